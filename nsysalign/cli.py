@@ -57,7 +57,10 @@ class _Lazy(click.Group):
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="nsysalign")
 @click.option(
-    "--debug", is_flag=True, envvar="NSYSALIGN_DEBUG", help="Show tracebacks of expected errors as well."
+    "--debug",
+    is_flag=True,
+    envvar="NSYSALIGN_DEBUG",
+    help="Show tracebacks of expected errors as well.",
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:

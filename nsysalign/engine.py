@@ -28,25 +28,19 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute.coupled import couplings
-from nsysalign.attribute.host_activity import calls_after_gaps, host_activity, host_gaps
-from nsysalign.attribute.kernels import kernel_table, longest_gaps
-from nsysalign.attribute.labels import label_table
-from nsysalign.attribute.partial import intervals_table, parts_table
-from nsysalign.attribute.ranges import host_ranges, left_out
-from nsysalign.attribute.segment_source import InMemorySource, SegmentSource
-from nsysalign.attribute.timeline import chosen_intervals
-from nsysalign.attribute.unprofiled import predict, predict_intervals
-from nsysalign.attribute.work import variant_table
-from nsysalign.clocks.host import ClockMap
-from nsysalign.clocks.samples import place_samples
+from nsysalign.compare import confirmations
 from nsysalign.compare.judge import attach
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.effort import trim_memory
 from nsysalign.errors import AnalysisError, EventLogError
-from nsysalign.host_speed import HostSpeed
 from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, TraceInfo
+from nsysalign.place.gpu_clock import place_samples
+from nsysalign.place.host_clock import ClockMap
+from nsysalign.place.timer_windows import timed, timer_notes
+from nsysalign.predict.coupled import couplings
+from nsysalign.predict.host_speed import HostSpeed
+from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
 from nsysalign.ranks.summary import refuse_lone_predictions
 from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
@@ -56,9 +50,15 @@ from nsysalign.slices.one import whole_trace
 from nsysalign.slices.pool import WorkerPool, wanted, worker_pool
 from nsysalign.slices.rounds import measure, read_ahead
 from nsysalign.slices.survey import SLICE_ROWS, survey
-from nsysalign.store import confirmations
+from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
+from nsysalign.split.kernels import kernel_table, longest_gaps
+from nsysalign.split.labels import label_table
+from nsysalign.split.partial import intervals_table, parts_table
+from nsysalign.split.ranges import host_ranges, left_out
+from nsysalign.split.segment_source import InMemorySource, SegmentSource
+from nsysalign.split.timeline import chosen_intervals
+from nsysalign.split.work import variant_table
 from nsysalign.text import REPETITION
-from nsysalign.timers.windows import timed, timer_notes
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
 from nsysalign.trace.host_calls import os_calls, threads_of
@@ -111,8 +111,12 @@ def analyze(
     if clocks is not None:
         inputs = replace(inputs, clocks=Path(clocks))
     if marks:
-        inputs = replace(inputs, marks=_several(marks), marked=Path(marked) if marked is not None else None)
-    return analyze_inputs(inputs, draw=draw, all_segments=all_segments, progress=progress, jobs=jobs)
+        inputs = replace(
+            inputs, marks=_several(marks), marked=Path(marked) if marked is not None else None
+        )
+    return analyze_inputs(
+        inputs, draw=draw, all_segments=all_segments, progress=progress, jobs=jobs
+    )
 
 
 def analyze_inputs(
@@ -134,7 +138,9 @@ def analyze_inputs(
     rows, log = rows_at_most(inputs.trace), None
     if rows >= SLICED_FROM_ROWS:
         with (
-            nullcontext(others) if others is not None else worker_pool(wanted(inputs.trace, jobs)) as helpers
+            nullcontext(others)
+            if others is not None
+            else worker_pool(wanted(inputs.trace, jobs)) as helpers
         ):
             found, log = _in_slices(inputs, rows, helpers, all_segments, tell)
     if found is None:
@@ -171,7 +177,9 @@ def _silent(step: str, percent: int) -> None:
 
 def _read(inputs: Inputs, log: EventLog | None, tell: Progress) -> tuple[Trace, EventLog | None]:
     """The trace and its log, unless that has been read already."""
-    with ThreadPoolExecutor(1) as pool:  # big tables are read outside the GIL: the logs can be read meanwhile
+    with ThreadPoolExecutor(
+        1
+    ) as pool:  # big tables are read outside the GIL: the logs can be read meanwhile
         unread = inputs.events and log is None
         logs = pool.submit(read_event_logs, inputs.events) if unread else None
         trace = read_trace(inputs.trace)
@@ -209,7 +217,8 @@ def load(path: str | PathLike[str]) -> Analysis:
         found = run.stored()
         if found is None:
             raise AnalysisError(
-                f"{path}: no analysis.db or analysis.json in this directory", f"nsysalign analyze {path}"
+                f"{path}: no analysis.db or analysis.json in this directory",
+                f"nsysalign analyze {path}",
             )
         verdicts = confirmations.read(path / CONFIRMED)
         loaded = load(found)
@@ -274,7 +283,13 @@ def _in_slices(
     step = "reading, placing and splitting"
     tell(step, 15)
     found = measure(
-        trace, index, known, slices, others, lambda done, of: tell(step, 15 + 75 * done // of), all_segments
+        trace,
+        index,
+        known,
+        slices,
+        others,
+        lambda done, of: tell(step, 15 + 75 * done // of),
+        all_segments,
     )
     if found is None:
         return None, log
@@ -285,7 +300,9 @@ def _in_slices(
     whole = replace(found.portion, notes=(*known.notes, *found.portion.notes, *said))
     source = FileSource(trace, found.index, known, whole)
     lanes = context.lanes[context.busy]
-    return Measured(info, whole, lanes, known.clock_maps, known.calibration, known.latency, source), log
+    return Measured(
+        info, whole, lanes, known.clock_maps, known.calibration, known.latency, source
+    ), log
 
 
 def explained(
@@ -344,9 +361,17 @@ def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Ana
     intervals = intervals_table(p)
     labels = label_table(intervals[intervals["kind"] != "run"])
     gpu_clocks, said = _gpu_clocks(measured, clocks)
-    notes = [*(log.notes if log else ()), *p.notes, *left_out(p.on_host), *_disturbed(intervals), *said]
+    notes = [
+        *(log.notes if log else ()),
+        *p.notes,
+        *left_out(p.on_host),
+        *_disturbed(intervals),
+        *said,
+    ]
     unaligned = p.unaligned
-    unaligned = unaligned.assign(label=unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True))
+    unaligned = unaligned.assign(
+        label=unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True)
+    )
     calibration = dict(measured.calibration) | {
         "launch_latency_ns": {k: measured.launch_latency[KIND[k]] for k in KIND},
         "collected_with": said_by_the_probe(log),
@@ -377,7 +402,9 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
     """A note if the profiler's own work fell into intervals."""
     count = sum("profiler-disturbed" in flags for flags in intervals["flags"])
     some = "1 interval was" if count == 1 else f"{count} intervals were"
-    return [f"{some} disturbed by the profiler's own work (flag profiler-disturbed)"] if count else []
+    return (
+        [f"{some} disturbed by the profiler's own work (flag profiler-disturbed)"] if count else []
+    )
 
 
 def _with_predictions(
@@ -386,12 +413,15 @@ def _with_predictions(
     """Adds what the interval in each label's row would have measured without nsys, which tables show next to the profiled
     time."""
     labels, variants = (
-        table["row_interval"].to_numpy(dtype=np.int64) for table in (analysis.labels, analysis.variants)
+        table["row_interval"].to_numpy(dtype=np.int64)
+        for table in (analysis.labels, analysis.variants)
     )
     rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
     if not len(rows):
         return analysis
-    unprofiled, parts = predict_intervals(source, rows, analysis.measured, analysis.parts, host, wide=False)
+    unprofiled, parts = predict_intervals(
+        source, rows, analysis.measured, analysis.parts, host, wide=False
+    )
     return replace(analysis, unprofiled=unprofiled, unprofiled_parts=parts)
 
 
@@ -448,7 +478,7 @@ def _with_baseline(
 
 def _inside_kernels(inputs: Inputs, analysis: Analysis) -> Analysis:
     """Adds what the dumps of marks say about the insides of kernels."""
-    from nsysalign.slices.inside import marked_inside
+    from nsysalign.marks.inside import marked_inside
 
     inside = marked_inside(inputs.marks, inputs.trace, inputs.marked, analysis.measured)
     return replace(
@@ -471,12 +501,16 @@ def _with_host_activity(
     if many:
         some = _fitting(_drawn(analysis, far_intervals(measured.portion)), measured.portion.size)
         segments = measured.source.segments(some)
-        notes = [f"what the host did in its gaps was determined for {len(some):,} of {len(real):,} intervals"]
+        notes = [
+            f"what the host did in its gaps was determined for {len(some):,} of {len(real):,} intervals"
+        ]
     else:
         segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]
     table, more = opened(real, segments)
     notes = [*(notes if (table["view"] != "all").any() else []), *more]
-    return replace(analysis, host_activity=table, notes=tuple(dict.fromkeys([*analysis.notes, *notes])))
+    return replace(
+        analysis, host_activity=table, notes=tuple(dict.fromkeys([*analysis.notes, *notes]))
+    )
 
 
 def _fitting(intervals: np.ndarray, size: np.ndarray) -> np.ndarray:

@@ -19,9 +19,15 @@ def roles(analysis: Analysis) -> dict[str, Roles]:
     """Per label, in the order of `analysis.labels`."""
     found = {}
     groups = dict(iter(analysis.intervals.groupby("label", sort=False)))
-    for label, median in zip(analysis.labels["label"], analysis.labels["row_interval"], strict=True):
-        number, elapsed, start = (groups[label][c].to_numpy() for c in ("interval", "elapsed_ns", "start_ns"))
-        found[str(label)] = Roles(int(median), int(number[elapsed.argmax()]), int(number[start.argmin()]))
+    for label, median in zip(
+        analysis.labels["label"], analysis.labels["row_interval"], strict=True
+    ):
+        number, elapsed, start = (
+            groups[label][c].to_numpy() for c in ("interval", "elapsed_ns", "start_ns")
+        )
+        found[str(label)] = Roles(
+            int(median), int(number[elapsed.argmax()]), int(number[start.argmin()])
+        )
     return found
 
 
@@ -32,7 +38,9 @@ def of_findings(analysis: Analysis) -> list[int]:
     medians = dict(zip(labels["label"].tolist(), labels["row_interval"].tolist(), strict=True))
     marked: dict[tuple[str, str], list[tuple[int, int]]] = {}
     columns = ("label", "findings", "elapsed_ns", "interval")
-    for label, rules, elapsed, number in zip(*(intervals[c].tolist() for c in columns), strict=True):
+    for label, rules, elapsed, number in zip(
+        *(intervals[c].tolist() for c in columns), strict=True
+    ):
         for rule in rules:
             marked.setdefault((label, rule), []).append((elapsed, number))
     best = []

@@ -70,7 +70,9 @@ def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
     if not rows:
         return empty(spec)
     columns = zip(spec.columns, zip(*rows, strict=True), strict=True)
-    return check(pd.DataFrame({c.name: pd.Series(list(v), dtype=c.dtype) for c, v in columns}), spec)
+    return check(
+        pd.DataFrame({c.name: pd.Series(list(v), dtype=c.dtype) for c, v in columns}), spec
+    )
 
 
 def of_columns(batches: Sequence[Mapping[str, Values]], spec: Spec) -> pd.DataFrame:
@@ -84,7 +86,9 @@ def of_columns(batches: Sequence[Mapping[str, Values]], spec: Spec) -> pd.DataFr
     for column in spec.columns:
         parts = [batch[column.name] for batch in batches]
         whole = (
-            np.concatenate(parts) if isinstance(parts[0], np.ndarray) else [v for part in parts for v in part]
+            np.concatenate(parts)
+            if isinstance(parts[0], np.ndarray)
+            else [v for part in parts for v in part]
         )
         found[column.name] = pd.Series(whole, dtype=column.dtype)
     return check(pd.DataFrame(found), spec)

@@ -199,12 +199,16 @@ class Alignment:
     records: pd.DataFrame
     lanes: pd.DataFrame
     operation_lane: Any  # int64 array: lane of every operation
-    wait_calls: pd.DataFrame  # columns call, lane, record (position in records, -1 unknown), inferred
+    wait_calls: (
+        pd.DataFrame
+    )  # columns call, lane, record (position in records, -1 unknown), inferred
     windows: pd.DataFrame
     unaligned: pd.DataFrame
     calibration: Mapping[str, Any]
     notes: tuple[str, ...] = ()
-    clock_maps: Mapping[int, Any] = field(default_factory=dict)  # log process -> clocks.host.ClockMap
+    clock_maps: Mapping[int, Any] = field(
+        default_factory=dict
+    )  # log process -> clocks.host.ClockMap
     model: Any = None  # align.latency.LatencyModel: how long records take
     busy: Any = None  # bool array: the lanes on which work ran
     #: Site -> readings of a host clock after CUDA work that belong to no interval.
@@ -287,7 +291,9 @@ class Coupling:
     begin_ns: int  # from here on it was replayed
     parts_ns: Any  # int64 array in the order of CAUSES
     meets: str  # the cause under which its collectives are: kernel on its own stream, else queued
-    alone_ns: tuple[int, int, int]  # predicted if no other rank mattered: middle, lower, upper; -1 for none
+    alone_ns: tuple[
+        int, int, int
+    ]  # predicted if no other rank mattered: middle, lower, upper; -1 for none
     reason: str  # why it cannot be replayed, '' if it can
     rows: Any  # its collectives: positions in frames.COLLECTIVES
     arrivals: tuple[
@@ -359,7 +365,9 @@ class Analysis:
     def collected_with(self, key: str) -> str:
         """What the probe's processes said of themselves ("torch", "python"), each value once; '' where nothing did."""
         processes = (self.calibration or {}).get("collected_with", ())
-        return ", ".join(dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key)))
+        return ", ".join(
+            dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key))
+        )
 
     def _repr_html_(self) -> str:
         """An analysis in a notebook: the label table."""

@@ -24,7 +24,9 @@ def parts_matrices(analysis: Analysis, columns: Sequence[str]) -> list[np.ndarra
     return matrices(analysis.intervals, analysis.parts, columns)
 
 
-def matrices(intervals: pd.DataFrame, parts: pd.DataFrame, columns: Sequence[str]) -> list[np.ndarray]:
+def matrices(
+    intervals: pd.DataFrame, parts: pd.DataFrame, columns: Sequence[str]
+) -> list[np.ndarray]:
     """Columns of `parts` (`frames.PARTS`, or its first three columns) for the rows of `intervals`, int64 (intervals, causes).
 
     Rows of other intervals, and of unknown causes, are left out.

@@ -31,7 +31,12 @@ EXPORT, REPORT, STREAM = "trace.sqlite", "trace.nsys-rep", "trace.qdstrm"
 CLOCKS, CONFIRMED, MANIFEST, NSYS_LOG = "clocks.jsonl", "confirm.json", "run.json", "nsys.log"
 STACKS = "stacks.jsonl"
 RAW, BASELINE, RERUNS, MARKED = "raw", "baseline", "confirm", "marked"
-DOCUMENT, DATABASE, METADATA, PAGE = "analysis.json", "analysis.db", "analysis.metadata.json", "report.html"
+DOCUMENT, DATABASE, METADATA, PAGE = (
+    "analysis.json",
+    "analysis.db",
+    "analysis.metadata.json",
+    "report.html",
+)
 RESULTS = (DOCUMENT, DATABASE, METADATA, PAGE)
 #: A measurement (`nsysalign measure`): its file, and the format that the file names in its first bytes.
 MEASUREMENT, MEASUREMENT_FORMAT = "measure.json", "nsysalign-measure"
@@ -99,7 +104,11 @@ class RunDirectory:
         by_stem: dict[str, Path] = {}
         for suffix in reversed(TRACE_SUFFIXES):  # reports take precedence
             for path in self.path.glob(f"*{suffix}"):
-                if path.is_file() and not path.name.startswith(".") and ".partial." not in path.name:
+                if (
+                    path.is_file()
+                    and not path.name.startswith(".")
+                    and ".partial." not in path.name
+                ):
                     by_stem[path.name.removesuffix(suffix)] = path
         return [by_stem[stem] for stem in sorted(by_stem, key=natural)]
 
@@ -118,7 +127,9 @@ class RunDirectory:
         """The SQLite export of its one trace.  Raises TraceError if there is none yet."""
         export = self.trace().with_suffix(".sqlite")
         if not export.is_file():
-            raise TraceError(f"{self.path}: its report is not exported yet", f"nsysalign analyze {self.path}")
+            raise TraceError(
+                f"{self.path}: its report is not exported yet", f"nsysalign analyze {self.path}"
+            )
         return export
 
     def event_logs(self) -> list[Path]:
@@ -170,7 +181,9 @@ class RunDirectory:
         }
         own = self.marked() if alone and not marks else None
         marks = marks or tuple((own or self).marks() if alone else ())
-        return Inputs(trace, events, baseline, **own_files, marks=marks, marked=own.export() if own else None)
+        return Inputs(
+            trace, events, baseline, **own_files, marks=marks, marked=own.export() if own else None
+        )
 
     def stored(self) -> Path | None:
         """Its stored analysis, None if there is none."""
@@ -210,7 +223,9 @@ def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = N
                 f"cannot make the run directory {output}: {error.strerror}", "choose another -o DIR"
             ) from error
         if taken:
-            raise NsysError(f"{output} is not empty, and runs never overwrite files", "choose another -o DIR")
+            raise NsysError(
+                f"{output} is not empty, and runs never overwrite files", "choose another -o DIR"
+            )
         return output.resolve()
     stem = re.sub(r"[^A-Za-z0-9._-]+", "-", stem).strip("-.") or "run"
     return numbered((base or Path()) / RUNS, stem)
@@ -221,7 +236,9 @@ def numbered(parent: Path, stem: str) -> Path:
     try:
         parent.mkdir(exist_ok=True)
         taken_numbers = [
-            int(m[1]) for p in parent.iterdir() if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.name))
+            int(m[1])
+            for p in parent.iterdir()
+            if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.name))
         ]
         number = max(taken_numbers, default=0) + 1
         while True:

@@ -147,7 +147,9 @@ def milliseconds(ns: float) -> str:
     if not math.isfinite(ns):
         return "?"
     ms = ns / 1e6
-    decimals = next((places for limit, places in ((0.1, 4), (1, 3), (10, 2), (1000, 1)) if ms < limit), 0)
+    decimals = next(
+        (places for limit, places in ((0.1, 4), (1, 3), (10, 2), (1000, 1)) if ms < limit), 0
+    )
     return f"{ms:,.{decimals}f}"
 
 
@@ -232,7 +234,9 @@ def _from(name: str, begin: int, longest: int) -> str:
 def _difference(names: list[str]) -> int:
     """Where different names begin to differ: at the beginning of that word."""
     first, last = min(names), max(names)  # all names share what these do
-    same = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+    same = next(
+        (n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
+    )
     return re.search(r"[A-Za-z0-9]*$", first[:same]).start()
 
 

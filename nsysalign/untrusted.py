@@ -70,7 +70,12 @@ def contents(path: Path) -> bytes:
 
 @contextmanager
 def opened(
-    path: Path, error: type[NsysAlignError], *, expected: str, again: str, longest_text: int | None = None
+    path: Path,
+    error: type[NsysAlignError],
+    *,
+    expected: str,
+    again: str,
+    longest_text: int | None = None,
 ) -> Iterator[sqlite3.Connection]:
     """One consistent, guarded view of an SQLite file; the file and its folder stay as they are.
 
@@ -94,7 +99,10 @@ def opened(
         connection.execute("begin")  # one snapshot for everything that is read
         connection.execute("select 1 from sqlite_master limit 1").fetchone()
         yield connection
-    except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:  # the latter: a damaged name in a message
+    except (
+        sqlite3.DatabaseError,
+        UnicodeDecodeError,
+    ) as problem:  # the latter: a damaged name in a message
         said, then = _explain(problem, work, path.name, again)
         raise error(said, then) from problem
     finally:
@@ -110,7 +118,12 @@ def _guard(connection: sqlite3.Connection) -> None:
     for option, value in (("ENABLE_VIEW", False), ("ENABLE_TRIGGER", False), ("DEFENSIVE", True)):
         if hasattr(connection, "setconfig"):  # Python 3.12
             connection.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{option}"), value)
-    for pragma in ("query_only = on", "trusted_schema = off", "cell_size_check = on", "mmap_size = 0"):
+    for pragma in (
+        "query_only = on",
+        "trusted_schema = off",
+        "cell_size_check = on",
+        "mmap_size = 0",
+    ):
         connection.execute(f"pragma {pragma}").fetchall()
     connection.set_authorizer(_authorize)
 
@@ -177,7 +190,9 @@ class _Work:
         return self.done > self.granted
 
 
-def _authorize(action: int, first: str | None, second: str | None, _: str | None, view: str | None) -> int:
+def _authorize(
+    action: int, first: str | None, second: str | None, _: str | None, view: str | None
+) -> int:
     if view is not None:  # the innermost view or trigger that requests it
         return sqlite3.SQLITE_DENY
     if action in (sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_TRANSACTION):
@@ -206,7 +221,9 @@ def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) ->
         hot = _first(journal, len(_JOURNAL)) == _JOURNAL
         unwritten = _first(wal, 1)
     except OSError as problem:
-        raise error(f"{path.name}: cannot be read ({problem.strerror})", "check its permissions") from problem
+        raise error(
+            f"{path.name}: cannot be read ({problem.strerror})", "check its permissions"
+        ) from problem
     if head[:16] != b"SQLite format 3\x00":
         what = "is empty" if not head else "is not an SQLite database"
         raise error(f"{path.name}: {what}; {expected} was expected", again)
@@ -242,7 +259,10 @@ def _explain(problem: Exception, work: _Work, name: str, again: str) -> tuple[st
             again,
         )
     if "locked" in text or "busy" in text:
-        return f"{name}: is locked: another program is writing it", f"wait for it to end, or: {again}"
+        return (
+            f"{name}: is locked: another program is writing it",
+            f"wait for it to end, or: {again}",
+        )
     if "too big" in text:
         return (
             f"{name}: holds a text of more than {LONGEST_TEXT >> 20} MB, or one where a number belongs",

@@ -29,7 +29,9 @@ def unplaced(name: str, reason: str, site: str, origin: int, source: int) -> Unp
 def unplaced_frame(rows: Sequence[Unplaced]) -> pd.DataFrame:
     """The keys as columns."""
     kinds = {"name": "str", "reason": "str", "site": "str", "origin": "int8", "source": "int64"}
-    return pd.DataFrame({c: pd.Series([dict(r)[c] for r in rows], dtype=kind) for c, kind in kinds.items()})
+    return pd.DataFrame(
+        {c: pd.Series([dict(r)[c] for r in rows], dtype=kind) for c, kind in kinds.items()}
+    )
 
 
 def is_unsure(windows: pd.DataFrame) -> np.ndarray:

@@ -23,7 +23,7 @@ import numpy as np
 import pandas as pd
 from references_stripped import strip
 
-from nsysalign.align.solve import align
+from nsysalign.place.solve import align
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -79,9 +79,12 @@ def show(name: str, rows: pd.DataFrame) -> None:
         e = (rows["start_ns"] - truth).abs()
         inside = (e <= rows["error_ns"] + _TICKS_NS).mean()
         out += (
-            "      {:5.2f} {:5.2f} {:5.2f} ".format(*np.percentile(e, [50, 95, 99]) / 1e3) + f"{inside:6.1%}"
+            "      {:5.2f} {:5.2f} {:5.2f} ".format(*np.percentile(e, [50, 95, 99]) / 1e3)
+            + f"{inside:6.1%}"
         )
-    lag = np.concatenate([rows["stamp_ns"] - rows["start_ns"], rows["end_stamp_ns"] - rows["end_ns"]])
+    lag = np.concatenate(
+        [rows["stamp_ns"] - rows["start_ns"], rows["end_stamp_ns"] - rows["end_ns"]]
+    )
     tick = (np.abs(lag - np.median(lag)) <= _TICKS_NS).mean()
     late = int((lag < -_LATE_NS).sum())
     print(

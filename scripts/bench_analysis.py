@@ -47,7 +47,9 @@ def cost(command: Sequence[str], *, weighed: bool = False) -> Cost:
     """
     begin = time.perf_counter()
     compiled = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=compiled)
+    process = subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=compiled
+    )
     over, peaks = threading.Event(), [0.0]
     if weighed:
         threading.Thread(target=_weigh, args=(process.pid, over, peaks), daemon=True).start()
@@ -57,7 +59,9 @@ def cost(command: Sequence[str], *, weighed: bool = False) -> Cost:
     over.set()
     if status:
         sys.exit(f"{' '.join(command)} failed:\n{said.decode(errors='replace')}")
-    return Cost(wall, used.ru_utime + used.ru_stime, max(peaks) if weighed else used.ru_maxrss / 1024)
+    return Cost(
+        wall, used.ru_utime + used.ru_stime, max(peaks) if weighed else used.ru_maxrss / 1024
+    )
 
 
 def _weigh(pid: int, over: threading.Event, peaks: list[float]) -> None:
@@ -66,7 +70,9 @@ def _weigh(pid: int, over: threading.Event, peaks: list[float]) -> None:
         for one in _family(pid):
             with contextlib.suppress(OSError):
                 lines = Path(f"/proc/{one}/smaps_rollup").read_text().splitlines()
-                total += sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+                total += (
+                    sum(int(line.split()[1]) for line in lines if line.startswith("Pss:")) / 1024
+                )
         peaks.append(total)
 
 
@@ -93,7 +99,13 @@ class Measured(NamedTuple):
 
 def of_tree(tree: Path, command: Sequence[str]) -> list[str]:
     """The command with another checkout's nsysalign."""
-    return ["env", "-C", str(tree), f"PYTHONPATH={tree.resolve()}", *command]  # where Python begins to look
+    return [
+        "env",
+        "-C",
+        str(tree),
+        f"PYTHONPATH={tree.resolve()}",
+        *command,
+    ]  # where Python begins to look
 
 
 def measure_demo(repeat: int, before: Path | None) -> Measured:
@@ -108,7 +120,9 @@ def measure_demo(repeat: int, before: Path | None) -> Measured:
     return Measured(first, first, None, median(earlier[1:]) if earlier else None)
 
 
-def measure(trace: Path, events: Path | None, nsys: str | None, repeat: int, before: Path | None) -> Measured:
+def measure(
+    trace: Path, events: Path | None, nsys: str | None, repeat: int, before: Path | None
+) -> Measured:
     ours, again, theirs, earlier = [], [], [], []
     log = ["--events", str(events)] if events is not None else []
     analyze = [sys.executable, "-m", "nsysalign", "analyze", str(trace), *log, "-q"]
@@ -122,9 +136,20 @@ def measure(trace: Path, events: Path | None, nsys: str | None, repeat: int, bef
         with tempfile.TemporaryDirectory(dir=trace.parent) as out:
             ours.append(cost([*analyze, "-o", out]))
             again.append(cost([*analyze, "-o", out]))
-            weighed = cost([*analyze, "-o", out, "--no-cache"], weighed=True) if weighed is None else weighed
+            weighed = (
+                cost([*analyze, "-o", out, "--no-cache"], weighed=True)
+                if weighed is None
+                else weighed
+            )
         if nsys:
-            stats = [nsys, "stats", "-r", "cuda_kern_exec_trace", "--force-export=false", str(trace)]
+            stats = [
+                nsys,
+                "stats",
+                "-r",
+                "cuda_kern_exec_trace",
+                "--force-export=false",
+                str(trace),
+            ]
             theirs.append(cost(stats))
     ours = [one._replace(peak_mb=weighed.peak_mb) for one in ours]
     earlier = [one._replace(peak_mb=weighed_before.peak_mb) for one in earlier]
@@ -145,11 +170,18 @@ def main() -> None:
     )
     parser.add_argument("--nsys", default=os.environ.get("NSYS") or shutil.which("nsys"))
     parser.add_argument("--repeat", type=int, default=3)
-    parser.add_argument("--tmp", type=Path, help="where the longer traces are made (41 MB a copy for `big`)")
     parser.add_argument(
-        "--nsys-up-to", type=int, default=10, help="no nsys on more copies than these (it takes long)"
+        "--tmp", type=Path, help="where the longer traces are made (41 MB a copy for `big`)"
     )
-    parser.add_argument("--before", type=Path, metavar="TREE", help="another checkout, to be put beside")
+    parser.add_argument(
+        "--nsys-up-to",
+        type=int,
+        default=10,
+        help="no nsys on more copies than these (it takes long)",
+    )
+    parser.add_argument(
+        "--before", type=Path, metavar="TREE", help="another checkout, to be put beside"
+    )
     parser.add_argument("--without-log", action="store_true", help="analyse the trace by itself")
     a = parser.parse_args()
     print(

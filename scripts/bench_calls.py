@@ -103,7 +103,7 @@ def _memory() -> dict[str, int]:
 
 def disk(run_dir: Path) -> tuple[float, float]:
     """Bytes per record: raw, and as the event log that is kept."""
-    from nsysalign.collect.convert import convert
+    from nsysalign.record.convert import convert
     from nsysalign.trace.eventlog import read_event_logs
 
     raw = sum(p.stat().st_size for p in (run_dir / "raw").iterdir())
@@ -114,7 +114,9 @@ def disk(run_dir: Path) -> tuple[float, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--fake", action="store_true", help="use the tests' torch, which needs no GPU")
+    parser.add_argument(
+        "--fake", action="store_true", help="use the tests' torch, which needs no GPU"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--child", type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -139,7 +141,8 @@ def main() -> None:
         print(f"{'':10}" + "".join(f"{name:>20}" for name in names))
         for call in ("record", "elapsed", "region"):
             cells = [
-                (modes.median(results[n], call), modes.median(results[n], f"{call}_wall")) for n in names
+                (modes.median(results[n], call), modes.median(results[n], f"{call}_wall"))
+                for n in names
             ]
             print(f"{call:10}" + "".join(f"{f'{cpu:.2f} ({wall:.2f})':>20}" for cpu, wall in cells))
     result, run_dir = modes.run(
@@ -152,7 +155,11 @@ def main() -> None:
     print(
         f"\nper million records: {result['RssAnon'] - alone['RssAnon']:.1f} MB of its own, {mapped:.1f} MB of mapped file"
     )
-    print("on disk, bytes per record: {:.0f} while it runs, {:.0f} in the event log".format(*disk(run_dir)))
+    print(
+        "on disk, bytes per record: {:.0f} while it runs, {:.0f} in the event log".format(
+            *disk(run_dir)
+        )
+    )
     shutil.rmtree(run_dir)
     shutil.rmtree(alone_dir)
 

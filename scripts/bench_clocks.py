@@ -13,7 +13,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from nsysalign.collect import clock_sampler as clocks
+from nsysalign.record import clock_sampler as clocks
 
 SECONDS = 3.0
 
@@ -81,7 +81,10 @@ def perturb(rounds: int = 12) -> None:
                 sampler.join()
     print(f"{'us, median of medians':22}{'without':>10}{'sampled':>10}")
     for name in work:
-        print(f"{name:22}" + "".join(f"{statistics.median(found[name, s]):10.2f}" for s in (False, True)))
+        print(
+            f"{name:22}"
+            + "".join(f"{statistics.median(found[name, s]):10.2f}" for s in (False, True))
+        )
 
 
 def _sample(path: Path, stop) -> None:

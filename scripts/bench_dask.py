@@ -44,7 +44,9 @@ def family(pid: int) -> list[int]:
 def carried() -> int:
     """Bytes that the loopback has carried."""
     lines = Path("/proc/net/dev").read_text().splitlines()
-    return next(int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:"))
+    return next(
+        int(line.split(":")[1].split()[0]) for line in lines if line.strip().startswith("lo:")
+    )
 
 
 class Cluster:
@@ -64,7 +66,9 @@ class Cluster:
         options = ["--nthreads", "1", "--no-dashboard", "--local-directory", str(folder)]
         logs = [folder / f"worker{n}.log" for n in range(workers)]
         self.workers = [
-            subprocess.Popen([*DASK, "worker", self.address, *options], stderr=log.open("w"), **quiet)
+            subprocess.Popen(
+                [*DASK, "worker", self.address, *options], stderr=log.open("w"), **quiet
+            )
             for log in logs
         ]
         while not all("Registered to" in log.read_text() for log in logs):
@@ -89,7 +93,7 @@ def summaries_mb(folder: Path, output: Path) -> float:
     """Size of what one worker sends back, pickled, times the number of traces: the copies are alike."""
     import pickle
 
-    from nsysalign.commands.ranks import Job, one
+    from nsysalign.ranks.command import Job, one
     from nsysalign.ranks.sources import find
 
     sources = find([folder])
@@ -140,7 +144,9 @@ def main() -> None:
                 if not same:
                     sys.exit("the answers differ")
             size = summaries_mb(folder, Path(scratch) / "one")
-            numbers = f"{moved / 1e6:.1f} | {size:.1f} | {scheduler:.0f} | {worker:.0f} | {client:.0f}"
+            numbers = (
+                f"{moved / 1e6:.1f} | {size:.1f} | {scheduler:.0f} | {worker:.0f} | {client:.0f}"
+            )
             print(f"| {copies} | {wall:.1f} | {alone} | {numbers} |", flush=True)
 
 

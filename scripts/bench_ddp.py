@@ -25,8 +25,13 @@ def steps_of(torch, rank):
     from torch.nn.parallel import DistributedDataParallel
 
     model = nn.Sequential(*(m for _ in range(10) for m in (nn.Linear(768, 768), nn.SiLU())))
-    model = DistributedDataParallel(model.cuda(), device_ids=[torch.cuda.current_device()], bucket_cap_mb=4)
-    sgd, adam = torch.optim.SGD(model.parameters(), lr=1e-3), torch.optim.AdamW(model.parameters(), lr=1e-4)
+    model = DistributedDataParallel(
+        model.cuda(), device_ids=[torch.cuda.current_device()], bucket_cap_mb=4
+    )
+    sgd, adam = (
+        torch.optim.SGD(model.parameters(), lr=1e-3),
+        torch.optim.AdamW(model.parameters(), lr=1e-4),
+    )
     batch = torch.randn(64, 768, device="cuda")
     small, large = torch.randn(2048, device="cuda"), torch.randn(4096, 4096, device="cuda")
     turn = [0]

@@ -64,7 +64,9 @@ def main() -> None:
             values.append(flush(flag))
         return statistics.median(values)
 
-    result = {f"flush{flag}_after_{n}": after(n, flag) for flag in (0, 1) for n in (0, 1, 10, 100, 1000)}
+    result = {
+        f"flush{flag}_after_{n}": after(n, flag) for flag in (0, 1) for n in (0, 1, 10, 100, 1000)
+    }
     busy = []
     for _ in range(10):
         torch.cuda._sleep(200_000_000)

@@ -79,7 +79,9 @@ def main() -> None:
         return
     import bench_modes as modes
 
-    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")])
+    )
     names, nsys = modes.modes()
     results = modes.rounds(names, nsys, [str(Path(__file__).resolve()), "--child"], options.rounds)
     first = results[modes.ALONE][0]

@@ -21,9 +21,19 @@ def of_torchvision(torch):
     """Name -> call: inference of one image, and a training step."""
     from torchvision import models
 
-    image, images = torch.randn(1, 3, 224, 224, device="cuda"), torch.randn(8, 3, 64, 64, device="cuda")
+    image, images = (
+        torch.randn(1, 3, 224, 224, device="cuda"),
+        torch.randn(8, 3, 64, 64, device="cuda"),
+    )
     out = {}
-    for name in ("resnet18", "mobilenet_v3_small", "efficientnet_b0", "vit_b_16", "swin_t", "densenet121"):
+    for name in (
+        "resnet18",
+        "mobilenet_v3_small",
+        "efficientnet_b0",
+        "vit_b_16",
+        "swin_t",
+        "densenet121",
+    ):
         net = getattr(models, name)(weights=None).cuda().eval()
         out[f"vision_{name}"] = torch.no_grad()(lambda net=net: net(image))
     half = models.resnet50(weights=None).cuda().half().eval()
@@ -44,13 +54,26 @@ def of_transformers(torch):
     import transformers as t
 
     ids = torch.randint(5, 1000, (1, 32), device="cuda")
-    small = {"vocab_size": 2000, "hidden_size": 256, "num_hidden_layers": 4, "num_attention_heads": 4}
+    small = {
+        "vocab_size": 2000,
+        "hidden_size": 256,
+        "num_hidden_layers": 4,
+        "num_attention_heads": 4,
+    }
     bert = t.BertModel(t.BertConfig(**small, intermediate_size=1024)).cuda().eval()
-    gpt2 = t.GPT2LMHeadModel(t.GPT2Config(vocab_size=2000, n_embd=256, n_layer=4, n_head=4)).cuda().eval()
+    gpt2 = (
+        t.GPT2LMHeadModel(t.GPT2Config(vocab_size=2000, n_embd=256, n_layer=4, n_head=4))
+        .cuda()
+        .eval()
+    )
     llama = t.LlamaForCausalLM(
         t.LlamaConfig(**small, intermediate_size=688, num_key_value_heads=2)
     ).cuda().half().eval()  # fmt: skip
-    t5 = t.T5EncoderModel(t.T5Config(vocab_size=2000, d_model=256, num_layers=4, num_heads=4)).cuda().eval()
+    t5 = (
+        t.T5EncoderModel(t.T5Config(vocab_size=2000, d_model=256, num_layers=4, num_heads=4))
+        .cuda()
+        .eval()
+    )
     tuned = t.BertForSequenceClassification(t.BertConfig(**small, intermediate_size=1024)).cuda()
     adam = torch.optim.AdamW(tuned.parameters(), lr=1e-4)
     labels = torch.zeros(1, dtype=torch.long, device="cuda")
@@ -65,8 +88,12 @@ def of_transformers(torch):
         "gpt2": lambda: gpt2(ids),
         "llama_half": lambda: llama(ids),
         "t5_encoder": lambda: t5(ids),
-        "gpt2_generate_4": lambda: gpt2.generate(ids, max_new_tokens=4, do_sample=False, pad_token_id=0),
-        "llama_generate_4": lambda: llama.generate(ids, max_new_tokens=4, do_sample=True, pad_token_id=0),
+        "gpt2_generate_4": lambda: gpt2.generate(
+            ids, max_new_tokens=4, do_sample=False, pad_token_id=0
+        ),
+        "llama_generate_4": lambda: llama.generate(
+            ids, max_new_tokens=4, do_sample=True, pad_token_id=0
+        ),
     }
     return {f"text_{k}": torch.no_grad()(v) for k, v in calls.items()} | {"text_bert_step": step}
 
@@ -75,13 +102,26 @@ def more_of_torchvision(torch):
     """Name -> call."""
     from torchvision import models
 
-    image, images = torch.randn(1, 3, 128, 128, device="cuda"), torch.randn(4, 3, 64, 64, device="cuda")
+    image, images = (
+        torch.randn(1, 3, 128, 128, device="cuda"),
+        torch.randn(4, 3, 64, 64, device="cuda"),
+    )
     out = {}
-    for name in ("convnext_tiny", "regnet_y_400mf", "shufflenet_v2_x1_0", "squeezenet1_1", "maxvit_t"):
+    for name in (
+        "convnext_tiny",
+        "regnet_y_400mf",
+        "shufflenet_v2_x1_0",
+        "squeezenet1_1",
+        "maxvit_t",
+    ):
         net = getattr(models, name)(weights=None).cuda().eval()
         size = torch.randn(1, 3, 224, 224, device="cuda") if name == "maxvit_t" else image
         out[f"vision_{name}"] = torch.no_grad()(lambda net=net, size=size: net(size))
-    lraspp = models.segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None).cuda().eval()
+    lraspp = (
+        models.segmentation.lraspp_mobilenet_v3_large(weights=None, weights_backbone=None)
+        .cuda()
+        .eval()
+    )
     student = models.mobilenet_v2(weights=None).cuda()
     adam = torch.optim.Adam(student.parameters(), lr=1e-4)
 
@@ -92,7 +132,10 @@ def more_of_torchvision(torch):
         loss.backward()
         adam.step()
 
-    return out | {"vision_lraspp": torch.no_grad()(lambda: lraspp(image)), "vision_mobilenet_v2_step": step}
+    return out | {
+        "vision_lraspp": torch.no_grad()(lambda: lraspp(image)),
+        "vision_mobilenet_v2_step": step,
+    }
 
 
 def more_of_transformers(torch):
@@ -100,7 +143,12 @@ def more_of_transformers(torch):
     import transformers as t
 
     ids = torch.randint(5, 1000, (2, 24), device="cuda")
-    small = {"vocab_size": 2000, "hidden_size": 192, "num_hidden_layers": 3, "num_attention_heads": 3}
+    small = {
+        "vocab_size": 2000,
+        "hidden_size": 192,
+        "num_hidden_layers": 3,
+        "num_attention_heads": 3,
+    }
     wide = small | {"intermediate_size": 512}
     distil = t.DistilBertModel(
         t.DistilBertConfig(vocab_size=2000, dim=192, n_layers=3, n_heads=3, hidden_dim=512)
@@ -140,11 +188,16 @@ def more_of_transformers(torch):
 def of_other_kinds(torch):
     """Name -> call: small programs as people write them."""
     nn, F = torch.nn, torch.nn.functional
-    policy = nn.Sequential(nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4)).cuda()
+    policy = nn.Sequential(
+        nn.Linear(8, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 4)
+    ).cuda()
     adam = torch.optim.Adam(policy.parameters(), lr=3e-4)
     state, returns = torch.randn(32, 8, device="cuda"), torch.randn(32, device="cuda")
     points, centres = torch.randn(2000, 8, device="cuda"), torch.randn(16, 8, device="cuda")
-    edges, nodes = torch.randint(0, 500, (2, 4000), device="cuda"), torch.randn(500, 32, device="cuda")
+    edges, nodes = (
+        torch.randint(0, 500, (2, 4000), device="cuda"),
+        torch.randn(500, 32, device="cuda"),
+    )
     layer = nn.Linear(32, 32).cuda()
     words, text = nn.Embedding(500, 64).cuda(), torch.randint(0, 500, (4, 12), device="cuda")
     gru, head = nn.GRU(64, 64, batch_first=True).cuda(), nn.Linear(64, 500).cuda()
@@ -196,7 +249,12 @@ def of_other_kinds(torch):
                 break
         return x
 
-    calls = (policy_step, torch.no_grad()(clustering), torch.no_grad()(message_passing), language_step)
+    calls = (
+        policy_step,
+        torch.no_grad()(clustering),
+        torch.no_grad()(message_passing),
+        language_step,
+    )
     names = ("policy_step", "clustering", "message_passing", "language_step")
     return {f"other_{n}": c for n, c in zip(names, calls, strict=True)} | {
         "other_stencil": stencil, "other_newton": newton, "other_svd": lambda: torch.linalg.svd(points[:64, :8]),

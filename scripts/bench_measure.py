@@ -112,7 +112,9 @@ def ours(call: Callable[[], Any], seconds: float) -> dict[str, float]:
             ]
             if values:
                 out[f"{mode} {l2}"] = median(values) / 1e3
-    floor = next((x["empty_kernel_ns"] for x in facts if x["type"] == "mode" and "empty_kernel_ns" in x), 0)
+    floor = next(
+        (x["empty_kernel_ns"] for x in facts if x["type"] == "mode" and "empty_kernel_ns" in x), 0
+    )
     return out | {"empty kernel": floor / 1e3}
 
 
@@ -192,7 +194,9 @@ def all_in_turns(out: Path, seconds: float) -> None:
             found[name] = {"failed": str(error)}
         out.write_text(json.dumps(found, indent=1))
         print(name, json.dumps(found[name]), flush=True)
-    print(sum(x.get("holds") is True for x in found.values()), "of", len(found), "within 1 % or 1 us")
+    print(
+        sum(x.get("holds") is True for x in found.values()), "of", len(found), "within 1 % or 1 us"
+    )
 
 
 def do_bench(call: Callable[[], Any]) -> dict[str, float]:
@@ -250,7 +254,9 @@ def run_nvbench(out: str, order: list[str]) -> None:
 def nvbench_results(path: str) -> dict[str, dict[str, float]]:
     out = {}
     for state in json.loads(Path(path).read_text())["benchmarks"][0]["states"]:
-        values = {s["tag"]: s["data"][0]["value"] for s in state["summaries"] or [] if s.get("data")}
+        values = {
+            s["tag"]: s["data"][0]["value"] for s in state["summaries"] or [] if s.get("data")
+        }
         name = next(a["value"] for a in state["axis_values"] if a["name"] == "call")
         out[name] = {
             "nvbench mean": 1e6 * float(values.get("nv/cold/time/gpu/mean", "nan")),
@@ -305,7 +311,9 @@ def main(out: Path, seconds: float, nvbench: bool) -> None:
     table(found)
 
 
-def again(found: dict[str, Any], calls: dict[str, Callable[[], Any]], out: Path, rounds: int = 3) -> None:
+def again(
+    found: dict[str, Any], calls: dict[str, Callable[[], Any]], out: Path, rounds: int = 3
+) -> None:
     """Calls that our cold device mode and cuda-bench disagree on, in turns: what draws much power runs at a clock that
     depends on the seconds before (`nvbench MHz`: a matrix product at 1,594 of 1,980 on an H100)."""
     times = found["times_us"]
@@ -386,7 +394,13 @@ def table(found: dict[str, Any]) -> None:
     for name, values in found["times_us"].items():
         cells = [f"{values[h]:.2f}" if h in values else "" for h in heads]
         print(
-            " | ".join([name, f"{found['truth_us'].get(name, float('nan')):.2f}".replace("nan", ""), *cells])
+            " | ".join(
+                [
+                    name,
+                    f"{found['truth_us'].get(name, float('nan')):.2f}".replace("nan", ""),
+                    *cells,
+                ]
+            )
         )
 
 
@@ -396,7 +410,9 @@ if __name__ == "__main__":
     elif sys.argv[1] == "--table":
         table(json.loads(Path(sys.argv[2]).read_text()))
     else:
-        limit = float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 60.0
+        limit = (
+            float(sys.argv[sys.argv.index("--seconds") + 1]) if "--seconds" in sys.argv else 60.0
+        )
         if "--in-turns" in sys.argv:
             all_in_turns(Path(sys.argv[1]), limit)
         else:

@@ -62,7 +62,8 @@ def right(call: Callable[[], Any]) -> dict[str, float]:
     }
     Worker(spec, facts.append, Cuda()).run(lambda: call)
     samples = {
-        m: [v for f in facts if f["type"] == "block" and f["mode"] == m for v in f["ns"]] for m in modes
+        m: [v for f in facts if f["type"] == "block" and f["mode"] == m for v in f["ns"]]
+        for m in modes
     }
     return {m: median(v) / 1e6 for m, v in samples.items() if v}
 

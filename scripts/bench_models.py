@@ -31,7 +31,11 @@ def conv_net(nn, width: int, blocks: int, depthwise: bool):
         if groups > 1:
             layers += [nn.Conv2d(width, width, 1, bias=False), nn.BatchNorm2d(width), nn.SiLU()]
         channels = width
-    return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10)).cuda().eval()
+    return (
+        nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(width, 10))
+        .cuda()
+        .eval()
+    )
 
 
 def main() -> None:
@@ -44,7 +48,10 @@ def main() -> None:
     torch.manual_seed(0)
 
     timed = functools.partial(bench_baseline.timed, repeats=REPEATS)
-    one, many = torch.randn(1, 3, 128, 128, device="cuda"), torch.randn(32, 3, 128, 128, device="cuda")
+    one, many = (
+        torch.randn(1, 3, 128, 128, device="cuda"),
+        torch.randn(32, 3, 128, 128, device="cuda"),
+    )
     nets = {
         "plain": conv_net(nn, 64, 17, False),
         "deep": conv_net(nn, 32, 50, False),
@@ -70,7 +77,9 @@ def main() -> None:
         timed("nonzero", lambda: (a > 0).nonzero())
     for kind in ("loop", "foreach", "fused"):
         model = nn.Sequential(*(nn.Linear(256, 256) for _ in range(24))).cuda()
-        adam = torch.optim.Adam(model.parameters(), foreach=kind == "foreach", fused=kind == "fused")
+        adam = torch.optim.Adam(
+            model.parameters(), foreach=kind == "foreach", fused=kind == "fused"
+        )
         batch = torch.randn(16, 256, device="cuda")
         model(batch).sum().backward()
         timed(f"adam_{kind}", adam.step)

@@ -14,10 +14,10 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nsysalign.collect.command import probe_environment
-from nsysalign.collect.nsys import Nsys, find_nsys, profile_arguments
-from nsysalign.collect.processes import end_all
 from nsysalign.errors import NsysError
+from nsysalign.record.command import probe_environment
+from nsysalign.record.nsys import Nsys, find_nsys, profile_arguments
+from nsysalign.record.processes import end_all
 
 ALONE, PROBE, NSYS, BOTH, TRACED = "alone", "probe", "nsys", "nsys+probe", "nsys+probe+events"
 
@@ -36,7 +36,9 @@ def modes() -> tuple[list[str], Nsys | None]:
     return [ALONE, PROBE, NSYS, BOTH] + [TRACED] * traced, nsys
 
 
-def run(mode: str, nsys: Nsys | None, argv: Sequence[str], environ: Mapping[str, str]) -> tuple[dict, Path]:
+def run(
+    mode: str, nsys: Nsys | None, argv: Sequence[str], environ: Mapping[str, str]
+) -> tuple[dict, Path]:
     """One run; the JSON line it printed, and the run directory (the caller removes it)."""
     run_dir = Path(tempfile.mkdtemp(prefix="nsysalign-bench-"))
     (run_dir / "raw").mkdir()
@@ -56,7 +58,9 @@ def run(mode: str, nsys: Nsys | None, argv: Sequence[str], environ: Mapping[str,
     return json.loads(lines[-1]), run_dir
 
 
-def rounds(names: Sequence[str], nsys: Nsys | None, argv: Sequence[str], count: int) -> dict[str, list[dict]]:
+def rounds(
+    names: Sequence[str], nsys: Nsys | None, argv: Sequence[str], count: int
+) -> dict[str, list[dict]]:
     """`count` runs of every mode, in turn: what drifts does so for all."""
     results: dict[str, list[dict]] = {name: [] for name in names}
     for number in range(count):

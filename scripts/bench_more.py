@@ -46,7 +46,9 @@ def small_work(torch, x):
         "python_400": spaced(400),
         "matmul_chain": lambda: [torch.mm(a, b) for _ in range(12)],
         "einsum": lambda: [torch.einsum("ij,jk->ik", a, b) for _ in range(4)],
-        "embedding_sum": lambda: [torch.nn.functional.embedding(ids, table).sum(0) for _ in range(6)],
+        "embedding_sum": lambda: [
+            torch.nn.functional.embedding(ids, table).sum(0) for _ in range(6)
+        ],
         "softmax_topk": lambda: [torch.softmax(a, -1).topk(5) for _ in range(5)],
         "where_mean_std": lambda: [torch.where(a > 0, a, b).mean() + a.std() for _ in range(4)],
         "cat_split": lambda: [torch.cat(torch.split(a, 32)) for _ in range(4)],

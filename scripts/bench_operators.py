@@ -38,7 +38,12 @@ def operators(torch) -> dict:
     logits, classes = t(8, 64), torch.randint(0, 64, (8,), device="cuda")
     weights = {
         n: torch.nn.Parameter(x)
-        for n, x in {"line": t(64, 64), "conv": t(16, 16, 3, 3), "norm": t(64), "table": t(500, 64)}.items()
+        for n, x in {
+            "line": t(64, 64),
+            "conv": t(16, 16, 3, 3),
+            "norm": t(64),
+            "table": t(500, 64),
+        }.items()
     }
     trained = [torch.nn.Parameter(t(64)) for _ in range(10)]
     for p in trained:

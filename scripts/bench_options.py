@@ -23,9 +23,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nsysalign.collect.command import probe_environment
-from nsysalign.collect.convert import convert
-from nsysalign.collect.nsys import Nsys, export_sqlite, find_nsys, profile_arguments
+from nsysalign.record.command import probe_environment
+from nsysalign.record.convert import convert
+from nsysalign.record.nsys import Nsys, export_sqlite, find_nsys, profile_arguments
 
 ROOT = Path(__file__).resolve().parents[1]
 PLAIN, DEFAULT = "without nsys", "as `run` does it"
@@ -75,7 +75,10 @@ def child() -> None:
     with torch.cuda.graph(captured):
         for _ in range(20):
             x.add_(1)
-    for values, work in ((found, lambda: [x.add_(1) for _ in range(LAUNCHES)]), (graphs, captured.replay)):
+    for values, work in (
+        (found, lambda: [x.add_(1) for _ in range(LAUNCHES)]),
+        (graphs, captured.replay),
+    ):
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         for number in range(REPEATS + 10):
             torch.cuda.synchronize()
@@ -95,7 +98,9 @@ def variants(nsys: Nsys) -> dict[str, list[str] | None]:
     said = subprocess.run(
         [nsys.path, "profile", "--help=trace"], capture_output=True, text=True, cwd="/"
     ).stdout
-    said += subprocess.run([nsys.path, "profile", "--help"], capture_output=True, text=True, cwd="/").stdout
+    said += subprocess.run(
+        [nsys.path, "profile", "--help"], capture_output=True, text=True, cwd="/"
+    ).stdout
 
     def traced(what: str) -> list[str]:
         return [what if a == "cuda,nvtx" else a for a in base]
@@ -142,24 +147,29 @@ def answers(nsys: Nsys, folder: Path) -> dict:
     """Rows of the report, and what the analysis makes of them."""
     import nsysalign
 
-    report = next((p for p in (folder / "trace.nsys-rep", folder / "trace.qdrep") if p.is_file()), None)
+    report = next(
+        (p for p in (folder / "trace.nsys-rep", folder / "trace.qdrep") if p.is_file()), None
+    )
     if report is None:
         return {"problem": "no report"}
     sqlite = export_sqlite(nsys, report, folder / "trace.sqlite")
     with sqlite3.connect(sqlite) as connection:
         there = {
-            name for (name,) in connection.execute("select name from sqlite_master where type = 'table'")
+            name
+            for (name,) in connection.execute("select name from sqlite_master where type = 'table'")
         }
         out: dict = {
-            what: connection.execute(f'select count(*) from "{table}"').fetchone()[0] if table in there else 0
+            what: connection.execute(f'select count(*) from "{table}"').fetchone()[0]
+            if table in there
+            else 0
             for what, table in TABLES.items()
         }
     try:
         a = nsysalign.analyze(sqlite, convert(folder / "raw", folder, Path.cwd()))
         real = a.intervals[a.intervals["kind"] != "run"]
-        unknown = a.parts[(a.parts["cause"] == "unknown") & a.parts["interval"].isin(real["interval"])][
-            "ns"
-        ].sum()
+        unknown = a.parts[
+            (a.parts["cause"] == "unknown") & a.parts["interval"].isin(real["interval"])
+        ]["ns"].sum()
         out |= {
             "intervals": len(real), "unaligned": len(a.unaligned), "methods": real["method"].value_counts().to_dict(),
             "unknown %": round(100 * float(unknown) / max(int(real["elapsed_ns"].sum()), 1), 2),
@@ -181,7 +191,9 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--seconds", type=float, default=220, help="begin nothing more after this time")
+    parser.add_argument(
+        "--seconds", type=float, default=220, help="begin nothing more after this time"
+    )
     parser.add_argument("--only", default=".", help="a regular expression for the options' names")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
@@ -190,7 +202,9 @@ def main() -> None:
         return child()
     nsys, began = find_nsys(), time.monotonic()
     print(f"nsys {nsys.version}", flush=True)
-    todo = {name: options for name, options in variants(nsys).items() if re.search(arguments.only, name)}
+    todo = {
+        name: options for name, options in variants(nsys).items() if re.search(arguments.only, name)
+    }
     found: dict[str, list[dict]] = {name: [] for name in todo}
     rows: dict[str, dict] = {}
     for number in range(arguments.rounds):
@@ -221,7 +235,9 @@ def main() -> None:
         if results:
             small, count = at_full_speed(results, "small", usual)
             graph, _ = at_full_speed(results, "graph", usual)
-            table.append({"option": name, "small50_us": small, "graph_us": graph, "intervals": count})
+            table.append(
+                {"option": name, "small50_us": small, "graph_us": graph, "intervals": count}
+            )
     plain = next((row["small50_us"] for row in table if row["option"] == PLAIN), None)
     print(
         f"\n{'50 launches, graph of 20 (us, host at full speed)':52s} {'us':>8s} {'more':>8s} {'graph':>8s} {'of':>6s}"

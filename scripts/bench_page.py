@@ -54,7 +54,9 @@ def _driver() -> webdriver.Chrome:
     for flag in browsing.FLAGS:
         options.add_argument(flag)
     options.set_capability("goog:loggingPrefs", {"performance": "ALL"})
-    options.add_experimental_option("perfLoggingPrefs", {"traceCategories": "toplevel,devtools.timeline"})
+    options.add_experimental_option(
+        "perfLoggingPrefs", {"traceCategories": "toplevel,devtools.timeline"}
+    )
     return webdriver.Chrome(options=options, service=webdriver.ChromeService(browsing.DRIVER))
 
 

@@ -31,7 +31,7 @@ def start_probe() -> None:
     """Arm the probe in this process as `nsysalign run` would, for the row "probe without nsys"."""
     import tempfile
 
-    folder = Path(__file__).resolve().parents[1] / "nsysalign" / "collect" / "probe_path"
+    folder = Path(__file__).resolve().parents[1] / "nsysalign" / "probe_path"
     run_dir = tempfile.mkdtemp()
     os.mkdir(os.path.join(run_dir, "raw"))
     path = os.environ.get("PYTHONPATH")
@@ -91,7 +91,10 @@ def main() -> None:
     if "--clocks" in sys.argv:
         if not torch.cuda.is_available():  # the probe keeps readings once CUDA is in use: pretend
             torch.cuda._initialized, torch.cuda.current_device = True, lambda: 0
-        result = {"probe": "_nsysalign_probe" in sys.modules, "nsys": "NVTX_INJECTION64_PATH" in os.environ}
+        result = {
+            "probe": "_nsysalign_probe" in sys.modules,
+            "nsys": "NVTX_INJECTION64_PATH" in os.environ,
+        }
         print(json.dumps(result | {k: round(v, 1) for k, v in clock_costs().items()}), flush=True)
         return
 
@@ -137,7 +140,10 @@ def main() -> None:
         "long_us": interval(lambda: torch.cuda._sleep(400_000)),
         **clock_costs(),
     }
-    print(json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in result.items()}), flush=True)
+    print(
+        json.dumps({k: round(v, 3) if isinstance(v, float) else v for k, v in result.items()}),
+        flush=True,
+    )
 
 
 if __name__ == "__main__":

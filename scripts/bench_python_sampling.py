@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from nsysalign.collect.nsys import find_nsys
+from nsysalign.record.nsys import find_nsys
 
 LOOP = """
 import time
@@ -57,7 +57,8 @@ def main() -> None:
             f"{folder}/trace",
         ]
         sampled = [
-            [*profile, "--python-sampling=true", f"--python-sampling-frequency={rate}"] for rate in RATES
+            [*profile, "--python-sampling=true", f"--python-sampling-frequency={rate}"]
+            for rate in RATES
         ]
         ways = [
             ("alone", []),
@@ -66,7 +67,9 @@ def main() -> None:
         ]
         for _ in range(given.rounds):
             for name, before in ways:
-                said = subprocess.run([*before, *plain], capture_output=True, text=True, check=True).stdout
+                said = subprocess.run(
+                    [*before, *plain], capture_output=True, text=True, check=True
+                ).stdout
                 print(f"{name:<8}", next(line for line in said.splitlines() if "fastest" in line))
 
 

@@ -24,7 +24,17 @@ ENTRY = "from nsysalign.cli import main; main()"
 def measure(folder: Path, output: Path, *options: str) -> tuple[float, float]:
     """(wall seconds, CPU seconds) of one analysis, its workers included."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    command = [sys.executable, "-c", ENTRY, "analyze", str(folder), "-o", str(output), "-q", *options]
+    command = [
+        sys.executable,
+        "-c",
+        ENTRY,
+        "analyze",
+        str(folder),
+        "-o",
+        str(output),
+        "-q",
+        *options,
+    ]
     subprocess.run(command, check=True)
     wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     return wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

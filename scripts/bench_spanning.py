@@ -38,7 +38,13 @@ def with_spanning(trace: Path, events: Path, out: Path) -> int:
                 file.write(json.dumps(line) + "\n")
         for a, b, region in pairs:
             ms = (at[b["seq"]] - at[a["seq"]]) / 1e6
-            asked = {"type": "elapsed", "start": a["seq"], "end": b["seq"], "ms": ms, "region": region}
+            asked = {
+                "type": "elapsed",
+                "start": a["seq"],
+                "end": b["seq"],
+                "ms": ms,
+                "region": region,
+            }
             file.write(json.dumps(asked) + "\n")
         for a, b in [(records[0], records[-1]), *zip(records[::2], records[1::2], strict=False)]:
             timer = {
@@ -61,7 +67,15 @@ def main() -> None:
         more = Path(folder) / "more.jsonl"
         asked = with_spanning(a.trace, a.events, more)
         for what, events in (("as recorded", a.events), (f"{asked:,} with spanning ones", more)):
-            command = [sys.executable, "-m", "nsysalign", "analyze", str(a.trace), "--events", str(events)]
+            command = [
+                sys.executable,
+                "-m",
+                "nsysalign",
+                "analyze",
+                str(a.trace),
+                "--events",
+                str(events),
+            ]
             spent = cost([*command, "-q", "--no-cache", "-o", str(Path(folder) / "out")])
             print(
                 f"{what}: {spent.wall_s:.1f} s wall, {spent.cpu_s:.1f} s CPU, {spent.peak_mb:.0f} MB",

@@ -39,7 +39,9 @@ def write(schema: Path, intervals: int, folder: Path) -> tuple[Path, Path]:
             "select name, sql from old.sqlite_master where type = 'table' and name not like 'sqlite_%'"
         ).fetchall():
             db.execute(sql)
-            if not name.startswith(("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "PROFILER_OVERHEAD", "StringIds")):
+            if not name.startswith(
+                ("CUPTI_ACTIVITY_KIND_", "NVTX_EVENTS", "PROFILER_OVERHEAD", "StringIds")
+            ):
                 db.execute(f'insert into main."{name}" select * from old."{name}"')
         names = {_RECORD: "cudaEventRecord_v3020", _LAUNCH: "cudaLaunchKernel_v7000"}
         names |= {_SYNC: "cudaDeviceSynchronize_v3020", 4: "tiny"}
@@ -48,7 +50,9 @@ def write(schema: Path, intervals: int, folder: Path) -> tuple[Path, Path]:
         calls = np.concatenate(
             [
                 np.stack([begin, begin + 1_500, 5 * k + 1, np.full(intervals, _RECORD)], axis=1),
-                np.stack([launched, launched + 3_000, 5 * k + 2, np.full(intervals, _LAUNCH)], axis=1),
+                np.stack(
+                    [launched, launched + 3_000, 5 * k + 2, np.full(intervals, _LAUNCH)], axis=1
+                ),
                 np.stack([last, last + 1_500, 5 * k + 3, np.full(intervals, _RECORD)], axis=1),
                 np.stack(
                     [
@@ -69,7 +73,9 @@ def write(schema: Path, intervals: int, folder: Path) -> tuple[Path, Path]:
         )
         table = {row[1]: row for row in db.execute("pragma table_info(CUPTI_ACTIVITY_KIND_KERNEL)")}
         needed = [
-            c for c, row in table.items() if row[3] and c not in ("start", "end", "correlationId", "streamId")
+            c
+            for c, row in table.items()
+            if row[3] and c not in ("start", "end", "correlationId", "streamId")
         ]
         columns = ["start", '"end"', "correlationId", "globalPid", "streamId", *needed]
         values = ["?", "?", "?", str(_PID), "7", *("4" if "Name" in c else "0" for c in needed)]
@@ -81,10 +87,16 @@ def write(schema: Path, intervals: int, folder: Path) -> tuple[Path, Path]:
         db.commit()
     with log.open("w", encoding="ascii") as file:
         clock = '{"monotonic_ns":0,"trace_ns":0}'
-        file.write(f'{{"type":"header","format":"nsysalign-events","version":1,"pid":7,"clock":{clock}}}\n')
+        file.write(
+            f'{{"type":"header","format":"nsysalign-events","version":1,"pid":7,"clock":{clock}}}\n'
+        )
         head = '{"type":"record","tid":7,"device":0,"stream_handle":0,"site":"tiny.py:1"'
         for i, a, b, ms in zip(
-            k.tolist(), begin.tolist(), last.tolist(), ((end - begin - 3_900) / 1e6).tolist(), strict=True
+            k.tolist(),
+            begin.tolist(),
+            last.tolist(),
+            ((end - begin - 3_900) / 1e6).tolist(),
+            strict=True,
         ):
             file.write(
                 f'{head},"seq":{2 * i},"t0_ns":{a - 400},"t1_ns":{a + 1_700}}}\n'
@@ -106,7 +118,16 @@ def main() -> None:
     for count in map(int, a.intervals.split(",")):
         with tempfile.TemporaryDirectory(dir=a.tmp) as folder:
             trace, log = write(a.schema.resolve(), count, Path(folder))
-            command = [sys.executable, "-m", "nsysalign", "analyze", str(trace), "--events", str(log), "-q"]
+            command = [
+                sys.executable,
+                "-m",
+                "nsysalign",
+                "analyze",
+                str(trace),
+                "--events",
+                str(log),
+                "-q",
+            ]
             spent = cost([*command, "-o", str(Path(folder) / "out")], weighed=True)
             sizes = [f"{path.stat().st_size / 1e6:.0f}" for path in (trace, log)]
             each = 1e6 * spent.cpu_s / count

@@ -24,7 +24,7 @@ from turns import VARIABLE
 
 ROOT = Path(__file__).resolve().parents[1]
 _WITHOUT = (
-    "import sys; from pathlib import Path; from nsysalign.collect.without_nsys import collect_baseline; "
+    "import sys; from pathlib import Path; from nsysalign.record.without_nsys import collect_baseline; "
     "sys.exit(collect_baseline(sys.argv[2:], Path(sys.argv[1]), profiled_status=0).exit_status)"
 )
 _PATIENCE_S = 300
@@ -62,7 +62,9 @@ def main() -> int:
         listener.listen(2)
         env = os.environ | {
             VARIABLE: f"{address}:{cpus[-1]}:{cpus[0]}",
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
         }
         alone = Path(folder) / "alone"
         alone.mkdir()
@@ -72,9 +74,13 @@ def main() -> int:
         counted: list[int] = []
         turns = threading.Thread(target=lambda: counted.append(relay(listener, running)))
         turns.start()
-        without = subprocess.Popen([sys.executable, "-c", _WITHOUT, str(alone), *script], env=env, cwd=ROOT)
+        without = subprocess.Popen(
+            [sys.executable, "-c", _WITHOUT, str(alone), *script], env=env, cwd=ROOT
+        )
         under = subprocess.run(
-            [sys.executable, "-m", "nsysalign", "run", "-q", "-o", str(out), "--", *script], env=env, cwd=ROOT
+            [sys.executable, "-m", "nsysalign", "run", "-q", "-o", str(out), "--", *script],
+            env=env,
+            cwd=ROOT,
         )
         without.wait()
         running.clear()

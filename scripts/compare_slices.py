@@ -15,14 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from nsysalign.align.solve import align
-from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.partial import partial_result
-from nsysalign.attribute.run_windows import with_runs
+from nsysalign.place.solve import align
 from nsysalign.rundir import event_logs
 from nsysalign.slices import rounds as run
 from nsysalign.slices import survey as plan
 from nsysalign.slices.pool import worker_pool
+from nsysalign.split.budget import attribute
+from nsysalign.split.partial import partial_result
+from nsysalign.split.run_windows import with_runs
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import sampled
 from nsysalign.trace.read import read_trace
@@ -64,10 +64,14 @@ def main() -> None:
     ):  # of which only flags are made
         if not whole.rows[column].equals(found.portion.rows[column]):
             mine, theirs = whole.rows[column].to_numpy(), found.portion.rows[column].to_numpy()
-            off = np.array([str(x) != str(y) for x, y in zip(mine.tolist(), theirs.tolist(), strict=True)])
+            off = np.array(
+                [str(x) != str(y) for x, y in zip(mine.tolist(), theirs.tolist(), strict=True)]
+            )
             by_origin = np.bincount(whole.rows["origin"].to_numpy()[off]).tolist()
             far = f", by up to {np.abs(mine - theirs)[off].max()}" if mine.dtype.kind == "i" else ""
-            print(f"{column}: {int(off.sum())} differ (pairs, hosts, timers, regions: {by_origin}){far}")
+            print(
+                f"{column}: {int(off.sum())} differ (pairs, hosts, timers, regions: {by_origin}){far}"
+            )
             different += int(off.sum())
     for part in ("total", "low", "high"):
         off = (getattr(whole, part) != getattr(found.portion, part)).any(axis=1)

@@ -30,7 +30,9 @@ def main() -> None:
     for name, options in PUZZLES:
         run_dir = out / name
         command = [sys.executable, "-m", "nsysalign", "confirm", "-q", "-o", str(run_dir), *options]
-        done = subprocess.run([*command, "--", str(HERE / f"{name}.py")], capture_output=True, text=True)
+        done = subprocess.run(
+            [*command, "--", str(HERE / f"{name}.py")], capture_output=True, text=True
+        )
         stored = run_dir / "confirm.json"
         if done.returncode or not stored.is_file():
             print(f"{name:<15} status {done.returncode}: {' '.join(done.stderr.split()[-60:])}")

@@ -48,7 +48,9 @@ def record(out: Path, names: list[str]) -> None:
 def table(out: Path) -> None:
     from nsysalign import load
 
-    print("| script | must find | found | other errors and warnings | notes |\n|---|---|---|---|---|")
+    print(
+        "| script | must find | found | other errors and warnings | notes |\n|---|---|---|---|---|"
+    )
     for run in sorted(p.parent for p in out.glob("*/analysis.db")):
         puzzle = PUZZLES / f"{run.name}.py"
         findings, must = load(run).findings, named(puzzle) if puzzle.exists() else set()
@@ -70,7 +72,8 @@ def keep(out: Path) -> None:
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch) / run.name
             subprocess.run(
-                [sys.executable, "-m", "nsysalign", "redact", "-q", str(run), str(folder)], check=True
+                [sys.executable, "-m", "nsysalign", "redact", "-q", str(run), str(folder)],
+                check=True,
             )
             with tarfile.open(DATA / f"{run.name}.tar.xz", "w:xz") as packed:
                 for path in sorted(folder.iterdir()):

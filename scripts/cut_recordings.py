@@ -21,8 +21,8 @@ from pathlib import Path
 import numpy as np
 
 from nsysalign import frames
-from nsysalign.align.solve import align
 from nsysalign.model import EventLog, Trace
+from nsysalign.place.solve import align
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -33,7 +33,9 @@ def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__)
     arguments.add_argument("recordings", nargs="+", type=Path)
     recordings = arguments.parse_args().recordings
-    print(f"{'recording':28s} {'blind':9s} cuts  hold  inside  p50 us  p95 us  p99 us  bar us (median, p95)")
+    print(
+        f"{'recording':28s} {'blind':9s} cuts  hold  inside  p50 us  p95 us  p99 us  bar us (median, p95)"
+    )
     for trace, events in zip(recordings[::2], recordings[1::2], strict=True):
         whole, log = read_trace(trace), read_event_logs([events])
         truth = align(whole, log).records["t_ns"].to_numpy()
@@ -83,9 +85,13 @@ def score(trace: Trace, log: EventLog, truth: np.ndarray) -> np.ndarray:
     """(error, bar) of every placed interval."""
     found = align(trace, log)
     windows = found.windows[found.windows["kind"] == "event"]
-    start, end = (truth[log.records.index.to_numpy()[windows[edge].to_numpy()]] for edge in ("start", "end"))
+    start, end = (
+        truth[log.records.index.to_numpy()[windows[edge].to_numpy()]] for edge in ("start", "end")
+    )
     known = (start > 0) & (end > 0)
-    error = windows["start_ns"].to_numpy() - np.minimum(start, end - windows["elapsed_ns"].to_numpy())
+    error = windows["start_ns"].to_numpy() - np.minimum(
+        start, end - windows["elapsed_ns"].to_numpy()
+    )
     return np.stack([error, windows["error_ns"].to_numpy()], axis=1)[known]
 
 

@@ -140,7 +140,9 @@ def _with_us() -> str:
 
 
 def _lines(run_dir: Path) -> list[dict]:
-    logs = [(gzip.open if p.suffix == ".gz" else open)(p, "rt") for p in run_dir.glob("events-*.jsonl*")]
+    logs = [
+        (gzip.open if p.suffix == ".gz" else open)(p, "rt") for p in run_dir.glob("events-*.jsonl*")
+    ]
     return [json.loads(line) for log in logs for line in log]
 
 
@@ -153,7 +155,9 @@ def check(name: str, folder: Path) -> bool:
     plain = _run(command, folder)
     tool = [sys.executable, "-m", "nsysalign", "run", "-q", "-o", "run", "--", *command]
     traced = _run(tool, folder, PYTHONPATH=_with_us())
-    children = [[line for line in p.stdout.splitlines() if "child" in line] for p in (plain, traced)]
+    children = [
+        [line for line in p.stdout.splitlines() if "child" in line] for p in (plain, traced)
+    ]
     after = [re.findall(r"ended after (.*) s$", p.stderr, re.M) for p in (plain, traced)]
     log, document = _lines(folder / "run"), {"intervals": [], "unaligned": []}
     if (analysis := folder / "run" / "analysis.json").is_file():
@@ -163,7 +167,10 @@ def check(name: str, folder: Path) -> bool:
     if expected is None:
         expected = measured
     ends = [f"{e['how']} {e.get('signal', '')}".strip() for e in log if e["type"] == "end"]
-    status = (plain.returncode if plain.returncode >= 0 else 128 - plain.returncode, traced.returncode)
+    status = (
+        plain.returncode if plain.returncode >= 0 else 128 - plain.returncode,
+        traced.returncode,
+    )
     print(
         f"{name:24} status {status[0]:>3} {status[1]:>3}  {' '.join(children[0]) or '-'} / {' '.join(children[1]) or '-'}"
         f"  expected {expected}  logged {measured}  found {found}  ends {ends}"

@@ -56,7 +56,15 @@ def main() -> None:
         log = "".join(json.dumps(x) + "\n" for x in kept).encode()
         for name, data in (("demo.sqlite.xz", path.read_bytes()), ("demo.events.jsonl.xz", log)):
             (a.out / name).write_bytes(lzma.compress(data, preset=9 | lzma.PRESET_EXTREME))
-            print(name, (a.out / name).stat().st_size, "bytes,", len(kept), "log lines,", len(spans), "spans")
+            print(
+                name,
+                (a.out / name).stat().st_size,
+                "bytes,",
+                len(kept),
+                "log lines,",
+                len(spans),
+                "spans",
+            )
 
 
 def wanted(region: str, keep: int) -> bool:
@@ -91,7 +99,9 @@ def write(source: sqlite3.Connection, path: Path, spans: list[tuple[int, int]]) 
         if not found:
             continue
         target.execute(found[0])
-        cursor = source.execute(f"select * from {table}" + (f" where {inside}" if rows == "span" else ""))
+        cursor = source.execute(
+            f"select * from {table}" + (f" where {inside}" if rows == "span" else "")
+        )
         columns = [d[0] for d in cursor.description]
         data = cursor.fetchall()
         target.executemany(f"insert into {table} values ({','.join('?' * len(columns))})", data)

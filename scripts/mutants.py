@@ -51,7 +51,11 @@ _SPEED = "decides how something is worked out, not what comes out"
 SURVIVORS = (
     ("align/marked.py", "np.union1d(", "the union of two sets, in the other order"),
     ("align/marked.py", "strict=True", _ALIKE),
-    ("attribute/gaps.py", "previous_issue = ", "no operation before it: the wait is unknown either way"),
+    (
+        "attribute/gaps.py",
+        "previous_issue = ",
+        "no operation before it: the wait is unknown either way",
+    ),
     ("attribute/groups.py", "_PIECES_EACH", _SPEED),
     ("attribute/groups.py", "slots > _SLOTS", _SPEED),
     (
@@ -81,7 +85,11 @@ SURVIVORS = (
     ("attribute/sm_time.py", "(1 << _TIME_BITS) - 1", "where the longest of all times is cut"),
     ("attribute/timeline.py", "_STRETCH", _SPEED),
     ("attribute/timeline.py", "strict=True", _ALIKE),
-    ("attribute/timeline.py", 'waits["call"] >= 0', "a wait is never the first call: that is a record's"),
+    (
+        "attribute/timeline.py",
+        'waits["call"] >= 0',
+        "a wait is never the first call: that is a record's",
+    ),
     ("attribute/work.py", "np.empty(0", "of a trace without operations, nothing of it is used"),
     (
         "compare/label_changes.py",
@@ -92,7 +100,11 @@ SURVIVORS = (
     ("diagnose/facts.py", "np.diff(at) < 0", "sorts what is sorted"),
     ("diagnose/facts.py", "np.diff(number) >= 0", "sorts what is sorted"),
     ("diagnose/facts.py", "len(rows) <= _FEW", _SPEED),
-    ("trace/redaction.py", "number or 0", "a mark without any text, where string 1 is the name of ours"),
+    (
+        "trace/redaction.py",
+        "number or 0",
+        "a mark without any text, where string 1 is the name of ours",
+    ),
 )
 #: Where tests are looked for.  Those that need a browser, a GPU or nsys are left out.
 FOLDERS = (
@@ -165,7 +177,9 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
     raw, found = source.encode(), []
 
     def span(node: Any) -> tuple[int, int]:
-        return offsets[node.lineno - 1] + node.col_offset, offsets[node.end_lineno - 1] + node.end_col_offset
+        return offsets[node.lineno - 1] + node.col_offset, offsets[
+            node.end_lineno - 1
+        ] + node.end_col_offset
 
     def add(kind: str, node: Any, after: str, statement: ast.stmt, inside: bool) -> None:
         begin, stop = span(node)
@@ -173,7 +187,9 @@ def mutants_of(module: str, source: str) -> list[Mutant]:
         last = body[0].lineno - 1 if isinstance(body, list) and body else statement.end_lineno
         before = raw[begin:stop].decode()
         first = min(statement.lineno, node.lineno)
-        found.append(Mutant(module, first, max(last, first), inside, kind, begin, stop, before, after))
+        found.append(
+            Mutant(module, first, max(last, first), inside, kind, begin, stop, before, after)
+        )
 
     for node, statement, inside in _walk(tree):
         for kind, after in _changes(node):
@@ -267,7 +283,10 @@ def _changed_statements(node: ast.AST) -> Iterator[tuple[str, str]]:
     if isinstance(node, ast.Return) and node.value is not None and not _is_none(node.value):
         yield "return", "return None"
     elif isinstance(node, ast.AugAssign) and type(node.op) in _OPERATORS:
-        yield "arithmetic", _text(ast.AugAssign(node.target, _OPERATORS[type(node.op)](), node.value))
+        yield (
+            "arithmetic",
+            _text(ast.AugAssign(node.target, _OPERATORS[type(node.op)](), node.value)),
+        )
         yield "statement", "pass"
     elif _can_be_left_out(node):
         yield "statement", "pass"
@@ -346,7 +365,9 @@ class Mapper:
 
         self.work, self.seconds, self.bad = work, {}, set()
         source = [str(work.tree / "nsysalign")]
-        self.coverage = coverage.Coverage(data_file=str(work.coverage), source=source, config_file=False)
+        self.coverage = coverage.Coverage(
+            data_file=str(work.coverage), source=source, config_file=False
+        )
         self.coverage.start()
 
     def pytest_runtest_logstart(self, nodeid: str, location: Any) -> None:
@@ -407,9 +428,9 @@ class Choice:
         by_file: dict[str, list[str]] = defaultdict(list)
         for node in sorted(nodes, key=lambda n: (self.seconds[n], n)):
             by_file[node.partition("::")[0]].append(node)
-        near = sorted(by_file, key=lambda f: (FOLDERS.index(f.split("/")[1]), self.seconds[by_file[f][0]]))[
-            :2
-        ]
+        near = sorted(
+            by_file, key=lambda f: (FOLDERS.index(f.split("/")[1]), self.seconds[by_file[f][0]])
+        )[:2]
         first, _ = self._affordable([n for f in near for n in by_file[f]], seconds / 4)
         # then in turn the cheapest of every file: the cheapest of all are much alike
         rank = {node: k for mine in by_file.values() for k, node in enumerate(mine)}
@@ -427,7 +448,9 @@ class Choice:
         return chosen, True
 
 
-def in_child(tree: Path, plugin: Any, arguments: list[str], *, cpu_s: int, wall_s: int) -> tuple[int, str]:
+def in_child(
+    tree: Path, plugin: Any, arguments: list[str], *, cpu_s: int, wall_s: int
+) -> tuple[int, str]:
     """pytest in a fork of this process, which has imported what is slow to import: (exit status, failed test)."""
     read, write = os.pipe()
     child = os.fork()
@@ -470,10 +493,14 @@ def _tested(tree: Path, plugin: Any, arguments: list[str]) -> int:
     import nsysalign
 
     assert Path(nsysalign.__file__).is_relative_to(tree)
-    return int(pytest.main([*arguments, *_QUIET], plugins=[plugin() if callable(plugin) else plugin]))
+    return int(
+        pytest.main([*arguments, *_QUIET], plugins=[plugin() if callable(plugin) else plugin])
+    )
 
 
-def run_mutant(work: Work, mutant: Mutant, nodes: list[str], whole: Sequence[str] = ()) -> tuple[str, str]:
+def run_mutant(
+    work: Work, mutant: Mutant, nodes: list[str], whole: Sequence[str] = ()
+) -> tuple[str, str]:
     """("killed", by which test) or ("survived", ""), by single tests or `whole` files.  The copy is as it was afterwards."""
     path = work.tree / mutant.module
     original, stat = path.read_bytes(), path.stat()
@@ -510,7 +537,9 @@ def map_tests(work: Work) -> None:
         work.tree, lambda: Mapper(work), ["-m", _SELECTED, *folders], cpu_s=3600, wall_s=7200
     )
     seconds = json.loads(work.tests.read_text())
-    print(f"{len(seconds)} tests, {sum(seconds.values()):.0f} s of processor time (pytest: {status})")
+    print(
+        f"{len(seconds)} tests, {sum(seconds.values()):.0f} s of processor time (pytest: {status})"
+    )
 
 
 def run(work: Work, sample: Iterable[Mutant], seconds: float, files: Sequence[str] = ()) -> None:
@@ -542,7 +571,11 @@ def run(work: Work, sample: Iterable[Mutant], seconds: float, files: Sequence[st
 def again(work: Work, files: Sequence[str], only: str = "") -> None:
     """Survivors whose module is as it was copied, against whole test files."""
     shutil.copytree(ROOT / "tests", work.tree / "tests", dirs_exist_ok=True)
-    left = [r for r in work.done().values() if r["status"] == "survived" and r["module"].startswith(only)]
+    left = [
+        r
+        for r in work.done().values()
+        if r["status"] == "survived" and r["module"].startswith(only)
+    ]
     for result in left:
         mutant = Mutant(**{name: result[name] for name in Mutant._fields})
         status, by = run_mutant(work, mutant, [], files)
@@ -576,7 +609,9 @@ def known_reason(work: Work, result: dict[str, Any]) -> str:
     """Why nobody needs to look at this survivor again, '' if somebody should."""
     lines = (work.tree / result["module"]).read_text("utf-8").splitlines()
     text = "\n".join(lines[result["line"] - 1 : result["last_line"]])
-    found = (why for module, part, why in SURVIVORS if result["module"].endswith(module) and part in text)
+    found = (
+        why for module, part, why in SURVIVORS if result["module"].endswith(module) and part in text
+    )
     return next(found, "")
 
 
@@ -586,11 +621,15 @@ def main() -> None:
     )
     parser.add_argument("command", choices=("map", "run", "again", "show"))
     parser.add_argument("work", type=Path)
-    parser.add_argument("files", nargs="*", help="of `again`, and of `run` before all others: tests/...")
+    parser.add_argument(
+        "files", nargs="*", help="of `again`, and of `run` before all others: tests/..."
+    )
     parser.add_argument("--only", default="", help="modules whose path begins so")
     parser.add_argument("--sample", type=int, default=200)
     parser.add_argument("--seed", type=int, default=20)
-    parser.add_argument("--seconds", type=float, default=60, help="processor time of tests for one mutant")
+    parser.add_argument(
+        "--seconds", type=float, default=60, help="processor time of tests for one mutant"
+    )
     arguments = parser.parse_intermixed_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the copy is put in order
     work = Work(arguments.work)

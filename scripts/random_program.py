@@ -75,7 +75,9 @@ def event() -> torch.cuda.Event:
     return torch.cuda.Event(enable_timing=True)
 
 
-def group(work: Work, streams: list[torch.cuda.Stream]) -> list[tuple[torch.cuda.Event, torch.cuda.Event]]:
+def group(
+    work: Work, streams: list[torch.cuda.Stream]
+) -> list[tuple[torch.cuda.Event, torch.cuda.Event]]:
     """A chain of one to six intervals on one stream, after a random prelude."""
     stream = random.choice(streams) if random.random() < 0.25 else streams[0]
     if random.random() < 0.5:

@@ -70,7 +70,13 @@ def _copied_python(folder: Path) -> None:
     (folder / "env" / "pyvenv.cfg").write_text(
         f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n"
     )
-    packages = folder / "env" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    packages = (
+        folder
+        / "env"
+        / "lib"
+        / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+        / "site-packages"
+    )
     packages.mkdir(parents=True)
     lines = [f"import site; site.addsitedir({path!r})\n" for path in site.getsitepackages()]
     (packages / "ours.pth").write_text("".join(lines))
@@ -189,7 +195,9 @@ class Ran:
     result: str
 
 
-def start(program: Program, prefix: list[str], folder: Path, fetched: Path | None, limit: float) -> Ran:
+def start(
+    program: Program, prefix: list[str], folder: Path, fetched: Path | None, limit: float
+) -> Ran:
     """Run it in a new folder; status None where it took longer than `limit`."""
     if program.copy:
         shutil.copytree(fetched / program.copy, folder)
@@ -200,7 +208,8 @@ def start(program: Program, prefix: list[str], folder: Path, fetched: Path | Non
     if program.prepare:
         program.prepare(folder)
     words = [
-        word.format(python=sys.executable, real=REAL, **{"from": fetched}) for word in program.command.split()
+        word.format(python=sys.executable, real=REAL, **{"from": fetched})
+        for word in program.command.split()
     ]
     reads, writes = os.pipe() if program.result_fd else (None, None)
     env = {k: v for k, v in os.environ.items() if not k.startswith("NSYSALIGN_")}
@@ -251,16 +260,24 @@ def pairs(run_dir: Path) -> int:
 
 def _lines(run_dir: Path) -> list[dict[str, Any]]:
     texts = [path.read_text("utf-8") for path in run_dir.glob("events-*.jsonl")]
-    texts += [gzip.decompress(path.read_bytes()).decode() for path in run_dir.glob("events-*.jsonl.gz")]
+    texts += [
+        gzip.decompress(path.read_bytes()).decode() for path in run_dir.glob("events-*.jsonl.gz")
+    ]
     return [json.loads(line) for text in texts for line in text.splitlines()]
 
 
 def evaluators_numbers(result: str) -> list[tuple[str, int, float]]:
     """(case, runs, mean in ns) per benchmark of gpu-mode's evaluator."""
     found = dict(re.findall(r"^(benchmark\.\d+\.\w+): (.*)$", result, re.M))
-    count = int(dict(re.findall(r"^(benchmark-count): (\d+)$", result, re.M)).get("benchmark-count", 0))
+    count = int(
+        dict(re.findall(r"^(benchmark-count): (\d+)$", result, re.M)).get("benchmark-count", 0)
+    )
     return [
-        (found[f"benchmark.{i}.spec"], int(found[f"benchmark.{i}.runs"]), float(found[f"benchmark.{i}.mean"]))
+        (
+            found[f"benchmark.{i}.spec"],
+            int(found[f"benchmark.{i}.runs"]),
+            float(found[f"benchmark.{i}.mean"]),
+        )
         for i in range(count)
         if f"benchmark.{i}.mean" in found
     ]
@@ -291,7 +308,9 @@ def compare(program: Program, folder: Path, fetched: Path | None, at_once: bool)
     command = [*NSYSALIGN, "run", "-q", "-o", str(run_dir), "--"]
     with ThreadPoolExecutor(2 if at_once else 1) as pool:
         plainly = pool.submit(start, program, [], folder / "plain", fetched, program.seconds)
-        traced = pool.submit(start, program, command, folder / "tool", fetched, 2 * program.seconds + 60)
+        traced = pool.submit(
+            start, program, command, folder / "tool", fetched, 2 * program.seconds + 60
+        )
         plain, tool = plainly.result(), traced.result()
     status, intervals, unaligned, notes = tool.status, [], [], []
     if (run_dir / "run.json").is_file():
@@ -323,7 +342,8 @@ def compare(program: Program, folder: Path, fetched: Path | None, at_once: bool)
     )
     if not answer["ok"]:
         answer["said"] = [
-            text[-2000:] for text in (plain.out, plain.err, tool.out, tool.err, plain.result, tool.result)
+            text[-2000:]
+            for text in (plain.out, plain.err, tool.out, tool.err, plain.result, tool.result)
         ]
     return answer
 
@@ -345,7 +365,9 @@ def dry_run(programs: list[Program], fetched: Path | None) -> int:
     for program in programs:
         ours = re.findall(r"{real}/(\S+)", program.command)
         problems = [
-            f"{name} is missing" for name in program.files if not (fetched and (fetched / name).is_file())
+            f"{name} is missing"
+            for name in program.files
+            if not (fetched and (fetched / name).is_file())
         ]
         for path in [REAL / name for name in ours] + [
             fetched / name for name in program.files if not problems
@@ -365,7 +387,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--gpu", action="store_true", help="the programs that need a GPU, only them")
+    parser.add_argument(
+        "--gpu", action="store_true", help="the programs that need a GPU, only them"
+    )
     parser.add_argument(
         "--cheap", action="store_true", help="only what takes seconds and needs nothing but Python"
     )
@@ -378,7 +402,9 @@ def main() -> int:
     parser.add_argument(
         "--from", dest="fetched", type=Path, metavar="FOLDER", help="where the fetched code is"
     )
-    parser.add_argument("--budget", type=float, default=480, help="begin no program after so many seconds")
+    parser.add_argument(
+        "--budget", type=float, default=480, help="begin no program after so many seconds"
+    )
     parser.add_argument("--jobs", type=int, default=1, help="so many programs at once")
     parser.add_argument(
         "--at-once",
@@ -392,7 +418,9 @@ def main() -> int:
     options = parser.parse_args()
     fetched = options.fetched.resolve() if options.fetched else None
     programs = [p for p in PROGRAMS if p.gpu == options.gpu and (p.cheap or not options.cheap)]
-    programs = [p for p in programs if not options.only or any(text in p.name for text in options.only)]
+    programs = [
+        p for p in programs if not options.only or any(text in p.name for text in options.only)
+    ]
     if options.list:
         for program in PROGRAMS:
             print(f"{'GPU' if program.gpu else '   '}  {program.name}: {program.command}")
@@ -400,7 +428,10 @@ def main() -> int:
     if options.dry_run:
         return min(1, dry_run(programs, fetched))
     began, answers = time.monotonic(), []
-    with tempfile.TemporaryDirectory(prefix="real-") as temporary, ThreadPoolExecutor(options.jobs) as pool:
+    with (
+        tempfile.TemporaryDirectory(prefix="real-") as temporary,
+        ThreadPoolExecutor(options.jobs) as pool,
+    ):
         folder = (options.keep or Path(temporary)).resolve()
 
         def answer(number: int) -> dict[str, Any]:

@@ -28,11 +28,11 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from nsysalign.align import streams as lanes
-from nsysalign.align.solve import align
-from nsysalign.align.surroundings import gather, neighbours
+from nsysalign.issue import lane_operations
 from nsysalign.model import EventLog, Trace
-from nsysalign.sweep.issue import lane_operations
+from nsysalign.place import streams as lanes
+from nsysalign.place.solve import align
+from nsysalign.place.surroundings import gather, neighbours
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -43,7 +43,7 @@ _TICKS_NS = 64
 _PLACE = """
 import sys
 from pathlib import Path
-from nsysalign.align.solve import align
+from nsysalign.place.solve import align
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 for path in map(Path, sys.argv[1:]):
@@ -78,7 +78,10 @@ def main() -> None:
             name = f"{number}.sqlite"
             truth[name] = (f"{path.parent.name}/{path.stem}", true_places(path))
             strip(path, Path(room) / name, rows=asked.rows)
-        found = {version: placed(checkout, Path(room), list(truth)) for version, checkout in versions.items()}
+        found = {
+            version: placed(checkout, Path(room), list(truth))
+            for version, checkout in versions.items()
+        }
     table = pd.concat(
         rows.assign(recording=recording)
         .merge(placed[placed["name"] == name], on=_KEY)
@@ -175,7 +178,11 @@ def markdown(table: pd.DataFrame) -> None:
         each = [figures(mine) for _, mine in rows.groupby("recording")]
         gpus = sorted(set(rows["recording"].str.partition("-")[0].str.upper()))
         where = f", {gpus[0]}" if len(gpus) == 1 and gpus[0] in ("H100", "H200") else ""
-        print(f"| {name}{where} | " + " | ".join("; ".join(cell) for cell in zip(*each, strict=True)) + " |")
+        print(
+            f"| {name}{where} | "
+            + " | ".join("; ".join(cell) for cell in zip(*each, strict=True))
+            + " |"
+        )
 
 
 def figures(rows: pd.DataFrame) -> tuple[str, str, str, str]:
@@ -192,7 +199,9 @@ def figures(rows: pd.DataFrame) -> tuple[str, str, str, str]:
 
 
 def show(table: pd.DataFrame, by: str, versions: list[str]) -> None:
-    heads = "".join(f"   {'before' if v else 'now':>7s}: p50   p95   p99  inside   bar" for v in versions)
+    heads = "".join(
+        f"   {'before' if v else 'now':>7s}: p50   p95   p99  inside   bar" for v in versions
+    )
     print(f"{by:34s} pairs {heads}")
     for key, rows in [*table.groupby(by, sort=False), ("all", table)]:
         line(str(key), rows, rows["error"], versions)

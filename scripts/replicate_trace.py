@@ -42,19 +42,27 @@ def _trace(trace: Path, copies: int, out: Path) -> int:
             "pragma journal_mode = off; pragma synchronous = off; pragma locking_mode = exclusive"
         )
         db.execute("attach ? as old", (trace.resolve().as_uri() + "?mode=ro",))
-        tables = db.execute("select name, sql from old.sqlite_master where type = 'table'").fetchall()
+        tables = db.execute(
+            "select name, sql from old.sqlite_master where type = 'table'"
+        ).fetchall()
         columns = {
-            name: [c for (c,) in db.execute("select name from pragma_table_info(?, 'old')", (name,))]
+            name: [
+                c for (c,) in db.execute("select name from pragma_table_info(?, 'old')", (name,))
+            ]
             for name, _ in tables
         }
         busy = [
-            n for n, _ in tables if n.startswith(_TIMELINE) and {"start", "correlationId"} & set(columns[n])
+            n
+            for n, _ in tables
+            if n.startswith(_TIMELINE) and {"start", "correlationId"} & set(columns[n])
         ]
         shift = _span(db, busy, columns) + _GAP_NS
         ids = (
             max(
                 (
-                    db.execute(f'select coalesce(max(correlationId), 0) from old."{n}"').fetchone()[0]
+                    db.execute(f'select coalesce(max(correlationId), 0) from old."{n}"').fetchone()[
+                        0
+                    ]
                     for n in busy
                     if "correlationId" in columns[n]
                 ),
@@ -67,7 +75,9 @@ def _trace(trace: Path, copies: int, out: Path) -> int:
             db.execute(f'insert into main."{name}" select * from old."{name}"')
             for copy in range(1, copies) if name in busy else ():
                 moved = ", ".join(_moved(c, copy * shift, copy * ids) for c in columns[name])
-                db.execute(f'insert into main."{name}" select {moved} from old."{name}" order by rowid')
+                db.execute(
+                    f'insert into main."{name}" select {moved} from old."{name}" order by rowid'
+                )
         db.commit()
     return shift
 
@@ -93,7 +103,8 @@ def _moved(column: str, time: int, ids: int) -> str:
 def _log(events: Path, copies: int, shift: int, out: Path) -> None:
     items = [json.loads(line) for line in events.read_text("utf-8").splitlines() if line.strip()]
     sequence = 1 + max(
-        (i[k] for i in items for k in ("seq", "start", "end") if isinstance(i.get(k), int)), default=0
+        (i[k] for i in items for k in ("seq", "start", "end") if isinstance(i.get(k), int)),
+        default=0,
     )
     runs: dict[str, int] = {}
     for item in items:

@@ -27,14 +27,20 @@ import pandas as pd
 
 def recordings(folder: Path) -> Iterator[Path]:
     """Exports and packed run directories anywhere below a folder, by name."""
-    yield from sorted(p for end in ("sqlite", "sqlite.xz", "tar.xz") for p in folder.rglob(f"*.{end}"))
+    yield from sorted(
+        p for end in ("sqlite", "sqlite.xz", "tar.xz") for p in folder.rglob(f"*.{end}")
+    )
 
 
-def inputs(recording: Path, room: Path) -> Iterator[tuple[str, Path, list[Path], list[Path], Path | None]]:
+def inputs(
+    recording: Path, room: Path
+) -> Iterator[tuple[str, Path, list[Path], list[Path], Path | None]]:
     """(name, trace, logs, logs without nsys, clock samples) of what a recording holds, unpacked into `room`."""
     if recording.name.endswith(".tar.xz"):
         with tarfile.open(recording) as packed:
-            packed.extractall(room, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+            packed.extractall(
+                room, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
+            )
         for trace in sorted(room.rglob("*.sqlite")):
             home = trace.parent
             logs = sorted([*home.glob("events-*.jsonl"), *home.glob("events-*.jsonl.gz")])
@@ -61,7 +67,9 @@ def _unpacked(path: Path, room: Path) -> Path:
     return target
 
 
-def numbers(trace: Path, logs: list[Path], baseline: list[Path], clocks: Path | None) -> dict[str, Any]:
+def numbers(
+    trace: Path, logs: list[Path], baseline: list[Path], clocks: Path | None
+) -> dict[str, Any]:
     """Everything in an analysis, by the name of its field."""
     import nsysalign
 
@@ -78,10 +86,14 @@ def keep(out: Path, folders: list[Path]) -> None:
                 for name, *what in inputs(recording, Path(room)):
                     try:
                         found = numbers(*what)
-                    except Exception as error:  # what cannot be analysed is to fail in the same words
+                    except (
+                        Exception
+                    ) as error:  # what cannot be analysed is to fail in the same words
                         found = {"error": repr(error)}
                     found["trace"] = (
-                        None if "trace" not in found else dataclasses.replace(found["trace"], path="")
+                        None
+                        if "trace" not in found
+                        else dataclasses.replace(found["trace"], path="")
                     )
                     key = f"{folder.name}-{recording.parent.name}-{name}".replace("/", "_")
                     (out / f"{key}.pickle").write_bytes(pickle.dumps(found))
@@ -101,7 +113,9 @@ def differences(before: Any, after: Any) -> list[str]:
             changed = [(n, a, b) for n, (a, b) in enumerate(pairs) if repr(a) != repr(b)]
             if changed:
                 n, a, b = changed[0]
-                said.append(f"{column}: {len(changed)} of {len(before)} rows, first {n}: {a!r} -> {b!r}")
+                said.append(
+                    f"{column}: {len(changed)} of {len(before)} rows, first {n}: {a!r} -> {b!r}"
+                )
         return said
     return [] if repr(before) == repr(after) else [f"{str(before)[:300]} -> {str(after)[:300]}"]
 

@@ -34,8 +34,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from nsysalign import engine
 from nsysalign.compare.side_by_side import measured
-from nsysalign.host_speed import HostSpeed
 from nsysalign.model import OPERATION_KINDS, EventLog
+from nsysalign.predict.host_speed import HostSpeed
 from nsysalign.rundir import event_logs
 from nsysalign.text import REPETITION
 from nsysalign.trace.eventlog import read_event_logs
@@ -62,7 +62,8 @@ def compared(sqlite: Path, events: list[Path], baseline: list[Path]) -> pd.DataF
     parts = a.unprofiled_parts.assign(working=a.unprofiled_parts["cause"].isin(OPERATION_KINDS))
     budgets = parts.groupby("interval")["ns"].sum()
     share = (
-        parts[parts["working"]].groupby("interval")["ns"].sum().reindex(budgets.index, fill_value=0) / budgets
+        parts[parts["working"]].groupby("interval")["ns"].sum().reindex(budgets.index, fill_value=0)
+        / budgets
     )
     label = a.intervals.set_index("interval")["label"].reindex(share.index)
     table = a.baseline[(a.baseline["profiled_ns"] > 0) & (a.baseline["baseline_ns"] > 0)].copy()
@@ -73,7 +74,9 @@ def compared(sqlite: Path, events: list[Path], baseline: list[Path]) -> pd.DataF
 def by_label(log: EventLog) -> pd.DataFrame:
     """Medians of a run without nsys: ns measured, ns of its record calls."""
     found = measured(log)
-    found["records"] = HostSpeed(log).near(*(found[c].to_numpy() for c in ("process", "order", "last_ns")))
+    found["records"] = HostSpeed(log).near(
+        *(found[c].to_numpy() for c in ("process", "order", "last_ns"))
+    )
     name = found["region"].str.replace(REPETITION, "", regex=True)
     name = name.where(name != "", found["site"] + "-" + found["end_site"])
     return found.groupby(name.to_numpy())[["elapsed_ns", "records"]].median()
@@ -82,7 +85,9 @@ def by_label(log: EventLog) -> pd.DataFrame:
 def without_nsys(one: EventLog, two: EventLog) -> pd.DataFrame:
     """How far two runs without nsys differ, label by label: as they are, and what is left when the host's share of the time is
     taken to be all of it and as much longer as the record calls."""
-    both = by_label(one).merge(by_label(two), left_index=True, right_index=True, suffixes=("", "_2"))
+    both = by_label(one).merge(
+        by_label(two), left_index=True, right_index=True, suffixes=("", "_2")
+    )
     speed = both["records"] / both["records_2"]
     ratio = both["elapsed_ns"] / both["elapsed_ns_2"]
     return pd.DataFrame({"difference": ratio - 1, "speed": speed, "left": ratio / speed - 1})
@@ -92,7 +97,9 @@ def kind_of(table: pd.DataFrame) -> pd.Series:
     """In which class a row counts."""
     speed = table["host_slowdown"]
     equal = (speed <= EQUAL) & (speed >= 1 / EQUAL)
-    known = np.where(speed.isna(), "speed unknown", np.where(equal, "equally fast host", "another speed"))
+    known = np.where(
+        speed.isna(), "speed unknown", np.where(equal, "equally fast host", "another speed")
+    )
     return pd.Series(np.where(table["error"].isna(), "no prediction", known), index=table.index)
 
 
@@ -118,7 +125,9 @@ def show(rows: pd.DataFrame) -> None:
     """By class; then those on an equally fast host by what decides their time."""
     rows = rows.assign(kind=kind_of(rows))
     print(rows.groupby("kind").apply(line, include_groups=False).to_string())
-    said = rows.loc[rows["kind"] == "no prediction", "remark"].str.extract(r"no prediction: ([^;]*)")[0]
+    said = rows.loc[rows["kind"] == "no prediction", "remark"].str.extract(
+        r"no prediction: ([^;]*)"
+    )[0]
     for reason, count in said.str.replace(r"[\d.,]+", "N", regex=True).value_counts().items():
         print(f"  no prediction for {count}: {reason}")
     equal = rows[rows["kind"] == "equally fast host"]
@@ -179,14 +188,20 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("programs", nargs="+", type=Path)
-    parser.add_argument("--labels", default=".", help="a regular expression for the labels that count")
+    parser.add_argument(
+        "--labels", default=".", help="a regular expression for the labels that count"
+    )
     parser.add_argument("--turns", action="store_true", help="the runs are those of bench_turns.py")
-    parser.add_argument("--table", action="store_true", help="a table of all labels as well, in Markdown")
+    parser.add_argument(
+        "--table", action="store_true", help="a table of all labels as well, in Markdown"
+    )
     parser.add_argument("--json", type=Path, help="write the errors of every label here")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
         if arguments.turns:
-            stack.enter_context(mock.patch("nsysalign.attribute.unprofiled._slow_host", lambda *_: ""))
+            stack.enter_context(
+                mock.patch("nsysalign.predict.unprofiled._slow_host", lambda *_: "")
+            )
         programs: dict[str, dict[str, tuple]] = {}
         for path in arguments.programs:
             try:

@@ -20,10 +20,10 @@ import pandas as pd
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from nsysalign.commands.ranks import analyse, recovered
 from nsysalign.compare.side_by_side import measured
-from nsysalign.host_speed import RECORD_UNDER_NSYS, HostSpeed
+from nsysalign.predict.host_speed import RECORD_UNDER_NSYS, HostSpeed
 from nsysalign.ranks import spread
+from nsysalign.ranks.command import analyse, recovered
 from nsysalign.ranks.compare import compare
 from nsysalign.rundir import event_logs
 from nsysalign.text import REPETITION
@@ -54,13 +54,22 @@ def predicted(path: Path) -> pd.DataFrame:
     rows = []
     for label in comparison.labels:
         for row, rank in (
-            (r, comparison.ranks[[x.number for x in comparison.ranks].index(r.rank)]) for r in label.ranks
+            (r, comparison.ranks[[x.number for x in comparison.ranks].index(r.rank)])
+            for r in label.ranks
         ):
             u, alone = row.unprofiled, own.get((rank.pid, label.label), [])
             mine = row.times.median_ns + np.median(alone) if alone else np.nan
             ns = [np.nan if v is None else v for v in (u.predicted_ns, u.lower_ns, u.upper_ns)]
             rows.append(
-                (rank.device, label.label, row.times.median_ns, row.wait_median_ns, *ns, mine, u.reason)
+                (
+                    rank.device,
+                    label.label,
+                    row.times.median_ns,
+                    row.wait_median_ns,
+                    *ns,
+                    mine,
+                    u.reason,
+                )
             )
     names = ["device", "label", "nsys", "waits", "predicted", "lower", "upper", "alone", "reason"]
     table = pd.DataFrame(rows, columns=names)
@@ -78,7 +87,9 @@ def logged(folder: Path) -> pd.DataFrame:
     ]
     log = read_event_logs(logs)
     found = measured(log)
-    found["records"] = HostSpeed(log).near(*(found[c].to_numpy() for c in ("process", "order", "last_ns")))
+    found["records"] = HostSpeed(log).near(
+        *(found[c].to_numpy() for c in ("process", "order", "last_ns"))
+    )
     device = log.records.groupby("process")["device"].max().reindex(found["process"]).to_numpy()
     name = found["region"].str.replace(REPETITION, "", regex=True)
     name = name.where(name != "", found["site"]).to_numpy()
@@ -90,7 +101,9 @@ def logged(folder: Path) -> pd.DataFrame:
 def line(name: str, error: pd.Series, inside: pd.Series | None = None) -> str:
     known = error.dropna()
     text = f"{name:34s} {len(known):4d}  median {100 * known.abs().median():5.1f} %  bias {100 * known.median():+5.1f} %  within 10 % {(known.abs() <= 0.1).sum():4d}"
-    return text + (f"  inside the bar {int(inside[error.notna()].sum())}" if inside is not None else "")
+    return text + (
+        f"  inside the bar {int(inside[error.notna()].sum())}" if inside is not None else ""
+    )
 
 
 def main() -> None:
@@ -99,20 +112,28 @@ def main() -> None:
     )
     parser.add_argument("runs", nargs="+", type=Path)
     parser.add_argument("--without", nargs="*", type=Path, default=[])
-    parser.add_argument("--labels", default=".", help="a regular expression for the labels that count")
+    parser.add_argument(
+        "--labels", default=".", help="a regular expression for the labels that count"
+    )
     asked = parser.parse_args()
-    folders = [run / "baseline" for run in asked.runs if event_logs(run / "baseline")] + asked.without
+    folders = [
+        run / "baseline" for run in asked.runs if event_logs(run / "baseline")
+    ] + asked.without
     plain = {str(folder): logged(folder) for folder in folders}
     rows = []
     for run in asked.runs:
         table, under = predicted(run), logged(run)
         for name, baseline in plain.items():
-            slower = (under["records"] / baseline["records"] / RECORD_UNDER_NSYS).reindex(table.index)
+            slower = (under["records"] / baseline["records"] / RECORD_UNDER_NSYS).reindex(
+                table.index
+            )
             # the rank whose host changed more decides
             worst = np.exp(np.log(slower).abs()).groupby("label").transform("max")
             without = baseline["elapsed_ns"].reindex(table.index)
             rows.append(
-                table.assign(run=str(run), baseline=name, without=without, slower=slower, apart=worst)
+                table.assign(
+                    run=str(run), baseline=name, without=without, slower=slower, apart=worst
+                )
             )
     found = pd.concat(rows).reset_index()
     found = found[found["label"].str.contains(asked.labels) & found["without"].notna()]
@@ -128,18 +149,29 @@ def main() -> None:
         print(run)
         print(line("  together", mine["error"], mine["inside"]))
         print(line("  each rank by itself", mine["alone error"]))
-    print(line("together", found["error"], found["inside"]), f" bar {100 * found['bar'].median():.0f} %")
+    print(
+        line("together", found["error"], found["inside"]),
+        f" bar {100 * found['bar'].median():.0f} %",
+    )
     print(line("each rank by itself", found["alone error"]))
     for most in EQUAL:
         mine = found[found["apart"] <= most]
         print(f"hosts equally fast within {most}, of all")
-        print(line("  together", mine["error"], mine["inside"]), f" bar {100 * mine['bar'].median():.0f} %")
+        print(
+            line("  together", mine["error"], mine["inside"]),
+            f" bar {100 * mine['bar'].median():.0f} %",
+        )
         print(line("  each rank by itself", mine["alone error"]))
     for a, b in combinations(plain.values(), 2):
         differ = b["elapsed_ns"] / a["elapsed_ns"] - 1
         print(line("two runs without nsys", differ))
         for most in EQUAL:
-            equal = (b["records"] / a["records"]).between(1 / most, most).groupby("label").transform("all")
+            equal = (
+                (b["records"] / a["records"])
+                .between(1 / most, most)
+                .groupby("label")
+                .transform("all")
+            )
             print(line(f"  hosts equally fast within {most}", differ[equal]))
     for reason, count in found.loc[found["predicted"].isna(), "reason"].value_counts().items():
         print(f"  no prediction for {count}: {reason}")

@@ -33,7 +33,9 @@ def main(report: Path | None) -> None:
             if report.name == "measure.html":
                 driver.set_window_size(WIDTH, 1000)
                 driver.get(report.absolute().as_uri())
-                browsing.until(driver, "document.querySelectorAll('#rate-plot circle').length", "the curve")
+                browsing.until(
+                    driver, "document.querySelectorAll('#rate-plot circle').length", "the curve"
+                )
                 find = "const b = document.querySelector('#curve').getBoundingClientRect(); return [b.bottom + scrollY, document.documentElement.clientWidth]"
                 height, width = driver.execute_script(find)
                 _write(
@@ -53,7 +55,9 @@ def _shoot(driver, report: Path, script: str, element: str, path: Path, *, whole
     driver.set_window_size(WIDTH, 1000)
     driver.get(report.absolute().as_uri())
     browsing.until(
-        driver, "document.body.dataset.ready && document.querySelector('#lanes').dataset.drawn", "drawing"
+        driver,
+        "document.body.dataset.ready && document.querySelector('#lanes').dataset.drawn",
+        "drawing",
     )
     driver.execute_script(script)
     time.sleep(1.5)
@@ -69,7 +73,9 @@ def _shoot(driver, report: Path, script: str, element: str, path: Path, *, whole
 
 
 def _write(driver, clip: dict, path: Path) -> None:
-    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
+    shot = driver.execute_cdp_cmd(
+        "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
+    )
     path.write_bytes(base64.b64decode(shot["data"]))
     print(
         f"{path.relative_to(ROOT)}: {clip['width']:.0f} x {clip['height']:.0f}, {path.stat().st_size / 1e3:.0f} kB"

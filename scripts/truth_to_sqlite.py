@@ -59,7 +59,9 @@ def main() -> None:
 
     def put(table: str, values: list[tuple]) -> None:
         if values:
-            out.executemany(f"insert into {table} values ({','.join('?' * len(values[0]))})", values)
+            out.executemany(
+                f"insert into {table} values ({','.join('?' * len(values[0]))})", values
+            )
 
     p = "CUPTI_ACTIVITY_KIND_"
     put(
@@ -104,7 +106,18 @@ def main() -> None:
     put(
         p + "MEMSET",
         [
-            (t(f[0]), t(f[1]), int(f[2]), int(f[3]), int(f[4]), int(f[5]), process, int(f[6]), None, None)
+            (
+                t(f[0]),
+                t(f[1]),
+                int(f[2]),
+                int(f[3]),
+                int(f[4]),
+                int(f[5]),
+                process,
+                int(f[6]),
+                None,
+                None,
+            )
             for f in rows["MEMSET"]
         ],
     )
@@ -132,7 +145,18 @@ def main() -> None:
     put(
         p + "SYNCHRONIZATION",
         [
-            (t(f[0]), t(f[1]), 0, int(f[2]), int(f[3]), int(f[4]), process, int(f[5]), int(f[6]), int(f[7]))
+            (
+                t(f[0]),
+                t(f[1]),
+                0,
+                int(f[2]),
+                int(f[3]),
+                int(f[4]),
+                process,
+                int(f[5]),
+                int(f[6]),
+                int(f[7]),
+            )
             for f in rows["SYNC"]
         ],
     )

@@ -7,7 +7,9 @@ import time
 
 import pytest
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+CHROMIUM = (
+    shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+)
 DRIVER = shutil.which("chromedriver")
 FLAGS = [
     "--headless=new",
@@ -47,10 +49,14 @@ def quiet(driver):
     """No console error, no dialog, no request but for the page itself."""
     from selenium.common.exceptions import NoAlertPresentException
 
-    assert [entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")] == []
+    assert [
+        entry for entry in driver.get_log("browser") if entry["level"] in ("SEVERE", "WARNING")
+    ] == []
     with pytest.raises(NoAlertPresentException):
         driver.switch_to.alert  # noqa: B018
     requests = [
-        e["message"] for e in driver.get_log("performance") if '"Network.requestWillBeSent"' in e["message"]
+        e["message"]
+        for e in driver.get_log("performance")
+        if '"Network.requestWillBeSent"' in e["message"]
     ]
     assert [r for r in requests if '"url":"http' in r] == []

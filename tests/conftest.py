@@ -21,8 +21,8 @@ def _gpu() -> str | None:
 
 
 def _nsys() -> str | None:
-    from nsysalign.collect.nsys import find_nsys
     from nsysalign.errors import NsysError
+    from nsysalign.record.nsys import find_nsys
 
     try:
         find_nsys()
@@ -37,14 +37,19 @@ def _browser() -> str | None:
 
 def pytest_configure() -> None:
     """Under nohup or as a background job a Ctrl-C or hang-up is ignored, and so by all that tests start: not here."""
-    for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    for number, default in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, default)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.pluginmanager.hasplugin("rerunfailures"):
-        again = pytest.mark.flaky(reruns=1, only_rerun=["nsys itself broke down"])  # collect/user.py says so
+        again = pytest.mark.flaky(
+            reruns=1, only_rerun=["nsys itself broke down"]
+        )  # collect/user.py says so
         for item in items:
             if "nsys" in getattr(item, "fixturenames", ()):
                 item.add_marker(again)
@@ -75,7 +80,9 @@ def untested(reasons: list[str]) -> str:
     """One line on what was skipped and how it would be tested, "" where nothing was."""
     counts: dict[tuple[str, str], int] = {}
     for reason in reasons:
-        remedy = next((r for part, r in REMEDIES.items() if part in reason), ("for other reasons", "see -rs"))
+        remedy = next(
+            (r for part, r in REMEDIES.items() if part in reason), ("for other reasons", "see -rs")
+        )
         counts[remedy] = counts.get(remedy, 0) + 1
     told = (f"{count} {what} ({how})" for (what, how), count in counts.items())
     return "not tested: " + ", ".join(told) if counts else ""

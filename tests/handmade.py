@@ -65,7 +65,11 @@ CASES = [
         "a/very/long/path/to/the/file/that/replays_a_graph.py:120",
         False,
         [
-            [("api_launch", 12000, "cudaGraphLaunch"), ("graph", 35200, "graph"), ("event", 5000, "record")],
+            [
+                ("api_launch", 12000, "cudaGraphLaunch"),
+                ("graph", 35200, "graph"),
+                ("event", 5000, "record"),
+            ],
         ],
     ),
     (
@@ -126,7 +130,15 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
                 sums[cause] = sums.get(cause, 0) + ns
                 ref = {"kernel": "kernel", "host": "", "event": "event"}.get(cause, "api")
                 segments.append(
-                    (number, at, at + ns, cause, ref, 100 * number + len(segments) % 100, name(what))
+                    (
+                        number,
+                        at,
+                        at + ns,
+                        cause,
+                        ref,
+                        100 * number + len(segments) % 100,
+                        name(what),
+                    )
                 )
                 if timeline and cause in ("api_launch", "kernel", "graph", "memset"):
                     drawn.append(_item(number, cause, at, ns, name(what)))
@@ -180,9 +192,33 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
 
 def _item(number, cause, at, ns, what):
     if cause == "api_launch":
-        return (number, "host", "thread 484", "launch", what, at, at + ns, "api", 900 + number, -1, {})
+        return (
+            number,
+            "host",
+            "thread 484",
+            "launch",
+            what,
+            at,
+            at + ns,
+            "api",
+            900 + number,
+            -1,
+            {},
+        )
     detail = {"grid": (64, 1, 1), "block": (256, 1, 1), "bytes": 84_000_000}
-    return (number, "stream", "stream 7", cause, what, at, at + ns, cause, number, 900 + number, detail)
+    return (
+        number,
+        "stream",
+        "stream 7",
+        cause,
+        what,
+        at,
+        at + ns,
+        cause,
+        number,
+        900 + number,
+        detail,
+    )
 
 
 def _records_and_clock(number, start, end, name):
@@ -205,14 +241,42 @@ def _records_and_clock(number, start, end, name):
         )
 
     return [
-        row("event", "stream 7", "record", "start", start, start, 2 * number, -1, {"at_most_later_ns": 900}),
+        row(
+            "event",
+            "stream 7",
+            "record",
+            "start",
+            start,
+            start,
+            2 * number,
+            -1,
+            {"at_most_later_ns": 900},
+        ),
         row("event", "stream 7", "record", "end", end, end, 2 * number + 1, -1, {}),
         row("event", "stream 13", "record", "other", start + 5_000, start + 5_000, 7_000, -1, {}),
-        row("event", "stream 7", "wait", "waits for record", start + 3_000, start + 5_000, 950, 7_000, {}),
+        row(
+            "event",
+            "stream 7",
+            "wait",
+            "waits for record",
+            start + 3_000,
+            start + 5_000,
+            950,
+            7_000,
+            {},
+        ),
         row("clock", "SM", "sample", "", start, start, -1, -1, {"mhz": 1980}),
         row("clock", "SM", "sample", "", end, end, -1, -1, {"mhz": 1755}),
         row(
-            "omitted", "", "", "CUDA calls", start, end, -1, -1, {"count": 12, "ns": 3_000, "longest_ns": 400}
+            "omitted",
+            "",
+            "",
+            "CUDA calls",
+            start,
+            end,
+            -1,
+            -1,
+            {"count": 12, "ns": 3_000, "longest_ns": 400},
         ),
     ]
 
@@ -242,7 +306,10 @@ def _frame(rows, spec):
     if not rows:
         return frames.empty(spec)
     return frames.check(
-        pd.DataFrame({n: pd.Series([r[n] for r in rows], dtype=_dtype(spec, n)) for n in spec.names}), spec
+        pd.DataFrame(
+            {n: pd.Series([r[n] for r in rows], dtype=_dtype(spec, n)) for n in spec.names}
+        ),
+        spec,
     )
 
 
@@ -259,7 +326,12 @@ FINDING = {
     "severity": "warning",
     "label": "t1",
     "title": "t1 measures the host, not the kernel: for 174 of 235 us the GPU waited for the launch",
-    "evidence": {"idle_ns": 174490, "kernel_only_ns": 24770, "copies_inside": 0, "host_share": 0.743},
+    "evidence": {
+        "idle_ns": 174490,
+        "kernel_only_ns": 24770,
+        "copies_inside": 0,
+        "host_share": 0.743,
+    },
     "advice": "Let the host run ahead before the start event:   torch.cuda._sleep(2_000_000); start.record()",
     "faster": "Launch less and earlier:   f = torch.compile(f)",
     "site": "puzzle.py:14",

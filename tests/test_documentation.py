@@ -61,5 +61,7 @@ def test_every_link_arrives(page):
 
 def test_every_page_of_the_documentation_is_linked_from_readme():
     text = (ROOT / "README.md").read_text("utf-8")
-    missing = [page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in text]
+    missing = [
+        page.name for page in (ROOT / "docs").glob("*.md") if f"docs/{page.name}" not in text
+    ]
     assert missing == []

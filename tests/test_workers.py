@@ -98,10 +98,14 @@ def test_where_there_are_none_this_process_does_it_all(monkeypatch, lacking):
     assert workers.started(2) is None and workers.started(1, print) is None
     with worker_pool(3) as others:
         assert others.others == 0
-        assert others.map(abs, [partial(int, -n) for n in range(5)], lambda done: None) == list(range(5))
+        assert others.map(abs, [partial(int, -n) for n in range(5)], lambda done: None) == list(
+            range(5)
+        )
         assert others.begin(os.getpid)() == os.getpid()
     with spread.processes(4) as pool:
-        assert [r for _, r in spread.over(os.getpgid, [0, 0], pool, again=spread.alone)] == 2 * [os.getpgrp()]
+        assert [r for _, r in spread.over(os.getpgid, [0, 0], pool, again=spread.alone)] == 2 * [
+            os.getpgrp()
+        ]
     with spread.alone() as nobody:
         assert nobody is None
     assert not set(threading.enumerate()) - before

@@ -13,7 +13,9 @@ from nsysalign.errors import UsageError
 
 
 @click.command()
-@click.argument("traces", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="TRACE...")
+@click.argument(
+    "traces", nargs=-1, required=True, type=click.Path(path_type=Path), metavar="TRACE..."
+)
 @shared.files("--events", "Event log of a process")
 @shared.output_folder(
     "Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign; "
@@ -24,7 +26,9 @@ from nsysalign.errors import UsageError
 @shared.json_out("Also write the analysis as JSON to this file (- for stdout).")
 @shared.nsys("The nsys to export a .nsys-rep with.")
 @click.option(
-    "--ranks", is_flag=True, help="Also compare the processes of one trace (such as torchrun under one nsys)."
+    "--ranks",
+    is_flag=True,
+    help="Also compare the processes of one trace (such as torchrun under one nsys).",
 )
 @click.option(
     "--jobs",
@@ -33,7 +37,9 @@ from nsysalign.errors import UsageError
     help="Number of worker processes, for one long trace or for several traces (default: as many as cores and memory "
     "allow).",
 )
-@click.option("--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler.")
+@click.option(
+    "--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler."
+)
 @click.option(
     "--all-segments",
     is_flag=True,
@@ -71,14 +77,20 @@ def analyze(
     # traces on the disks of the cluster's machines: a folder of this name may be empty here
     elsewhere = dask is not None and not (trace.is_file() or RunDirectory(trace).traces())
     if ranks or len(traces) > 1 or elsewhere or is_many(trace):
-        from nsysalign.commands.ranks import present_many
+        from nsysalign.ranks.command import present_many
 
-        if option := "fail-on" if fail_on else next((o for o in ("baseline", "marks") if given[o]), ""):
+        if (
+            option := "fail-on"
+            if fail_on
+            else next((o for o in ("baseline", "marks") if given[o]), "")
+        ):
             raise UsageError(
                 f"--{option} is for one trace, several are given",
                 "nsysalign analyze RUN, once for each of them",
             )
-        shared_by_both = {name: given[name] for name in ("events", "output", "json_out", "nsys", "jobs")}
+        shared_by_both = {
+            name: given[name] for name in ("events", "output", "json_out", "nsys", "jobs")
+        }
         debug = bool((ctx.obj or {}).get("debug"))
         present_many(traces, quiet=quiet, dask=dask, debug=debug, **shared_by_both)
         return

@@ -33,7 +33,9 @@ def assembled(
     given by itself brings no logs, only the other files of its run.  Raises TraceError or NsysError with what to do next.
     """
     if not path.exists():
-        raise TraceError(f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR")
+        raise TraceError(
+            f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
+        )
     run = RunDirectory.around(path)
     if path.is_dir():
         if not events:
@@ -60,20 +62,21 @@ def _refuse_what_is_no_trace(path: Path) -> None:
         )
     if path.suffix == ".json":
         raise TraceError(
-            f"{path.name} is no trace", f"of a stored analysis: nsysalign report {shlex.quote(str(path))}"
+            f"{path.name} is no trace",
+            f"of a stored analysis: nsysalign report {shlex.quote(str(path))}",
         )
 
 
 def recover(run: RunDirectory) -> None:
     """Convert the raw logs of a run that was itself killed."""
-    from nsysalign.collect import session
+    from nsysalign.record import session
 
     session.recover(run.path)
 
 
 def baseline_logs(run: RunDirectory) -> list[Path]:
     """Logs of the run without nsys, converted if that was killed."""
-    from nsysalign.collect import without_nsys as baseline
+    from nsysalign.record import without_nsys as baseline
 
     return baseline.baseline_logs(run.path)
 
@@ -83,7 +86,7 @@ def trace_of(run: RunDirectory) -> Path:
     try:
         return run.trace()
     except TraceError as error:
-        from nsysalign.collect.session import going_on
+        from nsysalign.record.session import going_on
 
         if not run.traces() and going_on(run.path):
             raise TraceError(
@@ -100,20 +103,27 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
     beside = trace.with_suffix(".sqlite")
     if is_export_of(beside, trace):
         return beside
-    from nsysalign.collect.nsys import export_sqlite, find_nsys
+    from nsysalign.record.nsys import export_sqlite, find_nsys
 
     target = output / beside.name
     if target.exists():
-        if target != beside and _time_of(target) == _time_of(trace):  # made here from this report, see below
+        if target != beside and _time_of(target) == _time_of(
+            trace
+        ):  # made here from this report, see below
             return target
-        digest = hashlib.sha256(f"{trace.stat().st_size}-{_time_of(trace)}".encode()).hexdigest()[:8]
+        digest = hashlib.sha256(f"{trace.stat().st_size}-{_time_of(trace)}".encode()).hexdigest()[
+            :8
+        ]
         target = output / f"{trace.stem}-{digest}.sqlite"
         if target.exists():
             return target
     try:
         with ProgressLine(quiet) as tell:
             export_sqlite(
-                find_nsys(nsys), trace, target, lambda percent: tell("exporting the report", percent)
+                find_nsys(nsys),
+                trace,
+                target,
+                lambda percent: tell("exporting the report", percent),
             )
     except NsysError as error:
         if not beside.exists():
@@ -122,7 +132,9 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
             f"{beside.name} is older than {trace.name} and cannot be exported again: {error.message}",
             error.next_step,
         ) from error
-    os.utime(target, ns=(_time_of(trace), _time_of(trace)))  # the next analysis recognises it by that
+    os.utime(
+        target, ns=(_time_of(trace), _time_of(trace))
+    )  # the next analysis recognises it by that
     return target
 
 

@@ -43,7 +43,11 @@ class Cache:
     """
 
     def __init__(
-        self, inputs: Mapping[str, Sequence[Path]], output: Path, results: Sequence[str], options: Any
+        self,
+        inputs: Mapping[str, Sequence[Path]],
+        output: Path,
+        results: Sequence[str],
+        options: Any,
     ) -> None:
         self._inputs = [(role, path) for role, paths in inputs.items() for path in paths]
         self._output, self._results, self._options = output, tuple(results), options
@@ -122,8 +126,14 @@ class Cache:
 
     def _terminal(self) -> str:
         """What determines how the same table looks: width, colours, encoding, and the name of the page."""
-        looks = [sys.stdout.isatty(), *shutil.get_terminal_size(), getattr(sys.stdout, "encoding", "")]
-        key = json.dumps([str(self._output), *looks, *(os.environ.get(name) for name in _ENVIRONMENT)])
+        looks = [
+            sys.stdout.isatty(),
+            *shutil.get_terminal_size(),
+            getattr(sys.stdout, "encoding", ""),
+        ]
+        key = json.dumps(
+            [str(self._output), *looks, *(os.environ.get(name) for name in _ENVIRONMENT)]
+        )
         return hashlib.sha256(key.encode()).hexdigest()
 
     def _result_digests(self) -> dict[str, str | None]:

@@ -21,8 +21,8 @@ from nsysalign.errors import UsageError
 from nsysalign.text import plural, safe_text
 
 if TYPE_CHECKING:
-    from nsysalign.collect.nsys import Nsys
-    from nsysalign.collect.nsys_cost import NsysCost
+    from nsysalign.predict.nsys_cost import NsysCost
+    from nsysalign.record.nsys import Nsys
 
 
 @click.command()
@@ -45,7 +45,9 @@ def doctor(ctx: click.Context, trace: Path | None, nsys: str | None, calibrate: 
     """
     if calibrate:
         if trace is not None:
-            raise UsageError("--calibrate measures this machine, not a trace", "nsysalign doctor --calibrate")
+            raise UsageError(
+                "--calibrate measures this machine, not a trace", "nsysalign doctor --calibrate"
+            )
         measure_cost(nsys)
         return
     rows = look_at_trace(trace, nsys) if trace is not None else look_at_machine(os.environ, nsys)
@@ -99,18 +101,34 @@ def _room(environ: Mapping[str, str]) -> list[Row]:
     for what, folder in (("folder", Path()), ("temporary", Path(environ.get("TMPDIR") or "/tmp"))):
         try:
             free = shutil.disk_usage(folder).free / 1e9
-            writable = os.access(folder, os.W_OK | os.X_OK) and os.stat(folder).st_nlink > 0  # not deleted
+            writable = (
+                os.access(folder, os.W_OK | os.X_OK) and os.stat(folder).st_nlink > 0
+            )  # not deleted
         except OSError as error:
             free, writable = 0.0, False
-            rows.append(Row(what, MISSING, f"{error.strerror}", "no run can be written", "TMPDIR=/a/folder"))
+            rows.append(
+                Row(what, MISSING, f"{error.strerror}", "no run can be written", "TMPDIR=/a/folder")
+            )
             continue
-        option = "nsysalign run -o DIR" if what == "folder" else "TMPDIR=/another/folder nsysalign run ..."
+        option = (
+            "nsysalign run -o DIR"
+            if what == "folder"
+            else "TMPDIR=/another/folder nsysalign run ..."
+        )
         if not writable:
             rows.append(
-                Row(what, MISSING, "it cannot be written", "run directories cannot be created there", option)
+                Row(
+                    what,
+                    MISSING,
+                    "it cannot be written",
+                    "run directories cannot be created there",
+                    option,
+                )
             )
         elif free < 1:
-            rows.append(Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", option))
+            rows.append(
+                Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", option)
+            )
         else:
             rows.append(Row(what, OK, f"{free:.0f} GB free"))
     return rows
@@ -130,8 +148,8 @@ def _system() -> Row:
 
 
 def _nsys(explicit: str | None) -> tuple[object | None, Row]:
-    from nsysalign.collect.nsys import find_nsys
     from nsysalign.errors import NsysError
+    from nsysalign.record.nsys import find_nsys
 
     try:
         tool = find_nsys(explicit)
@@ -148,7 +166,9 @@ def _nsys(explicit: str | None) -> tuple[object | None, Row]:
 
 def _event_trace(tool: object) -> Row:
     if "cuda-event-trace" in tool.flags:
-        return Row("events", OK, "--cuda-event-trace is supported: --accurate places events exactly")
+        return Row(
+            "events", OK, "--cuda-event-trace is supported: --accurate places events exactly"
+        )
     return Row(
         "events",
         WARNING,
@@ -165,9 +185,14 @@ def _gpu(environ: Mapping[str, str]) -> list[Row]:
         fields = "name,driver_version,persistence_mode,clocks.sm,clocks.max.sm,utilization.gpu"
         query = [smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
         try:
-            done = subprocess.run(query, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL)
+            done = subprocess.run(
+                query, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
+            )
             if done.returncode == 0 and done.stdout.strip():
-                gpus = [[f.strip() for f in line.split(",")] for line in done.stdout.strip().splitlines()]
+                gpus = [
+                    [f.strip() for f in line.split(",")]
+                    for line in done.stdout.strip().splitlines()
+                ]
                 name, driver = gpus[0][0], gpus[0][1] if len(gpus[0]) > 1 else "unknown"
                 found = Row("gpu", OK, f"{len(gpus)} x {name}, driver {driver}")
                 return [found, *(row for row in (_persistence(gpus), _locked(gpus)) if row)]
@@ -177,7 +202,9 @@ def _gpu(environ: Mapping[str, str]) -> list[Row]:
     version = Path("/proc/driver/nvidia/version")
     if cards and version.exists():
         match = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", version.read_text(errors="replace"))
-        return [Row("gpu", OK, f"{len(cards)} NVIDIA GPUs, driver {match[1] if match else 'unknown'}")]
+        return [
+            Row("gpu", OK, f"{len(cards)} NVIDIA GPUs, driver {match[1] if match else 'unknown'}")
+        ]
     return [
         Row(
             "gpu",
@@ -205,7 +232,9 @@ def _persistence(gpus: list[list[str]]) -> Row | None:
 def _locked(gpus: list[list[str]]) -> Row | None:
     """Whether the SM clock is locked.  Drivers do not report that, but a locked clock does not fall when idle."""
     known = [
-        (float(g[3]), float(g[4]), g[5]) for g in gpus if len(g) == 6 and _number(g[3]) and _number(g[4])
+        (float(g[3]), float(g[4]), g[5])
+        for g in gpus
+        if len(g) == 6 and _number(g[3]) and _number(g[4])
     ]
     if not known:
         return None
@@ -300,7 +329,7 @@ def _nested(environ: Mapping[str, str]) -> Row:
 
 def _settings(environ: Mapping[str, str]) -> list[Row]:
     """Variables that change what is measured."""
-    from nsysalign.collect.command import NOTEWORTHY
+    from nsysalign.record.command import NOTEWORTHY
 
     rows = [
         Row("settings", WARNING, f"{name}=1", why, f"unset {name}")
@@ -320,7 +349,7 @@ _WITHOUT = "how the host's speed differs between runs with and without nsys is t
 
 def cost_row(nsys: Nsys | None, environ: Mapping[str, str] = os.environ) -> Row | None:
     """The doctor's row; None if there is nothing to measure: no nsys, no GPU."""
-    from nsysalign.collect import nsys_cost
+    from nsysalign.predict import nsys_cost
 
     here = nsys_cost.machine(nsys) if nsys else None
     if here is None:
@@ -343,10 +372,10 @@ def _key(cost: NsysCost) -> str:
 
 def measure_cost(named: str | None, environ: Mapping[str, str] = os.environ) -> None:
     """Measure, save and show.  Raises NsysAlignError if that is impossible."""
-    from nsysalign.collect import nsys_cost
-    from nsysalign.collect.command import refuse_nested
-    from nsysalign.collect.nsys import find_nsys
     from nsysalign.commands.progress import ProgressLine
+    from nsysalign.predict import nsys_cost
+    from nsysalign.record.command import refuse_nested
+    from nsysalign.record.nsys import find_nsys
 
     refuse_nested(environ)
     nsys = find_nsys(named)
@@ -367,5 +396,7 @@ def show_cost(cost: NsysCost) -> None:
         )
     if cost.left_out:
         said = ", ".join(f"{kind} ({why})" for kind, why in cost.left_out.items())
-        click.echo(safe_text(f"{plural(len(cost.left_out), 'kind')} of call could not be measured: {said}"))
+        click.echo(
+            safe_text(f"{plural(len(cost.left_out), 'kind')} of call could not be measured: {said}")
+        )
     click.echo(f"Kept for {_key(cost)}.")

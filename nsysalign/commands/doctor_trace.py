@@ -51,7 +51,9 @@ def _look(trace: Path, folder: Path, nsys: str | None) -> list[Row]:
             beside = path
         read = read_trace(path)
     except NsysAlignError as error:
-        return [Row("trace", MISSING, error.message, "nothing can be analysed", error.next_step or "")]
+        return [
+            Row("trace", MISSING, error.message, "nothing can be analysed", error.next_step or "")
+        ]
     return [
         *rows,
         _schema(read),
@@ -93,7 +95,11 @@ def _schema(trace: Trace) -> Row:
     newer = next((note for note in info.notes if "is newer than" in note), None)
     if newer:
         return Row(
-            "schema", WARNING, found, "whatever was renamed since is not read", "pip install -U nsysalign"
+            "schema",
+            WARNING,
+            found,
+            "whatever was renamed since is not read",
+            "pip install -U nsysalign",
         )
     return Row("schema", OK, found)
 
@@ -151,7 +157,9 @@ def _timestamps(trace: Trace) -> Row:
     cost = "events are placed by bounds, usually within 2 us"
     if rows.empty:
         cost += "; the stream of each is inferred"
-    return Row("events", WARNING, found, cost, "nsysalign run --accurate SCRIPT.py (nsys 2024.6 or newer)")
+    return Row(
+        "events", WARNING, found, cost, "nsysalign run --accurate SCRIPT.py (nsys 2024.6 or newer)"
+    )
 
 
 def _waits(trace: Trace) -> Row:
@@ -190,7 +198,9 @@ def _graphs(trace: Trace) -> Row:
     from nsysalign.model import KIND
 
     if trace.info.schema_version is None and (trace.operations["graph_node"] < 0).all():
-        return Row("graphs", OK, "unknown: exports before 2022.4 do not tell graphs from other work")
+        return Row(
+            "graphs", OK, "unknown: exports before 2022.4 do not tell graphs from other work"
+        )
     whole = int((trace.operations["kind"] == KIND["graph"]).sum())
     if whole:
         return Row(
@@ -201,7 +211,9 @@ def _graphs(trace: Trace) -> Row:
 
 
 def _losses(trace: Trace) -> list[Row]:
-    lost = [n for n in trace.info.notes if "is newer than" not in n and "incompatible" not in n.lower()]
+    lost = [
+        n for n in trace.info.notes if "is newer than" not in n and "incompatible" not in n.lower()
+    ]
     return [
         Row(
             "losses",
@@ -263,8 +275,8 @@ def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
 
 
 def _of_this_run(trace: Trace, log: EventLog) -> list[str]:
-    from nsysalign.align.context import look
-    from nsysalign.align.match import match_processes
+    from nsysalign.place.context import look
+    from nsysalign.place.match import match_processes
 
     return match_processes(look(trace), trace.info.session_start_utc_ns, log)[1]
 

@@ -42,7 +42,9 @@ FORMATS = ("perfetto", "chrome", "csv", "parquet")
     metavar="PATH",
     help="File (perfetto, chrome; compressed if it ends in .gz) or folder (default: in the run directory).",
 )
-@click.option("-l", "--label", metavar="LABEL", shell_complete=LABELS, help="Export only this label.")
+@click.option(
+    "-l", "--label", metavar="LABEL", shell_complete=LABELS, help="Export only this label."
+)
 @click.option(
     "--intervals-only",
     is_flag=True,
@@ -50,7 +52,12 @@ FORMATS = ("perfetto", "chrome", "csv", "parquet")
 )
 @shared.quiet()
 def export(
-    analysis: Path, form: str, output: Path | None, label: str | None, intervals_only: bool, quiet: bool
+    analysis: Path,
+    form: str,
+    output: Path | None,
+    label: str | None,
+    intervals_only: bool,
+    quiet: bool,
 ) -> None:
     """Export RUN (a run directory, analysis.db).  In Perfetto the budgets are tracks of their own above all
     operations of the trace; without the trace beside the analysis, above those near the intervals that the
@@ -87,7 +94,9 @@ def _write(
     _refuse_unwritable(target, form)
     # whoever created the folder would decide where we write
     if form in ("csv", "parquet") and output is None and target.is_symlink():
-        raise UsageError(f"{target} is a link, and nothing is written through it", "name a folder: -o DIR")
+        raise UsageError(
+            f"{target} is a link, and nothing is written through it", "name a folder: -o DIR"
+        )
     loaded = load(analysis)
     if label is not None:
         loaded = only(loaded, label)
@@ -95,7 +104,9 @@ def _write(
         from nsysalign.report import perfetto
 
         tell("reading the trace", 20)
-        around = loaded.timeline if intervals_only or label is not None else _whole(analysis, loaded)
+        around = (
+            loaded.timeline if intervals_only or label is not None else _whole(analysis, loaded)
+        )
         tell("writing", 40)
         said = [f"not in the file: {what}" for what in perfetto.write(loaded, around, target)]
         measured = loaded.measured["interval"]
@@ -144,7 +155,7 @@ def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:
         trace = RunDirectory.around(path).export()
     except TraceError:
         return loaded.timeline
-    from nsysalign.attribute.timeline import everything
+    from nsysalign.split.timeline import everything
     from nsysalign.trace.read import read_trace
 
     records = loaded.timeline[loaded.timeline["lane_kind"] == "event"]

@@ -57,7 +57,9 @@ def output_folder(words: str) -> Decorator:
 def files(name: str, words: str) -> Decorator:
     """A file that can be given several times: a tuple of paths."""
     words += "; can be repeated.  Not needed for a run directory."
-    return click.option(name, multiple=True, type=click.Path(path_type=Path), metavar="FILE", help=words)
+    return click.option(
+        name, multiple=True, type=click.Path(path_type=Path), metavar="FILE", help=words
+    )
 
 
 def lock_clocks(words: str) -> Decorator:
@@ -84,7 +86,7 @@ def profiling(command: Callable[..., Any]) -> Callable[..., Any]:
         *args: Any, accurate: bool, no_calibrate: bool, no_references: bool, graph_trace: str | None,
         timeout: float | None, nsys: str | None, output: Path | None, **rest: Any,
     ) -> Any:  # fmt: skip
-        from nsysalign.collect.session import CollectOptions
+        from nsysalign.record.session import CollectOptions
 
         options = CollectOptions(
             nsys=nsys, output=output, accurate=accurate, calibrate=not no_calibrate, references=not no_references,
@@ -117,7 +119,9 @@ _PROFILING = (
         "elapsed_time, but their places are then only estimated.",
     ),
     click.option(
-        "--graph-trace", type=click.Choice(["graph", "node"]), help="Passed to nsys as --cuda-graph-trace."
+        "--graph-trace",
+        type=click.Choice(["graph", "node"]),
+        help="Passed to nsys as --cuda-graph-trace.",
     ),
     click.option(
         "--timeout",
@@ -131,7 +135,9 @@ _PROFILING = (
 )
 
 
-def _known(_ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> tuple[str, ...]:
+def _known(
+    _ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]
+) -> tuple[str, ...]:
     """Refuse a misspelt rule before anything runs: a check that can never fail is worse than none."""
     if names:
         from nsysalign.diagnose.finding import SEVERITIES
@@ -139,7 +145,9 @@ def _known(_ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]
 
         rules = [*SEVERITIES, *sorted(rule.name for rule in REGISTRY)]
         if unknown := [n for n in names if n not in rules]:
-            raise click.BadParameter(f"there is no rule {unknown[0]}; there are: {', '.join(rules)}")
+            raise click.BadParameter(
+                f"there is no rule {unknown[0]}; there are: {', '.join(rules)}"
+            )
     return names
 
 
@@ -193,10 +201,16 @@ def names(table: str, column: str) -> Callable[[click.Context, click.Parameter, 
             return []
         import sqlite3
 
-        sql = f'SELECT DISTINCT "{column}" FROM "{table}" WHERE substr("{column}", 1, ?) = ? LIMIT ?'
+        sql = (
+            f'SELECT DISTINCT "{column}" FROM "{table}" WHERE substr("{column}", 1, ?) = ? LIMIT ?'
+        )
         try:
-            with closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
-                found = [str(v) for (v,) in connection.execute(sql, (len(incomplete), incomplete, MOST))]
+            with closing(
+                sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+            ) as connection:
+                found = [
+                    str(v) for (v,) in connection.execute(sql, (len(incomplete), incomplete, MOST))
+                ]
         except sqlite3.Error:  # not an analysis: nothing to propose, and no place to say so
             return []
         # one proposal is one line, and a control character would reach the terminal

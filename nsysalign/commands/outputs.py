@@ -22,9 +22,13 @@ def refuse_unwritable(file: str | Path) -> None:
     if path.is_dir():
         raise OutputError(f"{path}: is a folder, not a file", "choose a file in it")
     if not folder.is_dir():
-        raise OutputError(f"{path}: cannot be written (there is no folder {folder})", f"mkdir -p {folder}")
+        raise OutputError(
+            f"{path}: cannot be written (there is no folder {folder})", f"mkdir -p {folder}"
+        )
     if not os.access(path if path.exists() else folder, os.W_OK):
-        raise OutputError(f"{path}: cannot be written (permission denied)", "choose a file elsewhere")
+        raise OutputError(
+            f"{path}: cannot be written (permission denied)", "choose a file elsewhere"
+        )
 
 
 def deliver(document: str | Path, target: str | None) -> None:
@@ -54,5 +58,7 @@ def folder_for(path: Path) -> Path:
             f"{path}: cannot be made ({error.strerror})", "choose another folder: -o DIR"
         ) from error
     if not os.access(path, os.W_OK | os.X_OK):
-        raise OutputError(f"{path}: cannot be written (permission denied)", "choose another folder: -o DIR")
+        raise OutputError(
+            f"{path}: cannot be written (permission denied)", "choose another folder: -o DIR"
+        )
     return path

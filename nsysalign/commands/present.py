@@ -59,12 +59,18 @@ def present(
     """Analyse a run directory or a trace, store, print; existing results are used if they are what would be written."""
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
     if json_out and json_out != "-" and Path(json_out).resolve() == (output / DOCUMENT).resolve():
-        raise UsageError(f"{DOCUMENT} of the run directory is always written: choose another name for --json")
+        raise UsageError(
+            f"{DOCUMENT} of the run directory is always written: choose another name for --json"
+        )
     with _no_empty_folder(output):
         inputs = assembled(
             path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet
         )
-        cache = Cache(inputs.roles(), output, RESULTS, {"all_segments": all_segments}) if use_cache else None
+        cache = (
+            Cache(inputs.roles(), output, RESULTS, {"all_segments": all_segments})
+            if use_cache
+            else None
+        )
         silent = quiet or json_out == "-"
         if cache is not None and cache.fresh():
             presented, text = Presented(output), cache.printed()

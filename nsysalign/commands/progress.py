@@ -108,7 +108,9 @@ class TitleClock:
 
 def title(what: str, elapsed_s: float, usual_s: float | None) -> str:
     """ "nsysalign: profiling train.py 0:12 of about 0:41"."""
-    usual = f" of about {clock(usual_s)}" if usual_s is not None and elapsed_s < 1.5 * usual_s else ""
+    usual = (
+        f" of about {clock(usual_s)}" if usual_s is not None and elapsed_s < 1.5 * usual_s else ""
+    )
     return f"nsysalign: {what} {clock(elapsed_s)}{usual}"
 
 

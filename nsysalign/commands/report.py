@@ -60,8 +60,8 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
 def _measurement(path: Path, output: Path | None) -> Path:
     """The page of a measurement, with numbers computed again from the samples, and its tables."""
     from nsysalign.measure import dataframes
+    from nsysalign.measure import page as measure_html
     from nsysalign.measure.result import load
-    from nsysalign.report import measure_html
     from nsysalign.rundir import MEASUREMENT
 
     measure = load(path)
@@ -91,8 +91,11 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
 
     drawn = from_segments(loaded, number)
     if drawn.empty:
-        return loaded, f"no pieces of {name} are stored here: the page has its numbers but no timeline"
-    from nsysalign.attribute.timeline import clock_rows
+        return (
+            loaded,
+            f"no pieces of {name} are stored here: the page has its numbers but no timeline",
+        )
+    from nsysalign.split.timeline import clock_rows
 
     row = loaded.intervals[loaded.intervals["interval"] == number]
     columns = (row[c].to_numpy() for c in ("interval", "device", "start_ns", "end_ns"))

@@ -18,8 +18,8 @@ from nsysalign.commands.outputs import deliver
 from nsysalign.rundir import DOCUMENT
 
 if TYPE_CHECKING:
-    from nsysalign.collect.session import CollectOptions, CollectResult
     from nsysalign.model import Analysis
+    from nsysalign.record.session import CollectOptions, CollectResult
 
 #: Marks inside kernels cost time, so they get a run of their own, RUN_DIR/marked: in the run directory's own run
 #: `nsysalign.marks.flags()` leaves them out and buffers are off, so every time that is shown elsewhere is without them.
@@ -108,7 +108,9 @@ def run(
     if marks:
         once_more("with marks", result, partial(_with_marks, command, result, options), quiet=quiet)
     if baseline:
-        once_more("without nsys", result, partial(_without_nsys, command, result, options), quiet=quiet)
+        once_more(
+            "without nsys", result, partial(_without_nsys, command, result, options), quiet=quiet
+        )
     status = NsysError.exit_code if result.exit_status is None else result.exit_status
     analysis = finish(
         result.run_dir,
@@ -128,10 +130,10 @@ def _profiled(
     command: Sequence[str], options: CollectOptions, lock_clocks: int | None, quiet: bool
 ) -> CollectResult:
     """The profiled run, with what there is to say about it said."""
-    from nsysalign.collect.command import stem
-    from nsysalign.collect.lock import locked
-    from nsysalign.collect.session import collect
     from nsysalign.commands.progress import ProgressLine, TitleClock
+    from nsysalign.record.command import stem
+    from nsysalign.record.lock import locked
+    from nsysalign.record.session import collect
     from nsysalign.rundir import last_duration_s
 
     name = stem(command)
@@ -147,7 +149,8 @@ def _profiled(
             click.echo(f"note: {note}", err=True)
         if result.exit_status:  # None, not known, is among the notes
             click.echo(
-                f"the script ended with status {result.exit_status}; what was recorded is analysed", err=True
+                f"the script ended with status {result.exit_status}; what was recorded is analysed",
+                err=True,
             )
     return result
 
@@ -156,11 +159,13 @@ def _confirmed(
     command: Sequence[str], result: CollectResult, analysis: Analysis, options: CollectOptions,
     lock_clocks: int | None, quiet: bool,
 ) -> None:  # fmt: skip
-    from nsysalign.collect.lock import locked
-    from nsysalign.commands.confirm import after_run
+    from nsysalign.compare.confirm_command import after_run
+    from nsysalign.record.lock import locked
 
     with locked(lock_clocks) as conditions:
-        after_run(result.run_dir, analysis, command, replace(options, conditions=conditions), quiet=quiet)
+        after_run(
+            result.run_dir, analysis, command, replace(options, conditions=conditions), quiet=quiet
+        )
 
 
 def _refuse_misspelt(ctx: click.Context, word: str) -> None:
@@ -169,12 +174,17 @@ def _refuse_misspelt(ctx: click.Context, word: str) -> None:
         return
     name = word.partition("=")[0]
     known = [
-        option for parameter in ctx.command.params for option in parameter.opts if option.startswith("--")
+        option
+        for parameter in ctx.command.params
+        for option in parameter.opts
+        if option.startswith("--")
     ]
     raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, known)), ctx=ctx)
 
 
-def once_more(how: str, result: CollectResult, again: Callable[[], Sequence[str]], *, quiet: bool) -> None:
+def once_more(
+    how: str, result: CollectResult, again: Callable[[], Sequence[str]], *, quiet: bool
+) -> None:
     """Run the command `again` ("with marks"), which returns notes.  Whatever happens, the profiled run keeps its analysis and
     its status."""
     from nsysalign.errors import NsysAlignError
@@ -193,8 +203,10 @@ def once_more(how: str, result: CollectResult, again: Callable[[], Sequence[str]
         click.echo(f"note: {note}", err=True)
 
 
-def _with_marks(command: Sequence[str], result: CollectResult, options: CollectOptions) -> Sequence[str]:
-    from nsysalign.collect.session import collect
+def _with_marks(
+    command: Sequence[str], result: CollectResult, options: CollectOptions
+) -> Sequence[str]:
+    from nsysalign.record.session import collect
     from nsysalign.rundir import MARKED, RunDirectory
 
     folder = result.run_dir / MARKED
@@ -210,8 +222,10 @@ def _with_marks(command: Sequence[str], result: CollectResult, options: CollectO
     return notes
 
 
-def _without_nsys(command: Sequence[str], result: CollectResult, options: CollectOptions) -> Sequence[str]:
-    from nsysalign.collect.without_nsys import collect_baseline
+def _without_nsys(
+    command: Sequence[str], result: CollectResult, options: CollectOptions
+) -> Sequence[str]:
+    from nsysalign.record.without_nsys import collect_baseline
 
     return collect_baseline(
         command,
@@ -225,7 +239,9 @@ def _without_nsys(command: Sequence[str], result: CollectResult, options: Collec
     ).notes
 
 
-def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: str | None) -> Analysis | None:
+def finish(
+    run_dir: Path, *, exit_status: int, quiet: bool, json_out: str | None
+) -> Analysis | None:
     """Analyse the run directory and show the result, as `nsysalign analyze RUN_DIR` does.  A failed script keeps its status:
     the analysis of what it left may then fail as well, or be interrupted, which is only reported.
     """
@@ -237,7 +253,8 @@ def finish(run_dir: Path, *, exit_status: int, quiet: bool, json_out: str | None
             return present(run_dir, quiet=quiet, json_out=json_out).analysis
         except KeyboardInterrupt:
             raise Interrupted(
-                "the analysis was interrupted; what was recorded is kept", f"nsysalign analyze {run_dir}"
+                "the analysis was interrupted; what was recorded is kept",
+                f"nsysalign analyze {run_dir}",
             ) from None
     except NsysAlignError as error:
         if exit_status == 0:

@@ -30,7 +30,9 @@ from nsysalign.text import safe_text
     metavar="K",
     help="The K-th interval of the label in order of time, from 0; negative numbers count from the end (default: the median).",
 )
-@click.option("--interval", metavar="NAME", shell_complete=INTERVALS, help="Choose the interval by its name.")
+@click.option(
+    "--interval", metavar="NAME", shell_complete=INTERVALS, help="Choose the interval by its name."
+)
 @click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
 @shared.json_out("Write the pieces as JSON to this file (- for stdout).")
 @shared.quiet()
@@ -60,7 +62,9 @@ def show(
     if json_out:
         deliver(to_json(waterfall.plain(loaded, number)), json_out)
     if not quiet and json_out != "-":
-        waterfall.render(loaded, number, console(), most=None if everything else waterfall.MOST_LINES)
+        waterfall.render(
+            loaded, number, console(), most=None if everything else waterfall.MOST_LINES
+        )
 
 
 def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
@@ -80,12 +84,15 @@ def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
     )
 
 
-def find(analysis, *, label: str | None, iteration: int | None, name: str | None) -> int:  # a model.Analysis
+def find(
+    analysis, *, label: str | None, iteration: int | None, name: str | None
+) -> int:  # a model.Analysis
     """The number of the requested interval.  Raises UsageError, which suggests similar names."""
     intervals = analysis.intervals
     if intervals.empty:
         raise UsageError(
-            "no interval was placed in this analysis", "nsysalign analyze prints the reasons below its table"
+            "no interval was placed in this analysis",
+            "nsysalign analyze prints the reasons below its table",
         )
     if name is not None:
         if label is not None or iteration is not None:
@@ -99,10 +106,14 @@ def find(analysis, *, label: str | None, iteration: int | None, name: str | None
     if label is None:
         from nsysalign.report.verdict import verdicts
 
-        label = next((v.label for v in verdicts(analysis) if v.label), str(intervals["label"].iloc[0]))
+        label = next(
+            (v.label for v in verdicts(analysis) if v.label), str(intervals["label"].iloc[0])
+        )
     row = analysis.labels[analysis.labels["label"] == label]
     if row.empty:
-        raise UsageError(f"no label is {safe_text(label)}", _like(label, analysis.labels["label"].tolist()))
+        raise UsageError(
+            f"no label is {safe_text(label)}", _like(label, analysis.labels["label"].tolist())
+        )
     if iteration is None:
         return int(row["row_interval"].iloc[0])
     runs = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()

@@ -59,7 +59,9 @@ class Plan:
     count: int  # intervals before
     operations: int  # of the typical interval
     delay_ns: int = 0
-    machine: tuple[str, ...] = ()  # what the re-run must share: the GPUs, and whether events were traced
+    machine: tuple[
+        str, ...
+    ] = ()  # what the re-run must share: the GPUs, and whether events were traced
     region: str = ""  # the target's label if a region named it
     starts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (site, callers) of its start records
 

@@ -47,12 +47,22 @@ class Confirmation:
 
     def row(self) -> dict[str, object]:
         p = self.plan
-        planned = ("label", "rules", "intervention", "target", "metric", "before_ns", "predicted_ns")
+        planned = (
+            "label",
+            "rules",
+            "intervention",
+            "target",
+            "metric",
+            "before_ns",
+            "predicted_ns",
+        )
         found = ("verdict", "reason", "after_ns", "after_count", "changed", "run")
         return {
             **{name: getattr(p, name) for name in planned},
             **{name: getattr(self, name) for name in found},
-            **dict(zip(("predicted_low_ns", "predicted_high_ns"), p.predicted_bounds_ns, strict=True)),
+            **dict(
+                zip(("predicted_low_ns", "predicted_high_ns"), p.predicted_bounds_ns, strict=True)
+            ),
             **dict(zip(("after_low_ns", "after_high_ns"), self.after_bounds_ns, strict=True)),
             "before_count": p.count,
         }
@@ -62,7 +72,11 @@ def attach(analysis: Analysis, confirmations: pd.DataFrame) -> Analysis:
     """The analysis with the results of re-runs.  A finding that rests on an experiment (evidence `confirmed`) is settled by it:
     if confirmed it becomes a warning, otherwise it stays a remark."""
     findings = analysis.findings
-    verdicts = {(c.label, rule): c.verdict for c in confirmations.itertuples(index=False) for rule in c.rules}
+    verdicts = {
+        (c.label, rule): c.verdict
+        for c in confirmations.itertuples(index=False)
+        for rule in c.rules
+    }
     if verdicts and len(findings):
         severity, evidence = findings["severity"].tolist(), findings["evidence"].tolist()
         for row, key in enumerate(zip(findings["label"], findings["rule"], strict=True)):
@@ -114,7 +128,9 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
         verdict, reason = decide(plan, measured, bounds)
         if len(rows) < done:
             reason += f"; {done - len(rows)} of {done} left out, because the delay ended before the host had issued everything"
-    return Confirmation(plan, verdict, reason, measured, bounds, len(values), _changed(plan, done), run)
+    return Confirmation(
+        plan, verdict, reason, measured, bounds, len(values), _changed(plan, done), run
+    )
 
 
 def nothing(plan: Plan, reason: str, *, run: str = "") -> Confirmation:
@@ -164,7 +180,9 @@ def _other_work(plan: Plan, after: Analysis, rows: np.ndarray) -> str:
         return f"the second run was made on {', '.join(machine(after))} instead of {', '.join(plan.machine)}"
     now = float(after.intervals["operations"].iloc[rows].median())
     if max(now, plan.operations) + 1 > SAME_WORK * (min(now, plan.operations) + 1) + 1:
-        return f"the second run did different work: {now:.0f} operations instead of {plan.operations}"
+        return (
+            f"the second run did different work: {now:.0f} operations instead of {plan.operations}"
+        )
     return ""
 
 
@@ -183,7 +201,10 @@ def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarra
     why = {
         "sync": "the host synchronised inside and waited for the delay",
         "api": "a CUDA call inside waited for the delay (as allocating and freeing memory do)",
-    }.get(worst, f"the host had not issued everything when the delay of {microseconds(plan.delay_ns)} ended")
+    }.get(
+        worst,
+        f"the host had not issued everything when the delay of {microseconds(plan.delay_ns)} ended",
+    )
     return (
         kept,
         f"{why}: in {len(rows) - len(kept)} of {len(rows)} intervals the delay did not outlast the host",

@@ -136,7 +136,9 @@ def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
 def _unprofiled(analysis: Analysis) -> dict[str, Predicted]:
     """Label -> what its median interval would take without nsys, where that was predicted."""
     columns = ["predicted_ns", "lower_ns", "upper_ns"]
-    known = analysis.unprofiled.dropna(subset=columns).set_index("interval")[columns].astype("int64")
+    known = (
+        analysis.unprofiled.dropna(subset=columns).set_index("interval")[columns].astype("int64")
+    )
     row = analysis.labels.set_index("label")["row_interval"]
     return {
         str(label): Predicted(*known.loc[number].tolist())
@@ -161,7 +163,17 @@ def _label(
     verdict, reason = judge(total, len(before), len(after), threshold)
     parts = {c: v for c, v in zip(CAUSES, causes, strict=True) if v.before_ns or v.after_ns}
     return LabelChange(
-        label, kind, site, len(before), len(after), total, parts, kernel_only, verdict, reason, library
+        label,
+        kind,
+        site,
+        len(before),
+        len(after),
+        total,
+        parts,
+        kernel_only,
+        verdict,
+        reason,
+        library,
     )
 
 
@@ -198,7 +210,8 @@ def _clock_mhz(analysis: Analysis) -> float | None:
     if clocks.empty or intervals.empty:
         return None
     near = clocks[
-        (clocks["end_ns"] >= intervals["start_ns"].min()) & (clocks["start_ns"] <= intervals["end_ns"].max())
+        (clocks["end_ns"] >= intervals["start_ns"].min())
+        & (clocks["start_ns"] <= intervals["end_ns"].max())
     ]
     values = np.repeat(near["sm_max_mhz"].to_numpy(), near["samples"].to_numpy())
     return float(np.median(values)) if len(values) else None
@@ -219,7 +232,11 @@ def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[
     clocks = [_clock_mhz(side) for side in sides]
     if all(clocks) and min(clocks) < (1 - CLOCK_SHARE) * max(clocks):
         traits["SM clock"] = [f"{mhz:.0f} MHz" for mhz in clocks]
-    found = [f"{what} differs: {names[0]} {x}, {names[1]} {y}" for what, (x, y) in traits.items() if x != y]
+    found = [
+        f"{what} differs: {names[0]} {x}, {names[1]} {y}"
+        for what, (x, y) in traits.items()
+        if x != y
+    ]
     for side, name in zip(sides, names, strict=True):
         disturbed = sum("profiler-disturbed" in flags for flags in side.intervals["flags"])
         if disturbed:

@@ -21,7 +21,13 @@ from nsysalign.compare.experiment import (
     settled,
     where,
 )
-from nsysalign.compare.prediction import RESOLUTION_NS, WORK_ERROR_SHARE, gpu_time, latencies, parts_of
+from nsysalign.compare.prediction import (
+    RESOLUTION_NS,
+    WORK_ERROR_SHARE,
+    gpu_time,
+    latencies,
+    parts_of,
+)
 from nsysalign.model import LAUNCH_QUEUE, Analysis, EventLog
 from nsysalign.text import microseconds
 
@@ -52,13 +58,16 @@ def spans(analysis: Analysis, log: EventLog | None) -> Spans:
         return Spans(host, same)
     columns = ("process", "seq", "t0_ns", "t1_ns", "tid")
     known = {
-        (p, seq): rest for p, seq, *rest in zip(*(log.records[c].tolist() for c in columns), strict=True)
+        (p, seq): rest
+        for p, seq, *rest in zip(*(log.records[c].tolist() for c in columns), strict=True)
     }
     # a trace made in a container may call a process by another number than the process itself does
     by_pid = {header.get("pid"): number for number, header in enumerate(log.headers)}
     only = 0 if len(log.headers) == 1 else -1
     keys = ("pid", "start_record", "end_record")
-    for row, (pid, start, end) in enumerate(zip(*(intervals[k].tolist() for k in keys), strict=True)):
+    for row, (pid, start, end) in enumerate(
+        zip(*(intervals[k].tolist() for k in keys), strict=True)
+    ):
         process = by_pid.get(pid, only)
         a, b = known.get((process, start)), known.get((process, end))
         if a and b and start >= 0 and end >= 0 and b[1] >= a[0]:
@@ -111,7 +120,9 @@ def delay(q: Question) -> Plan | str:
     i = analysis.intervals.iloc[rows]
     elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
     expected = gpu_time(analysis, rows)
-    measured = level(np.column_stack([elapsed, expected.middle, expected.error]), CONFIDENCE, q.seed)
+    measured = level(
+        np.column_stack([elapsed, expected.middle, expected.error]), CONFIDENCE, q.seed
+    )
     # waiting for another stream may shrink behind a delay as well, but need not
     queued = float(np.median(parts_of(analysis, rows, "queued")))
     predicted, error = measured[1], measured[2, 0]
@@ -132,9 +143,7 @@ def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> s
     if (i["start_stream"] != i["end_stream"]).any():
         return "its two records lie on different streams: a delay before the first does not delay the second"
     if not spans.same_thread[rows].all():
-        return (
-            "its two records are made by different threads: the delay does not let one run ahead of the other"
-        )
+        return "its two records are made by different threads: the delay does not let one run ahead of the other"
     others = analysis.other_streams[analysis.other_streams["interval"].isin(i["interval"])]
     if (i["operations"] == 0).all() and len(others):
         return "its work ran on other streams: a delay before its start record does not delay them"
@@ -146,7 +155,9 @@ def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> s
             "so the host would wait for the delay"
         )
     d = analysis.details[analysis.details["interval"].isin(i["interval"])]
-    blocking = d[(d["memory"] == "pageable") & ((d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES))]
+    blocking = d[
+        (d["memory"] == "pageable") & ((d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES))
+    ]
     if len(blocking):
         return "it copies from or to pageable memory, and the host would wait for the delay in that call (as in .item() and .cpu())"
     if any(f.rule == "launch-blocking" for f in findings_of(analysis, label)):
@@ -228,11 +239,11 @@ def warm(q: Question) -> Plan | str:
         )
     first, rest = first_runs(q.analysis.intervals.iloc[q.rows])
     if len(rest) < FEWEST:
-        return (
-            f"{len(rest)} calls after the first: at least {FEWEST} are needed to know what a warm call takes"
-        )
+        return f"{len(rest)} calls after the first: at least {FEWEST} are needed to know what a warm call takes"
     slow = float(np.median(first))
-    error = WORK_ERROR_SHARE * float(np.median(rest)) + RESOLUTION_NS + latencies(q.analysis).fixed[1]
+    error = (
+        WORK_ERROR_SHARE * float(np.median(rest)) + RESOLUTION_NS + latencies(q.analysis).fixed[1]
+    )
     low, middle, high = (float(v) for v in np.percentile(rest, [0, 50, 100]))
     # one call against n others: even if nothing is cold, one in n + 1 takes longer than all the others
     error += max(high - middle, middle - low) if len(rest) < ENOUGH_TO_BOUND else 0.0

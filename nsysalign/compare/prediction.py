@@ -98,7 +98,9 @@ def _queued(analysis: Analysis) -> tuple[np.ndarray, np.ndarray]:
         working[:-1] & working[1:] & (number[:-1] == number[1:]) & (ref[:-1] != ref[1:])
     )
     short = (code[1:-1] == CAUSES.index("launch_latency")) & (ns[1:-1] < QUEUED_GAP_NS)
-    short &= working[:-2] & working[2:] & (number[:-2] == number[1:-1]) & (number[1:-1] == number[2:])
+    short &= (
+        working[:-2] & working[2:] & (number[:-2] == number[1:-1]) & (number[1:-1] == number[2:])
+    )
     gaps = np.flatnonzero(short) + 1
     at = np.concatenate([touching + 1, gaps])
     return number[at], np.concatenate([np.zeros(len(touching), dtype=np.int64), ns[gaps]])
@@ -114,11 +116,15 @@ def gpu_time(analysis: Analysis, positions: np.ndarray) -> GpuTime:
     count = analysis.intervals["operations"].to_numpy()[positions]
     numbers = analysis.intervals["interval"].to_numpy()[positions]
     number, ns = _queued(analysis)
-    known = pd.DataFrame({"interval": number, "ns": ns}).groupby("interval")["ns"].agg(["size", "sum"])
+    known = (
+        pd.DataFrame({"interval": number, "ns": ns}).groupby("interval")["ns"].agg(["size", "sum"])
+    )
     known = known.reindex(numbers, fill_value=0)
     gaps = np.maximum(count - 1 - known["size"].to_numpy(), 0)
     kept = work + known["sum"].to_numpy()
     some = count > 0
     middle = np.where(some, kept + lat.fixed[0] + gaps * lat.gap[0], lat.spacing[0])
-    error = np.where(some, WORK_ERROR_SHARE * kept + lat.fixed[1] + gaps * lat.gap[1], lat.spacing[1])
+    error = np.where(
+        some, WORK_ERROR_SHARE * kept + lat.fixed[1] + gaps * lat.gap[1], lat.spacing[1]
+    )
     return GpuTime(middle, error + RESOLUTION_NS)

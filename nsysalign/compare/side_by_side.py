@@ -13,11 +13,11 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.clocks.events import event_clock, log_ends
 from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
-from nsysalign.host_speed import HostSpeed, record_under_nsys
 from nsysalign.model import OPERATION_KINDS, EventLog
+from nsysalign.place.event_clock import event_clock, log_ends
+from nsysalign.predict.host_speed import HostSpeed, record_under_nsys
 from nsysalign.text import REPETITION, times
 
 CONFIDENCE = 0.95
@@ -43,17 +43,23 @@ def side_by_side(
     `timers`: what clock readings measured in the run without nsys.  No trace says which of them, or which regions, contain CUDA
     work: they count if the profiled run has intervals at the same place.
     """
-    label_of = dict(zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True))
+    label_of = dict(
+        zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True)
+    )
     found = measured(baseline)
     if timers is not None:
         last = timers["order"] + timers["elapsed_ns"]
         timers = timers.assign(kind="host", certain=False, gap_ns=np.nan, last_ns=last)
         found = pd.concat([found, timers], ignore_index=True)
     measured_without = _labelled(found, label_of)
-    counts = measured_without["certain"].to_numpy(dtype=bool) | measured_without["key"].isin(list(label_of))
+    counts = measured_without["certain"].to_numpy(dtype=bool) | measured_without["key"].isin(
+        list(label_of)
+    )
     measured_without = measured_without[counts].reset_index(drop=True)
     logged = _labelled(measured(profiled), label_of) if profiled is not None else None
-    host = _host_speeds(_record_times(profiled, logged), _record_times(baseline, measured_without), profiled)
+    host = _host_speeds(
+        _record_times(profiled, logged), _record_times(baseline, measured_without), profiled
+    )
     measured_without["process"] = _ranks(baseline, measured_without["process"].to_numpy())
     known = set(logged["key"]) if logged is not None else set()
     with_nsys = pd.DataFrame(
@@ -69,10 +75,15 @@ def side_by_side(
         }
     )
     removed = unprofiled.dropna(subset=["predicted_ns"]).set_index("interval")
-    removed = removed.assign(host_ns=removed["predicted_ns"] - _at_work(unprofiled_parts, removed.index))
+    removed = removed.assign(
+        host_ns=removed["predicted_ns"] - _at_work(unprofiled_parts, removed.index)
+    )
     why = unprofiled.set_index("interval")["reason"]
     sides = [dict(iter(f.groupby("label", sort=False))) for f in (with_nsys, measured_without)]
-    labels = [*dict.fromkeys(intervals["label"].tolist()), *dict.fromkeys(measured_without["label"].tolist())]
+    labels = [
+        *dict.fromkeys(intervals["label"].tolist()),
+        *dict.fromkeys(measured_without["label"].tolist()),
+    ]
     rows = [
         _row(
             label,
@@ -85,7 +96,9 @@ def side_by_side(
         )
         for label in dict.fromkeys(labels)
     ]
-    table = pd.DataFrame(rows, columns=frames.BASELINE.names) if rows else frames.empty(frames.BASELINE)
+    table = (
+        pd.DataFrame(rows, columns=frames.BASELINE.names) if rows else frames.empty(frames.BASELINE)
+    )
     return frames.check(table, frames.BASELINE), _notes(profiled, baseline)
 
 
@@ -96,7 +109,9 @@ def measured(log: EventLog) -> pd.DataFrame:
     records = {(r.process, r.seq): r for r in log.records[columns].itertuples(index=False)}
     own = ((log.elapsed["error"] == "") & ~log.elapsed["calibration"]).to_numpy(dtype=bool)
     rows = []
-    for pair, gap in zip(log.elapsed[own].itertuples(index=False), _gaps_on_clock(log, own), strict=True):
+    for pair, gap in zip(
+        log.elapsed[own].itertuples(index=False), _gaps_on_clock(log, own), strict=True
+    ):
         start, end = records.get((pair.process, pair.start)), records.get((pair.process, pair.end))
         if start is None or end is None or pair.ms < 0:
             continue
@@ -104,7 +119,16 @@ def measured(log: EventLog) -> pd.DataFrame:
         elapsed = round(pair.ms * 1e6)
         rows.append(
             (
-                *("event", region, start.site, end.site, start.callers, pair.process, start.t0_ns, elapsed),
+                *(
+                    "event",
+                    region,
+                    start.site,
+                    end.site,
+                    start.callers,
+                    pair.process,
+                    start.t0_ns,
+                    elapsed,
+                ),
                 *(True, gap, max(start.t0_ns, end.t0_ns)),
             )
         )
@@ -128,7 +152,9 @@ def measured(log: EventLog) -> pd.DataFrame:
         "gap_ns",
         "last_ns",
     ]
-    whole = dict.fromkeys(("process", "order", "elapsed_ns", "last_ns"), "int64") | {"gap_ns": "float64"}
+    whole = dict.fromkeys(("process", "order", "elapsed_ns", "last_ns"), "int64") | {
+        "gap_ns": "float64"
+    }
     return pd.DataFrame(rows, columns=names).astype(whole)
 
 
@@ -218,7 +244,9 @@ def _host_speeds(
     both = under.add_suffix("_under").join(without, how="inner")
     slowdown = both["ns_under"] / both["ns"] / usual
     cold = both[["usual_under", "usual"]].min(axis=1, skipna=False).clip(lower=1).fillna(1.0)
-    return dict(zip(both.index, zip(slowdown, (cold + usual - 1) / cold / usual, strict=True), strict=True))
+    return dict(
+        zip(both.index, zip(slowdown, (cold + usual - 1) / cold / usual, strict=True), strict=True)
+    )
 
 
 def _at_work(parts: pd.DataFrame, intervals: pd.Index) -> np.ndarray:
@@ -232,7 +260,9 @@ def _row(label, profiled, baseline, removed, why, known, host) -> tuple:
     first = profiled if profiled is not None else baseline
     counts = [0 if side is None else len(side) for side in (profiled, baseline)]
     nan = float("nan")
-    profiled_ns, baseline_ns = (nan if s is None else _midmean(s["elapsed_ns"]) for s in (profiled, baseline))
+    profiled_ns, baseline_ns = (
+        nan if s is None else _midmean(s["elapsed_ns"]) for s in (profiled, baseline)
+    )
     low = high = paired = nan
     remarks = []
     if profiled is None:
@@ -290,7 +320,8 @@ def _predicted(
         return float("nan"), float("nan"), float("nan"), 0
     elapsed = profiled["elapsed_ns"].to_numpy(np.float64)[have]
     columns = [
-        mine[c][have].to_numpy(np.float64) for c in ("predicted_ns", "lower_ns", "upper_ns", "host_ns")
+        mine[c][have].to_numpy(np.float64)
+        for c in ("predicted_ns", "lower_ns", "upper_ns", "host_ns")
     ]
     *values, host = (_midmean(c) for c in columns)
     shift = profiled_ns - _midmean(elapsed)  # 0 if all were replayed
@@ -304,7 +335,8 @@ def _predicted(
 def _paired(profiled: pd.DataFrame, baseline: pd.DataFrame) -> tuple[float, str]:
     """(median difference of the k-th interval of each process with and without nsys, why not)."""
     groups = [
-        [g.sort_values("order", kind="stable") for _, g in s.groupby("process")] for s in (profiled, baseline)
+        [g.sort_values("order", kind="stable") for _, g in s.groupby("process")]
+        for s in (profiled, baseline)
     ]
     counts = [[len(g) for g in side] for side in groups]
     if counts[0] != counts[1]:
@@ -314,7 +346,8 @@ def _paired(profiled: pd.DataFrame, baseline: pd.DataFrame) -> tuple[float, str]
             f"{text[0]} intervals under nsys, {text[1]} without: either the work differs or not all could be placed",
         )
     differences = [
-        a["elapsed_ns"].to_numpy() - b["elapsed_ns"].to_numpy() for a, b in zip(*groups, strict=True)
+        a["elapsed_ns"].to_numpy() - b["elapsed_ns"].to_numpy()
+        for a, b in zip(*groups, strict=True)
     ]
     return float(np.median(np.concatenate(differences))), ""
 

@@ -28,16 +28,16 @@ _CODE = {name: code for code, name in enumerate(CAUSES)}
 class Case(About):
     """A label that has a property (`positions`: all its intervals that have it), and the interval that shows it."""
 
-    row: (
-        int  # position of the interval whose numbers are quoted: the label's row in every table, if it has it
-    )
+    row: int  # position of the interval whose numbers are quoted: the label's row in every table, if it has it
     name: str
     count: int  # intervals of the label
 
     @property
     def frequency(self) -> str | None:
         """ "4 of 10 intervals", None when all have it."""
-        return None if len(self.positions) == self.count else f"{len(self.positions)} of {self.count}"
+        return (
+            None if len(self.positions) == self.count else f"{len(self.positions)} of {self.count}"
+        )
 
 
 class Facts:
@@ -54,7 +54,9 @@ class Facts:
         self._remembered: dict[str, Any] = {}
         v = analysis.intervals
         self.count = len(v)
-        self.elapsed, self.start, self.end = (v[c].to_numpy() for c in ("elapsed_ns", "start_ns", "end_ns"))
+        self.elapsed, self.start, self.end = (
+            v[c].to_numpy() for c in ("elapsed_ns", "start_ns", "end_ns")
+        )
         self.pid = v["pid"].to_numpy()
         self.kind = v["kind"].to_numpy(dtype=object)
         self.is_event = self.kind == "event"
@@ -70,8 +72,12 @@ class Facts:
         labels = analysis.labels
         self.labels = labels["label"].to_numpy(dtype=object)
         code = pd.Index(self.labels).get_indexer(pd.Index(v["label"].to_numpy(dtype=object)))
-        self.label = np.where(code < 0, len(self.labels), code)  # an interval without a label row has none
-        self.label_count = np.bincount(self.label, minlength=len(self.labels) + 1)[: len(self.labels)]
+        self.label = np.where(
+            code < 0, len(self.labels), code
+        )  # an interval without a label row has none
+        self.label_count = np.bincount(self.label, minlength=len(self.labels) + 1)[
+            : len(self.labels)
+        ]
         self.row = self.position(labels["row_interval"].to_numpy())
         self.median = labels["median_ns"].to_numpy()
         self.sites = labels["site"].to_numpy(dtype=object)
@@ -134,7 +140,9 @@ class Facts:
             out = out[at >= 0].sort_values("at", kind="stable")
         return out
 
-    def detail_rows(self, cause: str, pattern: str = "", names: tuple[str, ...] = ()) -> pd.DataFrame:
+    def detail_rows(
+        self, cause: str, pattern: str = "", names: tuple[str, ...] = ()
+    ) -> pd.DataFrame:
         """Detail rows of one cause whose `detail` matches: a regular expression, or one of the names."""
         rows = self._by_cause.get(cause)
         if rows is None:
@@ -189,7 +197,9 @@ class Facts:
         np.add.at(out, at[at >= 0], o["ns"].to_numpy()[at >= 0])
         return out
 
-    def cases(self, mask: np.ndarray, *, at_least: float = thresholds.TYPICAL_SHARE) -> Iterator[Case]:
+    def cases(
+        self, mask: np.ndarray, *, at_least: float = thresholds.TYPICAL_SHARE
+    ) -> Iterator[Case]:
         """Labels in which at least this share of the intervals, and at least one, has the property; in label order."""
         mask = mask & (self.label < len(self.labels))
         hits = np.flatnonzero(mask)
@@ -232,9 +242,15 @@ class Facts:
         """(order by interval, interval numbers in that order, cause codes in the table's order)."""
         table = self.analysis.segments
         number = table["interval"].to_numpy()
-        order = np.arange(len(number)) if (np.diff(number) >= 0).all() else np.argsort(number, kind="stable")
+        order = (
+            np.arange(len(number))
+            if (np.diff(number) >= 0).all()
+            else np.argsort(number, kind="stable")
+        )
         code, unique = pd.factorize(table["cause"])
-        known = np.array([_CODE.get(str(cause), _CODE["unknown"]) for cause in unique], dtype=np.int8)
+        known = np.array(
+            [_CODE.get(str(cause), _CODE["unknown"]) for cause in unique], dtype=np.int8
+        )
         return order, number[order], known[code] if len(code) else np.empty(0, np.int8)
 
     def segments(self, positions: np.ndarray) -> Segments:
@@ -242,7 +258,9 @@ class Facts:
         positions = positions[self.read[positions]]
         if self._segments_of is not None:
             s = self._segments_of(np.sort(self._number[positions]))
-            return Segments(self.position(s.interval), s.ns, s.cause, s.ref_id, np.arange(len(s.ns)), s.words)
+            return Segments(
+                self.position(s.interval), s.ns, s.cause, s.ref_id, np.arange(len(s.ns)), s.words
+            )
         order, number, cause = self._segment_columns
         first = np.searchsorted(number, self._number[positions])
         length = np.searchsorted(number, self._number[positions], side="right") - first
@@ -264,7 +282,9 @@ class Facts:
         missed = self.names[mask & ~self.read]
         if not len(missed):
             return ""
-        some = ", ".join(map(str, missed[:3])) + (f" and {len(missed) - 3:,} more" if len(missed) > 3 else "")
+        some = ", ".join(map(str, missed[:3])) + (
+            f" and {len(missed) - 3:,} more" if len(missed) > 3 else ""
+        )
         return f"{some}: too long to be read at once, only sums are known"
 
     def portions(self, positions: np.ndarray) -> Iterator[np.ndarray]:
@@ -343,7 +363,9 @@ def host_patterns(facts: Facts) -> np.ndarray:
 
 def _patterns(facts: Facts) -> np.ndarray:
     before, after = facts.flagged("synchronised-before"), facts.flagged("synchronised-after")
-    return np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER)).astype(object)
+    return np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER)).astype(
+        object
+    )
 
 
 def host_pattern(facts: Facts, case: Case) -> str:

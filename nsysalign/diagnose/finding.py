@@ -211,7 +211,8 @@ def _of_gap(finding: Finding) -> Words | None:
     """Where one stretch of host work is most of the wait, launching less does not help: that stretch has to go."""
     seen = finding.evidence
     waited = sum(
-        int(seen.get(name, 0)) for name in ("outside_CUDA_ns", "launch_calls_ns", "other_CUDA_calls_ns")
+        int(seen.get(name, 0))
+        for name in ("outside_CUDA_ns", "launch_calls_ns", "other_CUDA_calls_ns")
     )
     longest, then = int(seen.get("longest_gap_ns", 0)), seen.get("it_waited_for", "")
     if longest < max(thresholds.ONE_GAP_SHARE * waited, thresholds.LONG_GAP_NS):

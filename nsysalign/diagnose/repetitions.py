@@ -26,7 +26,8 @@ class Repetitions(About):
 def repetitions(facts: Facts) -> list[Repetitions]:
     """One entry per label with at least two intervals."""
     return facts.remember(
-        "repetitions", lambda f: [_split(f, int(code)) for code in np.flatnonzero(f.label_count >= 2)]
+        "repetitions",
+        lambda f: [_split(f, int(code)) for code in np.flatnonzero(f.label_count >= 2)],
     )
 
 
@@ -36,7 +37,11 @@ def _split(facts: Facts, code: int) -> Repetitions:
     if len(told):  # kinds of work differ in more than their number of operations
         same = np.isin(at, told)
     else:
-        same = np.ones(len(at), dtype=bool) if facts.is_host[at[0]] else _same_work(facts.operations[at])
+        same = (
+            np.ones(len(at), dtype=bool)
+            if facts.is_host[at[0]]
+            else _same_work(facts.operations[at])
+        )
     comparable = at[same]
     cold = np.zeros(len(comparable), dtype=bool)
     pid = facts.pid[comparable]
@@ -63,7 +68,9 @@ def _slow_first(elapsed: np.ndarray) -> int:
     is_slow = elapsed > thresholds.WARMUP_FACTOR * float(np.median(elapsed[1:]))
     slow = int(np.argmin(is_slow)) if not is_slow.all() else 0
     slow = slow if slow <= most else 0
-    while slow < len(elapsed):  # an upper mode that consists of just the next first ones is warm-up, too
+    while slow < len(
+        elapsed
+    ):  # an upper mode that consists of just the next first ones is warm-up, too
         rest = np.argsort(elapsed[slow:], kind="stable")
         lower = split(elapsed[slow:][rest])
         upper = len(rest) - lower
@@ -87,7 +94,11 @@ def split(values: np.ndarray) -> int:
     gap = float(values[at] - values[at - 1])
     own = max(_spread(values[:at]), _spread(values[at:]), 1.0)
     median = float(np.median(values))
-    return at if gap > thresholds.MODE_GAP_FACTOR * own and gap > thresholds.MODE_GAP_SHARE * median else 0
+    return (
+        at
+        if gap > thresholds.MODE_GAP_FACTOR * own and gap > thresholds.MODE_GAP_SHARE * median
+        else 0
+    )
 
 
 def _spread(values: np.ndarray) -> float:

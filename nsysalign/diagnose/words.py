@@ -21,7 +21,9 @@ def subject(label: str) -> str:
 def kernel(detail: str, width: int = 48) -> str:
     """A kernel's short name: without return type, namespaces, parameters and template arguments."""
     name = detail.split("on the way: ", 1)[-1]
-    functors = [w for w in re.findall(r"\w+", name) if "Functor" in w[1:] or re.match(r"Functor_\w", w)]
+    functors = [
+        w for w in re.findall(r"\w+", name) if "Functor" in w[1:] or re.match(r"Functor_\w", w)
+    ]
     plain = _without_brackets(name).strip()
     if "::" in plain or plain.startswith("void "):
         *space, head = plain.split()[-1].split("::")

@@ -30,5 +30,7 @@ def flags() -> list[str]:
 
 def source() -> str:
     """The header's text, for compilers that take no include folder: prepend it to the kernel."""
-    text = Path(include(), "nsysalign", "marks.cuh").read_text("utf-8").replace("#pragma once\n", "")
+    text = (
+        Path(include(), "nsysalign", "marks.cuh").read_text("utf-8").replace("#pragma once\n", "")
+    )
     return ("#define NSYSALIGN_MARKS\n" if on() else "") + text

@@ -1,5 +1,5 @@
 """Buffers in a device's memory that kernels write marks into, and how they are saved to a file.  A buffer is allocated once and
-read when the process ends, when `collect()` is called, and occasionally between two measured intervals (`collect/probe`): never
+read when the process ends, when `collect()` is called, and occasionally between two measured intervals (`probe`): never
 inside one, never while a graph is being captured.
 """
 
@@ -47,7 +47,9 @@ class Buffer:
             return
         self.device = current_ordinal() if device is None else device
         self._device = Device(self.device)
-        head = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, self._lines, self._first, self._slots)
+        head = layout.HEADER.pack(
+            layout.MAGIC, layout.VERSION, 0, 0, self._lines, self._first, self._slots
+        )
         self.address = self._device.allocate(self.size, head)
         self._stream = self._device.stream()
         with _lock:
@@ -80,7 +82,8 @@ class Buffer:
         """
         if not self.address:
             raise UsageError(
-                "this buffer is off (NSYSALIGN_MARKS=0): nothing was recorded", "unset NSYSALIGN_MARKS"
+                "this buffer is off (NSYSALIGN_MARKS=0): nothing was recorded",
+                "unset NSYSALIGN_MARKS",
             )
         idle = self._device.wait(wait_s) if wait_s else False
         fixed = self._read(0, layout.TABLE + self._slots * (layout.TAG + layout.LINE))
@@ -105,7 +108,11 @@ class Buffer:
         }
         text = json.dumps(about).encode()
         text += b" " * (-(24 + len(text)) % layout.LINE)
-        head = layout.FILE_MAGIC + layout.FILE_VERSION.to_bytes(4, "little") + len(text).to_bytes(4, "little")
+        head = (
+            layout.FILE_MAGIC
+            + layout.FILE_VERSION.to_bytes(4, "little")
+            + len(text).to_bytes(4, "little")
+        )
         numbers = b"".join(n.to_bytes(4, "little") for n in counts)
         return b"".join([head, text, bytes(fixed[: layout.TABLE]), numbers, *used, *regions])
 

@@ -67,7 +67,9 @@ class Device:
     def multiprocessors(self) -> int:
         """How many SMs the device has."""
         count = ctypes.c_int()
-        self._call("cuDeviceGetAttribute", ctypes.byref(count), ctypes.c_int(_SM_COUNT), self._device)
+        self._call(
+            "cuDeviceGetAttribute", ctypes.byref(count), ctypes.c_int(_SM_COUNT), self._device
+        )
         return count.value
 
     def allocate(self, size: int, begins: bytes) -> int:
@@ -111,7 +113,11 @@ class Device:
             place = (ctypes.c_char * size).from_buffer(into)
             with self._current():
                 self._call(
-                    "cuMemcpyDtoHAsync_v2", place, ctypes.c_uint64(address), ctypes.c_size_t(size), stream
+                    "cuMemcpyDtoHAsync_v2",
+                    place,
+                    ctypes.c_uint64(address),
+                    ctypes.c_size_t(size),
+                    stream,
                 )
                 self._call("cuStreamSynchronize", stream)
             del place

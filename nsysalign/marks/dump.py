@@ -40,7 +40,13 @@ SLOT = np.dtype(
     ]
 )  # fmt: skip
 SM_LINE = np.dtype(
-    [("given", "<u8"), ("dropped", "<u8"), ("counts", "<u8"), ("count_lanes", "<u8"), ("unused", "<u8", 4)]
+    [
+        ("given", "<u8"),
+        ("dropped", "<u8"),
+        ("counts", "<u8"),
+        ("count_lanes", "<u8"),
+        ("unused", "<u8", 4),
+    ]
 )
 _LATEST_NS = np.uint64(1 << 62)
 _MOST_LANES = np.uint64(1 << 38)  # of a warp: 32 threads that count to 2^32
@@ -94,7 +100,11 @@ def parts(path: Path) -> Parts:
 
 def _understood(path: Path, parse: Callable[[np.ndarray], Any]) -> Any:
     try:
-        content = np.memmap(path, dtype=np.uint8, mode="r") if path.stat().st_size else np.empty(0, np.uint8)
+        content = (
+            np.memmap(path, dtype=np.uint8, mode="r")
+            if path.stat().st_size
+            else np.empty(0, np.uint8)
+        )
     except OSError as error:
         raise MarksError(
             f"{path.name}: {error.strerror or error}", "give the path of a .nsam file"
@@ -157,12 +167,16 @@ def _parse(name: str, content: np.ndarray) -> Parts:
     expected = records + few * layout.CHUNK + many * layout.LINE
     if expected != len(content):
         raise _broken(name, f"it should have {expected:,} bytes and has {len(content):,}")
-    return Parts(name, _about(about), fixed, counts, content[at:records].view(SLOT), content[records:])
+    return Parts(
+        name, _about(about), fixed, counts, content[at:records].view(SLOT), content[records:]
+    )
 
 
 def _about(about: Any) -> dict[str, Any]:
     """The plausible part of the JSON."""
-    names = [n for n in about["names"] if isinstance(n, str) and 0 < len(n) <= _LONGEST_NAME][:_MOST_NAMES]
+    names = [n for n in about["names"] if isinstance(n, str) and 0 < len(n) <= _LONGEST_NAME][
+        :_MOST_NAMES
+    ]
     pid, device, sms = (int(about[k]) for k in ("pid", "device", "sms"))
     if not (0 <= pid < 1 << 24 and 0 <= device < 1 << 10 and 0 < sms <= 4096):
         raise ValueError("its process, device or number of SMs is impossible")
@@ -172,7 +186,9 @@ def _about(about: Any) -> dict[str, Any]:
 
 def _records(parts: Parts) -> Dump:
     """The plausible records; `damaged` counts the others, but not lines that were never written."""
-    _, of_buffer, refused, _, lines, _, _ = layout.HEADER.unpack(parts.fixed[: layout.LINE].tobytes())
+    _, of_buffer, refused, _, lines, _, _ = layout.HEADER.unpack(
+        parts.fixed[: layout.LINE].tobytes()
+    )
     lines_of_sms, counters = parts.fixed[layout.LINE :].view(SM_LINE), parts.counters
     chunks, strays = (np.concatenate(tables) for tables in zip(*parts.regions(), strict=True))
     good = _possible(chunks["head"], layout.HEAD)
@@ -187,7 +203,9 @@ def _records(parts: Parts) -> Dump:
     told = counted_here(marks["id"])
     there = (marks["id"] != 0) & ~told
     # a chunk's marks follow its head, up to the last one that was reached
-    sound = there & (marks["time"] >= chunks["head"]["time"][:, None]) & (marks["time"] < _LATEST_NS)
+    sound = (
+        there & (marks["time"] >= chunks["head"]["time"][:, None]) & (marks["time"] < _LATEST_NS)
+    )
     damaged += int((there & ~sound).sum())
     of = np.nonzero(sound)[0].astype(np.int32)
     counted = (
@@ -208,7 +226,9 @@ def _records(parts: Parts) -> Dump:
         time=np.concatenate([marks["time"][sound], strays["time"]]).view(np.int64),
         clock=np.concatenate([marks["clock"][sound], strays["clock"].astype(np.uint32)]),
         id=np.concatenate([marks["id"][sound], strays["id"]]),
-        counters=_merged(np.concatenate([counters[counted], sums])) if len(sums) else counters[counted],
+        counters=_merged(np.concatenate([counters[counted], sums]))
+        if len(sums)
+        else counters[counted],
         damaged=damaged,
         path=parts.name,
         refused=int(refused or (of_buffer if of_buffer not in layout.READS else 0)),

@@ -21,7 +21,9 @@ HEAD, STRAY = 0x4B434E00, 0x41525400
 AT, BEGIN, END, EXIT = range(4)
 #: Names of __prof_trigger(0), (1), ..., which are not hashed.
 TRIGGER = 0x3FFFFF00
-HEADER = struct.Struct("<IIIIIII36x")  # magic, version, refused, 0, lines of a region, first line, slots
+HEADER = struct.Struct(
+    "<IIIIIII36x"
+)  # magic, version, refused, 0, lines of a region, first line, slots
 
 #: What a dump file begins with; then its own version, the length of its JSON, and the JSON.
 FILE_MAGIC = b"NSYSALIGN-MARKS\n"

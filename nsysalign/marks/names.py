@@ -65,7 +65,9 @@ def of_program() -> set[str]:
         ):
             files.setdefault(path)
     sources: dict[str, None] = {}
-    for folder in list(dict.fromkeys([*homes, *(os.path.dirname(os.path.abspath(f)) for f in files)])):
+    for folder in list(
+        dict.fromkeys([*homes, *(os.path.dirname(os.path.abspath(f)) for f in files)])
+    ):
         try:
             with os.scandir(folder) as entries:
                 sources.update((e.path, None) for e in entries if e.name.endswith(_SOURCES))

@@ -48,7 +48,9 @@ def redact_dump(path: Path, out: Path, rename: Callable[[str], str] | None = Non
     about = json.dumps({**shared.about, "names": sorted(names.values())}).encode()
     about += b" " * (-(24 + len(about)) % layout.LINE)
     with replacing(out) as partial, open(partial, "wb") as file:
-        file.write(layout.FILE_MAGIC + np.array([layout.FILE_VERSION, len(about)], "<u4").tobytes() + about)
+        file.write(
+            layout.FILE_MAGIC + np.array([layout.FILE_VERSION, len(about)], "<u4").tobytes() + about
+        )
         for table in (shared.fixed, shared.counts, shared.counters, shared.body):
             file.write(np.ascontiguousarray(table).data)
 

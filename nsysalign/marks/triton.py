@@ -79,7 +79,9 @@ _MARK = f"""{{ {_REGISTERS} .reg .u32 low, high;
 _POINT = _MARK.replace("AGAIN", "")
 _BEGINS = _MARK.replace("AGAIN", "mov.u64 t, %globaltimer; mov.u32 c, %clock;")
 _ENTER, _POINT, _BEGINS = (tl.constexpr(text) for text in (_ENTER, _POINT, _BEGINS))
-_AT, _BEGIN, _END, _EXIT = (tl.constexpr(n) for n in (layout.AT, layout.BEGIN, layout.END, layout.EXIT))
+_AT, _BEGIN, _END, _EXIT = (
+    tl.constexpr(n) for n in (layout.AT, layout.BEGIN, layout.END, layout.EXIT)
+)
 
 
 @constexpr_function
@@ -102,7 +104,12 @@ def enter(marks):
     if _ON:
         none = tl.full([], 0, tl.int32)
         w = tl.inline_asm_elementwise(
-            _ENTER, "=&l,r,l", [none, tl.cast(marks, tl.int64)], dtype=tl.int64, is_pure=False, pack=1
+            _ENTER,
+            "=&l,r,l",
+            [none, tl.cast(marks, tl.int64)],
+            dtype=tl.int64,
+            is_pure=False,
+            pack=1,
         )
     return w
 
@@ -111,7 +118,9 @@ def enter(marks):
 def _made(marks, w, number: tl.constexpr, how: tl.constexpr):
     if _ON:
         given = [w, tl.cast(marks, tl.int64), tl.full([], number, tl.int32)]
-        w = tl.inline_asm_elementwise(how, "=&l,l,l,r", given, dtype=tl.int64, is_pure=False, pack=1)
+        w = tl.inline_asm_elementwise(
+            how, "=&l,l,l,r", given, dtype=tl.int64, is_pure=False, pack=1
+        )
     return w
 
 

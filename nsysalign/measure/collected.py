@@ -123,7 +123,9 @@ def _caveats(runs: Sequence[Run], outcomes: Sequence[Outcome]) -> list[str]:
         )
     if any(r.memory.get("retries") for r in timed):
         most = max((r.batch or 0) for r in timed if r.memory.get("retries"))
-        notes.append(f"at batch {most} torch had to free its cache and allocate again: it barely fits")
+        notes.append(
+            f"at batch {most} torch had to free its cache and allocate again: it barely fits"
+        )
     return notes
 
 
@@ -137,7 +139,9 @@ def trial(batch: int, done: Outcome, options: Options) -> Trial:
     memory = done.first("memory")
     steady, latency = (done.samples(m, options.l2[0]) for m in CURVE_MODES[::-1])
     if not steady:
-        why = next((f["reason"] for f in done.all("refused") if f["mode"] == CURVE_MODES[1]), "no sample")
+        why = next(
+            (f["reason"] for f in done.all("refused") if f["mode"] == CURVE_MODES[1]), "no sample"
+        )
         return Trial(batch, f"its throughput cannot be measured: {why}")
     outputs = done.first("made")["outputs"]
     rates = sorted(outputs * NS / ns for ns in steady)

@@ -120,7 +120,9 @@ class Cuda:
                 warnings.simplefilter("always")
                 out = call()
             if any("empty" in str(w.message) for w in said):
-                raise Refused("the captured graph is empty: the call's work is on a stream of its own")
+                raise Refused(
+                    "the captured graph is empty: the call's work is on a stream of its own"
+                )
             graph.replay()
             self.sync()
         except Refused:
@@ -134,7 +136,9 @@ class Cuda:
 
     # --- inputs ---
 
-    def inputs(self, shapes: Sequence[tuple[tuple[int, ...], str, int]], batch: int, like: Any) -> list[Any]:
+    def inputs(
+        self, shapes: Sequence[tuple[tuple[int, ...], str, int]], batch: int, like: Any
+    ) -> list[Any]:
         """Random tensors of shape (batch, *shape); by default with the type of the module's parameters."""
         torch = self.torch
         own = next((p.dtype for p in like.parameters() if p.is_floating_point()), torch.float32)

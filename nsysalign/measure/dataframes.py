@@ -110,10 +110,12 @@ def write(measure: Measure, path: Path) -> None:
             table = found[spec.name].astype(object).where(found[spec.name].notna(), None)
             places = ", ".join("?" * len(spec.columns))
             connection.executemany(
-                f"INSERT INTO {spec.name} VALUES ({places})", map(_plain, table.itertuples(index=False))
+                f"INSERT INTO {spec.name} VALUES ({places})",
+                map(_plain, table.itertuples(index=False)),
             )
             documentation += [
-                {"table_name": spec.name, "column_name": c.name, "meaning": c.meaning} for c in spec.columns
+                {"table_name": spec.name, "column_name": c.name, "meaning": c.meaning}
+                for c in spec.columns
             ]
         database["documentation"].insert_all(documentation, pk=("table_name", "column_name"))
         connection.commit()

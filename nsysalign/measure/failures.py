@@ -24,7 +24,10 @@ MEMORY = frozenset({"oom-torch", "oom-cublas", "oom-cuda", "oom-limit", "oom-hos
 #: Library messages that reliably mean memory; torch's RuntimeErrors carry no other information than their text.
 _TEXTS = (
     ("oom-cublas", ("CUBLAS_STATUS_ALLOC_FAILED",)),
-    ("oom-cuda", ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUDA error: out of memory")),
+    (
+        "oom-cuda",
+        ("cudaErrorMemoryAllocation", "CUDA_ERROR_OUT_OF_MEMORY", "CUDA error: out of memory"),
+    ),
     ("oom-torch", ("CUDA out of memory.",)),
 )
 

@@ -41,7 +41,8 @@ def predicted(trials: list[Trial], needed: Callable[[Trial], int]) -> float:
     last = ran[-1]
     # the nearest point at most half as large: the allocator's rounding matters less
     before = next(
-        (t for t in reversed(ran[:-1]) if t.batch <= last.batch / 2), ran[0] if len(ran) > 1 else None
+        (t for t in reversed(ran[:-1]) if t.batch <= last.batch / 2),
+        ran[0] if len(ran) > 1 else None,
     )
     if before is None or before.batch == last.batch:
         return float("inf")
@@ -67,7 +68,9 @@ def largest(trials: list[Trial], run: Callable[[int], Trial], most: int | None) 
     failures = sum(t.failure == "memory" for t in trials)
     while True:
         good = max((t.batch for t in trials if t.fits), default=0)
-        bad = min((t.batch for t in trials if t.failure == "memory" and t.batch > good), default=None)
+        bad = min(
+            (t.batch for t in trials if t.failure == "memory" and t.batch > good), default=None
+        )
         bound = optimistic(trials)
         top = min(b for b in (bound, (bad - 1) if bad else float("inf"), most or float("inf")))
         if top == float("inf"):

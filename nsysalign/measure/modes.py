@@ -38,7 +38,9 @@ WAITED_NS = 20_000
 WAITED_SHARE = 0.005
 #: How often that is looked at where it seems so, and how long the host sleeps, at least, until all work has ended.
 LOOKS, PAUSE_S = 5, 0.002
-ELSEWHERE = "the call's work, or a part of it, is not on the current stream, where the events are recorded"
+ELSEWHERE = (
+    "the call's work, or a part of it, is not on the current stream, where the events are recorded"
+)
 L2 = ("warm", "cold")
 
 
@@ -169,7 +171,9 @@ class Modes:
         return self._by_host("latency", l2, self.work.run)
 
     def _transfer(self, l2: str) -> Mode:
-        return self._by_host("transfer", l2, self.gpu.with_transfer(self.work.call, self.work.inputs))
+        return self._by_host(
+            "transfer", l2, self.gpu.with_transfer(self.work.call, self.work.inputs)
+        )
 
     def _by_host(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
         now, sync, before = self.gpu.now, self.gpu.sync, self._before(l2)
@@ -194,7 +198,9 @@ class Modes:
         replay = self.gpu.capture(self.work.run)
         return Mode("graph", l2, self._pairs(replay, self._before(l2)), self.call_ns)
 
-    def _pairs(self, call: Callable[[], Any], before: Callable[[], None]) -> Callable[[int], list[int]]:
+    def _pairs(
+        self, call: Callable[[], Any], before: Callable[[], None]
+    ) -> Callable[[int], list[int]]:
         gpu, start, end = self.gpu, self.start, self.end
 
         def block(count: int) -> list[int]:
@@ -267,7 +273,10 @@ class Modes:
             took_us = (self.gpu.now() - began) / 3e3
             if sum(late for _, late in tried) < 2:
                 break
-            if mode.facts["delay_us"] * 4 > LONGEST_DELAY_US or mode.facts["delay_us"] > 8 * took_us:
+            if (
+                mode.facts["delay_us"] * 4 > LONGEST_DELAY_US
+                or mode.facts["delay_us"] > 8 * took_us
+            ):
                 raise Refused(self._blocks())
             mode.facts["delay_us"] *= 4
         mode.call_ns = self.call_ns + mode.facts["delay_us"] * 1e3
@@ -323,6 +332,10 @@ class Modes:
             )
         sets = max(2, math.ceil(2 * self.gpu.l2 / size) + 1)
         if sets > MOST_SETS:
-            raise Refused(f"its inputs are so small that {sets:,} copies would be needed to leave the L2")
+            raise Refused(
+                f"its inputs are so small that {sets:,} copies would be needed to leave the L2"
+            )
         call = self.work.call
-        return [lambda given=given: call(*given) for given in self.gpu.copies(self.work.inputs, sets)]
+        return [
+            lambda given=given: call(*given) for given in self.gpu.copies(self.work.inputs, sets)
+        ]

@@ -20,7 +20,18 @@ SEARCH_BUDGET_S = 240.0
 _SHAPE = re.compile(r"(\d+(?:x\d+)*|scalar)(?::([a-z]+\d*))?(?::(\d+))?")
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|m)?")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0}
-_KINDS = ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool")
+_KINDS = (
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+    "int8",
+    "uint8",
+    "int16",
+    "int32",
+    "int64",
+    "bool",
+)
 
 
 @dataclass(frozen=True)
@@ -119,7 +130,9 @@ def target(text: str, number: int) -> Target:
             f"nsysalign measure {text.strip(':') or 'bench.py'}:make",
         )
     if place.endswith(".py") and not Path(place).is_file():
-        raise UsageError(f"{place}: no such file", "name a file that exists, relative to this directory")
+        raise UsageError(
+            f"{place}: no such file", "name a file that exists, relative to this directory"
+        )
     return Target(text if not place.endswith(".py") else f"{Path(place).name}:{name}", text)
 
 
@@ -217,7 +230,12 @@ def check(options: Options) -> Options:
         ("memory", options.memory, 0 < options.memory <= 1, "a share up to 1"),
         ("at", options.at, 50 <= options.at <= 99.9, "a percentile from 50 to 99.9"),
         ("processes", options.processes, options.processes >= 1, "1 or more"),
-        ("budget", options.budget_s, options.budget_s is None or options.budget_s > 0, "more than 0 seconds"),
+        (
+            "budget",
+            options.budget_s,
+            options.budget_s is None or options.budget_s > 0,
+            "more than 0 seconds",
+        ),
     ):
         if not sound:
             raise UsageError(f"{name} is {value!r}", f"{name}: {range_}")

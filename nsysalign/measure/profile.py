@@ -61,7 +61,9 @@ class Profile:
 
     def idle_share(self) -> float:
         """The share of the interval in which the GPU did nothing."""
-        busy = sum(self.parts_ns.get(c, 0.0) for c in ("kernel", "graph", "memcpy", "memset", "queued"))
+        busy = sum(
+            self.parts_ns.get(c, 0.0) for c in ("kernel", "graph", "memcpy", "memset", "queued")
+        )
         whole = sum(self.parts_ns.values())
         return 1 - busy / whole if whole else float("nan")
 
@@ -72,7 +74,7 @@ def profile(
 ) -> Profile:  # fmt: skip
     """Run the job under nsys and analyse it.  `timed`: samples of mode event by L2; `host_ns`: what the host's fixed loop took
     in the timed processes.  A failure becomes the profile's `problem`."""
-    from nsysalign.collect.session import (
+    from nsysalign.record.session import (
         CollectOptions,
         collect,
     )  # with all that converts a trace: seldom needed
@@ -97,7 +99,8 @@ def profile(
             return replace(nothing, problem=f"under nsys the worker failed: {failed['message']}")
         if not any(f["type"] == "profiled" for f in facts):
             return replace(
-                nothing, problem=f"under nsys the worker did not finish (status {result.exit_status})"
+                nothing,
+                problem=f"under nsys the worker did not finish (status {result.exit_status})",
             )
         base = next(f["label"] for f in facts if f["type"] == "profiled")
         logs = [without_nsys(run, base, timed, environment)] if any(timed.values()) else []
@@ -108,9 +111,11 @@ def profile(
         return replace(nothing, problem=error.message)
 
 
-def without_nsys(run: Path, label: str, timed: dict[str, Sequence[int]], environment: dict[str, Any]) -> Path:
+def without_nsys(
+    run: Path, label: str, timed: dict[str, Sequence[int]], environment: dict[str, Any]
+) -> Path:
     """The timed workers' event pairs as the event log of a run without nsys (docs/formats.md)."""
-    from nsysalign.collect.without_nsys import MARK
+    from nsysalign.record.without_nsys import MARK
 
     folder = run / BASELINE
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -138,7 +143,13 @@ def without_nsys(run: Path, label: str, timed: dict[str, Sequence[int]], environ
                 )
                 seq += 1
             lines.append(
-                {"type": "elapsed", "start": seq - 2, "end": seq - 1, "ms": ns / 1e6, "region": f"{name}#{k}"}
+                {
+                    "type": "elapsed",
+                    "start": seq - 2,
+                    "end": seq - 1,
+                    "ms": ns / 1e6,
+                    "region": f"{name}#{k}",
+                }
             )
             at += ns + 1
     path = folder / "events-0.jsonl"
@@ -172,7 +183,11 @@ def _analysed(result: Any, baseline: list[Path], label: str, nothing: Profile) -
     if label not in labels.index:
         return replace(nothing, problem="the profile has no interval of the call")
     row = analysis.intervals.set_index("name").loc[labels.loc[label, "row"]]
-    parts = analysis.parts[analysis.parts["interval"] == row["interval"]].set_index("cause")["ns"].to_dict()
+    parts = (
+        analysis.parts[analysis.parts["interval"] == row["interval"]]
+        .set_index("cause")["ns"]
+        .to_dict()
+    )
     beside = analysis.baseline.set_index("label")
     measured = predicted = float("nan")
     if label in beside.index:

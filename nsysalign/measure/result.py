@@ -109,7 +109,8 @@ class Measure:
         if searched and not self.search.get("largest"):
             return True
         return any(
-            r.role == "time" and r.failure and not (searched and r.failure in MEMORY) for r in self.runs
+            r.role == "time" and r.failure and not (searched and r.failure in MEMORY)
+            for r in self.runs
         )
 
     @property
@@ -119,11 +120,15 @@ class Measure:
 
     # --- numbers ---
 
-    def processes(self, target: int, batch: int | None, mode: str, l2: str = "warm") -> list[list[int]]:
+    def processes(
+        self, target: int, batch: int | None, mode: str, l2: str = "warm"
+    ) -> list[list[int]]:
         """The samples of each process; those of the search only if no other process measured this batch."""
         for roles in (("time",), ("time", "probe")):
             wanted = {
-                r.number for r in self.runs if (r.target, r.batch) == (target, batch) and r.role in roles
+                r.number
+                for r in self.runs
+                if (r.target, r.batch) == (target, batch) and r.role in roles
             }
             per: dict[int, list[int]] = {}
             for b in self.blocks:
@@ -139,7 +144,9 @@ class Measure:
         from nsysalign.measure.statistics import estimate
 
         keys = dict.fromkeys(
-            (r.target, r.batch, b.mode, b.l2) for r in self.runs for b in self._by_run.get(r.number, ())
+            (r.target, r.batch, b.mode, b.l2)
+            for r in self.runs
+            for b in self._by_run.get(r.number, ())
         )
         percentiles = tuple(sorted({50.0, 90.0, 99.0, float(self.options.get("at", 50.0))}))
         made = {k: self.processes(*k) for k in keys}
@@ -169,7 +176,12 @@ class Measure:
         rate = steady.mapped(outputs * 1e9) if steady else (NAN, NAN, NAN)
         # a run's own peak; a graph's private pool and a flush buffer come later and are not the call's
         peaks = [r.memory.get("peak_reserved", 0) for r in runs if r.memory]
-        mhz = [b.sm_mhz for r in runs for b in self._by_run.get(r.number, ()) if not math.isnan(b.sm_mhz)]
+        mhz = [
+            b.sm_mhz
+            for r in runs
+            for b in self._by_run.get(r.number, ())
+            if not math.isnan(b.sm_mhz)
+        ]
         count = len(steady.medians) if steady else len(latency.medians) if latency else 0
         return Point(
             target, batch, count, latency, steady, *rate, max(peaks, default=0),
@@ -203,7 +215,9 @@ class Measure:
                     and p.batch == largest
                     and (self.search.get("exact") or self.search.get("failed_at"))
                 ):
-                    marks.append("largest that fits" if self.search.get("exact") else "largest that ran")
+                    marks.append(
+                        "largest that fits" if self.search.get("exact") else "largest that ran"
+                    )
                 yield replace(p, marks=tuple(marks))
 
     def at(self, point: Point) -> tuple[float, bool]:
@@ -211,7 +225,11 @@ class Measure:
         if point.latency is None:
             return NAN, False
         p = float(self.options.get("at", 50.0))
-        return (point.latency.value, True) if p == 50 else point.latency.percentiles.get(p, (NAN, False))
+        return (
+            (point.latency.value, True)
+            if p == 50
+            else point.latency.percentiles.get(p, (NAN, False))
+        )
 
     @property
     def best(self) -> Point | None:
@@ -278,10 +296,12 @@ class Measure:
         from nsysalign.store.objects import plain
 
         with replacing(path) as temporary:
-            temporary.write_text(json.dumps(plain(self.document()), allow_nan=False), encoding="utf-8")
+            temporary.write_text(
+                json.dumps(plain(self.document()), allow_nan=False), encoding="utf-8"
+            )
 
     def _repr_html_(self) -> str:
-        from nsysalign.report import measure_html
+        from nsysalign.measure import page as measure_html
 
         return measure_html.fragment(self)
 
@@ -313,13 +333,16 @@ def load(path: Path) -> Measure:
         if isinstance(error, AnalysisError):
             raise
         raise AnalysisError(
-            f"{file.name}: cannot be read as a measurement ({type(error).__name__}: {error})", "measure again"
+            f"{file.name}: cannot be read as a measurement ({type(error).__name__}: {error})",
+            "measure again",
         ) from error
 
 
 def _known(kind: Any, row: Mapping[str, Any]) -> dict[str, Any]:
     names = {f.name for f in fields(kind)}
-    return {k: (NAN if v is None and k.endswith("_ns") else v) for k, v in row.items() if k in names}
+    return {
+        k: (NAN if v is None and k.endswith("_ns") else v) for k, v in row.items() if k in names
+    }
 
 
 def _block(row: Mapping[str, Any]) -> Block:

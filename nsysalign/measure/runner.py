@@ -22,7 +22,11 @@ from nsysalign.measure.plan import Job, Options
 #: Variables that a worker must not have: profilers inject themselves through them, and the first starts the probe.
 _REMOVED = ("NSYSALIGN_DIR", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NSYSALIGN_CONFIRM")
 _LOOK_S = 0.02
-_OOM_COUNTS = ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control", "/proc/vmstat")
+_OOM_COUNTS = (
+    "/sys/fs/cgroup/memory.events",
+    "/sys/fs/cgroup/memory/memory.oom_control",
+    "/proc/vmstat",
+)
 
 
 @dataclass(frozen=True)
@@ -44,7 +48,9 @@ class Failure:
         what = failures.CLASSES[self.kind]
         at = f" ({self.where})" if self.where else ""
         stage = (
-            f" in {self.stage}" if self.stage in ("warm-up", "the profiled loop") else f" while {self.stage}"
+            f" in {self.stage}"
+            if self.stage in ("warm-up", "the profiled loop")
+            else f" while {self.stage}"
         )
         return f"{what}{stage}{at}: {self.message}"
 
@@ -71,7 +77,9 @@ class Outcome:
 
     def samples(self, mode: str, l2: str = "warm") -> list[int]:
         """All samples of a mode, in order of time."""
-        return [v for b in self.all("block") if b["mode"] == mode and b["l2"] == l2 for v in b["ns"]]
+        return [
+            v for b in self.all("block") if b["mode"] == mode and b["l2"] == l2 for v in b["ns"]
+        ]
 
 
 class Workers:
@@ -80,7 +88,9 @@ class Workers:
     than four cores, or if torch is not the backend.  While the first one starts, `meanwhile()` runs in a thread, likewise.
     """
 
-    def __init__(self, options: Options, folder: Path, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def __init__(
+        self, options: Options, folder: Path, meanwhile: Callable[[], None] = lambda: None
+    ) -> None:
         self._options, self._folder, self._meanwhile = options, folder, meanwhile
         self._spare: tuple[subprocess.Popen, Path] | None = None
         self._count = 0
@@ -160,7 +170,9 @@ def run(
     facts = list(read(out))
     text = log.read_text(encoding="utf-8", errors="replace")
     failure = _failure(process.returncode, facts, ended, text, job, killed() > before)
-    return Outcome(job, facts, failure, time.monotonic() - began, text[-4000:] if failure else "", began_ns)
+    return Outcome(
+        job, facts, failure, time.monotonic() - began, text[-4000:] if failure else "", began_ns
+    )
 
 
 def run_here(job: Job, options: Options, function: Callable[..., Any]) -> Outcome:
@@ -173,7 +185,9 @@ def run_here(job: Job, options: Options, function: Callable[..., Any]) -> Outcom
     with contextlib.suppress(KeyboardInterrupt):  # among the facts
         Worker(spec, facts.append).run(function)
     said = next((f for f in facts if f["type"] == "failed"), None)
-    failure = Failure(said["class"], said["message"], said["stage"], said["where"]) if said else None
+    failure = (
+        Failure(said["class"], said["message"], said["stage"], said["where"]) if said else None
+    )
     return Outcome(job, facts, failure, time.monotonic() - began, "", began_ns, {"here": True})
 
 
@@ -187,7 +201,9 @@ def command(job: Job, options: Options, folder: Path) -> tuple[list[str], Path]:
 def environment(environ: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
     """The user's environment, without the variables through which profilers inject themselves."""
     kept = {k: v for k, v in environ.items() if k not in _REMOVED}
-    if "nsys" in kept.get("LD_PRELOAD", "").lower() or "ToolsInjection" in kept.get("LD_PRELOAD", ""):
+    if "nsys" in kept.get("LD_PRELOAD", "").lower() or "ToolsInjection" in kept.get(
+        "LD_PRELOAD", ""
+    ):
         del kept["LD_PRELOAD"]
     return kept | dict(more)
 
@@ -205,7 +221,10 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def _wait(
-    process: subprocess.Popen, deadline: float, most_bytes: int | None, used_bytes: Callable[[], int | None]
+    process: subprocess.Popen,
+    deadline: float,
+    most_bytes: int | None,
+    used_bytes: Callable[[], int | None],
 ) -> str:
     """ "" if it ended by itself, "time" or "memory" if it must be ended."""
     while True:
@@ -244,7 +263,9 @@ def _failure(
         return Failure("interrupted", "by Ctrl-C or a signal", stage)
     if ended == "memory":
         return Failure(
-            "oom-limit", "the device's memory in use exceeded the limit, and the process was stopped", stage
+            "oom-limit",
+            "the device's memory in use exceeded the limit, and the process was stopped",
+            stage,
         )
     said = next((f for f in facts if f["type"] == "failed"), None)
     if said is not None:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from nsysalign.collect.clock_sampler import sampling, visible
+from nsysalign.record.clock_sampler import sampling, visible
 from nsysalign.text import gibibytes
 
 #: If more memory than this is in use, or more work than this is done, before the first worker starts, there are other
@@ -118,7 +118,10 @@ def clocks(path: Path, *, wanted: bool) -> Iterator[list[str]]:
 def rates(path: Path | None) -> tuple[np.ndarray, np.ndarray]:
     """(monotonic_ns, MHz) of the first device, in order of time."""
     times, values = [], []
-    with contextlib.suppress(OSError, TypeError), open(path, encoding="ascii", errors="replace") as file:
+    with (
+        contextlib.suppress(OSError, TypeError),
+        open(path, encoding="ascii", errors="replace") as file,
+    ):
         for line in file:
             with contextlib.suppress(ValueError):
                 row = json.loads(line)

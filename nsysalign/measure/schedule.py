@@ -10,7 +10,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from nsysalign.collect.lock import locked
 from nsysalign.errors import NsysAlignError, UsageError
 from nsysalign.measure import profile as proof
 from nsysalign.measure import runner, sampler
@@ -22,6 +21,7 @@ from nsysalign.measure.runner import Failure, Outcome
 from nsysalign.measure.search import OutOfTime, Search, search
 from nsysalign.measure.time_left import LEAST_S, Budget
 from nsysalign.private import without_paths
+from nsysalign.record.lock import locked
 from nsysalign.rundir import MEASUREMENT, make_run_dir
 
 PROBE_S, QUICK_S, PROFILED_S = 1.0, 1.5, 1.0
@@ -92,7 +92,9 @@ class Session:
             if measure.blocks:
                 measure.write(self.folder / MEASUREMENT)
                 if self.complete and not any(o.failure for o in self.outcomes):
-                    shutil.rmtree(self.work, ignore_errors=True)  # everything in it is in the file now
+                    shutil.rmtree(
+                        self.work, ignore_errors=True
+                    )  # everything in it is in the file now
         self._raise_if_nothing(measure)
         return measure
 
@@ -104,7 +106,9 @@ class Session:
                 batches = self._searched()
             self._timed(batches)
         except OutOfTime:
-            self.notes.append(f"the budget of {o.budget_s:g} s ran out before all planned processes had run")
+            self.notes.append(
+                f"the budget of {o.budget_s:g} s ran out before all planned processes had run"
+            )
         if o.profile:
             self._profiled(batches)
 
@@ -116,7 +120,9 @@ class Session:
         usual = QUICK_S if o.quick else 10.0 * len(o.modes) * len(o.l2)
         failed: set[tuple[int, int | None]] = set()
         for number in range(rounds):
-            for at, (target, batch) in enumerate(self._shuffled(p for p in pairs if p not in failed)):
+            for at, (target, batch) in enumerate(
+                self._shuffled(p for p in pairs if p not in failed)
+            ):
                 jobs = (rounds - number) * len(pairs) - at
                 seconds = self._share_s(jobs, len(pairs), usual)
                 done = self._worker(
@@ -137,12 +143,21 @@ class Session:
         if len(o.targets) > 1:
             unclear = [p for p in pairs if any(b == p[1] for _, b in unclear)]
         jobs = [
-            (number, *p) for number in range(o.processes, o.most_processes) for p in self._shuffled(unclear)
+            (number, *p)
+            for number in range(o.processes, o.most_processes)
+            for p in self._shuffled(unclear)
         ]
         for at, (number, target, batch) in enumerate(jobs):
             seconds = self._share_s(len(jobs) - at, len(pairs), usual, first=False)
             self._worker(
-                target, batch, number, "time", o.modes, o.l2, seconds, len(pairs) * o.processes + len(jobs)
+                target,
+                batch,
+                number,
+                "time",
+                o.modes,
+                o.l2,
+                seconds,
+                len(pairs) * o.processes + len(jobs),
             )
 
     def _share_s(self, jobs: int, profiles: int, usual_s: float, *, first: bool = True) -> float:
@@ -152,7 +167,9 @@ class Session:
 
     def _unsure(self, now: Measure, target: int, batch: int | None) -> bool:
         """Whether the processes may differ."""
-        found = [now.estimates.get((target, batch, m, self.options.l2[0])) for m in ("latency", "steady")]
+        found = [
+            now.estimates.get((target, batch, m, self.options.l2[0])) for m in ("latency", "steady")
+        ]
         found = [e for e in found if e is not None] or [
             e for k, e in now.estimates.items() if k[:2] == (target, batch)
         ]
@@ -163,10 +180,18 @@ class Session:
         o = self.options
         limit = o.latency_below_s * NS if o.latency_below_s else None
         self.found = Search()
-        search(self._trial, most=o.most_batch, latency_ns=limit, found=self.found, sms=self._multiprocessors)
+        search(
+            self._trial,
+            most=o.most_batch,
+            latency_ns=limit,
+            found=self.found,
+            sms=self._multiprocessors,
+        )
         found = self.found
         if found.trials and found.limited and not found.limited.startswith("--max-batch"):
-            self.notes.append(f"the search ended at batch {found.trials[-1].batch}: {found.limited}")
+            self.notes.append(
+                f"the search ended at batch {found.trials[-1].batch}: {found.limited}"
+            )
         return found.reported(limit, MOST_REPORTED) if found.ran else ()
 
     def _multiprocessors(self) -> int:
@@ -192,11 +217,22 @@ class Session:
         failed is tried again in a process of its own, since earlier batches may have caused the failure."""
         o = self.options
         ladder = tuple(
-            b for b in (1, 2, *(4**k for k in range(1, 12))) if o.most_batch is None or b <= o.most_batch
+            b
+            for b in (1, 2, *(4**k for k in range(1, 12)))
+            if o.most_batch is None or b <= o.most_batch
         )
         seconds = 0.5 * min(o.budget_s or 60.0, 60.0)
         whole = self._worker(
-            0, ladder[0], 0, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 20, ladder=ladder, ladder_s=seconds
+            0,
+            ladder[0],
+            0,
+            "probe",
+            CURVE_MODES,
+            o.l2[:1],
+            PROBE_S,
+            20,
+            ladder=ladder,
+            ladder_s=seconds,
         )
         self.outcomes.pop()
         for rung in rungs(whole, len(self.outcomes)):
@@ -207,7 +243,9 @@ class Session:
         """One more worker per reported batch, under nsys.  A profile that fails is a note."""
         o = self.options
         best = self.found.best.batch if self.found and self.found.best else None
-        first = sorted(batches, key=lambda b: b != best)  # if time is short, the best batch gets a profile
+        first = sorted(
+            batches, key=lambda b: b != best
+        )  # if time is short, the best batch gets a profile
         pairs = [(t, b) for b in first for t in range(len(o.targets)) if self._ran(t, b)]
         for target, batch in pairs:
             if self.time.left_s < 0.8 * self.time.profiling_s:
@@ -229,7 +267,8 @@ class Session:
                 min(120.0, max(10.0, self.time.left_s)),
             )
             timed = {
-                l2: [v for p in self.result().processes(target, batch, "event", l2) for v in p] for l2 in o.l2
+                l2: [v for p in self.result().processes(target, batch, "event", l2) for v in p]
+                for l2 in o.l2
             }
             host = [
                 f["ns"]
@@ -248,7 +287,9 @@ class Session:
                     return
 
     def _ran(self, target: int, batch: int | None) -> bool:
-        return any(o.all("block") for o in self.outcomes if (o.job.target, o.job.batch) == (target, batch))
+        return any(
+            o.all("block") for o in self.outcomes if (o.job.target, o.job.batch) == (target, batch)
+        )
 
     def result(self) -> Measure:
         """What is known by now."""
@@ -306,7 +347,9 @@ class Session:
         if blocks and not outcome.failure:
             # all but measuring; the next one has imported torch by then
             measuring = (blocks[-1]["t1"] - blocks[0]["t0"]) / NS if o.backend == "cuda" else 0.0
-            self.time.starting.append(max(0.1, outcome.wall_s - measuring - self.workers.ahead_s(outcome)))
+            self.time.starting.append(
+                max(0.1, outcome.wall_s - measuring - self.workers.ahead_s(outcome))
+            )
         return outcome
 
     def _memory_limit(self, total: int | None, role: str) -> tuple[float | None, int | None]:
@@ -323,11 +366,17 @@ class Session:
     def _failed(self, outcome: Outcome) -> None:
         """A failure becomes a note; if nothing was measured at all, the first worker's failure is the error."""
         job, failure = outcome.job, outcome.failure
-        which = self.options.targets[job.target].name + ("" if job.batch is None else f", batch {job.batch}")
-        said = without_paths(failure.sentence())  # torch's may be a page long: measure.json has all of it
+        which = self.options.targets[job.target].name + (
+            "" if job.batch is None else f", batch {job.batch}"
+        )
+        said = without_paths(
+            failure.sentence()
+        )  # torch's may be a page long: measure.json has all of it
         self.notes.append(f"{which}: {said if len(said) <= SAID else said[:SAID] + '…'}")
         if failure.kind in ("usage", "no-work"):
-            raise MeasureError(f"{which}: {failure.message.partition(': ')[2] or failure.message}") from None
+            raise MeasureError(
+                f"{which}: {failure.message.partition(': ')[2] or failure.message}"
+            ) from None
 
     def _raise_if_nothing(self, measure: Measure) -> None:
         if measure.blocks:
@@ -338,7 +387,8 @@ class Session:
                 f"nothing was measured: {failure.sentence()}", _next_step(failure, self.folder)
             )
         raise MeasureError(
-            "nothing was measured", "a longer --budget: starting a process and its CUDA takes several seconds"
+            "nothing was measured",
+            "a longer --budget: starting a process and its CUDA takes several seconds",
         )
 
     def _say(self, step: str, percent: int) -> None:

@@ -22,7 +22,9 @@ class Search:
     trials: list[Trial] = field(default_factory=list)
     largest: int = 0
     exact: bool = False
-    limited: str = ""  # what else ended the climb: --max-batch, a failure that is not memory, the budget
+    limited: str = (
+        ""  # what else ended the climb: --max-batch, a failure that is not memory, the budget
+    )
 
     def at(self, batch: int) -> Trial | None:
         """The trial of a batch, None if there is none."""
@@ -47,7 +49,9 @@ class Search:
     def below(self, latency_ns: float) -> Trial | None:
         """The best throughput among those whose latency is below a limit."""
         return max(
-            (t for t in self.ran if 0 < t.latency_ns <= latency_ns), key=lambda t: t.rate, default=None
+            (t for t in self.ran if 0 < t.latency_ns <= latency_ns),
+            key=lambda t: t.rate,
+            default=None,
         )
 
     def reported(self, latency_ns: float | None, most: int) -> list[int]:
@@ -115,9 +119,7 @@ def _climb(found: Search, trial: Callable[[int], Trial], most: int | None) -> No
             return
         batch *= 2 if batch < 4 else 4
         if batch > 1 << 22:
-            found.limited = (
-                f"memory does not limit the search: batch {result.batch:,} needs no more than smaller ones"
-            )
+            found.limited = f"memory does not limit the search: batch {result.batch:,} needs no more than smaller ones"
             return
 
 
@@ -132,7 +134,11 @@ def _refine(found: Search, trial: Callable[[int], Trial]) -> None:
                 ran[max(0, at - 1) : at + 2], ran[max(0, at - 1) + 1 : at + 2], strict=False
             )
         ]
-        gaps = [g for g in gaps if g[0] > FINEST and g[2].batch - g[1].batch > 1 and not _flat(g, found.best)]
+        gaps = [
+            g
+            for g in gaps
+            if g[0] > FINEST and g[2].batch - g[1].batch > 1 and not _flat(g, found.best)
+        ]
         if not gaps:
             return
         _, lower, upper = max(gaps, key=lambda g: g[0])
@@ -176,7 +182,9 @@ def _boundary(found: Search, trial: Callable[[int], Trial], latency_ns: float) -
     for _ in range(6):
         ran = found.ran
         below = [t for t in ran if t.latency_ns <= latency_ns]
-        above = [t for t in ran if t.latency_ns > latency_ns and below and t.batch > below[-1].batch]
+        above = [
+            t for t in ran if t.latency_ns > latency_ns and below and t.batch > below[-1].batch
+        ]
         if (
             not below
             or not above

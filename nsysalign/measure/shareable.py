@@ -21,7 +21,9 @@ def redacted(measure: Measure, rename: Callable[[str], str] | None = None) -> Me
     """The same numbers.  The texts of exceptions and notes are left out; functions keep their file's short name, or get another
     one from `rename`."""
     name = rename or short_path
-    environment = {k: without_paths(str(v)) for k, v in measure.environment.items() if k in _ENVIRONMENT}
+    environment = {
+        k: without_paths(str(v)) for k, v in measure.environment.items() if k in _ENVIRONMENT
+    }
     runs = tuple(
         replace(
             run,

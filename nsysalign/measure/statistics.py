@@ -98,7 +98,9 @@ def _trends(values: np.ndarray) -> np.ndarray:
     groups = min(16, n // 4)
     if groups < 3:
         return np.zeros_like(values)
-    middles = np.column_stack([np.median(part, axis=1) for part in np.array_split(values, groups, axis=1)])
+    middles = np.column_stack(
+        [np.median(part, axis=1) for part in np.array_split(values, groups, axis=1)]
+    )
     first, second = np.triu_indices(groups, 1)
     slopes = np.median((middles[:, second] - middles[:, first]) / (second - first), axis=1)
     at = np.arange(n) * groups / n
@@ -113,7 +115,9 @@ def effective_sizes(values: np.ndarray, middles: np.ndarray) -> np.ndarray:
     variance = share * (1 - share)
     known = variance > 0
     lags = (n // 2 + 1) // 2 * 2
-    both = np.fft.irfft(np.abs(np.fft.rfft(above, 2 * n, axis=1)) ** 2, 2 * n, axis=1)[:, 1 : lags + 1]
+    both = np.fft.irfft(np.abs(np.fft.rfft(above, 2 * n, axis=1)) ** 2, 2 * n, axis=1)[
+        :, 1 : lags + 1
+    ]
     both = np.round(both) / (n - np.arange(1, lags + 1))
     r = (both - (share**2)[:, None]) / np.where(known, variance, 1.0)[:, None]
     pairs = np.minimum.accumulate(np.minimum(r[:, 0::2] + r[:, 1::2], 2.0), axis=1)
@@ -149,7 +153,9 @@ def own_error(halves: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(error), np.maximum(error, tick), tick)
 
 
-def estimate(processes: Sequence[Sequence[float]], percentiles: Sequence[float] = (50, 90, 99)) -> Estimate:
+def estimate(
+    processes: Sequence[Sequence[float]], percentiles: Sequence[float] = (50, 90, 99)
+) -> Estimate:
     """The estimate of one mode from the samples of each process, in order of time.  Raises ValueError if there are none."""
     arrays = [np.asarray(p, dtype=np.float64) for p in processes if len(p)]
     if not arrays:
@@ -180,7 +186,9 @@ def quantiles(values: np.ndarray, percentiles: Sequence[float]) -> dict[float, t
     least"."""
     out = {}
     for p in percentiles:
-        wanted = PERCENTILES.get(p) or (math.ceil(math.log(0.05) / math.log(p / 100)) if p > 50 else 1)
+        wanted = PERCENTILES.get(p) or (
+            math.ceil(math.log(0.05) / math.log(p / 100)) if p > 50 else 1
+        )
         out[p] = (float(np.quantile(values, p / 100, method="higher")), len(values) >= wanted)
     return out
 
@@ -204,7 +212,9 @@ def difference(a: Estimate, b: Estimate) -> Difference:
     found, low, high = (
         float(x[0]) for x in compared(np.array([a.medians]), np.array([b.medians]), own[0], own[1])
     )
-    return Difference(found, low, high, "slower" if low > 0 else "faster" if high < 0 else "unclear")
+    return Difference(
+        found, low, high, "slower" if low > 0 else "faster" if high < 0 else "unclear"
+    )
 
 
 def compared(

@@ -112,12 +112,16 @@ def takes_batch(function: Callable[..., Any]) -> bool:
     return any(p.name in ("batch", "batch_size") for p in plain)
 
 
-def make(function: Callable[..., Any], batch: int | None, shapes: Sequence[Any], backend: Any) -> Made:
+def make(
+    function: Callable[..., Any], batch: int | None, shapes: Sequence[Any], backend: Any
+) -> Made:
     """Call the user's function, untimed, and turn its result into a call.  Raises Usage if the result cannot be called."""
     told = False
     if shapes:
         module = _module(function)
-        workload = Workload(backend.module_call(module), tuple(backend.inputs(shapes, batch or 1, module)))
+        workload = Workload(
+            backend.module_call(module), tuple(backend.inputs(shapes, batch or 1, module))
+        )
         return Made(workload, float(batch or 1), True)
     told = takes_batch(function)
     made = function(batch or 1) if told else function()
@@ -159,4 +163,6 @@ def _module(function: Callable[..., Any]) -> Any:
 
 def _is_module(value: Any) -> bool:
     """A torch.nn.Module, without importing torch."""
-    return any(k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in type(value).__mro__)
+    return any(
+        k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in type(value).__mro__
+    )

@@ -51,7 +51,9 @@ class Budget:
         """Seconds to reserve for this many: for one, or a fifth of the budget, and never more than a third of it."""
         if self.whole_s is None or not profiles:
             return 0.0
-        return min(self.profiling_s * profiles, max(self.profiling_s, self.whole_s / 5), self.whole_s / 3)
+        return min(
+            self.profiling_s * profiles, max(self.profiling_s, self.whole_s / 5), self.whole_s / 3
+        )
 
     def for_search(self, processes: int, profile: bool) -> float:
         """Seconds to reserve for what follows the search: this many processes per batch, and profiles."""

@@ -54,7 +54,9 @@ _VARIABLES = (
 class Worker:
     """`emit(fact)` keeps one fact."""
 
-    def __init__(self, spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], gpu: Any = None) -> None:
+    def __init__(
+        self, spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], gpu: Any = None
+    ) -> None:
         self.spec, self.emit = spec, emit
         self._gpu = gpu
         self.stage = self.traceback = ""
@@ -77,9 +79,13 @@ class Worker:
         self.emit({"type": "stage", "stage": stage, "t": time.monotonic_ns()})
 
     def _failure(self, error: BaseException) -> dict[str, Any]:
-        self.traceback = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+        self.traceback = "".join(
+            traceback.format_exception(type(error), error, error.__traceback__)
+        )
         own = os.path.dirname(os.path.abspath(__file__))
-        frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)]
+        frames = [
+            f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith(own)
+        ]
         where = f"{os.path.basename(frames[-1].filename)}:{frames[-1].lineno}" if frames else ""
         fact = {
             "type": "failed", "class": failures.of_exception(error), "stage": self.stage,
@@ -224,7 +230,9 @@ class Worker:
             active = [m for m in active if not m.done]
         self.emit({"type": "host", "ns": host_ns()})
         for mode in modes:
-            self.emit({"type": "mode", "mode": mode.name, "l2": mode.l2, "late": mode.late, **mode.facts})
+            self.emit(
+                {"type": "mode", "mode": mode.name, "l2": mode.l2, "late": mode.late, **mode.facts}
+            )
 
     def _enough(self, mode: Mode) -> bool:
         spec = self.spec
@@ -299,7 +307,11 @@ def _clock(path: str | None) -> Callable[[int], bool]:
     """Whether the SM clock was stable since a time, from the samples that the parent writes; True if unknown."""
 
     def stands(since_ns: int) -> bool:
-        rates = [row[_MHZ] for row in _rows(path) if row[_T] >= since_ns and row[_DEVICE] == 0 and row[_MHZ]]
+        rates = [
+            row[_MHZ]
+            for row in _rows(path)
+            if row[_T] >= since_ns and row[_DEVICE] == 0 and row[_MHZ]
+        ]
         return not rates or max(rates) - min(rates) <= warmup.CLOCK_SHARE * max(rates)
 
     return stands if path else lambda since_ns: True
@@ -352,7 +364,9 @@ def main(path: str) -> int:
     if spec.get("limit_s"):  # where it hangs goes to its log, just before it is ended
         faulthandler.dump_traceback_later(max(0.5, spec["limit_s"] - 1.0), exit=False)
     with open(spec["out"], "a", encoding="utf-8", buffering=1) as out:
-        worker = Worker(spec, lambda fact: out.write(json.dumps(fact, separators=(",", ":")) + "\n"))
+        worker = Worker(
+            spec, lambda fact: out.write(json.dumps(fact, separators=(",", ":")) + "\n")
+        )
         done = worker.run()
     if done and spec["role"] == "profile":
         return 0  # nsys writes its trace when the process ends as any other does
@@ -375,4 +389,6 @@ def wait(parent: int, ahead: str = "") -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(wait(int(sys.argv[2]), *sys.argv[3:]) if sys.argv[1] == "--wait" else main(sys.argv[1]))
+    sys.exit(
+        wait(int(sys.argv[2]), *sys.argv[3:]) if sys.argv[1] == "--wait" else main(sys.argv[1])
+    )

@@ -97,7 +97,9 @@ class Refusal(NamedTuple):
     reason: str
 
 
-def sequences(ranks: Sequence[RankSummary], traces: Sequence[int], shifts: Sequence[int]) -> Iterator[Stream]:
+def sequences(
+    ranks: Sequence[RankSummary], traces: Sequence[int], shifts: Sequence[int]
+) -> Iterator[Stream]:
     """Streams of collectives, rank by rank.
 
     `traces`: number of every rank's trace, `shifts`: the correction to the coarse common clock.
@@ -123,7 +125,9 @@ def sequences(ranks: Sequence[RankSummary], traces: Sequence[int], shifts: Seque
             )
 
 
-def group(streams: Sequence[Stream], trust: Callable[[int, int], Trust]) -> tuple[list[Group], list[Refusal]]:
+def group(
+    streams: Sequence[Stream], trust: Callable[[int, int], Trust]
+) -> tuple[list[Group], list[Refusal]]:
     """Streams that run the same collectives.  A stream joins the group that it fits best, or begins one.
 
     `trust(trace, trace)`: how well the streams' coarse clocks are known to agree.
@@ -192,7 +196,9 @@ def _lags(first: np.ndarray, other: np.ndarray) -> Iterator[int]:
     ends = {m - n}  # both end together
     for lag in sorted({*range(-MOST_LAG, MOST_LAG + 1), *ends}, key=abs):
         begin, end = max(0, -lag), min(n, m - lag)
-        if end - begin >= least and np.array_equal(first[begin:end], other[begin + lag : end + lag]):
+        if end - begin >= least and np.array_equal(
+            first[begin:end], other[begin + lag : end + lag]
+        ):
             yield lag
 
 
@@ -220,7 +226,9 @@ def _at(first: Stream, other: Stream, lag: int, same_clock: bool) -> Fit | str:
     if scatter > MOST_SCATTER_NS:
         return f"their ends scatter by {scatter / 1e3:.0f} us (95 %), {MOST_SCATTER_NS / 1e3:.0f} us at most were expected"
     sound = ~against
-    return Fit(lag, offset, drift, origin, scatter, int(low[sound].max()), int(high[sound].min()), count)
+    return Fit(
+        lag, offset, drift, origin, scatter, int(low[sound].max()), int(high[sound].min()), count
+    )
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[int, float]:
@@ -321,7 +329,13 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
     for n in order:  # a trace that cannot be joined to the reference may still be joined to others
         if n in clocks:
             continue
-        method = "none" if trust(root, n) is Trust.NONE else "reference" if n == root else "session start"
+        method = (
+            "none"
+            if trust(root, n) is Trust.NONE
+            else "reference"
+            if n == root
+            else "session start"
+        )
         reason = "" if n == root else reasons.get(n, "") or _why(ranks, traces, n, names[root])
         clocks[n] = Clock(names[n], method, coarse[n], root=names[n], reason=reason)
         _spread(clocks, edges, coarse, names)
@@ -336,7 +350,9 @@ def _why(ranks: Sequence[RankSummary], traces: Sequence[int], trace: int, root: 
     return f"it shares no collectives with {root}, or fewer than {FEWEST}"
 
 
-def _spread(clocks: dict[int, Clock], edges: list[Edge], coarse: list[int], names: list[str]) -> None:
+def _spread(
+    clocks: dict[int, Clock], edges: list[Edge], coarse: list[int], names: list[str]
+) -> None:
     """Starting from the known clocks, determine those that collectives connect to them, best edge first (Prim)."""
     while True:
         open_edges = [e for e in edges if (e.a in clocks) != (e.b in clocks)]
@@ -357,7 +373,8 @@ def _spread(clocks: dict[int, Clock], edges: list[Edge], coarse: list[int], name
             origin_ns=fit.origin_ns + (fit.offset_ns if new == b else 0) - coarse[new],
             correction_ns=correction,
             error_ns=fit.scatter_ns + (base.error_ns or 0),
-            bound_ns=max(fit.high_ns - fit.offset_ns, fit.offset_ns - fit.low_ns, 0) + (base.bound_ns or 0),
+            bound_ns=max(fit.high_ns - fit.offset_ns, fit.offset_ns - fit.low_ns, 0)
+            + (base.bound_ns or 0),
             collectives=fit.count,
         )
 
@@ -366,4 +383,6 @@ def common(clock: Clock, times: np.ndarray) -> np.ndarray:
     """Times of a trace (int64 array) on the common clock."""
     if not clock.drift:
         return times + clock.offset_ns
-    return times + clock.offset_ns + np.rint(clock.drift * (times - clock.origin_ns)).astype(np.int64)
+    return (
+        times + clock.offset_ns + np.rint(clock.drift * (times - clock.origin_ns)).astype(np.int64)
+    )

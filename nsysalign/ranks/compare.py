@@ -151,7 +151,9 @@ def meet(ranks: Sequence[RankSummary], joined: Joined) -> list[Meeting]:
             stop.append(common(clock, table["end_ns"].to_numpy()[rows]))
         errors = _errors(group, clocks, ranks)
         meetings.append(
-            _meeting([s.rank for s, _ in members], *map(np.stack, (taken, own, start, stop)), errors)
+            _meeting(
+                [s.rank for s, _ in members], *map(np.stack, (taken, own, start, stop)), errors
+            )
         )
     return meetings
 
@@ -204,13 +206,18 @@ def _waits(meetings: Sequence[Meeting], numbers: Sequence[int]) -> tuple[Wait, .
 
 
 def _labels(
-    ranks: Sequence[RankSummary], numbers: Sequence[int], meetings: Sequence[Meeting], joined: Joined
+    ranks: Sequence[RankSummary],
+    numbers: Sequence[int],
+    meetings: Sequence[Meeting],
+    joined: Joined,
 ) -> tuple[LabelComparison, ...]:
     names = list(dict.fromkeys(times.label for rank in ranks for times in rank.labels))
     windows = [_windows(rank) for rank in ranks]
     clocks = {clock.source: clock for clock in joined.clocks}
     predicted = predict(ranks, numbers, meetings, clocks)
-    return tuple(_label(name, ranks, numbers, windows, meetings, clocks, predicted) for name in names)
+    return tuple(
+        _label(name, ranks, numbers, windows, meetings, clocks, predicted) for name in names
+    )
 
 
 def _windows(rank: RankSummary) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -261,7 +268,11 @@ def _label(
     medians = [row.times.median_ns for row in rows]
     spread = max(medians) - min(medians)
     verdict, slowest, waiting = _verdict(rows, spread, repetitions, together)
-    if verdict == "slowest" and not together and any(_unmet(ranks[n], windows[n][name]) for n in having):
+    if (
+        verdict == "slowest"
+        and not together
+        and any(_unmet(ranks[n], windows[n][name]) for n in having)
+    ):
         verdict, slowest = (
             "unclear",
             None,
@@ -288,7 +299,9 @@ def _unmet(rank: RankSummary, windows: tuple[np.ndarray, np.ndarray]) -> bool:
     start, end = windows
     begun, over = (rank.collectives[c].to_numpy() for c in ("start_ns", "end_ns"))
     at = np.searchsorted(start, begun, side="right") - 1
-    inside = (at >= 0) & (begun < end[np.maximum(at, 0)]) if len(start) else np.zeros(len(begun), bool)
+    inside = (
+        (at >= 0) & (begun < end[np.maximum(at, 0)]) if len(start) else np.zeros(len(begun), bool)
+    )
     return int((over - begun)[inside].sum()) > WAIT_MATTERS * int((end - start).sum())
 
 
@@ -304,7 +317,9 @@ def _example(
 ) -> tuple[RankExample, ...]:
     """The repetition whose longest time is the lower median of all, with its collectives."""
     own = {n: clocks[ranks[n].source] for n in having}
-    if len(having) < 2 or (len(clocks) > 1 and any(clock.method == "none" for clock in own.values())):
+    if len(having) < 2 or (
+        len(clocks) > 1 and any(clock.method == "none" for clock in own.values())
+    ):
         return ()
     longest = elapsed.max(axis=0)
     k = int(np.argsort(longest, kind="stable")[(len(longest) - 1) // 2])
@@ -394,9 +409,15 @@ def _verdict(
     medians = [row.times.median_ns for row in rows]
     longest = rows[int(np.argmax(medians))]
     even = spread <= max(EVEN_SHARE * min(medians), RESOLUTION_NS)
-    unclear = not even and (repetitions < FEWEST_REPETITIONS or longest.slowest < CLEAR_SHARE * repetitions)
+    unclear = not even and (
+        repetitions < FEWEST_REPETITIONS or longest.slowest < CLEAR_SHARE * repetitions
+    )
     slowest = None if even or unclear else longest.rank
     waits = max(rows, key=lambda row: row.wait_median_ns)
-    if collectives and waits.waits_for and waits.wait_median_ns > WAIT_MATTERS * waits.times.median_ns:
+    if (
+        collectives
+        and waits.waits_for
+        and waits.wait_median_ns > WAIT_MATTERS * waits.times.median_ns
+    ):
         return "waits", slowest, waits.rank
     return "even" if even else "unclear" if unclear else "slowest", slowest, None

@@ -93,7 +93,9 @@ def predict(
     repetitions: dict[tuple[str, int], list[_One]] = {}
     for n, rank in enumerate(ranks):
         known = _nodes(n, meetings)
-        begins = common(clocks[rank.source], np.array([c.begin_ns for c in rank.couplings], dtype=np.int64))
+        begins = common(
+            clocks[rank.source], np.array([c.begin_ns for c in rank.couplings], dtype=np.int64)
+        )
         for coupling, begin in zip(rank.couplings, begins.tolist(), strict=True):
             one = _one(n, rank, coupling, begin, known)
             repetitions.setdefault((coupling.label, coupling.repetition), []).append(one)
@@ -152,7 +154,9 @@ def _one(
     nodes = [known[row][0] if row in known else None for row in rows]
     late = np.array([known[row][1] if row in known else 0 for row in rows], dtype=np.int64)
     begun = rank.collectives["start_ns"].to_numpy()[coupling.rows]
-    return _One(n, coupling, begin, nodes, late, (begun >= coupling.start_ns) & (begun < coupling.end_ns))
+    return _One(
+        n, coupling, begin, nodes, late, (begun >= coupling.start_ns) & (begun < coupling.end_ns)
+    )
 
 
 def _replayed(
@@ -175,11 +179,17 @@ def _replayed(
         shared = Counter(node for one in good for node in one.nodes)
         before = len(good)
         for one in good:
-            met = {n for n, i in zip(one.nodes, one.inside.tolist(), strict=True) if i and n is not None}
+            met = {
+                n
+                for n, i in zip(one.nodes, one.inside.tolist(), strict=True)
+                if i and n is not None
+            }
             lacking = next((n for n in sorted(met) if shared[n] < len(meetings[n[0]].ranks)), None)
             others = {rank for m in {m for m, _ in met} for rank in meetings[m].ranks} & {*begins}
             if lacking is not None:
-                absent = next(r for r in meetings[lacking[0]].ranks if lacking not in there.get(r, ()))
+                absent = next(
+                    r for r in meetings[lacking[0]].ranks if lacking not in there.get(r, ())
+                )
                 reason = why.get(absent, "it was not replayed there")
                 if not reason.startswith("rank "):
                     reason = f"rank {numbers[absent]}, which it meets: {reason}"
@@ -198,7 +208,9 @@ def _unmatched(one: _One, rank: RankSummary) -> str:
     table, c = rank.collectives, one.coupling
     start, end = (table[name].to_numpy() for name in ("start_ns", "end_ns"))
     matched = np.zeros(len(table), dtype=bool)
-    matched[[row for row, node in zip(c.rows.tolist(), one.nodes, strict=True) if node is not None]] = True
+    matched[
+        [row for row, node in zip(c.rows.tolist(), one.nodes, strict=True) if node is not None]
+    ] = True
     left = (start < c.end_ns) & (end > c.start_ns) & ~matched
     ns = (np.minimum(end, c.end_ns) - np.maximum(start, c.start_ns))[left].sum()
     if ns > MOST_UNMATCHED * one.elapsed_ns:
@@ -209,7 +221,8 @@ def _unmatched(one: _One, rank: RankSummary) -> str:
 def _solved(good: Sequence[_One], meetings: Sequence[Meeting]) -> list[_Found]:
     """The predictions of ranks that can be predicted together, in their order."""
     variants = [
-        _changed(good, meetings, v) for v in range(max((len(o.coupling.arrivals) for o in good), default=0))
+        _changed(good, meetings, v)
+        for v in range(max((len(o.coupling.arrivals) for o in good), default=0))
     ]
     met = [one for one in good if one.inside.any()]
     out = []
@@ -233,7 +246,9 @@ def _solved(good: Sequence[_One], meetings: Sequence[Meeting]) -> list[_Found]:
             )
         )
         parts = c.parts_ns.copy()
-        parts[CAUSES.index(c.meets)] += max(variants[0][at].waits, -int(parts[CAUSES.index(c.meets)]))
+        parts[CAUSES.index(c.meets)] += max(
+            variants[0][at].waits, -int(parts[CAUSES.index(c.meets)])
+        )
         out.append(_Found(middle, max(middle - bar, 0), middle + bar, scale_budget(parts, middle)))
     return out
 
@@ -248,7 +263,9 @@ def _changed(good: Sequence[_One], meetings: Sequence[Meeting], variant: int) ->
             node if node is not None else (one.rank, row, -1)
             for node, row in zip(one.nodes, one.coupling.rows.tolist(), strict=True)
         ]
-        places.append(np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64))
+        places.append(
+            np.array([number.setdefault(key, len(number)) for key in keys], dtype=np.int64)
+        )
     present = np.bincount(np.concatenate([*places, np.empty(0, np.int64)]), minlength=len(number))
     expected = np.array([len(meetings[key[0]].ranks) if len(key) == 2 else 1 for key in number])
     # of one before the interval, whose other ranks may not have been replayed, this rank is taken to be the last
@@ -259,7 +276,9 @@ def _changed(good: Sequence[_One], meetings: Sequence[Meeting], variant: int) ->
     ends = np.full(len(number), UNBOUNDED_NS)
     while True:
         rows = [
-            _least(one.coupling.arrivals[variant], ends[place]) if len(place) else np.zeros(2, np.int64)
+            _least(one.coupling.arrivals[variant], ends[place])
+            if len(place)
+            else np.zeros(2, np.int64)
             for one, place in zip(good, places, strict=True)
         ]
         new = np.full(len(number), UNBOUNDED_NS)

@@ -38,11 +38,14 @@ def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]
     found: list[tuple[str, Path, tuple[Path, ...], bool]] = []
     for path in paths:
         if not path.exists():
-            raise TraceError(f"{path}: no such file or directory", "nsysalign analyze RUN1 RUN2 ... | FOLDER")
+            raise TraceError(
+                f"{path}: no such file or directory", "nsysalign analyze RUN1 RUN2 ... | FOLDER"
+            )
         mine = list(_of(path))
         if not mine:
             raise TraceError(
-                f"{path}: neither a trace nor a folder of traces", f"looked for {', '.join(TRACE_SUFFIXES)}"
+                f"{path}: neither a trace nor a folder of traces",
+                f"looked for {', '.join(TRACE_SUFFIXES)}",
             )
         found += mine
     seen: dict[Path, str] = {}
@@ -50,12 +53,18 @@ def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]
         real = trace.resolve()
         if real in seen:
             raise UsageError(
-                f"{trace}: this trace was given twice (as {seen[real]} and {name})", "name every trace once"
+                f"{trace}: this trace was given twice (as {seen[real]} and {name})",
+                "name every trace once",
             )
         seen[real] = name
     names = _names([(name, trace) for name, trace, _, _ in found])
     return tuple(
-        Source(name, trace.resolve(), tuple(log.resolve() for log in (*own, *logs)), pooled or bool(logs))
+        Source(
+            name,
+            trace.resolve(),
+            tuple(log.resolve() for log in (*own, *logs)),
+            pooled or bool(logs),
+        )
         for name, (_, trace, own, pooled) in zip(names, found, strict=True)
     )
 
@@ -91,7 +100,9 @@ def _folders(path: Path, depth: int = DEPTH) -> list[Path]:
 
 
 def _stem(trace: Path) -> str:
-    return next((trace.name.removesuffix(s) for s in TRACE_SUFFIXES if trace.name.endswith(s)), trace.name)
+    return next(
+        (trace.name.removesuffix(s) for s in TRACE_SUFFIXES if trace.name.endswith(s)), trace.name
+    )
 
 
 def _named_logs(trace: Path) -> tuple[Path, ...]:
@@ -115,7 +126,9 @@ def _names(found: Sequence[tuple[str, Path]]) -> list[str]:
     for depth in (1, 2):
         if len(set(names)) == len(names):
             break
-        names = ["_".join((*trace.resolve().parts[-1 - depth : -1], _stem(trace))) for _, trace in found]
+        names = [
+            "_".join((*trace.resolve().parts[-1 - depth : -1], _stem(trace))) for _, trace in found
+        ]
     return numbered(names)
 
 

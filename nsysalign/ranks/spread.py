@@ -49,7 +49,8 @@ def over(
     function: Callable[[Job], Result],
     jobs: Sequence[Job],
     executor: concurrent.futures.Executor,
-    again: Callable[[], contextlib.AbstractContextManager[concurrent.futures.Executor | None]] | None = None,
+    again: Callable[[], contextlib.AbstractContextManager[concurrent.futures.Executor | None]]
+    | None = None,
 ) -> Iterator[tuple[Job, Result | BaseException]]:
     """(job, result or exception), in the order in which they end.  A worker process that dies takes its whole pool with it, and
     it is not known which job caused it.  With `again` the lost jobs run once more, one at a time and each in an executor of its
@@ -83,7 +84,9 @@ def _outcome(future: concurrent.futures.Future) -> Any:
 @contextmanager
 def processes(count: int) -> Iterator[concurrent.futures.Executor]:
     """Worker processes of this machine; one job at a time needs no other process, only a thread."""
-    with (started(count) if count > 1 else None) or concurrent.futures.ThreadPoolExecutor(1) as pool:
+    with (started(count) if count > 1 else None) or concurrent.futures.ThreadPoolExecutor(
+        1
+    ) as pool:
         yield pool
 
 
@@ -234,7 +237,9 @@ def _free_memory() -> int:
     free = 1 << 40
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        free = 1024 * int(next(line.split()[1] for line in lines if line.startswith("MemAvailable")))
+        free = 1024 * int(
+            next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
+        )
     with contextlib.suppress(OSError, ValueError):
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         free = min(free, limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
@@ -276,7 +281,9 @@ def look(paths: Sequence[Path], logs: Sequence[Path], mark: Path) -> Seen:
     except NsysAlignError as error:
         return Seen(__version__, (), error.message, mark.exists())
     known = tuple((source, _identity(source.trace)) for source in sources)
-    return Seen(__version__, known, "" if known else "nothing lies under these paths", mark.exists())
+    return Seen(
+        __version__, known, "" if known else "nothing lies under these paths", mark.exists()
+    )
 
 
 def _identity(path: Path) -> Identity:

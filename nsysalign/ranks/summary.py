@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from nsysalign.trace.nccl import Shared
 
 #: Instead of a prediction of one rank.
-WAITS_FOR_RANKS = "it waits for other ranks in collectives (nsysalign analyze --ranks predicts all together)"
+WAITS_FOR_RANKS = (
+    "it waits for other ranks in collectives (nsysalign analyze --ranks predicts all together)"
+)
 
 
 def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSummary, ...]:
@@ -80,11 +82,15 @@ def _summary(
     order = [label for label in analysis.labels["label"].tolist() if label in mine]
     code = pd.Index(order).get_indexer(intervals["label"])
     parts = _parts(analysis, intervals["interval"].to_numpy())
-    labels = tuple(_times(label, intervals[code == n], parts[code == n]) for n, label in enumerate(order))
+    labels = tuple(
+        _times(label, intervals[code == n], parts[code == n]) for n, label in enumerate(order)
+    )
     windows = pd.DataFrame(
         {"label": code, "start_ns": intervals["start_ns"], "end_ns": intervals["end_ns"]}
     ).sort_values(["label", "start_ns", "end_ns"], ignore_index=True)
-    devices = [d for d in (*intervals["device"].tolist(), *collectives["device"].tolist()) if d >= 0]
+    devices = [
+        d for d in (*intervals["device"].tolist(), *collectives["device"].tolist()) if d >= 0
+    ]
     found = analysis.findings[analysis.findings["severity"].isin(["error", "warning"])]
     return RankSummary(
         source=source,

@@ -69,7 +69,9 @@ def range_lines(analysis: Analysis) -> list[str]:
         return []
     lines = ["NVTX ranges by their time on the host, each with all inside it:"]
     for r in table.head(MOST_LINES).itertuples(index=False):
-        parts = sorted(((ns, word) for c, word in SPLIT.items() if (ns := getattr(r, c))), reverse=True)
+        parts = sorted(
+            ((ns, word) for c, word in SPLIT.items() if (ns := getattr(r, c))), reverse=True
+        )
         made_of = ", ".join(f"{word} {percent(ns / max(r.host_ns, 1))}" for ns, word in parts[:3])
         gpu = f"GPU {duration(r.gpu_ns)}" if r.with_work else "nothing on the GPU"
         lines.append(
@@ -96,7 +98,9 @@ def page_tables(analysis: Analysis) -> dict[str, Any]:
     host = host.assign(view=host["view"].map(VIEWS).fillna(""))
     return {
         "host": plain_rows(
-            host[["label", "view", "name", "place", "within", "share", "samples", "ns"]].head(MOST_ROWS)
+            host[["label", "view", "name", "place", "within", "share", "samples", "ns"]].head(
+                MOST_ROWS
+            )
         ),
         "ranges": plain_rows(analysis.host_ranges.head(MOST_ROWS)),
         "gaps": plain_rows(gaps[["run", "ns", "next", "call", "call_ns"]]),
@@ -165,7 +169,9 @@ def _sentence(rows: list[Any], sampled: bool, lost_ns: int) -> str:
 def _listed(rows: list[Any], view: str) -> str:
     """ "63 % resize (transforms.py:41), 12 % read (loader.py:9, in open (io.py))": the largest, as far as they matter."""
     mine = [r for r in rows if r.view == view and r.name and r.share >= _WORTH_NAMING]
-    return ", ".join(f"{percent(r.share)} {safe_text(r.name)}{_where(r)}" for r in mine[:MOST_NAMED])
+    return ", ".join(
+        f"{percent(r.share)} {safe_text(r.name)}{_where(r)}" for r in mine[:MOST_NAMED]
+    )
 
 
 def _where(row: Any) -> str:

@@ -38,8 +38,12 @@ def baseline_rows(analysis: Analysis) -> list[BaselineRow]:
     rows = []
     for both in analysis.baseline.itertuples(index=False):
         own = parts[parts["interval"] == shown.get(both.label, -1)]
-        budget = sorted(zip(own["cause"].tolist(), own["ns"].tolist(), strict=True), key=lambda p: -p[1])
-        rows.append(BaselineRow(both, budget if both.inflation >= INFLATED else [], int(own["ns"].sum())))
+        budget = sorted(
+            zip(own["cause"].tolist(), own["ns"].tolist(), strict=True), key=lambda p: -p[1]
+        )
+        rows.append(
+            BaselineRow(both, budget if both.inflation >= INFLATED else [], int(own["ns"].sum()))
+        )
     return rows
 
 
@@ -62,7 +66,9 @@ def cells(row: BaselineRow) -> tuple[str, ...]:
 
 def budget_text(row: BaselineRow) -> str:
     """The budget scaled back, largest part first: "255 us: launch 104, host 61.2, kernel 45.0"."""
-    parts = ", ".join(f"{LOOKS[cause].short} {fixed(ns)}" for cause, ns in row.budget if cause in CAUSES)
+    parts = ", ".join(
+        f"{LOOKS[cause].short} {fixed(ns)}" for cause, ns in row.budget if cause in CAUSES
+    )
     return f"{fixed(row.budget_ns)} us: {parts}"
 
 
@@ -70,7 +76,11 @@ def gap_text(row: BaselineRow) -> str:
     """How long nothing was timed before the label's intervals; '' if that is not known for the run without nsys."""
     if math.isnan(row.both.gap_baseline_ns):
         return ""
-    under = "" if math.isnan(row.both.gap_profiled_ns) else f" ({fixed(row.both.gap_profiled_ns)} under nsys)"
+    under = (
+        ""
+        if math.isnan(row.both.gap_profiled_ns)
+        else f" ({fixed(row.both.gap_profiled_ns)} under nsys)"
+    )
     return f"{fixed(row.both.gap_baseline_ns)} us since the interval before{under}"
 
 
@@ -137,18 +147,35 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
     _table(rows[:max_labels], console)
     if len(rows) > len(rows[:max_labels]):
         console.print(
-            Text(f"  … {plural(len(rows) - len(rows[:max_labels]), 'more label')} in the report", "dim")
+            Text(
+                f"  … {plural(len(rows) - len(rows[:max_labels]), 'more label')} in the report",
+                "dim",
+            )
         )
     console.print(Text(MEANING, "dim"))
     for row in rows:
         if row.both.remark:
-            console.print(Text(f"  {safe_text(row.both.label)}: {safe_text(row.both.remark)}", "yellow"))
-    _lines("Time between the intervals, in which nothing was timed, without nsys:", rows, gap_text, console)
+            console.print(
+                Text(f"  {safe_text(row.both.label)}: {safe_text(row.both.remark)}", "yellow")
+            )
+    _lines(
+        "Time between the intervals, in which nothing was timed, without nsys:",
+        rows,
+        gap_text,
+        console,
+    )
     inflated = sorted((r for r in rows if r.budget), key=lambda r: -r.both.inflation)
-    _lines("Predicted budgets without nsys, of the interval in each row:", inflated, budget_text, console)
+    _lines(
+        "Predicted budgets without nsys, of the interval in each row:",
+        inflated,
+        budget_text,
+        console,
+    )
 
 
-def _lines(head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str], console: Console) -> None:
+def _lines(
+    head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str], console: Console
+) -> None:
     """A heading and a line per row with a remark; the page and analysis.json have all."""
     from rich.table import Table
     from rich.text import Text
@@ -171,7 +198,9 @@ def _table(rows: list[BaselineRow], console: Console) -> None:
     from rich.text import Text
 
     numbers = [cells(row) for row in rows]
-    needed = sum(max(len(head), *(len(n[k]) for n in numbers)) + 2 for k, head in enumerate(HEADS[1:]))
+    needed = sum(
+        max(len(head), *(len(n[k]) for n in numbers)) + 2 for k, head in enumerate(HEADS[1:])
+    )
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
     grid.add_column(HEADS[0], no_wrap=True)
     for head in HEADS[1:]:

@@ -33,7 +33,9 @@ def summary(analysis: Analysis) -> str:
     low, high = int(table["sm_min_mhz"].min()), int(table["sm_max_mhz"].max())
     span = f"{high} MHz" if low == high else f"{low} to {high} MHz"
     slowed = bool((np.maximum(table["reasons"].to_numpy(), 0) & SLOWED_BITS).any())
-    return f"{span}, {int(table['samples'].sum()):,} samples" + (", slowed down at times" if slowed else "")
+    return f"{span}, {int(table['samples'].sum()):,} samples" + (
+        ", slowed down at times" if slowed else ""
+    )
 
 
 def page_clocks(analysis: Analysis) -> dict[str, Any] | None:

@@ -53,7 +53,10 @@ def write(analysis: Analysis, path: str | os.PathLike[str], focus: int | None = 
 def page(analysis: Analysis, focus: int | None = None, run: str = "") -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
     data = payload(analysis, focus, run)
-    markup = {"baseline": baseline.section(analysis), "headline": html.escape(data["headline"]["text"])}
+    markup = {
+        "baseline": baseline.section(analysis),
+        "headline": html.escape(data["headline"]["text"]),
+    }
     return assemble(ANALYSIS, data, markup)
 
 
@@ -104,7 +107,9 @@ def _policy(script: bytes) -> str:
 
 
 def _template(name: str) -> str:
-    return resources.files("nsysalign.report").joinpath("templates", name).read_text(encoding="utf-8")
+    return (
+        resources.files("nsysalign.report").joinpath("templates", name).read_text(encoding="utf-8")
+    )
 
 
 #: Verdicts that a notebook shows above the table.
@@ -123,9 +128,16 @@ def fragment(analysis: Analysis) -> str:
     heads += ["w/o nsys us"] if predicted else []
     heads += [f"{_swatch(cause)}{LOOKS[cause].short} us" for cause in causes]
     lines = [
-        f"<p><b>{text(v.label)}</b>: {text(v.title)}</p>" for v in verdicts(analysis, rows)[:MOST_VERDICTS]
+        f"<p><b>{text(v.label)}</b>: {text(v.title)}</p>"
+        for v in verdicts(analysis, rows)[:MOST_VERDICTS]
     ]
-    lines += ["<table>", "<thead><tr>", *(f"<th>{head}</th>" for head in heads), "</tr></thead>", "<tbody>"]
+    lines += [
+        "<table>",
+        "<thead><tr>",
+        *(f"<th>{head}</th>" for head in heads),
+        "</tr></thead>",
+        "<tbody>",
+    ]
     for row in rows:
         left = [text(row.label), *([text(row.site)] if sites else []), _bar(row)]
         without = "?" if row.unprofiled_ns is None else within(*row.unprofiled_ns, 1_000)

@@ -59,7 +59,9 @@ def waterfall(analysis: Analysis, name: str) -> plotly.graph_objects.Figure:
     try:
         import plotly.graph_objects as go
     except ImportError:
-        raise UsageError("a figure needs the package plotly", "pip install 'nsysalign[notebook]'") from None
+        raise UsageError(
+            "a figure needs the package plotly", "pip install 'nsysalign[notebook]'"
+        ) from None
     at = int((analysis.intervals["interval"] == chosen).to_numpy().argmax())
     elapsed = int(analysis.intervals["elapsed_ns"].iloc[at])
     parts = dict(zip(CAUSES, parts_matrix(analysis)[at].tolist(), strict=True))

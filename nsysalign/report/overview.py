@@ -54,7 +54,8 @@ def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -
         else "Nothing was measured."
     )
     return {
-        "text": text + (_coverage(analysis, own, int(whole[0]), counted) if len(whole) and count else ""),
+        "text": text
+        + (_coverage(analysis, own, int(whole[0]), counted) if len(whole) and count else ""),
         "parts": {cause: int(ns) for cause, ns in zip(CAUSES, parts, strict=True)},
         "elapsed": total,
         "of": "the run" if len(whole) else "all intervals together",
@@ -63,24 +64,31 @@ def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -
 
 def _coverage(analysis: Analysis, own: set[str], run: int, counted: str) -> str:
     """How much of the run the user's intervals cover: findings are not about the rest."""
-    start, elapsed = (analysis.intervals[column].to_numpy() for column in ("start_ns", "elapsed_ns"))
+    start, elapsed = (
+        analysis.intervals[column].to_numpy() for column in ("start_ns", "elapsed_ns")
+    )
     mine = np.flatnonzero(analysis.intervals["label"].isin(own).to_numpy())
     mine = mine[np.argsort(start[mine], kind="stable")]
     low, high = start[run], start[run] + elapsed[run]
     begin, end = (np.clip(at, low, high) for at in (start[mine], start[mine] + elapsed[mine]))
-    before = np.concatenate([[low], np.maximum.accumulate(end)[:-1]])  # until when others cover it already
+    before = np.concatenate(
+        [[low], np.maximum.accumulate(end)[:-1]]
+    )  # until when others cover it already
     covered, whole = int(np.maximum(end - np.maximum(begin, before), 0).sum()), int(elapsed[run])
     if not covered:  # all of them are in other processes
         return f" {counted}."
     rest = "; the rest was not timed" if covered < UNTIMED * whole else ""
     verb = "covers" if counted.startswith("1 ") else "cover"
-    return f" {counted} {verb} {duration(covered)} of it ({percent(covered / max(whole, 1))}){rest}."
+    return (
+        f" {counted} {verb} {duration(covered)} of it ({percent(covered / max(whole, 1))}){rest}."
+    )
 
 
 def _shares(parts: dict[str, int], total: int) -> str:
     busy = sum(parts[cause] for cause in OPERATION_KINDS)
     idle = sorted(
-        ((ns, c) for c, ns in parts.items() if c not in OPERATION_KINDS and ns >= 0.01 * total), reverse=True
+        ((ns, c) for c, ns in parts.items() if c not in OPERATION_KINDS and ns >= 0.01 * total),
+        reverse=True,
     )
     return ", ".join(
         [
@@ -152,7 +160,9 @@ def _sentence(row: LabelRow) -> str:
 
 
 def _listed(parts: dict[str, int], most: int) -> str:
-    largest = sorted((item for item in parts.items() if item[1] > 0), key=lambda item: -item[1])[:most]
+    largest = sorted((item for item in parts.items() if item[1] > 0), key=lambda item: -item[1])[
+        :most
+    ]
     return ", ".join(f"{LOOKS[c].short} {duration(ns)}" for c, ns in largest)
 
 
@@ -164,14 +174,18 @@ def kernel_lines(analysis: Analysis) -> list[str]:
     label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
     rows = analysis.kernels[analysis.kernels["label"] == label]
     names = [safe_text(name) for name in rows["kernel"].head(MOST_KERNELS)]
-    short = told_apart({n: n if len(n) <= LONGEST else n[: LONGEST - 1] + "…" for n in names}, LONGEST)
+    short = told_apart(
+        {n: n if len(n) <= LONGEST else n[: LONGEST - 1] + "…" for n in names}, LONGEST
+    )
     lines = [
         f"{percent(k.share):>5}  {duration(k.total_ns):>8}  {k.count:>8,} x {duration(k.median_ns):>8}  "
         f"idle before {duration(k.idle_before_ns):>8}  {short[safe_text(k.kernel)]}"
         for k in rows.head(MOST_KERNELS).itertuples(index=False)
     ]
     return lines + (
-        [f"       … {len(rows) - MOST_KERNELS:,} more in the report"] if len(rows) > MOST_KERNELS else []
+        [f"       … {len(rows) - MOST_KERNELS:,} more in the report"]
+        if len(rows) > MOST_KERNELS
+        else []
     )
 
 

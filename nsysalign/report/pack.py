@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import numpy as np
 
-_DIGITS = np.frombuffer(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8)
+_DIGITS = np.frombuffer(
+    b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8
+)
 #: JavaScript's numbers are whole up to 2^53, that is eight digits and a bit: longer columns stay lists.
 _MOST_DIGITS = 8
 #: Shorter columns are as compact as lists, which are readable.

@@ -9,18 +9,18 @@ from typing import Any
 import numpy as np
 
 from nsysalign import examples
+from nsysalign.compare.confirmations import NOT_CONFIRMED
+from nsysalign.marks.page import inside
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import answers
 from nsysalign.report.clock_chart import page_clocks, run_starts, summary
-from nsysalign.report.kernel_insides import inside
 from nsysalign.report.overview import RUN, headline
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.timeline_rows import Timelines, timelines
 from nsysalign.report.verdict import Card, Entry, Loss, Verdict, advices, cards, losses, verdicts
-from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
 
@@ -47,18 +47,22 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
     every = label_rows(analysis)
     rows = [row for row in every if row.kind != RUN]
     roles = examples.roles(analysis)
-    said = [v for v in verdicts(analysis, every) if v.rule or any(v.label == row.label for row in rows)]
+    said = [
+        v for v in verdicts(analysis, every) if v.rule or any(v.label == row.label for row in rows)
+    ]
     matrix = parts_matrix(analysis)
     found = losses(analysis, every, matrix)
     shown = cards(said, found) or [_reading(v, found[v.label]) for v in said[:MOST_READINGS]]
     # By priority: the requested one, those that cards point at, the medians, the slowest, the first.
     wanted = [focus] if focus is not None else []
     wanted += [entry.finding.interval for card in shown for entry in card.entries]
-    wanted += [v.interval for v in said] + [roles[row.label][role] for role in range(3) for row in rows]
-    clocks = page_clocks(analysis)
-    present = [cause for cause, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns] or [
-        "kernel"
+    wanted += [v.interval for v in said] + [
+        roles[row.label][role] for role in range(3) for row in rows
     ]
+    clocks = page_clocks(analysis)
+    present = [
+        cause for cause, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns
+    ] or ["kernel"]
     first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
     origin = clocks["origin"] if clocks else first
     runs = _runs(analysis, rows, matrix, present, origin)
@@ -76,7 +80,8 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "unconfirmed": _unconfirmed(shown),
         "focus": focus,
         "labels": [
-            _label(row, roles[row.label]._asdict(), found[row.label], warm.get(row.label, {})) for row in rows
+            _label(row, roles[row.label]._asdict(), found[row.label], warm.get(row.label, {}))
+            for row in rows
         ],
         "predicted": _predicted(analysis, rows),
         "measured": _measured(analysis),
@@ -84,7 +89,8 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         "kernels": _kernels(analysis),
         "inside": inside(analysis),
         "source": {
-            safe_text(site): safe_text(text) for site, text in analysis.source_lines.itertuples(index=False)
+            safe_text(site): safe_text(text)
+            for site, text in analysis.source_lines.itertuples(index=False)
         },
         "host": _host(analysis, rows, found),
         "answers": answers.page_tables(analysis),
@@ -101,7 +107,9 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
 
 def _reading(v: Verdict, loss: Loss) -> Card:
     """A label without a finding as a card."""
-    return Card("", v.severity, loss.lost_ns, (Entry(v, loss.count, loss.total_ns, loss.lost_ns, ()),))
+    return Card(
+        "", v.severity, loss.lost_ns, (Entry(v, loss.count, loss.total_ns, loss.lost_ns, ()),)
+    )
 
 
 def _card(card: Card) -> dict[str, Any]:
@@ -133,7 +141,9 @@ def _finding(v: Verdict) -> dict[str, Any]:
         "advice": [[head, sentence, list(code)] for head, sentence, code in advices(v)],
         "site": safe_text(v.site),
         "interval": v.interval,
-        "confirmation": "" if v.confirmation.startswith(NOT_CONFIRMED) else safe_text(v.confirmation),
+        "confirmation": ""
+        if v.confirmation.startswith(NOT_CONFIRMED)
+        else safe_text(v.confirmation),
         "rerun": None if v.rerun is None else {**v.rerun, "changed": safe_text(v.rerun["changed"])},
         "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence],
     }
@@ -147,7 +157,9 @@ def _unconfirmed(shown: list[Card]) -> str:
         for entry in card.entries
         if entry.finding.confirmation.startswith(NOT_CONFIRMED)
     ]
-    return safe_text(next((text for text in open_ones if text != NOT_CONFIRMED), "".join(open_ones[:1])))
+    return safe_text(
+        next((text for text in open_ones if text != NOT_CONFIRMED), "".join(open_ones[:1]))
+    )
 
 
 def _silent(said: list[Verdict], shown: list[Card]) -> list[str]:
@@ -235,11 +247,17 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
         ("nsys", info.nsys_version or "unknown version"),
         ("torch", analysis.collected_with("torch")),
         ("SM clock", summary(analysis)),
-        ("intervals", f"{plural(len(analysis.measured), 'interval')} in {plural(len(rows), 'label')}"),
+        (
+            "intervals",
+            f"{plural(len(analysis.measured), 'interval')} in {plural(len(rows), 'label')}",
+        ),
         ("events placed within", duration(within) if within is not None else ""),
         ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
         ("not placed", f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else ""),
-        ("missing from the trace", ", ".join(m.split(":")[0].removeprefix(_CUPTI) for m in info.missing)),
+        (
+            "missing from the trace",
+            ", ".join(m.split(":")[0].removeprefix(_CUPTI) for m in info.missing),
+        ),
     ]
     return [[key, safe_text(value)] for key, value in strip if value]
 
@@ -274,7 +292,9 @@ def _warm(analysis: Analysis, found: dict[str, Loss]) -> dict[str, dict[str, flo
     return said
 
 
-def _label(row: LabelRow, roles: dict[str, int], loss: Loss, warm: dict[str, Any]) -> dict[str, Any]:
+def _label(
+    row: LabelRow, roles: dict[str, int], loss: Loss, warm: dict[str, Any]
+) -> dict[str, Any]:
     """`warm` replaces the statistics of all intervals if the first one is counted separately."""
     std = None if np.isnan(row.std_ns) else row.std_ns
     return {
@@ -350,10 +370,14 @@ def _repetitions(names: list[str], label: str) -> list[Any] | dict[str, int]:
     """`label#7` is kept as 7: names would be the largest part of the page."""
     first = _repetition(str(names[0]), label)
     if isinstance(first, int) and names == [f"{label}#{first + k}" for k in range(len(names))]:
-        kept = list(range(first, first + len(names)))  # so it is for the runs of a loop, unless they overlap
+        kept = list(
+            range(first, first + len(names))
+        )  # so it is for the runs of a loop, unless they overlap
     else:
         kept = [_repetition(str(name), label) for name in names]
-    small = all(isinstance(number, int) and number < 1 << 53 for number in kept)  # whole in the page, too
+    small = all(
+        isinstance(number, int) and number < 1 << 53 for number in kept
+    )  # whole in the page, too
     return _constant_step(np.array(kept)) if small else kept
 
 
@@ -361,7 +385,11 @@ def _repetition(name: str, label: str) -> int | str:
     head, mark, number = name.rpartition("#")
     return (
         int(number)
-        if mark and head == label and number.isdecimal() and len(number) < 100 and str(int(number)) == number
+        if mark
+        and head == label
+        and number.isdecimal()
+        and len(number) < 100
+        and str(int(number)) == number
         else safe_text(name)
     )
 
@@ -386,7 +414,9 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
         "those of the findings. For another one: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:
-        said.append(f"{plural(held.left_out, 'more timeline')} did not fit; they are in analysis.db.")
+        said.append(
+            f"{plural(held.left_out, 'more timeline')} did not fit; they are in analysis.db."
+        )
     if len(analysis.intervals) > MAX_FULL_INTERVALS:
         said.append(
             "It holds the measured time and kernel time of every interval; the other parts are in analysis.db."

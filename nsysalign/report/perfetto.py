@@ -65,7 +65,9 @@ def _opened(path: Path, compressed: bool) -> TextIO:
     return path.open("w", encoding="ascii")
 
 
-def trace_events(analysis: Analysis, around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
+def trace_events(
+    analysis: Analysis, around: pd.DataFrame, said: list[str]
+) -> Iterator[dict[str, Any]]:
     """Metadata, budgets, what ran around them, arrows; what is left out is added to `said`."""
     for order, (pid, name) in enumerate(GROUPS.values()):
         yield _meta("process_name", pid, 0, name=name)
@@ -83,7 +85,9 @@ def _inside(analysis: Analysis) -> Iterator[dict[str, Any]]:
     """A track for every place of a warp on an SM: its run, its ranges inside, its marks.  Only for kernels that ran in this
     trace: if marks had a run of their own, that run's export holds them."""
     kernels = analysis.marked_kernels
-    shown = kernels[(kernels["error_ns"] >= 0) & kernels["kernel"].isin(analysis.marks["kernel"].unique())]
+    shown = kernels[
+        (kernels["error_ns"] >= 0) & kernels["kernel"].isin(analysis.marks["kernel"].unique())
+    ]
     if shown.empty or (analysis.mark_changes["plain_count"] > 0).any():
         return
     pid, name = INSIDE
@@ -93,7 +97,8 @@ def _inside(analysis: Analysis) -> Iterator[dict[str, Any]]:
     keys = ["kernel", "sm", "block_x", "block_y", "block_z", "warp"]
     mine = analysis.marks[analysis.marks["first_lane"] & analysis.marks["kernel"].isin(list(names))]
     runs = [
-        (int(g["t_ns"].iloc[0]), int(g["t_ns"].iloc[-1]), key, g) for key, g in mine.groupby(keys, sort=False)
+        (int(g["t_ns"].iloc[0]), int(g["t_ns"].iloc[-1]), key, g)
+        for key, g in mine.groupby(keys, sort=False)
     ]
     runs.sort(key=lambda run: (run[2][1], run[0], -run[1]))
     tid = 0
@@ -101,7 +106,9 @@ def _inside(analysis: Analysis) -> Iterator[dict[str, Any]]:
         here = list(group)
         rows = nested_rows([r[0] for r in here], [r[1] for r in here], nest=False)
         for row in range(max(rows) + 1):
-            yield _meta("thread_name", pid, tid + row, name=f"SM {sm}" + (f" ({row + 1})" if row else ""))
+            yield _meta(
+                "thread_name", pid, tid + row, name=f"SM {sm}" + (f" ({row + 1})" if row else "")
+            )
             yield _meta("thread_sort_index", pid, tid + row, sort_index=tid + row)
         for row, (start, end, key, marks) in zip(rows, here, strict=True):
             yield from _warp(pid, tid + row, start, end, safe_text(names[key[0]]), key, marks)
@@ -169,7 +176,10 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
         rows = nested_rows(runs["start_ns"].tolist(), runs["end_ns"].tolist(), nest=False)
         for row in range(max(rows) + 1):
             yield _meta(
-                "thread_name", pid, tid + row, name=safe_text(label) + (f" ({row + 1})" if row else "")
+                "thread_name",
+                pid,
+                tid + row,
+                name=safe_text(label) + (f" ({row + 1})" if row else ""),
             )
             yield _meta("thread_sort_index", pid, tid + row, sort_index=tid + row)
         for row, run in zip(rows, runs.itertuples(index=False), strict=True):
@@ -177,7 +187,8 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
             arguments = {"interval": run.name} | {key: plain(getattr(run, key)) for key in keys}
             arguments |= parts.get(run.interval, {}) | predicted.get(run.interval, {})
             arguments = {
-                key: safe_text(value) if isinstance(value, str) else value for key, value in arguments.items()
+                key: safe_text(value) if isinstance(value, str) else value
+                for key, value in arguments.items()
             }
             yield _slice(
                 pid,
@@ -194,14 +205,18 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
             columns = (inner[c].tolist() for c in ("start_ns", "end_ns", "cause", "detail"))
             for start, end, cause, detail in zip(*columns, strict=True):
                 name = LOOKS[cause].short if cause in LOOKS else safe_text(cause)
-                yield _slice(pid, tid + row, name, start, end, "budget", {"what": safe_text(detail)})
+                yield _slice(
+                    pid, tid + row, name, start, end, "budget", {"what": safe_text(detail)}
+                )
         tid += max(rows) + 1
 
 
 def _clocks(analysis: Analysis) -> Iterator[dict[str, Any]]:
     """SM clock and power as counters: a counter keeps its value until the next one, like the clock as far as is known."""
     names = ("device", "start_ns", "sm_max_mhz", "power_mw")
-    for device, start, mhz, power in zip(*(analysis.gpu_clocks[n].tolist() for n in names), strict=True):
+    for device, start, mhz, power in zip(
+        *(analysis.gpu_clocks[n].tolist() for n in names), strict=True
+    ):
         common = {"ph": "C", "pid": CLOCKS[0], "tid": 0, "ts": start / 1000}
         yield {**common, "name": f"SM clock, GPU {device}", "args": {"MHz": mhz}}
         if power >= 0:
@@ -234,9 +249,14 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
         tracks = nested_rows(starts, ends, nest=True)
         for row in range(max(tracks, default=0) + 1):
             yield _meta(
-                "thread_name", pid, tid + row, name=safe_text(lane) + (f" ({row + 1})" if row else "")
+                "thread_name",
+                pid,
+                tid + row,
+                name=safe_text(lane) + (f" ({row + 1})" if row else ""),
             )
-        columns = (items[c].tolist() for c in ("kind", "name", "ref_kind", "ref_id", "link", "detail"))
+        columns = (
+            items[c].tolist() for c in ("kind", "name", "ref_kind", "ref_id", "link", "detail")
+        )
         for track, start, end, what, name, ref_kind, ref, link, detail in zip(
             tracks, starts, ends, *columns, strict=True
         ):
@@ -261,7 +281,9 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
                 targets.append((("call", link), *at))
         tid += max(tracks, default=0) + 1
     if len(targets) > MOST_ARROWS:
-        said.append(f"the arrows from {len(targets):,} calls to their operations (more than {MOST_ARROWS:,})")
+        said.append(
+            f"the arrows from {len(targets):,} calls to their operations (more than {MOST_ARROWS:,})"
+        )
         return
     yield from _arrows(sources, targets)
 
@@ -271,9 +293,13 @@ def _arguments(detail: Any) -> dict[str, Any]:
     if not isinstance(detail, Mapping):
         return {"detail": safe_text(detail)} if detail else {}
     said = {
-        safe_text(key): plain(value) for key, value in detail.items() if value is not None and value != ""
+        safe_text(key): plain(value)
+        for key, value in detail.items()
+        if value is not None and value != ""
     }
-    return {key: safe_text(value) if isinstance(value, str) else value for key, value in said.items()}
+    return {
+        key: safe_text(value) if isinstance(value, str) else value for key, value in said.items()
+    }
 
 
 def _arrows(sources: dict, targets: Iterable[tuple]) -> Iterator[dict[str, Any]]:

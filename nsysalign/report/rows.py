@@ -54,7 +54,9 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
     positions = pd.Index(intervals["interval"]).get_indexer(labels["row_interval"])
     matrix = parts_matrix(analysis)
     rules = _rules(analysis.findings)
-    serious = set(analysis.findings.loc[analysis.findings["severity"] != "info", "label"].astype(str))
+    serious = set(
+        analysis.findings.loc[analysis.findings["severity"] != "info", "label"].astype(str)
+    )
     chosen = intervals.iloc[positions]
     predicted = unprofiled(analysis)
     rows = [

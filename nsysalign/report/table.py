@@ -96,7 +96,9 @@ def _hidden(rows: Sequence[LabelRow], folded: Sequence[str]) -> bool:
     return False
 
 
-def _largest(rows: Sequence[LabelRow], named: int, unit_ns: int, decimals: int) -> tuple[Column, ...]:
+def _largest(
+    rows: Sequence[LabelRow], named: int, unit_ns: int, decimals: int
+) -> tuple[Column, ...]:
     """Time, kernels, each row's `named` largest other causes by name, and the rest."""
     time, kernel = _columns(rows, ["kernel"], (), unit_ns, decimals)
     cells: list[list[str]] = [[] for _ in range(named + 1)]
@@ -104,12 +106,20 @@ def _largest(rows: Sequence[LabelRow], named: int, unit_ns: int, decimals: int) 
         parts = {c: ns for c, ns in row.parts_ns.items() if c not in ("kernel", "graph") and ns > 0}
         order = sorted(parts, key=parts.__getitem__, reverse=True)
         for at in range(named):
-            number = fixed(parts[order[at]], unit_ns=unit_ns, decimals=decimals) if at < len(order) else "."
+            number = (
+                fixed(parts[order[at]], unit_ns=unit_ns, decimals=decimals)
+                if at < len(order)
+                else "."
+            )
             cells[at].append(f"{LOOKS[order[at]].short} {number}" if at < len(order) else number)
         rest = sum(parts[c] for c in order[named:])
         cells[named].append(fixed(rest, unit_ns=unit_ns, decimals=decimals))
     heads = [*("largest other", "second", "third")[:named], REST]
-    return (time, kernel, *(Column(head, "", tuple(c)) for head, c in zip(heads, cells, strict=True)))
+    return (
+        time,
+        kernel,
+        *(Column(head, "", tuple(c)) for head, c in zip(heads, cells, strict=True)),
+    )
 
 
 def _unprofiled(rows: Sequence[LabelRow], unit_ns: int) -> Column | None:
@@ -132,7 +142,11 @@ def _mark_width(rows: Sequence[LabelRow]) -> int:
 
 
 def _columns(
-    rows: Sequence[LabelRow], causes: Sequence[str], folded: Sequence[str], unit_ns: int, decimals: int
+    rows: Sequence[LabelRow],
+    causes: Sequence[str],
+    folded: Sequence[str],
+    unit_ns: int,
+    decimals: int,
 ) -> tuple[Column, ...]:
     def cells(values: Sequence[int]) -> tuple[str, ...]:
         return tuple(fixed(value, unit_ns=unit_ns, decimals=decimals) for value in values)
@@ -155,7 +169,9 @@ def _columns(
             texts = cells(values)
         columns.append(Column(LOOKS[cause].short, LOOKS[cause].terminal, texts))
     if folded:
-        columns.append(Column("other", "", cells([sum(row.parts_ns[c] for c in folded) for row in rows])))
+        columns.append(
+            Column("other", "", cells([sum(row.parts_ns[c] for c in folded) for row in rows]))
+        )
     return tuple(columns)
 
 
@@ -174,7 +190,11 @@ def label_text(row: LabelRow, width: int | None = None) -> str:
     if not site or site in label or site.replace(chr(92), "/").rpartition("/")[2] in label:
         return label if width is None else _shortened(label, width)
     texts = [f"{label} {site}", f"{label} {site.replace(chr(92), '/').rpartition('/')[2]}", label]
-    return texts[0] if width is None else next((t for t in texts if len(t) <= width), middle(label, width))
+    return (
+        texts[0]
+        if width is None
+        else next((t for t in texts if len(t) <= width), middle(label, width))
+    )
 
 
 def _shortened(label: str, width: int) -> str:
@@ -203,7 +223,9 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
     time, *parts = plan.columns
     for column in [time, *([plan.unprofiled] if plan.unprofiled else []), *parts]:
         head = Text(f"{column.head}\n{plan.unit}")
-        grid.add_column(head, justify="right", no_wrap=True, style=column.style, min_width=column.width)
+        grid.add_column(
+            head, justify="right", no_wrap=True, style=column.style, min_width=column.width
+        )
     if _mark_width(rows):
         grid.add_column("", no_wrap=True)
     texts = told_apart(
@@ -216,7 +238,11 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
         cells += [Text(plan.unprofiled.cells[number])] if plan.unprofiled else []
         cells += [Text(c.cells[number], "dim" if c.cells[number] == "." else "") for c in parts]
         if _mark_width(rows):
-            mark = Text("!", "bold yellow") if row.flagged else Text("i" if row.findings else "", "dim")
+            mark = (
+                Text("!", "bold yellow")
+                if row.flagged
+                else Text("i" if row.findings else "", "dim")
+            )
             cells.append(mark)
         grid.add_row(*cells, style="dim" if row.library else "")
     console.print(grid)
@@ -240,7 +266,9 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
             f"{'?' if plan.unprofiled else 'no time without nsys is predicted'}: {'; '.join(reasons)}"
         )
     if any(row.parts_ns["graph"] for row in rows):
-        lines.append("<= a CUDA graph traced as one row: the gaps and copies inside it are not visible")
+        lines.append(
+            "<= a CUDA graph traced as one row: the gaps and copies inside it are not visible"
+        )
     if any(only_meanwhile(row) for row in rows):
         lines.append("(in brackets: how long kernels ran meanwhile; the row shows the host's time)")
     if plan.folded:

@@ -17,13 +17,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from nsysalign.compare.confirmations import NOT_CONFIRMED
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import answers, baseline, overview, table
 from nsysalign.report.clock_chart import summary
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import Card, Entry, advices, cards, losses, verdicts
-from nsysalign.store.confirmations import NOT_CONFIRMED
 from nsysalign.text import duration, middle, plural, safe_text
 
 if TYPE_CHECKING:
@@ -140,7 +140,9 @@ def _findings(
         chosen = [
             (
                 Card(v.rule, v.severity, 0, ()),
-                Entry(v, loss.count, loss.total_ns, loss.lost_ns, (), "warm" if loss.first_ns else ""),
+                Entry(
+                    v, loss.count, loss.total_ns, loss.lost_ns, (), "warm" if loss.first_ns else ""
+                ),
             )
             for v in said
             if (v.label, v.rule) == only and loss is not None
@@ -158,7 +160,10 @@ def _findings(
         command = next((text for v in unconfirmed if (text := _command(v.confirmation))), "")
         test = " To test one:" if command else ""
         console.print(
-            Text(f"Findings are read from one trace; none is confirmed unless it says so.{test}", "dim")
+            Text(
+                f"Findings are read from one trace; none is confirmed unless it says so.{test}",
+                "dim",
+            )
         )
         if command:
             console.print(Text(f"      {command}", "cyan"), soft_wrap=True)  # to be copied
@@ -173,7 +178,12 @@ def _findings(
 
 
 def _finding(
-    card: Card, entry: Entry, row: LabelRow | None, source: Mapping[str, str], did: str, console: Console
+    card: Card,
+    entry: Entry,
+    row: LabelRow | None,
+    source: Mapping[str, str],
+    did: str,
+    console: Console,
 ) -> None:
     """Title, the line of code, what was lost, evidence, what the host did, both kinds of advice, the result of a second run."""
     v = entry.finding
@@ -185,7 +195,9 @@ def _finding(
         _hanging(console, "  Code:    ", f"{safe_text(v.site)}  {safe_text(source[v.site])}", "dim")
     if row is not None and entry.lost_ns:
         same = [e.finding.label for e in card.entries[1:]]
-        named = ", ".join(map(safe_text, same[:MOST_NAMED])) + (", …" if len(same) > MOST_NAMED else "")
+        named = ", ".join(map(safe_text, same[:MOST_NAMED])) + (
+            ", …" if len(same) > MOST_NAMED else ""
+        )
         intervals = plural(entry.count, f"{entry.cold} interval".strip())
         total = f"{duration(entry.lost_ns)} of {duration(entry.total_ns)} in {intervals}"
         also = f"; {duration(card.lost_ns)} with {named}" if same else ""

@@ -127,7 +127,9 @@ def _by_interval(table: pd.DataFrame, kind: type[_Row]) -> dict[int, list[_Row]]
     return found
 
 
-def _picture(window, items: list[_Item], pieces: list[_Piece] | None, strings: Strings) -> dict[str, Any]:
+def _picture(
+    window, items: list[_Item], pieces: list[_Piece] | None, strings: Strings
+) -> dict[str, Any]:
     origin = int(window.start_ns)
     drawn: dict[tuple[str, str], list[_Item]] = {}
     for item in items:
@@ -167,7 +169,9 @@ def _place(key: tuple[str, str]) -> tuple[Any, ...]:
 
 
 def _sources(
-    drawn: Mapping[tuple[str, str], list[_Item]], numbers: Mapping[tuple[str, str], int], origin: int
+    drawn: Mapping[tuple[str, str], list[_Item]],
+    numbers: Mapping[tuple[str, str], int],
+    origin: int,
 ) -> _Sources:
     """Where arrows begin: API calls by rowid, records by their number; each as (x, lane)."""
     places: dict[str, dict[int, tuple[int, int]]] = {"call": {}, "record": {}}
@@ -248,11 +252,16 @@ def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
     stream and the calls that the stream waited for."""
     import pandas as pd
 
-    pieces = analysis.segments[(analysis.segments["interval"] == number) & (analysis.segments["ref_id"] >= 0)]
+    pieces = analysis.segments[
+        (analysis.segments["interval"] == number) & (analysis.segments["ref_id"] >= 0)
+    ]
     row = analysis.intervals.loc[analysis.intervals["interval"] == number].iloc[0]
     operations = pieces["ref_kind"].isin(OPERATION_KINDS) & (pieces["cause"] == pieces["ref_kind"])
     calls = pieces["ref_kind"] == "api"
-    lanes = ((operations, "stream", f"stream {row['end_stream']}"), (calls, "host", "the issuing thread"))
+    lanes = (
+        (operations, "stream", f"stream {row['end_stream']}"),
+        (calls, "host", "the issuing thread"),
+    )
     parts = []
     for mask, kind, lane in lanes:
         grouped = pieces[mask].groupby(["ref_kind", "ref_id"], as_index=False, sort=False)

@@ -15,17 +15,21 @@ from typing import Any
 import numpy as np
 
 from nsysalign import examples
+from nsysalign.compare.confirmations import statuses
 from nsysalign.model import CAUSE_MEANING, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows
-from nsysalign.store.confirmations import statuses
 from nsysalign.text import duration, percent, quantity, safe_text, words
 
 SEVERITIES = ("error", "warning", "info", "reading")
 #: Two kinds of advice: a delay before the start event isolates the GPU's time, and makes nothing faster.
 #: Not about the GPU's time: the first interval is left out whatever is measured; an interval without GPU work is host time.
 _MEASURED_OTHERWISE = ("module-load", "event-floor")
-MEASURE_GPU, MEASURE_RIGHT, SPEED_UP = "To measure GPU time only", "To measure it right", "To make it faster"
+MEASURE_GPU, MEASURE_RIGHT, SPEED_UP = (
+    "To measure GPU time only",
+    "To measure it right",
+    "To make it faster",
+)
 
 
 @dataclass(frozen=True)
@@ -42,7 +46,9 @@ class Verdict:
     confirmation: str = (
         ""  # the result of a re-run, "not confirmed" for findings without one, '' for readings
     )
-    rerun: dict[str, Any] | None = None  # its numbers: the prediction and the result; None without a re-run
+    rerun: dict[str, Any] | None = (
+        None  # its numbers: the prediction and the result; None without a re-run
+    )
     faster: str = ""  # what makes the program faster; `advice` is about measuring
 
 
@@ -53,7 +59,9 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
     """
     rows = label_rows(analysis) if rows is None else rows
     reruns = {
-        (c.label, rule): _rerun(c) for c in analysis.confirmations.itertuples(index=False) for rule in c.rules
+        (c.label, rule): _rerun(c)
+        for c in analysis.confirmations.itertuples(index=False)
+        for rule in c.rules
     }
     found = [
         Verdict(
@@ -81,7 +89,12 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
     spoken = {verdict.label for verdict in found}
     silent = [row for row in rows if row.label not in spoken]
     # The label in which the GPU's stream waits longest comes first.
-    silent.sort(key=lambda row: (row.library, sum(row.parts_ns[c] for c in OPERATION_KINDS) - row.elapsed_ns))
+    silent.sort(
+        key=lambda row: (
+            row.library,
+            sum(row.parts_ns[c] for c in OPERATION_KINDS) - row.elapsed_ns,
+        )
+    )
     return found + [reading(row) for row in silent]
 
 
@@ -108,13 +121,20 @@ def reading(row: LabelRow) -> Verdict:
         if bound:
             title = title.replace("the kernel", "kernels (a CUDA graph traced as one row)")
     else:
-        title += f"; the kernel takes {bound}{duration(kernel)}." if kernel else "; no kernel runs in it."
+        title += (
+            f"; the kernel takes {bound}{duration(kernel)}."
+            if kernel
+            else "; no kernel runs in it."
+        )
         if largest:
             part = "The largest other part" if kernel else "Its largest part"
             title += f" {part} is {LOOKS[largest].short}: {duration(others[largest])}."
             explanation = f"{LOOKS[largest].short}: {CAUSE_MEANING[largest]}."
     spread = (
-        ("range over " + f"{row.count} intervals", f"{duration(row.min_ns)} to {duration(row.max_ns)}"),
+        (
+            "range over " + f"{row.count} intervals",
+            f"{duration(row.min_ns)} to {duration(row.max_ns)}",
+        ),
     )
     evidence = tuple(
         (LOOKS[c].short, duration(ns)) for c, ns in sorted(others.items(), key=lambda p: -p[1])[:3]
@@ -141,7 +161,9 @@ def evidence_text(evidence: object) -> tuple[tuple[str, str], ...]:
     """A finding's evidence as (what, number with its unit)."""
     if not isinstance(evidence, dict):
         return (("evidence", safe_text(evidence)),) if evidence else ()
-    return tuple((safe_text(words(key)), quantity(str(key), value)) for key, value in evidence.items())
+    return tuple(
+        (safe_text(words(key)), quantity(str(key), value)) for key, value in evidence.items()
+    )
 
 
 def advices(v: Verdict) -> list[tuple[str, str, tuple[str, ...]]]:
@@ -209,9 +231,13 @@ def losses(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> 
     return {row.label: _loss(row, groups[row.label], elapsed, start, matrix) for row in rows}
 
 
-def _loss(row: LabelRow, at: np.ndarray, elapsed: np.ndarray, start: np.ndarray, matrix: np.ndarray) -> Loss:
+def _loss(
+    row: LabelRow, at: np.ndarray, elapsed: np.ndarray, start: np.ndarray, matrix: np.ndarray
+) -> Loss:
     unwanted = {cause for rule, cause in UNWANTED.items() if rule in row.findings}
-    idle = [k for k, cause in enumerate(CAUSES) if cause not in OPERATION_KINDS or cause in unwanted]
+    idle = [
+        k for k, cause in enumerate(CAUSES) if cause not in OPERATION_KINDS or cause in unwanted
+    ]
     lost, first = matrix[np.ix_(at, idle)].sum(axis=1), start[at].argmin()
     total, missed = int(elapsed[at].sum()), int(lost.sum())
     if len(at) == 1 or not set(COLD) & set(row.findings):

@@ -73,7 +73,9 @@ def _together(run: Sequence[Line]) -> list[Line]:
     ranked = sorted(sums.items(), key=lambda pair: -pair[1])
     total = max(1, run[-1].end_ns - run[0].start_ns)
     what = ", ".join(f"{LOOKS[cause].short} {percent(ns / total)}" for cause, ns in ranked[:4])
-    return [Line(run[0].start_ns, run[-1].end_ns, ranked[0][0], f"{len(run)} pieces: {what}", len(run))]
+    return [
+        Line(run[0].start_ns, run[-1].end_ns, ranked[0][0], f"{len(run)} pieces: {what}", len(run))
+    ]
 
 
 def bar(start: float, end: float, width: int) -> str:
@@ -84,7 +86,9 @@ def bar(start: float, end: float, width: int) -> str:
     return " " * first + "█" * full + (_EIGHTHS[rest] if rest else "")
 
 
-def render(analysis: Analysis, interval: int, console: Console, *, most: int | None = MOST_LINES) -> None:
+def render(
+    analysis: Analysis, interval: int, console: Console, *, most: int | None = MOST_LINES
+) -> None:
     """Print the waterfall, then the budget, which adds up to the measured time."""
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
     elapsed = int(row["elapsed_ns"])
@@ -117,7 +121,9 @@ def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
     ascii_only = not _encodes(console, "█▏")
     unit_ns, unit, places = (1_000, "us", 2) if elapsed < 1e7 else (1_000_000, "ms", 3)
     starts = [f"{line.start_ns / unit_ns:.{places}f}" for line in shown]
-    lengths = [fixed(line.end_ns - line.start_ns, unit_ns=unit_ns, decimals=places) for line in shown]
+    lengths = [
+        fixed(line.end_ns - line.start_ns, unit_ns=unit_ns, decimals=places) for line in shown
+    ]
     a, b = max(len(f"at {unit}"), *map(len, starts)), max(len(unit), *map(len, lengths))
     left = console.width - (a + b + 8 + 3 * 2)
     width = max(
@@ -125,7 +131,10 @@ def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
     )  # in a narrow terminal text says more than bars
     room = max(0, left - width - 2)
     console.print(
-        Text(f"{'at ' + unit:>{a}}  {unit:>{b}}  {'cause':<8}  {'':<{width}}  what"[: console.width], "dim")
+        Text(
+            f"{'at ' + unit:>{a}}  {unit:>{b}}  {'cause':<8}  {'':<{width}}  what"[: console.width],
+            "dim",
+        )
     )
     for line, start, length in zip(shown, starts, lengths, strict=True):
         look = LOOKS.get(line.cause)
@@ -173,10 +182,25 @@ def _encodes(console: Console, text: str) -> bool:
 def plain(analysis: Analysis, interval: int) -> dict:
     """The same as data, in nanoseconds since the start event, with one line per piece."""
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
-    keys = ("name", "label", "kind", "site", "elapsed_ns", "start_ns", "error_ns", "method", "kernel_only_ns")
+    keys = (
+        "name",
+        "label",
+        "kind",
+        "site",
+        "elapsed_ns",
+        "start_ns",
+        "error_ns",
+        "method",
+        "kernel_only_ns",
+    )
     return {key: row[key] for key in keys} | {
         "pieces": [
-            {"start_ns": line.start_ns, "end_ns": line.end_ns, "cause": line.cause, "what": line.what}
+            {
+                "start_ns": line.start_ns,
+                "end_ns": line.end_ns,
+                "cause": line.cause,
+                "what": line.what,
+            }
             for line in lines(analysis, interval, None)
         ]
     }

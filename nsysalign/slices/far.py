@@ -20,15 +20,15 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.context import FromTrace, TraceContext
-from nsysalign.align.ranges import on_stream
-from nsysalign.align.solve import align
-from nsysalign.attribute.run_windows import extent
+from nsysalign.issue import FAR
 from nsysalign.model import ORIGIN, Alignment, PartialResult, Trace
+from nsysalign.place.context import FromTrace, TraceContext
+from nsysalign.place.projected_ranges import on_stream
+from nsysalign.place.solve import align
 from nsysalign.slices.pool import WorkerPool
 from nsysalign.slices.survey import Survey
 from nsysalign.slices.timed_log import Far, Stretch
-from nsysalign.sweep.issue import FAR
+from nsysalign.split.run_windows import extent
 from nsysalign.trace.index import FOREVER, Excerpt, Index
 from nsysalign.trace.read import read_trace
 
@@ -68,7 +68,9 @@ def place(path: Path, index: Index, known: Survey, pool: WorkerPool) -> Placed |
         jobs = [_ends(path, index, known, spans[lot], margin) for lot in lots]
         results = pool.map(_placed, [partial(_Ends, *job) for job in jobs], _silent)
         found += [result for result in results if result is not None]
-        left = np.concatenate([lot for lot, r in zip(lots, results, strict=True) if r is None] or [left[:0]])
+        left = np.concatenate(
+            [lot for lot, r in zip(lots, results, strict=True) if r is None] or [left[:0]]
+        )
         if not len(left):
             break
     if len(left):
@@ -181,7 +183,9 @@ def is_far(table: pd.DataFrame, far: Far) -> np.ndarray:
 
 def ranges_in(trace: Trace, windows: pd.DataFrame, far: Far) -> pd.DataFrame:
     """What an excerpt shows of ranges that are far: windows as far as their work is seen, and the ranges' `text`."""
-    mine = windows[(windows["origin"] == ORIGIN["range"]).to_numpy() & np.isin(windows["source"], far.ranges)]
+    mine = windows[
+        (windows["origin"] == ORIGIN["range"]).to_numpy() & np.isin(windows["source"], far.ranges)
+    ]
     text = trace.ranges.set_index("row")["text"].reindex(mine["source"]).to_numpy(dtype=object)
     return mine.assign(text=text)
 
@@ -214,19 +218,27 @@ def with_parts(alignment: Alignment, windows: pd.DataFrame, slice_: tuple[int, i
         return alignment
     records = alignment.records
     known = np.flatnonzero(records["call"].to_numpy() >= 0)
-    keys = pd.MultiIndex.from_arrays([records[c].to_numpy()[known] for c in ("thread", "call_start_ns")])
+    keys = pd.MultiIndex.from_arrays(
+        [records[c].to_numpy()[known] for c in ("thread", "call_start_ns")]
+    )
     once = ~keys.duplicated()
     known, keys = np.append(known[once], -1), keys[once]
     event = (windows["kind"] == "event").to_numpy()
     ends = {
         end: np.where(
-            event, known[keys.get_indexer(pd.MultiIndex.from_arrays([windows[c].to_numpy() for c in at]))], -1
+            event,
+            known[keys.get_indexer(pd.MultiIndex.from_arrays([windows[c].to_numpy() for c in at]))],
+            -1,
         )
         for end, at in (("start", ("thread", "open_ns")), ("end", ("end_thread", "close_ns")))
     }
     every = pd.concat([alignment.windows, windows.assign(**ends)], ignore_index=True)
-    part = np.append(np.zeros(len(alignment.windows), dtype=bool), np.ones(len(windows), dtype=bool))
-    return replace(alignment, windows=frames.check(every, frames.WINDOWS), part=part, stretch=slice_)
+    part = np.append(
+        np.zeros(len(alignment.windows), dtype=bool), np.ones(len(windows), dtype=bool)
+    )
+    return replace(
+        alignment, windows=frames.check(every, frames.WINDOWS), part=part, stretch=slice_
+    )
 
 
 def blind(trace: Trace, alignment: Alignment, excerpt: Excerpt) -> bool:
@@ -259,7 +271,9 @@ def blind(trace: Trace, alignment: Alignment, excerpt: Excerpt) -> bool:
 
 def far_intervals(p: PartialResult) -> np.ndarray:
     """Intervals too long to be read again: what is known of them was added up from slices."""
-    return np.flatnonzero(p.rows["part"].to_numpy(dtype=bool) & (p.rows["kind"] != "run").to_numpy())
+    return np.flatnonzero(
+        p.rows["part"].to_numpy(dtype=bool) & (p.rows["kind"] != "run").to_numpy()
+    )
 
 
 def too_long(count: int) -> str:
@@ -291,11 +305,15 @@ def too_narrow(
     return bool(((before >= 0) & (reach[np.maximum(before, 0)] > at[0])).any())
 
 
-def _issued_before(trace: Trace, begins: np.ndarray, ends: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _issued_before(
+    trace: Trace, begins: np.ndarray, ends: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """(start, end) of operations whose call is not there, and was made before their span: calls of a process are
     numbered as they are made."""
     operations, calls = trace.operations, trace.calls
-    lost = np.flatnonzero((operations["call"].to_numpy() < 0) & (operations["correlation"].to_numpy() >= 0))
+    lost = np.flatnonzero(
+        (operations["call"].to_numpy() < 0) & (operations["correlation"].to_numpy() >= 0)
+    )
     start, end, process, number = (
         operations[c].to_numpy()[lost] for c in ("start_ns", "end_ns", "process", "correlation")
     )

@@ -10,14 +10,14 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.context import FromTrace, TraceContext
-from nsysalign.align.inferred import pairs_in
-from nsysalign.align.solve import align
-from nsysalign.attribute.budget import Budgets, attribute
-from nsysalign.attribute.timeline import timeline
 from nsysalign.model import ORIGIN, Alignment, Analysis, PartialResult, SegmentArrays, Trace
+from nsysalign.place.context import FromTrace, TraceContext
+from nsysalign.place.inferred import pairs_in
+from nsysalign.place.solve import align
 from nsysalign.slices.one import narrow
 from nsysalign.slices.survey import Survey
+from nsysalign.split.budget import Budgets, attribute
+from nsysalign.split.timeline import timeline
 from nsysalign.trace.index import FOREVER, Index
 from nsysalign.trace.read import read_trace
 
@@ -52,10 +52,13 @@ class FileSource:
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         if (kept := self._found.segments) is not None:
             return frames.check(
-                kept[np.isin(kept["interval"].to_numpy(), which)].reset_index(drop=True), frames.SEGMENTS
+                kept[np.isin(kept["interval"].to_numpy(), which)].reset_index(drop=True),
+                frames.SEGMENTS,
             )
         tables = []
-        run = (self._found.rows["kind"] == "run").to_numpy()  # longer than anything that is read again
+        run = (
+            self._found.rows["kind"] == "run"
+        ).to_numpy()  # longer than anything that is read again
         for scene, at in self._scenes_of(which[~run[which]]):
             table = scene.budgets.segments(at)
             tables.append(table.assign(interval=scene.numbers[table["interval"].to_numpy()]))
@@ -78,7 +81,9 @@ class FileSource:
         return np.full(len(which), -1, np.int64)
 
     def around(self, which: np.ndarray, wide: bool = True) -> tuple[np.ndarray, Trace, Alignment]:
-        which = which[~self._found.rows["part"].to_numpy(dtype=bool)[which]]  # too long to be replayed
+        which = which[
+            ~self._found.rows["part"].to_numpy(dtype=bool)[which]
+        ]  # too long to be replayed
         # a replay begins some time before
         scene = self._made(which, _MARGINS[1:]) if wide else self._scene(which)[0]
         there = np.isin(scene.numbers, which)
@@ -114,7 +119,9 @@ class FileSource:
             scene, good = self._look(which, margin)
             if good.all() and len(good) == len(which):
                 return scene
-        alignment = replace(scene.alignment, windows=scene.alignment.windows[good].reset_index(drop=True))
+        alignment = replace(
+            scene.alignment, windows=scene.alignment.windows[good].reset_index(drop=True)
+        )
         budgets = attribute(scene.trace, alignment, self._known.latency)
         return _Scene(scene.numbers[good], scene.trace, alignment, budgets)
 
@@ -126,7 +133,8 @@ class FileSource:
             begin = np.minimum(rows["open_ns"], rows["start_ns"]).tolist()
             end = np.maximum(rows["close_end_ns"], rows["end_ns"]).tolist()
             spans = [
-                (index.before(a, margin), index.after(b, margin)) for a, b in zip(begin, end, strict=True)
+                (index.before(a, margin), index.after(b, margin))
+                for a, b in zip(begin, end, strict=True)
             ] or [(-FOREVER, -FOREVER)]
         excerpt = index.excerpt(spans)
         trace = read_trace(self._path, excerpt)

@@ -10,18 +10,18 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from nsysalign.align.context import Seen, TraceContext, look
-from nsysalign.align.inferred import Marks, pairs_in
-from nsysalign.align.solve import align
-from nsysalign.align.streams import build_lanes, busy_lanes
-from nsysalign.attribute.budget import Budgets, attribute
-from nsysalign.attribute.partial import partial_result
-from nsysalign.attribute.run_windows import with_runs
 from nsysalign.effort import trim_memory
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import ORIGIN, Alignment, EventLog, PartialResult, Trace
+from nsysalign.place.context import Seen, TraceContext, look
+from nsysalign.place.inferred import Marks, pairs_in
+from nsysalign.place.solve import align
+from nsysalign.place.streams import build_lanes, busy_lanes
 from nsysalign.slices.far import blind, is_far, ranges_in, too_narrow, with_parts
 from nsysalign.slices.timed_log import Stretch
+from nsysalign.split.budget import Budgets, attribute
+from nsysalign.split.partial import partial_result
+from nsysalign.split.run_windows import with_runs
 from nsysalign.trace import fast
 from nsysalign.trace.index import FOREVER, Blocks, Excerpt
 from nsysalign.trace.read import read_trace
@@ -145,11 +145,16 @@ def work(job: Job) -> Done | Narrow | Unseen:
     found = partial_result(trace, alignment, budgets, job.stretch.log, job.slice)
     if job.segments:
         found = replace(found, segments=budgets.segments(np.arange(len(alignment.windows))))
-    busy, ranges = busy_lanes(lanes, operation_lane), ranges_in(trace, every.windows, job.stretch.far)
+    busy, ranges = (
+        busy_lanes(lanes, operation_lane),
+        ranges_in(trace, every.windows, job.stretch.far),
+    )
     return Done(found, busy, dict(trace.lost), trace.blocks, look(trace), ranges, edges)
 
 
-def _edges(trace: Trace, alignment: Alignment, slice_: tuple[int, int], read: tuple[int, int]) -> Edges:
+def _edges(
+    trace: Trace, alignment: Alignment, slice_: tuple[int, int], read: tuple[int, int]
+) -> Edges:
     """Of a slice [begin, end), whose own windows are those of the alignment, and around which this much was `read`."""
     begin, end = slice_
     calls, operations = trace.calls, trace.operations
@@ -173,7 +178,9 @@ def _doubtful(
     calls, records = trace.calls, alignment.records
     call = trace.operations["call"].to_numpy()
     issuing = call[call >= 0]
-    issued = pd.Series(calls["start_ns"].to_numpy()[issuing]).groupby(calls["thread"].to_numpy()[issuing])
+    issued = pd.Series(calls["start_ns"].to_numpy()[issuing]).groupby(
+        calls["thread"].to_numpy()[issuing]
+    )
     at, thread = records["call_start_ns"].to_numpy(), records["thread"].to_numpy()
     mine = (at >= slice_[0]) & (at < slice_[1])
     first, last = (bound.reindex(thread[mine]).to_numpy() for bound in (issued.min(), issued.max()))
@@ -194,12 +201,16 @@ def own(alignment: Alignment, stretch: Stretch, slice_: tuple[int, int]) -> Alig
         origin, source = table["origin"].to_numpy(), table["source"].to_numpy()
         keep = (origin == ORIGIN["pair"]) & np.isin(source, stretch.pairs)
         keep |= (origin == ORIGIN["timer"]) & np.isin(source, stretch.timed)
-        return keep | (np.isin(origin, [ORIGIN["host"], ORIGIN["region"]]) & np.isin(source, stretch.hosts))
+        return keep | (
+            np.isin(origin, [ORIGIN["host"], ORIGIN["region"]]) & np.isin(source, stretch.hosts)
+        )
 
     windows, unaligned = alignment.windows, alignment.unaligned
     own_windows, opened = mine(windows), windows["open_ns"].to_numpy()
     of_trace = np.isin(windows["origin"].to_numpy(), [ORIGIN["records"], ORIGIN["range"]])
-    own_windows |= of_trace & (opened >= slice_[0]) & (opened < slice_[1]) & ~is_far(windows, stretch.far)
+    own_windows |= (
+        of_trace & (opened >= slice_[0]) & (opened < slice_[1]) & ~is_far(windows, stretch.far)
+    )
     return replace(
         alignment,
         windows=windows[own_windows].reset_index(drop=True),
@@ -211,5 +222,7 @@ def own(alignment: Alignment, stretch: Stretch, slice_: tuple[int, int]) -> Alig
 def narrow(trace: Trace, alignment: Alignment, excerpt: Excerpt) -> bool:
     """Whether an interval reaches the end of the excerpt, or an operation in one was issued before its beginning."""
     return too_narrow(
-        trace, excerpt, *(alignment.windows[c].to_numpy() for c in ("open_ns", "start_ns", "end_ns"))
+        trace,
+        excerpt,
+        *(alignment.windows[c].to_numpy() for c in ("open_ns", "start_ns", "end_ns")),
     )

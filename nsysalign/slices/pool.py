@@ -84,11 +84,15 @@ class WorkerPool:
                 except BaseException as error:
                     failed.append(error)
 
-        helpers = [threading.Thread(target=with_, args=(other,), daemon=True) for other in self._others]
+        helpers = [
+            threading.Thread(target=with_, args=(other,), daemon=True) for other in self._others
+        ]
         for helper in helpers:
             helper.start()
         try:
-            with alone() if self._others else nullcontext():  # the other processes use the other processors
+            with (
+                alone() if self._others else nullcontext()
+            ):  # the other processes use the other processors
                 while len(found) < len(jobs) and not failed:
                     try:
                         number, job = todo.popleft()

@@ -20,18 +20,27 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.context import FromTrace
-from nsysalign.align.inferred import Pairs, marked_together, pairing_notes, pairs_of
-from nsysalign.attribute.partial import together, without_timed_regions
-from nsysalign.attribute.put_together import joined
 from nsysalign.effort import trim_memory
 from nsysalign.model import PartialResult
+from nsysalign.place.context import FromTrace
+from nsysalign.place.inferred import Pairs, marked_together, pairing_notes, pairs_of
 from nsysalign.slices.far import Placed, place, whole_ranges
 from nsysalign.slices.one import Done, Edges, Job, Narrow, Unseen, by_thread, work
 from nsysalign.slices.one import read_ahead as ahead
 from nsysalign.slices.pool import WorkerPool
-from nsysalign.slices.survey import MARGIN_BLOCKS, Survey, amended, around, cuts, longest, parted, too_much
+from nsysalign.slices.survey import (
+    MARGIN_BLOCKS,
+    Survey,
+    amended,
+    around,
+    cuts,
+    longest,
+    parted,
+    too_much,
+)
 from nsysalign.slices.timed_log import Far
+from nsysalign.split.partial import together, without_timed_regions
+from nsysalign.split.put_together import joined
 from nsysalign.trace.index import FOREVER, Excerpt, Index
 from nsysalign.windows import unplaced_frame
 
@@ -56,7 +65,9 @@ class Whole:
 def read_ahead(pool: WorkerPool, path: Path, index: Index, count: int) -> None:
     """Let the other processes read the last slices, which they will get, as far as these are known before the log is read."""
     slices = parted(index, count)[::-1][: pool.others]
-    read = [index.excerpt([around(index, *slice_, MARGIN_BLOCKS)], home=slice_) for slice_ in slices]
+    read = [
+        index.excerpt([around(index, *slice_, MARGIN_BLOCKS)], home=slice_) for slice_ in slices
+    ]
     pool.prepare(ahead, [(path, excerpt) for excerpt in read])
 
 
@@ -79,12 +90,17 @@ def measure(
         done = [f for f in found if isinstance(f, Done)]
         if len(done) < len(found):
             lanes = [f.lanes for f in found if isinstance(f, Unseen)]
-            known = amended(known, lanes, None, [f.seen for f in found if not isinstance(f, Narrow)])
+            known = amended(
+                known, lanes, None, [f.seen for f in found if not isinstance(f, Narrow)]
+            )
             continue
         busy = np.logical_or.reduce([d.busy for d in done])
         now = amended(known, [], busy, [d.seen for d in done])
         assert known.context.busy is not None  # the survey determined it
-        if np.array_equal(busy, known.context.busy) and now.context.processes == known.context.processes:
+        if (
+            np.array_equal(busy, known.context.busy)
+            and now.context.processes == known.context.processes
+        ):
             pool.prepare(trim_memory, [() for _ in range(pool.others)])
             lost = {what: sum(d.lost[what] for d in done) for what in done[0].lost}
             notes, portion = round_.notes, together([d.portion for d in done], round_.unaligned)
@@ -110,7 +126,13 @@ class _Round:
         tell: Progress,
         segments: bool,
     ) -> None:
-        self._path, self._slices, self._pool, self._tell, self._segments = path, slices, pool, tell, segments
+        self._path, self._slices, self._pool, self._tell, self._segments = (
+            path,
+            slices,
+            pool,
+            tell,
+            segments,
+        )
         self._known = replace(known, timed=known.timed.without(far))
         self._placed = Placed(frames.empty(frames.WINDOWS), unplaced_frame([]), pd.DataFrame())
         self._windows = self._placed.windows  # of what is far
@@ -145,7 +167,9 @@ class _Round:
             for n in left:
                 self._narrow[n] += 1
             # a buffer that came late, a call that lasts: rows that a slice needed, and did not look for where they are
-            left += [n for n in self.found if n not in left and self.index.misses(self._excerpts[n])]
+            left += [
+                n for n in self.found if n not in left and self.index.misses(self._excerpts[n])
+            ]
             if not left and told:
                 again = self._repaired(every)
                 if again is None:
@@ -182,14 +206,17 @@ class _Round:
         if too_much(self.index, self._spans(of_slices)):
             most = longest(self.index, self._slices)
             long = [
-                self.index.calls_at(p["close_ns"].to_numpy()) - self.index.calls_at(p["open_ns"].to_numpy())
+                self.index.calls_at(p["close_ns"].to_numpy())
+                - self.index.calls_at(p["open_ns"].to_numpy())
                 > most
                 for p in of_slices
             ]
             paired = pd.concat(
                 [p[which] for p, which in zip(of_slices, long, strict=True)], ignore_index=True
             )
-            of_slices = [p[~which].reset_index(drop=True) for p, which in zip(of_slices, long, strict=True)]
+            of_slices = [
+                p[~which].reset_index(drop=True) for p, which in zip(of_slices, long, strict=True)
+            ]
             if not paired.equals(self._far.paired):
                 far = replace(self._far, paired=paired)
                 self._known = replace(self._known, timed=self._known.timed.without(far))
@@ -246,7 +273,9 @@ class _Round:
         slice_, margin = self._slices[n], _WIDER[self._narrow[n]]
         if margin is None:
             return self.index.excerpt([(-FOREVER, FOREVER)], home=slice_)
-        return self.index.excerpt([around(self.index, *self._spans(self._pairs)[n], margin)], home=slice_)
+        return self.index.excerpt(
+            [around(self.index, *self._spans(self._pairs)[n], margin)], home=slice_
+        )
 
     def _job(self, n: int) -> Job:
         known, slice_, excerpt = self._known, self._slices[n], self._excerpts[n]
@@ -256,7 +285,14 @@ class _Round:
         if known.timed.ranges is not None:
             context = replace(context, from_trace=FromTrace(slice_, self._pairs[n]))
         return Job(
-            self._path, excerpt, stretch, context, known.latency, slice_, self._parts[n], self._segments
+            self._path,
+            excerpt,
+            stretch,
+            context,
+            known.latency,
+            slice_,
+            self._parts[n],
+            self._segments,
         )
 
 
@@ -277,13 +313,17 @@ def _cut_short(every: Sequence[Edges], read_until: Sequence[int]) -> list[int]:
     return found
 
 
-def _paired(every: Sequence[Edges], slices: Sequence[tuple[int, int]]) -> tuple[Pairs, list[pd.DataFrame]]:
+def _paired(
+    every: Sequence[Edges], slices: Sequence[tuple[int, int]]
+) -> tuple[Pairs, list[pd.DataFrame]]:
     """The pairs of all records, and those (PAIRED) that begin in each slice."""
     marks = marked_together([e.marks for e in every])
     pairs = pairs_of(marks)
     table = by_thread(pairs.table(marks.records))
     opened = table["open_ns"].to_numpy()
-    return pairs, [table[(opened >= begin) & (opened < end)].reset_index(drop=True) for begin, end in slices]
+    return pairs, [
+        table[(opened >= begin) & (opened < end)].reset_index(drop=True) for begin, end in slices
+    ]
 
 
 def _tell(tell: Progress, before: int, of: int, done: int) -> None:

@@ -22,14 +22,14 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.context import Seen, TraceContext, look, together
-from nsysalign.align.match import match_processes, process_clock
-from nsysalign.align.solve import align, no_log, untold
-from nsysalign.attribute.gaps import launch_latency
-from nsysalign.clocks.events import event_clock
-from nsysalign.clocks.host import FROM_MARKS, ClockMap
 from nsysalign.model import EventLog, TraceInfo
+from nsysalign.place.context import Seen, TraceContext, look, together
+from nsysalign.place.event_clock import event_clock
+from nsysalign.place.host_clock import FROM_MARKS, ClockMap
+from nsysalign.place.match import match_processes, process_clock
+from nsysalign.place.solve import align, no_log, untold
 from nsysalign.slices.timed_log import NOTHING_FAR, Far, TimedLog
+from nsysalign.split.gaps import launch_latency
 from nsysalign.trace.index import FOREVER, Index, RangeEnds
 from nsysalign.trace.read import read_header, read_trace
 
@@ -59,7 +59,9 @@ class Survey:
     notes: tuple[str, ...]  # on processes
 
 
-def survey(path: Path, given: EventLog | None, index: Index, most_calls: int = _SURVEYED) -> Survey | None:
+def survey(
+    path: Path, given: EventLog | None, index: Index, most_calls: int = _SURVEYED
+) -> Survey | None:
     """Examine some stretches of a trace: its processes and streams, how its clocks relate, how long records and launches take.
     None if nothing connects its clock with the log's."""
     whole = (index.first_ns, index.last_ns)
@@ -84,7 +86,11 @@ def survey(path: Path, given: EventLog | None, index: Index, most_calls: int = _
     clocks = rough | dict(alignment.clock_maps)
     context = TraceContext(
         processes,
-        {n: c for n, c in clocks.items() if n in processes and c.source == rough[n].source == FROM_MARKS},
+        {
+            n: c
+            for n, c in clocks.items()
+            if n in processes and c.source == rough[n].source == FROM_MARKS
+        },
         alignment.lanes,
         alignment.busy,
         alignment.model,
@@ -93,7 +99,9 @@ def survey(path: Path, given: EventLog | None, index: Index, most_calls: int = _
     )
     timed = TimedLog(given, processes, clocks, whole, ranges)
     calibration, latency = dict(alignment.calibration), launch_latency(trace)
-    return Survey(info, context, latency, timed, seen, calibration, alignment.clock_maps, tuple(notes))
+    return Survey(
+        info, context, latency, timed, seen, calibration, alignment.clock_maps, tuple(notes)
+    )
 
 
 def amended(
@@ -142,8 +150,13 @@ def longest(index: Index, slices: Sequence[tuple[int, int]]) -> int:
     return index.calls // (4 * len(slices))
 
 
-def _read(timed: TimedLog, index: Index, slices: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    return [around(index, begin, timed.longest_until(begin, end), MARGIN_BLOCKS) for begin, end in slices]
+def _read(
+    timed: TimedLog, index: Index, slices: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    return [
+        around(index, begin, timed.longest_until(begin, end), MARGIN_BLOCKS)
+        for begin, end in slices
+    ]
 
 
 def too_much(index: Index, read: Sequence[tuple[int, int]]) -> bool:
@@ -154,7 +167,9 @@ def too_much(index: Index, read: Sequence[tuple[int, int]]) -> bool:
 
 def around(index: Index, begin: int, end: int, margin: int) -> tuple[int, int]:
     """What is read for a slice whose longest interval ends at `end`: `margin` blocks of calls more on either side."""
-    return index.before(max(begin, index.first_ns), margin), index.after(min(end, index.last_ns), margin)
+    return index.before(max(begin, index.first_ns), margin), index.after(
+        min(end, index.last_ns), margin
+    )
 
 
 def _spread(timed: TimedLog, index: Index, most_calls: int) -> list[tuple[int, int]]:
@@ -169,5 +184,7 @@ def _spread(timed: TimedLog, index: Index, most_calls: int) -> list[tuple[int, i
         mine = pairs[first : min(stop, first + _PAIRS_EACH)]
         begin, reach = int(timed.open_ns[mine[0]]), np.maximum.accumulate(timed.close_ns[mine])
         fit = index.calls_at(reach) - index.calls_at(np.array([begin])) <= most_calls
-        spans.append((index.before(begin, 0), index.after(int(reach[max(int(fit.sum()) - 1, 0)]), 0)))
+        spans.append(
+            (index.before(begin, 0), index.after(int(reach[max(int(fit.sum()) - 1, 0)]), 0))
+        )
     return spans

@@ -10,12 +10,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.align.inferred import PAIRED
-from nsysalign.align.solve import no_log
-from nsysalign.clocks.events import log_ends
-from nsysalign.clocks.host import ClockMap
 from nsysalign.model import EventLog
-from nsysalign.timers.windows import Timers, read_timers
+from nsysalign.place.event_clock import log_ends
+from nsysalign.place.host_clock import ClockMap
+from nsysalign.place.inferred import PAIRED
+from nsysalign.place.solve import no_log
+from nsysalign.place.timer_windows import Timers, read_timers
 from nsysalign.trace.index import Excerpt, Index, RangeEnds
 
 
@@ -94,7 +94,9 @@ class TimedLog:
     def longest_until(self, begin: int, end: int) -> int:
         """Host time by which everything that begins in [begin, end) has ended, but for pairs of records that no log names, and
         what is far."""
-        reach = end if self.ranges is None else max(end, self.ranges.until(begin, end, self.far.ranges))
+        reach = (
+            end if self.ranges is None else max(end, self.ranges.until(begin, end, self.far.ranges))
+        )
         far = self.far
         for (opened, closed), left_out in zip(
             self._extents(), (far.pairs, far.hosts, far.timed), strict=True

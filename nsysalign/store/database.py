@@ -85,7 +85,9 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
             database.table(spec.name).create(
                 {c.name: _SQL_TYPES[c.dtype] for c in spec.columns},
                 pk=_KEYS.get(spec.name),
-                foreign_keys=[("interval", "intervals", "interval")] if spec.name in _OF_INTERVALS else None,
+                foreign_keys=[("interval", "intervals", "interval")]
+                if spec.name in _OF_INTERVALS
+                else None,
             )
             _insert(connection, spec, getattr(analysis, spec.name))
         _index(database)
@@ -94,7 +96,8 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
         _views(database)
         connection.commit()
     write_text(
-        metadata_path(path), json.dumps({"databases": {Path(path).stem: metadata(analysis)}}, indent=1) + "\n"
+        metadata_path(path),
+        json.dumps({"databases": {Path(path).stem: metadata(analysis)}}, indent=1) + "\n",
     )
 
 
@@ -140,11 +143,10 @@ def metadata(analysis: Analysis) -> dict[str, Any]:
 def _views(database: Any) -> None:
     """`budgets`: what most queries want, without a pivot."""
     sums = ", ".join(
-        f"coalesce(sum(p.ns) filter (where p.cause = '{cause}'), 0) as {cause}_ns" for cause in CAUSES
+        f"coalesce(sum(p.ns) filter (where p.cause = '{cause}'), 0) as {cause}_ns"
+        for cause in CAUSES
     )
-    keys = (
-        "i.interval, i.name, i.label, i.kind, i.site, i.elapsed_ns, i.kernel_only_ns, i.error_ns, i.start_ns"
-    )
+    keys = "i.interval, i.name, i.label, i.kind, i.site, i.elapsed_ns, i.kernel_only_ns, i.error_ns, i.start_ns"
     database.create_view(
         "budgets",
         f"select {keys}, {sums}, u.predicted_ns as unprofiled_ns, u.lower_ns as unprofiled_lower_ns, "
@@ -158,22 +160,30 @@ def _insert(connection: sqlite3.Connection, spec: frames.Spec, frame: pd.DataFra
     if frame.empty:
         return
     storable = {"str": _encodable, "object": to_json}
-    columns = as_lists(frame[spec.names], {c.name: storable.get(c.dtype, plain) for c in spec.columns})
+    columns = as_lists(
+        frame[spec.names], {c.name: storable.get(c.dtype, plain) for c in spec.columns}
+    )
     marks: list[str] = []
     bound: list[Listed] = []
     for name, column in columns.items():
-        literal = _literal(column) if bound or name != spec.names[-1] else None  # one at least is bound
+        literal = (
+            _literal(column) if bound or name != spec.names[-1] else None
+        )  # one at least is bound
         marks.append(literal or "?")
         bound += [column] if literal is None else []
     head = f'INSERT INTO "{spec.name}" ({", ".join(map(_quoted, spec.names))}) VALUES '
     row, width = f"({','.join(marks)})", len(bound)
     together = min(_MOST_ROWS, _MOST_VARIABLES // width)
-    for first in range(0, len(frame), _LISTED_AT_ONCE):  # a row as Python objects takes ten times its size
+    for first in range(
+        0, len(frame), _LISTED_AT_ONCE
+    ):  # a row as Python objects takes ten times its size
         lists = [column.rows(slice(first, first + _LISTED_AT_ONCE)) for column in bound]
         values: list[Any] = [None] * (width * len(lists[0]))
         for position, column_values in enumerate(lists):
             values[position::width] = column_values
-        lots = [values[at : at + together * width] for at in range(0, len(values), together * width)]
+        lots = [
+            values[at : at + together * width] for at in range(0, len(values), together * width)
+        ]
         rest = lots.pop() if lots and len(lots[-1]) < together * width else []
         connection.executemany(head + ",".join([row] * together), lots)
         if rest:
@@ -251,7 +261,8 @@ def load(path: str | os.PathLike[str]) -> Analysis:
             size = Path(path).stat().st_size
             with untrusted.long_values(connection, _LONGEST_TEXT):
                 meta = {
-                    key: json.loads(value) for key, value in _rows(connection, "meta", ["key", "value"], size)
+                    key: json.loads(value)
+                    for key, value in _rows(connection, "meta", ["key", "value"], size)
                 }
                 if meta.get("version") != VERSION:
                     raise AnalysisError(
@@ -259,7 +270,9 @@ def load(path: str | os.PathLike[str]) -> Analysis:
                         "make it again with this version: nsysalign analyze TRACE",
                     )
                 read = {
-                    spec.name: _read(connection, spec, size) if spec.name in there else frames.empty(spec)
+                    spec.name: _read(connection, spec, size)
+                    if spec.name in there
+                    else frames.empty(spec)
                     for spec in frames.ANALYSIS_SPECS
                 }
         return Analysis(
@@ -268,11 +281,20 @@ def load(path: str | os.PathLike[str]) -> Analysis:
             calibration=meta["calibration"],
             **read,
         )
-    except (KeyError, ValueError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+    except (
+        KeyError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
         raise AnalysisError(f"{path} is not an analysis ({error})", again) from error
 
 
-def _rows(connection: sqlite3.Connection, table: str, names: Sequence[str], size: int) -> Iterator[tuple]:
+def _rows(
+    connection: sqlite3.Connection, table: str, names: Sequence[str], size: int
+) -> Iterator[tuple]:
     listed = ", ".join(map(_quoted, names))
     return untrusted.rows(connection, f'SELECT {listed} FROM "{table}" ORDER BY rowid', size)
 

@@ -66,7 +66,9 @@ def document(analysis: Analysis) -> dict[str, Any]:
     return _document(analysis, [i for lot in _intervals(analysis, budgets) for i in lot], budgets)
 
 
-def _document(analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Budgets) -> dict[str, Any]:
+def _document(
+    analysis: Analysis, intervals: list[dict[str, Any]], budgets: _Budgets
+) -> dict[str, Any]:
     info = analysis.trace
     return {
         "format": FORMAT,
@@ -141,7 +143,7 @@ def _labels(analysis: Analysis, matrix: np.ndarray) -> list[dict[str, Any]]:
 
 def _findings(analysis: Analysis) -> list[dict[str, Any]]:
     """Findings, each with the result of a re-run: nothing counts as confirmed that was not tested."""
-    from nsysalign.store.confirmations import statuses
+    from nsysalign.compare.confirmations import statuses
 
     return [
         {**finding, "confirmation": status._asdict()}
@@ -185,7 +187,8 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         ) from error
     if not isinstance(document, dict) or document.get("format") != FORMAT:
         raise AnalysisError(
-            f'{path} is not an analysis (no "format": "{FORMAT}")', "nsysalign analyze TRACE --json OUT"
+            f'{path} is not an analysis (no "format": "{FORMAT}")',
+            "nsysalign analyze TRACE --json OUT",
         )
     if document.get("version") != VERSION:
         raise AnalysisError(
@@ -234,7 +237,8 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         parts=frame(parts, frames.PARTS),
         segments=frames.empty(frames.SEGMENTS),
         details=frame(
-            [{"interval": i["interval"], **d} for i in intervals for d in i["details"]], frames.DETAILS
+            [{"interval": i["interval"], **d} for i in intervals for d in i["details"]],
+            frames.DETAILS,
         ),
         other_streams=frame(others, frames.OTHER_STREAMS),
         labels=frame(labels, frames.LABELS),
@@ -244,11 +248,17 @@ def _analysis(document: dict[str, Any]) -> Analysis:
         notes=tuple(document.get("notes", ())),
         calibration=document.get("calibration", {}),
         source_lines=frame(
-            [{"site": site, "text": text} for site, text in document.get("source_lines", {}).items()],
+            [
+                {"site": site, "text": text}
+                for site, text in document.get("source_lines", {}).items()
+            ],
             frames.SOURCE_LINES,
         ),
         baseline=frame(baseline["labels"], frames.BASELINE),
         unprofiled=frame(unprofiled, frames.UNPROFILED),
         unprofiled_parts=frame(scaled, frames.UNPROFILED_PARTS),
-        **{spec.name: frame(document.get(spec.name, []), spec) for spec in (*_LATER, *frames.MARKS_SPECS)},
+        **{
+            spec.name: frame(document.get(spec.name, []), spec)
+            for spec in (*_LATER, *frames.MARKS_SPECS)
+        },
     )

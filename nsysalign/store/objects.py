@@ -53,7 +53,8 @@ class Listed:
         if values.dtype.kind != "f" or (finite := np.isfinite(values)).all():
             return listed
         return [
-            value if known else self.missing for value, known in zip(listed, finite.tolist(), strict=True)
+            value if known else self.missing
+            for value, known in zip(listed, finite.tolist(), strict=True)
         ]
 
 
@@ -66,7 +67,11 @@ def as_lists(frame: pd.DataFrame, change: Change | Mapping[str, Change]) -> dict
 def numbers(array: np.ndarray, missing: Any = None) -> Listed:
     """A plain column of numbers; `missing` replaces values that are not finite."""
     if array.dtype.kind == "f":
-        return Listed(array, missing=missing) if np.isfinite(array).any() else _same(missing, len(array))
+        return (
+            Listed(array, missing=missing)
+            if np.isfinite(array).any()
+            else _same(missing, len(array))
+        )
     same = len(array) and array.min() == array.max()
     return _same(int(array[0]), len(array)) if same else Listed(array)
 
@@ -183,7 +188,9 @@ def _ascii(text: bytes) -> bytes:
     """JSON with every other character escaped."""
     if text.isascii():
         return text
-    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text.decode()).encode("ascii")
+    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text.decode()).encode(
+        "ascii"
+    )
 
 
 def records(table: pd.DataFrame, rows: Any = slice(None)) -> list[dict[str, Any]]:

@@ -57,7 +57,11 @@ def _wrong_sums(analysis: Analysis) -> Iterator[str]:
         yield "a window does not have the length of its interval"
     if (parts["ns"] < 0).any() or not set(parts["cause"]) <= set(CAUSES):
         yield "a part is negative or has an unknown cause"
-    if not _sums(parts["interval"], parts["ns"]).reindex(elapsed.index, fill_value=0).equals(elapsed):
+    if (
+        not _sums(parts["interval"], parts["ns"])
+        .reindex(elapsed.index, fill_value=0)
+        .equals(elapsed)
+    ):
         yield "the parts of an interval do not add up"
     if len(segments):
         covered = _sums(segments["interval"], segments["end_ns"] - segments["start_ns"])

@@ -42,7 +42,9 @@ def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
     predicted = analysis.unprofiled.set_index("interval").reindex(budgets["interval"])
     for name in ("predicted_ns", "lower_ns", "upper_ns"):
         budgets[f"unprofiled_{name}".replace("_predicted", "")] = predicted[name].array
-    return {"budgets": budgets} | {spec.name: getattr(analysis, spec.name) for spec in frames.ANALYSIS_SPECS}
+    return {"budgets": budgets} | {
+        spec.name: getattr(analysis, spec.name) for spec in frames.ANALYSIS_SPECS
+    }
 
 
 def write_csv(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
@@ -54,7 +56,9 @@ def write_csv(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
         for column in table.columns:
             if not _is_number(table[column]):
                 values = _texts(table[column])
-                out[column] = [seen[v] if v in seen else seen.setdefault(v, cell(v)) for v in values]
+                out[column] = [
+                    seen[v] if v in seen else seen.setdefault(v, cell(v)) for v in values
+                ]
         path = Path(folder) / f"{name}.csv"
         with replacing(path) as temporary:
             out.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
@@ -65,7 +69,11 @@ def write_csv(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
 def cell(text: str) -> str:
     """Text that a spreadsheet displays and never evaluates: `=cmd()` becomes `'=cmd()`."""
     line = safe_text(text)
-    return "'" + line if line.lstrip(" \u00a0\u3000").startswith(_FORMULA) or text[:1] in _FORMULA else line
+    return (
+        "'" + line
+        if line.lstrip(" \u00a0\u3000").startswith(_FORMULA) or text[:1] in _FORMULA
+        else line
+    )
 
 
 def write_parquet(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
@@ -83,7 +91,8 @@ def write_parquet(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Pa
         for column in table.columns:
             if not _is_number(table[column]):
                 out[column] = [
-                    text.encode("utf-8", "replace").decode("utf-8") for text in _texts(table[column])
+                    text.encode("utf-8", "replace").decode("utf-8")
+                    for text in _texts(table[column])
                 ]
         path = Path(folder) / f"{name}.parquet"
         with replacing(path) as temporary:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import CALL, ISSUING_CALLS, process_of
-from nsysalign.sweep.tiles import distinct, one_of
+from nsysalign.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.gathered import chosen
 from nsysalign.trace.sqlite import possible
@@ -49,7 +49,9 @@ def _in_order(
     return chosen(columns, order)
 
 
-def calls_table(columns: dict[str, np.ndarray] | None, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
+def calls_table(
+    columns: dict[str, np.ndarray] | None, names: dict[int, str]
+) -> tuple[pd.DataFrame, int]:
     """`frames.CALLS` from the columns of the runtime table (None: absent), and how many rows were left out."""
     if columns is None:
         return frames.empty(frames.CALLS), 0
@@ -62,7 +64,8 @@ def calls_table(columns: dict[str, np.ndarray] | None, names: dict[int, str]) ->
     ids = distinct(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
     columns["kind"] = _each(
-        columns["name_id"], lambda name: _pieced(name, np.int8, lambda n: kinds[np.searchsorted(ids, n)])
+        columns["name_id"],
+        lambda name: _pieced(name, np.int8, lambda n: kinds[np.searchsorted(ids, n)]),
     )
     columns["outer"] = outermost(columns["thread"], columns["start_ns"], columns["end_ns"])
     return frames.check(pd.DataFrame(columns, copy=False), frames.CALLS, narrow=True), bad
@@ -131,7 +134,14 @@ def operations_table(
         parts.append(columns | {"kind": np.broadcast_to(np.int8(kind), len(columns["row"]))})
     if not parts:
         return frames.empty(frames.OPERATIONS), bad
-    absent = {"name_id": -1, "bytes": 0, "copy_kind": -1, "src_kind": -1, "dst_kind": -1, "graph_node": -1}
+    absent = {
+        "name_id": -1,
+        "bytes": 0,
+        "copy_kind": -1,
+        "src_kind": -1,
+        "dst_kind": -1,
+        "graph_node": -1,
+    }
     names = list(dict.fromkeys([name for part in parts for name in part] + list(absent)))
     whole = {
         name: _stacked(
@@ -140,7 +150,9 @@ def operations_table(
         for name in names
     }
     del parts
-    whole = _in_order(whole, lambda of, rows: (of["end_ns"][rows], of["kind"][rows], of["row"][rows]))
+    whole = _in_order(
+        whole, lambda of, rows: (of["end_ns"][rows], of["kind"][rows], of["row"][rows])
+    )
     unknown = whole["process"] < 0
     if unknown.any():  # exports before globalPid: one process, or nothing can be joined
         processes = distinct(calls["process"].to_numpy())
@@ -165,7 +177,9 @@ def _stacked(parts: Sequence[np.ndarray | int], counts: Sequence[int]) -> np.nda
 
 def _constant32(values: np.ndarray) -> bool:
     info = np.iinfo(np.int32)
-    return values.dtype == np.int64 and not any(values.strides) and info.min <= values[0] <= info.max
+    return (
+        values.dtype == np.int64 and not any(values.strides) and info.min <= values[0] <= info.max
+    )
 
 
 def joined(
@@ -193,7 +207,9 @@ def _by_id(ids: np.ndarray, position: np.ndarray) -> Callable[[np.ndarray], np.n
     """Function of wanted ids: position[k] of the first ids[k] that equals each, -1 for none and for ids below 0."""
     if not len(ids):
         return lambda wanted: np.full(len(wanted), -1)
-    if not (ids[1:] > ids[:-1]).all():  # the profiler numbers calls in order, but a thread may be late
+    if not (
+        ids[1:] > ids[:-1]
+    ).all():  # the profiler numbers calls in order, but a thread may be late
         order = np.argsort(ids, kind="stable")
         order = order[np.concatenate([[True], ids[order][1:] > ids[order][:-1]])]
         ids, position = ids[order], position[order]

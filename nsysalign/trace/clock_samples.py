@@ -1,4 +1,4 @@
-"""The runner's clock samples (`clocks.jsonl`, written by collect/clock_sampler.py) as a table."""
+"""The runner's clock samples (`clocks.jsonl`, written by record/clock_sampler.py) as a table."""
 
 from __future__ import annotations
 

@@ -66,7 +66,9 @@ class _Reader:
     def __init__(self) -> None:
         self.headers: list[dict[str, Any]] = []
         self.unread: dict[str, list[dict[str, Any]]] = {}  # lines of the last process, by table
-        self.tables: dict[str, list[dict[str, frames.Values]]] = {spec.name: [] for spec in frames.LOG_SPECS}
+        self.tables: dict[str, list[dict[str, frames.Values]]] = {
+            spec.name: [] for spec in frames.LOG_SPECS
+        }
         self.notes: list[str] = []
 
     def read(self, path: Path) -> None:
@@ -90,7 +92,8 @@ class _Reader:
                 process = self._header(name, item)
             elif process < 0:
                 raise EventLogError(
-                    f"{name}: no header before line {number}", "name an events-PID.jsonl of nsysalign"
+                    f"{name}: no header before line {number}",
+                    "name an events-PID.jsonl of nsysalign",
                 )
             else:
                 bad += self._item(kind, item)
@@ -110,7 +113,9 @@ class _Reader:
             self.notes.append(
                 f"{name}: event log version {item['version']} is newer than this nsysalign knows ({VERSION})"
             )
-        self.headers.append({k: v for k, v in item.items() if k not in _HEADER_NUMBERS or _is_int(v)})
+        self.headers.append(
+            {k: v for k, v in item.items() if k not in _HEADER_NUMBERS or _is_int(v)}
+        )
         if isinstance(clock := item.get("clock"), dict) and _usable([clock], LINES["clock"]):
             self._item("clock", clock)
         return len(self.headers) - 1
@@ -152,14 +157,18 @@ class _Reader:
         return bad
 
     def log(self) -> EventLog:
-        tables = {spec.name: frames.of_columns(self.tables[spec.name], spec) for spec in frames.LOG_SPECS}
+        tables = {
+            spec.name: frames.of_columns(self.tables[spec.name], spec) for spec in frames.LOG_SPECS
+        }
         deep = _too_deep(tables["hosts"])
         if deep.any():
             tables["hosts"] = tables["hosts"][~deep].reset_index(drop=True)
             self.notes.append(
                 f"{int(deep.sum()):,} host timers lie inside {_DEEPEST} others of their thread, or more, and were left out"
             )
-        return EventLog(headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables)
+        return EventLog(
+            headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables
+        )
 
 
 def _too_deep(hosts: pd.DataFrame) -> np.ndarray:
@@ -178,7 +187,9 @@ def _parsed(line: str) -> Any:
     """A line of JSON.  Raises ValueError or RecursionError if it is not JSON."""
     try:
         return orjson.loads(line)
-    except ValueError:  # what json accepts in addition: NaN, lone surrogates; and what neither accepts
+    except (
+        ValueError
+    ):  # what json accepts in addition: NaN, lone surrogates; and what neither accepts
         return _slowly_parsed(line)
 
 
@@ -264,7 +275,9 @@ def _site(value: object) -> str:
 
 
 def _column(
-    read: Callable[[Any], Any], dtype: str, plain: Callable[[list[Any]], bool] = lambda values: False
+    read: Callable[[Any], Any],
+    dtype: str,
+    plain: Callable[[list[Any]], bool] = lambda values: False,
 ) -> Callable[[list[Any]], frames.Values]:
     """Reads the values of a column: one by one, unless all of them are missing, or `plain`: they are what they should be."""
 
@@ -285,7 +298,9 @@ _READ = {
     "str": _column(
         _str,
         "str",
-        lambda values: all(type(v) is str for v in values) and max(map(len, values)) <= LONGEST_NAME,
+        lambda values: (
+            all(type(v) is str for v in values) and max(map(len, values)) <= LONGEST_NAME
+        ),
     ),
     "object": _column(_texts, "object"),
 }
@@ -367,7 +382,9 @@ def _keys(line: Line, *dtypes: str) -> set[str]:
 
 _IN_HEADER = ("version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS)
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
-PLAIN_KEYS = {name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()}
+PLAIN_KEYS = {
+    name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()
+}
 PLAIN_KEYS |= {
     "header": {*_IN_HEADER, "record_under_nsys", "record_undisturbed_ns", "added_share"},
     "note": set(),

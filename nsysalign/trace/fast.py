@@ -169,7 +169,9 @@ def _nulls(array: _Array) -> bool:
         return array.null_count > 0
     whole, rest = divmod(array.length, 8)
     bits = _view(array.buffers[0], ctypes.c_uint8, whole + (rest > 0))
-    return bool((bits[:whole] != 0xFF).any() or (rest and bits[-1] & ((1 << rest) - 1) != (1 << rest) - 1))
+    return bool(
+        (bits[:whole] != 0xFF).any() or (rest and bits[-1] & ((1 << rest) - 1) != (1 << rest) - 1)
+    )
 
 
 def _view(address: int, kind: Any, length: int) -> np.ndarray:

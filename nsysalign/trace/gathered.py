@@ -73,6 +73,8 @@ def chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.
             return {name: values[first:stop] for name, values in columns.items()}
     count = int(rows.sum()) if rows.dtype == bool else len(rows)
     return {
-        name: np.broadcast_to(values[0], count) if count and not any(values.strides) else values[rows]
+        name: np.broadcast_to(values[0], count)
+        if count and not any(values.strides)
+        else values[rows]
         for name, values in columns.items()
     }

@@ -23,7 +23,9 @@ def threads_of(path: Path, rows: np.ndarray) -> pd.Series:
     return found.set_index("row")["thread"]
 
 
-def os_calls(path: Path, first_ns: int, last_ns: int) -> tuple[pd.DataFrame, dict[int, str], list[str]]:
+def os_calls(
+    path: Path, first_ns: int, last_ns: int
+) -> tuple[pd.DataFrame, dict[int, str], list[str]]:
     """(frames.OS_CALLS that overlap a stretch of time, sorted by start; their names; notes)."""
     with open_readonly(path) as connection:
         source = Source(connection, path)
@@ -36,7 +38,11 @@ def os_calls(path: Path, first_ns: int, last_ns: int) -> tuple[pd.DataFrame, dic
             return frames.empty(frames.OS_CALLS), {}, []
         near = (table["end_ns"] > first_ns) & (table["start_ns"] < last_ns)
         table = table[possible_rows(table) & near].sort_values("start_ns", ignore_index=True)
-        return frames.check(table, frames.OS_CALLS), _names(source, table["name_id"].unique().tolist()), []
+        return (
+            frames.check(table, frames.OS_CALLS),
+            _names(source, table["name_id"].unique().tolist()),
+            [],
+        )
 
 
 def _names(source: Source, ids: list[int]) -> dict[int, str]:
@@ -52,4 +58,6 @@ def _names(source: Source, ids: list[int]) -> dict[int, str]:
     return found
 
 
-_THREADS = schema.RUNTIME._replace(fields=tuple(f for f in schema.RUNTIME.fields if f.name == "thread"))
+_THREADS = schema.RUNTIME._replace(
+    fields=tuple(f for f in schema.RUNTIME.fields if f.name == "thread")
+)

@@ -20,8 +20,8 @@ from pathlib import Path
 
 import numpy as np
 
-from nsysalign.sweep.issue import FAR
-from nsysalign.sweep.tiles import Columns
+from nsysalign.issue import FAR
+from nsysalign.tiles import Columns
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly, possible
 
@@ -31,7 +31,13 @@ FOREVER = int(FAR)
 #: Tables with fewer rows are read whole.
 _FEW_ROWS = 1 << 12
 _LEAST = 64
-_TABLES = (schema.RUNTIME, *schema.OPERATION_TABLES, schema.SYNCHRONIZATION, schema.NVTX, schema.OSRT)
+_TABLES = (
+    schema.RUNTIME,
+    *schema.OPERATION_TABLES,
+    schema.SYNCHRONIZATION,
+    schema.NVTX,
+    schema.OSRT,
+)
 Runs = tuple[tuple[int, int], ...]  # row numbers, both ends included
 
 
@@ -53,7 +59,9 @@ class Blocks(Columns):
             return ()
         begins = np.flatnonzero(np.concatenate([[True], np.diff(at) > 1]))
         ends = np.append(begins[1:], len(at)) - 1
-        return tuple(zip(self.first[at[begins]].tolist(), self.last[at[ends]].tolist(), strict=True))
+        return tuple(
+            zip(self.first[at[begins]].tolist(), self.last[at[ends]].tolist(), strict=True)
+        )
 
 
 @dataclass(frozen=True)
@@ -76,7 +84,9 @@ class Excerpt:
         reach = np.where(end < start, FOREVER, end)
         return (at < len(begin)) & (begin[np.minimum(at, len(begin) - 1)] <= reach)
 
-    def observe(self, table: str, row: np.ndarray, start: np.ndarray, end: np.ndarray) -> tuple[Blocks, int]:
+    def observe(
+        self, table: str, row: np.ndarray, start: np.ndarray, end: np.ndarray
+    ) -> tuple[Blocks, int]:
         """From all rows of the home blocks of a table (and others; by ascending number): where these blocks really lie, and how
         many of their rows have impossible times."""
         home, good = self.home[table], possible(start, end)
@@ -104,7 +114,9 @@ class Index:
         # by the first rows as stored in the file: a long call does not extend a block
         until = np.append(np.maximum(filed[1:], filed[:-1]), FOREVER) if len(filed) else none
         self._call_start, self._call_until = filed[order], until[order]
-        self._calls_before = np.cumsum((calls.last - calls.first + 1)[order]) if calls is not None else none
+        self._calls_before = (
+            np.cumsum((calls.last - calls.first + 1)[order]) if calls is not None else none
+        )
 
     @property
     def calls(self) -> int:
@@ -160,7 +172,9 @@ class Index:
         at = min(end, following + 2 * width) + blocks * width + 1
         return int(self._call_start[at]) if at < len(self._call_start) else FOREVER
 
-    def excerpt(self, spans: Sequence[tuple[int, int]], home: tuple[int, int] | None = None) -> Excerpt:
+    def excerpt(
+        self, spans: Sequence[tuple[int, int]], home: tuple[int, int] | None = None
+    ) -> Excerpt:
         """The rows of some stretches of time (begin, end), which may overlap.  `home`: the excerpt answers for the blocks
         whose first rows lie in this stretch; a set of excerpts has homes that are disjoint and together hold all times.
         """
@@ -174,7 +188,9 @@ class Index:
         runs, mine = {}, {}
         for name, b in self.tables.items():
             at_home = (
-                (b.filed >= home[0]) & (b.filed < home[1]) if home else np.zeros(len(b.filed), dtype=bool)
+                (b.filed >= home[0]) & (b.filed < home[1])
+                if home
+                else np.zeros(len(b.filed), dtype=bool)
             )
             runs[name] = b.runs(found.touches(b.start, b.end) | at_home)
             if home:
@@ -221,7 +237,9 @@ def sampled(path: Path, block_rows: int = BLOCK_ROWS) -> Index:
         count = -(-(last - first + 1) // block_rows)
         found = {table.name: _blocks(source, table, count, block_rows) for table in _TABLES}
         last_range_ns = _last_range(source)
-    return Index({name: blocks for name, blocks in found.items() if blocks is not None}, last_range_ns)
+    return Index(
+        {name: blocks for name, blocks in found.items() if blocks is not None}, last_range_ns
+    )
 
 
 def _last_range(source: Source) -> int:
@@ -229,7 +247,11 @@ def _last_range(source: Source) -> int:
     table = schema.NVTX
     if table.name not in source.tables:
         return 0
-    times = [f'max("{column}")' for name in ("start_ns", "end_ns") if (column := source.column(table, name))]
+    times = [
+        f'max("{column}")'
+        for name in ("start_ns", "end_ns")
+        if (column := source.column(table, name))
+    ]
     row = source.connection.execute(
         f'select {", ".join(times)} from "{table.name}" where {table.where}'
     ).fetchone()
@@ -265,7 +287,9 @@ class RangeEnds:
         return np.stack([self._start[here], self._end[here]], axis=1)
 
 
-_RANGE_TIMES = schema.NVTX._replace(fields=tuple(f for f in schema.NVTX.fields if f.name.endswith("_ns")))
+_RANGE_TIMES = schema.NVTX._replace(
+    fields=tuple(f for f in schema.NVTX.fields if f.name.endswith("_ns"))
+)
 
 
 def _blocks(source: Source, table: schema.Table, count: int, most: int) -> Blocks | None:

@@ -37,4 +37,6 @@ def read_launches(trace: Path, pids: Collection[int]) -> pd.DataFrame:
     table["threads"] = table["block_x"] * table["block_y"] * table["block_z"]
     shared = table[["static_shared_bytes", "dynamic_shared_bytes"]]
     table["shared_bytes"] = np.where((shared < 0).any(axis=1), -1, shared.sum(axis=1))
-    return frames.check(table.sort_values(["start_ns", "end_ns", "row"], ignore_index=True), frames.LAUNCHES)
+    return frames.check(
+        table.sort_values(["start_ns", "end_ns", "row"], ignore_index=True), frames.LAUNCHES
+    )

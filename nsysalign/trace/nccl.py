@@ -18,7 +18,9 @@ from nsysalign.trace.sqlite import Source, open_readonly
 #: `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`, `ncclKernel_AllGather_RING_LL_Sum_int8_t(...)`,
 #: `ncclAllReduceRingLLKernel_sum_f32(...)`, `ncclSymkDevKernel_AllGather_ST(...)`; RCCL uses NCCL's names.
 _NCCL = re.compile(r"nccl\w*kernel", re.IGNORECASE)
-_OPERATION = re.compile(r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|SendRecv|Reduce|Generic")
+_OPERATION = re.compile(
+    r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|SendRecv|Reduce|Generic"
+)
 
 #: Variables in which launchers give a process its number, the launcher's own first.
 _RANK = re.compile(r"(?:^|;)(RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=(\d{1,6})(?=;|$)")
@@ -78,7 +80,9 @@ def _collectives(source: Source) -> pd.DataFrame:
         None,
     )
     names = {
-        i: text.partition("(")[0].strip() for i, text in source.strings().items() if "nccl" in text.lower()
+        i: text.partition("(")[0].strip()
+        for i, text in source.strings().items()
+        if "nccl" in text.lower()
     }
     names = {i: text for i, text in names.items() if _NCCL.search(text)}
     if column is None or not names:

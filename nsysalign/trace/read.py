@@ -15,7 +15,7 @@ from nsysalign.effort import trim_memory
 from nsysalign.errors import TraceError
 from nsysalign.model import CALL, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
 from nsysalign.private import without_paths
-from nsysalign.sweep.tiles import distinct, one_of
+from nsysalign.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.activity import calls_table, joined, only_possible, operations_table
 from nsysalign.trace.index import Excerpt
@@ -89,7 +89,9 @@ def read_header(path: Path) -> tuple[TraceInfo, pd.DataFrame]:
         return _info(path, source, {}), marks
 
 
-def _refuse_without_calls(path: Path, source: Source, calls: pd.DataFrame, operations: pd.DataFrame) -> None:
+def _refuse_without_calls(
+    path: Path, source: Source, calls: pd.DataFrame, operations: pd.DataFrame
+) -> None:
     """Raises TraceError if the host's calls or their names, which every answer needs, are missing."""
     if calls.empty and operations.empty:
         said = _nsys_says(source)
@@ -154,10 +156,14 @@ def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
     if frame is None:
         return frames.empty(frames.SYNCS)
     frame = frame.assign(
-        stream=_no_id(frame["stream"]), event=_no_id(frame["event"]), event_sync=_no_id(frame["event_sync"])
+        stream=_no_id(frame["stream"]),
+        event=_no_id(frame["event"]),
+        event_sync=_no_id(frame["event_sync"]),
     )
     waiting = one_of(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
-    frame["call"] = joined(calls, frame["process"].to_numpy(), frame["correlation"].to_numpy(), waiting)
+    frame["call"] = joined(
+        calls, frame["process"].to_numpy(), frame["correlation"].to_numpy(), waiting
+    )
     return frames.check(frame, frames.SYNCS)
 
 
@@ -168,7 +174,9 @@ def _event_rows(source: Source) -> pd.DataFrame:
     return frames.check(frame.assign(event_sync=_no_id(frame["event_sync"])), frames.EVENT_ROWS)
 
 
-def _texts(source: Source, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]) -> list[str]:
+def _texts(
+    source: Source, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]
+) -> list[str]:
     inline = source.texts(table.name, "text", table.where)
     return [
         shortened(inline.get(row) or names.get(text, ""))
@@ -180,12 +188,15 @@ def _ranges(source: Source, frame: pd.DataFrame | None, names: dict[int, str]) -
     if frame is None or frame.empty:
         return frames.empty(frames.RANGES)
     frame = frame.assign(
-        text=_texts(source, schema.NVTX, frame, names), process=process_of(frame["thread"].to_numpy())
+        text=_texts(source, schema.NVTX, frame, names),
+        process=process_of(frame["thread"].to_numpy()),
     )
     last = int(max(frame["end_ns"].max(), frame["start_ns"].max()))
     if source.excerpt is not None:
         last = max(last, source.excerpt.last_range_ns)
-    frame["end_ns"] = np.where(frame["end_ns"] < frame["start_ns"], last, frame["end_ns"])  # never closed
+    frame["end_ns"] = np.where(
+        frame["end_ns"] < frame["start_ns"], last, frame["end_ns"]
+    )  # never closed
     return frames.check(frame.sort_values(["start_ns", "row"], ignore_index=True), frames.RANGES)
 
 
@@ -195,13 +206,17 @@ def _marks(source: Source, names: dict[int, str]) -> pd.DataFrame:
     frame = source.read(schema.NVTX_MARKS)
     if frame is None or frame.empty:
         return frames.empty(frames.MARKS)
-    text = pd.Series(_texts(source, schema.NVTX_MARKS, frame, names), index=frame.index, dtype=object)
+    text = pd.Series(
+        _texts(source, schema.NVTX_MARKS, frame, names), index=frame.index, dtype=object
+    )
     frame = frame[text.astype(str).str.startswith(MARK).to_numpy()].copy()
     frame["process"] = process_of(frame["thread"].to_numpy())
     return frames.check(frame, frames.MARKS)
 
 
-def _streams(source: Source, operations: pd.DataFrame, contexts: pd.DataFrame | None) -> pd.DataFrame:
+def _streams(
+    source: Source, operations: pd.DataFrame, contexts: pd.DataFrame | None
+) -> pd.DataFrame:
     frame = source.read(schema.STREAM)
     if frame is None:
         return frames.empty(frames.STREAMS)
@@ -210,7 +225,9 @@ def _streams(source: Source, operations: pd.DataFrame, contexts: pd.DataFrame | 
     frame["process"] = np.array([by_pid.get(p, -1) for p in frame["pid"].tolist()], dtype=np.int64)
     frame["device"] = np.int64(-1)
     if contexts is not None and len(contexts):
-        device = {(p, c): d for p, c, d in contexts[["pid", "context", "device"]].itertuples(index=False)}
+        device = {
+            (p, c): d for p, c, d in contexts[["pid", "context", "device"]].itertuples(index=False)
+        }
         keys = zip(frame["pid"].tolist(), frame["context"].tolist(), strict=True)
         frame["device"] = np.array([device.get(k, -1) for k in keys], dtype=np.int64)
     return frames.check(frame.drop_duplicates(["process", "context", "stream"]), frames.STREAMS)
@@ -221,14 +238,18 @@ def _overhead(source: Source) -> pd.DataFrame:
     if frame is None:
         return frames.empty(frames.OVERHEAD)
     frame = only_possible(frame)
-    return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), frames.OVERHEAD)
+    return frames.check(
+        frame.assign(process=process_of(frame["thread"].to_numpy())), frames.OVERHEAD
+    )
 
 
 def _os_calls(source: Source) -> pd.DataFrame:
     frame = source.read(schema.OSRT)
     if frame is None:
         return frames.empty(frames.OS_CALLS)
-    return frames.check(only_possible(frame).sort_values("start_ns", ignore_index=True), frames.OS_CALLS)
+    return frames.check(
+        only_possible(frame).sort_values("start_ns", ignore_index=True), frames.OS_CALLS
+    )
 
 
 def kept_diagnostic(severity: object, text: object) -> bool:
@@ -274,7 +295,9 @@ def _missing(source: Source, version: str | None) -> tuple[str, ...]:
     """Tables that are absent and what that costs; tables that exports before 2022.4 cannot have were not switched off."""
     absent = {table: cost for table, cost in schema.COST.items() if table not in source.tables}
     if version is None:
-        absent |= {table: cost for table, cost in schema.NOT_BEFORE_2022_4.items() if table in absent}
+        absent |= {
+            table: cost for table, cost in schema.NOT_BEFORE_2022_4.items() if table in absent
+        }
     return tuple(f"{table}: {cost}" for table, cost in absent.items())
 
 
@@ -297,8 +320,12 @@ def _names_used(
     return columns if ranges is None else [*columns, ranges["text_id"].to_numpy()]
 
 
-def _info(path: Path, source: Source, lost: Mapping[str, int], more: Sequence[str] = ()) -> TraceInfo:
-    pairs = next((source.pairs(t, "name", "value") for t in schema.META_TABLES if t in source.tables), [])
+def _info(
+    path: Path, source: Source, lost: Mapping[str, int], more: Sequence[str] = ()
+) -> TraceInfo:
+    pairs = next(
+        (source.pairs(t, "name", "value") for t in schema.META_TABLES if t in source.tables), []
+    )
     meta = {str(name): str(value) for name, value in pairs if value is not None}
     environment = source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value")
     driver = next((str(v) for k, v in environment if k == "NvDriverVersion"), None)
@@ -315,7 +342,9 @@ def _info(path: Path, source: Source, lost: Mapping[str, int], more: Sequence[st
         schema_version=meta.get("EXPORT_SCHEMA_VERSION"),
         devices=_devices(source),
         driver_version=driver,
-        session_start_utc_ns=next((t for t, _ in epoch if isinstance(t, int) and 0 < t < 1 << 62), None),
+        session_start_utc_ns=next(
+            (t for t, _ in epoch if isinstance(t, int) and 0 < t < 1 << 62), None
+        ),
         missing=_missing(source, meta.get("EXPORT_SCHEMA_VERSION")),
         notes=tuple(notes),
     )

@@ -31,7 +31,10 @@ _AT_ONCE = 5_000
 #: Tables of names and texts: the columns and rows that are read.
 _VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
 _SMALL: tuple[tuple[str, tuple[str, ...], Callable[[dict[str, Any]], bool]], ...] = (
-    *((table, ("name", "value"), lambda row: row.get("name") in _VERSIONS) for table in schema.META_TABLES),
+    *(
+        (table, ("name", "value"), lambda row: row.get("name") in _VERSIONS)
+        for table in schema.META_TABLES
+    ),
     ("TARGET_INFO_SYSTEM_ENV", ("name", "value"), lambda row: row.get("name") == "NvDriverVersion"),
     ("TARGET_INFO_GPU", ("id", "name"), lambda row: True),
     ("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",), lambda row: True),
@@ -87,7 +90,9 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
         if "StringIds" in source.tables:
             _create(target, "StringIds", ["id", "value"])
             kept = (
-                (i, i, rename(t) if rename and i in named else t) for i, t in strings.items() if i in used
+                (i, i, rename(t) if rename and i in named else t)
+                for i, t in strings.items()
+                if i in used
             )
             _insert(target, "StringIds", 2, kept)
         target.commit()
@@ -109,7 +114,9 @@ def pseudonyms() -> Rename:
         stem, dash, repetition = name.rpartition("#")
         if not (dash and repetition.isdigit()):
             stem, dash, repetition = name, "", ""
-        digest = hashlib.blake2s(stem.encode("utf-8", "surrogatepass"), key=key, digest_size=5).hexdigest()
+        digest = hashlib.blake2s(
+            stem.encode("utf-8", "surrogatepass"), key=key, digest_size=5
+        ).hexdigest()
         return f"name-{digest}{dash}{repetition}"
 
     return rename
@@ -148,7 +155,9 @@ def redact_samples(samples: Path, out: Path) -> None:
                 continue
             if number == 0 and isinstance(item, dict):
                 item = {key: item[key] for key in _SAMPLES_HEADER if key in item}
-            elif isinstance(item, list):  # the analysis also treats anything but a number as unknown
+            elif isinstance(
+                item, list
+            ):  # the analysis also treats anything but a number as unknown
                 item = [v if isinstance(v, int | float) else None for v in item]
             else:
                 continue
@@ -163,7 +172,11 @@ def redact_stacks(stacks: Path, out: Path, *, rename: Rename | None = None) -> N
                 item = json.loads(line)
             except (ValueError, RecursionError):
                 continue
-            kept = {k: v for k, v in item.items() if k in _STACKS_KEYS} if isinstance(item, dict) else {}
+            kept = (
+                {k: v for k, v in item.items() if k in _STACKS_KEYS}
+                if isinstance(item, dict)
+                else {}
+            )
             kept |= {
                 k: [n for n in v if type(n) is int]
                 for k, v in kept.items()
@@ -172,7 +185,8 @@ def redact_stacks(stacks: Path, out: Path, *, rename: Rename | None = None) -> N
             if isinstance(kept.get("frames"), list):
                 kept["frames"] = [_frame(f, rename) for f in kept["frames"]]
             if not all(
-                isinstance(v, int | list) or (k, v) == ("format", STACKS_FORMAT) for k, v in kept.items()
+                isinstance(v, int | list) or (k, v) == ("format", STACKS_FORMAT)
+                for k, v in kept.items()
             ):
                 continue
             file.write(json.dumps(kept, separators=(",", ":")) + "\n")
@@ -217,13 +231,17 @@ def new_file(out: Path) -> Iterator[Path]:
     try:
         handle, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent)
     except OSError as error:
-        raise UsageError(f"{out.parent}: cannot be written ({error.strerror})", "name another OUT") from error
+        raise UsageError(
+            f"{out.parent}: cannot be written ({error.strerror})", "name another OUT"
+        ) from error
     os.close(handle)
     partial = Path(name)
     try:
         yield partial
         try:
-            os.link(partial, out)  # unlike a rename it never replaces a file created in the meantime
+            os.link(
+                partial, out
+            )  # unlike a rename it never replaces a file created in the meantime
         except FileExistsError:
             refuse(out)
         except OSError:  # a file system without links
@@ -236,7 +254,9 @@ def new_file(out: Path) -> Iterator[Path]:
 def refuse(out: Path) -> None:
     """Raises UsageError if `out` exists, even as a dangling link."""
     if out.exists() or out.is_symlink():
-        raise UsageError(f"{out} already exists and is never overwritten", "name another OUT, or remove it")
+        raise UsageError(
+            f"{out} already exists and is never overwritten", "name another OUT, or remove it"
+        )
 
 
 def _copy(source: Source, target: sqlite3.Connection, table: str) -> set[int]:
@@ -250,7 +270,11 @@ def _copy(source: Source, target: sqlite3.Connection, table: str) -> set[int]:
     name = chosen.get("name_id")
     if name is None:
         return set()
-    return {i for (i,) in target.execute(f'select distinct "{name}" from "{table}"') if isinstance(i, int)}
+    return {
+        i
+        for (i,) in target.execute(f'select distinct "{name}" from "{table}"')
+        if isinstance(i, int)
+    }
 
 
 def _ranges(
@@ -276,7 +300,10 @@ def _ranges(
             if kind not in (59, 60) and not mark:
                 continue
             if not mark:  # a payload of the program's own
-                row = (row[0], *(None if c in ("int64Value", "uint64Value") else values[c] for c in columns))
+                row = (
+                    row[0],
+                    *(None if c in ("int64Value", "uint64Value") else values[c] for c in columns),
+                )
             if number is not None:
                 ids.add(number)
             yield (*row, rename(text) if rename and text else text) if texts else row
@@ -300,7 +327,9 @@ def _small(
     for row in source.rows(table, have):
         values = dict(zip(have, row, strict=True))
         if keep(values):
-            kept.append((None, *(without_paths(v) if isinstance(v, str) else v for v in values.values())))
+            kept.append(
+                (None, *(without_paths(v) if isinstance(v, str) else v for v in values.values()))
+            )
     _insert(target, table, len(have), kept)
 
 
@@ -318,7 +347,9 @@ def _numbers(source: Source, table: str, columns: list[str]) -> Iterator[tuple]:
 
 
 def _create(target: sqlite3.Connection, table: str, columns: list[str]) -> None:
-    declared = ", ".join(f'"{c}" {"TEXT" if c in _TEXTS else "INTEGER"}' for c in columns) or '"none"'
+    declared = (
+        ", ".join(f'"{c}" {"TEXT" if c in _TEXTS else "INTEGER"}' for c in columns) or '"none"'
+    )
     target.execute(f'create table "{table}" ({declared})')
 
 
@@ -327,7 +358,9 @@ def _insert(target: sqlite3.Connection, table: str, width: int, rows: Iterable[t
     if width:
         names = [r[1] for r in target.execute(f'pragma table_info("{table}")')]
         listed = ", ".join(["rowid", *(f'"{n}"' for n in names)])
-        target.executemany(f'insert into "{table}" ({listed}) values ({", ".join("?" * (width + 1))})', rows)
+        target.executemany(
+            f'insert into "{table}" ({listed}) values ({", ".join("?" * (width + 1))})', rows
+        )
 
 
 #: table -> what is in it.  nsys 2024.2 writes all of them; META_DATA_EXPORT names the host and the user as well.
@@ -345,7 +378,9 @@ def private_content(path: Path) -> list[str]:
     with open_readonly(path) as connection:
         source = Source(connection)
         found = [what for table, what in PRIVATE_TABLES.items() if table in source.tables]
-        environment = {str(name) for name, _ in source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value")}
+        environment = {
+            str(name) for name, _ in source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value")
+        }
         about = {str(name) for name, _ in source.pairs("META_DATA_EXPORT", "name", "value")}
     if "DeviceEnvironment" in environment and "the command line and environment" not in found:
         found.insert(0, "the environment")

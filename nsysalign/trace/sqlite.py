@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
-_LONGEST_NAME = 16 << 10  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
+_LONGEST_NAME = (
+    16 << 10
+)  # bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut
 #: Tables with fewer rows are read before a second connection is open.
 _WORTH_ROWS = 20_000
 _HOLE_ROWS = 200
@@ -63,7 +65,10 @@ class Source:
     """The tables of one open export, or an excerpt of them: some stretches of time."""
 
     def __init__(
-        self, connection: sqlite3.Connection, path: Path | None = None, excerpt: Excerpt | None = None
+        self,
+        connection: sqlite3.Connection,
+        path: Path | None = None,
+        excerpt: Excerpt | None = None,
     ) -> None:
         self.connection = connection
         self.path = path  # lets big tables be read by a faster reader (fast.py)
@@ -107,7 +112,9 @@ class Source:
         (columns,) = self.columns_of(table)
         if columns is None:
             return None
-        return pd.DataFrame({name: values.astype(np.int64, copy=False) for name, values in columns.items()})
+        return pd.DataFrame(
+            {name: values.astype(np.int64, copy=False) for name, values in columns.items()}
+        )
 
     def read_rows(self, table: Table, rows: np.ndarray) -> pd.DataFrame:
         """The rows with these rowids, where they exist, in the order of their rowids."""
@@ -131,7 +138,9 @@ class Source:
         ]
 
     def _ahead(self, plan: _Plan | None) -> dict[str, np.ndarray] | None:
-        return None if plan is None or self.path is None or not plan.fast else _fast(plan, self.path)
+        return (
+            None if plan is None or self.path is None or not plan.fast else _fast(plan, self.path)
+        )
 
     def _touching(self, table: str, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The rows that lie in the excerpt's spans or reach into them, once the excerpt's own blocks have been looked at."""
@@ -139,15 +148,21 @@ class Source:
             return columns
         start, end = columns["start_ns"], columns["end_ns"]
         keep = self.excerpt.touches(start, end)
-        if table in self.excerpt.home and table != schema.NVTX.name:  # whose ranges have all been looked at
-            self.observed[table], self.lost[table] = self.excerpt.observe(table, columns["row"], start, end)
+        if (
+            table in self.excerpt.home and table != schema.NVTX.name
+        ):  # whose ranges have all been looked at
+            self.observed[table], self.lost[table] = self.excerpt.observe(
+                table, columns["row"], start, end
+            )
         return columns if keep.all() else chosen(columns, keep)
 
     def row_numbers(self, table: Table) -> tuple[int, int]:
         """Least and greatest; (0, -1) where the table is absent or empty."""
         if table.name not in self.tables:
             return 0, -1
-        first, last = (self._end(f'select {end}(rowid) from "{table.name}"') for end in ("min", "max"))
+        first, last = (
+            self._end(f'select {end}(rowid) from "{table.name}"') for end in ("min", "max")
+        )
         return (0, -1) if first is None or last is None else (first, last)
 
     def column(self, table: Table, name: str) -> str | None:
@@ -158,7 +173,9 @@ class Source:
     def _whole(self, plan: _Plan, columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         columns = columns or self._slow(plan)
         count = len(columns["row"])
-        return columns | {name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()}
+        return columns | {
+            name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()
+        }
 
     def _plan(self, table: Table) -> _Plan:
         expressions: list[str] = []
@@ -174,7 +191,9 @@ class Source:
                 constants[field.name] = field.default
             else:
                 names.append(field.name)
-                quoted = f'"{column}"'  # a needed column is hardly ever NULL, and each test takes time
+                quoted = (
+                    f'"{column}"'  # a needed column is hardly ever NULL, and each test takes time
+                )
                 expressions.append(
                     quoted if field.default is None else f"coalesce({quoted}, {field.default})"
                 )
@@ -184,7 +203,9 @@ class Source:
             first, last = self.row_numbers(table)
             count = _count(runs if runs is not None else ((first, last),))
             quick = count >= _WORTH_ROWS and last - first < fast.most_rows(path)
-            plan = _Plan(table.name, table.where, names, expressions, constants, runs, first, last, quick)
+            plan = _Plan(
+                table.name, table.where, names, expressions, constants, runs, first, last, quick
+            )
             return plan._replace(usual=self._usual(plan)) if quick else plan
         return _Plan(table.name, table.where, names, expressions, constants, runs, 0, -1, False)
 
@@ -201,7 +222,11 @@ class Source:
             for name, values in seen.items()
             if len(values) == 1 and not name.endswith("_ns")
         }
-        return {n: v for n, v in found.items() if isinstance(v, int)} if len(found) < len(plan.names) else {}
+        return (
+            {n: v for n, v in found.items() if isinstance(v, int)}
+            if len(found) < len(plan.names)
+            else {}
+        )
 
     def _end(self, sql: str) -> int | None:
         """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
@@ -248,7 +273,9 @@ class Source:
         """Columns of a small table as they are; bytes, which nsys puts into none of them, are None."""
         if not names:
             return []
-        values = ", ".join(f"""case typeof("{n}") when 'blob' then null else "{n}" end""" for n in names)
+        values = ", ".join(
+            f"""case typeof("{n}") when 'blob' then null else "{n}" end""" for n in names
+        )
         with untrusted.long_values(self.connection):
             return self.connection.execute(f'select {values} from "{table}"').fetchall()
 
@@ -276,7 +303,9 @@ class _Plan(NamedTuple):
     first: int  # least and greatest row number, where they were looked at
     last: int
     fast: bool  # worth a second connection, and fit for it
-    usual: Mapping[str, int] = {}  # what nearly all rows have in these columns, as far as rows were looked at
+    usual: Mapping[
+        str, int
+    ] = {}  # what nearly all rows have in these columns, as far as rows were looked at
 
     def select(self, *expressions: str) -> str:
         """A SELECT of some expressions over the wanted rows, in the order of their numbers."""
@@ -293,13 +322,17 @@ class _Plan(NamedTuple):
         runs = _few(self.runs) if self.runs is not None else ((self.first, self.last),)
         small = all(a >= 0 and b <= np.iinfo(np.int32).max for a, b in runs)
         kind = np.int32 if small else np.int64
-        return np.concatenate([np.empty(0, kind), *(np.arange(a, b + 1, dtype=kind) for a, b in runs)])
+        return np.concatenate(
+            [np.empty(0, kind), *(np.arange(a, b + 1, dtype=kind) for a, b in runs)]
+        )
 
 
 def _few(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
     """As many runs as one SELECT can name; the rest, in one piece, is read over its holes."""
     return (
-        runs if len(runs) <= _MOST_RUNS else (*runs[: _MOST_RUNS - 1], (runs[_MOST_RUNS - 1][0], runs[-1][1]))
+        runs
+        if len(runs) <= _MOST_RUNS
+        else (*runs[: _MOST_RUNS - 1], (runs[_MOST_RUNS - 1][0], runs[-1][1]))
     )
 
 
@@ -337,7 +370,9 @@ def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
     return _in_order_of_rows(columns, rest) if rest and len(rest["row"]) else columns
 
 
-def _columns(plan: _Plan, path: Path, wanted: Mapping[str, str], where: str) -> dict[str, np.ndarray] | None:
+def _columns(
+    plan: _Plan, path: Path, wanted: Mapping[str, str], where: str
+) -> dict[str, np.ndarray] | None:
     """Some columns (SQL for each) of the rows for which a condition holds."""
     plan = plan._replace(names=[*wanted], where=where)
     into = _gathered(plan)

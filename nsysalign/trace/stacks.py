@@ -1,4 +1,4 @@
-"""Sampled Python stacks (`stacks.jsonl`, written by collect/python_samples.py) as tables."""
+"""Sampled Python stacks (`stacks.jsonl`, written by record/python_samples.py) as tables."""
 
 from __future__ import annotations
 
@@ -45,7 +45,9 @@ def read_stacks(path: Path) -> tuple[Stacks | None, list[str]]:
         lines = iter(lines_of(path))
         header = json_or_none(next(lines, ""))
         if not isinstance(header, dict) or header.get("format") != FORMAT:
-            return None, [f"{path.name} holds no Python stacks (no header of {FORMAT}): it was not used"]
+            return None, [
+                f"{path.name} holds no Python stacks (no header of {FORMAT}): it was not used"
+            ]
         return _stacks([json_or_none(line) for line in lines], path.name)
     except EventLogError as error:
         return None, [error.message]
@@ -59,7 +61,9 @@ def _stacks(items: list[Any], name: str) -> tuple[Stacks, list[str]]:
         if not isinstance(item, dict):
             bad += 1
         elif isinstance(item.get("frames"), list) and is_natural(item.get("stack")):
-            known[item["stack"]] = tuple(f for raw in item["frames"] if (f := _frame(raw)) is not None)
+            known[item["stack"]] = tuple(
+                f for raw in item["frames"] if (f := _frame(raw)) is not None
+            )
         elif isinstance(item.get("t_ns"), list) and isinstance(item.get("stack_of"), list):
             if item.get("main") is not True:
                 others += len(item["t_ns"])

@@ -15,13 +15,16 @@ from pathlib import Path
 
 import numpy as np
 
-from nsysalign.align.solve import align
-from nsysalign.clocks.events import event_clock, log_ends
 from nsysalign.model import EventLog
+from nsysalign.place.event_clock import event_clock, log_ends
+from nsysalign.place.solve import align
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
-BLOCKS, EVENTS = 60, 10  # of programs/positions.py, which compares first and last once more at the end
+BLOCKS, EVENTS = (
+    60,
+    10,
+)  # of programs/positions.py, which compares first and last once more at the end
 
 
 def on_event_clock(log: EventLog) -> np.ndarray:

@@ -44,7 +44,12 @@ class Bench:
         import torch
         from stamps import References, Stamps, StreamMemory
 
-        self.torch, self.stamps, self.references, self.memory = torch, Stamps(), References(), StreamMemory()
+        self.torch, self.stamps, self.references, self.memory = (
+            torch,
+            Stamps(),
+            References(),
+            StreamMemory(),
+        )
         self.main, self.side = torch.cuda.current_stream(), torch.cuda.Stream()
         self.urgent = torch.cuda.Stream(priority=-1)
         self.rows, self.distances, self.events = [], [], []
@@ -64,7 +69,9 @@ class Bench:
         row = {"kind": kind, "event": len(self.distances)}
         if floor is not None:
             row |= (
-                {"floor": stamps[floor][2], "floor_grid": stamps[floor][0]} if type(floor) is int else floor
+                {"floor": stamps[floor][2], "floor_grid": stamps[floor][0]}
+                if type(floor) is int
+                else floor
             )
         if ceiling is not None:
             row |= (
@@ -73,7 +80,9 @@ class Bench:
                 else ceiling
             )
         self.rows.append(row)
-        self.events.append(event)  # alive until the search: its place in memory must not be used again
+        self.events.append(
+            event
+        )  # alive until the search: its place in memory must not be used again
         self.distances.append(self.references.distance(event))
 
     def record(self, stream=None, **more: bool):
@@ -89,7 +98,9 @@ class Bench:
 
     # Situations.  Each returns what `batch` asks for.
 
-    def ordered(self, *, records: int = 1, ns: int = 0, between=lambda: None, count: int = 30) -> list:
+    def ordered(
+        self, *, records: int = 1, ns: int = 0, between=lambda: None, count: int = 30
+    ) -> list:
         """Kernel, record, kernel, ... behind a delay: the host is far ahead."""
         self.delay()
         rows, before = [], self.stamps.stamp(ns)
@@ -206,7 +217,10 @@ class Bench:
         byte = {"dtype": torch.uint8}
         self.square = torch.randn(2048, 2048, dtype=torch.float16, device="cuda")
         self.product = torch.empty_like(self.square)
-        small, host = torch.zeros(4096, device="cuda", **byte), torch.zeros(4096, pin_memory=True, **byte)
+        small, host = (
+            torch.zeros(4096, device="cuda", **byte),
+            torch.zeros(4096, pin_memory=True, **byte),
+        )
         twin = torch.empty_like(small)
         device_words = torch.zeros(64, dtype=torch.int32, device="cuda")
         host_words = torch.zeros(64, dtype=torch.int32, pin_memory=True)
@@ -216,7 +230,9 @@ class Bench:
         twin.copy_(small)
         self.record()
         self.stamps.stamp()
-        never = torch.zeros(2, dtype=torch.int64, device="cuda")  # compiles; ends at once: nobody says go
+        never = torch.zeros(
+            2, dtype=torch.int64, device="cuda"
+        )  # compiles; ends at once: nobody says go
         launch("bounce", host_words, device_words[0], device_words[32], never, 0, 1)
         host_words.zero_(), self.stamps.read()
 
@@ -250,7 +266,9 @@ class Bench:
             for place, words in (("device", device_words), ("host", host_words)):
                 for records in (1, 2):
                     situations[f"bounced, {place} word{name}, {records} records"] = (
-                        lambda words=words, records=records, flags=flags: self.bounced(words, records, flags)
+                        lambda words=words, records=records, flags=flags: self.bounced(
+                            words, records, flags
+                        )
                     )
         for kind, body in situations.items():
             self._attempt(kind, lambda kind=kind, body=body: self.batch(kind, body, rounds))
@@ -325,7 +343,9 @@ def report(result: dict) -> tuple[int, int]:
         f"{result['device']}: {len(place)} events, {whole:.2%} of distances are whole ticks of {TICK_NS} ns; "
         f"{low} <= c <= {high}, {high - low} ns wide (from: {floor_from}; {ceiling_from})\nrelative to that lower bound, ns:"
     )
-    print(f"{'situation':<46}{'n':>6}{'floor max':>11}{'floor p99':>11}{'ceil. p1':>10}{'ceil. min':>10}")
+    print(
+        f"{'situation':<46}{'n':>6}{'floor max':>11}{'floor p99':>11}{'ceil. p1':>10}{'ceil. min':>10}"
+    )
     for kind, (floors, ceilings) in each.items():
         f = floors - low if len(floors) else np.zeros(1)
         c = ceilings - low if len(ceilings) else np.zeros(1)
@@ -411,13 +431,17 @@ def mappings() -> list[tuple[int, int, str]]:
         fields = line.split(None, 5)
         start, end = (int(x, 16) for x in fields[0].split("-"))
         name = fields[5] if len(fields) > 5 else ""
-        plain = not name.startswith("/dev/nvidia") or name.startswith(("/dev/nvidiactl", "/dev/nvidia-uvm"))
+        plain = not name.startswith("/dev/nvidia") or name.startswith(
+            ("/dev/nvidiactl", "/dev/nvidia-uvm")
+        )
         if fields[1].startswith("rw") and plain and end - start <= MAPPING_BYTES:
             found.append((start, end, name))
     return sorted(found, key=lambda m: ("nvidia" not in m[2], m[1] - m[0]))
 
 
-def numbers(low: int, high: int, *, directly: bool, limit_s: float = 30) -> list[tuple[int, int, str]]:
+def numbers(
+    low: int, high: int, *, directly: bool, limit_s: float = 30
+) -> list[tuple[int, int, str]]:
     """(address, value, mapping) of every aligned 64-bit word in [low, high].
 
     Through /proc/self/mem, which refuses what cannot be read; `directly` reads the driver's own mappings instead.
@@ -458,7 +482,9 @@ def search(result: dict, low: int, high: int) -> int | None:
         found = numbers(*span, directly=directly)
         values = np.unique(np.array([v for _, v, _ in found], dtype=np.int64))
         votes: collections.Counter[int] = collections.Counter()
-        for e in np.unique(place):  # each value that may be this event's stamp votes for the c it would mean
+        for e in np.unique(
+            place
+        ):  # each value that may be this event's stamp votes for the c it would mean
             near = values[np.searchsorted(values, e + low) : np.searchsorted(values, e + high)]
             votes.update((near - e).tolist())
         print(
@@ -476,7 +502,9 @@ def search(result: dict, low: int, high: int) -> int | None:
             around(at)
             for kind, (floors, ceilings) in bounds(result).items():
                 if broken := int((floors > c).sum() + (ceilings < c).sum()):
-                    print(f"  {kind}: {broken} of {len(floors) + len(ceilings)} bounds broken by it")
+                    print(
+                        f"  {kind}: {broken} of {len(floors) + len(ceilings)} bounds broken by it"
+                    )
             return c
     return None
 

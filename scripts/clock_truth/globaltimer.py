@@ -81,7 +81,10 @@ class Bench:
         self.all_stamps += stamps
         for kind, number, start, end, slots in self.pending:
             row = {"name": f"{kind}#{number}", "kind": kind}
-            for side, each, (before, after) in (("start", start, slots[:2]), ("end", end, slots[2:])):
+            for side, each, (before, after) in (
+                ("start", start, slots[:2]),
+                ("end", end, slots[2:]),
+            ):
                 reference, ms = self.references.distance(each)
                 row[side] = {
                     "floor": stamps[before][2],

@@ -138,7 +138,9 @@ def check(run_dir: Path, stamps: dict) -> bool:
         if (interval := placed.get(row["name"])) is None:
             continue
         for side in ("start", "end"):
-            found[row["kind"]].append(_sides(row[side], interval[f"{side}_ns"], line, interval["error_ns"]))
+            found[row["kind"]].append(
+                _sides(row[side], interval[f"{side}_ns"], line, interval["error_ns"])
+            )
     missing = len(stamps["intervals"]) - sum(len(v) for v in found.values()) // 2
     methods = collections.Counter(i["method"] for i in placed.values())
     print(
@@ -168,7 +170,9 @@ def _sides(row: dict, place: int, line: Line, error: float) -> tuple[float, floa
 
 def _event_clock(stamps: dict, placed: dict, line: Line) -> None:
     """The places against the events' own distances to references: one constant apart if all lie on one clock."""
-    base = np.cumsum(np.rint(np.array(stamps["references_ms"]) * 1e6 / TICK_NS).astype(np.int64) * TICK_NS)
+    base = np.cumsum(
+        np.rint(np.array(stamps["references_ms"]) * 1e6 / TICK_NS).astype(np.int64) * TICK_NS
+    )
     rows = [
         (
             int(base[row[side]["reference"]]) + round(row[side]["ms"] * 1e6),
@@ -197,8 +201,12 @@ def main() -> int:
     arguments = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    arguments.add_argument("run", type=Path, metavar="RUN_DIR", help="with trace.sqlite and analysis.json")
-    arguments.add_argument("stamps", type=Path, metavar="STAMPS.json", help="what globaltimer.py wrote")
+    arguments.add_argument(
+        "run", type=Path, metavar="RUN_DIR", help="with trace.sqlite and analysis.json"
+    )
+    arguments.add_argument(
+        "stamps", type=Path, metavar="STAMPS.json", help="what globaltimer.py wrote"
+    )
     a = arguments.parse_args()
     return 0 if check(a.run, json.loads(a.stamps.read_text())) else 1
 

@@ -34,11 +34,11 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from nsysalign.collect.command import probe_environment
-from nsysalign.collect.convert import convert, errors
-from nsysalign.collect.nsys import find_nsys
-from nsysalign.collect.without_nsys import baseline_logs
 from nsysalign.errors import NsysError
+from nsysalign.record.command import probe_environment
+from nsysalign.record.convert import convert, errors
+from nsysalign.record.nsys import find_nsys
+from nsysalign.record.without_nsys import baseline_logs
 from nsysalign.rundir import event_logs
 
 HERE = Path(__file__).resolve().parent
@@ -122,12 +122,16 @@ class Session:
         self.devices = gpu_names()
         self.environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]),
+            "PYTHONPATH": os.pathsep.join(
+                [str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]
+            ),
             "PYTHONUNBUFFERED": "1",
         }
         if self.nsys:
             self.environment["NSYS"] = self.nsys
-        self.truth, self.default = (Archive(self.out / f"{how}-{self.set}") for how in ("truth", "nsys"))
+        self.truth, self.default = (
+            Archive(self.out / f"{how}-{self.set}") for how in ("truth", "nsys")
+        )
         self.library = build_library(work, asked.cuda)
         self._print = threading.Lock()
 
@@ -222,7 +226,11 @@ def build_library(work: Path, more: Path | None) -> Path | None:
     def find(pattern: str, *, beyond: Sequence[Path] = ()) -> Path | None:
         return next((p for root in [*roots, *beyond] for p in sorted(root.rglob(pattern))), None)
 
-    found = [find("cupti.h"), find("cuda.h"), find("crt/host_defines.h", beyond=[Path("/usr"), Path("/opt")])]
+    found = [
+        find("cupti.h"),
+        find("cuda.h"),
+        find("crt/host_defines.h", beyond=[Path("/usr"), Path("/opt")]),
+    ]
     library, out = find("libcupti.so.13*"), work / "libcupti_truth.so"
     if None in (*found, library):
         print("no truth: cupti.h, cuda.h, crt/host_defines.h, libcupti.so.13:", *found, library)
@@ -257,7 +265,9 @@ def end_all(*_: object) -> None:
     os._exit(128 + signal.SIGTERM)
 
 
-def run(command: Sequence[str], environment: Mapping[str, str], seconds: float) -> tuple[int | None, str]:
+def run(
+    command: Sequence[str], environment: Mapping[str, str], seconds: float
+) -> tuple[int | None, str]:
     """Exit status (None: stopped after `seconds`) and the last words of a command in the checkout."""
     with tempfile.TemporaryFile("w+") as said:
         process = subprocess.Popen(
@@ -295,7 +305,9 @@ def record_truth(session: Session, program: Program, beside: bool = False) -> Ca
         "CUPTI_TRUTH_OUT": str(folder / "%p.tsv"),
         "CUDA_INJECTION64_PATH": str(session.library),
     }
-    status, said = run(session.alone(program, beside=beside), environment, program.seconds + AFTER_S)
+    status, said = run(
+        session.alone(program, beside=beside), environment, program.seconds + AFTER_S
+    )
     if status:
         session.say(f"truth {program.name}: exit status {status}: {last_words(said)}")
     return lambda: keep_truth(session, program, folder)
@@ -304,7 +316,8 @@ def record_truth(session: Session, program: Program, beside: bool = False) -> Ca
 def keep_truth(session: Session, program: Program, folder: Path) -> None:
     """Convert what the library and the probe left, and put it into the archive; one line per program."""
     logs = {
-        int(p.name.split(".")[0].removeprefix("events-")): p for p in convert(folder / "raw", folder, ROOT)
+        int(p.name.split(".")[0].removeprefix("events-")): p
+        for p in convert(folder / "raw", folder, ROOT)
     }
     recordings = {int(p.stem): p for p in folder.glob("*.tsv")}
     both = sorted(logs.keys() & recordings.keys())
@@ -405,7 +418,10 @@ def in_a_line(path: Path) -> str:
     analysis = json.loads(path.read_text())
     events = [i for i in analysis["intervals"] if i["kind"] == "event"]
     methods = dict(collections.Counter(i["method"] for i in events))
-    exact = sum(sum(i["parts_ns"].values()) == i["elapsed_ns"] == i["end_ns"] - i["start_ns"] for i in events)
+    exact = sum(
+        sum(i["parts_ns"].values()) == i["elapsed_ns"] == i["end_ns"] - i["start_ns"]
+        for i in events
+    )
     unknown = sum(i["parts_ns"].get("unknown", 0) for i in events)
     reasons = dict(collections.Counter(u["reason"][:60] for u in analysis["unaligned"]))
     bar = statistics.median([i["error_ns"] for i in events]) if events else 0
@@ -429,11 +445,17 @@ def globaltimer(session: Session) -> None:
     if not session.nsys:
         return
     stamps = session.work / "stamps.json"
-    program = Program("globaltimer", (str(HERE.relative_to(ROOT) / "globaltimer.py"), str(stamps)), 90)
+    program = Program(
+        "globaltimer", (str(HERE.relative_to(ROOT) / "globaltimer.py"), str(stamps)), 90
+    )
     run_dir = record_default(session, program, extra={"globaltimer.stamps.json": stamps})
     if run_dir and stamps.is_file() and (run_dir / "analysis.json").is_file():
         session.default.add("globaltimer.analysis.json", (run_dir / "analysis.json").read_bytes())
-        show(session, [sys.executable, str(HERE / "globaltimer_check.py"), str(run_dir), str(stamps)], 60)
+        show(
+            session,
+            [sys.executable, str(HERE / "globaltimer_check.py"), str(run_dir), str(stamps)],
+            60,
+        )
 
 
 def event_place(session: Session) -> None:
@@ -492,7 +514,10 @@ def attempt(session: Session, name: str, work: Callable[[], object]) -> object:
 
 
 def record_all(
-    session: Session, programs: Sequence[Program], asleep: Program | None, experiments: Sequence[str]
+    session: Session,
+    programs: Sequence[Program],
+    asleep: Program | None,
+    experiments: Sequence[str],
 ) -> None:
     """Two lanes share the GPU: one records truth, the other goes through nsys; the rest happens beside them."""
     later: list[Future] = []
@@ -516,7 +541,9 @@ def record_all(
 
         lanes = []
         for name in experiments:
-            lanes.append(default.submit(attempt, session, name, partial(EXPERIMENTS[name], session)))
+            lanes.append(
+                default.submit(attempt, session, name, partial(EXPERIMENTS[name], session))
+            )
         if asleep:
             lanes += [truth.submit(truth_lane, asleep, True)] if session.library else []
             lanes += [default.submit(default_lane, asleep, True)] if session.nsys else []
@@ -524,7 +551,9 @@ def record_all(
             lanes += [truth.submit(truth_lane, program)] if session.library else []
             lanes += [default.submit(default_lane, program)] if session.nsys else []
         if "event_place" in experiments and session.library:
-            lanes.append(truth.submit(attempt, session, "event_place", partial(traced_experiment, session)))
+            lanes.append(
+                truth.submit(attempt, session, "event_place", partial(traced_experiment, session))
+            )
         for lane in lanes:
             lane.result()
         for rest in later:
@@ -537,7 +566,9 @@ def main() -> None:
     )
     arguments.add_argument("out", type=Path, metavar="OUT")
     arguments.add_argument("--set", choices=sorted(SETS), default="a")
-    arguments.add_argument("--nsys", metavar="PATH", help="nsys itself, or an archive made by bundle-nsys")
+    arguments.add_argument(
+        "--nsys", metavar="PATH", help="nsys itself, or an archive made by bundle-nsys"
+    )
     arguments.add_argument(
         "--limit", type=float, default=340, metavar="SECONDS", help="start nothing after so long"
     )
@@ -546,7 +577,9 @@ def main() -> None:
         metavar="A,B",
         help="these programs, in this order; globaltimer, event_place: the experiments",
     )
-    arguments.add_argument("--keep", type=float, metavar="MIB", help="how large all archives may be together")
+    arguments.add_argument(
+        "--keep", type=float, metavar="MIB", help="how large all archives may be together"
+    )
     arguments.add_argument(
         "--cuda", type=Path, metavar="DIR", help="look here first for CUDA's headers and CUPTI"
     )
@@ -558,7 +591,9 @@ def main() -> None:
     names = [p.name for p in known] + experiments
     wanted = asked.only.split(",") if asked.only else names
     if unknown := set(wanted) - set(names):
-        arguments.error(f"set {asked.set} has no {', '.join(sorted(unknown))}; it has {', '.join(names)}")
+        arguments.error(
+            f"set {asked.set} has no {', '.join(sorted(unknown))}; it has {', '.join(names)}"
+        )
     if asked.keep:
         Archive.left = int(asked.keep * (1 << 20))
     with tempfile.TemporaryDirectory(prefix="clock-truth-", ignore_cleanup_errors=True) as scratch:
@@ -566,7 +601,9 @@ def main() -> None:
         asleep = ASLEEP.get(asked.set)
         record_all(
             session,
-            sorted((p for p in SETS[asked.set] if p.name in wanted), key=lambda p: wanted.index(p.name)),
+            sorted(
+                (p for p in SETS[asked.set] if p.name in wanted), key=lambda p: wanted.index(p.name)
+            ),
             asleep if asleep and asleep.name in wanted else None,
             [name for name in experiments if name in wanted],
         )

@@ -47,7 +47,11 @@ def convolutions(batch: int) -> Callable[[], Any]:
     """Four convolutions with normalisation."""
     sizes = [(3, 64), (64, 64), (64, 128), (128, 128)]
     model = nn.Sequential(
-        *(m for a, b in sizes for m in (nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU()))
+        *(
+            m
+            for a, b in sizes
+            for m in (nn.Conv2d(a, b, 3, padding=1), nn.BatchNorm2d(b), nn.ReLU())
+        )
     )
     model = model.eval().cuda()
     x = torch.randn(batch, 3, 112, 112, device="cuda")

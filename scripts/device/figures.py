@@ -73,7 +73,9 @@ def _against(found: dict[str, Any]) -> tuple[str, bool | None]:
         us = median([p["ours"] - p["nvbench"] for p in turns] or [ours - theirs])
         said, off = f"{name} {us:+.2f} us ({100 * us / theirs:+.1f} %)", us
         if clocks := [(p["ours MHz"], p["nvbench MHz"]) for p in turns if "ours MHz" in p]:
-            cycles = median(p["ours"] * p["ours MHz"] / (p["nvbench"] * p["nvbench MHz"]) - 1 for p in turns)
+            cycles = median(
+                p["ours"] * p["ours MHz"] / (p["nvbench"] * p["nvbench MHz"]) - 1 for p in turns
+            )
             said += " in turns at {:.0f} and {:.0f} MHz: {:+.1f} % in cycles".format(
                 *map(median, zip(*clocks, strict=True)), 100 * cycles
             )
@@ -127,9 +129,19 @@ def times(out: Path) -> Iterator[Aim]:
     for name, status, seconds in lines:
         if name in BUDGETS or name == "quick":
             most = 12 if name == "quick" else 1.1 * BUDGETS[name]
-            yield name, f"at most {most:.0f} s", f"{seconds} s, status {status}", int(seconds) <= most
+            yield (
+                name,
+                f"at most {most:.0f} s",
+                f"{seconds} s, status {status}",
+                int(seconds) <= most,
+            )
     failed = [f"{name} ({status})" for name, status, _ in lines if status != "0"]
-    yield "steps", "every step ended well", ", ".join(failed) or "all", not failed if lines else None
+    yield (
+        "steps",
+        "every step ended well",
+        ", ".join(failed) or "all",
+        not failed if lines else None,
+    )
 
 
 def memory(out: Path, found: dict[str, Measure]) -> Iterator[Aim]:
@@ -156,7 +168,8 @@ def memory(out: Path, found: dict[str, Measure]) -> Iterator[Aim]:
 def proof(found: dict[str, Measure]) -> Iterator[Aim]:
     profiles = [(name, p) for name, m in found.items() for p in m.profiles if not p.problem]
     told = ", ".join(
-        f"{name} {p.batch}: {100 * p.error:+.0f} % (host {p.host_ratio:.2f})" for name, p in profiles
+        f"{name} {p.batch}: {100 * p.error:+.0f} % (host {p.host_ratio:.2f})"
+        for name, p in profiles
     )
     count = sum(p.proven for _, p in profiles)
     yield (
@@ -171,7 +184,9 @@ def answers(out: Path, found: dict[str, Measure]) -> Iterator[Aim]:
     """What the documentation shows."""
     if "curve" in found:
         curve = found["curve"]
-        rows = [f"{p.batch}: {p.rate:,.0f}/s ({'; '.join(p.marks)})" for p in curve.points if p.marks]
+        rows = [
+            f"{p.batch}: {p.rate:,.0f}/s ({'; '.join(p.marks)})" for p in curve.points if p.marks
+        ]
         yield (
             "curve",
             "best batch",

@@ -34,7 +34,9 @@ def say(**what: Any) -> None:
 
 def expected() -> int:
     """Executions of the path by warps, counted by hand."""
-    return sum(1 for warp in range(6000) for i in range(20) if 32 * warp < 150_000 and (warp + i) % 3 == 0)
+    return sum(
+        1 for warp in range(6000) for i in range(20) if 32 * warp < 150_000 and (warp + i) % 3 == 0
+    )
 
 
 def ncu(folder: Path) -> None:

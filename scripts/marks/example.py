@@ -13,7 +13,11 @@ buffer = marks.buffer(mib=64)
 source = Path(__file__).with_suffix(".cu").read_text()
 module = cupy.RawModule(code=source, options=tuple(marks.flags()))
 n, k, rows = 1536, 192, 1056
-a, b, c = torch.rand(n, k, device="cuda"), torch.rand(k, n, device="cuda"), torch.empty(n, n, device="cuda")
+a, b, c = (
+    torch.rand(n, k, device="cuda"),
+    torch.rand(k, n, device="cuda"),
+    torch.empty(n, n, device="cuda"),
+)
 data, sums = torch.rand(rows + 1, 4096, device="cuda"), torch.empty(rows, device="cuda")
 pointer = [np.uint64(t.data_ptr()) for t in (a, b, c, data, sums)]
 address = np.uint64(buffer.address)

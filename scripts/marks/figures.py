@@ -33,19 +33,27 @@ def lines(out: Path, step: str) -> list[dict[str, Any]]:
 
 def aim(step: str, what: str, numbers: str, met: bool | None) -> None:
     """One line of the answer."""
-    print(f"{'not measured' if met is None else 'met' if met else 'NOT met':12s} {step}: {what}: {numbers}")
+    print(
+        f"{'not measured' if met is None else 'met' if met else 'NOT met':12s} {step}: {what}: {numbers}"
+    )
 
 
 def cost(out: Path) -> Iterator[tuple[str, str, bool | None]]:
     """ns of one mark, one warp on each scheduler; and of a recorder that stores and fences in the same kernel."""
-    rows = {(r["cost"], r["armed"], r["threads"]): r["cycles"] for r in lines(out, "cost") if "cost" in r}
+    rows = {
+        (r["cost"], r["armed"], r["threads"]): r["cycles"]
+        for r in lines(out, "cost")
+        if "cost" in r
+    }
     mark, fence = rows.get(("mark", 1, 128)), rows.get(("fence and store", 1, 128))
     told = ", ".join(
         f"{n} {rows[n, a, 128] / GHZ:.1f}{'' if a else ' (null)'}"
         for n, a, t in rows
         if t == 128 and n != "nothing"
     )
-    straight = [r["cycles"] / GHZ for r in lines(out, "cost") if "straight" in r and r["threads"] == 128]
+    straight = [
+        r["cycles"] / GHZ for r in lines(out, "cost") if "straight" in r and r["threads"] == 128
+    ]
     told += "; not in a loop, in a chunk with room: " + ", ".join(f"{ns:.1f}" for ns in straight)
     yield "a mark costs 25 ns at most", f"ns: {told}", None if mark is None else mark / GHZ <= 25
     yield (
@@ -69,9 +77,14 @@ def work(out: Path) -> Iterator[tuple[str, str, bool | None]]:
         ("mark per unit", 0, 0.005), ("8 marks per unit", 0, 0.005), ("8 counters per unit", 0, 0.005),
     ):  # fmt: skip
         longer = [
-            (f"{row['blocks']}x{row['threads']}", row["min"] / min(off[tuple(row[k] for k in key)]) - 1)
+            (
+                f"{row['blocks']}x{row['threads']}",
+                row["min"] / min(off[tuple(row[k] for k in key)]) - 1,
+            )
             for row in lines(out, "work")
-            if row.get("work") == name and row["armed"] == armed and tuple(row[k] for k in key) in off
+            if row.get("work") == name
+            and row["armed"] == armed
+            and tuple(row[k] for k in key) in off
         ]
         told = ", ".join(f"{shape} {100 * more:+.1f} %" for shape, more in longer)
         if longer:
@@ -83,7 +96,9 @@ def work(out: Path) -> Iterator[tuple[str, str, bool | None]]:
 def exact(out: Path) -> Iterator[tuple[str, str, bool | None]]:
     rows = lines(out, "exact")
     wrong = [r for r in rows if r.get("exact") is False]
-    told = f"{sum('exact' in r for r in rows)} comparisons" + "".join(f"; {json.dumps(r)}" for r in wrong)
+    told = f"{sum('exact' in r for r in rows)} comparisons" + "".join(
+        f"; {json.dumps(r)}" for r in wrong
+    )
     yield (
         "written + dropped = executed; lanes, counters, latencies as counted by hand",
         told,
@@ -104,7 +119,11 @@ def exact(out: Path) -> Iterator[tuple[str, str, bool | None]]:
         str(version),
         version and (version["written"], version["refused"]) == (0, layout.VERSION),
     )
-    yield "a kernel over 4.3 s", str(long and long["span_ns"]), long and long["span_ns"] > 4_400_000_000
+    yield (
+        "a kernel over 4.3 s",
+        str(long and long["span_ns"]),
+        long and long["span_ns"] > 4_400_000_000,
+    )
 
 
 def joined(out: Path) -> Iterator[tuple[str, str, bool | None]]:
@@ -138,7 +157,12 @@ def others(out: Path) -> Iterator[tuple[str, str, str, bool | None]]:
     path = out / "sanitizer.txt"
     said = path.read_text(errors="replace") if path.exists() else ""
     summary = next((line for line in said.splitlines() if "ERROR SUMMARY" in line), "")
-    yield "sanitizer", "no access out of bounds", summary, "SUMMARY: 0 errors" in summary if summary else None
+    yield (
+        "sanitizer",
+        "no access out of bounds",
+        summary,
+        "SUMMARY: 0 errors" in summary if summary else None,
+    )
     triton = next((r for r in lines(out, "triton") if "exact" in r), None)
     yield (
         "triton",

@@ -28,7 +28,10 @@ def written(path: Path, whole: int = 400 << 20) -> tuple[int, int]:
     for chunks, strays in parts.regions():
         ids = chunks["marks"]["id"]
         total += len(strays) + sum(
-            int(np.count_nonzero((part := ids[i : i + 100_000]) != 0) - dump.counted_here(part).sum())
+            int(
+                np.count_nonzero((part := ids[i : i + 100_000]) != 0)
+                - dump.counted_here(part).sum()
+            )
             for i in range(0, len(ids), 100_000)
         )
     return total, int(lines["dropped"].sum())
@@ -41,7 +44,11 @@ def counters(d: dump.Dump) -> dict[str, list[int]]:
     out: dict[str, list[int]] = {}
     for row in d.counters[d.counters["part"] == 0]:
         number = int(row["id"]) >> 2
-        name = str(number - layout.TRIGGER) if number >= layout.TRIGGER else known.get(number, hex(number))
+        name = (
+            str(number - layout.TRIGGER)
+            if number >= layout.TRIGGER
+            else known.get(number, hex(number))
+        )
         total = out.setdefault(name, [0, 0])
         total[0] += int(row["warps"])
         total[1] += int(row["lanes"])
@@ -86,7 +93,9 @@ def divergent(path: Path, said: dict[str, int]) -> None:
     d = dump.read(path)
     lanes = np.array([int(x).bit_count() for x in d.warps["lanes"]])[d.of]
     of = {name: int(lanes[d.id == name_hash(name) << 2].sum()) for name in ("some", "others")}
-    exact = d.written + d.dropped == said["marks"] and (d.dropped > 0 or all(of[n] == said[n] for n in of))
+    exact = d.written + d.dropped == said["marks"] and (
+        d.dropped > 0 or all(of[n] == said[n] for n in of)
+    )
     say(divergent=said["divergent"], written=d.written, dropped=d.dropped, executed=said["marks"], lanes=of,
         expected={n: said[n] for n in of}, exact=bool(exact))  # fmt: skip
 
@@ -137,7 +146,9 @@ def main() -> None:
             got = counters(d)
             rows = d.counters[(d.counters["id"] == name_hash("access") << 2)]
             main_rows, bins = rows[rows["part"] == 0], rows[rows["part"] > 0]
-            histogram = {int(b): int(bins["lanes"][bins["part"] == b].sum()) for b in np.unique(bins["part"])}
+            histogram = {
+                int(b): int(bins["lanes"][bins["part"] == b].sum()) for b in np.unique(bins["part"])
+            }
             truth, total = said["chase"], int(main_rows["sum"].sum())
             lanes = {
                 n: got.get(c, [0, 0])[1]

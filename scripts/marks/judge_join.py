@@ -14,10 +14,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from nsysalign.align.marked import join
-from nsysalign.attribute.sm_time import inside
 from nsysalign.marks import dump
+from nsysalign.marks.join import join
 from nsysalign.marks.joined import Marked
+from nsysalign.marks.sm_time import inside
 from nsysalign.trace.launches import read_launches
 
 
@@ -53,7 +53,9 @@ def edges(marked: Marked, spans: pd.DataFrame, truth: dict[int, pd.DataFrame]) -
     return {"kernels_with_truth": len(first), **said}
 
 
-def outside(read: dump.Dump, marked: Marked, rows: pd.DataFrame, kept: np.ndarray) -> dict[str, object]:
+def outside(
+    read: dump.Dump, marked: Marked, rows: pd.DataFrame, kept: np.ndarray
+) -> dict[str, object]:
     """Of the launches `kept` from the fit: how many of their marks lie outside of their rows by more than the bar."""
     table = marked.launches
     by_grid = rows.drop_duplicates("grid_id").set_index("grid_id")

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from nsysalign import frames
-from nsysalign.align.marked import join
-from nsysalign.attribute.sm_time import inside
 from nsysalign.marks import dump
+from nsysalign.marks.join import join
+from nsysalign.marks.sm_time import inside
 from nsysalign.trace.launches import read_launches
 
 

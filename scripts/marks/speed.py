@@ -12,9 +12,9 @@ sys.path.insert(0, str(Path(__file__).parents[2]))
 import nsysalign
 from nsysalign import frames
 from nsysalign.marks import dump, layout
+from nsysalign.marks.inside import mark_tables
 from nsysalign.marks.layout import name_hash
 from nsysalign.report import html
-from nsysalign.slices.inside import mark_tables
 from tests.marks import simulated
 from tests.marks.export import export
 
@@ -87,4 +87,6 @@ print(
         "resident_before_mib": now,
     }
 )
-print(tables.tables["sm_time"].head(), tables.tables["marked_kernels"]["complete"].all(), tables.notes)
+print(
+    tables.tables["sm_time"].head(), tables.tables["marked_kernels"]["complete"].all(), tables.notes
+)

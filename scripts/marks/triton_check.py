@@ -14,7 +14,17 @@ from nsysalign.marks import triton as nm
 
 @triton.jit
 def matmul(
-    a, b, c, M, N, K, marks_, MARKED: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr
+    a,
+    b,
+    c,
+    M,
+    N,
+    K,
+    marks_,
+    MARKED: tl.constexpr,
+    BM: tl.constexpr,
+    BN: tl.constexpr,
+    BK: tl.constexpr,
 ):
     pm, pn = tl.program_id(0), tl.program_id(1)
     w = tl.full([], 0, tl.int64)
@@ -45,7 +55,9 @@ def main() -> None:
     small = marks.buffer(mib=64)
 
     def run(marked: bool, address: int):
-        return matmul[grid](a, b, c, n, n, n, address, marked, block, block, 64, num_warps=8, num_stages=3)
+        return matmul[grid](
+            a, b, c, n, n, n, address, marked, block, block, 64, num_warps=8, num_stages=3
+        )
 
     kernel = run(True, small.address)
     torch.cuda.synchronize()

@@ -34,7 +34,9 @@ def main():
     torch.cuda.synchronize()
     for _ in range(ROUNDS):
         time.sleep(PAUSE_S)
-        idle = [timed(lambda: x @ x) for _ in range(40)]  # the first ones find a GPU that has been idle
+        idle = [
+            timed(lambda: x @ x) for _ in range(40)
+        ]  # the first ones find a GPU that has been idle
         until, loaded = time.monotonic() + LOAD_S, []
         while time.monotonic() < until:
             loaded.append(timed(lambda: a @ a))

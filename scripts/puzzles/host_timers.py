@@ -96,7 +96,9 @@ def our_operator():
             module = load_inline("our_add_cuda", DECLARATION, CUDA_SOURCE, functions=["our_add"])
             return "own CUDA operator", module.our_add
         if shutil.which("g++") or shutil.which("c++"):
-            return "own C++ operator", load_inline("our_add_cpp", CPP_SOURCE, functions=["our_add"]).our_add
+            return "own C++ operator", load_inline(
+                "our_add_cpp", CPP_SOURCE, functions=["our_add"]
+            ).our_add
         print("no operator of our own: neither nvcc nor a C++ compiler here")
     except Exception as error:
         first = str(error).strip().splitlines() or [type(error).__name__]
@@ -107,7 +109,9 @@ def our_operator():
 a = torch.rand(2048, 2048, device="cuda")
 b = torch.rand(2048, 2048, device="cuda")
 own = our_operator()
-for op in [torch.add] + ([own[1]] if own else []):  # first calls load modules: not what is asked here
+for op in [torch.add] + (
+    [own[1]] if own else []
+):  # first calls load modules: not what is asked here
     op(a, b)
 torch.mm(b, b)
 torch.cuda.synchronize()

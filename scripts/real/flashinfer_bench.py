@@ -14,7 +14,9 @@ for name in ("einops", "flashinfer", "flashinfer.utils"):
         module = sys.modules[name] = types.ModuleType(name)
         for function in ("rearrange", "reduce", "repeat", "round_up"):
             setattr(module, function, None)
-spec = importlib.util.spec_from_file_location("testing_utils", f"{sys.argv[1]}/flashinfer/testing/utils.py")
+spec = importlib.util.spec_from_file_location(
+    "testing_utils", f"{sys.argv[1]}/flashinfer/testing/utils.py"
+)
 utils = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(utils)
 

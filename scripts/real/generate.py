@@ -35,7 +35,9 @@ print(timed(lambda: model.generate(prompt, attention_mask=mask, **length), 10).s
 
 words = Tokenizer(models.WordLevel({f"w{n}": n for n in range(500)}, unk_token="w0"))
 words.pre_tokenizer = pre_tokenizers.Whitespace()
-tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, bos_token="w0", eos_token="w1", pad_token="w1")
+tokenizer = PreTrainedTokenizerFast(
+    tokenizer_object=words, bos_token="w0", eos_token="w1", pad_token="w1"
+)
 answer = pipeline("text-generation", model=model, tokenizer=tokenizer, device=DEVICE)
 (said,) = timed(lambda: answer("w5 w6 w7", **length), 5)
 print(len(said["generated_text"].split()))

@@ -12,11 +12,11 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.align.fit import Frames, fit_line, place_records
-from nsysalign.align.solve import align, no_log
-from nsysalign.align.surroundings import Surroundings
-from nsysalign.clocks.events import event_clock, rounding_ns, tick_of
-from nsysalign.sweep.issue import FAR
+from nsysalign.issue import FAR
+from nsysalign.place.event_clock import event_clock, rounding_ns, tick_of
+from nsysalign.place.fit import Frames, fit_line, place_records
+from nsysalign.place.solve import align, no_log
+from nsysalign.place.surroundings import Surroundings
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -74,7 +74,14 @@ def test_consecutive_references_are_one_exact_clock():
     step = 100 * MS + 32
     elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
     elapsed += [
-        (n, n + 1, as_told(6_400 + 32 * (n // 2)), 1, as_told(-1_024), as_told(5_376 + 32 * (n // 2)))
+        (
+            n,
+            n + 1,
+            as_told(6_400 + 32 * (n // 2)),
+            1,
+            as_told(-1_024),
+            as_told(5_376 + 32 * (n // 2)),
+        )
         for n in range(3, 21, 2)
     ]
     clock = clock_of(log_of(range(1, 22), [(0, -1, np.nan), (1, 0, as_told(step))], elapsed))
@@ -93,7 +100,9 @@ def test_a_long_pause_makes_a_frame_and_many_roundings_say_more_than_one():
         records += [start, end]
         near = (as_told(later), as_told(later + 6_400))
         elapsed.append((start, end, as_told(6_400), 1, *near))
-        distances.append((start, end, np.nan, 0, as_told(pause + later), as_told(pause + later + 6_400)))
+        distances.append(
+            (start, end, np.nan, 0, as_told(pause + later), as_told(pause + later + 6_400))
+        )
     link = as_told(pause)
     one = clock_of(log_of(records, [(0, -1, np.nan), (1, 0, link)], elapsed))
     many = clock_of(log_of(records, [(0, -1, np.nan), (1, 0, link)], elapsed, distances))
@@ -130,7 +139,10 @@ def test_a_captured_record_is_no_place_of_the_clock():
     elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
     elapsed += [(1, 2, as_told(6_400), 1, as_told(2_048), as_told(8_448))]
     log = log_of([1, 2], [(0, -1, np.nan), (1, 0, as_told(10_000 * MS))], elapsed)
-    free, captured = clock_of(log), clock_of(replace(log, records=log.records.assign(captured=True)))
+    free, captured = (
+        clock_of(log),
+        clock_of(replace(log, records=log.records.assign(captured=True))),
+    )
     assert len(free.line) == 1, "a record that is no capture does bridge"
     assert len(captured.line) == 2 and captured.frame.tolist() == [-1, -1]
 
@@ -148,7 +160,10 @@ def met(place, late=0):
     flags = {"previous_end", "behind", "ahead"} - known.keys()
     columns = Surroundings.__dataclass_fields__
     return Surroundings(
-        **{c: known[c] if c in known else none if c in flags else none.astype(bool) for c in columns}
+        **{
+            c: known[c] if c in known else none if c in flags else none.astype(bool)
+            for c in columns
+        }
     )
 
 
@@ -174,7 +189,9 @@ def test_nothing_seen_no_line():
     elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
     clock = clock_of(log_of([1, 2], [(0, -1, np.nan)], elapsed))
     s = met(np.array([5_000, 11_400]))
-    assert place_records(clock, s, "off", np.ones(2, dtype=bool)).line.tolist() == clock.frame.tolist()
+    assert (
+        place_records(clock, s, "off", np.ones(2, dtype=bool)).line.tolist() == clock.frame.tolist()
+    )
     unknown = place_records(clock, s, "off", np.zeros(2, dtype=bool))
     assert unknown.line.tolist() == [-1, -1] and not unknown.lines
 
@@ -187,7 +204,9 @@ def unpack(tmp_path_factory):
         for suffix in ("sqlite", "events.jsonl"):
             path = folder / f"{name}.{suffix}"
             path.write_bytes(lzma.decompress((DATA / f"{name}.{suffix}.xz").read_bytes()))
-        return read_trace(folder / f"{name}.sqlite"), read_event_logs([folder / f"{name}.events.jsonl"])
+        return read_trace(folder / f"{name}.sqlite"), read_event_logs(
+            [folder / f"{name}.events.jsonl"]
+        )
 
     return unpacked
 
@@ -259,12 +278,18 @@ def test_threads_whose_streams_are_always_idle_share_one_clock(unpack):
     stamp = align(trace, log).records["timestamp_ns"].to_numpy()
     windows = align(replace(trace, event_rows=trace.event_rows.iloc[:0]), log).windows
     windows = windows[windows["kind"] == "event"]
-    assert len(windows) == 160 and set(windows["method"]) == {"clock"} and windows["thread"].nunique() == 4
+    assert (
+        len(windows) == 160
+        and set(windows["method"]) == {"clock"}
+        and windows["thread"].nunique() == 4
+    )
     assert windows["error_ns"].max() <= 1_500
     for edge in ("start", "end"):
         lag = stamp[windows[edge]] - windows[f"{edge}_ns"].to_numpy()
         assert (lag >= -windows["error_ns"].to_numpy()).all() and np.median(lag) <= 1_000
-        assert (lag < -300).mean() <= 0.01, "16 % were, before latencies and line were fitted together"
+        assert (lag < -300).mean() <= 0.01, (
+            "16 % were, before latencies and line were fitted together"
+        )
 
 
 @pytest.mark.parametrize(
@@ -293,7 +318,9 @@ def test_a_line_places_frames_of_which_it_saw_nothing():
     """A long trace is surveyed in places; slices place the rest by the same line."""
     at = np.arange(0, 300, 3) * MS
     frame = np.repeat([0, 1, 2, 3, 4], 20)
-    shift = np.array([0, 300, 300, 300, 100])[frame]  # what the links between frames were rounded by
+    shift = np.array([0, 300, 300, 300, 100])[
+        frame
+    ]  # what the links between frames were rounded by
     seen = np.flatnonzero(np.isin(frame, [0, 2, 4]))
     line = line_of(met(at + 1_000 + shift), at, frame, seen, range(5), [np.inf, 500, 500, 500, 500])
     place, spread = line.place(at, frame)

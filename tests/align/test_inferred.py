@@ -12,8 +12,8 @@ import pytest
 from simulator import check, export
 from simulator.world import NON_BLOCKING, World
 
-from nsysalign.align.inferred import Mark, _in_order, pair
 from nsysalign.model import UNSURE
+from nsysalign.place.inferred import Mark, _in_order, pair
 
 
 def drawn(text: str, *, numbered: bool = True) -> tuple[list[str], list[Mark]]:
@@ -65,7 +65,9 @@ def test_the_order_of_the_calls_tells_pairs(program, wanted):
 
 def test_two_records_of_one_event_are_never_a_pair():
     assert pairs("r w r w r |") == []
-    assert pairs("r w r w r |", numbered=False) == ["r-r"], "nobody knows whether they are of one event"
+    assert pairs("r w r w r |", numbered=False) == ["r-r"], (
+        "nobody knows whether they are of one event"
+    )
 
 
 def test_records_of_one_stream_keep_their_order():
@@ -79,7 +81,9 @@ def test_records_of_one_stream_keep_their_order():
     assert _in_order(records).tolist() == [50, 50, 50, 70, -1, 10]
 
 
-@pytest.mark.parametrize("program", ["s w e | w r |", "w >r w >r", "a b w c d | x w", "r w r w s w e |"])
+@pytest.mark.parametrize(
+    "program", ["s w e | w r |", "w >r w >r", "a b w c d | x w", "r w r w s w e |"]
+)
 def test_every_record_is_in_a_pair_or_counted(program):
     names, marks = drawn(program)
     found = pair(marks)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from nsysalign.align.solve import align
-from nsysalign.attribute.budget import attribute
+from nsysalign.place.solve import align
+from nsysalign.split.budget import attribute
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -53,7 +53,9 @@ def blindly(recording, request):
 def blind(trace, how: str):
     """The trace without timestamps (rows stay, the stream is exact) or without the whole table."""
     rows = trace.event_rows
-    return replace(trace, event_rows=rows.assign(timestamp_ns=0) if how == "timestamps" else rows.iloc[:0])
+    return replace(
+        trace, event_rows=rows.assign(timestamp_ns=0) if how == "timestamps" else rows.iloc[:0]
+    )
 
 
 def test_starts_are_placed_within_the_stated_error(recording, truth, blindly):
@@ -62,7 +64,9 @@ def test_starts_are_placed_within_the_stated_error(recording, truth, blindly):
     windows = alignment.windows[alignment.windows["kind"] == "event"]
     assert (truth[windows["start"]] > 0).all() and (truth[windows["end"]] > 0).all()
     # CUPTI is late now and then (3 us in slow calls), never early: the event is where the earlier of both says
-    at = np.minimum(truth[windows["start"]], truth[windows["end"]] - windows["elapsed_ns"].to_numpy())
+    at = np.minimum(
+        truth[windows["start"]], truth[windows["end"]] - windows["elapsed_ns"].to_numpy()
+    )
     assert not len(alignment.unaligned)
     error = np.abs(windows["start_ns"].to_numpy() - at)
     p50, p95, p99 = np.percentile(error, [50, 95, 99])
@@ -85,7 +89,9 @@ def test_timestamps_are_taken_at_their_word(truth):
     assert (windows["clock_residual_ns"].to_numpy() == residual).all()
 
 
-def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(recording, truth, blindly):
+def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(
+    recording, truth, blindly
+):
     trace, alignment = recording[1], blindly
     truth = truth.records["timestamp_ns"].to_numpy()
     budgets = attribute(alignment=alignment, trace=trace)

@@ -12,9 +12,11 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.align import bounds, marked, ranges
-from nsysalign.align.records import awaited, compared_pairs
+from nsysalign.marks import join as marked
 from nsysalign.model import CALL, EventLog
+from nsysalign.place import bounds
+from nsysalign.place import projected_ranges as ranges
+from nsysalign.place.records import awaited, compared_pairs
 
 US = 1_000
 P, Q = 1 << 24, 2 << 24  # two processes, as globalPid
@@ -24,7 +26,9 @@ def table(spec: frames.Spec, rows: list[dict]) -> pd.DataFrame:
     """Rows with the columns that matter; the others hold what means nothing."""
     plain = {"int64": -1, "float64": np.nan, "bool": False, "str": "", "object": ()}
     full = [{c.name: plain.get(c.dtype, 0) for c in spec.columns} | row for row in rows]
-    return frames.check(pd.DataFrame(full, columns=spec.names), spec) if full else frames.empty(spec)
+    return (
+        frames.check(pd.DataFrame(full, columns=spec.names), spec) if full else frames.empty(spec)
+    )
 
 
 def trace(**tables: list[dict]) -> SimpleNamespace:
@@ -48,11 +52,20 @@ def test_only_synchronisations_of_its_stream_bound_a_record():
     """A record at 1 us; at 2 us a synchronisation of an unknown stream, at 4 us an event's, at 6 us its own stream's."""
     kinds = [("sync_stream", 2), ("sync_event", 4), ("sync_stream", 6), ("sync_stream", 8)]
     calls = [
-        {"start_ns": at * US, "end_ns": (at + 1) * US, "kind": CALL[kind], "process": P, "return_value": 0}
+        {
+            "start_ns": at * US,
+            "end_ns": (at + 1) * US,
+            "kind": CALL[kind],
+            "process": P,
+            "return_value": 0,
+        }
         for kind, at in kinds
     ]
     streams = [99, 7, 7, 7]
-    syncs = [{"call": n, "process": P, "device": 0, "context": 1, "stream": s} for n, s in enumerate(streams)]
+    syncs = [
+        {"call": n, "process": P, "device": 0, "context": 1, "stream": s}
+        for n, s in enumerate(streams)
+    ]
     lanes = pd.DataFrame({"process": [P], "device": [0], "context": [1], "stream": [7]})
     records = pd.DataFrame(
         {"call": [0], "call_start_ns": [0], "call_end_ns": [US], "process": [P], "lane": [0]}
@@ -66,10 +79,19 @@ def test_only_synchronisations_of_its_stream_bound_a_record():
 def test_why_a_compared_pair_cannot_be_placed():
     """Of four comparisons one has both records and an end after its start."""
     records = pd.DataFrame({"log_process": [0, 0], "seq": [0, 1], "site": ["a.py:1", "a.py:2"]})
-    asked = [(0, 1, 0.5, ""), (0, 9, 0.5, ""), (9, 1, 0.5, ""), (1, 0, -0.5, ""), (0, 1, np.nan, "not ready")]
+    asked = [
+        (0, 1, 0.5, ""),
+        (0, 9, 0.5, ""),
+        (9, 1, 0.5, ""),
+        (1, 0, -0.5, ""),
+        (0, 1, np.nan, "not ready"),
+    ]
     elapsed = table(
         frames.ELAPSED,
-        [{"process": 0, "start": s, "end": e, "ms": ms, "error": error} for s, e, ms, error in asked],
+        [
+            {"process": 0, "start": s, "end": e, "ms": ms, "error": error}
+            for s, e, ms, error in asked
+        ],
     )
     empty = {spec.name: frames.empty(spec) for spec in frames.LOG_SPECS}
     pairs, left_out = compared_pairs(
@@ -97,7 +119,9 @@ def test_a_range_holds_work_of_threads_of_its_process_without_ranges_of_their_ow
     made = trace(calls=calls, operations=operations, ranges=opened)
     spans = ranges._spans_of_ranges(made, np.zeros(4, np.int64)).set_index("range")
     assert spans.loc[0, ["start", "end"]].tolist() == [10 * US, 12 * US]
-    assert spans.loc[1, ["start", "end"]].tolist() == [11 * US, 13 * US], "of the thread, and of the helper"
+    assert spans.loc[1, ["start", "end"]].tolist() == [11 * US, 13 * US], (
+        "of the thread, and of the helper"
+    )
 
 
 def test_a_range_is_over_when_it_closes():
@@ -105,7 +129,8 @@ def test_a_range_is_over_when_it_closes():
     calls = [{"start_ns": 3 * US, "end_ns": 4 * US, "thread": P | 3, "process": P}]
     operations = [{"call": 0, "start_ns": 10 * US, "end_ns": 11 * US, "process": P}]
     opened = [
-        {"thread": P | n, "process": P, "start_ns": 0, "end_ns": end * US} for n, end in ((1, 9), (3, 3))
+        {"thread": P | n, "process": P, "start_ns": 0, "end_ns": end * US}
+        for n, end in ((1, 9), (3, 3))
     ]
     made = trace(calls=calls, operations=operations, ranges=opened)
     assert ranges._spans_of_ranges(made, np.zeros(1, np.int64))["range"].tolist() == [0]
@@ -125,7 +150,10 @@ def test_bounds_of_a_clock_loosen_with_the_distance_on_both_sides(seed):
     """At every time the tightest of all bounds, each loosened by what the clock may have drifted until then."""
     random = np.random.default_rng(seed)
     times = np.sort(random.integers(0, 10_000_000, 40))
-    lows, highs = -random.integers(1, 500, 40).astype(float), random.integers(1, 500, 40).astype(float)
+    lows, highs = (
+        -random.integers(1, 500, 40).astype(float),
+        random.integers(1, 500, 40).astype(float),
+    )
     query, drift = random.integers(-1_000_000, 11_000_000, 60), 5e-5
     away = drift * np.abs(query[:, None] - times[None, :])
     lower, upper = marked._envelope(times, lows, highs, query, drift)

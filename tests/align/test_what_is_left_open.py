@@ -6,10 +6,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.align.fit import Frames, fit_line, place_pairs
-from nsysalign.align.latency import PARAMETERS, assumed
-from nsysalign.align.surroundings import Surroundings
-from nsysalign.sweep.issue import FAR
+from nsysalign.issue import FAR
+from nsysalign.place.fit import Frames, fit_line, place_pairs
+from nsysalign.place.latency import PARAMETERS, assumed
+from nsysalign.place.surroundings import Surroundings
 
 BUSY, AHEAD, EACH_NS = 925, 1_540, 1_000_000
 
@@ -24,7 +24,11 @@ def queued(gaps, **more):
     numbers = {"behind", "ahead", "unseen", "unseen_next", "stamp"}
     return Surroundings(
         **{
-            c: (known | more)[c] if c in known | more else none if c in numbers else none.astype(bool)
+            c: (known | more)[c]
+            if c in known | more
+            else none
+            if c in numbers
+            else none.astype(bool)
             for c in Surroundings.__dataclass_fields__
         }
     )
@@ -57,7 +61,8 @@ def test_a_record_of_an_unknown_stream_may_have_been_in_front():
     unseen[-2:] = 1
     free = np.zeros(22, dtype=bool)  # nothing queued after the last two
     alone, hidden = (
-        queued(gaps, next_is_kernel=np.append(~free[:-2], free[-2:]), **m) for m in ({}, {"unseen": unseen})
+        queued(gaps, next_is_kernel=np.append(~free[:-2], free[-2:]), **m)
+        for m in ({}, {"unseen": unseen})
     )
     (_, few), (_, more) = bars(alone, EACH_NS), bars(hidden, EACH_NS)
     assert more[-1] >= few[-1] + 1_000
@@ -67,7 +72,9 @@ def test_a_record_of_an_unknown_stream_may_have_been_in_front():
 @pytest.mark.parametrize(("scatter", "known"), [(100, True), (3_000, False)])
 def test_gaps_tell_how_long_a_record_takes_where_they_crowd(scatter, known):
     """Without spacings of records: a floor at 4 us is a record of 2.84 us, long gaps of all sizes are nothing."""
-    model = assumed("off", np.empty(0), queued(4_000 + np.linspace(0, scatter, 40).astype(np.int64)))
+    model = assumed(
+        "off", np.empty(0), queued(4_000 + np.linspace(0, scatter, 40).astype(np.int64))
+    )
     spacing = model.vector[PARAMETERS.index("spacing_ns")]
     assert spacing == pytest.approx(4_000 - AHEAD + 380 if known else 1_295, abs=30)
     assert (model.unsure_ns < 500) == known

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.align.surroundings import gather
 from nsysalign.model import KIND
+from nsysalign.place.surroundings import gather
 
 NEAR = (
     "before",
@@ -42,10 +42,13 @@ def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
         calls=pd.DataFrame({"start_ns": issued}, dtype="int64"),
     )
     asked = pd.DataFrame(
-        {"call": np.arange(len(ops), len(issued)), "lane": [lane for _, lane in waits]}, dtype="int64"
+        {"call": np.arange(len(ops), len(issued)), "lane": [lane for _, lane in waits]},
+        dtype="int64",
     )
     lanes = pd.DataFrame({"device": devices})
-    return gather(trace, table, around, lanes, trace.operations["lane"].to_numpy(dtype="int64"), asked)
+    return gather(
+        trace, table, around, lanes, trace.operations["lane"].to_numpy(dtype="int64"), asked
+    )
 
 
 OWN = ("kernel", 10, 20, 0)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsysalign.attribute import threads
+from nsysalign.split import threads
 
 
 def pieces(*ranges, by=threads.innermost) -> list[tuple[int, int, int]]:
@@ -45,7 +45,11 @@ def test_ranges_that_begin_or_end_together(by):
     2          [20--30)
     3          [20--30)
     """
-    assert pieces((0, 30), (0, 10), (20, 30), (20, 30), by=by) == [(0, 10, 1), (10, 20, 0), (20, 30, 3)]
+    assert pieces((0, 30), (0, 10), (20, 30), (20, 30), by=by) == [
+        (0, 10, 1),
+        (10, 20, 0),
+        (20, 30, 3),
+    ]
 
 
 def test_none():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 import pytest
 
-from nsysalign.attribute.labels import name_intervals
+from nsysalign.split.labels import name_intervals
 
 
 def named(*rows: dict, kind: str = "event"):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from simulator import check, export
 from simulator.world import Range, World
 
-from nsysalign.align.ranges import _spans_of_ranges
-from nsysalign.attribute import groups, threads
-from nsysalign.sweep.tiles import least
+from nsysalign.place.projected_ranges import _spans_of_ranges
+from nsysalign.split import groups, threads
+from nsysalign.tiles import least
 from nsysalign.trace.read import read_trace
 
 
@@ -36,7 +36,9 @@ def nested(count: int) -> World:
     world = World()
     for k in range(count):
         t = 10_000 + 20_000 * k
-        world.ranges.append(Range(f"depth {k % 5}", t - 1000, 20_000 * count + 20_000 - k, world.pid))
+        world.ranges.append(
+            Range(f"depth {k % 5}", t - 1000, 20_000 * count + 20_000 - k, world.pid)
+        )
         world.kernel(t + 6_000, t + 12_000 + k % 7, world.call("launch", t, t + 4_000))
     world.end = 20_000 * count + 30_000
     return world
@@ -63,4 +65,6 @@ def test_memory_goes_with_the_ranges(tmp_path, count):
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert len(spans) == count
-    assert peak < 8 * count * count / 4, "less than half a column of a row per range and operation inside"
+    assert peak < 8 * count * count / 4, (
+        "less than half a column of a row per range and operation inside"
+    )

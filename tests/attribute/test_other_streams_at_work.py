@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from simulator import check, export
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
-from nsysalign.attribute.busy import Blocks
-from nsysalign.attribute.stream import span_of
-from nsysalign.attribute.sums import _distinct
 from nsysalign.model import OTHERS_WORKED
+from nsysalign.split.busy import Blocks
+from nsysalign.split.stream import span_of
+from nsysalign.split.sums import _distinct
 
 
 def world() -> World:
@@ -204,7 +204,13 @@ def test_an_operation_in_several_blocks_counts_once(operations, windows):
     b = a + np.array([w[1] for w in windows])
     found = _distinct(blocks, span_of(blocks, a, b))
     assert found.tolist() == [
-        len({o for o, s in zip(operations, start.tolist(), strict=True) if s < end and s + 5 > begin})
+        len(
+            {
+                o
+                for o, s in zip(operations, start.tolist(), strict=True)
+                if s < end and s + 5 > begin
+            }
+        )
         for begin, end in zip(a.tolist(), b.tolist(), strict=True)
     ]
 

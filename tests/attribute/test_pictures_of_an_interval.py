@@ -13,9 +13,9 @@ from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import frames
-from nsysalign.align import solve
-from nsysalign.attribute import timeline as module
-from nsysalign.attribute.timeline import clock_rows, everything
+from nsysalign.place import solve
+from nsysalign.split import timeline as module
+from nsysalign.split.timeline import clock_rows, everything
 from nsysalign.trace.read import read_trace
 
 #   host     r-12  |r0  c3-5  w10-12  s14-18  r20|  y24------------------------120
@@ -46,7 +46,10 @@ def drawn(world, folder) -> pd.DataFrame:
 
 
 def of_kind(rows, kind, *columns):
-    return [tuple(row) for row in rows.loc[rows["lane_kind"] == kind, list(columns)].itertuples(index=False)]
+    return [
+        tuple(row)
+        for row in rows.loc[rows["lane_kind"] == kind, list(columns)].itertuples(index=False)
+    ]
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +77,9 @@ def test_what_no_call_issued_has_no_link(rows):
 
 def test_work_with_the_call_that_issued_it(rows):
     shape = {"grid": (1, 1, 1), "block": (32, 1, 1)}
-    assert of_kind(rows, "stream", "lane", "kind", "start", "end", "ref_kind", "link", "detail") == [
+    assert of_kind(
+        rows, "stream", "lane", "kind", "start", "end", "ref_kind", "link", "detail"
+    ) == [
         ("stream 13", "kernel", -10, 60, "kernel", 3, shape),
         ("stream 7", "memcpy", 8, 9, "memcpy", 6, {"bytes": 8_000, "bandwidth_gb_s": 8.0}),
         ("stream 7", "kernel", 65, 80, "kernel", 8, shape),
@@ -190,7 +195,10 @@ def test_all_of_a_trace_process_by_process(tmp_path):
     path, _ = export.write(worlds[:1], tmp_path / "one")
     one = everything(read_trace(path))
     assert one["lane_kind"].value_counts().to_dict() == {"host": 10, "stream": 5, "nvtx": 1}
-    assert set(one["lane"]) == {"thread 500", "stream 7", "stream 13"} and (one["interval"] == -1).all()
+    assert (
+        set(one["lane"]) == {"thread 500", "stream 7", "stream 13"}
+        and (one["interval"] == -1).all()
+    )
     path, _ = export.write(worlds, tmp_path / "both")
     both = everything(read_trace(path))
     assert len(both) == 32
@@ -202,7 +210,9 @@ def test_all_of_a_trace_process_by_process(tmp_path):
 
 @settings(max_examples=60)
 @given(
-    st.lists(st.integers(0, 30), max_size=30), st.lists(st.integers(-1, 32), max_size=6), st.integers(1, 8)
+    st.lists(st.integers(0, 30), max_size=30),
+    st.lists(st.integers(-1, 32), max_size=6),
+    st.integers(1, 8),
 )
 def test_the_first_row_that_reaches_so_far(ends, asked, stretch):
     kept, module._STRETCH = module._STRETCH, stretch
@@ -211,7 +221,9 @@ def test_the_first_row_that_reaches_so_far(ends, asked, stretch):
     finally:
         module._STRETCH = kept
     if ends:
-        assert found.tolist() == [next((n for n, e in enumerate(ends) if e >= lo), len(ends)) for lo in asked]
+        assert found.tolist() == [
+            next((n for n, e in enumerate(ends) if e >= lo), len(ends)) for lo in asked
+        ]
     else:
         assert found.tolist() == [0] * len(asked)
 
@@ -220,7 +232,10 @@ def test_the_first_row_that_reaches_so_far(ends, asked, stretch):
 
 
 def clocks(*stretches, device=0, power=-1, reasons=0):
-    rows = [(device, start, end, 3, mhz, mhz + 10, 2619, reasons, power, -1) for start, end, mhz in stretches]
+    rows = [
+        (device, start, end, 3, mhz, mhz + 10, 2619, reasons, power, -1)
+        for start, end, mhz in stretches
+    ]
     return frames.check(pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names), frames.GPU_CLOCKS)
 
 
@@ -237,7 +252,9 @@ STRETCHES = ((10, 20, 100), (30, 40, 200), (50, 60, 300), (70, 80, 400))
     (0, 99, [100, 200, 300, 400]),
 ])  # fmt: skip
 def test_clocks_in_an_interval_and_on_either_side(lo, hi, shown):
-    found = clock_rows(clocks(*STRETCHES), np.array([5]), np.array([0]), np.array([lo]), np.array([hi]))
+    found = clock_rows(
+        clocks(*STRETCHES), np.array([5]), np.array([0]), np.array([lo]), np.array([hi])
+    )
     assert [d["mhz"] - 5 for d in found["detail"]] == shown
     assert set(found["interval"]) == {5} and set(found["lane"]) == {"GPU 0"}
 
@@ -246,9 +263,16 @@ def test_clocks_are_those_of_the_intervals_gpu():
     both = pd.concat([clocks(*STRETCHES), clocks(*STRETCHES, device=1)], ignore_index=True)
     edges = np.array([42, 42, 42]), np.array([48, 48, 48])
     found = clock_rows(both, np.array([0, 1, 2]), np.array([1, 0, -1]), *edges)
-    assert list(zip(found["interval"], found["lane"], strict=True)) == [(1, "GPU 0")] * 2 + [(0, "GPU 1")] * 2
+    assert (
+        list(zip(found["interval"], found["lane"], strict=True))
+        == [(1, "GPU 0")] * 2 + [(0, "GPU 1")] * 2
+    )
     alone = clock_rows(
-        clocks(*STRETCHES, device=3), np.array([0, 1]), np.array([-1, 2]), edges[0][:2], edges[1][:2]
+        clocks(*STRETCHES, device=3),
+        np.array([0, 1]),
+        np.array([-1, 2]),
+        edges[0][:2],
+        edges[1][:2],
     )
     assert set(zip(alone["interval"], alone["lane"], strict=True)) == {(0, "GPU 3")}
     assert clock_rows(clocks(), np.array([0]), np.array([0]), *(e[:1] for e in edges)).empty
@@ -257,7 +281,11 @@ def test_clocks_are_those_of_the_intervals_gpu():
 def test_what_a_sample_did_not_say_is_left_out():
     def detail(**more):
         (row,) = clock_rows(
-            clocks(STRETCHES[0], **more), np.array([0]), np.array([0]), np.array([10]), np.array([20])
+            clocks(STRETCHES[0], **more),
+            np.array([0]),
+            np.array([0]),
+            np.array([10]),
+            np.array([20]),
         )["detail"]
         return row
 

@@ -7,7 +7,7 @@ from cases.drawing import in_nanoseconds
 from simulator import check, export
 from simulator.world import Range, World
 
-from nsysalign.attribute.labels import grouped
+from nsysalign.split.labels import grouped
 
 #   host      L--)  L--)         Y--------------------------------)  L--)
 #   ranges   [ step ]       [ item                                  ]
@@ -37,7 +37,9 @@ def test_a_range_without_gpu_work_has_its_time(analysis):
     item = table.loc["item"]
     assert (item["host_ns"], item["sync_ns"], item["outside_ns"]) == (40_000, 36_000, 4_000)
     assert (item["with_work"], item["gpu_ns"]) == (0, 0)
-    assert (analysis.intervals[["start_record", "end_record"]] == -1).all(axis=None), "a range has no events"
+    assert (analysis.intervals[["start_record", "end_record"]] == -1).all(axis=None), (
+        "a range has no events"
+    )
 
 
 def test_a_range_has_its_host_time_beside_the_gpu(analysis):
@@ -61,12 +63,16 @@ def test_what_is_left_out_is_said_in_one_note(analysis):
 def test_numbered_ranges_are_one_label(tmp_path):
     made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
     for k in range(5):
-        made.kernel(100 * k + 20, 100 * k + 30, made.call("launch", 100 * k + 2, 100 * k + 8), name="block")
+        made.kernel(
+            100 * k + 20, 100 * k + 30, made.call("launch", 100 * k + 2, 100 * k + 8), name="block"
+        )
         made.ranges.append(Range(f"blocks.{k}", 100 * k, 100 * k + 50, made.pid))
     trace, _ = export.write(in_nanoseconds(made), tmp_path)
     analysis = check.analyze(trace, [])
     assert analysis.labels[["label", "count"]].to_numpy().tolist() == [["blocks.*", 5]]
-    assert analysis.measured["name"].tolist() == [f"blocks.{k}#0" for k in range(5)], "each keeps its name"
+    assert analysis.measured["name"].tolist() == [f"blocks.{k}#0" for k in range(5)], (
+        "each keeps its name"
+    )
     assert analysis.host_ranges["label"].tolist() == ["blocks.*"]
 
 

@@ -13,7 +13,7 @@ from cases.drawing import MAIN, OTHER, in_nanoseconds, kernel
 from simulator import check, export
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
-from nsysalign.attribute.host import AFTER, BEFORE, IDLE
+from nsysalign.split.host_windows import AFTER, BEFORE, IDLE
 
 ALL = (BEFORE, AFTER, IDLE)
 
@@ -41,14 +41,22 @@ CASES = {
     "y |s |": ([-40, 12], [(-30, -20)], {BEFORE, IDLE}),
     "|s y|": ([12], [(20, 30)], {AFTER, IDLE}),
     "|s |": ([12], [], {IDLE}),
-    "y s |s y| the launch came after the wait": ([-40, -12, 12], [(-30, -20), (20, 30)], {AFTER, IDLE}),
+    "y s |s y| the launch came after the wait": (
+        [-40, -12, 12],
+        [(-30, -20), (20, 30)],
+        {AFTER, IDLE},
+    ),
     "|y s|": ([18], [(12, 16)], {IDLE}),
     "|y s y|": ([18], [(12, 16), (24, 30)], {AFTER, IDLE}),
     "s |y| nothing but a wait": ([-40], [(12, 20)], {AFTER, IDLE}),
     "| | nothing at all": ([-40], [], {IDLE}),
     "y |  | nothing at all, waited before": ([-40], [(-30, -20)], {BEFORE, IDLE}),
     "|s  y ends after the reading": ([12], [(20, 45)], {IDLE}),
-    "y ends as the first reading is taken, the last as the second is": ([-40, 12], [(-5, 0), (20, 40)], ALL),
+    "y ends as the first reading is taken, the last as the second is": (
+        [-40, 12],
+        [(-5, 0), (20, 40)],
+        ALL,
+    ),
 }
 
 

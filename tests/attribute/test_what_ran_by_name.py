@@ -10,11 +10,11 @@ from simulator import check, export
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
 from nsysalign import frames
-from nsysalign.align.solve import align
-from nsysalign.attribute import kernels as module
-from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.partial import partial_result
-from nsysalign.attribute.put_together import joined
+from nsysalign.place.solve import align
+from nsysalign.split import kernels as module
+from nsysalign.split.budget import attribute
+from nsysalign.split.partial import partial_result
+from nsysalign.split.put_together import joined
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -116,7 +116,8 @@ def gaps_of(analysis, label="run"):
     number = analysis.runs.set_index("label")["interval"][label]
     rows = analysis.gaps[analysis.gaps["interval"] == number]
     return [
-        ((r.start_ns - ZERO) / 1000, r.ns / 1000, r.next, r.call, r.call_ns / 1000) for r in rows.itertuples()
+        ((r.start_ns - ZERO) / 1000, r.ns / 1000, r.next, r.call, r.call_ns / 1000)
+        for r in rows.itertuples()
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import nsysalign
 from nsysalign import frames
-from nsysalign.attribute.host_activity import Gaps, calls_after_gaps, host_activity, host_gaps
+from nsysalign.split.host_activity import Gaps, calls_after_gaps, host_activity, host_gaps
 from nsysalign.trace.stacks import Frame, Stacks, read_stacks
 
 DATA = Path(__file__).parents[1] / "data"
@@ -64,7 +64,9 @@ NO_CALLS = frames.empty(frames.OS_CALLS)
 def view(table: pd.DataFrame, label: str, name: str) -> list[tuple]:
     rows = table[(table["label"] == label) & (table["view"] == name)]
     return list(
-        rows[["name", "place", "within", "samples", "count", "ns"]].itertuples(index=False, name=None)
+        rows[["name", "place", "within", "samples", "count", "ns"]].itertuples(
+            index=False, name=None
+        )
     )
 
 
@@ -109,14 +111,18 @@ def test_ranges_and_calls_are_exact():
     made = os_calls((2, 12, MAIN, 5), (4, 6, MAIN, 6), (10, 24, OTHER, 5), (28, 50, MAIN, 6))
     table = host_activity(gaps(), made, {5: "read", 6: "futex"}, None)
     assert view(table, "t1", "range") == [("augment", "", "", 0, 1, 16), ("", "", "", 0, 1, 10)]
-    assert view(table, "t2", "range") == [("augment", "", "", 0, 1, 12)]  # its repetitions are one range
+    assert view(table, "t2", "range") == [
+        ("augment", "", "", 0, 1, 12)
+    ]  # its repetitions are one range
     # a call inside another one counts once; what lies outside of the gaps, or on another thread, does not count
     assert view(table, "t1", "os") == [("read", "", "", 0, 1, 10), ("futex", "", "", 0, 1, 2)]
     assert view(table, "t2", "os") == [("futex", "", "", 0, 1, 6)]
 
 
 def test_the_labels_own_range_says_nothing():
-    named = SEGMENTS.assign(detail=SEGMENTS["detail"].replace({"augment": "t1#0", "augment#1": "t2#1"}))
+    named = SEGMENTS.assign(
+        detail=SEGMENTS["detail"].replace({"augment": "t1#0", "augment#1": "t2#1"})
+    )
     table = host_activity(host_gaps(INTERVALS, named, pd.Series({101: MAIN})), NO_CALLS, {}, None)
     assert set(table["view"]) == {"all"}
 
@@ -154,17 +160,27 @@ def test_samples_of_a_run_reach_its_analysis(tmp_path):
     """A recording with samples put into its longest host gap: what a run with --sample-python leaves."""
     export, _ = recording("probe", tmp_path)
     a = nsysalign.analyze(tmp_path)
-    host = a.segments[(a.segments["cause"] == "host") & a.segments["interval"].isin(a.measured["interval"])]
+    host = a.segments[
+        (a.segments["cause"] == "host") & a.segments["interval"].isin(a.measured["interval"])
+    ]
     gap = host.loc[(host["end_ns"] - host["start_ns"]).idxmax()]
     process = int(
-        pd.read_sql("select globalPid from CUPTI_ACTIVITY_KIND_KERNEL limit 1", _open(export)).iloc[0, 0]
+        pd.read_sql("select globalPid from CUPTI_ACTIVITY_KIND_KERNEL limit 1", _open(export)).iloc[
+            0, 0
+        ]
     )
     times = np.linspace(gap["start_ns"], gap["end_ns"] - 1, 8).astype(int).tolist()
     lines = [
         {"format": "nsysalign-stacks", "version": 1, "frequency_hz": 1000},
         {"stack": 4, "frames": [["resize", "app/transforms.py", 41, 1]]},
         {"stack": 9, "frames": [["read", "io.py", 7, 0], ["load", "app/loader.py", 12, 1]]},
-        {"process": process, "thread": 1, "main": True, "t_ns": times, "stack_of": [4] * 5 + [9] * 3},
+        {
+            "process": process,
+            "thread": 1,
+            "main": True,
+            "t_ns": times,
+            "stack_of": [4] * 5 + [9] * 3,
+        },
         {"process": process, "thread": 2, "main": False, "t_ns": times, "stack_of": [9] * 8},
     ]
     (tmp_path / "stacks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -16,7 +16,9 @@ from simulator.world import NON_BLOCKING, Range, World
 
 
 def two_streams() -> World:
-    world = World(streams={7: 3, 13: NON_BLOCKING}, latency=dict.fromkeys(("kernel", "memcpy"), 2_000))
+    world = World(
+        streams={7: 3, 13: NON_BLOCKING}, latency=dict.fromkeys(("kernel", "memcpy"), 2_000)
+    )
     world.kernel(10, 24, world.call("launch", 0, 8), name="first")
     world.kernel(20, 34, world.call("launch", 12, 16), 13, name="second")
     world.sync(40, 60)
@@ -38,7 +40,9 @@ def test_a_device_and_its_streams(analysis):
         "run (stream 7)": 70_000,
         "run (stream 13)": 14_000,
     }
-    assert (runs["tid"] == runs["pid"]).all() and runs["pid"].min() > 0, "as the host's, the main thread's"
+    assert (runs["tid"] == runs["pid"]).all() and runs["pid"].min() > 0, (
+        "as the host's, the main thread's"
+    )
     device = check.parts(analysis, runs["interval"]["run"])
     assert (device["kernel"], device["memcpy"], device["sync"]) == (24_000, 6_000, 20_000)
     assert device["api_launch"] == 8_000 and device["launch_latency"] == 2_000
@@ -53,11 +57,19 @@ def test_nothing_else_knows_of_it(analysis):
 
 def test_what_ran(analysis):
     table = analysis.kernels[analysis.kernels["label"] == "run"].set_index("kernel")
-    assert table["total_ns"].to_dict() == {"first": 14_000, "second": 14_000, "copy H2D pinned": 6_000}
+    assert table["total_ns"].to_dict() == {
+        "first": 14_000,
+        "second": 14_000,
+        "copy H2D pinned": 6_000,
+    }
     assert table["idle_before_ns"].to_dict() == {"first": 0, "second": 0, "copy H2D pinned": 40_000}
     assert np.isclose(table["share"]["first"], 0.2)
     gap = analysis.gaps[analysis.gaps["interval"] == analysis.runs["interval"].iloc[0]].iloc[0]
-    assert (gap["ns"], gap["next"], gap["call"]) == (40_000, "copy H2D pinned", "cudaDeviceSynchronize")
+    assert (gap["ns"], gap["next"], gap["call"]) == (
+        40_000,
+        "copy H2D pinned",
+        "cudaDeviceSynchronize",
+    )
     assert gap["call_ns"] == 20_000
 
 
@@ -76,7 +88,9 @@ def test_processes_and_devices_have_runs_of_their_own(tmp_path):
 
 def test_a_region_called_run_keeps_its_name(tmp_path):
     world = two_streams()
-    world.ranges.append(Range("run", world.calls[0].start - 500, world.calls[0].end + 500, world.pid))
+    world.ranges.append(
+        Range("run", world.calls[0].start - 500, world.calls[0].end + 500, world.pid)
+    )
     trace, _ = export.write(world, tmp_path)
     analysis = check.analyze(trace, [])
     assert analysis.labels["label"].tolist() == ["run"]

@@ -9,10 +9,19 @@ import pandas as pd
 import pytest
 from cases.drawing import MAIN, OTHER, ZERO, events, in_nanoseconds, kernel, ordinary_launches
 from simulator import check, export
-from simulator.world import BLOCKING, D2H, LEGACY, NON_BLOCKING, HostInterval, Overhead, Range, World
+from simulator.world import (
+    BLOCKING,
+    D2H,
+    LEGACY,
+    NON_BLOCKING,
+    HostInterval,
+    Overhead,
+    Range,
+    World,
+)
 
-from nsysalign.attribute import pieces
-from nsysalign.attribute.describe import DIRECTION, MEMORY, merged
+from nsysalign.split import pieces
+from nsysalign.split.describe import DIRECTION, MEMORY, merged
 
 
 def world() -> World:
@@ -112,7 +121,8 @@ def test_every_kind_of_stretch(tmp_path):
     calls = rows.set_index("detail")["ref_id"]
     launch = int(calls["cudaLaunchKernel"])
     assert [
-        int(calls[c]) - launch for c in ("cudaMalloc", "cudaDeviceSynchronize", "cudaEventRecordWithFlags")
+        int(calls[c]) - launch
+        for c in ("cudaMalloc", "cudaDeviceSynchronize", "cudaEventRecordWithFlags")
     ] == [2, 3, 6]
 
 
@@ -134,7 +144,12 @@ def test_what_another_stream_is_to_it(tmp_path):
     assert ("unknown", "no API row for memset") in told and ("memset", "memset") in told
     rows = details(analysis).set_index("detail")
     assert rows.loc["contention", ["ns", "stream", "ref_kind"]].tolist() == [44_000, 13, "kernel"]
-    assert rows.loc["no-api-row", ["ns", "stream", "ref_kind", "bytes"]].tolist() == [5_000, -1, "memset", 0]
+    assert rows.loc["no-api-row", ["ns", "stream", "ref_kind", "bytes"]].tolist() == [
+        5_000,
+        -1,
+        "memset",
+        0,
+    ]
     memset = rows[rows["cause"] == "memset"].iloc[0]
     assert (memset["bytes"], memset["bandwidth_gb_s"]) == (64, 0.064)
 
@@ -144,12 +159,17 @@ def test_copies_by_direction_and_memory(tmp_path):
     w = world()
     for k, more in enumerate((dict(pageable=False, nbytes=4_000), dict(pageable=False, nbytes=6_000),
                               dict(pageable=False, kind=D2H, nbytes=500), dict(pageable=False, kind=8, nbytes=70))):  # fmt: skip
-        w.copy(20 + 20 * k, 24 + 20 * k + 2 * (k == 1), w.call("memcpy", 3 + 2 * k, 4 + 2 * k), **more)
+        w.copy(
+            20 + 20 * k, 24 + 20 * k + 2 * (k == 1), w.call("memcpy", 3 + 2 * k, 4 + 2 * k), **more
+        )
     w.op("memset", 110, 112, w.call("memset", 12, 13), bytes=90)
     events(w, 6, (16, 18), 120)
     rows = details(analysed(w, tmp_path))
     moved = rows[rows["cause"].isin(["memcpy", "memset"])]
-    found = {(d.direction, d.memory): (d.ns, d.bytes, round(d.bandwidth_gb_s, 4)) for d in moved.itertuples()}
+    found = {
+        (d.direction, d.memory): (d.ns, d.bytes, round(d.bandwidth_gb_s, 4))
+        for d in moved.itertuples()
+    }
     assert found == {
         ("H2D", "pinned"): (10_000, 10_000, 1.0), ("D2H", "pinned"): (4_000, 500, 0.125), ("D2D", "device"): (4_000, 70, 0.0175),
         ("", ""): (2_000, 90, 0.045),
@@ -238,7 +258,9 @@ def test_where_the_profiler_works_inside_a_call_the_call_has_the_word(tmp_path):
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("lengths", [(2, 7, 3, 1), (7, 2, 3, 1), (2, 3, 1, 7), (2, 3, 7, 1), (3, 3, 2, 3)])
+@pytest.mark.parametrize(
+    "lengths", [(2, 7, 3, 1), (7, 2, 3, 1), (2, 3, 1, 7), (2, 3, 7, 1), (3, 3, 2, 3)]
+)
 def test_the_longest_is_found_in_whichever_gap_it_lies(tmp_path, lengths):
     """
     H   o 10-  s20   o 30-  s40   o 50-  s60   o 70-  r80       a call of some length in each of four gaps
@@ -255,7 +277,10 @@ def test_the_longest_is_found_in_whichever_gap_it_lies(tmp_path, lengths):
     analysis = analysed(w, tmp_path)
     row = details(analysis).query("cause == 'api'").iloc[0]
     calls = analysis.segments.query("interval == 0 and cause == 'api'")["ref_id"].tolist()
-    assert (row["ns"], calls.index(row["ref_id"])) == (1_000 * sum(lengths), lengths.index(max(lengths)))
+    assert (row["ns"], calls.index(row["ref_id"])) == (
+        1_000 * sum(lengths),
+        lengths.index(max(lengths)),
+    )
 
 
 def test_first_rows_of_nsys_tables_have_their_names_in_the_details(tmp_path):
@@ -284,7 +309,14 @@ def test_pieces_are_joined_where_nothing_tells_them_apart():
         detail=np.array([4, 3, 3, 3, 3, 3, 3, 3]),
     )
     found = merged(made)
-    assert found.start.tolist() == [0, 2, 9, 10, 11, 11] and found.end.tolist() == [2, 8, 10, 11, 12, 12]
+    assert found.start.tolist() == [0, 2, 9, 10, 11, 11] and found.end.tolist() == [
+        2,
+        8,
+        10,
+        11,
+        12,
+        12,
+    ]
 
 
 #: ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of an export by nsys 2024.2.

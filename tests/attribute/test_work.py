@@ -15,7 +15,9 @@ def repeated(kinds, times=6, jitter=0):
     for k in range(times * len(kinds)):
         name, grid, us = kinds[k % len(kinds)]
         at = 1000 * k
-        made.kernel(at + 20, at + 20 + us, made.call("launch", at + 2, at + 8), name=name).grid = grid
+        made.kernel(
+            at + 20, at + 20 + us, made.call("launch", at + 2, at + 8), name=name
+        ).grid = grid
         made.ranges.append(Range("f", at, at + 900, made.pid))
     return in_nanoseconds(made)
 
@@ -28,7 +30,9 @@ def analysed(world, tmp_path):
 def test_sizes_are_told_apart_by_their_blocks(tmp_path):
     sizes = [("gemm", 2**n, 10 * (n + 1)) for n in range(10)]
     analysis = analysed(repeated(sizes), tmp_path)
-    assert analysis.labels["label"].tolist() == ["f"], "the label stays, for diff, baseline and confirm"
+    assert analysis.labels["label"].tolist() == ["f"], (
+        "the label stays, for diff, baseline and confirm"
+    )
     kinds = analysis.variants.set_index("variant")
     assert kinds["count"].to_dict() == {f"{2**n:,} block{'s' * (n > 0)}": 6 for n in range(10)}
     assert kinds["median_ns"]["512 blocks"] == 100_000 and kinds["std_ns"].max() == 0
@@ -56,7 +60,9 @@ def test_labels_that_are_told_apart_come_in_the_order_of_their_first_intervals(t
     made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
     for k, label in enumerate("fggggggfffff"):
         at, us = 1000 * k, (40, 90)[k % 2]
-        made.kernel(at + 20, at + 20 + us, made.call("launch", at + 2, at + 8), name=f"work{us}").grid = us
+        made.kernel(
+            at + 20, at + 20 + us, made.call("launch", at + 2, at + 8), name=f"work{us}"
+        ).grid = us
         made.ranges.append(Range(label, at, at + 900, made.pid))
     analysis = analysed(in_nanoseconds(made), tmp_path)
     assert analysis.variants["label"].drop_duplicates().tolist() == ["f", "g"]
@@ -70,7 +76,9 @@ def test_a_first_repetition_that_does_more_splits_nothing(tmp_path):
 
 
 def test_work_that_the_data_decides_splits_nothing(tmp_path):
-    analysis = analysed(repeated([("nonzero", n + 1, 10 + n) for n in range(40)], times=1), tmp_path)
+    analysis = analysed(
+        repeated([("nonzero", n + 1, 10 + n) for n in range(40)], times=1), tmp_path
+    )
     assert analysis.variants.empty
 
 
@@ -83,7 +91,9 @@ def test_both_tables_come_back_from_files(stored, tmp_path):
     (document if stored.endswith("json") else database).write(analysis, tmp_path / stored)
     back = load(tmp_path / stored)
     assert back.variants["intervals"].map(tuple).tolist() == analysis.variants["intervals"].tolist()
-    assert back.variants.drop(columns="intervals").equals(analysis.variants.drop(columns="intervals"))
+    assert back.variants.drop(columns="intervals").equals(
+        analysis.variants.drop(columns="intervals")
+    )
     assert back.host_ranges.equals(analysis.host_ranges)
 
 

@@ -43,7 +43,9 @@ def collector() -> tuple[list[Case], Callable]:
     ):
         def keep(draw):
             cases.append(
-                Case(draw.__name__, draw, expected, details or {}, kind, kernel_only, kernel_outside)
+                Case(
+                    draw.__name__, draw, expected, details or {}, kind, kernel_only, kernel_outside
+                )
             )
             return draw
 
@@ -95,7 +97,11 @@ def events(
 
 
 def kernel(
-    w: World, call: tuple[float, float], run: tuple[float, float], stream: int = 7, thread: int = MAIN
+    w: World,
+    call: tuple[float, float],
+    run: tuple[float, float],
+    stream: int = 7,
+    thread: int = MAIN,
 ):
     return w.kernel(*run, w.call("launch", *call, thread), stream)
 

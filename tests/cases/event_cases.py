@@ -99,7 +99,15 @@ def rule_5_not_for_pinned_memory(w):
     events(w, 6, (52, 54), 57)
 
 
-@case(kernel=15, queued=49, host=4, api_launch=4, launch_latency=2, event=4, details={"dependency": 49})
+@case(
+    kernel=15,
+    queued=49,
+    host=4,
+    api_launch=4,
+    launch_latency=2,
+    event=4,
+    details={"dependency": 49},
+)
 def rule_6_waits_for_another_stream(w):
     """
     H    r0-2   [13: s-8--5 r-4--2]  w3-5  s10-14  r16-18
@@ -123,7 +131,15 @@ def rule_6_not_for_a_wait_that_is_over(w):
     events(w, 6, (16, 18), 84)
 
 
-@case(kernel=15, api_launch=4, launch_latency=2, host=4, queued=45, event=4, details={"dependency": 45})
+@case(
+    kernel=15,
+    api_launch=4,
+    launch_latency=2,
+    host=4,
+    queued=45,
+    event=4,
+    details={"dependency": 45},
+)
 def rule_6_the_end_record_itself_waits(w):
     """
     H  r0-2 s10-14  w16-18 r18-20
@@ -138,7 +154,15 @@ def rule_6_the_end_record_itself_waits(w):
     events(w, 6, (18, 20), 80)
 
 
-@case(kernel=15, queued=46, host=4, api_launch=4, launch_latency=5, event=4, details={"default-stream": 46})
+@case(
+    kernel=15,
+    queued=46,
+    host=4,
+    api_launch=4,
+    launch_latency=5,
+    event=4,
+    details={"default-stream": 46},
+)
 def rule_6_legacy_default_stream(w):
     """
     H    r0-2 s3-5  s10-14  r16-18
@@ -150,7 +174,15 @@ def rule_6_legacy_default_stream(w):
     events(w, 6, (16, 18), 84)
 
 
-@case(kernel=15, queued=46, host=4, api_launch=4, launch_latency=5, event=4, details={"default-stream": 46})
+@case(
+    kernel=15,
+    queued=46,
+    host=4,
+    api_launch=4,
+    launch_latency=5,
+    event=4,
+    details={"default-stream": 46},
+)
 def rule_6_blocking_stream_waits_for_the_legacy_one(w):
     """The same the other way round: both events are on stream 14."""
     kernel(w, (3, 5), (8, 60), 7)
@@ -170,7 +202,15 @@ def rule_6_host_function(w):
     events(w, 6, (16, 18), 84)
 
 
-@case(kernel=15, queued=44, launch_latency=7, host=4, api_launch=4, event=4, details={"contention": 44})
+@case(
+    kernel=15,
+    queued=44,
+    launch_latency=7,
+    host=4,
+    api_launch=4,
+    event=4,
+    details={"contention": 44},
+)
 def rule_7_contention_of_kernels(w):
     """
     H  r0-2   s10-14  r16-18
@@ -184,7 +224,15 @@ def rule_7_contention_of_kernels(w):
     events(w, 6, (16, 18), 84)
 
 
-@case(kernel=25, queued=32, launch_latency=9, host=4, api_launch=4, event=4, details={"contention": 32})
+@case(
+    kernel=25,
+    queued=32,
+    launch_latency=9,
+    host=4,
+    api_launch=4,
+    event=4,
+    details={"contention": 32},
+)
 def rule_7_counts_from_the_previous_operation(w):
     """
     H    r0-2   s10-14 s14-18  r19-21
@@ -199,7 +247,9 @@ def rule_7_counts_from_the_previous_operation(w):
     events(w, 6, (19, 21), 84)
 
 
-@case(graph=15, queued=44, launch_latency=7, host=4, api_launch=4, event=4, details={"contention": 44})
+@case(
+    graph=15, queued=44, launch_latency=7, host=4, api_launch=4, event=4, details={"contention": 44}
+)
 def rule_7_contention_of_a_graph(w):
     ordinary_launches(w)
     kernel(w, (-8, -5), (0, 60), 13)
@@ -207,7 +257,15 @@ def rule_7_contention_of_a_graph(w):
     events(w, 6, (16, 18), 84)
 
 
-@case(memcpy=15, queued=44, launch_latency=7, host=4, api_launch=4, event=4, details={"contention": 44})
+@case(
+    memcpy=15,
+    queued=44,
+    launch_latency=7,
+    host=4,
+    api_launch=4,
+    event=4,
+    details={"contention": 44},
+)
 def rule_7_contention_of_copies(w):
     ordinary_launches(w)
     w.copy(0, 60, w.call("memcpy", -8, -5), 13, pageable=False)

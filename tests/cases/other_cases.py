@@ -14,7 +14,9 @@ def between(w, start: float, end: float) -> None:
     w.host_intervals.append(HostInterval("case#0", start, end, MAIN))
 
 
-@host_case(kind="host", host=9, api_launch=5, sync=9, kernel=32, api=6, kernel_only=32, kernel_outside=0)
+@host_case(
+    kind="host", host=9, api_launch=5, sync=9, kernel=32, api=6, kernel_only=32, kernel_outside=0
+)
 def launch_and_synchronise(w):
     """
     H  |0   s5-10  y12--------------53  m55-61  |61
@@ -132,7 +134,9 @@ def range_on_one_stream(w):
     w.ranges.append(Range("step", 0, 60, MAIN))
 
 
-@nvtx_case(kind="nvtx", kernel=10, memcpy=12, launch_latency=2, api_launch=3, host=3, kernel_only=10)
+@nvtx_case(
+    kind="nvtx", kernel=10, memcpy=12, launch_latency=2, api_launch=3, host=3, kernel_only=10
+)
 def only_work_launched_inside_the_range(w):
     """
     H  s-9--5  [0 step  s2-6                s18-21     40]  s42-44

@@ -27,7 +27,9 @@ def test_the_oracle_agrees_with_the_drawing(case):
         h = world.host_intervals[0]
         pieces = oracle.host_budget(world, h.start, h.end, h.thread)
     else:
-        inside = [o for o in world.ops if world.ranges[0].start <= o.call.start < world.ranges[0].end]
+        inside = [
+            o for o in world.ops if world.ranges[0].start <= o.call.start < world.ranges[0].end
+        ]
         window = min(o.start for o in inside), max(o.end for o in inside)
         pieces = oracle.event_budget(world, *window, 7, None)
     assert oracle.parts(pieces) == expected_ns(case)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysalign.clocks.host import ClockMap, refine
+from nsysalign.place.host_clock import ClockMap, refine
 
 START = 1_700_000_000_000_000_000
 
@@ -22,7 +22,9 @@ def calls(rng, seconds: float, offset, count: int = 400):
 
 
 def rough(error: int) -> ClockMap:
-    return ClockMap(np.array([5_000_000_000]), np.array([START + error]), "session start time", 50_000)
+    return ClockMap(
+        np.array([5_000_000_000]), np.array([START + error]), "session start time", 50_000
+    )
 
 
 @pytest.mark.parametrize("ppm", [-4.0, 0.0, 12.0])
@@ -53,7 +55,9 @@ def test_a_long_run_is_straight_in_stretches():
     """A rate that changes by 0.2 ppm from minute to minute: 12 us in all."""
 
     def offset(t):
-        return START + np.rint(0.1e-6 / 60 * ((t - 5_000_000_000) / 1e9) ** 2 * 1e9).astype(np.int64)
+        return START + np.rint(0.1e-6 / 60 * ((t - 5_000_000_000) / 1e9) ** 2 * 1e9).astype(
+            np.int64
+        )
 
     t0, t1, c0, c1 = calls(np.random.default_rng(5), 80.0, offset, 4_000)
     clock = refine(rough(0), [(t0, t1, c0, c1)])

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.clocks import samples as samples_module
-from nsysalign.clocks.host import ClockMap
-from nsysalign.clocks.samples import place_samples
+from nsysalign.place import gpu_clock as samples_module
+from nsysalign.place.gpu_clock import place_samples
+from nsysalign.place.host_clock import ClockMap
 from nsysalign.trace.clock_samples import read_clock_samples
 
 MS = 1_000_000
@@ -42,7 +42,9 @@ def shifted(offset_ns, width=1_000):
 def test_equal_samples_are_one_stretch_on_the_traces_clock():
     #            0     25    50  | 75    100 | 125
     samples = table(1980, 1980, 1980, 1755, 1755, 1980, power=[400, -1, -1, -1, 700, -1])
-    placed, notes = place_samples(samples, {0: shifted(-999 * MS, 50_000), 1: shifted(-1_000 * MS)}, None)
+    placed, notes = place_samples(
+        samples, {0: shifted(-999 * MS, 50_000), 1: shifted(-1_000 * MS)}, None
+    )
     assert notes == []  # the sharper map of the two processes is used
     assert placed[["start_ns", "end_ns", "samples"]].to_numpy().tolist() == [
         [0, 50 * MS, 3],
@@ -57,7 +59,9 @@ def test_a_reason_a_pause_and_a_second_end_a_stretch():
     reasons = table(1980, 1980, 1980, reasons=[0, 4, 4])
     assert place_samples(reasons, {0: shifted(0)}, None)[0]["reasons"].tolist() == [0, 4]
     pause = table(*[1980] * 10).drop(index=range(1, 9))  # 225 ms without a sample
-    assert len(place_samples(frames.check(pause, frames.CLOCK_SAMPLES), {0: shifted(0)}, None)[0]) == 2
+    assert (
+        len(place_samples(frames.check(pause, frames.CLOCK_SAMPLES), {0: shifted(0)}, None)[0]) == 2
+    )
     long = place_samples(table(*[1980] * 81), {0: shifted(0)}, None)[0]  # two seconds
     assert long["samples"].tolist() == [40, 40, 1]
 
@@ -96,7 +100,9 @@ def test_unknown_clocks_are_left_out_and_bad_lines_are_said(tmp_path):
         "columns": ["monotonic_ns", "device", "sm_mhz", "later"],
     }
     lines = [[5, 0, 1980, "x"], [6, 0, None, 1], [7, 0, 345, 1]]
-    path.write_text("\n".join(map(json.dumps, [header, *lines])) + '\n[8, 0, 19\nnot json\n{"a": 1}')
+    path.write_text(
+        "\n".join(map(json.dumps, [header, *lines])) + '\n[8, 0, 19\nnot json\n{"a": 1}'
+    )
     samples, notes = read_clock_samples(path)
     assert samples["sm_mhz"].tolist() == [1980, -1, 345] and (samples["mem_mhz"] == -1).all()
     assert notes == ["clocks.jsonl: 3 lines could not be used (cut or malformed)"]

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.collect.command import probe_environment
-from nsysalign.collect.convert import convert
-from nsysalign.collect.nsys import Nsys, find_nsys
-from nsysalign.collect.processes import end_all
 from nsysalign.errors import NsysError
+from nsysalign.record.command import probe_environment
+from nsysalign.record.convert import convert
+from nsysalign.record.nsys import Nsys, find_nsys
+from nsysalign.record.processes import end_all
 
 from .user import RUNS, User, fresh_environment, read_log
 

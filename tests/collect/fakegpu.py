@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from nsysalign.collect.convert import convert
+from nsysalign.record.convert import convert
 from nsysalign.rundir import event_logs
 
 from .user import read_log
@@ -35,7 +35,10 @@ def add(export: Path, run_dir: Path) -> None:
     """Tables of API calls and kernels for everything that the logs of `run_dir` tell."""
     runtime, kernels = [], []
     with tempfile.TemporaryDirectory() as folder:
-        logs = [read_log(p) for p in event_logs(run_dir) or convert(run_dir / "raw", Path(folder), run_dir)]
+        logs = [
+            read_log(p)
+            for p in event_logs(run_dir) or convert(run_dir / "raw", Path(folder), run_dir)
+        ]
     db = sqlite3.connect(export)
     offset, machine = _clock(db, logs)
     correlation = 0
@@ -48,7 +51,17 @@ def add(export: Path, run_dir: Path) -> None:
         first = records[0]["t0_ns"] - 60_000 + offset
         runtime.append((first, first + 5_000, 0, process | pid, correlation, 900_002, 0))
         kernels.append(
-            (first + 10_000, first + 20_000, 0, 1, 7, correlation, process, *[900_003] * 2, *[1] * 6)
+            (
+                first + 10_000,
+                first + 20_000,
+                0,
+                1,
+                7,
+                correlation,
+                process,
+                *[900_003] * 2,
+                *[1] * 6,
+            )
         )
         for line in records:
             correlation += 1
@@ -76,11 +89,10 @@ def _clock(db: sqlite3.Connection, logs: list[list[dict]]) -> tuple[int, int]:
             "SELECT start, int64Value, globalTid FROM NVTX_EVENTS WHERE int64Value > 0"
         ).fetchall()
     known = [(at, before[payload], thread) for at, payload, thread in marks if payload in before]
-    if (
-        known
-    ):  # where a program died nsys has lost all but the first few, which are slow: neither end is the truth
+    if known:  # where a program died nsys has lost all but the first few, which are slow: neither end is the truth
         low, high = (
-            f(at - line[end] for at, line, _ in known) for f, end in ((max, "after_ns"), (min, "before_ns"))
+            f(at - line[end] for at, line, _ in known)
+            for f, end in ((max, "after_ns"), (min, "before_ns"))
         )
         return (low + high) // 2, known[0][2] & ~((1 << 48) - 1)
     (began,) = db.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()

@@ -297,7 +297,11 @@ ALONE = {
         + "import threading\nt = threading.Thread(target=f.record, args=('broken',), name='T')\nt.start(); t.join()",
         "frames",
     ),
-    "exit in a region": ((), "import nsysalign, sys\nwith nsysalign.region('x'):\n    sys.exit('bye')", ""),
+    "exit in a region": (
+        (),
+        "import nsysalign, sys\nwith nsysalign.region('x'):\n    sys.exit('bye')",
+        "",
+    ),
     "at exit": (
         (),
         _SMALL

@@ -12,8 +12,8 @@ import sys
 import pytest
 from waiting import wait_for
 
-from nsysalign.collect.without_nsys import baseline_logs, collect_baseline
 from nsysalign.errors import NsysError
+from nsysalign.record.without_nsys import baseline_logs, collect_baseline
 from nsysalign.trace.eventlog import read_event_logs
 
 from .conftest import FAKE_TORCH, ROOT, read_log
@@ -98,7 +98,10 @@ def test_a_stopped_run_is_not_run_again(environment, nsys):
 def test_the_folder_is_private_and_the_run_is_described(environment):
     result = alone(environment, "")
     assert stat.S_IMODE(result.folder.stat().st_mode) == 0o700
-    assert sorted(p.name for p in result.folder.iterdir()) == [result.event_logs[0].name, "run.json"]
+    assert sorted(p.name for p in result.folder.iterdir()) == [
+        result.event_logs[0].name,
+        "run.json",
+    ]
     manifest = json.loads((result.folder / "run.json").read_text())
     assert manifest["exit_status"] == 0 and manifest["event_logs"] == [result.event_logs[0].name]
     assert "kept" not in (result.folder / "run.json").read_text()
@@ -109,7 +112,9 @@ def test_calibration_is_as_in_the_profiled_run(environment):
     calibrated = alone(environment, "")
     assert any(x["type"] == "calibration" for x in read_log(calibrated.event_logs[0]))
     (environment / "second").mkdir()
-    plain = collect_baseline(["script.py"], environment / "second", profiled_status=0, calibrate=False)
+    plain = collect_baseline(
+        ["script.py"], environment / "second", profiled_status=0, calibrate=False
+    )
     assert not any(x["type"] == "calibration" for x in read_log(plain.event_logs[0]))
 
 
@@ -161,7 +166,7 @@ def test_ctrl_c_reaches_the_script_and_keeps_what_it_measured(environment):
     )
     (environment / "run").mkdir()
     text = (
-        "from pathlib import Path; from nsysalign.collect.without_nsys import collect_baseline as c; import sys;"
+        "from pathlib import Path; from nsysalign.record.without_nsys import collect_baseline as c; import sys;"
         "r = c(['script.py'], Path('run'), profiled_status=0); print(len(r.event_logs), r.exit_status)"
     )
     process = subprocess.Popen(
@@ -182,7 +187,7 @@ def test_raw_files_of_a_killed_run_become_logs_later(environment):
     raw = environment / "killed" / "baseline" / "raw"
     env = {**os.environ, "NSYSALIGN_DIR": str(raw.parent)}
     env["PYTHONPATH"] = os.pathsep.join(
-        [str(ROOT / "nsysalign/collect/probe_path"), os.environ["PYTHONPATH"]]
+        [str(ROOT / "nsysalign/probe_path"), os.environ["PYTHONPATH"]]
     )
     subprocess.run([sys.executable, "script.py"], env=env, check=True, stdout=subprocess.DEVNULL)
     (log,) = baseline_logs(environment / "killed")

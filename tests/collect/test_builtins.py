@@ -7,8 +7,8 @@ import sys
 
 import pytest
 
-from nsysalign.collect.command import probe_environment
-from nsysalign.collect.probe import machine
+from nsysalign.probe import machine
+from nsysalign.record.command import probe_environment
 
 from .conftest import FAKE_TORCH, ROOT
 from .user import fresh_environment
@@ -42,7 +42,9 @@ for name in ("time", "time_ns", "perf_counter", "perf_counter_ns", "monotonic", 
 
 def test_everything_answers_as_without_the_probe(probed):
     with_it, without = probed(LOOKS), probed(LOOKS, env={"NSYSALIGN_HOST_TIMERS": "0"})
-    assert with_it.status == 0 and with_it.out == without.out and "takes no arguments" in with_it.out
+    assert (
+        with_it.status == 0 and with_it.out == without.out and "takes no arguments" in with_it.out
+    )
 
 
 #: What time-machine does, in C: it takes `time.time` for the C function that it is, and exchanges it.
@@ -76,7 +78,9 @@ def test_c_code_may_exchange_the_function_inside(probed):
     with_it, without = probed(EXCHANGE), probed(EXCHANGE, env={"NSYSALIGN_HOST_TIMERS": "0"})
     assert (with_it.status, with_it.err) == (0, "") and with_it.out == without.out
     readings = with_it.lines("clock_reading")
-    assert readings and all(r["value_ns"] > 1e18 for r in readings), "what is faked is not the host's clock"
+    assert readings and all(r["value_ns"] > 1e18 for r in readings), (
+        "what is faked is not the host's clock"
+    )
 
 
 def test_time_machine(probed):
@@ -91,7 +95,15 @@ with time_machine.travel(0, tick=False):
     print(time.time(), time_machine.escape_hatch.time.time() > 1e9)
 print(time.time() > 1e9)
 """)
-    assert run.out.split() == ["0.0", "1970", "86400.0", str(86400 * 10**9), "0.0", "True", "True"], run.err
+    assert run.out.split() == [
+        "0.0",
+        "1970",
+        "86400.0",
+        str(86400 * 10**9),
+        "0.0",
+        "True",
+        "True",
+    ], run.err
 
 
 def test_where_no_memory_may_be_executable_the_clocks_are_left_alone(probed):
@@ -149,9 +161,14 @@ def test_the_instructions_of_the_other_machine():
     told = "200023fd6800000b5ff830091fd7bc1a8c0035fd6"
     for keywords, third in ((False, "030080d2"), (True, "")):
         assert machine_code.tell(0x30000, 0x20000, keywords).hex() == (
-            "000080d26000a0f20000c0f20000e0f2000040f9" + third + "100080d25000a0f21000c0f21000e0f" + told
+            "000080d26000a0f20000c0f20000e0f2000040f9"
+            + third
+            + "100080d25000a0f21000c0f21000e0f"
+            + told
         )
-    asked = "100084d25000a0f21000c0f21000e0f2100240f9500100b5100080d29000a0f21000c0f21000e0f200023fd6"
+    asked = (
+        "100084d25000a0f21000c0f21000e0f2100240f9500100b5100080d29000a0f21000c0f21000e0f200023fd6"
+    )
     begin = "fd7bbfa9f353bfa9100680d29000a0f21000c0f21000e0f200023fd6f30300aa"
     assert machine_code.after([machine.Call(0x40000, (), if_zero=0x22000)], 0x40030).hex() == (
         begin + asked.replace("500100b5", "d00000b5") + "e00313aaf353c1a8fd7bc1a8c0035fd6"
@@ -182,7 +199,12 @@ def test_coverage_tools_do_not_list_the_probe(tmp_path, tool):
     }[tool]
     for command in commands:
         done = subprocess.run(
-            [sys.executable, *command], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         assert done.returncode == 0, done.stderr
     listed = done.stdout + "".join(p.name for p in tmp_path.glob("cover/*"))

@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.collect import clock_sampler as clocks
-from nsysalign.collect.processes import of_run
+from nsysalign.record import clock_sampler as clocks
+from nsysalign.record.processes import of_run
 from nsysalign.trace.clock_samples import read_clock_samples
 
 from .conftest import FAKE_TORCH, ROOT
@@ -157,7 +157,10 @@ def test_a_whole_run_is_sampled_whatever_ends_it(nsys, tmp_path, ending):
         "print('go', flush=True)\n" + ("" if ending == "by itself" else "time.sleep(600)\n")
     )
     env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYSALIGN", "NSYS_", "CUDA"))}
-    env |= {"NSYS": nsys.path, "PYTHONPATH": os.pathsep.join([str(FAKE_NVML), str(FAKE_TORCH), str(ROOT)])}
+    env |= {
+        "NSYS": nsys.path,
+        "PYTHONPATH": os.pathsep.join([str(FAKE_NVML), str(FAKE_TORCH), str(ROOT)]),
+    }
     process = subprocess.Popen(
         [sys.executable, "-m", "nsysalign", "run", "-o", "out", "script.py"],
         cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,

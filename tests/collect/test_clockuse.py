@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.collect.clockuse import Source
-from nsysalign.timers.pairing import pair
-from nsysalign.timers.windows import clock_sites
+from nsysalign.place.timer_pairs import pair
+from nsysalign.place.timer_windows import clock_sites
+from nsysalign.record.clockuse import Source
 from nsysalign.trace.eventlog import read_event_logs
 
 HEAD = """
@@ -151,11 +151,20 @@ def told(probed, text: str, tmp_path) -> list[tuple[int, int, bool]]:
     readings = read.clock_readings
     sites, place = clock_sites(read.clock_sites, readings)
     pairs = pair(
-        readings["tid"].to_numpy(), pd.factorize(readings["clock"])[0], place, sites, lambda i, j: True
+        readings["tid"].to_numpy(),
+        pd.factorize(readings["clock"])[0],
+        place,
+        sites,
+        lambda i, j: True,
     )
     lines = np.array([int(s.site.rpartition(":")[2] or 0) for s in sites])[place]
     return list(
-        zip(lines[pairs.start].tolist(), lines[pairs.end].tolist(), pairs.guessed.tolist(), strict=True)
+        zip(
+            lines[pairs.start].tolist(),
+            lines[pairs.end].tolist(),
+            pairs.guessed.tolist(),
+            strict=True,
+        )
     )
 
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.collect.command import (
+from nsysalign.errors import NsysError, UsageError
+from nsysalign.record.command import (
     environment_notes,
     probe_environment,
     refuse_isolated,
@@ -16,7 +17,6 @@ from nsysalign.collect.command import (
     resolve,
     stem,
 )
-from nsysalign.errors import NsysError, UsageError
 from nsysalign.rundir import make_run_dir
 
 
@@ -67,11 +67,16 @@ def test_only_one_variable_is_ever_reported():
 def test_run_directories_are_fresh_private_and_numbered(tmp_path):
     first = make_run_dir(stem(["a b.py"]), base=tmp_path)
     second = make_run_dir(stem(["a b.py"]), base=tmp_path)
-    assert (first.name, second.name) == ("a-b-001", "a-b-002") and first.stat().st_mode & 0o777 == 0o700
+    assert (first.name, second.name) == (
+        "a-b-001",
+        "a-b-002",
+    ) and first.stat().st_mode & 0o777 == 0o700
     (tmp_path / "nsysalign-runs" / "a-b-1041").mkdir()
     assert make_run_dir("a b", base=tmp_path).name == "a-b-1042"
     assert make_run_dir("", base=tmp_path).name == "run-001"
-    assert stem(["torchrun", "--nproc", "2", "train.py", "x"]) == "train" and stem(["/bin/sh"]) == "sh"
+    assert (
+        stem(["torchrun", "--nproc", "2", "train.py", "x"]) == "train" and stem(["/bin/sh"]) == "sh"
+    )
 
 
 def test_a_named_run_directory_must_be_empty(tmp_path):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.collect.convert import convert, shorten
-from nsysalign.collect.probe.slots import (
+from nsysalign.errors import EventLogError
+from nsysalign.probe.slots import (
     CHUNK_BYTES,
     ELAPSED,
     READING_SIZE,
@@ -20,16 +20,36 @@ from nsysalign.collect.probe.slots import (
     SLOT,
     SLOT_SIZE,
 )
-from nsysalign.errors import EventLogError
+from nsysalign.record.convert import convert, shorten
 from nsysalign.rundir import event_logs
 from nsysalign.trace.eventlog import read_event_logs
 
 
 def _slot(
-    kind: int, again: int | None = None, *, context: int = 1, region: int = 0, a: int = 0, b: int = 7
+    kind: int,
+    again: int | None = None,
+    *,
+    context: int = 1,
+    region: int = 0,
+    a: int = 0,
+    b: int = 7,
 ) -> bytes:
     return SLOT.pack(
-        kind, 0, 0, context, region, 4, 10, 20, a, b, 1.5, 99, 0, 0, kind if again is None else again
+        kind,
+        0,
+        0,
+        context,
+        region,
+        4,
+        10,
+        20,
+        a,
+        b,
+        1.5,
+        99,
+        0,
+        0,
+        kind if again is None else again,
     )
 
 
@@ -50,7 +70,11 @@ def test_torn_slots_and_texts_are_left_out(tmp_path):
     (raw / "12-0.rec").write_bytes(b"".join(slots) + b"\1\0half")
     texts = [
         {"header": {"pid": 12, "nvtx": "none", "device_name": None}, "first_seq": 0},
-        {"ctx": 1, "frames": [[str(tmp_path / "x.py"), 3], ["/usr/local/lib/y/z.py", 8]], "library": True},
+        {
+            "ctx": 1,
+            "frames": [[str(tmp_path / "x.py"), 3], ["/usr/local/lib/y/z.py", 8]],
+            "library": True,
+        },
     ]
     data = b"\n".join(json.dumps(t).encode() for t in texts) + b'\n{"str": 9, "te'
     (raw / "12-0.txt").write_bytes(data + bytes(100))
@@ -64,7 +88,9 @@ def test_torn_slots_and_texts_are_left_out(tmp_path):
         "t1_ns": 20, "site": "x.py:3", "callers": ["y/z.py:8"], "library": True,
     }  # fmt: skip
     assert third["seq"] == 2 and "site" not in third and "region" not in third
-    assert (elapsed["start"], elapsed["end"], elapsed["ms"]) == (0, None, 1.5), "the torn record is unknown"
+    assert (elapsed["start"], elapsed["end"], elapsed["ms"]) == (0, None, 1.5), (
+        "the torn record is unknown"
+    )
 
 
 def test_a_process_without_texts_still_converts(tmp_path):
@@ -73,7 +99,9 @@ def test_a_process_without_texts_still_converts(tmp_path):
     assert [json.loads(x)["type"] for x in path.read_text().splitlines()] == ["header", "record"]
 
 
-def _reading(clock: int, context: int, value: float | int, third: int = 0, thread: int = 1) -> bytes:
+def _reading(
+    clock: int, context: int, value: float | int, third: int = 0, thread: int = 1
+) -> bytes:
     form = READING_STRUCTS[True, isinstance(value, int)]
     return form.pack(value, (thread << 4 | clock) << 24 | context, third).ljust(READING_SIZE, b"\0")
 
@@ -137,7 +165,7 @@ def test_paths_are_shortened(file, short):
 
 def test_a_long_log_is_packed_and_read_as_any_other(tmp_path, monkeypatch):
     """200 bytes a record at most; one that was cut is read as far as it goes."""
-    monkeypatch.setattr("nsysalign.collect.convert.PACKED_FROM", 64 * 8000 - 3 * CHUNK_BYTES)
+    monkeypatch.setattr("nsysalign.record.convert.PACKED_FROM", 64 * 8000 - 3 * CHUNK_BYTES)
     raw = tmp_path / "raw"
     raw.mkdir()
     slots = [_slot(RECORD) if i % 3 < 2 else _slot(ELAPSED, a=i - 2, b=i - 1) for i in range(9000)]
@@ -182,12 +210,17 @@ def test_lines_of_code_are_those_of_the_places_and_of_the_file_that_ran(tmp_path
     library.mkdir()
     (library / "z.py").write_text("z\n")
     frames = [[str(tmp_path / "x.py"), 2], [str(tmp_path / "x.py"), 3], [str(tmp_path / "x.py"), 9]]
-    frames += [[str(tmp_path / n), 1] for n in ("new.py", "binary.py", "gone.py", "site-packages/z.py")]
+    frames += [
+        [str(tmp_path / n), 1] for n in ("new.py", "binary.py", "gone.py", "site-packages/z.py")
+    ]
     frames += [["<stdin>", 1]]
     (raw / "12-0.rec").write_bytes(_slot(RECORD))
     began = (tmp_path / "binary.py").stat().st_mtime_ns + 1
     os.utime(tmp_path / "new.py", ns=(began + 1, began + 1))
-    texts = [{"header": {"clock": {"realtime_ns": began}}, "first_seq": 0}, {"ctx": 1, "frames": frames}]
+    texts = [
+        {"header": {"clock": {"realtime_ns": began}}, "first_seq": 0},
+        {"ctx": 1, "frames": frames},
+    ]
     texts += [
         {"clk": 1, "frames": [[str(tmp_path / "x.py"), 1, 0, "<module>", 1, 30]]}
     ]  # readings say more of a place

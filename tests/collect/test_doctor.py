@@ -9,8 +9,8 @@ from types import SimpleNamespace
 
 from click.testing import CliRunner
 
-from nsysalign.collect.nsys import Nsys
 from nsysalign.commands import doctor
+from nsysalign.record.nsys import Nsys
 
 
 def test_what_is_missing_has_a_cost_and_a_fix(tmp_path):
@@ -50,17 +50,26 @@ def test_persistence_mode_and_clocks(tmp_path):
     assert rows["persistence"].state == "warning" and "nvidia-smi -pm 1" in rows["persistence"].fix
     assert rows["clocks"].state == "warning" and "345 of 1980" in rows["clocks"].found
     assert "-lgc 1584" in rows["clocks"].fix
-    rows = {r.what: r for r in doctor._gpu(smi(tmp_path, "NVIDIA H200, 580.95, Enabled, 1980, 1980, 0"))}
+    rows = {
+        r.what: r for r in doctor._gpu(smi(tmp_path, "NVIDIA H200, 580.95, Enabled, 1980, 1980, 0"))
+    }
     assert {r.state for r in rows.values()} == {"ok"} and len(rows) == 3
     rows = doctor._gpu(smi(tmp_path, "Tesla K80, 470.1, [N/A], [N/A], [N/A], [N/A]"))
     assert [r.what for r in rows] == ["gpu"], "what is not known is not said"
 
 
 def test_other_tools_and_settings(tmp_path):
-    environ = {"PATH": "/nonexistent", "CUDA_INJECTION64_PATH": "/x/libother.so", "CUDA_LAUNCH_BLOCKING": "1"}
+    environ = {
+        "PATH": "/nonexistent",
+        "CUDA_INJECTION64_PATH": "/x/libother.so",
+        "CUDA_LAUNCH_BLOCKING": "1",
+    }
     rows = doctor.look_at_machine({**environ, "CUDA_VISIBLE_DEVICES": ""}, "/nonexistent/nsys")
     said = {r.found for r in rows}
-    assert "another tool is injected into CUDA programs here (CUDA_INJECTION64_PATH: libother.so)" in said
+    assert (
+        "another tool is injected into CUDA programs here (CUDA_INJECTION64_PATH: libother.so)"
+        in said
+    )
     assert {"CUDA_LAUNCH_BLOCKING=1", "CUDA_VISIBLE_DEVICES hides every GPU"} <= said
 
 

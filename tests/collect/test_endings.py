@@ -15,8 +15,8 @@ import time
 import pytest
 from waiting import wait_for, wait_until
 
-from nsysalign.collect.processes import of_run
-from nsysalign.collect.session import recover
+from nsysalign.record.processes import of_run
+from nsysalign.record.session import recover
 from nsysalign.rundir import event_logs
 
 from .conftest import ROOT
@@ -52,7 +52,9 @@ ENDINGS = {
 
 def test_a_script_ends_as_it_likes(whole):
     """All at once in one folder: every run has a directory of its own."""
-    runs = {name: whole.run(text, script=f"script_{name}.py") for name, (text, *_) in ENDINGS.items()}
+    runs = {
+        name: whole.run(text, script=f"script_{name}.py") for name, (text, *_) in ENDINGS.items()
+    }
     again = whole.run(ENDINGS["exit"][0], script="script_exit.py")
     for process in [
         *runs.values(),
@@ -109,7 +111,10 @@ def test_data_loader_workers_are_collected(real):
 
 
 def elapsed_of(run_dir) -> list[int]:
-    return [sum(line["type"] == "elapsed" for line in read_log(p)) for p in run_dir.glob("events-*.jsonl")]
+    return [
+        sum(line["type"] == "elapsed" for line in read_log(p))
+        for p in run_dir.glob("events-*.jsonl")
+    ]
 
 
 DEAF = """
@@ -144,7 +149,9 @@ def test_a_time_limit(real):
     assert status == 130 and out.startswith("cleaned up\n") and elapsed(run_dirs["tidy"]) == 6
     assert "note: the script was stopped after 6 s (--timeout)" in err
     status, *_ = real.the_end(deaf, run_dirs["deaf"])
-    assert status == 137 and elapsed(run_dirs["deaf"]) == 4, "its child in another session is gone as well"
+    assert status == 137 and elapsed(run_dirs["deaf"]) == 4, (
+        "its child in another session is gone as well"
+    )
     status, _, err = real.the_end(quick, run_dirs["quick"])
     assert status == 3 and "--timeout" not in err, "3: without a GPU there is nothing to analyse"
 
@@ -182,7 +189,9 @@ def test_ctrl_c_and_sigterm_stop_the_script_and_all_is_analysed(whole):
     wait_for(whole.folder / "started")
     os.killpg(often.pid, signal.SIGINT)
     terminated.terminate()
-    while not event_logs(whole.folder / RUNS / "often-001"):  # before the analysis: that may be interrupted
+    while not event_logs(
+        whole.folder / RUNS / "often-001"
+    ):  # before the analysis: that may be interrupted
         assert often.poll() is None
         os.killpg(often.pid, signal.SIGINT)
         time.sleep(0.05)

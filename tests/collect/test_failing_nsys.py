@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from waiting import command_line, wait_for, wait_until
 
-from nsysalign.collect import nsys as nsys_module
-from nsysalign.collect.nsys import Nsys, describe, export_sqlite, import_stream
 from nsysalign.errors import NsysError
+from nsysalign.record import nsys as nsys_module
+from nsysalign.record.nsys import Nsys, describe, export_sqlite, import_stream
 
 from .user import RUNS, analysed, elapsed
 
@@ -39,7 +39,11 @@ def test_an_nsys_that_cannot_be_used_is_said_before_anything_runs(played, versio
         os.remove(user.env["NSYS"])
     process = user.run("print('ran')")
     out, err = process.communicate(timeout=60)
-    assert (process.returncode, out) == (3, "") and said in err and "next: install Nsight Systems" in err
+    assert (
+        (process.returncode, out) == (3, "")
+        and said in err
+        and "next: install Nsight Systems" in err
+    )
     assert "Traceback" not in err and not (user.folder / RUNS).exists()
 
 
@@ -48,13 +52,20 @@ def test_what_nsys_lacks_permission_for_is_passed_on(played):
     warns = "echo 'WARNING: CPU context switch tracing not supported: perf_event_paranoid'"
     user = played(profile=f'{warns}; APP "$@"; FINISH', export=f'{DATABASE} >"$OUT"')
     _, _, err = user.the_end(user.run("pair()"))
-    assert "note: nsys: WARNING: CPU context switch tracing not supported: perf_event_paranoid" in err
+    assert (
+        "note: nsys: WARNING: CPU context switch tracing not supported: perf_event_paranoid" in err
+    )
     tool = Path(user.env["NSYS"])
     tool.write_text(
-        tool.read_text().replace(warns, "echo 'Insufficient permissions to create a session'; exit 1")
+        tool.read_text().replace(
+            warns, "echo 'Insufficient permissions to create a session'; exit 1"
+        )
     )
     status, out, err = user.the_end(user.run("print('ran')"))
-    assert (status, out) == (3, "") and "left no report (exit status 1): Insufficient permissions" in err
+    assert (status, out) == (
+        3,
+        "",
+    ) and "left no report (exit status 1): Insufficient permissions" in err
     tool.chmod(0o644)
     process = user.run("print('ran')")
     assert "it is not executable" in process.communicate(timeout=60)[1] and process.returncode == 3
@@ -143,7 +154,9 @@ esac""",
     )
     patience = {"late": 3, "hangs": 3, "impatient": 600, "busy": 6, "writes": 3, "long": 3}
     text = {name: "pair(3)" for name in patience} | {"long": "import time\npair(3)\ntime.sleep(4)"}
-    runs = {name: user.run(text[name], script=f"{name}.py", impatient=s) for name, s in patience.items()}
+    runs = {
+        name: user.run(text[name], script=f"{name}.py", impatient=s) for name, s in patience.items()
+    }
     while "at once with Ctrl-C" not in (said := runs["impatient"].stderr.readline()):
         assert said, "never said"
     runs["impatient"].send_signal(signal.SIGINT)
@@ -152,7 +165,9 @@ esac""",
         status, _, err = user.the_end(process, user.folder / RUNS / f"{name}-001")
         assert elapsed(user.folder / RUNS / f"{name}-001") == (0 if name == "late" else 3)
         hung = name in ("late", "hangs", "impatient")
-        assert ("the script has not been started, and nsys is doing nothing" in err) == (name == "late")
+        assert ("the script has not been started, and nsys is doing nothing" in err) == (
+            name == "late"
+        )
         assert status == ({"busy": 7, "writes": 8, "long": 9}.get(name, 3)), f"{name}: {err}"
         assert ("left no report (it was terminated from outside)" in err) == hung
         assert "it will be stopped in" not in err or hung
@@ -167,12 +182,18 @@ def test_a_report_whose_import_failed_is_imported_again(real):
         time.sleep(0.005)
         for path in Path("/proc").glob("[0-9]*/cmdline"):
             words = command_line(path.parent.name).split(b"\0")
-            if words[0].endswith(b"QdstrmImporter") and str(real.folder).encode() in b" ".join(words):
+            if words[0].endswith(b"QdstrmImporter") and str(real.folder).encode() in b" ".join(
+                words
+            ):
                 os.kill(int(path.parent.name), signal.SIGKILL)
                 killed += 1
     real.the_end(process)
     (run_dir,) = real.run_dirs()
-    assert killed and (run_dir / "trace.nsys-rep").stat().st_size and (run_dir / "trace.sqlite").is_file()
+    assert (
+        killed
+        and (run_dir / "trace.nsys-rep").stat().st_size
+        and (run_dir / "trace.sqlite").is_file()
+    )
     assert not (run_dir / "trace.qdstrm").exists() and elapsed(run_dir) == 3000
 
 
@@ -188,15 +209,25 @@ def test_an_import_that_fails_is_tried_three_times(tmp_path, succeeds):
     stream, report = tmp_path / "trace.qdstrm", tmp_path / "trace.nsys-rep"
     stream.write_text("recorded")
     nsys = Nsys(str(tmp_path / "target-linux-x64" / "nsys"), "2024.2.3", frozenset())
-    assert import_stream(nsys, stream, report) == (succeeds == 3) == report.is_file() != stream.is_file()
-    assert (tmp_path / "tries").read_text().count("tried") == 3 and not list(tmp_path.glob("*partial*"))
+    assert (
+        import_stream(nsys, stream, report)
+        == (succeeds == 3)
+        == report.is_file()
+        != stream.is_file()
+    )
+    assert (tmp_path / "tries").read_text().count("tried") == 3 and not list(
+        tmp_path.glob("*partial*")
+    )
 
 
 def test_an_nsys_that_loses_the_report_in_silence(played):
     user = played(profile='APP "$@"; echo "Generated: nothing"; exit 0')
     status, out, err = user.the_end(user.run("pair(6)\nprint('out')"))
     (run_dir,) = user.run_dirs()
-    assert (status, out) == (3, "out\n") and "left no report (exit status 0): Generated: nothing" in err
+    assert (status, out) == (
+        3,
+        "out\n",
+    ) and "left no report (exit status 0): Generated: nothing" in err
     assert elapsed(run_dir) == 6
 
 
@@ -218,7 +249,8 @@ Generated:
     status, _out, err = user.the_end(user.run("pair(6)"))
     assert (
         status == 3
-        and "(exit status 0): Multiple different definitions of the same VmTidToPidInfo; 1 event" in err
+        and "(exit status 0): Multiple different definitions of the same VmTidToPidInfo; 1 event"
+        in err
     )
     assert "kernel.pid_max" in err and "Generated" not in err and "OriginalLine" not in err
 
@@ -239,7 +271,9 @@ def test_an_export_that_fails_leaves_report_and_logs(played):
         process.wait(timeout=120)
         status, _, err = user.the_end(process, run_dir)
         assert (
-            status == 3 and "nsys export left no SQLite file" in err and "next: check the free space" in err
+            status == 3
+            and "nsys export left no SQLite file" in err
+            and "next: check the free space" in err
         )
         assert (run_dir / "trace.nsys-rep").is_file() and not (run_dir / "trace.sqlite").exists()
         assert elapsed(run_dir) == 6
@@ -250,7 +284,9 @@ def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
     waits = f'sleep 98765 & echo $! >"{tmp_path}/child"; wait'
     user = played(export=f'{DATABASE} >"$OUT"; echo "Processing 5 events: [= 7%]" >&2; {waits}')
     tool = describe(user.env["NSYS"])
-    with pytest.raises(NsysError, match=r"nsys export made no progress for 3 s and was stopped") as error:
+    with pytest.raises(
+        NsysError, match=r"nsys export made no progress for 3 s and was stopped"
+    ) as error:
         export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite")
     assert "nsysalign analyze" in error.value.next_step
     assert not list(tmp_path.glob("trace*"))
@@ -275,9 +311,7 @@ def test_an_export_that_is_slow_but_works_is_waited_for(played, tmp_path, monkey
 
 
 def test_signals_during_the_export_are_held(played):
-    slow = (
-        f'cd "$(dirname "$OUT")"; touch exporting; while [ ! -e go ]; do sleep 0.05; done; {DATABASE} >"$OUT"'
-    )
+    slow = f'cd "$(dirname "$OUT")"; touch exporting; while [ ! -e go ]; do sleep 0.05; done; {DATABASE} >"$OUT"'
     user = played(profile='APP "$@"; FINISH', export=slow)
     process = user.run("pair(6)")
     wait_for(user.folder / RUNS / "script-001" / "exporting")
@@ -289,7 +323,9 @@ def test_signals_during_the_export_are_held(played):
         assert line, "the signals were not held"
     (user.folder / RUNS / "script-001" / "go").touch()
     user.the_end(process)
-    assert (user.run_dirs()[0] / "trace.sqlite").is_file() and (user.run_dirs()[0] / "run.json").is_file()
+    assert (user.run_dirs()[0] / "trace.sqlite").is_file() and (
+        user.run_dirs()[0] / "run.json"
+    ).is_file()
 
 
 @pytest.mark.nsys
@@ -304,7 +340,9 @@ def test_when_we_are_killed_during_the_export_analyze_starts_it_anew(whole):
     wait_for(whole.folder / "exporting")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    os.kill(int((whole.folder / "exporting").read_text()), signal.SIGKILL)  # a real one ends by itself
+    os.kill(
+        int((whole.folder / "exporting").read_text()), signal.SIGKILL
+    )  # a real one ends by itself
     (run_dir,) = whole.run_dirs()
     assert [p.name for p in run_dir.glob("*.sqlite")] == ["trace.partial.sqlite"]
     one, two = sorted(run_dir.glob("events-*.jsonl"))

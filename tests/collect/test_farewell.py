@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.collect.command import probe_environment
-from nsysalign.collect.convert import convert
+from nsysalign.record.command import probe_environment
+from nsysalign.record.convert import convert
 
 from .conftest import FAKE_TORCH, ROOT
 from .user import PAIRS, RUNS, fresh_environment, read_log
@@ -42,7 +42,10 @@ def cupti(tmp_path_factory) -> Path:
     if compiler is None:
         pytest.skip("no C compiler")
     folder = tmp_path_factory.mktemp("cupti")
-    for source, name in (("cupti.c", "libcupti.so.12.5"), ("injection.c", "libToolsInjection64.so")):
+    for source, name in (
+        ("cupti.c", "libcupti.so.12.5"),
+        ("injection.c", "libToolsInjection64.so"),
+    ):
         command = [compiler, "-shared", "-fPIC", "-O1", "-o", folder / name, SOURCES / source]
         subprocess.run(command, check=True)
     return folder
@@ -61,7 +64,9 @@ class Ended:
             int(p.name.split("-")[1].split(".")[0]): read_log(p)
             for p in convert(folder / "raw", folder, folder)
         }
-        self.ends = {pid: [x for x in lines if x["type"] == "end"] for pid, lines in self.logs.items()}
+        self.ends = {
+            pid: [x for x in lines if x["type"] == "end"] for pid, lines in self.logs.items()
+        }
         (self.end,) = self.ends.get(process.pid) or [None]
         self.errors = "".join(p.read_text() for p in (folder / "raw").glob("*.errors"))
 
@@ -71,7 +76,12 @@ def ending(tmp_path, cupti):
     """`ending(text, send=None)`: run a program with the probe and the stand-in; send a signal at its first line of output."""
 
     def run(
-        text: str, send: int | None = None, begin: str = BEGIN, probe: bool = True, times: int = 1, **env: str
+        text: str,
+        send: int | None = None,
+        begin: str = BEGIN,
+        probe: bool = True,
+        times: int = 1,
+        **env: str,
     ) -> Ended:
         folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
         (folder / "raw").mkdir(parents=True)
@@ -271,7 +281,11 @@ sys.stdout.flush()
 os._exit(status=7)
 """
     run, plain = ending(text), ending(text, probe=False)
-    assert (run.status, run.out, run.err) == (plain.status, plain.out, plain.err) and run.status == 7
+    assert (run.status, run.out, run.err) == (
+        plain.status,
+        plain.out,
+        plain.err,
+    ) and run.status == 7
 
 
 @pytest.mark.parametrize("start", ["fork", "spawn", "forkserver"])

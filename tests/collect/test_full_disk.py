@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from nsysalign.collect.convert import convert
 from nsysalign.files import write_lines
+from nsysalign.record.convert import convert
 
 from .conftest import FAKE_TORCH, ROOT
 from .user import PAIRS, RUNS, read_log, small_disk
@@ -22,16 +22,23 @@ def test_a_full_disk_does_not_touch_the_program(tmp_path):
     keep = f"{sys.executable} script.py; echo $?; cp -r raw kept; rm -rf raw/*"
     env = {
         **os.environ, "NSYSALIGN_DIR": str(tmp_path), "NSYSALIGN_CALIBRATE": "0",
-        "PYTHONPATH": f"{ROOT}/nsysalign/collect/probe_path:{FAKE_TORCH}",
+        "PYTHONPATH": f"{ROOT}/nsysalign/probe_path:{FAKE_TORCH}",
     }  # fmt: skip
     done = subprocess.run(
-        [*prefix, "sh", "-c", keep], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+        [*prefix, "sh", "-c", keep],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=120,
     )
     assert (done.stdout, done.stderr) == ("done\n0\n", "")
     (log,) = convert(tmp_path / "kept", tmp_path, tmp_path)
     lines = read_log(log)
     assert sum(line["type"] == "elapsed" for line in lines) > 10_000, "what fitted is kept"
-    said = [line for line in lines if line["type"] == "note" and "No space left" in line.get("text", "")]
+    said = [
+        line for line in lines if line["type"] == "note" and "No space left" in line.get("text", "")
+    ]
     errors = [p.read_text() for p in (tmp_path / "kept").glob("*.errors")]
     assert said or "No space left" in "".join(errors)
 

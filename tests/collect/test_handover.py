@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
-from nsysalign.collect.processes import below
+from nsysalign.record.processes import below
 
 from .conftest import ROOT
 from .user import RUNS
@@ -58,7 +58,7 @@ NSYSALIGN = str(Path(sys.executable).with_name("nsysalign"))
 
 ALONE = """
 import subprocess, sys
-from nsysalign.collect.handover import HandOver, inheritance
+from nsysalign.record.handover import HandOver, inheritance
 with HandOver(sys.argv[1:], inheritance()) as handover:
     status = subprocess.run(handover.starter_command, cwd="/", umask=0).returncode
 sys.exit(status if status >= 0 else 128 - status)
@@ -74,7 +74,10 @@ def alone(tmp_path):
     def start(*command: str | bytes, **keywords) -> subprocess.CompletedProcess:
         keywords = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, **keywords}
         return subprocess.run(
-            [sys.executable, tmp_path / "alone.py", *command], capture_output=True, timeout=60, **keywords
+            [sys.executable, tmp_path / "alone.py", *command],
+            capture_output=True,
+            timeout=60,
+            **keywords,
         )
 
     return start
@@ -111,8 +114,14 @@ def test_a_command_that_cannot_be_started_says_so_as_a_shell_would(alone, tmp_pa
 
 def test_a_starter_that_finds_nobody_starts_nothing():
     starter = ROOT / "nsysalign" / "collect" / "starter.py"
-    done = subprocess.run([sys.executable, "-I", "-S", starter, "nobody"], capture_output=True, text=True)
-    assert done.returncode == 1 and "nothing is started" in done.stderr and "Traceback" not in done.stderr
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", starter, "nobody"], capture_output=True, text=True
+    )
+    assert (
+        done.returncode == 1
+        and "nothing is started" in done.stderr
+        and "Traceback" not in done.stderr
+    )
 
 
 def test_pythons_own_locale_is_not_handed_on(alone):
@@ -175,7 +184,8 @@ def test_under_a_real_nsys_a_script_inherits_what_it_would_inherit_plainly(real)
         assert tool[key] == plain[key], key
     assert plain["umask"].strip() == "0027" and bytes.fromhex(plain["folder"]).endswith(b"/\xff")
     environments = [
-        {k: v for k, v in state["environment"].items() if not k.startswith(ADDED)} for state in (plain, tool)
+        {k: v for k, v in state["environment"].items() if not k.startswith(ADDED)}
+        for state in (plain, tool)
     ]
     assert environments[0] == environments[1]
     for descriptor in (file, hidden, reads, writes, *jobs):
@@ -221,7 +231,9 @@ def test_result_pipes_sockets_and_job_servers_work(real):
 def test_closed_streams_and_deleted_folders(real):
     """No traceback of ours, and the script runs to its end, as it does plainly."""
     script = real.folder / "script.py"
-    script.write_text("import os, sys\nprint('printed')\nopen(sys.argv[1], 'w').close()\nsys.exit(5)")
+    script.write_text(
+        "import os, sys\nprint('printed')\nopen(sys.argv[1], 'w').close()\nsys.exit(5)"
+    )
     gone = real.folder / "deleted"
     ways = {
         "out": 'exec "$@" >&-',
@@ -238,7 +250,9 @@ def test_closed_streams_and_deleted_folders(real):
         )  # fmt: skip
         assert (done.returncode, ran.exists()) == (5, True), f"{name}: {done.stderr}"
         assert done.stdout == ("printed\n" if name in ("err", "gone") else ""), name
-        assert "Traceback" not in done.stderr and "Error in sitecustomize" not in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr and "Error in sitecustomize" not in done.stderr, (
+            done.stderr
+        )
         assert (real.folder / name / "trace.sqlite").is_file()
     assert "next: choose one with -o DIR" in _run_in_deleted(real, gone, script)
 
@@ -260,16 +274,21 @@ def test_what_holds_the_environment_is_its_owners_alone(real):
     out = real.folder / "open"
     out.mkdir(mode=0o755)
     out.chmod(0o755)
-    text = (
-        "import os\nprint(oct(os.stat(os.environ['NSYSALIGN_DIR']).st_mode & 0o777))\nprint(oct(os.umask(0)))"
-    )
+    text = "import os\nprint(oct(os.stat(os.environ['NSYSALIGN_DIR']).st_mode & 0o777))\nprint(oct(os.umask(0)))"
     status, printed, err = real.the_end(
-        real.run(text, "-o", "open", prefix=("sh", "-c", 'umask 022; exec "$@"', "sh"), begin=""), out
+        real.run(text, "-o", "open", prefix=("sh", "-c", 'umask 022; exec "$@"', "sh"), begin=""),
+        out,
     )
     assert (status, printed) == (3, "0o700\n0o22\n"), err
     assert out.stat().st_mode & 0o777 == 0o755
-    modes = {p.name: oct(p.stat().st_mode & 0o777) for p in out.iterdir() if p.name[:5] in ("trace", "nsys.")}
-    assert modes.keys() >= {"trace.nsys-rep", "trace.sqlite", "nsys.log"} and set(modes.values()) == {"0o600"}
+    modes = {
+        p.name: oct(p.stat().st_mode & 0o777)
+        for p in out.iterdir()
+        if p.name[:5] in ("trace", "nsys.")
+    }
+    assert modes.keys() >= {"trace.nsys-rep", "trace.sqlite", "nsys.log"} and set(
+        modes.values()
+    ) == {"0o600"}
     elsewhere = real.folder / "report.nsys-rep"
     shutil.copyfile(out / "trace.nsys-rep", elsewhere)
     done = subprocess.run(
@@ -277,7 +296,9 @@ def test_what_holds_the_environment_is_its_owners_alone(real):
         cwd=real.folder, env=real.env, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert "holds no CUDA activity" in done.stderr
-    assert [oct(p.stat().st_mode & 0o777) for p in real.folder.glob("report.nsysalign/*.sqlite")] == ["0o600"]
+    assert [
+        oct(p.stat().st_mode & 0o777) for p in real.folder.glob("report.nsysalign/*.sqlite")
+    ] == ["0o600"]
 
 
 @pytest.mark.nsys
@@ -287,7 +308,9 @@ def test_when_nsyss_launcher_is_killed_the_report_is_asked_for_at_once(real):
     process = real.run(text, impatient=600)
     wait_for(real.folder / "started")
     launchers = [
-        pid for pid in below(process.pid) if b"nsys-launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        pid
+        for pid in below(process.pid)
+        if b"nsys-launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()
     ]
     assert len(launchers) == 1
     os.kill(launchers[0], signal.SIGKILL)

@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="collecting needs Linux"
+)
 
 PROGRAM = """
 import torch
@@ -24,7 +26,9 @@ print(torch.cuda.done[first:])
 """
 
 
-def spec(kind="delay", starts=(("script.py", 5, ()),), region="", label="t1", **more) -> dict[str, str]:
+def spec(
+    kind="delay", starts=(("script.py", 5, ()),), region="", label="t1", **more
+) -> dict[str, str]:
     value = {"intervention": kind, "label": label, "region": region, "starts": starts, **more}
     return {"NSYSALIGN_CONFIRM": json.dumps(value)}
 
@@ -57,10 +61,17 @@ def test_without_the_variable_nothing_happens(probed):
 
 def test_the_first_one_measures_the_clock_outside_of_the_pair(probed):
     run = probed(
-        PROGRAM.replace("first = len(torch.cuda.done)\npair()", "first = 0"), env=spec(delay_ns=1_000_000)
+        PROGRAM.replace("first = len(torch.cuda.done)\npair()", "first = 0"),
+        env=spec(delay_ns=1_000_000),
     )
     kinds = [d[:2] for d in done(run)]
-    assert kinds == [("sleep", 1000), ("sleep", 500_000), ("sleep", 1_000_000), ("record", 0), ("record", 0)]
+    assert kinds == [
+        ("sleep", 1000),
+        ("sleep", 500_000),
+        ("sleep", 1_000_000),
+        ("record", 0),
+        ("record", 0),
+    ]
     measured = [line for line in run.lines("note") if "calibration_ns" in line]
     start = run.lines("record")[0]
     assert len(measured) == 1 and measured[0]["t1_ns"] <= start["t0_ns"]
@@ -103,7 +114,14 @@ one()
 print([d[0] for d in torch.cuda.done])
 """
     run = probed(text, env=spec(starts=(("script.py", 4, (("script.py", 8),)),), delay_ns=1000))
-    assert done(run) == ["record", "sleep", "sleep", "sleep", "record", "record"]  # two are the measurement
+    assert done(run) == [
+        "record",
+        "sleep",
+        "sleep",
+        "sleep",
+        "record",
+        "record",
+    ]  # two are the measurement
 
 
 def test_a_region_named_by_the_label_and_the_end_record_in_it(probed):
@@ -119,20 +137,33 @@ torch.cuda.Event().record()
 print([d[0] for d in torch.cuda.done])
 """
     env = spec("synchronize", (("script.py", 5, ()),), region="b", label="b")
-    assert done(probed(text, env=env)) == ["record", "record", "synchronize", "record", "record", "record"]
+    assert done(probed(text, env=env)) == [
+        "record",
+        "record",
+        "synchronize",
+        "record",
+        "record",
+        "record",
+    ]
     # a label made from call sites means records outside of every region
     env = spec("synchronize", (("script.py", 5, ()), ("script.py", 9, ())))
     assert done(probed(text, env=env)) == ["record"] * 4 + ["synchronize", "record"]
 
 
 def test_a_file_by_its_absolute_name_or_its_end(probed, tmp_path):
-    for file, hits in ((str(tmp_path / "script.py"), 1), ("cript.py", 0), ("/elsewhere/script.py", 0)):
+    for file, hits in (
+        (str(tmp_path / "script.py"), 1),
+        ("cript.py", 0),
+        ("/elsewhere/script.py", 0),
+    ):
         run = probed(PROGRAM, env=spec("synchronize", ((file, 5, ()),)))
         assert [d[0] for d in done(run)].count("synchronize") == hits
 
 
 def test_never_during_a_capture(probed):
-    text = PROGRAM.replace("pair()\nprint", "torch.cuda.graphs.CUDAGraph().capture_begin()\npair()\nprint")
+    text = PROGRAM.replace(
+        "pair()\nprint", "torch.cuda.graphs.CUDAGraph().capture_begin()\npair()\nprint"
+    )
     run = probed(text, env=spec(delay_ns=1000))
     assert done(run) == [("record", 0), ("record", 0)]
     assert [r.get("intervened") for r in run.lines("record")] == [True, None, None, None]
@@ -148,7 +179,9 @@ def test_what_fails_is_noted_and_the_record_goes_on(probed, kind):
     run = probed(broken, env=spec(kind, delay_ns=1000))
     assert done(run) == [("record", 0), ("record", 0)]
     assert notes(run) == [f"nsysalign confirm could not make its change ({kind}): out of memory"]
-    assert len(run.lines("elapsed")) == 2 and not any("intervened" in r for r in run.lines("record"))
+    assert len(run.lines("elapsed")) == 2 and not any(
+        "intervened" in r for r in run.lines("record")
+    )
 
 
 def test_a_variable_that_is_not_understood_changes_nothing(probed):
@@ -190,7 +223,10 @@ def test_a_decorated_function_is_called_once_more_before(probed):
         ("step (once more)#1", False), ("step (once more)#1", False), ("step#1", True), ("step#1", False),
     ]  # fmt: skip
     assert notes(run) == ["changed by nsysalign confirm: one more call before every call of step"]
-    assert [line["decorated"] for line in run.lines("note") if "decorated" in line] == ["step", "other"]
+    assert [line["decorated"] for line in run.lines("note") if "decorated" in line] == [
+        "step",
+        "other",
+    ]
 
 
 def test_what_the_repeated_call_raises_is_the_calls_own_to_raise(probed):

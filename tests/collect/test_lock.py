@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 HOLD = """
 import sys, time
-from nsysalign.collect.lock import locked
+from nsysalign.record.lock import locked
 from nsysalign.errors import NsysAlignError
 try:
     with locked(int(sys.argv[1])) as said:
@@ -128,7 +128,7 @@ def test_one_gpu_that_refuses_frees_the_others(tmp_path):
 
 
 def test_without_the_package(tmp_path):
-    code = "import sys; sys.modules['pynvml'] = None\nfrom nsysalign.collect.lock import locked\nwith locked(1500): pass"
+    code = "import sys; sys.modules['pynvml'] = None\nfrom nsysalign.record.lock import locked\nwith locked(1500): pass"
     done = subprocess.run(
         [sys.executable, "-c", code],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
@@ -142,7 +142,9 @@ def test_without_the_package(tmp_path):
 def test_a_run_with_locked_clocks_says_so_in_its_folder(tmp_path, nsys):
     (tmp_path / "s.py").write_text("print('hello')\n")
     log = tmp_path / "nvml.log"
-    clean = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "NSYSALIGN", "NSYS_"))}
+    clean = {
+        k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "NSYSALIGN", "NSYS_"))
+    }
     env = {
         **clean,
         "PYTHONPATH": os.pathsep.join([str(FAKE), str(ROOT)]),

@@ -45,7 +45,9 @@ def written(probed) -> dict[str, set[str]]:
     run, fields = probed(EVERYTHING, calibrate=True), defaultdict(set)
     assert run.status == 0, run.err
     recorded = [
-        line for path in DATA.glob("*.jsonl.xz") for line in lzma.decompress(path.read_bytes()).splitlines()
+        line
+        for path in DATA.glob("*.jsonl.xz")
+        for line in lzma.decompress(path.read_bytes()).splitlines()
     ]
     for line in [*map(json.loads, recorded), *(line for log in run.logs.values() for line in log)]:
         fields[line["type"]] |= line.keys()

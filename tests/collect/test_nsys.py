@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nsysalign.collect.nsys import (
+from nsysalign.errors import NsysError
+from nsysalign.record.nsys import (
     Nsys,
     candidates,
     describe,
@@ -13,7 +14,6 @@ from nsysalign.collect.nsys import (
     parse_flags,
     profile_arguments,
 )
-from nsysalign.errors import NsysError
 
 HELP = """
 usage: nsys profile [<args>] [application] [<application args>]
@@ -41,7 +41,9 @@ usage: nsys profile [<args>] [application] [<application args>]
 def fake(tmp_path):
     """`fake(version, export)`: an executable that answers like nsys."""
 
-    def make(version: str = "2024.2.3.38-242334140272v0", export: str = "exit 1", name: str = "nsys") -> str:
+    def make(
+        version: str = "2024.2.3.38-242334140272v0", export: str = "exit 1", name: str = "nsys"
+    ) -> str:
         path = tmp_path / name
         (tmp_path / "help.txt").write_text(HELP)
         path.write_text(f"""#!/bin/sh
@@ -94,12 +96,18 @@ def test_path_comes_before_install_folders_and_newest_first(fake, monkeypatch, t
     found = candidates(environ={"PATH": str(tmp_path), "HOME": str(home)})
     assert len([c for c in found if c.startswith(str(home))]) == 2
     fake()
-    assert candidates(environ={"PATH": str(tmp_path), "HOME": str(home)})[0] == str(tmp_path / "nsys")
+    assert candidates(environ={"PATH": str(tmp_path), "HOME": str(home)})[0] == str(
+        tmp_path / "nsys"
+    )
 
 
 @pytest.mark.parametrize(
     ("version", "said"),
-    [("2021.1.1", "too old"), ("", "contains no version number"), ("unknown", "contains no version number")],
+    [
+        ("2021.1.1", "too old"),
+        ("", "contains no version number"),
+        ("unknown", "contains no version number"),
+    ],
 )
 def test_unusable_versions_are_refused(fake, version, said):
     with pytest.raises(NsysError, match=said) as error:
@@ -119,8 +127,12 @@ def _tool(*flags: str) -> Nsys:
 
 
 def test_flags_are_used_only_where_they_exist(tmp_path):
-    everything = _tool("sample", "cpuctxsw", "cuda-event-trace", "cuda-graph-trace", "trace-fork-before-exec")
-    arguments, notes = profile_arguments(everything, tmp_path / "trace", accurate=True, graph_trace="node")
+    everything = _tool(
+        "sample", "cpuctxsw", "cuda-event-trace", "cuda-graph-trace", "trace-fork-before-exec"
+    )
+    arguments, notes = profile_arguments(
+        everything, tmp_path / "trace", accurate=True, graph_trace="node"
+    )
     assert arguments == [
         "/x/nsys", "profile", "-t", "cuda,nvtx", "-o", str(tmp_path / "trace"), "--sample=none",
         "--cpuctxsw=none", "--cuda-event-trace=true", "--cuda-graph-trace=node",
@@ -128,7 +140,9 @@ def test_flags_are_used_only_where_they_exist(tmp_path):
     ]  # fmt: skip
     assert notes == []
     assert "--cuda-event-trace=false" in profile_arguments(everything, tmp_path / "trace")[0]
-    arguments, notes = profile_arguments(_tool(), tmp_path / "trace", accurate=True, graph_trace="node")
+    arguments, notes = profile_arguments(
+        _tool(), tmp_path / "trace", accurate=True, graph_trace="node"
+    )
     assert arguments[6:] == [] and len(notes) == 2 and "2024.6" in notes[0]
     assert profile_arguments(_tool(), tmp_path / "trace")[1] == [], "not asked for, nothing to say"
 

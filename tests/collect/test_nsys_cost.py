@@ -16,11 +16,20 @@ import pytest
 from click.testing import CliRunner
 
 from nsysalign.cli import cli
-from nsysalign.collect import nsys_cost, nsys_cost_work
-from nsysalign.collect.nsys import Nsys
-from nsysalign.collect.nsys_cost import CallCost, Machine, NsysCost, Unusable, cache_file, load, save, summary
 from nsysalign.commands.doctor import cost_row, show_cost
 from nsysalign.errors import NsysAlignError, OutputError, UsageError
+from nsysalign.predict import nsys_cost, nsys_cost_work
+from nsysalign.predict.nsys_cost import (
+    CallCost,
+    Machine,
+    NsysCost,
+    Unusable,
+    cache_file,
+    load,
+    save,
+    summary,
+)
+from nsysalign.record.nsys import Nsys
 
 from .conftest import FAKE_TORCH, ROOT
 from .user import fresh_environment
@@ -50,7 +59,9 @@ def machine(tmp_path, monkeypatch):
     proc = tmp_path / "proc"
     card = proc / "driver/nvidia/gpus/0000:18:00.0"
     card.mkdir(parents=True)
-    (card / "information").write_text("Model: \t\t NVIDIA H200\nIRQ:   16\nGPU UUID: \t GPU-0123-secret\n")
+    (card / "information").write_text(
+        "Model: \t\t NVIDIA H200\nIRQ:   16\nGPU UUID: \t GPU-0123-secret\n"
+    )
     (proc / "driver/nvidia/version").write_text(
         "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release Build  (root@host)  Tue\n"
     )
@@ -79,7 +90,9 @@ def test_it_is_kept_by_machine_and_found_again(environ, tmp_path):
 
 
 def test_the_cache_is_the_users(tmp_path):
-    assert str(cache_file(HERE, {"XDG_CACHE_HOME": "relative"})).startswith(str(cache_file(HERE, {}).parent))
+    assert str(cache_file(HERE, {"XDG_CACHE_HOME": "relative"})).startswith(
+        str(cache_file(HERE, {}).parent)
+    )
     assert cache_file(HERE, {}).parent.parts[-2:] == (".cache", "nsysalign")
 
 
@@ -138,7 +151,14 @@ def test_a_cache_that_cannot_be_written_is_said(tmp_path):
 def test_what_was_measured_side_by_side_is_compared():
     """The host was half as fast from the third batch on: each ratio is still that of its own time."""
     rounds = [
-        {"launch": [(4_000.0, 6_000.0), (4_000.0, 6_000.0), (8_000.0, 12_000.0), (8_000.0, 12_400.0)]},
+        {
+            "launch": [
+                (4_000.0, 6_000.0),
+                (4_000.0, 6_000.0),
+                (8_000.0, 12_000.0),
+                (8_000.0, 12_400.0),
+            ]
+        },
         {"launch": [(4_000.0, 6_000.0)]},
     ]
     found = summary(HERE, rounds, {"graph": "RuntimeError"})
@@ -152,7 +172,9 @@ def test_what_was_measured_side_by_side_is_compared():
 
 
 def test_a_kind_that_one_side_lacks_is_not_compared():
-    found = summary(HERE, [{"launch": [(4.0, 6.0)], "item": [(4.0, 6.0)]}], {"item": "RuntimeError"})
+    found = summary(
+        HERE, [{"launch": [(4.0, 6.0)], "item": [(4.0, 6.0)]}], {"item": "RuntimeError"}
+    )
     assert list(found.calls) == ["launch"]
     with pytest.raises(NsysAlignError, match="none of the known work"):
         summary(HERE, [{}], {})
@@ -186,7 +208,10 @@ def test_event_logs_say_what_was_measured(machine, environ):
         "record_undisturbed_ns": 4_500.0,
     }
     ratios = dict(zip(nsys_cost.TYPICAL, (1.25, 1.25, 1.25, 2, 2, 2, 4, 4), strict=True))
-    save(cost(calls={k: CallCost(4_000, 4_000 * r, 3_900 * r, r, r, r) for k, r in ratios.items()}), environ)
+    save(
+        cost(calls={k: CallCost(4_000, 4_000 * r, 3_900 * r, r, r, r) for k, r in ratios.items()}),
+        environ,
+    )
     assert nsys_cost.for_header(NSYS, environ) == {
         "added_share": pytest.approx((3 * 0.2 + 3 * 0.5 + 2 * 0.75) / 8)
     }
@@ -236,9 +261,16 @@ def test_without_a_gpu_two_lines_say_so(nsys, tmp_path):
     (tmp_path / "torch/__init__.py").write_text(
         "class cuda:\n    is_available = staticmethod(lambda: False)\n"
     )
-    env = fresh_environment(tmp_path, ROOT) | {"NSYS": nsys.path, "XDG_CACHE_HOME": str(tmp_path / "c")}
+    env = fresh_environment(tmp_path, ROOT) | {
+        "NSYS": nsys.path,
+        "XDG_CACHE_HOME": str(tmp_path / "c"),
+    }
     done = doctor(env=env, cwd=tmp_path)
-    assert done.returncode == 3 and "torch sees no CUDA device here" in done.stderr and done.stdout == ""
+    assert (
+        done.returncode == 3
+        and "torch sees no CUDA device here" in done.stderr
+        and done.stdout == ""
+    )
     assert len(done.stderr.strip().splitlines()) == 2 and not (tmp_path / "c").exists()
 
 
@@ -248,9 +280,13 @@ def test_with_a_torch_that_is_played_and_a_real_nsys(nsys, machine, environ, mon
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(FAKE_TORCH), str(ROOT)]))
     said = []
     monkeypatch.setattr(nsys_cost, "BATCHES", 4)
-    found = nsys_cost.calibrate(nsys, HERE, lambda step, percent: said.append((step, percent)), rounds=2)
+    found = nsys_cost.calibrate(
+        nsys, HERE, lambda step, percent: said.append((step, percent)), rounds=2
+    )
     percents = [p for _, p in said]
-    assert percents == sorted(percents) and percents[0] == 0 and 50 in percents and percents[-1] < 100
+    assert (
+        percents == sorted(percents) and percents[0] == 0 and 50 in percents and percents[-1] < 100
+    )
     assert "known work with and without nsys: memset" in dict(said)
     assert set(found.calls) == {"memset", "record", "first record", "elapsed_time", "synchronize"}
     assert found.left_out["launch"] == "AttributeError" and len(found.left_out) == 8

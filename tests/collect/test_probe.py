@@ -9,7 +9,9 @@ import pytest
 
 from .conftest import FAKE_TORCH, ROOT
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="collecting needs Linux"
+)
 
 PAIR = """
 import torch
@@ -25,16 +27,39 @@ def test_a_pair_is_logged_with_call_sites_and_times(probed):
     assert (run.status, run.err, run.errors) == (0, "", "")
     (lines,) = run.logs.values()
     header = lines[0]
-    assert header["type"] == "header" and header["format"] == "nsysalign-events" and header["version"] == 1
-    assert (header["device_name"], header["torch"], header["nvtx"]) == ("Fake GPU", "0.0+fake", "none")
+    assert (
+        header["type"] == "header"
+        and header["format"] == "nsysalign-events"
+        and header["version"] == 1
+    )
+    assert (header["device_name"], header["torch"], header["nvtx"]) == (
+        "Fake GPU",
+        "0.0+fake",
+        "none",
+    )
     assert set(header) == {
         "type", "format", "version", "pid", "device_name", "torch", "python", "clock", "nvtx"
     }  # fmt: skip
     start, end = run.lines("record")
     (elapsed,) = run.lines("elapsed")
-    assert (start["site"], end["site"], elapsed["site"]) == ("script.py:4", "script.py:5", "script.py:6")
-    assert start["t0_ns"] < start["t1_ns"] < end["t0_ns"] < end["t1_ns"] < elapsed["t0_ns"] < elapsed["t1_ns"]
-    assert (elapsed["start"], elapsed["end"], elapsed["ms"]) == (start["seq"], end["seq"], float(run.out))
+    assert (start["site"], end["site"], elapsed["site"]) == (
+        "script.py:4",
+        "script.py:5",
+        "script.py:6",
+    )
+    assert (
+        start["t0_ns"]
+        < start["t1_ns"]
+        < end["t0_ns"]
+        < end["t1_ns"]
+        < elapsed["t0_ns"]
+        < elapsed["t1_ns"]
+    )
+    assert (elapsed["start"], elapsed["end"], elapsed["ms"]) == (
+        start["seq"],
+        end["seq"],
+        float(run.out),
+    )
     assert start["tid"] == header["pid"] and start["device"] == 0 and start["stream_handle"] == 0
     assert not {"library", "captured", "callers", "region"} & set(start)
 
@@ -47,7 +72,11 @@ def test_no_event_leaves_no_log(probed):
 def test_an_event_recorded_again_is_a_new_record(probed):
     run = probed(PAIR + "a.record()\nb.record()\na.elapsed_time(b)\na.elapsed_time(b)")
     a, b, again, end = (record["seq"] for record in run.lines("record"))
-    assert [(e["start"], e["end"]) for e in run.lines("elapsed")] == [(a, b), (again, end), (again, end)]
+    assert [(e["start"], e["end"]) for e in run.lines("elapsed")] == [
+        (a, b),
+        (again, end),
+        (again, end),
+    ]
 
 
 def test_event_ids_that_come_back_are_not_confused(probed):
@@ -91,8 +120,14 @@ torch.cuda.current_stream().wait_event(e)
 side.wait_stream(torch.cuda.current_stream())
 """)
     records, waits = run.lines("record"), run.lines("wait")
-    assert [(r["stream_handle"], r["site"]) for r in records] == [(7, "script.py:4"), (0, "script.py:6")]
-    assert [(w["stream_handle"], w["site"]) for w in waits] == [(0, "script.py:5"), (7, "script.py:6")]
+    assert [(r["stream_handle"], r["site"]) for r in records] == [
+        (7, "script.py:4"),
+        (0, "script.py:6"),
+    ]
+    assert [(w["stream_handle"], w["site"]) for w in waits] == [
+        (0, "script.py:5"),
+        (7, "script.py:6"),
+    ]
     assert [w["record"] for w in waits] == [r["seq"] for r in records]
     assert "library" not in records[0], "torch/cuda/streams.py is seen through"
 
@@ -145,7 +180,9 @@ def test_no_absolute_path_and_no_home_in_a_log(probed, tmp_path):
     )
     (record,) = run.lines("record")
     assert record["site"] == f"{outside.name}/helper.py:2"
-    assert not any(str(tmp_path.parent) in str(line) for lines in run.logs.values() for line in lines)
+    assert not any(
+        str(tmp_path.parent) in str(line) for lines in run.logs.values() for line in lines
+    )
 
 
 def test_regions_count_nest_and_belong_to_their_thread(probed):
@@ -219,11 +256,15 @@ a.elapsed_time(b)
     )
     assert len(run.logs) == 2
     child = [
-        lines for pid, lines in run.logs.items() if len([x for x in lines if x["type"] == "record"]) == 2
+        lines
+        for pid, lines in run.logs.items()
+        if len([x for x in lines if x["type"] == "record"]) == 2
     ]
     parent = [lines for lines in run.logs.values() if lines not in child]
     first, second = [x for x in child[0] if x["type"] == "elapsed"]
-    assert (first["start"], first["end"]) == (None, None), "the parent's records are not the child's"
+    assert (first["start"], first["end"]) == (None, None), (
+        "the parent's records are not the child's"
+    )
     assert {x["seq"] for x in child[0] if x["type"] == "record"} == {second["start"], second["end"]}
     assert len([x for x in parent[0] if x["type"] == "record"]) == 3
 
@@ -272,7 +313,11 @@ g.capture_end()
 e.record()
 print(asked)
 """)
-    assert run.out == "[0]\n" and [r.get("captured") for r in run.lines("record")] == [None, True, None]
+    assert run.out == "[0]\n" and [r.get("captured") for r in run.lines("record")] == [
+        None,
+        True,
+        None,
+    ]
 
 
 def test_calibration_runs_once_before_the_first_record(probed):
@@ -328,7 +373,9 @@ def test_calibration_steps_back_from_a_busy_stream_and_without_sleep(probed):
         calibrate=True,
     )
     first = run.lines("record", calibration=True)[0]["t0_ns"]
-    assert first > run.lines("elapsed")[1]["t1_ns"], "put off until after a compared pair with an idle stream"
+    assert first > run.lines("elapsed")[1]["t1_ns"], (
+        "put off until after a compared pair with an idle stream"
+    )
     run = probed("import torch\ndel torch.cuda._sleep\n" + PAIR, calibrate=True)
     assert run.lines("record", calibration=True) == [] and run.errors == ""
 
@@ -366,7 +413,9 @@ def test_a_sitecustomize_of_the_users_runs_too(probed, tmp_path):
     assert run.out.startswith("mine\n") and len(run.lines("record")) == 2
     (folder / "sitecustomize.py").write_text("import no_such_module_here\n")
     run = probed(PAIR, env={"PYTHONPATH": path})
-    assert "no_such_module_here" in run.err and run.status == 0, "the user's own error surfaces as usual"
+    assert "no_such_module_here" in run.err and run.status == 0, (
+        "the user's own error surfaces as usual"
+    )
 
 
 def test_a_probe_that_breaks_steps_aside(probed):

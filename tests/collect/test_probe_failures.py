@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.collect.command import probe_environment
+from nsysalign.record.command import probe_environment
 
 from .conftest import FAKE_TORCH, ROOT
 from .user import fresh_environment
@@ -72,7 +72,9 @@ def test_nothing_of_it_reaches_the_program(tmp_path):
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "libcuda.so.1").write_bytes(b"not a library" * 100)
     (tmp_path / "other").mkdir()
-    library = next(p for p in re.findall(r"/\S+\.so\S*", Path("/proc/self/maps").read_text()) if "libm" in p)
+    library = next(
+        p for p in re.findall(r"/\S+\.so\S*", Path("/proc/self/maps").read_text()) if "libm" in p
+    )
     shutil.copy(library, tmp_path / "other" / "libcuda.so.1")
 
     def run(name: str) -> tuple[subprocess.CompletedProcess, str, int]:
@@ -81,9 +83,16 @@ def test_nothing_of_it_reaches_the_program(tmp_path):
         (folder / "raw").mkdir(parents=True)
         (folder / "script.py").write_text(program)
         more = {k: str(tmp_path / v) for k, v in more.items()}
-        env = probe_environment({**fresh_environment(FAKE_TORCH, ROOT), **more}, folder, calibrate=False)
+        env = probe_environment(
+            {**fresh_environment(FAKE_TORCH, ROOT), **more}, folder, calibrate=False
+        )
         done = subprocess.run(
-            [sys.executable, "script.py"], cwd=folder, env=env, capture_output=True, text=True, timeout=60
+            [sys.executable, "script.py"],
+            cwd=folder,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
         )
         raw = folder / "raw"
         errors = "".join(p.read_text() for p in raw.glob("*.errors")) if raw.is_dir() else ""
@@ -130,15 +139,27 @@ def test_no_system_call_inside_a_timed_region(tmp_path):
     """Neither a write nor any other: a record is a store into mapped pages.  Nor does such a store fault."""
     strace = shutil.which("strace")
     command = [strace or "strace", "-f", "-qq", "-o", "calls", sys.executable, "script.py"]
-    if strace is None or subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True).returncode:
+    if (
+        strace is None
+        or subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True).returncode
+    ):
         pytest.skip("no strace here")
     (tmp_path / "raw").mkdir()
     (tmp_path / "script.py").write_text(TIMED)
     env = probe_environment(fresh_environment(FAKE_TORCH, ROOT), tmp_path, calibrate=False)
-    done = subprocess.run(command, cwd=tmp_path, env=env, check=True, timeout=60, stdout=subprocess.PIPE)
-    lines = [line.partition(" ")[2].strip() for line in (tmp_path / "calls").read_text().splitlines()]
-    begin, end = (next(i for i, line in enumerate(lines) if f'"{mark}"' in line) for mark in ("BEGIN", "END"))
-    assert begin < end and [x for x in lines[begin + 1 : end] if not x.startswith(("brk(", "munmap("))] == []
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, check=True, timeout=60, stdout=subprocess.PIPE
+    )
+    lines = [
+        line.partition(" ")[2].strip() for line in (tmp_path / "calls").read_text().splitlines()
+    ]
+    begin, end = (
+        next(i for i, line in enumerate(lines) if f'"{mark}"' in line) for mark in ("BEGIN", "END")
+    )
+    assert (
+        begin < end
+        and [x for x in lines[begin + 1 : end] if not x.startswith(("brk(", "munmap("))] == []
+    )
     (slots,) = (p.read_bytes() for p in (tmp_path / "raw").glob("*.rec"))
     assert sum(slots[i] == slots[i + 63] == 1 for i in range(0, len(slots), 64)) == 4510
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (5, 14):

@@ -10,7 +10,7 @@ import types
 
 import pytest
 
-from nsysalign.collect.probe import reference, slots
+from nsysalign.probe import reference, slots
 
 MS = 1_000_000
 

@@ -10,9 +10,9 @@ import pytest
 from click.testing import CliRunner
 
 from nsysalign.cli import main
-from nsysalign.collect import session
 from nsysalign.commands.run import run
 from nsysalign.errors import Interrupted, TraceError
+from nsysalign.record import session
 
 
 @pytest.fixture
@@ -33,7 +33,9 @@ def invoked(monkeypatch, tmp_path):
             return types.SimpleNamespace(analysis=None)
 
         monkeypatch.setattr(session, "collect", collect)
-        monkeypatch.setitem(sys.modules, "nsysalign.commands.present", types.SimpleNamespace(present=present))
+        monkeypatch.setitem(
+            sys.modules, "nsysalign.commands.present", types.SimpleNamespace(present=present)
+        )
         return CliRunner().invoke(run, list(args)), calls
 
     return invoke

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.nsys
 
 COLLECT = """
 import json, sys
-from nsysalign.collect.session import collect
+from nsysalign.record.session import collect
 from nsysalign.errors import NsysAlignError
 try:
     r = collect(sys.argv[1:])
@@ -41,9 +41,16 @@ def session(nsys, tmp_path):
     }
     (tmp_path / "collect_it.py").write_text(COLLECT)
 
-    def start(text: str, *args: str, command: tuple[str, ...] | None = None, **kwargs) -> subprocess.Popen:
+    def start(
+        text: str, *args: str, command: tuple[str, ...] | None = None, **kwargs
+    ) -> subprocess.Popen:
         (tmp_path / "script.py").write_text(PAIRS + text)
-        kwargs = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **kwargs}
+        kwargs = {
+            "stdin": subprocess.DEVNULL,
+            "stdout": subprocess.PIPE,
+            "stderr": subprocess.PIPE,
+            **kwargs,
+        }
         return subprocess.Popen(
             [sys.executable, "collect_it.py", *(command or ("script.py",)), *args],
             cwd=tmp_path, env=env, text=True, start_new_session=True, **kwargs,
@@ -71,7 +78,9 @@ def finish(
 
 def count(logs: dict[int, list], kind: str) -> int:
     return sum(
-        line["type"] == kind and "calibration" not in line for lines in logs.values() for line in lines
+        line["type"] == kind and "calibration" not in line
+        for lines in logs.values()
+        for line in lines
     )
 
 
@@ -96,7 +105,9 @@ sys.exit(3)
         "--x", "-o", "a b", stdin=subprocess.PIPE,
     )  # fmt: skip
     status, out, err, logs = finish(process, tmp_path, "typed")
-    assert (status, out, err) == (3, "out ['--x', '-o', 'a b'] True typed\n", "err\n"), "not a word of nsys's"
+    assert (status, out, err) == (3, "out ['--x', '-o', 'a b'] True typed\n", "err\n"), (
+        "not a word of nsys's"
+    )
     assert count(logs, "record") == 6 and count(logs, "elapsed") == 3
     ((_, lines),) = logs.items()
     assert lines[0]["nvtx"] == "injection"
@@ -104,7 +115,9 @@ sys.exit(3)
 
 def test_a_terminal_stays_a_terminal(session, tmp_path):
     master, slave = pty.openpty()
-    process = session("import sys\nprint(sys.stdout.isatty(), sys.stderr.isatty())\npair()", stdout=slave)
+    process = session(
+        "import sys\nprint(sys.stdout.isatty(), sys.stderr.isatty())\npair()", stdout=slave
+    )
     os.close(slave)
     finish(process, tmp_path)
     assert os.read(master, 1000).decode().strip() == "True False"
@@ -124,13 +137,17 @@ with nsysalign.region("work"):
     *_, logs = finish(session(text), tmp_path)
     (lines,) = logs.values()
     sync = {line["payload"]: line for line in lines if line["type"] == "sync"}
-    marks = trace(tmp_path, f"SELECT start, int64Value FROM NVTX_EVENTS WHERE {TEXT} = 'nsysalign:sync'")
+    marks = trace(
+        tmp_path, f"SELECT start, int64Value FROM NVTX_EVENTS WHERE {TEXT} = 'nsysalign:sync'"
+    )
     assert len(marks) == 100 and set(sync) <= {payload for _, payload in marks}
     lower = max(at - sync[p]["after_ns"] for at, p in marks if p in sync)
     upper = min(at - sync[p]["before_ns"] for at, p in marks if p in sync)
     assert -2_000 < upper - lower < 20_000, "one offset fits every mark, and it is known well"
 
-    rows = trace(tmp_path, f"SELECT {TEXT}, int64Value, end - start FROM NVTX_EVENTS WHERE eventType = 60")
+    rows = trace(
+        tmp_path, f"SELECT {TEXT}, int64Value, end - start FROM NVTX_EVENTS WHERE eventType = 60"
+    )
     names = [(name, payload) for name, payload, _ in rows]
     assert names.count(("script.py:6", 0)) == 3, "known after the first comparison"
     assert names.count(("work", 0)) == 1 and names.count(("work", 1)) == 1
@@ -146,7 +163,9 @@ with nsysalign.region("work"):
 
 
 def test_commands_that_are_no_scripts(session, tmp_path):
-    process = session("pair()", command=("sh", "-c", f"echo first; {sys.executable} script.py; exit 4"))
+    process = session(
+        "pair()", command=("sh", "-c", f"echo first; {sys.executable} script.py; exit 4")
+    )
     status, out, _, logs = finish(process, tmp_path)
     assert (status, out) == (4, "first\n") and count(logs, "record") == 2
 
@@ -155,7 +174,11 @@ def test_no_nsys_is_an_error_before_anything_runs(session, tmp_path, monkeypatch
     (tmp_path / "touch.py").write_text("open('ran', 'w')")
     env = {**os.environ, "NSYS": "/nonexistent/nsys", "PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, "-c", COLLECT, "touch.py"], cwd=tmp_path, env=env, capture_output=True, text=True
+        [sys.executable, "-c", COLLECT, "touch.py"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 99 and "/nonexistent/nsys: no such program" in done.stderr
     assert not (tmp_path / "ran").exists() and not (tmp_path / "nsysalign-runs").exists()

@@ -10,12 +10,18 @@ import sys
 import numpy as np
 import pytest
 
-from nsysalign.collect.nsys import Nsys, profile_arguments
-from nsysalign.collect.python_samples import Samples
-from nsysalign.collect.session import CollectOptions, collect
+from nsysalign.record.nsys import Nsys, profile_arguments
+from nsysalign.record.python_samples import Samples
+from nsysalign.record.session import CollectOptions, collect
 from nsysalign.trace.stacks import read_stacks
 
-STRINGS = ["zero", "resize", "/home/me/app/transforms.py", "&lt;module&gt;", "/usr/lib/python3.11/io.py"]
+STRINGS = [
+    "zero",
+    "resize",
+    "/home/me/app/transforms.py",
+    "&lt;module&gt;",
+    "/usr/lib/python3.11/io.py",
+]
 THREAD = (7 << 24) | 99
 
 
@@ -33,7 +39,9 @@ def sample(t_ns: int, *frames: tuple[int, int, int], number: int = 1, cut: int =
 
 
 def read(*lines: str) -> tuple[Samples, list]:
-    found = Samples(iter([json.dumps({"data": STRINGS}, separators=(",", ":")), *lines]), lambda f: f)
+    found = Samples(
+        iter([json.dumps({"data": STRINGS}, separators=(",", ":")), *lines]), lambda f: f
+    )
     return found, list(found.lines())
 
 
@@ -56,7 +64,10 @@ def test_frames_are_named_and_equal_stacks_are_kept_once():
 
 def test_the_thread_that_was_seen_first_is_the_main_one():
     _, lines = read(sample(30, (1, 2, 41), number=2), sample(20, (1, 2, 41), number=1))
-    assert {line["thread"]: line["main"] for line in lines if "thread" in line} == {2: False, 1: True}
+    assert {line["thread"]: line["main"] for line in lines if "thread" in line} == {
+        2: False,
+        1: True,
+    }
 
 
 def test_a_sample_of_another_layout_is_counted_and_left_out():
@@ -70,7 +81,9 @@ def test_a_string_that_is_not_there_is_a_question_mark():
 
 
 def test_an_nsys_that_cannot_sample_says_so(tmp_path):
-    arguments, notes = profile_arguments(Nsys("nsys", "2022.4.1", frozenset()), tmp_path, python_hz=1000)
+    arguments, notes = profile_arguments(
+        Nsys("nsys", "2022.4.1", frozenset()), tmp_path, python_hz=1000
+    )
     assert not any("python" in argument for argument in arguments)
     assert any("--sample-python was ignored" in note for note in notes)
 
@@ -118,19 +131,24 @@ def test_a_real_recording_names_the_functions_of_a_program(nsys, tmp_path, monke
         pytest.skip("this nsys cannot sample Python")
     monkeypatch.chdir(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)
-    options = CollectOptions(nsys=nsys.path, output=tmp_path / "run", clocks=False, sample_python=True)
+    options = CollectOptions(
+        nsys=nsys.path, output=tmp_path / "run", clocks=False, sample_python=True
+    )
     result = collect([sys.executable, "program.py"], options)
     assert result.exit_status == 0
     stacks, notes = read_stacks(tmp_path / "run" / "stacks.jsonl")
     assert not notes and not [n for n in result.notes if "stacks" in n or "Python" in n]
     seconds = json.loads((tmp_path / "seconds.json").read_text())
     innermost = [
-        next((f.function for f in stacks.frames[s] if f.file == "program.py"), "") for s in stacks.stack
+        next((f.function for f in stacks.frames[s] if f.file == "program.py"), "")
+        for s in stacks.stack
     ]
     count = {name: innermost.count(name) for name in seconds}
     whole, taken = sum(seconds.values()), sum(count.values())
     assert taken > 20 and all(count.values())
-    for name in seconds:  # a share of samples is a share of time; on a busy machine the sampler misses some
+    for name in (
+        seconds
+    ):  # a share of samples is a share of time; on a busy machine the sampler misses some
         assert count[name] / taken == pytest.approx(seconds[name] / whole, abs=0.3)
     assert "other" not in innermost and stacks.others > 20
     assert {f.own for s in stacks.frames for f in s if f.file == "program.py"} == {True}

@@ -12,8 +12,8 @@ import time
 import pytest
 from waiting import wait_until
 
-from nsysalign.collect.session import following, said_percent
 from nsysalign.commands.progress import title
+from nsysalign.record.session import following, said_percent
 from nsysalign.rundir import last_duration_s
 
 from .conftest import ROOT
@@ -30,12 +30,14 @@ def test_nsys_says_how_far_its_report_is(tmp_path):
     assert said_percent(log) == 0
     log.write_bytes(GENERATING + STEPS)
     assert said_percent(log) == 30
-    log.write_bytes(GENERATING + STEPS * 100 + b"\r[1/1] [========================100%] trace.nsys-rep")
+    log.write_bytes(
+        GENERATING + STEPS * 100 + b"\r[1/1] [========================100%] trace.nsys-rep"
+    )
     assert said_percent(log) == 100
 
 
 def test_the_percentages_are_told_once_each(tmp_path, monkeypatch):
-    monkeypatch.setattr("nsysalign.collect.session._EVERY_S", 0.01)
+    monkeypatch.setattr("nsysalign.record.session._EVERY_S", 0.01)
     told: list[int] = []
     with following(tmp_path / "nsys.log", told.append):  # the file comes later
         time.sleep(0.05)
@@ -50,7 +52,9 @@ def test_the_percentages_are_told_once_each(tmp_path, monkeypatch):
 def test_the_title_says_how_long_and_out_of_what():
     assert title("profiling train", 12.3, None) == "nsysalign: profiling train 0:12"
     assert title("profiling train", 61, 100) == "nsysalign: profiling train 1:01 of about 1:40"
-    assert title("profiling train", 151, 100) == "nsysalign: profiling train 2:31"  # wrong by far: no promise
+    assert (
+        title("profiling train", 151, 100) == "nsysalign: profiling train 2:31"
+    )  # wrong by far: no promise
 
 
 TITLED = """
@@ -87,7 +91,9 @@ def test_the_last_run_says_how_long_this_one_will_take(tmp_path):
 
 @pytest.mark.nsys
 def test_stdout_is_the_analysis_when_it_was_asked_for(nsys, tmp_path):
-    (tmp_path / "script.py").write_text("import sys; print('to out'); print('to err', file=sys.stderr)")
+    (tmp_path / "script.py").write_text(
+        "import sys; print('to out'); print('to err', file=sys.stderr)"
+    )
     env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYSALIGN", "NSYS_"))}
     env |= {"NSYS": nsys.path, "PYTHONPATH": str(ROOT)}
     command = [
@@ -102,7 +108,9 @@ def test_stdout_is_the_analysis_when_it_was_asked_for(nsys, tmp_path):
         "out",
         "script.py",
     ]
-    done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
     assert (
         done.stdout == ""
     )  # this script measured nothing, so there is no analysis: not a word of its own either

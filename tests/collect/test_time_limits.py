@@ -186,7 +186,8 @@ print(a.elapsed_time(b) > 0)
 
 def test_a_call_that_fails_leaves_the_older_record(probed):
     run = probed(
-        CUT + "try:\n    b.record('broken')\nexcept RuntimeError:\n    pass\nprint(a.elapsed_time(b) > 0)\n"
+        CUT
+        + "try:\n    b.record('broken')\nexcept RuntimeError:\n    pass\nprint(a.elapsed_time(b) > 0)\n"
     )
     assert run.out.split() == ["True", "True"]
     first, second = run.lines("elapsed")
@@ -282,8 +283,12 @@ def test_what_is_seen_for_the_first_time_may_be_interrupted_anywhere(probed, nam
         assert {f"mine {n}" for n in range(1, int(instructions) + 1)} <= named
     elif name == "code":
         second = [r for r in run.lines("record") if "region" in r]
-        assert [r["site"] for r in second] == [f"new{n}.py:1" for n in range(1, int(instructions) + 1)]
+        assert [r["site"] for r in second] == [
+            f"new{n}.py:1" for n in range(1, int(instructions) + 1)
+        ]
     else:
         sites = {s["number"]: s.get("site") for s in run.lines("clock_site")}
-        second = {r["region"]: sites[r["site"]] for r in run.lines("clock_reading") if "region" in r}
+        second = {
+            r["region"]: sites[r["site"]] for r in run.lines("clock_reading") if "region" in r
+        }
         assert second == {f"again {n}#0": f"new{n}.py:1" for n in range(1, int(instructions) + 1)}

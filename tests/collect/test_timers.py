@@ -7,7 +7,9 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
+pytestmark = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="collecting needs Linux"
+)
 
 USE = "import time, torch\ntorch.cuda.init()\n"
 OFF = {"NSYSALIGN_HOST_TIMERS": "0"}
@@ -110,7 +112,9 @@ def test_a_class_attribute_is_not_bound(probed):
 def test_libraries_and_the_standard_library_are_not_logged(probed, tmp_path):
     package = tmp_path / "lib" / "site-packages" / "somelib"
     package.mkdir(parents=True)
-    (package / "__init__.py").write_text("import time\ndef tick():\n    return time.perf_counter()\n")
+    (package / "__init__.py").write_text(
+        "import time\ndef tick():\n    return time.perf_counter()\n"
+    )
     run = probed(
         USE
         + f"""
@@ -140,9 +144,16 @@ def test_no_cuda_leaves_no_log(probed, text):
 
 
 def test_the_switch_turns_it_off(probed):
-    text = USE + "t = time.perf_counter()\nprint(type(time.time).__module__)\ntorch.cuda.Event().record()"
+    text = (
+        USE
+        + "t = time.perf_counter()\nprint(type(time.time).__module__)\ntorch.cuda.Event().record()"
+    )
     run = probed(text, env=OFF)
-    assert run.lines("clock_reading") == [] and len(run.lines("record")) == 1 and run.out == "builtins\n"
+    assert (
+        run.lines("clock_reading") == []
+        and len(run.lines("record")) == 1
+        and run.out == "builtins\n"
+    )
 
 
 def test_events_are_numbered_as_without_timers(probed):
@@ -179,7 +190,9 @@ threads = [threading.Thread(target=work) for _ in range(4)]
     )
     readings = run.lines("clock_reading")
     assert len(readings) == 4000 and run.errors == ""
-    by_thread = {tid: [r for r in readings if r["tid"] == tid] for tid in {r["tid"] for r in readings}}
+    by_thread = {
+        tid: [r for r in readings if r["tid"] == tid] for tid in {r["tid"] for r in readings}
+    }
     assert sorted(len(rows) for rows in by_thread.values()) == [1000] * 4
     for rows in by_thread.values():
         assert [r["t_ns"] for r in rows] == sorted(r["t_ns"] for r in rows)
@@ -189,8 +202,12 @@ def test_a_child_of_a_process_with_cuda_logs_nothing_and_a_clean_one_its_own(pro
     child = "import os\npid = os.fork()\nif pid == 0:\n    torch.cuda.init()\n    a = time.time()\n    os._exit(0)\nos.waitpid(pid, 0)\n"
     run = probed(USE + "t = time.time()\n" + child)
     assert len(run.logs) == 1 and len(run.lines("clock_reading")) == 1
-    run = probed("import time, torch\nt = time.time()\n" + child + "torch.cuda.init()\nt = time.time()\n")
-    assert sorted(len([x for x in lines if x["type"] == "clock_reading"]) for lines in run.logs.values()) == [
+    run = probed(
+        "import time, torch\nt = time.time()\n" + child + "torch.cuda.init()\nt = time.time()\n"
+    )
+    assert sorted(
+        len([x for x in lines if x["type"] == "clock_reading"]) for lines in run.logs.values()
+    ) == [
         1,
         2,
     ]
@@ -234,7 +251,8 @@ d = time.perf_counter_ns() - t0
 def test_no_room_is_said_and_the_clock_still_ticks(probed):
     smaller = "import sys, time, torch\nsys.modules['_nsysalign_probe.timers'].READINGS = 5_000\ntorch.cuda.init()\n"
     run = probed(
-        smaller + "for _ in range(9_000):\n    t = time.perf_counter()\nprint(time.perf_counter() > t)"
+        smaller
+        + "for _ in range(9_000):\n    t = time.perf_counter()\nprint(time.perf_counter() > t)"
     )
     assert run.out == "True\n" and run.errors == ""
     assert 4_990 < len(run.lines("clock_reading")) <= 5_000

@@ -40,7 +40,11 @@ def start(nsys, folder, *options: str) -> subprocess.Popen:
 
 def finish(process: subprocess.Popen, folder) -> tuple[int, str, list]:
     out, _ = process.communicate(timeout=120)
-    return process.returncode, out, [read_log(p) for p in folder.glob("nsysalign-runs/*/events-*.jsonl")]
+    return (
+        process.returncode,
+        out,
+        [read_log(p) for p in folder.glob("nsysalign-runs/*/events-*.jsonl")],
+    )
 
 
 def test_readings_arrive_and_output_and_status_are_the_same_with_and_without(nsys, tmp_path):
@@ -52,6 +56,7 @@ def test_readings_arrive_and_output_and_status_are_the_same_with_and_without(nsy
     readings = [line for line in log if line["type"] == "clock_reading"]
     known = {line["number"]: line["site"] for line in log if line["type"] == "clock_site"}
     assert [known[r["site"]] for r in readings] == ["script.py:3", "script.py:5"]
-    assert log[0]["nvtx"] == "injection" and len([line for line in log if line["type"] == "sync"]) == 62, (
-        "both bursts of marks, which tie the clock to the trace's"
-    )
+    assert (
+        log[0]["nvtx"] == "injection"
+        and len([line for line in log if line["type"] == "sync"]) == 62
+    ), "both bursts of marks, which tie the clock to the trace's"

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.collect.command import probe_environment
-from nsysalign.collect.convert import convert
+from nsysalign.record.command import probe_environment
+from nsysalign.record.convert import convert
 
 from .conftest import FAKE_TORCH, ROOT
 from .programs import ALONE, DRIVER, REAL
 from .user import fresh_environment, read_log
 
 HERE = Path(__file__).parent
-PROBE = "<nsysalign/collect/probe/"
+PROBE = "<nsysalign/probe/"
 
 
 def interpreters() -> dict[str, str]:
@@ -42,7 +42,9 @@ def interpreters() -> dict[str, str]:
                     text=True,
                     env={"PYTHONPATH": str(FAKE_TORCH)},
                 )
-                if done.returncode == 0:  # pyenv's shims of versions that are not chosen do not start
+                if (
+                    done.returncode == 0
+                ):  # pyenv's shims of versions that are not chosen do not start
                     found[f"3.{minor}"] = str(path)
     return found
 
@@ -54,7 +56,9 @@ class Twins:
         self.folder, self.python = folder, python
         self.path = path or (FAKE_TORCH, ROOT, HERE)
 
-    def __call__(self, name: str, text: str, options: tuple[str, ...] = (), **env: str) -> list[tuple]:
+    def __call__(
+        self, name: str, text: str, options: tuple[str, ...] = (), **env: str
+    ) -> list[tuple]:
         """(status, stdout, stderr) without the probe and with it; `raw` of the second stays under NAME."""
         results = []
         for probed in (False, True):
@@ -63,11 +67,19 @@ class Twins:
             (folder / "script.py").write_text(text)
             full = {**fresh_environment(*self.path), "PYTHONHASHSEED": "0", **env}
             if probed:
-                full = probe_environment(full, folder / "run", calibrate="NSYSALIGN_CALIBRATE" not in env)
+                full = probe_environment(
+                    full, folder / "run", calibrate="NSYSALIGN_CALIBRATE" not in env
+                )
             stdin = text if options == ("-",) else None
             command = [self.python, *options, *([] if stdin else ["script.py"])]
             done = subprocess.run(
-                command, cwd=folder, env=full, input=stdin, capture_output=True, text=True, timeout=100
+                command,
+                cwd=folder,
+                env=full,
+                input=stdin,
+                capture_output=True,
+                text=True,
+                timeout=100,
             )
             out, err = (text.replace(str(folder), "FOLDER") for text in (done.stdout, done.stderr))
             results.append((done.returncode, _comparable(out), err))
@@ -79,7 +91,11 @@ class Twins:
 
     def lines(self, name: str) -> list[dict]:
         folder = self.folder / f"{name}-True".replace(" ", "_")
-        return [line for log in convert(folder / "run" / "raw", folder, folder) for line in read_log(log)]
+        return [
+            line
+            for log in convert(folder / "run" / "raw", folder, folder)
+            for line in read_log(log)
+        ]
 
 
 def _comparable(text: str) -> str:
@@ -95,7 +111,9 @@ def _without(err: str, what: str) -> str:
     if what == "threads":
         err = re.sub(r"0x[0-9a-f]+", "N", err)
         return "\n".join(
-            line for line in err.splitlines() if PROBE not in line and "Extension modules" not in line
+            line
+            for line in err.splitlines()
+            if PROBE not in line and "Extension modules" not in line
         )
     return _comparable(err)
 
@@ -109,7 +127,8 @@ def test_programs_that_look_closely(tmp_path, version):
     plain, probed = twins("together", DRIVER)
     assert probed[0] == plain[0] == 0 and probed[2] == plain[2] == "", probed[2]
     sections = [
-        dict(part.partition("\n")[::2] for part in out.split("## ")[1:]) for _, out, _ in (plain, probed)
+        dict(part.partition("\n")[::2] for part in out.split("## ")[1:])
+        for _, out, _ in (plain, probed)
     ]
     assert sections[1] == sections[0] and len(sections[0]) > 15
     lines = twins.lines("together")
@@ -125,14 +144,18 @@ def test_programs_that_look_closely(tmp_path, version):
 def test_programs_with_options_and_ends_of_their_own(tmp_path):
     twins = Twins(tmp_path)
     with ThreadPoolExecutor(2) as pool:
-        done = dict(zip(ALONE, pool.map(lambda n: twins(n, ALONE[n][1], ALONE[n][0]), ALONE), strict=True))
+        done = dict(
+            zip(ALONE, pool.map(lambda n: twins(n, ALONE[n][1], ALONE[n][0]), ALONE), strict=True)
+        )
     for name, (plain, probed) in done.items():
         what = ALONE[name][2]
         assert probed[:2] == plain[:2], f"{name}: {probed[2]}"
         assert _without(probed[2], what) == _without(plain[2], what), name
         errors = twins.errors(name)
         # Python 3.12 has modules of C that cannot be loaded there: the probe says so and steps aside
-        assert errors == "" or (name == "sub-interpreters" and "loading in subinterpreters" in errors), name
+        assert errors == "" or (
+            name == "sub-interpreters" and "loading in subinterpreters" in errors
+        ), name
         assert twins.lines(name) or "region" in name, f"{name}: the probe was loaded"
     assert "broken" not in done["an uncaught error"][1][1] and done["an uncaught error"][0][0] == 1
     assert (
@@ -149,4 +172,7 @@ def test_the_real_torch_with_autograd_and_compile(tmp_path):
     twins = Twins(tmp_path, sys.executable, ROOT)
     plain, probed = twins("real", REAL, NSYSALIGN_CALIBRATE="0")
     assert plain[0] == 0 and probed == plain, probed[2]
-    assert len([x for x in twins.lines("real") if x["type"] == "record"]) == 8 and twins.errors("real") == ""
+    assert (
+        len([x for x in twins.lines("real") if x["type"] == "record"]) == 8
+        and twins.errors("real") == ""
+    )

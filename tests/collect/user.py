@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.collect.processes import of_run
+from nsysalign.record.processes import of_run
 from nsysalign.rundir import event_logs
 
 RUNS = "nsysalign-runs"
@@ -32,7 +32,7 @@ def pair(n=1):
 #: nsysalign with less patience.
 IMPATIENT = """
 import sys
-from nsysalign.collect import launch
+from nsysalign.record import launch
 launch.GRACE_S = 0.7
 launch.SAID_S, launch.IDLE_S, launch.LOOK_S = min(1.5, {idle_s} / 4), {idle_s}, 0.2
 from nsysalign.cli import main
@@ -96,7 +96,9 @@ def refuse_a_broken_nsys(run_dir: Path) -> None:
     log = run_dir / "nsys.log"
     text = log.read_text(errors="replace") if log.is_file() else ""
     lost = "Connection to Agent lost. This is most likely a bug." in text
-    lost |= "Importer error status: Importation failed" in text and (run_dir / "trace.qdstrm").exists()
+    lost |= (
+        "Importer error status: Importation failed" in text and (run_dir / "trace.qdstrm").exists()
+    )
     assert not lost, f"{NSYS_BROKE_DOWN}: {text}"
 
 
@@ -126,7 +128,10 @@ def small_disk(folder: Path, size: str) -> tuple[str, ...]:
     folder.mkdir()
     mount = f'mount -t tmpfs -o size={size} none "{folder}" && exec "$@"'
     prefix = ("unshare", "-Urm", "sh", "-c", mount, "sh")
-    if not shutil.which("unshare") or subprocess.run([*prefix, "true"], capture_output=True).returncode:
+    if (
+        not shutil.which("unshare")
+        or subprocess.run([*prefix, "true"], capture_output=True).returncode
+    ):
         pytest.skip("no small file system can be mounted here")
     return prefix
 

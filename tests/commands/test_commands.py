@@ -19,8 +19,8 @@ import nsysalign
 from nsysalign import cli as command_line
 from nsysalign.cli import cli, main
 from nsysalign.commands import assembly, cache
+from nsysalign.compare import confirmations
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
-from nsysalign.store import confirmations
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
@@ -60,7 +60,8 @@ def write_export(path: Path) -> Path:
             db.execute(f'create table "{table}" ({declared})')
             marks = ", ".join("?" * len(columns))
             db.executemany(
-                f'insert into "{table}" values ({marks})', [[r.get(c) for c in columns] for r in rows]
+                f'insert into "{table}" values ({marks})',
+                [[r.get(c) for c in columns] for r in rows],
             )
         db.commit()
     return path
@@ -157,7 +158,10 @@ def test_an_export_of_one_label_has_nothing_of_others(tmp_path):
     for spec, column in ((frames.BASELINE, "label"), (frames.CONFIRMATIONS, "label"), (frames.UNPROFILED, "interval"), (frames.UNPROFILED_PARTS, "interval")):  # fmt: skip
         values = ["t1", "t2"] if column == "label" else [0, 3]
         rows = pd.DataFrame(
-            {c.name: [() if c.dtype == "object" else "" if c.dtype == "str" else 0] * 2 for c in spec.columns}
+            {
+                c.name: [() if c.dtype == "object" else "" if c.dtype == "str" else 0] * 2
+                for c in spec.columns
+            }
         )
         tables[spec.name] = rows.assign(**{column: values})
     chosen = only(replace(analysis, **tables), "t2")
@@ -170,7 +174,11 @@ def test_an_export_of_one_label_has_nothing_of_others(tmp_path):
 
 def test_the_same_files_in_other_roles_are_other_inputs(run, tmp_path):
     """An answer with a baseline was given to who asked for two logs."""
-    trace, log, plain = run / "trace.sqlite", run / "events-7.jsonl", run / "baseline" / "events-7.jsonl"
+    trace, log, plain = (
+        run / "trace.sqlite",
+        run / "events-7.jsonl",
+        run / "baseline" / "events-7.jsonl",
+    )
     log = shutil.copy(log, tmp_path / "e.jsonl")
     plain = shutil.copy(plain, tmp_path / "b.jsonl")
     ask = ("analyze", trace, "-q", "-o", tmp_path / "out", "--events", log)
@@ -220,8 +228,8 @@ def nsys(monkeypatch, run):
         target.write_bytes(good)
         return target
 
-    monkeypatch.setattr("nsysalign.collect.nsys.find_nsys", lambda explicit=None: None)
-    monkeypatch.setattr("nsysalign.collect.nsys.export_sqlite", export_sqlite)
+    monkeypatch.setattr("nsysalign.record.nsys.find_nsys", lambda explicit=None: None)
+    monkeypatch.setattr("nsysalign.record.nsys.export_sqlite", export_sqlite)
     return made
 
 
@@ -251,11 +259,15 @@ def test_a_run_says_which_export_is_its_reports_whatever_the_copys_times_are(nsy
 
 
 @pytest.mark.parametrize("target", ["absent/x.json", "folder", "file/x.json"])
-def test_a_copy_that_cannot_be_written_is_refused_before_the_work(run, tmp_path, monkeypatch, target):
+def test_a_copy_that_cannot_be_written_is_refused_before_the_work(
+    run, tmp_path, monkeypatch, target
+):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
     assert invoke("analyze", run, "-q").exit_code == 0
-    monkeypatch.setattr(nsysalign.engine, "analyze_inputs", lambda *a, **k: pytest.fail("the work was done"))
+    monkeypatch.setattr(
+        nsysalign.engine, "analyze_inputs", lambda *a, **k: pytest.fail("the work was done")
+    )
     out = tmp_path / target
     for command in (
         ("export", run, "-o", out),
@@ -268,11 +280,15 @@ def test_a_copy_that_cannot_be_written_is_refused_before_the_work(run, tmp_path,
 
 
 @pytest.mark.parametrize("target", ["absent/x", "file/x"])
-def test_pages_and_copies_of_commands_that_cost_a_run_are_looked_at_first(run, tmp_path, monkeypatch, target):
+def test_pages_and_copies_of_commands_that_cost_a_run_are_looked_at_first(
+    run, tmp_path, monkeypatch, target
+):
     (tmp_path / "file").write_text("")
     assert invoke("analyze", run, "-q").exit_code == 0
     monkeypatch.setattr(nsysalign.engine, "load", lambda *a, **k: pytest.fail("the work was done"))
-    monkeypatch.setattr("nsysalign.collect.session.collect", lambda *a, **k: pytest.fail("the script ran"))
+    monkeypatch.setattr(
+        "nsysalign.record.session.collect", lambda *a, **k: pytest.fail("the script ran")
+    )
     out = tmp_path / target
     for command in (
         ("report", run, "-o", out), ("run", "--json", out, "x.py"), ("confirm", "--json", out, "x.py"),
@@ -328,10 +344,16 @@ def test_exit_codes_of_what_nobody_expected(monkeypatch, capsys):
 def test_a_missing_label_of_a_library_fails_no_build(tmp_path):
     database.write(build(), tmp_path / "a.db")  # do_bench is a library's
     case = [("t1", "event", "puzzle.py:14", False, [[("kernel", 1_000, "gemm")]])]
-    database.write(build([*case, ("t2", *case[0][1:]), ("replay", *case[0][1:])]), tmp_path / "b.db")
-    assert invoke("diff", tmp_path / "a.db", tmp_path / "b.db", "--fail-on", "missing").exit_code == 0
+    database.write(
+        build([*case, ("t2", *case[0][1:]), ("replay", *case[0][1:])]), tmp_path / "b.db"
+    )
+    assert (
+        invoke("diff", tmp_path / "a.db", tmp_path / "b.db", "--fail-on", "missing").exit_code == 0
+    )
     database.write(build(case), tmp_path / "b.db")
-    assert invoke("diff", tmp_path / "a.db", tmp_path / "b.db", "--fail-on", "missing").exit_code == 1
+    assert (
+        invoke("diff", tmp_path / "a.db", tmp_path / "b.db", "--fail-on", "missing").exit_code == 1
+    )
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,9 @@ def without_cuda(path: Path) -> Path:
     with closing(sqlite3.connect(path)) as db:
         db.execute("create table StringIds (id integer primary key, value text)")
         db.execute("create table DIAGNOSTIC_EVENT (severity integer, text text)")
-        said = "Installed CUDA driver version (13.1) is not supported by this build of Nsight Systems."
+        said = (
+            "Installed CUDA driver version (13.1) is not supported by this build of Nsight Systems."
+        )
         db.executemany(
             "insert into DIAGNOSTIC_EVENT values (?, ?)",
             [(2, said), (2, "Number of IP samples"), (1, "CUDA ok")],

@@ -11,11 +11,13 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.compare.side_by_side import measured, side_by_side
-from nsysalign.timers.windows import timed
+from nsysalign.place.timer_windows import timed
 from nsysalign.trace.eventlog import read_event_logs
 
 
-def log(folder: Path, name: str, *processes: list[tuple], devices=None, took=None, **header) -> Path:
+def log(
+    folder: Path, name: str, *processes: list[tuple], devices=None, took=None, **header
+) -> Path:
     """An event log.  Each process is a list of (region or site, us) pairs; a site has a colon.  `took`: ns of each record call; by
     default those of an equally fast host with (`a`, `under`) and without nsys."""
     took = took or (7 if name in ("a", "under") else 4)
@@ -23,7 +25,14 @@ def log(folder: Path, name: str, *processes: list[tuple], devices=None, took=Non
     for n, pairs in enumerate(processes):
         pid, device = 100 + n, (devices or range(len(processes)))[n]
         lines.append(
-            {"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid, "torch": "2", **header}
+            {
+                "type": "header",
+                "format": "nsysalign-events",
+                "version": 1,
+                "pid": pid,
+                "torch": "2",
+                **header,
+            }
         )
         for k, (place, us) in enumerate(pairs):
             at = {"site": place} if ":" in place else {"site": "bench.py:3", "region": place}
@@ -41,7 +50,14 @@ def log(folder: Path, name: str, *processes: list[tuple], devices=None, took=Non
                     }
                 )
             lines.append(
-                {"type": "elapsed", "start": 2 * k, "end": 2 * k + 1, "ms": us / 1e3, "t0_ns": 1, "t1_ns": 2}
+                {
+                    "type": "elapsed",
+                    "start": 2 * k,
+                    "end": 2 * k + 1,
+                    "ms": us / 1e3,
+                    "t0_ns": 1,
+                    "t1_ns": 2,
+                }
             )
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(x) + "\n" for x in lines))
@@ -67,7 +83,9 @@ def beside(profiled, baseline, predicted: dict[int, int] | None = None):
     )
     rows = [(i, ns, ns - 1_000, ns + 1_000, "") for i, ns in (predicted or {}).items()]
     rows += [
-        (i, pd.NA, pd.NA, pd.NA, "too long") for i in intervals["interval"] if i not in (predicted or {})
+        (i, pd.NA, pd.NA, pd.NA, "too long")
+        for i in intervals["interval"]
+        if i not in (predicted or {})
     ]
     unprofiled = frames.check(
         pd.DataFrame(rows, columns=frames.UNPROFILED.names),
@@ -109,7 +127,9 @@ def test_a_label_in_one_run_only_is_said(tmp_path):
     assert list(table.index) == ["x", "under", "without"]
     assert table.loc["under", "remark"].startswith("measured under nsys only")
     assert table.loc["without", "remark"] == "measured without nsys only"
-    assert math.isnan(table.loc["under", "inflation"]) and math.isnan(table.loc["without", "profiled_ns"])
+    assert math.isnan(table.loc["under", "inflation"]) and math.isnan(
+        table.loc["without", "profiled_ns"]
+    )
     assert table.loc["x", "remark"] == "no prediction: too long"
 
 
@@ -123,7 +143,9 @@ def test_call_sites_match_without_a_region(tmp_path):
 
 
 def test_different_counts_are_never_paired(tmp_path):
-    table, _ = beside(log(tmp_path, "a", runs("x", *[30] * 6)), log(tmp_path, "b", runs("x", *[20] * 5)))
+    table, _ = beside(
+        log(tmp_path, "a", runs("x", *[30] * 6)), log(tmp_path, "b", runs("x", *[20] * 5))
+    )
     row = table.loc["x"]
     assert math.isnan(row["paired_ns"]) and "6 intervals under nsys, 5 without" in row["remark"]
     assert row["inflation"] == pytest.approx(1.5)  # the labels as such can still be compared
@@ -193,13 +215,23 @@ def readings(folder: Path, name: str, lengths: list[int]) -> Path:
     for n, file in ((1, "a.py"), (3, "b.py")):
         start = {"function": f"{file}:1:f", "use": "start", "stores": [f"{file}:1:t0"]}
         end = {"function": f"{file}:1:f", "use": "difference", "subtracts": [f"{file}:1:t0"]}
-        lines.append({"type": "clock_site", "number": n, "site": f"{file}:3", "position": 3, **start})
-        lines.append({"type": "clock_site", "number": n + 1, "site": f"{file}:5", "position": 5, **end})
+        lines.append(
+            {"type": "clock_site", "number": n, "site": f"{file}:3", "position": 3, **start}
+        )
+        lines.append(
+            {"type": "clock_site", "number": n + 1, "site": f"{file}:5", "position": 5, **end}
+        )
         for k, ns in enumerate(lengths):
             at = 1_000_000 * (2 * k + n)
             for site, t in ((n, at), (n + 1, at + ns)):
                 lines.append(
-                    {"type": "clock_reading", "site": site, "clock": "perf_counter", "t_ns": t, "tid": 9}
+                    {
+                        "type": "clock_reading",
+                        "site": site,
+                        "clock": "perf_counter",
+                        "t_ns": t,
+                        "tid": 9,
+                    }
                 )
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -213,10 +245,14 @@ def test_clock_readings_are_compared_where_the_trace_saw_cuda_work_inside(tmp_pa
     )
     found = timed(one)
     assert len(found) == 12 and set(found["elapsed_ns"]) == {15_000}
-    found = found[found["site"] == "a.py:3"].assign(kind="host")  # b.py held no CUDA work: it has no window
+    found = found[found["site"] == "a.py:3"].assign(
+        kind="host"
+    )  # b.py held no CUDA work: it has no window
     windows = found.rename(columns={"process": "log_process", "order": "open_ns"})
     windows = windows.assign(start_ns=found["order"], end_ns=found["order"] + found["elapsed_ns"])
-    intervals = found[["kind", "site", "elapsed_ns"]].assign(interval=range(6), label="a.py:3-5", device=0)
+    intervals = found[["kind", "site", "elapsed_ns"]].assign(
+        interval=range(6), label="a.py:3-5", device=0
+    )
     nothing = [frames.empty(spec) for spec in (frames.UNPROFILED, frames.UNPROFILED_PARTS)]
     table, _ = side_by_side(intervals, windows, one, two, *nothing, timed(two))
     assert table[["label", "profiled_ns", "baseline_ns", "baseline_count"]].values.tolist() == [
@@ -231,10 +267,19 @@ def clocked(folder: Path, name: str, *intervals: tuple[str, int, int]) -> Path:
     for k, (region, start, end) in enumerate(intervals):
         for seq in (2 * k, 2 * k + 1):
             at = 1_000_000 * (k + 1) + seq
-            record = {"type": "record", "seq": seq, "tid": 1, "device": 0, "t0_ns": at, "t1_ns": at + 5}
+            record = {
+                "type": "record",
+                "seq": seq,
+                "tid": 1,
+                "device": 0,
+                "t0_ns": at,
+                "t1_ns": at + 5,
+            }
             lines.append(record | {"site": "bench.py:3", "region": f"{region}#{k}"})
         own = {"start": 2 * k, "end": 2 * k + 1, "ms": (end - start) / 1e3}
-        lines.append({"type": "elapsed", **own, "reference": 0, "start_ms": start / 1e3, "end_ms": end / 1e3})
+        lines.append(
+            {"type": "elapsed", **own, "reference": 0, "start_ms": start / 1e3, "end_ms": end / 1e3}
+        )
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(x) + "\n" for x in lines))
     return path
@@ -275,7 +320,9 @@ def test_gaps_stand_beside_each_other(tmp_path):
     ("under", "without", "said"),
     [(1_050, 400, "1.5 times slower"), (700, 600, "1.5 times faster"), (800, 400, None)],
 )
-def test_how_fast_the_host_was_in_either_run_stands_beside_the_times(tmp_path, under, without, said):
+def test_how_fast_the_host_was_in_either_run_stands_beside_the_times(
+    tmp_path, under, without, said
+):
     table, _ = beside(
         log(tmp_path, "under", runs("x", *range(30, 38)), took=under),
         log(tmp_path, "without", runs("x", *range(30, 38)), took=without),
@@ -335,6 +382,10 @@ def test_the_bar_reaches_as_far_as_the_hosts_speed_explains(tmp_path, took, lowe
 def test_logs_whose_records_have_no_length_say_nothing_of_the_host(tmp_path):
     logs = [log(tmp_path, name, runs("x", *range(30, 38))) for name in ("under", "without")]
     lines = [json.loads(line) for line in logs[1].read_text().splitlines()]
-    logs[1].write_text("".join(json.dumps(line | {"t1_ns": line.get("t0_ns", 0)}) + "\n" for line in lines))
+    logs[1].write_text(
+        "".join(json.dumps(line | {"t1_ns": line.get("t0_ns", 0)}) + "\n" for line in lines)
+    )
     table, _ = beside(*logs)
-    assert math.isnan(table.loc["x", "host_slowdown"]) and "host was" not in table.loc["x", "remark"]
+    assert (
+        math.isnan(table.loc["x", "host_slowdown"]) and "host was" not in table.loc["x", "remark"]
+    )

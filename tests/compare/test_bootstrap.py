@@ -16,14 +16,17 @@ def test_the_middle_half_by_hand():
 
 def test_a_cold_run_does_not_count_and_the_causes_add_up():
     #                 total  host  kernel: the cold run is mostly host
-    runs = np.array([[9_000, 8_900, 100], [200, 100, 100], [210, 110, 100], [190, 90, 100], [205, 105, 100]])
+    runs = np.array(
+        [[9_000, 8_900, 100], [200, 100, 100], [210, 110, 100], [190, 90, 100], [205, 105, 100]]
+    )
     total, host, kernel = midmean(runs)
     assert (total, host, kernel) == (205, 105, 100)
     assert total == host + kernel
 
 
 @pytest.mark.parametrize(
-    ("freedom", "t"), [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (29, 2.045)]
+    ("freedom", "t"),
+    [(1, 12.706), (2, 4.303), (3, 3.182), (4, 2.776), (5, 2.571), (9, 2.262), (29, 2.045)],
 )
 def test_bounds_reach_as_far_as_students_t(freedom, t):
     runs = freedom + 1
@@ -65,6 +68,7 @@ def test_the_same_program_is_rarely_told_apart(runs, count):
 def test_a_large_change_is_seen_with_enough_runs():
     random = np.random.default_rng(1)
     seen = sum(
-        change(log_normal(random, 30), 1.5 * log_normal(random, 30), 0.95, k)[0, 3] > 0 for k in range(50)
+        change(log_normal(random, 30), 1.5 * log_normal(random, 30), 0.95, k)[0, 3] > 0
+        for k in range(50)
     )
     assert seen >= 49

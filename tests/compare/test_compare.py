@@ -20,7 +20,9 @@ def runs(host_us, count=12, seed=0, kernel_us=50):
 
 
 def cases(**host_us):
-    return [(name, "event", "a.py:1", False, runs(us, seed=len(name))) for name, us in host_us.items()]
+    return [
+        (name, "event", "a.py:1", False, runs(us, seed=len(name))) for name, us in host_us.items()
+    ]
 
 
 def test_slower_faster_same_and_in_one_only():
@@ -91,7 +93,11 @@ def test_two_runs_at_different_clocks_are_not_the_same_conditions():
         return replace(a, gpu_clocks=frames.check(table, frames.GPU_CLOCKS))
 
     assert "SM clock differs: A 1980 MHz, B 1755 MHz" in compare(at(1980), at(1755)).remarks
-    for same in (compare(at(1980), at(1965)), compare(at(1980), a), compare(at(1980), at(1980, idle=600))):
+    for same in (
+        compare(at(1980), at(1965)),
+        compare(at(1980), a),
+        compare(at(1980), at(1980, idle=600)),
+    ):
         assert not any("SM clock" in remark for remark in same.remarks)
 
 

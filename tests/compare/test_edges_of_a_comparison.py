@@ -19,7 +19,14 @@ def change(low: float, high: float, by: float = 0, before: float = 1_000) -> Cha
 
 @pytest.mark.parametrize(
     ("low", "high", "clear"),
-    [(0, 5, False), (-5, 0, False), (0.5, 5, True), (-5, -0.5, True), (-5, 0.5, False), (-0.5, 5, False)],
+    [
+        (0, 5, False),
+        (-5, 0, False),
+        (0.5, 5, True),
+        (-5, -0.5, True),
+        (-5, 0.5, False),
+        (-0.5, 5, False),
+    ],
 )
 def test_bounds_that_touch_zero_do_not_exclude_it(low, high, clear):
     assert change(low, high).clear is clear
@@ -55,7 +62,10 @@ def test_why_it_cannot_be_said():
     small, scattered, both = change(1, 130, 63), change(-1, 130, 64), change(-1, 130, 63)
     assert judge(small, 5, 5, 0.02)[1] == "a small change: it may or may not matter"
     for unclear in (scattered, both):
-        assert judge(unclear, 5, 5, 0.02)[1] == "the intervals vary too much to tell; more of them would help"
+        assert (
+            judge(unclear, 5, 5, 0.02)[1]
+            == "the intervals vary too much to tell; more of them would help"
+        )
     assert (
         judge(small, 4, 9, 0.02)[1]
         == judge(small, 4, 9, 9)[1]
@@ -80,19 +90,29 @@ def test_a_cause_of_one_side_only_is_a_change():
 
 
 def test_a_librarys_label_that_is_gone_is_not_missing():
-    a = build([label("mine", "host"), label("theirs", "host", library=True), label("stays", "host")])
+    a = build(
+        [label("mine", "host"), label("theirs", "host", library=True), label("stays", "host")]
+    )
     found = compare(a, build([label("stays", "host"), label("new", "host")]))
-    assert (found.only_before, found.missing, found.only_after) == (("mine", "theirs"), ("mine",), ("new",))
+    assert (found.only_before, found.missing, found.only_after) == (
+        ("mine", "theirs"),
+        ("mine",),
+        ("new",),
+    )
     assert [c.label for c in found.labels] == ["stays"] and found.count("same") == 1
 
 
 def test_parts_of_intervals_that_nobody_knows_are_not_counted():
     """A table with a row of another interval, and one of another cause: of a newer version, or edited."""
     a = build([label("x", "host", "kernel")])
-    odd = pd.DataFrame([(99, "host", 7, 7, 7), (0, "something new", 7, 7, 7)], columns=frames.PARTS.names)
+    odd = pd.DataFrame(
+        [(99, "host", 7, 7, 7), (0, "something new", 7, 7, 7)], columns=frames.PARTS.names
+    )
     b = replace(a, parts=pd.concat([a.parts, odd], ignore_index=True))
     (found,) = compare(a, b).labels
-    assert all(c.before_ns == c.after_ns == 10_000 for c in found.parts.values()) and set(found.parts) == {
+    assert all(c.before_ns == c.after_ns == 10_000 for c in found.parts.values()) and set(
+        found.parts
+    ) == {
         "host",
         "kernel",
     }
@@ -100,10 +120,14 @@ def test_parts_of_intervals_that_nobody_knows_are_not_counted():
 
 def clocked(analysis, *stretches):
     """`stretches`: (start, end, samples, MHz) of the SM clock."""
-    rows = [(0, start, end, count, mhz, mhz, 2619, 0, -1, -1) for start, end, count, mhz in stretches]
+    rows = [
+        (0, start, end, count, mhz, mhz, 2619, 0, -1, -1) for start, end, count, mhz in stretches
+    ]
     return replace(
         analysis,
-        gpu_clocks=frames.check(pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names), frames.GPU_CLOCKS),
+        gpu_clocks=frames.check(
+            pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names), frames.GPU_CLOCKS
+        ),
     )
 
 
@@ -133,7 +157,9 @@ def test_samples_that_touch_the_measured_time_are_of_it():
 def test_what_differs_is_said_of_the_right_side():
     a, b = build([label("x", "host")]), build([label("x", "host")])
     quiet = a.intervals.assign(flags=pd.Series([()] * len(a.intervals), dtype=object))
-    lost = build(unaligned=[{"name": "y", "label": "y", "reason": "why", "site": "a.py:1"}]).unaligned
+    lost = build(
+        unaligned=[{"name": "y", "label": "y", "reason": "why", "site": "a.py:1"}]
+    ).unaligned
     traced = b.intervals.assign(method=["event-trace", *["bounds"] * 5])
     a = replace(
         a,
@@ -160,7 +186,12 @@ def test_what_differs_is_said_of_the_right_side():
 def test_the_sides_keep_their_names():
     a = build([label("x", "host")])
     found = compare(a, a, names=("old", "new"), confidence=0.9, threshold=0.1)
-    assert (found.before, found.after, found.confidence, found.threshold) == ("old", "new", 0.9, 0.1)
+    assert (found.before, found.after, found.confidence, found.threshold) == (
+        "old",
+        "new",
+        0.9,
+        0.1,
+    )
 
 
 def test_a_label_keeps_its_place_and_its_site():

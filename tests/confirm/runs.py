@@ -37,12 +37,26 @@ def busy_gpu(k: int) -> list:
 
 def behind_earlier_work(k: int) -> list:
     """Another stream's millisecond was launched before the start record and is waited for after it."""
-    return [Launch(1_000_000, 13), Record("r", 13), Record("a"), Wait("r", 7), Launch(20_000), Record("b")]
+    return [
+        Launch(1_000_000, 13),
+        Record("r", 13),
+        Record("a"),
+        Wait("r", 7),
+        Launch(20_000),
+        Record("b"),
+    ]
 
 
 def behind_own_work(k: int) -> list:
     """The same, but it is launched after the start record: part of what is measured."""
-    return [Record("a"), Launch(1_000_000, 13), Record("r", 13), Wait("r", 7), Launch(20_000), Record("b")]
+    return [
+        Record("a"),
+        Launch(1_000_000, 13),
+        Record("r", 13),
+        Wait("r", 7),
+        Launch(20_000),
+        Record("b"),
+    ]
 
 
 def synchronises(k: int) -> list:
@@ -51,7 +65,13 @@ def synchronises(k: int) -> list:
 
 def item(k: int) -> list:
     """A copy back to pageable memory, long behind the kernel: no synchronisation part, but the host is held up."""
-    return [Record("a"), Sleep(80_000), Launch(25_000), Copy(2_000, pageable=True, direction=2), Record("b")]
+    return [
+        Record("a"),
+        Sleep(80_000),
+        Launch(25_000),
+        Copy(2_000, pageable=True, direction=2),
+        Record("b"),
+    ]
 
 
 def too_many(k: int) -> list:
@@ -90,7 +110,11 @@ def run(
     for k in range(count):
         step = body(k)
         at = next(n for n, s in enumerate(step) if isinstance(s, Record) and s.event == "a")
-        steps += [*step[:at], *(before if before is not None else BEFORE[intervention]()), *step[at:]]
+        steps += [
+            *step[:at],
+            *(before if before is not None else BEFORE[intervention]()),
+            *step[at:],
+        ]
         asked = [Elapsed(a, b, f"{name}#{k}") for a, b, name in pairs or (("a", "b", label),)]
         steps += [Sync(), *asked, Sleep(200_000)]
     # launches whose latency the calibration learns from: an idle stream, a busy one, records behind each other
@@ -108,7 +132,9 @@ def run(
             del line["site"]
     if intervention:
         lines.append({"type": "note", "text": "changed by nsysalign confirm: something"})
-    (folder / f"events-{world.pid}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / f"events-{world.pid}.jsonl").write_text(
+        "".join(json.dumps(line) + "\n" for line in lines)
+    )
     log.unlink()
     return folder
 

@@ -11,10 +11,10 @@ import pytest
 from click.testing import CliRunner
 
 import nsysalign
-from nsysalign.collect import session
-from nsysalign.commands.confirm import confirm
 from nsysalign.commands.run import run
+from nsysalign.compare.confirm_command import confirm
 from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
+from nsysalign.record import session
 from nsysalign.report import html
 
 from . import runs
@@ -97,22 +97,36 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
         "confirmed: t1 (host-gap):" in result.output
         and "Changed:  a delay kernel of 1,000.0 us" in result.output
     )
-    assert "      nsysalign confirm --label t1 SCRIPT.py" in result.output  # of the plain run, before
+    assert (
+        "      nsysalign confirm --label t1 SCRIPT.py" in result.output
+    )  # of the plain run, before
     stored = json.loads((machine.folder / "confirm.json").read_text())
     (one,) = stored["confirmations"]
     assert (stored["format"], stored["version"]) == ("nsysalign-confirm", 1)
-    assert (one["verdict"], one["rules"], one["run"]) == ("confirmed", ["host-gap"], "confirm/t1-delay-1")
-    assert one["predicted_low_ns"] <= one["after_ns"] <= one["predicted_high_ns"] < one["before_ns"] / 3
+    assert (one["verdict"], one["rules"], one["run"]) == (
+        "confirmed",
+        ["host-gap"],
+        "confirm/t1-delay-1",
+    )
+    assert (
+        one["predicted_low_ns"]
+        <= one["after_ns"]
+        <= one["predicted_high_ns"]
+        < one["before_ns"] / 3
+    )
     document = json.loads((machine.folder / "analysis.json").read_text())
-    assert [f["confirmation"]["verdict"] for f in document["findings"] if f["rule"] == "host-gap"] == [
-        "confirmed"
-    ]
+    assert [
+        f["confirmation"]["verdict"] for f in document["findings"] if f["rule"] == "host-gap"
+    ] == ["confirmed"]
     assert document["confirmations"] == stored["confirmations"]
     with sqlite3.connect(machine.folder / "analysis.db") as db:
         assert db.execute("SELECT label, verdict, rules FROM confirmations").fetchall() == [
             ("t1", "confirmed", '["host-gap"]')
         ]
-    assert '"confirmation":"confirmed: a delay kernel of' in (machine.folder / "report.html").read_text()
+    assert (
+        '"confirmation":"confirmed: a delay kernel of'
+        in (machine.folder / "report.html").read_text()
+    )
     again = nsysalign.load(machine.folder)
     assert again.confirmations["rules"].tolist() == [("host-gap",)]
     for path in (machine.folder / "analysis.json", machine.folder / "confirm" / "t1-delay-1"):
@@ -134,7 +148,9 @@ def test_from_an_earlier_run_and_again_without_overwriting(machine):
     # a new analysis of the run directory keeps what was confirmed
     from nsysalign.commands.present import present
 
-    assert present(machine.folder, quiet=True).analysis.confirmations["verdict"].tolist() == ["confirmed"]
+    assert present(machine.folder, quiet=True).analysis.confirmations["verdict"].tolist() == [
+        "confirmed"
+    ]
 
 
 def test_a_refusal_costs_no_second_run(machine):
@@ -161,7 +177,10 @@ def test_a_script_that_fails(machine):
     machine.status = [0, 3]
     assert invoke(confirm, "--label", "t1", "s.py").exit_code == 0
     (one,) = json.loads((machine.folder / "confirm.json").read_text())["confirmations"]
-    assert (one["verdict"], "status 3 in the second run" in one["reason"]) == ("not conclusive", True)
+    assert (one["verdict"], "status 3 in the second run" in one["reason"]) == (
+        "not conclusive",
+        True,
+    )
 
 
 def test_an_nsys_that_was_killed_is_3_as_in_run(machine):
@@ -192,7 +211,7 @@ def test_run_confirm_takes_the_warnings_and_keeps_the_scripts_status(machine):
 
 
 def test_more_labels_than_are_worth_a_run_each_are_said(machine, monkeypatch):
-    from nsysalign.commands import confirm as module
+    from nsysalign.compare import confirm_command as module
 
     monkeypatch.setattr(module, "MOST_LABELS", 1)
     machine.body, machine.pairs = runs.two_gaps, (("a", "b", "t1"), ("c", "d", "t2"))
@@ -215,10 +234,14 @@ def test_the_copy_of_the_document_has_the_verdicts_too(machine):
 
 def test_what_was_set_up_around_the_run_is_in_the_report(machine):
     runs.run(machine.folder, runs.host_gap)
-    (machine.folder / "run.json").write_text('{"conditions": ["SM clocks were locked at 1500 MHz"]}')
+    (machine.folder / "run.json").write_text(
+        '{"conditions": ["SM clocks were locked at 1500 MHz"]}'
+    )
     from nsysalign.commands.present import present
 
-    assert present(machine.folder, quiet=True).analysis.notes[0] == "SM clocks were locked at 1500 MHz"
+    assert (
+        present(machine.folder, quiet=True).analysis.notes[0] == "SM clocks were locked at 1500 MHz"
+    )
 
 
 def test_nothing_is_confirmed_that_was_not_tested(machine):

@@ -56,7 +56,9 @@ def nsysalign(tmp_path, *args: str) -> subprocess.CompletedProcess:
 def test_the_second_run_has_the_change_and_says_so(tmp_path):
     (tmp_path / "bench.py").write_text(BENCH)
     runs.run(tmp_path / "R", runs.host_gap)
-    done = nsysalign(tmp_path, "confirm", "--from", "R", "--no-calibrate", "bench.py", "x", "--label", "t1")
+    done = nsysalign(
+        tmp_path, "confirm", "--from", "R", "--no-calibrate", "bench.py", "x", "--label", "t1"
+    )
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert str(["sleep", "record", "record"] * 3)[1:-1] in done.stdout and "['x'] " in done.stdout
     assert "not conclusive: t1 (host-gap): the second run could not be analysed" in " ".join(
@@ -67,7 +69,9 @@ def test_the_second_run_has_the_change_and_says_so(tmp_path):
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     assert [r.get("intervened") for r in lines if r["type"] == "record"] == [True, None] * 4
     assert any(
-        "a delay kernel of 1,000 us" in line.get("text", "") for line in lines if line["type"] == "note"
+        "a delay kernel of 1,000 us" in line.get("text", "")
+        for line in lines
+        if line["type"] == "note"
     )
     (one,) = json.loads((tmp_path / "R" / "confirm.json").read_text())["confirmations"]
     assert (one["verdict"], one["after_ns"], one["after_count"]) == ("not conclusive", None, 0)

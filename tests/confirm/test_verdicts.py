@@ -14,11 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import nsysalign
-from nsysalign.attribute.partial import _intervened
 from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, rows_of
 from nsysalign.compare.judge import LATE, attach, decide, judge, table
 from nsysalign.compare.planners import plan, spans
 from nsysalign.compare.prediction import gpu_time, parts_of
+from nsysalign.split.partial import _intervened
 
 from . import runs
 
@@ -53,7 +53,8 @@ def test_a_host_gap_is_confirmed_by_a_delay(tmp_path, body):
 
 def test_the_delay_is_as_long_as_the_host_needs(tmp_path):
     made = planned(
-        tmp_path, lambda k: [runs.Record("a"), runs.Sleep(2_000_000), runs.Launch(9_000), runs.Record("b")]
+        tmp_path,
+        lambda k: [runs.Record("a"), runs.Sleep(2_000_000), runs.Launch(9_000), runs.Record("b")],
     )
     assert 4_000_000 < made.delay_ns < 4_500_000
 
@@ -115,12 +116,17 @@ def test_a_rerun_on_another_machine_says_nothing(tmp_path):
     after, _ = runs.analysed(runs.run(tmp_path / "after", runs.host_gap, "delay"))
     other = replace(after, trace=replace(after.trace, devices=("NVIDIA A100",)))
     assert judge(made, after).verdict == "confirmed"
-    assert judge(made, other).reason == "the second run was made on NVIDIA A100 instead of Simulated H200"
+    assert (
+        judge(made, other).reason
+        == "the second run was made on NVIDIA A100 instead of Simulated H200"
+    )
 
 
 def test_a_synchronisation_that_was_not_seen_before_is_named(tmp_path):
     said = retried(
-        tmp_path, runs.host_gap, after=lambda k: [runs.Record("a"), runs.Sync(), *runs.host_gap(k)[1:]]
+        tmp_path,
+        runs.host_gap,
+        after=lambda k: [runs.Record("a"), runs.Sync(), *runs.host_gap(k)[1:]],
     )
     assert said.verdict == "not conclusive" and "did not outlast the host" in said.reason, said
 
@@ -132,7 +138,9 @@ def test_only_intervals_with_the_intervention_count(tmp_path):
 
 def test_another_label_or_other_work_says_nothing(tmp_path):
     assert "no interval t1" in retried(tmp_path / "1", runs.host_gap, label="t2").reason
-    assert "different work" in retried(tmp_path / "2", runs.host_gap, after=runs.many_launches).reason
+    assert (
+        "different work" in retried(tmp_path / "2", runs.host_gap, after=runs.many_launches).reason
+    )
     assert "at least 3" in retried(tmp_path / "3", runs.host_gap, count=2).reason
 
 
@@ -177,7 +185,9 @@ def test_a_chain_of_records_is_refused(tmp_path):
 def test_first_calls_are_compared_with_the_warm_ones(tmp_path):
     analysis, log = runs.analysed(runs.run(tmp_path / "before", runs.slow_first))
     made = plan(analysis, "t1", "warm", spans(analysis, log), decorated=frozenset({"t1"}))
-    assert isinstance(made, Plan) and made.before_ns > 900_000 and made.predicted_bounds_ns[1] < 60_000
+    assert (
+        isinstance(made, Plan) and made.before_ns > 900_000 and made.predicted_bounds_ns[1] < 60_000
+    )
     warm = runs.run(tmp_path / "after", lambda k: runs.slow_first(k + 1), "synchronize", before=[])
     cold = runs.run(tmp_path / "still", runs.slow_first, "synchronize", before=[])
     assert judge(made, runs.analysed(warm)[0]).verdict == "confirmed"
@@ -186,7 +196,11 @@ def test_first_calls_are_compared_with_the_warm_ones(tmp_path):
 
 def test_what_is_chosen_by_default(tmp_path):
     for number, (body, intervention) in enumerate(
-        [(runs.host_gap, "delay"), (runs.behind_earlier_work, "synchronize"), (runs.many_launches, "delay")]
+        [
+            (runs.host_gap, "delay"),
+            (runs.behind_earlier_work, "synchronize"),
+            (runs.many_launches, "delay"),
+        ]
     ):
         analysis, _ = runs.analysed(runs.run(tmp_path / str(number), body))
         assert confirmable(analysis) == ["t1"] and choose(analysis, "t1") == intervention
@@ -216,7 +230,9 @@ def cold_pair(k: int, factor: float = 1.23) -> list:
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("factor", "verdict"), [(1.23, "confirmed"), (1.0, "refuted"), (1.12, "refuted")])
+@pytest.mark.parametrize(
+    ("factor", "verdict"), [(1.23, "confirmed"), (1.0, "refuted"), (1.12, "refuted")]
+)
 def test_a_cold_cache_is_settled_by_flushing_for_the_warm_label(tmp_path, factor, verdict):
     """The warm label's kernel must become as slow as the cold one's; the finding is a remark until then."""
     pairs = (("a", "b", "warm"), ("c", "d", "cold"))
@@ -228,8 +244,15 @@ def test_a_cold_cache_is_settled_by_flushing_for_the_warm_label(tmp_path, factor
     )
     assert choose(analysis, "cold") == "flush" and "cold" in confirmable(analysis)
     made = plan(analysis, "cold", "flush", spans(analysis, log))
-    assert (made.label, made.target, made.metric, made.rules) == ("cold", "warm", "kernel", ("cold-l2",))
-    assert plan(analysis, "warm", "flush", spans(analysis, log)) == made  # asked for from either side
+    assert (made.label, made.target, made.metric, made.rules) == (
+        "cold",
+        "warm",
+        "kernel",
+        ("cold-l2",),
+    )
+    assert (
+        plan(analysis, "warm", "flush", spans(analysis, log)) == made
+    )  # asked for from either side
 
     def flushed(k):
         steps = cold_pair(k)
@@ -268,12 +291,24 @@ def test_a_verdict_follows_from_what_meets_what(before, predicted, after, a, b, 
         return ns * (1 - share), ns * (1 + share)
 
     made = Plan(
-        "t1", "delay", "t1", (), "elapsed", before, around(before, a), predicted, around(predicted, b), 9, 1
+        "t1",
+        "delay",
+        "t1",
+        (),
+        "elapsed",
+        before,
+        around(before, a),
+        predicted,
+        around(predicted, b),
+        9,
+        1,
     )
     verdict, reason = decide(made, after, around(after, c))
     meets = after * (1 - c) <= predicted * (1 + b) and predicted * (1 - b) <= after * (1 + c)
     unchanged = after * (1 - c) <= before * (1 + a) and before * (1 - a) <= after * (1 + c)
-    assert verdict == ("not conclusive" if meets and unchanged else "confirmed" if meets else "refuted")
+    assert verdict == (
+        "not conclusive" if meets and unchanged else "confirmed" if meets else "refuted"
+    )
     assert "predicted" in reason
     shifted = decide(
         replace(made, before_bounds_ns=tuple(2 * v for v in made.before_bounds_ns), before_ns=2 * before,
@@ -288,12 +323,17 @@ def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_pa
     93.6 us in other runs on an H200 (this one reads 414 us): within the prediction."""
     names = [tmp_path / name for name in ("demo.sqlite", "demo.events.jsonl")]
     for path in names:
-        path.write_bytes(lzma.decompress(files("nsysalign.demo").joinpath(path.name + ".xz").read_bytes()))
+        path.write_bytes(
+            lzma.decompress(files("nsysalign.demo").joinpath(path.name + ".xz").read_bytes())
+        )
     analysis = nsysalign.analyze(names[0], events=names[1:])
     measured = analysis.labels.set_index("label")["median_ns"]
     rows = np.flatnonzero(analysis.measured["label"].str.match("dev_t|flush_t"))
     ahead = rows[parts_of(analysis, rows, *LATE) == 0]
-    predicted, elapsed = gpu_time(analysis, ahead), analysis.measured["elapsed_ns"].to_numpy()[ahead]
+    predicted, elapsed = (
+        gpu_time(analysis, ahead),
+        analysis.measured["elapsed_ns"].to_numpy()[ahead],
+    )
     assert len(ahead) > 20 and (abs(elapsed - predicted.middle) <= predicted.error).all()
     assert np.median(abs(elapsed - predicted.middle)) < 150
     tiny = gpu_time(analysis, rows_of(analysis, "small50"))
@@ -312,7 +352,7 @@ def test_what_two_runs_measured_needs_no_re_run():
     import pandas as pd
 
     from nsysalign import frames
-    from nsysalign.store.confirmations import statuses
+    from nsysalign.compare.confirmations import statuses
 
     findings = pd.DataFrame({"label": ["x", "x"], "rule": ["profiler-inflation", "host-gap"]})
     labels = pd.DataFrame({"label": ["x"], "kind": ["event"], "library": [False]})

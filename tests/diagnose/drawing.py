@@ -10,9 +10,9 @@ from typing import Any
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.attribute.labels import label_table
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.model import CAUSES, Analysis, TraceInfo
+from nsysalign.split.labels import label_table
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 #: Causes whose pieces become rows of `details`, and what they are called when the drawing does not say.
@@ -35,7 +35,11 @@ def piece(cause: str, us: float, what: str | None = None, **more: Any) -> dict[s
 def interval(label: str, *pieces: Any, **more: Any) -> dict[str, Any]:
     """One interval.  more: kind, start (us), stream, start_stream, pid, other {stream: us}, outside (us), issued (us),
     operations, flags, error (us)."""
-    return {"label": label, "pieces": [p if isinstance(p, dict) else piece(*p) for p in pieces], **more}
+    return {
+        "label": label,
+        "pieces": [p if isinstance(p, dict) else piece(*p) for p in pieces],
+        **more,
+    }
 
 
 def repeat(count: int, *args: Any, **more: Any) -> list[dict[str, Any]]:
@@ -86,7 +90,9 @@ def analysis(
     lost = [(f"{label}#0", label, reason, "bench.py:9") for label, reason in unaligned or []]
     intervals = _table(rows, frames.INTERVALS)
     return Analysis(
-        trace=TraceInfo("t.sqlite", "2024.2", "3.11", ("NVIDIA H200",), None, None, missing=missing),
+        trace=TraceInfo(
+            "t.sqlite", "2024.2", "3.11", ("NVIDIA H200",), None, None, missing=missing
+        ),
         intervals=intervals,
         parts=_table(parts, frames.PARTS),
         segments=_table(segments, frames.SEGMENTS),

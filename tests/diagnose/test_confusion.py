@@ -91,7 +91,11 @@ def test_pageable_names_what_pinned_memory_reached(analysis):
             "only before",
             "it synchronises only before the first reading, so it measures the API calls alone",
         ),
-        ("host_second", "only after", "times earlier work, launch, kernel and synchronisation together"),
+        (
+            "host_second",
+            "only after",
+            "times earlier work, launch, kernel and synchronisation together",
+        ),
         ("host_none", "never", "it never synchronises, and earlier work was still running"),
     ],
 )

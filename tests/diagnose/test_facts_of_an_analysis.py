@@ -56,7 +56,9 @@ def test_numbers_become_positions():
     asked = np.array([-1, 0, 1, 2, 5, 6, 99])
     assert every.position(asked).tolist() == [-1, 0, 1, 2, 5, -1, -1]
     assert some.position(asked).tolist() == [-1, -1, 0, 1, 3, -1, -1]
-    assert some.part("kernel").tolist() == [30_000, 20_000, 30_000, 20_000], "the rows of others are left out"
+    assert some.part("kernel").tolist() == [30_000, 20_000, 30_000, 20_000], (
+        "the rows of others are left out"
+    )
     assert some.part("host", "api").tolist() == [0, 20_000, 10_000, 5_000]
     assert some.other_ns.tolist() == [9_000, 0, 1_000, 0]
 
@@ -189,9 +191,14 @@ def test_details_are_sorted_and_of_known_intervals():
     table = drawn()
     shuffled = replace(table, details=table.details.iloc[::-1].reset_index(drop=True))
     for told in (Facts(shuffled), Facts(table)):
-        assert told.details["at"].tolist() == sorted(told.details["at"].tolist()) and len(told.details) == 5
+        assert (
+            told.details["at"].tolist() == sorted(told.details["at"].tolist())
+            and len(told.details) == 5
+        )
     some = Facts(without(shuffled, 0))
-    assert some.details["at"].tolist() == [1, 2, 3, 4] and some.detail_rows("host")["at"].tolist() == [1, 3]
+    assert some.details["at"].tolist() == [1, 2, 3, 4] and some.detail_rows("host")[
+        "at"
+    ].tolist() == [1, 3]
 
 
 def test_rows_of_one_interval_longest_first():
@@ -253,7 +260,9 @@ def test_idle_stretches_are_numbered():
 
 def test_an_idle_stretch_ends_with_its_interval():
     told = Facts(
-        analysis(interval("x", ("kernel", 1), ("event", 1)), interval("x", ("host", 1), ("kernel", 1)))
+        analysis(
+            interval("x", ("kernel", 1), ("event", 1)), interval("x", ("host", 1), ("kernel", 1))
+        )
     )
     assert told.segments(np.array([0, 1])).run.tolist() == [-1, 0, 1, -1]
 
@@ -262,7 +271,10 @@ def test_an_idle_stretch_ends_with_its_interval():
 def test_words_of_segments(few, monkeypatch):
     monkeypatch.setattr(module, "_FEW", few)
     told = Facts(
-        analysis(interval("x", ("host", 1, "p")), interval("x", piece("sync", 2, "q"), piece("host", 3, "r")))
+        analysis(
+            interval("x", ("host", 1, "p")),
+            interval("x", piece("sync", 2, "q"), piece("host", 3, "r")),
+        )
     )
     found = told.segments(np.array([1, 0]))
     assert found.details(np.array([0, 2])).tolist() == ["q", "p"] and found.details(

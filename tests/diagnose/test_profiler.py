@@ -40,9 +40,12 @@ def test_a_label_that_the_profiler_makes_longer():
         found.severity == "warning"
         and found.title == "x is 1.46 times as long under nsys: 102 us profiled, 70 us without."
     )
-    assert found.evidence["under_nsys_ns"] == 102_000 and found.evidence["without_nsys_ns"] == 70_000
     assert (
-        found.evidence["predicted_without_nsys_ns"] == 70_500 and found.evidence["prediction_error_ns"] == 500
+        found.evidence["under_nsys_ns"] == 102_000 and found.evidence["without_nsys_ns"] == 70_000
+    )
+    assert (
+        found.evidence["predicted_without_nsys_ns"] == 70_500
+        and found.evidence["prediction_error_ns"] == 500
     )
     assert with_baseline("x", 102, 90)["profiler-inflation"].severity == "info"
 
@@ -58,9 +61,13 @@ def test_no_inflation_no_finding():
 
 
 def test_a_disturbed_label_says_what_to_run_or_what_it_measured():
-    disturbed = analysis(repeat(10, "x", ("profiler", 50), *HOST_BOUND, flags=("profiler-disturbed",)))
+    disturbed = analysis(
+        repeat(10, "x", ("profiler", 50), *HOST_BOUND, flags=("profiler-disturbed",))
+    )
     (advice,) = (
-        f.advice for f in diagnose(disturbed).findings.itertuples() if f.rule == "profiler-disturbed"
+        f.advice
+        for f in diagnose(disturbed).findings.itertuples()
+        if f.rule == "profiler-disturbed"
     )
     assert "nsysalign run --baseline SCRIPT" in advice
     found = with_baseline("x", 102, 70, flags=("profiler-disturbed",))["profiler-disturbed"]

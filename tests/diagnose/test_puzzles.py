@@ -20,9 +20,9 @@ RECORDED = sorted(p.name.removesuffix(".tar.xz") for p in DATA.glob("*.tar.xz"))
 
 def analysed(name: str, folder: Path) -> nsysalign.Analysis:
     with tarfile.open(DATA / f"{name}.tar.xz") as packed:
-        packed.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(
-            folder
-        )
+        packed.extractall(folder, filter="data") if hasattr(
+            tarfile, "data_filter"
+        ) else packed.extractall(folder)
     clocks = folder / "clocks.jsonl"
     return nsysalign.analyze(
         folder / "trace.sqlite",
@@ -43,11 +43,21 @@ def test_puzzle(name, tmp_path):
     assert (
         parts.reindex(analysis.intervals["interval"]).to_numpy() == analysis.intervals["elapsed_ns"]
     ).all()
-    if name in ("item", "nonzero", "synchronise"):  # nobody can capture a graph around a synchronisation
+    if name in (
+        "item",
+        "nonzero",
+        "synchronise",
+    ):  # nobody can capture a graph around a synchronisation
         assert not analysis.findings["advice"].str.contains("cuda.graph").any()
 
 
 def test_every_puzzle_says_what_it_expects_and_nearly_all_are_recorded():
     puzzles = {p.stem for p in PUZZLES.glob("*.py")}
-    assert all("# expects: " in (PUZZLES / f"{n}.py").read_text() for n in puzzles - {"ddp_slow_rank"})
-    assert set(RECORDED) <= puzzles and puzzles - set(RECORDED) <= {"ddp", "ddp_slow_rank", "effnet"}
+    assert all(
+        "# expects: " in (PUZZLES / f"{n}.py").read_text() for n in puzzles - {"ddp_slow_rank"}
+    )
+    assert set(RECORDED) <= puzzles and puzzles - set(RECORDED) <= {
+        "ddp",
+        "ddp_slow_rank",
+        "effnet",
+    }

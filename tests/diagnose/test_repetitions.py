@@ -17,7 +17,8 @@ from .drawing import analysis, found, interval, piece, repeat, severities
 
 def runs(label: str, *kernels_us: float, **more):
     return [
-        interval(label, ("launch_latency", 1.6), ("kernel", us), ("event", 2.4), **more) for us in kernels_us
+        interval(label, ("launch_latency", 1.6), ("kernel", us), ("event", 2.4), **more)
+        for us in kernels_us
     ]
 
 
@@ -43,7 +44,9 @@ def test_two_modes_are_not_high_variance_and_not_outliers():
 
 
 def test_high_variance_names_the_cause():
-    finding = found(runs("x", *[100, 118, 133, 105, 127, 141, 111, 123, 137, 101]))["x", "high-variance"]
+    finding = found(runs("x", *[100, 118, 133, 105, 127, 141, 111, 123, 137, 101]))[
+        "x", "high-variance"
+    ]
     assert finding.evidence["kernel_spread_ns"] > 20_000 and "in kernel" in finding.title
 
 
@@ -89,7 +92,10 @@ def test_overlap_needs_the_same_stream_and_process():
 
 
 def test_cold_l2_compares_labels_with_the_same_kernels():
-    warm, cold = runs("warm", *[25.0, 25.1, 24.9, 25, 25]), runs("cold", *[30.4, 30.5, 30.6, 30.5, 30.5])
+    warm, cold = (
+        runs("warm", *[25.0, 25.1, 24.9, 25, 25]),
+        runs("cold", *[30.4, 30.5, 30.6, 30.5, 30.5]),
+    )
     rules = found(warm, cold)
     assert rules["cold", "cold-l2"].evidence["slower_share"] == pytest.approx(0.22, abs=0.01)
     assert ("warm", "cold-l2") not in rules
@@ -132,7 +138,9 @@ def test_findings_do_not_depend_on_the_clock():
             start_ns=drawn.segments["start_ns"] + shift, end_ns=drawn.segments["end_ns"] + shift
         ),
     )
-    assert diagnose(moved).findings.to_dict("records") == diagnose(drawn).findings.to_dict("records")
+    assert diagnose(moved).findings.to_dict("records") == diagnose(drawn).findings.to_dict(
+        "records"
+    )
 
 
 def test_findings_do_not_depend_on_the_order_of_rows():
@@ -145,7 +153,9 @@ def test_findings_do_not_depend_on_the_order_of_rows():
         parts=drawn.parts.sample(frac=1, random_state=mixed, ignore_index=True),
         details=drawn.details.sample(frac=1, random_state=mixed, ignore_index=True),
     )
-    assert diagnose(shuffled).findings.to_dict("records") == diagnose(drawn).findings.to_dict("records")
+    assert diagnose(shuffled).findings.to_dict("records") == diagnose(drawn).findings.to_dict(
+        "records"
+    )
 
 
 def test_rule_names_are_unique():
@@ -168,7 +178,10 @@ def test_a_part_of_a_whole(part, whole, text):
 def test_kernel_names_are_short():
     name = "void at::native::vectorized_elementwise_kernel<(int)4, at::native::FillFunctor<float>, std::array<char *, 1>>(int, T2)"
     assert words.kernel(name) == "vectorized_elementwise_kernel (FillFunctor)"
-    assert words.kernel("std::enable_if<!T7, void>::type internal::gemvx::kernel<int>(T1)") == "gemvx::kernel"
+    assert (
+        words.kernel("std::enable_if<!T7, void>::type internal::gemvx::kernel<int>(T1)")
+        == "gemvx::kernel"
+    )
     assert words.kernel("void at::native::<unnamed>::silu_kernel<(int)4>(T1)") == "silu_kernel"
     assert words.kernel("copy D2H pinned") == "copy D2H pinned"
     assert words.subject("scripts/a/b.py:19-21") == "b.py:19-21"

@@ -28,7 +28,9 @@ def of_program(kernel: str, *drawn):
 
 def test_torch_code_is_for_torch_programs():
     events = repeat(6, "x", *GAP)
-    assert "start.record()" in of_program("void at::native::add<4>(float*)", events)["host-gap"].advice
+    assert (
+        "start.record()" in of_program("void at::native::add<4>(float*)", events)["host-gap"].advice
+    )
     said = of_program("sm80_xmma_gemm", events)["host-gap"].advice
     assert "torch" not in said and "record" not in said and said.endswith(".")
 
@@ -64,7 +66,9 @@ def test_nobody_is_warned_about_an_unsure_pair():
 
 @pytest.mark.parametrize("rule", ["host-gap", "sync-inside"])
 def test_the_gpu_is_not_idle_while_others_use_it(rule):
-    drawn = GAP if rule == "host-gap" else (("kernel", 50), ("sync", 300), ("host", 40), ("kernel", 50))
+    drawn = (
+        GAP if rule == "host-gap" else (("kernel", 50), ("sync", 300), ("host", 40), ("kernel", 50))
+    )
     alone, beside = (
         found(repeat(6, "x", *drawn, flags=flags))["x", rule] for flags in ((), (OTHERS_WORKED,))
     )
@@ -96,7 +100,10 @@ def test_one_call_is_not_many_launches():
 
 def test_a_spread_is_where_it_is():
     """Kernels are equal, the events' own time differs."""
-    drawn = [interval("x", ("kernel", 50), ("event", us)) for us in (10, 14, 20, 26, 30, 36, 40, 46, 50, 56)]
+    drawn = [
+        interval("x", ("kernel", 50), ("event", us))
+        for us in (10, 14, 20, 26, 30, 36, 40, 46, 50, 56)
+    ]
     title = found(drawn)["x", "high-variance"].title
     assert "in event" in title and "in kernel" not in title
 

@@ -38,14 +38,18 @@ def test_another_threads_work_is_no_wrong_stream():
     busy = repeat(10, "other thread", *KERNEL, stream=23, tid=2)
     assert ("x", "wrong-stream") not in found(empty, busy)
     assert ("x", "wrong-stream") in found(empty)  # one thread: whose work should it be?
-    inferred = repeat(10, "x", ("api_launch", 5), ("event", 5), other={23: 2_668}, method="inferred")
+    inferred = repeat(
+        10, "x", ("api_launch", 5), ("event", 5), other={23: 2_668}, method="inferred"
+    )
     assert ("x", "wrong-stream") not in found(inferred)
 
 
 def test_different_streams_with_and_without_a_wait_between_them():
     apart = repeat(10, "x", *KERNEL, stream=27, start_stream=7)
     assert severities(apart) == {"different-streams": "warning"}
-    joined = repeat(10, "x", piece("api", 1, "cudaStreamWaitEvent"), *KERNEL, stream=27, start_stream=7)
+    joined = repeat(
+        10, "x", piece("api", 1, "cudaStreamWaitEvent"), *KERNEL, stream=27, start_stream=7
+    )
     assert severities(joined) == {"different-streams": "info"}
 
 
@@ -79,15 +83,31 @@ def test_without_an_empty_pair_the_floor_could_not_look():
 
 
 def test_host_timer_patterns():
-    never = repeat(10, "never", ("host", 4), ("api_launch", 4), kind="host", issued=2.3, outside=2.3)
+    never = repeat(
+        10, "never", ("host", 4), ("api_launch", 4), kind="host", issued=2.3, outside=2.3
+    )
     both = repeat(
-        10, "both", ("host", 8), ("api_launch", 4), ("kernel", 0.3), ("sync", 3), kind="host", issued=2.3
+        10,
+        "both",
+        ("host", 8),
+        ("api_launch", 4),
+        ("kernel", 0.3),
+        ("sync", 3),
+        kind="host",
+        issued=2.3,
     )
     second = repeat(
         10, "second", ("api_launch", 4), piece("queued", 500, "earlier-work", stream=7), ("kernel", 300), ("sync", 3), kind="host", issued=300,
     )  # fmt: skip
     long = repeat(
-        10, "long", ("host", 8), ("api_launch", 4), ("kernel", 900), ("sync", 3), kind="host", issued=900
+        10,
+        "long",
+        ("host", 8),
+        ("api_launch", 4),
+        ("kernel", 900),
+        ("sync", 3),
+        kind="host",
+        issued=900,
     )
     rules = found(never, both, second, long)
     assert rules["never", "enqueue-only"].severity == "error"
@@ -126,14 +146,19 @@ def test_a_host_timer_that_never_synchronises_is_always_named():
     rules = found(
         repeat(3, "overlapped", *loop, kind="host", issued=700, outside=100),
         repeat(3, "ended", *loop, kind="host", issued=700, outside=0),
-        repeat(3, "before", *loop, kind="host", issued=700, outside=50, flags=("synchronised-before",)),
-        repeat(3, "closed", *loop, ("sync", 5), kind="host", issued=700, flags=("synchronised-after",)),
+        repeat(
+            3, "before", *loop, kind="host", issued=700, outside=50, flags=("synchronised-before",)
+        ),
+        repeat(
+            3, "closed", *loop, ("sync", 5), kind="host", issued=700, flags=("synchronised-after",)
+        ),
         repeat(3, "copied", *loop, ("memcpy", 5), kind="host", issued=700),
     )
     overlapped = rules["overlapped", "enqueue-only"]
     assert overlapped.severity == "warning"
     assert (
-        "never synchronises" in overlapped.title and "100 of 700 us of kernels ran after" in overlapped.title
+        "never synchronises" in overlapped.title
+        and "100 of 700 us of kernels ran after" in overlapped.title
     )
     assert "worked for 0.60 of 6.30 ms meanwhile" in overlapped.title
     assert rules["ended", "enqueue-only"].severity == "info"
@@ -143,7 +168,9 @@ def test_a_host_timer_that_never_synchronises_is_always_named():
 
 
 def test_full_queue():
-    blocked = repeat(10, "x", ("api_launch", 400), piece("queued", 600, "full-queue", stream=7), kind="host")
+    blocked = repeat(
+        10, "x", ("api_launch", 400), piece("queued", 600, "full-queue", stream=7), kind="host"
+    )
     assert severities(blocked) == {"full-queue": "warning"}
 
 

@@ -47,7 +47,9 @@ def test_host_gap_counts_half_of_the_intervals_not_single_ones():
 def test_a_delay_grows_with_the_host_and_gives_way_to_a_graph_when_the_queue_is_too_small():
     slow = found(repeat(6, "x", ("host", 3_000), ("kernel", 500)))["x", "host-gap"].advice
     assert "_sleep(17_000_000)" in slow
-    many = found(repeat(6, "x", ("host", 3_000), ("kernel", 500), operations=1_500))["x", "host-gap"].advice
+    many = found(repeat(6, "x", ("host", 3_000), ("kernel", 500), operations=1_500))[
+        "x", "host-gap"
+    ].advice
     assert "_sleep" not in many and "graph" in many
 
 
@@ -66,7 +68,9 @@ def test_api_launch_when_the_call_itself_is_the_wait():
     assert severities(repeat(6, "x", ("host", 2), ("api_launch", 30), ("kernel", 60))) == {
         "api-launch": "warning"
     }
-    assert "api-launch" not in severities(repeat(6, "x", ("host", 2), ("api_launch", 10), ("kernel", 90)))
+    assert "api-launch" not in severities(
+        repeat(6, "x", ("host", 2), ("api_launch", 10), ("kernel", 90))
+    )
 
 
 def test_many_tiny_kernels():
@@ -115,19 +119,24 @@ def test_loading_is_not_blamed_for_an_interval_that_something_else_made_slow():
 
 def test_module_load_in_the_only_run_is_a_warning():
     assert (
-        severities(interval("x", piece("api", 30_000, "cuModuleLoadData"), *GOOD))["module-load"] == "warning"
+        severities(interval("x", piece("api", 30_000, "cuModuleLoadData"), *GOOD))["module-load"]
+        == "warning"
     )
 
 
 def test_sync_inside_names_the_idle_time_around_it_not_only_the_call():
-    drawn = repeat(10, "x", ("kernel", 500), ("sync", 3), ("host", 20), ("api_launch", 5), ("kernel", 500))
+    drawn = repeat(
+        10, "x", ("kernel", 500), ("sync", 3), ("host", 20), ("api_launch", 5), ("kernel", 500)
+    )
     finding = found(drawn)["x", "sync-inside"]
     assert finding.severity == "info"
     assert finding.evidence["idle_around_the_synchronisation_ns"] == 28_000
 
 
 def test_a_costly_sync_is_not_counted_again_as_host_gap():
-    drawn = repeat(10, "x", ("kernel", 50), ("sync", 3), ("host", 40), ("api_launch", 5), ("kernel", 50))
+    drawn = repeat(
+        10, "x", ("kernel", 50), ("sync", 3), ("host", 40), ("api_launch", 5), ("kernel", 50)
+    )
     assert severities(drawn) == {"sync-inside": "warning"}
 
 
@@ -142,7 +151,10 @@ def test_a_pageable_copy_beside_kernels_with_its_bandwidth():
     copy = piece("memcpy", 3_600, direction="H2D", memory="pageable", bytes=64 << 20)
     staging = piece("memcpy", 60, "staging", direction="H2D", memory="pageable", bytes=64 << 20)
     pinned = piece("memcpy", 1_220, direction="H2D", memory="pinned", bytes=64 << 20)
-    both = [repeat(10, "work", staging, copy, ("kernel", 500)), repeat(10, "pinned", pinned, ("event", 5))]
+    both = [
+        repeat(10, "work", staging, copy, ("kernel", 500)),
+        repeat(10, "pinned", pinned, ("event", 5)),
+    ]
     finding = found(*both)["work", "copy-inside"]
     assert finding.severity == "warning"
     assert finding.evidence["achieved_GB_per_s"] == pytest.approx(67.1e6 / 3.66e6, rel=1e-3)
@@ -153,12 +165,16 @@ def test_a_pageable_copy_beside_kernels_with_its_bandwidth():
 
 def test_the_synchronisation_of_a_pageable_copy_is_the_copys():
     copy = piece("memcpy", 300, direction="H2D", memory="pageable", bytes=1 << 20)
-    assert "sync-inside" not in severities(repeat(10, "x", copy, ("sync", 4), ("host", 5), ("kernel", 900)))
+    assert "sync-inside" not in severities(
+        repeat(10, "x", copy, ("sync", 4), ("host", 5), ("kernel", 900))
+    )
 
 
 def test_memset_beside_kernels_and_a_fill_kernel():
     assert (
-        severities(repeat(10, "x", piece("memset", 30, bytes=60 << 20), ("kernel", 60)))["memset-inside"]
+        severities(repeat(10, "x", piece("memset", 30, bytes=60 << 20), ("kernel", 60)))[
+            "memset-inside"
+        ]
         == "warning"
     )
     fill = piece("kernel", 30, "void vectorized_elementwise_kernel<FillFunctor<float>>(int)")
@@ -174,7 +190,11 @@ def test_launch_blocking_is_two_launch_calls_in_every_gap():
     def run(tail: bool):
         pieces = []
         for k in range(8):
-            pieces += [piece("api_launch", 4, ref=k), piece("launch_latency", 2), piece("kernel", 50)]
+            pieces += [
+                piece("api_launch", 4, ref=k),
+                piece("launch_latency", 2),
+                piece("kernel", 50),
+            ]
             pieces += [piece("api_launch", 2, ref=k)] if tail else []
             pieces += [piece("host", 5)]
         return repeat(6, "x", *pieces, ("event", 2))
@@ -184,4 +204,6 @@ def test_launch_blocking_is_two_launch_calls_in_every_gap():
 
 
 def test_unknown_time_is_said():
-    assert severities(repeat(10, "x", ("unknown", 50), ("kernel", 100))) == {"unknown-time": "warning"}
+    assert severities(repeat(10, "x", ("unknown", 50), ("kernel", 100))) == {
+        "unknown-time": "warning"
+    }

@@ -72,11 +72,15 @@ def _change(
         db.execute(f'update "{table}" set "{field}" = "{field}" + ? where rowid >= ?', (value, at))
     elif what == "swap":
         (mine,) = db.execute(f'select "{field}" from "{table}" where rowid = ?', (at,)).fetchone()
-        (theirs,) = db.execute(f'select "{field}" from "{table}" where rowid = ?', (other,)).fetchone()
+        (theirs,) = db.execute(
+            f'select "{field}" from "{table}" where rowid = ?', (other,)
+        ).fetchone()
         db.execute(f'update "{table}" set "{field}" = ? where rowid = ?', (theirs, at))
         db.execute(f'update "{table}" set "{field}" = ? where rowid = ?', (mine, other))
     elif what == "delete":
-        db.execute(f'delete from "{table}" where rowid between ? and ?', (min(at, other), max(at, other)))
+        db.execute(
+            f'delete from "{table}" where rowid between ? and ?', (min(at, other), max(at, other))
+        )
     elif what == "double":
         db.execute(f'insert into "{table}" select * from "{table}" where rowid = ?', (at,))
     elif what == "column":
@@ -109,7 +113,9 @@ json_values = st.recursive(
 )
 log_changes = st.lists(
     st.tuples(
-        st.sampled_from(["set", "set", "set", "drop", "delete", "double", "move", "header", "cut", "raw"]),
+        st.sampled_from(
+            ["set", "set", "set", "drop", "delete", "double", "move", "header", "cut", "raw"]
+        ),
         positions,
         positions,
         json_values,
@@ -138,7 +144,9 @@ def change_log(text: str, changes: list[tuple]) -> str:
             lines.insert(at, lines[0])
         elif isinstance(line, dict) and line and what in ("set", "drop"):
             name = sorted(line)[int(key * len(line))]
-            lines[at] = {k: value if k == name else v for k, v in line.items() if what == "set" or k != name}
+            lines[at] = {
+                k: value if k == name else v for k, v in line.items() if what == "set" or k != name
+            }
     whole = "".join(json.dumps(line) + "\n" for line in lines)
     cut = [int(where * len(whole)) for what, where, _, _ in changes if what == "cut"]
     return whole[: min(cut)] if cut else whole

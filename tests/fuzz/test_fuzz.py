@@ -24,7 +24,14 @@ from nsysalign.store import database, document
 from nsysalign.trace.redaction import redact, redact_log
 
 from .conftest import FUZZ
-from .mutations import byte_changes, cell_changes, change_bytes, change_cells, change_log, log_changes
+from .mutations import (
+    byte_changes,
+    cell_changes,
+    change_bytes,
+    change_cells,
+    change_log,
+    log_changes,
+)
 
 some_programs = st.one_of(programs(intervals=2, ranges=True), loops())
 styles = st.sampled_from(["timestamps", "untimed", "none"])
@@ -157,6 +164,8 @@ def _loaded(path: Path) -> None:
         return
     parts = analysis.parts.groupby("interval")["ns"].sum()
     elapsed = analysis.intervals.set_index("interval")["elapsed_ns"]
-    assert (parts.reindex(elapsed.index, fill_value=0) == elapsed).all(), "what does not add up is not shown"
+    assert (parts.reindex(elapsed.index, fill_value=0) == elapsed).all(), (
+        "what does not add up is not shown"
+    )
     html.write(analysis, path.with_suffix(".html"))
     terminal.render(analysis, Console(file=path.with_suffix(".txt").open("w"), width=100))

@@ -16,24 +16,42 @@ from hypothesis import strategies as st
 from pandas.testing import assert_frame_equal as same
 from simulator import check, export, machine
 from simulator.export import Style
-from simulator.program import Elapsed, HostStart, HostStop, Launch, Program, Read, Record, Sleep, Sync
+from simulator.program import (
+    Elapsed,
+    HostStart,
+    HostStop,
+    Launch,
+    Program,
+    Read,
+    Record,
+    Sleep,
+    Sync,
+)
 from simulator.world import LEGACY
 
 import nsysalign
 from nsysalign import frames
 from nsysalign.commands.cache import NAME, Cache
-from nsysalign.commands.ranks import own_logs
+from nsysalign.compare import confirmations
 from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, NsysAlignError
+from nsysalign.ranks.command import own_logs
 from nsysalign.report import html
 from nsysalign.rundir import RunDirectory, last_duration_s
-from nsysalign.store import confirmations, document
+from nsysalign.store import document
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import decorated_regions
 from nsysalign.trace.redaction import redact_log, redact_samples
 
 from .conftest import FUZZ
-from .mutations import byte_changes, change_bytes, change_document, change_log, log_changes, node_changes
+from .mutations import (
+    byte_changes,
+    change_bytes,
+    change_document,
+    change_log,
+    log_changes,
+    node_changes,
+)
 from .test_fuzz import analysed, written
 
 SITES = {
@@ -56,7 +74,13 @@ class Run:
     def __init__(self, folder: Path) -> None:
         steps: list = []
         for i in range(3):
-            steps += [HostStart(f"h{i}"), Read("t0"), Record(f"a{i}", 7), Sleep(60_000), Launch(20_000, 7)]
+            steps += [
+                HostStart(f"h{i}"),
+                Read("t0"),
+                Record(f"a{i}", 7),
+                Sleep(60_000),
+                Launch(20_000, 7),
+            ]
             steps += [Record(f"b{i}", 7), Sync(), Read("t1"), HostStop(f"h{i}"), Sleep(9_000)]
         steps += [Elapsed(f"a{i}", f"b{i}", f"case#{i}") for i in range(3)]
         world = machine.run(Program({500: steps}, {7: LEGACY}, clock_sites=SITES))
@@ -118,7 +142,12 @@ def test_lines_of_every_type(run, changes, packed):
         analysis = analysed(run.trace, [log])
         assert all(isinstance(r, str) for r in decorated_regions([log]))
         mine, _ = own_logs([log], [500])
-        assert mine == (log,) or b'"header"' not in data or b'"pid": 500' not in data or analysis is None
+        assert (
+            mine == (log,)
+            or b'"header"' not in data
+            or b'"pid": 500' not in data
+            or analysis is None
+        )
         shared = Path(name) / "shared.jsonl"
         redact_log(log, shared)
         again = analysed(run.trace, [shared])
@@ -142,7 +171,9 @@ def test_the_run_without_nsys(run, changes):
     """It is put beside, or a note says why not: the profiled run's numbers are what they are without it."""
     with tempfile.TemporaryDirectory() as name:
         log = Path(name) / "baseline.jsonl"
-        lines = run.log.replace('"version": 1', '"version": 1, "baseline": true, "exit_status": 0', 1)
+        lines = run.log.replace(
+            '"version": 1', '"version": 1, "baseline": true, "exit_status": 0', 1
+        )
         log.write_text(change_log(lines, changes))
         analysis = nsysalign.analyze(run.trace, [run.plain], baseline=[log])
         check.invariants(analysis)
@@ -150,7 +181,9 @@ def test_the_run_without_nsys(run, changes):
         document.write(analysis, Path(name) / "analysis.json")
         for table in ("baseline", "unprofiled", "unprofiled_parts"):
             same(
-                getattr(load(Path(name) / "analysis.json"), table), getattr(analysis, table), check_exact=True
+                getattr(load(Path(name) / "analysis.json"), table),
+                getattr(analysis, table),
+                check_exact=True,
             )
 
 
@@ -202,11 +235,18 @@ def test_verdicts(run, changes, flips, bytewise):
 @FUZZ
 @given(node_changes, byte_changes, st.booleans())
 def test_what_a_run_says_of_itself(changes, flips, bytewise):
-    good = {"format": "nsysalign-run", "conditions": ["clocks locked"], "profiled_s": 7.5, "notes": ["said"]}
+    good = {
+        "format": "nsysalign-run",
+        "conditions": ["clocks locked"],
+        "profiled_s": 7.5,
+        "notes": ["said"],
+    }
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name) / "nsysalign-runs" / "job-001"
         folder.mkdir(parents=True)
-        data = change_bytes(spelt(good), flips) if bytewise else spelt(change_document(good, changes))
+        data = (
+            change_bytes(spelt(good), flips) if bytewise else spelt(change_document(good, changes))
+        )
         (folder / "run.json").write_bytes(data)
         assert all(isinstance(text, str) for text in RunDirectory(folder).conditions())
         took = last_duration_s("job", Path(name))
@@ -244,7 +284,9 @@ def test_the_cache(changes, flips, how):
         assert cache().fresh()
 
 
-@pytest.mark.parametrize("text", ["[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "null", "[]", '"a"', ""])
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "null", "[]", '"a"', ""]
+)
 def test_nesting_and_numbers_without_end(run, tmp_path, text):
     for name in ("confirm.json", "run.json", NAME, "clocks.jsonl"):
         (tmp_path / name).write_text(text)

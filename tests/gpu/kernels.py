@@ -27,5 +27,7 @@ def spin(us: float, *, whole_gpu: bool = False) -> None:
     blocks = 1
     if whole_gpu:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())
-        blocks = properties.multi_processor_count * properties.max_threads_per_multi_processor // 1024
+        blocks = (
+            properties.multi_processor_count * properties.max_threads_per_multi_processor // 1024
+        )
     _kernel("spin_ns")((blocks, 1, 1), (1024 if whole_gpu else 1, 1, 1), (round(us * 1000),))

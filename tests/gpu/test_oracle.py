@@ -59,7 +59,9 @@ def test_the_dominant_cause_has_its_known_size(outcome, case):
     if isinstance(
         want, list
     ):  # timed anew in every repetition; the first ones are cold, some are interrupted
-        misses = [_miss(i, known[case]["cause"], us) for i, us in zip(repetitions, want, strict=True)]
+        misses = [
+            _miss(i, known[case]["cause"], us) for i, us in zip(repetitions, want, strict=True)
+        ]
         assert statistics.median(m[0] for m in misses) <= 1, misses
     else:  # the same in all: the fastest is the one that others on the machine disturbed least
         fastest = min(repetitions, key=lambda i: i["elapsed_ns"])

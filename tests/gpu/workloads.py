@@ -102,10 +102,18 @@ def kernels_and_host(side: torch.cuda.Stream) -> None:
     timed("sync_inside", lambda: (spin(500), torch.cuda.synchronize(), spin(200)))
     known("sync_inside", "kernel", 700)
     runtime, pointer = cuda_runtime(), ctypes.c_void_p()
-    malloc = Stopwatch(lambda: runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(512 << 20)))
+    malloc = Stopwatch(
+        lambda: runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(512 << 20))
+    )
     # What ctypes and the profiler take around a call, 3 us or 10, as the same call shows that allocates nothing
-    nothing = Stopwatch(lambda: runtime.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(0)))
-    timed("allocation", lambda: (malloc(), nothing(), spin(50)), before=lambda: runtime.cudaFree(pointer))
+    nothing = Stopwatch(
+        lambda: runtime.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(0))
+    )
+    timed(
+        "allocation",
+        lambda: (malloc(), nothing(), spin(50)),
+        before=lambda: runtime.cudaFree(pointer),
+    )
     runtime.cudaFree(pointer)
     around = statistics.median(nothing.us)
     known("allocation", "api", [us - around for us in malloc.us])

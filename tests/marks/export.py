@@ -12,7 +12,9 @@ PID = 77
 GLOBAL_PID = PID << 24
 
 
-def export(gpu: Gpu, path: Path, *, registers: int = 32, local_bytes: int = 0, name: str = "") -> Path:
+def export(
+    gpu: Gpu, path: Path, *, registers: int = 32, local_bytes: int = 0, name: str = ""
+) -> Path:
     """Kernel rows of `gpu`, each with the call that launched it, 5 us before; an NVTX range around each."""
     with closing(sqlite3.connect(path)) as c:
         c.executescript("""
@@ -25,8 +27,12 @@ def export(gpu: Gpu, path: Path, *, registers: int = 32, local_bytes: int = 0, n
             create table NVTX_EVENTS (start int, end int, eventType int, text text, globalTid int, textId int);
             insert into StringIds values (1, 'cudaLaunchKernel_v7000');
         """)
-        names = {text: 10 + i for i, text in enumerate(sorted({name or row[5] for row in gpu.rows}))}
-        c.executemany("insert into StringIds values (?, ?)", [(i, text) for text, i in names.items()])
+        names = {
+            text: 10 + i for i, text in enumerate(sorted({name or row[5] for row in gpu.rows}))
+        }
+        c.executemany(
+            "insert into StringIds values (?, ?)", [(i, text) for text, i in names.items()]
+        )
         for at, (start, end, grid, blocks, threads, called) in enumerate(gpu.rows):
             c.execute(
                 "insert into CUPTI_ACTIVITY_KIND_RUNTIME values (?,?,0,?,?,1,0)",

@@ -49,7 +49,9 @@ def parse(text: str) -> dict[str, Function]:
     """The functions of a module by their names."""
     text = re.sub(r"//.*", "", text)
     out = {}
-    head = re.compile(r"\.(?:func|entry)\s+(?:\([^)]*\)\s*)?([\w$]+)\s*\(([^)]*)\)\s*(\{|;)", re.DOTALL)
+    head = re.compile(
+        r"\.(?:func|entry)\s+(?:\([^)]*\)\s*)?([\w$]+)\s*\(([^)]*)\)\s*(\{|;)", re.DOTALL
+    )
     for found in head.finditer(text):
         if found[3] == "{":
             names = re.findall(r"([\w$]+)(?:\[\d+\])?\s*(?:,|$)", found[2].strip())
@@ -77,7 +79,9 @@ def _body(made: Function, text: str, at: int) -> Function:
         elif what.endswith(":"):
             made.labels[_named(what[:-1], scopes, new=True)] = len(made.code)
         elif what.startswith("."):
-            for name in re.findall(r"([\w$%]+)\s*(?=[,;])", re.sub(r"^\.\w+(?:\s*\.\w+)*\s", "", what)):
+            for name in re.findall(
+                r"([\w$%]+)\s*(?=[,;])", re.sub(r"^\.\w+(?:\s*\.\w+)*\s", "", what)
+            ):
                 if scopes:
                     scopes[-1][1].add(name)
         else:
@@ -117,7 +121,9 @@ def _instruction(text: str, scopes: list[tuple[int, set[str]]]) -> Instruction:
     if op == "call.uni":
         found = re.match(r"(?:\((\w+)\),\s*)?([\w$]+)\s*,\s*\((.*)\)", rest)
         names = [_named(n.strip(), scopes) for n in found[3].split(",") if n.strip()]
-        return Instruction(op, (_named(found[1], scopes) if found[1] else "", found[2], *names), guard)
+        return Instruction(
+            op, (_named(found[1], scopes) if found[1] else "", found[2], *names), guard
+        )
     if op.startswith("bra"):
         return Instruction(op, (rest.strip(),), guard)
     operands = [o.strip() for o in re.findall(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*", rest)]
@@ -157,13 +163,21 @@ class Lane:
 class Machine:
     """Runs kernels over one buffer.  `order`: "behind", "any" or "meeting"."""
 
-    def __init__(self, text: str, base: int, memory: bytearray, seed: int = 0, order: str = "behind") -> None:
+    def __init__(
+        self, text: str, base: int, memory: bytearray, seed: int = 0, order: str = "behind"
+    ) -> None:
         self.functions, self.base, self.memory = parse(text), base, memory
         self.random, self.order, self.steps = random.Random(seed), order, 0
         self.most = 300_000
 
     def launch(
-        self, name: str, arguments: list[int], blocks: int, threads: int, grid: int = 1, sms: int = 4
+        self,
+        name: str,
+        arguments: list[int],
+        blocks: int,
+        threads: int,
+        grid: int = 1,
+        sms: int = 4,
     ) -> None:
         """Every warp to its end; warps take turns at random."""
         function, warps = self.functions[name], []
@@ -175,11 +189,20 @@ class Machine:
                 "%nctaid.x": blocks,
                 "%ntid.x": threads,
             }
-            special |= {"%ctaid.y": 0, "%ctaid.z": 0, "%tid.y": 0, "%tid.z": 0, "%ntid.y": 1, "%ntid.z": 1}
+            special |= {
+                "%ctaid.y": 0,
+                "%ctaid.z": 0,
+                "%tid.y": 0,
+                "%tid.z": 0,
+                "%ntid.y": 1,
+                "%ntid.z": 1,
+            }
             for first in range(0, threads, 32):
                 lanes = []
                 for n in range(first, min(first + 32, threads)):
-                    frame = Frame(function, memory=dict(zip(function.parameters, arguments, strict=True)))
+                    frame = Frame(
+                        function, memory=dict(zip(function.parameters, arguments, strict=True))
+                    )
                     own = {"%tid.x": n, "%laneid": n - first, "%lanemask_eq": 1 << n - first}
                     lanes.append(Lane(n - first, [frame], special | own))
                 warps.append(lanes)
@@ -237,7 +260,12 @@ class Machine:
             if active:
                 self._execute(now, active, warp)
             code, following = frame.function.code, group[0].stack[-1].at
-            if control or following in stops or following >= len(code) or ".sync" in code[following].op:
+            if (
+                control
+                or following in stops
+                or following >= len(code)
+                or ".sync" in code[following].op
+            ):
                 return
 
     # --- operands ---
@@ -319,7 +347,10 @@ class Machine:
         if "param" in kind:
             lane.stack[-1].values[into] = lane.stack[-1].memory[source.strip("[]").split("+")[0]]
             return
-        address, names = self._address(lane, source), [n.strip() for n in into.strip("{}").split(",")]
+        address, names = (
+            self._address(lane, source),
+            [n.strip() for n in into.strip("{}").split(",")],
+        )
         self._at(address, size * len(names))  # aligned as a whole
         for k, name in enumerate(names):
             lane.stack[-1].values[name] = self.load(address + size * k, size)
@@ -388,7 +419,11 @@ class Machine:
         if name == "lop3":
             a, b, c, table = (v % (1 << bits) for v in given)
             chosen = [
-                (x, y, z) for x in (0, 1) for y in (0, 1) for z in (0, 1) if table >> (4 * x + 2 * y + z) & 1
+                (x, y, z)
+                for x in (0, 1)
+                for y in (0, 1)
+                for z in (0, 1)
+                if table >> (4 * x + 2 * y + z) & 1
             ]
             found = 0
             for x, y, z in chosen:
@@ -417,7 +452,9 @@ class Machine:
             found = single[name]()
         elif name == "brev":
             found = int(f"{a:0{bits}b}"[::-1], 2)
-        elif name == "bfind":  # .shiftamt: how far to shift left until the highest bit is at the top
+        elif (
+            name == "bfind"
+        ):  # .shiftamt: how far to shift left until the highest bit is at the top
             found = bits - a.bit_length() if a else WHOLE
         elif name == "mad":
             found = a * typed[1] + given[2]
@@ -442,7 +479,9 @@ class Machine:
                 if kind[2] == "ballot":
                     found = sum(1 << x.number for x, v in zip(others, each, strict=True) if v)
             elif kind[0] == "redux":
-                found = {"add": sum, "min": min, "max": max, "or": lambda v: max(v)}[kind[2]](each) & WHOLE
+                found = {"add": sum, "min": min, "max": max, "or": lambda v: max(v)}[kind[2]](
+                    each
+                ) & WHOLE
             elif kind[0] == "match":
                 mine = self._value(lane, source)
                 found = sum(1 << x.number for x, v in zip(others, each, strict=True) if v == mine)

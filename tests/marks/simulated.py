@@ -80,7 +80,9 @@ class Gpu:
             free.sort()
             at, sm = free.pop(0)
             ends = [
-                self._warp(grid, block, warp, warps, sm, at + 30 * warp, program(block, warp), made, room)
+                self._warp(
+                    grid, block, warp, warps, sm, at + 30 * warp, program(block, warp), made, room
+                )
                 for warp in range(warps)
             ]
             end = max(ends)
@@ -89,14 +91,28 @@ class Gpu:
             last = max(last, end)
         over = last + tail
         if row:
-            self.rows.append((self.trace_time(begin), self.trace_time(over), grid, blocks, warps * 32, name))
-        self.truth.append({"begin": begin, "end": over, "blocks": sm_blocks, "ranges": made, "row": row})
+            self.rows.append(
+                (self.trace_time(begin), self.trace_time(over), grid, blocks, warps * 32, name)
+            )
+        self.truth.append(
+            {"begin": begin, "end": over, "blocks": sm_blocks, "ranges": made, "row": row}
+        )
         self.now = over + int(self.random.integers(2_000, 40_000))
 
     def _warp(self, grid, block, warp, warps, sm, at, program, made, room):
         head = np.zeros((), dump.HEAD)
-        head["kind"], head["grid"], head["x"], head["warp"] = layout.HEAD | layout.VERSION, grid, block, warp
-        head["sm"], head["time"], head["lanes"], head["threads"] = sm, self.stamp(at), WHOLE, warps * 32
+        head["kind"], head["grid"], head["x"], head["warp"] = (
+            layout.HEAD | layout.VERSION,
+            grid,
+            block,
+            warp,
+        )
+        head["sm"], head["time"], head["lanes"], head["threads"] = (
+            sm,
+            self.stamp(at),
+            WHOLE,
+            warps * 32,
+        )
         head["clock"] = self.cycles(at)
         marks: list[tuple[float, int]] = []
         t = self._run(program, at, marks, made, (grid, block, warp, sm))
@@ -111,7 +127,9 @@ class Gpu:
             if first:
                 chunk["head"]["previous"], chunk["head"]["time"] = 7, self.stamp(marks[first][0])
             for i, (time, number) in enumerate(marks[first : first + per]):
-                clock = (self.cycles(time) + first + i + 1) & WHOLE  # a later mark has a later clock
+                clock = (
+                    self.cycles(time) + first + i + 1
+                ) & WHOLE  # a later mark has a later clock
                 chunk["marks"][i] = (self.stamp(time), clock, number)
             self.chunks.append(chunk)
         return t
@@ -135,7 +153,9 @@ class Gpu:
     def content(self, pid: int = 77, **about) -> bytes:
         """The dump file."""
         fixed = bytearray(layout.TABLE)
-        fixed[: layout.LINE] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, 8_000, 400, 1024)
+        fixed[: layout.LINE] = layout.HEADER.pack(
+            layout.MAGIC, layout.VERSION, 0, 0, 8_000, 400, 1024
+        )
         fixed[layout.LINE + 8 : layout.LINE + 16] = self.dropped.to_bytes(8, "little")
         order = self.random.permutation(len(self.chunks))
         chunks = np.array([self.chunks[i] for i in order], dump._CHUNK)
@@ -176,10 +196,22 @@ def file(fixed: bytes, counters, chunks: np.ndarray, strays: np.ndarray, about: 
     text += b" " * (-(24 + len(text)) % layout.LINE)
     counts = np.zeros(layout.COUNTS, "<u4")
     counts[0], counts[16], counts[17] = len(counters), len(chunks), len(strays)
-    head = layout.FILE_MAGIC + layout.FILE_VERSION.to_bytes(4, "little") + len(text).to_bytes(4, "little")
+    head = (
+        layout.FILE_MAGIC
+        + layout.FILE_VERSION.to_bytes(4, "little")
+        + len(text).to_bytes(4, "little")
+    )
     slots = np.array(counters, dump.SLOT) if len(counters) else np.empty(0, dump.SLOT)
     return b"".join(
-        [head, text, bytes(fixed), counts.tobytes(), slots.tobytes(), chunks.tobytes(), strays.tobytes()]
+        [
+            head,
+            text,
+            bytes(fixed),
+            counts.tobytes(),
+            slots.tobytes(),
+            chunks.tobytes(),
+            strays.tobytes(),
+        ]
     )
 
 

@@ -11,11 +11,11 @@ from click.testing import CliRunner
 import nsysalign
 from nsysalign import frames
 from nsysalign.cli import cli
+from nsysalign.marks.inside import warps_per_sm
+from nsysalign.marks.page import inside
 from nsysalign.report import html
-from nsysalign.report.kernel_insides import inside
 from nsysalign.report.payload import payload
 from nsysalign.report.perfetto import trace_events
-from nsysalign.slices.inside import warps_per_sm
 from nsysalign.store import database
 from nsysalign.store import document as store
 from tests.marks.export import export
@@ -41,7 +41,9 @@ def gpu() -> Gpu:
 
 def analysed(gpu: Gpu, folder: Path, **options):
     return nsysalign.analyze(
-        export(gpu, folder / "trace.sqlite"), marks=[gpu.write(folder / "marks-77-0.nsam")], **options
+        export(gpu, folder / "trace.sqlite"),
+        marks=[gpu.write(folder / "marks-77-0.nsam")],
+        **options,
     )
 
 
@@ -55,7 +57,9 @@ def rules(analysis) -> dict[str, list[str]]:
 def test_marks_of_one_tick_stand_in_the_order_they_were_made(gpu, tmp_path):
     """A mark takes less than a tick of the timer: where one range ends and the next begins, the clock tells which came first."""
     a = analysed(gpu, tmp_path)
-    mine = a.marks[a.marks["kernel"].isin(a.marked_kernels.query("name == 'even_kernel'")["kernel"])]
+    mine = a.marks[
+        a.marks["kernel"].isin(a.marked_kernels.query("name == 'even_kernel'")["kernel"])
+    ]
     way = [
         "enter",
         "begin load",
@@ -72,9 +76,15 @@ def test_marks_of_one_tick_stand_in_the_order_they_were_made(gpu, tmp_path):
         assert (marks["kind"] + " " + marks["name"]).str.strip().tolist() == way
         runs += 1
     assert runs >= 16
-    strips = [kernel["strip"] for kernel in inside(a) if kernel["name"] == "even_kernel" and kernel["strip"]]
+    strips = [
+        kernel["strip"]
+        for kernel in inside(a)
+        if kernel["name"] == "even_kernel" and kernel["strip"]
+    ]
     for strip in strips:
-        names = [strip["names"][ord(digit) - ord("A")] for digit in strip["p"][1:]]  # packed, one digit each
+        names = [
+            strip["names"][ord(digit) - ord("A")] for digit in strip["p"][1:]
+        ]  # packed, one digit each
         assert names == ["load", "", "mma", "inner", "mma", ""] * (len(names) // 6)
     assert strips
 
@@ -88,7 +98,10 @@ def test_kernels_are_joined_opened_and_put_into_their_intervals(gpu, tmp_path):
     assert (a.sm_time.groupby("kernel")["ns"].sum() == whole).all()
     assert set(a.kernel_phases["phase"]) == {"load", "mma", "inner", "work"}
     labels = a.intervals.set_index("interval")["label"]
-    assert [labels[i] for i in kernels["interval"]] == ["step even_kernel", "step uneven_kernel"] * 6
+    assert [labels[i] for i in kernels["interval"]] == [
+        "step even_kernel",
+        "step uneven_kernel",
+    ] * 6
     marks = a.marks[a.marks["name"] == "done"]
     assert set(marks["kind"]) == {"mark"}
     for spec in frames.MARKS_SPECS:
@@ -103,7 +116,9 @@ def test_the_tail_and_the_busy_sm_are_found_with_their_numbers(gpu, tmp_path):
     (busy,) = found["sm-imbalance"]
     assert busy.startswith("uneven_kernel: SM 7 is busy for 31.")
     assert "no more than others" in busy
-    assert not any("even_kernel:" in t and "uneven" not in t for titles in found.values() for t in titles)
+    assert not any(
+        "even_kernel:" in t and "uneven" not in t for titles in found.values() for t in titles
+    )
     evidence = next(f.evidence for f in a.findings.itertuples() if f.rule == "tail")
     assert evidence["last_sm"] == 7
     assert "mark-perturbed" not in found and "marks-dropped" not in found
@@ -131,7 +146,11 @@ def test_two_runs_say_what_the_marks_change(gpu, tmp_path):
     a = nsysalign.analyze(trace, marks=[dump], marked=marked)
     changes = a.mark_changes.set_index("name").loc["even_kernel"]
     assert changes["change"] == pytest.approx(8_100 / 8_100 - 1, abs=0.2)
-    assert (changes["plain_registers"], changes["marked_registers"], changes["marked_local_bytes"]) == (
+    assert (
+        changes["plain_registers"],
+        changes["marked_registers"],
+        changes["marked_local_bytes"],
+    ) == (
         60,
         70,
         16,
@@ -225,7 +244,8 @@ def test_analyze_takes_dumps_and_a_run_directory_brings_its_own(gpu, tmp_path):
 def test_a_damaged_dump_costs_its_own_answers_only(gpu, tmp_path):
     (tmp_path / "bad.nsam").write_bytes(b"NSYSALIGN-MARKS\n garbage")
     a = nsysalign.analyze(
-        export(gpu, tmp_path / "trace.sqlite"), marks=[tmp_path / "bad.nsam", gpu.write(tmp_path / "ok.nsam")]
+        export(gpu, tmp_path / "trace.sqlite"),
+        marks=[tmp_path / "bad.nsam", gpu.write(tmp_path / "ok.nsam")],
     )
     assert len(a.marked_kernels) == 12
     assert any("bad.nsam" in n for n in a.notes)

@@ -75,11 +75,19 @@ def kernel(buffer, warps: int, each: int, region: int = 0, strays: int = 0) -> i
 
     def drop() -> None:
         at = layout.LINE * (1 + region) + 8
-        memory[at : at + 8] = (int.from_bytes(memory[at : at + 8], "little") + 1).to_bytes(8, "little")
+        memory[at : at + 8] = (int.from_bytes(memory[at : at + 8], "little") + 1).to_bytes(
+            8, "little"
+        )
 
     def head(at: int, kind: int, number: int, warp: int, previous: int) -> None:
         one = np.zeros((), dump.HEAD)
-        one["kind"], one["id"], one["grid"], one["x"], one["lanes"] = kind | 1, number, 9, warp, 0xFFFF
+        one["kind"], one["id"], one["grid"], one["x"], one["lanes"] = (
+            kind | 1,
+            number,
+            9,
+            warp,
+            0xFFFF,
+        )
         one["time"], one["threads"], one["previous"] = 1_000, 32, previous
         memory[at : at + layout.LINE] = one.tobytes()
 
@@ -95,7 +103,9 @@ def kernel(buffer, warps: int, each: int, region: int = 0, strays: int = 0) -> i
                 drop()
             else:
                 at = chunk + layout.LINE + 16 * (i % per)
-                memory[at : at + 16] = np.array((2_000 + i, i, name_hash("x") << 2), dump.MARK).tobytes()
+                memory[at : at + 16] = np.array(
+                    (2_000 + i, i, name_hash("x") << 2), dump.MARK
+                ).tobytes()
         for _ in range(strays):
             at = claim(1 << 32)
             if at is None:
@@ -125,7 +135,9 @@ def test_written_and_dropped_are_what_was_executed(memory, tmp_path, warps, each
     assert found.written + found.dropped == executed
     assert found.damaged == 0
     chunks = warps * -(-each // 60)
-    assert (found.dropped > 0) == (chunks * 16 + strays * warps > 15_000)  # lines of a buffer of 1 MiB, about
+    assert (found.dropped > 0) == (
+        chunks * 16 + strays * warps > 15_000
+    )  # lines of a buffer of 1 MiB, about
 
 
 def test_collect_writes_every_buffer_into_the_runs_folder(memory, tmp_path, monkeypatch):

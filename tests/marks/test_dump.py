@@ -33,7 +33,13 @@ def parsed(content: bytes, tmp_path) -> dump.Dump:
 def test_what_was_written_is_read(content, tmp_path):
     found = parsed(content, tmp_path)
     assert found.written == 3 * 2 * 3  # begin, end and exit of six warps
-    assert (found.pid, found.device, found.sms, found.finished, found.refused) == (77, 0, 4, True, 0)
+    assert (found.pid, found.device, found.sms, found.finished, found.refused) == (
+        77,
+        0,
+        4,
+        True,
+        0,
+    )
     assert found.names == {name_hash("load"): "load"}
     assert not warnings([found])
 
@@ -64,7 +70,7 @@ def test_flipped_bytes_never_raise_anything_else(content, tmp_path, seed):
     except MarksError:
         return
     from nsysalign import frames
-    from nsysalign.slices.inside import mark_tables
+    from nsysalign.marks.inside import mark_tables
 
     gpu = Gpu()
     gpu.launch(1, 3, lambda b, w: [("load", 500)])
@@ -97,13 +103,23 @@ def test_counters_behind_marks_are_summed_for_each_launch_and_sm_with_those_of_t
     fixed = bytearray(layout.TABLE)
     fixed[: layout.LINE] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, 8_000, 400, 1024)
     slot = np.zeros((), dump.SLOT)
-    slot["tag"], slot["grid"], slot["sm"], slot["id"], slot["warps"], slot["lanes"] = 9, 1, 0, number, 3, 90
+    slot["tag"], slot["grid"], slot["sm"], slot["id"], slot["warps"], slot["lanes"] = (
+        9,
+        1,
+        0,
+        number,
+        3,
+        90,
+    )
     about = {"pid": 5, "device": 0, "sms": 2, "names": ["path"]}
     found = parsed(
-        file(fixed, [slot], np.array(gpu.chunks, dump._CHUNK), np.empty(0, dump.HEAD), about), tmp_path
+        file(fixed, [slot], np.array(gpu.chunks, dump._CHUNK), np.empty(0, dump.HEAD), about),
+        tmp_path,
     )
     assert (found.written, found.damaged) == (4 * 3, 1)
-    rows = {(int(r["sm"]), int(r["id"])): (int(r["warps"]), int(r["lanes"])) for r in found.counters}
+    rows = {
+        (int(r["sm"]), int(r["id"])): (int(r["warps"]), int(r["lanes"])) for r in found.counters
+    }
     on_first = sum(int(c["head"]["sm"]) == 0 for c in gpu.chunks)
     assert rows == {
         (0, number): (3 + on_first, 90 + 7 * on_first), (1, number): (4 - on_first, 7 * (4 - on_first)),
@@ -179,7 +195,12 @@ def test_the_scripts_own_names_are_known_when_it_ends(tmp_path):
     )
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     told = subprocess.run(
-        [sys.executable, "own/script.py"], cwd=tmp_path, env=env, capture_output=True, text=True, check=True
+        [sys.executable, "own/script.py"],
+        cwd=tmp_path,
+        env=env,
+        capture_output=True,
+        text=True,
+        check=True,
     )
     assert told.stdout == "True\n"
 

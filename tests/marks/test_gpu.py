@@ -79,7 +79,9 @@ def test_torch_compiles_it(tmp_path):
     as_written(buffer, tmp_path, 7, 2, 5)
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None or shutil.which("ninja") is None, reason="no nvcc or ninja")
+@pytest.mark.skipif(
+    shutil.which("nvcc") is None or shutil.which("ninja") is None, reason="no nvcc or ninja"
+)
 def test_load_inline_compiles_it(tmp_path):
     pytest.importorskip("torch")
     from torch.utils.cpp_extension import load_inline
@@ -135,7 +137,10 @@ buffer.write(sys.argv[1] + "/ended.nsam")
 @pytest.mark.parametrize("end", ["ended", "killed"])
 def test_a_kernel_that_never_ends_and_a_process_that_is_killed(cupy, tmp_path, end):
     done = subprocess.run(
-        [sys.executable, "-c", ENDLESS, str(tmp_path), end], capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", ENDLESS, str(tmp_path), end],
+        capture_output=True,
+        text=True,
+        timeout=60,
     )
     assert done.returncode == (0 if end == "ended" else -9), done.stderr
     found = dump.read(tmp_path / "running.nsam")
@@ -181,7 +186,7 @@ def test_replays_of_a_graph_are_launches_of_their_own(cupy, tmp_path):
             graph.launch()
     stream.synchronize()
     from nsysalign import frames
-    from nsysalign.align.marked import join
+    from nsysalign.marks.join import join
 
     marked = join(dump.read(buffer.write(tmp_path / "m.nsam")), frames.empty(frames.LAUNCHES))
     assert marked.launches["replay"].tolist() == [0, 0, 1, 2, 3]
@@ -189,14 +194,21 @@ def test_replays_of_a_graph_are_launches_of_their_own(cupy, tmp_path):
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
 @pytest.mark.parametrize(
-    "parts", [["paths", "together", "chase", "spins", "version", "join", "graph", "long", "overflow"]]
+    "parts",
+    [["paths", "together", "chase", "spins", "version", "join", "graph", "long", "overflow"]],
 )
 def test_the_checks_of_the_scripts(tmp_path, parts):
     program = tmp_path / "checks"
     flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]
-    subprocess.run(["nvcc", *flags, str(SCRIPTS / "checks.cu"), "-o", str(program)], check=True, timeout=300)
+    subprocess.run(
+        ["nvcc", *flags, str(SCRIPTS / "checks.cu"), "-o", str(program)], check=True, timeout=300
+    )
     said = subprocess.run(
-        [str(program), str(tmp_path), *parts], check=True, capture_output=True, text=True, timeout=120
+        [str(program), str(tmp_path), *parts],
+        check=True,
+        capture_output=True,
+        text=True,
+        timeout=120,
     ).stdout
     judged = subprocess.run(
         [sys.executable, str(SCRIPTS / "judge.py"), str(tmp_path)],

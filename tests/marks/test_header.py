@@ -68,7 +68,9 @@ def test_off_it_leaves_no_instruction(tmp_path):
     bare = re.sub(r"NSYSALIGN_\w+\([^;]*?\);", ";", bare)
     assert "NSYSALIGN" not in bare.replace("nsysalign_marks", "")
     assert code_of(compiled(KERNEL, tmp_path)[0]) == code_of(compiled(bare, tmp_path)[0])
-    assert code_of(compiled(KERNEL, tmp_path, "-DNSYSALIGN_MARKS")[0]) != code_of(compiled(bare, tmp_path)[0])
+    assert code_of(compiled(KERNEL, tmp_path, "-DNSYSALIGN_MARKS")[0]) != code_of(
+        compiled(bare, tmp_path)[0]
+    )
 
 
 @needs_nvcc
@@ -99,7 +101,10 @@ extern "C" __global__ void kernel(float* x, int units, int inner, nsysalign_mark
 
 def barriers(code: bytes) -> int:
     """How many convergence barriers (BSSY) are in machine code of compute capability 7.0 or newer."""
-    return sum(int.from_bytes(code[at : at + 2], "little") & 0xFFF == 0x945 for at in range(0, len(code), 16))
+    return sum(
+        int.from_bytes(code[at : at + 2], "little") & 0xFFF == 0x945
+        for at in range(0, len(code), 16)
+    )
 
 
 @needs_nvcc
@@ -152,10 +157,14 @@ def test_counters_stay_in_registers(tmp_path, counter):
     folder.mkdir()
     text = HEADER.read_text()
     assert text.count("defined(__COUNTER__)") > 1
-    (folder / "marks.cuh").write_text(text if counter else text.replace("defined(__COUNTER__)", "0"))
+    (folder / "marks.cuh").write_text(
+        text if counter else text.replace("defined(__COUNTER__)", "0")
+    )
     source = (Path(__file__).parents[2] / "scripts" / "marks" / "example.cu").read_text()
     said = compiled(
-        source.replace("<nsysalign/marks.cuh>", '"nsysalign/marks.cuh"'), tmp_path, "-DNSYSALIGN_MARKS"
+        source.replace("<nsysalign/marks.cuh>", '"nsysalign/marks.cuh"'),
+        tmp_path,
+        "-DNSYSALIGN_MARKS",
     )[1]
     assert said.count("0 bytes stack frame, 0 bytes spill stores") >= 3
     assert not re.search(r"[1-9]\d* bytes (stack frame|cumulative stack)", said)
@@ -230,7 +239,9 @@ def test_nvrtc_takes_it_without_anything_of_the_host():
         program = ctypes.c_void_p()
         library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
         given = [b"--gpu-architecture=sm_90", *(o.encode() for o in options)]
-        status = library.nvrtcCompileProgram(program, len(given), (ctypes.c_char_p * len(given))(*given))
+        status = library.nvrtcCompileProgram(
+            program, len(given), (ctypes.c_char_p * len(given))(*given)
+        )
         size = ctypes.c_size_t()
         library.nvrtcGetProgramLogSize(program, ctypes.byref(size))
         log = ctypes.create_string_buffer(size.value)
@@ -254,7 +265,9 @@ def test_the_numbers_of_the_header_are_the_hosts():
 @needs_nvcc
 def test_the_compiler_hashes_as_the_host_does(tmp_path):
     literals = ["load", "mma", "a longer name, with more in it", "x", "slow path"]
-    checks = "".join(f'static_assert(nsysalign::hash("{n}") == {name_hash(n)}u, "");\n' for n in literals)
+    checks = "".join(
+        f'static_assert(nsysalign::hash("{n}") == {name_hash(n)}u, "");\n' for n in literals
+    )
     compiled(
         f"#include <nsysalign/marks.cuh>\n{checks}__global__ void kernel() {{}}",
         tmp_path,

@@ -5,14 +5,19 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysalign.align.marked import join
 from nsysalign.marks import dump
+from nsysalign.marks.join import join
 from tests.marks.simulated import Gpu
 
 
 def launched(gpu: Gpu, count: int = 40, **options):
     for i in range(count):
-        gpu.launch(100 + i, (1, 3, 9, 20)[i % 4], lambda b, w: [("load", 900 + 50 * b), ("", 40)], **options)
+        gpu.launch(
+            100 + i,
+            (1, 3, 9, 20)[i % 4],
+            lambda b, w: [("load", 900 + 50 * b), ("", 40)],
+            **options,
+        )
     return gpu
 
 
@@ -40,7 +45,9 @@ def test_a_correction_of_the_clock_begins_a_new_piece(tmp_path):
     gpu = launched(Gpu(jumps=((400_000, 5_000), (900_000, -3_000))), 80)
     marked = joined(gpu, tmp_path)
     assert (np.abs(errors(gpu, marked)) <= marked.launches["error_ns"]).all()
-    assert (marked.launches["error_ns"] < 700).sum() >= 78  # all but those in which it was corrected
+    assert (
+        marked.launches["error_ns"] < 700
+    ).sum() >= 78  # all but those in which it was corrected
 
 
 def test_launches_without_a_row_are_placed_by_the_others(tmp_path):
@@ -98,7 +105,9 @@ def test_another_process_and_another_device_are_not_mixed_up(tmp_path):
     stranger = mine.assign(pid=78, row=mine["row"] + 200)
     import pandas as pd
 
-    rows = pd.concat([other, stranger, mine], ignore_index=True).sort_values("start_ns", ignore_index=True)
+    rows = pd.concat([other, stranger, mine], ignore_index=True).sort_values(
+        "start_ns", ignore_index=True
+    )
     assert (joined(gpu, tmp_path, rows).launches["row"] == np.arange(8)).all()
 
 
@@ -120,5 +129,6 @@ def test_a_second_of_kernel_and_a_single_launch(tmp_path):
     assert (
         0
         < end[0]
-        <= (marked.launches["end_ns"] - marked.launches["start_ns"])[0] + marked.launches["error_ns"][0]
+        <= (marked.launches["end_ns"] - marked.launches["start_ns"])[0]
+        + marked.launches["error_ns"][0]
     )

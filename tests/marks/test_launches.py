@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.align.marked import join
-from nsysalign.attribute.sm_time import inside
 from nsysalign.marks import dump
+from nsysalign.marks.join import join
+from nsysalign.marks.sm_time import inside
 from tests.marks.simulated import Gpu
 from tests.marks.test_join import errors, joined, launched
 
@@ -35,14 +35,18 @@ def adds_up(marked) -> None:
 def test_dependent_launches_that_overlap_are_joined_and_add_up(tmp_path):
     gpu = chained()
     rows = gpu.table()
-    assert (rows["start_ns"].to_numpy()[1:] < rows["end_ns"].to_numpy()[:-1]).all()  # they do overlap
+    assert (
+        rows["start_ns"].to_numpy()[1:] < rows["end_ns"].to_numpy()[:-1]
+    ).all()  # they do overlap
     marked = joined(gpu, tmp_path)
     assert (marked.launches["row"] == np.arange(24)).all() and not marked.notes
     assert (np.abs(errors(gpu, marked)) <= marked.launches["error_ns"]).all()
     adds_up(marked)
 
 
-def test_rows_that_end_where_a_dependent_launch_begins_are_joined_and_move_no_other_kernel(tmp_path):
+def test_rows_that_end_where_a_dependent_launch_begins_are_joined_and_move_no_other_kernel(
+    tmp_path,
+):
     """As nsys writes them: no two kernels of a stream overlap, the earlier one ends 1 ns before the later one begins."""
     gpu = chained()
     rows = gpu.table()

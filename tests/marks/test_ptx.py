@@ -72,7 +72,9 @@ def compiled() -> str:
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "k.cu").write_text(KERNEL)
         flags = ["-arch=sm_90", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]
-        subprocess.run(["nvcc", *flags, "-ptx", "k.cu", "-o", "k.ptx"], cwd=folder, check=True, timeout=200)
+        subprocess.run(
+            ["nvcc", *flags, "-ptx", "k.cu", "-o", "k.ptx"], cwd=folder, check=True, timeout=200
+        )
         return Path(folder, "k.ptx").read_text()
 
 
@@ -152,7 +154,9 @@ def check(found: dump.Dump, turns: int, blocks: int, threads: int) -> None:
 
 
 def test_the_kept_ptx_is_what_the_header_compiles_to():
-    assert kept().startswith(f"// {source_hash()}\n"), "compile it anew: python -m tests.marks.test_ptx"
+    assert kept().startswith(f"// {source_hash()}\n"), (
+        "compile it anew: python -m tests.marks.test_ptx"
+    )
     if shutil.which("nvcc"):
         assert "inline asm" in compiled()
 
@@ -193,7 +197,9 @@ def test_what_finds_no_room_is_counted_and_nothing_is_written_outside(memory, tm
     the warps execute is the same as with room."""
     roomy, _ = launched(tmp_path, "parts", 2)
     tight, content = launched(tmp_path, "parts", 2, lines=lines)
-    assert tight.written + tight.dropped == roomy.written and tight.dropped > 0 and tight.damaged == 0
+    assert (
+        tight.written + tight.dropped == roomy.written and tight.dropped > 0 and tight.damaged == 0
+    )
     first = layout.HEADER.unpack(bytes(content[: layout.LINE]))[5]
     assert not any(content[(first + layout.REGIONS * lines) * layout.LINE :])
 
@@ -210,7 +216,8 @@ def test_every_counter_is_written_where_a_warp_ends(memory, tmp_path, threads, o
     turns = 3
     found, _ = launched(tmp_path, "counts", turns, threads=threads, order=order)
     lanes = {
-        name: found.counters["lanes"][found.counters["id"] == name_hash(name) << 2].sum() for name in "abcdef"
+        name: found.counters["lanes"][found.counters["id"] == name_hash(name) << 2].sum()
+        for name in "abcdef"
     }
     odd = threads // 2
     assert lanes == {
@@ -225,7 +232,10 @@ def test_every_counter_is_written_where_a_warp_ends(memory, tmp_path, threads, o
 
 def test_one_chunk_is_claimed_then_four_at_a_time(memory, tmp_path):  # noqa: F811
     found, content = launched(tmp_path, "together", 599)
-    claimed = [int.from_bytes(content[layout.LINE * (1 + r) :][:4], "little") for r in range(layout.REGIONS)]
+    claimed = [
+        int.from_bytes(content[layout.LINE * (1 + r) :][:4], "little")
+        for r in range(layout.REGIONS)
+    ]
     assert sum(claimed) == 1 + 4 + 4 + 4
     assert (found.written, found.dropped, found.damaged) == (600, 0, 0)
     assert len(found.warps) == 10 and len(set(found.warps["previous"])) == 10  # 0 and nine chunks
@@ -258,12 +268,22 @@ def triton_kernel(monkeypatch) -> str:
     monkeypatch.setitem(sys.modules, "triton.language", language)
     made = runpy.run_path(str(Path(marks.__file__).with_name("triton.py")))
     inside = "".join(
-        made[asm].replace("$0", "%w").replace("$1", "%w").replace("$2", "%buffer").replace("$3", f"%n{kind}")
+        made[asm]
+        .replace("$0", "%w")
+        .replace("$1", "%w")
+        .replace("$2", "%buffer")
+        .replace("$3", f"%n{kind}")
         for kind, asm in ((1, "_BEGINS"), (0, "_POINT"), (2, "_POINT"))
     )
     number = name_hash("step") << 2
     enter = made["_ENTER"].replace("$0", "%w").replace("$1", "0").replace("$2", "%buffer")
-    leave = made["_POINT"].replace("$0", "%w").replace("$1", "%w").replace("$2", "%buffer").replace("$3", "3")
+    leave = (
+        made["_POINT"]
+        .replace("$0", "%w")
+        .replace("$1", "%w")
+        .replace("$2", "%buffer")
+        .replace("$3", "3")
+    )
     return f""".visible .entry steps(.param .u32 n, .param .u64 marks) {{
   .reg .pred %p; .reg .u32 %i, %n0, %n1, %n2; .reg .u64 %w, %buffer;
   ld.param.u32 %i, [n]; ld.param.u64 %buffer, [marks];
@@ -275,11 +295,27 @@ def triton_kernel(monkeypatch) -> str:
   ret; }}"""
 
 
-@pytest.mark.parametrize(("lines", "left", "written"), [(None, None, 2 * 151), (32, 2, 4 * 60), (0, None, 0)])
-def test_a_triton_program_marks_with_its_first_warp(memory, tmp_path, triton_kernel, lines, left, written):  # noqa: F811
+@pytest.mark.parametrize(
+    ("lines", "left", "written"), [(None, None, 2 * 151), (32, 2, 4 * 60), (0, None, 0)]
+)
+def test_a_triton_program_marks_with_its_first_warp(
+    memory,  # noqa: F811
+    tmp_path,
+    triton_kernel,
+    lines,
+    left,
+    written,
+):
     """Two programs of three warps; with room, with two chunks in each of two regions, and with none."""
     found, content = launched(
-        tmp_path, "steps", 50, blocks=2, threads=96, lines=lines, chunks_left=left, text=triton_kernel
+        tmp_path,
+        "steps",
+        50,
+        blocks=2,
+        threads=96,
+        lines=lines,
+        chunks_left=left,
+        text=triton_kernel,
     )
     assert (found.written, found.dropped, found.damaged) == (written, 2 * 151 - written, 0)
     if lines is None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysalign.align.marked import join
-from nsysalign.attribute.sm_time import inside
 from nsysalign.marks import dump, layout
+from nsysalign.marks.join import join
 from nsysalign.marks.layout import name_hash
+from nsysalign.marks.sm_time import inside
 from tests.marks.simulated import Gpu, sm_time
 
 
@@ -41,7 +41,11 @@ def test_it_adds_up_exactly_whatever_the_kernel(tmp_path, seed):
         gpu.launch(
             i,
             int(random.integers(1, 40)),
-            lambda b, w, n=lengths: [("a", int(n[b % 40, w % 3])), ("", 77), ("b", [("c", 100), ("", 11)])],
+            lambda b, w, n=lengths: [
+                ("a", int(n[b % 40, w % 3])),
+                ("", 77),
+                ("b", [("c", 100), ("", 11)]),
+            ],
             warps=3,
         )
     marked, found = looked_into(gpu, tmp_path)
@@ -70,7 +74,9 @@ def test_ramp_tail_and_idle_sms_are_those_of_the_kernel(tmp_path):
 
 def test_phases_share_an_sm_by_warps_and_the_innermost_range_counts(tmp_path):
     gpu = Gpu(sms=1, slots=1)
-    gpu.launch(0, 1, lambda b, w: [("load", 3_200), ("mma", [("inner", 1_600), ("", 1_600)])], warps=1)
+    gpu.launch(
+        0, 1, lambda b, w: [("load", 3_200), ("mma", [("inner", 1_600), ("", 1_600)])], warps=1
+    )
     _, found = looked_into(gpu, tmp_path)
     table = found.sm_time[found.sm_time["part"] == "phase"].set_index("phase")["ns"]
     assert abs(table[name_hash("load")] - 3_200) <= 64

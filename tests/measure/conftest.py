@@ -38,8 +38,8 @@ def measured(tmp_path):
 @pytest.fixture
 def nsys() -> str:
     """A real one, or a skip."""
-    from nsysalign.collect.nsys import find_nsys
     from nsysalign.errors import NsysError
+    from nsysalign.record.nsys import find_nsys
 
     try:
         find_nsys()

@@ -19,8 +19,12 @@ CASES = {
     "autocorrelation .8": lambda r, n: NOISE * ar(r, n, 0.8),
     "autocorrelation .95": lambda r, n: NOISE * ar(r, n, 0.95),
     "two modes": lambda r, n: NOISE / 2 * r.standard_normal(n) + 0.04 * modes(r, n, 0.25),
-    "drift": lambda r, n: NOISE * r.standard_normal(n) + 0.02 * (np.arange(n[1]) / (n[1] - 1) - 0.5),
-    "2 % outliers": lambda r, n: NOISE * r.standard_normal(n) + (r.random(n) < 0.02) * r.exponential(1.0, n),
+    "drift": lambda r, n: (
+        NOISE * r.standard_normal(n) + 0.02 * (np.arange(n[1]) / (n[1] - 1) - 0.5)
+    ),
+    "2 % outliers": lambda r, n: (
+        NOISE * r.standard_normal(n) + (r.random(n) < 0.02) * r.exponential(1.0, n)
+    ),
 }
 DIFFER = (0.0, 0.01, 0.03)
 
@@ -52,7 +56,14 @@ def truth(case: str) -> float:
 
 
 def coverage(
-    case: str, differ: float, trials: int, seed: int = 0, *, few: int = 3, most: int = 7, n: int = 500
+    case: str,
+    differ: float,
+    trials: int,
+    seed: int = 0,
+    *,
+    few: int = 3,
+    most: int = 7,
+    n: int = 500,
 ) -> tuple[float, float]:
     """(share of trials whose interval holds the truth, mean half width as a share).  As the session does: three
     processes, and four more where nobody can say that they do not differ."""
@@ -69,7 +80,14 @@ def coverage(
 
 
 def false_alarms(
-    case: str, differ: float, trials: int, seed: int = 0, *, few: int = 3, most: int = 7, n: int = 500
+    case: str,
+    differ: float,
+    trials: int,
+    seed: int = 0,
+    *,
+    few: int = 3,
+    most: int = 7,
+    n: int = 500,
 ) -> float:
     """The share of A against A that is told apart, decided as the session does: both sides get all processes where one of
     them may differ."""

@@ -48,7 +48,9 @@ class Event:
         gpu = self._gpu
         gpu.host += RECORD_NS
         gpu.in_turn = False
-        self.at = gpu.busy_until = max(gpu.busy_until + SPACING_NS, gpu.host + LATENCY_NS - RECORD_NS)
+        self.at = gpu.busy_until = max(
+            gpu.busy_until + SPACING_NS, gpu.host + LATENCY_NS - RECORD_NS
+        )
 
     def query(self) -> bool:
         """Whether it has happened, judged by the host's clock."""
@@ -74,7 +76,9 @@ class Device:
         self.process_offset = 0.0
         self.neighbour = 0
         self.cold_factor = 1.0
-        self.sluggish_ns = 0  # a synchronisation that does not follow another takes this much longer
+        self.sluggish_ns = (
+            0  # a synchronisation that does not follow another takes this much longer
+        )
         self.in_turn = False
         self._cold = False
         self._captured: list[float] | None = None
@@ -104,7 +108,12 @@ class Device:
     def _execute(self, gpu_ns: float, gap: float) -> None:
         r = self.correlation
         self._state = r * self._state + (1 - r * r) ** 0.5 * self.random.gauss(0, 1)
-        factor = 1 + self.noise * self._state + self.process_offset + self.drift_per_s * (self.host / 1e9 - 1)
+        factor = (
+            1
+            + self.noise * self._state
+            + self.process_offset
+            + self.drift_per_s * (self.host / 1e9 - 1)
+        )
         factor *= self.cold_factor if self._cold else 1
         self._cold = False
         start = max(self.busy_until + gap, self.host + LATENCY_NS)

@@ -74,7 +74,8 @@ def test_a_search_for_what_has_no_throughput_ends_at_once_and_says_so(tmp_path):
     status, _, kept = ended(tmp_path, f"{CALLS}:elsewhere", *given)
     assert status == 3 and kept["search"]["largest"] == 0 and len(kept["search"]["trials"]) == 1
     assert any(
-        "its throughput cannot be measured" in n and "not on the current stream" in n for n in kept["notes"]
+        "its throughput cannot be measured" in n and "not on the current stream" in n
+        for n in kept["notes"]
     )
 
 
@@ -135,11 +136,15 @@ def test_clocks_are_held_while_it_measures_and_let_go(tmp_path):
         ("1234", "", "does not support an SM clock of 1234 MHz", ""),
     ],
 )
-def test_clocks_that_cannot_be_held_end_it_before_anything_is_measured(tmp_path, mhz, deny, words, calls):
+def test_clocks_that_cannot_be_held_end_it_before_anything_is_measured(
+    tmp_path, mhz, deny, words, calls
+):
     log = tmp_path / "nvml.log"
     log.touch()
     env = {"FAKE_NVML": str(log)} | ({"FAKE_NVML_DENY": deny} if deny else {})
-    status, said, kept = ended(tmp_path, f"{CALLS}:default", "--lock-clocks", mhz, path=[FAKE_NVML], **env)
+    status, said, kept = ended(
+        tmp_path, f"{CALLS}:default", "--lock-clocks", mhz, path=[FAKE_NVML], **env
+    )
     assert status not in (0, 1) and words in said and kept is None
     assert " ".join(log.read_text().split()) == calls
 

@@ -38,7 +38,9 @@ def test_each_is_said_as_what_it_is(tmp_path, name, kind, stage, words):
     modes = ("device",) if name == "no_work" else ("event",)
     options = Options((Target(name, f"{CALLS}:{name}"),), backend=SIMULATED)
     job = Job(0, 0, None, 0, "time", modes, ("warm",), 2.0, 60.0)
-    failure = runner.run(job, options, tmp_path, runner.Workers(options, tmp_path), killed=lambda: 0).failure
+    failure = runner.run(
+        job, options, tmp_path, runner.Workers(options, tmp_path), killed=lambda: 0
+    ).failure
     assert (failure.kind, failure.stage) == (kind, stage) and words in failure.message
     assert not failure.memory and "memory" not in failure.sentence()
 
@@ -87,7 +89,9 @@ def test_a_hang_is_ended_and_says_where(tmp_path):
 def test_above_the_devices_limit_the_worker_is_ended(tmp_path):
     options = Options((Target("hangs", f"{CALLS}:hangs"),), backend=SIMULATED)
     job = Job(0, 0, None, 0, "probe", ("event",), ("warm",), 2.0, 60.0, 0.9, 10 << 30)
-    done = runner.run(job, options, tmp_path, runner.Workers(options, tmp_path), used_bytes=lambda: 11 << 30)
+    done = runner.run(
+        job, options, tmp_path, runner.Workers(options, tmp_path), used_bytes=lambda: 11 << 30
+    )
     assert done.failure.kind == "oom-limit" and done.failure.memory and done.wall_s < 30
 
 

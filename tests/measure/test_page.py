@@ -11,9 +11,10 @@ import browsing
 import pytest
 from rich.console import Console
 
+from nsysalign.measure import page as measure_html
+from nsysalign.measure import terminal as measure_terminal
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.result import Block, Measure, Run
-from nsysalign.report import measure_html, measure_terminal
 
 HOSTILE = "</script><b>\x1b[31mbench.py\u202e:make"
 
@@ -107,7 +108,9 @@ def test_the_terminal_fits_eighty_columns_and_says_what_matters():
 def test_a_cold_l2_alone_is_the_curve_and_is_named():
     m = made()
     m = replace(
-        m, options={**m.options, "l2": ["cold"]}, blocks=tuple(replace(b, l2="cold") for b in m.blocks)
+        m,
+        options={**m.options, "l2": ["cold"]},
+        blocks=tuple(replace(b, l2="cold") for b in m.blocks),
     )
     assert all(p.latency and p.rate > 0 for p in m.points)
     assert "cold L2" in said(m).splitlines()[0] and "batch 1: " in said(m)
@@ -122,16 +125,24 @@ def test_one_mode_alone_is_shown(mode):
 
 def test_what_is_launch_bound_is_said_so_without_intervals_too():
     """A quick look at EfficientNet on an H200: 7.10 ms with calls queued, 0.94 ms of them on the GPU, one process."""
-    levels = {"latency": 7.23e6, "event": 7.38e6, "device": 0.944e6, "steady": 7.1e6, "graph": 0.72e6}
+    levels = {
+        "latency": 7.23e6,
+        "event": 7.38e6,
+        "device": 0.944e6,
+        "steady": 7.1e6,
+        "graph": 0.72e6,
+    }
     few = made(batches=(1,), processes=1)
     blocks = tuple(
-        replace(b, ns=tuple(round(levels[b.mode] * (1 + 0.001 * k)) for k in range(8))) for b in few.blocks
+        replace(b, ns=tuple(round(levels[b.mode] * (1 + 0.001 * k)) for k in range(8)))
+        for b in few.blocks
     )
     text = said(replace(few, blocks=blocks, profiles=()))
     assert "launch-bound: the GPU needs 947 us of 7.12 ms per call: a graph takes 723 us" in text
     assert "hide that" not in text
     quiet = tuple(
-        replace(b, ns=tuple(round(v * 0.14) for v in b.ns)) if b.mode == "steady" else b for b in blocks
+        replace(b, ns=tuple(round(v * 0.14) for v in b.ns)) if b.mode == "steady" else b
+        for b in blocks
     )
     assert "hide that" in said(replace(few, blocks=quiet, profiles=()))
 
@@ -147,7 +158,9 @@ def test_hostile_names_stay_text_everywhere():
     m = replace(m, notes=(HOSTILE,))
     page = measure_html.page(m)
     assert (
-        "</script><b>" not in page.replace("\\u003c", "<", 0) and "\x1b" not in page and "\u202e" not in page
+        "</script><b>" not in page.replace("\\u003c", "<", 0)
+        and "\x1b" not in page
+        and "\u202e" not in page
     )
     assert "\x1b" not in said(m) and "<b>" not in measure_html.fragment(m)
 
@@ -189,7 +202,9 @@ def test_the_page_draws_and_stays_in_its_width(driver, tmp_path, width):
     )
     driver.get(page.as_uri())
     browsing.until(
-        driver, "document.querySelectorAll('#rate-plot circle').length === 6", "the curve of both targets"
+        driver,
+        "document.querySelectorAll('#rate-plot circle').length === 6",
+        "the curve of both targets",
     )
     assert driver.execute_script("return document.documentElement.scrollWidth") <= width
     rows = driver.execute_script(
@@ -201,7 +216,9 @@ def test_the_page_draws_and_stays_in_its_width(driver, tmp_path, width):
     )
     assert len(driver.find_elements("css selector", "#mode-table tbody tr")) == 5
     driver.execute_script("document.getElementById('spread-plot').scrollIntoView()")
-    browsing.until(driver, "document.querySelectorAll('#spread-plot path').length > 3", "the distribution")
+    browsing.until(
+        driver, "document.querySelectorAll('#spread-plot path').length > 3", "the distribution"
+    )
     assert len(driver.find_elements("css selector", "#budget-table .bar")) == 4
     assert not driver.find_elements("css selector", "main b b, header b")
     browsing.quiet(driver)

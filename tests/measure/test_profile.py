@@ -9,8 +9,8 @@ from nsysalign.compare.side_by_side import measured
 from nsysalign.measure import profile
 from nsysalign.measure.plan import Job, Options, Target
 from nsysalign.measure.profile import Profile
+from nsysalign.measure.terminal import proof
 from nsysalign.measure.worker import Worker
-from nsysalign.report.measure_terminal import proof
 from nsysalign.trace.eventlog import read_event_logs
 from tests.measure import simulated
 
@@ -29,7 +29,9 @@ def test_timed_pairs_become_a_log_that_the_analysis_takes_for_a_run_without_nsys
     assert log.headers[0]["baseline"] and path.parent.name == "baseline"
     found = measured(log)
     assert found["region"].tolist() == ["batch=4#0", "batch=4#1", "batch=4 cold#0"]
-    assert found["elapsed_ns"].tolist() == [1_000_032, 1_000_064, 2_000_000] and found["certain"].all()
+    assert (
+        found["elapsed_ns"].tolist() == [1_000_032, 1_000_064, 2_000_000] and found["certain"].all()
+    )
 
 
 def test_the_error_of_the_prediction_decides():
@@ -52,7 +54,9 @@ def test_without_nsys_there_is_no_profile_and_the_reason_is_said(tmp_path):
 
 def test_a_worker_that_fails_under_nsys_is_the_profiles_problem(tmp_path, nsys):
     (tmp_path / "workers").mkdir()
-    options = Options((Target("fails", f"{CALLS}:fails_in_warm_up"),), backend=SIMULATED, nsys=nsys or None)
+    options = Options(
+        (Target("fails", f"{CALLS}:fails_in_warm_up"),), backend=SIMULATED, nsys=nsys or None
+    )
     job = Job(0, 0, None, 0, "profile", ("event",), ("warm",), 1.0, 60.0)
     found = profile.profile(job, options, tmp_path, {"warm": [1_000]}, {})
     assert "under nsys the worker failed: ValueError" in found.problem
@@ -73,7 +77,9 @@ def test_a_long_measurement_is_compared_as_a_whole():
 def test_another_host_is_said_where_the_prediction_misses():
     missed = Profile(0, 1, "", measured_ns=100.0, predicted_ns=150.0, elapsed_ns=1.0)
     assert "explains another number" in proof(missed) and "plain Python" not in proof(missed)
-    assert "1.50 times as long for a fixed loop of plain Python" in proof(replace(missed, host_ratio=1.5))
+    assert "1.50 times as long for a fixed loop of plain Python" in proof(
+        replace(missed, host_ratio=1.5)
+    )
     assert "explains another number" in proof(replace(missed, host_ratio=1.05))
     near = replace(missed, predicted_ns=101.0, host_ratio=1.5)
     assert proof(near).endswith("proven") and "NOT" not in proof(near)
@@ -93,5 +99,7 @@ def test_the_hosts_speed_is_measured_in_both_kinds_of_processes():
         assert Worker(spec, facts.append, simulated.Device()).run(calls.default), facts[-1]
         said = [f["ns"] for f in facts if f["type"] == "host"]
         assert (
-            len(said) == 2 and all(1_000 < ns < 1e9 for ns in said) and any(f["type"] == kind for f in facts)
+            len(said) == 2
+            and all(1_000 < ns < 1e9 for ns in said)
+            and any(f["type"] == kind for f in facts)
         )

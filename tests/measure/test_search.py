@@ -47,7 +47,15 @@ class Gpu:
         rate = self.rate(batch) * (1 + 0.001 * self.noise.gauss(0, 1))
         reserved = min(int(need * 1.06), self.limit)
         return Trial(
-            batch, "", int(need), reserved, self.limit, rate, rate * 0.998, rate * 1.002, batch / rate * 1e9
+            batch,
+            "",
+            int(need),
+            reserved,
+            self.limit,
+            rate,
+            rate * 0.998,
+            rate * 1.002,
+            batch / rate * 1e9,
         )
 
 
@@ -75,7 +83,11 @@ def test_what_is_not_memory_ends_the_climb_and_is_never_taken_for_it():
         return Trial(batch, "an exception: shapes do not match") if batch > 4 else Gpu(1)(batch)
 
     found = search(run)
-    assert found.largest == 4 and not found.exact and found.limited == "an exception: shapes do not match"
+    assert (
+        found.largest == 4
+        and not found.exact
+        and found.limited == "an exception: shapes do not match"
+    )
 
 
 def test_nothing_fits():
@@ -129,7 +141,11 @@ def test_the_largest_after_three_failures_is_what_ran():
 
     def run(batch):
         tried.append(batch)
-        return Trial(batch, "memory") if batch > 66 else Trial(batch, "", batch * GIB, batch * GIB, 200 * GIB)
+        return (
+            Trial(batch, "memory")
+            if batch > 66
+            else Trial(batch, "", batch * GIB, batch * GIB, 200 * GIB)
+        )
 
     good, exact = largest(trials, run, None)
     assert sum(b > 66 for b in tried) <= 3 and 64 <= good <= 66 and not exact

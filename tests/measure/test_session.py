@@ -32,7 +32,9 @@ def test_a_measurement_and_everything_it_leaves(measured):
     assert m.complete and [p.batch for p in m.points] == [1, 8]
     one = m.points[0]
     assert one.steady.value == pytest.approx(10 * (23_000 + 1_300), rel=0.01) and one.processes == 3
-    assert one.rate == pytest.approx(1e9 / one.steady.value) and one.memory == (1 << 30) + (200 << 20)
+    assert one.rate == pytest.approx(1e9 / one.steady.value) and one.memory == (1 << 30) + (
+        200 << 20
+    )
     assert m.curve["marks"].tolist() == ["", "best"] and set(m.modes["mode"]) == {
         "latency",
         "event",
@@ -56,7 +58,9 @@ def test_a_search_from_end_to_end(measured):
     m = load(done.folder)
     true = int((0.9 * MEMORY - (1 << 30)) / (200 << 20))
     assert (
-        true / 1.02 <= m.search["largest"] <= true and m.search["exact"] and len(m.search["failed_at"]) <= 3
+        true / 1.02 <= m.search["largest"] <= true
+        and m.search["exact"]
+        and len(m.search["failed_at"]) <= 3
     )
     ladder = [o for o in done.outcomes if o.job.ladder]
     assert [o.job.batch for o in ladder] == [
@@ -66,24 +70,34 @@ def test_a_search_from_end_to_end(measured):
         16,
         64,
     ]  # four times as much as 64 needs is more than half
-    assert len({o.first("hello")["pid"] for o in ladder}) == 1 and len({r.number for r in m.runs}) == len(
-        m.runs
-    )
+    assert len({o.first("hello")["pid"] for o in ladder}) == 1 and len(
+        {r.number for r in m.runs}
+    ) == len(m.runs)
     best = m.best
     assert best.rate == max(p.rate for p in m.points) and any("best" in mark for mark in best.marks)
     assert any("largest that fits" in p.marks for p in m.points)
 
 
-@pytest.mark.parametrize("name", ["oom_cublas", "oom_host"])  # each is known for what it is: test_failures
+@pytest.mark.parametrize(
+    "name", ["oom_cublas", "oom_host"]
+)  # each is known for what it is: test_failures
 def test_a_search_that_runs_out_of_memory_goes_on_in_fresh_processes(measured, name):
     """1 GiB per item, and from batch 9 on an error that says memory: 8 is the largest."""
-    m = load(measured(name, search=True, processes=1, most_processes=1, modes=("latency", "steady")).folder)
-    assert (m.search["largest"], m.search["exact"]) == (8, True) and 1 <= len(m.search["failed_at"]) <= 3
+    m = load(
+        measured(
+            name, search=True, processes=1, most_processes=1, modes=("latency", "steady")
+        ).folder
+    )
+    assert (m.search["largest"], m.search["exact"]) == (8, True) and 1 <= len(
+        m.search["failed_at"]
+    ) <= 3
 
 
 def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
     m = load(
-        measured("not_memory", search=True, processes=1, most_processes=1, modes=("latency", "steady")).folder
+        measured(
+            "not_memory", search=True, processes=1, most_processes=1, modes=("latency", "steady")
+        ).folder
     )
     assert (m.search["largest"], m.search["exact"], m.search["failed_at"]) == (4, False, [])
     assert any("a shape is out of bounds" in n for n in m.notes) and not any(
@@ -154,7 +168,11 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
 
     monkeypatch.setattr(runner, "run", second_is_interrupted)
     o = schedule.Options(
-        (session_target("make"),), backend=SIMULATED, output=tmp_path / "o", profile=False, modes=("event",)
+        (session_target("make"),),
+        backend=SIMULATED,
+        output=tmp_path / "o",
+        profile=False,
+        modes=("event",),
     )
     m = Session(o).run()
     assert not m.complete and len(load(tmp_path / "o").samples) and "interrupted" in m.notes[0]
@@ -193,7 +211,10 @@ def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
 
 def test_ctrl_c_in_the_middle_of_a_process_keeps_its_blocks(tmp_path):
     r = nsysalign.benchmark(
-        lambda: calls.is_interrupted_late(), backend=SIMULATED, modes=["event"], output=tmp_path / "o"
+        lambda: calls.is_interrupted_late(),
+        backend=SIMULATED,
+        modes=["event"],
+        output=tmp_path / "o",
     )
     assert not r.complete and len(r.samples) > 0 and any("interrupted" in n for n in r.notes)
 
@@ -268,7 +289,9 @@ def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
         def __getattr__(self, name):
             raise AttributeError(name)
 
-        nvmlDeviceGetMemoryInfo = staticmethod(lambda h: type("M", (), {"used": 30 << 30, "total": 80 << 30}))
+        nvmlDeviceGetMemoryInfo = staticmethod(
+            lambda h: type("M", (), {"used": 30 << 30, "total": 80 << 30})
+        )
         nvmlDeviceGetUtilizationRates = staticmethod(lambda h: type("U", (), {"gpu": 87}))
         nvmlDeviceGetComputeRunningProcesses = staticmethod(lambda h: [type("P", (), {"pid": 1})])
         nvmlDeviceGetMigMode = staticmethod(lambda h: (1, 1))
@@ -283,12 +306,16 @@ def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
     Nvml.nvmlDeviceGetComputeRunningProcesses = staticmethod(
         lambda h: [type("P", (), {"pid": pid}) for pid in (1, 2, 3)]
     )
-    assert gpu.newcomers() == ["somebody else began to use this GPU while it was measured: 2 processes"]
+    assert gpu.newcomers() == [
+        "somebody else began to use this GPU while it was measured: 2 processes"
+    ]
 
 
 def test_a_neighbours_memory_is_not_the_searchs(tmp_path):
     """Half the GPU is somebody else's: the limit is a share of the other half."""
-    o = schedule.Options((session_target("make"),), backend=SIMULATED, output=tmp_path / "o", search=True)
+    o = schedule.Options(
+        (session_target("make"),), backend=SIMULATED, output=tmp_path / "o", search=True
+    )
     s = Session(o)
     s.gpu.used_bytes = lambda: 40 << 30
     fraction, most = s._memory_limit(80 << 30, "probe")
@@ -305,7 +332,9 @@ def test_benchmark_from_python(tmp_path):
         modes=["latency", "steady"],
         output=tmp_path / "o",
     )
-    assert r.curve["batch"].tolist() == [1, 4] and r.best.batch == 4 and "<table>" in r._repr_html_()
+    assert (
+        r.curve["batch"].tolist() == [1, 4] and r.best.batch == 4 and "<table>" in r._repr_html_()
+    )
     assert {run.fresh for run in r.runs} == {True}
 
 
@@ -367,7 +396,11 @@ def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
         assert end.value.code == 0
     out = capsys.readouterr().out
     assert "calls.py:make" in out and "simulated device" in out and "per s" in out
-    assert {p.name for p in (tmp_path / "a").iterdir()} >= {"measure.json", "measure.html", "analysis.db"}
+    assert {p.name for p in (tmp_path / "a").iterdir()} >= {
+        "measure.json",
+        "measure.html",
+        "analysis.db",
+    }
     with sqlite3.connect(tmp_path / "a" / "analysis.db") as database:
         assert database.execute("SELECT count(*) FROM curve").fetchone() == (1,)
         assert database.execute("SELECT count(*) > 100 FROM samples").fetchone() == (1,)
@@ -377,10 +410,24 @@ def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
     database.close()
     with pytest.raises(SystemExit) as end:
         cli.main(
-            ["diff", "a", "b", "--fail-on", "slower", "--json", "d.json", "-o", "d.html", "--threshold", "1"]
+            [
+                "diff",
+                "a",
+                "b",
+                "--fail-on",
+                "slower",
+                "--json",
+                "d.json",
+                "-o",
+                "d.html",
+                "--threshold",
+                "1",
+            ]
         )
     assert end.value.code == 1
-    assert {c["verdict"] for c in json.loads((tmp_path / "d.json").read_text())["changes"]} == {"slower"}
+    assert {c["verdict"] for c in json.loads((tmp_path / "d.json").read_text())["changes"]} == {
+        "slower"
+    }
     with pytest.raises(UsageError, match="a measurement cannot be compared with an analysis"):
         (tmp_path / "x.json").write_text("{}")
         cli.main(["diff", "a", "x.json"], standalone_mode=False)
@@ -400,7 +447,10 @@ def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
         ([f"{CALLS}:make", "--budget", "soon"], "not a time"),
         ([f"{CALLS}:make", "--at", "p12"], "not a percentile"),
         ([f"{CALLS}:make", "--latency-below", "2ms"], "chooses among batch sizes"),
-        ([f"{CALLS}:make", f"{CALLS}:slower", "--batch", "auto"], "the search for batches is of one target"),
+        (
+            [f"{CALLS}:make", f"{CALLS}:slower", "--batch", "auto"],
+            "the search for batches is of one target",
+        ),
     ],
 )
 def test_wrong_usage_is_said_before_anything_runs(arguments, words, tmp_path, monkeypatch):

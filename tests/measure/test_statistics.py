@@ -95,7 +95,9 @@ def test_a_true_difference_is_found_and_its_size_is_right():
     def make(level):
         return estimate(
             [
-                level * (1 + 0.002 * random.standard_normal()) * (1 + 0.01 * random.standard_normal(300))
+                level
+                * (1 + 0.002 * random.standard_normal())
+                * (1 + 0.01 * random.standard_normal(300))
                 for _ in range(5)
             ]
         )

@@ -50,7 +50,11 @@ def test_while_it_gets_faster_it_is_not_warm():
 
 def test_what_never_settles_is_said_after_the_limit():
     w = Program(lambda p: 1e6 * (1 + p.now / 1e10)).warm()
-    assert not w.settled and w.why == "the duration of a call still changed" and 10e9 <= w.took_ns < 10.1e9
+    assert (
+        not w.settled
+        and w.why == "the duration of a call still changed"
+        and 10e9 <= w.took_ns < 10.1e9
+    )
 
 
 def test_loading_starts_the_window_again():

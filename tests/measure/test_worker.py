@@ -16,7 +16,14 @@ from tests.measure import simulated
 from .programs import calls
 
 
-def run(make, *, batch=None, modes=("latency", "event", "device", "steady", "graph"), l2=("warm",), **more):
+def run(
+    make,
+    *,
+    batch=None,
+    modes=("latency", "event", "device", "steady", "graph"),
+    l2=("warm",),
+    **more,
+):
     facts = []
     spec = {
         "target": "",
@@ -32,7 +39,12 @@ def run(make, *, batch=None, modes=("latency", "event", "device", "steady", "gra
 
 
 def of(facts, mode, l2="warm"):
-    return [v for f in facts if f["type"] == "block" and (f["mode"], f["l2"]) == (mode, l2) for v in f["ns"]]
+    return [
+        v
+        for f in facts
+        if f["type"] == "block" and (f["mode"], f["l2"]) == (mode, l2)
+        for v in f["ns"]
+    ]
 
 
 def failed(facts):
@@ -45,7 +57,8 @@ def test_every_mode_measures_what_it_says():
     facts = run(calls.default)
     assert facts[-1]["type"] == "done"
     times = {
-        mode: median(of(facts, mode)) / 1e3 for mode in ("latency", "event", "device", "steady", "graph")
+        mode: median(of(facts, mode)) / 1e3
+        for mode in ("latency", "event", "device", "steady", "graph")
     }
     assert times["device"] == pytest.approx(50 + 1.3 + 1.3, abs=0.04)
     assert times["steady"] == pytest.approx(50 + 1.3, abs=0.1)
@@ -73,12 +86,17 @@ def test_what_waits_inside_has_no_device_mode_and_no_graph():
     facts = run(calls.waits)
     refused = {f["mode"]: f["reason"] for f in facts if f["type"] == "refused"}
     assert set(refused) == {"device", "graph"}
-    assert refused["device"].startswith("the call waits for the GPU") and "not capturable" in refused["graph"]
+    assert (
+        refused["device"].startswith("the call waits for the GPU")
+        and "not capturable" in refused["graph"]
+    )
     assert of(facts, "latency") and of(facts, "steady") and facts[-1]["type"] == "done"
 
 
 @pytest.mark.parametrize("call", [calls.no_work, calls.on_the_host])
-@pytest.mark.parametrize("modes", [["latency"], ["event"], ["steady", "latency"], ["device"], ["graph"]])
+@pytest.mark.parametrize(
+    "modes", [["latency"], ["event"], ["steady", "latency"], ["device"], ["graph"]]
+)
 def test_a_call_that_leaves_nothing_on_the_gpu_is_an_error_in_every_mode(call, modes):
     fact = failed(run(call, modes=modes))
     assert fact["class"] == "no-work" and "nothing had been enqueued" in fact["message"]
@@ -86,7 +104,12 @@ def test_a_call_that_leaves_nothing_on_the_gpu_is_an_error_in_every_mode(call, m
 
 @pytest.mark.parametrize(
     "call",
-    [calls.elsewhere, calls.partly_elsewhere, calls.partly_elsewhere_on_a_slow_host, calls.shortly_elsewhere],
+    [
+        calls.elsewhere,
+        calls.partly_elsewhere,
+        calls.partly_elsewhere_on_a_slow_host,
+        calls.shortly_elsewhere,
+    ],
 )
 def test_work_that_no_event_sees_is_measured_by_the_host_alone(call):
     facts = run(call)
@@ -104,7 +127,9 @@ def test_a_short_kernel_and_a_call_that_waits_are_work(call):
 
 def test_cold_is_colder():
     facts = run(calls.with_inputs, modes=["event", "device", "steady"], l2=["warm", "cold"])
-    assert median(of(facts, "device", "cold")) / median(of(facts, "device")) == pytest.approx(1.3, abs=0.03)
+    assert median(of(facts, "device", "cold")) / median(of(facts, "device")) == pytest.approx(
+        1.3, abs=0.03
+    )
     assert of(facts, "steady", "cold")  # by rotating the inputs
     assert next(f for f in facts if f["type"] == "made")["outputs"] == 7
 
@@ -117,9 +142,9 @@ def test_cold_and_steady_needs_inputs_to_rotate():
 def test_transfer_needs_inputs_too():
     assert (
         "cannot be copied in"
-        in next(f for f in run(calls.default, modes=["transfer", "event"]) if f["type"] == "refused")[
-            "reason"
-        ]
+        in next(
+            f for f in run(calls.default, modes=["transfer", "event"]) if f["type"] == "refused"
+        )["reason"]
     )
     facts = run(calls.with_inputs, modes=["transfer", "latency"])
     assert median(of(facts, "transfer")) > 10 * median(of(facts, "latency"))
@@ -132,7 +157,9 @@ def test_what_never_settles_is_said():
 
 def test_an_exception_in_warm_up_says_where():
     fact = failed(run(calls.fails_in_warm_up))
-    assert (fact["class"], fact["stage"]) == ("error", "warm-up") and fact["where"].startswith("calls.py:")
+    assert (fact["class"], fact["stage"]) == ("error", "warm-up") and fact["where"].startswith(
+        "calls.py:"
+    )
 
 
 def test_what_was_measured_before_a_failure_is_there():
@@ -193,7 +220,9 @@ def test_the_worker_imports_nothing_but_the_standard_library():
 def test_the_torch_backend_imports_torch_late():
     text = "import sys\nimport nsysalign.measure.cuda\nprint('torch' in sys.modules)"
     assert (
-        subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True).stdout
+        subprocess.run(
+            [sys.executable, "-c", text], capture_output=True, text=True, check=True
+        ).stdout
         == "False\n"
     )
 
@@ -233,7 +262,11 @@ def test_inputs_of_every_kind_can_be_copied_in(fake_cuda):
         with torch.inference_mode():
             x.zero_()
         both()
-        assert given[0].tolist() == [1.0, 1.0, 1.0]  # what was there when it began was copied in again
+        assert given[0].tolist() == [
+            1.0,
+            1.0,
+            1.0,
+        ]  # what was there when it began was copied in again
 
 
 def test_an_input_that_cannot_be_written_to_refuses_transfers_only(fake_cuda):
@@ -251,7 +284,13 @@ def test_on_a_gpu_the_device_mode_is_the_spin():
     from nsysalign.measure.cuda import Cuda
 
     facts = []
-    spec = {"modes": ["device", "event"], "l2": ["warm"], "precision": 0.005, "seconds": 3.0, "need": 20}
+    spec = {
+        "modes": ["device", "event"],
+        "l2": ["warm"],
+        "precision": 0.005,
+        "seconds": 3.0,
+        "need": 20,
+    }
     gpu = Cuda()
     Worker(spec, facts.append, gpu).run(lambda: lambda: torch.cuda._sleep(400_000))
     assert facts[-1]["type"] == "done" and median(of(facts, "device")) <= median(of(facts, "event"))
@@ -322,8 +361,14 @@ def test_a_module_is_called_with_random_examples_of_its_own_type(on_the_cpu, how
     facts = with_module(on_the_cpu, function, shapes, l2=["warm", "cold"])
     assert facts[-1]["type"] == "done", facts[-1]
     made = next(f for f in facts if f["type"] == "made")
-    assert made["outputs"] == 4 and made["input_bytes"] == 4 * (3 * 22 * 22 * 2 + 7 * 8) and not made["zero"]
-    ((shape, kind, tokens, token_kind, bounded, _, training),) = {(*s[:5], True, *s[6:]) for s in seen}
+    assert (
+        made["outputs"] == 4
+        and made["input_bytes"] == 4 * (3 * 22 * 22 * 2 + 7 * 8)
+        and not made["zero"]
+    )
+    ((shape, kind, tokens, token_kind, bounded, _, training),) = {
+        (*s[:5], True, *s[6:]) for s in seen
+    }
     assert (shape, kind, tokens, token_kind) == ((4, 3, 22, 22), torch.float16, (4, 7), torch.int64)
     assert bounded and not training
 
@@ -331,7 +376,11 @@ def test_a_module_is_called_with_random_examples_of_its_own_type(on_the_cpu, how
 @pytest.mark.parametrize(
     ("function", "shapes", "words"),
     [
-        (lambda: __import__("torch").nn.Linear(7, 3), [((3, 22), "", 100)], "shapes cannot be multiplied"),
+        (
+            lambda: __import__("torch").nn.Linear(7, 3),
+            [((3, 22), "", 100)],
+            "shapes cannot be multiplied",
+        ),
         (lambda width: None, [((3,), "", 100)], "takes no arguments (width)"),
         (lambda: 3, [((3,), "", 100)], "must return a torch.nn.Module, and it returned int"),
         (lambda: __import__("torch").nn.Linear(7, 3), [], "say what goes in: --input"),

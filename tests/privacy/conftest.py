@@ -61,11 +61,14 @@ def export_of(path: Path) -> Path:
     with closing(sqlite3.connect(path)) as db:
         for table, rows in tiny_export.tiny().items():
             columns = list(dict.fromkeys(c for row in rows for c in row))
-            declared = ", ".join(f'"{c}" {"TEXT" if c in tiny_export.TEXT else "INTEGER"}' for c in columns)
+            declared = ", ".join(
+                f'"{c}" {"TEXT" if c in tiny_export.TEXT else "INTEGER"}' for c in columns
+            )
             db.execute(f'create table "{table}" ({declared})')
             marks = ", ".join("?" * len(columns))
             db.executemany(
-                f'insert into "{table}" values ({marks})', [[r.get(c) for c in columns] for r in rows]
+                f'insert into "{table}" values ({marks})',
+                [[r.get(c) for c in columns] for r in rows],
             )
         db.commit()
     return path

@@ -16,7 +16,14 @@ import pytest
 from click.testing import CliRunner
 
 from nsysalign.cli import cli
-from nsysalign.errors import AnalysisError, EventLogError, NsysAlignError, NsysError, TraceError, UsageError
+from nsysalign.errors import (
+    AnalysisError,
+    EventLogError,
+    NsysAlignError,
+    NsysError,
+    TraceError,
+    UsageError,
+)
 from nsysalign.files import write_lines
 from nsysalign.trace.redaction import redact_log
 
@@ -147,7 +154,9 @@ def test_no_command_waits_for_a_pipe_in_a_folder(run, tmp_path):
 def test_labels_that_look_like_paths_stay_in_the_folder(run, tmp_path):
     text = "../../../tmp/evil\x1b[31m/../x"
     with closing(sqlite3.connect(run / "trace.sqlite")) as db:
-        db.execute("update NVTX_EVENTS set text = ?, textId = null where eventType in (59, 60)", (text,))
+        db.execute(
+            "update NVTX_EVENTS set text = ?, textId = null where eventType in (59, 60)", (text,)
+        )
         db.commit()
     (run / "events-7.jsonl").unlink()
     before = sorted(p.name for p in tmp_path.iterdir())

@@ -12,8 +12,8 @@ from click.testing import CliRunner
 import nsysalign
 from nsysalign import private
 from nsysalign.cli import cli
-from nsysalign.collect.convert import errors, shorten
 from nsysalign.private import short_path
+from nsysalign.record.convert import errors, shorten
 
 from .conftest import export_of
 
@@ -86,7 +86,8 @@ def test_what_a_prepared_analysis_calls_its_method_is_only_text(tmp_path, log):
     with closing(sqlite3.connect(database)) as db:
         for column in ("method", "kind", "site", "end_site"):
             db.execute(
-                f"update intervals set {column} = ? where kind != 'run'", ("\x1b]0;owned\x07\x1b[31m",)
+                f"update intervals set {column} = ? where kind != 'run'",
+                ("\x1b]0;owned\x07\x1b[31m",),
             )
         db.commit()
     for command in ("show", "report", "diff"):

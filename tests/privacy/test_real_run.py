@@ -76,7 +76,7 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
             log.unlink()
             log.mkdir()
     everything = {line.split(": ")[1] for line in leaks(run, secrets)}
-    # the script's output and arguments go past nsys (collect/handover.py)
+    # the script's output and arguments go past nsys (record/handover.py)
     found = secrets.keys() - {"output", "argument"}
     assert everything >= found, "the search finds them in what nsys wrote"
     (run / "printed").write_text("")
@@ -86,7 +86,11 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         *(["export", str(run), "--format", form] for form in ("perfetto", "csv")),
         ["diff", str(run), str(run), "-o", str(run / "diff.html")],
         [
-            *("analyze", str(run), *(str(tmp_path / n) for n in ("again", "damaged", "unreadable"))),
+            *(
+                "analyze",
+                str(run),
+                *(str(tmp_path / n) for n in ("again", "damaged", "unreadable")),
+            ),
             *("-o", str(run / "ranks")),
         ],
         ["redact", str(run), str(run / "shared")],
@@ -113,12 +117,14 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         "ranks/ranks.json",
         "ranks/ranks.html",
     }
-    assert all(any(n.startswith(f"{folder}baseline/events-") for n in names) for folder in ("", "shared/"))
+    assert all(
+        any(n.startswith(f"{folder}baseline/events-") for n in names) for folder in ("", "shared/")
+    )
     assert any(name.startswith("shared/events-") for name in names)
 
 
 def nsys_path() -> str:
-    from nsysalign.collect.nsys import find_nsys
+    from nsysalign.record.nsys import find_nsys
 
     return find_nsys().path
 
@@ -148,5 +154,7 @@ def add_gpu_rows(path: Path) -> None:
                 }
                 marks = ", ".join("?" * len(row))
                 listed = ", ".join(f'"{c}"' for c in row)
-                db.execute(f'insert into "{table}" ({listed}) values ({marks})', tuple(row.values()))
+                db.execute(
+                    f'insert into "{table}" ({listed}) values ({marks})', tuple(row.values())
+                )
         db.commit()

@@ -27,7 +27,9 @@ from nsysalign.trace.redaction import pseudonyms, redact, redact_log
 from .conftest import TESTS, export_of, leaks
 
 RECORDINGS = sorted(p.name.removesuffix(".sqlite.xz") for p in (TESTS / "data").glob("*.sqlite.xz"))
-EXPORTS = Path(os.environ.get("NSYSALIGN_EXPORTS", TESTS.parents[1] / "shared" / "data" / "exports"))
+EXPORTS = Path(
+    os.environ.get("NSYSALIGN_EXPORTS", TESTS.parents[1] / "shared" / "data" / "exports")
+)
 PUBLIC = ("mordred_report1.sqlite", "nsys-ai_h100_2gpu_1s.sqlite", "nsys-ai_mock.sqlite")
 SECRETS = {
     "token": "ghp_s3cr3tT0ken/with+signs",
@@ -62,12 +64,16 @@ def same_log(a: EventLog, b: EventLog) -> None:
     for spec in frames.LOG_SPECS:
         assert getattr(a, spec.name).equals(getattr(b, spec.name)), spec.name
     assert a.notes == b.notes
-    assert all(left.items() >= right.items() for left, right in zip(a.headers, b.headers, strict=True))
+    assert all(
+        left.items() >= right.items() for left, right in zip(a.headers, b.headers, strict=True)
+    )
 
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_every_recording_reads_the_same_afterwards(name, tmp_path):
-    trace, log = (unpacked(f"{name}.{suffix}.xz", tmp_path) for suffix in ("sqlite", "events.jsonl"))
+    trace, log = (
+        unpacked(f"{name}.{suffix}.xz", tmp_path) for suffix in ("sqlite", "events.jsonl")
+    )
     before = trace.read_bytes()
     redact(trace, tmp_path / "shared.sqlite")
     redact_log(log, tmp_path / "shared.jsonl")
@@ -95,7 +101,8 @@ def test_the_analysis_is_equal_to_the_letter(tmp_path):
     assert sorted(p.name for p in out.iterdir()) == ["events-7.jsonl", "trace.sqlite"]
     assert out.stat().st_mode & 0o777 == 0o700
     analyses = [
-        document.document(nsysalign.analyze(d / "trace.sqlite", [d / "events-7.jsonl"])) for d in (run, out)
+        document.document(nsysalign.analyze(d / "trace.sqlite", [d / "events-7.jsonl"]))
+        for d in (run, out)
     ]
     assert sum(i["kind"] == "event" for i in analyses[0]["intervals"]) == 60
     assert json.dumps(analyses[0]) == json.dumps(analyses[1])
@@ -132,9 +139,12 @@ def planted(path: Path) -> Path:
             "META_DATA_EXPORT",
         ):
             db.executemany(
-                f"insert into {table} (name, value) values (?, ?)", [(f"ENV:{k}", v) for k, v in s.items()]
+                f"insert into {table} (name, value) values (?, ?)",
+                [(f"ENV:{k}", v) for k, v in s.items()],
             )
-            db.executemany(f"insert into {table} (name, value) values (?, 'x')", [(v,) for v in s.values()])
+            db.executemany(
+                f"insert into {table} (name, value) values (?, 'x')", [(v,) for v in s.values()]
+            )
         db.executemany("insert into PROCESSES values (1, 7, ?)", [(v,) for v in s.values()])
         db.executemany("insert into ANALYSIS_FILE values (?)", [(v,) for v in s.values()])
         everything = " ".join(s.values())
@@ -146,8 +156,12 @@ def planted(path: Path) -> Path:
         ):
             db.execute(f"alter table {table} add column jsonText text")
             db.execute(f"update {table} set jsonText = ?", (everything,))
-        db.execute("insert into NVTX_EVENTS (start, eventType, text) values (1, 34, ?)", (everything,))
-        db.execute("insert into NVTX_EVENTS (start, eventType, text) values (1, 75, ?)", (everything,))
+        db.execute(
+            "insert into NVTX_EVENTS (start, eventType, text) values (1, 34, ?)", (everything,)
+        )
+        db.execute(
+            "insert into NVTX_EVENTS (start, eventType, text) values (1, 75, ?)", (everything,)
+        )
         db.execute("insert into DIAGNOSTIC_EVENT values (1, ?)", (everything,))
         db.execute(
             "insert into DIAGNOSTIC_EVENT values (2, ?)",
@@ -157,7 +171,9 @@ def planted(path: Path) -> Path:
         db.executemany("insert into gone values (?)", [(v * 100,) for v in s.values()])
         db.execute("drop table gone")  # stays in the file's free pages
         db.commit()
-    assert {line.split(": ")[1] for line in leaks(path.parent, s)} == set(s), "all are in the export"
+    assert {line.split(": ")[1] for line in leaks(path.parent, s)} == set(s), (
+        "all are in the export"
+    )
     return path
 
 
@@ -181,15 +197,33 @@ def test_planted_secrets_reach_no_output_of_an_analysis(tmp_path, log):
         "argv": [SECRETS["argument"]],
         "environ": {"T": SECRETS["token"]},
     }
-    lines[1] |= {"site": f"{SECRETS['home']}/train.py:3", "callers": [f"{SECRETS['home']}/main.py:9"]}
+    lines[1] |= {
+        "site": f"{SECRETS['home']}/train.py:3",
+        "callers": [f"{SECRETS['home']}/main.py:9"],
+    }
     lines[3] |= {"site": f"{SECRETS['home']}/train.py:5"}
     lines.append({"type": "note", "text": f"could not open {SECRETS['home']}/x: denied"})
     lines.append(
-        {"type": "elapsed", "start": 0, "end": 1, "ms": None, "error": f"in {SECRETS['home']}/lib.py"}
+        {
+            "type": "elapsed",
+            "start": 0,
+            "end": 1,
+            "ms": None,
+            "error": f"in {SECRETS['home']}/lib.py",
+        }
     )
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     for arguments in (
-        ["analyze", str(trace), "--events", str(log), "-o", str(out), "--json", str(out / "copy.json")],
+        [
+            "analyze",
+            str(trace),
+            "--events",
+            str(log),
+            "-o",
+            str(out),
+            "--json",
+            str(out / "copy.json"),
+        ],
         ["report", str(out), "-o", str(out / "again.html")],
         ["report", str(out / "analysis.json"), "-o", str(out / "from_json.html")],
         *(["export", str(out), "--format", form] for form in ("perfetto", "chrome", "csv")),
@@ -217,8 +251,12 @@ def test_planted_secrets_stay_out_of_every_text_of_a_shared_log(tmp_path):
         texts = TEXT_KEYS[line["type"]] - {"format", "region"}
         more = {key: f"{SECRETS['home']}/{key}.py:3" for key in texts}
         if line["type"] in ("record", "clock_site"):
-            more |= {key: [f"{SECRETS['home']}/{key}.py:3"] for key in ("callers", "stores", "subtracts")}
-        lines.append({**line, **more, "clock": {"host_ns": SECRETS["home"], "name": SECRETS["home"]}})
+            more |= {
+                key: [f"{SECRETS['home']}/{key}.py:3"] for key in ("callers", "stores", "subtracts")
+            }
+        lines.append(
+            {**line, **more, "clock": {"host_ns": SECRETS["home"], "name": SECRETS["home"]}}
+        )
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     assert len(leaks(log.parent, home)) == 1
     redact_log(log, out)
@@ -240,7 +278,9 @@ def test_lines_of_types_that_are_no_types_become_placeholders(tmp_path):
 
 def test_lines_of_code_stay_behind(tmp_path, log):
     lines = log.read_text().splitlines()
-    lines.insert(1, json.dumps({"type": "source", "site": "train.py:3", "text": "login(key='s3cr3t')"}))
+    lines.insert(
+        1, json.dumps({"type": "source", "site": "train.py:3", "text": "login(key='s3cr3t')"})
+    )
     log.write_text("\n".join(lines) + "\n")
     out = tmp_path / "out" / log.name
     out.parent.mkdir()
@@ -253,7 +293,9 @@ def test_payloads_of_the_programs_own_ranges_stay_behind(tmp_path):
     trace, out = export_of(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
     with closing(sqlite3.connect(trace)) as db:
         db.execute("alter table NVTX_EVENTS add column uint64Value integer")
-        db.execute("update NVTX_EVENTS set int64Value = 4711, uint64Value = 4712 where eventType in (59, 60)")
+        db.execute(
+            "update NVTX_EVENTS set int64Value = 4711, uint64Value = 4712 where eventType in (59, 60)"
+        )
         db.execute(
             "insert into NVTX_EVENTS (start, eventType, text, int64Value) values (9, 34, 'my own mark', 4713)"
         )
@@ -284,8 +326,14 @@ def test_names_can_be_exchanged(tmp_path, log):
         db.execute("update NVTX_EVENTS set text = 'load customer 4711' where text = 'open'")
         db.commit()
     with log.open("a") as file:
-        file.write(json.dumps({"type": "host", "region": "forward_of_4711#3", "t0_ns": 1, "t1_ns": 2}) + "\n")
-        file.write(json.dumps({"type": "host", "region": "forward_of_4711#4", "t0_ns": 1, "t1_ns": 2}) + "\n")
+        file.write(
+            json.dumps({"type": "host", "region": "forward_of_4711#3", "t0_ns": 1, "t1_ns": 2})
+            + "\n"
+        )
+        file.write(
+            json.dumps({"type": "host", "region": "forward_of_4711#4", "t0_ns": 1, "t1_ns": 2})
+            + "\n"
+        )
     rename = pseudonyms()
     redact(trace, tmp_path / "a.sqlite", rename=rename)
     redact_log(log, tmp_path / "a.jsonl", rename=rename)
@@ -293,13 +341,17 @@ def test_names_can_be_exchanged(tmp_path, log):
     assert plain.names[7] == "add(float*)" and other.names[7].startswith("name-")
     assert plain.ranges["text"].tolist() == ["work", "load customer 4711"]
     assert all(t.startswith("name-") for t in other.ranges["text"])
-    assert other.marks["payload"].tolist() == plain.marks["payload"].tolist() != [], "the harness's own stay"
+    assert other.marks["payload"].tolist() == plain.marks["payload"].tolist() != [], (
+        "the harness's own stay"
+    )
     assert other.calls.equals(plain.calls), "API calls are what they were"
     a, b = read_event_logs([tmp_path / "a.jsonl"]).hosts["region"]
     assert a.startswith("name-") and a.endswith("#3") and a[:-1] == b[:-1]
     before = nsysalign.analyze(trace, [log])
     after = nsysalign.analyze(tmp_path / "a.sqlite", [tmp_path / "a.jsonl"])
-    assert after.parts.equals(before.parts) and after.segments["start_ns"].equals(before.segments["start_ns"])
+    assert after.parts.equals(before.parts) and after.segments["start_ns"].equals(
+        before.segments["start_ns"]
+    )
     secrets = {"kernel": "add(float*)", "range": "load customer 4711", "region": "forward_of_4711"}
     assert [line for line in leaks(tmp_path, secrets) if line.startswith("a.")] == []
     assert pseudonyms()("x") != rename("x"), "another key each time: no list of names can be tried"
@@ -352,7 +404,9 @@ EVERY_LINE = [
 
 def test_every_line_of_a_log_keeps_what_analysis_reads(tmp_path):
     log, out = tmp_path / "events-7.jsonl", tmp_path / "out.jsonl"
-    log.write_text("".join(json.dumps({**line, "secret": SECRETS["token"]}) + "\n" for line in EVERY_LINE))
+    log.write_text(
+        "".join(json.dumps({**line, "secret": SECRETS["token"]}) + "\n" for line in EVERY_LINE)
+    )
     redact_log(log, out)
     same_log(read_event_logs([log]), read_event_logs([out]))
     before, after = (read_event_logs([path]).headers[0] for path in (log, out))
@@ -363,7 +417,9 @@ def test_every_line_of_a_log_keeps_what_analysis_reads(tmp_path):
 def test_a_flag_of_any_type_is_the_same_to_a_shared_log(tmp_path, value):
     log, out = tmp_path / "events-7.jsonl", tmp_path / "out.jsonl"
     flags = ("implicit", "intervened", "library", "captured", "calibration", "interleaved")
-    log.write_text("".join(json.dumps(line | dict.fromkeys(flags, value)) + "\n" for line in EVERY_LINE))
+    log.write_text(
+        "".join(json.dumps(line | dict.fromkeys(flags, value)) + "\n" for line in EVERY_LINE)
+    )
     redact_log(log, out)
     same_log(read_event_logs([log]), read_event_logs([out]))
 
@@ -425,9 +481,19 @@ def test_stacks_are_shared_without_paths_and_what_is_no_number(tmp_path):
         {"format": "nsysalign-stacks", "version": 1, "frequency_hz": 1000, "host": SECRETS["host"]},
         {
             "stack": 0,
-            "frames": [["resize", SECRETS["home"] + "/transforms.py", 41, 1], [SECRETS["token"]], 7],
+            "frames": [
+                ["resize", SECRETS["home"] + "/transforms.py", 41, 1],
+                [SECRETS["token"]],
+                7,
+            ],
         },
-        {"process": 7 << 24, "thread": 1, "main": True, "t_ns": [5, SECRETS["user"]], "stack_of": [0, 0]},
+        {
+            "process": 7 << 24,
+            "thread": 1,
+            "main": True,
+            "t_ns": [5, SECRETS["user"]],
+            "stack_of": [0, 0],
+        },
         {"process": SECRETS["user"], "t_ns": [5], "stack_of": [0], "main": True},
     ]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))

@@ -22,7 +22,15 @@ from nsysalign.trace.redaction import pseudonyms
 from .conftest import TESTS, leaks
 
 SECRET = "planted private phase"
-TABLES = ("marked_kernels", "marks", "kernel_phases", "sm_time", "sm_spans", "path_counts", "latencies")
+TABLES = (
+    "marked_kernels",
+    "marks",
+    "kernel_phases",
+    "sm_time",
+    "sm_spans",
+    "path_counts",
+    "latencies",
+)
 
 
 @pytest.fixture(scope="module")
@@ -80,7 +88,9 @@ def test_marks_are_called_otherwise_and_nobody_can_look_for_a_name(recorded, tmp
     before, after = nsysalign.analyze(recorded), nsysalign.analyze(tmp_path / "out")
     kept = ["kernel", "ns"]
     for a, b in ((before, after),):
-        assert a.sm_time.groupby("kernel")["ns"].sum().equals(b.sm_time.groupby("kernel")["ns"].sum())
+        assert (
+            a.sm_time.groupby("kernel")["ns"].sum().equals(b.sm_time.groupby("kernel")["ns"].sum())
+        )
         assert sorted(a.sm_time[kept].values.tolist()) == sorted(b.sm_time[kept].values.tolist())
     assert set(after.kernel_phases["phase"]) <= {*now.names.values(), ""}
 
@@ -89,7 +99,10 @@ def test_numbers_of_triggers_and_marks_without_a_name_stay_what_they_are(tmp_pat
     fixed = bytearray(layout.TABLE)
     fixed[: layout.LINE] = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, 8_000, 400, 1024)
     counters = np.zeros(4, dump.SLOT)
-    counters["tag"], counters["id"] = 1, np.array([layout.TRIGGER + 5, 0, name_hash("a"), name_hash("b")]) * 4
+    counters["tag"], counters["id"] = (
+        1,
+        np.array([layout.TRIGGER + 5, 0, name_hash("a"), name_hash("b")]) * 4,
+    )
     counts = np.zeros(layout.COUNTS, "<u4")
     counts[0], counts[5] = len(counters), 77
     text = json.dumps({"pid": 7, "device": 0, "sms": 2, "names": ["a"]}).encode()
@@ -147,7 +160,9 @@ def measured(tmp_path) -> Path:
 
 @pytest.mark.parametrize("names", [(), ("--hash-names",)])
 def test_of_a_measurement_the_numbers_stay(measured, tmp_path, names):
-    secrets = {"word": SECRET, "user": "alice.planted"} | ({"function": "calls.py"} if names else {})
+    secrets = {"word": SECRET, "user": "alice.planted"} | (
+        {"function": "calls.py"} if names else {}
+    )
     for path, out in ((measured, tmp_path / "one"), (measured / "measure.json", tmp_path / "two")):
         redacted(path, out, *names)
         assert not leaks(out, secrets)
@@ -162,7 +177,10 @@ def test_of_a_measurement_the_numbers_stay(measured, tmp_path, names):
             "at": 50.0,
             "precision": 0.005,
         }
-        assert after.profiles[0].parts_ns == before.profiles[0].parts_ns and after.profiles[1].run == ""
+        assert (
+            after.profiles[0].parts_ns == before.profiles[0].parts_ns
+            and after.profiles[1].run == ""
+        )
         assert after.search["trials"] == [{"batch": 4}, {"batch": 8, "failure": "memory"}]
     again = CliRunner().invoke(cli, ["redact", str(measured), str(tmp_path / "one")])
     assert again.exit_code != 0 and "already exists" in str(again.exception)
@@ -175,7 +193,9 @@ def test_profiles_of_a_measurement_are_redacted_as_runs(measured, tmp_path, reco
     (profile / "nsys.log").write_text(SECRET)
     redacted(measured, tmp_path / "out")
     assert not leaks(tmp_path / "out", {"word": SECRET})
-    assert sorted(p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*.*")) == [
+    assert sorted(
+        p.relative_to(tmp_path / "out").as_posix() for p in (tmp_path / "out").rglob("*.*")
+    ) == [
         "measure.json",
         "profile-4/trace.sqlite",
     ]

@@ -19,12 +19,16 @@ from .conftest import export_of
 
 def shared(*lines: dict | str, folder: Path, rename=None) -> list:
     log, out = folder / "events-7.jsonl", folder / "out.jsonl"
-    log.write_text("".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines))
+    log.write_text(
+        "".join((line if isinstance(line, str) else json.dumps(line)) + "\n" for line in lines)
+    )
     redact_log(log, out, rename=rename)
     return [json.loads(line) if line else "" for line in out.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("value", ["text", 7, 0.5, None, True, ["text"], [7], {"a_ns": 7}, {"a": "b"}])
+@pytest.mark.parametrize(
+    "value", ["text", 7, 0.5, None, True, ["text"], [7], {"a_ns": 7}, {"a": "b"}]
+)
 def test_a_key_that_nobody_reads_is_left_out_whatever_it_holds(tmp_path, value):
     line = {"type": "record", "seq": 3, "t0_ns": 1, "t1_ns": 2}
     assert shared({**line, "password": value}, folder=tmp_path) == [line]
@@ -62,7 +66,14 @@ def test_texts_lose_their_paths_and_regions_are_the_users_own(tmp_path):
 
 
 def test_of_a_clock_its_times(tmp_path):
-    clock = {"monotonic_ns": 1, "realtime_ns": 2, "name": "secret", "a_ns": "secret", "b_ns": 0.5, "other": 3}
+    clock = {
+        "monotonic_ns": 1,
+        "realtime_ns": 2,
+        "name": "secret",
+        "a_ns": "secret",
+        "b_ns": 0.5,
+        "other": 3,
+    }
     (found,) = shared({"type": "header", "clock": clock}, folder=tmp_path)
     assert found == {"type": "header", "clock": {"monotonic_ns": 1, "realtime_ns": 2}}
 
@@ -94,7 +105,9 @@ def test_pseudonyms():
     rename = pseudonyms()
     assert rename("") == "" and rename("nsysalign:sync") == "nsysalign:sync"
     step = rename("step")
-    assert step.startswith("name-") and len(step) == 15 and rename("step") == step != rename("other")
+    assert (
+        step.startswith("name-") and len(step) == 15 and rename("step") == step != rename("other")
+    )
     assert rename("step#12") == step + "#12" and rename("#3").endswith("#3")
     for other in ("step#", "step#x", "step#1x"):
         assert "#" not in rename(other) and rename(other) != step
@@ -149,7 +162,9 @@ def test_a_file_system_without_links(tmp_path, monkeypatch):
 @pytest.mark.parametrize("links", [True, False])
 def test_what_came_in_the_meantime_is_not_replaced(tmp_path, monkeypatch, links):
     if not links:
-        monkeypatch.setattr(module.os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links")))
+        monkeypatch.setattr(
+            module.os, "link", lambda *_: (_ for _ in ()).throw(OSError(1, "no links"))
+        )
     with (
         pytest.raises(UsageError, match="already exists and is never overwritten"),
         new_file(tmp_path / "out") as partial,
@@ -190,7 +205,9 @@ def test_how_many_strings_stay_behind(tmp_path):
     left = redact(trace, out)
     every, kept = (dict(rows(p, "select id, value from StringIds")) for p in (trace, out))
     assert (
-        kept.items() <= every.items() and left == len(every) - len(kept) >= 2 and not {600, 601} & kept.keys()
+        kept.items() <= every.items()
+        and left == len(every) - len(kept) >= 2
+        and not {600, 601} & kept.keys()
     )
     assert {"add(float*)", "cudaLaunchKernel_v7000", "work", "nanosleep"} <= set(kept.values())
 
@@ -202,7 +219,9 @@ def test_rows_keep_their_numbers(tmp_path):
         "update CUPTI_ACTIVITY_KIND_RUNTIME set rowid = rowid + 100 where rowid > 3",
     )
     redact(trace, tmp_path / "out.sqlite")
-    query = 'select rowid, start, "end", correlationId from CUPTI_ACTIVITY_KIND_RUNTIME order by rowid'
+    query = (
+        'select rowid, start, "end", correlationId from CUPTI_ACTIVITY_KIND_RUNTIME order by rowid'
+    )
     assert rows(trace, query) == rows(tmp_path / "out.sqlite", query)
 
 
@@ -226,7 +245,9 @@ def test_a_mark_whose_text_is_a_string_of_the_table(tmp_path):
         "insert into NVTX_EVENTS (start, eventType, textId) values (21, 34, 700), (22, 34, 701)",
     )
     redact(trace, tmp_path / "out.sqlite")
-    assert (21,) in rows(tmp_path / "out.sqlite", "select start from NVTX_EVENTS where eventType = 34")
+    assert (21,) in rows(
+        tmp_path / "out.sqlite", "select start from NVTX_EVENTS where eventType = 34"
+    )
     assert (22,) not in rows(tmp_path / "out.sqlite", "select start from NVTX_EVENTS")
     kept = {i for (i,) in rows(tmp_path / "out.sqlite", "select id from StringIds")}
     assert 700 in kept and 701 not in kept
@@ -251,7 +272,10 @@ def test_of_the_system_its_driver_and_of_the_session_its_start(tmp_path):
     redact(trace, tmp_path / "out.sqlite")
     for table, kept in (
         ("TARGET_INFO_SYSTEM_ENV", [("NvDriverVersion", "580.1")]),
-        ("META_DATA_EXPORT", [("EXPORT_PRODUCT_VERSION", "2024.2.3"), ("EXPORT_SCHEMA_VERSION", "3.11.1")]),
+        (
+            "META_DATA_EXPORT",
+            [("EXPORT_PRODUCT_VERSION", "2024.2.3"), ("EXPORT_SCHEMA_VERSION", "3.11.1")],
+        ),
         ("TARGET_INFO_GPU", [(0, "GPU of the test")]),
     ):
         assert rows(tmp_path / "out.sqlite", f"select * from {table}") == kept

@@ -26,7 +26,12 @@ from simulator.program import (
 )
 from simulator.world import BLOCKING, D2H, H2D, LEGACY, NON_BLOCKING
 
-STREAMS = {7: LEGACY, 13: NON_BLOCKING, 17: BLOCKING, 21: NON_BLOCKING}  # far apart: see test_streams.py
+STREAMS = {
+    7: LEGACY,
+    13: NON_BLOCKING,
+    17: BLOCKING,
+    21: NON_BLOCKING,
+}  # far apart: see test_streams.py
 MAIN, WORKER = 500, 501
 
 short = st.integers(1_000, 60_000)
@@ -48,7 +53,9 @@ class WaitFor:
         return [Record(name, self.recorded), Wait(name, self.waiting)]
 
 
-nodes = st.lists(st.tuples(st.integers(0, 20_000), st.integers(500, 10_000)), min_size=1, max_size=4)
+nodes = st.lists(
+    st.tuples(st.integers(0, 20_000), st.integers(500, 10_000)), min_size=1, max_size=4
+)
 launches = st.builds(Launch, ns=short, stream=stream, cost=cost, pdl=st.booleans())
 copies = st.builds(
     Copy,
@@ -85,7 +92,10 @@ timings = st.builds(
     contention=st.booleans(),
     tick_phase=st.integers(0, 31),
 ).map(lambda t: replace(t, copy_latency=t.launch_latency))
-EXACT, CORRECTED = st.just(0), st.sampled_from([0, 300])  # CUPTI's clock against that of elapsed_time
+EXACT, CORRECTED = (
+    st.just(0),
+    st.sampled_from([0, 300]),
+)  # CUPTI's clock against that of elapsed_time
 
 
 def _flat(steps: list) -> list:
@@ -104,7 +114,9 @@ def programs(draw, *, intervals=4, worker=True, ranges=False, clock=EXACT, pid=5
         if ranges:
             body = [Push(f"range {i}"), *body, Pop()]
         chain = asked and draw(st.booleans())
-        before = asked[-1][1] if chain else f"a{i}"  # a chain shares the record between two intervals
+        before = (
+            asked[-1][1] if chain else f"a{i}"
+        )  # a chain shares the record between two intervals
         main += _flat(draw(st.lists(step, max_size=3)))
         main += [] if chain else [Record(before, start)]
         main += [*body, Record(f"b{i}", end)]

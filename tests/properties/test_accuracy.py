@@ -41,7 +41,9 @@ def mixed(seed: int, repetitions: int = 12) -> Program:
         [2_550, 5_000]
     )  # a record takes its spacing less 370 ns after an operation (measured)
     timing = Timing(
-        op_to_record=spacing - 370, record_to_record=spacing, call_to_record=draw.choice([5_500, 6_500])
+        op_to_record=spacing - 370,
+        record_to_record=spacing,
+        call_to_record=draw.choice([5_500, 6_500]),
     )
     return Program({500: steps}, timing=timing)
 
@@ -61,7 +63,9 @@ def test_records_are_matched_when_clocks_drift(drift_ppm, clock_lines):
     """Intervals 2 s apart for 100 s: at 20 ppm the clocks part by 2 ms."""
     program = mixed(6)
     pauses = [
-        step for one in program.threads[500] for step in (one, *[Sleep(2 * 10**9)] * isinstance(one, Elapsed))
+        step
+        for one in program.threads[500]
+        for step in (one, *[Sleep(2 * 10**9)] * isinstance(one, Elapsed))
     ]
     world = machine.run(replace(program, threads={500: pauses}))
     rows = rows_of(analysed(world, Style(drift_ppm=drift_ppm, clock_lines=clock_lines)))

@@ -70,12 +70,21 @@ def analysed(worlds, style, *, joined: bool, drop=()):
 @pytest.mark.parametrize("known", [True, False], ids=["device in the log", "no device in the log"])
 def test_two_devices_of_one_process(event_rows, known):
     """Both work on their default stream, number 7, at the same time, from a thread each."""
-    worlds = [machine.run(program(500, 20_000)), machine.run(program(501, 47_000, device=1, begin=3_000))]
-    analysis = analysed(worlds, Style(event_rows=event_rows), joined=True, drop=() if known else ("device",))
+    worlds = [
+        machine.run(program(500, 20_000)),
+        machine.run(program(501, 47_000, device=1, begin=3_000)),
+    ]
+    analysis = analysed(
+        worlds, Style(event_rows=event_rows), joined=True, drop=() if known else ("device",)
+    )
     sure = known or event_rows != "none"
-    placed = right_or_unaligned(worlds, analysis, exact=event_rows == "timestamps", all_of_them=sure)
+    placed = right_or_unaligned(
+        worlds, analysis, exact=event_rows == "timestamps", all_of_them=sure
+    )
     assert placed == (8 if sure else 0)
-    assert sure == (not any("several contexts have a default stream" in note for note in analysis.notes))
+    assert sure == (
+        not any("several contexts have a default stream" in note for note in analysis.notes)
+    )
 
 
 @pytest.mark.parametrize("event_rows", ROWS)
@@ -84,15 +93,22 @@ def test_two_contexts_on_one_device(event_rows):
     worlds = [machine.run(program(500, 20_000)), machine.run(program(501, 47_000, begin=3_000))]
     analysis = analysed(worlds, Style(event_rows=event_rows), joined=True)
     sure = event_rows != "none"
-    placed = right_or_unaligned(worlds, analysis, exact=event_rows == "timestamps", all_of_them=sure)
+    placed = right_or_unaligned(
+        worlds, analysis, exact=event_rows == "timestamps", all_of_them=sure
+    )
     assert placed == (8 if sure else 0)
-    assert sure == (not any("several contexts have a default stream" in note for note in analysis.notes))
+    assert sure == (
+        not any("several contexts have a default stream" in note for note in analysis.notes)
+    )
 
 
 @pytest.mark.parametrize("event_rows", ROWS)
 def test_two_processes_on_one_device(event_rows):
     """Their calls have the same numbers, their streams too."""
-    worlds = [machine.run(program(500, 20_000)), machine.run(program(600, 47_000, pid=600, begin=3_000))]
+    worlds = [
+        machine.run(program(500, 20_000)),
+        machine.run(program(600, 47_000, pid=600, begin=3_000)),
+    ]
     for world in worlds[1:]:
         assert {c.correlation for c in world.calls} & {c.correlation for c in worlds[0].calls}
     analysis = analysed(worlds, Style(event_rows=event_rows), joined=False)

@@ -36,7 +36,10 @@ def rows_of(analysis) -> dict:
 def without_contention(pieces) -> dict[str, int]:
     """True parts with rule 7's share given to launch latency: the split needs a calibrated L."""
     return oracle.parts(
-        [oracle.Piece(p.start, p.end, "launch_latency") if p.detail == "contention" else p for p in pieces]
+        [
+            oracle.Piece(p.start, p.end, "launch_latency") if p.detail == "contention" else p
+            for p in pieces
+        ]
     )
 
 
@@ -90,7 +93,9 @@ def test_bounds_and_kernel_time_hold_without_timestamps(program, event_rows):
         assert row.start_lower_ns <= row.start_ns <= row.start_upper_ns
         if abs(row.start_ns - pair.start.t) > row.error_ns:
             continue
-        mine = analysis.parts[(analysis.parts.interval == row.interval) & (analysis.parts.cause == "kernel")]
+        mine = analysis.parts[
+            (analysis.parts.interval == row.interval) & (analysis.parts.cause == "kernel")
+        ]
         lower, upper = int(mine.lower_ns.sum()), int(mine.upper_ns.sum())
         true = oracle.parts(true_budget(world, pair)).get("kernel", 0)
         assert lower - 64 <= true <= upper + 64
@@ -117,7 +122,12 @@ def test_ranges_without_a_log(program):
     analysis = analysed(world, logs=False)
     mine = analysis.measured[analysis.measured.kind == "nvtx"]
     found = sorted(
-        (r.end_stream, r.start_ns, r.end_ns, sorted(parts_without_contention(analysis, r.interval).items()))
+        (
+            r.end_stream,
+            r.start_ns,
+            r.end_ns,
+            sorted(parts_without_contention(analysis, r.interval).items()),
+        )
         for r in mine.itertuples()
     )
     expected = []
@@ -136,7 +146,9 @@ def comparable(analysis, shift: int = 0) -> list:
     out = []
     for r in analysis.measured.itertuples():
         pieces = analysis.segments[analysis.segments.interval == r.interval]
-        segments = list(zip(pieces.start_ns - shift, pieces.end_ns - shift, pieces.cause, strict=True))
+        segments = list(
+            zip(pieces.start_ns - shift, pieces.end_ns - shift, pieces.cause, strict=True)
+        )
         out.append(
             (
                 r.kind,

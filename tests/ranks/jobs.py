@@ -6,7 +6,7 @@ import os
 import signal
 from pathlib import Path
 
-from nsysalign.commands.ranks import Job, one
+from nsysalign.ranks.command import Job, one
 from nsysalign.ranks.results import SourceResult
 
 

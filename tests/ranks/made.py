@@ -52,7 +52,9 @@ def summary(
     )
     starts, ends = seen([p.start.t for p in world.pairs]), seen([p.end.t for p in world.pairs])
     windows = pd.DataFrame({"label": np.int64(0), "start_ns": starts, "end_ns": ends})
-    info = TraceInfo("trace.sqlite", None, None, (), None, EPOCH + session + wrong if known else None)
+    info = TraceInfo(
+        "trace.sqlite", None, None, (), None, EPOCH + session + wrong if known else None
+    )
     return RankSummary(
         source=source or f"rank{rank}",
         pid=world.pid,

@@ -20,9 +20,9 @@ from waiting import wait_until
 
 from nsysalign import __version__
 from nsysalign.cli import cli
-from nsysalign.commands.ranks import Job, analyse, present_many
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.ranks import spread
+from nsysalign.ranks.command import Job, analyse, present_many
 from nsysalign.ranks.results import Source
 from nsysalign.ranks.sources import find
 from nsysalign.ranks.spread import Place, Seen, _merged, _refuse_unlike, look
@@ -45,7 +45,9 @@ def cluster(folder: Path, *workers: tuple[list[str], str]):
         file = files.enter_context(out.open("w"))
         # a job in the background inherits an ignored Ctrl-C: these could not be ended by one then
         obey = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731
-        running.append(subprocess.Popen(command, stdout=file, stderr=file, env=environment, preexec_fn=obey))
+        running.append(
+            subprocess.Popen(command, stdout=file, stderr=file, env=environment, preexec_fn=obey)
+        )
 
     def address() -> str:
         found = re.search(r"tcp://127\.0\.0\.1:\d+", log.read_text())
@@ -65,7 +67,9 @@ def cluster(folder: Path, *workers: tuple[list[str], str]):
             command = [*before, *DASK, "worker", address(), *where, *options.split()]
             start(command, folder / f"worker{number}.log")
         logs = [folder / f"worker{number}.log" for number in range(len(workers))]
-        wait_until(lambda: all("Registered to" in p.read_text() for p in logs), "a worker never came")
+        wait_until(
+            lambda: all("Registered to" in p.read_text() for p in logs), "a worker never came"
+        )
         yield address(), running
     finally:
         for process in reversed(running):
@@ -85,7 +89,9 @@ def with_disk(*mounts: tuple[Path, Path]) -> list[str]:
 
 
 def can_mount() -> bool:
-    tried = subprocess.run(["unshare", "--mount", "mount", "--bind", "/tmp", "/mnt"], capture_output=True)
+    tried = subprocess.run(
+        ["unshare", "--mount", "mount", "--bind", "/tmp", "/mnt"], capture_output=True
+    )
     return tried.returncode == 0
 
 
@@ -141,7 +147,9 @@ def test_a_killed_worker_is_replaced(traces, serial, tmp_path, nurse):
     ):
         found = list(spread.over(jobs.dies_once, work, workers))
     assert Path(f"{out}-killed").exists()
-    assert Counter(job.source.name for job, _ in found) == Counter(f"report_rank{n}" for n in range(4))
+    assert Counter(job.source.name for job, _ in found) == Counter(
+        f"report_rank{n}" for n in range(4)
+    )
     assert all(len(result.ranks) == 1 for _, result in found)
     for mine in serial[1].glob("*/analysis.json"):
         assert (out / mine.parent.name / mine.name).read_bytes() == mine.read_bytes()
@@ -173,7 +181,9 @@ def test_a_scheduler_that_is_gone_is_no_lack_of_memory(traces, tmp_path, caplog)
         processes[0].kill()
         processes[0].wait()
         found = analyse(find([traces]), out, workers)
-    assert {result.failure for result in found} == {"the scheduler of the cluster cannot be reached any more"}
+    assert {result.failure for result in found} == {
+        "the scheduler of the cluster cannot be reached any more"
+    }
     assert not any(record.name == "distributed.client" for record in caplog.records)
 
 
@@ -197,9 +207,18 @@ def test_a_folder_that_is_empty_here_may_hold_traces_there(tmp_path):
     """What is said must not be that an empty folder is one trace."""
     with cluster(tmp_path, ([], "--no-nanny")) as (address, _):
         (tmp_path / "empty").mkdir()
-        arguments = ["analyze", "--dask", address, "-o", str(tmp_path / "out"), str(tmp_path / "empty")]
+        arguments = [
+            "analyze",
+            "--dask",
+            address,
+            "-o",
+            str(tmp_path / "out"),
+            str(tmp_path / "empty"),
+        ]
         done = CliRunner().invoke(cli, arguments)
-    assert isinstance(done.exception, TraceError) and "no machine of the cluster sees" in str(done.exception)
+    assert isinstance(done.exception, TraceError) and "no machine of the cluster sees" in str(
+        done.exception
+    )
 
 
 def test_a_machine_looks_at_what_is_there(traces, tmp_path):

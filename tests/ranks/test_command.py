@@ -24,7 +24,9 @@ from nsysalign.ranks.summary import summaries
 from nsysalign.trace.nccl import read_shared
 
 EXPORTS = Path(
-    os.environ.get("NSYSALIGN_EXPORTS", Path(__file__).resolve().parents[3] / "shared" / "data" / "exports")
+    os.environ.get(
+        "NSYSALIGN_EXPORTS", Path(__file__).resolve().parents[3] / "shared" / "data" / "exports"
+    )
 )
 EXPORT = EXPORTS / "nsys-ai_h100_2gpu_1s.sqlite"
 
@@ -40,7 +42,9 @@ def job(tmp_path_factory):
     early = Style().utc_epoch
     job = run(3, 8, think=slow_rank_1)
     write_ranks(
-        job, folder, lambda r: Style(shift=-100_000_000 * r, utc_epoch=early + (3_000_000 if r == 2 else 0))
+        job,
+        folder,
+        lambda r: Style(shift=-100_000_000 * r, utc_epoch=early + (3_000_000 if r == 2 else 0)),
     )
     return folder
 
@@ -140,7 +144,10 @@ def test_processes_of_one_run(tmp_path):
     assert len({r["report"] for r in document["ranks"]}) == 1
     (label,) = document["labels"]
     assert [r["count"] for r in label["ranks"]] == [8, 8]
-    assert label["ranks"][0]["wait_ns"] == sum(simulated.waits(0)) and label["ranks"][1]["wait_ns"] == 0
+    assert (
+        label["ranks"][0]["wait_ns"] == sum(simulated.waits(0))
+        and label["ranks"][1]["wait_ns"] == 0
+    )
     assert label["ranks"][1]["arrived_last"] == 8
 
 
@@ -199,7 +206,9 @@ def test_reports_are_exported_into_the_results(job, tmp_path):
     folder = tmp_path / "reports"
     folder.mkdir()
     for number, path in enumerate(sorted(job.glob("*.sqlite"))):
-        (folder / f"report_{number}.nsys-rep").write_bytes(path.read_bytes() if number != 1 else b"cut short")
+        (folder / f"report_{number}.nsys-rep").write_bytes(
+            path.read_bytes() if number != 1 else b"cut short"
+        )
     before = listing(folder)
     result = analyze(folder, "-o", tmp_path / "out", "--nsys", nsys, "-q", "--jobs", 1)
     assert result.exit_code == 0, result.output
@@ -237,7 +246,9 @@ def test_the_launcher_s_rank_and_nothing_else_of_the_environment(job, tmp_path):
     for path in (tmp_path / "out").rglob("*"):
         if path.is_file():
             content = path.read_bytes()
-            assert not any(word in content for word in (b"hunter2", b"gpu-node", b"/home/alice")), path
+            assert not any(word in content for word in (b"hunter2", b"gpu-node", b"/home/alice")), (
+                path
+            )
 
 
 @pytest.mark.skipif(not EXPORT.exists(), reason="no exports from public repositories")

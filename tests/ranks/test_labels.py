@@ -19,7 +19,8 @@ def only(*ranks):
 
 def test_the_slowest_rank_is_named_with_its_share():
     label = only(
-        measured(0, [100_000, 102_000, 101_000, 100_500]), measured(1, [130_000, 101_500, 131_000, 132_000])
+        measured(0, [100_000, 102_000, 101_000, 100_500]),
+        measured(1, [130_000, 101_500, 131_000, 132_000]),
     )
     assert (label.verdict, label.slowest) == ("slowest", 1)
     assert label.spread_ns == 130_500 - 100_750
@@ -29,7 +30,8 @@ def test_the_slowest_rank_is_named_with_its_share():
 def test_the_example_is_the_repetition_in_the_middle():
     """The longest times of the repetitions are 130, 102, 131 and 132 us: the lower median is the first."""
     label = only(
-        measured(0, [100_000, 102_000, 101_000, 100_500]), measured(1, [130_000, 101_500, 131_000, 132_000])
+        measured(0, [100_000, 102_000, 101_000, 100_500]),
+        measured(1, [130_000, 101_500, 131_000, 132_000]),
     )
     assert [(e.rank, e.start_ns, e.end_ns, e.collectives) for e in label.example] == [
         (0, 0, 100_000, ()),
@@ -58,7 +60,8 @@ def test_differences_that_do_not_matter_are_none():
 def test_a_changing_order_names_nobody():
     """Medians 10 us apart, and yet each rank is the slowest in two of four."""
     label = only(
-        measured(0, [100_000, 140_000, 100_000, 140_000]), measured(1, [130_000, 130_000, 130_000, 100_000])
+        measured(0, [100_000, 140_000, 100_000, 140_000]),
+        measured(1, [130_000, 130_000, 130_000, 100_000]),
     )
     assert label.verdict == "unclear" and label.slowest is None
 
@@ -120,6 +123,8 @@ def test_copies_of_a_trace_are_named():
 
 
 def test_a_failure_keeps_its_reason():
-    broken = SourceResult("rank1", "rank1.sqlite", failure="damaged SQLite file", next_step="export again")
+    broken = SourceResult(
+        "rank1", "rank1.sqlite", failure="damaged SQLite file", next_step="export again"
+    )
     comparison = compare([*results(measured(0, [1_000])), broken])
     assert comparison.failures == (broken,) and [r.number for r in comparison.ranks] == [0]

@@ -13,9 +13,9 @@ from made import alone, measured, results, summary
 from rich.console import Console
 from simulator.ranks import run
 
+from nsysalign.ranks import page as rank_diff
 from nsysalign.ranks.compare import compare
-from nsysalign.report import rank_diff
-from nsysalign.report.rank_diff import document
+from nsysalign.ranks.page import document
 
 BAD = "</script><img src=x onerror=alert(1)>\x1b[31m{{@@data@@"
 
@@ -32,7 +32,9 @@ def comparison():
     found = [replace(r, report=f"rank {n}#1/report.html") for n, r in enumerate(found)]
     from nsysalign.ranks.results import SourceResult
 
-    return compare([*found, SourceResult("rank9", BAD, failure=f"damaged {BAD}", next_step="export again")])
+    return compare(
+        [*found, SourceResult("rank9", BAD, failure=f"damaged {BAD}", next_step="export again")]
+    )
 
 
 def text(comparison, width: int) -> str:
@@ -43,7 +45,9 @@ def text(comparison, width: int) -> str:
 
 def test_the_terminal_says_who_is_late_and_why(comparison):
     said = " ".join(text(comparison, 100).split())
-    assert "in collectives for rank 1, the last to arrive in 10 of 10: host +850 us on average" in said
+    assert (
+        "in collectives for rank 1, the last to arrive in 10 of 10: host +850 us on average" in said
+    )
     assert "rank 0 for rank 1: 8.5" in said
     assert "left out: rank9: damaged" in said and "\x1b" not in said
 
@@ -65,7 +69,9 @@ def predicted():
     """Rank 0 and 1 have a prediction, rank 2 a reason."""
     ranks = [measured(n, [100_000 + 1_000 * n] * 4) for n in range(3)]
     why = ("", "", "the host was disturbed")
-    return compare(results(*(replace(r, couplings=(alone(n, 0, why[n]),)) for n, r in enumerate(ranks))))
+    return compare(
+        results(*(replace(r, couplings=(alone(n, 0, why[n]),)) for n, r in enumerate(ranks)))
+    )
 
 
 def test_the_time_without_nsys_stands_below_the_measured_one(predicted):
@@ -77,7 +83,13 @@ def test_the_time_without_nsys_stands_below_the_measured_one(predicted):
     ends = [line.index("90 ±10") + 6 for line in lines if "90 ±10" in line]
     assert ends == [lines[row].index("100.00") + 6]
     fewer = text(predicted, 60).splitlines()  # the fastest and the slowest
-    assert next(line for line in fewer if "w/o nsys  " in line).split() == ["w/o", "nsys", "90", "±10", "?"]
+    assert next(line for line in fewer if "w/o nsys  " in line).split() == [
+        "w/o",
+        "nsys",
+        "90",
+        "±10",
+        "?",
+    ]
 
 
 def test_without_any_prediction_the_reason_is_said_once(comparison):
@@ -116,7 +128,7 @@ def test_the_page_shows_times_without_nsys(predicted, tmp_path):
 
 
 def test_the_document_holds_no_nan_and_reads_back(comparison):
-    from nsysalign.report.rank_diff import dumps
+    from nsysalign.ranks.page import dumps
 
     again = json.loads(dumps(comparison))
     assert again["format"] == "nsysalign-ranks" and again["version"] == 1
@@ -148,7 +160,9 @@ def test_in_a_browser(comparison, tmp_path):
             "return document.getElementById('label-head').textContent"
         )
         driver.execute_script("document.querySelectorAll('#table tbody button')[0].click()")
-        budgets = driver.execute_script("return document.querySelectorAll('#label-ranks .bar').length")
+        budgets = driver.execute_script(
+            "return document.querySelectorAll('#label-ranks .bar').length"
+        )
         assert budgets == 3
         drawn = driver.execute_script(
             "return [...document.querySelectorAll('#axis li')].map((r) => [r.querySelectorAll('.window').length,"
@@ -167,7 +181,10 @@ def test_in_a_browser(comparison, tmp_path):
         driver.execute_script(
             "const f = document.getElementById('filter'); f.value = 'nothing'; f.dispatchEvent(new Event('input'))"
         )
-        assert driver.execute_script("return document.getElementById('shown').textContent") == "0 of 2 labels"
+        assert (
+            driver.execute_script("return document.getElementById('shown').textContent")
+            == "0 of 2 labels"
+        )
         browsing.quiet(driver)
     finally:
         driver.quit()

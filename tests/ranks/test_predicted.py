@@ -17,11 +17,11 @@ from simulator.ranks import run, write_ranks
 from simulator.style import Style
 
 import nsysalign
-from nsysalign.attribute.coupled import FAR, replay_open
-from nsysalign.attribute.replay import Call, Item, replay
 from nsysalign.cli import cli
-from nsysalign.commands.ranks import analyse, recovered
+from nsysalign.predict.coupled import FAR, replay_open
+from nsysalign.predict.replay import Call, Item, replay
 from nsysalign.ranks import spread
+from nsysalign.ranks.command import analyse, recovered
 from nsysalign.ranks.compare import compare
 from nsysalign.ranks.summary import WAITS_FOR_RANKS
 
@@ -36,12 +36,16 @@ PAUSE = 12_000
 def written(job, folder: Path) -> list[Path]:
     """The traces, as nsys writes them in the default mode: no event was stamped."""
     (folder / "out").mkdir()
-    return write_ranks(job, folder, lambda rank: Style(event_rows="none", shift=-100_000_000 * rank))
+    return write_ranks(
+        job, folder, lambda rank: Style(event_rows="none", shift=-100_000_000 * rank)
+    )
 
 
 def compared(folder: Path, *paths: Path):
     with spread.processes(1) as executor:
-        return compare(analyse(recovered(paths or [folder], []), folder / "out", executor, debug=True))
+        return compare(
+            analyse(recovered(paths or [folder], []), folder / "out", executor, debug=True)
+        )
 
 
 def elapsed(job, rank: int) -> float:
@@ -69,7 +73,9 @@ def test_every_rank_gains_what_the_slowest_gains(situation, tmp_path):
         assert found.reason == "" and found.repetitions >= 3
         assert abs(found.predicted_ns - truth) < 2_000, (row.rank, found, truth)
         assert found.lower_ns <= truth <= found.upper_ns
-        assert sum(found.parts_ns.values()) == found.predicted_ns and min(found.parts_ns.values()) > 0
+        assert (
+            sum(found.parts_ns.values()) == found.predicted_ns and min(found.parts_ns.values()) > 0
+        )
 
 
 def test_a_slow_gpu_gains_nothing_for_anybody(tmp_path):
@@ -92,7 +98,9 @@ def test_a_slow_gpu_gains_nothing_for_anybody(tmp_path):
 def test_without_collectives_each_rank_has_its_own_prediction():
     ranks = [replace(measured(n, [100_000] * 4), couplings=(alone(n),)) for n in range(2)]
     (label,) = compare(results(*ranks)).labels
-    assert [(r.unprofiled.predicted_ns, r.unprofiled.lower_ns) for r in label.ranks] == [(90_000, 80_000)] * 2
+    assert [(r.unprofiled.predicted_ns, r.unprofiled.lower_ns) for r in label.ranks] == [
+        (90_000, 80_000)
+    ] * 2
     assert label.ranks[0].unprofiled.parts_ns == {"host": 90_000}
 
 
@@ -111,7 +119,10 @@ def test_one_rank_alone_is_not_predicted_where_it_waits_for_others(tmp_path):
     job = run(2, 12, launches=lambda r, s: 120 if r else 4)
     traces = written(job, tmp_path)
     (label,) = compared(tmp_path, traces[0]).labels
-    assert label.ranks[0].unprofiled.reason == "it waits in NCCL's kernels for ranks that are not known"
+    assert (
+        label.ranks[0].unprofiled.reason
+        == "it waits in NCCL's kernels for ranks that are not known"
+    )
 
 
 def test_a_rank_that_did_not_time_the_work_leaves_the_other_without_a_prediction(tmp_path):
@@ -124,7 +135,9 @@ def test_a_rank_that_did_not_time_the_work_leaves_the_other_without_a_prediction
 
 times = st.integers(0, 60)
 calls = st.lists(
-    st.tuples(times, st.integers(1, 30), st.integers(0, 30), times, st.booleans()), min_size=1, max_size=8
+    st.tuples(times, st.integers(1, 30), st.integers(0, 30), times, st.booleans()),
+    min_size=1,
+    max_size=8,
 )
 
 
@@ -144,7 +157,9 @@ def scenes(draw):
             latency = draw(st.integers(0, begin - call.start))
             gap = draw(st.integers(0, begin - free[lane])) if lane in free else 0
             earlier = [
-                n for n, i in enumerate(items) if i.lane != lane and i.end <= begin and i.call < number
+                n
+                for n, i in enumerate(items)
+                if i.lane != lane and i.end <= begin and i.call < number
             ]
             behind = draw(st.sampled_from([-1, -2, *earlier]))
             items.append(Item(lane, begin, end, number, latency, gap, behind))
@@ -155,7 +170,9 @@ def scenes(draw):
 @given(scenes(), st.data())
 def test_the_open_replay_is_the_replay_where_collectives_take_as_long_as_they_did(scene, data):
     made, items = scene
-    meeting = data.draw(st.lists(st.integers(0, max(len(items) - 1, 0)), unique=True, max_size=len(items)))
+    meeting = data.draw(
+        st.lists(st.integers(0, max(len(items) - 1, 0)), unique=True, max_size=len(items))
+    )
     meeting = sorted(at for at in meeting if at < len(items))
     found, ends, host = replay_open(made, items, meeting)
     rows = np.vstack([found, *ends, host]) if len(items) else np.array([host])
@@ -171,15 +188,19 @@ def test_the_open_replay_is_the_replay_where_collectives_take_as_long_as_they_di
 def test_two_h200s_with_a_slow_rank(tmp_path):
     """Rank 0 waits 6.5 of 8.8 ms for rank 1: it gains what rank 1 gains, not what its own launches would."""
     with tarfile.open(DATA) as packed:
-        packed.extractall(tmp_path, filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(
-            tmp_path
-        )
+        packed.extractall(tmp_path, filter="data") if hasattr(
+            tarfile, "data_filter"
+        ) else packed.extractall(tmp_path)
     runs = sorted(map(str, tmp_path.iterdir()))
-    done = CliRunner().invoke(cli, ["analyze", "-q", *runs, "-o", str(tmp_path / "out"), "--jobs", "1"])
+    done = CliRunner().invoke(
+        cli, ["analyze", "-q", *runs, "-o", str(tmp_path / "out"), "--jobs", "1"]
+    )
     assert done.exit_code == 0, done.output
     (label,) = json.loads((tmp_path / "out" / "ranks.json").read_text())["labels"]
     quick, slow = (row["unprofiled"] for row in label["ranks"])
-    gains = [row["elapsed"]["median_ns"] - row["unprofiled"]["predicted_ns"] for row in label["ranks"]]
+    gains = [
+        row["elapsed"]["median_ns"] - row["unprofiled"]["predicted_ns"] for row in label["ranks"]
+    ]
     assert abs(gains[0] - gains[1]) < 10_000 and 20_000 < gains[1] < 200_000
     assert quick["lower_ns"] < quick["predicted_ns"] < quick["upper_ns"]
     assert sum(slow["parts_ns"].values()) == slow["predicted_ns"]
@@ -201,4 +222,6 @@ def test_a_rank_s_own_pages_do_not_predict_what_it_waits_for(tmp_path):
     for folder in (tmp_path / "out").glob("*rank*"):
         unprofiled = nsysalign.load(folder).unprofiled
         assert len(unprofiled) and set(unprofiled["reason"]) == {WAITS_FOR_RANKS}
-        assert unprofiled["predicted_ns"].isna().all() and not len(nsysalign.load(folder).unprofiled_parts)
+        assert unprofiled["predicted_ns"].isna().all() and not len(
+            nsysalign.load(folder).unprofiled_parts
+        )

@@ -19,9 +19,9 @@ DATA = Path(__file__).resolve().parents[1] / "data" / "ddp_slow_rank.tar.xz"
 def runs(tmp_path_factory) -> list[Path]:
     folder = tmp_path_factory.mktemp("ddp")
     with tarfile.open(DATA) as packed:
-        packed.extractall(folder, filter="data") if hasattr(tarfile, "data_filter") else packed.extractall(
-            folder
-        )
+        packed.extractall(folder, filter="data") if hasattr(
+            tarfile, "data_filter"
+        ) else packed.extractall(folder)
     return sorted(folder.iterdir())
 
 

@@ -8,12 +8,12 @@ import jobs
 import pytest
 from simulator.ranks import run, write_ranks
 
-from nsysalign.commands.ranks import Job, analyse, one
 from nsysalign.errors import UsageError
 from nsysalign.ranks import spread
+from nsysalign.ranks.command import Job, analyse, one
 from nsysalign.ranks.compare import compare
+from nsysalign.ranks.page import dumps
 from nsysalign.ranks.sources import find
-from nsysalign.report.rank_diff import dumps
 
 
 @pytest.fixture(scope="module")
@@ -28,7 +28,9 @@ def job(tmp_path_factory):
 
 def same_as_serial(job, results, out: Path) -> None:
     _, answer, serial = job
-    assert all(not isinstance(result, BaseException) and not result.failure for result in results), results
+    assert all(
+        not isinstance(result, BaseException) and not result.failure for result in results
+    ), results
     assert dumps(compare(results)) == answer
     for mine in sorted(serial.glob("*/analysis.json")):
         assert (out / mine.parent.name / mine.name).read_bytes() == mine.read_bytes()
@@ -38,7 +40,9 @@ def test_worker_processes_one_of_which_is_killed(job, tmp_path):
     """The pool breaks with every job in it; all are done again, and the answer is the serial one."""
     work = [Job(source, tmp_path, source.name, None) for source in job[0]]
     with spread.processes(2) as pool:
-        results = [outcome for _, outcome in spread.over(jobs.dies_once, work, pool, again=spread.alone)]
+        results = [
+            outcome for _, outcome in spread.over(jobs.dies_once, work, pool, again=spread.alone)
+        ]
     assert Path(f"{tmp_path}-killed").exists()
     same_as_serial(job, results, tmp_path)
 
@@ -47,7 +51,9 @@ def test_a_dask_cluster_one_worker_of_which_is_killed(job, tmp_path):
     pytest.importorskip("distributed")
     work = [Job(source, tmp_path, source.name, None) for source in job[0]]
     with spread.dask("local", 2) as cluster:
-        results = [outcome for _, outcome in spread.over(jobs.dies_once, work, cluster, again=spread.alone)]
+        results = [
+            outcome for _, outcome in spread.over(jobs.dies_once, work, cluster, again=spread.alone)
+        ]
     assert Path(f"{tmp_path}-killed").exists()
     same_as_serial(job, results, tmp_path)
 
@@ -65,7 +71,7 @@ def test_only_the_job_that_kills_its_worker_is_lost(tmp_path):
 
 def test_a_result_that_is_not_here_is_a_failure(job, tmp_path):
     """A Dask worker that does not share the file system writes to a disk of its own."""
-    from nsysalign.commands.ranks import _checked
+    from nsysalign.ranks.command import _checked
 
     made = one(Job(job[0][0], tmp_path, "rank0", None))
     (tmp_path / made.report).unlink()

@@ -46,7 +46,9 @@ def check(document: Any) -> None:
         assert (start["ph"], end["ph"]) == ("s", "f") and _ns(start["ts"]) <= _ns(end["ts"]), key
         for event in (start, end):
             # stricter than the format, which asks for a slice around it: ours begin with a slice
-            assert _ns(event["ts"]) in starts[event["pid"], event["tid"]], f"bound to no slice: {event}"
+            assert _ns(event["ts"]) in starts[event["pid"], event["tid"]], (
+                f"bound to no slice: {event}"
+            )
 
 
 def _event(event: Any) -> None:
@@ -64,9 +66,13 @@ def _event(event: Any) -> None:
         assert abs(value * 1000 - round(value * 1000)) < 1e-3, f"not whole nanoseconds: {event}"
     if event["ph"] == "M":
         argument, kind = METADATA[event["name"]]
-        assert event["args"].keys() == {argument} and isinstance(event["args"][argument], kind), event
+        assert event["args"].keys() == {argument} and isinstance(event["args"][argument], kind), (
+            event
+        )
     if event["ph"] == "C":
-        assert event["args"] and all(isinstance(v, (int, float)) for v in event["args"].values()), event
+        assert event["args"] and all(isinstance(v, (int, float)) for v in event["args"].values()), (
+            event
+        )
     if event["ph"] == "i":
         assert event["s"] in ("g", "p", "t"), event
     assert isinstance(event.get("args", {}), dict) and event.get("bp", "e") == "e", event

@@ -40,7 +40,9 @@ def hostile_analysis() -> Analysis:
         "evidence": {bad("key"): bad("value")},
         "site": bad("site"),
     }
-    lost = [{"name": bad("lost"), "label": bad("lost"), "reason": bad("reason"), "site": bad("site")}]
+    lost = [
+        {"name": bad("lost"), "label": bad("lost"), "reason": bad("reason"), "site": bad("site")}
+    ]
     return build(findings=[finding], unaligned=lost, name=bad)
 
 

@@ -17,7 +17,9 @@ from nsysalign.store import database
 
 def proposed(*arguments: str, incomplete: str = "") -> list[str]:
     complete = BashComplete(cli, {}, "nsysalign", "_NSYSALIGN_COMPLETE")
-    return [item.value for item in complete.get_completions([str(a) for a in arguments], incomplete)]
+    return [
+        item.value for item in complete.get_completions([str(a) for a in arguments], incomplete)
+    ]
 
 
 def test_commands_options_and_choices():

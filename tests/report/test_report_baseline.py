@@ -20,7 +20,9 @@ from nsysalign.store import database, document
 def both_runs(analysis):
     """The fixture's analysis with a run without nsys: its first label 1.5 times shorter, another one there only."""
     label = analysis.labels.iloc[0]
-    parts = analysis.parts[(analysis.parts["interval"] == label["row_interval"]) & (analysis.parts["ns"] > 0)]
+    parts = analysis.parts[
+        (analysis.parts["interval"] == label["row_interval"]) & (analysis.parts["ns"] > 0)
+    ]
     empty = dict.fromkeys(frames.BASELINE.names, float("nan"))
     row = empty | {
         "label": label["label"], "kind": "event", "site": "bench.py:7", "profiled_count": 5, "baseline_count": 4,
@@ -33,7 +35,10 @@ def both_runs(analysis):
         "baseline_count": 3, "baseline_ns": 7_000.0, "predicted_from": 0, "remark": "measured without nsys only",
     }  # fmt: skip
     unprofiled = pd.DataFrame(
-        [(label["row_interval"], int(parts["ns"].sum()), 1, 2**40, ""), (1, pd.NA, pd.NA, pd.NA, "too long")],
+        [
+            (label["row_interval"], int(parts["ns"].sum()), 1, 2**40, ""),
+            (1, pd.NA, pd.NA, pd.NA, "too long"),
+        ],
         columns=frames.UNPROFILED.names,
     )
     return replace(
@@ -71,7 +76,14 @@ def test_without_a_second_run_nothing_is_said(analysis):
 def test_the_page_has_a_table_that_needs_no_script(both_runs):
     section = baseline.section(both_runs)
     assert section in html.page(both_runs)
-    for cell in (">300.00<", ">200.00<", ">1.50<", "190 ±10", "-5 % !", "61.50 us since the interval"):
+    for cell in (
+        ">300.00<",
+        ">200.00<",
+        ">1.50<",
+        "190 ±10",
+        "-5 % !",
+        "61.50 us since the interval",
+    ):
         assert cell in section
     assert "<script>alert" not in section and "&lt;script&gt;alert(1)&lt;/script&gt;" in section
 

@@ -54,7 +54,9 @@ def test_the_table_sorts_and_filters(driver, analysis, tmp_path):
     driver.execute_script("document.querySelector('[data-key=kernel]').click()")
     assert column(driver) == ["do_bench", "t1", "t2", "replay"]
     assert driver.execute_script("return document.activeElement.dataset.key") == "kernel"
-    assert driver.execute_script("return document.activeElement.parentNode.ariaSort") == "descending"
+    assert (
+        driver.execute_script("return document.activeElement.parentNode.ariaSort") == "descending"
+    )
     driver.execute_script("document.activeElement.click()")
     assert column(driver) == ["replay", "t2", "t1", "do_bench"]
     driver.find_element("id", "filter").send_keys("puzzle 17")
@@ -69,7 +71,11 @@ def test_an_interval_is_chosen_drawn_zoomed_and_explained(driver, analysis, tmp_
     driver.execute_script(
         "[...document.querySelectorAll('#roles button')].find(b => b.textContent == 'slowest').click()"
     )
-    until(driver, "document.querySelector('#lanes').dataset.drawn.startsWith('1:')", "drawing the slowest")
+    until(
+        driver,
+        "document.querySelector('#lanes').dataset.drawn.startsWith('1:')",
+        "drawing the slowest",
+    )
     assert "245 us" in driver.find_element("id", "reading").text
     assert driver.execute_script(f"return {LANES}") == [
         "events",
@@ -82,14 +88,20 @@ def test_an_interval_is_chosen_drawn_zoomed_and_explained(driver, analysis, tmp_
         "SM clock 1755 to 1980 MHz",
     ]
     said = driver.execute_script(f"return {SAID}")
-    assert any("gemm" in h and "24.8 us" in h and "grid 64 x 1 x 1" in h and "84.0 MB" in h for h in said)
+    assert any(
+        "gemm" in h and "24.8 us" in h and "grid 64 x 1 x 1" in h and "84.0 MB" in h for h in said
+    )
     before = driver.execute_script("return document.querySelector('#lanes').dataset.drawn")
     driver.find_element("id", "lanes").send_keys("+")
     until(driver, f"document.querySelector('#lanes').dataset.drawn != '{before}'", "zooming by key")
     driver.find_element("id", "lanes").send_keys("0")
     until(driver, f"document.querySelector('#lanes').dataset.drawn == '{before}'", "fitting by key")
     driver.execute_script("document.querySelector('#pieces').open = true")
-    until(driver, "document.querySelectorAll('#pieces tbody tr').length == 5", "the table of the pieces")
+    until(
+        driver,
+        "document.querySelectorAll('#pieces tbody tr').length == 5",
+        "the table of the pieces",
+    )
     quiet(driver)
 
 
@@ -114,10 +126,20 @@ def test_the_mouse_explains_and_zooms(driver, analysis, tmp_path):
     assert driver.execute_script("return document.querySelectorAll('#lanes .arrow').length") == 1
     drawn = driver.find_element("id", "lanes").get_attribute("data-drawn")
     plot = driver.find_element("id", "lanes")
-    ActionChains(driver).move_to_element(plot).click_and_hold().move_by_offset(150, 0).release().perform()
-    until(driver, f"document.querySelector('#lanes').dataset.drawn != '{drawn}'", "zooming by dragging")
+    ActionChains(driver).move_to_element(plot).click_and_hold().move_by_offset(
+        150, 0
+    ).release().perform()
+    until(
+        driver,
+        f"document.querySelector('#lanes').dataset.drawn != '{drawn}'",
+        "zooming by dragging",
+    )
     ActionChains(driver).double_click(plot).perform()
-    until(driver, f"document.querySelector('#lanes').dataset.drawn == '{drawn}'", "fitting by double click")
+    until(
+        driver,
+        f"document.querySelector('#lanes').dataset.drawn == '{drawn}'",
+        "fitting by double click",
+    )
     quiet(driver)
 
 
@@ -148,7 +170,9 @@ def test_hostile_names_are_only_text(driver, hostile_analysis, tmp_path):
     )
     assert any("onerror=alert(1)" in text for text in said)
     assert (
-        driver.execute_script("return document.querySelectorAll('img, iframe, a[href^=javascript]').length")
+        driver.execute_script(
+            "return document.querySelectorAll('img, iframe, a[href^=javascript]').length"
+        )
         == 0
     )
     assert driver.execute_script("return document.scripts.length") == 2
@@ -176,7 +200,11 @@ def test_a_verdict_is_a_link_to_its_own_interval(driver, builder, finding, tmp_p
     driver.execute_script("choose('t2', null, false)")
     until(driver, "document.querySelector('#lanes').dataset.drawn.startsWith('3:')", "drawing t2")
     driver.execute_script("location.hash = '#interval-2'")
-    until(driver, "document.querySelector('#lanes').dataset.drawn.startsWith('2:')", "following the link")
+    until(
+        driver,
+        "document.querySelector('#lanes').dataset.drawn.startsWith('2:')",
+        "following the link",
+    )
     quiet(driver)
 
 
@@ -219,14 +247,19 @@ def test_25_000_intervals_are_on_the_screen(driver, builder, tmp_path):
 def test_the_runs_are_drawn_and_tabulated(looked_at):
     driver = looked_at
     assert (
-        "3 intervals: median 235 us, from 215 us to 245 us" in driver.find_element("id", "runs-reading").text
+        "3 intervals: median 235 us, from 215 us to 245 us"
+        in driver.find_element("id", "runs-reading").text
     )
     driver.execute_script("document.querySelector('#iterations').scrollIntoView()")
     paths = "[...document.querySelectorAll('#iterations path.cause')].map(p => p.getAttribute('d').split('M').length - 1)"
     # kernel, launch, event and host, each in three runs
     assert until(driver, f"{paths}.length && {paths}", "the bars") == [3, 3, 3, 3]
     driver.execute_script("document.querySelector('#runs-table').open = true")
-    until(driver, "document.querySelectorAll('#runs-table tbody tr').length == 3", "the table of the runs")
+    until(
+        driver,
+        "document.querySelectorAll('#runs-table tbody tr').length == 3",
+        "the table of the runs",
+    )
     quiet(driver)
 
 
@@ -238,11 +271,15 @@ def test_a_record_points_at_the_wait_that_it_releases(looked_at):
         "return [l.x1.baseVal.value, l.x2.baseVal.value, view.frame.x(5), l.y1.baseVal.value > l.y2.baseVal.value]"
     )
     assert (
-        ends[0] == pytest.approx(ends[2], abs=0.1) and ends[1] == pytest.approx(ends[2], abs=0.1) and ends[3]
+        ends[0] == pytest.approx(ends[2], abs=0.1)
+        and ends[1] == pytest.approx(ends[2], abs=0.1)
+        and ends[3]
     )
     assert "12 shortest CUDA calls" in driver.find_element("id", "reduced").text
     driver.execute_script("document.querySelector('#items').open = true")
-    until(driver, "document.querySelectorAll('#items tbody tr').length == 7", "the table of the lanes")
+    until(
+        driver, "document.querySelectorAll('#items tbody tr').length == 7", "the table of the lanes"
+    )
     assert "SM clock 1980 MHz sampled here" in driver.execute_script(f"return {SAID}")
     quiet(driver)
 
@@ -351,12 +388,16 @@ def test_a_phone_scrolls_in_one_direction_only(driver, builder, tmp_path):
     long = "sm80_xmma_gemm_f32f32_f32f32_f32_nn_n_tilesize256x128x8_stage3_warpsize4x2x1_ffma_aligna4_alignc4_execute"
     runs = [[("host", 60_000, ""), ("kernel", 20_000, long)]] * 12
     analysis = builder([(f"{long}_{k}", "event", f"{long}.py:{k}", False, runs) for k in range(3)])
-    before = analysis.timeline[analysis.timeline["lane_kind"] == "stream"].assign(lane_kind="before")
+    before = analysis.timeline[analysis.timeline["lane_kind"] == "stream"].assign(
+        lane_kind="before"
+    )
     timeline = pd.concat([analysis.timeline, before], ignore_index=True)
     phone = {"width": 390, "height": 800, "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", phone)
     try:
-        open_page(driver, replace(analysis, timeline=frames.check(timeline, frames.TIMELINE)), tmp_path)
+        open_page(
+            driver, replace(analysis, timeline=frames.check(timeline, frames.TIMELINE)), tmp_path
+        )
         assert long in driver.find_element("id", "before").text
         for _ in range(2):
             wide = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
@@ -388,7 +429,9 @@ def test_a_link_carries_what_is_seen_and_arrives(driver, analysis, tmp_path):
     )
     assert column(driver) == ["t1"]
     assert (
-        driver.execute_script("return document.querySelector('[data-key=kernel]').parentNode.ariaSort")
+        driver.execute_script(
+            "return document.querySelector('[data-key=kernel]').parentNode.ariaSort"
+        )
         == "descending"
     )
     top = "document.querySelector('#timeline').getBoundingClientRect().top"
@@ -403,7 +446,10 @@ def test_a_table_is_copied_as_text(looked_at):
     head, first = (line.split("\t") for line in tsv.splitlines()[:2])
     row = dict(zip(head, first, strict=True))
     assert (
-        row["n"] == "3" and row["kernel us"] == "24.77" and row["host us"] == "174.49" and "budget" not in row
+        row["n"] == "3"
+        and row["kernel us"] == "24.77"
+        and row["host us"] == "174.49"
+        and "budget" not in row
     )
     lines = markdown.splitlines()
     assert set(lines[1]) <= set("|-: ") and len({line.count("|") for line in lines}) == 1
@@ -434,7 +480,8 @@ def test_what_costs_most_comes_first_and_wrong_numbers_apart(driver, builder, fi
     ]
     said += [("alike", "host-gap", "warning"), ("often", "outliers", "info")]
     findings = [
-        {**finding, "label": label, "rule": rule, "severity": severity} for label, rule, severity in said
+        {**finding, "label": label, "rule": rule, "severity": severity}
+        for label, rule, severity in said
     ]
     open_page(driver, builder(labels, findings=findings), tmp_path)
     cards = driver.execute_script(
@@ -531,8 +578,12 @@ def test_a_page_that_nobody_linked_into_opens_at_its_top(driver, analysis, tmp_p
         driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": 1})
 
 
-def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(driver, analysis, tmp_path):
-    lines = pd.DataFrame([("puzzle.py:14", "start.record()  # <b>")], columns=frames.SOURCE_LINES.names)
+def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(
+    driver, analysis, tmp_path
+):
+    lines = pd.DataFrame(
+        [("puzzle.py:14", "start.record()  # <b>")], columns=frames.SOURCE_LINES.names
+    )
     lines = frames.check(lines, frames.SOURCE_LINES)
     open_page(driver, replace(analysis, source_lines=lines), tmp_path)
     card = driver.find_element("css selector", "#cards .card")

@@ -12,7 +12,6 @@ import pytest
 from browsing import quiet, until
 
 from nsysalign import frames
-from nsysalign.attribute.timeline import clock_rows
 from nsysalign.commands.present import present
 from nsysalign.commands.report import with_timeline
 from nsysalign.diagnose.facts import Facts
@@ -20,6 +19,7 @@ from nsysalign.diagnose.rules.conditions import interval_clocks
 from nsysalign.engine import load
 from nsysalign.report import html
 from nsysalign.report.clock_chart import MOST_DRAWN, page_clocks, reason_words, summary
+from nsysalign.split.timeline import clock_rows
 from nsysalign.store import database
 from nsysalign.store import document as json
 
@@ -62,7 +62,9 @@ def test_a_picture_has_the_samples_around_it():
     # inside a stretch: it and its neighbours; between two: these; after the last: that one
     assert seen == {0: [1000, 1100, 1200], 1: [1100, 1200], 2: [1300]}
     two = pd.concat([table, clocks((0, 90, 500, 0), device=1)], ignore_index=True)
-    rows = clock_rows(two, at, np.array([1, 2, -1]), np.array([22, 32, 80]) * MS, np.array([23, 35, 81]) * MS)
+    rows = clock_rows(
+        two, at, np.array([1, 2, -1]), np.array([22, 32, 80]) * MS, np.array([23, 35, 81]) * MS
+    )
     assert rows["interval"].tolist() == [0] and rows["lane"].tolist() == ["GPU 1"]
 
 
@@ -79,7 +81,10 @@ def test_stored_and_read_again(sampled, tmp_path):
     with sqlite3.connect(tmp_path / "a.db") as connection:  # a file made before there were samples
         connection.execute("DROP TABLE gpu_clocks")
     connection.close()
-    assert load(tmp_path / "a.db").gpu_clocks.empty and summary(load(tmp_path / "a.db")) == "not sampled"
+    assert (
+        load(tmp_path / "a.db").gpu_clocks.empty
+        and summary(load(tmp_path / "a.db")) == "not sampled"
+    )
 
 
 def test_the_page_holds_a_bounded_number_of_stretches(sampled):
@@ -110,7 +115,9 @@ def test_the_clock_in_the_page(driver, sampled, tmp_path):
     assert "software power cap | for 28.0 ms" in said
     # one run of t2, which measured 57.2 us, as two marks: measured and kernel only
     assert said.count("t2#0 | measured 57.2 us, kernel only 24.7 us") == 2
-    assert driver.execute_script("return document.querySelectorAll('#clock-plot .held').length") == 1
+    assert (
+        driver.execute_script("return document.querySelectorAll('#clock-plot .held').length") == 1
+    )
     driver.execute_script("document.querySelector('#clocks-table').open = true")
     rows = "[...document.querySelectorAll('#clocks-table tbody tr')].map(r => [...r.cells].map(c => c.textContent).join(' '))"
     assert (
@@ -141,7 +148,9 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
     for name, target in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
         packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
         (tmp_path / target).write_bytes(lzma.decompress(packed))
-    log = [stdlib_json.loads(line) for line in (tmp_path / "events-1.jsonl").read_text().splitlines()]
+    log = [
+        stdlib_json.loads(line) for line in (tmp_path / "events-1.jsonl").read_text().splitlines()
+    ]
     began = {line["seq"]: line["t0_ns"] for line in log if line["type"] == "record"}
     first, last = min(began.values()), max(began.values())
     low, high = first + (last - first) // 3, first + 2 * (last - first) // 3
@@ -164,16 +173,23 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
 
 
 def test_an_interval_without_its_trace_has_its_clock_all_the_same(sampled, tmp_path):
-    database.write(replace(sampled, timeline=frames.empty(frames.TIMELINE)), tmp_path / "analysis.db")
+    database.write(
+        replace(sampled, timeline=frames.empty(frames.TIMELINE)), tmp_path / "analysis.db"
+    )
     loaded, said = with_timeline(load(tmp_path), 3, "t2#0", tmp_path)
     assert "no trace beside" in said
     clock = loaded.timeline[loaded.timeline["lane_kind"] == "clock"]
-    assert clock["interval"].tolist() == [3] * len(clock) and [d["mhz"] for d in clock["detail"]][-1] == 1740
+    assert (
+        clock["interval"].tolist() == [3] * len(clock)
+        and [d["mhz"] for d in clock["detail"]][-1] == 1740
+    )
 
 
 @pytest.mark.browser
 def test_hostile_names_beside_the_clock_are_only_text(driver, hostile_analysis, tmp_path):
-    html.write(replace(hostile_analysis, gpu_clocks=clocks((0, 40, 1980, 4))), tmp_path / "report.html")
+    html.write(
+        replace(hostile_analysis, gpu_clocks=clocks((0, 40, 1980, 4))), tmp_path / "report.html"
+    )
     driver.get((tmp_path / "report.html").as_uri())
     until(driver, "document.querySelector('#lanes').dataset.drawn", "the first drawing")
     driver.execute_script("document.querySelector('#clocks').scrollIntoView()")

@@ -41,7 +41,9 @@ def test_the_waterfall_of_an_interval(run_dir):
     text = call("show", run_dir, "--label", "t1").output
     lines = text.splitlines()
     assert lines[0] == "t1#0  puzzle.py:14   235 us, kernel 24.8 us, placed within 800 ns (bounds)"
-    pieces = [re.split(r"\s{2,}", line.strip()) for line in lines if re.match(r" *\d+\.\d\d ", line)]
+    pieces = [
+        re.split(r"\s{2,}", line.strip()) for line in lines if re.match(r" *\d+\.\d\d ", line)
+    ]
     assert [p[:3] for p in pieces] == [
         ["0.00", "4.00", "event"], ["4.00", "174.49", "host"], ["178.49", "28.31", "launch"], ["206.80", "24.77", "kernel"],
         ["231.57", "3.15", "event"],
@@ -84,8 +86,13 @@ def test_bars(start, end, text):
 
 def test_json_on_stdout_is_only_json(run_dir):
     shown = json.loads(call("show", run_dir, "-l", "t1", "--json", "-").output)
-    assert sum(p["end_ns"] - p["start_ns"] for p in shown["pieces"]) == shown["elapsed_ns"] == 234_720
-    assert json.loads(call("diff", run_dir, run_dir, "--json", "-").output)["labels"][0]["label"] == "t1"
+    assert (
+        sum(p["end_ns"] - p["start_ns"] for p in shown["pieces"]) == shown["elapsed_ns"] == 234_720
+    )
+    assert (
+        json.loads(call("diff", run_dir, run_dir, "--json", "-").output)["labels"][0]["label"]
+        == "t1"
+    )
 
 
 def test_an_analysis_without_pieces_says_so(analysis, tmp_path):
@@ -121,9 +128,13 @@ def test_export_of_one_label_has_a_safe_name(tmp_path):
         "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
     )
     names = {
-        e["args"]["name"] for e in json.loads(made.read_text())["traceEvents"] if e["name"] == "thread_name"
+        e["args"]["name"]
+        for e in json.loads(made.read_text())["traceEvents"]
+        if e["name"] == "thread_name"
     }
-    assert sum("t1" in name for name in names) >= 1 and not any(name.startswith("t2") for name in names)
+    assert sum("t1" in name for name in names) >= 1 and not any(
+        name.startswith("t2") for name in names
+    )
     assert "\x1b" not in result.output
 
 

@@ -8,14 +8,17 @@ from browsing import quiet, until
 from handmade import CASES, bad, build
 from rich.console import Console
 
+from nsysalign.compare import page as diff
 from nsysalign.compare.label_changes import Predicted, compare
-from nsysalign.report import run_diff as diff
 
 
 def twelve(factor, name=str):
     cases = []
     for label, kind, site, library, runs in CASES:
-        pieces = [(cause, int(ns * (factor if cause == "host" else 1)), what) for cause, ns, what in runs[0]]
+        pieces = [
+            (cause, int(ns * (factor if cause == "host" else 1)), what)
+            for cause, ns, what in runs[0]
+        ]
         cases.append((label, kind, site, library, [pieces] * 12))
     return build(cases, name=name)
 
@@ -27,7 +30,9 @@ def comparison():
 
 def shown(comparison, width):
     stream = io.StringIO()
-    diff.render(comparison, Console(file=stream, width=width, color_system=None, legacy_windows=False))
+    diff.render(
+        comparison, Console(file=stream, width=width, color_system=None, legacy_windows=False)
+    )
     return stream.getvalue()
 
 
@@ -67,7 +72,11 @@ def test_times_without_nsys_stand_beside_the_measured_ones(predicted, comparison
         if width != 60:
             assert "191 ±25 → 52.3 ±6.1" in text and "? → 52.3 ±6.1" in text
     found = diff.document(predicted)["labels"]
-    assert found[0]["unprofiled"]["before"] == {"ns": 191_000, "lower_ns": 166_000, "upper_ns": 216_000}
+    assert found[0]["unprofiled"]["before"] == {
+        "ns": 191_000,
+        "lower_ns": 166_000,
+        "upper_ns": 216_000,
+    }
     assert found[1]["unprofiled"]["before"] is None and found[2]["unprofiled"] == {
         "before": None,
         "after": None,
@@ -78,7 +87,8 @@ def test_causes_that_do_not_fit_are_counted_not_cut(predicted):
     t1, *more = predicted.labels
     host = t1.parts["host"]
     parts = {"host": host} | {
-        cause: replace(host, change_ns=-20_000.0) for cause in ("api_launch", "launch_latency", "api")
+        cause: replace(host, change_ns=-20_000.0)
+        for cause in ("api_launch", "launch_latency", "api")
     }
     text = shown(replace(predicted, labels=(replace(t1, parts=parts), *more)), 80)
     assert "host -131 us, … 3 more; w/o nsys 191 ±25 → 52.3 ±6.1 us\n" in text
@@ -88,7 +98,12 @@ def test_causes_that_do_not_fit_are_counted_not_cut(predicted):
 def test_the_page_shows_times_without_nsys(driver, predicted, tmp_path):
     open_page(driver, predicted, tmp_path)
     cells = "[...document.querySelectorAll('#table tbody tr')].map(r => r.cells[4].textContent)"
-    assert driver.execute_script(f"return {cells}") == ["191 ±25 → 52.3 ±6.1", "? → 52.3 ±6.1", "", ""]
+    assert driver.execute_script(f"return {cells}") == [
+        "191 ±25 → 52.3 ±6.1",
+        "? → 52.3 ±6.1",
+        "",
+        "",
+    ]
 
 
 @pytest.mark.browser
@@ -105,10 +120,14 @@ def test_the_page_sorts_and_explains(driver, comparison, tmp_path):
     )
     causes = "[...document.querySelectorAll('#causes tbody tr')].map(r => [...r.cells].map(c => c.textContent.trim()).join(' '))"
     rows = driver.execute_script(f"return {causes}")
-    assert rows[0].startswith("total 57.19 40.92 -16.27") and rows[-1].startswith("host 21.69 5.42 -16.27")
+    assert rows[0].startswith("total 57.19 40.92 -16.27") and rows[-1].startswith(
+        "host 21.69 5.42 -16.27"
+    )
     driver.find_element("id", "filter").send_keys("same")
     until(driver, f"{labels}.length == 2", "filtering")
-    assert "sha256-" in driver.page_source and len(driver.page_source) < 100_000  # no plotting library
+    assert (
+        "sha256-" in driver.page_source and len(driver.page_source) < 100_000
+    )  # no plotting library
     quiet(driver)
 
 
@@ -118,7 +137,9 @@ def test_hostile_names_are_only_text(driver, tmp_path):
     open_page(driver, hostile, tmp_path)
     driver.execute_script("document.querySelectorAll('#table button').forEach(b => b.click())")
     assert (
-        driver.execute_script("return document.querySelectorAll('img, iframe, a[href^=javascript]').length")
+        driver.execute_script(
+            "return document.querySelectorAll('img, iframe, a[href^=javascript]').length"
+        )
         == 0
     )
     assert driver.execute_script("return document.scripts.length") == 2

@@ -53,9 +53,13 @@ def test_budgets_are_tracks_over_the_operations(analysis, tmp_path, name):
 
 
 def test_the_streams_of_two_processes_are_two_tracks(analysis, tmp_path):
-    analysis.intervals["pid"] = [484 if number % 2 else 485 for number in analysis.intervals["interval"]]
+    analysis.intervals["pid"] = [
+        484 if number % 2 else 485 for number in analysis.intervals["interval"]
+    ]
     tracks = {
-        e["args"]["name"] for e in exported(analysis, tmp_path / "a.json") if e["name"] == "thread_name"
+        e["args"]["name"]
+        for e in exported(analysis, tmp_path / "a.json")
+        if e["name"] == "thread_name"
     }
     assert {"stream 7 (pid 484)", "stream 7 (pid 485)"} <= tracks and "stream 7" not in tracks
 
@@ -63,7 +67,10 @@ def test_the_streams_of_two_processes_are_two_tracks(analysis, tmp_path):
 @pytest.mark.parametrize("which", ["by hand", "hostile", "a recording"])
 def test_the_file_is_what_the_format_allows(analysis, hostile_analysis, tmp_path, which):
     if which == "a recording":
-        for name, target in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
+        for name, target in (
+            ("demo.sqlite", "trace.sqlite"),
+            ("demo.events.jsonl", "events-1.jsonl"),
+        ):
             packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
             (tmp_path / target).write_bytes(lzma.decompress(packed))
         present(tmp_path, quiet=True)
@@ -72,7 +79,8 @@ def test_the_file_is_what_the_format_allows(analysis, hostile_analysis, tmp_path
     else:
         clocks = frames.GPU_CLOCKS.names
         table = pd.DataFrame(
-            [(0, 10**7, 2 * 10**7, 3, 1755, 1980, 2619, 4, p, 60) for p in (-1, 690_000)], columns=clocks
+            [(0, 10**7, 2 * 10**7, 3, 1755, 1980, 2619, 4, p, 60) for p in (-1, 690_000)],
+            columns=clocks,
         )
         chosen = analysis if which == "by hand" else hostile_analysis
         exported(replace(chosen, gpu_clocks=table), tmp_path / "a.json")
@@ -173,6 +181,8 @@ def test_labels_become_file_names_that_are_only_names(tmp_path):
     made = [file_name(name) for name in NAMES]
     assert len(set(made)) == len(NAMES)
     for name in made:
-        assert name and len(name) <= 100 and name[0] not in ".-" and not set(name) & set("/\\:\x00 ")
+        assert (
+            name and len(name) <= 100 and name[0] not in ".-" and not set(name) & set("/\\:\x00 ")
+        )
         (tmp_path / name).touch()
     assert file_name("h2d_t1") == "h2d_t1"

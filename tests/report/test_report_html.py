@@ -26,8 +26,12 @@ from nsysalign.report.verdict import verdicts
 
 def test_foreign_text_stays_in_the_data_block(hostile_analysis):
     page = html.page(hostile_analysis)
-    assert "<img" not in page.split("<script>")[0]  # head, body and data stand before the first script
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S).group(1)
+    assert (
+        "<img" not in page.split("<script>")[0]
+    )  # head, body and data stand before the first script
+    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S).group(
+        1
+    )
     assert not set("<>&") & set(data)
     assert "</script><img src=x onerror=alert(1)>" in json.loads(data)["labels"][0]["label"]
 
@@ -45,7 +49,9 @@ def test_the_title_is_the_run_and_no_other_folder(analysis, tmp_path):
     """A folder that is no run directory may be called after somebody."""
     plain = replace(
         analysis,
-        trace=replace(analysis.trace, path="trace.sqlite", session_start_utc_ns=1_795_229_115 * 10**9),
+        trace=replace(
+            analysis.trace, path="trace.sqlite", session_start_utc_ns=1_795_229_115 * 10**9
+        ),
     )
     for folder, title in (
         ("train-001", "train-001, 21 Nov 2026 02:45 UTC"),
@@ -68,7 +74,9 @@ def test_a_notebook_fragment_has_the_time_without_nsys(analysis):
     predicted = frames.of_rows([(row, 200_000, 180_000, 221_000, "")], frames.UNPROFILED)
     shown = html.fragment(replace(analysis, unprofiled=predicted))
     assert "<th>w/o nsys us</th>" in shown and ">200 ±21</td>" in shown and ">?</td>" in shown
-    assert "w/o nsys" not in html.fragment(replace(analysis, unprofiled=frames.empty(frames.UNPROFILED)))
+    assert "w/o nsys" not in html.fragment(
+        replace(analysis, unprofiled=frames.empty(frames.UNPROFILED))
+    )
 
 
 def test_a_reading_says_where_the_time_is(plain_analysis):
@@ -110,11 +118,17 @@ def test_a_timeline_knows_what_ran_before_it(tmp_path):
     names = []
     for name in ("demo.sqlite", "demo.events.jsonl"):
         names.append(tmp_path / name)
-        names[-1].write_bytes(lzma.decompress(files("nsysalign.demo").joinpath(name + ".xz").read_bytes()))
+        names[-1].write_bytes(
+            lzma.decompress(files("nsysalign.demo").joinpath(name + ".xz").read_bytes())
+        )
     analysis = analyze(names[0], events=names[1:])
     row = analysis.intervals.set_index("name").loc["h2d_t1#4"]
     number = int(row["interval"])
-    before = analysis.timeline[analysis.timeline["lane_kind"] == "before"].set_index("interval").loc[number]
+    before = (
+        analysis.timeline[analysis.timeline["lane_kind"] == "before"]
+        .set_index("interval")
+        .loc[number]
+    )
     with sqlite3.connect(names[0]) as trace:
         copies = trace.execute(
             "SELECT max(end), bytes FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE streamId = 7 AND end < ?",
@@ -167,16 +181,18 @@ def linear(colour):
 
 
 def lab(rgb):
-    xyz = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]) @ np.clip(
-        rgb, 0, 1
-    )
+    xyz = np.array(
+        [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    ) @ np.clip(rgb, 0, 1)
     f = np.cbrt(xyz / [0.9505, 1, 1.089])
     return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
 
 
 @pytest.mark.parametrize("vision", VISION)
 def test_causes_of_one_pattern_differ_in_colour_for_everybody(vision):
-    seen = {cause: lab(np.array(VISION[vision]) @ linear(look.colour)) for cause, look in LOOKS.items()}
+    seen = {
+        cause: lab(np.array(VISION[vision]) @ linear(look.colour)) for cause, look in LOOKS.items()
+    }
     for a, b in itertools.combinations(CAUSES, 2):
         if LOOKS[a].pattern == LOOKS[b].pattern:
             assert np.linalg.norm(seen[a] - seen[b]) > 15, (a, b)
@@ -185,7 +201,8 @@ def test_causes_of_one_pattern_differ_in_colour_for_everybody(vision):
 def test_text_on_a_piece_is_readable():
     for cause, look in LOOKS.items():
         light, dark = sorted(
-            (float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (look.colour, look.ink)), reverse=True
+            (float(linear(c) @ [0.2126, 0.7152, 0.0722]) for c in (look.colour, look.ink)),
+            reverse=True,
         )
         assert (light + 0.05) / (dark + 0.05) >= 4.5, cause
 
@@ -204,10 +221,16 @@ def test_25_000_intervals_with_everything_in_them_stay_below_4_megabytes(builder
         [(cause, 1_000_003 * (k + r + 1) % 9_999_991, "x") for k, cause in enumerate(CAUSES)]
         for r in range(125)
     ]
-    analysis = builder([(f"block_{k}.py:{k}", "event", "", False, runs) for k in range(8)], timeline=False)
-    each = len(json.dumps(payload(analysis)["runs"], separators=(",", ":"))) / len(analysis.intervals)
+    analysis = builder(
+        [(f"block_{k}.py:{k}", "event", "", False, runs) for k in range(8)], timeline=False
+    )
+    each = len(json.dumps(payload(analysis)["runs"], separators=(",", ":"))) / len(
+        analysis.intervals
+    )
     words = len(html.page(builder([]))) + 100_000  # style and script; cards and labels
-    assert words + max(payload_module.MAX_BYTES, 25_000 * each + payload_module.LEAST_TIMELINES) < 4e6
+    assert (
+        words + max(payload_module.MAX_BYTES, 25_000 * each + payload_module.LEAST_TIMELINES) < 4e6
+    )
     assert (
         words + payload_module.MAX_BYTES < 2e6
     )  # whatever does not hold thirteen causes in each of 25,000 runs
@@ -228,4 +251,6 @@ def test_25_000_intervals_with_everything_in_them_stay_below_4_megabytes(builder
     monkeypatch.setattr(payload_module, "MAX_BYTES", 100_000)
     monkeypatch.setattr(payload_module, "LEAST_TIMELINES", 25_000)
     data = payload(large)
-    assert 1 <= len(data["timelines"]) < 8 and "more timelines did not fit" in " ".join(data["holds"])
+    assert 1 <= len(data["timelines"]) < 8 and "more timelines did not fit" in " ".join(
+        data["holds"]
+    )

@@ -57,9 +57,13 @@ def gap(longest_ns, **evidence):
 
 def test_one_long_gap_is_looked_into_instead_of_compiled_away():
     text = faster(gap(38_800_000, it_waited_for="sdpa"), torch=True)
-    assert text.startswith("Look at what the host does before it launches sdpa, 38.8 ms in one stretch")
+    assert text.startswith(
+        "Look at what the host does before it launches sdpa, 38.8 ms in one stretch"
+    )
     assert "--sample-python" in text and "torch.compile" not in text
-    assert "before it records the end event" in faster(gap(38_800_000, it_waited_for=""), torch=True)
+    assert "before it records the end event" in faster(
+        gap(38_800_000, it_waited_for=""), torch=True
+    )
 
 
 def test_many_gaps_and_short_ones_are_launches():

@@ -57,16 +57,23 @@ def same(left, right, tables):
 def test_the_document_has_the_keys_of_the_design(analysis):
     document = stdlib_json.loads(json.dumps(analysis))
     assert document["format"] == "nsysalign-analysis" and document["version"] == 1
-    assert {"path", "nsys_version", "schema_version", "devices", "missing", "notes"} <= set(document["trace"])
+    assert {"path", "nsys_version", "schema_version", "devices", "missing", "notes"} <= set(
+        document["trace"]
+    )
     first = document["intervals"][0]
     assert set(DESIGN_INTERVAL) <= set(first)
     assert (
-        set(first["parts_ns"]) == set(first["parts_lower_ns"]) == set(first["parts_upper_ns"]) == set(CAUSES)
+        set(first["parts_ns"])
+        == set(first["parts_lower_ns"])
+        == set(first["parts_upper_ns"])
+        == set(CAUSES)
     )
     assert sum(first["parts_ns"].values()) == first["elapsed_ns"] == 234_720
     assert first["other_streams_ns"] == {"13": 500}
     assert {"cause", "ns", "direction", "memory", "bytes"} <= set(first["details"][0])
-    assert first["clock_residual_ns"] == 40 and document["intervals"][1]["clock_residual_ns"] is None
+    assert (
+        first["clock_residual_ns"] == 40 and document["intervals"][1]["clock_residual_ns"] is None
+    )
     label = document["labels"][0]
     assert {"label", "count", "row", "elapsed", "parts_mean_ns"} <= set(label)
     assert {"median_ns", "mean_ns", "std_ns", "min_ns", "max_ns"} <= set(label["elapsed"])
@@ -110,12 +117,14 @@ def test_the_database_documents_itself(analysis, tmp_path):
     database.write(analysis, tmp_path / "a.db")
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         documented = set(
-            connection.execute("SELECT table_name, column_name FROM documentation WHERE column_name != ''")
+            connection.execute(
+                "SELECT table_name, column_name FROM documentation WHERE column_name != ''"
+            )
         )
-        assert documented == {(spec.name, name) for spec in frames.ANALYSIS_SPECS for name in spec.names}
-        total = (
-            "SELECT p.interval, sum(ns) = elapsed_ns FROM parts p JOIN intervals USING (interval) GROUP BY 1"
-        )
+        assert documented == {
+            (spec.name, name) for spec in frames.ANALYSIS_SPECS for name in spec.names
+        }
+        total = "SELECT p.interval, sum(ns) = elapsed_ns FROM parts p JOIN intervals USING (interval) GROUP BY 1"
         assert all(exact for _, exact in connection.execute(total))
 
 
@@ -124,7 +133,10 @@ def test_datasette_finds_every_table_described(analysis, tmp_path):
     described = stdlib_json.loads((tmp_path / "a.metadata.json").read_text())["databases"]["a"]
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         have = {
-            name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type != 'index'")
+            name
+            for (name,) in connection.execute(
+                "SELECT name FROM sqlite_master WHERE type != 'index'"
+            )
         }
         assert set(described["tables"]) <= have
         for query in described["queries"].values():

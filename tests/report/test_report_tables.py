@@ -20,7 +20,9 @@ from nsysalign import frames
 from nsysalign.engine import load
 from nsysalign.store import database, document
 
-INT64 = st.one_of(st.sampled_from([-1, 0, 2**53 + 1, 2**63 - 1, -(2**63)]), st.integers(-(2**63), 2**63 - 1))
+INT64 = st.one_of(
+    st.sampled_from([-1, 0, 2**53 + 1, 2**63 - 1, -(2**63)]), st.integers(-(2**63), 2**63 - 1)
+)
 TEXT = st.one_of(
     st.sampled_from(
         ["", "12", "1e5", "null", "nan", "None", "x\0y", "größe 片 \U0001f600", "</script>", "%s"]
@@ -31,20 +33,33 @@ VALUES = {
     "int64": INT64,
     "Int64": st.none() | INT64,
     "float64": st.one_of(st.sampled_from([0.1, -5.0, 2.0**53, math.nan, math.inf]), st.floats()),
-    "str": TEXT | st.none(),  # nobody writes NA into a text, and nobody must get another row's text for it
+    "str": TEXT
+    | st.none(),  # nobody writes NA into a text, and nobody must get another row's text for it
 }
 
 
 def rows_of(spec: frames.Spec) -> st.SearchStrategy[list[tuple]]:
-    key = {"baseline": 0, "unprofiled": 0}.get(spec.name)  # what the database's key says is there once
-    values = [TEXT if k == key and c.dtype == "str" else VALUES[c.dtype] for k, c in enumerate(spec.columns)]
-    return st.lists(st.tuples(*values), max_size=3, unique_by=None if key is None else lambda row: row[key])
+    key = {"baseline": 0, "unprofiled": 0}.get(
+        spec.name
+    )  # what the database's key says is there once
+    values = [
+        TEXT if k == key and c.dtype == "str" else VALUES[c.dtype]
+        for k, c in enumerate(spec.columns)
+    ]
+    return st.lists(
+        st.tuples(*values), max_size=3, unique_by=None if key is None else lambda row: row[key]
+    )
 
 
 def table(spec: frames.Spec, rows: list[tuple]) -> pd.DataFrame:
-    lists = [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in spec.columns]
+    lists = (
+        [list(column) for column in zip(*rows, strict=True)] if rows else [[] for _ in spec.columns]
+    )
     return pd.DataFrame(
-        {c.name: pd.Series(pd.array(v, dtype=c.dtype)) for c, v in zip(spec.columns, lists, strict=True)}
+        {
+            c.name: pd.Series(pd.array(v, dtype=c.dtype))
+            for c, v in zip(spec.columns, lists, strict=True)
+        }
     )
 
 
@@ -78,7 +93,9 @@ def test_arbitrary_values_come_back(some, clocks, baseline, unprofiled):
         for file in ("analysis.json", "analysis.db"):
             loaded = load(Path(folder) / file)
             for name, frame in tables.items():
-                expected = frame.replace([math.inf, -math.inf], math.nan) if name == "baseline" else frame
+                expected = (
+                    frame.replace([math.inf, -math.inf], math.nan) if name == "baseline" else frame
+                )
                 pd.testing.assert_frame_equal(
                     getattr(loaded, name), expected, check_exact=True, obj=f"{file} {name}"
                 )

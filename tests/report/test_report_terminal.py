@@ -16,7 +16,9 @@ from nsysalign.report.rows import label_rows
 def shown(analysis, width, **options):
     stream = io.StringIO()
     terminal.render(
-        analysis, Console(file=stream, width=width, color_system=None, legacy_windows=False), **options
+        analysis,
+        Console(file=stream, width=width, color_system=None, legacy_windows=False),
+        **options,
     )
     return stream.getvalue()
 
@@ -28,9 +30,23 @@ def test_no_line_is_wider_than_the_terminal(analysis, width):
 
 def test_the_answer_at_80_columns(analysis):
     text = shown(analysis, 80)
-    assert text.startswith("NVIDIA H200, nsys 2024.2.3, 6 intervals in 4 labels, events placed within 800 ns")
+    assert text.startswith(
+        "NVIDIA H200, nsys 2024.2.3, 6 intervals in 4 labels, events placed within 800 ns"
+    )
     row = next(line for line in text.splitlines() if "puzzle.py:14" in line and "28.3" in line)
-    assert row.split() == ["t1", "puzzle.py:14", "3", "234.7", "24.8", ".", "28.3", ".", "7.2", "174.5", "!"]
+    assert row.split() == [
+        "t1",
+        "puzzle.py:14",
+        "3",
+        "234.7",
+        "24.8",
+        ".",
+        "28.3",
+        ".",
+        "7.2",
+        "174.5",
+        "!",
+    ]
     assert "memcpy" not in text and "sync" not in text  # empty in every row
     assert "2 captured  (lost#0, lost#1)" in text
     assert "Evidence: idle 174 us, kernel only 24.8 us, copies inside 0, host share 74 %" in text
@@ -68,7 +84,9 @@ def test_a_narrow_terminal_folds_the_small_causes_and_says_so(analysis):
 
 def test_what_a_row_is_made_of_is_named_where_no_column_for_it_fits(analysis):
     text = shown(analysis, 52)
-    row = next(line for line in text.splitlines() if line.strip().startswith("t1") and "234.7" in line)
+    row = next(
+        line for line in text.splitlines() if line.strip().startswith("t1") and "234.7" in line
+    )
     assert "host 174.5" in row and "largest other: what took most" in text
 
 
@@ -97,7 +115,9 @@ def test_labels_of_one_site_stay_apart_when_there_is_little_room():
     from nsysalign.report.table import label_text
 
     rows = [
-        SimpleNamespace(label=f"host_timers.py:{n} (host_timers.py:42-45)", site="host_timers.py:42")
+        SimpleNamespace(
+            label=f"host_timers.py:{n} (host_timers.py:42-45)", site="host_timers.py:42"
+        )
         for n in (115, 121)
     ]
     assert label_text(rows[0]) == rows[0].label
@@ -111,9 +131,13 @@ def test_labels_of_one_site_stay_apart_when_there_is_little_room():
 def test_both_kinds_of_advice_are_told_apart_and_code_stands_alone(analysis):
     lines = shown(analysis, 80).splitlines()
     measure = next(
-        i for i, line in enumerate(lines) if "To measure GPU time only: let the host run ahead" in line
+        i
+        for i, line in enumerate(lines)
+        if "To measure GPU time only: let the host run ahead" in line
     )
-    faster = next(i for i, line in enumerate(lines) if "To make it faster: launch less and earlier:" in line)
+    faster = next(
+        i for i, line in enumerate(lines) if "To make it faster: launch less and earlier:" in line
+    )
     assert measure < faster and "      torch.cuda._sleep(2_000_000); start.record()" in lines
     assert lines[faster + 1] == "      f = torch.compile(f)"
 
@@ -124,21 +148,30 @@ def test_the_time_without_nsys_stands_beside_the_profiled_one(analysis):
     from nsysalign import frames
 
     row, other = (int(analysis.labels["row_interval"].iloc[k]) for k in (0, 1))
-    columns = [pd.Series([row, other]), *(pd.array([n, None], "Int64") for n in (200_000, 180_000, 230_000))]
+    columns = [
+        pd.Series([row, other]),
+        *(pd.array([n, None], "Int64") for n in (200_000, 180_000, 230_000)),
+    ]
     columns.append(["", "too long to replay"])
     table = frames.check(
         pd.DataFrame(dict(zip(frames.UNPROFILED.names, columns, strict=True))), frames.UNPROFILED
     )
     text = shown(replace(analysis, unprofiled=table), 120)
     assert "w/o nsys" in text and "?: too long to replay" in text
-    assert "200 ±30" in next(line for line in text.splitlines() if "puzzle.py:14" in line and "28.3" in line)
+    assert "200 ±30" in next(
+        line for line in text.splitlines() if "puzzle.py:14" in line and "28.3" in line
+    )
     assert "w/o nsys" not in shown(analysis, 120)
 
 
 def test_what_is_folded_is_named_where_it_is_much():
     from types import SimpleNamespace
 
-    parts = dict.fromkeys(table.LOOKS, 0) | {"kernel": 50_000, "launch_latency": 40_000, "sync": 10_000}
+    parts = dict.fromkeys(table.LOOKS, 0) | {
+        "kernel": 50_000,
+        "launch_latency": 40_000,
+        "sync": 10_000,
+    }
     row = SimpleNamespace(
         label="small",
         count=1,
@@ -158,7 +191,8 @@ def test_what_is_folded_is_named_where_it_is_much():
 
 def test_a_finding_about_several_labels_ranks_by_what_they_lose_together(builder, finding):
     text = shown(
-        builder(findings=[finding, {**finding, "label": "t2", "title": "t2 measures the host"}]), 100
+        builder(findings=[finding, {**finding, "label": "t2", "title": "t2 measures the host"}]),
+        100,
     )
     assert "with t2" in text and "t2 measures the host" not in text
 
@@ -196,9 +230,13 @@ def test_gaps_without_a_sample_are_not_sampled(analysis):
 
 
 def test_long_gaps_that_nothing_recorded_say_how_to_record_them(analysis):
-    long, short = (_opened(analysis, ("t1", "all", "", "", "", 0, ns, 1.0)) for ns in (45_000_000, 800_000))
+    long, short = (
+        _opened(analysis, ("t1", "all", "", "", "", 0, ns, 1.0)) for ns in (45_000_000, 800_000)
+    )
     assert "Host:" not in shown(long, 120)  # the warm intervals lost less than that
-    slow = replace(long, intervals=long.intervals.assign(elapsed_ns=long.intervals["elapsed_ns"] * 100))
+    slow = replace(
+        long, intervals=long.intervals.assign(elapsed_ns=long.intervals["elapsed_ns"] * 100)
+    )
     slow = replace(slow, parts=slow.parts.assign(ns=slow.parts["ns"] * 100))
     assert "nsysalign run --sample-python" in shown(slow, 120)
     assert "Host:" not in shown(short, 120) and "Host:" not in shown(analysis, 120)

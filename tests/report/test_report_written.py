@@ -36,7 +36,9 @@ def rows_of(table):
 
 def intervals_of(analysis):
     """`intervals` of the document, row by row."""
-    parts, details, others = (rows_of(getattr(analysis, t)) for t in ("parts", "details", "other_streams"))
+    parts, details, others = (
+        rows_of(getattr(analysis, t)) for t in ("parts", "details", "other_streams")
+    )
     expected = rows_of(analysis.intervals)
     for interval in expected:
         number = interval["interval"]
@@ -61,7 +63,13 @@ def mixed(analysis):
         spec.name: getattr(analysis, spec.name).assign(
             interval=[renumbered[n] for n in getattr(analysis, spec.name)["interval"].tolist()]
         )
-        for spec in (frames.INTERVALS, frames.PARTS, frames.SEGMENTS, frames.DETAILS, frames.OTHER_STREAMS)
+        for spec in (
+            frames.INTERVALS,
+            frames.PARTS,
+            frames.SEGMENTS,
+            frames.DETAILS,
+            frames.OTHER_STREAMS,
+        )
     }
     first, second = list(renumbered.values())[:2]
     details = tables["details"]
@@ -69,7 +77,9 @@ def mixed(analysis):
     tables["details"] = pd.concat([copies.iloc[::-1], details], ignore_index=True)
     streams = [(second, 13, 5), (first, 13, 1), (first, 2, 9)]
     tables["other_streams"] = frames.check(pd.DataFrame(streams, columns=frames.OTHER_STREAMS.names), frames.OTHER_STREAMS)  # fmt: skip
-    tables["labels"] = analysis.labels.assign(row_interval=analysis.labels["row_interval"].map(renumbered))
+    tables["labels"] = analysis.labels.assign(
+        row_interval=analysis.labels["row_interval"].map(renumbered)
+    )
     return replace(analysis, timeline=frames.empty(frames.TIMELINE), **tables)
 
 
@@ -94,7 +104,15 @@ def test_the_text_has_every_row(case, monkeypatch, at_once):
 
 @pytest.mark.parametrize(
     "value",
-    [1 << 80, "half \udcff", "µs", {"k": [None, True, 1e-9, 1e22, -0.0]}, '"\n</script>', [], 2**63 + 1],
+    [
+        1 << 80,
+        "half \udcff",
+        "µs",
+        {"k": [None, True, 1e-9, 1e22, -0.0]},
+        '"\n</script>',
+        [],
+        2**63 + 1,
+    ],
 )
 def test_any_value_is_ascii_and_comes_back(value):
     """What orjson refuses or would not spell in ASCII is spelled by the standard library."""
@@ -110,9 +128,14 @@ def test_the_tables_have_every_row(case, monkeypatch, tmp_path, listed_at_once, 
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
         for spec in frames.ANALYSIS_SPECS:
             names = ", ".join(f'"{name}"' for name in spec.names)
-            stored = connection.execute(f'SELECT {names} FROM "{spec.name}" ORDER BY rowid').fetchall()
+            stored = connection.execute(
+                f'SELECT {names} FROM "{spec.name}" ORDER BY rowid'
+            ).fetchall()
             expected = [
-                tuple(to_json(row[c.name]) if c.dtype == "object" else row[c.name] for c in spec.columns)
+                tuple(
+                    to_json(row[c.name]) if c.dtype == "object" else row[c.name]
+                    for c in spec.columns
+                )
                 for row in rows_of(getattr(case, spec.name))
             ]
             if spec.name in ("intervals", "unprofiled"):  # whose key is the rowid
@@ -137,7 +160,9 @@ def test_columns_as_lists():
         }
     )
     told = []
-    columns = as_lists(table, lambda value: (told.append(value), "-" if value is None else value)[1])
+    columns = as_lists(
+        table, lambda value: (told.append(value), "-" if value is None else value)[1]
+    )
     everything = {name: column.rows(slice(None)) for name, column in columns.items()}
     assert repr(everything) == repr(
         {
@@ -153,7 +178,11 @@ def test_columns_as_lists():
             "alike": [(1,), (True,), (1.0,), {"k": [1]}],
         }
     )
-    assert {name for name, column in columns.items() if column.constant} == {"same", "unknown", "na"}
+    assert {name for name, column in columns.items() if column.constant} == {
+        "same",
+        "unknown",
+        "na",
+    }
     assert told.count(("a",)) == told.count("a") == 1
     assert columns["text"].rows(slice(1, 3)) == ["-", "b"]
     assert columns["number"].rows(np.array([3, 0])) == [0, 1]

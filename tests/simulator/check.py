@@ -43,4 +43,7 @@ def invariants(analysis) -> None:
     assert (split >= 0).all().all() and (split.sum(axis=1) == analysis.host_ranges.host_ns).all()
     for label, kinds in analysis.variants.groupby("label"):
         members = [n for numbers in kinds.intervals for n in numbers]
-        assert sorted(members) == analysis.intervals.interval[analysis.intervals.label == label].tolist()
+        assert (
+            sorted(members)
+            == analysis.intervals.interval[analysis.intervals.label == label].tolist()
+        )

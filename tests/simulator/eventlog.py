@@ -12,7 +12,9 @@ def log_lines(w: World, style: Style) -> list[dict]:
     def mono(t: int) -> int:
         return t + style.monotonic + round((t - w.end) * style.drift_ppm / 1e6)
 
-    real = style.utc_epoch + style.clock_error  # = realtime - trace time; a shift of the trace cancels out
+    real = (
+        style.utc_epoch + style.clock_error
+    )  # = realtime - trace time; a shift of the trace cancels out
     clock = {"monotonic_ns": mono(w.end), "realtime_ns": w.end + real}
     head = {
         "type": "header",
@@ -58,7 +60,9 @@ def log_lines(w: World, style: Style) -> list[dict]:
     for x in w.waits:
         if x.seq >= 0:
             known = {"record": x.record.seq} if x.record.seq >= 0 else {}
-            lines.append((x.call.start, {"type": "wait", "seq": x.seq, **known, **host(x.call, x.stream)}))
+            lines.append(
+                (x.call.start, {"type": "wait", "seq": x.seq, **known, **host(x.call, x.stream)})
+            )
     for pair in w.pairs:
         asked = pair.asked if pair.asked >= 0 else w.end
         line = {
@@ -89,9 +93,17 @@ def log_lines(w: World, style: Style) -> list[dict]:
             )
         )
     numbers = {name: number for number, name in enumerate(w.clock_sites, 1)}
-    sites = [{"type": "clock_site", "number": numbers[name], **site} for name, site in w.clock_sites.items()]
+    sites = [
+        {"type": "clock_site", "number": numbers[name], **site}
+        for name, site in w.clock_sites.items()
+    ]
     for r in w.readings:
-        line = {"type": "clock_reading", "site": numbers[r.site], "clock": "perf_counter", "t_ns": mono(r.t)}
+        line = {
+            "type": "clock_reading",
+            "site": numbers[r.site],
+            "clock": "perf_counter",
+            "t_ns": mono(r.t),
+        }
         line |= {"tid": r.thread, **({"region": style.rename + r.region} if r.region else {})}
         lines.append((r.t, line))
     return [head, *sites] + [line for _, line in sorted(lines, key=lambda x: x[0])]

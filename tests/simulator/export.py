@@ -45,19 +45,29 @@ class _Sqlite:
         for table, columns in TABLES.items():
             if table == P + "CUDA_EVENT" and self.style.event_rows == "none":
                 continue
-            extra = {P + "CUDA_EVENT": " timestamp eventSyncId", P + "SYNCHRONIZATION": " eventSyncId"}
+            extra = {
+                P + "CUDA_EVENT": " timestamp eventSyncId",
+                P + "SYNCHRONIZATION": " eventSyncId",
+            }
             names = (columns + (extra.get(table, "") if timed else "")).split()
             db.execute(f"CREATE TABLE {table} ({', '.join(map(_column, names))})")
             plain = [n.rstrip("+") for n in names]
-            rows = [tuple(r.get(n, 0 if n + "+" in names else None) for n in plain) for r in self.rows[table]]
+            rows = [
+                tuple(r.get(n, 0 if n + "+" in names else None) for n in plain)
+                for r in self.rows[table]
+            ]
             if self.style.shuffle is not None:
                 shuffle.shuffle(rows)
             db.executemany(f"INSERT INTO {table} VALUES ({','.join('?' * len(plain))})", rows)
         for table, values in ENUMS.items():
             db.execute(f"CREATE TABLE {table} (id INTEGER, name TEXT, label TEXT)")
-            db.executemany(f"INSERT INTO {table} VALUES (?,?,?)", [(i, n, n) for i, n in values.items()])
+            db.executemany(
+                f"INSERT INTO {table} VALUES (?,?,?)", [(i, n, n) for i, n in values.items()]
+            )
         db.execute("CREATE TABLE StringIds (id INTEGER NOT NULL PRIMARY KEY, value TEXT NOT NULL)")
-        db.executemany("INSERT INTO StringIds VALUES (?,?)", [(i, s) for s, i in self.strings.items()])
+        db.executemany(
+            "INSERT INTO StringIds VALUES (?,?)", [(i, s) for s, i in self.strings.items()]
+        )
         db.commit()
         db.close()
 
@@ -73,7 +83,13 @@ class _Sqlite:
         self.rows["TARGET_INFO_SESSION_START_TIME"] = [{"utcEpochNs": epoch}]
         for device in sorted(devices):
             self.rows["TARGET_INFO_GPU"].append(
-                {"vmId": 1, "id": device, "name": "Simulated H200", "isDiscrete": 1, "cuDevice": device}
+                {
+                    "vmId": 1,
+                    "id": device,
+                    "name": "Simulated H200",
+                    "isDiscrete": 1,
+                    "cuDevice": device,
+                }
             )
 
     def _world(self, w: World) -> None:
@@ -81,10 +97,22 @@ class _Sqlite:
         where = {"deviceId": w.device, "contextId": w.context, "globalPid": pid}
         for stream, flag in w.streams.items():
             self.rows["TARGET_INFO_CUDA_STREAM"].append(
-                {"streamId": stream, "vmId": 1, "processId": w.pid, "contextId": w.context, "flag": flag}
+                {
+                    "streamId": stream,
+                    "vmId": 1,
+                    "processId": w.pid,
+                    "contextId": w.context,
+                    "flag": flag,
+                }
             )
         self.rows["TARGET_INFO_CUDA_CONTEXT_INFO"].append(
-            {"nullStreamId": 7, "vmId": 1, "processId": w.pid, "deviceId": w.device, "contextId": w.context}
+            {
+                "nullStreamId": 7,
+                "vmId": 1,
+                "processId": w.pid,
+                "deviceId": w.device,
+                "contextId": w.context,
+            }
         )
         for c in w.calls:
             inner = c.nested if c.api.startswith("cuda") else ()
@@ -180,4 +208,6 @@ def global_pid(world: World) -> int:
 
 def _column(name: str) -> str:
     plain = name.rstrip("+")
-    return f'"{plain}" {"TEXT" if plain in TEXT else "INTEGER"}{" NOT NULL" if name != plain else ""}'
+    return (
+        f'"{plain}" {"TEXT" if plain in TEXT else "INTEGER"}{" NOT NULL" if name != plain else ""}'
+    )

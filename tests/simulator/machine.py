@@ -11,7 +11,18 @@ import random
 from dataclasses import dataclass, field
 
 from . import program as p
-from .world import BLOCKING, LEGACY, HostInterval, Op, Overhead, Pair, Range, Reading, World, milliseconds
+from .world import (
+    BLOCKING,
+    LEGACY,
+    HostInterval,
+    Op,
+    Overhead,
+    Pair,
+    Range,
+    Reading,
+    World,
+    milliseconds,
+)
 from .world import HostFunction as HostFunctionRow
 from .world import Record as RecordRow
 
@@ -50,7 +61,9 @@ class _Machine:
             "memset": self.t.launch_latency,
         }
         self.streams = {i: Stream(flag) for i, flag in program.streams.items()}
-        self.threads = [Thread(tid, program.begin, list(todo)) for tid, todo in program.threads.items()]
+        self.threads = [
+            Thread(tid, program.begin, list(todo)) for tid, todo in program.threads.items()
+        ]
         self.events: dict[str, RecordRow] = {}
         self.host: dict[str, tuple[int, int]] = {}
         self.jitter = random.Random(1)
@@ -81,18 +94,23 @@ class _Machine:
 
     # --- the GPU -------------------------------------------------------------------------------------------
 
-    def _ready(self, stream: int, *, idle: int, after_op: int, after_record: int, pdl: bool = False) -> int:
+    def _ready(
+        self, stream: int, *, idle: int, after_op: int, after_record: int, pdl: bool = False
+    ) -> int:
         """The earliest start of the next entry of a stream: `idle` if nothing is before it."""
         s = self.streams[stream]
         at = idle
         if s.last:
             overlap = pdl and s.last == "op" and not s.behind
             at = max(
-                at, s.last_start + 500 if overlap else s.free + (after_op if s.last == "op" else after_record)
+                at,
+                s.last_start + 500
+                if overlap
+                else s.free + (after_op if s.last == "op" else after_record),
             )
-        for (
-            other
-        ) in self.streams.values():  # legacy default stream: a barrier against blocking streams, both ways
+        for other in (
+            self.streams.values()
+        ):  # legacy default stream: a barrier against blocking streams, both ways
             if {s.flag, other.flag} == {LEGACY, BLOCKING} and other.last:
                 at = max(at, other.free + self.t.wait_to_op)
         at = max([at] + [t + self.t.wait_to_op for t in s.behind])
@@ -145,11 +163,15 @@ class _Machine:
     def _copy(self, thread: Thread, i: p.Copy) -> None:
         called, room = thread.now, self._room(i.stream, thread.now)
         idle = room + i.before if i.pageable else room + i.cost + self.t.copy_latency
-        at = self._ready(i.stream, idle=idle, after_op=self.t.op_to_op, after_record=self.t.record_to_op)
+        at = self._ready(
+            i.stream, idle=idle, after_op=self.t.op_to_op, after_record=self.t.record_to_op
+        )
         at = self._contended(at, i.ns, [o for o in self.world.ops if o.copy_kind == i.direction])
         done = at + i.ns + i.after if i.pageable else room + i.cost
         call = self.world.call("memcpy", called, done, thread.tid)
-        self.world.copy(at, at + i.ns, call, i.stream, pageable=i.pageable, kind=i.direction, nbytes=i.nbytes)
+        self.world.copy(
+            at, at + i.ns, call, i.stream, pageable=i.pageable, kind=i.direction, nbytes=i.nbytes
+        )
         self._enter(i.stream, "op", at, at + i.ns)
         thread.now = call.end
 
@@ -191,7 +213,9 @@ class _Machine:
             after_record=self.t.record_to_record,
         )
         at += (self.t.tick_phase - at) % self.t.tick
-        self.events[i.event] = self.world.record(at, called, end, i.stream, thread.tid, event, i.logged)
+        self.events[i.event] = self.world.record(
+            at, called, end, i.stream, thread.tid, event, i.logged
+        )
         self._enter(i.stream, "record", at, at)
         thread.now = end + (self.t.probe if i.logged else 0)
 
@@ -211,14 +235,22 @@ class _Machine:
     def _sync(self, thread: Thread, i: p.Sync) -> None:
         record = self.events[i.event] if i.event else None
         stream = -1 if i.stream is None else i.stream
-        done = record.t if record else max(s.free for n, s in self.streams.items() if stream in (-1, n))
+        done = (
+            record.t
+            if record
+            else max(s.free for n, s in self.streams.items() if stream in (-1, n))
+        )
         end = max(thread.now + i.cost, done + i.back)
         self.world.sync(thread.now, end, thread.tid, stream=stream, record=record)
         thread.now = end
 
     def _api(self, thread: Thread, i: p.Api) -> None:
-        inner = (("cuMemAlloc_v2", thread.now + i.ns // 4, thread.now + i.ns // 2),) if i.nested else ()
-        self.world.call(i.kind, thread.now, thread.now + i.ns, thread.tid, name=i.name, nested=inner)
+        inner = (
+            (("cuMemAlloc_v2", thread.now + i.ns // 4, thread.now + i.ns // 2),) if i.nested else ()
+        )
+        self.world.call(
+            i.kind, thread.now, thread.now + i.ns, thread.tid, name=i.name, nested=inner
+        )
         thread.now += i.ns
 
     def _sleep(self, thread: Thread, i: p.Sleep) -> None:

@@ -26,7 +26,9 @@ class Piece:
     detail: str = ""
 
 
-def event_budget(world: World, start: int, end: int, stream: int, end_record: Record | None) -> list[Piece]:
+def event_budget(
+    world: World, start: int, end: int, stream: int, end_record: Record | None
+) -> list[Piece]:
     """The pieces of `[start, end)` for kind event, or nvtx where there is no end record."""
     return _scan(world, start, end, lambda at: _cause(world, at, stream, end_record))
 
@@ -79,7 +81,11 @@ def _cause(world: World, at: int, stream: int, end_record: Record | None) -> tup
         if any(o.kind == kind for o in _running(mine, at)):
             return kind, "copy" if kind == "memcpy" else ""
 
-    ahead = [o for o in mine if o.start > at and (end_record is None or _issued(o) < end_record.call.start)]
+    ahead = [
+        o
+        for o in mine
+        if o.start > at and (end_record is None or _issued(o) < end_record.call.start)
+    ]
     n: Op | Record | None = min(ahead, key=lambda o: o.start) if ahead else end_record
     past = [o for o in mine if o.end <= at]
     p = max(past, key=lambda o: (o.end, o.start)) if past else None
@@ -98,7 +104,9 @@ def _cause(world: World, at: int, stream: int, end_record: Record | None) -> tup
             return blocked
         if isinstance(n, Op):
             since = max(a1, p.end) if p else a1
-            if at >= since + latency_of(world, n.kind) and _contended(world, at, stream, n):  # rule 7
+            if at >= since + latency_of(world, n.kind) and _contended(
+                world, at, stream, n
+            ):  # rule 7
                 return "queued", "contention"
         return ("launch_latency" if isinstance(n, Op) else "event"), ""  # rule 8
     if a0 <= at:
@@ -110,7 +118,9 @@ def _issued(op: Op) -> int:
     return op.call.start if op.call else op.start
 
 
-def _behind(world: World, at: int, stream: int, n: Op | Record, p: Op | None) -> tuple[str, str] | None:
+def _behind(
+    world: World, at: int, stream: int, n: Op | Record, p: Op | None
+) -> tuple[str, str] | None:
     """Rule 6: other work that N is ordered behind and that is not done."""
     since = _issued(p) if p else -1
     for w in world.waits:
@@ -132,7 +142,9 @@ def _contended(world: World, at: int, stream: int, n: Op) -> bool:
     others = [o for o in _running(world.ops, at) if o.stream != stream]
     if n.kind in ("kernel", "graph"):
         return any(o.kind == "kernel" for o in others)
-    return n.kind == "memcpy" and any(o.kind == "memcpy" and o.copy_kind == n.copy_kind for o in others)
+    return n.kind == "memcpy" and any(
+        o.kind == "memcpy" and o.copy_kind == n.copy_kind for o in others
+    )
 
 
 def _host_side(world: World, at: int, thread: int) -> tuple[str, str]:
@@ -155,7 +167,9 @@ FULL = 1_000  # unfinished operations of the stream
 
 def _host_cause(world: World, at: int, begin: int, thread: int) -> tuple[str, str]:
     call = next((c for c in world.calls if c.thread == thread and _inside(c, at)), None)
-    if call is None:  # the table says host; that the profiler held the thread up is known, so it is said
+    if (
+        call is None
+    ):  # the table says host; that the profiler held the thread up is known, so it is said
         return (
             ("profiler", "")
             if any(o.thread == thread and _inside(o, at) for o in world.overheads)

@@ -17,7 +17,9 @@ from .export import write
 from .style import Style
 from .world import NON_BLOCKING, World
 
-ALL_REDUCE = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+ALL_REDUCE = (
+    "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
+)
 ALL_GATHER = "ncclDevKernel_AllGather_RING_LL(ncclDevKernelArgsStorage<(unsigned long)4096>)"
 NCCL_STREAM = 20
 
@@ -25,7 +27,9 @@ NCCL_STREAM = 20
 @dataclass
 class Job:
     worlds: list[World]
-    arrivals: list[list[int]] = field(default_factory=list)  # per step: when each rank's collective began
+    arrivals: list[list[int]] = field(
+        default_factory=list
+    )  # per step: when each rank's collective began
     ends: list[list[int]] = field(default_factory=list)
 
     def waits(self, rank: int) -> list[int]:
@@ -86,7 +90,9 @@ def run(
             latest = max(s[-1] for s in starts)
             ends = [latest + reduce_ns + rand.randint(0, jitter) for _ in range(ranks)]
             for rank, world in enumerate(job.worlds):
-                op = world.kernel(starts[rank][-1], ends[rank], issued[rank][1], NCCL_STREAM, name=name)
+                op = world.kernel(
+                    starts[rank][-1], ends[rank], issued[rank][1], NCCL_STREAM, name=name
+                )
                 op.grid = grid(step)
                 starts[rank].append(ends[rank] + 1_000)
                 done[rank] = ends[rank]
@@ -94,7 +100,9 @@ def run(
             job.ends.append(ends)
         for rank, world in enumerate(job.worlds):
             start, _, t = issued[rank]
-            end = world.record(done[rank] + 2_208 + (-(done[rank] + 2_208 - start.t)) % 32, t, t + record_ns)
+            end = world.record(
+                done[rank] + 2_208 + (-(done[rank] + 2_208 - start.t)) % 32, t, t + record_ns
+            )
             world.sync(t + record_ns + 300, end.t + 4_000, record=end)
             world.pair(start, end, f"step#{step}")
             now[rank] = end.t + 6_000
@@ -109,4 +117,6 @@ def write_ranks(
     name: Callable[[int], str] = lambda rank: f"report_rank{rank}",
 ) -> list[Path]:
     """One trace per rank, each with its own session start; logs carry the trace's name."""
-    return [write(world, folder, styles(rank), name(rank))[0] for rank, world in enumerate(job.worlds)]
+    return [
+        write(world, folder, styles(rank), name(rank))[0] for rank, world in enumerate(job.worlds)
+    ]

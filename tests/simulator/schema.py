@@ -21,8 +21,10 @@ TABLES = {
     P + "MEMSET": WORK + "value+ bytes+ graphNodeId memKind",
     P + "SYNCHRONIZATION": WORK + "syncType+ eventId+",
     P + "GRAPH_TRACE": WORK + "graphId+ graphExecId+",
-    P + "RUNTIME": "start+ end+ eventClass+ globalTid correlationId nameId+ returnValue+ callchainId",
-    P + "CUDA_EVENT": "deviceId+ contextId+ greenContextId streamId+ correlationId globalPid eventId+",
+    P
+    + "RUNTIME": "start+ end+ eventClass+ globalTid correlationId nameId+ returnValue+ callchainId",
+    P
+    + "CUDA_EVENT": "deviceId+ contextId+ greenContextId streamId+ correlationId globalPid eventId+",
     "NVTX_EVENTS": "start+ end eventType+ rangeId category color text globalTid endGlobalTid textId domainId",
     "PROFILER_OVERHEAD": "start+ end+ globalTid nameId+ returnValue+",
     "TARGET_INFO_CUDA_STREAM": "streamId+ hwId+ vmId+ processId+ contextId+ priority+ flag+",

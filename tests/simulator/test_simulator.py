@@ -32,7 +32,9 @@ STREAMS = {7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING}
 
 
 def run(*steps, **timing):
-    return machine.run(Program({500: list(steps)}, streams=STREAMS, timing=Timing(**timing), begin=0))
+    return machine.run(
+        Program({500: list(steps)}, streams=STREAMS, timing=Timing(**timing), begin=0)
+    )
 
 
 def test_a_launch_on_an_idle_device():

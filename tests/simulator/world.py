@@ -197,9 +197,19 @@ class World:
         nbytes: int = 4096,
     ) -> Op:
         host = PAGEABLE if pageable else PINNED
-        src, dst = (host, DEVICE) if kind == H2D else (DEVICE, host) if kind == D2H else (DEVICE, DEVICE)
+        src, dst = (
+            (host, DEVICE) if kind == H2D else (DEVICE, host) if kind == D2H else (DEVICE, DEVICE)
+        )
         return self.op(
-            "memcpy", start, end, call, stream, bytes=nbytes, copy_kind=kind, src_kind=src, dst_kind=dst
+            "memcpy",
+            start,
+            end,
+            call,
+            stream,
+            bytes=nbytes,
+            copy_kind=kind,
+            src_kind=src,
+            dst_kind=dst,
         )
 
     def record(
@@ -215,7 +225,13 @@ class World:
     ) -> Record:
         call = self.call("record", start, end, thread)
         record = Record(
-            t, stream, call, call.correlation if event is None else event, -1, region, call.correlation
+            t,
+            stream,
+            call,
+            call.correlation if event is None else event,
+            -1,
+            region,
+            call.correlation,
         )
         call.event, call.record = record.event, record
         if logged:
@@ -224,15 +240,29 @@ class World:
         return record
 
     def wait(
-        self, record: Record, start: int, end: int, stream: int, thread: int = 0, logged: bool = True
+        self,
+        record: Record,
+        start: int,
+        end: int,
+        stream: int,
+        thread: int = 0,
+        logged: bool = True,
     ) -> Wait:
-        call = self.call("wait_event", start, end, thread, stream=stream, event=record.event, record=record)
+        call = self.call(
+            "wait_event", start, end, thread, stream=stream, event=record.event, record=record
+        )
         wait = Wait(stream, call, record, self._next() if logged else -1)
         self.waits.append(wait)
         return wait
 
     def sync(
-        self, start: int, end: int, thread: int = 0, *, stream: int = -1, record: Record | None = None
+        self,
+        start: int,
+        end: int,
+        thread: int = 0,
+        *,
+        stream: int = -1,
+        record: Record | None = None,
     ) -> Call:
         kind = "sync_event" if record else "sync_stream" if stream >= 0 else "sync_device"
         event = record.event if record else -1

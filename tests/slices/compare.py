@@ -22,9 +22,13 @@ def same(one, other, *, hosts_ns: int = 0) -> None:
         if column in ("start_ns", "end_ns") and hosts_ns:
             assert (np.abs(a[host] - b[host]) <= hosts_ns).all(), column
     for part in ("total", "low", "high"):
-        assert np.array_equal(getattr(one, part)[~host & ~run], getattr(other, part)[~host & ~run]), part
+        assert np.array_equal(
+            getattr(one, part)[~host & ~run], getattr(other, part)[~host & ~run]
+        ), part
     less = one.total[run] - other.total[run]
-    assert (np.delete(less, CAUSES.index("unknown"), axis=1) >= 0).all() and (less.sum(axis=1) == 0).all()
+    assert (np.delete(less, CAUSES.index("unknown"), axis=1) >= 0).all() and (
+        less.sum(axis=1) == 0
+    ).all()
     if not hosts_ns:
         for table in ("details", "other_streams"):
             a, b = (

@@ -104,7 +104,9 @@ def test_an_analysis_in_slices_is_the_analysis(puzzle, small_slices, monkeypatch
     monkeypatch.setattr(engine, "measure", lambda *a: cut.append(run.measure(*a)) or cut[-1])
     told = []
     arguments = {"clocks": trace.with_name("clocks.jsonl"), "draw": ["stop#7"]}
-    in_slices = nsysalign.analyze(trace, logs, progress=lambda *said: told.append(said), **arguments)
+    in_slices = nsysalign.analyze(
+        trace, logs, progress=lambda *said: told.append(said), **arguments
+    )
     assert cut and cut[0] is not None
     monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
     whole = nsysalign.analyze(trace, logs, **arguments)
@@ -128,13 +130,17 @@ def test_the_command_shares_the_work(puzzle, small_slices, tmp_path):
     results = []
     for jobs in ("1", "2"):
         out = tmp_path / f"out{jobs}"
-        done = CliRunner().invoke(cli, ["analyze", str(trace), *events, "-q", "-o", str(out), "--jobs", jobs])
+        done = CliRunner().invoke(
+            cli, ["analyze", str(trace), *events, "-q", "-o", str(out), "--jobs", jobs]
+        )
         assert done.exit_code == 0, done.output
         results.append((out / "analysis.json").read_text())
     assert results[0] == results[1]
 
 
-def test_clocks_that_nothing_connects_are_left_to_the_whole(puzzle, small_slices, tmp_path, monkeypatch):
+def test_clocks_that_nothing_connects_are_left_to_the_whole(
+    puzzle, small_slices, tmp_path, monkeypatch
+):
     trace, logs = puzzle("clean")
     bare = tmp_path / "bare.jsonl"
     lines = [line for line in logs[0].read_text().splitlines() if '"type":"clock"' not in line]
@@ -142,7 +148,9 @@ def test_clocks_that_nothing_connects_are_left_to_the_whole(puzzle, small_slices
     bare.write_text("\n".join(line for line in lines if '"mark' not in line) + "\n")
     read = []
     logs_of = engine.read_event_logs
-    monkeypatch.setattr(engine, "read_event_logs", lambda paths: read.append(paths) or logs_of(paths))
+    monkeypatch.setattr(
+        engine, "read_event_logs", lambda paths: read.append(paths) or logs_of(paths)
+    )
     found = nsysalign.analyze(trace, [bare])
     assert len(found.measured) + len(found.unaligned) > 0 and len(read) == 1
     monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1 << 60)
@@ -154,7 +162,9 @@ def settled(analysis: nsysalign.Analysis) -> dict:
     skipped = {"segments", "timeline", "notes", "baseline", "unprofiled", "unprofiled_parts"}
     fields = (f.name for f in dataclasses.fields(analysis) if f.name not in skipped)
     found = {name: getattr(analysis, name) for name in fields}
-    ours = found["findings"]["rule"] != "profiler-inflation"  # which compares with a run without nsys
+    ours = (
+        found["findings"]["rule"] != "profiler-inflation"
+    )  # which compares with a run without nsys
     return {**found, "findings": found["findings"][ours].reset_index(drop=True)}
 
 
@@ -184,7 +194,9 @@ def test_all_segments_of_slices_cover_every_interval_and_the_run(puzzle, small_s
     trace, logs = puzzle("clocks")
     found = nsysalign.analyze(trace, logs, all_segments=True)
     s = found.segments
-    assert set(s["interval"]) == set(found.intervals.loc[found.intervals["elapsed_ns"] > 0, "interval"])
+    assert set(s["interval"]) == set(
+        found.intervals.loc[found.intervals["elapsed_ns"] > 0, "interval"]
+    )
     sums = s.assign(ns=s["end_ns"] - s["start_ns"]).groupby(["interval", "cause"])["ns"].sum()
     parts = found.parts[found.parts["ns"] > 0].set_index(["interval", "cause"])["ns"]
     pd.testing.assert_series_equal(sums.sort_index(), parts.sort_index(), check_names=False)
@@ -192,7 +204,9 @@ def test_all_segments_of_slices_cover_every_interval_and_the_run(puzzle, small_s
     assert (s["start_ns"].to_numpy()[1:][inner] == s["end_ns"].to_numpy()[:-1][inner]).all()
 
 
-def test_a_long_run_is_put_beside_the_one_without_nsys_in_slices(tmp_path, small_slices, monkeypatch):
+def test_a_long_run_is_put_beside_the_one_without_nsys_in_slices(
+    tmp_path, small_slices, monkeypatch
+):
     files = unpack("unprofiled_linears", tmp_path)
     logs, plain = [files["events.jsonl"]], [files["baseline.jsonl"]]
     cut = []

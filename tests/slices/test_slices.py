@@ -11,17 +11,28 @@ import numpy as np
 import pytest
 from simulator import export, machine
 from simulator.export import Style
-from simulator.program import Api, Elapsed, HostStart, HostStop, Launch, Program, Record, Sleep, Sync, Wait
+from simulator.program import (
+    Api,
+    Elapsed,
+    HostStart,
+    HostStop,
+    Launch,
+    Program,
+    Record,
+    Sleep,
+    Sync,
+    Wait,
+)
 from simulator.world import LEGACY, NON_BLOCKING
 
-from nsysalign.align.solve import align
-from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.partial import partial_result
-from nsysalign.attribute.run_windows import with_runs
+from nsysalign.place.solve import align
 from nsysalign.slices import one as work
 from nsysalign.slices import rounds as run
 from nsysalign.slices import survey as plan
 from nsysalign.slices.pool import worker_pool
+from nsysalign.split.budget import attribute
+from nsysalign.split.partial import partial_result
+from nsysalign.split.run_windows import with_runs
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import FOREVER, sampled
 from nsysalign.trace.read import read_trace
@@ -154,7 +165,9 @@ def steps(count: int) -> list:
     out: list = [Launch(9_000), Sync(), Sleep(100_000)] * 6
     for k in range(count):
         out += [HostStart(f"h{k}"), Record(f"a{k}"), Launch(12_000 + 100 * (k % 7))]
-        out += [Launch(30_000, stream=13), Record(f"w{k}", 13), Wait(f"w{k}", 7)] if k % 3 == 0 else []
+        out += (
+            [Launch(30_000, stream=13), Record(f"w{k}", 13), Wait(f"w{k}", 7)] if k % 3 == 0 else []
+        )
         out += [Api(5_000), Launch(8_000), Record(f"b{k}")]
         out += [Sync()] if k % 4 else []
         out += [Elapsed(f"a{k}", f"b{k}", f"step#{k}"), HostStop(f"h{k}"), Sleep(20_000)]
@@ -188,7 +201,13 @@ def test_two_processes_in_one_trace(tmp_path):
 
 def test_an_interval_as_long_as_the_run_is_not_cut(tmp_path):
     inner = steps(150)
-    whole = [Record("first"), *inner, Record("last"), Sync(), Elapsed("first", "last", "everything")]
+    whole = [
+        Record("first"),
+        *inner,
+        Record("last"),
+        Sync(),
+        Elapsed("first", "last", "everything"),
+    ]
     world = machine.run(Program({500: whole}, {7: LEGACY, 13: NON_BLOCKING}))
     trace, logs = export.write([world], tmp_path, Style())
     log, index = read_event_logs(logs), sampled(trace, 64)

@@ -33,14 +33,14 @@ from simulator.world import LEGACY, NON_BLOCKING
 
 import nsysalign
 from nsysalign import engine
-from nsysalign.align.solve import align
-from nsysalign.attribute import unprofiled
-from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.run_windows import with_runs
 from nsysalign.model import ORIGINS
+from nsysalign.place.solve import align
+from nsysalign.predict import unprofiled
 from nsysalign.slices import rounds as run
 from nsysalign.slices import survey as plan
 from nsysalign.slices.pool import worker_pool
+from nsysalign.split.budget import attribute
+from nsysalign.split.run_windows import with_runs
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.index import sampled
 from nsysalign.trace.read import read_trace
@@ -69,7 +69,9 @@ def around_everything(inner: list) -> list:
 
 @pytest.mark.parametrize("rows", ["timestamps", "untimed", "none"])
 def test_a_pair_and_a_host_timer_around_the_run(tmp_path, rows):
-    world = machine.run(Program({500: around_everything(steps(400))}, {7: LEGACY, 13: NON_BLOCKING}))
+    world = machine.run(
+        Program({500: around_everything(steps(400))}, {7: LEGACY, 13: NON_BLOCKING})
+    )
     trace, logs = export.write([world], tmp_path, Style(event_rows=rows))
     far = far_of(trace, logs, 16, 5)
     assert len(far.pairs) == 1 and len(far.hosts) == 1
@@ -81,7 +83,9 @@ def test_a_recording_with_pairs_and_timers_over_much_of_it(puzzle):
     trace, (log,) = puzzle("clocks")
     intervals = nsysalign.analyze(trace, [log]).intervals
     intervals = intervals[intervals["kind"] == "event"]
-    ends = [zip(intervals[f"{e}_record"], intervals[f"{e}_ns"], strict=True) for e in ("start", "end")]
+    ends = [
+        zip(intervals[f"{e}_record"], intervals[f"{e}_ns"], strict=True) for e in ("start", "end")
+    ]
     at = {int(record): int(t) for end in ends for record, t in end}
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     records = sorted(
@@ -97,7 +101,9 @@ def test_a_recording_with_pairs_and_timers_over_much_of_it(puzzle):
                 "ms": (at[b["seq"]] - at[a["seq"]]) / 1e6,
             }
             timer = {"type": "host", "t0_ns": a["t0_ns"], "t1_ns": b["t1_ns"], "tid": a["tid"]}
-            file.write("".join(json.dumps(line | {"region": "most"}) + "\n" for line in (pair, timer)))
+            file.write(
+                "".join(json.dumps(line | {"region": "most"}) + "\n" for line in (pair, timer))
+            )
     found = sliced(trace, [log], block_rows=512, count=4)
     assert found.portion.rows["part"].sum() == 6
 
@@ -121,7 +127,9 @@ def test_an_outer_range_without_a_log(tmp_path, name):
     index = sampled(trace, 16)
     assert len(plan.cuts(plan.survey(trace, None, index, 5_000).timed, index, 5)[1].ranges) == 1
     found = without_log(trace, 16, 5)
-    assert (found.portion.rows["region"].str.startswith("everything")).sum() == (2 if name == "two" else 1)
+    assert (found.portion.rows["region"].str.startswith("everything")).sum() == (
+        2 if name == "two" else 1
+    )
 
 
 def anything(rng: np.random.Generator, count: int) -> list:
@@ -147,7 +155,9 @@ def anything(rng: np.random.Generator, count: int) -> list:
             [Memset(int(rng.integers(2_000, 5_000)), stream)],
             [
                 GraphLaunch(
-                    [(0, 4_000), (5_000, 7_000), (6_000, 9_000)], stream, whole=bool(rng.random() < 0.5)
+                    [(0, 4_000), (5_000, 7_000), (6_000, 9_000)],
+                    stream,
+                    whole=bool(rng.random() < 0.5),
                 )
             ],
             [Record(f"w{k}", 13), Wait(f"w{k}", 7), Launch(6_000)],
@@ -171,7 +181,9 @@ def anything(rng: np.random.Generator, count: int) -> list:
             host = rng.random() < 0.3
             out += [HostStart(f"h{k}")] if host else [Record(f"a{k}", on)]
             closing = (
-                [HostStop(f"h{k}")] if host else [Record(f"b{k}", on), Elapsed(f"a{k}", f"b{k}", f"i{k}")]
+                [HostStop(f"h{k}")]
+                if host
+                else [Record(f"b{k}", on), Elapsed(f"a{k}", f"b{k}", f"i{k}")]
             )
             ends.setdefault(min(k + length, count - 1), []).insert(0, closing)
         for closing in ends.pop(k, []):
@@ -224,7 +236,9 @@ def test_random_programs_without_a_log(tmp_path, seed):
 
 def test_an_analysis_whose_interval_is_as_long_as_the_run(tmp_path, monkeypatch):
     """All that a user sees of it, in slices and in memory, but for what needs all of it at once."""
-    world = machine.run(Program({500: around_everything(steps(400))}, {7: LEGACY, 13: NON_BLOCKING}))
+    world = machine.run(
+        Program({500: around_everything(steps(400))}, {7: LEGACY, 13: NON_BLOCKING})
+    )
     trace, logs = export.write([world], tmp_path, Style())
     whole = nsysalign.analyze(trace, logs)
     monkeypatch.setattr(engine, "SLICED_FROM_ROWS", 1_000)
@@ -241,7 +255,8 @@ def test_an_analysis_whose_interval_is_as_long_as_the_run(tmp_path, monkeypatch)
     assert not found.segments["interval"].isin(long).any() and len(found.segments)
     why = found.unprofiled.set_index("interval")["reason"]
     assert (
-        why[long].str.endswith("too long to replay").all() and not why.drop(long).str.contains("long").any()
+        why[long].str.endswith("too long to replay").all()
+        and not why.drop(long).str.contains("long").any()
     )
     for table in ("labels", "kernels"):
         a, b = getattr(whole, table), getattr(found, table)
@@ -256,7 +271,9 @@ def test_an_analysis_whose_interval_is_as_long_as_the_run(tmp_path, monkeypatch)
 
 def test_all_segments_of_an_interval_as_long_as_the_run(tmp_path, monkeypatch):
     """Each ends where the next begins, and none is cut in two by a slice."""
-    world = machine.run(Program({500: around_everything(steps(400))}, {7: LEGACY, 13: NON_BLOCKING}))
+    world = machine.run(
+        Program({500: around_everything(steps(400))}, {7: LEGACY, 13: NON_BLOCKING})
+    )
     trace, logs = export.write([world], tmp_path, Style())
     log, index = read_event_logs(logs), sampled(trace, 16)
     known = plan.survey(trace, log, index, 5_000)

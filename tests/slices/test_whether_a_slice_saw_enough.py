@@ -19,7 +19,9 @@ def enough(windows, *, calls=(), operations=(), spans=((BEGIN, END),)) -> bool:
     frame = pd.DataFrame(windows, columns=["start_ns", "end_ns"], dtype="int64")
     frame["open_ns"] = frame["start_ns"]
     trace = SimpleNamespace(
-        calls=pd.DataFrame(calls, columns=["start_ns", "correlation"], dtype="int64").assign(process=1),
+        calls=pd.DataFrame(calls, columns=["start_ns", "correlation"], dtype="int64").assign(
+            process=1
+        ),
         operations=pd.DataFrame(
             operations, columns=["start_ns", "end_ns", "correlation"], dtype="int64"
         ).assign(process=1, call=-1),
@@ -68,7 +70,14 @@ def test_an_operation_that_was_issued_before_the_excerpt_is_missing_its_call(num
 
 @pytest.mark.parametrize(
     ("start", "end", "fine"),
-    [(20, 30, False), (5, 11, False), (49, 60, False), (2, 9, True), (50, 60, True), (5, 80, False)],
+    [
+        (20, 30, False),
+        (5, 11, False),
+        (49, 60, False),
+        (2, 9, True),
+        (50, 60, True),
+        (5, 80, False),
+    ],
 )
 def test_only_inside_an_interval_does_it_matter(start, end, fine):
     """

@@ -16,18 +16,18 @@ from simulator.world import LEGACY, NON_BLOCKING
 
 import nsysalign
 from nsysalign import engine
-from nsysalign.align.context import FromTrace
-from nsysalign.align.inferred import pairing_notes, pairs_of
-from nsysalign.align.solve import align
-from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.partial import partial_result
-from nsysalign.attribute.ranges import host_ranges, left_out
-from nsysalign.attribute.run_windows import with_runs
 from nsysalign.model import ORIGIN
+from nsysalign.place.context import FromTrace
+from nsysalign.place.inferred import pairing_notes, pairs_of
+from nsysalign.place.solve import align
 from nsysalign.slices import one as work
 from nsysalign.slices import rounds as run
 from nsysalign.slices import survey as plan
 from nsysalign.slices.pool import worker_pool
+from nsysalign.split.budget import attribute
+from nsysalign.split.partial import partial_result
+from nsysalign.split.ranges import host_ranges, left_out
+from nsysalign.split.run_windows import with_runs
 from nsysalign.trace.index import FOREVER, sampled
 from nsysalign.trace.read import read_trace
 
@@ -70,7 +70,10 @@ def unpacked(name: str, folder: Path) -> Path:
     ("name", "origins"),
     [
         ("globaltimer_h100", {"records", "range"}),
-        ("graph_loop_h100", {"records", "range"}),  # threads record long before and after they issue work
+        (
+            "graph_loop_h100",
+            {"records", "range"},
+        ),  # threads record long before and after they issue work
         ("behind_copies_h100", {"records", "range"}),
         ("truth_random4", {"records"}),
     ],
@@ -89,7 +92,9 @@ def written(program: list, folder: Path) -> Path:
 def ranged(trace: Path, ranges: list[tuple[int, int | None, str]]) -> None:
     """NVTX ranges of the only thread: (start, end, text)."""
     with closing(sqlite3.connect(trace)) as db:
-        thread = db.execute("select globalTid from CUPTI_ACTIVITY_KIND_RUNTIME limit 1").fetchone()[0]
+        thread = db.execute("select globalTid from CUPTI_ACTIVITY_KIND_RUNTIME limit 1").fetchone()[
+            0
+        ]
         db.executemany(
             'insert into NVTX_EVENTS (start, "end", globalTid, eventType, text) values (?, ?, ?, 59, ?)',
             [(start, end, thread, text) for start, end, text in ranges],
@@ -99,7 +104,9 @@ def ranged(trace: Path, ranges: list[tuple[int, int | None, str]]) -> None:
 
 def calls_of(trace: Path) -> list[tuple[int, int]]:
     with closing(sqlite3.connect(trace)) as db:
-        return db.execute('select start, "end" from CUPTI_ACTIVITY_KIND_RUNTIME order by start').fetchall()
+        return db.execute(
+            'select start, "end" from CUPTI_ACTIVITY_KIND_RUNTIME order by start'
+        ).fetchall()
 
 
 def test_work_of_a_range_that_runs_long_after_its_slice(tmp_path, monkeypatch):
@@ -134,7 +141,9 @@ def test_a_start_whose_end_lies_in_another_slice(tmp_path, monkeypatch):
         return work.work(job)
 
     monkeypatch.setattr(run, "work", noting)
-    monkeypatch.setattr(work, "narrow", lambda *a: False)  # which would have it look further by itself
+    monkeypatch.setattr(
+        work, "narrow", lambda *a: False
+    )  # which would have it look further by itself
     found = sliced(trace, 16, 4)
     assert (found.portion.rows["kind"] == "event").sum() >= 120 and "1 record belongs" in str(
         found.portion.notes
@@ -174,8 +183,12 @@ def test_the_analysis_is_the_same_in_slices(tmp_path, monkeypatch):
     found = nsysalign.analyze(trace)
     assert cut and cut[0] is not None
     ranges = [a.intervals[a.intervals["kind"] == "nvtx"] for a in (whole, found)]
-    assert len(ranges[0]) > 500 and ranges[0].reset_index(drop=True).equals(ranges[1].reset_index(drop=True))
+    assert len(ranges[0]) > 500 and ranges[0].reset_index(drop=True).equals(
+        ranges[1].reset_index(drop=True)
+    )
     assert whole.host_ranges.equals(found.host_ranges)
-    assert len(found.timeline) and set(found.timeline["interval"]) == set(whole.timeline["interval"])
+    assert len(found.timeline) and set(found.timeline["interval"]) == set(
+        whole.timeline["interval"]
+    )
     said = {note for note in whole.notes if note.startswith(("left out", "1,062"))}
     assert said and said <= set(found.notes)

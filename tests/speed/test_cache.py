@@ -45,7 +45,9 @@ def test_the_second_time_nothing_is_analysed(analysed):
     call(trace, events, "-q", "--json", str(output.parent / "copy.json"))
     assert (output.parent / "copy.json").read_bytes() == before["analysis.json"]
     narrow = call(trace, events, width="80")  # printed again from what is stored, and remembered
-    lines = [line for line in narrow.splitlines() if not line.startswith("report: ")]  # the page's path
+    lines = [
+        line for line in narrow.splitlines() if not line.startswith("report: ")
+    ]  # the page's path
     assert narrow != printed and max(map(len, lines)) <= 80
     assert call(trace, events, width="80") == narrow
     assert times == [1] and {name: (output / name).read_bytes() for name in RESULTS} == before
@@ -65,7 +67,9 @@ def _last_byte(data: bytearray) -> None:
     data[-1] ^= 1
 
 
-@pytest.mark.parametrize("name", ["trace.sqlite", "trace.events.jsonl", "trace.nsysalign/analysis.json"])
+@pytest.mark.parametrize(
+    "name", ["trace.sqlite", "trace.events.jsonl", "trace.nsysalign/analysis.json"]
+)
 def test_a_changed_byte_is_noticed_whatever_size_and_time_say(analysed, name):
     trace, events, _, _, times = analysed
     _same_size_and_time(trace.parent / name, _last_byte)
@@ -111,7 +115,9 @@ def test_nothing_is_kept_of_a_trace_that_changes_meanwhile(recording, monkeypatc
 def test_two_processes_at_once_leave_a_good_cache(recording, monkeypatch):
     trace, events = recording("truth_linears")
     command = [sys.executable, "-m", "nsysalign", "analyze", str(trace), "--events", str(events)]
-    both = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)]
+    both = [
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) for _ in range(2)
+    ]
     said = [p.communicate() for p in both]
     assert [p.returncode for p in both] == [0, 0] and said[0] == said[1]
     monkeypatch.setattr(engine, "analyze_inputs", lambda *a, **k: pytest.fail("analysed again"))

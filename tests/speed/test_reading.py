@@ -17,7 +17,8 @@ from nsysalign.trace.gathered import Gathered
 
 ROWS = 70_000  # more than one batch
 pytestmark = pytest.mark.skipif(
-    not pytest.importorskip("adbc_driver_sqlite", reason="the quick reader is not installed"), reason=""
+    not pytest.importorskip("adbc_driver_sqlite", reason="the quick reader is not installed"),
+    reason="",
 )
 
 
@@ -130,7 +131,8 @@ def test_only_plain_tables_are_read_quickly(tmp_path, definition):
 
 
 BATCHES = st.lists(
-    st.lists(st.sampled_from([0, 7, -5, 2**31 - 1, 2**31, -(2**63), 2**63 - 1]), max_size=5), max_size=6
+    st.lists(st.sampled_from([0, 7, -5, 2**31 - 1, 2**31, -(2**63), 2**63 - 1]), max_size=5),
+    max_size=6,
 )
 
 

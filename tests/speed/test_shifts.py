@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsysalign.clocks.host import _fitting
+from nsysalign.place.host_clock import _fitting
 
 TIMES = st.lists(st.integers(0, 300), min_size=1, max_size=12)
 

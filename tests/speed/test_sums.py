@@ -18,8 +18,8 @@ from simulator.export import Style
 
 import nsysalign
 from nsysalign import engine, frames
-from nsysalign.attribute import groups, sums
 from nsysalign.cli import cli
+from nsysalign.split import groups, sums
 from nsysalign.store import database, document
 from tests.properties.programs import host_programs, loops, programs
 
@@ -42,13 +42,21 @@ def same(one, other, tables=TABLES) -> None:
 def consistent(analysis) -> None:
     """Parts and details are sums of the segments, which are made window by window."""
     s = analysis.segments.assign(ns=analysis.segments["end_ns"] - analysis.segments["start_ns"])
-    parts = analysis.parts[analysis.parts["ns"] > 0].set_index(["interval", "cause"])["ns"].sort_index()
+    parts = (
+        analysis.parts[analysis.parts["ns"] > 0].set_index(["interval", "cause"])["ns"].sort_index()
+    )
     by_cause = s.groupby(["interval", "cause"])["ns"].sum().sort_index()
     assert by_cause.to_dict() == parts.to_dict()
-    on = s[s["ref_kind"].isin(["kernel", "graph", "memcpy", "memset"]) & (s["cause"] == s["ref_kind"])]
+    on = s[
+        s["ref_kind"].isin(["kernel", "graph", "memcpy", "memset"]) & (s["cause"] == s["ref_kind"])
+    ]
     on = on[~on["detail"].str.startswith("staging")]
-    on = on[on["interval"].isin(analysis.measured["interval"])]  # what a whole run holds is in its kernels
-    count = on.drop_duplicates(["interval", "ref_kind", "ref_id"]).groupby("interval").size().to_dict()
+    on = on[
+        on["interval"].isin(analysis.measured["interval"])
+    ]  # what a whole run holds is in its kernels
+    count = (
+        on.drop_duplicates(["interval", "ref_kind", "ref_id"]).groupby("interval").size().to_dict()
+    )
     operations = analysis.measured.set_index("interval")["operations"]
     assert count == operations[operations > 0].to_dict()
     named = s[s["ref_kind"].isin(["api", "nvtx", "overhead"]) & s["cause"].isin(["api", "sync", "api_launch", "host", "event", "profiler"])]  # fmt: skip
@@ -65,7 +73,9 @@ def consistent(analysis) -> None:
 )
 def test_chunks_of_any_size_give_the_same_sums_as_the_pieces(program, event_rows, chunk):
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
-        trace, events = export.write(machine.run(program), Path(folder), Style(event_rows=event_rows))
+        trace, events = export.write(
+            machine.run(program), Path(folder), Style(event_rows=event_rows)
+        )
         for logs in (events, []):
             whole = nsysalign.analyze(trace, events=logs)
             consistent(whole)
@@ -91,7 +101,9 @@ def test_segments_that_are_not_kept_change_nothing_else(recording, monkeypatch, 
     assert 0 < len(kept) < len(whole.measured) and whole.measured["interval"].iloc[-1] in kept
     mine = whole.segments[whole.segments["interval"].isin(kept)].reset_index(drop=True)
     pd.testing.assert_frame_equal(mine, some.segments, check_exact=True)
-    (note,) = (n for n in set(some.notes) - set(whole.notes) if not n.startswith("what the host did"))
+    (note,) = (
+        n for n in set(some.notes) - set(whole.notes) if not n.startswith("what the host did")
+    )
     assert f"segments are kept of {len(kept)} of {len(whole.measured)}" in note
     assert set(some.timeline["interval"]) >= set(whole.timeline["interval"])
     every = nsysalign.analyze(trace, events=[events], all_segments=True)
@@ -104,16 +116,24 @@ def test_segments_that_are_not_kept_change_nothing_else(recording, monkeypatch, 
 def test_the_text_of_a_document_is_that_of_its_objects(recording):
     trace, events = recording("truth_oracle")
     analysis = nsysalign.analyze(trace, events=[events])
-    objects, text = json.dumps(document.document(analysis), allow_nan=False), document.dumps(analysis)
+    objects, text = (
+        json.dumps(document.document(analysis), allow_nan=False),
+        document.dumps(analysis),
+    )
     assert json.loads(text) == json.loads(objects)  # 6e-05 and 6e-5 are one number
     assert text.isascii() and "\n" not in text
 
 
 def test_windows_with_an_operation_issued_after_their_end_are_explained_by_themselves():
     """Four blocks, whose operations had been issued by 10, 20, 90, 95; every window ends at 50.  One block is all edge."""
-    latest, span = np.array([10, 20, 90, 95]), sums.Span(np.array([0, 0, 1, 2]), np.array([2, 4, 3, 3]))
+    latest, span = (
+        np.array([10, 20, 90, 95]),
+        sums.Span(np.array([0, 0, 1, 2]), np.array([2, 4, 3, 3])),
+    )
     assert sums._issued_late(np.full(4, 50), span, latest).tolist() == [False, True, True, False]
-    assert not sums._issued_late(np.full(1, 50), sums.Span(np.array([0]), np.array([0])), latest[:0]).any()
+    assert not sums._issued_late(
+        np.full(1, 50), sums.Span(np.array([0]), np.array([0])), latest[:0]
+    ).any()
 
 
 def test_one_interval_over_all_and_many_in_it():
@@ -133,7 +153,9 @@ def test_one_interval_over_all_and_many_in_it():
     assert total[0] == 1200 and (total[1:] == 3).all()
 
 
-def test_show_makes_segments_that_are_not_stored_from_the_trace_beside_them(recording, monkeypatch, tmp_path):
+def test_show_makes_segments_that_are_not_stored_from_the_trace_beside_them(
+    recording, monkeypatch, tmp_path
+):
     trace, events = recording("truth_linears")
     whole = nsysalign.analyze(trace, events=[events])
     log = tmp_path / "events-1.jsonl.gz"  # as runs with as many events leave it

@@ -8,10 +8,12 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysalign.timers.pairing import Site, pair
+from nsysalign.place.timer_pairs import Site, pair
 
 
-def site(line: int, use: str = "", stores: str = "", subtracts: str = "", caller: str = "f.py:90") -> Site:
+def site(
+    line: int, use: str = "", stores: str = "", subtracts: str = "", caller: str = "f.py:90"
+) -> Site:
     def names(text: str) -> tuple[str, ...]:
         return tuple(f"f.py:{'' if n.startswith('.') else '1:'}{n}" for n in text.split())
 
@@ -77,7 +79,9 @@ def test_coroutines_that_take_turns_are_not_mixed_up():
     sites = {k: replace(s, interleaved=True) for k, s in PLAIN.items()}
     assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
     assert pairs("A A B B A B", sites) == ["A4-B5"], "who ended first?"
-    found = pair(np.zeros(4), np.zeros(4), np.array([0, 0, 1, 1]), list(sites.values()), lambda i, j: True)
+    found = pair(
+        np.zeros(4), np.zeros(4), np.array([0, 0, 1, 1]), list(sites.values()), lambda i, j: True
+    )
     assert found.unclear == {"f.py:5": 2}
 
 
@@ -87,7 +91,10 @@ def test_deadlines_and_what_is_thrown_away_are_no_intervals():
 
 
 def test_timeit_pairs_its_own_two():
-    sites = {"A": Site("f.py:7", position=12, use="loop"), "B": Site("f.py:7", position=50, use="loop")}
+    sites = {
+        "A": Site("f.py:7", position=12, use="loop"),
+        "B": Site("f.py:7", position=50, use="loop"),
+    }
     assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
     assert pairs("A B", sites, launches=False) == [], "its empty loop launches nothing"
 
@@ -120,7 +127,9 @@ def test_what_holds_for_all_programs(sites, data):
     n = data.draw(st.integers(0, 40))
 
     def column(most: int) -> np.ndarray:
-        return np.array(data.draw(st.lists(st.integers(0, most), min_size=n, max_size=n)), dtype=np.int64)
+        return np.array(
+            data.draw(st.lists(st.integers(0, most), min_size=n, max_size=n)), dtype=np.int64
+        )
 
     thread, clock, place = column(2), column(1), column(len(sites) - 1)
     found = pair(thread, clock, place, sites, lambda i, j: True)
@@ -137,6 +146,10 @@ def test_what_holds_for_all_programs(sites, data):
     for i, j, g in zip(a.tolist(), b.tolist(), guessed.tolist(), strict=True):
         start, end = sites[place[i]], sites[place[j]]
         if g:
-            assert start.use in ("", "kept") and end.use in ("", "kept") and start.position <= end.position
+            assert (
+                start.use in ("", "kept")
+                and end.use in ("", "kept")
+                and start.position <= end.position
+            )
         elif not start.use == end.use == "loop":
             assert set(start.stores) & set(end.subtracts)

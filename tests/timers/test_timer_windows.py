@@ -42,12 +42,21 @@ def timed(*work):
 
 KERNEL = Launch(50_000)
 PATTERNS = {  # what precedes in each repetition, what is timed -> the flags that it must have and must not have
-    "both": ([Sync()], [Launch(6_000), Sync()], {"synchronised-before", "synchronised-after", "idle-before"}),
+    "both": (
+        [Sync()],
+        [Launch(6_000), Sync()],
+        {"synchronised-before", "synchronised-after", "idle-before"},
+    ),
     "before": ([Sync()], [KERNEL], {"synchronised-before", "idle-before"}),
     "after": ([Launch(90_000)], [KERNEL, Sync()], {"synchronised-after"}),
     "never": ([], [KERNEL], set()),
 }
-RULES = {"both": "host-timer", "before": "enqueue-only", "after": "earlier-work", "never": "enqueue-only"}
+RULES = {
+    "both": "host-timer",
+    "before": "enqueue-only",
+    "after": "earlier-work",
+    "never": "enqueue-only",
+}
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)
@@ -56,13 +65,19 @@ def test_the_four_patterns_are_told_apart(pattern, tmp_path):
     steps = [s for _ in range(6) for s in (*before, *timed(*work), Sleep(2_000))]
     analysis, world = analysed(tmp_path, KERNEL, *steps)
     rows = analysis.measured[analysis.measured["kind"] == "host"]
-    assert len(rows) == 6 and set(rows["label"]) == {"bench.py:10-12"} and set(rows["method"]) == {"exact"}
+    assert (
+        len(rows) == 6
+        and set(rows["label"]) == {"bench.py:10-12"}
+        and set(rows["method"]) == {"exact"}
+    )
     assert [set(f) for f in rows["flags"]] == [flags] * 6
     starts = [r for r in world.readings if r.site == "start"]
     ends = [r for r in world.readings if r.site == "end"]
     for row, a, b in zip(rows.itertuples(), starts, ends, strict=True):
         assert (row.start_ns, row.elapsed_ns) == (a.t, b.t - a.t)
-        assert check.parts(analysis, row.interval) == oracle.parts(oracle.host_budget(world, a.t, b.t, MAIN))
+        assert check.parts(analysis, row.interval) == oracle.parts(
+            oracle.host_budget(world, a.t, b.t, MAIN)
+        )
     found = analysis.findings[analysis.findings["severity"] != "info"]
     assert RULES[pattern] in set(found["rule"]), found
     words = {"both": "before and after", "before": "only before", "never": "never"}
@@ -86,7 +101,9 @@ def test_only_after_in_a_loop_is_not_taken_for_both(tmp_path):
 
 
 def test_without_cuda_inside_there_is_no_interval_and_no_word_about_it(tmp_path):
-    analysis, _ = analysed(tmp_path, *timed(Sleep(5_000)), KERNEL, Read("start"), Sync(), Read("end"))
+    analysis, _ = analysed(
+        tmp_path, *timed(Sleep(5_000)), KERNEL, Read("start"), Sync(), Read("end")
+    )
     assert len(analysis.measured) == 1 and not [n for n in analysis.notes if "host timers" in n]
 
 
@@ -106,9 +123,13 @@ def test_a_workers_launches_count_for_the_thread_that_waits_for_it(tmp_path):
 def test_a_guess_is_said_and_flagged(tmp_path):
     steps = [Read("one"), KERNEL, Sync(), Read("two")] * 3
     analysis, _ = analysed(tmp_path, *steps)
-    assert len(analysis.measured) == 3 and all("guessed-pair" in f for f in analysis.measured["flags"])
+    assert len(analysis.measured) == 3 and all(
+        "guessed-pair" in f for f in analysis.measured["flags"]
+    )
     (note,) = [n for n in analysis.notes if "host timers" in n]
-    assert note.startswith("host timers, cell:1 to cell:2: 3 intervals are guessed from consecutive readings")
+    assert note.startswith(
+        "host timers, cell:1 to cell:2: 3 intervals are guessed from consecutive readings"
+    )
 
 
 def test_what_is_missed_is_said(tmp_path):
@@ -118,7 +139,8 @@ def test_what_is_missed_is_said(tmp_path):
     assert analysis.measured.empty
     notes = [n for n in analysis.notes if "host timers" in n]
     assert any(
-        n.startswith("host timers, cell:1: 2 readings after CUDA work belong to no interval") for n in notes
+        n.startswith("host timers, cell:1: 2 readings after CUDA work belong to no interval")
+        for n in notes
     )
     assert any(n.startswith("host timers, bench.py:12: 1 readings after CUDA work") for n in notes)
 
@@ -126,7 +148,9 @@ def test_what_is_missed_is_said(tmp_path):
 def test_one_start_read_against_again_and_again_is_said(tmp_path):
     analysis, _ = analysed(tmp_path, Read("start"), *[KERNEL, Read("end")] * 4)
     assert len(analysis.measured) == 1
-    assert [n for n in analysis.notes if n.startswith("host timers, bench.py:12: 3 more differences")]
+    assert [
+        n for n in analysis.notes if n.startswith("host timers, bench.py:12: 3 more differences")
+    ]
 
 
 def events(name: str, *work):
@@ -179,7 +203,9 @@ def test_calibration_inside_is_not_the_users_time(tmp_path):
     steps = [*timed(Record("c"), KERNEL, Sync()), *timed(KERNEL, Sync())]
     world = machine.run(Program({MAIN: steps}, clock_sites=SITES))
     trace, (log,) = export.write(world, tmp_path)
-    log.write_text(log.read_text().replace('"type": "record",', '"type": "record", "calibration": true,'))
+    log.write_text(
+        log.read_text().replace('"type": "record",', '"type": "record", "calibration": true,')
+    )
     analysis = check.analyze(trace, [log])
     assert len(analysis.measured) == 1 and len(analysis.unaligned) == 1
     assert "calibration work ran inside" in analysis.unaligned["reason"].iloc[0]
@@ -198,7 +224,15 @@ def test_regions_count_where_they_hold_cuda_work_and_no_timed_readings(tmp_path)
         region("work#0", begin + 10_500, begin + 40_000), region("idle#0", begin + 100, begin + 9_000),
         region("timed#0", begin + 200_000, begin + 400_000),
     ]  # fmt: skip
-    steps = [Sleep(10_000), Push("work#0"), Sleep(1_000), KERNEL, Sleep(50_000), PopRange(), Sleep(150_000)]
+    steps = [
+        Sleep(10_000),
+        Push("work#0"),
+        Sleep(1_000),
+        KERNEL,
+        Sleep(50_000),
+        PopRange(),
+        Sleep(150_000),
+    ]
     steps += [Read("start", "timed#0"), KERNEL, Sync(), Read("end", "timed#0")]
     analysis, _ = analysed(tmp_path, *steps, extra=lines)
     named = analysis.measured.set_index("name")
@@ -220,11 +254,18 @@ def test_timeit_is_an_interval_of_the_whole_loop_labelled_by_its_count(tmp_path)
     trace, (log,) = export.write(world, tmp_path)
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     counts = iter([2, 2, 0, 0])
-    lines = [line | {"count": next(counts)} if line["type"] == "clock_reading" else line for line in lines]
+    lines = [
+        line | {"count": next(counts)} if line["type"] == "clock_reading" else line
+        for line in lines
+    ]
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
     analysis = check.analyze(trace, [log])
     (row,) = analysis.measured.itertuples()
-    assert (row.label, row.kernel_only_ns, "loop-of-2" in row.flags) == ("bench.py:40 x2", 100_000, True)
+    assert (row.label, row.kernel_only_ns, "loop-of-2" in row.flags) == (
+        "bench.py:40 x2",
+        100_000,
+        True,
+    )
 
 
 def test_a_wall_clock_that_was_set_is_said(tmp_path):
@@ -236,7 +277,9 @@ def test_a_wall_clock_that_was_set_is_said(tmp_path):
     for line in lines:
         if line["type"] == "clock_reading":
             values.append(
-                epoch + line["t_ns"] + (3_600_000_000_000 if len(values) == 3 else 40 * (len(values) == 1))
+                epoch
+                + line["t_ns"]
+                + (3_600_000_000_000 if len(values) == 3 else 40 * (len(values) == 1))
             )
             line |= {"clock": "time", "value_ns": values[-1]}
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))

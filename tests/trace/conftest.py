@@ -25,7 +25,8 @@ def export(tmp_path):
             db.execute(f'create table "{table}" ({declared})')
             marks = ", ".join("?" * len(columns))
             db.executemany(
-                f'insert into "{table}" values ({marks})', [tuple(r.get(c) for c in columns) for r in rows]
+                f'insert into "{table}" values ({marks})',
+                [tuple(r.get(c) for c in columns) for r in rows],
             )
         db.commit()
         db.close()

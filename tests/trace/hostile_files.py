@@ -32,13 +32,16 @@ def endless_view(db: sqlite3.Connection) -> None:
 def doubling_views(db: sqlite3.Connection) -> None:
     """Forty views, each reading the one before it twice: a trillion selects to compile."""
     steps = [
-        f"create view v{k} as select * from v{k - 1} union all select * from v{k - 1}" for k in range(1, 40)
+        f"create view v{k} as select * from v{k - 1} union all select * from v{k - 1}"
+        for k in range(1, 40)
     ]
     _instead(db, f"alter table StringIds rename to v0; {'; '.join(steps)}; create view StringIds as select * from v39", "OSRT_API")  # fmt: skip
 
 
 def virtual_table(db: sqlite3.Connection) -> None:
-    _instead(db, f"create virtual table {KERNEL} using rtree(id, start, end, streamId, correlationId)")
+    _instead(
+        db, f"create virtual table {KERNEL} using rtree(id, start, end, streamId, correlationId)"
+    )
 
 
 def computed_column(db: sqlite3.Connection) -> None:
@@ -59,7 +62,9 @@ def without_rowid(db: sqlite3.Connection) -> None:
 def triggers(db: sqlite3.Connection) -> None:
     """They run when a table is written, which nobody does here."""
     for event in ("insert", "update", "delete"):
-        db.execute(f"create trigger t_{event} before {event} on {STRINGS} begin delete from {KERNEL}; end")
+        db.execute(
+            f"create trigger t_{event} before {event} on {STRINGS} begin delete from {KERNEL}; end"
+        )
 
 
 def index_of_expressions(db: sqlite3.Connection) -> None:
@@ -113,7 +118,9 @@ def multiply(path: Path, table: str, *, levels: int = 5, fan: int = 200) -> None
     root -> page a, a, a, ... -> page b, b, b, ... -> the leaf with the rows
     """
     with closing(sqlite3.connect(path)) as db:
-        (root,) = db.execute("select rootpage from sqlite_master where name = ?", (table,)).fetchone()
+        (root,) = db.execute(
+            "select rootpage from sqlite_master where name = ?", (table,)
+        ).fetchone()
         (size,) = db.execute("pragma page_size").fetchone()
     data = bytearray(path.read_bytes())
     leaf = data[(root - 1) * size : root * size]

@@ -24,8 +24,17 @@ def with_a_call(what: str, status: int):
     tables = tiny()
     tables["StringIds"].append({"id": 30, "value": NAMES[what]})
     tables[P + "RUNTIME"].append(call(8, 30, 76, 78) | {"returnValue": status})
-    row = {"start": 76 * US, "end": 78 * US, "globalPid": PROCESS, "contextId": 1, "correlationId": 8}
-    row |= {"streamId": 7 if what == "stream" else -1, "eventId": 2 if what in ("event", "query") else -1}
+    row = {
+        "start": 76 * US,
+        "end": 78 * US,
+        "globalPid": PROCESS,
+        "contextId": 1,
+        "correlationId": 8,
+    }
+    row |= {
+        "streamId": 7 if what == "stream" else -1,
+        "eventId": 2 if what in ("event", "query") else -1,
+    }
     tables[P + "SYNCHRONIZATION"].append(row)
     return tables
 
@@ -36,7 +45,10 @@ def test_what_failed_or_was_not_ready_bounds_nothing(export, log, what, status):
     (place,) = nsysalign.analyze(export(tiny()), [log]).measured.itertuples()
     analysis = nsysalign.analyze(export(with_a_call(what, status)), [log])
     (found,) = analysis.measured.itertuples()
-    assert (found.start_lower_ns, found.start_upper_ns) == (place.start_lower_ns, place.start_upper_ns)
+    assert (found.start_lower_ns, found.start_upper_ns) == (
+        place.start_lower_ns,
+        place.start_upper_ns,
+    )
     assert found.end_ns >= 180 * US, "behind the memset"
 
 

@@ -42,7 +42,9 @@ def test_a_damaged_export_is_two_lines_and_exit_code_3(export, tmp_path, capsys,
     before = path.read_bytes()
     status, lines = said(capsys, "analyze", path, "-q")
     assert status == 3 and len(lines) == 2, lines
-    assert lines[0].startswith("nsysalign: ") and words in lines[0] and lines[1].startswith("  next: ")
+    assert (
+        lines[0].startswith("nsysalign: ") and words in lines[0] and lines[1].startswith("  next: ")
+    )
     assert path.read_bytes() == before
     assert not any(p.name.endswith(("-wal", "-shm", "-journal")) for p in tmp_path.iterdir())
 
@@ -63,7 +65,10 @@ def test_damaged_logs_and_analyses_are_as_short(export, log, tmp_path, capsys):
         ("redact", bad, tmp_path / "out"),
     ):
         status, lines = said(capsys, *arguments)
-        assert status == 3 and len(lines) == 2 and lines[1].startswith("  next: "), (arguments, lines)
+        assert status == 3 and len(lines) == 2 and lines[1].startswith("  next: "), (
+            arguments,
+            lines,
+        )
 
 
 def test_what_an_error_quotes_is_short_and_harmless(export, tmp_path, capsys):
@@ -71,7 +76,9 @@ def test_what_an_error_quotes_is_short_and_harmless(export, tmp_path, capsys):
     bad.write_text(json.dumps({"type": "header", "format": "x\x1b" * 5000}) + "\n")
     status, lines = said(capsys, "analyze", trace, "--events", bad, "-q")
     assert status == 3 and len(lines) == 2 and len(lines[0]) < 1000 and "\x1b" not in "".join(lines)
-    assert "expected 'nsysalign-events'" in lines[0], "the end, which says what was expected, is kept"
+    assert "expected 'nsysalign-events'" in lines[0], (
+        "the end, which says what was expected, is kept"
+    )
     with closing(sqlite3.connect(trace)) as db:
         db.execute("update CUPTI_ACTIVITY_KIND_KERNEL set streamId = ?", ("n\x1b" * 20_000,))
         db.commit()
@@ -104,8 +111,8 @@ def stale(export, tmp_path, monkeypatch):
         target.write_bytes(good)
         return target
 
-    monkeypatch.setattr("nsysalign.collect.nsys.find_nsys", lambda explicit=None: None)
-    monkeypatch.setattr("nsysalign.collect.nsys.export_sqlite", export_sqlite)
+    monkeypatch.setattr("nsysalign.record.nsys.find_nsys", lambda explicit=None: None)
+    monkeypatch.setattr("nsysalign.record.nsys.export_sqlite", export_sqlite)
     return report, trace, made
 
 
@@ -132,7 +139,7 @@ def test_a_stale_export_that_cannot_be_made_anew_is_no_answer(stale, tmp_path, m
     def absent(explicit=None):
         raise NsysError("nsys was not found", "install it")
 
-    monkeypatch.setattr("nsysalign.collect.nsys.find_nsys", absent)
+    monkeypatch.setattr("nsysalign.record.nsys.find_nsys", absent)
     with pytest.raises(
         NsysError, match=r"trace\.sqlite is older than trace\.nsys-rep and cannot be exported again"
     ):

@@ -26,7 +26,9 @@ def whole() -> Tables:
 
 def rows_of(path) -> dict:
     rows = look_at_trace(path)
-    assert all(r.cost and r.fix for r in rows if r.state != "ok"), "what is not well has a cost and a fix"
+    assert all(r.cost and r.fix for r in rows if r.state != "ok"), (
+        "what is not well has a cost and a fix"
+    )
     return {r.what: r for r in rows}
 
 
@@ -34,7 +36,10 @@ def test_a_trace_that_has_everything(export, log):
     trace = export(whole())
     rows = rows_of(trace)
     assert {r.state for r in rows.values()} == {"ok"}, rows
-    assert "2 event records" in rows["runtime"].found and "1 elapsed_time calls" in rows["event logs"].found
+    assert (
+        "2 event records" in rows["runtime"].found
+        and "1 elapsed_time calls" in rows["event logs"].found
+    )
     done = CliRunner().invoke(cli, ["doctor", str(trace)])
     assert done.exit_code == 0 and "costs:" not in done.output
 
@@ -80,7 +85,9 @@ def test_what_a_trace_lacks_costs_something_and_has_a_fix(export, log, what):
     tables = whole()
     change(tables)
     rows = rows_of(export(tables))
-    assert rows[row].state == "warning" and found in rows[row].found and fix in rows[row].fix, rows[row]
+    assert rows[row].state == "warning" and found in rows[row].found and fix in rows[row].fix, rows[
+        row
+    ]
     assert {name for name, r in rows.items() if r.state != "ok"} == {row}
 
 
@@ -98,7 +105,9 @@ def test_event_logs_beside_the_trace(export, log, tmp_path):
     assert "none beside" in rows_of(trace)["event logs"].found
     lines = (tmp_path / "kept").read_text().splitlines()
     log.write_text(
-        lines[0].replace("1700000000", "1800000000").replace('"trace_ns": 0', '"x": 0') + "\n" + lines[1]
+        lines[0].replace("1700000000", "1800000000").replace('"trace_ns": 0', '"x": 0')
+        + "\n"
+        + lines[1]
     )
     assert "belongs to another run" in rows_of(trace)["event logs"].found
     log.write_text("no log\n")
@@ -128,13 +137,17 @@ def test_a_report_without_an_export_is_looked_into(export, tmp_path):
     report.write_bytes(b"x")
     rows = {row.what: row for row in look_at_trace(report, str(nsys))}
     assert "is not exported yet" in rows["export"].found and rows["kernel"].state == "ok"
-    assert sorted(p.name for p in tmp_path.glob("other*")) == ["other.nsys-rep"], "nothing is left beside it"
+    assert sorted(p.name for p in tmp_path.glob("other*")) == ["other.nsys-rep"], (
+        "nothing is left beside it"
+    )
 
 
 def test_what_cannot_be_read_is_one_row_and_exit_code_3(export, tmp_path):
     (tmp_path / "not.sqlite").write_text("text")
     done = CliRunner().invoke(cli, ["doctor", str(tmp_path / "not.sqlite")])
-    assert done.exit_code == 3 and "is not an SQLite database" in done.output and "fix:" in done.output
+    assert (
+        done.exit_code == 3 and "is not an SQLite database" in done.output and "fix:" in done.output
+    )
     path = export(whole())
     with closing(sqlite3.connect(path)) as db:
         db.execute(f"drop table {P}RUNTIME")

@@ -54,9 +54,20 @@ def test_a_pair(read):
 
 def test_calibration_pairs_are_not_the_programs(read):
     pair = {"start": 0, "end": 1, "ms": 0.25}
-    old = {"type": "elapsed", **pair, "calibration": True}  # as written before there was a type for them
+    old = {
+        "type": "elapsed",
+        **pair,
+        "calibration": True,
+    }  # as written before there was a type for them
     log = read(
-        [HEADER, record(0, calibration=True), record(1), {"type": "calibration", **pair}, old, elapsed()]
+        [
+            HEADER,
+            record(0, calibration=True),
+            record(1),
+            {"type": "calibration", **pair},
+            old,
+            elapsed(),
+        ]
     )
     assert log.elapsed["calibration"].tolist() == [True, True, False]
     assert log.elapsed["ms"].tolist() == [0.25, 0.25, 0.5]
@@ -84,7 +95,9 @@ def test_a_cut_last_line_is_normal(read, cut):
 def test_every_header_starts_a_process(read):
     log = read([*PAIR, {**HEADER, "pid": 8}, record(0), record(1)])
     assert [h["pid"] for h in log.headers] == [7, 8]
-    assert log.records["process"].tolist() == [0, 0, 1, 1] and log.elapsed["process"].tolist() == [0]
+    assert log.records["process"].tolist() == [0, 0, 1, 1] and log.elapsed["process"].tolist() == [
+        0
+    ]
 
 
 def test_files_are_merged_and_a_file_named_twice_counts_once(read, tmp_path):
@@ -97,17 +110,27 @@ def test_files_are_merged_and_a_file_named_twice_counts_once(read, tmp_path):
 
 
 def test_unknown_types_and_keys_are_ignored(read):
-    extra = [{"type": "weather", "t0_ns": "rain"}, {"type": None}, {"type": ["record"]}, {"no": "type"}]
-    log = read([{**HEADER, "mood": "good"}, *extra, record(0, colour="red"), record(1), elapsed(weight=3)])
+    extra = [
+        {"type": "weather", "t0_ns": "rain"},
+        {"type": None},
+        {"type": ["record"]},
+        {"no": "type"},
+    ]
+    log = read(
+        [{**HEADER, "mood": "good"}, *extra, record(0, colour="red"), record(1), elapsed(weight=3)]
+    )
     assert len(log.records) == 2 and len(log.elapsed) == 1 and log.notes == ()
 
 
 @pytest.mark.parametrize(
-    "ms", ["NaN", "Infinity", "-Infinity", "null", "true", '"0.5"', "[]", "1e300", str(BIG), "1e999"]
+    "ms",
+    ["NaN", "Infinity", "-Infinity", "null", "true", '"0.5"', "[]", "1e300", str(BIG), "1e999"],
 )
 def test_what_is_no_time_is_said_per_pair(read, ms):
     log = read([HEADER, record(0), record(1), f'{{"type":"elapsed","start":0,"end":1,"ms":{ms}}}'])
-    assert math.isnan(log.elapsed["ms"][0]) and log.elapsed["error"][0].startswith("elapsed_time gave ")
+    assert math.isnan(log.elapsed["ms"][0]) and log.elapsed["error"][0].startswith(
+        "elapsed_time gave "
+    )
     assert len(log.elapsed["error"][0]) < 80
 
 
@@ -116,13 +139,17 @@ def test_the_programs_own_error_is_kept(read):
     assert log.elapsed["error"].tolist() == ["not ready"] and log.elapsed["end"].tolist() == [-1]
 
 
-@pytest.mark.parametrize("value", [None, "12", 1.5, True, [], {}, BIG, 1 << 63, -(1 << 63), 1 << 62])
+@pytest.mark.parametrize(
+    "value", [None, "12", 1.5, True, [], {}, BIG, 1 << 63, -(1 << 63), 1 << 62]
+)
 def test_a_record_without_a_time_is_left_out(read, value):
     log = read([HEADER, record(0), record(1) | {"t0_ns": value}, record(2)])
     assert log.records["seq"].tolist() == [0, 2] and len(log.notes) == 1
 
 
-@pytest.mark.parametrize("key", ["tid", "device", "stream_handle", "stream_id", "region", "site", "callers"])
+@pytest.mark.parametrize(
+    "key", ["tid", "device", "stream_handle", "stream_id", "region", "site", "callers"]
+)
 @pytest.mark.parametrize("value", [None, "text", BIG, 1.5, float("nan"), [None, 3], {"a": 1}])
 def test_other_keys_may_hold_anything(read, key, value):
     log = read([HEADER, record(0, **{key: value}), record(1), elapsed()])
@@ -132,7 +159,9 @@ def test_other_keys_may_hold_anything(read, key, value):
 
 
 def test_absent_keys_are_unknown(read):
-    log = read([*PAIR, {"type": "wait", "t0_ns": 1, "t1_ns": 2}, {"type": "host", "t0_ns": 1, "t1_ns": 2}])
+    log = read(
+        [*PAIR, {"type": "wait", "t0_ns": 1, "t1_ns": 2}, {"type": "host", "t0_ns": 1, "t1_ns": 2}]
+    )
     assert log.waits["record"].tolist() == [-1] and log.hosts["region"].tolist() == [""]
     assert log.records["stream_handle"].tolist() == [-1, -1]
 
@@ -167,7 +196,9 @@ def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, r
     text = "".join(json.dumps(line, ensure_ascii=not raw) + "\n" for line in lines)
     log.write_bytes(text.encode("utf-8", "surrogatepass"))
     read = read_event_logs([log])
-    assert read.records["region"][0].startswith("half \ufffd") and read.notes[0].startswith("a note \ufffd")
+    assert read.records["region"][0].startswith("half \ufffd") and read.notes[0].startswith(
+        "a note \ufffd"
+    )
     analysis = nsysalign.analyze(export(tiny()), [log])
     document.write(analysis, tmp_path / "analysis.json")
     assert len(analysis.measured) >= 1
@@ -262,7 +293,18 @@ def test_clock_sites_and_readings(read):
     ]
     log = read([HEADER, site, reading, *bare, *bad])
     assert log.clock_sites.values.tolist() == [
-        [0, 3, "a.py:4", ("b.py:9",), "a.py:1:f", 20, "difference", ("a.py:1:t",), ("a.py:.t0",), False],
+        [
+            0,
+            3,
+            "a.py:4",
+            ("b.py:9",),
+            "a.py:1:f",
+            20,
+            "difference",
+            ("a.py:1:t",),
+            ("a.py:.t0",),
+            False,
+        ],
         [0, 4, "", (), "", -1, "", (), (), False],
     ]
     assert log.clock_readings.values.tolist() == [
@@ -273,7 +315,10 @@ def test_clock_sites_and_readings(read):
 
 def test_a_host_line_counts_by_itself_unless_it_says_otherwise(read):
     line = {"type": "host", "t0_ns": 1, "t1_ns": 2}
-    assert read([HEADER, line, {**line, "implicit": True}]).hosts["implicit"].tolist() == [False, True]
+    assert read([HEADER, line, {**line, "implicit": True}]).hosts["implicit"].tolist() == [
+        False,
+        True,
+    ]
 
 
 def test_what_was_lost_with_a_killed_process_is_said_by_name(export, log):
@@ -281,10 +326,14 @@ def test_what_was_lost_with_a_killed_process_is_said_by_name(export, log):
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     records = [line for line in lines if line["type"] == "record"]
     later = [
-        r | {"seq": r["seq"] + 50, "t0_ns": r["t0_ns"] + 10**9, "t1_ns": r["t1_ns"] + 10**9} for r in records
+        r | {"seq": r["seq"] + 50, "t0_ns": r["t0_ns"] + 10**9, "t1_ns": r["t1_ns"] + 10**9}
+        for r in records
     ]
     pair = {"type": "elapsed", "start": later[0]["seq"], "end": later[-1]["seq"], "ms": 0.1}
-    for ended, said in (("killed", "was killed or crashed"), ("signal", "record call is not in the trace")):
+    for ended, said in (
+        ("killed", "was killed or crashed"),
+        ("signal", "record call is not in the trace"),
+    ):
         told = [*lines, *later, pair, {"type": "end", "how": ended, "signal": 9}]
         log.write_text("".join(json.dumps(line) + "\n" for line in told))
         unaligned = nsysalign.analyze(export(tiny()), [log]).unaligned
@@ -312,15 +361,32 @@ ODD = (
 
 def test_what_a_value_is_does_not_depend_on_those_beside_it(read, monkeypatch):
     """Columns are read as a whole where all values are as they should be: a single odd one among them changes only itself."""
-    keys = ("seq", "tid", "t0_ns", "stream_id", "region", "site", "callers", "library", "calibration")
+    keys = (
+        "seq",
+        "tid",
+        "t0_ns",
+        "stream_id",
+        "region",
+        "site",
+        "callers",
+        "library",
+        "calibration",
+    )
     lines = [HEADER]
     for number, (key, odd) in enumerate([(key, odd) for key in keys for odd in ODD]):
         good = record(
             number, tid=5, stream_id=7, region="a", site="b.py:1", callers=["c.py:2"], library=False
         )
-        lines += [good, {**good, key: odd}, elapsed(number, ms=odd, reference=odd, start_ms=0.5, end_ms=odd)]
+        lines += [
+            good,
+            {**good, key: odd},
+            elapsed(number, ms=odd, reference=odd, start_ms=0.5, end_ms=odd),
+        ]
         lines += [{**HEADER, "pid": number}] if number % 50 == 0 else []
-    lines += [{"type": "meter", "work": 1, "t0_ns": 9, "t1_ns": 9}, {"type": "wait", "t0_ns": "now"}]
+    lines += [
+        {"type": "meter", "work": 1, "t0_ns": 9, "t1_ns": 9},
+        {"type": "wait", "t0_ns": "now"},
+    ]
     together = read(lines)
     monkeypatch.setattr("nsysalign.trace.eventlog._AT_ONCE", 1)
     alone = read(lines)

@@ -11,7 +11,9 @@ import pytest
 import nsysalign
 
 FOLDER = Path(
-    os.environ.get("NSYSALIGN_EXPORTS", Path(__file__).resolve().parents[3] / "shared" / "data" / "exports")
+    os.environ.get(
+        "NSYSALIGN_EXPORTS", Path(__file__).resolve().parents[3] / "shared" / "data" / "exports"
+    )
 )
 #: file -> the nsys version that it names (2021.2 had no table for it)
 EXPORTS = {
@@ -39,7 +41,9 @@ def test_it_is_analysed_and_every_budget_is_exact(export):
     )
     assert (parts["ns"] >= 0).all()
     elapsed = intervals.set_index("interval")["elapsed_ns"]
-    assert (parts.groupby("interval")["ns"].sum().reindex(elapsed.index, fill_value=0) == elapsed).all()
+    assert (
+        parts.groupby("interval")["ns"].sum().reindex(elapsed.index, fill_value=0) == elapsed
+    ).all()
     assert (intervals["end_ns"] - intervals["start_ns"] == intervals["elapsed_ns"]).all()
     for number, pieces in segments.groupby("interval"):
         window = intervals.set_index("interval").loc[number]

@@ -16,9 +16,9 @@ from handmade import build
 from tiny_export import US, P, call, tiny, work
 
 import nsysalign
-from nsysalign.align.surroundings import gather
-from nsysalign.attribute.labels import label_table
-from nsysalign.clocks.host import clock_map
+from nsysalign.place.host_clock import clock_map
+from nsysalign.place.surroundings import gather
+from nsysalign.split.labels import label_table
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,9 @@ def test_records_in_a_row_count_those_behind_and_ahead():
             for name in ("kind", "start_ns", "end_ns", "call", "copy_kind", "graph_node")
         }
     )
-    trace = SimpleNamespace(operations=operations, calls=pd.DataFrame({"start_ns": np.empty(0, np.int64)}))
+    trace = SimpleNamespace(
+        operations=operations, calls=pd.DataFrame({"start_ns": np.empty(0, np.int64)})
+    )
     found = gather(
         trace,
         records,
@@ -93,7 +95,12 @@ def test_records_in_a_row_count_those_behind_and_ahead():
 def test_work_of_other_streams_counts_if_it_was_issued_inside(export, log):
     """Before the start record, inside, inside but executed after the end, and after the end record."""
     tables = tiny()
-    more = [(3, 4, 250, 251, 21), (44, 45, 142, 144, 22), (46, 47, 220, 240, 23), (76, 77, 145, 149, 24)]
+    more = [
+        (3, 4, 250, 251, 21),
+        (44, 45, 142, 144, 22),
+        (46, 47, 220, 240, 23),
+        (76, 77, 145, 149, 24),
+    ]
     for begin, end, start, stop, number in more:
         tables[P + "RUNTIME"].append(call(number, 2, begin, end))
         extra = {"demangledName": 7, "shortName": 7, "graphNodeId": None}

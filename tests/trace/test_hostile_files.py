@@ -23,7 +23,9 @@ from nsysalign.trace.sqlite import Source, open_readonly
 @pytest.mark.parametrize("name", list(PREPARED))
 def test_a_prepared_export_is_refused_or_read_as_ever(export, log, name):
     change, said = PREPARED[name]
-    if name in ("too long name", "bytes for numbers") and not hasattr(sqlite3.Connection, "setlimit"):
+    if name in ("too long name", "bytes for numbers") and not hasattr(
+        sqlite3.Connection, "setlimit"
+    ):
         pytest.skip("Python 3.10 cannot limit the length of values")
     path = export(tiny())
     plain = nsysalign.analyze(path, [log])
@@ -54,7 +56,9 @@ def test_pages_that_point_at_each_other_end_in_an_error(export, tmp_path):
         "    except nsysalign.errors.NsysAlignError as error: print(error.message)\n"
         "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024)"
     )
-    done = subprocess.run([sys.executable, "-c", code, *paths], capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, "-c", code, *paths], capture_output=True, text=True, timeout=120
+    )
     *said, megabytes = done.stdout.splitlines()
     assert done.returncode == 0 and len(said) == 4, done.stderr
     assert all("than a file of its size" in line for line in said)
@@ -96,7 +100,8 @@ def test_ordinary_tables_are_told_from_others(export):
 
 
 @pytest.mark.parametrize(
-    ("name", "said"), [("view", "parts is a view"), ("computed", "parts computes its column upper_ns")]
+    ("name", "said"),
+    [("view", "parts is a view"), ("computed", "parts computes its column upper_ns")],
 )
 def test_a_prepared_analysis_is_refused(name, said, tmp_path, export, log):
     path = tmp_path / "analysis.db"

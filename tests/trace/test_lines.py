@@ -67,7 +67,9 @@ def test_a_line_as_long_as_a_file_is_passed_over(tmp_path, packed, monkeypatch):
     assert read.notes == (f"{log.name}: 1 lines could not be used (cut or malformed)",)
     redact_log(log, tmp_path / "shared.jsonl")
     assert "xxx" not in (tmp_path / "shared.jsonl").read_text()
-    assert len((tmp_path / "shared.jsonl").read_text().splitlines()) == len(PAIR) + 2, "line for line"
+    assert len((tmp_path / "shared.jsonl").read_text().splitlines()) == len(PAIR) + 2, (
+        "line for line"
+    )
 
 
 @pytest.mark.parametrize("length", [999, 1_000, 1_001, 2_000, 2_001])
@@ -96,5 +98,7 @@ def test_a_file_of_one_line_is_no_event_log(tmp_path, monkeypatch):
 def test_decorated_regions_of_compressed_logs(tmp_path):
     log = tmp_path / "events-7.jsonl.gz"
     note = {"type": "note", "decorated": "step"}
-    log.write_bytes(gzip.compress("".join(json.dumps(x) + "\n" for x in (HEADER, note, elapsed())).encode()))
+    log.write_bytes(
+        gzip.compress("".join(json.dumps(x) + "\n" for x in (HEADER, note, elapsed())).encode())
+    )
     assert decorated_regions([log]) == {"step"}

@@ -19,8 +19,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.collect.nsys import find_nsys
 from nsysalign.model import KIND, Trace, pid_of, tid_of
+from nsysalign.record.nsys import find_nsys
 from nsysalign.trace.read import read_trace
 
 pytestmark = pytest.mark.nsys
@@ -46,10 +46,25 @@ def recorded(request, tmp_path) -> Path:
 
 def of_nsys(path: Path) -> pd.DataFrame:
     """The report's rows; queue is NaN where nsys gives none (the kernel began before its call ended)."""
-    command = [find_nsys().path, "stats", "-q", "-r", "cuda_kern_exec_trace", "--format", "csv", str(path)]
+    command = [
+        find_nsys().path,
+        "stats",
+        "-q",
+        "-r",
+        "cuda_kern_exec_trace",
+        "--format",
+        "csv",
+        str(path),
+    ]
     env = {**os.environ, "TMPDIR": str(path.parent)}
     done = subprocess.run(
-        command, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL, env=env, check=True
+        command,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        stdin=subprocess.DEVNULL,
+        env=env,
+        check=True,
     )
     lines = done.stdout.splitlines()
     head = next(i for i, line in enumerate(lines) if line.startswith("API Start (ns)"))
@@ -65,12 +80,16 @@ def of_nsys(path: Path) -> pd.DataFrame:
 
 def of_ours(trace: Trace, *, outermost: bool) -> pd.DataFrame:
     """The same from a Trace, with the call that issued each kernel or the one that carries its correlation id."""
-    kernels = trace.operations[(trace.operations["kind"] == KIND["kernel"]) & (trace.operations["call"] >= 0)]
+    kernels = trace.operations[
+        (trace.operations["kind"] == KIND["kernel"]) & (trace.operations["call"] >= 0)
+    ]
     if outermost:
         at = kernels["call"].to_numpy()
     else:
         keys = ["process", "correlation"]
-        at = pd.MultiIndex.from_frame(trace.calls[keys]).get_indexer(pd.MultiIndex.from_frame(kernels[keys]))
+        at = pd.MultiIndex.from_frame(trace.calls[keys]).get_indexer(
+            pd.MultiIndex.from_frame(kernels[keys])
+        )
     call = trace.calls.iloc[at]
     start, end = kernels["start_ns"].to_numpy(), kernels["end_ns"].to_numpy()
     after = start - call["end_ns"].to_numpy()

@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 from tiny_export import EPOCH, OFFSET, PID, US, P, tiny
 
 import nsysalign
-from nsysalign.align.belongs import other_runs
-from nsysalign.attribute import budget, sums, threads
-from nsysalign.attribute.host import kernels_issued_inside
-from nsysalign.attribute.pieces import by_cause
 from nsysalign.commands.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
+from nsysalign.place.belongs import other_runs
+from nsysalign.split import budget, sums, threads
+from nsysalign.split.host_windows import kernels_issued_inside
+from nsysalign.split.pieces import by_cause
 from nsysalign.trace import eventlog
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.names import LONGEST_NAME, shortened
@@ -60,21 +60,34 @@ def test_other_texts_of_a_log_are_as_short(log):
     lines[1] |= {"site": "s" * 50_000, "callers": ["c" * 50_000]}
     lines[3] |= {"ms": None, "error": "e" * 50_000}
     log.write_text(
-        "".join(json.dumps(line) + "\n" for line in [*lines, {"type": "note", "text": "n" * 50_000}])
+        "".join(
+            json.dumps(line) + "\n" for line in [*lines, {"type": "note", "text": "n" * 50_000}]
+        )
     )
     read = read_event_logs([log])
-    texts = [read.records["site"][0], read.records["callers"][0][0], read.elapsed["error"][0], read.notes[0]]
-    assert [t[0] for t in texts] == ["s", "c", "e", "n"] and all(len(t) <= LONGEST_NAME for t in texts)
+    texts = [
+        read.records["site"][0],
+        read.records["callers"][0][0],
+        read.elapsed["error"][0],
+        read.notes[0],
+    ]
+    assert [t[0] for t in texts] == ["s", "c", "e", "n"] and all(
+        len(t) <= LONGEST_NAME for t in texts
+    )
 
 
 def test_texts_of_ranges_are_as_short(export):
     tables = tiny()
     tables["NVTX_EVENTS"][0] |= {"textId": None, "text": "r" * 15_000}
     names = nsysalign.analyze(export(tables)).intervals["name"]
-    assert any(name.startswith("rrr") for name in names) and names.str.len().max() <= LONGEST_NAME + 20
+    assert (
+        any(name.startswith("rrr") for name in names) and names.str.len().max() <= LONGEST_NAME + 20
+    )
 
 
-@pytest.mark.parametrize("region", ["7" * 5_000, "x#" + "9" * 5_000, "x#" + "9" * 100, "#" + "9" * 25])
+@pytest.mark.parametrize(
+    "region", ["7" * 5_000, "x#" + "9" * 5_000, "x#" + "9" * 100, "#" + "9" * 25]
+)
 def test_numbers_of_thousands_of_digits_are_names(export, log, tmp_path, region):
     """Python refuses to make a number of more than 4,300 digits."""
     with_region(log, region)
@@ -131,13 +144,23 @@ def test_host_timers_inside_each_other_are_kept_to_a_depth(export, log):
     nested(log, 400)
     analysis = nsysalign.analyze(export(tiny()), [log])
     hosts = analysis.intervals[analysis.intervals["kind"] == "host"]
-    assert sorted(hosts["elapsed_ns"]) == [300 * US - 2 * i for i in range(99, -1, -1)], "the outer ones"
+    assert sorted(hosts["elapsed_ns"]) == [300 * US - 2 * i for i in range(99, -1, -1)], (
+        "the outer ones"
+    )
     assert any(n.startswith("300 host timers lie inside 100 others") for n in analysis.notes)
 
 
 def test_host_timers_of_other_threads_and_later_ones_are_not_inside(log, monkeypatch):
     monkeypatch.setattr(eventlog, "_DEEPEST", 2)
-    spans = [(7, 0, 90), (7, 10, 80), (7, 20, 30), (8, 20, 30), (7, 80, 85), (7, 90, 95), (8, 40, 41)]
+    spans = [
+        (7, 0, 90),
+        (7, 10, 80),
+        (7, 20, 30),
+        (8, 20, 30),
+        (7, 80, 85),
+        (7, 90, 95),
+        (8, 40, 41),
+    ]
     with log.open("a") as file:
         for tid, t0, t1 in spans:
             file.write(json.dumps({"type": "host", "tid": tid, "t0_ns": t0, "t1_ns": t1}) + "\n")
@@ -155,9 +178,13 @@ def test_lots_of_host_windows_make_no_difference(export, log, monkeypatch):
     pieces = budget.host_window_pieces
     monkeypatch.setattr(sums, "_CALLS_AT_ONCE", 64)
     monkeypatch.setattr(sums, "_WINDOWS_AT_ONCE", 32)
-    monkeypatch.setattr(budget, "host_window_pieces", lambda *a: seen.append(len(a[-1].start)) or pieces(*a))
+    monkeypatch.setattr(
+        budget, "host_window_pieces", lambda *a: seen.append(len(a[-1].start)) or pieces(*a)
+    )
     in_lots = nsysalign.analyze(path, [log])
-    assert sum(count <= 8 for count in seen) >= 8, "64 calls, of which a window counts as two and its seven"
+    assert sum(count <= 8 for count in seen) >= 8, (
+        "64 calls, of which a window counts as two and its seven"
+    )
     assert in_lots.parts.equals(whole.parts) and in_lots.details.equals(whole.details)
 
 
@@ -166,7 +193,9 @@ def test_ranges_inside_each_other_are_looked_at_once(monkeypatch):
     looked = [0]
     tile = threads.tile
     monkeypatch.setattr(
-        threads, "tile", lambda *a: looked.__setitem__(0, looked[0] + len(a[0]) + len(a[2])) or tile(*a)
+        threads,
+        "tile",
+        lambda *a: looked.__setitem__(0, looked[0] + len(a[0]) + len(a[2])) or tile(*a),
     )
     for count in (100, 5_000):
         looked[0] = 0
@@ -191,7 +220,11 @@ def test_both_ways_to_the_innermost_range_agree(ranges):
         finally:
             threads._DEEP = before
         found.append(
-            {t: n for s, e, n in zip(*(p.tolist() for p in pieces), strict=True) for t in range(s, e)}
+            {
+                t: n
+                for s, e, n in zip(*(p.tolist() for p in pieces), strict=True)
+                for t in range(s, e)
+            }
         )
     assert found[0] == found[1]
 
@@ -242,7 +275,9 @@ def test_whose_log_it_is_is_asked_once_not_for_every_process(log):
     took = []
     for count in (100, 500):
         with log.open("a") as file:
-            file.write("".join(json.dumps({**header, "pid": 1_000 + n}) + "\n" for n in range(count)))
+            file.write(
+                "".join(json.dumps({**header, "pid": 1_000 + n}) + "\n" for n in range(count))
+            )
         known = read_event_logs([log])
         took.append(lines_run(lambda: other_runs(seen, EPOCH, known)))  # noqa: B023
     assert took[1] - took[0] < 500 * 40

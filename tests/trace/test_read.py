@@ -18,7 +18,10 @@ from nsysalign.trace.read import read_trace
 OTHER = (1 << 56) | (8 << 24)
 NEEDED = {  # the columns without which a table means nothing
     P + "RUNTIME": {"start", "end", "globalTid", "nameId"},
-    **{P + name: {"start", "end", "streamId"} for name in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")},
+    **{
+        P + name: {"start", "end", "streamId"}
+        for name in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE")
+    },
     P + "SYNCHRONIZATION": {"start", "end"},
     P + "CUDA_EVENT": {"streamId", "correlationId"},
     "NVTX_EVENTS": {"start", "eventType"},
@@ -55,7 +58,9 @@ def test_the_tiny_export_reads_as_it_is_drawn(export, log):
         "cudaEventRecord", "cudaLaunchKernel", "cudaMemcpyAsync", "cudaMemsetAsync", "cudaEventRecord",
         "cudaGraphLaunch", "cudaStreamSynchronize",
     ]  # fmt: skip
-    assert trace.operations["kind"].tolist() == [KIND[k] for k in ("kernel", "memcpy", "memset", "graph")]
+    assert trace.operations["kind"].tolist() == [
+        KIND[k] for k in ("kernel", "memcpy", "memset", "graph")
+    ]
     assert trace.operations["call"].tolist() == [1, 2, 3, 5] and trace.syncs["call"].tolist() == [6]
     assert trace.syncs["event"].tolist() == [-1], "the sentinel for no event"
     assert trace.ranges["text"].tolist() == ["work", "open"], "via textId and inline"
@@ -106,7 +111,10 @@ def test_null_in_every_row_of_a_column_is_no_number(export, log, table, column):
 def test_rows_without_a_time_are_left_out_and_counted(export):
     tables = tiny()
     tables[P + "KERNEL"].append(work(2, 100, 140) | {"start": None})
-    tables[P + "RUNTIME"] += [call(9, 2, 300, 310) | {"end": None}, call(10, 2, 300, 310) | {"start": None}]
+    tables[P + "RUNTIME"] += [
+        call(9, 2, 300, 310) | {"end": None},
+        call(10, 2, 300, 310) | {"start": None},
+    ]
     trace = read_trace(export(tables))
     assert len(trace.operations) == 4 and len(trace.calls) == 7
     assert any(n.startswith("2 CUDA API calls with impossible times") for n in trace.info.notes)
@@ -114,7 +122,9 @@ def test_rows_without_a_time_are_left_out_and_counted(export):
 
 def test_the_order_of_columns_means_nothing(export):
     straight = read_trace(export(tiny()))
-    turned = read_trace(export({t: [dict(reversed(r.items())) for r in rows] for t, rows in tiny().items()}))
+    turned = read_trace(
+        export({t: [dict(reversed(r.items())) for r in rows] for t, rows in tiny().items()})
+    )
     for name in ("operations", "calls", "syncs", "event_rows", "ranges", "streams"):
         assert getattr(straight, name).equals(getattr(turned, name)), name
 
@@ -128,7 +138,10 @@ def test_unknown_tables_and_columns_are_normal(export):
 def test_before_global_pid_one_process_is_joined_and_two_are_not(export):
     tables = without(P + "KERNEL", "globalPid")
     trace = read_trace(export(tables))
-    assert trace.operations["process"].unique().tolist() == [PROCESS] and trace.operations["call"][0] == 1
+    assert (
+        trace.operations["process"].unique().tolist() == [PROCESS]
+        and trace.operations["call"][0] == 1
+    )
     tables[P + "RUNTIME"].append(call(2, 2, 21, 39, OTHER, 8))
     trace = read_trace(export(tables))
     assert trace.operations["process"].tolist()[0] == -1 and trace.operations["call"][0] == -1
@@ -139,7 +152,9 @@ def test_the_version_of_older_exports(export, table):
     tables = tiny()
     meta = tables.pop("META_DATA_EXPORT")
     info = read_trace(export({**tables, table: meta} if table else tables)).info
-    assert (info.nsys_version, info.schema_version) == (("2024.2.3", "3.11.1") if table else (None, None))
+    assert (info.nsys_version, info.schema_version) == (
+        ("2024.2.3", "3.11.1") if table else (None, None)
+    )
 
 
 def test_no_cuda_activity_is_an_error_with_the_next_step(export):
@@ -171,7 +186,9 @@ def test_a_driver_call_inside_a_runtime_call_counts_once(export):
     start = trace.calls["start_ns"].tolist()
     outer = trace.calls["outer"].to_numpy()
     at = start.index(20 * US)
-    assert outer[start.index(25 * US)] == at and outer[start.index(36 * US)] == at and outer[at] == at
+    assert (
+        outer[start.index(25 * US)] == at and outer[start.index(36 * US)] == at and outer[at] == at
+    )
     assert trace.operations["call"][0] == at, "the runtime call, although CUPTI names the driver's"
 
 
@@ -219,7 +236,9 @@ def test_prefetches_and_library_calls_issue_work_too(export):
 # --- hostile texts and damaged files ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [b"\xff\xfe\xed\xa0\x80", b"", 12, 1.5, "\udcff", "a\0b", "x" * 100_000])
+@pytest.mark.parametrize(
+    "value", [b"\xff\xfe\xed\xa0\x80", b"", 12, 1.5, "\udcff", "a\0b", "x" * 100_000]
+)
 def test_any_value_can_stand_where_a_text_is_expected(export, log, value):
     path = export(tiny())
     raw = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
@@ -255,7 +274,11 @@ def test_a_text_where_a_number_is_needed_is_named(export):
 
 @pytest.mark.parametrize(
     ("content", "said"),
-    [(b"", "is empty"), (b"{}\n", "not an SQLite"), (b"SQLite format 3\0" + b"\0" * 4080, "damaged")],
+    [
+        (b"", "is empty"),
+        (b"{}\n", "not an SQLite"),
+        (b"SQLite format 3\0" + b"\0" * 4080, "damaged"),
+    ],
 )
 def test_what_is_no_export_is_said(tmp_path, content, said):
     path = tmp_path / "trace.sqlite"

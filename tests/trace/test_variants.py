@@ -31,7 +31,11 @@ def recorded(tmp_path_factory):
     read, events = read_trace(trace), read_event_logs([log])
     untimed = replace(read, event_rows=read.event_rows.assign(timestamp_ns=0))
     analyses = {"recorded": _analysed(read, events), "untimed": _analysed(untimed, events)}
-    for nsys in (read.info.nsys_version, None, "2022.4.2"):  # it says whether event tracing can have been on
+    for nsys in (
+        read.info.nsys_version,
+        None,
+        "2022.4.2",
+    ):  # it says whether event tracing can have been on
         info = replace(read.info, nsys_version=nsys)
         blind = replace(read, event_rows=read.event_rows.iloc[:0], info=info)
         analyses["no rows", nsys] = _analysed(blind, events)
@@ -59,14 +63,24 @@ def check_exact(analysis: nsysalign.Analysis, asked: int) -> None:
     intervals, parts = analysis.intervals, analysis.parts
     elapsed = intervals.set_index("interval")["elapsed_ns"]
     assert (parts["ns"] >= 0).all()
-    assert (parts.groupby("interval")["ns"].sum().reindex(elapsed.index, fill_value=0) == elapsed).all()
+    assert (
+        parts.groupby("interval")["ns"].sum().reindex(elapsed.index, fill_value=0) == elapsed
+    ).all()
     assert (intervals["end_ns"] - intervals["start_ns"] == intervals["elapsed_ns"]).all()
     assert len(analysis.measured) + len(analysis.unaligned) == asked
     assert analysis.unaligned["reason"].str.len().gt(5).all()
 
 
 def numbers(analysis: nsysalign.Analysis) -> pd.DataFrame:
-    columns = ["name", "start_ns", "end_ns", "start_lower_ns", "start_upper_ns", "method", "kernel_only_ns"]
+    columns = [
+        "name",
+        "start_ns",
+        "end_ns",
+        "start_lower_ns",
+        "start_upper_ns",
+        "method",
+        "kernel_only_ns",
+    ]
     return analysis.measured[columns]
 
 
@@ -82,7 +96,11 @@ def test_a_variant(recorded, tmp_path, variant: Variant):
         assert any(re.search(variant.note, text) for text in said), said
     assert analysis.trace.schema_version == variant.version
     if variant.like:
-        key = (variant.like, analysis.trace.nsys_version) if variant.like == "no rows" else variant.like
+        key = (
+            (variant.like, analysis.trace.nsys_version)
+            if variant.like == "no rows"
+            else variant.like
+        )
         like = analyses[key]
         pd.testing.assert_frame_equal(numbers(analysis), numbers(like))
         assert analysis.parts.equals(like.parts)
@@ -101,4 +119,6 @@ def test_without_a_needed_table_the_option_is_named(recorded, tmp_path, table, s
     path = changed(recorded[0], tmp_path, [drop(table)])
     with pytest.raises(TraceError, match=said) as error:
         nsysalign.analyze(path, [recorded[1]])
-    assert "nsys " in error.value.next_step and ("-t cuda" in error.value.next_step) == (table != "StringIds")
+    assert "nsys " in error.value.next_step and ("-t cuda" in error.value.next_step) == (
+        table != "StringIds"
+    )

@@ -47,7 +47,11 @@ def test_what_an_old_export_cannot_have_was_not_switched_off(export, old):
     for name in ("META_DATA_EXPORT", "TARGET_INFO_CUDA_STREAM"):
         if old or name == "TARGET_INFO_CUDA_STREAM":
             tables.pop(name, None)
-    missing = [m for m in read_trace(export(tables)).info.missing if m.startswith("TARGET_INFO_CUDA_STREAM")]
+    missing = [
+        m
+        for m in read_trace(export(tables)).info.missing
+        if m.startswith("TARGET_INFO_CUDA_STREAM")
+    ]
     assert missing and ("before 2022.4" in missing[0]) == (
         old or read_trace(export(tables)).info.schema_version is None
     )
@@ -59,7 +63,10 @@ def test_an_interval_is_disturbed_by_what_overlaps_its_window(export, log):
     start = int(analysis.measured["start_ns"].iloc[0])
     calls = read_trace(export(tiny())).calls
     thread = int(calls["thread"].iloc[0])
-    for begin, end, disturbed in ((start - 900, start - 100, False), (start - 100, start + 100, True)):
+    for begin, end, disturbed in (
+        (start - 900, start - 100, False),
+        (start - 100, start + 100, True),
+    ):
         path = changed(
             export(tiny()),
             "drop table if exists PROFILER_OVERHEAD",

@@ -24,7 +24,9 @@ NAMES = {
 Tables = dict[str, list[dict]]
 
 
-def call(correlation: int, name: int, start: int, end: int, process: int = PROCESS, tid: int = PID) -> dict:
+def call(
+    correlation: int, name: int, start: int, end: int, process: int = PROCESS, tid: int = PID
+) -> dict:
     """A row of RUNTIME; times in us."""
     return {
         "start": start * US, "end": end * US, "globalTid": process | tid, "correlationId": correlation,

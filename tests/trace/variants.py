@@ -14,7 +14,9 @@ DATA = Path(__file__).parents[1] / "data"
 P = "CUPTI_ACTIVITY_KIND_"
 WORK = tuple(P + name for name in ("KERNEL", "MEMCPY", "MEMSET"))
 OF_PROCESSES = (*WORK, P + "SYNCHRONIZATION", P + "CUDA_EVENT")
-RECORDING = "truth_oracle"  # two devices' worth of streams, graphs, waits, copies; every event's GPU time
+RECORDING = (
+    "truth_oracle"  # two devices' worth of streams, graphs, waits, copies; every event's GPU time
+)
 SHARE = 0.5  # of its length: a slice, as `nsys profile --duration` leaves it
 
 Change = Callable[[sqlite3.Connection], None]
@@ -127,7 +129,9 @@ def green_contexts(db: sqlite3.Connection) -> None:
 
     def turn(columns: list[str]) -> list[str]:
         at = (
-            columns.index("contextId") + 1 if "greenContextId" in columns and "contextId" in columns else None
+            columns.index("contextId") + 1
+            if "greenContextId" in columns and "contextId" in columns
+            else None
         )
         rest = [c for c in columns if c != "greenContextId"]
         return columns if at is None else [*rest[:at], "greenContextId", *rest[at:]]

@@ -40,7 +40,9 @@ def test_analyze_finds_the_second_run_by_itself(run_dir):
 def test_the_page_again_and_a_comparison(run_dir, tmp_path):
     folder, _ = run_dir
     page = tmp_path / "again.html"
-    result = CliRunner().invoke(cli, ["report", str(folder), "-o", str(page), "--interval", "dev_t1#3"])
+    result = CliRunner().invoke(
+        cli, ["report", str(folder), "-o", str(page), "--interval", "dev_t1#3"]
+    )
     assert result.exit_code == 0 and 'id="baseline"' in page.read_text()
     result = CliRunner().invoke(cli, ["diff", str(folder), str(folder / "analysis.json")])
     assert result.exit_code == 0 and "slower" not in result.output.replace("0 slower", "")
@@ -50,7 +52,9 @@ def test_a_baseline_log_is_no_log_of_the_trace(run_dir, tmp_path):
     folder, _ = run_dir
     lines = (folder / "baseline" / "events-2.jsonl").read_text().splitlines()
     marked = tmp_path / "events.jsonl"
-    marked.write_text("\n".join([json.dumps({**json.loads(lines[0]), "baseline": True}), *lines[1:]]))
+    marked.write_text(
+        "\n".join([json.dumps({**json.loads(lines[0]), "baseline": True}), *lines[1:]])
+    )
     with pytest.raises(EventLogError, match="run without nsys"):
         engine.analyze(folder / "trace.sqlite", events=[marked])
 
@@ -59,6 +63,8 @@ def test_a_broken_baseline_log_is_a_note(run_dir, tmp_path):
     folder, _ = run_dir
     broken = tmp_path / "broken.jsonl"
     broken.write_text("nonsense\n")
-    analysis = engine.analyze(folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken])
+    analysis = engine.analyze(
+        folder / "trace.sqlite", events=[folder / "events-1.jsonl"], baseline=[broken]
+    )
     assert analysis.baseline.empty and len(analysis.measured) == 180
     assert any("cannot be compared" in note for note in analysis.notes)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from nsysalign import engine
-from nsysalign.host_speed import RECORD_UNDER_NSYS, HostSpeed, record_under_nsys
+from nsysalign.predict.host_speed import RECORD_UNDER_NSYS, HostSpeed, record_under_nsys
 from nsysalign.trace.eventlog import read_event_logs
 
 from .recordings import unpack
@@ -27,13 +27,25 @@ def log_of(folder, pairs, *, alone=(), header=None):
         for k, us in enumerate(took):
             t = round(at * MS) + k * 100 * US
             lines.append(
-                {"type": "record", "seq": first + k, "t0_ns": t, "t1_ns": t + round(us * US), "tid": 1}
+                {
+                    "type": "record",
+                    "seq": first + k,
+                    "t0_ns": t,
+                    "t1_ns": t + round(us * US),
+                    "tid": 1,
+                }
             )
         lines.append({"type": "elapsed", "start": first, "end": first + 1, "ms": 0.1})
     for at, us in alone:
         t = round(at * MS)
         lines.append(
-            {"type": "record", "seq": 10_000 + len(lines), "t0_ns": t, "t1_ns": t + round(us * US), "tid": 1}
+            {
+                "type": "record",
+                "seq": 10_000 + len(lines),
+                "t0_ns": t,
+                "t1_ns": t + round(us * US),
+                "tid": 1,
+            }
         )
     path = folder / "log.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
@@ -98,7 +110,9 @@ def test_on_the_clock_of_the_trace(tmp_path):
     later = {0: SimpleNamespace(to_trace=lambda t: t + 10_000 * MS)}
     assert HostSpeed(log, later).near(*spans(10_100)) == pytest.approx([6 * US])
     assert np.isnan(HostSpeed(log).near(*spans(10_100))).all()
-    assert np.isnan(HostSpeed(log, {}).near(*spans(100))).all(), "a process that the trace does not know"
+    assert np.isnan(HostSpeed(log, {}).near(*spans(100))).all(), (
+        "a process that the trace does not know"
+    )
 
 
 @pytest.mark.parametrize(
@@ -138,7 +152,9 @@ def test_a_prediction_takes_away_what_nsys_adds_on_the_machine(recorded, tmp_pat
     )
     measured = 2 * half["small50"] - usual["small50"]
     assert half["small50"] - usual["small50"] > 0.1 * measured
-    assert usual["small50"] - twice["small50"] == pytest.approx(measured - usual["small50"], rel=0.15)
+    assert usual["small50"] - twice["small50"] == pytest.approx(
+        measured - usual["small50"], rel=0.15
+    )
     assert half["ahead_mixed"] == pytest.approx(twice["ahead_mixed"], rel=0.03)
 
 
@@ -170,15 +186,17 @@ def predicted(files, tmp_path, factor, **header):
         if line["type"] == "header":
             line.update(header)
         if line["type"] == "record" and not line.get("calibration"):
-            took = (line["t1_ns"] - line["t0_ns"]) * factor(line.get("region", "").partition("#")[0])
+            took = (line["t1_ns"] - line["t0_ns"]) * factor(
+                line.get("region", "").partition("#")[0]
+            )
             line["t1_ns"] = line["t0_ns"] + round(took)
     path = tmp_path / "events.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     found = engine.analyze(files["sqlite"], events=[path])
     label = found.labels.set_index("row_interval")["label"]
-    return found.unprofiled.assign(label=label.reindex(found.unprofiled["interval"]).to_numpy()).set_index(
-        "label"
-    )
+    return found.unprofiled.assign(
+        label=label.reindex(found.unprofiled["interval"]).to_numpy()
+    ).set_index("label")
 
 
 def test_where_the_host_was_slow_there_is_a_reason_instead(recorded, tmp_path):
@@ -215,7 +233,9 @@ def test_a_slow_run_as_a_whole_is_told_by_the_calibration(recorded, tmp_path):
 def test_what_no_call_can_take_says_nothing_of_the_machine(tmp_path, said):
     log = log_of(tmp_path, [(k, 8, 8) for k in range(20)], header={"record_undisturbed_ns": said})
     speed, found = HostSpeed(log), spans(3)
-    assert speed.slowdown(*found) == pytest.approx([1]) and not speed.slow_throughout(found[0]).any()
+    assert (
+        speed.slowdown(*found) == pytest.approx([1]) and not speed.slow_throughout(found[0]).any()
+    )
 
 
 def test_usual_on_the_machine_counts_only_where_the_run_as_a_whole_was_slow(tmp_path):

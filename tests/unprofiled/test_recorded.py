@@ -11,12 +11,12 @@ import pandas as pd
 import pytest
 
 from nsysalign import engine
-from nsysalign.align.solve import align
-from nsysalign.attribute.budget import attribute
-from nsysalign.attribute.partial import intervals_table, partial_result, parts_table
-from nsysalign.attribute.segment_source import InMemorySource
-from nsysalign.attribute.unprofiled import predict
 from nsysalign.compare.label_changes import compare
+from nsysalign.place.solve import align
+from nsysalign.predict.unprofiled import predict
+from nsysalign.split.budget import attribute
+from nsysalign.split.partial import intervals_table, partial_result, parts_table
+from nsysalign.split.segment_source import InMemorySource
 from nsysalign.store import database, tables
 
 from .recordings import unpack
@@ -33,7 +33,9 @@ ALONE_US = {
 def pair(request, tmp_path_factory):
     """A profiled run with the run without nsys beside it."""
     files = unpack(f"unprofiled_{request.param}", tmp_path_factory.mktemp(request.param))
-    return engine.analyze(files["sqlite"], events=[files["events.jsonl"]], baseline=[files["baseline.jsonl"]])
+    return engine.analyze(
+        files["sqlite"], events=[files["events.jsonl"]], baseline=[files["baseline.jsonl"]]
+    )
 
 
 def test_labels_are_predicted_within_a_tenth(pair):
@@ -50,7 +52,9 @@ def test_error_bars_hold_the_measured_number(pair):
         table["baseline_ns"] <= table["predicted_upper_ns"]
     )
     assert inside.mean() >= 0.9
-    assert (table["predicted_upper_ns"] - table["predicted_lower_ns"] > 100).all()  # never without a bar
+    assert (
+        table["predicted_upper_ns"] - table["predicted_lower_ns"] > 100
+    ).all()  # never without a bar
 
 
 def test_the_scaled_budget_adds_up_to_the_prediction(pair):
@@ -64,7 +68,9 @@ def test_what_the_gpu_decides_is_not_scaled(pair):
     rows = pair.baseline.set_index("label")
     for label in ("dev_t1", "flush_t3", "ahead_empty"):
         if label in rows.index:
-            assert rows.loc[label, "predicted_ns"] == pytest.approx(rows.loc[label, "profiled_ns"], rel=0.03)
+            assert rows.loc[label, "predicted_ns"] == pytest.approx(
+                rows.loc[label, "profiled_ns"], rel=0.03
+            )
 
 
 def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
@@ -104,7 +110,9 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
     if more == "event timestamps":
         alignment = replace(alignment, windows=alignment.windows.assign(method="event-trace"))
     else:
-        trace = replace(trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns))
+        trace = replace(
+            trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns)
+        )
     budgets = attribute(trace, alignment)
     found = partial_result(trace, alignment, budgets, log)
     intervals = intervals_table(found)
@@ -114,7 +122,11 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
         parts_table(found),
         engine.label_table(intervals),
     )
-    assert table["predicted_ns"].isna().all() and table["reason"].str.contains(more).all() and parts.empty
+    assert (
+        table["predicted_ns"].isna().all()
+        and table["reason"].str.contains(more).all()
+        and parts.empty
+    )
 
 
 def test_a_run_without_baseline_predicts_the_interval_of_every_row(tmp_path):
@@ -131,7 +143,9 @@ def test_a_run_without_baseline_predicts_the_interval_of_every_row(tmp_path):
         assert (sums == predicted["predicted_ns"]).all()
         rows = alone.labels.set_index("row_interval")["label"].reindex(predicted.index)
         measured = both.baseline.set_index("label")["baseline_ns"].reindex(rows).to_numpy()
-        inside += int(((predicted["lower_ns"] <= measured) & (measured <= predicted["upper_ns"])).sum())
+        inside += int(
+            ((predicted["lower_ns"] <= measured) & (measured <= predicted["upper_ns"])).sum()
+        )
         count += len(predicted)
     assert count >= 30 and inside >= 0.9 * count
 
@@ -147,7 +161,8 @@ def test_comparisons_and_tables_of_budgets_have_the_predictions(tmp_path):
     columns = ["unprofiled_ns", "unprofiled_lower_ns", "unprofiled_upper_ns"]
     budgets = tables.tables(found)["budgets"].set_index("interval")[columns].dropna()
     assert (
-        budgets.loc[known.index].to_numpy() == known[["predicted_ns", "lower_ns", "upper_ns"]].to_numpy()
+        budgets.loc[known.index].to_numpy()
+        == known[["predicted_ns", "lower_ns", "upper_ns"]].to_numpy()
     ).all()
     assert len(budgets) == len(known)
     database.write(found, tmp_path / "a.db")
@@ -155,4 +170,6 @@ def test_comparisons_and_tables_of_budgets_have_the_predictions(tmp_path):
         said = connection.execute(
             f"select interval, {', '.join(columns)} from budgets where unprofiled_ns is not null"
         ).fetchall()
-    assert said == [(k, *map(int, v)) for k, v in zip(budgets.index, budgets.to_numpy(), strict=True)]
+    assert said == [
+        (k, *map(int, v)) for k, v in zip(budgets.index, budgets.to_numpy(), strict=True)
+    ]

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysalign.attribute.replay import HIDDEN, Call, Item, replay
 from nsysalign.model import CAUSES
 from nsysalign.parts import apportion, scale_budget
+from nsysalign.predict.replay import HIDDEN, Call, Item, replay
 
 
 def test_without_cost_nothing_moves():
@@ -82,7 +82,9 @@ def test_queued_behind_another_stream_moves_with_it():
 
 def test_a_graph_is_shorter_by_what_the_profiler_does_around_it():
     calls = [Call(0, 10, 0, 0, False)]
-    assert replay(calls, [Item(0, 12, 100, 0, 12, 0, trim=7), Item(0, 101, 110, 0, 12, 1)]).items == [7, 7]
+    assert replay(
+        calls, [Item(0, 12, 100, 0, 12, 0, trim=7), Item(0, 101, 110, 0, 12, 1)]
+    ).items == [7, 7]
 
 
 @st.composite
@@ -130,7 +132,9 @@ def test_more_cost_never_makes_a_run_longer(scene, which):
     calls, items = scene
     less = [c._replace(after=0) if n == which else c for n, c in enumerate(calls)]
     more, fewer = replay(calls, items), replay(less, items)
-    assert all(a >= b for a, b in zip([*more.items, more.host], [*fewer.items, fewer.host], strict=True))
+    assert all(
+        a >= b for a, b in zip([*more.items, more.host], [*fewer.items, fewer.host], strict=True)
+    )
 
 
 parts = st.lists(st.integers(0, 10**9), min_size=len(CAUSES), max_size=len(CAUSES)).map(np.array)
@@ -146,12 +150,25 @@ def test_a_scaled_budget_adds_up_and_has_no_negative_part(before, factor):
 
 def test_the_profilers_own_work_goes_first_then_what_the_host_decides():
     before = np.zeros(len(CAUSES), np.int64)
-    for cause, ns in (("kernel", 100), ("host", 60), ("api_launch", 30), ("profiler", 20), ("queued", 40)):
+    for cause, ns in (
+        ("kernel", 100),
+        ("host", 60),
+        ("api_launch", 30),
+        ("profiler", 20),
+        ("queued", 40),
+    ):
         before[CAUSES.index(cause)] = ns
     kept = dict(zip(CAUSES, scale_budget(before, 200).tolist(), strict=True))
-    assert kept == dict.fromkeys(CAUSES, 0) | {"kernel": 100, "host": 40, "api_launch": 20, "queued": 40}
+    assert kept == dict.fromkeys(CAUSES, 0) | {
+        "kernel": 100,
+        "host": 40,
+        "api_launch": 20,
+        "queued": 40,
+    }
     waited = dict(zip(CAUSES, scale_budget(before, 260).tolist(), strict=True))
-    assert waited["queued"] == 50 and waited["host"] == 60  # longer than profiled: it waited for something
+    assert (
+        waited["queued"] == 50 and waited["host"] == 60
+    )  # longer than profiled: it waited for something
 
 
 @pytest.mark.parametrize("total", [0, 1, 7, 100, 2**60])

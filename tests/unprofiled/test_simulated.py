@@ -19,9 +19,9 @@ from simulator import export, machine
 from simulator.program import Api, Elapsed, Launch, Program, Record, Sleep, Sync, Timing
 
 from nsysalign import engine
-from nsysalign.align.solve import align
-from nsysalign.attribute.overhead import FITTED, Overhead, waiting
-from nsysalign.attribute.unprofiled import Predictor
+from nsysalign.place.solve import align
+from nsysalign.predict.unprofiled import Predictor
+from nsysalign.split.overhead import FITTED, Overhead, waiting
 
 INSIDE, AFTER = 1_700, 900
 #: Gaps as the replay takes them for granted on a busy stream; a record is placed to its tick.
@@ -45,7 +45,12 @@ def random_steps(seed: int) -> list:
             )
             for _ in range(pick.randint(0, 12))
         ]
-        steps += [Record(f"a{number}"), *body, Record(f"b{number}"), pick.choice([Sync(), Sleep(3_000)])]
+        steps += [
+            Record(f"a{number}"),
+            *body,
+            Record(f"b{number}"),
+            pick.choice([Sync(), Sleep(3_000)]),
+        ]
     return [*steps, Sync(), *(Elapsed(f"a{n}", f"b{n}", f"x{n}#0") for n in range(10))]
 
 
@@ -81,7 +86,10 @@ def predicted(both, inside: int, after: int) -> dict[str, int]:
     costly = np.array(["Launch" in n or "Malloc" in n for n in named])
     cost = Overhead(np.where(costly, inside, 0), np.full(len(kind), after), waits)
     predictor.cost = cost
-    return {w.region: predictor.predict(w).predicted_ns for w in alignment.windows.itertuples(index=False)}
+    return {
+        w.region: predictor.predict(w).predicted_ns
+        for w in alignment.windows.itertuples(index=False)
+    }
 
 
 def test_the_cost_taken_away_gives_the_run_without_it(both):
@@ -108,7 +116,8 @@ def test_any_program(program):
     alignment = align(read, log)
     nothing = np.zeros(len(read.calls), np.int64)
     none, some = (
-        Predictor(read, alignment, replace(FITTED, device_ns=0, memset_ns=0, graph_ns=g)) for g in (0, 1_200)
+        Predictor(read, alignment, replace(FITTED, device_ns=0, memset_ns=0, graph_ns=g))
+        for g in (0, 1_200)
     )
     none.cost = Overhead(nothing, nothing, waiting(read))
     for window in alignment.windows.itertuples(index=False):

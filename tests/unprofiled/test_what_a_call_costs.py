@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.attribute import gaps as launch_module
-from nsysalign.attribute.gaps import launch_latency
-from nsysalign.attribute.overhead import Costs, overhead, waiting
 from nsysalign.model import CALL, KIND
+from nsysalign.split import gaps as launch_module
+from nsysalign.split.gaps import launch_latency
+from nsysalign.split.overhead import Costs, overhead, waiting
 
 COSTS = Costs(launch_share=0.5, attributes_share=0.4, memory_share=0.6, graph_share=0.75, other_share=0.25, inside_most_ns=1_000, wait_ns=70, after_share=0.1, after_from_ns=200,
               after_most_ns=90, call_after_ns=10)  # fmt: skip
@@ -23,7 +23,14 @@ ANYTHING, WITH_ATTRIBUTES, NAME_OF_KERNEL, LAUNCH = range(len(NAMES))
 def trace(calls, operations=()):
     """`calls`: (kind, start, end[, thread, outermost]); `operations`: (kind, start, end, call[, from, to])."""
     rows = [
-        (CALL[c[0]], c[1], c[2], *(c[3:] or (1,))[:1], c[4] if len(c) > 4 else n, c[5] if len(c) > 5 else 0)
+        (
+            CALL[c[0]],
+            c[1],
+            c[2],
+            *(c[3:] or (1,))[:1],
+            c[4] if len(c) > 4 else n,
+            c[5] if len(c) > 5 else 0,
+        )
         for n, c in enumerate(calls)
     ]
     columns = ["kind", "start_ns", "end_ns", "thread", "outer", "name_id"]
@@ -31,7 +38,9 @@ def trace(calls, operations=()):
     work = [(KIND[o[0]], o[1], o[2], o[3], *(o[4:] or (-1, -1)), 0) for o in operations]
     names = ["kind", "start_ns", "end_ns", "call", "src_kind", "dst_kind", "device"]
     return SimpleNamespace(
-        calls=table, operations=pd.DataFrame(work, columns=names, dtype="int64"), names=dict(enumerate(NAMES))
+        calls=table,
+        operations=pd.DataFrame(work, columns=names, dtype="int64"),
+        names=dict(enumerate(NAMES)),
     )
 
 
@@ -47,11 +56,17 @@ def test_a_share_of_the_call_up_to_a_limit():
     assert inside(("launch", 0, 100), ("other", 200, 300), ("launch", 1_000, 3_000), ("launch", 4_000, 8_000)) == [
         50, 25, 1_000, 1_000,
     ]  # fmt: skip
-    assert inside(("graph_launch", 0, 100), ("memset", 200, 300), ("record", 400, 500)) == [75, 60, 25]
+    assert inside(("graph_launch", 0, 100), ("memset", 200, 300), ("record", 400, 500)) == [
+        75,
+        60,
+        25,
+    ]
 
 
 def test_less_of_a_launch_with_attributes():
-    assert inside(("launch", 0, 100, 1, 0, WITH_ATTRIBUTES), ("launch", 200, 300, 1, 1, LAUNCH)) == [40, 50]
+    assert inside(
+        ("launch", 0, 100, 1, 0, WITH_ATTRIBUTES), ("launch", 200, 300, 1, 1, LAUNCH)
+    ) == [40, 50]
 
 
 def test_cupti_itself_asks_for_the_names_of_kernels():
@@ -74,13 +89,19 @@ def test_a_machine_on_which_nsys_adds_more():
     assert (twice.attributes_share, twice.other_share, twice.after_share) == (0.8, 0.5, 0.2)
     assert twice.launch_share == twice.graph_share == 0.9, "something of a call is its own"
     assert (twice.inside_most_ns, twice.wait_ns, twice.call_after_ns) == (2_000, 140, 20)
-    assert (twice.device_ns, twice.graph_ns, twice.after_from_ns) == (COSTS.device_ns, COSTS.graph_ns, 200)
+    assert (twice.device_ns, twice.graph_ns, twice.after_from_ns) == (
+        COSTS.device_ns,
+        COSTS.graph_ns,
+        200,
+    )
     assert COSTS.times(1) == COSTS
 
 
 def test_of_a_call_that_waits_its_return():
     """Half of it at most."""
-    assert inside(("sync_device", 0, 1_000), ("sync_event", 2_000, 2_100), ("sync_stream", 3_000, 3_140)) == [
+    assert inside(
+        ("sync_device", 0, 1_000), ("sync_event", 2_000, 2_100), ("sync_stream", 3_000, 3_140)
+    ) == [
         70,
         50,
         70,
@@ -104,7 +125,12 @@ def test_threads_pause_by_themselves():
     thread 1   [0-100]          [400-500]
     thread 2         [150-250]            [550-650]
     """
-    calls = [("launch", 0, 100, 1), ("launch", 150, 250, 2), ("launch", 400, 500, 1), ("launch", 550, 650, 2)]
+    calls = [
+        ("launch", 0, 100, 1),
+        ("launch", 150, 250, 2),
+        ("launch", 400, 500, 1),
+        ("launch", 550, 650, 2),
+    ]
     assert after(*calls) == [20, 20, 0, 0]
 
 
@@ -126,9 +152,19 @@ def test_which_calls_wait():
         ("memcpy", 520, 530, -1, PAGEABLE, DEVICE),  # nobody knows whose
         ("memset", 610, 620, 6),
     ]
-    assert waiting(trace(calls, operations)).tolist() == [False, True, True, False, True, True, False, False]
+    assert waiting(trace(calls, operations)).tolist() == [
+        False,
+        True,
+        True,
+        False,
+        True,
+        True,
+        False,
+        False,
+    ]
     assert (
-        overhead(trace(calls, operations), COSTS).waits.tolist() == waiting(trace(calls, operations)).tolist()
+        overhead(trace(calls, operations), COSTS).waits.tolist()
+        == waiting(trace(calls, operations)).tolist()
     )
 
 
@@ -143,7 +179,9 @@ def test_nothing_costs_nothing():
 def launches(*rows):
     """(start and end of the call, start and end of the work) each; kernels."""
     calls = [("launch", *row[:2]) for row in rows]
-    return trace(calls, sorted((("kernel", *row[2:4], n) for n, row in enumerate(rows)), key=lambda o: o[1]))
+    return trace(
+        calls, sorted((("kernel", *row[2:4], n) for n, row in enumerate(rows)), key=lambda o: o[1])
+    )
 
 
 IDLE = [
@@ -169,7 +207,10 @@ def test_a_long_operation_keeps_the_device_busy_for_all_that_follow():
     rows = [
         (*IDLE[0][:3], 3_500),
         *IDLE[1:],
-        *((5_000 + 1_000 * n, 5_040 + 1_000 * n, 5_100 + 1_000 * n, 5_200 + 1_000 * n) for n in range(4)),
+        *(
+            (5_000 + 1_000 * n, 5_040 + 1_000 * n, 5_100 + 1_000 * n, 5_200 + 1_000 * n)
+            for n in range(4)
+        ),
     ]
     assert launch_latency(launches(*rows))[KIND["kernel"]] == 60, "10, 90 and four times 60"
 
@@ -187,6 +228,8 @@ def test_work_that_began_inside_its_call_took_no_time_after_it():
 def test_other_devices_and_work_without_a_call_do_not_count():
     table = launches(*IDLE, (2_100, 2_140, 2_240, 2_300))
     table.operations["device"] = np.where(table.operations["start_ns"] == 2_240, 1, 0)
-    assert launch_latency(table)[KIND["kernel"]] == 35, "the first on a device of its own: 100 after its call"
+    assert launch_latency(table)[KIND["kernel"]] == 35, (
+        "the first on a device of its own: 100 after its call"
+    )
     table.operations.loc[table.operations["device"] == 1, "call"] = -1
     assert launch_latency(table)[KIND["kernel"]] == 30

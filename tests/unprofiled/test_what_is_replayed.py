@@ -15,11 +15,11 @@ from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds, kernel
 from simulator import export
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
-from nsysalign.align.solve import align
-from nsysalign.attribute import scene as module
-from nsysalign.attribute.overhead import FITTED, waiting
-from nsysalign.attribute.replay import HIDDEN, NOTHING
-from nsysalign.attribute.scene import Scenes
+from nsysalign.place.solve import align
+from nsysalign.predict import scene as module
+from nsysalign.predict.replay import HIDDEN, NOTHING
+from nsysalign.predict.scene import Scenes
+from nsysalign.split.overhead import FITTED, waiting
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -99,7 +99,9 @@ def test_an_ordinary_interval(tmp_path):
     assert s.trim == [0, 0, 0, 1_200, 0, 0], "around a graph"
 
 
-@pytest.mark.parametrize(("at", "device"), [(30.9, 0), (31, 100), (32, 280), (32.4, 280), (32.5, 0), (35, 0)])
+@pytest.mark.parametrize(
+    ("at", "device"), [(30.9, 0), (31, 100), (32, 280), (32.4, 280), (32.5, 0), (35, 0)]
+)
 def test_what_nsys_does_before_a_kernel_that_follows_closely(tmp_path, at, device):
     """Its predecessor ends at 30; a gap of 2.5 us and more is no close following."""
     w = world()
@@ -134,7 +136,9 @@ def test_a_launch_that_the_trace_begins_with(tmp_path):
     w.host_intervals.append(HostInterval("case#0", 0, 30, MAIN))
     s = scene(w, tmp_path, "host")
     assert (
-        s.calls == [2, 10] and s.items == [(0, 8, 20, 0, 6, 0, NOTHING, 0)] and (s.start, s.end) == (-1, -1)
+        s.calls == [2, 10]
+        and s.items == [(0, 8, 20, 0, 6, 0, NOTHING, 0)]
+        and (s.start, s.end) == (-1, -1)
     )
 
 
@@ -181,7 +185,9 @@ def test_without_a_wait_the_calls_before_count_as_well(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "_MOST_BACK", 1)
     s = scene(ahead(), tmp_path / "b")
     assert s.calls == [-30, 0, 10, 15]
-    assert s.items[0] == (0, -34, -2, -1, 0, 0, NOTHING, 0), "what it waits for was issued before the scene"
+    assert s.items[0] == (0, -34, -2, -1, 0, 0, NOTHING, 0), (
+        "what it waits for was issued before the scene"
+    )
     assert s.start == 2 and s.end == 4
     monkeypatch.setattr(module, "_MOST_BACK", 200)
     monkeypatch.setattr(module, "_LONGEST_BACK_NS", 35_000)
@@ -210,7 +216,9 @@ def test_what_starts_late_waited_for_another_stream(tmp_path):
     assert s.device == [0, 0, 0, 0]
 
 
-@pytest.mark.parametrize(("end", "behind"), [(64, 3), (66, 3), (66.1, HIDDEN), (14, HIDDEN), (14.1, 3)])
+@pytest.mark.parametrize(
+    ("end", "behind"), [(64, 3), (66, 3), (66.1, HIDDEN), (14, HIDDEN), (14.1, 3)]
+)
 def test_which_work_held_it_up(tmp_path, end, behind):
     """It ended after the launch returned at 14, and 1 us after the start at 65 at the latest."""
     w = world()
@@ -264,8 +272,13 @@ def test_threads_that_compete_are_not_replayed(tmp_path):
         return w
 
     assert scene(competing(2, "other"), tmp_path / "a").reason == ""
-    assert "several threads issue its work at once" in scene(competing(3, "other"), tmp_path / "b").reason
-    assert scene(competing(3, "sync_device"), tmp_path / "c").reason == "", "one that waits does not compete"
+    assert (
+        "several threads issue its work at once"
+        in scene(competing(3, "other"), tmp_path / "b").reason
+    )
+    assert scene(competing(3, "sync_device"), tmp_path / "c").reason == "", (
+        "one that waits does not compete"
+    )
 
 
 def test_an_interval_of_very_many_calls_is_not_replayed(tmp_path, monkeypatch):
@@ -273,7 +286,11 @@ def test_an_interval_of_very_many_calls_is_not_replayed(tmp_path, monkeypatch):
     assert scene(ordinary(), tmp_path / "a").reason == ""
     monkeypatch.setattr(module, "MOST_CALLS", 5)
     s = scene(ordinary(), tmp_path / "b")
-    assert s.reason == "more than 5 calls: too long to replay" and s.items == [] and s.start == s.end == -1
+    assert (
+        s.reason == "more than 5 calls: too long to replay"
+        and s.items == []
+        and s.start == s.end == -1
+    )
 
 
 def test_how_long_a_wait_takes_to_return(tmp_path):

@@ -19,13 +19,13 @@ from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding, Rule, 
 from nsysalign.diagnose.rules import (
     conditions,
     contents,
-    kernel_marks,
     launching,
     measuring,
     queueing,
     series,
     validity,
 )
+from nsysalign.marks import rules as kernel_marks
 from nsysalign.model import UNSURE, Analysis, SegmentArrays
 
 #: In the order in which findings of equal weight are shown.
@@ -84,7 +84,9 @@ def diagnose(
     are `unread`, for which rules that need segments are not applied.
     """
     measured = analysis.measured  # comes first: its positions are positions in the whole
-    found, notes = apply(Facts(replace(analysis, intervals=measured), segments_of, unread), REGISTRY)
+    found, notes = apply(
+        Facts(replace(analysis, intervals=measured), segments_of, unread), REGISTRY
+    )
     found = spoken(analysis, _of_sure_labels(measured, found))
     if measured.empty:
         notes = []  # nothing was placed: the report says so, 30 rules need not repeat it
@@ -136,6 +138,8 @@ def _per_interval(found: Sequence[Finding], count: int) -> pd.Series:
     names = [f.rule for f in found]
     out: list[tuple[str, ...]] = [()] * count
     edges = np.flatnonzero(np.diff(at, prepend=-1))
-    for begin, end in zip(edges.tolist(), [*edges[1:].tolist(), len(at)], strict=True) if len(at) else ():
+    for begin, end in (
+        zip(edges.tolist(), [*edges[1:].tolist(), len(at)], strict=True) if len(at) else ()
+    ):
         out[int(at[begin])] = tuple(dict.fromkeys(names[w] for w in which[begin:end].tolist()))
     return pd.Series(out, dtype=object)

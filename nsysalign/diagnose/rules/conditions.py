@@ -12,15 +12,13 @@ from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import CouldNotLook, Finding
 from nsysalign.diagnose.repetitions import Repetitions, repetitions
 from nsysalign.model import CLOCK_REASONS, SLOWED_BITS
-from nsysalign.sweep.tiles import ragged
+from nsysalign.tiles import ragged
 
 _ADVICE = (
     "Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
     "# or pause between the intervals"
 )
-_ADVICE_HARDWARE = (
-    "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
-)
+_ADVICE_HARDWARE = "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
 _NOT_MEMORY = ("spin_kernel",)  # torch.cuda._sleep: its length is the requested one
 #: Samples further apart than this say nothing about what lies between them.
 MOST_APART_NS = 250_000_000
@@ -68,7 +66,9 @@ def _interval_clocks(facts: Facts) -> IntervalClocks:
         rows = table[table["device"].to_numpy() == number]
         start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
         at = np.flatnonzero(device == number)
-        first = np.searchsorted(start, facts.start[at], side="right") - 1  # the last that began before
+        first = (
+            np.searchsorted(start, facts.start[at], side="right") - 1
+        )  # the last that began before
         last = np.searchsorted(end, facts.end[at], side="left")  # the first that ends after
         inside = (first >= 0) & (last < len(rows))
         at, first, last = at[inside], first[inside], last[inside]
@@ -114,7 +114,10 @@ def throttled(facts: Facts) -> Iterator[Finding]:
         yield case.finding(
             "warning"
             if bits & HARDWARE
-            or (share >= thresholds.TYPICAL_SHARE and _matters(facts, hit, others, clock / max(highest, 1)))
+            or (
+                share >= thresholds.TYPICAL_SHARE
+                and _matters(facts, hit, others, clock / max(highest, 1))
+            )
             else "info",
             f"{case.who}: the GPU was slowed down in {len(hit)} of {len(hit) + len(others)} intervals "
             f"({', '.join(text for _, text in named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
@@ -129,7 +132,9 @@ def throttled(facts: Facts) -> Iterator[Finding]:
             sm_clock_otherwise_mhz=float(np.median(clocks.sm_mhz[others])) if len(others) else None,
             highest_sm_clock_mhz=highest,
             kernel_slowed_down_ns=float(np.median(facts.kernel_upper[hit])),
-            kernel_otherwise_ns=float(np.median(facts.kernel_upper[others])) if len(others) else None,
+            kernel_otherwise_ns=float(np.median(facts.kernel_upper[others]))
+            if len(others)
+            else None,
             highest_power_w=_watts(clocks.power_mw[hit]),
             highest_temperature_celsius=_highest(clocks.temperature[hit]),
         )
@@ -182,7 +187,9 @@ def clocks(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         yield _finding(facts, r, at, fast, (low, high, slow, quick, correlation))
 
 
-def _finding(facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, numbers: tuple) -> Finding:
+def _finding(
+    facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, numbers: tuple
+) -> Finding:
     low, high, slow, quick, correlation = numbers
     behind = int((~fast).sum())
     # at[] is in time order: a clock that is low only in the first runs was still rising
@@ -266,7 +273,9 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
             factor = median / max(fastest, 1)
             if not thresholds.COLD_FACTOR < factor < thresholds.COLD_FACTOR_MAX:
                 continue
-            if np.percentile(facts.kernel_only[r.warm], 5) <= np.percentile(facts.kernel_only[warm.warm], 95):
+            if np.percentile(facts.kernel_only[r.warm], 5) <= np.percentile(
+                facts.kernel_only[warm.warm], 95
+            ):
                 continue
             yield r.finding(
                 "info",

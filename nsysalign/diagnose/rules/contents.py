@@ -11,7 +11,12 @@ from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts, rows_of
 from nsysalign.diagnose.finding import CouldNotLook, Finding
 
-_WORDS = {"H2D": "to the device", "D2H": "to the host", "D2D": "on the device", "P2P": "between devices"}
+_WORDS = {
+    "H2D": "to the device",
+    "D2H": "to the host",
+    "D2D": "on the device",
+    "P2P": "between devices",
+}
 
 
 def copy(facts: Facts) -> Iterator[Finding]:
@@ -87,7 +92,8 @@ def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
     ]
     rate = pinned["bytes"].to_numpy() / np.maximum(pinned["ns"].to_numpy(), 1)
     return {
-        str(d): float(rate[pinned["direction"].to_numpy() == d].max()) for d in pinned["direction"].unique()
+        str(d): float(rate[pinned["direction"].to_numpy() == d].max())
+        for d in pinned["direction"].unique()
     }
 
 
@@ -96,7 +102,9 @@ def _advice(direction: str, computes: bool) -> str:
     if not computes or direction not in ("H2D", "D2H"):
         return ""
     if direction == "H2D":
-        return "Copy before the start event:   x = x.cuda(); torch.cuda.synchronize(); start.record()"
+        return (
+            "Copy before the start event:   x = x.cuda(); torch.cuda.synchronize(); start.record()"
+        )
     return "Copy after the end event:   end.record(); y = y.cpu()"
 
 
@@ -106,7 +114,9 @@ def memset(facts: Facts) -> Iterator[Finding]:
     share = facts.share(spent)
     rows = facts.detail_rows("memset")
     size = facts.detail_ns(rows, "bytes")
-    for case in facts.cases(facts.on_stream & (facts.kernel_upper > 0) & (share >= thresholds.SAY_SHARE)):
+    for case in facts.cases(
+        facts.on_stream & (facts.kernel_upper > 0) & (share >= thresholds.SAY_SHARE)
+    ):
         at = case.row
         warn = share[at] > thresholds.WARN_SHARE
         yield case.finding(
@@ -199,7 +209,9 @@ def sync(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         yield CouldNotLook(reason)
     rows = facts.detail_rows("memcpy")
     small = rows[
-        (rows["direction"] == "D2H") & (rows["bytes"] > 0) & (rows["bytes"] <= thresholds.ITEM_BYTES)
+        (rows["direction"] == "D2H")
+        & (rows["bytes"] > 0)
+        & (rows["bytes"] <= thresholds.ITEM_BYTES)
     ]
     item = facts.detail_ns(small) > 0
     calls = facts.detail_rows("sync")

@@ -49,7 +49,9 @@ def launch_blocking(facts: Facts) -> Iterator[Finding | CouldNotLook]:
                                ^ the rest of launch k, then host, then launch k+1: two launch calls in one gap
     """
     rows = facts.row[facts.row >= 0]
-    rows = rows[facts.on_stream[rows] & (facts.operations[rows] > 1) & (facts.part("api_launch")[rows] > 0)]
+    rows = rows[
+        facts.on_stream[rows] & (facts.operations[rows] > 1) & (facts.part("api_launch")[rows] > 0)
+    ]
     if reason := facts.unread(np.isin(np.arange(facts.count), rows)):
         yield CouldNotLook(reason)
     segments = facts.segments(rows)
@@ -57,7 +59,9 @@ def launch_blocking(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     if len(segments) < 3:
         return
     # gaps between two operations of one interval, right after a kernel; the last one before the end event launches nothing
-    first = np.flatnonzero((run[1:] >= 0) & segments.of_cause("kernel")[:-1] & (at[1:] == at[:-1])) + 1
+    first = (
+        np.flatnonzero((run[1:] >= 0) & segments.of_cause("kernel")[:-1] & (at[1:] == at[:-1])) + 1
+    )
     closing = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
     closing[run[np.append(at[1:] != at[:-1], True)]] = True
     first = first[~closing[run[first]]]
@@ -72,7 +76,8 @@ def launch_blocking(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     np.add.at(gaps, at[first], 1)
     np.add.at(hits, at[first], blocked)
     for case in facts.cases(
-        (gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps), at_least=0
+        (gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps),
+        at_least=0,
     ):
         yield case.finding(
             "warning",
@@ -98,7 +103,10 @@ def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     _, drained = drains(facts)  # the gap after a costly synchronisation is its consequence
     gap = host + call - np.minimum(drained, host + call)
     mask = (
-        facts.on_stream & (facts.operations > 0) & (host >= call) & (facts.share(gap) > thresholds.WARN_SHARE)
+        facts.on_stream
+        & (facts.operations > 0)
+        & (host >= call)
+        & (facts.share(gap) > thresholds.WARN_SHARE)
     )
     unknown = mask & ~facts.read & (facts.part("sync") > 0)  # what of it follows a synchronisation
     if reason := facts.unread(unknown):
@@ -134,7 +142,11 @@ def _host_gap_finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarra
         did["cause"].isin(["host", "api", "api_launch", "profiler"]) & (did["detail"] != case.name)
     ].head(3)
     alone = not facts.others_worked[at]
-    who = "the GPU waited, idle," if alone else "its stream waited, while other streams kept the GPU busy,"
+    who = (
+        "the GPU waited, idle,"
+        if alone
+        else "its stream waited, while other streams kept the GPU busy,"
+    )
     return case.finding(
         "warning" if alone else "info",
         f"{lead}: for {amount} {who} {place}.",
@@ -148,7 +160,9 @@ def _host_gap_finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarra
         copies_in_the_interval_ns=facts.part("memcpy")[at],
         longest_gap_ns=longest or None,
         it_waited_for=then,
-        host_was_in=", ".join(f"{d} {words.span(n)}" for d, n in zip(did["detail"], did["ns"], strict=True)),
+        host_was_in=", ".join(
+            f"{d} {words.span(n)}" for d, n in zip(did["detail"], did["ns"], strict=True)
+        ),
         seen_in=case.frequency,
     )
 
@@ -163,7 +177,9 @@ def _where(segments: Segments) -> tuple[str, int, str]:
     worst = int(total.argmax())
     rows = np.flatnonzero(run == worst)
     longest, after = int(total[worst]), int(rows[-1]) + 1
-    then = words.kernel(str(segments.details(np.array([after]))[0])) if after < len(segments) else ""
+    then = (
+        words.kernel(str(segments.details(np.array([after]))[0])) if after < len(segments) else ""
+    )
     if longest < thresholds.ONE_GAP_SHARE * total.sum():
         return "many", longest, then
     if rows[0] == 0:
@@ -282,7 +298,9 @@ def launch_latency(facts: Facts) -> Iterator[Finding]:
 def allocation(facts: Facts) -> Iterator[Finding]:
     """Memory is allocated or freed inside the interval, and the GPU waits for it."""
     spent = facts.allocating
-    said = (facts.share(spent) >= thresholds.ALLOCATION_SAY_SHARE) & (spent >= thresholds.ALLOCATION_SAY_NS)
+    said = (facts.share(spent) >= thresholds.ALLOCATION_SAY_SHARE) & (
+        spent >= thresholds.ALLOCATION_SAY_NS
+    )
     rows = facts.detail_rows("api", ALLOCATION_CALLS)
     for case in facts.cases((facts.on_stream | facts.is_host) & said):
         at = case.row
@@ -326,7 +344,9 @@ def module_load(facts: Facts) -> Iterator[Finding]:
             yield _module_load_finding(facts, case, "info", most, spent)
 
 
-def _module_load_finding(facts: Facts, case: Case, severity: str, at: int, spent: np.ndarray) -> Finding:
+def _module_load_finding(
+    facts: Facts, case: Case, severity: str, at: int, spent: np.ndarray
+) -> Finding:
     median = facts.median[facts.label[at]]
     alone = case.count == 1 or severity == "warning"
     than = (
@@ -349,7 +369,9 @@ def _module_load_finding(facts: Facts, case: Case, severity: str, at: int, spent
         f"{words.span(facts.elapsed[at])}{than}; {words.span(spent[at])} of it was module loading alone.",
         "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
         spent[at],
-        positions=case.positions if alone else np.array([at]),  # draw the interval that the title is about
+        positions=case.positions
+        if alone
+        else np.array([at]),  # draw the interval that the title is about
         about_row=severity == "warning",
         module_loading_ns=spent[at],
         slow_run_ns=facts.elapsed[at],

@@ -34,7 +34,9 @@ def host_timer(facts: Facts) -> Iterator[Finding]:
         alone = pattern != AFTER
         waits_itself = pattern in (BOTH, AFTER)
         what = (
-            "launch, kernel and synchronisation" if waits_itself else "launches and the kernels beside them"
+            "launch, kernel and synchronisation"
+            if waits_itself
+            else "launches and the kernels beside them"
         )
         what = what if alone else f"earlier work, {what}"
         yield case.finding(
@@ -136,7 +138,9 @@ def _empty(facts: Facts, empty: np.ndarray) -> Iterator[Finding]:
         )
 
 
-def _short(facts: Facts, mask: np.ndarray, floor: float, pairs: int, queued: bool) -> Iterator[Finding]:
+def _short(
+    facts: Facts, mask: np.ndarray, floor: float, pairs: int, queued: bool
+) -> Iterator[Finding]:
     for case in facts.cases(mask):
         at = case.row
         factor = facts.elapsed[at] / floor
@@ -193,7 +197,9 @@ def profiler(facts: Facts) -> Iterator[Finding]:
         at = case.row
         mine = facts.repetitions(int(facts.label[at]))
         calm = mine[~np.isin(mine, case.positions)]
-        slow, usual = (float(np.median(facts.elapsed[g])) if len(g) else 0.0 for g in (case.positions, calm))
+        slow, usual = (
+            float(np.median(facts.elapsed[g])) if len(g) else 0.0 for g in (case.positions, calm)
+        )
         part = own[at] / max(facts.elapsed[at], 1)
         often = len(case.positions) >= thresholds.TYPICAL_SHARE * case.count
         if not often and part < thresholds.SAY_SHARE and slow < thresholds.DISTURBED_FACTOR * usual:

@@ -89,7 +89,9 @@ def _waits(facts: Facts, *kinds: str) -> Iterator[tuple[Case, str, int, int, boo
     ns = facts.detail_ns(rows)
     for case in facts.cases(facts.share(ns) >= thresholds.SAY_SHARE):
         mine = rows_of(rows, case.row)
-        severity = "warning" if ns[case.row] > thresholds.WARN_SHARE * facts.elapsed[case.row] else "info"
+        severity = (
+            "warning" if ns[case.row] > thresholds.WARN_SHARE * facts.elapsed[case.row] else "info"
+        )
         yield (
             case,
             severity,

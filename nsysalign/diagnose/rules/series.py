@@ -30,7 +30,9 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         slow, warm = float(facts.elapsed[r.cold].max()), float(np.median(facts.elapsed[r.warm]))
         mean = float(facts.elapsed[r.comparable].mean())
         which = (
-            "the first interval" if len(r.cold) == 1 else f"the slowest of the first {len(r.cold)} intervals"
+            "the first interval"
+            if len(r.cold) == 1
+            else f"the slowest of the first {len(r.cold)} intervals"
         )
         yield r.finding(
             "info",
@@ -47,7 +49,9 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             kernel_warm_ns=float(np.median(facts.kernel_upper[r.warm])),
         )
     if small:
-        yield CouldNotLook(f"{words.plural(small, 'label')} with fewer than 3 comparable repetitions")
+        yield CouldNotLook(
+            f"{words.plural(small, 'label')} with fewer than 3 comparable repetitions"
+        )
 
 
 def mixed_work(facts: Facts) -> Iterator[Finding]:
@@ -56,8 +60,13 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
         if not len(r.different):
             continue
         usual = int(np.median(facts.operations[r.comparable]))
-        least, most = int(facts.operations[r.different].min()), int(facts.operations[r.different].max())
-        others = words.plural(most, "operation") if least == most else f"{least} to {most} operations"
+        least, most = (
+            int(facts.operations[r.different].min()),
+            int(facts.operations[r.different].max()),
+        )
+        others = (
+            words.plural(most, "operation") if least == most else f"{least} to {most} operations"
+        )
         total = len(r.comparable) + len(r.different)
         kinds = facts.kinds_of_work(r.label)
         if kinds and facts.kind[r.row] == "nvtx":
@@ -95,7 +104,9 @@ def overlapping(facts: Facts) -> Iterator[Finding]:
     if len(order) < 2:
         return
     stream = facts.analysis.intervals["end_stream"].to_numpy()
-    order = order[np.lexsort((facts.start[order], stream[order], facts.pid[order], facts.label[order]))]
+    order = order[
+        np.lexsort((facts.start[order], stream[order], facts.pid[order], facts.label[order]))
+    ]
     start, end = facts.start[order], facts.end[order]
     same = np.zeros(len(order), dtype=bool)
     for key in (facts.label, facts.pid, stream):
@@ -141,7 +152,9 @@ def two_modes(facts: Facts) -> Iterator[Finding]:
         if not at:
             continue
         low, high = (float(np.median(facts.elapsed[g])) for g in (order[:at], order[at:]))
-        kernel_low, kernel_high = (float(np.median(facts.kernel_upper[g])) for g in (order[:at], order[at:]))
+        kernel_low, kernel_high = (
+            float(np.median(facts.kernel_upper[g])) for g in (order[:at], order[at:])
+        )
         cause = (
             "the kernels themselves differ"
             if abs(kernel_high - kernel_low) > 0.5 * (high - low)
@@ -240,8 +253,17 @@ def samples(facts: Facts) -> Iterator[Finding]:
     Only for what the program measured: a range is not a measurement, and an inferred pair may not be one.
     """
     inferred = (facts.analysis.intervals["method"] == "inferred").to_numpy()
-    meant = np.bincount(facts.label[(facts.kind != "nvtx") & ~inferred], minlength=len(facts.labels) + 1) > 0
-    few = (facts.label_count > 0) & (facts.label_count < thresholds.FEW_SAMPLES) & meant[: len(facts.labels)]
+    meant = (
+        np.bincount(
+            facts.label[(facts.kind != "nvtx") & ~inferred], minlength=len(facts.labels) + 1
+        )
+        > 0
+    )
+    few = (
+        (facts.label_count > 0)
+        & (facts.label_count < thresholds.FEW_SAMPLES)
+        & meant[: len(facts.labels)]
+    )
     once = np.flatnonzero(few & (facts.label_count == 1))
     if len(once) > thresholds.MANY_ONCE:
         yield _together(facts, once)

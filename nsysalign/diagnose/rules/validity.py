@@ -50,10 +50,16 @@ def wrong_stream(facts: Facts) -> Iterator[Finding]:
     own = (facts.part("api_launch") > 0) | (threads == 1)
     compared = (facts.analysis.intervals["method"] != "inferred").to_numpy(dtype=bool)
     mask = (
-        facts.is_event & compared & own & (facts.work == 0) & (facts.other_ns >= thresholds.OTHER_STREAM_NS)
+        facts.is_event
+        & compared
+        & own
+        & (facts.work == 0)
+        & (facts.other_ns >= thresholds.OTHER_STREAM_NS)
     )
     others = facts.analysis.other_streams
-    others = others.assign(at=facts.position(others["interval"].to_numpy())).sort_values("at", kind="stable")
+    others = others.assign(at=facts.position(others["interval"].to_numpy())).sort_values(
+        "at", kind="stable"
+    )
     for case in facts.cases(mask):
         at = case.row
         where = rows_of(others, at)
@@ -81,9 +87,13 @@ def different_streams(facts: Facts) -> Iterator[Finding]:
     mask = facts.is_event & (start >= 0) & (end >= 0) & (start != end)
     if not mask.any():
         return
-    waited = facts.detail_rows("queued", names=("dependency", "dependency-inferred", "default-stream-order"))
+    waited = facts.detail_rows(
+        "queued", names=("dependency", "dependency-inferred", "default-stream-order")
+    )
     ordered = facts.detail_ns(facts.detail_rows("api", "StreamWaitEvent")) > 0
-    ordered |= facts.detail_ns(waited[waited["stream"].to_numpy() == start[waited["at"].to_numpy()]]) > 0
+    ordered |= (
+        facts.detail_ns(waited[waited["stream"].to_numpy() == start[waited["at"].to_numpy()]]) > 0
+    )
     for case in facts.cases(mask):
         at = case.row
         joined = bool(ordered[at])
@@ -185,7 +195,9 @@ def not_ready(facts: Facts) -> Iterator[Finding]:
 
 def recorded_again(facts: Facts) -> Iterator[Finding]:
     """The compared pair is not the measured one: an event was recorded again, or the pair is swapped."""
-    for lost in unplaced(facts, r"negative elapsed_time|recorded (again|since)|contradicts the trace"):
+    for lost in unplaced(
+        facts, r"negative elapsed_time|recorded (again|since)|contradicts the trace"
+    ):
         said = (
             "its end was recorded before its start (swapped, or the start was recorded again since)"
             if "negative" in lost.reason

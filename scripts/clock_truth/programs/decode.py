@@ -27,10 +27,16 @@ class Block(nn.Module):
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 
 
-embed, head = nn.Embedding(VOCABULARY, WIDTH).half().cuda(), nn.Linear(WIDTH, VOCABULARY).half().cuda()
+embed, head = (
+    nn.Embedding(VOCABULARY, WIDTH).half().cuda(),
+    nn.Linear(WIDTH, VOCABULARY).half().cuda(),
+)
 blocks = nn.ModuleList(Block() for _ in range(LAYERS)).half().cuda().eval()
 caches = [
-    [torch.zeros(1, HEADS, LENGTH, WIDTH // HEADS, dtype=torch.half, device="cuda") for _ in range(2)]
+    [
+        torch.zeros(1, HEADS, LENGTH, WIDTH // HEADS, dtype=torch.half, device="cuda")
+        for _ in range(2)
+    ]
     for _ in range(LAYERS)
 ]
 token, steps = 1, []

@@ -8,4 +8,6 @@ for n in (256, 1024, 4096):
     ms = do_bench(lambda a=a: a @ a, warmup=5, rep=15, quantiles=[0.5, 0.2, 0.8])
     print(f"matmul {n}: {ms[0] * 1e3:.1f} us ({ms[1] * 1e3:.1f} to {ms[2] * 1e3:.1f})")
 a = torch.randn(1 << 22, device="cuda")
-print(f"softmax: {do_bench(lambda: torch.softmax(a.view(1024, -1), -1), warmup=5, rep=15) * 1e3:.1f} us")
+print(
+    f"softmax: {do_bench(lambda: torch.softmax(a.view(1024, -1), -1), warmup=5, rep=15) * 1e3:.1f} us"
+)

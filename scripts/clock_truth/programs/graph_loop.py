@@ -3,7 +3,9 @@
 import torch
 from torch import nn
 
-model = nn.Sequential(nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 512))
+model = nn.Sequential(
+    nn.Linear(512, 2048), nn.GELU(), nn.Linear(2048, 2048), nn.GELU(), nn.Linear(2048, 512)
+)
 model = model.half().cuda().eval()
 static_input = torch.randn(32, 512, dtype=torch.half, device="cuda")
 batches = [torch.randn(32, 512, dtype=torch.half).pin_memory() for _ in range(4)]

@@ -12,7 +12,8 @@ model = nn.Sequential(
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
 loss_function = nn.CrossEntropyLoss()
 batches = [
-    (torch.randn(512, 3072).pin_memory(), torch.randint(0, 100, (512,)).pin_memory()) for _ in range(6)
+    (torch.randn(512, 3072).pin_memory(), torch.randint(0, 100, (512,)).pin_memory())
+    for _ in range(6)
 ]
 copies = torch.cuda.Stream()
 

@@ -204,7 +204,10 @@ timed("train", train, repeats=8)
 try:
     from torchvision.models import efficientnet_b0
 
-    net, image = efficientnet_b0(weights=None).eval().cuda(), torch.randn(1, 3, 224, 224, device="cuda")
+    net, image = (
+        efficientnet_b0(weights=None).eval().cuda(),
+        torch.randn(1, 3, 224, 224, device="cuda"),
+    )
     host_image = torch.randn(1, 3, 224, 224)
     with torch.no_grad():
         net(image)

@@ -8,7 +8,9 @@ _NAMES = os.environ.get("FAKE_NVML_GPUS", "NVIDIA H200,NVIDIA H200").split(",")
 
 class NVMLError(Exception):
     def __init__(self, value):
-        super().__init__({3: "Not Supported", 4: "Insufficient Permissions"}.get(value, f"error {value}"))
+        super().__init__(
+            {3: "Not Supported", 4: "Insufficient Permissions"}.get(value, f"error {value}")
+        )
         self.value = value
 
 

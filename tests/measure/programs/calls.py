@@ -208,7 +208,9 @@ def _raises(error):
 
 
 def oom_torch(batch):
-    return _raises(simulated.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))(batch)
+    return _raises(simulated.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))(
+        batch
+    )
 
 
 def oom_cublas(batch):
@@ -218,7 +220,9 @@ def oom_cublas(batch):
 
 
 def oom_cuda(batch):
-    return _raises(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported"))(batch)
+    return _raises(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported"))(
+        batch
+    )
 
 
 def oom_host(batch):

@@ -55,5 +55,7 @@ class Event:
 
     def elapsed_time(self, end_event):
         if self.when is None or end_event.when is None:
-            raise ValueError("Both events must be recorded before calculating elapsed time.\nMore advice.")
+            raise ValueError(
+                "Both events must be recorded before calculating elapsed time.\nMore advice."
+            )
         return (end_event.when - self.when) / 1e6

@@ -1,1 +1,0 @@
-"""How clocks relate: the host's and the GPU's to the trace's clock, and the events' own clock."""

@@ -1,0 +1,374 @@
+"""`nsysalign confirm`: test a cause by running the script again with one intervention."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysalign.commands import options as shared
+from nsysalign.commands.outputs import console, deliver
+from nsysalign.errors import AnalysisError, NsysAlignError, NsysError, UsageError
+from nsysalign.rundir import CONFIRMED, RERUNS
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from nsysalign.compare.experiment import Plan, Refusal
+    from nsysalign.model import Analysis
+    from nsysalign.record.session import CollectOptions
+
+#: Labels that `run --confirm` tests, each with a re-run of its own: two at once would disturb each other.
+MOST_LABELS = 3
+
+
+class OptionsAtTheEnd(click.Command):
+    """`confirm --label L SCRIPT ARGS`, and also `confirm SCRIPT ARGS --label L`.
+
+    If --label comes before the script, everything after the script is the script's own.  Otherwise the options from the first
+    --label after the script on are ours; `--` before the script leaves all of them to the script.
+    """
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        given, rest, _ = self.make_parser(ctx).parse_args(list(args))
+        found = given.get("command")  # click's marker for "none" if there is no script at all
+        command = [*(found if isinstance(found, tuple) else ()), *rest]
+        ours = args[: len(args) - len(command)]
+        at = next(
+            (n for n, a in enumerate(command) if a == "--label" or a.startswith("--label=")), None
+        )
+        if at and not given.get("labels") and ours[-1:] != ["--"]:
+            args = [*ours, *command[at:], "--", *command[:at]]
+        return super().parse_args(ctx, args)
+
+
+@click.command(
+    cls=OptionsAtTheEnd,
+    context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
+)
+@click.option(
+    "--label",
+    "labels",
+    multiple=True,
+    metavar="L",
+    help="Label to test; can be repeated (default: up to three whose warning a second run can test).",
+)
+@click.option(
+    "--intervention",
+    type=click.Choice(["delay", "synchronize", "flush", "warm"]),
+    help="Change to make before its start records (default: what fits its cause).",
+)
+@click.option(
+    "--from",
+    "source",
+    type=click.Path(path_type=Path, exists=True, file_okay=False),
+    metavar="RUN_DIR",
+    help="Compare with this existing run instead of running the script unchanged first; not with -o.",
+)
+@shared.profiling
+@shared.json_out("Also write confirm.json to this file (- for stdout).")
+@shared.quiet("Print only what the script prints.")
+@shared.script()
+@click.pass_context
+def confirm(
+    ctx: click.Context,
+    labels: tuple[str, ...],
+    intervention: str | None,
+    source: Path | None,
+    options: CollectOptions,
+    lock_clocks: int | None,
+    json_out: str | None,
+    quiet: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Run a script again with one change before the start records of a label, and say whether its cause is confirmed.
+
+    The script runs plainly first (or was run: --from), then once per label with the change. The script itself is not
+    edited. Options go before SCRIPT.py, or after its arguments, beginning with --label.
+
+    \b
+    delay        a delay kernel in front: the host runs ahead, what remains is GPU time
+    synchronize  the device is idle before: nothing is left to queue behind
+    flush        the L2 is overwritten before the label that runs the same kernels faster
+    warm         a function marked @nsysalign.region is called once more before each call
+    \b
+    Example:  nsysalign confirm puzzle.py --label t1
+              nsysalign confirm --label t1 --intervention delay -- train.py --epochs 1
+    """
+    from nsysalign.record.lock import locked
+
+    if source is not None and options.output is not None:
+        raise UsageError("with --from everything goes to that run directory", "leave out -o")
+    silent = quiet or json_out == "-"
+    if source is None:
+        source, before = _unchanged(ctx, command, options, lock_clocks, silent)
+    else:
+        before = _stored(source, options.nsys, silent)
+    with locked(lock_clocks) as conditions:
+        said = put_to_the_test(
+            source, before, command, replace(options, conditions=conditions),
+            labels=labels, intervention=intervention, quiet=silent,
+        )  # fmt: skip
+    for refusal in said.refusals:
+        click.echo(f"nsysalign: {refused(refusal)}", err=True)
+    if said.left:
+        click.echo(f"note: {_more(said.left)}", err=True)
+    if said.table is None:
+        raise UsageError(
+            "nothing could be tested",
+            "choose another --label or --intervention: nsysalign confirm --help",
+        )
+    deliver(source / CONFIRMED, json_out)
+    ctx.exit(NsysError.exit_code if said.lost else 0)
+
+
+def _unchanged(
+    ctx: click.Context,
+    command: Sequence[str],
+    options: CollectOptions,
+    lock_clocks: int | None,
+    quiet: bool,
+) -> tuple[Path, Analysis]:
+    """Run the script plainly: the run directory and its analysis.  Leaves where it did not end well."""
+    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commands.run import finish
+    from nsysalign.record.lock import locked
+    from nsysalign.record.session import collect
+
+    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
+        result = collect(command, replace(options, conditions=conditions), progress)
+    status = (
+        NsysError.exit_code if result.exit_status is None else result.exit_status
+    )  # None: not known
+    before = finish(result.run_dir, exit_status=status, quiet=quiet, json_out=None)
+    if status or before is None:
+        known = "an unknown status" if result.exit_status is None else f"status {status}"
+        click.echo(
+            f"nsysalign: the script ended with {known}, so it is not run again; its analysis is in {result.run_dir}",
+            err=True,
+        )
+        ctx.exit(status)
+    return result.run_dir, before
+
+
+def _stored(source: Path, nsys: str | None, quiet: bool) -> Analysis:
+    """The analysis of an existing run, made where there is none."""
+    from nsysalign.commands.present import present
+    from nsysalign.engine import load
+
+    try:
+        return load(source)
+    except AnalysisError:
+        return present(source, quiet=quiet, nsys=nsys).analysis
+
+
+@dataclass(frozen=True)
+class Said:
+    """The outcome: the verdicts so far (None: nothing was run), and what was refused."""
+
+    table: pd.DataFrame | None
+    refusals: list[Refusal]
+    left: list[str]  # labels that could have been tested as well
+    lost: bool = False  # nsys was stopped in a second run
+
+
+def put_to_the_test(
+    run_dir: Path,
+    before: Analysis,
+    command: Sequence[str],
+    options: CollectOptions,
+    *,
+    labels: Sequence[str] = (),
+    intervention: str | None = None,
+    quiet: bool = False,
+) -> Said:
+    """Re-run `command` once per label; store the verdicts in `run_dir` and print them.
+
+    The re-runs lie in RUN_DIR/confirm/LABEL-INTERVENTION-N; an earlier verdict about the same label and intervention is
+    replaced in confirm.json, its re-run stays.
+    """
+    from nsysalign.commands.present import store
+    from nsysalign.compare.experiment import confirmable
+    from nsysalign.compare.judge import attach
+
+    if unknown := [label for label in labels if label not in set(before.labels["label"])]:
+        raise _unknown(before, unknown[0])
+    plans, refusals, left = _plans(
+        run_dir,
+        before,
+        labels or confirmable(before),
+        intervention,
+        most=len(labels) or MOST_LABELS,
+    )
+    table, lost = None, False
+    for plan in plans:
+        table, ended_well, lost = _test(run_dir, plan, command, options, quiet)
+        before = attach(before, table)
+        store(before, run_dir)
+        if not ended_well:  # it would fail the next time as well, or Ctrl-C was pressed
+            break
+    return Said(table, refusals, left, lost)
+
+
+def _plans(
+    run_dir: Path, before: Analysis, labels: Sequence[str], intervention: str | None, *, most: int
+) -> tuple[list[Plan], list[Refusal], list[str]]:
+    """(what to do, what was refused, what else could be done)."""
+    from nsysalign.compare.experiment import Plan, choose
+    from nsysalign.compare.planners import plan, spans
+    from nsysalign.rundir import event_logs
+    from nsysalign.trace.eventlog import decorated_regions, read_event_logs
+
+    logs = event_logs(run_dir)
+    issued = spans(before, read_event_logs(logs) if logs else None)
+    decorated = decorated_regions(logs)
+    plans, refusals, left = [], [], []
+    for label in labels:
+        made = plan(
+            before,
+            label,
+            intervention or choose(before, label, decorated),
+            issued,
+            decorated=decorated,
+        )
+        if not isinstance(made, Plan):
+            refusals.append(made)
+        elif (made.label, made.intervention) in {(p.label, p.intervention) for p in plans}:
+            continue  # a flush requested from both of its labels
+        elif len(plans) < most:
+            plans.append(made)
+        else:
+            left.append(label)
+    return plans, refusals, left
+
+
+def _test(
+    run_dir: Path, plan: Plan, command: Sequence[str], options: CollectOptions, quiet: bool
+) -> tuple[pd.DataFrame, bool, bool]:
+    """One re-run and its verdict: the table of all verdicts so far, whether the script succeeded, whether nsys did not survive
+    to report it."""
+    import pandas as pd
+
+    from nsysalign.commands.present import present
+    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.compare import confirmations
+    from nsysalign.compare.judge import judge, nothing, table
+    from nsysalign.record.session import collect
+
+    folder = _folder(run_dir, plan)
+    if not quiet:
+        click.echo(
+            f"nsysalign: running it again with one change: {plan.intervention} before {plan.target}",
+            err=True,
+        )
+    again = replace(options, output=folder, environment={"NSYSALIGN_CONFIRM": spec(plan)})
+    with ProgressLine(quiet) as progress:
+        result = collect(command, again, progress)
+    run = folder.relative_to(run_dir.resolve()).as_posix()
+    lost = result.exit_status is None
+    try:
+        confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys).analysis, run=run)
+    except NsysAlignError as error:
+        confirmation = nothing(
+            plan, f"the second run could not be analysed: {error.message}", run=run
+        )
+    if result.exit_status != 0:
+        how = "nsys was stopped" if lost else f"the script ended with status {result.exit_status}"
+        reason = f"{how} in the second run"
+        confirmation = replace(confirmation, verdict="not conclusive", reason=reason)
+    new = table([confirmation])
+    old = confirmations.read(run_dir / CONFIRMED)
+    same = (old["label"] == plan.label) & (old["intervention"] == plan.intervention)
+    kept = old[~same]
+    everything = pd.concat([kept, new], ignore_index=True) if len(kept) else new
+    confirmations.write(everything, run_dir / CONFIRMED)
+    if not quiet:
+        from nsysalign.report import terminal
+
+        terminal.confirmations(new, console())
+    return everything, result.exit_status == 0, lost
+
+
+def _folder(run_dir: Path, plan: Plan) -> Path:
+    """A folder that does not exist yet."""
+    from nsysalign.files import file_name
+
+    stem = f"{file_name(plan.label, 40)}-{plan.intervention}"
+    number = 1
+    while (folder := run_dir.resolve() / RERUNS / f"{stem}-{number}").exists():
+        number += 1
+    return folder
+
+
+def spec(plan: Plan) -> str:
+    """What the probe is told (probe/intervene.py)."""
+
+    def place(site: str) -> list:
+        file, _, line = site.rpartition(":")
+        full = Path.cwd() / file
+        return [str(full) if full.is_file() else file, int(line)]
+
+    starts = [[*place(site), [place(c) for c in callers]] for site, callers in plan.starts]
+    return json.dumps(
+        {
+            "intervention": plan.intervention,
+            "label": plan.target,
+            "region": plan.region,
+            "starts": starts,
+            "delay_ns": plan.delay_ns,
+        }
+    )
+
+
+def _more(left: Sequence[str]) -> str:
+    return f"not tested, because each needs a run of its own: {', '.join(left)} (--from RUN_DIR --label L)"
+
+
+def refused(refusal: Refusal) -> str:
+    return f"{refusal.label}: {refusal.intervention} is not possible: {refusal.reason}"
+
+
+def after_run(
+    run_dir: Path,
+    analysis: Analysis,
+    command: Sequence[str],
+    options: CollectOptions,
+    *,
+    quiet: bool,
+) -> None:
+    """`run --confirm`: the worst labels, after the analysis of the run.  What cannot be tested is reported, not raised: the run
+    itself is complete."""
+    try:
+        said = put_to_the_test(
+            run_dir, analysis, command, replace(options, output=None), quiet=quiet
+        )
+    except NsysAlignError as error:
+        click.echo(f"could not confirm: {error}", err=True)
+        return
+    if quiet:
+        return
+    for refusal in said.refusals:
+        click.echo(f"note: not tested: {refused(refusal)}", err=True)
+    if said.left:
+        click.echo(f"note: {_more(said.left)}", err=True)
+    if said.table is None and not said.refusals:
+        click.echo("note: --confirm found no warning that a second run could test", err=True)
+
+
+def _unknown(before: Analysis, label: str) -> UsageError:
+    import difflib
+
+    known = before.labels["label"].tolist()
+    lost = before.unaligned[before.unaligned["label"] == label]
+    if len(lost):
+        return UsageError(
+            f"{label}: its intervals could not be placed: {lost['reason'].iloc[0]}",
+            "nsysalign doctor RUN_DIR",
+        )
+    near = difflib.get_close_matches(label, known, n=3, cutoff=0.3) or known[:5]
+    found = ", ".join(near) if known else "no interval was placed at all"
+    return UsageError(f"no label {label!r} in that run", f"some labels: {found}")

@@ -1,0 +1,156 @@
+"""`nsysalign diff`: two analyses, label by label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nsysalign.commands import options as shared
+from nsysalign.commands.outputs import console, deliver
+
+#: What --fail-on names -> verdicts.
+FAILURES = {
+    "slower": ("slower",),
+    "faster": ("faster",),
+    "changed": ("slower", "faster"),
+    "unclear": ("unclear",),
+}
+
+
+@click.command()
+@click.argument("before", metavar="A", type=click.Path(path_type=Path, exists=True))
+@click.argument("after", metavar="B", type=click.Path(path_type=Path, exists=True))
+@shared.output_file("Also write an HTML page.")
+@shared.json_out("Write the comparison as JSON to this file (- for stdout).")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 100),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Ignore changes smaller than this.",
+)
+@click.option(
+    "--confidence",
+    type=click.FloatRange(50, 99.9),
+    default=95.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Confidence of the bounds, per label.",
+)
+@click.option(
+    "--seed",
+    type=int,
+    default=0,
+    show_default=True,
+    help="Seed of the bootstrap: the same seed gives the same bounds.",
+)
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice([*FAILURES, "missing"]),
+    help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be repeated.",
+)
+@shared.quiet()
+@click.pass_context
+def diff(
+    ctx: click.Context,
+    before: Path,
+    after: Path,
+    output: Path | None,
+    json_out: str | None,
+    threshold: float,
+    confidence: float,
+    seed: int,
+    fail_on: tuple[str, ...],
+    quiet: bool,
+) -> None:
+    """Compare two analyses (run directories, analysis.db or analysis.json): what got slower, and why.
+
+    Two measurements (folders of nsysalign measure, measure.json) are compared batch by batch and mode by mode.
+
+    Labels are matched by name: name what you measure with nsysalign.region, since a call site moves when
+    lines are added.
+
+    \b
+    Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
+    In CI:    nsysalign diff baseline/analysis.json run --fail-on slower --threshold 5
+    """
+    from nsysalign.compare import page as pages
+    from nsysalign.compare.label_changes import compare
+    from nsysalign.engine import load
+    from nsysalign.private import short_path
+    from nsysalign.store.objects import to_json
+
+    if _measures(before, after):
+        ctx.exit(_diff_measures(before, after, output, json_out, threshold / 100, fail_on, quiet))
+    comparison = compare(
+        load(before),
+        load(after),
+        names=(short_path(str(before)), short_path(str(after))),
+        confidence=confidence / 100,
+        threshold=threshold / 100,
+        seed=seed,
+    )
+    if output:
+        pages.write_page(comparison, output)
+    if json_out:
+        deliver(to_json(pages.document(comparison)), json_out)
+    if not quiet and json_out != "-":
+        pages.render(comparison, console(), str(output) if output else None)
+    ctx.exit(1 if failed(comparison, fail_on) else 0)
+
+
+def failed(comparison, fail_on: tuple[str, ...]) -> bool:  # a compare.diff.Comparison
+    """Whether a label of the user's own code has one of these verdicts: labels of libraries cannot be changed here."""
+    verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
+    missing = "missing" in fail_on and bool(comparison.missing)
+    return missing or any(
+        label.verdict in verdicts for label in comparison.labels if not label.library
+    )
+
+
+def _measures(before: Path, after: Path) -> bool:
+    """Whether both are measurements.  Raises UsageError if only one of them is."""
+    from nsysalign.errors import UsageError
+    from nsysalign.rundir import is_measure
+
+    kinds = [is_measure(p) for p in (before, after)]
+    if kinds[0] != kinds[1]:
+        raise UsageError(
+            "a measurement cannot be compared with an analysis",
+            "name two measurements, or two analyses",
+        )
+    return kinds[0]
+
+
+def _diff_measures(
+    before: Path,
+    after: Path,
+    output: Path | None,
+    json_out: str | None,
+    threshold: float,
+    fail_on: tuple[str, ...],
+    quiet: bool,
+) -> int:
+    """The same for two measurements; returns the exit code."""
+    from nsysalign.measure import merge
+    from nsysalign.measure import page as measure_html
+    from nsysalign.measure import terminal as measure_terminal
+    from nsysalign.measure.result import load
+    from nsysalign.private import short_path
+    from nsysalign.store.objects import to_json
+
+    a, b = load(before), load(after)
+    both = merge.merged(a, b, (short_path(str(before)), short_path(str(after))))
+    found = merge.changes(both, threshold)
+    if output:
+        measure_html.write(both, output)
+    if json_out:
+        deliver(to_json(merge.document(both, found, threshold)), json_out)
+    if not quiet and json_out != "-":
+        measure_terminal.render_changes(both, found, console(), str(output) if output else "")
+    verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
+    missing = "missing" in fail_on and {p.batch for p in a.points} - {p.batch for p in b.points}
+    return int(bool(missing) or any(c.verdict in verdicts for c in found))

@@ -1,0 +1,193 @@
+"""`nsysalign measure`: how long a call takes, how certain that is, and the best batch."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nsysalign.commands import options as shared
+from nsysalign.commands.outputs import console, deliver
+
+if TYPE_CHECKING:
+    from nsysalign.measure.result import Measure
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True, metavar="FILE.py:FUNCTION [FILE.py:FUNCTION]")
+@click.option(
+    "--batch",
+    metavar="N,N|auto",
+    help="Batch sizes, or auto: search the best and the largest (default: the function's own, else 1).",
+)
+@click.option(
+    "--input",
+    "shapes",
+    multiple=True,
+    metavar="3x224x224",
+    help="FUNCTION returns a torch.nn.Module: the shape of one example, SHAPE[:TYPE[:BOUND]]; repeatable.",
+)
+@click.option(
+    "--mode",
+    metavar="M,M",
+    help="latency, event, device, steady, graph, transfer (default: all but transfer).",
+)
+@click.option(
+    "--l2",
+    type=click.Choice(["warm", "cold", "both"]),
+    default="warm",
+    show_default=True,
+    help="Whether the L2 cache holds what the last call left in it, or is overwritten before each.",
+)
+@click.option(
+    "--include-transfer",
+    is_flag=True,
+    help="Also measure with the inputs copied from pinned memory and the outputs copied back.",
+)
+@click.option(
+    "--precision",
+    default="0.5%",
+    show_default=True,
+    metavar="SHARE",
+    help="Repeat until the median is known to within this share.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 30),
+    default=3,
+    show_default=True,
+    help="Fresh processes per batch; up to 7 where they differ.",
+)
+@click.option(
+    "--budget",
+    metavar="TIME",
+    help="Time limit for everything, such as 45s or 4min (default: 4min with --batch auto).  What does not fit is left out, and the output says so.",
+)
+@click.option(
+    "--max-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The largest batch size that the search tries.",
+)
+@click.option(
+    "--memory",
+    default="90%",
+    show_default=True,
+    metavar="SHARE",
+    help="Share of the GPU's free memory that the search may use.",
+)
+@click.option(
+    "--latency-below",
+    metavar="TIME",
+    help="Also find the best batch below this latency, such as 20ms.",
+)
+@click.option(
+    "--at",
+    default="p50",
+    show_default=True,
+    metavar="P",
+    help="The percentile that --latency-below applies to.",
+)
+@click.option("--quick", is_flag=True, help="One process, rough, no profile: a first look.")
+@click.option(
+    "--no-profile",
+    is_flag=True,
+    help="Skip the run under nsys: no budgets, and no proof that they explain the numbers.",
+)
+@shared.lock_clocks("Lock the SM clock at this frequency meanwhile (needs administrator rights).")
+@shared.nsys("The nsys to use.")
+@shared.output_folder("Folder, new or empty (default: nsysalign-runs/measure-NNN).")
+@shared.json_out("Write measure.json to this file as well; - is stdout.")
+@click.option(
+    "--seed", type=int, default=0, help="Seed of the random orders; 0 chooses a new one each time."
+)
+@click.option("--backend", default="cuda", hidden=True)
+@shared.quiet()
+@click.pass_context
+def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any) -> None:
+    """Measure a call: fresh processes, five ways of timing it, reliable intervals, the best batch.
+
+    FUNCTION(batch), or FUNCTION() without --batch, prepares everything and returns the call to measure (or an
+    nsysalign.Workload).  With --input it returns a torch.nn.Module.  A second function is compared with the first.
+
+    \b
+    Example:  nsysalign measure bench.py:make --batch auto
+              nsysalign measure model.py:build --input 3x224x224 --batch 1,64
+              nsysalign measure old.py:make new.py:make
+    """
+    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.measure.schedule import measure as run
+
+    options = _options(given)
+    with ProgressLine(quiet) as tell, _stopping():
+        result = run(options, tell, _import_reports)
+    finish(result, json_out=json_out, quiet=quiet)
+    ctx.exit(130 if not result.complete else 3 if result.failed else 0)
+
+
+def _import_reports() -> None:
+    """What is needed when the processes have ended: a second or two of imports, while the first of them starts."""
+    from nsysalign.measure import dataframes, statistics  # noqa: F401
+    from nsysalign.measure import page as measure_html  # noqa: F401
+
+
+@contextlib.contextmanager
+def _stopping() -> Iterator[None]:
+    """SIGTERM and a hang-up end the measurement as Ctrl-C does: what was measured so far is written."""
+
+    def asked(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    from nsysalign.record.processes import ENDING
+
+    before = {number: signal.signal(number, asked) for number in ENDING if number != signal.SIGINT}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
+
+
+def _options(given: dict[str, Any]) -> Any:
+    """Options from the command line.  Raises UsageError, which names the invalid one."""
+
+    from nsysalign.measure import plan
+    from nsysalign.measure.schedule import quickly
+    from nsysalign.record.command import refuse_nested
+
+    refuse_nested(os.environ)
+    batches, search = plan.batches(given["batch"])
+    modes = plan.modes(given["mode"]) if given["mode"] else plan.DEFAULT_MODES
+    if given["include_transfer"] and "transfer" not in modes:
+        modes = (*modes, "transfer")
+    options = plan.Options(
+        targets=tuple(plan.target(text, n) for n, text in enumerate(given["targets"])),
+        batches=batches, search=search, shapes=tuple(plan.shape(s) for s in given["shapes"]), modes=modes, l2=plan.l2(given["l2"]),
+        precision=plan.share(given["precision"], "--precision"), processes=given["processes"],
+        most_processes=max(plan.MOST_PROCESSES, given["processes"]), budget_s=plan.seconds(given["budget"], "--budget") if given["budget"] else None,
+        most_batch=given["max_batch"], memory=plan.part(given["memory"], "--memory"),
+        latency_below_s=plan.seconds(given["latency_below"], "--latency-below") if given["latency_below"] else None,
+        at=plan.percentile(given["at"]), profile=not given["no_profile"], output=given["output"], nsys=given["nsys"],
+        lock_clocks=given["lock_clocks"], seed=given["seed"], backend=given["backend"],
+    )  # fmt: skip
+    return quickly(options) if given["quick"] else options
+
+
+def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False) -> None:
+    """Write the database and the page beside measure.json; print the table."""
+    from nsysalign.measure import dataframes
+    from nsysalign.measure import page as measure_html
+    from nsysalign.measure import terminal as measure_terminal
+    from nsysalign.rundir import MEASUREMENT
+
+    folder = result.folder
+    dataframes.write(result, folder / "analysis.db")
+    deliver(folder / MEASUREMENT, json_out)
+    page = folder / "measure.html"
+    measure_html.write(result, page)
+    if not quiet and json_out != "-":
+        measure_terminal.render(result, console(), str(page))

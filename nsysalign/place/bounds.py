@@ -1,0 +1,147 @@
+"""Bounds on where a record lies that hold whatever the latencies are.
+
+    t(R) >= start of R's call; end of every operation issued to the stream before R
+    t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation or query that
+            covers R; the end of elapsed_time on R
+
+What is ordered after a wait on R bounds it as well, but hardly ever more narrowly: it moved no place and no error bar of 15,757
+pairs.  A compared pair is subject to the bounds of both records: t(end) - t(start) = elapsed, within the clocks' slack.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.issue import FAR
+from nsysalign.model import CALL, Trace
+from nsysalign.place.streams import stream_lane
+
+TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
+#: CUPTI corrects its clock from time to time: in the recordings, GPU timestamps and elapsed_time differ by up to 6 us.
+CLOCK_STEP_NS = 8_000
+#: elapsed_time counts ticks of the GPU's own clock, the trace those of the host: their rates differ by parts per million.
+CLOCK_RATE = 20e-6
+
+
+def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
+    """How far t(end) - t(start) on the trace may be from elapsed_time: one tick, a float32 ulp, clock corrections."""
+    ulp = np.spacing((np.maximum(elapsed_ns, 1) / 1e6).astype(np.float32)).astype(float) * 1e6
+    return np.ceil(TICK_NS + ulp + CLOCK_STEP_NS + CLOCK_RATE * elapsed_ns).astype(np.int64)
+
+
+def of_starts(
+    lower: np.ndarray,
+    upper: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed_ns: np.ndarray,
+    slack: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the starts of pairs, given by the positions of their records, from those of both records.  `slack`: how far their
+    distance on the trace may be from elapsed_time."""
+    slack = slack_ns(elapsed_ns) if slack is None else slack
+    low = np.maximum(lower[start], lower[end] - elapsed_ns - slack)
+    return low, np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed_ns + slack)
+
+
+def own_bounds(
+    trace: Trace,
+    lanes: pd.DataFrame,
+    records: pd.DataFrame,
+    around: pd.DataFrame,
+    asked_ns: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds that follow from a record's own neighbours and synchronisations.
+
+    `records`: columns call, call_start_ns, call_end_ns, process, lane.  `asked_ns`: trace time by which elapsed_time on it had
+    returned (FAR if unknown).
+    """
+    known = records["call"].to_numpy() >= 0
+    c0, c1 = records["call_start_ns"].to_numpy(), records["call_end_ns"].to_numpy()
+    lower = np.maximum(c0, around["safe_previous_end_ns"].to_numpy())
+    upper = np.minimum(around["safe_next_start_ns"].to_numpy(), asked_ns)
+    calls = trace.calls
+    kind, ok = calls["kind"].to_numpy(), calls["return_value"].to_numpy() == 0
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    device = np.flatnonzero((kind == CALL["sync_device"]) & ok)
+    by_process = calls["process"].to_numpy()[device]
+    upper = np.minimum(
+        upper,
+        _first_after(by_process, start[device], end[device], records["process"].to_numpy(), c1),
+    )
+    syncs = trace.syncs[trace.syncs["call"] >= 0]
+    call = syncs["call"].to_numpy()
+    lane = stream_lane(lanes, syncs)
+    stream = (lane >= 0) & (kind[call] == CALL["sync_stream"]) & ok[call]
+    upper = np.minimum(
+        upper,
+        _first_after(
+            lane[stream], start[call[stream]], end[call[stream]], records["lane"].to_numpy(), c1
+        ),
+    )
+    return np.where(known, lower, 0), np.where(known, upper, FAR)
+
+
+def _first_after(
+    key: np.ndarray, start: np.ndarray, end: np.ndarray, mine: np.ndarray, c1: np.ndarray
+) -> np.ndarray:
+    """Per record (key `mine`): the earliest end among the calls with its key that began after c1; FAR if there is none."""
+    out = np.full(len(mine), FAR)
+    for value in np.intersect1d(np.unique(key), np.unique(mine)):
+        these = np.flatnonzero(key == value)
+        these = these[np.argsort(start[these], kind="stable")]
+        least = np.append(np.minimum.accumulate(end[these][::-1])[::-1], FAR)
+        here = np.flatnonzero(mine == value)
+        out[here] = least[np.searchsorted(start[these], c1[here])]
+    return out
+
+
+def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
+    """Per record: end of the first successful event synchronisation or query of its event before that event is
+    recorded again (needs CUPTI event rows for the event's id); FAR if there is none."""
+    out = np.full(len(records), FAR)
+    calls, syncs = trace.calls, trace.syncs
+    event = records["event"].to_numpy()
+    have = np.flatnonzero((event >= 0) & (records["call"].to_numpy() >= 0))
+    if not len(have) or syncs.empty:
+        return out
+    call = syncs["call"].to_numpy()
+    safe = np.maximum(call, 0)
+    good = (
+        (call >= 0)
+        & np.isin(calls["kind"].to_numpy()[safe], [CALL["sync_event"], CALL["query_event"]])
+        & (calls["return_value"].to_numpy()[safe] == 0)
+        & (syncs["event"].to_numpy() >= 0)
+    )
+    right = pd.DataFrame(
+        {
+            "process": syncs["process"].to_numpy()[good],
+            "event": syncs["event"].to_numpy()[good],
+            "at": calls["start_ns"].to_numpy()[safe][good],
+            "done": calls["end_ns"].to_numpy()[safe][good],
+        }
+    ).sort_values("at")
+    recorded = calls["end_ns"].to_numpy()[records["call"].to_numpy()[have]]
+    left = pd.DataFrame(
+        {
+            "process": records["process"].to_numpy()[have],
+            "event": event[have],
+            "at": recorded,
+            "position": have,
+        }
+    ).sort_values("at")
+    left["again"] = left.groupby(["process", "event"])["at"].shift(-1, fill_value=int(FAR))
+    if right.empty:
+        return out
+    joined = pd.merge_asof(
+        left,
+        right.assign(sync=right["at"]),
+        on="at",
+        by=["process", "event"],
+        direction="forward",
+        allow_exact_matches=True,
+    )
+    ok = joined["done"].notna() & (joined["sync"].fillna(0) < joined["again"])
+    out[joined["position"].to_numpy()[ok]] = joined["done"].to_numpy()[ok].astype(np.int64)
+    return out

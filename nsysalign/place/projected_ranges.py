@@ -1,0 +1,117 @@
+"""NVTX ranges projected onto the GPU: one window per range and stream."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.model import ORIGIN, Trace
+from nsysalign.tiles import any_open, distinct, least
+from nsysalign.windows import windows_frame
+
+
+def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> pd.DataFrame:
+    """One window per NVTX range and stream with work launched inside the range.
+
+    Inside: by the thread that opened it, or by a thread with no open range of its own (autograd's worker launches the
+    backward kernels of a range that the main thread opened).  Window: first start to last end of that work.
+    """
+    ranges = trace.ranges
+    spans = _spans_of_ranges(trace, operation_lane)
+    if spans.empty:
+        return frames.empty(frames.WINDOWS)
+    r = spans["range"].to_numpy()
+    texts = ranges["text"].to_numpy(dtype=object)[r]
+    several = spans.groupby("range")["lane"].transform("size").to_numpy() > 1
+    return windows_frame(
+        len(spans),
+        {
+            "kind": "nvtx",
+            "origin": ORIGIN["range"],
+            "source": ranges["row"].to_numpy()[r],
+            "process": ranges["process"].to_numpy()[r],
+            "thread": ranges["thread"].to_numpy()[r],
+            "end_thread": ranges["thread"].to_numpy()[r],
+            "start_lane": spans["lane"].to_numpy(),
+            "end_lane": spans["lane"].to_numpy(),
+            "open_ns": ranges["start_ns"].to_numpy()[r],
+            "close_ns": ranges["end_ns"].to_numpy()[r],
+            "close_end_ns": ranges["end_ns"].to_numpy()[r],
+            "elapsed_ns": (spans["end"] - spans["start"]).to_numpy(),
+            "start_ns": spans["start"].to_numpy(),
+            "end_ns": spans["end"].to_numpy(),
+            "start_lower_ns": spans["start"].to_numpy(),
+            "start_upper_ns": spans["start"].to_numpy(),
+            "region": [
+                on_stream(t, s, n)
+                for t, s, n in zip(
+                    texts, several, lanes["stream"].to_numpy()[spans["lane"]].tolist(), strict=True
+                )
+            ],
+        },
+    )
+
+
+def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
+    """Columns range, lane, start, end: first start and last end of the work of each range on each lane.
+
+    Memory goes with ranges and operations, not with their product: an outer range holds the work of all ranges nested in it.
+    """
+    ranges, operations, calls = trace.ranges, trace.operations, trace.calls
+    issued = np.flatnonzero(operations["call"].to_numpy() >= 0)
+    call = operations["call"].to_numpy()[issued]
+    issue, thread = calls["start_ns"].to_numpy()[call], calls["thread"].to_numpy()[call]
+    process, lane = operations["process"].to_numpy()[issued], operation_lane[issued]
+    begin, end = operations["start_ns"].to_numpy()[issued], operations["end_ns"].to_numpy()[issued]
+    by_thread, opened, closed = (ranges[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
+    own = any_open(
+        by_thread, opened, closed, thread, issue
+    )  # a range of the launching thread itself
+    pieces = []
+
+    def add(rows: np.ndarray, which: np.ndarray) -> None:
+        for number in distinct(lane[which]).tolist():
+            mine = which[lane[which] == number]
+            mine = mine[np.argsort(issue[mine], kind="stable")]
+            first, last = (np.searchsorted(issue[mine], t[rows]) for t in (opened, closed))
+            some = last > first
+            extent = first[some], last[some]
+            pieces.append(
+                pd.DataFrame(
+                    {
+                        "range": rows[some],
+                        "lane": number,
+                        "start": least(begin[mine], *extent),
+                        "end": -least(-end[mine], *extent),
+                    }
+                )
+            )
+
+    for number in distinct(by_thread).tolist():  # launched by the range's own thread
+        add(np.flatnonzero(by_thread == number), np.flatnonzero(thread == number))
+    for number in distinct(
+        ranges["process"].to_numpy()
+    ).tolist():  # and by threads without ranges of their own
+        add(
+            np.flatnonzero(ranges["process"].to_numpy() == number),
+            np.flatnonzero((process == number) & ~own),
+        )
+    if not pieces:
+        return pd.DataFrame({"range": [], "lane": [], "start": [], "end": []}, dtype=np.int64)
+    whole = pd.concat(pieces, ignore_index=True)
+    return whole.groupby(["range", "lane"], as_index=False).agg(
+        start=("start", "min"), end=("end", "max")
+    )
+
+
+def on_stream(text: str, several: bool, stream: int) -> str:
+    """What a range is called on one stream, if it has work on `several`."""
+    if not several:
+        return text
+    name, mark, number = text.rpartition("#")
+    return (
+        f"{name} (stream {stream})#{number}"
+        if mark and number.isdigit()
+        else f"{text} (stream {stream})"
+    )

@@ -1,0 +1,191 @@
+"""Turns records with bounds into windows of kind event: by the event clock, by timestamps, else by what their neighbours make
+likely."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.issue import FAR
+from nsysalign.model import ORIGIN, EventLog
+from nsysalign.place import bounds
+from nsysalign.place.fit import ClockPlaces, PairPlaces
+from nsysalign.place.latency import LatencyModel
+from nsysalign.place.surroundings import Surroundings
+from nsysalign.windows import Unplaced
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """Records with their streams and their own bounds, and the pairs that can be placed."""
+
+    records: pd.DataFrame
+    around: pd.DataFrame
+    pairs: pd.DataFrame
+    lower: np.ndarray
+    upper: np.ndarray
+    unaligned: list[Unplaced]
+    contradictions: int
+
+    @property
+    def stamped(self) -> np.ndarray:
+        """Which records have a CUPTI timestamp."""
+        return self.records["timestamp_ns"].to_numpy() > 0
+
+
+def event_windows(
+    log: EventLog,
+    best: Bounded,
+    places: ClockPlaces | None,
+    on_clock: np.ndarray,
+    likely: PairPlaces,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> pd.DataFrame:
+    """Windows of kind event: the program's own pairs, placed."""
+    ordinary = ~best.pairs["calibration"].to_numpy(dtype=bool)
+    pairs, on_clock = best.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
+    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    stamp = best.records["timestamp_ns"].to_numpy()
+    begin, error, low, high = (np.zeros(len(pairs), np.int64) for _ in range(4))
+    method = np.full(len(pairs), "clock", dtype=object)
+    if places is not None and on_clock.any():
+        at = np.flatnonzero(on_clock)
+        ends = start[at], end[at], elapsed[at]
+        begin[at], error[at], low[at], high[at] = _on_clock(places, best, *ends)
+    if not on_clock.all():
+        at = np.flatnonzero(~on_clock)
+        ends = start[at], end[at], elapsed[at]
+        begin[at], error[at], low[at], high[at] = _by_neighbours(
+            best.records,
+            likely.start_ns[ordinary][at],
+            likely.error_ns[ordinary][at],
+            lower,
+            upper,
+            *ends,
+        )
+        method[at] = np.where(
+            (stamp[start[at]] > 0) | (stamp[end[at]] > 0), "event-trace", "bounds"
+        )
+    out = _whose(log, best.records, pairs).assign(
+        elapsed_ns=elapsed,
+        start_ns=begin,
+        end_ns=begin + elapsed,
+        start_lower_ns=low,
+        start_upper_ns=high,
+        error_ns=error,
+        method=method,
+    )
+    residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")
+    residual[~((stamp[start] > 0) & (stamp[end] > 0))] = pd.NA
+    out["clock_residual_ns"] = residual
+    return frames.check(out, frames.WINDOWS)
+
+
+def _whose(log: EventLog, records: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
+    """What is known of pairs before they are placed: who recorded them, on which streams, where in the program."""
+    start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
+    columns = {
+        "process": "process",
+        "thread": "thread",
+        "start_lane": "lane",
+        "open_ns": "call_start_ns",
+    }
+    ends = {
+        "end_thread": "thread",
+        "end_lane": "lane",
+        "close_ns": "call_start_ns",
+        "close_end_ns": "call_end_ns",
+    }
+    logged = log.records  # its rows come first in `records`: positions there are positions here
+    region, site = (logged[c].to_numpy(dtype=object) for c in ("region", "site"))
+    out = pd.DataFrame(
+        {
+            "kind": "event",
+            "log_process": pairs["process"].to_numpy(),
+            "start": start,
+            "end": end,
+            **{name: records[column].to_numpy()[start] for name, column in columns.items()},
+            **{name: records[column].to_numpy()[end] for name, column in ends.items()},
+            "region": [a or b for a, b in zip(region[start], pairs["region"], strict=True)],
+            "site": site[start],
+            "end_site": site[end],
+            "callers": logged["callers"].to_numpy(dtype=object)[start],
+            "library": logged["library"].to_numpy()[start],
+            "origin": np.int8(ORIGIN["pair"]),
+            "source": pairs["source"].to_numpy(),
+        }
+    )
+    out["remarks"] = pd.Series([()] * len(out), dtype=object, index=out.index)
+    return out
+
+
+def _on_clock(
+    places: ClockPlaces, best: Bounded, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(start, error bar, bounds of the start) of pairs on an event clock.  The two clocks' rates differ by parts per million;
+    over a long interval both ends share that difference."""
+    over = places.at_ns[end] - places.at_ns[start] - elapsed
+    begin = places.at_ns[start] + over // 2
+    error = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
+    stamped = best.stamped
+    lower, upper = np.where(stamped, 0, best.lower), np.where(stamped, FAR, best.upper)
+    low, high = bounds.of_starts(lower, upper, start, end, elapsed, np.abs(over) + bounds.TICK_NS)
+    return begin, error, np.minimum(low, begin), np.maximum(high, begin)
+
+
+def _by_neighbours(
+    records: pd.DataFrame,
+    likely: np.ndarray,
+    bar: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """The same for pairs on no event clock: by their timestamps, else by what their neighbours make likely."""
+    stamp = records["timestamp_ns"].to_numpy()
+    low, high = bounds.of_starts(lower, upper, start, end, elapsed)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
+    low = np.where(by_start, lower[start], low)
+    high = np.where(by_start, upper[start], high)
+    begin, error = (
+        np.where(by_start, stamp[start], stamp[end] - elapsed),
+        np.where(by_start, bounds.TICK_NS, 500),
+    )
+    rest = np.flatnonzero(~by_start & ~by_end)
+    begin[rest] = np.clip(likely[rest], low[rest], high[rest])
+    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
+    error[rest] = np.minimum(np.ceil(bar[rest]), farthest[rest])
+    return begin, error, np.minimum(low, begin), np.maximum(high, begin)
+
+
+def record_places(
+    records: pd.DataFrame,
+    windows: pd.DataFrame,
+    places: ClockPlaces | None,
+    surroundings: Surroundings,
+    model: LatencyModel,
+) -> np.ndarray:
+    """Likeliest place of every record: by the event clock, its own timestamp, its window's edge, else its neighbours."""
+    expected = np.rint(model.expected(surroundings)[0]).astype(np.int64)
+    t = np.clip(expected, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy()).astype(
+        np.int64
+    )
+    t[windows["end"].to_numpy()] = windows["end_ns"].to_numpy()
+    t[windows["start"].to_numpy()] = windows["start_ns"].to_numpy()
+    stamp = records["timestamp_ns"].to_numpy()
+    known = records["call"].to_numpy() >= 0
+    out = np.where(stamp > 0, stamp, np.where(known, t, -1))
+    if places is not None:
+        out = np.where(known & (places.line >= 0), places.at_ns, out)
+    # the edges of a window share the difference between the clocks' rates
+    own = windows["method"].to_numpy() == "clock"
+    for edge in ("end", "start"):
+        out[windows[edge].to_numpy()[own]] = windows[f"{edge}_ns"].to_numpy()[own]
+    return out

@@ -1,0 +1,1 @@
+"""What intervals would take without nsys."""

@@ -1,0 +1,218 @@
+"""What an interval would have measured without nsys, predicted from the profiled trace alone, and its budget then.
+
+The interval is replayed (`replay`) without what the profiler costs (`overhead`): as estimated, and with less of it, which says
+how much depends on each part of the estimate.  The budget is the profiled one minus what was taken away, by cause; it adds up
+exactly to the prediction.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from operator import itemgetter
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.model import CAUSES, OPERATION_KINDS, Alignment, Trace
+from nsysalign.parts import matrices, scale_budget
+from nsysalign.predict.host_speed import SLOW, HostSpeed
+from nsysalign.predict.replay import Call, Item, replay
+from nsysalign.predict.scene import MOST_CALLS, NOT_TIMED, Scene, Scenes, too_long
+from nsysalign.split.overhead import (
+    AFTER_ERROR,
+    FITTED,
+    HOST_ERROR,
+    INSIDE_ERROR,
+    WORK_ERROR,
+    Costs,
+    overhead,
+    part,
+)
+from nsysalign.split.segment_source import SegmentSource
+from nsysalign.text import times
+
+#: Intervals replayed per label at most, evenly spread: more would not add anything.  Fewer if they are long.
+MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
+_TICK_NS = 64  # the event clock's, at both ends
+#: If more of an interval than this is unknown, it is not replayed.
+_UNKNOWN_SHARE = 0.05
+#: If both record calls of an interval took SLOW times as long as usual, and the host decides more than this share of it, the
+#: profiled run was itself disturbed there (docs/cost.md).
+_HOST_DECIDES = 0.3
+
+
+class Prediction(NamedTuple):
+    """The prediction for one interval, ns; -1 if there is none, for the given `reason`."""
+
+    predicted_ns: int
+    lower_ns: int
+    upper_ns: int
+    reason: str
+
+
+class Predictor:
+    """`costs`: what the profiler adds; the defaults are the fitted ones."""
+
+    def __init__(self, trace: Trace, alignment: Alignment, costs: Costs = FITTED) -> None:
+        self.cost = overhead(trace, costs)
+        self.scenes = Scenes(trace, alignment, self.cost.waits, costs)
+
+    def predict(self, window, working_ns: int = 0) -> Prediction:
+        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it."""
+        scene = self.scenes.of(window)
+        if scene.reason:
+            return Prediction(-1, -1, -1, scene.reason)
+        middle = self._replayed(window, scene)
+        work = min(working_ns, middle)
+        bar = _TICK_NS + round(
+            math.hypot(
+                self._replayed(window, scene, inside=1 - INSIDE_ERROR) - middle,
+                self._replayed(window, scene, after=1 - AFTER_ERROR) - middle,
+                HOST_ERROR * (middle - work),
+                WORK_ERROR * work,
+            )
+        )
+        return Prediction(middle, max(middle - bar, 0), middle + bar, "")
+
+    def _replayed(self, window, scene: Scene, inside: float = 1.0, after: float = 1.0) -> int:
+        """Its length without these shares of the estimated cost."""
+        played = replay(*self.without(scene, inside, after))
+        if scene.start < 0:
+            return max(int(window.elapsed_ns) - played.host, 0)
+        return max(int(window.elapsed_ns) - played.items[scene.end] + played.items[scene.start], 0)
+
+    def without(self, scene: Scene, inside: float, after: float) -> tuple[list[Call], list[Item]]:
+        """What is replayed, with these shares of the estimated cost; what the profiler does on the GPU belongs to `inside`."""
+        cost = part(self.cost, scene.calls, inside, after)
+        start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
+        columns = (start, end, cost.inside, cost.after, cost.waits)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        calls = [Call(*row)._replace(back=self.scenes.back) for row in rows]
+        items = [
+            i._replace(
+                gap=i.gap - min(round(inside * device), max(i.gap, 0)),
+                trim=min(round(inside * trim), (i.end - i.start) // 2),
+            )
+            for i, device, trim in zip(scene.items, scene.device, scene.trim, strict=True)
+        ]
+        return calls, items
+
+
+def predict(
+    source: SegmentSource,
+    intervals: pd.DataFrame,
+    parts: pd.DataFrame,
+    labels: pd.DataFrame,
+    host: HostSpeed | None = None,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
+
+    `intervals`: frames.INTERVALS without runs, numbered by their rows.  `host`: how fast it was, on the trace's clock.
+    """
+    wanted = np.array(chosen_intervals(intervals, labels, source), dtype=np.int64)
+    return predict_intervals(source, wanted, intervals, parts, host)
+
+
+def predict_intervals(
+    source: SegmentSource,
+    wanted: np.ndarray,
+    intervals: pd.DataFrame,
+    parts: pd.DataFrame,
+    host: HostSpeed | None = None,
+    *,
+    wide: bool = True,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same for these intervals (ascending numbers); `wide`: their surroundings may be read once more.
+
+    What the profiler costs was measured with `nsys profile -t cuda,nvtx`: if more was traced, and for intervals that the
+    program did not measure, there is a reason instead of a prediction.  The same holds if the host was much slower than usual: it
+    is unknown by how much that made the interval longer.  Bars are those of a run on a host that is as fast as this one was.
+    """
+    chosen, trace, alignment = source.around(wanted, wide)
+    osrt = len(trace.os_calls) > 0
+    mine = parts[parts["interval"].isin(chosen)]
+    (matrix,) = matrices(intervals[intervals["interval"].isin(chosen)], mine, ["ns"])
+    working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
+    unknown = matrix[:, CAUSES.index("unknown")]
+    windows = alignment.windows
+    host = host or HostSpeed(None)
+    spans = [windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns")]
+    slowdown, throughout = host.slowdown(*spans), host.slow_throughout(spans[0])
+    decides = 1 - working / np.maximum(windows["elapsed_ns"].to_numpy(), 1)
+    slowdown[decides <= _HOST_DECIDES] = np.nan
+    predictor = None
+    rows, budgets = [], []
+    lost = np.setdiff1d(wanted, chosen)
+    rows += [(number, *((pd.NA,) * 3), why) for number, why in _why_lost(source, intervals, lost)]
+    for at, (number, window) in enumerate(
+        zip(chosen.tolist(), windows.itertuples(index=False), strict=True)
+    ):
+        reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(
+            slowdown[at], bool(throughout[at])
+        )
+        if not reason:
+            predictor = predictor or Predictor(trace, alignment, FITTED.times(host.added))
+            found = predictor.predict(window, int(working[at]))
+            reason = found.reason
+        rows.append((number, *((pd.NA,) * 3 if reason else found[:3]), reason))
+        if not reason:
+            budget = scale_budget(matrix[at], found.predicted_ns)
+            budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
+    table = frames.of_rows(sorted(rows, key=itemgetter(0)), frames.UNPROFILED)
+    return table, frames.of_rows(budgets, frames.UNPROFILED_PARTS)
+
+
+def _why_lost(
+    source: SegmentSource, intervals: pd.DataFrame, lost: np.ndarray
+) -> Iterator[tuple[int, str]]:
+    """(number, reason) of intervals of which the trace was not read as a whole."""
+    ranges = intervals.set_index("interval")["kind"].reindex(lost) == "nvtx"
+    for number, nvtx, calls in zip(lost.tolist(), ranges, source.calls(lost).tolist(), strict=True):
+        read = too_long() if calls > MOST_CALLS else "the trace around it could not be read"
+        yield number, NOT_TIMED if nvtx else read
+
+
+def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
+    """Why a window is not replayed, '' if it is."""
+    if window.method == "inferred":
+        return "its pair of events was inferred from the trace"
+    if window.method == "event-trace":
+        return "event timestamps were traced too, and what that costs was not measured"
+    if osrt:
+        return "operating system calls were traced too, and what that costs was not measured"
+    if unknown_ns > _UNKNOWN_SHARE * window.elapsed_ns:
+        return "the trace does not say what much of it was"
+    return ""
+
+
+def _slow_host(slowdown: float, throughout: bool) -> str:
+    """The same for a host that was slower than usual; NaN: not known, or of no consequence.  `throughout`: than on this machine."""
+    if slowdown <= SLOW or np.isnan(slowdown):
+        return ""
+    took = f"both of its record calls took {times(slowdown)} as long as usual"
+    if throughout:
+        return f"{took} on this machine (nsysalign doctor --calibrate): the host was slow throughout this run"
+    return f"{took} in this run: the host was disturbed"
+
+
+def chosen_intervals(
+    intervals: pd.DataFrame, labels: pd.DataFrame, source: SegmentSource
+) -> list[int]:
+    """The intervals to replay: all of a label with few, else its row and others evenly spread."""
+    made = source.calls(labels["row_interval"].to_numpy())
+    groups = intervals.groupby("label", sort=False).indices
+    out: list[int] = []
+    for (label, row), calls in zip(
+        labels[["label", "row_interval"]].itertuples(index=False), made.tolist(), strict=True
+    ):
+        mine = groups[label]
+        count = int(np.clip(CALLS_PER_LABEL // max(calls, 1), LEAST_PER_LABEL, MOST_PER_LABEL))
+        if len(mine) > count:
+            mine = np.unique(
+                np.append(mine[np.linspace(0, len(mine) - 1, count - 1).astype(int)], row)
+            )
+        out += [int(i) for i in mine]
+    return sorted(out)

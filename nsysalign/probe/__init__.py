@@ -1,0 +1,138 @@
+"""The part of nsysalign that runs inside the user's process.  Standard library only.
+
+Loaded by `probe_path/sitecustomize.py` under the module name `_nsysalign_probe`, because the user's
+interpreter need not have nsysalign installed; everything here imports its siblings relatively.  Starting
+costs an import hook and nothing else: the real work (`runtime`) begins when torch.cuda is imported or a
+region is entered.
+
+If anything goes wrong here it is written to a file and the probe deactivates itself: it never raises into the user's code.
+Exceptions of the user's own code that arrive meanwhile, from a signal handler or another thread, are passed on (`blame`).
+"""
+
+from __future__ import annotations
+
+import os
+
+from . import rawtime  # noqa: F401  the clocks as they are before any user code
+from .blame import is_ours, pass_on
+
+#: Folder of the raw files of this run, None if the probe does not run in this process.
+raw_dir: str | None = None
+#: Where the process was started: relative file names of code objects refer to it.
+start_cwd: str = ""
+#: Notes for the log, kept until there is one.
+notes: list[str] = []
+
+_runtime = None
+_timers = None
+
+
+def start(run_dir: str) -> None:
+    """Arm the import hook.  Called once per process, before any user code."""
+    global raw_dir, start_cwd, _timers
+    from .hook import install
+
+    raw_dir = os.path.join(run_dir, "raw")
+    start_cwd = os.getcwd()
+    if os.environ.get("NSYSALIGN_HOST_TIMERS", "1") != "0":
+        import sys
+
+        from .timers import Timers
+
+        _timers = Timers(sys.modules[__name__], start_cwd)
+        _timers.install()
+    install({"torch.cuda.streams": _wrap_streams, "torch.cuda.graphs": _wrap_graphs})
+
+
+def running():
+    """The running probe, created on first use."""
+    global _runtime
+    if _runtime is None:
+        from .runtime import Runtime
+
+        _runtime = Runtime(raw_dir, start_cwd)
+    return _runtime
+
+
+def _wrap_streams(module) -> None:
+    from .wrap import wrap_streams
+
+    wrap_streams(module, running())
+
+
+def _wrap_graphs(module) -> None:
+    from .wrap import wrap_graphs
+
+    wrap_graphs(module, running())
+
+
+def enter_region(name: str) -> None:
+    """Called by `nsysalign.region`; raises nothing of ours."""
+    runtime, depth = None, 0
+    try:
+        runtime = running()
+        depth = len(runtime.me().stack)
+        runtime.enter_region(name)
+        if _timers is not None:
+            _timers.region(True, *runtime.me().stack[-1][:2])
+    except BaseException as error:
+        if runtime is not None and not is_ours(error):
+            runtime.leave_regions(
+                depth
+            )  # `with` will not: from its point of view this region was never entered
+        failed(error)
+
+
+def exit_region() -> None:
+    """Called by `nsysalign.region`; raises nothing of ours."""
+    runtime, depth = None, 0
+    try:
+        runtime = running()
+        depth = len(runtime.me().stack)
+        if _timers is not None and depth:
+            _timers.region(False, *runtime.me().stack[-1][:2])
+        runtime.leave_regions(depth - 1)
+    except BaseException as error:
+        if runtime is not None:
+            runtime.leave_regions(depth - 1)
+        failed(error)
+
+
+def decorating(name: str) -> bool:
+    """Called by `nsysalign.region` before each call of a function it decorates: whether to make an extra warm-up call first (a
+    confirming re-run named this region).  Raises nothing of ours."""
+    try:
+        return running().decorating(name)
+    except Exception as error:
+        failed(error)
+        return False
+
+
+def failed(error: BaseException) -> None:
+    """Note a failure of the probe itself; after a few the probe deactivates itself for good.  To be called where the exception
+    is caught: an exception that is not the probe's own is raised again.
+    """
+    global _failures
+    pass_on(error)
+    _failures += 1
+    if _runtime is not None and _failures >= 3:
+        _runtime.aside = True
+    if _failures > 10 or raw_dir is None:
+        return
+    try:
+        import traceback  # not at the top: every Python process of the run pays for that
+
+        with open(os.path.join(raw_dir, f"{os.getpid()}.errors"), "a") as file:
+            file.write(
+                "".join(traceback.format_exception(type(error), error, error.__traceback__)) + "\n"
+            )
+    except Exception as second:
+        pass_on(second)
+        # on a full disk pages that are mapped can still be written; nothing can be imported at shutdown
+        try:
+            _runtime.note(text=f"the probe had a problem: {type(error).__name__}")
+        except Exception as third:
+            pass_on(third)
+
+
+_failures = 0

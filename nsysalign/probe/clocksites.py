@@ -1,0 +1,167 @@
+"""Which line of the user's code read a clock: like `sites`, but the walk is only as long as pairing needs.
+
+A reading counts when its immediate caller is the user's own file.  Its context is that frame and the next user
+frame above it (a helper `now()`, a `Timer` class).  Two other callers count as well, at the user's line that called them: the
+generated loop of `timeit`, and the same loop under torch.utils.benchmark.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from itertools import islice
+from types import CodeType, FrameType
+from typing import Any
+
+from .sites import _END, _MAX_ALIVE, _MAX_FRAMES, USER, Sites
+
+#: Nodes of the trie that are not numbers of contexts.
+IGNORED, LOOP = -1, -2
+#: A frame's key is id(code) + instruction * UNIT.  From 3.11 on the instructions lie inside the code object, so that the
+#: sum is unique by itself.
+UNIT = 1 if sys.version_info >= (3, 11) else 1 << 47
+_CALLERS = 1
+_LOOP_FILE = "<timeit-src>"
+_LOOP_TIMER = "/torch/utils/benchmark/utils/timer.py"
+_COROUTINE = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR
+_KEEP = 4096  # limit on sites per program; generated code could produce them for ever
+
+
+class ClockSites(Sites):
+    """`trie`: (code, instruction) of each frame -> IGNORED, LOOP, a context's number, or the next frame's trie."""
+
+    def __init__(self, start_cwd: str, add: Any) -> None:
+        super().__init__(start_cwd, add)
+        self._codes: dict[
+            int, int
+        ] = {}  # id of a code object -> the first instruction in it that read a clock
+
+    @property
+    def trie(self) -> dict:
+        return self._trie
+
+    def _forget(self) -> None:
+        self._trie.clear()  # in place: the wrappers hold a reference to it
+        self._codes.clear()
+        self._alive = []
+
+    def find(self, frame: FrameType) -> int | None:
+        """The node for a reading in this frame, None if it is not known yet."""
+        step: FrameType | None = frame
+        node: Any = self._trie
+        while node.__class__ is dict:
+            node = node.get(_END if step is None else _key(step.f_code, step.f_lasti))
+            step = step and step.f_back
+        return node
+
+    def is_first(self, frame: FrameType) -> bool:
+        """Whether this was the first place in its function that read a clock: it usually begins an interval."""
+        return self._codes.get(id(frame.f_code)) == frame.f_lasti
+
+    def learn(self, frame: FrameType) -> int:
+        """The node for a reading in this frame, remembered for the next time."""
+        if len(self._alive) > _MAX_ALIVE:
+            self._forget()
+        path: list = [(frame.f_code, frame.f_lasti)]
+        if (
+            frame.f_code.co_filename.replace(os.sep, "/").endswith(_LOOP_TIMER)
+            and frame.f_back is not None
+        ):
+            path.append((frame.f_back.f_code, frame.f_back.f_lasti))  # others use it as well
+        if loop_frame(frame) is not None:
+            node = LOOP
+        elif self._kind(frame.f_code) != USER:
+            node = IGNORED
+        else:
+            node, path = self.number(frame, None)
+        self._remember(path, node)
+        return node
+
+    def _remember(self, path: list, number: int) -> None:
+        node = self._trie
+        for item in path[:-1]:
+            self._alive.append(item[0])
+            below = node.get(key := _key(*item))
+            if below.__class__ is not dict:
+                below = node[key] = {}
+            node = below
+        if path[-1] is None:
+            node[_END] = number
+        else:
+            self._alive.append(path[-1][0])
+            node[_key(*path[-1])] = number
+
+    def number(self, frame: FrameType, loop: FrameType | None) -> tuple[int, list]:
+        """(number of the context that begins at this frame, the path to it).  `loop`: the generated loop's frame."""
+        path: list = [(frame.f_code, frame.f_lasti)]
+        # its first reading shows who called the function; later ones need not walk that far
+        first = (
+            loop is not None
+            or self._codes.setdefault(id(frame.f_code), frame.f_lasti) == frame.f_lasti
+        )
+        callers = _CALLERS if first else 0
+        users, step = [], frame
+        while step is not None and len(path) <= _MAX_FRAMES:
+            if step is not frame:
+                path.append((step.f_code, step.f_lasti))
+            if self._kind(step.f_code) == USER and step.f_code.co_filename != _LOOP_FILE:
+                users.append(step)
+                if len(users) > callers or step.f_code.co_name == "<module>":
+                    break
+            step = step.f_back
+        else:
+            if step is None:
+                path.append(None)
+        return self._context_number(users, loop), path
+
+    def _context_number(self, users: list[FrameType], loop: FrameType | None) -> int:
+        places = tuple(
+            (f.f_code.co_filename, f.f_code.co_firstlineno, f.f_lasti, f.f_lineno) for f in users
+        )
+        key = (places, loop and loop.f_lasti)
+        number = self._numbers.get(key)
+        if number is None:
+            if len(self._numbers) >= _KEEP:
+                return IGNORED
+            number = next(self._count)
+            value: dict[str, Any] = {"frames": [self._describe(f) for f in users]}
+            if loop is not None:
+                value["loop"] = loop.f_lasti
+            self._add(number, value)
+            self._numbers[key] = number
+        return number
+
+    def _describe(self, frame: FrameType) -> list:
+        """[file, line, column, function, its first line, instruction, whether it is a coroutine]; column -1 if Python does not
+        know it.
+        """
+        code = frame.f_code
+        column = -1
+        if hasattr(code, "co_positions"):  # 3.11
+            _, _, first, _ = next(islice(code.co_positions(), frame.f_lasti // 2, None))
+            column = -1 if first is None else first
+        name = self._absolute(code.co_filename)
+        coroutine = bool(code.co_flags & _COROUTINE)
+        return [
+            name,
+            frame.f_lineno,
+            column,
+            code.co_name,
+            code.co_firstlineno,
+            frame.f_lasti,
+            coroutine,
+        ]
+
+
+def _key(code: CodeType, instruction: int) -> int:
+    return id(code) + instruction * UNIT
+
+
+def loop_frame(frame: FrameType) -> FrameType | None:
+    """timeit's generated loop, if it reads its clock here, itself or through torch.utils.benchmark's timer."""
+    if frame.f_code.co_filename == _LOOP_FILE:
+        return frame
+    back = frame.f_back
+    if back is None or back.f_code.co_filename != _LOOP_FILE:
+        return None
+    return back if frame.f_code.co_filename.replace(os.sep, "/").endswith(_LOOP_TIMER) else None

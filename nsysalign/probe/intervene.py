@@ -1,0 +1,225 @@
+"""One change just before the start records of one label, for a re-run that puts a cause to the test.
+
+Armed by the variable NSYSALIGN_CONFIRM (JSON, written by `nsysalign confirm`):
+
+    {"intervention": "delay", "label": "t1", "region": "", "starts": [["/abs/bench.py", 14, [["train.py", 88]]]],
+     "delay_ns": 1000000}
+
+`region`: records inside the region of this name; "" for records outside all regions.  `starts`: file, line and, if they matter,
+the callers; a file that is not absolute matches by its end.
+
+The change is made before the record call, on the record's own stream, and never while anything is being captured.
+Nothing here raises into the user's code: a failure is noted once, and the record proceeds without the change.  Records preceded
+by the change carry the flag INTERVENED; the log's notes say what was done.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import sys
+from typing import Any
+
+from . import failed
+from . import rawtime as time
+from .blame import pass_on
+from .slots import INTERVENED, NONE
+
+#: torch.cuda._sleep counts cycles of the SM clock; a device that does not report its clock is assumed to run at this rate.
+_CYCLES_PER_US = 2_000
+_MEASURE_US = 500
+#: A measured rate that is off by more than this factor is discarded (the GPU was busy with something else).
+_PLAUSIBLE = 5.0
+#: L2 size for devices that do not report it; more than any GPU to date has.
+_UNKNOWN_L2 = 256 << 20
+#: The cache does not replace strictly by age: writing twice its size leaves nothing behind.
+_FLUSH_FACTOR = 2
+
+
+def armed(text: str, rt: Any) -> Intervention | None:
+    """The intervention of this run, None (and a note of the failure) if the variable cannot be parsed."""
+    try:
+        return Intervention(json.loads(text), rt)
+    except Exception as error:
+        failed(error)
+        return None
+
+
+class Intervention:
+    """One per process."""
+
+    def __init__(self, spec: dict, rt: Any) -> None:
+        self._rt = rt
+        self._kind = spec["intervention"]
+        self._label, self._region = spec["label"], spec["region"]
+        self._starts = [
+            (f, int(line), [(c, int(n)) for c, n in callers]) for f, line, callers in spec["starts"]
+        ]
+        self._delay_us = int(spec.get("delay_ns", 0)) / 1e3
+        self._act = {
+            "delay": self._delay,
+            "synchronize": self._synchronize,
+            "flush": self._flush,
+            "warm": self._nothing,
+        }[self._kind]
+        self._cycles: dict[int, int] = {}  # per device
+        self._buffers: dict[int, Any] = {}
+        self._repeated = False
+        self._said: set[str] = set()
+
+    # --- where ---
+
+    def before_record(self, stream: Any, device: int, context: int, me: Any) -> int:
+        """Intervene if this is a start record of the label; the flags of its slot.  Never raises."""
+        rt = self._rt
+        try:
+            here = rt.decisions.get(context)
+            if here is None:
+                here = rt.decisions[context] = self._matches(rt.sites.places.get(context, ()))
+            # during a capture, even on another stream, CUDA does not allow any of this
+            if not here or rt.captures or rt.driver.is_capturing(stream.cuda_stream):
+                return 0
+            if me.region != (rt.region_number(self._region) if self._region else NONE):
+                return 0
+            return INTERVENED if self._act(stream, device) else 0
+        except Exception as error:
+            pass_on(error)
+            self._say(f"nsysalign confirm could not make its change ({self._kind}): {error}")
+            return 0
+
+    def _matches(self, places: tuple) -> bool:
+        """Whether the innermost frames are those of a start record of the label."""
+        for file, line, callers in self._starts:
+            wanted = [(file, line), *callers]
+            if len(places) >= len(wanted) and all(
+                _same(*pair) for pair in zip(wanted, places, strict=False)
+            ):
+                return True
+        return False
+
+    # --- what: True where something was done ---
+
+    def _delay(self, stream: Any, device: int) -> bool:
+        torch = sys.modules["torch"]
+        cycles = self._cycles.get(device)
+        if cycles is None:
+            cycles = self._cycles[device] = self._measure(torch, stream, device)
+            self._say(
+                f"changed by nsysalign confirm: a delay kernel of {self._delay_us:,.0f} us ({cycles:,} cycles) on the same stream "
+                f"before every start record of {self._label}"
+            )
+        with _on(torch, stream):
+            torch.cuda._sleep(cycles)
+        return True
+
+    def _synchronize(self, stream: Any, device: int) -> bool:
+        sys.modules["torch"].cuda.synchronize(device)
+        self._say(
+            f"changed by nsysalign confirm: torch.cuda.synchronize() before every start record of {self._label}"
+        )
+        return True
+
+    def _flush(self, stream: Any, device: int) -> bool:
+        torch = sys.modules["torch"]
+        buffer = self._buffers.get(device)
+        if buffer is None:
+            size = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
+            size = _FLUSH_FACTOR * size if size > 0 else _UNKNOWN_L2
+            with _ordinary(torch):
+                buffer = torch.empty(size, dtype=torch.int8, device=f"cuda:{device}")
+            self._buffers[device] = buffer
+            self._say(
+                f"changed by nsysalign confirm: {size / 2**20:,.0f} MiB overwritten on the same stream before every start record of "
+                f"{self._label} (so the L2 is cold)"
+            )
+        with _ordinary(torch), _on(torch, stream):
+            buffer.zero_()
+        return True
+
+    def _nothing(self, stream: Any, device: int) -> bool:
+        """The decorator repeated the call: here its records only get the flag."""
+        if self._repeated:
+            self._say(
+                f"changed by nsysalign confirm: one more call before every call of {self._label}"
+            )
+        return self._repeated
+
+    def repeats(self, name: str) -> bool:
+        """Whether a call of the function decorated as region `name` is to be repeated."""
+        if self._kind != "warm" or name != self._label or self._rt.captures:
+            return False
+        self._repeated = True
+        return True
+
+    # --- helpers ---
+
+    def _measure(self, torch: Any, stream: Any, device: int) -> int:
+        """Cycles of the delay.  The rate is measured once, on an idle stream, by the host's clock: events would be records of
+        our own, and 1 % is accurate enough for a delay that is twice as long as necessary.  The rate that the device reports is
+        its highest, so a delay computed from it is never too short."""
+        stated = int(getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)) / 1e3
+        rate = stated if stated > 0 else _CYCLES_PER_US
+        if stream.query():
+            rt = self._rt
+            began = time.perf_counter_ns()
+            marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
+            with _on(torch, stream):
+                torch.cuda._sleep(1000)  # the first one loads the kernel
+                stream.synchronize()
+                before = time.perf_counter_ns()
+                torch.cuda._sleep(int(_MEASURE_US * rate))
+                stream.synchronize()
+                took = (time.perf_counter_ns() - before) / 1e3
+            if marker is not None:
+                rt.nvtx.end(marker)
+            rt.note(
+                calibration_ns=time.perf_counter_ns() - began,
+                t0_ns=began,
+                t1_ns=time.perf_counter_ns(),
+                device=device,
+            )
+            measured = _MEASURE_US * rate / max(took, 1e-3)
+            if rate / _PLAUSIBLE < measured < rate * _PLAUSIBLE:
+                rate = max(
+                    measured, rate
+                )  # the clock may rise again: better too long than too short
+        return max(1, int(self._delay_us * rate))
+
+    def _say(self, text: str) -> None:
+        """Add a note to the event log, each text once."""
+        if text in self._said or len(self._said) > 8:
+            return
+        self._said.add(text)
+        try:
+            self._rt.note(text=text)
+        except Exception as error:
+            pass_on(error)
+
+
+def _same(wanted: tuple[str, int], place: tuple[str, int]) -> bool:
+    file, line = wanted
+    if line != place[1] or os.path.basename(file) != os.path.basename(place[0]):
+        return False
+    if os.path.isabs(file):
+        return os.path.realpath(place[0]) == os.path.realpath(file)
+    return place[0] == file or place[0].endswith("/" + file)
+
+
+@contextlib.contextmanager
+def _on(torch: Any, stream: Any) -> Any:
+    """Make `stream` (and its device) current for a block; if it already is, nothing changes."""
+    own = torch.cuda.current_stream()
+    if own.cuda_stream == stream.cuda_stream and own.device_index == stream.device_index:
+        yield
+    else:
+        with torch.cuda.stream(stream):
+            yield
+
+
+@contextlib.contextmanager
+def _ordinary(torch: Any) -> Any:
+    """Makes our tensor an ordinary one whatever mode the user's code is in: inference tensors cannot be written to outside
+    inference mode."""
+    with torch.inference_mode(False), torch.no_grad():
+        yield

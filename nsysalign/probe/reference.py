@@ -1,0 +1,250 @@
+"""One clock for all events of a device: the distance of every compared event to a reference event of our own.
+
+An event carries the GPU's own timestamp.  `elapsed_time(reference, event)` reads it out, for any completed event on any stream
+of the device, without waiting.  So after the program has compared a pair, the distances of both events to a reference place
+them on one clock (design.md, section 3).
+
+    reference 0 ......... reference 1 (new after 100 ms) ........
+         |---- start_ms ---->|            |-- start_ms -->
+         |-------- ms ------------------->|   links consecutive references
+
+A distance is a float32 of milliseconds: up to some 250 ms it names the GPU's tick, beyond it is rounded (0.5 us at 8 s).
+References are therefore renewed, on a stream of our own and only while no timed pair is open, behind a short kernel of
+our own: how long a record takes after a kernel is known, so each reference also says where this clock lies on the trace's.
+If that was not possible for a long time (events of many seconds compared at the end), the distance to the previously compared
+pair is noted too; and after a long pause the first pairs are measured against the old reference as well: each distance is
+rounded differently, so together they are more accurate than one.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from _thread import allocate_lock
+from typing import Any
+
+from . import failed
+from . import rawtime as time
+from .blame import pass_on
+from .slots import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
+
+#: After so long without a record a few microseconds cannot affect anything that is being timed.
+RENEW_NS = 100_000_000
+#: Beyond this float32 milliseconds may not name a tick of 32 ns (its spacing is 31 ns from 262 ms on).
+EXACT_MS = 250.0
+#: The kernel before a reference outlasts the record's call; if both are not over by then, they are not waited for.
+_KERNEL_US, _PATIENCE_NS = 60, 250_000
+#: Number of pairs after a long pause that are also measured against the reference before it.
+_AGAIN = 8
+_FAILURES = 20
+#: A thread whose last record has not been compared for this long is not going to compare it.
+_FORGOTTEN_NS = 1_000_000_000
+
+
+class _Device:
+    """The references of one device.  `older`: (event, number) of the one before a long pause, for `again` more pairs;
+    `last`: (event, seq of its record) of the latest compared end, if the reference is far from it."""
+
+    __slots__ = (
+        "again", "anchored_ns", "event", "last", "number", "older", "pending", "recorded_ns", "stream", "stream_id",
+    )  # fmt: skip
+
+    def __init__(self, stream: Any, stream_id: int) -> None:
+        self.stream, self.stream_id = stream, stream_id
+        self.event: Any = None
+        self.number = -1
+        self.pending: Any = None  # (event, seq of its record, t0, t1): not known to be complete yet
+        self.recorded_ns = self.anchored_ns = 0  # the latest reference; the latest behind a kernel
+        self.older: Any = None
+        self.again = 0
+        self.last: Any = None
+
+
+class References:
+    """One per process.  `event` is torch.cuda.Event; its original methods are saved before they are wrapped."""
+
+    def __init__(self, event: type, rt: Any) -> None:
+        self._event, self._rt = event, rt
+        self._record, self._elapsed = event.record, event.elapsed_time
+        self._devices: dict[int, _Device] = {}
+        #: Cycles of the SM's clock in a microsecond, per device whose delay kernel is loaded (`calibrate`).
+        self.cycles: dict[int, int] = {}
+        self._failures = 0
+        self._lock = allocate_lock()
+
+    def renew(self, device: int, *, wait: bool) -> None:
+        """Make a new reference if the last one is old (or there is none yet).  `wait`: behind a kernel, if the last of that
+        kind is old, and what comes next is measured against it: 0.1 ms.  The caller knows that no pair is open."""
+        rt = self._rt
+        # a device that is not a number: a mock of the user's
+        if rt.captures or type(device) is not int or device < 0 or not self._lock.acquire(False):
+            return
+        try:
+            mine = self._devices.get(device) or self._begin(device)
+            if mine is None:
+                return
+            last = mine.anchored_ns if wait and device in self.cycles else mine.recorded_ns
+            if mine.pending is None and time.perf_counter_ns() - last > RENEW_NS:
+                self._renew(device, mine, behind_kernel=wait and device in self.cycles)
+            until = mine.recorded_ns + _PATIENCE_NS
+            while mine.pending is not None and not self._adopt(device, mine):
+                if not wait or time.perf_counter_ns() > until:
+                    break
+        except Exception as error:
+            pass_on(error)
+            self._missed(error)
+        finally:
+            self._lock.release()
+
+    def _renew(self, device: int, mine: _Device, *, behind_kernel: bool) -> None:
+        rt, marker = self._rt, None
+        event = self._event(enable_timing=True)
+        if behind_kernel:
+            marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
+            self._record(
+                event, mine.stream
+            )  # creates the CUDA event: not part of the record that counts
+            torch = sys.modules["torch"]
+            with torch.cuda.stream(mine.stream):
+                torch.cuda._sleep(_KERNEL_US * self.cycles[device])
+        seq, handle = next(rt.count), mine.stream.cuda_stream
+        t0 = time.perf_counter_ns()
+        self._record(event, mine.stream)
+        t1 = time.perf_counter_ns()
+        rt.write(RECORD, CALIBRATION, seq, device=device, t0=t0, t1=t1, a=handle, b=mine.stream_id)
+        mine.pending, mine.recorded_ns = (event, seq, t0, t1), t1
+        if behind_kernel:
+            mine.anchored_ns = t1
+        if marker is not None:
+            rt.nvtx.end(marker)
+
+    def compared(
+        self, start: Any, end: Any, records: tuple, seq: int, device: int, alone: bool
+    ) -> None:
+        """Measure both events of a pair that the program has just compared.  `records`: seq of their records; `alone`: no
+        pair is open."""
+        if alone:
+            self.renew(device, wait=True)
+        mine = self._devices.get(device)
+        if mine is None or self._rt.captures:
+            return
+        try:
+            self._compared(mine, device, start, end, records, seq)
+        except Exception as error:
+            pass_on(error)
+            self._missed(error)
+
+    def _compared(
+        self, mine: _Device, device: int, start: Any, end: Any, records: tuple, seq: int
+    ) -> None:
+        rt = self._rt
+        if mine.pending is not None and self._lock.acquire(False):
+            try:
+                self._adopt(device, mine)
+            finally:
+                self._lock.release()
+        reference = mine.event
+        if reference is None:
+            return
+        distance = self._measure(reference, mine.number, start, end, seq)
+        if mine.again > 0:
+            mine.again -= 1
+            self._measure(*mine.older, start, end, seq)
+            if not mine.again:
+                mine.older = None
+        last, mine.last = mine.last, None
+        if abs(distance) > EXACT_MS and last is not None and rt.latest(last[0])[0] == last[1]:
+            rt.write(
+                BETWEEN, 0, next(rt.count), a=last[1], b=records[0], x=self._elapsed(last[0], start)
+            )
+        # no weak references: torch (2.11) frees events without clearing them, which causes a segmentation fault
+        if abs(distance) > EXACT_MS / 2 and type(end) is self._event:
+            mine.last = (end, records[1])
+
+    def _missed(self, error: Exception) -> None:
+        """One pair without distances: another thread may have recorded an event again meanwhile.  If this keeps happening, the
+        rest of the probe works without references."""
+        self._failures += 1
+        if self._failures >= _FAILURES:
+            self._rt.references = None
+            self._devices.clear()
+            failed(error)
+
+    def calibrated(self, device: int, start: Any, end: Any, seq: int) -> None:
+        """The same for a pair of the probe's own calibration."""
+        mine = self._devices.get(device)
+        if mine is not None and mine.event is not None:
+            self._measure(mine.event, mine.number, start, end, seq)
+
+    def may_anchor(self, device: int, cycles_per_us: int) -> None:
+        """The delay kernel is loaded: references can be recorded behind one, from RENEW_NS on, because calibration has just
+        taken place."""
+        self.cycles[device] = cycles_per_us
+        if device in self._devices:
+            self._devices[device].anchored_ns = time.perf_counter_ns()
+
+    def after_fork(self) -> None:
+        """A child cannot use CUDA if its parent did; otherwise it makes its own references."""
+        self._devices.clear()
+        self.cycles.clear()
+        self._lock = allocate_lock()
+
+    def _begin(self, device: int) -> _Device | None:
+        """Create a stream of our own: torch hands out pool streams in turn, so taking one would change which the program
+        gets."""
+        torch = sys.modules["torch"]
+        # the driver creates it in the current context: retry later if that belongs to another device
+        if not torch.cuda.is_initialized() or torch.cuda.current_device() != device:
+            return None
+        handle = self._rt.driver.new_stream()
+        if handle is None:
+            return None
+        stream = torch.cuda.ExternalStream(handle, device=device)
+        mine = self._devices[device] = _Device(stream, self._rt.driver.stream_id(stream, handle))
+        return mine
+
+    def _adopt(self, device: int, mine: _Device) -> bool:
+        """Make the pending reference the current one if it is complete."""
+        rt = self._rt
+        event, number, t0, t1 = mine.pending
+        if not rt.driver.is_complete(event.cuda_event):
+            return False
+        ms, previous = float("nan"), mine.number
+        if mine.event is not None:
+            ms = self._elapsed(mine.event, event)
+            if abs(ms) > EXACT_MS:
+                mine.older, mine.again = (mine.event, mine.number), _AGAIN
+        rt.write(
+            REFERENCE, 0, next(rt.count), device=device, t0=t0, t1=t1, a=number, b=previous, x=ms
+        )
+        mine.event, mine.number, mine.pending = event, number, None
+        return True
+
+    def _measure(self, reference: Any, number: int, start: Any, end: Any, seq: int) -> float:
+        """Log both distances to a reference; returns that of the start in milliseconds."""
+        first, second = self._elapsed(reference, start), self._elapsed(reference, end)
+        rt = self._rt
+        rt.write(DISTANCE, 0, next(rt.count), t0=_bits(first), t1=_bits(second), a=seq, b=number)
+        return first
+
+
+def _bits(ms: float) -> int:
+    """The bits of CUDA's float32, unchanged."""
+    return _INTEGER.unpack(_FLOAT.pack(ms))[0]
+
+
+_FLOAT, _INTEGER = struct.Struct("<f"), struct.Struct("<i")
+
+
+def nobody_is_timing(rt: Any, me: Any) -> bool:
+    """Whether no other thread has an uncompared record (one made long ago does not count)."""
+    now = time.perf_counter_ns()
+    for state in list(rt.states.values()):
+        if state is me or state.last <= state.compared:
+            continue
+        if state.noticed != state.last:
+            state.noticed, state.noticed_ns = state.last, now
+            return False
+        if now - state.noticed_ns < _FORGOTTEN_NS:
+            return False
+    return True

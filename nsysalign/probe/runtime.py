@@ -1,0 +1,358 @@
+"""The state of the probe in one process: what is written where, which regions and ranges are open.  The hot path is in `wrap`;
+everything here that costs more than a dictionary look-up runs once, or outside timed pairs.  All objects that `wrap`'s closures
+hold are changed in place, so that a forked child can start afresh.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import sys
+import threading
+from typing import Any
+
+from . import failed, notes
+from . import rawtime as time
+from .blame import pass_on
+from .cuda_driver import Driver
+from .farewell import Farewell
+from .sites import Sites
+from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
+from .store import Store
+
+_SYNC_EVERY_NS = 5_000_000_000
+_BURST = 50
+_CHUNKS_AHEAD = (
+    3  # mapping one takes a fraction of a millisecond: it must not happen inside a timed pair
+)
+_PAIRS_PER_START = 4  # ranges begun at one start site: bounds the cost of one record
+
+
+class ThreadState:
+    """The state of one thread.  `region` and `repetition` are those of the innermost open region."""
+
+    __slots__ = (
+        "compared", "last", "noticed", "noticed_ns", "open", "region", "repetition", "stack", "tid",
+    )  # fmt: skip
+
+    def __init__(self) -> None:
+        self.tid = threading.get_native_id()
+        self.stack: list[tuple[int, int, int | None]] = []
+        self.region = NONE
+        self.repetition = 0
+        self.open: dict[tuple[int, int], int] = {}
+        # seq of its latest record, and of the latest that it compared; what `reference` noticed about them, and when
+        self.last = self.compared = self.noticed = -1
+        self.noticed_ns = 0
+
+
+class Runtime:
+    """One per process, created when torch.cuda is imported or the first region is entered."""
+
+    def __init__(self, raw_dir: str, start_cwd: str) -> None:
+        self.aside = False  # True: the probe has deactivated itself, wrappers only pass through
+        self.ready = False  # True: the store exists
+        self._beginning = False
+        self.raw_dir = raw_dir
+        self.store: Store | None = None
+        self.chunks: dict[int, Any] = {}
+        self.count = itertools.count(0)
+        self.first_seq = 0
+        self.last_record = -1
+        self.last_record_ns = 0  # when it was created
+        self.captures = 0
+        self.states: dict[int, ThreadState] = {}  # by thread id
+        self.references: Any = None  # reference.References, None if turned off
+        self.latest: Any = (
+            None  # event -> (seq, context, tid, device) of its latest record (`wrap`)
+        )
+        self.driver = Driver()
+        self.farewell = Farewell()
+        self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
+        self.tls = threading.local()
+        self.calibrated: set[int] = set()  # devices that need no calibration (any more)
+        self.nvtx: Any = None
+        self._nvtx_tried = False
+        self.starts: dict[int, list] = {}  # context of a start -> [((start, end), Text)]
+        self.ends: dict[int, list] = {}  # context of an end -> [(start, end)]
+        self.pairs: set[tuple[int, int]] = set()
+        self.decisions: dict[int, bool] = {}  # context -> whether confirm intervenes there
+        self.intervene: Any = None  # intervene.Intervention of a confirming re-run
+        self._decorated: set[str] = set()  # regions that are decorators
+        self._texts: dict[str, Any] = {}
+        # entries here are in the log already: an exception of the user's may come between any two instructions
+        self._strings: dict[str, int] = {}
+        self._errors: dict[str, int] = {}
+        self._counters: dict[str, Any] = {}
+        self._string_numbers, self._error_numbers = itertools.count(1), itertools.count(1)
+        self._lock = threading.RLock()
+        self.next_sync = 0
+        os.register_at_fork(after_in_child=self._after_fork)
+
+    # --- beginning ---------------------------------------------------------------------------------
+
+    def begin(self, device: int) -> None:
+        """Create the files and write the header.  Called at the first event, before its record call."""
+        with self._lock:
+            if self.ready:
+                return
+            # we already hold the lock: a record made in between, by a signal handler or a finaliser
+            if self._beginning:
+                raise RuntimeError("a record made while the probe was starting is not in the log")
+            self._beginning = True
+            try:
+                self._begin(device)
+            finally:
+                self._beginning = False
+
+    def _begin(self, device: int) -> None:
+        self.store = Store(self.raw_dir, self.first_seq)
+        for ahead in range(_CHUNKS_AHEAD + 1):
+            self.chunk(self.first_seq + ahead * CHUNK_SLOTS)
+        self.connect()
+        torch = sys.modules.get("torch")
+        self._line(
+            {
+                "header": {
+                    "pid": os.getpid(),
+                    "device_name": self._device_name(torch, device),
+                    "torch": str(getattr(torch, "__version__", "")),
+                    "python": ".".join(map(str, sys.version_info[:3])),
+                    "clock": _clock(),
+                    "nvtx": "injection" if self.nvtx else "none",
+                },
+                "first_seq": self.first_seq,
+            }
+        )
+        for text, number in self._strings.items():
+            self._line({"str": number, "text": text})
+        for name in self._decorated:
+            self._line({"note": {"decorated": name}})
+        for text in notes:
+            self.note(text=text)
+        self.sync()
+        atexit.register(self._at_exit)
+        self.ready = True
+
+    def connect(self) -> None:
+        """Connect to the profiler's NVTX library, once."""
+        if self._nvtx_tried:
+            return
+        self._nvtx_tried = True
+        if "NVTX_INJECTION64_PATH" not in os.environ:
+            return
+        try:
+            from .injection import Injection
+
+            self.nvtx = Injection()
+        except Exception as error:
+            failed(error)
+
+    def _device_name(self, torch: Any, device: int) -> str | None:
+        if self.captures or device < 0:
+            return None
+        try:
+            return str(torch.cuda.get_device_properties(device).name)
+        except Exception as error:
+            pass_on(error)
+            return None
+
+    def _line(self, value: dict) -> None:
+        if self.store is not None:
+            self.store.line(value)
+
+    # --- slots -------------------------------------------------------------------------------------
+
+    def chunk(self, seq: int) -> Any:
+        """The buffer of a slot whose chunk is not mapped yet."""
+        index = seq >> CHUNK_BITS
+        buffer = self.chunks[index] = self.store.grow(index)
+        return buffer
+
+    # fmt: off
+    def write(
+        self, kind: int, flags: int, seq: int, *, device: int = -1, context: int = 0, t0: int = 0,
+        t1: int = 0, a: int = -1, b: int = -1, x: float = 0.0, error: int = 0,
+    ) -> None:
+        """Write one slot, the slow way: everything but the user's records.  Calibration is in no region."""
+        me = self.me()
+        region, repetition = (NONE, 0) if flags & CALIBRATION else (me.region, me.repetition)
+        buffer = self.chunks.get(seq >> CHUNK_BITS) or self.chunk(seq)
+        SLOT.pack_into(
+            buffer, (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE, kind, flags, device, context, region, repetition,
+            t0, t1, a, b, x, me.tid, error, 0, kind,
+        )
+    # fmt: on
+
+    def me(self) -> ThreadState:
+        try:
+            return self.tls.state
+        except AttributeError as error:
+            pass_on(error)
+            state = self.tls.state = ThreadState()
+            self.states[state.tid] = state
+            return state
+
+    def error_number(self, error: BaseException) -> int:
+        """The number of an error text.  Only the first line: torch appends pages of advice."""
+        text = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
+        number = self._errors.get(text)
+        if number is None:
+            with self._lock:
+                number = min(next(self._error_numbers), 65535)
+                self._line({"err": number, "text": text})
+                self._errors[text] = number
+        return number
+
+    # --- regions -----------------------------------------------------------------------------------
+
+    def enter_region(self, name: str) -> None:
+        me = self.me()
+        number = self._strings.get(name)
+        if number is None:
+            with self._lock:
+                self.connect()
+                number = next(self._string_numbers)
+                self._counters.setdefault(name, itertools.count())
+                self._line({"str": number, "text": name})
+                number = self._strings.setdefault(name, number)
+        repetition = next(self._counters[name])
+        range_id = self.nvtx.start(self.text(name), repetition) if self.nvtx else None
+        me.stack.append((number, repetition, range_id))
+        me.region, me.repetition = number, repetition
+
+    def leave_regions(self, depth: int) -> None:
+        """Leave this thread's regions until no more than `depth` are open."""
+        me = self.me()
+        while len(me.stack) > max(depth, 0):
+            _, _, range_id = me.stack.pop()
+            me.region, me.repetition = me.stack[-1][:2] if me.stack else (NONE, 0)
+            if range_id is not None:
+                self.nvtx.end(range_id)
+
+    def decorating(self, name: str) -> bool:
+        """Remember that this region is a decorator; returns whether a confirming re-run repeats its calls."""
+        if name not in self._decorated:
+            with self._lock:
+                self._line({"note": {"decorated": name}})
+                self._decorated.add(name)
+        return self.intervene is not None and self.intervene.repeats(name)
+
+    def text(self, message: str) -> Any:
+        text = self._texts.get(message)
+        if text is None:
+            text = self._texts[message] = self.nvtx.text(message)
+        return text
+
+    # --- implicit ranges ---------------------------------------------------------------------------
+
+    def learn_pair(self, start: int, end: int) -> None:
+        """From now on a record at `start` begins a range and the next one at `end` on its thread ends it."""
+        with self._lock:
+            if (start, end) in self.pairs:
+                return
+            self.pairs.add((start, end))
+            begun = self.starts.setdefault(start, [])
+            # one call that makes both (a loop over events) would also begin ranges at ends
+            if self.nvtx is None or len(begun) >= _PAIRS_PER_START or start == end:
+                return
+            begun.append(((start, end), self.text(self.sites.labels[start])))
+            self.ends.setdefault(end, []).append((start, end))
+
+    def turn_ranges(self, open_ranges: dict, context: int, begun: list | None) -> None:
+        """End the ranges that a record at `context` ends, and remember those that `begun` before it, [(key, range)]."""
+        for key in self.ends.get(context, ()):
+            range_id = open_ranges.pop(key, None)
+            if range_id is not None:
+                self.nvtx.end(range_id)
+        for key, range_id in begun or ():
+            before = open_ranges.pop(key, None)  # a start that was never compared with an end
+            if before is not None:
+                self.nvtx.end(before)
+            open_ranges[key] = range_id
+
+    # --- clocks ------------------------------------------------------------------------------------
+
+    def sync(self) -> None:
+        """A clock reading, and a burst of marks that ties perf_counter to the trace's clock."""
+        now = time.perf_counter_ns
+        self.next_sync = now() + _SYNC_EVERY_NS
+        self.farewell.arm(self.store)
+        self._line({"clock": _clock()})
+        if self.nvtx is None:
+            return
+        text, marks = self.text("nsysalign:sync"), []
+        for _ in range(_BURST):
+            before = now()
+            self.nvtx.mark(text, before)
+            marks.append([before, now()])
+        self._line({"sync": marks})
+
+    def region_number(self, name: str) -> int:
+        """The number of a region that was entered before, -1 if there is none."""
+        return self._strings.get(name, -1)
+
+    def note(self, **value: Any) -> None:
+        self._line({"note": value})
+
+    def housekeeping(self, seq: int) -> None:
+        """Outside timed pairs: map chunks ahead, read the clocks."""
+        if (seq >> CHUNK_BITS) + _CHUNKS_AHEAD not in self.chunks:
+            for ahead in range(1, _CHUNKS_AHEAD + 1):
+                self.chunk(seq + ahead * CHUNK_SLOTS)
+        now = time.perf_counter_ns()
+        if now >= self.next_sync:
+            self.sync()
+        marks = sys.modules.get("nsysalign.marks.buffers")  # the program marks its kernels
+        if marks is not None and not self.captures:
+            marks.between_intervals()
+
+    def _at_exit(self) -> None:
+        try:
+            self.sync()
+            self.farewell.exits()
+        except Exception as error:
+            failed(error)
+
+    def _after_fork(self) -> None:
+        """A forked child is a separate process: new files, and numbers that no record of the parent has."""
+        try:
+            self._lock = threading.RLock()
+            self.store, self.ready, self._beginning = None, False, False
+            self.chunks.clear()
+            self.first_seq = ((next(self.count) >> CHUNK_BITS) + 1) << CHUNK_BITS
+            self.count = itertools.count(self.first_seq)
+            self.last_record, self.last_record_ns = -1, 0
+            self.states.clear()
+            if self.references is not None:
+                self.references.after_fork()
+            self.sites.clear()
+            for table in (
+                self.starts,
+                self.ends,
+                self.pairs,
+                self._errors,
+                self.calibrated,
+                self.decisions,
+            ):
+                table.clear()
+            me = getattr(self.tls, "state", None)
+            if me is not None:
+                me.tid = threading.get_native_id()
+                me.last = me.compared = me.noticed = -1
+                self.states[me.tid] = me
+                me.open.clear()
+                me.stack = [(number, repetition, None) for number, repetition, _ in me.stack]
+        except Exception as error:
+            failed(error)
+
+
+def _clock() -> dict[str, int]:
+    """Both clocks at one instant: of three tries the one with the closest monotonic readings around it."""
+    best = None
+    for _ in range(3):
+        before, real, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
+        if best is None or after - before < best[0]:
+            best = (after - before, (before + after) // 2, real)
+    return {"monotonic_ns": best[1], "realtime_ns": best[2]}

@@ -1,0 +1,113 @@
+"""Where a process stores what it saw: memory-mapped files that grow in chunks.
+
+Writing is a store into mapped pages: no system call, nothing to flush, and what was written survives SIGKILL.
+Chunks are populated when they are created, so a store does not cause a page fault either.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import mmap
+import os
+import threading
+
+from .blame import pass_on
+from .slots import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
+
+_POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
+_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+
+
+def _map(fd: int, offset: int, size: int) -> mmap.mmap:
+    try:
+        # on a full disk this raises; a store into a page without a block would end the user's process (SIGBUS)
+        os.posix_fallocate(fd, offset, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
+            raise
+        os.ftruncate(fd, offset + size)  # a file system that does not support it
+    chunk = mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
+    try:  # MAP_POPULATE maps shared pages for reading: the first store into each would fault
+        chunk.madvise(_POPULATE_WRITE)
+    except (OSError, ValueError, AttributeError) as error:  # Linux before 5.14
+        pass_on(error)
+    return chunk
+
+
+class Store:
+    """The raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot `seq`."""
+
+    def __init__(self, folder: str, first_seq: int) -> None:
+        if first_seq % CHUNK_SLOTS:
+            raise ValueError("first_seq must begin a chunk")
+        self.lock = (
+            threading.RLock()
+        )  # a signal handler of the user's may run in between and call us
+        self.chunks: dict[int, mmap.mmap] = {}
+        self._first = first_seq >> CHUNK_BITS
+        self._slots, stem = _create(folder)
+        self._stem = stem
+        self._texts = os.open(stem + ".txt", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._text_offset = 0
+        self._text_used = 0
+        self._text = _map(self._texts, 0, TEXT_CHUNK)
+
+    def grow(self, index: int) -> mmap.mmap:
+        """The chunk with this number, created if it does not exist yet."""
+        with self.lock:
+            if index not in self.chunks:
+                self.chunks[index] = _map(
+                    self._slots, (index - self._first) * CHUNK_BYTES, CHUNK_BYTES
+                )
+            return self.chunks[index]
+
+    def readings(self, size: int) -> mmap.mmap:
+        """The file of the clock readings, created on first use at its full size."""
+        fd = os.open(self._stem + ".clk", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            return _map(fd, 0, size)
+        finally:
+            os.close(fd)
+
+    def ending(self) -> int:
+        """The address of the mapped file that records how the process ended: a page, with a text in it once that is known."""
+        from .machine import Pointer, addressof, keep
+
+        fd = os.open(self._stem + ".end", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            self._ending = _map(fd, 0, mmap.PAGESIZE)
+        finally:
+            os.close(fd)
+        keep(self._ending)  # a signal may come when the interpreter has ended already
+        return addressof(Pointer.from_buffer(self._ending))
+
+    def line(self, value: dict) -> None:
+        """Append one JSON line to the text file."""
+        data = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        with self.lock:
+            while data:
+                room = TEXT_CHUNK - self._text_used
+                piece, data = data[:room], data[room:]
+                at, self._text_used = (
+                    self._text_used,
+                    self._text_used + len(piece),
+                )  # reserved before it is filled
+                self._text[at : at + len(piece)] = piece
+                if self._text_used == TEXT_CHUNK:
+                    self._text_offset += TEXT_CHUNK
+                    self._text = _map(self._texts, self._text_offset, TEXT_CHUNK)
+                    self._text_used = 0
+
+
+def _create(folder: str) -> tuple[int, str]:
+    """A new slot file: exec() keeps the pid, so the number after it must be searched for."""
+    for number in range(10_000):
+        stem = os.path.join(folder, f"{os.getpid()}-{number}")
+        try:
+            return os.open(
+                stem + ".rec", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
+            ), stem
+        except FileExistsError:
+            continue
+    raise FileExistsError(folder)

@@ -1,0 +1,73 @@
+"""Starts the probe in every Python process below `nsysalign run`.
+
+This folder is on PYTHONPATH during a run and holds nothing else, so that the script cannot import our names
+by accident.  The folder is removed from `sys.path` at once and stays in the environment, so that child processes start here as
+well.  A `sitecustomize` of the user's own, which this one hides, is imported afterwards.
+"""
+
+
+def _start() -> None:
+    import os
+    import sys
+
+    here = os.path.dirname(os.path.abspath(__file__))
+    run_dir = os.environ.get("NSYSALIGN_DIR")
+    # ours is absolute; resolving others fails if the working directory was deleted
+    sys.path[:] = [p for p in sys.path if not os.path.isabs(p) or os.path.normpath(p) != here]
+    sys.path_importer_cache.pop(here, None)
+    if not run_dir:
+        return
+    try:
+        # the user's interpreter may not have nsysalign: load the probe by its path, under a name of its own
+        import _imp
+        from importlib.machinery import FileFinder, SourceFileLoader
+        from importlib.util import module_from_spec, spec_from_file_location
+
+        class Loader(SourceFileLoader):
+            """Gives our code file names that coverage tools ignore, as they do "<string>"."""
+
+            def get_code(self, fullname):
+                code = super().get_code(fullname)
+                _imp._fix_co_filename(code, f"<nsysalign/probe/{os.path.basename(self.path)}>")
+                return code
+
+        _imp._fix_co_filename(Loader.get_code.__code__, "<nsysalign/probe_path/sitecustomize.py>")
+        folder = os.path.join(os.path.dirname(here), "probe")
+        sys.path_importer_cache[folder] = FileFinder(folder, (Loader, [".py"]))
+        file = os.path.join(folder, "__init__.py")
+        spec = spec_from_file_location(
+            "_nsysalign_probe",
+            file,
+            loader=Loader("_nsysalign_probe", file),
+            submodule_search_locations=[folder],
+        )
+        module = module_from_spec(spec)
+        sys.modules[spec.name] = module
+        spec.loader.exec_module(module)
+        module.start(run_dir)
+    except (
+        BaseException
+    ) as error:  # SystemExit here would be fatal for the interpreter (harness.md 1)
+        sys.modules.pop("_nsysalign_probe", None)
+        try:
+            with open(os.path.join(run_dir, "raw", f"{os.getpid()}.errors"), "a") as file:
+                file.write(f"probe did not start: {type(error).__name__}: {error}\n")
+        except BaseException:
+            pass
+
+
+def _chain() -> None:
+    import sys
+
+    ours = sys.modules.pop("sitecustomize", None)
+    try:
+        import sitecustomize  # noqa: F401  the user's own, now that our folder is gone from sys.path
+    except ImportError as error:
+        if error.name != "sitecustomize":
+            raise  # the user's own import error must surface as it would without us
+        if ours is not None:
+            sys.modules["sitecustomize"] = ours
+
+
+_start()
+_chain()

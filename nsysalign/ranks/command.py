@@ -1,0 +1,301 @@
+"""Many traces at once, for `nsysalign analyze`: every trace in a process of its own, then one comparison."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import CancelledError, Executor
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysalign.commands.assembly import baseline_logs, recover
+from nsysalign.commands.outputs import console
+from nsysalign.commands.progress import ProgressLine
+from nsysalign.errors import EventLogError, NsysAlignError, TraceError
+from nsysalign.ranks import spread
+from nsysalign.ranks.results import Source, SourceResult
+from nsysalign.ranks.sources import DOCUMENT, find
+from nsysalign.ranks.spread import ANYWHERE, Place, placed
+from nsysalign.rundir import PAGE, Inputs, RunDirectory
+from nsysalign.trace.lines import lines_of
+
+if TYPE_CHECKING:
+    from nsysalign.ranks.results import RankComparison
+
+#: Traces named per reason.
+_MOST_NAMES = 4
+FOLDER, RANKS_PAGE = "nsysalign-ranks", "ranks.html"
+
+
+@dataclass(frozen=True)
+class Job:
+    """All that a worker needs, wherever it runs: paths and words."""
+
+    source: Source
+    output: Path  # the comparison's folder
+    folder: str  # the trace's own folder in it
+    nsys: str | None
+    debug: bool = False
+    place: Place = ANYWHERE
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Machines that can do the job; () for any."""
+        return self.place.hosts
+
+    @property
+    def target(self) -> Path:
+        """The trace's own folder, as the worker sees it."""
+        return (self.place.folder or self.output) / self.folder
+
+
+def present_many(
+    paths: Sequence[Path],
+    *,
+    events: Sequence[Path] = (),
+    output: Path | None = None,
+    quiet: bool = False,
+    json_out: str | None = None,
+    nsys: str | None = None,
+    jobs: int | None = None,
+    dask: str | None = None,
+    debug: bool = False,
+) -> RankComparison:
+    """Analyse every trace of `paths`, compare the ranks, store and print.
+
+    A trace that cannot be analysed is reported and left out.  Raises TraceError only if none can be.
+    """
+    analysed = partial(analyse, nsys=nsys, quiet=quiet, debug=debug)
+    if dask in (None, "local"):
+        sources = recovered(paths, events)
+        count = spread.workers([source.trace for source in sources], jobs)
+        with spread.processes(count) if dask is None else spread.dask(dask, count) as executor:
+            target = _folder_of_results(output)
+            results = analysed(sources, target, executor)
+    else:
+        target, results = _where_they_lie(paths, events, output, dask, analysed, quiet)
+    if not any(result.ranks for result in results):
+        _remove_if_empty(target)
+        raise TraceError(
+            f"none of the traces can be analysed: {_failures(results)}",
+            results[0].next_step or "nsysalign analyze TRACE, for one of them",
+        )
+    from nsysalign.ranks import page as document
+    from nsysalign.ranks.compare import compare
+
+    comparison = compare(results)
+    document.write(comparison, target / DOCUMENT)
+    document.write_page(comparison, target / RANKS_PAGE)
+    if json_out and json_out != "-":
+        document.write(comparison, json_out)
+    if quiet or json_out == "-":
+        for failure in comparison.failures:
+            click.echo(f"left out: {failure.source}: {failure.failure}", err=True)
+    if json_out == "-":
+        click.echo(document.dumps(comparison), nl=False)
+    elif not quiet:
+        shown = os.path.relpath(target / RANKS_PAGE) if output is None else str(target / RANKS_PAGE)
+        document.render(comparison, console(), shown)
+    return comparison
+
+
+def _failures(results: Sequence[SourceResult]) -> str:
+    """ "rank0, rank1: damaged; rank2: empty": each reason once."""
+    of_reason: dict[str, list[str]] = {}
+    for result in results:
+        of_reason.setdefault(result.failure, []).append(result.source)
+    return "; ".join(
+        f"{', '.join(names[:_MOST_NAMES])}{f' and {len(names) - _MOST_NAMES} more' if len(names) > _MOST_NAMES else ''}: {reason}"
+        for reason, names in of_reason.items()
+    )
+
+
+def _folder_of_results(output: Path | None) -> Path:
+    from nsysalign.rundir import make_run_dir, numbered
+
+    return make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
+
+
+def _where_they_lie(
+    paths: Sequence[Path],
+    events: Sequence[Path],
+    output: Path | None,
+    scheduler: str,
+    analysed: Callable[..., list[SourceResult]],
+    quiet: bool,
+) -> tuple[Path, list[SourceResult]]:
+    """(folder of the results, result of every trace), analysed on the machines of a cluster."""
+    with contextlib.suppress(TraceError):  # the traces need not be on this machine
+        recovered(paths, events)
+    with contextlib.ExitStack() as stack:
+        with ProgressLine(quiet) as tell:
+            tell("waiting for the cluster", 0)
+            cluster = stack.enter_context(spread.dask(scheduler, 0))
+        target = _folder_of_results(output)
+        try:
+            named = [[path.absolute() for path in listed] for listed in (paths, events)]
+            found, places = zip(*placed(cluster, *named, target), strict=True)
+        except NsysAlignError:
+            _remove_if_empty(target)
+            raise
+        return target, analysed(found, target, cluster, places)
+
+
+def recovered(paths: Sequence[Path], events: Sequence[Path]) -> tuple[Source, ...]:
+    """The traces of a command line, with logs recovered from runs that were cut short."""
+    for source in find(paths, events):
+        recover(RunDirectory(source.trace.parent))
+    return find(paths, events)
+
+
+def analyse(
+    sources: Sequence[Source],
+    output: Path,
+    executor: Executor,
+    places: Sequence[Place] = (),
+    *,
+    nsys: str | None = None,
+    quiet: bool = True,
+    debug: bool = False,
+) -> list[SourceResult]:
+    """Run every source through the executor, in the order of the sources; `places` says where, one per source."""
+    each = zip(sources, _folders(sources), places or [ANYWHERE] * len(sources), strict=True)
+    jobs = [Job(source, output, folder, nsys, debug, place) for source, folder, place in each]
+    results: dict[str, SourceResult] = {}
+    with ProgressLine(quiet) as tell:
+        tell(f"analysing {len(jobs)} traces", 0)
+        for job, outcome in spread.over(one, jobs, executor, again=spread.alone):
+            if debug and isinstance(outcome, BaseException):
+                raise outcome
+            results[job.source.name] = _checked(job, outcome, getattr(executor, "lost", False))
+            tell(f"analysing {len(jobs)} traces", 100 * len(results) // len(jobs))
+    return [results[source.name] for source in sources]
+
+
+def _checked(job: Job, outcome: SourceResult | BaseException, lost: bool = False) -> SourceResult:
+    """If a worker died, or wrote where this machine cannot read, its trace has failed.  `lost`: so is the whole cluster."""
+    if isinstance(outcome, CancelledError):
+        return SourceResult(
+            job.source.name,
+            str(job.source.trace),
+            failure="the scheduler of the cluster cannot be reached any more"
+            if lost
+            else f"no worker of its machine ({', '.join(job.hosts)}) has come back",
+            next_step="start the scheduler and its workers again, then analyse again"
+            if lost
+            else "start dask worker on that machine again, then analyse again",
+        )
+    if isinstance(outcome, BaseException):
+        return SourceResult(
+            job.source.name,
+            str(job.source.trace),
+            failure=f"its worker died ({type(outcome).__name__}: {str(outcome)[:200] or 'no reason given'})",
+            next_step=f"give it more memory, use fewer workers (--jobs 1), or analyse it alone: nsysalign analyze {job.source.trace}",
+        )
+    if outcome.report and job.place.folder is not None:
+        lies = f"its page lies on the disk of its worker's machine, in a folder {job.place.folder.name}"
+        return replace(outcome, report="", notes=(*outcome.notes, lies))
+    if outcome.report and not (job.output / outcome.report).exists():
+        return replace(
+            outcome,
+            ranks=(),
+            report="",
+            failure="its worker wrote to a disk that this machine cannot see",
+            next_step="choose a folder for -o that all workers share",
+        )
+    return outcome
+
+
+def one(job: Job) -> SourceResult:
+    """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot be analysed."""
+    from nsysalign.commands.assembly import exported
+    from nsysalign.commands.present import store
+    from nsysalign.engine import analyze_inputs
+    from nsysalign.ranks.summary import summaries
+    from nsysalign.trace.nccl import read_shared
+
+    source, folder = job.source, job.target
+    try:
+        if job.place.folder is not None:
+            job.place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        trace = exported(source.trace, folder, nsys=job.nsys)
+        shared = read_shared(trace)
+        logs, notes = (
+            own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
+        )
+        analysis = analyze_inputs(_inputs(source, trace, logs), collectives=shared.collectives)
+        store(analysis, folder)
+        ranks = summaries(analysis, shared, source.name)
+    except NsysAlignError as error:
+        _remove_if_empty(folder)
+        return SourceResult(
+            source.name, str(source.trace), failure=error.message, next_step=error.next_step or ""
+        )
+    except Exception as error:  # a bug triggered by one trace must not affect the others
+        if job.debug:
+            raise
+        _remove_if_empty(folder)
+        return SourceResult(
+            source.name,
+            str(source.trace),
+            failure=f"internal error: {type(error).__name__}: {error}",
+            next_step=f"nsysalign --debug analyze {source.trace}",
+        )
+    return SourceResult(
+        source.name, str(source.trace), ranks=ranks, notes=notes, report=f"{job.folder}/{PAGE}"
+    )
+
+
+def _inputs(source: Source, trace: Path, logs: Sequence[Path]) -> Inputs:
+    """The inputs from the trace's own run directory; a folder of several traces says nothing about a single one."""
+    home = RunDirectory(source.trace.parent)
+    baseline = tuple(baseline_logs(home)) if logs and len(home.traces()) == 1 else ()
+    return home.inputs(trace, tuple(logs), baseline)
+
+
+def own_logs(
+    logs: Sequence[Path], processes: Sequence[int]
+) -> tuple[tuple[Path, ...], tuple[str, ...]]:
+    """From logs that several traces share, those of this trace's processes, and notes."""
+    mine = [log for log in logs if {*_pids(log)} & {*processes}]
+    if mine:
+        return tuple(mine), ()
+    return (), ("none of the event logs next to it belongs to its processes",)
+
+
+def _pids(log: Path) -> set[int]:
+    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names no process, and is reported
+    when the log is read."""
+    pids = set()
+    with contextlib.suppress(EventLogError):
+        for line in lines_of(log):
+            if '"header"' in line[:200]:
+                with contextlib.suppress(
+                    ValueError, AttributeError, TypeError, OverflowError, RecursionError
+                ):
+                    pids.add(int(json.loads(line).get("pid")))
+    return pids
+
+
+def _remove_if_empty(folder: Path) -> None:
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+
+
+def _folders(sources: Sequence[Source]) -> list[str]:
+    """One folder name per source; names of sources differ, and so do these."""
+    from nsysalign.files import file_name
+
+    names = [file_name(source.name) for source in sources]
+    if len({name.lower() for name in names}) != len(
+        names
+    ):  # a file system that does not distinguish Rank0 from rank0
+        names = [f"{n:03d}-{name}" for n, name in enumerate(names)]
+    return names

@@ -1,0 +1,109 @@
+"""The command that the user wants to run, checked before anything starts."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from nsysalign.errors import UsageError
+
+#: Environment variables that change timings and deserve a note.  Values of others are never read.
+NOTEWORTHY = {
+    "CUDA_LAUNCH_BLOCKING": "every launch waits for its kernel: intervals are much longer than without it"
+}
+
+
+def resolve(command: Sequence[str]) -> list[str]:
+    """The argument list to start: `SCRIPT.py ARGS` runs under this Python, anything else is a command."""
+    if not command:
+        raise UsageError(
+            "nothing to run", "nsysalign run SCRIPT.py [ARGS...]   or   nsysalign run -- COMMAND..."
+        )
+    first = command[0]
+    if first.endswith(".py"):
+        if Path(first).is_file():
+            return [sys.executable, *command]
+        raise UsageError(
+            f"{first}: no such file", "check its path, which is relative to this directory"
+        )
+    if shutil.which(first) is None:
+        raise UsageError(
+            f"{first}: command not found",
+            "nsysalign run SCRIPT.py   or   nsysalign run -- COMMAND...",
+        )
+    refuse_isolated(command)
+    return list(command)
+
+
+def stem(command: Sequence[str]) -> str:
+    """A name for the run directory: the script's, else the command's."""
+    scripts = [a for a in command if a.endswith(".py")]
+    return Path(scripts[0] if scripts else command[0]).stem
+
+
+def refuse_isolated(command: Sequence[str]) -> None:
+    """A Python started with -I, -E or -S never looks at PYTHONPATH: the probe could not start in it."""
+    if not re.fullmatch(r"python[\d.]*t?", Path(command[0]).name):
+        return
+    arguments = iter(command[1:])
+    for argument in arguments:
+        if not re.fullmatch(r"-[A-Za-z]+", argument):
+            return
+        for position, letter in enumerate(argument[1:], start=1):
+            if letter in "cm":  # the rest belongs to the program
+                return
+            if letter in "WX":  # takes a value, here or as the next argument
+                if position == len(argument) - 1:
+                    next(arguments, None)
+                break
+            if letter in "IES":
+                raise UsageError(
+                    f"Python's option -{letter} disables the probe",
+                    f"run it without -{letter}; -s and -P are fine",
+                )
+
+
+def refuse_nested(environ: Mapping[str, str]) -> None:
+    """nsys inside nsys: the inner report would get everything, the outer one nothing."""
+    if environ.get("NSYS_PROFILING_SESSION_ID"):
+        raise UsageError(
+            "this shell already runs under nsys (NSYS_PROFILING_SESSION_ID is set), and sessions do not nest",
+            "start nsysalign outside of that session; it starts nsys itself",
+        )
+    if environ.get("NSYSALIGN_DIR"):
+        raise UsageError(
+            "this shell already runs under nsysalign run", "start nsysalign outside of it"
+        )
+
+
+def environment_notes(environ: Mapping[str, str]) -> list[str]:
+    """Notes on settings that change what is measured."""
+    return [f"{name}=1: {why}" for name, why in NOTEWORTHY.items() if environ.get(name) == "1"]
+
+
+def probe_environment(
+    environ: Mapping[str, str],
+    run_dir: Path,
+    *,
+    calibrate: bool,
+    host_timers: bool = True,
+    references: bool = True,
+) -> dict[str, str]:
+    """The user's environment plus what starts the probe.  Nothing of the user's is removed."""
+    folder = str(Path(__file__).resolve().parents[1] / "probe_path")
+    path = environ.get("PYTHONPATH")
+    added = {
+        "PYTHONPATH": folder + os.pathsep + path if path else folder,
+        "NSYSALIGN_DIR": str(run_dir),
+    }
+    if not calibrate:
+        added["NSYSALIGN_CALIBRATE"] = "0"
+    if not host_timers:
+        added["NSYSALIGN_HOST_TIMERS"] = "0"
+    if not references:
+        added["NSYSALIGN_REFERENCES"] = "0"
+    return {**environ, **added}

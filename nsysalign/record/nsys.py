@@ -1,0 +1,344 @@
+"""The nsys tool: where it is, what it can do, how it is called.  Nothing is assumed that can be checked: version and flags come
+from the tool itself, success is judged by the files it leaves.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import select
+import shlex
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from nsysalign.errors import NsysError
+from nsysalign.text import natural
+
+#: Where installers put it; the last match of each pattern (the newest version) is tried first.
+INSTALL_PATTERNS = (
+    "/opt/nvidia/nsight-systems*/*/bin/nsys",
+    "/opt/nvidia/nsight-systems*/bin/nsys",
+    "/opt/nvidia/nsight-systems*/*/target-linux-*/nsys",
+    "/usr/local/cuda*/bin/nsys",
+    "/usr/local/bin/nsys",
+    "/usr/lib/nsight-systems/*/nsys",
+    "/usr/lib/*/nsight-systems/nsys",
+    "~/.cache/nsysalign/nsys/target-linux-*/nsys",
+)
+INSTALL_HINT = (
+    "install Nsight Systems (https://developer.nvidia.com/nsight-systems), "
+    "or name it: --nsys PATH or NSYS=PATH"
+)
+OLDEST = (2022, 4)
+STALL_S = 300.0  # an export that neither prints nor writes anything for this long hangs
+
+
+@dataclass(frozen=True)
+class Nsys:
+    """One nsys installation and what it reports about itself."""
+
+    path: str
+    version: str  # as printed, e.g. "2024.2.3.38-242334140272v0"
+    flags: frozenset[str] = field(repr=False)  # long options of `nsys profile`, without "--"
+
+    @property
+    def release(self) -> tuple[int, ...]:
+        return tuple(int(n) for n in re.findall(r"\d+", self.version.split("-")[0])[:3])
+
+
+def candidates(explicit: str | None = None, environ: Mapping[str, str] | None = None) -> list[str]:
+    """Places to try, best first.  An explicit one (option or $NSYS) is the only one."""
+    environ = os.environ if environ is None else environ
+    if named := explicit or environ.get("NSYS"):
+        return [named]
+    found = [on_path] if (on_path := shutil.which("nsys", path=environ.get("PATH"))) else []
+    home = environ.get("HOME", "")
+    for pattern in INSTALL_PATTERNS:
+        pattern = pattern.replace("~", home, 1) if pattern.startswith("~") else pattern
+        found += sorted(glob.glob(pattern), key=natural, reverse=True)
+    return list(dict.fromkeys(found))
+
+
+def find_nsys(explicit: str | None = None) -> Nsys:
+    """The nsys to use.  Raises NsysError, which names the next step, if there is none."""
+    problems = []
+    for path in candidates(explicit):
+        resolved = shutil.which(path) or shutil.which(os.path.join(path, "nsys"))
+        if resolved is None:
+            why = "it is not executable" if os.path.isfile(path) else "no such program"
+            problems.append(f"{path}: {why}")
+            continue
+        try:
+            nsys = describe(os.path.abspath(resolved))
+        except NsysError as error:
+            problems.append(error.message)
+            continue
+        if nsys.release < OLDEST:
+            problems.append(
+                f"{resolved}: version {nsys.version} is too old, {OLDEST[0]}.{OLDEST[1]} or newer is needed"
+            )
+            continue
+        return nsys
+    if problems:
+        raise NsysError("no usable nsys: " + "; ".join(problems), INSTALL_HINT)
+    raise NsysError("nsys was not found in PATH or the usual install folders", INSTALL_HINT)
+
+
+def describe(path: str) -> Nsys:
+    """Ask an nsys for its version and its flags."""
+    version = _ask(path, "--version")
+    match = re.search(r"version\s+(\d{4}\.\d+[\w.\-]*)", version)
+    if match is None:
+        raise NsysError(
+            f"{path}: `--version` says {version.strip()[:80]!r}, which contains no version number",
+            INSTALL_HINT,
+        )
+    return Nsys(path, match[1], parse_flags(_ask(path, "profile", "--help")))
+
+
+def parse_flags(help_text: str) -> frozenset[str]:
+    """Long options defined in `nsys profile --help`: lines that begin with them, not mentions inside
+    sentences.
+    """
+    flags = set()
+    for line in help_text.splitlines():
+        match = re.match(
+            r"^\s*(?:\([A-Za-z ]+\)\s*)?(?:-\w,\s*)?--([a-z][a-z0-9-]*(?:\[[^\]]*\])?)", line
+        )
+        if match is None:
+            continue
+        if bracket := re.fullmatch(r"([a-z0-9-]*)\[([^\]]*)\]", match[1]):
+            flags |= {bracket[1] + option for option in bracket[2].split("|")}
+        else:
+            flags.add(match[1])
+    return frozenset(flags)
+
+
+def _ask(path: str, *arguments: str) -> str:
+    try:
+        done = subprocess.run(
+            [path, *arguments],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=60,
+            cwd="/",  # in a deleted folder nsys does nothing
+            stdin=subprocess.DEVNULL,
+        )
+    except PermissionError as error:
+        raise NsysError(
+            f"{path}: no permission to run it", "check its mode and the mount's noexec option"
+        ) from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise NsysError(f"{path} {' '.join(arguments)}: {error}", INSTALL_HINT) from error
+    if done.returncode != 0 and not done.stdout:
+        last = (done.stderr.strip().splitlines() or [f"exit status {done.returncode}"])[-1]
+        raise NsysError(f"{path} {' '.join(arguments)}: {last}", INSTALL_HINT)
+    return done.stdout
+
+
+def profile_arguments(
+    nsys: Nsys,
+    output: Path,
+    *,
+    accurate: bool = False,
+    graph_trace: str | None = None,
+    python_hz: int | None = None,
+) -> tuple[list[str], list[str]]:
+    """`nsys profile ...` up to the command, and notes on what this nsys cannot do."""
+    arguments = [nsys.path, "profile", "-t", "cuda,nvtx", "-o", str(output)]
+    notes = []
+
+    def add(flag: str, value: str) -> bool:
+        if flag in nsys.flags:
+            arguments.append(f"--{flag}={value}")
+        return flag in nsys.flags
+
+    add("sample", "none")
+    add("cpuctxsw", "none")
+    if not add("cuda-event-trace", "true" if accurate else "false") and accurate:
+        notes.append(
+            f"nsys {nsys.version} has no --cuda-event-trace: events are placed by bounds, as without "
+            "--accurate; 2024.6 or newer records their GPU timestamps"
+        )
+    if graph_trace and not add("cuda-graph-trace", graph_trace):
+        notes.append(
+            f"nsys {nsys.version} has no --cuda-graph-trace: --graph-trace {graph_trace} was ignored"
+        )
+    if python_hz and add("python-sampling", "true"):
+        add("python-sampling-frequency", str(python_hz))
+    elif python_hz:
+        notes.append(f"nsys {nsys.version} has no --python-sampling: --sample-python was ignored")
+    # without it nothing of a forked child reaches the trace (multiprocessing's and DataLoader's default on
+    # Linux)
+    add("trace-fork-before-exec", "true")
+    return arguments, notes
+
+
+@contextlib.contextmanager
+def utf8_name(folder: Path) -> Iterator[Path]:
+    """The folder under a name that nsys accepts for `-o`: its own, or a temporary link's if that is not UTF-8."""
+    if str(folder) == os.fsencode(folder).decode(errors="replace"):
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix="nsysalign-") as temporary:
+        link = Path(temporary) / "run"
+        link.symlink_to(folder, target_is_directory=True)
+        yield link
+
+
+def export_sqlite(
+    nsys: Nsys, report: Path, sqlite: Path, progress: Callable[[int], None] | None = None
+) -> Path:
+    """`nsys export --type sqlite`, judged by the file.  `progress` gets percentages.
+
+    Written under another name and renamed: an interrupted export must not look like a finished one.
+    """
+    partial = sqlite.with_name(sqlite.stem + ".partial.sqlite")
+    try:
+        said, status = _export(nsys, "sqlite", report, partial, progress)
+        if said is None:
+            problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
+        elif not _is_sqlite(partial):
+            problem = f"nsys export left no SQLite file (exit status {status}): {_words(said)}"
+        else:
+            partial.replace(sqlite)
+            return sqlite
+    finally:
+        for rest in partial.parent.glob(partial.name + "*"):  # SQLite's journal too
+            rest.unlink(missing_ok=True)
+    if found := re.search(
+        r"version \((\d{4}[\d.]*).*newer than your current version", said or "", re.DOTALL
+    ):
+        raise NsysError(
+            f"{report.name} was recorded by nsys {found[1]}, which is newer than this one ({nsys.version.split('-')[0]}): it cannot "
+            "read that",
+            f"use an nsys at least as new: nsysalign analyze {shlex.quote(str(report))} --nsys PATH; or export it where it was recorded:   "
+            f"nsys export --type sqlite {report.name}",
+        )
+    raise NsysError(
+        problem, f"check the free space beside {report.name}, then: nsysalign analyze {report}"
+    )
+
+
+def export_json(
+    nsys: Nsys, report: Path, out: Path, progress: Callable[[int], None] | None = None
+) -> None:
+    """`nsys export --type json`: one event per line.  Raises NsysError if it fails."""
+    said, status = _export(nsys, "json", report, out, progress)
+    if said is None or status or not out.is_file():
+        how = "made no progress" if said is None else f"exit status {status}: {_words(said)}"
+        raise NsysError(f"nsys export --type json failed ({how})")
+
+
+def _export(
+    nsys: Nsys, kind: str, report: Path, out: Path, progress: Callable[[int], None] | None
+) -> tuple[str | None, int | None]:
+    """Export to `out`, a new file: (what nsys printed, None if it hung and was stopped; exit status)."""
+    out.unlink(missing_ok=True)
+    command = [
+        nsys.path,
+        "export",
+        "--type",
+        kind,
+        "-o",
+        str(out.absolute()),
+        str(report.absolute()),
+    ]
+    process = subprocess.Popen(
+        command,
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+        umask=0o077,  # an export holds the profiled process's environment
+    )
+    said = None
+    try:
+        said = _follow(process, out, progress)
+    finally:
+        if said is None:  # hung or interrupted: end it and its helpers
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        process.stderr.close()
+    return said, process.returncode
+
+
+def _words(said: str) -> str:
+    """The end of what an export printed, without its progress."""
+    return " ".join(re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split())[-300:]
+
+
+_IMPORTS = 3
+
+
+def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
+    """Make the report from the raw stream that nsys leaves when its own importer fails (2024.2 occasionally does).  The
+    importer is a separate program of the same installation.  On a busy machine it can fail twice and succeed the third time, so
+    it is tried three times; False if it is absent or never succeeds.
+    """
+    found = sorted(Path(os.path.realpath(nsys.path)).parents[1].glob("host-linux-*/QdstrmImporter"))
+    partial = report.with_name(report.stem + ".partial.nsys-rep")
+    for importer in found * _IMPORTS:
+        try:
+            subprocess.run(
+                [str(importer), "-i", str(stream.absolute()), "-o", str(partial.absolute())],
+                cwd="/",
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                timeout=2 * STALL_S,
+            )
+            if partial.is_file() and partial.stat().st_size:
+                partial.chmod(0o600)
+                partial.replace(report)
+                stream.unlink()
+                return True
+        except OSError:
+            continue
+        except subprocess.TimeoutExpired:
+            break
+        finally:
+            partial.unlink(missing_ok=True)
+    return False
+
+
+def _follow(
+    process: subprocess.Popen, output: Path, progress: Callable[[int], None] | None
+) -> str | None:
+    """Read what an export prints until it ends; None if neither a message nor a byte of output came for STALL_S."""
+    tail, size, since = b"", -1, time.monotonic()
+    while time.monotonic() - since < STALL_S:
+        if select.select([process.stderr], [], [], 0.5)[0]:
+            chunk = os.read(process.stderr.fileno(), 4096)
+            if not chunk:
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(STALL_S)
+                    return tail.decode(errors="replace")
+                return None
+            tail, since = (tail + chunk)[-2000:], time.monotonic()
+            if progress and (percent := re.findall(rb"(\d+)%", tail)):
+                progress(int(percent[-1]))
+        with contextlib.suppress(OSError):
+            if output.stat().st_size != size:
+                size, since = output.stat().st_size, time.monotonic()
+    return None
+
+
+def _is_sqlite(path: Path) -> bool:
+    try:
+        with open(path, "rb") as file:
+            return file.read(16) == b"SQLite format 3\0"
+    except OSError:
+        return False

@@ -1,0 +1,407 @@
+"""Windows on a host thread (kind host): two readings of a host clock around a region.
+
+In a copy or synchronisation call the time belongs to what the call waits for: first what was issued inside the
+interval (its kind), then what was queued before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from nsysalign.issue import EVER
+from nsysalign.model import (
+    CALL,
+    ENQUEUEING_CALLS,
+    ISSUING_CALLS,
+    KIND,
+    SYNC_CALLS,
+    Alignment,
+    Trace,
+)
+from nsysalign.split.gaps import NEVER, Explainer, host_pieces
+from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, join, make
+from nsysalign.split.run_windows import is_part
+from nsysalign.tiles import disjoint, group, pick, ragged, tile, union
+
+_WAITING = (*SYNC_CALLS, "memcpy")
+_RANKED = ("kernel", "graph", "memcpy", "memset")  # otherwise: earlier work
+#: A launch this many times slower than the median of its name, with this many operations unfinished, was blocked.
+_SLOW, _QUEUE_DEPTH = 10, 900
+_KERNELS_AT_ONCE = 1 << 21
+
+
+@dataclass(frozen=True)
+class HostWindows:
+    """Arrays of equal length; `opened`: where a window starts that other slices began, else its start."""
+
+    start: np.ndarray
+    end: np.ndarray
+    thread: np.ndarray
+    process: np.ndarray
+    opened: np.ndarray
+
+
+def host_window_pieces(explainer: Explainer, w: HostWindows) -> Pieces:
+    """Tile every window with pieces, exactly."""
+    window, calls = np.arange(len(w.start)), explainer.trace.calls
+    raw = [
+        host_pieces(explainer.threads, int(t), window[g], w.start[g], w.end[g])
+        for t in np.unique(w.thread)
+        for g in [np.flatnonzero((w.thread == t) & (w.end > w.start))]
+    ]
+    none = make(window[:0], w.start[:0], w.end[:0], 0)
+    pieces = join([none, *raw])
+    is_call = pieces.ref_kind == REF["api"]
+    kind = np.full(len(pieces), CALL["other"], dtype=np.int8)
+    kind[is_call] = calls["kind"].to_numpy()[pieces.ref[is_call]]
+    waiting = is_call & np.isin(kind, [CALL[k] for k in _WAITING])
+    copies = np.flatnonzero(is_call & (kind == CALL["memcpy"]))
+    # a copy call waits if it has to stage pageable memory or is not asynchronous
+    waiting[copies] = _blocks(explainer, pieces.ref[copies])
+    launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
+    # calls that neither launch nor wait are `api` here (records and queries too); the rest keeps its cause
+    rest = replace(pieces, cause=np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8))
+    return join(
+        [
+            rest.take(~(waiting | launching)),
+            _launches(explainer, pieces.take(launching)),
+            _waits(explainer, w, pieces.take(waiting), kind[waiting]),
+        ]
+    )
+
+
+def _launches(explainer: Explainer, p: Pieces) -> Pieces:
+    calls, call = explainer.trace.calls, p.ref
+    blocked, lane = np.zeros(len(p), dtype=bool), np.full(len(p), -1, dtype=np.int64)
+    if len(p):
+        duration = calls["end_ns"].to_numpy() - calls["start_ns"].to_numpy()
+        name = calls["name_id"].to_numpy()
+        for n in np.unique(name[call]):
+            mine = name[call] == n
+            blocked[mine] = duration[call[mine]] > _SLOW * max(
+                float(np.median(duration[name == n])), 1.0
+            )
+        lane = np.where(blocked, _lane_of_calls(explainer)[call], -1)
+        for number in np.unique(lane[lane >= 0]):
+            ops = explainer.per_lane.get(int(number))
+            mine = np.flatnonzero(lane == number)
+            at = explainer.call_start[call[mine]]
+            unfinished = (
+                np.searchsorted(ops.issue_ns, at)
+                - np.searchsorted(np.sort(ops.end_ns), at, side="right")
+                if ops
+                else np.zeros(len(mine))
+            )
+            blocked[mine] &= unfinished >= _QUEUE_DEPTH
+        blocked &= lane >= 0
+    cause = np.where(blocked, CAUSE["queued"], CAUSE["api_launch"])
+    detail = np.where(blocked, DETAIL["full-queue"], 0)
+    return make(
+        p.window, p.start, p.end, cause, REF["api"], call, detail, np.where(blocked, lane, -1)
+    )
+
+
+def _lane_of_calls(explainer: Explainer) -> np.ndarray:
+    """Lane of the (first) operation that each call issued, -1 for none."""
+    out = np.full(len(explainer.call_start), -1, dtype=np.int64)
+    have = np.flatnonzero(explainer.call >= 0)[::-1]
+    out[explainer.call[have]] = explainer.alignment.operation_lane[have]
+    return out
+
+
+def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> Pieces:
+    """Copy and synchronisation calls, by what they wait for."""
+    call = p.ref
+    # lay the pieces end to end on an axis of their own, so that blocks of all of them are sorted and disjoint
+    length = p.end - p.start
+    base = np.cumsum(length) - length
+    shift = base - p.start
+    piece, op, s, e = _waited_for(explainer, w, p, kind)
+    inside = (
+        pick(explainer.call_start, pick(explainer.call, op, -1), NEVER) >= w.opened[p.window[piece]]
+    )
+    # kind codes are kernel, graph, memcpy, memset: already in order of priority
+    rank = np.where(inside, pick(explainer.kind, op, 0), len(_RANKED))
+    taken_s, taken_e = np.empty(0, np.int64), np.empty(0, np.int64)
+    parts = []
+    for r, cause in enumerate((*_RANKED, "queued")):
+        mine = np.flatnonzero(rank == r)
+        if not len(mine):
+            continue
+        mine = mine[np.argsort(s[mine] + shift[piece[mine]], kind="stable")]
+        which, begin, stop = disjoint(s[mine] + shift[piece[mine]], e[mine] + shift[piece[mine]])
+        cut = tile(begin, stop, taken_s, taken_e)
+        free = cut.block < 0
+        m = mine[which][cut.piece[free]]
+        back, ref = shift[piece[m]], op[m]
+        earlier = cause == "queued"
+        lane = explainer.alignment.operation_lane[ref] if earlier else -1
+        start, end = cut.start[free] - back, cut.end[free] - back
+        detail = np.full(len(ref), DETAIL["earlier-work" if earlier else ""])
+        parts.append(
+            make(
+                p.window[piece[m]],
+                start,
+                end,
+                CAUSE[cause],
+                explainer.kind[ref] + 1,
+                ref,
+                detail,
+                lane,
+            )
+        )
+        taken_s, taken_e = union(np.concatenate([taken_s, begin]), np.concatenate([taken_e, stop]))
+    rest = tile(base, base + length, taken_s, taken_e)
+    free = rest.block < 0
+    n = rest.piece[free]
+    copies = kind[n] == CALL["memcpy"]
+    staged = copies & _issues_pageable(explainer, call[n])
+    causes = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
+    start, end = rest.start[free] - shift[n], rest.end[free] - shift[n]
+    detail = np.where(staged, DETAIL["staging"], 0)
+    return join([*parts, make(p.window[n], start, end, causes, REF["api"], call[n], detail)])
+
+
+def _waited_for(
+    explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """(piece, operation, start, end): what executes meanwhile on the streams that calls wait for; a call waits only for work
+    issued before it."""
+    owner, lane = _lanes_waited_for(explainer, p.ref, kind, w.process[p.window])
+    found = [(np.empty(0, np.int64),) * 4]
+    for number in np.unique(lane):
+        mine = np.flatnonzero(lane == number)
+        blocks = explainer.streams.blocks(int(number))
+        cut = tile(p.start[owner[mine]], p.end[owner[mine]], blocks.start, blocks.end)
+        busy = cut.block >= 0
+        operation = blocks.operation[cut.block[busy]].astype(np.int64)
+        found.append((owner[mine[cut.piece[busy]]], operation, cut.start[busy], cut.end[busy]))
+    piece, op, s, e = (np.concatenate(column) for column in zip(*found, strict=True))
+    issue = pick(explainer.call_start, pick(explainer.call, op, -1), NEVER)
+    before = issue <= pick(explainer.call_start, p.ref[piece], NEVER)
+    return piece[before], op[before], s[before], e[before]
+
+
+def _lanes_waited_for(
+    explainer: Explainer, call: np.ndarray, kind: np.ndarray, process: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Flat (piece, lane): the stream of a stream synchronisation or copy, otherwise all streams of the process."""
+    lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
+    own = _lane_of_calls(explainer)[call] if len(call) else call
+    syncs = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call")
+    known = syncs.reindex(call)
+    index = lanes.reset_index().set_index(["process", "context", "stream"])["index"]
+    keys = list(
+        zip(
+            known["process"].fillna(-1),
+            known["context"].fillna(-1),
+            known["stream"].fillna(-1),
+            strict=True,
+        )
+    )
+    by_row = (
+        index.reindex(keys).fillna(-1).to_numpy().astype(np.int64)
+        if len(keys)
+        else np.empty(0, np.int64)
+    )
+    one = np.where(kind == CALL["memcpy"], own, np.where(kind == CALL["sync_stream"], by_row, -1))
+    of_process = {
+        int(p): np.flatnonzero(lanes["process"].to_numpy() == p) for p in np.unique(process)
+    }
+    count = (
+        np.where(one >= 0, 1, np.array([len(of_process[int(p)]) for p in process], dtype=np.int64))
+        if len(call)
+        else call
+    )
+    owner, number = ragged(np.zeros(len(call), np.int64), count)
+    every = np.array(
+        [
+            one[i] if one[i] >= 0 else of_process[int(process[i])][k]
+            for i, k in zip(owner.tolist(), number.tolist(), strict=True)
+        ],
+        dtype=np.int64,
+    )
+    return owner, every
+
+
+def _blocks(explainer: Explainer, call: np.ndarray) -> np.ndarray:
+    """Whether copy calls wait for their stream: pageable memory, or a name without Async."""
+    trace = explainer.trace
+    names = trace.calls["name_id"].to_numpy()[call]
+    synchronous = np.array(
+        [i for i in np.unique(names) if "Async" not in trace.names.get(int(i), "")]
+    )
+    return _issues_pageable(explainer, call) | np.isin(names, synchronous)
+
+
+def _issues_pageable(explainer: Explainer, call: np.ndarray) -> np.ndarray:
+    issuing = np.unique(explainer.call[explainer.pageable])
+    return np.isin(call, issuing[issuing >= 0])
+
+
+def kernels_issued_inside(
+    trace: Trace,
+    process: np.ndarray,
+    open_ns: np.ndarray,
+    close_ns: np.ndarray,
+    stretch: tuple[int, int] = EVER,
+) -> tuple[np.ndarray, np.ndarray]:
+    """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per window, as far as they ran
+    in the stretch [begin, end)."""
+    operations, calls = trace.operations, trace.calls
+    total, outside = np.zeros(len(process), np.int64), np.zeros(len(process), np.int64)
+    ran = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
+    kernels = np.flatnonzero(
+        (operations["kind"].to_numpy() == KIND["kernel"])
+        & (operations["call"].to_numpy() >= 0)
+        & (ran[0] < stretch[1])
+        & (ran[1] > stretch[0])
+    )
+    for number in np.unique(process):
+        k = kernels[operations["process"].to_numpy()[kernels] == number]
+        issue = calls["start_ns"].to_numpy()[operations["call"].to_numpy()[k]]
+        order = np.argsort(issue, kind="stable")
+        k, issue = k[order], issue[order]
+        mine = np.flatnonzero(process == number)
+        first, last = np.searchsorted(issue, open_ns[mine]), np.searchsorted(issue, close_ns[mine])
+        start, end = (np.clip(t[k], *stretch) for t in ran)
+        some = np.flatnonzero(last > first)
+        for lot in _lots(last[some] - first[some], start, end):
+            w = some[lot]
+            total[mine[w]], outside[mine[w]] = _unions(
+                first[w], last[w], start, end, close_ns[mine[w]]
+            )
+    return total, outside
+
+
+def _lots(count: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
+    """Positions of windows that hold `count` kernels each, in batches for `_unions`, such that the flat layout fits into memory
+    and the concatenated times into int64."""
+    if not len(count):
+        return []
+    most = max((1 << 62) // (int(end.max()) - int(start.min()) + 1), 1)
+    size, number = np.cumsum(count) // _KERNELS_AT_ONCE, np.arange(len(count)) // most
+    return np.split(np.arange(len(count)), np.flatnonzero(np.diff(size) | np.diff(number)) + 1)
+
+
+def _unions(
+    first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, close_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(length of the union of the intervals first..last-1, how much of it lies after `close_ns`) per window."""
+    owner, at = ragged(first, last - first)
+    s, e = start[at], end[at]
+    order = np.lexsort((s, owner))
+    s, e = s[order], e[order]
+    # with a shift that keeps owners apart, one running maximum serves all
+    shift = owner * (int(end.max()) - int(start.min()) + 1) - int(start.min())
+    which, begin, stop = disjoint(s + shift, e + shift)
+    owner, begin, stop = owner[which], begin - shift[which], stop - shift[which]
+    total, outside = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
+    np.add.at(total, owner, stop - begin)
+    np.add.at(outside, owner, np.maximum(stop - np.maximum(begin, close_ns[owner]), 0))
+    return total, outside
+
+
+#: Flags of an interval.
+BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
+_NEVER = np.iinfo(np.int64).min
+
+
+def synchronisation_flags(
+    trace: Trace, alignment: Alignment
+) -> tuple[list[tuple[str, ...]], np.ndarray, np.ndarray]:
+    """Per window, the flags that hold; () for other kinds than host: does the program wait for the GPU before the first
+    reading, and before the second?  And when its thread last launched something, and had last waited, before its end: of a part,
+    the end of the slice, and the flag that this decides is left to `waits_after`.
+
+    y sync   |t0   s launch   y sync   |t1      both: launch, kernel and synchronisation
+    y sync   |t0   s launch            |t1      only before: the enqueueing
+             |t0   s launch   y sync   |t1      only after: and what was queued before
+             |t0   s launch            |t1      never: the enqueueing, behind a full queue also other work
+
+    synchronised-before: the thread waited for the GPU after the last work that it issued before the window, and not
+    inside an earlier window (a loop that synchronises only after has waited there, in its previous repetition).
+    synchronised-after: inside, it waited after the last work that it issued there, or issued none and waited.
+    idle-before: everything that its process had issued before the window had ended when the window began.
+    """
+    w, calls = alignment.windows, trace.calls
+    out: list[tuple[str, ...]] = [()] * len(w)
+    last, sync = np.full(len(w), _NEVER), np.full(len(w), _NEVER)
+    host = np.flatnonzero((w["kind"] == "host").to_numpy())
+    if not len(host):
+        return out, last, sync
+    part, until = is_part(alignment), w["end_ns"].to_numpy()
+    until = np.where(part, np.minimum(until, alignment.stretch[1]), until)
+    outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
+    kind, begin, end = (calls[c].to_numpy()[outer] for c in ("kind", "start_ns", "end_ns"))
+    syncs = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (
+        calls["return_value"].to_numpy()[outer] == 0
+    )
+    launches = np.isin(kind, [CALL[k] for k in ENQUEUEING_CALLS])
+    of_thread = group(calls["thread"].to_numpy()[outer], np.arange(len(outer)))
+    drained = _drained(trace)
+    start_ns, end_ns, thread, process = (
+        w[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "process")
+    )
+    for number in np.unique(thread[host]).tolist():
+        mine = of_thread.get(number, np.empty(0, np.int64))
+        launched, waited = np.sort(begin[mine[launches[mine]]]), np.sort(end[mine[syncs[mine]]])
+        windows = host[thread[host] == number]
+        ends = np.sort(np.append(end_ns[windows], _ends_around(alignment, number)))
+        for at in windows.tolist():
+            a, b = int(start_ns[at]), int(until[at])
+            last[at], sync[at] = _last(launched, b), _last(waited, b)
+            if part[at] and not alignment.stretch[0] <= a < alignment.stretch[1]:
+                continue  # another slice knows what came before
+            flags = []
+            # a window that ends where this one starts was closed by the same reading, so its wait also counts for this one
+            if _last(waited, a) > max(_last(launched, a), _last(ends, a - 1)):
+                flags.append(BEFORE)
+            if not part[at] and waits_after(a, last[at], sync[at]):
+                flags.append(AFTER)
+            if a >= drained(int(process[at]), a):
+                flags.append(IDLE)
+            out[at] = tuple(flags)
+    return out, last, sync
+
+
+def waits_after(start: int, launched: int, waited: int) -> bool:
+    """Whether a window that starts there ends with a wait, given when its thread last launched and had last waited before its
+    end."""
+    return waited > max(start, launched if launched >= start else _NEVER)
+
+
+def _ends_around(alignment: Alignment, thread: int) -> np.ndarray:
+    """Ends of the host windows of a thread that belong to other slices."""
+    w = alignment.around
+    if w is None:
+        return np.empty(0, np.int64)
+    return w.loc[(w["kind"] == "host") & (w["thread"] == thread), "end_ns"].to_numpy()
+
+
+def _last(times: np.ndarray, before: int) -> int:
+    """The latest of some sorted times that is not later than `before`."""
+    at = int(np.searchsorted(times, before, side="right"))
+    return int(times[at - 1]) if at else _NEVER
+
+
+def _drained(trace: Trace):
+    """drained(process, at): when all work that the process had issued before `at` was done."""
+    operations, calls = trace.operations, trace.calls
+    call = operations["call"].to_numpy()
+    known = np.flatnonzero(call >= 0)
+    issue = calls["start_ns"].to_numpy()[call[known]] if len(known) else known
+    order = np.argsort(issue, kind="stable")
+    per_process = {}
+    for number, rows in group(operations["process"].to_numpy()[known[order]], order).items():
+        done = np.maximum.accumulate(operations["end_ns"].to_numpy()[known[rows]])
+        per_process[number] = (issue[rows], done)
+
+    def drained(process: int, at: int) -> int:
+        issued, done = per_process.get(process, (np.empty(0, np.int64),) * 2)
+        count = int(np.searchsorted(issued, at))
+        return int(done[count - 1]) if count else _NEVER
+
+    return drained

@@ -1,0 +1,276 @@
+"""What ran in the windows, by name: how often, how long, and how long its stream had been idle before.
+
+An operation belongs, with its whole duration, to the windows in which it begins (for host windows: in which it was issued).
+Windows that will share a label form one *series* here, and durations are kept with their counts, so that parts of a trace can
+be combined before the labels are known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cached_property
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.model import OPERATION_KINDS, Alignment, Trace
+from nsysalign.split.describe import call_names, operation_names
+from nsysalign.split.run_windows import devices, extent
+from nsysalign.text import REPETITION
+from nsysalign.tiles import ragged
+
+#: Pairs of a window and an operation in it that are held at once.
+_AT_ONCE = 1 << 21
+#: Durations are counted this many at a time: one table of all would be the largest thing a slice holds.
+_COUNTED_AT_ONCE = 1 << 17
+#: An outer range holds the work of all ranges nested in it.  If the windows of a stream together hold more operations than
+#: this, and this many times more than exist, they are not counted one by one: their labels are left out.
+_MANY, _TIMES = 1 << 22, 8
+#: Idle stretches kept per run.
+MOST_GAPS = 20
+_SERIES = ["kind", "region", "site", "end_site", "callers", "process"]
+
+
+class Ran:
+    """The operations of a trace by name and by lane; each is worked out once, and kept."""
+
+    def __init__(self, trace: Trace, alignment: Alignment) -> None:
+        self.trace, self.alignment = trace, alignment
+        self._lanes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+
+    @cached_property
+    def codes(self) -> tuple[np.ndarray, np.ndarray]:
+        """(number of each operation's name, one operation per name)."""
+        return operation_codes(self.trace.operations)
+
+    def of_lane(self, lane: int) -> tuple[np.ndarray, np.ndarray]:
+        """(operations of a lane, by start; how long it had been idle before each, 0 before the first)."""
+        if lane not in self._lanes:
+            self._lanes[lane] = _of_lane(self.trace, self.alignment, lane)
+        return self._lanes[lane]
+
+
+def durations(ran: Ran) -> pd.DataFrame:
+    """`frames.DURATIONS` of all windows of an alignment."""
+    trace, windows, operations = ran.trace, ran.alignment.windows, ran.trace.operations
+    code, example = ran.codes
+    length = (operations["end_ns"] - operations["start_ns"]).to_numpy()
+    number, first = series(windows)
+    tables = []
+    for which, op, idle in inside(ran):
+        for begin in range(0, len(op), _COUNTED_AT_ONCE):
+            lot = slice(begin, begin + _COUNTED_AT_ONCE)
+            name = number[which[lot]] * len(example) + code[op[lot]]
+            tables.append(_counted(name, length[op[lot]], idle[lot], len(example)))
+    if not tables:
+        return frames.empty(frames.DURATIONS)
+    whole = pd.concat(tables, ignore_index=True).groupby(["s", "k", "ns"], as_index=False).sum()
+    names = operation_names(trace, example)
+    kinds = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[example]]
+    at = whole["k"].to_numpy()
+    table = whole.assign(
+        interval=first[whole["s"].to_numpy()],
+        kernel=names[at],
+        kind=kinds[at],
+        idle_before_ns=whole["idle"],
+    )
+    return frames.check(table, frames.DURATIONS)
+
+
+def _counted(name: np.ndarray, ns: np.ndarray, idle: np.ndarray, names: int) -> pd.DataFrame:
+    """How often each duration occurs under each name (series * names + number of the name), and the idle time before."""
+    numbers, lengths = pd.factorize(ns)
+    code, keys = pd.factorize(name * len(lengths) + numbers)
+    before = np.zeros(len(keys), np.int64)
+    np.add.at(before, code, idle)
+    name, ns = keys // len(lengths), lengths[keys % len(lengths)]
+    columns = {
+        "s": name // names,
+        "k": name % names,
+        "ns": ns,
+        "count": np.bincount(code),
+        "idle": before,
+    }
+    return pd.DataFrame(columns)
+
+
+def kernel_table(found: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame:
+    """`frames.KERNELS`: labels in the order of their intervals, each with its most expensive names first."""
+    if found.empty:
+        return frames.empty(frames.KERNELS)
+    label = intervals["label"].to_numpy(dtype=object)
+    rows = found.assign(
+        label=label[found["interval"].to_numpy()], total_ns=found["ns"] * found["count"]
+    )
+    rows = rows.sort_values(["label", "kernel", "kind", "ns"], ignore_index=True)
+    groups = rows.groupby(["label", "kernel", "kind"], sort=False)
+    out = groups[["count", "total_ns", "idle_before_ns"]].sum().reset_index()
+    # lower median: the first duration up to which half of them lie
+    half = (groups["count"].transform("sum") + 1) // 2
+    reached = rows[groups["count"].cumsum() >= half]
+    out["median_ns"] = (
+        reached.groupby(["label", "kernel", "kind"], sort=False)["ns"].first().to_numpy()
+    )
+    measured = intervals.groupby("label", sort=False)["elapsed_ns"].sum()
+    out["share"] = out["total_ns"] / np.maximum(measured.reindex(out["label"]).to_numpy(), 1)
+    order = {text: n for n, text in enumerate(measured.index)}
+    out["place"] = [order[text] for text in out["label"]]
+    out = out.sort_values(
+        ["place", "total_ns", "kernel"], ascending=[True, False, True], ignore_index=True
+    )
+    return frames.check(out, frames.KERNELS)
+
+
+def gaps(ran: Ran) -> pd.DataFrame:
+    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call that held it up."""
+    trace, w = ran.trace, ran.alignment.windows
+    tables = []
+    for at in np.flatnonzero((w["kind"] == "run").to_numpy()).tolist():
+        mine, idle = ran.of_lane(int(w["end_lane"].iloc[at]))
+        start = trace.operations["start_ns"].to_numpy()[mine]
+        inside = (start >= w["start_ns"].iloc[at]) & (start < w["end_ns"].iloc[at]) & (idle > 0)
+        there = np.flatnonzero(inside)
+        if len(there) > MOST_GAPS:  # stretches that cannot be among the longest need not be sorted
+            least = np.partition(idle[there], -MOST_GAPS)[-MOST_GAPS]
+            there = there[idle[there] >= least]
+        longest = there[np.argsort(-idle[there], kind="stable")[:MOST_GAPS]]
+        tables.append(_described(trace, at, mine[longest], idle[longest]))
+    tables = [t for t in tables if len(t)]
+    return pd.concat(tables, ignore_index=True) if tables else frames.empty(frames.GAPS)
+
+
+def longest_gaps(found: pd.DataFrame) -> pd.DataFrame:
+    """The longest of each run, from those of several parts of the trace."""
+    ordered = found.sort_values(["interval", "ns", "start_ns"], ascending=[True, False, True])
+    return frames.check(
+        ordered.groupby("interval", sort=False).head(MOST_GAPS).reset_index(drop=True), frames.GAPS
+    )
+
+
+def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) -> pd.DataFrame:
+    end = trace.operations["start_ns"].to_numpy()[op]
+    call = trace.operations["call"].to_numpy()[op]
+    held = _held(trace, call.tolist(), (end - idle).tolist(), end.tolist())
+    table = pd.DataFrame(
+        {
+            "interval": interval,
+            "start_ns": end - idle,
+            "ns": idle,
+            "next": operation_names(trace, op),
+            "call": [name for name, _ in held],
+            "call_ns": [ns for _, ns in held],
+        }
+    )
+    return frames.check(table, frames.GAPS)
+
+
+def _held(
+    trace: Trace, issuing: list[int], start: list[int], end: list[int]
+) -> list[tuple[str, int]]:
+    """Per idle time [start, end): which call of the thread that issued (by a call, or -1) the operation behind it covers most of
+    it, and how much; ('', 0) where the thread was outside of CUDA, or that is not known."""
+    begin, over, thread, outer = (
+        trace.calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "outer")
+    )
+    found = []
+    for call, low, high in zip(issuing, start, end, strict=True):
+        if call < 0:
+            found.append(("", 0))
+            continue
+        last = int(np.searchsorted(begin, high))
+        near = np.arange(max(0, last - 20_000), last)
+        near = near[over[near] > low]
+        near = near[(thread[near] == thread[call]) & (outer[near] == near)]
+        if not len(near):
+            found.append(("", 0))
+            continue
+        ns = np.minimum(over[near], high) - np.maximum(begin[near], low)
+        best = int(ns.argmax())
+        found.append((str(call_names(trace, near[[best]])[0]), int(ns[best])))
+    return found
+
+
+def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(number of each operation's name, one operation per name)."""
+    code = np.zeros(len(operations), np.int64)
+    for column in ("kind", "name_id", "copy_kind", "src_kind", "dst_kind"):
+        given = operations[column].to_numpy()
+        if len(given) and (given == given[0]).all():  # does not distinguish anything
+            continue
+        numbers, values = pd.factorize(given)
+        code = pd.factorize(code * len(values) + numbers)[0]
+    # numbers are given in order of appearance: a name's first operation is where the number exceeds all before it
+    return code, np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
+
+
+def series(windows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
+    """(series of every window, first window of each)."""
+    keys = windows[_SERIES].assign(region=windows["region"].str.replace(REPETITION, "", regex=True))
+    number = keys.groupby(_SERIES, sort=False).ngroup().to_numpy()
+    return number, np.unique(number, return_index=True)[1]
+
+
+def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """(window, operation, idle time before it in the window), batch by batch, a whole window in one batch: runs first (if
+    wanted), then measured windows."""
+    trace, w, operations = ran.trace, ran.alignment.windows, ran.trace.operations
+    start = operations["start_ns"].to_numpy()
+    kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()
+    (opened, closed), begun = extent(ran.alignment), w["start_ns"].to_numpy()
+    for of_run in (True, False) if runs else (False,):
+        there = ((kind == "run") == of_run) & (kind != "host")
+        for number in np.unique(lane[there]).tolist():
+            which = np.flatnonzero(there & (lane == number))
+            mine, idle = ran.of_lane(number)
+            for at, place in _lots(which, start[mine], opened, closed):
+                before = idle[place]
+                if not of_run:  # before a run nothing ran; a slice of it begins in the middle
+                    first = np.flatnonzero(np.diff(at, prepend=-1))
+                    before[first] = np.minimum(
+                        before[first], start[mine[place[first]]] - begun[at[first]]
+                    )
+                yield at, mine[place], before
+    hosts = np.flatnonzero(kind == "host")
+    issued = np.flatnonzero(operations["call"].to_numpy() >= 0)
+    issue = (
+        trace.calls["start_ns"].to_numpy()[operations["call"].to_numpy()[issued]]
+        if len(issued)
+        else issued
+    )
+    process = operations["process"].to_numpy()[issued]
+    for number in np.unique(w["process"].to_numpy()[hosts]).tolist():
+        which = hosts[w["process"].to_numpy()[hosts] == number]
+        mine = np.flatnonzero(process == number)
+        mine = mine[np.argsort(issue[mine], kind="stable")]
+        for at, place in _lots(which, issue[mine], opened, closed):
+            yield at, issued[mine[place]], np.zeros(len(at), np.int64)
+
+
+def _of_lane(trace: Trace, alignment: Alignment, lane: int) -> tuple[np.ndarray, np.ndarray]:
+    members = devices(alignment.lanes).get(lane)
+    here = (
+        alignment.operation_lane == lane
+        if members is None
+        else np.isin(alignment.operation_lane, members)
+    )
+    mine = np.flatnonzero(here)
+    start, end = (trace.operations[c].to_numpy()[mine] for c in ("start_ns", "end_ns"))
+    idle = np.zeros(len(mine), np.int64)
+    np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0, out=idle[1:])
+    return mine, idle
+
+
+def _lots(
+    which: np.ndarray, times: np.ndarray, opened: np.ndarray, closed: np.ndarray
+) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """(window, place in the sorted `times`) of all times in windows, a few million at a time."""
+    first, last = np.searchsorted(times, opened[which]), np.searchsorted(times, closed[which])
+    count = np.maximum(last - first, 0)
+    if count.sum() > max(_MANY, _TIMES * len(times)):
+        return
+    lot = (np.cumsum(count) - count) // _AT_ONCE
+    for number in np.unique(lot[count > 0]).tolist():
+        some = np.flatnonzero((lot == number) & (count > 0))
+        owner, place = ragged(first[some], count[some])
+        yield which[some][owner], place

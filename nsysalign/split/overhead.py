@@ -1,0 +1,144 @@
+"""What nsys added to each CUDA call and to the code after it: an estimate from the profiled trace alone.
+
+CUPTI stops at the entry and the exit of every call that it records, and keeps a record of every operation.  Most of that lies
+inside the call as the trace shows it; the rest arises because the code after a call finds its caches displaced. The trace
+cannot show what was added, only how long things took with it.  So it is a share of the call's own length (a call is slow on a
+slow or cold machine, and so are the callbacks in it) and a share of the time outside CUDA after it, up to a limit: after that
+long the caches are the program's again.
+
+The shares were fitted to runs with and without nsys of the same programs (torch 2.11, nsys 2024.2.3) on two H200s where the host
+ran at full speed, and on an H100 and an H200 where both ran at the same time, in turns, on the same cores (scripts/bench_turns.py);
+that of a graph's launch is what `nsysalign doctor --calibrate` measured.  docs/cost.md shows how well they predict programs and
+machines that they were not fitted to; the `..._ERROR`s say how uncertain they are.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+
+import numpy as np
+
+from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace
+
+_MOST_SHARE = 0.9  # something of a call is always its own
+
+
+@dataclass(frozen=True)
+class Costs:
+    """Shares and limits (ns).  All were fitted; none is a property of CUDA."""
+
+    launch_share: float = 0.36  # of a call that launches
+    attributes_share: float = (
+        0.20  # of one that launches with attributes: longer by itself (cuBLAS)
+    )
+    memory_share: float = 0.47  # of one that copies or sets
+    graph_share: float = 0.52  # of one that launches a graph
+    other_share: float = 0.60  # of every other call that does not wait
+    inside_most_ns: int = 12_000  # a call in which libraries load is long for other reasons
+    wait_ns: int = 1_200  # of a call that waits for the GPU: for its return
+    after_share: float = 0.35  # of the time outside CUDA after a call ...
+    after_from_ns: int = 2_500  # ... beyond this: tight loops stay in their caches ...
+    after_most_ns: int = 12_000  # ... up to this
+    call_after_ns: int = 100  # after any call, at least
+    device_ns: int = 280  # on the GPU before a kernel that was waiting for its predecessor ...
+    memset_ns: int = 1_000  # the same, if its predecessor was a memset
+    device_gap_ns: int = 900  # ... whose gap without nsys is at least this
+    graph_ns: int = 1_200  # on the GPU around a graph that is traced as a whole
+
+    def times(self, by: float) -> Costs:
+        """Those of a machine on which nsys adds this many times as much to calls, and to the code after them."""
+        shares = [column.name for column in fields(self) if column.name.endswith("_share")]
+        amounts = ("inside_most_ns", "wait_ns", "after_most_ns", "call_after_ns")
+        return replace(
+            self,
+            **{name: min(by * getattr(self, name), _MOST_SHARE) for name in shares},
+            **{name: round(by * getattr(self, name)) for name in amounts},
+        )
+
+
+FITTED = Costs()
+
+#: How far a prediction may be off, as shares: of what was taken away inside calls and on the GPU, of what was taken away between
+#: calls, of the rest of the time that the host decides, and of the GPU's work.  They are independent: their squares add up.
+#: Chosen so that 95 of 100 labels lie within, of workloads and on machines that were left out of the choice (docs/cost.md).
+INSIDE_ERROR, AFTER_ERROR, HOST_ERROR, WORK_ERROR = 0.25, 0.75, 0.12, 0.03
+
+#: CUPTI asks for the name of the kernel at the entry of cudaLaunchKernel, before the call begins in the trace.
+_ASKED, _WITH_ATTRIBUTES = "cuKernelGetName", "cudaLaunchKernelEx"
+
+PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
+
+
+@dataclass(frozen=True)
+class Overhead:
+    """Per row of Trace.calls, ns: `inside` the call, `after` it; `waits` says that it waited for the GPU."""
+
+    inside: np.ndarray
+    after: np.ndarray
+    waits: np.ndarray
+
+
+def overhead(trace: Trace, costs: Costs) -> Overhead:
+    """Estimate for every outermost call; the calls inside it are part of it."""
+    calls = trace.calls
+    start, end, kind, thread, name = (
+        calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "thread", "name_id")
+    )
+    length, waits = end - start, waiting(trace)
+    inside = np.minimum(_shares(trace, costs) * length, costs.inside_most_ns)
+    inside = np.where(waits, np.minimum(costs.wait_ns, 0.5 * length), inside)
+    outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
+    order = outer[np.argsort(thread[outer], kind="stable")]  # calls are sorted by start
+    gap = np.zeros(len(calls))
+    same = thread[order][1:] == thread[order][:-1]
+    gap[order[:-1]] = np.where(same, np.maximum(start[order][1:] - end[order][:-1], 0), 0)
+    after = costs.call_after_ns + costs.after_share * np.maximum(gap - costs.after_from_ns, 0)
+    after = np.minimum(np.minimum(after, costs.after_most_ns), gap)
+    asked = order[:-1][
+        same
+        & (kind[order][1:] == CALL["launch"])
+        & np.isin(name[order][:-1], _named(trace, _ASKED))
+    ]
+    inside[asked], after[asked] = length[asked], gap[asked]
+    return Overhead(_whole(inside), _whole(after), waits)
+
+
+def _shares(trace: Trace, costs: Costs) -> np.ndarray:
+    """Per call, which share of its length was added, by what it does."""
+    kind, name = (trace.calls[c].to_numpy() for c in ("kind", "name_id"))
+    out = np.full(len(kind), costs.other_share)
+    out[kind == CALL["launch"]] = costs.launch_share
+    out[np.isin(name, _named(trace, _WITH_ATTRIBUTES))] = costs.attributes_share
+    out[np.isin(kind, [CALL["memcpy"], CALL["memset"]])] = costs.memory_share
+    out[kind == CALL["graph_launch"]] = costs.graph_share
+    return out
+
+
+def _named(trace: Trace, api: str) -> list[int]:
+    """The name ids of a CUDA API function, in every version of it."""
+    return [number for number, name in trace.names.items() if name.startswith(api)]
+
+
+def part(cost: Overhead, calls: np.ndarray, inside: float = 1.0, after: float = 1.0) -> Overhead:
+    """The overhead of some calls, of which only these shares (0 to 1) were the profiler's."""
+    return Overhead(
+        _whole(cost.inside[calls] * inside), _whole(cost.after[calls] * after), cost.waits[calls]
+    )
+
+
+def waiting(trace: Trace) -> np.ndarray:
+    """Which calls are long because they wait for the GPU, or copy pageable memory themselves."""
+    calls, operations = trace.calls, trace.operations
+    out = np.isin(calls["kind"].to_numpy(), [CALL[k] for k in SYNC_CALLS])
+    call, end, source, target = (
+        operations[c].to_numpy() for c in ("call", "end_ns", "src_kind", "dst_kind")
+    )
+    copies = np.flatnonzero((operations["kind"].to_numpy() == KIND["memcpy"]) & (call >= 0))
+    done = end[copies] <= calls["end_ns"].to_numpy()[call[copies]]
+    pageable = (source[copies] == PAGEABLE) | (target[copies] == PAGEABLE)
+    out[call[copies[done | pageable]]] = True
+    return out
+
+
+def _whole(ns: np.ndarray) -> np.ndarray:
+    return np.rint(np.maximum(ns, 0)).astype(np.int64)

@@ -1,0 +1,107 @@
+"""Pieces of windows: flat arrays of what each stretch of time was, before they become segments and sums."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysalign.model import CAUSES, OPERATION_KINDS
+from nsysalign.tiles import Columns, distinct
+
+CAUSE = {name: code for code, name in enumerate(CAUSES)}
+
+#: What a piece points to: nsys tables by their short names, the log's records, or nothing.
+REF_KINDS = ("", "kernel", "graph", "memcpy", "memset", "api", "nvtx", "overhead", "event")
+REF = {name: code for code, name in enumerate(REF_KINDS)}
+OPERATION_REFS = tuple(REF[kind] for kind in OPERATION_KINDS)
+
+#: How a cause came about, where the cause alone does not say it.
+DETAILS = (
+    "",
+    "copy",
+    "staging",
+    "dependency",
+    "dependency-inferred",
+    "default-stream-order",
+    "contention",
+    "full-queue",
+    "earlier-work",
+    "no-api-row",
+    "host-function",
+)
+DETAIL = {name: code for code, name in enumerate(DETAILS)}
+
+
+@dataclass(frozen=True)
+class Pieces(Columns):
+    """Arrays of equal length.  `ref` is a position: in operations (kernel .. memset), calls (api), ranges (nvtx),
+    overhead, or records (event); `stream` the lane waited for (queued), -1 otherwise."""
+
+    window: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    cause: np.ndarray
+    ref_kind: np.ndarray
+    ref: np.ndarray
+    detail: np.ndarray
+    lane: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.window)
+
+
+_TYPES = dict.fromkeys(("cause", "ref_kind", "detail"), np.int8)
+
+
+def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, where=None) -> Pieces:
+    """Pieces from arrays or constants; `where`: only the rows of the arrays that this mask, or these positions, select."""
+    given = dict(
+        zip(
+            Pieces.__dataclass_fields__,
+            (window, start, end, cause, ref_kind, ref, detail, lane),
+            strict=True,
+        )
+    )
+    if where is not None:
+        given = {
+            name: value if np.ndim(value) == 0 else value[where] for name, value in given.items()
+        }
+    n = len(given["window"])
+    typed = ((name, value, _TYPES.get(name, np.int64)) for name, value in given.items())
+    return Pieces(
+        **{
+            f: np.full(n, v, dtype) if np.ndim(v) == 0 else np.asarray(v, dtype)
+            for f, v, dtype in typed
+        }
+    )
+
+
+def join(parts: list[Pieces]) -> Pieces:
+    """All pieces, sorted by window and time."""
+    fields = Pieces.__dataclass_fields__
+    whole = {f: np.concatenate([getattr(p, f) for p in parts]) for f in fields}
+    order = np.lexsort((whole["start"], whole["window"]))
+    return Pieces(**{f: v[order] for f, v in whole.items()})
+
+
+#: float64 represents all whole numbers below this.
+_WHOLE = 1 << 53
+
+
+def sums(pieces: Pieces, windows: int) -> np.ndarray:
+    """Nanoseconds per window and cause: int64 array (windows, causes)."""
+    return by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, windows).T
+
+
+def by_cause(row: np.ndarray, cause: np.ndarray, ns: np.ndarray, rows: int) -> np.ndarray:
+    """Sums per cause and row: int64 array (causes, rows), exact."""
+    out = np.zeros((len(CAUSES), rows), np.int64)
+    if ns.sum(dtype=np.float64) >= _WHOLE:  # a damaged time: 104 days
+        np.add.at(out, (cause, row), ns)
+        return out
+    found = distinct(cause).tolist()
+    for code in found:
+        mine = cause == code if len(found) > 1 else slice(None)
+        out[code] = np.bincount(row[mine], ns[mine], rows)
+    return out

@@ -1,0 +1,168 @@
+"""What a host thread was doing: its outermost CUDA calls, the profiler's work on it, and its NVTX ranges."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysalign.model import CALL, ISSUING_CALLS, SYNC_CALLS, Trace
+from nsysalign.split.pieces import CAUSE
+from nsysalign.tiles import disjoint, group, index_type, tile
+
+PUSH_POP = 59
+_FOREVER = (1 << 63) - 1
+
+_CAUSE_OF_CALL = {
+    **dict.fromkeys(SYNC_CALLS, "sync"),
+    **dict.fromkeys(ISSUING_CALLS, "api_launch"),
+    **dict.fromkeys(("record", "query_event"), "event"),
+}
+
+#: Ranges nested deeper than this are processed one by one.
+_DEEP = 64
+
+
+@dataclass(frozen=True)
+class Thread:
+    """Sorted disjoint calls of one thread: start, end, cause, position.  In addition the profiler's own work on the thread
+    outside calls, and its innermost ranges."""
+
+    start: np.ndarray
+    end: np.ndarray
+    cause: np.ndarray
+    ref: np.ndarray
+    over_start: np.ndarray
+    over_end: np.ndarray
+    over_ref: np.ndarray
+    range_start: np.ndarray
+    range_end: np.ndarray
+    range_ref: np.ndarray
+
+
+class Threads:
+    """Lazily built per globalTid.  `cause_of_calls`: what time in each call is, while nothing is issued."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        kind = trace.calls["kind"].to_numpy()
+        code = np.full(len(CALL), CAUSE["api"], dtype=np.int8)
+        for name, cause in _CAUSE_OF_CALL.items():
+            code[CALL[name]] = CAUSE[cause]
+        self.cause_of_calls = code[kind] if len(kind) else kind
+        every: np.ndarray = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
+        outermost = trace.calls["outer"].to_numpy() == every
+        outer = every if outermost.all() else every[outermost]
+        thread = trace.calls["thread"].to_numpy()
+        self._calls = group(thread if outer is every else thread[outer], outer)
+        self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
+        push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
+        self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
+        self._built: dict[int, Thread] = {}
+
+    def __getitem__(self, thread: int) -> Thread:
+        if thread not in self._built:
+            self._built[thread] = self._build(thread)
+        return self._built[thread]
+
+    def calls(self, thread: int) -> np.ndarray:
+        """Positions of the thread's outermost calls, by start."""
+        return self._calls.get(thread, np.empty(0, np.int64))
+
+    def _build(self, thread: int) -> Thread:
+        calls, trace = self.calls(thread), self.trace
+        start, end = trace.calls["start_ns"].to_numpy(), trace.calls["end_ns"].to_numpy()
+        if len(calls) < len(start):
+            start, end = start[calls], end[calls]
+        which, s, e = disjoint(start, end)
+        calls = calls if len(which) == len(calls) else calls[which]
+        cause = (
+            self.cause_of_calls
+            if len(calls) == len(self.cause_of_calls)
+            else self.cause_of_calls[calls]
+        )
+        over_start, over_end, over_ref = self._profiler(thread)
+        return Thread(s, e, cause, calls, over_start, over_end, over_ref, *self._innermost(thread))
+
+    def _profiler(self, thread: int) -> tuple[np.ndarray, ...]:
+        """The profiler's work on the thread; inside calls, the calls take precedence (`gaps.host_pieces`)."""
+        over = self._overhead.get(thread, np.empty(0, np.int64))
+        table = self.trace.overhead
+        o = over[np.argsort(table["start_ns"].to_numpy()[over], kind="stable")]
+        part, start, end = disjoint(table["start_ns"].to_numpy()[o], table["end_ns"].to_numpy()[o])
+        return start, end, o[part]
+
+    def _innermost(self, thread: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Disjoint pieces of the thread's push/pop ranges, each named by the innermost range."""
+        mine = self._ranges.get(thread, np.empty(0, np.int64))
+        start, end = (
+            self.trace.ranges["start_ns"].to_numpy()[mine],
+            self.trace.ranges["end_ns"].to_numpy()[mine],
+        )
+        order = np.lexsort((-end, start))
+        return innermost(start[order], end[order], mine[order])
+
+
+def innermost(
+    start: np.ndarray, end: np.ndarray, name: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """For properly nested intervals sorted by (start, -end): disjoint pieces, each with the innermost one's name.
+
+    outer  [--------------)          [outer)[inner)[outer)
+    inner         [----)        ->
+    """
+    none = np.empty(0, np.int64)
+    done_s, done_e, done_n = none, none, none
+    left = np.arange(len(start))
+    levels: list[np.ndarray] = []
+    while len(left):  # one pass per nesting depth
+        if len(levels) == _DEEP:
+            return _innermost_by_stack(start, end, name)
+        reach = np.maximum.accumulate(end[left])
+        top = np.concatenate([[True], start[left][1:] >= reach[:-1]])
+        levels.append(left[top])
+        left = left[~top]
+    for level in reversed(levels):
+        cut = tile(start[level], end[level], done_s, done_e)
+        free = cut.block < 0
+        s = np.concatenate([done_s, cut.start[free]])
+        order = np.argsort(s, kind="stable")
+        done_s, done_e, done_n = (
+            np.concatenate(p)[order]
+            for p in (
+                (done_s, cut.start[free]),
+                (done_e, cut.end[free]),
+                (done_n, name[level][cut.piece[free]]),
+            )
+        )
+    return done_s, done_e, done_n
+
+
+def _innermost_by_stack(
+    start: np.ndarray, end: np.ndarray, name: np.ndarray
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same, one interval after the other, for any depth."""
+    pieces: list[tuple[int, int, int]] = []
+    stack: list[
+        tuple[int, int]
+    ] = []  # (end, name) of intervals that are open, or have ended below an open one
+    at = 0  # end of the pieces made so far
+
+    def go_on(until: int) -> None:
+        nonlocal at
+        while stack:
+            stop, what = stack[-1]
+            if min(stop, until) > at:
+                pieces.append((at, min(stop, until), what))
+                at = min(stop, until)
+            if stop > until:
+                return
+            stack.pop()
+
+    for s, e, n in zip(start.tolist(), end.tolist(), name.tolist(), strict=True):
+        go_on(s)
+        at = s
+        stack.append((e, n))
+    go_on(_FOREVER)
+    columns = np.array(pieces, dtype=np.int64).reshape(-1, 3).T
+    return columns[0], columns[1], columns[2]

@@ -1,1 +1,0 @@
-"""Arithmetic on sorted intervals, shared by alignment and attribution; it knows nothing about causes or records."""

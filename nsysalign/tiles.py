@@ -1,0 +1,222 @@
+"""Interval arithmetic over whole arrays: half-open [start, end), int64 nanoseconds.
+
+    pieces   [------------)      [------)
+    blocks      [--)  [----)        [--)
+    tile     [-)[--)[-)[---)     [-)[--)[-)      which block: - 0 - 1   - 2 -
+
+No loop over rows: searchsorted finds the blocks a piece touches, repeat lays them out flat.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+_C = TypeVar("_C", bound="Columns")
+_FEW = 1 << 16
+
+
+class Columns:
+    """A dataclass of arrays of equal length."""
+
+    def take(self: _C, index: np.ndarray | slice) -> _C:
+        """The rows that a mask, positions or a slice name."""
+        return type(self)(**{name: values[index] for name, values in vars(self).items()})
+
+
+class Tiles(NamedTuple):
+    """Pieces of pieces: `piece` is the input's position, `block` the block's position, or -1 outside all blocks."""
+
+    piece: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    block: np.ndarray
+
+
+def ragged(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(owner, value): for every owner i the values first[i], first[i] + 1, ... (count[i] of them), laid out flat."""
+    owner = np.repeat(np.arange(len(count)), count)
+    begin = np.cumsum(count) - count
+    return owner, np.arange(len(owner)) - begin[owner] + first[owner]
+
+
+def tile(
+    start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end: np.ndarray
+) -> Tiles:
+    """Cut pieces at sorted disjoint blocks.  Empty tiles are left out; tiles come in order of piece, then time."""
+    if not len(start):
+        none = np.empty(0, np.int64)
+        return Tiles(none, none, none, none)
+    first = np.searchsorted(block_end, start, side="right")
+    last = np.searchsorted(block_start, end, side="left")
+    if not len(block_start):
+        return _uncut(start, end, np.full(len(start), -1), end > start)
+    # most pieces lie in one block, or in none
+    here = np.minimum(first, len(block_start) - 1)
+    inside = (last == first + 1) & (block_start[here] <= start) & (block_end[here] >= end)
+    simple = inside | (last <= first)
+    whole = _uncut(start, end, np.where(inside, first, -1), simple & (end > start))
+    rest = np.flatnonzero(~simple)
+    if not len(rest):
+        return whole
+    cut = _cut(start[rest], end[rest], first[rest], last[rest], block_start, block_end)
+    both = [np.concatenate(c) for c in zip(whole, cut._replace(piece=rest[cut.piece]), strict=True)]
+    order = np.argsort(both[0], kind="stable")
+    return Tiles(*(c[order] for c in both))
+
+
+def _uncut(start: np.ndarray, end: np.ndarray, block: np.ndarray, which: np.ndarray) -> Tiles:
+    at = np.flatnonzero(which)
+    return Tiles(at, start[at], end[at], block[at])
+
+
+def _cut(
+    start: np.ndarray,
+    end: np.ndarray,
+    first: np.ndarray,
+    last: np.ndarray,
+    block_start: np.ndarray,
+    block_end: np.ndarray,
+) -> Tiles:
+    """Pieces that touch the blocks first..last-1."""
+    touched = last - first
+    # each piece becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
+    owner, number = ragged(np.zeros(len(start), np.int64), 2 * touched + 1)
+    inside = number % 2 == 1
+    block = first[owner] + number // 2
+    least, most = (np.int64(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
+    here = np.minimum(block, len(block_start) - 1)
+    previous = np.where(number > 0, block_end[np.maximum(block - 1, 0)], least)
+    following = np.where(number < 2 * touched[owner], block_start[here], most)
+    lo, hi = (
+        np.where(inside, block_start[here], previous),
+        np.where(inside, block_end[here], following),
+    )
+    lo, hi = np.maximum(lo, start[owner]), np.minimum(hi, end[owner])
+    keep = hi > lo
+    return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block, -1)[keep])
+
+
+def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """What each interval adds to the union of those before it, for intervals sorted by start.
+
+    Returns (which, start, end) of the non-empty contributions: sorted, disjoint, together the union.
+
+        A  [--------)                A [--------)
+        B     [--)           ->      C          [---)        (B adds nothing)
+        C        [------)
+    """
+    if not len(start):
+        none = np.empty(0, np.int64)
+        return none, none, none
+    if (start[1:] >= end[:-1]).all() and (end > start).all():  # nothing overlaps: the usual case
+        return np.arange(len(start), dtype=index_type(len(start))), start, end
+    reach = np.maximum.accumulate(end)
+    begin = start.copy()
+    begin[1:] = np.maximum(begin[1:], reach[:-1])
+    which = np.flatnonzero(end > begin)
+    return which, begin[which], end[which]
+
+
+def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Sorted disjoint blocks covering the same instants; touching ones are merged."""
+    order = np.argsort(start, kind="stable")
+    start, end = start[order], end[order]
+    if not len(start):
+        return start, end
+    reach = np.maximum.accumulate(end)
+    new = np.concatenate([[True], start[1:] > reach[:-1]])
+    first = np.flatnonzero(new)
+    keep = reach[np.append(first[1:] - 1, len(start) - 1)] > start[first]
+    return start[first][keep], reach[np.append(first[1:] - 1, len(start) - 1)][keep]
+
+
+def covered(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """How much of disjoint sorted blocks lies before each time."""
+    done = np.append(0, np.cumsum(end - start))
+    k = np.searchsorted(start, at)
+    return done[k] - np.maximum(np.append(0, end)[k] - at, 0)
+
+
+def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
+    """values[index], and `default` where the index is negative ("none"); `values` may be empty."""
+    if not len(values):
+        return np.full(len(index), default, dtype=values.dtype)
+    return np.where(index >= 0, values[np.maximum(index, 0)], default)
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """Sorted distinct values; a column of one value (stride 0) is not scanned."""
+    if len(values) and not any(values.strides):
+        return values[:1].copy()
+    if len(values) and values.dtype.kind == "i":
+        low, high = int(values.min()), int(values.max())
+        if high - low < min(
+            _FEW, 8 * len(values)
+        ):  # numbers of names, say: counting is much quicker than telling apart
+            there = np.zeros(high - low + 1, dtype=bool)
+            for first in range(0, len(values), _FEW):
+                there[values[first : first + _FEW] - np.int64(low)] = True
+            return (np.flatnonzero(there) + low).astype(values.dtype)
+    return np.unique(values)
+
+
+def one_of(codes: np.ndarray, wanted: Iterable[int]) -> np.ndarray:
+    """Whether each int8 code is among the wanted ones."""
+    table = np.zeros(256, dtype=bool)
+    table[list(wanted)] = True
+    return table[codes.view(np.uint8)] if codes.dtype == np.int8 else np.isin(codes, list(wanted))
+
+
+def rising(values: np.ndarray) -> bool:
+    return bool((values[1:] >= values[:-1]).all())
+
+
+def index_type(count: int) -> type:
+    """The integer type for positions in a table of `count` rows: the smaller one if it is enough."""
+    return np.int32 if count < np.iinfo(np.int32).max else np.int64
+
+
+def group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
+    """key -> its values, in the order in which they came."""
+    if len(keys) and (keys == keys[0]).all():
+        return {int(keys[0]): values}
+    order = np.argsort(keys, kind="stable")
+    cuts = np.flatnonzero(np.diff(keys[order])) + 1
+    return {int(keys[g[0]]): values[g] for g in np.split(order, cuts) if len(g)}
+
+
+def least(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
+    """Minimum of values[first:last] for many non-empty stretches, in n log n steps however long they are.
+
+    values    3 1 4 1 5 9 2 6
+    power 2   1 1 1 1 2 2 2 .      least of the next 2^k values: two of these cover any stretch
+    """
+    if rising(values):
+        return values[first]
+    length = last - first
+    out = np.empty(len(first), values.dtype)
+    table, power = values, 0
+    while len(table):
+        here = np.flatnonzero((length >= 1 << power) & (length < 2 << power))
+        out[here] = np.minimum(table[first[here]], table[last[here] - (1 << power)])
+        step = 1 << power
+        table = np.minimum(table[:-step], table[step:]) if len(table) > step else table[:0]
+        power += 1
+    return out
+
+
+def any_open(
+    key: np.ndarray, start: np.ndarray, end: np.ndarray, whose: np.ndarray, at: np.ndarray
+) -> np.ndarray:
+    """Whether at each time (`at`, `whose` key: bool of their shape) one of the spans with that key is open, half-open."""
+    out = np.zeros(len(at), dtype=bool)
+    for number, rows in group(key, np.arange(len(key))).items():
+        mine = np.flatnonzero(whose == number)
+        begun, over = (
+            np.searchsorted(np.sort(t[rows]), at[mine], side="right") for t in (start, end)
+        )
+        out[mine] = begun > over
+    return out
