@@ -55,7 +55,7 @@ def main() -> None:
     parser.add_argument("events", type=Path)
     a = parser.parse_args()
     from nsysalign import analyze
-    from nsysalign.commands.present import store
+    from nsysalign.commandline.present import store
     from nsysalign.effort import look_for_garbage_less_often
 
     look_for_garbage_less_often()
