@@ -244,7 +244,7 @@ def test_with_timestamps_the_clock_wins_and_says_how_late_they_are(unpack):
 
 def test_every_record_lies_between_the_stamps_of_the_kernels_around_it(unpack):
     """A truth that is not CUPTI's, in nsys's default mode on an H100: kernels that read %globaltimer before and after each
-    record; `bounds` are their readings on the trace's clock (scripts/clock_truth/globaltimer.py)."""
+    record; `bounds` are their readings on the trace's clock."""
     trace, log = unpack("globaltimer_h100")
     told = json.loads(lzma.decompress((DATA / "globaltimer_h100.bounds.json.xz").read_bytes()))
     windows = align(trace, log).windows.set_index("region")

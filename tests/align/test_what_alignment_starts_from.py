@@ -1,6 +1,6 @@
 """What alignment is made of, one function at a time: bounds of records, compared pairs, work of ranges, rows of kernels.
 
-Each case was a fault put in by hand or by `scripts/mutants.py` that whole recordings did not show.
+Each case was a fault put in by hand, or one at a time by a script, that whole recordings did not show.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""On a GPU: what only it can show.  scripts/marks has the measurements."""
+"""On a GPU: what only it can show.  tests/marks/programs has the measurements."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from nsysalign.marks import dump, layout
 from nsysalign.marks.layout import name_hash
 
 pytestmark = pytest.mark.gpu
-SCRIPTS = Path(__file__).parents[2] / "scripts" / "marks"
+SCRIPTS = Path(__file__).parents[2] / "tests" / "marks" / "programs"
 HEAD = "#include <nsysalign/marks.cuh>\n"
 
 

@@ -75,7 +75,7 @@ def test_off_it_leaves_no_instruction(tmp_path):
 
 @needs_nvcc
 def test_a_mark_in_a_gemm_takes_few_registers_and_spills_nothing(tmp_path):
-    source = (Path(__file__).parents[2] / "scripts" / "marks" / "example.cu").read_text()
+    source = (Path(__file__).parents[2] / "tests" / "marks" / "programs" / "example.cu").read_text()
     used = {}
     for flag in ("-DNOTHING", "-DNSYSALIGN_MARKS"):
         said = compiled(source, tmp_path, flag)[1].split("entry function 'gemm'")[1]
@@ -160,7 +160,7 @@ def test_counters_stay_in_registers(tmp_path, counter):
     (folder / "marks.cuh").write_text(
         text if counter else text.replace("defined(__COUNTER__)", "0")
     )
-    source = (Path(__file__).parents[2] / "scripts" / "marks" / "example.cu").read_text()
+    source = (Path(__file__).parents[2] / "tests" / "marks" / "programs" / "example.cu").read_text()
     said = compiled(
         source.replace("<nsysalign/marks.cuh>", '"nsysalign/marks.cuh"'),
         tmp_path,
@@ -211,7 +211,7 @@ def test_every_macro_compiles_without_a_warning(tmp_path, arch, standard):
 @pytest.mark.parametrize("program", ["checks.cu", "triggers.cu", "launches.cu"])
 @pytest.mark.parametrize("flag", ["-DNSYSALIGN_MARKS", "-DNOTHING"])
 def test_programs_with_a_recorder_compile(tmp_path, program, flag):
-    source = Path(__file__).parents[2] / "scripts" / "marks" / program
+    source = Path(__file__).parents[2] / "tests" / "marks" / "programs" / program
     subprocess.run(
         ["nvcc", "-arch=sm_90", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(), "-c", str(source), "-o", "x.o"],
         cwd=tmp_path, check=True, timeout=300,

@@ -1,4 +1,4 @@
-"""A run on an H100 (scripts/marks/example.py): what its trace and its marks say together."""
+"""A run on an H100 (tests/marks/programs/example.py): what its trace and its marks say together."""
 
 from __future__ import annotations
 

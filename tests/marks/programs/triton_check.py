@@ -1,4 +1,4 @@
-"""Marks in a Triton matmul: what is written, and what it costs; JSON lines.  python scripts/marks/triton_check.py FOLDER"""
+"""Marks in a Triton matmul: what is written, and what it costs; JSON lines.  python tests/marks/programs/triton_check.py FOLDER"""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""Judges what `checks.cu` and `triggers.cu` wrote: python scripts/marks/judge.py FOLDER < their output; JSON lines."""
+"""Judges what `checks.cu` and `triggers.cu` wrote: python tests/marks/programs/judge.py FOLDER < their output; JSON lines."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The worked example of docs/marks.md:  nsysalign run --marks scripts/marks/example.py   (needs torch and CuPy)."""
+"""The worked example of docs/marks.md:  nsysalign run --marks tests/marks/programs/example.py   (needs torch and CuPy)."""
 
 from pathlib import Path
 
