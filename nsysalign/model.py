@@ -175,7 +175,7 @@ class Trace:
 
 @dataclass(frozen=True)
 class EventLog:
-    """One or many event logs (design: section 5), merged.  `process` numbers the headers, from 0."""
+    """One or many event logs (docs/design.md, section 5), merged.  `process` numbers the headers, from 0."""
 
     headers: tuple[Mapping[str, Any], ...]
     records: pd.DataFrame
@@ -303,7 +303,7 @@ class Coupling:
 
 @dataclass(frozen=True)
 class Analysis:
-    """The result (design: section 6).  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
+    """The result (docs/design.md, section 6).  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
 
     trace: TraceInfo
     intervals: pd.DataFrame

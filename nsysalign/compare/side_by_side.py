@@ -159,7 +159,7 @@ def measured(log: EventLog) -> pd.DataFrame:
 
 
 def _gaps_on_clock(log: EventLog, which: np.ndarray) -> np.ndarray:
-    """`gap_ns` of some pairs of a log: the event clock (design.md, section 3) tells it without any trace."""
+    """`gap_ns` of some pairs of a log: the event clock (docs/design.md, section 3) tells it without any trace."""
     clock = event_clock(log)
     start, end = (e[which] for e in log_ends(log))
     if clock is None:

@@ -43,7 +43,7 @@ def dumps(comparison: RankComparison) -> str:
 
 
 def document(comparison: RankComparison) -> dict[str, Any]:
-    """The document (docs/formats.md): nanoseconds; `rank` is a rank's number, `source` a trace's name."""
+    """The document (docs/design.md): nanoseconds; `rank` is a rank's number, `source` a trace's name."""
     return {
         "format": FORMAT,
         "version": VERSION,

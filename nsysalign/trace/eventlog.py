@@ -1,4 +1,4 @@
-"""Event logs (JSON Lines, design section 5) as an `EventLog`.
+"""Event logs (JSON Lines; docs/design.md, section 5) as an `EventLog`.
 
 Any program may write one.  Unknown types and keys are ignored, a truncated last line is normal, and a file may hold several
 headers (each starts a process).  What cannot be used becomes a note, never a guess.
