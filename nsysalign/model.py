@@ -346,12 +346,6 @@ class Analysis:
     latencies: pd.DataFrame = field(default_factory=lambda: _no_rows("LATENCIES"))
     mark_changes: pd.DataFrame = field(default_factory=lambda: _no_rows("MARK_CHANGES"))
 
-    def __repr__(self) -> str:
-        """One line: the tables would fill screens."""
-        from nsysalign.report.notebook import line
-
-        return line(self)
-
     @property
     def measured(self) -> pd.DataFrame:
         """The intervals measured by the program or given by a range: all but those of the run as a whole."""
@@ -368,30 +362,6 @@ class Analysis:
         return ", ".join(
             dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key))
         )
-
-    def _repr_html_(self) -> str:
-        """An analysis in a notebook: the label table."""
-        from nsysalign.report.html import fragment
-
-        return fragment(self)
-
-    def show(self, name: str | None = None, height: int = 900) -> Any:
-        """The page in a notebook, opened at the interval or label of this name, if one is given.
-
-        Raises UsageError if there is neither.
-        """
-        from nsysalign.report.notebook import Framed, number
-
-        return Framed(self, None if name is None else number(self, name), height)
-
-    def waterfall(self, name: str) -> Any:
-        """A plotly figure: from the measured time of an interval, or of a label's median one, to its kernels.
-
-        Raises UsageError if there is neither, or if plotly is missing (`pip install 'nsysalign[notebook]'`).
-        """
-        from nsysalign.report.notebook import waterfall
-
-        return waterfall(self, name)
 
 
 def _no_rows(spec: str) -> pd.DataFrame:
