@@ -20,7 +20,6 @@ from nsysalign.commands.cache import Cache
 from nsysalign.effort import imported, trim_memory
 from nsysalign.errors import Interrupted, NsysAlignError, UsageError
 from nsysalign.rundir import DATABASE, DOCUMENT, PAGE, RESULTS
-from nsysalign.slices.pool import WorkerPool, cores, wanted, worker_pool
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
