@@ -250,7 +250,7 @@ def finish(
 
     try:
         try:
-            return present(run_dir, quiet=quiet, json_out=json_out).analysis
+            return present(run_dir, quiet=quiet, json_out=json_out)
         except KeyboardInterrupt:
             raise Interrupted(
                 "the analysis was interrupted; what was recorded is kept",

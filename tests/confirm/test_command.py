@@ -148,7 +148,7 @@ def test_from_an_earlier_run_and_again_without_overwriting(machine):
     # a new analysis of the run directory keeps what was confirmed
     from nsysalign.commands.present import present
 
-    assert present(machine.folder, quiet=True).analysis.confirmations["verdict"].tolist() == [
+    assert present(machine.folder, quiet=True).confirmations["verdict"].tolist() == [
         "confirmed"
     ]
 
@@ -240,7 +240,7 @@ def test_what_was_set_up_around_the_run_is_in_the_report(machine):
     from nsysalign.commands.present import present
 
     assert (
-        present(machine.folder, quiet=True).analysis.notes[0] == "SM clocks were locked at 1500 MHz"
+        present(machine.folder, quiet=True).notes[0] == "SM clocks were locked at 1500 MHz"
     )
 
 

@@ -159,7 +159,7 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
     for t in range(first - 10 * MS, last + 10 * MS, MS):
         lines.append([t, 0, 1500 if low <= t < high else 1980, 0])
     (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
-    analysis = present(tmp_path, quiet=True).analysis
+    analysis = present(tmp_path, quiet=True)
     clocks = interval_clocks(Facts(analysis))
     event = (analysis.intervals["kind"] == "event").to_numpy()
     assert clocks.known[event].all()
