@@ -7,8 +7,8 @@ from typing import Any
 
 import click
 
-from nsysalign.commands import options as shared
-from nsysalign.commands.options import closed, fail_on_option
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.options import closed, fail_on_option
 from nsysalign.errors import UsageError
 
 
@@ -64,7 +64,7 @@ def analyze(
     from nsysalign.effort import look_for_garbage_less_often
 
     look_for_garbage_less_often()
-    from nsysalign.commands.present import present
+    from nsysalign.commandline.present import present
     from nsysalign.ranks.sources import is_many
     from nsysalign.rundir import RunDirectory
 

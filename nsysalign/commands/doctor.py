@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign.commands import options as shared
+from nsysalign.commandline import options as shared
 from nsysalign.commands.doctor_trace import MISSING, OK, WARNING, Row, look_at_trace
 from nsysalign.errors import UsageError
 from nsysalign.text import plural, safe_text
@@ -372,7 +372,7 @@ def _key(cost: NsysCost) -> str:
 
 def measure_cost(named: str | None, environ: Mapping[str, str] = os.environ) -> None:
     """Measure, save and show.  Raises NsysAlignError if that is impossible."""
-    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.predict import nsys_cost
     from nsysalign.record.command import refuse_nested
     from nsysalign.record.nsys import find_nsys

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import click
 
-from nsysalign.commands import options as shared
+from nsysalign.commandline import options as shared
 
 
 @click.command()
@@ -54,7 +54,7 @@ Rename = Callable[[str], str] | None
 
 
 def _file(trace: Path, out: Path, rename: Rename, nsys: str | None, quiet: bool) -> int:
-    from nsysalign.commands.assembly import exported
+    from nsysalign.commandline.assembly import exported
     from nsysalign.trace.redaction import redact as copy
     from nsysalign.trace.redaction import refuse
 
@@ -66,7 +66,7 @@ def _file(trace: Path, out: Path, rename: Rename, nsys: str | None, quiet: bool)
 def _folder(run_dir: Path, out: Path, rename: Rename, nsys: str | None, quiet: bool) -> int:
     """A run directory: `trace.sqlite`, the event logs, those of the run without nsys, clock samples, Python stacks, dumps
     of marks and the run that made them."""
-    from nsysalign.commands.assembly import trace_of
+    from nsysalign.commandline.assembly import trace_of
     from nsysalign.marks.dump import MarksError
     from nsysalign.marks.redaction import redact_dump
     from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, MARKED, STACKS, RunDirectory, event_logs

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import click
 
-from nsysalign.commands import options as shared
-from nsysalign.commands.outputs import console, deliver
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.outputs import console, deliver
 
 #: What --fail-on names -> verdicts.
 FAILURES = {

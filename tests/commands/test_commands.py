@@ -18,7 +18,8 @@ from click.testing import CliRunner
 import nsysalign
 from nsysalign import cli as command_line
 from nsysalign.cli import cli, main
-from nsysalign.commands import assembly, cache
+from nsysalign.commandline import assembly
+from nsysalign.commands import cache
 from nsysalign.compare import confirmations
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
 

@@ -12,7 +12,7 @@ import pytest
 from browsing import quiet, until
 
 from nsysalign import frames
-from nsysalign.commands.present import present
+from nsysalign.commandline.present import present
 from nsysalign.commands.report import with_timeline
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.rules.conditions import interval_clocks

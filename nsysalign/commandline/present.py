@@ -9,11 +9,13 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsysalign.commands.assembly import assembled
-from nsysalign.commands.outputs import console, deliver
-from nsysalign.commands.progress import ProgressLine
+import click
+
+from nsysalign.commandline.assembly import assembled
+from nsysalign.commandline.outputs import console, deliver
+from nsysalign.commandline.progress import ProgressLine
 from nsysalign.effort import imported, trim_memory
-from nsysalign.errors import NsysAlignError, UsageError
+from nsysalign.errors import Interrupted, NsysAlignError, UsageError
 from nsysalign.rundir import DATABASE, DOCUMENT, PAGE
 from nsysalign.slices.pool import WorkerPool, cores, wanted, worker_pool
 
@@ -100,3 +102,24 @@ def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -
         else ""
     )
     return capture.get() + hint
+
+
+def finish(
+    run_dir: Path, *, exit_status: int, quiet: bool, json_out: str | None
+) -> Analysis | None:
+    """Analyse the run directory and show the result, as `nsysalign analyze RUN_DIR` does.  A failed script keeps its status:
+    the analysis of what it left may then fail as well, or be interrupted, which is only reported.
+    """
+    try:
+        try:
+            return present(run_dir, quiet=quiet, json_out=json_out)
+        except KeyboardInterrupt:
+            raise Interrupted(
+                "the analysis was interrupted; what was recorded is kept",
+                f"nsysalign analyze {run_dir}",
+            ) from None
+    except NsysAlignError as error:
+        if exit_status == 0:
+            raise
+        click.echo(f"not analysed: {error}", err=True)
+        return None
