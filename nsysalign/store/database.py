@@ -100,10 +100,10 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
         connection.commit()
 
 
-def _encodable(text: str | None) -> str | None:
-    """Lone surrogates (undecodable bytes of a path) cannot be stored as UTF-8."""
+def _encodable(text: str | None) -> str:
+    """Lone surrogates (undecodable bytes of a path) cannot be stored as UTF-8; an absent text is ''."""
     if text is None or text.isascii():
-        return text
+        return text or ""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
