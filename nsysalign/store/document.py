@@ -1,4 +1,4 @@
-"""`analysis.json`: the analysis as one document, made for other programs; it is not read back (`database.py` is).
+"""`analysis.json`: the analysis as one document (docs/design.md, section 6), for other programs: it is not read back.
 
 Segments and the timeline are not in it; they are in `analysis.db`.
 """
