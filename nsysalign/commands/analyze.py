@@ -34,8 +34,7 @@ from nsysalign.errors import UsageError
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of worker processes, for one long trace or for several traces (default: as many as cores and memory "
-    "allow).",
+    help="Several traces: the number of worker processes (default: as many as cores and memory allow).",
 )
 @click.option(
     "--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler."
@@ -44,11 +43,6 @@ from nsysalign.errors import UsageError
     "--all-segments",
     is_flag=True,
     help="Keep the segments of every interval in analysis.db, however many there are.",
-)
-@click.option(
-    "--no-cache",
-    is_flag=True,
-    help="Analyse again even if up-to-date results exist.",
 )
 @fail_on_option
 @shared.quiet()
@@ -99,5 +93,5 @@ def analyze(
             f"--dask is for several traces; {trace} is one",
             "nsysalign analyze RUN1 RUN2 ... | FOLDER",
         )
-    presented = present(trace, quiet=quiet, use_cache=not given.pop("no_cache"), **given)
-    ctx.exit(1 if fail_on and closed(presented.analysis, fail_on, quiet=quiet) else 0)
+    analysis = present(trace, quiet=quiet, **given)
+    ctx.exit(1 if fail_on and closed(analysis, fail_on, quiet=quiet) else 0)

@@ -29,7 +29,7 @@ from nsysalign.predict.costs import (
 )
 from nsysalign.predict.host_speed import SLOW, HostSpeed
 from nsysalign.predict.replay import Call, Item, replay
-from nsysalign.predict.scene import MOST_CALLS, Scene, Scenes, said
+from nsysalign.predict.scene import Scene, Scenes, said
 from nsysalign.split.results import SplitTrace
 from nsysalign.text import times
 from nsysalign.trace.nccl import NCCL_KERNEL

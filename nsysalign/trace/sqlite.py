@@ -18,6 +18,7 @@ from nsysalign.trace import fast, schema
 from nsysalign.trace.gathered import Gathered
 from nsysalign.trace.schema import Table
 
+AGAIN = "nsys export --type sqlite REPORT.nsys-rep"
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 _LONGEST_NAME = (
@@ -36,7 +37,7 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
         path,
         TraceError,
         expected="an nsys SQLite export",
-        again="nsys export --type sqlite REPORT.nsys-rep",
+        again=AGAIN,
         longest_text=_LONGEST_NAME,
     )
 
@@ -69,7 +70,7 @@ class Source:
         for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
             raise TraceError(
                 f"{name} {what}, where nsys export writes a plain table: this file was made by something else",
-                "export the report again: nsys export --type sqlite REPORT.nsys-rep",
+                f"export the report again: {AGAIN}",
             )
 
     def columns(self, table: str) -> set[str]:
