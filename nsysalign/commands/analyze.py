@@ -93,5 +93,6 @@ def analyze(
             f"--dask is for several traces; {trace} is one",
             "nsysalign analyze RUN1 RUN2 ... | FOLDER",
         )
+    del given["jobs"]  # one trace is the work of one process
     analysis = present(trace, quiet=quiet, **given)
     ctx.exit(1 if fail_on and closed(analysis, fail_on, quiet=quiet) else 0)
