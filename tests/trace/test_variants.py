@@ -19,10 +19,6 @@ from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
 
-def analyze_trace(trace, log):
-    return engine.explained(engine._in_one(trace, log, engine._silent), log)
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """(trace, log, {whose numbers: analysis})"""
