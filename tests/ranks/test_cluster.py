@@ -25,7 +25,7 @@ from nsysalign.ranks import spread
 from nsysalign.ranks.command import Job, analyse, present_many
 from nsysalign.ranks.results import Source
 from nsysalign.ranks.sources import find
-from nsysalign.ranks.spread import Place, Seen, _merged, _refuse_unlike, look
+from nsysalign.ranks.spread import Place, Seen, look, merged
 
 TESTS = Path(__file__).parents[1]
 DASK = [sys.executable, "-m", "dask"]
@@ -193,14 +193,14 @@ def test_what_several_machines_see_as_one_file_is_one_trace():
         "a": Seen(__version__, ((shared, (1, 2, 3)), (here, (4, 5, 6))), "", True),
         "b": Seen(__version__, ((shared, (1, 2, 3)), (there, (4, 5, 7))), "", False),
     }
-    found = _merged(seen, Path("/out-x"))
+    found = merged(seen, Path("/out-x"))
     assert [(source.name, place) for source, place in found] == [
         ("s", Place(("a",))),  # only that machine sees the folder of the results
         ("r", Place(("a",))),
         ("r-2", Place(("b",), Path("/out-x"))),
     ]
     everywhere = {host: replace(what, shared=True) for host, what in seen.items()}
-    assert _merged(everywhere, Path("/out-x"))[0][1] == Place()
+    assert merged(everywhere, Path("/out-x"))[0][1] == Place()
 
 
 def test_a_folder_that_is_empty_here_may_hold_traces_there(tmp_path):
@@ -231,7 +231,7 @@ def test_a_machine_looks_at_what_is_there(traces, tmp_path):
 
 def test_workers_with_another_nsysalign_are_refused():
     with pytest.raises(UsageError, match=r"have nsysalign 0\.0\.1, this is"):
-        _refuse_unlike({"a": Seen("0.0.1", (), "", True), "b": Seen(__version__, (), "", True)})
+        merged({"a": Seen("0.0.1", (), "", True), "b": Seen(__version__, (), "", True)}, Path())
 
 
 def test_a_cluster_that_sees_nothing(tmp_path):
