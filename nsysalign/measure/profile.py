@@ -114,7 +114,7 @@ def profile(
 def without_nsys(
     run: Path, label: str, timed: dict[str, Sequence[int]], environment: dict[str, Any]
 ) -> Path:
-    """The timed workers' event pairs as the event log of a run without nsys (docs/formats.md)."""
+    """The timed workers' event pairs as the event log of a run without nsys (docs/design.md)."""
     from nsysalign.record.without_nsys import MARK
 
     folder = run / BASELINE

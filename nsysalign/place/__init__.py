@@ -1,4 +1,4 @@
-"""Where the two events of every interval lie on the trace's clock (design section 3).  `solve.align` does all of it, in this order:
+"""Where the two events of every interval lie on the trace's clock (docs/design.md, section 3).  `solve.align` does all of it, in this order:
 
     match          is the log of this run (`belongs`), and which of its lines is which call of the trace (`records`)
     streams        the stream of each record: by event rows, else as the log numbers it, else by the work around it

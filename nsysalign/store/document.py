@@ -1,4 +1,4 @@
-"""`analysis.json`: the result as one document (design: section 6).
+"""`analysis.json`: the result as one document (docs/design.md, section 6).
 
 Segments and the timeline are not in it; they are in `analysis.db`.
 """

@@ -1,4 +1,4 @@
-"""Event logs (JSON Lines, design section 5) as an `EventLog`.
+"""Event logs (JSON Lines; docs/design.md, section 5) as an `EventLog`.
 
 Any program may write one.  Unknown types and keys are ignored, a truncated last line is normal, and a file may hold several
 headers (each starts a process).  What cannot be used becomes a note, never a guess.
@@ -386,7 +386,7 @@ PLAIN_KEYS = {
     name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()
 }
 PLAIN_KEYS |= {
-    "header": {*_IN_HEADER, "record_under_nsys", "record_undisturbed_ns", "added_share"},
+    "header": {*_IN_HEADER},
     "note": set(),
     "end": {"signal"},
 }

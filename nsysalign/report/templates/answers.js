@@ -4,7 +4,7 @@ function startAnswers() {
   const { variants, gaps, ranges, host } = DATA.answers, us = (text) => ({ text, number: true });
   listAnswers("variants", variants, "Labels by the work they did", [{ text: "label" }, { text: "work" }, us("runs"), us("median us"), us("w/o nsys us"), us("least us"), us("most us")],
     (v) => [v.label, DATA.timelines[v.row_interval] ? make("button", { type: "button", class: "link", onclick: () => choose(v.label, v.row_interval, true) }, v.variant) : v.variant,
-      v.count.toLocaleString("en"), micro(v.median_ns), make("span", { title: withoutHint(v) }, within(v.unprofiled_ns)), micro(v.min_ns), micro(v.max_ns)]);
+      v.count.toLocaleString("en"), micro(v.median_ns), make("span", { title: withoutHint(v) }, v.unprofiled_ns ? within(v.unprofiled_ns) : v.no_prediction ? inAWord(v.no_prediction) : "-"), micro(v.min_ns), micro(v.max_ns)]);
   listAnswers("gaps", gaps, "The longest idle times of the GPU", [{ text: "of" }, us("idle us"), { text: "until" }, { text: "held up by" }, us("for us")],
     (g) => [g.run, micro(g.ns), make("code", { title: g.next }, shortName(g.next)), g.call || "the host, outside of CUDA", g.call ? micro(g.call_ns) : ""]);
   listAnswers("ranges", ranges, "NVTX ranges on the host", [{ text: "range" }, ...["n", "with GPU work", "host us", "median us", "launch us", "copy us", "sync us", "other calls us", "outside us", "GPU us"].map(us)],

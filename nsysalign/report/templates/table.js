@@ -40,7 +40,7 @@ function bodyRow(label, scale) {
   const cells = COLUMNS.map((column) => {
     if (column.key === "label") return labelCell(label, () => choose(label.label, null, true), flag(label));
     if (column.key === "bar") return make("td", { class: "budget" }, barPair(label, scale));
-    if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td", { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason }, "?");
+    if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td", { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason }, inAWord(DATA.predicted[label.label].reason));
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });
