@@ -50,7 +50,9 @@ def summary(
             "signature": np.array([o.grid << 16 for o in nccl], dtype=np.int64),
         }
     )
-    windows = np.stack([seen([p.start.t for p in world.pairs]), seen([p.end.t for p in world.pairs])])
+    windows = np.stack(
+        [seen([p.start.t for p in world.pairs]), seen([p.end.t for p in world.pairs])]
+    )
     info = TraceInfo(
         "trace.sqlite", None, None, (), None, EPOCH + session + wrong if known else None
     )

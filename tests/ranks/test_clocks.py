@@ -50,8 +50,8 @@ def test_waits_are_the_true_ones():
         assert row.collectives == 25
         # each true wait, less those that could be the clocks' error, each to a microsecond
         assert abs(row.wait_ns - sum(truth)) < 25 * 1_500 + sum(w for w in truth if w < 3_000)
-        assert sum(row.waits_for.values()) == row.wait_ns
-        assert row.rank not in row.waits_for
+        assert sum(row.waits_for_ns.values()) == row.wait_ns
+        assert row.rank not in row.waits_for_ns
     true_last = [max(range(3), key=step.__getitem__) for step in job.arrivals]
     found_last = [row.arrived_last for row in label.ranks]
     for rank in range(3):
@@ -262,7 +262,7 @@ def test_kernels_that_nobody_can_match_name_nobody_the_slowest():
     )
     ranks = [summary(job, n, source="one") for n in range(2)]
     (times,) = ranks[1].labels
-    longer = replace(times, windows=times.windows + [[0, 500_000]])
+    longer = replace(times, windows=times.windows + np.array([0, 500_000]))
     slow = replace(ranks[1], labels=(longer,))
     (label,) = compare(results(ranks[0], slow)).labels
     assert (label.verdict, label.slowest) == ("unclear", None)

@@ -40,9 +40,7 @@ def test_worker_processes_one_of_which_is_killed(job, tmp_path):
     """The pool breaks with every job in it; all are done again, and the answer is the serial one."""
     work = [Job(source, tmp_path, source.name, None) for source in job[0]]
     with spread.processes(2) as pool:
-        results = [
-            outcome for _, outcome in spread.over(jobs.dies_once, work, pool)
-        ]
+        results = [outcome for _, outcome in spread.over(jobs.dies_once, work, pool)]
     assert Path(f"{tmp_path}-killed").exists()
     same_as_serial(job, results, tmp_path)
 
@@ -51,9 +49,7 @@ def test_a_dask_cluster_one_worker_of_which_is_killed(job, tmp_path):
     pytest.importorskip("distributed")
     work = [Job(source, tmp_path, source.name, None) for source in job[0]]
     with spread.dask("local", 2) as cluster:
-        results = [
-            outcome for _, outcome in spread.over(jobs.dies_once, work, cluster)
-        ]
+        results = [outcome for _, outcome in spread.over(jobs.dies_once, work, cluster)]
     assert Path(f"{tmp_path}-killed").exists()
     same_as_serial(job, results, tmp_path)
 
@@ -61,10 +57,7 @@ def test_a_dask_cluster_one_worker_of_which_is_killed(job, tmp_path):
 def test_only_the_job_that_kills_its_worker_is_lost(tmp_path):
     names = [tmp_path / name for name in ("a", "bad", "b", "c")]
     with spread.processes(2) as pool:
-        results = {
-            job.name: outcome
-            for job, outcome in spread.over(jobs.always_dies, names, pool)
-        }
+        results = {job.name: outcome for job, outcome in spread.over(jobs.always_dies, names, pool)}
     assert isinstance(results.pop("bad"), Exception)
     assert results == {"a": "a", "b": "b", "c": "c"}
 
