@@ -10,7 +10,7 @@ function startAnswers() {
       make("button", { type: "button", class: "link",
       onclick: () => choose(v.label, v.row_interval, true) }, v.variant) : v.variant,
       v.count.toLocaleString("en"), micro(v.median_ns),
-        make("span", { title: withoutHint(v) }, within(v.unprofiled_ns)), micro(v.min_ns),
+        make("span", { title: withoutHint(v) }, withoutWord(v)), micro(v.min_ns),
         micro(v.max_ns)]);
   listAnswers("gaps", gaps, "The longest idle times of the GPU",
     [{ text: "of" }, us("idle us"), { text: "until" }, { text: "held up by" }, us("for us")],
@@ -29,6 +29,11 @@ function startAnswers() {
       h.place + (h.within ? `, in ${h.within}` : ""), percent(h.share),
       h.samples ? h.samples.toLocaleString("en") : "", h.ns ? micro(h.ns) : ""]);
   $("answers").hidden = !variants.length && !gaps.length && !ranges.length && !host.length;
+}
+
+function withoutWord(variant) {
+  if (variant.unprofiled_ns) return within(variant.unprofiled_ns);
+  return variant.no_prediction ? inAWord(variant.no_prediction) : "-";
 }
 
 function withoutHint(variant) {

@@ -1,6 +1,11 @@
 // A table of labels: sorted by any column that has a value, filtered by text.
 
 // "191 ±25": no more digits than the bar allows.
+// "collectives": the word of a reason why there is no prediction; "none" for one that has none.
+function inAWord(reason) {
+  return /^[\w-]+: /.test(reason) ? reason.slice(0, reason.indexOf(":")) : "none";
+}
+
 function within(ns) {
   if (!ns) return "?";
   const reach = Math.max(ns[2] - ns[0], ns[0] - ns[1]) / 1e3,

@@ -64,7 +64,8 @@ function bodyRow(label, scale) {
       flag(label));
     if (column.key === "bar") return make("td", { class: "budget" }, barPair(label, scale));
     if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td",
-      { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason }, "?");
+      { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason },
+      inAWord(DATA.predicted[label.label].reason));
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });
