@@ -17,10 +17,17 @@ from nsysalign.place import bounds
 from nsysalign.place import streams as lanes
 from nsysalign.place.clock_lookup import Lookup
 from nsysalign.place.event_clock import EventClock, event_clock
-from nsysalign.place.fit import ClockPlaces, PairPlaces, place_pairs, place_records
+from nsysalign.place.fit import ClockPlaces, place_records
 from nsysalign.place.host_clock import ClockMap
 from nsysalign.place.inferred import windows_without_log
-from nsysalign.place.latency import CLASSES, PARAMETERS, SCATTER_NS, LatencyModel
+from nsysalign.place.latency import (
+    CLASSES,
+    PARAMETERS,
+    SCATTER_NS,
+    LatencyModel,
+    PairPlaces,
+    place_pairs,
+)
 from nsysalign.place.match import look, match_processes, match_records
 from nsysalign.place.records import (
     awaited,
@@ -61,7 +68,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     tracing = event_tracing(trace)
     places = _by_clock(clock, best.records, tracing, surroundings)
     on_clock, doubts = _held_by_clock(places, best)
-    likely = place_pairs(surroundings, best.pairs, tracing, None)
+    likely = place_pairs(surroundings, best.pairs, tracing)
     model = likely.model
     records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, likely)
     others, lost, said = _on_the_host(trace, known, read)
@@ -347,7 +354,6 @@ def _calibration(
             zip(PARAMETERS, np.sqrt(np.diag(model.covariance)).round(1).tolist(), strict=True)
         ),
         "scale_ns": dict(zip(CLASSES, SCATTER_NS.tolist(), strict=True)),
-        "observations": dict(model.counts),
         "clocks": {
             str(pid_of(processes[p])): {"source": c.source, "uncertainty_ns": c.width_ns}
             for p, c in clocks.items()

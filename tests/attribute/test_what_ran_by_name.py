@@ -9,10 +9,7 @@ from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds
 from simulator import check, export
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
-from nsysalign import frames
 from nsysalign.split import kernels as module
-from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.read import read_trace
 
 
 def world() -> World:
