@@ -1,4 +1,4 @@
-"""The command line: parses, prints, exits.  Everything else returns values or raises (nsysalign.errors)."""
+"""The command line: parses, prints, exits.  All else returns values or raises."""
 
 from __future__ import annotations
 
@@ -18,19 +18,43 @@ INTERNAL_ERROR = 70
 _HELP = "check the path, its permissions and the free space; --debug shows where it happened"
 _REPORT = "this is a bug in nsysalign; the traceback above shows where"
 
-#: name -> (module under nsysalign.commands, one line of help): a command's imports are deferred until it is called.
+#: name -> (its module, one line of help): a command is imported when it is called.
 COMMANDS = {
-    "run": "Profile a script or command and show where the time of its CUDA events went.",
-    "confirm": "Run a script again with one change, to confirm or refute a cause.",
-    "measure": "Measure how long a call takes and how certain that is, and find the best batch.",
-    "analyze": "The same from an existing export, report or run directory; several are compared as ranks.",
-    "report": "Write the HTML report of a stored analysis again.",
-    "show": "Show one interval as a waterfall in the terminal.",
-    "diff": "Compare two analyses label by label: what got slower, and why.",
-    "export": "Export for Perfetto, Chrome's tracing, spreadsheets or data frames.",
-    "redact": "Make a copy of a trace to share, without private data.",
-    "demo": "Try it on a trace recorded on an H200; needs neither a GPU nor nsys.",
-    "doctor": "Check what is installed, what is missing, what that costs and how to fix it.",
+    "run": (
+        "commands.run",
+        "Profile a script or command and show where the time of its CUDA events went.",
+    ),
+    "confirm": (
+        "compare.confirm_command",
+        "Run a script again with one change, to confirm or refute a cause.",
+    ),
+    "measure": (
+        "measure.command",
+        "Measure how long a call takes and how certain that is, and find the best batch.",
+    ),
+    "analyze": (
+        "commands.analyze",
+        "The same from an existing export, report or run directory; several are compared as ranks.",
+    ),
+    "report": ("commands.report", "Write the HTML report of a stored analysis again."),
+    "show": ("commands.show", "Show one interval as a waterfall in the terminal."),
+    "diff": (
+        "compare.diff_command",
+        "Compare two analyses label by label: what got slower, and why.",
+    ),
+    "export": (
+        "commands.export",
+        "Export for Perfetto, Chrome's tracing, spreadsheets or data frames.",
+    ),
+    "redact": ("commands.redact", "Make a copy of a trace to share, without private data."),
+    "demo": (
+        "commands.demo",
+        "Try it on a trace recorded on an H200; needs neither a GPU nor nsys.",
+    ),
+    "doctor": (
+        "commands.doctor",
+        "Check what is installed, what is missing, what that costs and how to fix it.",
+    ),
 }
 
 
@@ -41,7 +65,7 @@ class _Lazy(click.Group):
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
         if name not in COMMANDS:
             return None
-        return getattr(importlib.import_module(f"nsysalign.commands.{name}"), name)
+        return getattr(importlib.import_module(f"nsysalign.{COMMANDS[name][0]}"), name)
 
     def invoke(self, ctx: click.Context) -> Any:
         try:
@@ -51,7 +75,7 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
+            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

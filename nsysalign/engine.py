@@ -38,12 +38,10 @@ from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, Trac
 from nsysalign.place.gpu_clock import place_samples
 from nsysalign.place.host_clock import ClockMap
 from nsysalign.place.timer_windows import timed, timer_notes
-from nsysalign.predict.coupled import couplings
 from nsysalign.predict.host_speed import HostSpeed
 from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
-from nsysalign.ranks.summary import refuse_lone_predictions
-from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
+from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
 from nsysalign.slices.far import far_intervals, too_long
 from nsysalign.slices.from_file import FileSource
 from nsysalign.slices.one import whole_trace
@@ -63,7 +61,6 @@ from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
 from nsysalign.trace.host_calls import os_calls, threads_of
 from nsysalign.trace.index import rows_at_most, sampled
-from nsysalign.trace.nccl import read_shared
 from nsysalign.trace.read import lost_notes, read_trace
 from nsysalign.trace.stacks import read_stacks
 
@@ -127,11 +124,9 @@ def analyze_inputs(
     progress: Progress | None = None,
     jobs: int = 1,
     others: WorkerPool | None = None,
-    collectives: pd.DataFrame | None = None,
 ) -> Analysis:
     """The same for inputs that are already put together, including verdicts of re-runs and conditions of the run.  `others`:
-    processes to share the work with, if they are already waiting.  `collectives` (frames.COLLECTIVES of the trace): it belongs to
-    a job of several ranks, and how their times without nsys depend on each other is wanted."""
+    processes to share the work with, if they are already waiting."""
     tell = progress or _silent
     tell("reading the trace", 0)
     found = None
@@ -153,14 +148,6 @@ def analyze_inputs(
         inside=partial(_inside_kernels, inputs) if inputs.marks else None,
         host=partial(_host_gaps_opened, inputs),
     )  # fmt: skip
-    if collectives is not None:
-        host = HostSpeed(log, found.clock_maps)
-        coupled = couplings(found.source, analysis.measured, analysis.parts, collectives, host)
-        analysis = replace(analysis, couplings=coupled)
-    if analysis.kernels["kernel"].str.contains("nccl", case=False).any():
-        if collectives is None:
-            collectives = read_shared(inputs.trace).collectives
-        analysis = refuse_lone_predictions(analysis, collectives)
     said = [*inputs.conditions, *analysis.notes, *notes]
     analysis = replace(analysis, notes=tuple(dict.fromkeys(said)))
     return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis
@@ -210,28 +197,20 @@ def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
 
 
 def load(path: str | PathLike[str]) -> Analysis:
-    """A stored analysis: a run directory, analysis.db or analysis.json.  Raises AnalysisError if it does not add up."""
-    path = Path(path)
-    if path.is_dir():
-        run = RunDirectory(path)
-        found = run.stored()
-        if found is None:
-            raise AnalysisError(
-                f"{path}: no analysis.db or analysis.json in this directory",
-                f"nsysalign analyze {path}",
-            )
-        verdicts = confirmations.read(path / CONFIRMED)
-        loaded = load(found)
-        return attach(loaded, verdicts) if len(verdicts) else loaded
-    if path.suffix == ".json":
-        from nsysalign.store import document as store
-    else:
-        from nsysalign.store import database as store
-    from nsysalign.store.soundness import refuse_unsound
+    """A stored analysis: a run directory or an analysis.db.  Raises AnalysisError if it does not add up."""
+    from nsysalign.store import database
 
-    analysis = store.load(path)
-    refuse_unsound(analysis, path.name)
-    return analysis
+    path = Path(path)
+    if not path.is_dir():
+        return database.load(path)
+    stored = path / DATABASE
+    if not stored.is_file():
+        raise AnalysisError(
+            f"{path}: no analysis.db in this directory", f"nsysalign analyze {path}"
+        )
+    verdicts = confirmations.read(path / CONFIRMED)
+    loaded = database.load(stored)
+    return attach(loaded, verdicts) if len(verdicts) else loaded
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import signal
 from pathlib import Path
@@ -35,6 +36,10 @@ def _browser() -> str | None:
     return None if shutil.which("chromium") or shutil.which("google-chrome") else "no Chromium"
 
 
+def _torch() -> str | None:
+    return None if importlib.util.find_spec("torch") else "no torch"
+
+
 def pytest_configure() -> None:
     """Under nohup or as a background job a Ctrl-C or hang-up is ignored, and so by all that tests start: not here."""
     for number, default in (
@@ -53,7 +58,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "nsys" in getattr(item, "fixturenames", ()):
                 item.add_marker(again)
-    for marker, missing in (("gpu", _gpu), ("nsys", _nsys), ("browser", _browser)):
+    needs = {"gpu": _gpu, "nsys": _nsys, "browser": _browser, "torch": _torch}
+    for marker, missing in needs.items():
         marked = [i for i in items if i.get_closest_marker(marker)]
         reason = missing() if marked else None
         for item in marked if reason else []:

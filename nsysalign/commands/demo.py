@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from nsysalign.commands.outputs import console
+from nsysalign.commandline.outputs import console
 
 #: One screen: the labels of the puzzle, and the finding that answers it.
 SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
@@ -36,8 +36,8 @@ def demo(output: Path | None, quiet: bool) -> None:
 
     look_for_garbage_less_often()
     engine = imported("nsysalign.engine")
-    from nsysalign.commands.present import PAGE, store
-    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commandline.present import PAGE, store
+    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.rundir import make_run_dir
 
     run_dir = make_run_dir("demo", output)

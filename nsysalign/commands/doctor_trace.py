@@ -36,7 +36,7 @@ def look_at_trace(trace: Path, nsys: str | None = None) -> list[Row]:
 
 
 def _look(trace: Path, folder: Path, nsys: str | None) -> list[Row]:
-    from nsysalign.commands.assembly import exported, trace_of
+    from nsysalign.commandline.assembly import exported, trace_of
     from nsysalign.rundir import REPORT_SUFFIXES, RunDirectory
     from nsysalign.trace.read import read_trace
 
@@ -70,7 +70,7 @@ def _look(trace: Path, folder: Path, nsys: str | None) -> list[Row]:
 
 
 def _export(report: Path, given: Path) -> Row:
-    from nsysalign.commands.assembly import is_export_of
+    from nsysalign.commandline.assembly import is_export_of
 
     beside = report.with_suffix(".sqlite")
     if not beside.exists():

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign import frames
-from nsysalign.commands import options as shared
-from nsysalign.commands.options import LABELS
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.options import LABELS
 from nsysalign.commands.show import find
 from nsysalign.errors import OutputError, TraceError, UsageError
 from nsysalign.rundir import RunDirectory
@@ -67,7 +67,7 @@ def export(
     Example:  nsysalign export nsysalign-runs/train-001 --format perfetto
               then open the file at https://ui.perfetto.dev (it stays on your machine)
     """
-    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commandline.progress import ProgressLine
 
     with ProgressLine(quiet) as tell:
         target, said = _write(tell, analysis, form, output, label, intervals_only)
@@ -115,8 +115,6 @@ def _write(
             said.append(
                 f"{without:,} intervals have no pieces here: nsysalign analyze --all-segments keeps them"
             )
-        if loaded.segments.empty:
-            said.append("analysis.json has no pieces: give analysis.db or the run directory")
     else:
         from nsysalign.store import tables
 
@@ -128,7 +126,7 @@ def _write(
 
 def _refuse_unwritable(target: Path, form: str) -> None:
     """Raises OutputError, before the work, if a file or a folder of that name cannot be written."""
-    from nsysalign.commands.outputs import refuse_unwritable
+    from nsysalign.commandline.outputs import refuse_unwritable
 
     if form in ("perfetto", "chrome"):
         refuse_unwritable(target)

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign.commands import options as shared
-from nsysalign.commands.options import INTERVALS
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.options import INTERVALS
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @shared.quiet()
 def report(analysis: Path, output: Path | None, interval: str | None, quiet: bool) -> None:
-    """Write the HTML page of RUN again: a run directory, analysis.db or analysis.json, or a measurement's folder.
+    """Write the HTML page of RUN again: a run directory, an analysis.db, or a measurement's folder.
 
     \b
     Example:  nsysalign report nsysalign-runs/train-001
@@ -81,7 +81,7 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
 
     if (loaded.timeline["interval"] == number).any():
         return loaded, ""
-    from nsysalign.commands.assembly import drawn_again
+    from nsysalign.commandline.assembly import drawn_again
 
     again = drawn_again(path, loaded, name)
     if again is not None and (again.timeline["interval"] == number).any():

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign.commands import options as shared
-from nsysalign.commands.options import closed, fail_on_option
-from nsysalign.commands.outputs import deliver
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.options import closed, fail_on_option
+from nsysalign.commandline.outputs import deliver
+from nsysalign.commandline.present import finish
 from nsysalign.rundir import DOCUMENT
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ def _profiled(
     command: Sequence[str], options: CollectOptions, lock_clocks: int | None, quiet: bool
 ) -> CollectResult:
     """The profiled run, with what there is to say about it said."""
-    from nsysalign.commands.progress import ProgressLine, TitleClock
+    from nsysalign.commandline.progress import ProgressLine, TitleClock
     from nsysalign.record.command import stem
     from nsysalign.record.lock import locked
     from nsysalign.record.session import collect
@@ -237,27 +238,3 @@ def _without_nsys(
         timeout_s=options.timeout_s,
         environment=options.environment,
     ).notes
-
-
-def finish(
-    run_dir: Path, *, exit_status: int, quiet: bool, json_out: str | None
-) -> Analysis | None:
-    """Analyse the run directory and show the result, as `nsysalign analyze RUN_DIR` does.  A failed script keeps its status:
-    the analysis of what it left may then fail as well, or be interrupted, which is only reported.
-    """
-    from nsysalign.commands.present import present
-    from nsysalign.errors import Interrupted, NsysAlignError
-
-    try:
-        try:
-            return present(run_dir, quiet=quiet, json_out=json_out).analysis
-        except KeyboardInterrupt:
-            raise Interrupted(
-                "the analysis was interrupted; what was recorded is kept",
-                f"nsysalign analyze {run_dir}",
-            ) from None
-    except NsysAlignError as error:
-        if exit_status == 0:
-            raise
-        click.echo(f"not analysed: {error}", err=True)
-        return None

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from nsysalign.commands import options as shared
-from nsysalign.commands.options import INTERVALS, LABELS
-from nsysalign.commands.outputs import console, deliver
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.options import INTERVALS, LABELS
+from nsysalign.commandline.outputs import console, deliver
 from nsysalign.errors import UsageError
 from nsysalign.text import safe_text
 
@@ -73,7 +73,7 @@ def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
     row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
     if (loaded.segments["interval"] == number).any() or not row["elapsed_ns"]:
         return loaded, ""
-    from nsysalign.commands.assembly import drawn_again
+    from nsysalign.commandline.assembly import drawn_again
 
     again = drawn_again(path, loaded, row["name"])
     if again is not None:

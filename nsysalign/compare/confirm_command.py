@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign.commands import options as shared
-from nsysalign.commands.outputs import console, deliver
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.outputs import console, deliver
 from nsysalign.errors import AnalysisError, NsysAlignError, NsysError, UsageError
 from nsysalign.rundir import CONFIRMED, RERUNS
 
@@ -134,8 +134,8 @@ def _unchanged(
     quiet: bool,
 ) -> tuple[Path, Analysis]:
     """Run the script plainly: the run directory and its analysis.  Leaves where it did not end well."""
-    from nsysalign.commands.progress import ProgressLine
-    from nsysalign.commands.run import finish
+    from nsysalign.commandline.present import finish
+    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.record.lock import locked
     from nsysalign.record.session import collect
 
@@ -157,13 +157,13 @@ def _unchanged(
 
 def _stored(source: Path, nsys: str | None, quiet: bool) -> Analysis:
     """The analysis of an existing run, made where there is none."""
-    from nsysalign.commands.present import present
+    from nsysalign.commandline.present import present
     from nsysalign.engine import load
 
     try:
         return load(source)
     except AnalysisError:
-        return present(source, quiet=quiet, nsys=nsys).analysis
+        return present(source, quiet=quiet, nsys=nsys)
 
 
 @dataclass(frozen=True)
@@ -191,7 +191,7 @@ def put_to_the_test(
     The re-runs lie in RUN_DIR/confirm/LABEL-INTERVENTION-N; an earlier verdict about the same label and intervention is
     replaced in confirm.json, its re-run stays.
     """
-    from nsysalign.commands.present import store
+    from nsysalign.commandline.present import store
     from nsysalign.compare.experiment import confirmable
     from nsysalign.compare.judge import attach
 
@@ -253,8 +253,8 @@ def _test(
     to report it."""
     import pandas as pd
 
-    from nsysalign.commands.present import present
-    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commandline.present import present
+    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.compare import confirmations
     from nsysalign.compare.judge import judge, nothing, table
     from nsysalign.record.session import collect
@@ -271,7 +271,7 @@ def _test(
     run = folder.relative_to(run_dir.resolve()).as_posix()
     lost = result.exit_status is None
     try:
-        confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys).analysis, run=run)
+        confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys), run=run)
     except NsysAlignError as error:
         confirmation = nothing(
             plan, f"the second run could not be analysed: {error.message}", run=run

@@ -51,7 +51,7 @@ class Spans(NamedTuple):
 
 
 def spans(analysis: Analysis, log: EventLog | None) -> Spans:
-    """From the log's own readings of CLOCK_MONOTONIC (design: section 5); both records belong to one process."""
+    """From the log's own readings of CLOCK_MONOTONIC (docs/design.md, section 5); both records belong to one process."""
     intervals = analysis.intervals
     host, same = np.full(len(intervals), -1, dtype=np.int64), np.ones(len(intervals), dtype=bool)
     if log is None or log.records.empty or intervals.empty:

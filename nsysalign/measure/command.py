@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsysalign.commands import options as shared
-from nsysalign.commands.outputs import console, deliver
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.outputs import console, deliver
 
 if TYPE_CHECKING:
     from nsysalign.measure.plan import Options
@@ -122,7 +122,7 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
               nsysalign measure model.py:build --input 3x224x224 --batch 1,64
               nsysalign measure old.py:make new.py:make
     """
-    from nsysalign.commands.progress import ProgressLine
+    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.measure import page, terminal
     from nsysalign.measure.session import Session
     from nsysalign.rundir import MEASUREMENT

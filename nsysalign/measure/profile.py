@@ -128,7 +128,7 @@ def profile(
 def without_nsys(
     run: Path, label: str, timed: Mapping[str, Sequence[int]], environment: Mapping[str, Any]
 ) -> Path:
-    """The timed workers' event pairs as the event log of a run without nsys (docs/formats.md)."""
+    """The timed workers' event pairs as the event log of a run without nsys (docs/design.md)."""
     from nsysalign.record.without_nsys import MARK
 
     folder = run / BASELINE

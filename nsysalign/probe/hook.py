@@ -1,8 +1,7 @@
 """Run a function right after a named module was imported, without importing it.
 
 The finder delegates to the other finders and sets `exec_module` on the loader *instance*; the attribute
-removes itself when it is called, so `__loader__` and `__spec__.loader` are what they are without us
-(harness.md, section 2).
+removes itself when it is called, so `__loader__` and `__spec__.loader` are what they are without us.
 """
 
 from __future__ import annotations

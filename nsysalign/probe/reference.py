@@ -2,7 +2,7 @@
 
 An event carries the GPU's own timestamp.  `elapsed_time(reference, event)` reads it out, for any completed event on any stream
 of the device, without waiting.  So after the program has compared a pair, the distances of both events to a reference place
-them on one clock (design.md, section 3).
+them on one clock (docs/design.md, section 3).
 
     reference 0 ......... reference 1 (new after 100 ms) ........
          |---- start_ms ---->|            |-- start_ms -->

@@ -45,9 +45,7 @@ def _start() -> None:
         sys.modules[spec.name] = module
         spec.loader.exec_module(module)
         module.start(run_dir)
-    except (
-        BaseException
-    ) as error:  # SystemExit here would be fatal for the interpreter (harness.md 1)
+    except BaseException as error:  # SystemExit here would be fatal for the interpreter
         sys.modules.pop("_nsysalign_probe", None)
         try:
             with open(os.path.join(run_dir, "raw", f"{os.getpid()}.errors"), "a") as file:

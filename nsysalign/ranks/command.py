@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign.commands.assembly import baseline_logs, recover
-from nsysalign.commands.outputs import console
-from nsysalign.commands.progress import ProgressLine
+from nsysalign.commandline.assembly import baseline_logs, recover
+from nsysalign.commandline.outputs import console
+from nsysalign.commandline.progress import ProgressLine
 from nsysalign.errors import EventLogError, NsysAlignError, TraceError
 from nsysalign.ranks import spread
 from nsysalign.ranks.results import Source, SourceResult
@@ -214,8 +214,8 @@ def _checked(job: Job, outcome: SourceResult | BaseException, lost: bool = False
 
 def one(job: Job) -> SourceResult:
     """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot be analysed."""
-    from nsysalign.commands.assembly import exported
-    from nsysalign.commands.present import store
+    from nsysalign.commandline.assembly import exported
+    from nsysalign.commandline.present import store
     from nsysalign.engine import analyze_inputs
     from nsysalign.ranks.summary import summaries
     from nsysalign.trace.nccl import read_shared
@@ -230,7 +230,7 @@ def one(job: Job) -> SourceResult:
         logs, notes = (
             own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
         )
-        analysis = analyze_inputs(_inputs(source, trace, logs), collectives=shared.collectives)
+        analysis = analyze_inputs(_inputs(source, trace, logs))
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
     except NsysAlignError as error:

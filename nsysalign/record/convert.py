@@ -1,4 +1,4 @@
-"""Raw probe files -> `events-PID.jsonl` (design, section 5).
+"""Raw probe files -> `events-PID.jsonl` (docs/design.md, section 5).
 
 The raw files may come from processes that were killed in the middle of a write: a slot counts only if it
 was finished, a text line only if it is whole JSON, a number that refers to a lost string means "unknown".

@@ -1,8 +1,8 @@
 """Run a command under `nsys profile` so that its output, signals and exit status stay its own.
 
 nsys runs in a session of its own: a Ctrl-C in the terminal reaches only us.  The first one is passed on
-(nsys hands it to the application and then writes the report); a second one that reached nsys would lose the report (harness.md,
-section 4), so it is held back.  nsys pipes its application's output through itself, mixed with its own messages; the
+(nsys hands it to the application and then writes the report); a second one that reached nsys would lose the report,
+so it is held back.  nsys pipes its application's output through itself, mixed with its own messages; the
 application gets our own stdout and stderr instead (handover.py), so a terminal stays a terminal, and the order of the two
 streams is kept.
 """

@@ -1,1 +1,1 @@
-"""What each nanosecond of a window was spent on (design section 4)."""
+"""What each nanosecond of a window was spent on (docs/design.md, section 4)."""

@@ -55,7 +55,7 @@ class Budgets:
 
 
 def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
-    """Partition every window of the alignment (design section 4).  `latency`: how long launches take where the device is
+    """Partition every window of the alignment (docs/design.md, section 4).  `latency`: how long launches take where the device is
     idle (`launch_latency`); given if `trace` is only part of the evidence.
 
     sum(parts) == elapsed_ns for every window; an AssertionError would be a bug here, never the trace's fault.

@@ -1,4 +1,4 @@
-"""Why a stream was idle: the table of design section 4, rules 5 to 16, for all idle stretches at once.
+"""Why a stream was idle: the table of docs/design.md, rules 5 to 16, for all idle stretches at once.
 
     host     ...[ a0  call that issues N  a1 )
     stream   PPPPP|-- gap ---------------------|NNNN

@@ -1,4 +1,4 @@
-"""One drawing per row of the cause table (design: section 4), kind event.  Everything in microseconds.
+"""One drawing per row of the cause table (docs/design.md, section 4), kind event.  Everything in microseconds.
 
 In the pictures H is the host thread (r: a record call, s: the launch or copy call, y: a synchronisation),
 G the stream (| an event's time, # a kernel or copy).  The window goes from | to |.

@@ -6,7 +6,6 @@ Runs that have nothing to do with each other are started together, in one folder
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -97,7 +96,7 @@ if __name__ == "__main__":
 )
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.torch
 def test_data_loader_workers_are_collected(real):
     """The real torch; workers are forked and end by os._exit."""
     real.env["PYTHONPATH"] = str(ROOT)

@@ -34,7 +34,7 @@ def invoked(monkeypatch, tmp_path):
 
         monkeypatch.setattr(session, "collect", collect)
         monkeypatch.setitem(
-            sys.modules, "nsysalign.commands.present", types.SimpleNamespace(present=present)
+            sys.modules, "nsysalign.commandline.present", types.SimpleNamespace(present=present)
         )
         return CliRunner().invoke(run, list(args)), calls
 
@@ -84,7 +84,7 @@ def test_ctrl_c_elsewhere_is_no_finding(monkeypatch, capsys, tmp_path):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("nsysalign.commands.present.present", interrupted)
+    monkeypatch.setattr("nsysalign.commandline.present.present", interrupted)
     with pytest.raises(SystemExit) as ended:
         main(["analyze", str(tmp_path)])
     assert ended.value.code == 130 and capsys.readouterr().err == "\nnsysalign: interrupted\n"

@@ -12,7 +12,7 @@ import time
 import pytest
 from waiting import wait_until
 
-from nsysalign.commands.progress import title
+from nsysalign.commandline.progress import title
 from nsysalign.record.session import following, said_percent
 from nsysalign.rundir import last_duration_s
 
@@ -59,7 +59,7 @@ def test_the_title_says_how_long_and_out_of_what():
 
 TITLED = """
 import time
-from nsysalign.commands.progress import TitleClock
+from nsysalign.commandline.progress import TitleClock
 with TitleClock("profiling it"):
     print("output", flush=True)
     time.sleep(0.1)

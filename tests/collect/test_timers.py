@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 
 import pytest
@@ -324,7 +323,7 @@ with nsysalign.region("events"):
     assert outer["t0_ns"] < inner["t0_ns"] < reading["t_ns"] < inner["t1_ns"] < outer["t1_ns"]
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.torch
 def test_timeit_and_torch_benchmark_are_at_the_users_line(probed):
     run = probed(
         """

@@ -6,7 +6,6 @@ and `-X importtime` lists our modules.
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import re
 import subprocess
@@ -166,7 +165,7 @@ def test_programs_with_options_and_ends_of_their_own(tmp_path):
     assert done["a fault"][0][0] == -11
 
 
-@pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="torch is not installed")
+@pytest.mark.torch
 def test_the_real_torch_with_autograd_and_compile(tmp_path):
     """Dynamo must not look into our wrappers: it would warn, and break graphs elsewhere."""
     twins = Twins(tmp_path, sys.executable, ROOT)

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from nsysalign.cli import cli
-from nsysalign.commands.present import printed
+from nsysalign.commandline.present import printed
 from nsysalign.errors import NsysError, TraceError
 
 

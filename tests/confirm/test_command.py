@@ -146,11 +146,9 @@ def test_from_an_earlier_run_and_again_without_overwriting(machine):
         assert one["run"] == f"confirm/t1-delay-{number}"
     assert len(machine.calls) == 2 and all(told for _, told in machine.calls)
     # a new analysis of the run directory keeps what was confirmed
-    from nsysalign.commands.present import present
+    from nsysalign.commandline.present import present
 
-    assert present(machine.folder, quiet=True).analysis.confirmations["verdict"].tolist() == [
-        "confirmed"
-    ]
+    assert present(machine.folder, quiet=True).confirmations["verdict"].tolist() == ["confirmed"]
 
 
 def test_a_refusal_costs_no_second_run(machine):
@@ -237,17 +235,15 @@ def test_what_was_set_up_around_the_run_is_in_the_report(machine):
     (machine.folder / "run.json").write_text(
         '{"conditions": ["SM clocks were locked at 1500 MHz"]}'
     )
-    from nsysalign.commands.present import present
+    from nsysalign.commandline.present import present
 
-    assert (
-        present(machine.folder, quiet=True).analysis.notes[0] == "SM clocks were locked at 1500 MHz"
-    )
+    assert present(machine.folder, quiet=True).notes[0] == "SM clocks were locked at 1500 MHz"
 
 
 def test_nothing_is_confirmed_that_was_not_tested(machine):
     machine.page = True
     runs.run(machine.folder, runs.host_gap)
-    from nsysalign.commands.present import present
+    from nsysalign.commandline.present import present
 
     present(machine.folder, quiet=True)
     document = json.loads((machine.folder / "analysis.json").read_text())

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from nsysalign.cli import cli
-from nsysalign.commands.options import closed
+from nsysalign.commandline.options import closed
 from nsysalign.engine import load
 from nsysalign.errors import NsysAlignError
 

@@ -110,6 +110,7 @@ def test_workers_have_no_injection_no_probe_and_no_nvtx(tmp_path, monkeypatch):
     assert done.failure is None and done.first("hello")["clean"]["found"] == []
 
 
+@pytest.mark.torch
 def test_a_worker_that_waits_is_used_and_none_is_left_behind(tmp_path):
     options = Options((Target("default", f"{CALLS}:default"),), backend=SIMULATED)
     workers = runner.Workers(options, tmp_path)

@@ -52,6 +52,7 @@ def failed(facts):
     return facts[-1]
 
 
+@pytest.mark.torch
 def test_every_mode_measures_what_it_says():
     """A kernel of 50 us: launch 4, latency 6, record 3, record to record 1.3, kernel after record 1.3, replay 7 us."""
     facts = run(calls.default)
@@ -230,7 +231,8 @@ def test_the_torch_backend_imports_torch_late():
 @pytest.fixture
 def fake_cuda(monkeypatch):
     """The torch backend over tensors on the CPU that say they are on the GPU."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from nsysalign.measure.cuda import Cuda
 
     class There(torch.Tensor):
@@ -246,6 +248,7 @@ def fake_cuda(monkeypatch):
     return gpu, lambda t: t.as_subclass(There)
 
 
+@pytest.mark.torch
 def test_inputs_of_every_kind_can_be_copied_in(fake_cuda):
     import torch
 
@@ -299,7 +302,8 @@ def test_on_a_gpu_the_device_mode_is_the_spin():
 @pytest.fixture
 def on_the_cpu(monkeypatch):
     """The simulated clock, with torch's tensors and modules of the CPU in place of a GPU's."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     from nsysalign.measure.cuda import Cuda
 
     for name in ("randn", "randint"):
@@ -332,8 +336,10 @@ def with_module(gpu, function, shapes, **more):
 
 
 @pytest.mark.parametrize("how", ["a function", "the class", "a module"])
+@pytest.mark.torch
 def test_a_module_is_called_with_random_examples_of_its_own_type(on_the_cpu, how):
-    torch = pytest.importorskip("torch")
+    import torch
+
     seen = set()
 
     class Net(torch.nn.Module):

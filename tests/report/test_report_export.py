@@ -17,7 +17,7 @@ from handmade import build
 
 from nsysalign import frames
 from nsysalign.cli import cli
-from nsysalign.commands.present import present
+from nsysalign.commandline.present import present
 from nsysalign.errors import UsageError
 from nsysalign.files import file_name
 from nsysalign.report import perfetto

@@ -1,4 +1,4 @@
-"""Writes the event log of one world (design: section 5)."""
+"""Writes the event log of one world (docs/design.md, section 5)."""
 
 from __future__ import annotations
 

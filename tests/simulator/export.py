@@ -1,4 +1,4 @@
-"""Writes worlds as an nsys-schema SQLite file and event logs (design: section 5)."""
+"""Writes worlds as an nsys-schema SQLite file and event logs (docs/design.md, section 5)."""
 
 from __future__ import annotations
 

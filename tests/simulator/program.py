@@ -141,7 +141,7 @@ class Read:
 
 @dataclass(frozen=True)
 class Timing:
-    """The simulated machine, by default an H200 as `facts.md` describes it."""
+    """The simulated machine, by default an H200."""
 
     launch_latency: int = 2_000  # end of the call -> start, device idle
     copy_latency: int = 2_000

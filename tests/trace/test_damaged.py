@@ -13,7 +13,7 @@ import pytest
 from tiny_export import tiny
 
 from nsysalign.cli import main
-from nsysalign.commands.assembly import exported
+from nsysalign.commandline.assembly import exported
 from nsysalign.errors import NsysAlignError, NsysError
 
 #: What is done to trace.sqlite -> words of the message.

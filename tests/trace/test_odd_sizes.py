@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from tiny_export import EPOCH, OFFSET, PID, US, P, tiny
 
 import nsysalign
-from nsysalign.commands.present import store
+from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
 from nsysalign.place.belongs import other_runs

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from nsysalign.commands.outputs import refuse_unwritable
+from nsysalign.commandline.outputs import refuse_unwritable
 from nsysalign.rundir import DATABASE
 
 if TYPE_CHECKING:

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsysalign.commands.outputs import folder_for
-from nsysalign.commands.progress import ProgressLine
+from nsysalign.commandline.outputs import folder_for
+from nsysalign.commandline.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError
 from nsysalign.rundir import REPORT_SUFFIXES, Inputs, RunDirectory
 
