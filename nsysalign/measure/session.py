@@ -198,17 +198,20 @@ class Session:
         begun = [f["batch"] for f in outcome.all("batch")]
         trials = self.result().trials()
         done = max((t.batch for t in trials), default=0)
+        if (
+            not trials
+            and not limited
+            and (why := [w for r in self._runs for w in r.refused.values()])
+        ):
+            limited = f"its throughput cannot be measured: {why[0]}"
         if not limited and failed is None:
             if done >= search.LARGEST:
                 limited = f"memory does not limit the search: batch {done:,} still fits"
             elif done < (o.most_batch or search.LARGEST) and begun:
                 self._missing.append((60.0, f"batches above {begun[-1]} to the search"))
         self._search = {"largest": done, "failed_at": failed, "limited": limited}
-        if not trials:
-            refusals = [r for r in self._runs for r in r.refused.values()]
-            if refusals and not limited:
-                self._search["limited"] = f"its throughput cannot be measured: {refusals[0]}"
-        elif more := search.refined(trials, failed, o.most_batch, limit_ns):
+        more = search.refined(trials, failed, o.most_batch, limit_ns) if trials else ()
+        if more:
             try:
                 outcome = self._probe(more, 1 - AFTER_SEARCH)
                 failed = self._ended(outcome)[0] or failed
@@ -216,9 +219,9 @@ class Session:
                 self._missing.append((30.0, "the batches between the powers of two"))
             trials = self.result().trials()
             self._search |= {"largest": max(t.batch for t in trials), "failed_at": failed}
-        if self._search["limited"]:
+        if limited:
             where = f" at batch {begun[-1]}" if begun else ""
-            self._notes.append(f"the search ended{where}: {self._search['limited']}")
+            self._notes.append(f"the search ended{where}: {limited}")
         return search.reported(trials, limit_ns) if trials else ()
 
     def _probe(self, batches: tuple[int, ...], share: float) -> Outcome:

@@ -115,9 +115,12 @@ class Worker:
                     return
                 self.gpu.forget()
             self.emit({"type": "batch", "batch": batch})
-            self._batch(function, batch)
+            modes = self._batch(function, batch)
+            if not any(mode.name == "steady" for mode in modes):
+                return  # a larger batch has no throughput either
 
-    def _batch(self, function: Callable[..., Any], batch: int | None) -> None:
+    def _batch(self, function: Callable[..., Any], batch: int | None) -> list[Mode]:
+        """The modes that were measured."""
         spec, gpu = self.spec, self.gpu
         self._enter("making the call")
         work, outputs = target.make(function, batch, spec.get("shapes") or (), gpu)
@@ -131,13 +134,14 @@ class Worker:
         if spec.get("role") == "profile":
             self._enter("the profiled loop")
             self._profiled(work.run, warm.call_ns, batch)
-            return
+            return []
         self._enter("setting up")
         modes = self._modes(Modes(gpu, work, warm.call_ns))
         work.run()  # a capture that broke the process fails here
         gpu.sync()
         self._enter("measuring")
         self._measure(modes)
+        return modes
 
     def _warm_up(self, call: Callable[[], Any]) -> warmup.WarmUp:
         gpu, spec = self.gpu, self.spec

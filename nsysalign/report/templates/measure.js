@@ -221,6 +221,6 @@ choices($("mode-batch"), [...new Set(DATA.modes.map((m) => m.of))], drawModes, D
 whenSeen($("mode-plot"), drawModes);
 drawModes();
 drawBudgets();
-const shown = DATA.spreads.find((s) => s.key.startsWith(DATA.chosen));
-choices($("spread-of"), DATA.spreads.map((s) => s.key), drawSpread, shown?.key);
+const first = DATA.spreads.find((s) => s.key.startsWith(DATA.chosen));
+choices($("spread-of"), DATA.spreads.map((s) => s.key), drawSpread, first?.key);
 whenSeen($("spread-plot"), drawSpread);
