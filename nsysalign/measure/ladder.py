@@ -4,7 +4,7 @@
     > graph replay > span of kernels (nsys) > sum of kernels (nsys)
 
 Each row is one way; the difference to the next one is named by what the first contains and the
-second does not (or the other way round), so the differences and the last row add up to the first.
+second does not, and the other way round, so the differences and the last row add up to the first.
 Where something else has measured that cause, its number stands beside the difference.
 """
 
@@ -31,7 +31,6 @@ ROWS = {
     "span": ("span of its kernels, nsys", {"launch", "nsys"}),
     "sum": ("sum of its kernels, nsys", {"nsys", "no gaps"}),
 }
-#: What contains nothing but GPU time leaves the gaps between kernels out last.
 CAUSES = {
     "return": "the way to the GPU and back",
     "launch": "waits for launches",
@@ -83,13 +82,13 @@ def rungs(measure: Measure, point: Point, l2: str) -> list[Rung]:
         rung = Rung(way, ROWS[way][0], values[way])
         if following:
             more, less = (ROWS[a][1] - ROWS[b][1] for a, b in ((way, following), (following, way)))
-            words = [CAUSES[c] for c in CAUSES if c in more and c != "no gaps"]
-            words += [CAUSES["no gaps"]] if "no gaps" in less else []
-            minus = [CAUSES[c] for c in CAUSES if c in less and c != "no gaps"]
-            cause = " and ".join(words) + (f" less {' and '.join(minus)}" if minus else "")
+            gone = [CAUSES[c] for c in CAUSES if c in more or (c == "no gaps" and c in less)]
+            new = [CAUSES[c] for c in CAUSES if c in less and c != "no gaps"]
+            cause = f"without {' and '.join(gone)}" if gone else ""
+            cause += (", " if gone and new else "") + (f"plus {' and '.join(new)}" if new else "")
             known = _known_ns(measure, point, profile, gpu, way, following)
             ns = values[way] - values[following]
-            rung = rung._replace(next_ns=ns, cause=cause.strip(), known_ns=known)
+            rung = rung._replace(next_ns=ns, cause=cause, known_ns=known)
         out.append(rung)
     return out
 

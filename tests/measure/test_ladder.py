@@ -41,9 +41,9 @@ def test_the_rows_of_a_known_call_and_their_differences(measured):
         steps = sum(r.next_ns for r in rows.values() if r is not last)
         assert steps + last.value_ns == pytest.approx(first.value_ns) and math.isnan(last.next_ns)
     floor = warm["device"]
-    assert floor.cause == "the event records themselves less triton's own loop"
+    assert floor.cause == "without the event records themselves, plus triton's own loop"
     assert floor.known_ns == 2_600 and floor.next_ns == pytest.approx(2_600, abs=100)
-    assert warm["event"].cause == "waits for launches"
+    assert warm["event"].cause == "without waits for launches"
     document = json.loads((m.folder / "measure.json").read_text())
     assert [r["way"] for r in document["ladder"]] == [*warm, *cold]
 
