@@ -214,11 +214,13 @@ class Records:
 def trace_info(stored: Mapping[str, Any]) -> TraceInfo:
     """The stored facts about a trace; fields of other versions are left out."""
     known: dict[str, Any] = {
-        name: tuple(value) if isinstance(value := stored[name], list) else value
-        for name in TraceInfo.__dataclass_fields__
-        if name in stored
+        name: _as_tuple(stored[name]) for name in TraceInfo.__dataclass_fields__ if name in stored
     }
     return TraceInfo(**known)
+
+
+def _as_tuple(value: Any) -> Any:
+    return tuple(map(_as_tuple, value)) if isinstance(value, list) else value
 
 
 def frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
