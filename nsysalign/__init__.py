@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 from nsysalign.region import region
 
 if TYPE_CHECKING:
-    from nsysalign.engine import analyze, load
     from nsysalign.measure.api import benchmark
     from nsysalign.measure.target import Workload
-    from nsysalign.model import Analysis
+    from nsysalign.notebook import Analysis, analyze, load
 
 __version__ = "0.1.0"
 __all__ = ["Analysis", "Workload", "__version__", "analyze", "benchmark", "load", "region"]
 
 _LAZY = {
-    "analyze": "nsysalign.engine",
-    "load": "nsysalign.engine",
-    "Analysis": "nsysalign.model",
+    "analyze": "nsysalign.notebook",
+    "load": "nsysalign.notebook",
+    "Analysis": "nsysalign.notebook",
     "Workload": "nsysalign.measure.target",
     "benchmark": "nsysalign.measure.api",
 }

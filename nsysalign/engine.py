@@ -38,11 +38,9 @@ from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, Trac
 from nsysalign.place.gpu_clock import place_samples
 from nsysalign.place.host_clock import ClockMap
 from nsysalign.place.timer_windows import timed, timer_notes
-from nsysalign.predict.coupled import couplings
 from nsysalign.predict.host_speed import HostSpeed
 from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
-from nsysalign.ranks.summary import refuse_lone_predictions
 from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
 from nsysalign.slices.far import far_intervals, too_long
 from nsysalign.slices.from_file import FileSource
@@ -63,7 +61,6 @@ from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
 from nsysalign.trace.host_calls import os_calls, threads_of
 from nsysalign.trace.index import rows_at_most, sampled
-from nsysalign.trace.nccl import read_shared
 from nsysalign.trace.read import lost_notes, read_trace
 from nsysalign.trace.stacks import read_stacks
 
@@ -127,11 +124,9 @@ def analyze_inputs(
     progress: Progress | None = None,
     jobs: int = 1,
     others: WorkerPool | None = None,
-    collectives: pd.DataFrame | None = None,
 ) -> Analysis:
     """The same for inputs that are already put together, including verdicts of re-runs and conditions of the run.  `others`:
-    processes to share the work with, if they are already waiting.  `collectives` (frames.COLLECTIVES of the trace): it belongs to
-    a job of several ranks, and how their times without nsys depend on each other is wanted."""
+    processes to share the work with, if they are already waiting."""
     tell = progress or _silent
     tell("reading the trace", 0)
     found = None
@@ -153,14 +148,6 @@ def analyze_inputs(
         inside=partial(_inside_kernels, inputs) if inputs.marks else None,
         host=partial(_host_gaps_opened, inputs),
     )  # fmt: skip
-    if collectives is not None:
-        host = HostSpeed(log, found.clock_maps)
-        coupled = couplings(found.source, analysis.measured, analysis.parts, collectives, host)
-        analysis = replace(analysis, couplings=coupled)
-    if analysis.kernels["kernel"].str.contains("nccl", case=False).any():
-        if collectives is None:
-            collectives = read_shared(inputs.trace).collectives
-        analysis = refuse_lone_predictions(analysis, collectives)
     said = [*inputs.conditions, *analysis.notes, *notes]
     analysis = replace(analysis, notes=tuple(dict.fromkeys(said)))
     return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis

@@ -265,45 +265,6 @@ class SegmentArrays:
     words: Callable[[Any], Any]  # the segments at these positions in words
 
 
-#: Instead of a shift or a slack (ns) that nothing bounds.
-UNBOUNDED_NS = 1 << 50
-
-
-@dataclass(frozen=True)
-class Arrivals:
-    """How much earlier than measured (ns) a rank arrives at its collectives without nsys, and where its interval then begins and
-    ends, as minima: row k for the k-th collective, the last two rows for the interval's begin and end.  `own`: if all collectives
-    let it go on at once; entry n: row `at[n]` comes earlier by no more than the end of collective `behind[n]` does, plus
-    `slack[n]`."""
-
-    own: Any
-    at: Any
-    behind: Any
-    slack: Any
-
-
-@dataclass(frozen=True)
-class Coupling:
-    """One interval of one rank, as far as its time without nsys depends on other ranks.  Times of the trace, ns."""
-
-    label: str
-    pid: int
-    repetition: int  # the how-manieth of its label in this process
-    start_ns: int
-    end_ns: int
-    begin_ns: int  # from here on it was replayed
-    parts_ns: Any  # int64 array in the order of CAUSES
-    meets: str  # the cause under which its collectives are: kernel on its own stream, else queued
-    alone_ns: tuple[
-        int, int, int
-    ]  # predicted if no other rank mattered: middle, lower, upper; -1 for none
-    reason: str  # why it cannot be replayed, '' if it can
-    rows: Any  # its collectives: positions in frames.COLLECTIVES
-    arrivals: tuple[
-        Arrivals, ...
-    ]  # as estimated, with less cost inside calls, with less after them; () without collectives
-
-
 @dataclass(frozen=True)
 class Analysis:
     """The result (docs/design.md, section 6).  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
@@ -337,8 +298,6 @@ class Analysis:
     #: Predictions: for the interval in each label's row, and for more if there is a baseline.
     unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
     unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
-    #: Only for the ranks of a job, and not stored: how their times without nsys depend on each other.
-    couplings: tuple[Coupling, ...] = ()
     #: Only for programs that mark their kernels (nsysalign.marks); empty otherwise.
     marked_kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("MARKED_KERNELS"))
     marks: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNEL_MARKS"))
@@ -348,12 +307,6 @@ class Analysis:
     path_counts: pd.DataFrame = field(default_factory=lambda: _no_rows("PATH_COUNTS"))
     latencies: pd.DataFrame = field(default_factory=lambda: _no_rows("LATENCIES"))
     mark_changes: pd.DataFrame = field(default_factory=lambda: _no_rows("MARK_CHANGES"))
-
-    def __repr__(self) -> str:
-        """One line: the tables would fill screens."""
-        from nsysalign.report.notebook import line
-
-        return line(self)
 
     @property
     def measured(self) -> pd.DataFrame:
@@ -371,30 +324,6 @@ class Analysis:
         return ", ".join(
             dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key))
         )
-
-    def _repr_html_(self) -> str:
-        """An analysis in a notebook: the label table."""
-        from nsysalign.report.html import fragment
-
-        return fragment(self)
-
-    def show(self, name: str | None = None, height: int = 900) -> Any:
-        """The page in a notebook, opened at the interval or label of this name, if one is given.
-
-        Raises UsageError if there is neither.
-        """
-        from nsysalign.report.notebook import Framed, number
-
-        return Framed(self, None if name is None else number(self, name), height)
-
-    def waterfall(self, name: str) -> Any:
-        """A plotly figure: from the measured time of an interval, or of a label's median one, to its kernels.
-
-        Raises UsageError if there is neither, or if plotly is missing (`pip install 'nsysalign[notebook]'`).
-        """
-        from nsysalign.report.notebook import waterfall
-
-        return waterfall(self, name)
 
 
 def _no_rows(spec: str) -> pd.DataFrame:

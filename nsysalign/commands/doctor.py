@@ -11,45 +11,24 @@ import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from nsysalign.commandline import options as shared
 from nsysalign.commands.doctor_trace import MISSING, OK, WARNING, Row, look_at_trace
-from nsysalign.errors import UsageError
-from nsysalign.text import plural, safe_text
-
-if TYPE_CHECKING:
-    from nsysalign.predict.nsys_cost import NsysCost
-    from nsysalign.record.nsys import Nsys
 
 
 @click.command()
 @click.argument("trace", required=False, type=click.Path(path_type=Path, exists=True))
 @shared.nsys("The nsys to check (default: the one that `run` would use).")
-@click.option(
-    "--calibrate",
-    is_flag=True,
-    help="Measure what nsys adds to each kind of call here, and how fast the host is: known work in processes with and "
-    "without nsys.  Later runs are compared with that.",
-)
 @click.pass_context
-def doctor(ctx: click.Context, trace: Path | None, nsys: str | None, calibrate: bool) -> None:
+def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
     """Look at this machine, or at a TRACE (.sqlite, .nsys-rep or run directory), and say what is missing.
 
     \b
     Example:  nsysalign doctor
               nsysalign doctor nsysalign-runs/train-001
-              nsysalign doctor --calibrate
     """
-    if calibrate:
-        if trace is not None:
-            raise UsageError(
-                "--calibrate measures this machine, not a trace", "nsysalign doctor --calibrate"
-            )
-        measure_cost(nsys)
-        return
     rows = look_at_trace(trace, nsys) if trace is not None else look_at_machine(os.environ, nsys)
     for row in rows:
         click.echo(f"{_SIGNS[row.state]} {row.what:<10} {row.found}")
@@ -77,8 +56,6 @@ def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list
         _nested(environ),
         *_settings(environ),
     ]
-    if cost := cost_row(tool, environ):
-        rows.append(cost)
     return rows
 
 
@@ -341,62 +318,3 @@ def _settings(environ: Mapping[str, str]) -> list[Row]:
             Row("settings", WARNING, "CUDA_VISIBLE_DEVICES hides every GPU", "the script finds none", "unset CUDA_VISIBLE_DEVICES")
         )  # fmt: skip
     return rows
-
-
-_COMMAND = "nsysalign doctor --calibrate"
-_WITHOUT = "how the host's speed differs between runs with and without nsys is told less well"
-
-
-def cost_row(nsys: Nsys | None, environ: Mapping[str, str] = os.environ) -> Row | None:
-    """The doctor's row; None if there is nothing to measure: no nsys, no GPU."""
-    from nsysalign.predict import nsys_cost
-
-    here = nsys_cost.machine(nsys) if nsys else None
-    if here is None:
-        return None
-    try:
-        cost = nsys_cost.load(here, environ)
-    except nsys_cost.Unusable as error:
-        return Row("nsys cost", WARNING, f"{error}: it is not used", _WITHOUT, _COMMAND)
-    if cost is None:
-        return Row("nsys cost", OK, f"not measured on this machine ({_COMMAND})")
-    return Row("nsys cost", OK, f"measured {nsys_cost.days(cost.age_s)} ago: {_key(cost)}")
-
-
-def _key(cost: NsysCost) -> str:
-    m = cost.machine
-    return safe_text(
-        f"{m.gpu}, driver {m.driver}, nsys {m.nsys.split('-')[0]}, torch {m.torch}, Python {m.python}, {m.cpu}"
-    )
-
-
-def measure_cost(named: str | None, environ: Mapping[str, str] = os.environ) -> None:
-    """Measure, save and show.  Raises NsysAlignError if that is impossible."""
-    from nsysalign.commandline.progress import ProgressLine
-    from nsysalign.predict import nsys_cost
-    from nsysalign.record.command import refuse_nested
-    from nsysalign.record.nsys import find_nsys
-
-    refuse_nested(environ)
-    nsys = find_nsys(named)
-    with ProgressLine(quiet=False) as tell:
-        cost = nsys_cost.calibrate(nsys, nsys_cost.machine(nsys), tell)
-    nsys_cost.save(cost, environ)
-    show_cost(cost)
-
-
-def show_cost(cost: NsysCost) -> None:
-    """A table: us per call of the host, and how many times longer nsys makes it."""
-    width = max((len(kind) for kind in cost.calls), default=0)
-    click.echo(f"{'us per call':<{width}}  without    nsys  ratio  in 90 of 100 batches")
-    for kind, call in cost.calls.items():
-        click.echo(
-            f"{kind:<{width}}  {call.plain_ns / 1e3:7.2f} {call.nsys_ns / 1e3:7.2f}  {call.ratio:5.2f}  "
-            f"{call.ratio_low:.2f} to {call.ratio_high:.2f}"
-        )
-    if cost.left_out:
-        said = ", ".join(f"{kind} ({why})" for kind, why in cost.left_out.items())
-        click.echo(
-            safe_text(f"{plural(len(cost.left_out), 'kind')} of call could not be measured: {said}")
-        )
-    click.echo(f"Kept for {_key(cost)}.")

@@ -134,7 +134,7 @@ def method(comparison: Comparison) -> str:
         f"to the total's. Bounds hold the true change with {percent(comparison.confidence)} confidence per label "
         f"(bootstrap over intervals); changes below {100 * comparison.threshold:.3g} % do not matter."
         + (
-            " Times are those under nsys; w/o nsys is predicted for the median interval of each side (? where that cannot be)."
+            " Times are those under nsys; w/o nsys is predicted for the median interval of each side (none: its own report says why)."
             if any(any(label.unprofiled) for label in comparison.labels)
             else ""
         )
@@ -163,7 +163,7 @@ def without_nsys(label: LabelChange) -> str:
     """What each side's median interval would take without nsys, us: "191 ±25 → 52.3 ±6.1"; '' if neither was predicted."""
     if not any(label.unprofiled):
         return ""
-    return " → ".join("?" if u is None else within(*u, 1_000) for u in label.unprofiled)
+    return " → ".join("none" if u is None else within(*u, 1_000) for u in label.unprofiled)
 
 
 STYLES = {"slower": "bold red", "faster": "bold green", "unclear": "yellow", "same": "dim"}

@@ -17,7 +17,7 @@ from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
 from nsysalign.model import OPERATION_KINDS, EventLog
 from nsysalign.place.event_clock import event_clock, log_ends
-from nsysalign.predict.host_speed import HostSpeed, record_under_nsys
+from nsysalign.predict.host_speed import RECORD_UNDER_NSYS, HostSpeed
 from nsysalign.text import REPETITION, times
 
 CONFIDENCE = 0.95
@@ -57,9 +57,7 @@ def side_by_side(
     )
     measured_without = measured_without[counts].reset_index(drop=True)
     logged = _labelled(measured(profiled), label_of) if profiled is not None else None
-    host = _host_speeds(
-        _record_times(profiled, logged), _record_times(baseline, measured_without), profiled
-    )
+    host = _host_speeds(_record_times(profiled, logged), _record_times(baseline, measured_without))
     measured_without["process"] = _ranks(baseline, measured_without["process"].to_numpy())
     known = set(logged["key"]) if logged is not None else set()
     with_nsys = pd.DataFrame(
@@ -233,14 +231,12 @@ def _record_times(log: EventLog | None, found: pd.DataFrame | None) -> pd.DataFr
     return both.groupby(found["label"].to_numpy()).median()
 
 
-def _host_speeds(
-    under: pd.DataFrame, without: pd.DataFrame, profiled: EventLog | None
-) -> dict[str, tuple[float, float]]:
+def _host_speeds(under: pd.DataFrame, without: pd.DataFrame) -> dict[str, tuple[float, float]]:
     """Label -> (how many times slower the host was under nsys, by the record calls; below 1 that says nothing down to here).
 
     nsys adds the same to a call that takes longer in both runs (cold caches), and so makes it longer by less than usual.
     """
-    usual = record_under_nsys(profiled)
+    usual = RECORD_UNDER_NSYS
     both = under.add_suffix("_under").join(without, how="inner")
     slowdown = both["ns_under"] / both["ns"] / usual
     cold = both[["usual_under", "usual"]].min(axis=1, skipna=False).clip(lower=1).fillna(1.0)
@@ -285,7 +281,9 @@ def _row(label, profiled, baseline, removed, why, known, host) -> tuple:
         predicted, lower, upper, used = _predicted(profiled, removed, profiled_ns, slowdown)
         if not used:
             reasons = why.reindex(profiled["interval"]).dropna()
-            remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else 'not replayed'}")
+            remarks.append(
+                f"no prediction: {reasons.iloc[0] if len(reasons) else 'untried: no interval of this label was replayed'}"
+            )
     both = counts[0] and counts[1] and baseline_ns > 0
     other = slowdown if slowdown >= 1 else min(slowdown / explained, 1.0)
     if max(other, 1 / other) >= _OTHER_SPEED:

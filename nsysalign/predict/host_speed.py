@@ -20,15 +20,8 @@ from nsysalign.place.event_clock import log_ends
 #: How many times longer such a call takes under nsys on an equally fast host: the median over 137 labels of ten pairs of runs on
 #: H200 and H100 machines whose time the host decided; measured by itself, 1.78 on an H200 (docs/cost.md).
 RECORD_UNDER_NSYS = 1.75
-_CREDIBLE = (1.1, 4.0)  # of what a header says instead
 #: From this many times as long as usual on, the calls say that something disturbed the host (docs/cost.md).
 SLOW = 1.9
-_CREDIBLE_NS = (500, 100_000)  # of a record call on an undisturbed host, as a header says
-#: The share of the time of typical calls that nsys adds, as `nsysalign doctor --calibrate` measured it on three H100 and four
-#: H200 machines: 0.29 to 0.32 (two measurements of one machine: 0.30 and 0.32).  What lies outside is another profiler's, or a
-#: machine's of another kind.
-USUAL_SHARE, _SAME = 0.30, 1.1
-_CREDIBLE_SHARE = (0.02, 0.8)
 #: Where nothing was recorded in a span, what was recorded up to this long before or after counts.
 _NEAR_NS = 500_000_000
 #: From this many records on a run shows what is usual on its host.
@@ -43,13 +36,8 @@ class HostSpeed:
         #: Process -> begins and ends of the calls, and the sum of the logarithms of their lengths up to each.
         self._known: dict[int, tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
         self._usual: dict[int, float] = {}
-        #: Processes whose calls usually took SLOW times as long as they do on this machine, and how long that is.
-        self._undisturbed: dict[int, float] = {}
-        #: How many times as much nsys adds to calls on this machine as on those that costs were fitted to.
-        self.added = 1.0
         if log is None:
             return
-        self.added = _added(log)
         for process, rows in log.records[_bounding(log)].groupby("process"):
             if clocks is not None and process not in clocks:
                 continue
@@ -60,10 +48,7 @@ class HostSpeed:
                 begin, end = (clocks[process].to_trace(t) for t in (begin, end))
             self._known[int(process)] = begin, end, np.append(0.0, np.cumsum(np.log(took)))
             if len(took) >= _FEWEST:
-                usual = self._usual[int(process)] = float(np.percentile(took, 25))
-                undisturbed = _said(log.headers[process], "record_undisturbed_ns", _CREDIBLE_NS)
-                if undisturbed is not None and usual > SLOW * undisturbed:
-                    self._undisturbed[int(process)] = undisturbed
+                self._usual[int(process)] = float(np.percentile(took, 25))
 
     def near(self, process: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """float64: geometric mean of the lengths, ns, of these calls in the spans (also of one that is under way at an end),
@@ -92,9 +77,9 @@ class HostSpeed:
 
     def slowdown(self, process: np.ndarray, begin_ns: np.ndarray, end_ns: np.ndarray) -> np.ndarray:
         """float64: how many times longer than usual the shorter one of an interval's calls took; NaN if unknown.  The longer one may
-        only have found cold caches.  Usual is what is usual in the run, unless that is slow on this machine."""
+        only have found cold caches."""
         out = np.full(len(process), np.nan)
-        for number, usual in (self._usual | self._undisturbed).items():
+        for number, usual in self._usual.items():
             begin, end, total = self._known[number]
             mine = np.flatnonzero(process == number)
             first = np.searchsorted(end, begin_ns[mine])
@@ -106,11 +91,6 @@ class HostSpeed:
                 out[mine] = np.minimum.reduceat(took, bounds)[::2] / usual
         return out
 
-    def slow_throughout(self, process: np.ndarray) -> np.ndarray:
-        """bool: whether the calls of these processes usually took SLOW times as long as on this machine when nothing disturbs it, as
-        `nsysalign doctor --calibrate` measured; False if it did not."""
-        return np.isin(process, list(self._undisturbed))
-
 
 def _bounding(log: EventLog) -> np.ndarray:
     """Bool, per record: whether it is an end of a pair that the program compared.  Others may stand close together: their
@@ -120,30 +100,3 @@ def _bounding(log: EventLog) -> np.ndarray:
     for ends in log_ends(log):
         out[ends[compared]] = True  # what the log does not have is -1, the place beyond the last
     return out[:-1] & (log.records["t1_ns"] > log.records["t0_ns"]).to_numpy()
-
-
-def record_under_nsys(log: EventLog | None) -> float:
-    """How many times longer a record call takes under nsys: as measured on the log's machine (`nsysalign doctor --calibrate`),
-    else RECORD_UNDER_NSYS."""
-    said = (
-        _said(h, "record_under_nsys", _CREDIBLE) for h in (log.headers if log is not None else ())
-    )
-    return next((s for s in said if s is not None), RECORD_UNDER_NSYS)
-
-
-def _added(log: EventLog) -> float:
-    """How many times as much nsys adds to calls as usual, as measured on the log's machine; 1 within what measurements of one
-    machine differ by, and where nothing was measured."""
-    said = (_said(h, "added_share", _CREDIBLE_SHARE) for h in log.headers)
-    times = next((s for s in said if s is not None), USUAL_SHARE) / USUAL_SHARE
-    return 1.0 if 1 / _SAME <= times <= _SAME else times
-
-
-def _said(header: Mapping[str, Any], name: str, credible: tuple[float, float]) -> float | None:
-    """A number of a header, None if it has none that can be."""
-    said = header.get(name)
-    return (
-        float(said)
-        if isinstance(said, int | float) and credible[0] <= said <= credible[1]
-        else None
-    )

@@ -9,8 +9,8 @@ import numpy as np
 
 from nsysalign.issue import lane_operations
 from nsysalign.model import KIND, Alignment, Trace
+from nsysalign.predict.costs import Costs
 from nsysalign.predict.replay import HIDDEN, NOTHING, Item
-from nsysalign.split.overhead import Costs
 
 #: How far before an interval the replay may begin: in calls, and in time.
 _MOST_BACK, _LONGEST_BACK_NS = 200, 50_000_000
@@ -25,7 +25,27 @@ _LATENCY_NS, _RETURN_NS = 3_000, 2_500
 #: If more of the calls than this overlap with another thread's, their order without nsys is a guess.
 _OVERLAPPING_SHARE = 0.05
 RECORD = -1
-NOT_TIMED = "it is an NVTX range, which the program did not time"
+
+#: Why an interval has no prediction.  The word is what a cell of a table has room for.
+REASONS = {
+    "untimed": "it is an NVTX range, which the program did not time",
+    "inferred": "its pair of events was inferred from the trace",
+    "event-trace": "event timestamps were traced too, and what that costs was not measured",
+    "osrt": "operating system calls were traced too, and what that costs was not measured",
+    "unknown": "the trace does not say what much of it was",
+    "collectives": "it waits for other ranks in collectives, and one trace does not say how long without nsys",
+    "disturbed": "both of its record calls took {} as long as usual in this run: the host was disturbed",
+    "long": f"more than {MOST_CALLS:,} calls: too long to replay",
+    "unread": "the trace around it could not be read",
+    "threads": "several threads issue its work at once: their order without nsys is not known",
+    "unissued": "the trace has no call for one of its records",
+    "longer": "its replay without nsys came out longer than what was measured under it",
+}
+
+
+def said(word: str) -> str:
+    """A reason as tables keep it: the word, a colon, the sentence."""
+    return f"{word}: {REASONS[word]}"
 
 
 class Scene(NamedTuple):
@@ -99,7 +119,7 @@ class Scenes:
     def of(self, window) -> Scene:
         """The scene of one row of alignment.windows (a named tuple)."""
         if window.kind == "nvtx":
-            return _none(NOT_TIMED)
+            return _none("untimed")
         event = window.kind == "event"
         begin = (
             self._begin(int(window.thread), int(window.open_ns)) if event else int(window.open_ns)
@@ -115,11 +135,9 @@ class Scenes:
         if not event:
             here = here[self.end[here] <= close]
         if len(here) > MOST_CALLS:
-            return _none(too_long())
+            return _none("long")
         if self._overlap(here, int(window.open_ns)):
-            return _none(
-                "several threads issue its work at once: their order without nsys is not known"
-            )
+            return _none("threads")
         work = self._work(window, here, first, last, begin)
         before = [
             work[n - 1] if n and work[n - 1].lane == w.lane else None for n, w in enumerate(work)
@@ -141,7 +159,7 @@ class Scenes:
             (int(window.end_lane), int(window.end_ns)),
         )
         if any(items[places[p]].call < 0 for p in (start, end)):
-            return _none("the trace has no call for one of its records")
+            return _none("unissued")
         return Scene(here, items, device, trim, places[start], places[end], "")
 
     def _begin(self, thread: int, open_ns: int) -> int:
@@ -277,10 +295,5 @@ class Scenes:
         return max(0, min(item.gap - self.costs.device_gap_ns, most))
 
 
-def too_long() -> str:
-    """The reason where an interval has more than MOST_CALLS."""
-    return f"more than {MOST_CALLS:,} calls: too long to replay"
-
-
-def _none(reason: str) -> Scene:
-    return Scene(np.empty(0, np.int64), [], [], [], -1, -1, reason)
+def _none(word: str) -> Scene:
+    return Scene(np.empty(0, np.int64), [], [], [], -1, -1, said(word))

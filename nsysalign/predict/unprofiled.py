@@ -8,7 +8,6 @@ exactly to the prediction.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -18,10 +17,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import CAUSES, OPERATION_KINDS, Alignment, Trace
 from nsysalign.parts import matrices, scale_budget
-from nsysalign.predict.host_speed import SLOW, HostSpeed
-from nsysalign.predict.replay import Call, Item, replay
-from nsysalign.predict.scene import MOST_CALLS, NOT_TIMED, Scene, Scenes, too_long
-from nsysalign.split.overhead import (
+from nsysalign.predict.costs import (
     AFTER_ERROR,
     FITTED,
     HOST_ERROR,
@@ -31,14 +27,20 @@ from nsysalign.split.overhead import (
     overhead,
     part,
 )
+from nsysalign.predict.host_speed import SLOW, HostSpeed
+from nsysalign.predict.replay import Call, Item, replay
+from nsysalign.predict.scene import MOST_CALLS, Scene, Scenes, said
 from nsysalign.split.segment_source import SegmentSource
 from nsysalign.text import times
+from nsysalign.trace.nccl import NCCL_KERNEL
 
 #: Intervals replayed per label at most, evenly spread: more would not add anything.  Fewer if they are long.
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
 _TICK_NS = 64  # the event clock's, at both ends
 #: If more of an interval than this is unknown, it is not replayed.
 _UNKNOWN_SHARE = 0.05
+#: The same for NCCL's kernels in it and before it.
+_WAITING_SHARE = 0.05
 #: If both record calls of an interval took SLOW times as long as usual, and the host decides more than this share of it, the
 #: profiled run was itself disturbed there (docs/cost.md).
 _HOST_DECIDES = 0.3
@@ -127,75 +129,71 @@ def predict_intervals(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same for these intervals (ascending numbers); `wide`: their surroundings may be read once more.
 
-    What the profiler costs was measured with `nsys profile -t cuda,nvtx`: if more was traced, and for intervals that the
-    program did not measure, there is a reason instead of a prediction.  The same holds if the host was much slower than usual: it
-    is unknown by how much that made the interval longer.  Bars are those of a run on a host that is as fast as this one was.
+    Where none can be made there is a reason, whose first word, up to the colon, is what a table's cell has room for (REASONS).
+    Bars are those of a run on a host that is as fast as this one was.
     """
     chosen, trace, alignment = source.around(wanted, wide)
-    osrt = len(trace.os_calls) > 0
     mine = parts[parts["interval"].isin(chosen)]
     (matrix,) = matrices(intervals[intervals["interval"].isin(chosen)], mine, ["ns"])
     working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
     windows = alignment.windows
-    host = host or HostSpeed(None)
-    spans = [windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns")]
-    slowdown, throughout = host.slowdown(*spans), host.slow_throughout(spans[0])
-    decides = 1 - working / np.maximum(windows["elapsed_ns"].to_numpy(), 1)
-    slowdown[decides <= _HOST_DECIDES] = np.nan
+    slowdown = (host or HostSpeed(None)).slowdown(
+        *(windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns"))
+    )
+    waits = _collectives(trace, windows)
     predictor = None
     rows, budgets = [], []
     lost = np.setdiff1d(wanted, chosen)
-    rows += [(number, *((pd.NA,) * 3), why) for number, why in _why_lost(source, intervals, lost)]
-    for at, (number, window) in enumerate(
+    ranges = intervals.set_index("interval")["kind"].reindex(lost) == "nvtx"
+    for number, nvtx, calls in zip(lost.tolist(), ranges, source.calls(lost).tolist(), strict=True):
+        read = "long" if calls > MOST_CALLS else "unread"
+        rows.append((number, *((pd.NA,) * 3), said("untimed" if nvtx else read)))
+    for k, (number, window) in enumerate(
         zip(chosen.tolist(), windows.itertuples(index=False), strict=True)
     ):
-        reason = _no_prediction(window, int(unknown[at]), osrt) or _slow_host(
-            slowdown[at], bool(throughout[at])
-        )
-        if not reason:
-            predictor = predictor or Predictor(trace, alignment, FITTED.times(host.added))
-            found = predictor.predict(window, int(working[at]))
-            reason = found.reason
-        rows.append((number, *((pd.NA,) * 3 if reason else found[:3]), reason))
-        if not reason:
-            budget = scale_budget(matrix[at], found.predicted_ns)
-            budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
+        elapsed = max(int(window.elapsed_ns), 1)
+        reason, predicted = "", None
+        if window.method in ("inferred", "event-trace"):
+            reason = said(window.method)
+        elif len(trace.os_calls):
+            reason = said("osrt")
+        elif unknown[k] > _UNKNOWN_SHARE * window.elapsed_ns:
+            reason = said("unknown")
+        elif waits[k] > _WAITING_SHARE * window.elapsed_ns:
+            reason = said("collectives")
+        elif slowdown[k] > SLOW and 1 - working[k] / elapsed > _HOST_DECIDES:
+            reason = said("disturbed").format(times(slowdown[k]))
+        else:
+            predictor = predictor or Predictor(trace, alignment)
+            predicted = predictor.predict(window, int(working[k]))
+            reason = predicted.reason
+            if not reason and predicted.predicted_ns > window.elapsed_ns:
+                reason = said("longer")
+        if reason or predicted is None:
+            rows.append((number, *((pd.NA,) * 3), reason))
+            continue
+        rows.append((number, *predicted[:3], ""))
+        budget = scale_budget(matrix[k], predicted.predicted_ns)
+        budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
     table = frames.of_rows(sorted(rows, key=itemgetter(0)), frames.UNPROFILED)
     return table, frames.of_rows(budgets, frames.UNPROFILED_PARTS)
 
 
-def _why_lost(
-    source: SegmentSource, intervals: pd.DataFrame, lost: np.ndarray
-) -> Iterator[tuple[int, str]]:
-    """(number, reason) of intervals of which the trace was not read as a whole."""
-    ranges = intervals.set_index("interval")["kind"].reindex(lost) == "nvtx"
-    for number, nvtx, calls in zip(lost.tolist(), ranges, source.calls(lost).tolist(), strict=True):
-        read = too_long() if calls > MOST_CALLS else "the trace around it could not be read"
-        yield number, NOT_TIMED if nvtx else read
-
-
-def _no_prediction(window, unknown_ns: int, osrt: bool) -> str:
-    """Why a window is not replayed, '' if it is."""
-    if window.method == "inferred":
-        return "its pair of events was inferred from the trace"
-    if window.method == "event-trace":
-        return "event timestamps were traced too, and what that costs was not measured"
-    if osrt:
-        return "operating system calls were traced too, and what that costs was not measured"
-    if unknown_ns > _UNKNOWN_SHARE * window.elapsed_ns:
-        return "the trace does not say what much of it was"
-    return ""
-
-
-def _slow_host(slowdown: float, throughout: bool) -> str:
-    """The same for a host that was slower than usual; NaN: not known, or of no consequence.  `throughout`: than on this machine."""
-    if slowdown <= SLOW or np.isnan(slowdown):
-        return ""
-    took = f"both of its record calls took {times(slowdown)} as long as usual"
-    if throughout:
-        return f"{took} on this machine (nsysalign doctor --calibrate): the host was slow throughout this run"
-    return f"{took} in this run: the host was disturbed"
+def _collectives(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
+    """int64, per window: ns of NCCL's kernels in it and in as long a time before it: a replay takes a wait for another rank to
+    be as long as it was."""
+    operations = trace.operations
+    names = [n for n, name in trace.names.items() if NCCL_KERNEL.search(name)]
+    waiting = operations[operations["name_id"].isin(names)]
+    process, begun, over = (waiting[c].to_numpy() for c in ("process", "start_ns", "end_ns"))
+    out = np.zeros(len(windows), dtype=np.int64)
+    if len(waiting):
+        for k, w in enumerate(windows.itertuples(index=False)):
+            first = w.start_ns - (w.end_ns - w.start_ns)
+            inside = np.minimum(over, w.end_ns) - np.maximum(begun, first)
+            out[k] = inside[(process == w.process) & (inside > 0)].sum()
+    return out
 
 
 def chosen_intervals(

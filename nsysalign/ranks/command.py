@@ -230,7 +230,7 @@ def one(job: Job) -> SourceResult:
         logs, notes = (
             own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
         )
-        analysis = analyze_inputs(_inputs(source, trace, logs), collectives=shared.collectives)
+        analysis = analyze_inputs(_inputs(source, trace, logs))
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
     except NsysAlignError as error:

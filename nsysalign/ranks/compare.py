@@ -9,11 +9,9 @@ from typing import NamedTuple
 import numpy as np
 
 from nsysalign.ranks.collectives import Group, Joined, common, communicators, join, span
-from nsysalign.ranks.predicted import predict
 from nsysalign.ranks.results import (
     Clock,
     LabelComparison,
-    Predicted,
     Rank,
     RankComparison,
     RankExample,
@@ -42,10 +40,8 @@ class Meeting(NamedTuple):
     """The collectives of one communicator: who arrived when.  Arrays are (members, collectives)."""
 
     ranks: tuple[int, ...]  # positions of the summaries
-    rows: np.ndarray  # positions in the collectives of each
     own_start: np.ndarray  # on each rank's own clock
     wait: np.ndarray  # nanoseconds before the last one arrived, 0 if the clocks cannot tell
-    early: np.ndarray  # the same, whatever the clocks can tell
     error_ns: int  # how well the clocks agree
     last: np.ndarray  # (collectives,): the member that arrived last
     clear: np.ndarray  # (collectives,): whether it was later by more than the clocks' error
@@ -141,19 +137,16 @@ def meet(ranks: Sequence[RankSummary], joined: Joined) -> list[Meeting]:
         if begin == end:
             continue
         members = [(group.reference, 0), *((stream, fit.lag) for stream, fit in group.members)]
-        start, stop, own, taken = [], [], [], []
+        start, stop, own = [], [], []
         for stream, lag in members:
             rows = stream.rows[begin + lag : end + lag]
             table, clock = ranks[stream.rank].collectives, clocks[ranks[stream.rank].source]
-            taken.append(rows)
             own.append(table["start_ns"].to_numpy()[rows])
             start.append(common(clock, own[-1]))
             stop.append(common(clock, table["end_ns"].to_numpy()[rows]))
         errors = _errors(group, clocks, ranks)
         meetings.append(
-            _meeting(
-                [s.rank for s, _ in members], *map(np.stack, (taken, own, start, stop)), errors
-            )
+            _meeting([s.rank for s, _ in members], *map(np.stack, (own, start, stop)), errors)
         )
     return meetings
 
@@ -170,7 +163,6 @@ def _errors(group: Group, clocks: Mapping[str, Clock], ranks: Sequence[RankSumma
 
 def _meeting(
     ranks: list[int],
-    rows: np.ndarray,
     own: np.ndarray,
     start: np.ndarray,
     stop: np.ndarray,
@@ -184,7 +176,7 @@ def _meeting(
     error = np.maximum(errors[:, None], errors[last][None, :])
     wait = np.where(early > error, early, 0)
     clear = latest - second > errors[last]
-    return Meeting(tuple(ranks), rows, own, wait, early, int(errors.max()), last, clear)
+    return Meeting(tuple(ranks), own, wait, int(errors.max()), last, clear)
 
 
 def _waits(meetings: Sequence[Meeting], numbers: Sequence[int]) -> tuple[Wait, ...]:
@@ -214,10 +206,7 @@ def _labels(
     names = list(dict.fromkeys(times.label for rank in ranks for times in rank.labels))
     windows = [_windows(rank) for rank in ranks]
     clocks = {clock.source: clock for clock in joined.clocks}
-    predicted = predict(ranks, numbers, meetings, clocks)
-    return tuple(
-        _label(name, ranks, numbers, windows, meetings, clocks, predicted) for name in names
-    )
+    return tuple(_label(name, ranks, numbers, windows, meetings, clocks) for name in names)
 
 
 def _windows(rank: RankSummary) -> dict[str, tuple[np.ndarray, np.ndarray]]:
@@ -238,7 +227,6 @@ def _label(
     windows: Sequence[Mapping[str, tuple[np.ndarray, np.ndarray]]],
     meetings: Sequence[Meeting],
     clocks: Mapping[str, Clock],
-    predicted: Mapping[tuple[int, str], Predicted],
 ) -> LabelComparison:
     having = [n for n in range(len(ranks)) if name in windows[n]]
     repetitions = min(len(windows[n][name][0]) for n in having)
@@ -262,7 +250,6 @@ def _label(
                 waits_for=dict(sorted(found.waits_for.items(), key=lambda item: -item[1])),
                 last=found.last,
                 slowest=int(longest[at]),
-                unprofiled=predicted[n, name],
             )
         )
     medians = [row.times.median_ns for row in rows]

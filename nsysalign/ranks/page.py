@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -20,7 +19,7 @@ from nsysalign.report.html import Page, assemble
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
 from nsysalign.store.objects import to_json
-from nsysalign.text import duration, fixed, middle, percent, plural, safe_text, within
+from nsysalign.text import duration, fixed, middle, percent, plural, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.ranks.results import Clock, LabelComparison, RankComparison, RankLabel
@@ -122,27 +121,10 @@ def _rank_label(row: RankLabel) -> dict[str, Any]:
         "waits_for_ns": row.waits_for,
         "arrived_last": row.last,
         "slowest_in": row.slowest,
-        "unprofiled": asdict(row.unprofiled),
     }
 
 
 # --- words ---
-
-
-def without_nsys(row: RankLabel | None) -> str:
-    """A cell: "8412 ±210" us, "?" where there is no prediction, '' where the rank did not measure it."""
-    if row is None:
-        return ""
-    u = row.unprofiled
-    if u.predicted_ns is None or u.lower_ns is None or u.upper_ns is None:
-        return "?"
-    return within(u.predicted_ns, u.lower_ns, u.upper_ns, 1_000)
-
-
-def reasons(labels: Iterable[LabelComparison]) -> list[str]:
-    """Why ranks have no prediction, each reason once."""
-    said = (row.unprofiled.reason for label in labels for row in label.ranks)
-    return list(dict.fromkeys(reason for reason in said if reason))
 
 
 def ordered(comparison: RankComparison) -> list[LabelComparison]:
@@ -263,7 +245,7 @@ def page_data(comparison: RankComparison) -> dict[str, Any]:
         cause
         for label in comparison.labels
         for row in label.ranks
-        for cause in (*row.times.parts_mean_ns, *row.unprofiled.parts_ns)
+        for cause in row.times.parts_mean_ns
     }
     for rank in data["ranks"]:
         rank["href"] = quote(rank.pop("report"))
@@ -301,7 +283,6 @@ _MOST_LABELS = 30
 _MOST_WAITS = 8
 _MOST_NOTES = 8
 _MOST_CLOCKS = 8
-_MOST_REASONS = 3
 
 
 def render(comparison: RankComparison, console: Console, report_path: str | None = None) -> None:
@@ -353,9 +334,6 @@ def _table(comparison: RankComparison, console: Console) -> None:
         "", "", *(["us"] * len(heads) if wide else ["us", "", "us", ""]), "us", "us", style="dim"
     )
     room = max(10, console.width - (len(heads) * _RANK_WIDTH if wide else 38) - 28)
-    predicted = any(
-        row.unprofiled.predicted_ns is not None for label in shown for row in label.ranks
-    )
     for label in shown:
         waits = max(row.wait_median_ns for row in label.ranks)
         dim = "dim" if label.library else ""
@@ -367,19 +345,13 @@ def _table(comparison: RankComparison, console: Console) -> None:
             fixed(waits),
             style=dim,
         )
-        if predicted:
-            cells = [without_nsys(row) for row in _shown(label, numbers, wide)]
-            cells = cells if wide else [text for cell in cells for text in (cell, "")]
-            grid.add_row("  w/o nsys", "", *cells, style="dim")
     with console.capture() as capture:
         console.print(grid)
     lines = capture.get().splitlines()
     for line in lines[:2]:
         console.out(line.rstrip(), highlight=False)
-    each = 2 if predicted else 1
     for at, label in enumerate(shown):
-        for line in lines[2 + each * at : 2 + each * (at + 1)]:
-            console.out(line.rstrip(), highlight=False)
+        console.out(lines[2 + at].rstrip(), highlight=False)
         said = verdict(label)
         if said != "even":
             style = (
@@ -396,20 +368,6 @@ def _table(comparison: RankComparison, console: Console) -> None:
             "dim",
         )
     )
-    if predicted:
-        console.print(
-            Text(
-                "w/o nsys: without it on equally fast hosts, predicted for all ranks together",
-                "dim",
-            )
-        )
-    for reason in reasons(shown)[:_MOST_REASONS]:
-        console.print(
-            Text(
-                f"{'?' if predicted else 'no time without nsys is predicted'}: {safe_text(reason)}",
-                "dim",
-            )
-        )
 
 
 def _shown(label: LabelComparison, numbers: list[int], wide: bool) -> list[RankLabel | None]:

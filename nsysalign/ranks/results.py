@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nsysalign.model import Coupling, TraceInfo
+    from nsysalign.model import TraceInfo
 
 #: How a trace's clock was converted to the common one, best first.
 CLOCKS: Mapping[str, str] = {
@@ -50,19 +50,6 @@ class LabelTimes:
 
 
 @dataclass(frozen=True)
-class Predicted:
-    """What the median of a rank's label would be without nsys, its bar, and its budget, which adds up to it, ns; None if there is no
-    prediction, for the given reason.  `repetitions`: how many were replayed for it."""
-
-    predicted_ns: int | None = None
-    lower_ns: int | None = None
-    upper_ns: int | None = None
-    repetitions: int = 0
-    reason: str = ""
-    parts_ns: Mapping[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class RankSummary:
     """One process of one trace, small enough to travel between machines.
 
@@ -80,7 +67,6 @@ class RankSummary:
     collectives: pd.DataFrame  # frames.COLLECTIVES of this process
     unplaced: int  # intervals of its trace that could not be placed
     warnings: tuple[str, ...]  # findings of severity warning and error: "rule: label"
-    couplings: tuple[Coupling, ...] = ()  # how its times without nsys depend on the other ranks
 
 
 @dataclass(frozen=True)
@@ -146,7 +132,6 @@ class RankLabel:
     waits_for: Mapping[int, int]  # rank -> nanoseconds waited for it
     last: int  # collectives in which this rank clearly arrived last
     slowest: int  # repetitions in which this rank measured the longest time
-    unprofiled: Predicted
 
 
 #: What can be said about a label over all ranks; the first that applies.

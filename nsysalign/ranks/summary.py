@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,16 +11,10 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import CAUSES, Analysis, pid_of
 from nsysalign.parts import matrices
-from nsysalign.ranks.predicted import MOST_UNMATCHED
 from nsysalign.ranks.results import LabelTimes, RankSummary
 
 if TYPE_CHECKING:
     from nsysalign.trace.nccl import Shared
-
-#: Instead of a prediction of one rank.
-WAITS_FOR_RANKS = (
-    "it waits for other ranks in collectives (nsysalign analyze --ranks predicts all together)"
-)
 
 
 def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSummary, ...]:
@@ -36,45 +29,11 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
     return tuple(sorted(ranks, key=lambda rank: (rank.device, rank.pid)))
 
 
-def refuse_lone_predictions(analysis: Analysis, collectives: pd.DataFrame) -> Analysis:
-    """The analysis without predictions of intervals that wait in NCCL's kernels, or begin behind such waits: one rank's replay takes
-    a wait to be as long as it was.  A reason stands instead."""
-    intervals = analysis.intervals.set_index("interval")
-    pids = pid_of(collectives["process"].to_numpy())
-    begun, over = (collectives[c].to_numpy() for c in ("start_ns", "end_ns"))
-    refused = []
-    for number in analysis.unprofiled.loc[analysis.unprofiled["reason"] == "", "interval"].tolist():
-        start, end, pid = intervals.loc[number, ["start_ns", "end_ns", "pid"]].tolist()
-        inside = np.minimum(over, end) - np.maximum(begun, start - (end - start))
-        if inside[(pids == pid) & (inside > 0)].sum() > MOST_UNMATCHED * (end - start):
-            refused.append(number)
-    unprofiled, parts, baseline = (
-        analysis.unprofiled.copy(),
-        analysis.unprofiled_parts,
-        analysis.baseline.copy(),
-    )
-    rows = unprofiled["interval"].isin(refused)
-    unprofiled.loc[rows, ["predicted_ns", "lower_ns", "upper_ns"]] = pd.NA
-    unprofiled.loc[rows, "reason"] = WAITS_FOR_RANKS
-    labels = baseline["label"].isin(intervals.loc[refused, "label"])
-    numbers = ["predicted_ns", "predicted_lower_ns", "predicted_upper_ns", "error"]
-    baseline.loc[labels, numbers] = np.nan
-    baseline.loc[labels, "predicted_from"] = 0
-    baseline.loc[labels, "remark"] = [
-        "; ".join(filter(None, [remark, f"no prediction: {WAITS_FOR_RANKS}"]))
-        for remark in baseline.loc[labels, "remark"]
-    ]
-    kept = parts[~parts["interval"].isin(refused)].reset_index(drop=True)
-    return replace(analysis, unprofiled=unprofiled, unprofiled_parts=kept, baseline=baseline)
-
-
 def _summary(
     analysis: Analysis, shared: Shared, source: str, pid: int, own: np.ndarray, processes: int
 ) -> RankSummary:
     """`own`: which of the trace's collectives are those of the process."""
     collectives = shared.collectives[own].reset_index(drop=True)
-    place = np.cumsum(own) - 1
-    couplings = [replace(c, rows=place[c.rows]) for c in analysis.couplings if c.pid == pid]
     intervals = analysis.measured[analysis.measured["pid"] == pid].sort_values(
         ["start_ns", "interval"], ignore_index=True
     )
@@ -108,7 +67,6 @@ def _summary(
             for rule, label in zip(found["rule"].tolist(), found["label"].tolist(), strict=True)
             if label in mine
         ),
-        couplings=tuple(couplings),
     )
 
 

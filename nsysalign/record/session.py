@@ -16,7 +16,6 @@ from pathlib import Path
 
 from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
-from nsysalign.predict.nsys_cost import for_header
 from nsysalign.record import command as commands
 from nsysalign.record.clock_sampler import sampling
 from nsysalign.record.convert import convert, errors
@@ -152,7 +151,7 @@ def _event_logs(
 ) -> tuple[list[Path], list[str]]:
     """(event logs, notes) from what the probe left in `raw`, which is removed unless the probe had a problem."""
     try:
-        logs = convert(raw, run_dir, working_directory(), for_header(nsys), source=True)
+        logs = convert(raw, run_dir, working_directory(), source=True)
     except OSError as error:
         raise NsysError(
             f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.report.palette import LOOKS
+from nsysalign.report.rows import in_a_word
 from nsysalign.text import fixed, middle, plural, safe_text, within
 
 if TYPE_CHECKING:  # the page, which needs the rows, is often written without a word in the terminal
@@ -58,10 +59,16 @@ def cells(row: BaselineRow) -> tuple[str, ...]:
         str(under) if under == without else f"{under}/{without}",
         fixed(r.profiled_ns),
         fixed(r.baseline_ns),
-        "?" if math.isnan(r.inflation) else f"{r.inflation:.2f}",
-        within(r.predicted_ns, *bounds, 1_000) if known else "?",
-        "?" if math.isnan(r.error) else f"{round(100 * r.error):+d} %" + (" !" if outside else ""),
+        "-" if math.isnan(r.inflation) else f"{r.inflation:.2f}",
+        within(r.predicted_ns, *bounds, 1_000) if known else _why(r),
+        "-" if math.isnan(r.error) else f"{round(100 * r.error):+d} %" + (" !" if outside else ""),
     )
+
+
+def _why(both: Any) -> str:
+    """Instead of a prediction: "-" where there is nothing to predict, else the reason's word, which the remark begins with."""
+    _, there, reason = str(both.remark).partition("no prediction: ")
+    return in_a_word(reason) if there else "-"
 
 
 def budget_text(row: BaselineRow) -> str:

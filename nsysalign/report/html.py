@@ -22,7 +22,7 @@ from nsysalign.model import Analysis
 from nsysalign.report import baseline
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import payload
-from nsysalign.report.rows import LabelRow, causes_present, label_rows
+from nsysalign.report.rows import LabelRow, causes_present, in_a_word, label_rows
 from nsysalign.report.verdict import verdicts
 from nsysalign.store.objects import to_json
 from nsysalign.text import fixed, percent, safe_text, within
@@ -140,7 +140,11 @@ def fragment(analysis: Analysis) -> str:
     ]
     for row in rows:
         left = [text(row.label), *([text(row.site)] if sites else []), _bar(row)]
-        without = "?" if row.unprofiled_ns is None else within(*row.unprofiled_ns, 1_000)
+        without = (
+            in_a_word(row.no_prediction)
+            if row.unprofiled_ns is None
+            else within(*row.unprofiled_ns, 1_000)
+        )
         numbers = [str(row.count), fixed(row.elapsed_ns), *([without] if predicted else [])]
         numbers += [fixed(row.parts_ns[c]) for c in causes]
         cells = [*(cell("left", t) for t in left), *(cell("right", n) for n in numbers)]

@@ -41,7 +41,7 @@ class LabelRow:
     flagged: bool  # one of them is a warning or an error
     callers: tuple[str, ...]
     unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
-    no_prediction: str = ""  # why there is none
+    no_prediction: str = ""  # why there is none: "word: sentence"
     #: For host timers: how long kernels issued inside ran before the second reading; None for all others.
     meanwhile_ns: int | None = None
 
@@ -85,6 +85,12 @@ def unprofiled(analysis: Analysis) -> dict[int, dict]:
         bounds = None if u.reason else (int(u.predicted_ns), int(u.lower_ns), int(u.upper_ns))
         found[int(u.interval)] = {"unprofiled_ns": bounds, "no_prediction": str(u.reason)}
     return found
+
+
+def in_a_word(no_prediction: str) -> str:
+    """What a cell has room for instead of a prediction: the reason's word; "none" for one of an older version."""
+    word, colon, _ = no_prediction.partition(": ")
+    return word if colon and " " not in word else "none"
 
 
 def of_interval(interval, parts: np.ndarray) -> dict:  # a named tuple of frames.INTERVALS

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from nsysalign.report.palette import LOOKS
-from nsysalign.report.rows import LabelRow, causes_present
+from nsysalign.report.rows import LabelRow, causes_present, in_a_word
 from nsysalign.text import fixed, middle, safe_text, told_apart, within
 
 #: A label gets at least this much width before causes are folded into `other`.
@@ -130,7 +130,9 @@ def _unprofiled(rows: Sequence[LabelRow], unit_ns: int) -> Column | None:
 
 
 def _predicted(row: LabelRow, unit_ns: int) -> str:
-    return "?" if row.unprofiled_ns is None else within(*row.unprofiled_ns, unit_ns)
+    if row.unprofiled_ns is None:
+        return in_a_word(row.no_prediction)
+    return within(*row.unprofiled_ns, unit_ns)
 
 
 def _count_width(rows: Sequence[LabelRow]) -> int:
@@ -260,11 +262,9 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
         lines.append(
             "w/o nsys: what that interval would take without nsys on an equally fast host, predicted from this trace"
         )
-    reasons = dict.fromkeys(row.no_prediction for row in rows if row.no_prediction)
-    if reasons:
-        lines.append(
-            f"{'?' if plan.unprofiled else 'no time without nsys is predicted'}: {'; '.join(reasons)}"
-        )
+    reasons = {in_a_word(row.no_prediction): row.no_prediction for row in reversed(rows)}
+    for reason in filter(None, reversed(reasons.values())):
+        lines.append(reason if plan.unprofiled else f"no time without nsys is predicted: {reason}")
     if any(row.parts_ns["graph"] for row in rows):
         lines.append(
             "<= a CUDA graph traced as one row: the gaps and copies inside it are not visible"

@@ -386,7 +386,7 @@ PLAIN_KEYS = {
     name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()
 }
 PLAIN_KEYS |= {
-    "header": {*_IN_HEADER, "record_under_nsys", "record_undisturbed_ns", "added_share"},
+    "header": {*_IN_HEADER},
     "note": set(),
     "end": {"signal"},
 }

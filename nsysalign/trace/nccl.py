@@ -17,7 +17,7 @@ from nsysalign.trace.sqlite import Source, open_readonly
 
 #: `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`, `ncclKernel_AllGather_RING_LL_Sum_int8_t(...)`,
 #: `ncclAllReduceRingLLKernel_sum_f32(...)`, `ncclSymkDevKernel_AllGather_ST(...)`; RCCL uses NCCL's names.
-_NCCL = re.compile(r"nccl\w*kernel", re.IGNORECASE)
+NCCL_KERNEL = re.compile(r"nccl\w*kernel", re.IGNORECASE)
 _OPERATION = re.compile(
     r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|SendRecv|Reduce|Generic"
 )
@@ -84,7 +84,7 @@ def _collectives(source: Source) -> pd.DataFrame:
         for i, text in source.strings().items()
         if "nccl" in text.lower()
     }
-    names = {i: text for i, text in names.items() if _NCCL.search(text)}
+    names = {i: text for i, text in names.items() if NCCL_KERNEL.search(text)}
     if column is None or not names:
         return frames.empty(frames.COLLECTIVES)
     wanted = ("start_ns", "end_ns", "process", "device", "stream", "name_id", "grid_x", "block_x")

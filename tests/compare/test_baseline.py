@@ -350,14 +350,6 @@ def test_a_place_with_cold_caches_is_no_faster_host(tmp_path):
     assert not table["remark"].str.contains("the host was").any()
 
 
-def test_what_nsys_adds_to_a_record_is_what_was_measured_on_the_machine(tmp_path):
-    table, _ = beside(
-        log(tmp_path, "under", runs("x", *range(30, 38)), took=600, record_under_nsys=1.5),
-        log(tmp_path, "without", runs("x", *range(30, 38)), took=400),
-    )
-    assert table.loc["x", "host_slowdown"] == pytest.approx(1)
-
-
 @pytest.mark.parametrize(
     ("took", "lower", "upper"),
     [

@@ -9,7 +9,7 @@ import pandas as pd
 from simulator.ranks import Job
 
 from nsysalign import frames
-from nsysalign.model import CAUSES, Coupling, TraceInfo
+from nsysalign.model import TraceInfo
 from nsysalign.ranks.results import LabelTimes, RankSummary, SourceResult
 from nsysalign.trace.nccl import operation_of
 
@@ -104,27 +104,6 @@ def measured(rank: int, elapsed: Sequence[int], label: str = "step") -> RankSumm
         collectives=frames.empty(frames.COLLECTIVES),
         unplaced=0,
         warnings=(),
-    )
-
-
-def alone(number: int, repetition: int = 0, reason: str = "") -> Coupling:
-    """A repetition of `measured` that no other rank has a part in: 100 us of the host, 90 without nsys."""
-    parts = np.zeros(len(CAUSES), dtype=np.int64)
-    parts[CAUSES.index("host")] = 100_000
-    start = 101_000 * repetition
-    return Coupling(
-        label="step",
-        pid=100 + number,
-        repetition=repetition,
-        start_ns=start,
-        end_ns=start + 100_000,
-        begin_ns=start,
-        parts_ns=parts,
-        meets="queued",
-        alone_ns=(-1, -1, -1) if reason else (90_000, 80_000, 99_000),
-        reason=reason,
-        rows=np.empty(0, np.int64),
-        arrivals=(),
     )
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import browsing
 import pytest
-from made import alone, measured, results, summary
+from made import measured, results, summary
 from rich.console import Console
 from simulator.ranks import run
 
@@ -62,69 +62,6 @@ def test_more_ranks_than_fit_are_fastest_and_slowest():
     lines = text(ranks, 80).splitlines()
     row = next(line for line in lines if line.startswith("step"))
     assert row.split() == ["step", "4", "100.00", "0", "210.00", "11", "110.00", "."]
-
-
-@pytest.fixture(scope="module")
-def predicted():
-    """Rank 0 and 1 have a prediction, rank 2 a reason."""
-    ranks = [measured(n, [100_000 + 1_000 * n] * 4) for n in range(3)]
-    why = ("", "", "the host was disturbed")
-    return compare(
-        results(*(replace(r, couplings=(alone(n, 0, why[n]),)) for n, r in enumerate(ranks)))
-    )
-
-
-def test_the_time_without_nsys_stands_below_the_measured_one(predicted):
-    lines = text(predicted, 90).splitlines()
-    row = next(n for n, line in enumerate(lines) if line.startswith("step"))
-    assert lines[row].split()[2:5] == ["100.00", "101.00", "102.00"]
-    assert lines[row + 1].split() == ["w/o", "nsys", "90", "±10", "91", "±10", "?"]
-    assert "?: the host was disturbed" in lines
-    ends = [line.index("90 ±10") + 6 for line in lines if "90 ±10" in line]
-    assert ends == [lines[row].index("100.00") + 6]
-    fewer = text(predicted, 60).splitlines()  # the fastest and the slowest
-    assert next(line for line in fewer if "w/o nsys  " in line).split() == [
-        "w/o",
-        "nsys",
-        "90",
-        "±10",
-        "?",
-    ]
-
-
-def test_without_any_prediction_the_reason_is_said_once(comparison):
-    said = text(comparison, 100)
-    assert said.count("no time without nsys is predicted: it was not replayed") == 1
-    assert "w/o nsys" not in said
-
-
-def test_the_document_has_the_prediction_and_its_budget(predicted):
-    ranks = document(predicted)["labels"][0]["ranks"]
-    assert ranks[0]["unprofiled"] == {
-        "predicted_ns": 90_000, "lower_ns": 80_000, "upper_ns": 99_000, "repetitions": 1, "reason": "",
-        "parts_ns": {"host": 90_000},
-    }  # fmt: skip
-    assert ranks[2]["unprofiled"]["predicted_ns"] is None
-    assert ranks[2]["unprofiled"]["reason"] == "the host was disturbed"
-
-
-@pytest.mark.browser
-def test_the_page_shows_times_without_nsys(predicted, tmp_path):
-    path = tmp_path / "ranks.html"
-    rank_diff.write_page(predicted, path)
-    driver = browsing.start()
-    try:
-        driver.get(path.as_uri())
-        browsing.until(driver, "document.body.dataset.ready", "the page")
-        small = "return [...document.querySelectorAll('#table td small')].map((s) => s.textContent)"
-        assert driver.execute_script(small) == ["w/o nsys 90 ±10", "w/o nsys 91 ±10", "w/o nsys ?"]
-        bars = "return [...document.querySelectorAll('#label-ranks tbody tr')].map((r) => r.querySelectorAll('.bar').length)"
-        assert driver.execute_script(bars) == [2, 2, 1]
-        said = driver.execute_script("return document.getElementById('reasons').textContent")
-        assert said.endswith("the host was disturbed")
-        browsing.quiet(driver)
-    finally:
-        driver.quit()
 
 
 def test_the_document_holds_no_nan_and_reads_back(comparison):

@@ -70,7 +70,7 @@ def test_times_without_nsys_stand_beside_the_measured_ones(predicted, comparison
         text = shown(predicted, width)
         assert max(map(len, text.splitlines())) <= width
         if width != 60:
-            assert "191 ±25 → 52.3 ±6.1" in text and "? → 52.3 ±6.1" in text
+            assert "191 ±25 → 52.3 ±6.1" in text and "none → 52.3 ±6.1" in text
     found = diff.document(predicted)["labels"]
     assert found[0]["unprofiled"]["before"] == {
         "ns": 191_000,
@@ -100,7 +100,7 @@ def test_the_page_shows_times_without_nsys(driver, predicted, tmp_path):
     cells = "[...document.querySelectorAll('#table tbody tr')].map(r => r.cells[4].textContent)"
     assert driver.execute_script(f"return {cells}") == [
         "191 ±25 → 52.3 ±6.1",
-        "? → 52.3 ±6.1",
+        "none → 52.3 ±6.1",
         "",
         "",
     ]

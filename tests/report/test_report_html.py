@@ -15,6 +15,7 @@ import pytest
 from nsysalign import frames
 from nsysalign.engine import analyze
 from nsysalign.model import CAUSES
+from nsysalign.notebook import shown
 from nsysalign.report import html
 from nsysalign.report import payload as payload_module
 from nsysalign.report.pack import packed
@@ -66,7 +67,7 @@ def test_the_title_is_the_run_and_no_other_folder(analysis, tmp_path):
 def test_a_notebook_fragment_is_escaped(hostile_analysis, analysis):
     assert "<img" not in html.fragment(hostile_analysis)
     assert ">234.72</td>" in html.fragment(analysis)
-    assert analysis._repr_html_() == html.fragment(analysis)
+    assert shown(analysis)._repr_html_() == html.fragment(analysis)
 
 
 def test_a_notebook_fragment_has_the_time_without_nsys(analysis):

@@ -2,12 +2,22 @@
 
 import html as stdlib_html
 import re
-import sys
 
 import pytest
 from browsing import until
 
 from nsysalign.errors import UsageError
+from nsysalign.notebook import shown
+
+
+@pytest.fixture(name="analysis")
+def in_a_notebook(analysis):
+    return shown(analysis)
+
+
+@pytest.fixture(name="hostile_analysis")
+def hostile_in_a_notebook(hostile_analysis):
+    return shown(hostile_analysis)
 
 
 def test_repr_is_one_short_line(analysis):
@@ -65,10 +75,3 @@ def test_a_waterfall_is_a_figure_that_adds_up(analysis):
     assert [b + x for b, x in zip(bars.base[2:], bars.x[2:], strict=True)] == pytest.approx(
         bars.base[1:4]
     )
-
-
-def test_a_figure_without_plotly_says_what_to_install(analysis, monkeypatch):
-    monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(UsageError, match="plotly") as error:
-        analysis.waterfall("t1")
-    assert "nsysalign[notebook]" in error.value.next_step

@@ -152,12 +152,12 @@ def test_the_time_without_nsys_stands_beside_the_profiled_one(analysis):
         pd.Series([row, other]),
         *(pd.array([n, None], "Int64") for n in (200_000, 180_000, 230_000)),
     ]
-    columns.append(["", "too long to replay"])
+    columns.append(["", "long: too long to replay"])
     table = frames.check(
         pd.DataFrame(dict(zip(frames.UNPROFILED.names, columns, strict=True))), frames.UNPROFILED
     )
     text = shown(replace(analysis, unprofiled=table), 120)
-    assert "w/o nsys" in text and "?: too long to replay" in text
+    assert "w/o nsys" in text and "long: too long to replay" in text
     assert "200 ±30" in next(
         line for line in text.splitlines() if "puzzle.py:14" in line and "28.3" in line
     )

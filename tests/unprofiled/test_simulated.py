@@ -20,8 +20,8 @@ from simulator.program import Api, Elapsed, Launch, Program, Record, Sleep, Sync
 
 from nsysalign import engine
 from nsysalign.place.solve import align
+from nsysalign.predict.costs import FITTED, Overhead, waiting
 from nsysalign.predict.unprofiled import Predictor
-from nsysalign.split.overhead import FITTED, Overhead, waiting
 
 INSIDE, AFTER = 1_700, 900
 #: Gaps as the replay takes them for granted on a busy stream; a record is placed to its tick.

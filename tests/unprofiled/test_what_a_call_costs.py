@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from nsysalign.model import CALL, KIND
+from nsysalign.predict.costs import Costs, overhead, waiting
 from nsysalign.split import gaps as launch_module
 from nsysalign.split.gaps import launch_latency
-from nsysalign.split.overhead import Costs, overhead, waiting
 
 COSTS = Costs(launch_share=0.5, attributes_share=0.4, memory_share=0.6, graph_share=0.75, other_share=0.25, inside_most_ns=1_000, wait_ns=70, after_share=0.1, after_from_ns=200,
               after_most_ns=90, call_after_ns=10)  # fmt: skip
@@ -81,20 +81,6 @@ def test_cupti_itself_asks_for_the_names_of_kernels():
     ]  # fmt: skip
     assert inside(*calls) == [10, 0, 50, 2, 25]
     assert after(*calls) == [5, 0, 18, 10, 0]
-
-
-def test_a_machine_on_which_nsys_adds_more():
-    """Twice as much of every call and of the time after it, as far as that can be; nothing else on the GPU."""
-    twice = COSTS.times(2)
-    assert (twice.attributes_share, twice.other_share, twice.after_share) == (0.8, 0.5, 0.2)
-    assert twice.launch_share == twice.graph_share == 0.9, "something of a call is its own"
-    assert (twice.inside_most_ns, twice.wait_ns, twice.call_after_ns) == (2_000, 140, 20)
-    assert (twice.device_ns, twice.graph_ns, twice.after_from_ns) == (
-        COSTS.device_ns,
-        COSTS.graph_ns,
-        200,
-    )
-    assert COSTS.times(1) == COSTS
 
 
 def test_of_a_call_that_waits_its_return():

@@ -17,9 +17,9 @@ from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
 from nsysalign.place.solve import align
 from nsysalign.predict import scene as module
+from nsysalign.predict.costs import FITTED, waiting
 from nsysalign.predict.replay import HIDDEN, NOTHING
 from nsysalign.predict.scene import Scenes
-from nsysalign.split.overhead import FITTED, waiting
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -287,7 +287,7 @@ def test_an_interval_of_very_many_calls_is_not_replayed(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_CALLS", 5)
     s = scene(ordinary(), tmp_path / "b")
     assert (
-        s.reason == "more than 5 calls: too long to replay"
+        s.reason == "long: more than 20,000 calls: too long to replay"
         and s.items == []
         and s.start == s.end == -1
     )

@@ -1,13 +1,16 @@
-// What a timeline is made of: items as blocks at the resolution of the screen, and how they are drawn and explained.
+// What a timeline is made of: items as blocks at the resolution of the screen, and how they are
+// drawn and explained.
 
-// Items of one lane as blocks for the visible range (us): {x, d, row, item, count, sum, by} in ns; neighbours narrower
+// Items of one lane as blocks for the visible range (us): {x, d, row, item, count, sum, by} in ns;
+// neighbours narrower
 // than `pixel` ns are one block.
 function blocks(lane, range, pixel) {
   const [from, to] = [range[0] * 1e3, range[1] * 1e3], last = new Map(), out = [];
   for (let i = 0; i < lane.x.length; i += 1) {
     const x = lane.x[i], d = lane.d[i];
     if (x + d < from || x > to) continue;
-    const row = Math.min(lane.r ? lane.r[i] : 0, MOST_ROWS - 1), cause = lane.c[i], previous = last.get(row);
+    const row = Math.min(lane.r ? lane.r[i] : 0, MOST_ROWS - 1), cause = lane.c[i],
+      previous = last.get(row);
     if (previous && d < pixel && x - (previous.x + previous.d) < pixel && previous.small) {
       previous.d = Math.max(previous.d, x + d - previous.x);
       previous.count += 1;
@@ -15,7 +18,8 @@ function blocks(lane, range, pixel) {
       previous.by.set(cause, (previous.by.get(cause) || 0) + d);
       continue;
     }
-    const block = { x, d, row, item: i, count: 1, sum: d, small: d < pixel, by: new Map([[cause, d]]) };
+    const block = { x, d, row, item: i, count: 1, sum: d, small: d < pixel,
+      by: new Map([[cause, d]]) };
     last.set(row, block);
     out.push(block);
   }
@@ -40,23 +44,28 @@ const NOUN = { nvtx: "range", host: "call", stream: "operation", event: "record"
 
 function laneSaid(lane, b) {
   const noun = NOUN[lane.kind] || "item";
-  if (b.count > 1) return [`${b.count} ${noun}s`, `${duration(b.sum)} together; zoom in to see them`];
+  if (b.count > 1) return [`${b.count} ${noun}s`,
+    `${duration(b.sum)} together; zoom in to see them`];
   const more = DATA.strings[lane.t[b.item]], [name, ...rest] = wrap(DATA.strings[lane.n[b.item]]);
-  return [name, ...rest, `${duration(b.d)}, from ${(b.x / 1e3).toFixed(2)} us`, ...(more ? wrap(more) : [])];
+  return [name, ...rest, `${duration(b.d)}, from ${(b.x / 1e3).toFixed(2)} us`,
+    ...(more ? wrap(more) : [])];
 }
 
 function laneText(lane, b) {
   const name = DATA.strings[lane.n[b.item]];
-  return b.count > 1 ? `${b.count} ${NOUN[lane.kind] || "item"}s` : ["nvtx", "event"].includes(lane.kind) ? name : shortName(name);
+  return b.count > 1 ? `${b.count} ${NOUN[lane.kind] || "item"}s` :
+    ["nvtx", "event"].includes(lane.kind) ? name : shortName(name);
 }
 
 function stripSaid(strip, b) {
   if (b.count > 1) {
-    const parts = [...b.by].sort((p, q) => q[1] - p[1]).map(([c, ns]) => `${DATA.causes[c].short} ${duration(ns)}`);
+    const parts = [...b.by].sort((p, q) => q[1] - p[1])
+      .map(([c, ns]) => `${DATA.causes[c].short} ${duration(ns)}`);
     return [`${b.count} pieces`, parts.join(", "), "zoom in to see them"];
   }
   const detail = DATA.strings[strip.n[b.item]];
-  return [`${causeOf(b).short} ${duration(b.d)}`, causeOf(b).meaning, ...(detail ? wrap(detail) : [])];
+  return [`${causeOf(b).short} ${duration(b.d)}`, causeOf(b).meaning,
+    ...(detail ? wrap(detail) : [])];
 }
 
 function stripText(b, letters) {
@@ -64,27 +73,38 @@ function stripText(b, letters) {
   return long.length <= letters ? long : short.length <= letters ? short : "";
 }
 
-// One block as drawn: a rectangle, its pattern, its name in the middle of what is visible of it; a path and its colour where
+// One block as drawn: a rectangle, its pattern, its name in the middle of what is visible of it; a
+// path and its colour where
 // there is neither pattern nor name.
 function drawBlock(frame, b, top, height, cause, text, patterned) {
-  const x = Math.max(frame.left, frame.x(b.x / 1e3)), end = Math.min(frame.right, frame.x((b.x + b.d) / 1e3)), w = Math.max(1, end - x);
+  const x = Math.max(frame.left, frame.x(b.x / 1e3)),
+    end = Math.min(frame.right, frame.x((b.x + b.d) / 1e3)), w = Math.max(1, end - x);
   if (end < frame.left || x > frame.right) return null;
   const words = text(Math.floor((w - 6) / LETTER_PX)), box = { x, y: top, width: w, height };
-  const fill = cause ? cause.colour : "var(--range)", hatched = patterned && cause?.pattern && w > 3;
-  if (!words && !hatched) return { fill, path: `M${x.toFixed(2)} ${top}h${w.toFixed(2)}v${height}h${(-w).toFixed(2)}z`, hit: { x, y: top, w, h: height } };
+  const fill = cause ? cause.colour : "var(--range)",
+    hatched = patterned && cause?.pattern && w > 3;
+  if (!words && !hatched) return { fill, path:
+    `M${x.toFixed(2)} ${top}h${w.toFixed(2)}v${height}h${(-w).toFixed(2)}z`,
+    hit: { x, y: top, w, h: height } };
   const element = svg("g", { class: "block" }, svg("rect", { ...box, fill }),
-    hatched ? svg("rect", { ...box, fill: `url(#${patternId(cause.pattern)})`, style: `color:${cause.ink}` }) : null,
-    words ? svg("text", { x: x + w / 2, y: top + height / 2 + 4, "text-anchor": "middle", class: patterned && cause?.pattern ? "on-pattern" : null, style: `fill:${cause ? cause.ink : "var(--ink)"};stroke:${patterned && cause?.pattern ? cause.colour : "none"}` }, words) : null);
+    hatched ? svg("rect", { ...box, fill: `url(#${patternId(cause.pattern)})`,
+      style: `color:${cause.ink}` }) : null,
+    words ? svg("text", { x: x + w / 2, y: top + height / 2 + 4, "text-anchor": "middle",
+      class: patterned && cause?.pattern ? "on-pattern" : null,
+      style: `fill:${cause ? cause.ink : "var(--ink)"};stroke:${patterned && cause?.pattern ? cause.colour : "none"}` }, words) : null);
   return { element, hit: { x, y: top, w, h: height } };
 }
 
-// From the call that issued an operation to the operation; from a record to the end of the wait that it releases.
+// From the call that issued an operation to the operation; from a record to the end of the wait
+// that it releases.
 function arrow(frame, places, lane, top, i) {
   const source = lane.ax && lane.ax[i] !== null ? places[lane.al[i]] : null;
   if (!source) return null;
-  const from = frame.x(lane.ax[i] / 1e3), to = frame.x((lane.x[i] + (lane.kind === "event" ? lane.d[i] : 0)) / 1e3);
+  const from = frame.x(lane.ax[i] / 1e3), to =
+    frame.x((lane.x[i] + (lane.kind === "event" ? lane.d[i] : 0)) / 1e3);
   const row = Math.min(lane.r ? lane.r[i] : 0, MOST_ROWS - 1), down = source.top <= top;
-  const y1 = down ? source.top + ROW - 3 : source.top + 3, y2 = down ? top + row * ROW + 2 : top + (row + 1) * ROW - 2, tip = down ? -7 : 7;
+  const y1 = down ? source.top + ROW - 3 : source.top + 3,
+    y2 = down ? top + row * ROW + 2 : top + (row + 1) * ROW - 2, tip = down ? -7 : 7;
   const inside = (x) => Math.max(frame.left, Math.min(frame.right, x));
   return svg("g", { class: "arrow" }, svg("line", { x1: inside(from), y1, x2: inside(to), y2 }),
     to >= frame.left && to <= frame.right ? svg("path", { d: `M${to} ${y2}l-4 ${tip}h8z` }) : null);
@@ -92,13 +112,20 @@ function arrow(frame, places, lane, top, i) {
 
 // The SM clock under the lanes, where it was sampled; between two samples it is not known.
 function drawClock(frame, clock, top, hits) {
-  const most = Math.max(...clock.mhz), low = Math.min(...clock.mhz), base = Math.min(low, 0.95 * most), span = Math.max(1, most - base);
-  const y = (mhz) => top + ROW - 2 - ((ROW - 6) * (mhz - base)) / span, points = clock.x.map((ns, i) => `${frame.x(ns / 1e3)} ${y(clock.mhz[i])}`);
-  clock.x.forEach((ns, i) => hits.push({ x: frame.x(ns / 1e3) - 3, y: top, w: 6, h: ROW, said: [sampleText(clock, i, "sampled here")] }));
-  // An interval is usually shorter than the time between two samples: the line explains itself all the same.
+  const most = Math.max(...clock.mhz), low = Math.min(...clock.mhz),
+    base = Math.min(low, 0.95 * most), span = Math.max(1, most - base);
+  const y = (mhz) => top + ROW - 2 - ((ROW - 6) * (mhz - base)) / span,
+    points = clock.x.map((ns, i) => `${frame.x(ns / 1e3)} ${y(clock.mhz[i])}`);
+  clock.x.forEach(
+    (ns, i) => hits.push({ x: frame.x(ns / 1e3) - 3, y: top, w: 6, h: ROW,
+    said: [sampleText(clock, i, "sampled here")] }));
+  // An interval is usually shorter than the time between two samples: the line explains itself all
+  // the same.
   for (let i = 1; i < clock.x.length; i += 1) {
     const [a, b] = [frame.x(clock.x[i - 1] / 1e3), frame.x(clock.x[i] / 1e3)];
-    hits.unshift({ x: a, y: top, w: b - a, h: ROW, said: ["SM clock", sampleText(clock, i - 1, `sampled at ${us(clock.x[i - 1])} us`), sampleText(clock, i, `at ${us(clock.x[i])} us`)] });
+    hits.unshift({ x: a, y: top, w: b - a, h: ROW,
+      said: ["SM clock", sampleText(clock, i - 1, `sampled at ${us(clock.x[i - 1])} us`),
+      sampleText(clock, i, `at ${us(clock.x[i])} us`)] });
   }
   return svg("polyline", { class: "clock", points: points.join(" "), "clip-path": "url(#inside)" });
 }
@@ -110,8 +137,10 @@ function sampleText(clock, i, where) {
 
 // What stands at the left of the band: the clock at the interval, or between which it moved.
 function clockWords(picture) {
-  const clock = picture.clock, before = clock.x.findLastIndex((x) => x <= 0), after = clock.x.findIndex((x) => x >= picture.width);
+  const clock = picture.clock, before = clock.x.findLastIndex((x) => x <= 0),
+    after = clock.x.findIndex((x) => x >= picture.width);
   const seen = clock.mhz.slice(Math.max(0, before), after < 0 ? undefined : after + 1);
   const [low, high] = [Math.min(...seen), Math.max(...seen)];
-  return low === high ? `SM clock ${low.toFixed(0)} MHz` : `SM clock ${low.toFixed(0)} to ${high.toFixed(0)} MHz`;
+  return low === high ? `SM clock ${low.toFixed(0)} MHz` :
+    `SM clock ${low.toFixed(0)} to ${high.toFixed(0)} MHz`;
 }

@@ -1,4 +1,5 @@
-// The GPU's clock over the whole run, what held it down, and the intervals of the chosen label under it.
+// The GPU's clock over the whole run, what held it down, and the intervals of the chosen label
+// under it.
 
 const MOST_RUNS_DRAWN = 3000, MOST_HOLDS = 300, MOST_STRETCHES = 500;
 
@@ -11,7 +12,8 @@ function sample(count, most, always) {
 }
 
 function whyWords(bits) {
-  return Object.entries(DATA.clocks.why).filter(([bit]) => Number(bit) & bits).map(([, text]) => text);
+  return Object.entries(DATA.clocks.why).filter(([bit]) => Number(bit) & bits)
+    .map(([, text]) => text);
 }
 
 function clocksOf(runs) {
@@ -39,20 +41,31 @@ function holds(gpu) {
 // The words about the clock and the chosen label's intervals, and what their drawing needs.
 function sayClocks() {
   const at = labelAt();
-  const label = DATA.labels[at], runs = DATA.runs[at], gpu = clocksOf(runs), low = Math.min(...gpu.low), high = Math.max(...gpu.high);
-  const chosen = sample(runs.elapsed.length, MOST_RUNS_DRAWN, [runs.elapsed.indexOf(slowest(runs))]), rows = holds(gpu);
-  $("clocks-reading").textContent = `GPU ${gpu.device}: SM clock ${low === high ? high : `${low} to ${high}`} MHz in ${plural(gpu.samples, "sample")}; below it the intervals of ${label.label}.`;
-  const said = ["Between two samples the clock is not known. Circles: measured; filled: kernel only."];
-  if (gpu.joined > 1) said.push(`Each point of the clock joins ${gpu.joined} stretches of equal samples, from their least to their highest.`);
-  if (rows.length > MOST_HOLDS) said.push(`Of ${rows.length} times that something held the clock down the first ${MOST_HOLDS} are drawn.`);
-  if (chosen.length < runs.elapsed.length) said.push(`Drawn are ${chosen.length.toLocaleString("en")} of ${plural(runs.elapsed.length, "interval")}, evenly in time.`);
+  const label = DATA.labels[at], runs = DATA.runs[at], gpu = clocksOf(runs),
+    low = Math.min(...gpu.low), high = Math.max(...gpu.high);
+  const chosen = sample(runs.elapsed.length, MOST_RUNS_DRAWN,
+    [runs.elapsed.indexOf(slowest(runs))]), rows = holds(gpu);
+  $("clocks-reading")
+    .textContent =
+      `GPU ${gpu.device}: SM clock ${low === high ? high : `${low} to ${high}`} MHz in ${plural(gpu.samples, "sample")}; below it the intervals of ${label.label}.`;
+  const said =
+    ["Between two samples the clock is not known. Circles: measured; filled: kernel only."];
+  if (gpu.joined > 1) said.push(
+    `Each point of the clock joins ${gpu.joined} stretches of equal samples, from their least to their highest.`);
+  if (rows.length > MOST_HOLDS) said.push(
+    `Of ${rows.length} times that something held the clock down the first ${MOST_HOLDS} are drawn.`);
+  if (chosen.length < runs.elapsed.length) said.push(
+    `Drawn are ${chosen.length.toLocaleString("en")} of ${plural(runs.elapsed.length, "interval")}, evenly in time.`);
   const limit = upperLimit(label, runs), above = runs.elapsed.filter((ns) => ns > limit).length;
-  if (above) said.push(`${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range.`);
+  if (above) said.push(
+    `${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range.`);
   $("clocks-note").textContent = said.join(" ");
   drawClocksTable();
-  const words = new Set(rows.slice(0, MOST_HOLDS).map((row) => row.word)).size, plot = $("clock-plot");
+  const words = new Set(rows.slice(0, MOST_HOLDS).map((row) => row.word)).size,
+    plot = $("clock-plot");
   plot.style.height = 370 + (words ? 22 * words + 20 : 0) + AXIS_PX + "px";
-  plot.setAttribute("aria-label", $("clocks-reading").textContent + " The table of the samples follows.");
+  plot.setAttribute("aria-label", $("clocks-reading")
+    .textContent + " The table of the samples follows.");
   return [label, runs, gpu, chosen, rows.slice(0, MOST_HOLDS), limit];
 }
 
@@ -60,47 +73,82 @@ function drawClocks() {
   plotClocks(...sayClocks());
 }
 
-// From top to bottom: the clock, what held it down, the intervals of the chosen label; time on one axis in seconds.
+// From top to bottom: the clock, what held it down, the intervals of the chosen label; time on one
+// axis in seconds.
 function plotClocks(label, runs, gpu, chosen, rows, limit) {
-  const plot = $("clock-plot"), width = plot.clientWidth, words = [...new Set(rows.map((row) => row.word))], held = 200 + 22 * words.length;
-  const bottom = held + (words.length ? 20 : 0) + 170, left = Math.min(width < 700 ? 110 : 210, Math.max(76, 16 + 6.4 * Math.max(0, ...words.map((word) => word.length)))), right = width - 14;
-  const from = Math.min(...gpu.x, ...chosen.map((i) => runs.start[i])), to = Math.max(...gpu.end, ...chosen.map((i) => runs.start[i] + runs.elapsed[i] / 1e3), from + 1);
-  const x = (at) => left + ((at - from) / (to - from)) * (right - left), low = 0.94 * Math.min(...gpu.low), high = 1.03 * Math.max(...gpu.high), hits = [], drawn = [];
-  const mhz = (value) => 14 + 176 * (1 - (value - low) / Math.max(1, high - low)), top = bottom - 160, ns = (value) => bottom - 160 * Math.min(1, value / limit);
+  const plot = $("clock-plot"), width = plot.clientWidth,
+    words = [...new Set(rows.map((row) => row.word))], held = 200 + 22 * words.length;
+  const bottom = held + (words.length ? 20 : 0) + 170,
+    left = Math.min(width < 700 ? 110 : 210, Math.max(76,
+    16 + 6.4 * Math.max(0, ...words.map((word) => word.length)))), right = width - 14;
+  const from = Math.min(...gpu.x, ...chosen.map((i) => runs.start[i])),
+    to = Math.max(...gpu.end, ...chosen.map((i) => runs.start[i] + runs.elapsed[i] / 1e3),
+    from + 1);
+  const x = (at) => left + ((at - from) / (to - from)) * (right - left),
+    low = 0.94 * Math.min(...gpu.low), high = 1.03 * Math.max(...gpu.high), hits = [], drawn = [];
+  const mhz = (value) => 14 + 176 * (1 - (value - low) / Math.max(1, high - low)),
+    top = bottom - 160, ns = (value) => bottom - 160 * Math.min(1, value / limit);
   const points = [];
   gpu.x.forEach((start, i) => {
-    const power = gpu.power[i] < 0 ? "" : `, ${(gpu.power[i] / 1e3).toFixed(0)} W`, heat = gpu.heat[i] < 0 ? "" : `, ${gpu.heat[i]} °C`;
+    const power = gpu.power[i] < 0 ? "" : `, ${(gpu.power[i] / 1e3).toFixed(0)} W`,
+      heat = gpu.heat[i] < 0 ? "" : `, ${gpu.heat[i]} °C`;
     points.push(`${x(start)} ${mhz(gpu.low[i])}`, `${x(gpu.end[i])} ${mhz(gpu.high[i])}`);
-    hits.push({ x: x(start), y: 14, w: Math.max(1, x(gpu.end[i]) - x(start)), h: 176, said: [`SM clock ${clockSpan(gpu, i)} MHz${power}${heat}`, whyWords(gpu.why[i]).join(", ")] });
+    hits.push({ x: x(start), y: 14, w: Math.max(1, x(gpu.end[i]) - x(start)), h: 176,
+      said: [`SM clock ${clockSpan(gpu, i)} MHz${power}${heat}`,
+      whyWords(gpu.why[i]).join(", ")] });
   });
   drawn.push(svg("polyline", { class: "clock", points: points.join(" ") }));
   for (const row of rows) {
     const y = 204 + 22 * words.indexOf(row.word), w = Math.max(1.5, x(row.end) - x(row.start));
-    drawn.push(svg("rect", { class: row.word === "idle" ? "held idle" : "held", x: x(row.start), y, width: w, height: 15 }));
-    hits.push({ x: x(row.start), y, w, h: 15, said: [row.word, `for ${duration((row.end - row.start) * 1e3)}`] });
+    drawn.push(svg("rect", { class: row.word === "idle" ? "held idle" : "held", x: x(row.start), y,
+      width: w, height: 15 }));
+    hits.push({ x: x(row.start), y, w, h: 15,
+      said: [row.word, `for ${duration((row.end - row.start) * 1e3)}`] });
   }
-  words.forEach((word, k) => drawn.push(svg("text", { class: "lane", x: left - 8, y: 216 + 22 * k, "text-anchor": "end" }, cut(word, Math.floor((left - 12) / 6.2)))));
+  words.forEach(
+    (word, k) =>
+    drawn.push(svg("text", { class: "lane", x: left - 8, y: 216 + 22 * k, "text-anchor": "end" },
+      cut(word, Math.floor((left - 12) / 6.2)))));
   // All marks of one sort are one path: thousands of elements would hold up the page.
-  const kernel = kernelOf(runs), marks = (values, name) => svg("path", { class: name, d: chosen.map((i) => `M${(x(runs.start[i]) - 3).toFixed(1)} ${ns(values[i]).toFixed(1)}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`).join("") });
+  const kernel = kernelOf(runs), marks = (values, name) =>
+    svg("path", {
+      class: name,
+        d: chosen.map(
+        (i) => `M${(x(runs.start[i]) - 3).toFixed(1)} ${ns(values[i]).toFixed(1)}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`).join("") });
   drawn.push(marks(runs.elapsed, "run"), marks(kernel, "run kernel"));
   for (const i of chosen) {
-    const said = [nameOf(label, runs, i), `measured ${duration(runs.elapsed[i])}, kernel only ${duration(kernel[i])}`], go = () => choose(label.label, numberOf(runs, i), true);
-    for (const value of [runs.elapsed[i], kernel[i]]) hits.push({ x: x(runs.start[i]) - 4, y: ns(value) - 4, w: 8, h: 8, said, go });
+    const said =
+      [nameOf(label, runs, i),
+      `measured ${duration(runs.elapsed[i])}, kernel only ${duration(kernel[i])}`],
+      go = () => choose(label.label, numberOf(runs, i), true);
+    for (const value of [runs.elapsed[i], kernel[i]]) hits.push(
+      { x: x(runs.start[i]) - 4, y: ns(value) - 4, w: 8, h: 8, said, go });
   }
   const unit = limit >= 20e6 ? [1e6, "ms"] : [1e3, "us"];
-  showDrawing(plot, width, bottom + AXIS_PX, [axisLeft(low, high, mhz, left, right, "MHz", 4), axisLeft(0, limit / unit[0], (value) => ns(value * unit[0]), left, right, unit[1], 4),
-    axisBelow(0, (to - from) / 1e6, (s) => x(from + s * 1e6), bottom, right - left, "s since the first sample"), svg("line", { class: "frame", x1: left, x2: right, y1: top, y2: top }), ...drawn], hits);
+  showDrawing(plot, width, bottom + AXIS_PX, [axisLeft(low, high, mhz, left, right, "MHz", 4),
+    axisLeft(0, limit / unit[0], (value) => ns(value * unit[0]), left, right, unit[1], 4),
+    axisBelow(0, (to - from) / 1e6, (s) => x(from + s * 1e6), bottom, right - left,
+      "s since the first sample"), svg("line",
+      { class: "frame", x1: left, x2: right, y1: top, y2: top }), ...drawn], hits);
 }
 
 function drawClocksTable() {
   if (!$("clocks-table").open || labelAt() < 0) return;
-  const gpu = clocksOf(DATA.runs[labelAt()]), most = Math.min(gpu.x.length, MOST_STRETCHES), known = (value, text) => (value < 0 ? "?" : text);
-  const rows = Array.from({ length: most }, (_, i) => [(gpu.x[i] / 1e3).toFixed(1), (gpu.end[i] / 1e3).toFixed(1), clockSpan(gpu, i), known(gpu.memory[i], `${gpu.memory[i]}`),
-    known(gpu.power[i], (gpu.power[i] / 1e3).toFixed(0)), known(gpu.heat[i], `${gpu.heat[i]}`), whyWords(gpu.why[i]).join(", ")]);
-  const caption = `The first ${most} of ${gpu.x.length.toLocaleString("en")} stretches of equal samples of GPU ${gpu.device}`;
-  const heads = ["from ms", "to ms", "SM MHz", "memory MHz", "W", "°C"].map((text) => ({ text, number: true }));
-  fillTable($("clocks-table").querySelector("table"), caption, [...heads, { text: "why not higher" }], rows);
-  $("clocks-table").querySelector("summary").textContent = gpu.x.length > most ? caption : "Table of the clock samples";
+  const gpu = clocksOf(DATA.runs[labelAt()]), most = Math.min(gpu.x.length, MOST_STRETCHES),
+    known = (value, text) => (value < 0 ? "?" : text);
+  const rows = Array.from({ length: most }, (_, i) =>
+    [(gpu.x[i] / 1e3).toFixed(1), (gpu.end[i] / 1e3).toFixed(1), clockSpan(gpu, i),
+      known(gpu.memory[i], `${gpu.memory[i]}`),
+    known(gpu.power[i], (gpu.power[i] / 1e3).toFixed(0)), known(gpu.heat[i], `${gpu.heat[i]}`),
+      whyWords(gpu.why[i]).join(", ")]);
+  const caption =
+    `The first ${most} of ${gpu.x.length.toLocaleString("en")} stretches of equal samples of GPU ${gpu.device}`;
+  const heads = ["from ms", "to ms", "SM MHz", "memory MHz", "W",
+    "°C"].map((text) => ({ text, number: true }));
+  fillTable($("clocks-table").querySelector("table"), caption,
+    [...heads, { text: "why not higher" }], rows);
+  $("clocks-table").querySelector("summary").textContent = gpu.x.length > most ? caption :
+    "Table of the clock samples";
 }
 
 function watchClocks() {

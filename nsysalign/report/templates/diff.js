@@ -44,7 +44,7 @@ function forest(change, verdict) {
 
 function withoutNsys(label) {
   const sides = [label.unprofiled.before, label.unprofiled.after];
-  return sides.some((s) => s) ? sides.map((s) => (s ? within([s.ns, s.lower_ns, s.upper_ns]) : "?")).join(" → ") : "";
+  return sides.some((s) => s) ? sides.map((s) => (s ? within([s.ns, s.lower_ns, s.upper_ns]) : "none")).join(" → ") : "";
 }
 
 function side(label, which) {

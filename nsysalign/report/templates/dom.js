@@ -2,7 +2,8 @@
 
 const DATA = JSON.parse(document.getElementById("data").textContent);
 const DIGIT = new Uint8Array(128);
-[..."ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"].forEach((digit, value) => { DIGIT[digit.charCodeAt(0)] = value; });
+[..."ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"].forEach(
+  (digit, value) => { DIGIT[digit.charCodeAt(0)] = value; });
 for (const runs of DATA.runs || []) {
   for (const key of ["elapsed", "kernel", "error", "start"]) runs[key] = unpack(runs[key]);
   for (const cause of Object.keys(runs.parts)) runs.parts[cause] = unpack(runs.parts[cause]);
@@ -10,7 +11,8 @@ for (const runs of DATA.runs || []) {
 const CAUSE = Object.fromEntries(DATA.causes.map((cause) => [cause.name, cause]));
 const PRESENT = DATA.causes.filter((cause) => cause.present);
 
-// "2AAA/BA" -> [0, 63, 64]: a width, then numbers of that many base-64 digits (report/pack.py); lists stay lists.
+// "2AAA/BA" -> [0, 63, 64]: a width, then numbers of that many base-64 digits (report/pack.py);
+// lists stay lists.
 function unpack(column) {
   if (typeof column !== "string") return column;
   const width = Number(column[0]), out = new Array((column.length - 1) / width);
@@ -31,7 +33,8 @@ function make(tag, attributes, ...children) {
   for (const [name, value] of Object.entries(attributes || {})) {
     if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
     else if (name === "class") element.className = value;
-    else if (value !== null && value !== false && value !== undefined) element.setAttribute(name, value);
+    else if (value !== null && value !== false && value !== undefined) element.setAttribute(name,
+      value);
   }
   for (const child of children.flat()) {
     if (child !== null && child !== undefined) element.append(child); // strings become text nodes
@@ -39,16 +42,19 @@ function make(tag, attributes, ...children) {
   return element;
 }
 
-// The same for drawings; everything that is drawn is an image for a screen reader, so its pieces need no names.
+// The same for drawings; everything that is drawn is an image for a screen reader, so its pieces
+// need no names.
 function svg(tag, attributes, ...children) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", tag);
-  for (const [name, value] of Object.entries(attributes)) if (value !== null && value !== undefined) element.setAttribute(name, value);
+  for (const [name, value] of Object.entries(attributes)) if (value !== null &&
+    value !== undefined) element.setAttribute(name, value);
   element.append(...children.flat().filter((child) => child !== null && child !== undefined));
   return element;
 }
 
 function fill(element, ...children) {
-  element.replaceChildren(...children.flat().filter((child) => child !== null && child !== undefined));
+  element.replaceChildren(...children.flat().filter((child) => child !== null &&
+    child !== undefined));
 }
 
 function theme(name) {
@@ -62,18 +68,23 @@ function bring(element) {
 
 // Plain table: heads are {text, number}, rows are lists of strings or elements.
 function fillTable(table, caption, heads, rows) {
-  const cells = (row) => row.map((cell, at) => make("td", { class: heads[at].number ? "number" : null }, cell));
+  const cells = (row) => row.map((cell, at) =>
+    make("td", { class: heads[at].number ? "number" : null }, cell));
   fill(
     table,
     make("caption", { class: "unseen" }, caption),
-    make("thead", null, make("tr", null, heads.map((head) => make("th", { scope: "col", class: head.number ? "number" : null }, head.text)))),
+    make("thead", null,
+      make("tr", null,
+      heads.map((head) => make("th", { scope: "col", class: head.number ? "number" : null },
+      head.text)))),
     make("tbody", null, rows.map((row) => make("tr", null, cells(row)))),
   );
 }
 
 // For pages that are drawn at once: nothing is seen before it has its size, so nothing moves.
 function showSections() {
-  for (const section of document.querySelectorAll("#main > section")) section.classList.add("filled");
+  for (const section of document.querySelectorAll("#main > section")) section.classList.add(
+    "filled");
 }
 
 // When what was changed is on the screen.  A hidden page draws nothing, and is not waited for.

@@ -2,13 +2,15 @@
 
 // Patterns of the causes as SVG: the twin of .p-rise and the others in report.css.
 const PATTERNS = {
-  x: ["M0 0L7 7M7 0L0 7", 7], ".": ["M1 1h1.5v1.5h-1.5zM4 4h1.5v1.5h-1.5z", 6], "/": ["M-1 7L7 -1M5 7L7 5", 6], "\\": ["M-1 -1L7 7M-1 5L1 7", 6],
+  x: ["M0 0L7 7M7 0L0 7", 7], ".": ["M1 1h1.5v1.5h-1.5zM4 4h1.5v1.5h-1.5z", 6],
+    "/": ["M-1 7L7 -1M5 7L7 5", 6], "\\": ["M-1 -1L7 7M-1 5L1 7", 6],
   "-": ["M0 3h6", 6], "|": ["M3 0v6", 6], "+": ["M0 3h6M3 0v6", 6],
 };
 
 function patterns() {
   return svg("defs", {}, Object.entries(PATTERNS).map(([shape, [path, size]]) =>
-    svg("pattern", { id: patternId(shape), width: size, height: size, patternUnits: "userSpaceOnUse" },
+    svg("pattern", { id: patternId(shape), width: size, height: size,
+      patternUnits: "userSpaceOnUse" },
       svg("path", { d: path, class: shape === "." ? "dots" : "hatch" }))));
 }
 
@@ -20,24 +22,30 @@ function patternId(shape) {
 function ticks(low, high, most) {
   const rough = (high - low) / Math.max(1, most);
   if (!(rough > 0)) return [low];
-  const power = 10 ** Math.floor(Math.log10(rough)), step = [1, 2, 5, 10].find((times) => times * power >= rough) * power;
+  const power = 10 ** Math.floor(Math.log10(rough)),
+    step = [1, 2, 5, 10].find((times) => times * power >= rough) * power;
   const out = [];
-  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step; k += 1) out.push(k * step || 0); // -0 is 0
+  // -0 is 0
+  for (let k = Math.ceil(low / step - 1e-9); k * step <= high + 1e-9 * step;
+    k += 1) out.push(k * step || 0);
   return out;
 }
 
 // A number with no more decimals than its neighbours on the axis need.
 function tickText(value, step) {
   const decimals = Math.max(0, -Math.floor(Math.log10(step) + 1e-9));
-  return value.toLocaleString("en", { minimumFractionDigits: Math.min(3, decimals), maximumFractionDigits: Math.min(3, decimals) });
+  return value.toLocaleString("en", { minimumFractionDigits: Math.min(3, decimals),
+    maximumFractionDigits: Math.min(3, decimals) });
 }
 
 // The lower axis of a drawing: `place` turns a value into x.
 function axisBelow(low, high, place, y, width, words, whole = false) {
-  const at = ticks(low, high, Math.min(Math.max(2, width / 90), whole ? high - low : Infinity)), step = at.length > 1 ? at[1] - at[0] : 1;
+  const at = ticks(low, high, Math.min(Math.max(2, width / 90), whole ? high - low : Infinity)),
+    step = at.length > 1 ? at[1] - at[0] : 1;
   return svg("g", { class: "axis" },
     at.map((value) => svg("line", { x1: place(value), x2: place(value), y1: y, y2: y + 5 })),
-    at.map((value) => svg("text", { x: place(value), y: y + 18, "text-anchor": "middle" }, tickText(value, step))),
+    at.map((value) => svg("text", { x: place(value), y: y + 18, "text-anchor": "middle" },
+      tickText(value, step))),
     svg("text", { x: place((low + high) / 2), y: y + 36, "text-anchor": "middle" }, words));
 }
 
@@ -46,16 +54,21 @@ function axisLeft(low, high, place, left, right, words, most = 5) {
   const at = ticks(low, high, most), step = at.length > 1 ? at[1] - at[0] : 1;
   const middle = place((low + high) / 2);
   return svg("g", { class: "axis" },
-    at.map((value) => svg("line", { class: "grid", x1: left, x2: right, y1: place(value), y2: place(value) })),
-    at.map((value) => svg("text", { x: left - 7, y: place(value) + 4, "text-anchor": "end" }, tickText(value, step))),
-    words ? svg("text", { x: 13, y: middle, transform: `rotate(-90 13 ${middle})`, "text-anchor": "middle" }, words) : null);
+    at.map((value) => svg("line", { class: "grid", x1: left, x2: right, y1: place(value),
+      y2: place(value) })),
+    at.map((value) => svg("text", { x: left - 7, y: place(value) + 4, "text-anchor": "end" },
+      tickText(value, step))),
+    words ? svg("text", { x: 13, y: middle, transform: `rotate(-90 13 ${middle})`,
+      "text-anchor": "middle" }, words) : null);
 }
 
-// What a drawing hands over: `hits` are {x, y, w, h, said: [line, ...], go, over}, the last one drawn lies on top.
+// What a drawing hands over: `hits` are {x, y, w, h, said: [line, ...], go, over}, the last one
+// drawn lies on top.
 const drawings = new Map();
 
 function showDrawing(plot, width, height, content, hits) {
-  const image = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, patterns(), content);
+  const image = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`,
+    "aria-hidden": "true" }, patterns(), content);
   plot.replaceChildren(image);
   plot.style.height = height + "px";
   const known = drawings.has(plot);
@@ -80,7 +93,8 @@ function hitAt(plot, event) {
   for (const slack of [0, 3]) {
     for (let i = hits.length - 1; i >= 0; i -= 1) {
       const hit = hits[i];
-      if (x >= hit.x - slack && x <= hit.x + hit.w + slack && y >= hit.y && y <= hit.y + hit.h) return hit;
+      if (x >= hit.x - slack && x <= hit.x + hit.w + slack && y >= hit.y &&
+        y <= hit.y + hit.h) return hit;
     }
   }
   return null;
@@ -96,17 +110,20 @@ function showTip(lines, x, y) {
   tip.hidden = false;
   const box = tip.getBoundingClientRect(), room = document.documentElement.clientWidth;
   tip.style.left = Math.max(4, Math.min(x + 14, room - box.width - 8)) + "px";
-  tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(4, y - box.height - 12) : y + 18) + "px";
+  tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(4, y - box.height - 12) : y + 18) +
+    "px";
 }
 
 // What it explains is no longer under the pointer.
-addEventListener("scroll", () => { if (Math.abs(scrollY - tipScroll) > 4) hideTip(); }, { passive: true });
+addEventListener("scroll", () => { if (Math.abs(scrollY - tipScroll) > 4) hideTip(); },
+  { passive: true });
 
 function hideTip() {
   $("tip").hidden = true;
 }
 
-// Draws when the element comes near the screen or is printed, and again when its width changes; `seen`: it is drawn already.
+// Draws when the element comes near the screen or is printed, and again when its width changes;
+// `seen`: it is drawn already.
 function whenSeen(element, draw, seen = false) {
   let width = seen ? element.clientWidth : 0;
   const now = () => { seen = true; width = element.clientWidth; draw(); };
@@ -115,7 +132,9 @@ function whenSeen(element, draw, seen = false) {
     observer.disconnect();
     if (!seen) now();
   }, { rootMargin: "300px" }).observe(element);
-  new ResizeObserver(() => { if (seen && element.clientWidth && element.clientWidth !== width) now(); }).observe(element);
+  new ResizeObserver(
+    () => { if (seen && element.clientWidth && element.clientWidth !== width) now(); })
+    .observe(element);
   addEventListener("beforeprint", now);
   return () => { if (seen) now(); };
 }

@@ -19,7 +19,8 @@ function duration(ns) {
 function micro(ns) {
   if (ns === null || ns === undefined) return "?";
   if (ns === 0) return ".";
-  return (ns / 1e3).toFixed(Math.abs(ns) < 9_999_995 ? 2 : 1); // above 10 ms a tenth of a microsecond is enough
+  // above 10 ms a tenth of a microsecond is enough
+  return (ns / 1e3).toFixed(Math.abs(ns) < 9_999_995 ? 2 : 1);
 }
 
 function percent(share) {
@@ -33,7 +34,8 @@ function plural(count, noun) {
 // Long names over several lines of a hover text.
 function wrap(text, width = 70, most = 4) {
   const lines = [];
-  for (let at = 0; at < text.length && lines.length < most; at += width) lines.push(text.slice(at, at + width));
+  for (let at = 0; at < text.length && lines.length < most;
+    at += width) lines.push(text.slice(at, at + width));
   if (text.length > width * most) lines[most - 1] += "…";
   return lines;
 }

@@ -7,8 +7,10 @@ function startKernels() {
   $("kernels").hidden = !labels.length;
   if (!labels.length) return;
   kernels.label = labels.find((label) => !byName(label)) ?? labels[0]; // the run as a whole first
-  fill($("kernel-label"), labels.map((label) => make("option", { value: label, selected: label === kernels.label ? "" : null }, label)));
-  $("kernel-label").addEventListener("change", () => { kernels.label = $("kernel-label").value; drawKernels(); });
+  fill($("kernel-label"), labels.map((label) =>
+    make("option", { value: label, selected: label === kernels.label ? "" : null }, label)));
+  $("kernel-label").addEventListener("change",
+    () => { kernels.label = $("kernel-label").value; drawKernels(); });
   drawKernels();
 }
 
@@ -20,6 +22,10 @@ function drawKernels() {
     return make("span", { class: "share" }, bar, make("span", null, percent(row.share)));
   };
   fillTable($("kernels").querySelector("table"), `Kernels of ${kernels.label}`,
-    [{ text: "kernel" }, ...["count", "total us", "median us"].map((text) => ({ text, number: true })), { text: "share" }, { text: "idle before us", number: true }],
-    rows.map((row) => [make("code", { title: row.kernel }, shortName(row.kernel)), row.count.toLocaleString("en"), micro(row.total_ns), micro(row.median_ns), share(row), micro(row.idle_before_ns ?? null)]));
+    [{ text: "kernel" }, ...["count", "total us",
+      "median us"].map((text) => ({ text, number: true })), { text: "share" },
+      { text: "idle before us", number: true }],
+    rows.map((row) => [make("code", { title: row.kernel }, shortName(row.kernel)),
+      row.count.toLocaleString("en"), micro(row.total_ns), micro(row.median_ns), share(row),
+      micro(row.idle_before_ns ?? null)]));
 }

@@ -1,9 +1,15 @@
 // A table of labels: sorted by any column that has a value, filtered by text.
 
 // "191 ±25": no more digits than the bar allows.
+// "collectives": the word of a reason why there is no prediction; "none" for one that has none.
+function inAWord(reason) {
+  return /^[\w-]+: /.test(reason) ? reason.slice(0, reason.indexOf(":")) : "none";
+}
+
 function within(ns) {
   if (!ns) return "?";
-  const reach = Math.max(ns[2] - ns[0], ns[0] - ns[1]) / 1e3, places = reach >= 10 ? 0 : reach >= 1 ? 1 : 2;
+  const reach = Math.max(ns[2] - ns[0], ns[0] - ns[1]) / 1e3,
+    places = reach >= 10 ? 0 : reach >= 1 ? 1 : 2;
   return `${(ns[0] / 1e3).toFixed(places)} ±${reach.toFixed(places)}`;
 }
 
@@ -17,17 +23,22 @@ function labelHead(column, redraw) {
     else Object.assign(sorting, { key: column.key, down: Boolean(column.number) });
     redraw();
   };
-  const button = make("button", { type: "button", title: column.hint || null, onclick: press }, column.text,
-    column.note ? make("small", null, column.note) : null, column.unit ? make("span", { class: "unseen" }, " " + column.unit) : null,
-    make("span", { "aria-hidden": "true" }, { none: "", ascending: " ↑", descending: " ↓" }[state]));
+  const button = make("button", { type: "button", title: column.hint || null, onclick: press },
+    column.text,
+    column.note ? make("small", null, column.note) : null,
+      column.unit ? make("span", { class: "unseen" }, " " + column.unit) : null,
+    make("span", { "aria-hidden": "true" }, {
+      none: "", ascending: " ↑", descending: " ↓" }[state]));
   button.dataset.key = column.key;
-  return make("th", { scope: "col", "aria-sort": state, class: column.number ? "number" : null }, button);
+  return make("th", { scope: "col", "aria-sort": state, class: column.number ? "number" : null },
+    button);
 }
 
 // Labels whose text has every word of the filter, in the order of the column that was chosen.
 function shownLabels(columns, text) {
   const words = $("filter").value.toLowerCase().split(/\s+/).filter(Boolean);
-  const labels = DATA.labels.filter((label) => words.every((word) => text(label).toLowerCase().includes(word)));
+  const labels = DATA.labels.filter((label) =>
+    words.every((word) => text(label).toLowerCase().includes(word)));
   const column = columns.find((item) => item.key === sorting.key), sign = sorting.down ? -1 : 1;
   if (column) {
     labels.sort((a, b) => {
@@ -41,14 +52,18 @@ function shownLabels(columns, text) {
 function fillLabels(table, caption, columns, labels, row, redraw, most = Infinity) {
   const focused = document.activeElement && document.activeElement.dataset.key;
   fill(table, make("caption", { class: "unseen" }, caption),
-    make("thead", null, make("tr", null, columns.map((column) => labelHead(column, redraw)))), make("tbody", null, labels.slice(0, most).map(row)));
+    make("thead", null, make("tr", null, columns.map((column) => labelHead(column, redraw)))),
+      make("tbody", null, labels.slice(0, most).map(row)));
   // Redrawing replaced the button that was pressed: the keyboard stays where it was.
   if (focused) table.querySelector(`button[data-key="${focused}"]`)?.focus();
-  $("shown").textContent = labels.length === DATA.labels.length ? plural(labels.length, "label") : `${labels.length} of ${plural(DATA.labels.length, "label")}`;
+  $("shown").textContent = labels.length === DATA.labels.length ? plural(labels.length, "label") :
+    `${labels.length} of ${plural(DATA.labels.length, "label")}`;
 }
 
 function labelCell(label, press, mark) {
-  const site = label.site && !label.label.includes(label.site) ? make("span", { class: "site" }, label.site) : null;
-  return make("th", { scope: "row" }, make("button", { type: "button", class: "link", onclick: press }, label.label), mark, site,
+  const site = label.site && !label.label.includes(label.site) ?
+    make("span", { class: "site" }, label.site) : null;
+  return make("th", { scope: "row" }, make("button",
+    { type: "button", class: "link", onclick: press }, label.label), mark, site,
     label.library ? make("span", { class: "site" }, "timed by a library") : null);
 }

@@ -1,8 +1,10 @@
-// Links that arrive: what is chosen, zoomed, filtered and sorted stands in the address; and tables as text to paste.
+// Links that arrive: what is chosen, zoomed, filtered and sorted stands in the address; and tables
+// as text to paste.
 
 let remembering = 0;
 
-// "#label=h2d_t1&run=80&from=12.5&to=40&filter=x&sort=lost&down=1"; "#interval-80" is the short form.
+// "#label=h2d_t1&run=80&from=12.5&to=40&filter=x&sort=lost&down=1"; "#interval-80" is the short
+// form.
 function remember() {
   if (!document.body.dataset.ready) return; // where a link leads is still to be read
   clearTimeout(remembering);
@@ -10,7 +12,8 @@ function remember() {
     const words = new URLSearchParams(), fit = view.picture && wholeRange(view.picture);
     if (selected.label) words.set("label", selected.label);
     if (selected.interval !== null) words.set("run", selected.interval);
-    if (fit && view.range.some((at, k) => Math.abs(at - fit[k]) > 1e-6)) ["from", "to"].forEach((key, k) => words.set(key, view.range[k].toFixed(3)));
+    if (fit && view.range.some((at, k) => Math.abs(at - fit[k]) > 1e-6)) ["from",
+      "to"].forEach((key, k) => words.set(key, view.range[k].toFixed(3)));
     if ($("filter").value) words.set("filter", $("filter").value);
     if (sorting.key) words.set("sort", sorting.key), words.set("down", sorting.down ? "1" : "0");
     try {
@@ -23,12 +26,15 @@ function remember() {
 
 // What a link asks for, done; whether it asked for an interval or a label.
 function follow(show) {
-  const short = /^#interval-(\d+)$/.exec(location.hash), words = new URLSearchParams(short ? `run=${short[1]}` : location.hash.slice(1));
+  const short = /^#interval-(\d+)$/.exec(location.hash),
+    words = new URLSearchParams(short ? `run=${short[1]}` : location.hash.slice(1));
   if (words.has("filter")) $("filter").value = words.get("filter");
-  if (words.has("sort")) Object.assign(sorting, { key: words.get("sort"), down: words.get("down") === "1" });
+  if (words.has("sort")) Object.assign(sorting,
+    { key: words.get("sort"), down: words.get("down") === "1" });
   if (words.has("filter") || words.has("sort")) drawTable();
   const number = Number(words.get("run") ?? NaN);
-  const found = (Number.isInteger(number) && chooseNumber(number, show)) || (words.has("label") && choose(words.get("label"), null, show));
+  const found = (Number.isInteger(number) && chooseNumber(number, show)) ||
+    (words.has("label") && choose(words.get("label"), null, show));
   const range = [Number(words.get("from") ?? NaN), Number(words.get("to") ?? NaN)];
   if (found && view.picture && range[1] > range[0]) zoomTo(range);
   return Boolean(found);
@@ -36,12 +42,15 @@ function follow(show) {
 
 // A table's visible text, a line per row: tabs for spreadsheets, bars for Markdown.
 function tableText(table, markdown) {
-  const text = (cell) => (cell.querySelector(".bar") ? "" : [...cell.childNodes].filter((node) => !node.matches?.("[aria-hidden]")).map((node) => node.textContent).join(" ").replace(/\s+/g, " ").trim());
+  const text = (cell) => (cell.querySelector(".bar") ? "" :
+    [...cell.childNodes].filter((node) => !node.matches?.("[aria-hidden]"))
+    .map((node) => node.textContent).join(" ").replace(/\s+/g, " ").trim());
   const skip = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim() === "budget");
   const lines = [...table.rows].map((row) => [...row.cells].filter((_, k) => !skip[k]).map(text));
   if (!markdown) return lines.map((cells) => cells.join("\t")).join("\n") + "\n";
   const bar = (cells) => `| ${cells.map((cell) => cell.replace(/\|/g, "\\|")).join(" | ")} |`;
-  const rule = [...table.tHead.rows[0].cells].filter((_, k) => !skip[k]).map((cell) => (cell.classList.contains("number") ? "--:" : "---"));
+  const rule = [...table.tHead.rows[0].cells].filter((_, k) => !skip[k])
+    .map((cell) => (cell.classList.contains("number") ? "--:" : "---"));
   return [bar(lines[0]), bar(rule), ...lines.slice(1).map(bar)].join("\n") + "\n";
 }
 
@@ -64,6 +73,7 @@ async function copyText(text, button) {
 
 function startCopy() {
   for (const button of document.querySelectorAll("button[data-copy]")) {
-    button.addEventListener("click", () => copyText(tableText($(button.dataset.of), button.dataset.copy === "markdown"), button));
+    button.addEventListener("click", () => copyText(
+      tableText($(button.dataset.of), button.dataset.copy === "markdown"), button));
   }
 }

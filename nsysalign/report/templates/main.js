@@ -1,14 +1,17 @@
-// What is chosen, and the order in which the page comes to be: words and tables first, then what is drawn.
+// What is chosen, and the order in which the page comes to be: words and tables first, then what is
+// drawn.
 
 const selected = { label: null, interval: null };
 let redrawRuns = () => {}, redrawClocks = () => {};
 
-// The number of an interval back to its name; `held` are the intervals whose timeline is in the page.
+// The number of an interval back to its name; `held` are the intervals whose timeline is in the
+// page.
 const HELD = new Map(DATA.labels.map((label) => [label.label, []]));
 DATA.runs.forEach((runs, at) => {
   runs.elapsed.forEach((elapsed, i) => {
     const number = numberOf(runs, i);
-    if (DATA.timelines[number]) HELD.get(DATA.labels[at].label).push({ number, name: nameOf(DATA.labels[at], runs, i), elapsed });
+    if (DATA.timelines[number]) HELD.get(DATA.labels[at].label)
+      .push({ number, name: nameOf(DATA.labels[at], runs, i), elapsed });
   });
 });
 
@@ -17,7 +20,8 @@ function choose(label, interval, show) {
   const item = byName(label);
   if (!item) return false;
   const held = HELD.get(label), fresh = selected.label !== label;
-  const wanted = [interval, item.roles.median, item.roles.slowest, item.roles.first, held[0]?.number];
+  const wanted = [interval, item.roles.median, item.roles.slowest, item.roles.first,
+    held[0]?.number];
   selected.label = label;
   selected.interval = wanted.find((number) => number !== null && DATA.timelines[number]) ?? null;
   view.picture = selected.interval === null ? null : DATA.timelines[selected.interval];
@@ -47,24 +51,29 @@ function choose(label, interval, show) {
 
 // `#interval-80` is a link to an interval that can be sent to somebody.
 function chooseNumber(number, show) {
-  const at = DATA.runs.findIndex((runs) => runs.elapsed.some((_, i) => numberOf(runs, i) === number));
+  const at = DATA.runs.findIndex((runs) => runs.elapsed.some(
+    (_, i) => numberOf(runs, i) === number));
   return at >= 0 && choose(DATA.labels[at].label, number, show);
 }
 
 function drawChoice(label, held, asked) {
   fill($("roles"), ["median", "slowest", "first"].map((role) => make("button", {
     type: "button", disabled: !DATA.timelines[label.roles[role]],
-    title: DATA.timelines[label.roles[role]] ? null : "this page does not hold its timeline", "aria-pressed": String(label.roles[role] === selected.interval),
+    title: DATA.timelines[label.roles[role]] ? null : "this page does not hold its timeline",
+      "aria-pressed": String(label.roles[role] === selected.interval),
     onclick: () => choose(label.label, label.roles[role], false),
   }, role)));
   fill($("interval"), held.map((item) => {
-    const option = make("option", { value: item.number }, `${item.name}  ${duration(item.elapsed)}`);
+    const option = make("option", { value: item.number },
+      `${item.name}  ${duration(item.elapsed)}`);
     option.selected = item.number === selected.interval;
     return option;
   }));
   $("interval").disabled = !held.length;
   const chosen = held.find((item) => item.number === selected.interval);
-  const absent = asked !== null && asked !== undefined && asked !== selected.interval ? "The page does not hold the timeline of the interval you chose; this is another one of its label. " : "";
+  const absent = asked !== null && asked !== undefined &&
+    asked !== selected.interval ?
+    "The page does not hold the timeline of the interval you chose; this is another one of its label. " : "";
   $("reading").textContent = chosen
     ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; its events are placed within ±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`
     : "The page holds no timeline of this label: see the notes at the end of the page.";
@@ -72,22 +81,29 @@ function drawChoice(label, held, asked) {
 
 // How the two events were placed, in words.
 function methodWords(method) {
-  return { clock: "by the events' own clock", bounds: "between the work before and after them", "event-trace": "by the GPU's timestamps", inferred: "a pair inferred from the trace", exact: "both ends are in the trace" }[method] || method;
+  return { clock: "by the events' own clock", bounds: "between the work before and after them",
+    "event-trace": "by the GPU's timestamps", inferred: "a pair inferred from the trace",
+    exact: "both ends are in the trace" }[method] || method;
 }
 
 function drawHeader() {
-  fill($("environment"), DATA.environment.map(([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));
+  fill($("environment"), DATA.environment.map(
+    ([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));
 }
 
 function drawRemarks() {
   const list = (items) => make("ul", null, items.map((item) => make("li", null, item)));
-  const unplaced = DATA.unaligned.map((reason) => `${plural(reason.count, "interval")} could not be placed: ${reason.reason} (${reason.names.join(", ")}${reason.count > reason.names.length ? ", …" : ""})`);
+  const unplaced = DATA.unaligned.map((reason) =>
+    `${plural(reason.count, "interval")} could not be placed: ${reason.reason} (${reason.names.join(", ")}${reason.count > reason.names.length ? ", …" : ""})`);
   const meanings = make("details", null, make("summary", null, "What each cause means"),
-    make("dl", { class: "meanings" }, DATA.causes.map((cause) => make("div", null, make("dt", null, cause.short), make("dd", null, cause.meaning)))));
+    make("dl", { class: "meanings" }, DATA.causes.map(
+      (cause) => make("div", null, make("dt", null, cause.short),
+      make("dd", null, cause.meaning)))));
   fill($("notes"), list([...unplaced, ...DATA.notes, ...DATA.holds]), meanings);
 }
 
-// Section by section from the top, each drawn and shown before the next one begins: nothing that was seen moves, no task is
+// Section by section from the top, each drawn and shown before the next one begins: nothing that
+// was seen moves, no task is
 // long, and the page answers in between.
 async function start() {
   for (const [ids, draw] of stages()) {
@@ -99,9 +115,12 @@ async function start() {
 }
 
 function stages() {
-  const rest = [["kernels", "insides", "answers", "clocks", "baseline", "remarks"], () => { startKernels(); $("insides").classList.add("filled"); startInside(); startAnswers(); drawHeader(); drawRemarks(); }];
+  const rest = [["kernels", "insides", "answers", "clocks", "baseline", "remarks"],
+    () => { startKernels(); $("insides").classList.add("filled"); startInside(); startAnswers();
+    drawHeader(); drawRemarks(); }];
   drawHeadline();
-  for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id).hidden = !DATA.labels.length;
+  for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id)
+    .hidden = !DATA.labels.length;
   if (!DATA.labels.length) return [[["verdicts"], drawVerdicts], rest];
   return [
     [["whole"], () => { legend(); startStrip(); }],
@@ -117,16 +136,19 @@ function stages() {
 function chooseFirst() {
   fill($("label"), DATA.labels.map((label) => make("option", { value: label.label }, label.label)));
   listen();
-  for (const id of ["timeline", "runs"]) $(id).classList.add("filled"); // drawings ask how wide they are
+  // drawings ask how wide they are
+  for (const id of ["timeline", "runs"]) $(id).classList.add("filled");
   const known = DATA.cards.filter((item) => byName(item.entries[0].label));
-  const first = (known.find((item) => item.severity === "warning") || known[0])?.entries[0]; // what loses most and can be changed
+  // what loses most and can be changed
+  const first = (known.find((item) => item.severity === "warning") || known[0])?.entries[0];
   if (DATA.focus !== null) chooseNumber(DATA.focus, false);
   else if (first) choose(first.label, first.interval < 0 ? null : first.interval, false);
   else choose(DATA.labels[0].label, null, false);
   redrawRuns = whenSeen($("iterations"), drawRuns);
   redrawClocks = watchClocks();
   const redrawLanes = whenSeen($("lanes"), drawTimeline, true);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => { strip.redraw(); redrawLanes(); });
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
+    () => { strip.redraw(); redrawLanes(); });
 }
 
 // Where a link leads, once everything above it has its place.
@@ -137,9 +159,11 @@ function arrive() {
 
 function listen() {
   $("filter").addEventListener("input", () => { drawTable(); remember(); });
-  for (const radio of document.querySelectorAll("input[name=scale]")) radio.addEventListener("change", () => drawTable());
+  for (const radio of document.querySelectorAll("input[name=scale]")) radio.addEventListener(
+    "change", () => drawTable());
   $("label").addEventListener("change", () => choose($("label").value, null, false));
-  $("interval").addEventListener("change", () => choose(selected.label, Number($("interval").value), false));
+  $("interval").addEventListener("change", () =>
+    choose(selected.label, Number($("interval").value), false));
   $("pieces").addEventListener("toggle", drawPieces);
   $("items").addEventListener("toggle", drawItems);
   $("runs-table").addEventListener("toggle", drawRunsTable);

@@ -1,4 +1,5 @@
-// The run at a glance: one sentence, its budget as a bar, and every interval in time, a row per label, coloured by cause.
+// The run at a glance: one sentence, its budget as a bar, and every interval in time, a row per
+// label, coloured by cause.
 
 const MOST_STRIP_ROWS = 16, STRIP_ROW = 22, STRIP_BAR = 16, STRIP_AXIS = 34;
 const strip = { rows: [], from: 0, to: 1, redraw: () => {} };
@@ -10,15 +11,19 @@ function drawHeadline() {
   fill($("headline-bar"), bar);
   const card = DATA.cards.find((item) => item.severity !== "error" && item.rule && item.lost);
   if (!card) return;
-  const [first, ...rest] = card.entries, timed = DATA.labels.reduce((sum, label) => sum + (label.library ? 0 : label.total), 0);
-  const share = card.lost <= timed ? ` (${percent(card.lost / timed)} of the time in all intervals)` : "";
+  const [first, ...rest] = card.entries, timed =
+    DATA.labels.reduce((sum, label) => sum + (label.library ? 0 : label.total), 0);
+  const share = card.lost <= timed ?
+    ` (${percent(card.lost / timed)} of the time in all intervals)` : "";
   fill($("largest"), make("strong", null, `Largest loss in the intervals: ${duration(card.lost)}`),
-    `${share}, ${card.rule} in ${first.label}${rest.length ? ` and ${plural(rest.length, "more label")}` : ""}. `, make("a", { href: "#costly-head" }, "What to change"));
+    `${share}, ${card.rule} in ${first.label}${rest.length ? ` and ${plural(rest.length,
+      "more label")}` : ""}. `, make("a", { href: "#costly-head" }, "What to change"));
 }
 
 // The labels that took most time, with the share of each cause in every pixel of the row.
 function startStrip() {
-  const order = DATA.labels.map((label, at) => ({ label, runs: DATA.runs[at] })).sort((p, q) => q.label.total - p.label.total);
+  const order = DATA.labels.map((label, at) => ({ label, runs: DATA.runs[at] }))
+    .sort((p, q) => q.label.total - p.label.total);
   strip.rows = order.slice(0, MOST_STRIP_ROWS);
   strip.from = Infinity, strip.to = -Infinity;
   for (const { runs } of strip.rows) {
@@ -29,18 +34,27 @@ function startStrip() {
   }
   if (!(strip.to > strip.from)) strip.to = strip.from + 1;
   fill($("strip-labels"), strip.rows.map(({ label }) => make("li", null,
-    make("button", { type: "button", class: "link", title: label.label, onclick: () => choose(label.label, null, true) }, label.label))));
+    make("button", { type: "button", class: "link", title: label.label,
+      onclick: () => choose(label.label, null, true) }, label.label))));
   const rest = order.length - strip.rows.length;
-  $("strip-note").textContent = `Each block is an interval; the colours fill it by the share of each cause. Click one to open it.${rest ? ` The ${plural(rest, "label")} that took least time ${rest === 1 ? "is" : "are"} left out.` : ""}`;
+  $("strip-note")
+    .textContent =
+      `Each block is an interval; the colours fill it by the share of each cause. Click one to open it.${rest ? ` The ${plural(rest, "label")} that took least time ${rest === 1 ? "is" : "are"} left out.` : ""}`;
   const canvas = $("strip");
-  canvas.style.height = strip.rows.length * STRIP_ROW + STRIP_AXIS + "px"; // nothing below it moves when it is drawn
+  // nothing below it moves when it is drawn
+  canvas.style.height = strip.rows.length * STRIP_ROW + STRIP_AXIS + "px";
   canvas.addEventListener("pointermove", (event) => {
     const hit = stripAt(event);
     canvas.classList.toggle("pointing", Boolean(hit));
     if (!hit) return hideTip();
-    const { label, runs } = hit.row, parts = PRESENT.filter((cause) => runs.parts[cause.name]?.[hit.i]).sort((p, q) => runs.parts[q.name][hit.i] - runs.parts[p.name][hit.i]);
-    showTip([nameOf(label, runs, hit.i), `${duration(runs.elapsed[hit.i])} under nsys, ${duration((runs.start[hit.i] - strip.from) * 1e3)} after the first interval began`,
-      parts.slice(0, 4).map((cause) => `${cause.short} ${percent(runs.parts[cause.name][hit.i] / Math.max(1, runs.elapsed[hit.i]))}`).join(", ")], event.clientX, event.clientY);
+    const { label, runs } = hit.row, parts = PRESENT.filter(
+      (cause) => runs.parts[cause.name]?.[hit.i])
+      .sort((p, q) => runs.parts[q.name][hit.i] - runs.parts[p.name][hit.i]);
+    showTip([nameOf(label, runs, hit.i),
+      `${duration(runs.elapsed[hit.i])} under nsys, ${duration((runs.start[hit.i] - strip.from) * 1e3)} after the first interval began`,
+      parts.slice(0, 4)
+        .map((cause) =>
+          `${cause.short} ${percent(runs.parts[cause.name][hit.i] / Math.max(1, runs.elapsed[hit.i]))}`).join(", ")], event.clientX, event.clientY);
   });
   canvas.addEventListener("pointerleave", hideTip);
   canvas.addEventListener("click", (event) => {
@@ -51,7 +65,8 @@ function startStrip() {
 }
 
 function stripAt(event) {
-  const box = $("strip").getBoundingClientRect(), row = strip.rows[Math.floor((event.clientY - box.top) / STRIP_ROW)];
+  const box = $("strip").getBoundingClientRect(),
+    row = strip.rows[Math.floor((event.clientY - box.top) / STRIP_ROW)];
   if (!row) return null;
   const us = (strip.to - strip.from) / box.width, at = strip.from + (event.clientX - box.left) * us;
   let best = null, nearest = 6 * us;
@@ -63,7 +78,8 @@ function stripAt(event) {
 }
 
 function drawStrip() {
-  const canvas = $("strip"), width = canvas.clientWidth, height = strip.rows.length * STRIP_ROW + STRIP_AXIS, dense = devicePixelRatio || 1;
+  const canvas = $("strip"), width = canvas.clientWidth,
+    height = strip.rows.length * STRIP_ROW + STRIP_AXIS, dense = devicePixelRatio || 1;
   canvas.width = Math.round(width * dense);
   canvas.height = Math.round(height * dense);
   const pen = canvas.getContext("2d"), scale = width / (strip.to - strip.from);
@@ -71,7 +87,9 @@ function drawStrip() {
   const ink = theme("--quiet");
   pen.font = `12px ${theme("--sans")}`;
   pen.fillStyle = pen.strokeStyle = ink;
-  const bottom = strip.rows.length * STRIP_ROW, unit = strip.to - strip.from > 2e6 ? [1e6, "s"] : strip.to - strip.from > 2e3 ? [1e3, "ms"] : [1, "us"];
+  const bottom = strip.rows.length * STRIP_ROW,
+    unit = strip.to - strip.from > 2e6 ? [1e6, "s"] : strip.to - strip.from > 2e3 ? [1e3, "ms"] :
+    [1, "us"];
   const marks = ticks(0, (strip.to - strip.from) / unit[0], Math.max(2, width / 110));
   pen.textAlign = "left";
   for (const value of marks) {
@@ -79,21 +97,29 @@ function drawStrip() {
     pen.globalAlpha = 0.25;
     pen.fillRect(x, 0, 1, bottom + 4);
     pen.globalAlpha = 1;
-    const text = `${tickText(value, marks[1] - marks[0] || 1)} ${unit[1]}`, room = pen.measureText(text).width;
+    const text = `${tickText(value, marks[1] - marks[0] || 1)} ${unit[1]}`,
+      room = pen.measureText(text).width;
     pen.fillText(text, Math.max(0, Math.min(x - room / 2, width - room)), bottom + 18);
   }
-  strip.rows.forEach((row, at) => stripRow(pen, row.runs, at * STRIP_ROW + (STRIP_ROW - STRIP_BAR) / 2, scale, Math.ceil(width)));
+  strip.rows.forEach((row, at) => stripRow(pen, row.runs,
+    at * STRIP_ROW + (STRIP_ROW - STRIP_BAR) / 2, scale, Math.ceil(width)));
 }
 
-// Time of each cause in every pixel, then the pixels: as many as there are, however many the intervals.
+// Time of each cause in every pixel, then the pixels: as many as there are, however many the
+// intervals.
 function stripRow(pen, runs, top, scale, width) {
-  const causes = PRESENT.filter((cause) => runs.parts[cause.name]), columns = causes.map((cause) => runs.parts[cause.name]);
-  const sums = new Float64Array((width + 1) * Math.max(1, causes.length)), used = new Uint8Array(width + 1);
+  const causes = PRESENT.filter((cause) => runs.parts[cause.name]),
+    columns = causes.map((cause) => runs.parts[cause.name]);
+  const sums = new Float64Array((width + 1) * Math.max(1, causes.length)),
+    used = new Uint8Array(width + 1);
   for (let i = 0; i < runs.start.length; i += 1) {
-    const from = Math.max(0, Math.floor((runs.start[i] - strip.from) * scale)), to = Math.min(width, Math.max(from, Math.ceil((runs.start[i] - strip.from + runs.elapsed[i] / 1e3) * scale) - 1));
+    const from = Math.max(0, Math.floor((runs.start[i] - strip.from) * scale)),
+      to = Math.min(width,
+      Math.max(from, Math.ceil((runs.start[i] - strip.from + runs.elapsed[i] / 1e3) * scale) - 1));
     for (let x = from; x <= to; x += 1) {
       used[x] = 1;
-      for (let k = 0; k < causes.length; k += 1) sums[x * causes.length + k] += columns[k][i] / (to - from + 1);
+      for (let k = 0; k < causes.length; k += 1) sums[x * causes.length + k] += columns[k][i] / (
+        to - from + 1);
     }
   }
   for (let x = 0; x <= width; x += 1) {

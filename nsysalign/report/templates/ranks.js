@@ -4,7 +4,6 @@ const chosen = { label: null };
 const WIDTH = 200, HEIGHT = 22;
 const RANK = Object.fromEntries(DATA.ranks.map((rank) => [rank.rank, rank]));
 const MOST_COLUMNS = 4, MOST_MATRIX = 32, MOST_WAITS = 200;
-const PREDICTED = DATA.labels.some((label) => label.ranks.some((row) => row.unprofiled.predicted_ns !== null));
 const LOOK = { waits: "warning", slowest: "warning", unclear: "reading", even: "reading", alone: "reading" };
 
 function median(label, rank) {
@@ -12,18 +11,7 @@ function median(label, rank) {
   return row ? row.elapsed.median_ns : null;
 }
 
-// "4561 ±960": what a rank's label would take without nsys; null where it did not measure it.
-function unprofiled(label, rank) {
-  const row = label.ranks.find((item) => item.rank === rank), u = row && row.unprofiled;
-  return row ? within(u.predicted_ns === null ? null : [u.predicted_ns, u.lower_ns, u.upper_ns]) : null;
-}
-
-function below(text) {
-  return text === null ? null : make("small", null, "w/o nsys " + text);
-}
-
 const ends = (label) => label.ranks.map((row) => row.elapsed.median_ns);
-const byTime = (label) => [...label.ranks].sort((a, b) => a.elapsed.median_ns - b.elapsed.median_ns);
 const waits = (label) => Math.max(...label.ranks.map((row) => row.wait_median_ns));
 
 // Every rank's median as a mark between zero and the largest one.
@@ -44,10 +32,10 @@ const COLUMNS = [
   { key: "label", text: "label", value: (l) => l.label },
   { key: "n", text: "n", number: true, value: (l) => l.repetitions, show: (l) => l.repetitions.toLocaleString("en"), hint: "intervals that every rank has" },
   ...(DATA.ranks.length <= MOST_COLUMNS
-    ? DATA.ranks.map((rank) => ({ key: "rank" + rank.rank, text: `rank ${rank.rank} us`, number: true, value: (l) => median(l, rank.rank) ?? -1, show: (l) => (median(l, rank.rank) === null ? "-" : micro(median(l, rank.rank))), below: (l) => below(unprofiled(l, rank.rank)), hint: rank.source }))
+    ? DATA.ranks.map((rank) => ({ key: "rank" + rank.rank, text: `rank ${rank.rank} us`, number: true, value: (l) => median(l, rank.rank) ?? -1, show: (l) => (median(l, rank.rank) === null ? "-" : micro(median(l, rank.rank))), hint: rank.source }))
     : [
-        { key: "fastest", text: "fastest us", number: true, value: (l) => Math.min(...ends(l)), show: (l) => micro(Math.min(...ends(l))), below: (l) => below(unprofiled(l, byTime(l)[0].rank)) },
-        { key: "longest", text: "slowest us", number: true, value: (l) => Math.max(...ends(l)), show: (l) => micro(Math.max(...ends(l))), below: (l) => below(unprofiled(l, byTime(l).at(-1).rank)) },
+        { key: "fastest", text: "fastest us", number: true, value: (l) => Math.min(...ends(l)), show: (l) => micro(Math.min(...ends(l))) },
+        { key: "longest", text: "slowest us", number: true, value: (l) => Math.max(...ends(l)), show: (l) => micro(Math.max(...ends(l))) },
       ]),
   { key: "strip", text: "ranks" },
   { key: "spread", text: "spread us", number: true, value: (l) => l.spread_ns, show: (l) => micro(l.spread_ns) },
@@ -61,7 +49,7 @@ function bodyRow(label) {
     if (column.key === "strip") return make("td", null, strip(label));
     if (column.key === "said") return make("td", { class: "words", title: label.said }, label.said);
     const text = column.show(label);
-    return make("td", { class: "number" + (text === "." ? " zero" : "") }, text, PREDICTED && column.below ? column.below(label) : null);
+    return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });
   const element = make("tr", { class: label.library ? "library" : null }, cells);
   if (label === chosen.label) element.setAttribute("aria-current", "true");
@@ -113,26 +101,16 @@ function choose(label, show) {
   $("label-said").textContent = label.said;
   drawExample(label);
   const scale = Math.max(1, ...label.ranks.map((row) => row.elapsed.mean_ns));
-  const heads = [{ text: "rank" }, ...["n", "median us", "w/o nsys us", "5 % us", "95 % us"].map((text) => ({ text, number: true })), { text: "mean budget, and without nsys" },
+  const heads = [{ text: "rank" }, ...["n", "median us", "5 % us", "95 % us"].map((text) => ({ text, number: true })), { text: "mean budget" },
     { text: "slowest in", number: true }, { text: "arrives last in", number: true }, { text: "waits us", number: true }, { text: "for, all intervals" }];
   const rows = label.ranks.map((row) => {
     const parts = Object.fromEntries(DATA.causes.map((cause) => [cause.name, row.parts_mean_ns[cause.name] || 0]));
     const bar = budgetBar({ parts, elapsed: row.elapsed.mean_ns || 1 }, scale, 320);
     bar.style.width = "320px";
-    const u = row.unprofiled, bars = make("div", null, bar);
-    if (u.predicted_ns) {
-      const under = budgetBar({ parts: Object.fromEntries(DATA.causes.map((cause) => [cause.name, u.parts_ns[cause.name] || 0])), elapsed: u.predicted_ns }, scale, 0);
-      under.classList.add("below");
-      under.style.width = "320px";
-      bars.append(under);
-    }
-    const without = make("span", { title: u.reason || null }, unprofiled(label, row.rank));
-    return [rankLink(row.rank), row.count.toLocaleString("en"), micro(row.elapsed.median_ns), without, micro(row.elapsed.p05_ns), micro(row.elapsed.p95_ns), bars,
+    return [rankLink(row.rank), row.count.toLocaleString("en"), micro(row.elapsed.median_ns), micro(row.elapsed.p05_ns), micro(row.elapsed.p95_ns), bar,
       `${row.slowest_in} of ${label.repetitions}`, row.collectives ? `${row.arrived_last} of ${row.collectives}` : "-", micro(row.wait_median_ns), waitsFor(row)];
   });
   fillTable($("label-ranks"), `${label.label} on every rank`, heads, rows);
-  const reasons = [...new Set(label.ranks.map((row) => row.unprofiled.reason).filter(Boolean))];
-  $("reasons").textContent = reasons.length ? `No time without nsys is predicted where ${reasons.length > 1 ? "one of these holds" : "this holds"}: ${reasons.join("; ")}` : "";
   if (show) {
     bring($("label"));
     $("label-head").focus({ preventScroll: true });

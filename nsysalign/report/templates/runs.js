@@ -1,4 +1,5 @@
-// Interval by interval: the budget of every interval of the chosen label over time, its distribution, and both as a table.
+// Interval by interval: the budget of every interval of the chosen label over time, its
+// distribution, and both as a table.
 
 const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50, RUNS_TALL = 330;
 const paging = { at: 0 };
@@ -41,11 +42,13 @@ function condense(values, size) {
   return out;
 }
 
-// One cold first interval must not flatten all others: the axis ends above the ordinary, and the page says so.
+// One cold first interval must not flatten all others: the axis ends above the ordinary, and the
+// page says so.
 function upperLimit(label, runs) {
   const most = slowest(runs);
   if (most < 5 * label.median || label.count < 4) return 1.06 * most || 1;
-  return 1.1 * runs.elapsed.reduce((most, ns) => (ns < 4 * label.median ? Math.max(most, ns) : most), 0);
+  return 1.1 * runs.elapsed.reduce((most, ns) =>
+    (ns < 4 * label.median ? Math.max(most, ns) : most), 0);
 }
 
 function slowest(runs) {
@@ -58,16 +61,23 @@ function sayRuns() {
   const label = DATA.labels[at], runs = DATA.runs[at], count = runs.elapsed.length;
   const size = Math.ceil(count / MOST_POINTS), limit = upperLimit(label, runs);
   const above = runs.elapsed.filter((ns) => ns > limit).length;
-  const warm = label.cold ? `a cold first interval of ${duration(label.cold)}, then ${plural(count - 1, "warm interval")}` : plural(count, "interval");
-  const spread = count - Boolean(label.cold) > 1 ? `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, standard deviation ${duration(label.std)}` : duration(label.elapsed);
+  const warm = label.cold ?
+    `a cold first interval of ${duration(label.cold)}, then ${plural(count - 1, "warm interval")}` :
+    plural(count, "interval");
+  const spread = count - Boolean(label.cold) > 1 ?
+    `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, standard deviation ${duration(label.std)}` : duration(label.elapsed);
   $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, under nsys.`;
   const said = [];
-  if (above) said.push(`${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(slowest(runs))}); the table has them.`);
+  if (above) said.push(
+    `${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(slowest(runs))}); the table has them.`);
   if (size > 1) said.push(`Each column is the mean of ${size} neighbouring intervals.`);
-  if (count >= FEWEST_FOR_DISTRIBUTION) said.push("Right: how many intervals measured how much; filled: kernel-only time, to its own scale.");
-  if (Object.keys(DATA.timelines).length) said.push("Click an interval to see its timeline, where the page holds it.");
+  if (count >= FEWEST_FOR_DISTRIBUTION) said.push(
+    "Right: how many intervals measured how much; filled: kernel-only time, to its own scale.");
+  if (Object.keys(DATA.timelines).length) said.push(
+    "Click an interval to see its timeline, where the page holds it.");
   $("runs-note").textContent = said.join(" ");
-  $("iterations").setAttribute("aria-label", $("runs-reading").textContent + " The table of the intervals follows.");
+  $("iterations").setAttribute("aria-label", $("runs-reading")
+    .textContent + " The table of the intervals follows.");
   paging.at = 0;
   drawRunsTable();
   return { label, runs, size, limit };
@@ -78,13 +88,19 @@ function drawRuns() {
   plotRuns(label, runs, size, limit);
 }
 
-// Stacked budgets of all intervals in order of time, one path per cause, and next to them the distribution.
+// Stacked budgets of all intervals in order of time, one path per cause, and next to them the
+// distribution.
 function plotRuns(label, runs, size, limit) {
-  const plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46, left = 64;
-  const whole = condense(runs.elapsed, size), kernel = condense(kernelOf(runs), size), distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION && width > 560;
-  const right = distribution ? Math.round(width * 0.78) : width - 14, step = (right - left) / whole.length, gap = step > 8 ? Math.min(6, step * 0.15) : 0;
-  const y = (ns) => 12 + (bottom - 12) * (1 - Math.min(ns, limit) / limit), x = (i) => left + i * step;
-  const unit = limit >= 20e6 ? [1e6, "ms"] : [1e3, "us"], base = new Float64Array(whole.length), hits = [], drawn = [];
+  const plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46,
+    left = 64;
+  const whole = condense(runs.elapsed, size), kernel = condense(kernelOf(runs), size),
+    distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION && width > 560;
+  const right = distribution ? Math.round(width * 0.78) : width - 14,
+    step = (right - left) / whole.length, gap = step > 8 ? Math.min(6, step * 0.15) : 0;
+  const y = (ns) => 12 + (bottom - 12) * (1 - Math.min(ns, limit) / limit),
+    x = (i) => left + i * step;
+  const unit = limit >= 20e6 ? [1e6, "ms"] : [1e3, "us"], base = new Float64Array(whole.length),
+    hits = [], drawn = [];
   for (const cause of PRESENT.filter((item) => runs.parts[item.name])) {
     const values = condense(runs.parts[cause.name], size);
     let path = "";
@@ -93,50 +109,77 @@ function plotRuns(label, runs, size, limit) {
       base[i] += ns;
     });
     drawn.push(svg("path", { class: "cause", d: path, fill: cause.colour }));
-    if (cause.pattern) drawn.push(svg("path", { d: path, fill: `url(#${patternId(cause.pattern)})`, style: `color:${cause.ink}` }));
+    if (cause.pattern) drawn.push(svg("path",
+      { d: path, fill: `url(#${patternId(cause.pattern)})`, style: `color:${cause.ink}` }));
   }
-  const line = (values, name) => svg("path", { class: name, d: values.map((ns, i) => `${i ? "L" : "M"}${(x(i) + (step > 8 ? gap / 2 : step / 2)).toFixed(2)} ${y(ns).toFixed(1)}${step > 8 ? `h${(step - gap).toFixed(2)}` : ""}`).join("") });
+  const line = (values, name) => svg("path", {
+    class: name,
+      d: values.map(
+      (ns, i) => `${i ? "L" : "M"}${(x(i) + (step > 8 ? gap / 2 : step / 2)).toFixed(2)} ${y(ns).toFixed(1)}${step > 8 ? `h${(step - gap).toFixed(2)}` : ""}`).join("") });
   drawn.push(line(whole, "measured"), line(kernel, "kernel-only"));
-  whole.forEach((ns, i) => hits.push({ x: x(i), y: 0, w: Math.max(step, 0.5), h: bottom, go: size === 1 ? () => choose(label.label, numberOf(runs, i), true) : null,
-    said: [size === 1 ? nameOf(label, runs, i) : `mean of ${size} intervals`, `measured ${duration(ns)}, kernel only ${duration(kernel[i])}`,
-      ...PRESENT.filter((cause) => runs.parts[cause.name]?.[i * size]).slice(0, size === 1 ? 13 : 0).map((cause) => `${cause.short} ${duration(runs.parts[cause.name][i])}`)] }));
+  whole.forEach(
+    (ns, i) => hits.push({ x: x(i), y: 0, w: Math.max(step, 0.5), h: bottom,
+    go: size === 1 ? () => choose(label.label, numberOf(runs, i), true) : null,
+    said: [size === 1 ? nameOf(label, runs, i) : `mean of ${size} intervals`,
+      `measured ${duration(ns)}, kernel only ${duration(kernel[i])}`,
+      ...PRESENT.filter((cause) => runs.parts[cause.name]?.[i * size]).slice(0, size === 1 ? 13 : 0)
+        .map((cause) => `${cause.short} ${duration(runs.parts[cause.name][i])}`)] }));
   if (distribution) drawn.push(histograms(runs, limit, y, right + 24, width - 16, bottom, hits));
-  showDrawing(plot, width, height, [axisLeft(0, limit / unit[0], (value) => y(value * unit[0]), left, right, `${unit[1]} under nsys`),
-    axisBelow(0, runs.elapsed.length, (run) => left + (run / size) * step, bottom, right - left, "interval, in order of time", true), ...drawn], hits);
+  showDrawing(plot, width, height,
+    [axisLeft(0, limit / unit[0], (value) => y(value * unit[0]), left, right,
+    `${unit[1]} under nsys`),
+    axisBelow(0, runs.elapsed.length, (run) => left + (run / size) * step, bottom, right - left,
+      "interval, in order of time", true), ...drawn], hits);
 }
 
-// Intervals per bin of time, measured (outline) and kernel only (filled), each to its own scale: on a common one
+// Intervals per bin of time, measured (outline) and kernel only (filled), each to its own scale: on
+// a common one
 // a steady kernel could not be seen next to a noisy host.
 function histograms(runs, limit, y, left, right, bottom, hits) {
   const bins = 50;
   const draw = (values, name, word) => {
     const counts = new Array(bins).fill(0);
-    for (const ns of values) if (ns <= limit) counts[Math.min(bins - 1, Math.floor((ns / limit) * bins))] += 1;
+    for (const ns of values) if (ns <= limit) counts[Math.min(bins - 1,
+      Math.floor((ns / limit) * bins))] += 1;
     const most = Math.max(1, ...counts);
     let path = `M${left} ${bottom}`;
     counts.forEach((count, k) => {
-      const edge = left + ((right - left) * count) / most, from = y((limit * k) / bins), to = y((limit * (k + 1)) / bins);
+      const edge = left + ((right - left) * count) / most, from = y((limit * k) / bins),
+        to = y((limit * (k + 1)) / bins);
       path += `L${edge} ${from}L${edge} ${to}`;
-      if (count) hits.push({ x: left, y: to, w: edge - left, h: from - to, said: [`${plural(count, "interval")}`, `${word} between ${duration((limit * k) / bins)} and ${duration((limit * (k + 1)) / bins)}`] });
+      if (count) hits.push({ x: left, y: to, w: edge - left, h: from - to,
+        said: [`${plural(count, "interval")}`,
+        `${word} between ${duration((limit * k) / bins)} and ${duration((limit * (k + 1)) / bins)}`] });
     });
     return svg("path", { class: name, d: path + `L${left} ${y(limit)}V${bottom}z` });
   };
-  return svg("g", {}, draw(kernelOf(runs), "bins kernel", "kernel only"), draw(runs.elapsed, "bins", "measured"));
+  return svg("g", {}, draw(kernelOf(runs), "bins kernel", "kernel only"),
+    draw(runs.elapsed, "bins", "measured"));
 }
 
 function drawRunsTable() {
   if (!$("runs-table").open) return;
   const at = labelAt(), label = DATA.labels[at], runs = DATA.runs[at];
-  const causes = PRESENT.filter((cause) => runs.parts[cause.name]), from = paging.at, to = Math.min(from + PAGE, runs.elapsed.length);
+  const causes = PRESENT.filter((cause) => runs.parts[cause.name]), from = paging.at,
+    to = Math.min(from + PAGE, runs.elapsed.length);
   const rows = [];
   for (let i = from; i < to; i += 1) {
     const number = numberOf(runs, i), name = nameOf(label, runs, i);
-    const held = DATA.timelines[number] ? make("button", { type: "button", class: "link", onclick: () => choose(label.label, number, true) }, name) : name;
-    rows.push([held, micro(runs.elapsed[i]), micro(errorOf(runs, i)), ...(causes.length ? causes.map((c) => micro(runs.parts[c.name][i])) : [micro(kernelOf(runs)[i])])]);
+    const held = DATA.timelines[number] ? make("button",
+      { type: "button", class: "link", onclick: () => choose(label.label, number, true) }, name) :
+      name;
+    rows.push([held, micro(runs.elapsed[i]), micro(errorOf(runs, i)),
+      ...(causes.length ? causes.map((c) => micro(runs.parts[c.name][i])) :
+      [micro(kernelOf(runs)[i])])]);
   }
-  const heads = [{ text: "interval" }, ...["time us", "placed ± us", ...(causes.length ? causes.map((c) => c.short + " us") : ["kernel us"])].map((text) => ({ text, number: true }))];
-  fillTable($("runs-table").querySelector("table"), "Budget of every interval of " + label.label, heads, rows);
-  $("page-at").textContent = `${(from + 1).toLocaleString("en")} to ${to.toLocaleString("en")} of ${plural(runs.elapsed.length, "interval")}`;
+  const heads = [{ text: "interval" }, ...["time us", "placed ± us",
+    ...(causes.length ? causes.map((c) => c.short + " us") : ["kernel us"])].map(
+    (text) => ({ text, number: true }))];
+  fillTable($("runs-table").querySelector("table"), "Budget of every interval of " + label.label,
+    heads, rows);
+  $("page-at")
+    .textContent =
+      `${(from + 1).toLocaleString("en")} to ${to.toLocaleString("en")} of ${plural(runs.elapsed.length, "interval")}`;
   $("page-back").disabled = from === 0;
   $("page-on").disabled = to === runs.elapsed.length;
 }

@@ -2,33 +2,55 @@
 
 const COLUMNS = [
   { key: "label", text: "label", note: "us; total and lost ms", value: (l) => l.label },
-  { key: "count", text: "n", number: true, value: (l) => l.count, show: (l) => (l.cold ? `1+${(l.count - 1).toLocaleString("en")}` : l.count.toLocaleString("en")), hint: "intervals placed; 1+5: a cold first one and 5 warm ones" },
-  { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total, show: (l) => (l.total / 1e6).toFixed(2), hint: "all intervals together, under nsys, in milliseconds" },
-  { key: "lost", text: "lost", unit: "ms", number: true, value: (l) => l.lost, show: (l) => (l.lost ? (l.lost / 1e6).toFixed(2) : "."), hint: "of it without work on the stream (and copies or memsets that a finding names), in milliseconds" },
-  { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed, show: (l) => micro(l.elapsed), hint: "measured time of the median interval, under nsys" },
-  { key: "predicted", text: "w/o nsys", unit: "us", number: true, value: (l) => DATA.predicted[l.label]?.ns?.[0] ?? -1, show: (l) => predictedText(l), hint: "the same interval without nsys, predicted from this trace, and how far the prediction may be off" },
-  ...(Object.keys(DATA.measured).length ? [{ key: "measured", text: "measured", unit: "us", number: true, value: (l) => DATA.measured[l.label]?.[1] ?? -1, show: (l) => (DATA.measured[l.label] ? micro(DATA.measured[l.label][1]) : "?"), hint: "measured in the run without nsys: mean of the middle half of its intervals" }] : []),
+  { key: "count", text: "n", number: true, value: (l) => l.count,
+    show: (l) => (l.cold ? `1+${(l.count - 1).toLocaleString("en")}` :
+    l.count.toLocaleString("en")),
+    hint: "intervals placed; 1+5: a cold first one and 5 warm ones" },
+  { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total,
+    show: (l) => (l.total / 1e6).toFixed(2), hint:
+    "all intervals together, under nsys, in milliseconds" },
+  { key: "lost", text: "lost", unit: "ms", number: true, value: (l) => l.lost,
+    show: (l) => (l.lost ? (l.lost / 1e6).toFixed(2) : "."),
+    hint: "of it without work on the stream (and copies or memsets that a finding names), in milliseconds" },
+  { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed,
+    show: (l) => micro(l.elapsed), hint: "measured time of the median interval, under nsys" },
+  { key: "predicted", text: "w/o nsys", unit: "us", number: true,
+    value: (l) => DATA.predicted[l.label]?.ns?.[0] ?? -1, show: (l) => predictedText(l),
+    hint: "the same interval without nsys, predicted from this trace, and how far the prediction may be off" },
+  ...(Object.keys(DATA.measured).length ?
+    [{ key: "measured", text: "measured", unit: "us", number: true,
+    value: (l) => DATA.measured[l.label]?.[1] ?? -1,
+    show: (l) => (DATA.measured[l.label] ? micro(DATA.measured[l.label][1]) : "?"),
+    hint: "measured in the run without nsys: mean of the middle half of its intervals" }] : []),
   { key: "bar", text: "budget" },
   ...PRESENT.filter((cause) => DATA.labels.some((l) => l.parts[cause.name])).map((cause) => ({
     key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning, cause: true,
     value: (l) => l.parts[cause.name], show: (l) => micro(l.parts[cause.name]),
   })),
-  { key: "error", text: "placed ±", unit: "us", number: true, value: (l) => l.error, show: (l) => micro(l.error), hint: "how exactly the two events are placed on the GPU's timeline (95 %)" },
-  { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95, show: (l) => micro(l.p95), hint: "95th percentile of the measured time, a cold first interval left out" },
+  { key: "error", text: "placed ±", unit: "us", number: true, value: (l) => l.error,
+    show: (l) => micro(l.error),
+    hint: "how exactly the two events are placed on the GPU's timeline (95 %)" },
+  { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95,
+    show: (l) => micro(l.p95),
+    hint: "95th percentile of the measured time, a cold first interval left out" },
 ];
 
 function flag(label) {
-  return label.flagged ? make("span", { class: "flag", title: label.findings.join(", ") }, " !", make("span", { class: "unseen" }, " has findings")) : null;
+  return label.flagged ? make("span", { class: "flag", title: label.findings.join(", ") }, " !",
+    make("span", { class: "unseen" }, " has findings")) : null;
 }
 
 function predictedText(label) {
   return within(DATA.predicted[label.label]?.ns);
 }
 
-// The budget under nsys, and below it the predicted one without, to the same scale, where they differ.
+// The budget under nsys, and below it the predicted one without, to the same scale, where they
+// differ.
 function barPair(label, scale) {
-  const predicted = DATA.predicted[label.label], under = budgetBar(label, scale || label.elapsed || 1, 200);
-  if (!predicted?.ns || Math.abs(predicted.ns[0] - label.elapsed) < 0.02 * label.elapsed) return under;
+  const predicted = DATA.predicted[label.label],
+    under = budgetBar(label, scale || label.elapsed || 1, 200);
+  if (!predicted?.ns ||
+    Math.abs(predicted.ns[0] - label.elapsed) < 0.02 * label.elapsed) return under;
   const without = { label: label.label, elapsed: predicted.ns[0] || 1, parts: predicted.parts };
   const below = budgetBar(without, scale || label.elapsed || 1, 0);
   below.classList.add("below");
@@ -38,9 +60,12 @@ function barPair(label, scale) {
 
 function bodyRow(label, scale) {
   const cells = COLUMNS.map((column) => {
-    if (column.key === "label") return labelCell(label, () => choose(label.label, null, true), flag(label));
+    if (column.key === "label") return labelCell(label, () => choose(label.label, null, true),
+      flag(label));
     if (column.key === "bar") return make("td", { class: "budget" }, barPair(label, scale));
-    if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td", { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason }, "?");
+    if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td",
+      { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason },
+      inAWord(DATA.predicted[label.label].reason));
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });
@@ -52,25 +77,30 @@ function bodyRow(label, scale) {
 
 const ROWS_AT_ONCE = 10;
 
-// The table as it is drawn first: some rows at a time, unless a sorted or filtered table has taken its place meanwhile.
+// The table as it is drawn first: some rows at a time, unless a sorted or filtered table has taken
+// its place meanwhile.
 function tableStages() {
   let body = null;
   const stages = [[["labels"], () => { drawTable(ROWS_AT_ONCE); body = $("budgets").tBodies[0]; }]];
   for (let from = ROWS_AT_ONCE; from < DATA.labels.length; from += ROWS_AT_ONCE) {
-    stages.push([[], () => body.isConnected && body.append(...DATA.labels.slice(from, from + ROWS_AT_ONCE).map((label) => bodyRow(label, 0)))]);
+    stages.push([[], () => body.isConnected &&
+      body.append(...DATA.labels.slice(from, from + ROWS_AT_ONCE)
+      .map((label) => bodyRow(label, 0)))]);
   }
   return stages;
 }
 
 function drawTable(most = Infinity) {
-  const labels = shownLabels(COLUMNS, (l) => [l.label, l.site, ...l.callers, ...l.findings].join(" "));
+  const labels = shownLabels(COLUMNS, (l) => [l.label, l.site, ...l.callers,
+    ...l.findings].join(" "));
   const time = document.querySelector("input[name=scale]:checked").value === "time";
   const scale = time ? Math.max(1, ...labels.map((label) => label.elapsed)) : 0;
   const again = () => {
     drawTable();
     remember();
   };
-  fillLabels($("budgets"), "Budget of the median interval of every label, in microseconds", COLUMNS, labels, (label) => bodyRow(label, scale), again, most);
+  fillLabels($("budgets"), "Budget of the median interval of every label, in microseconds", COLUMNS,
+    labels, (label) => bodyRow(label, scale), again, most);
 }
 
 function markSelected() {

@@ -1,8 +1,11 @@
-// The timeline of one interval: its budget in time, NVTX ranges, host threads, streams, the two events.
-// Detail is reduced by resolution: neighbours narrower than a pixel are drawn as one block that says how many it is.
+// The timeline of one interval: its budget in time, NVTX ranges, host threads, streams, the two
+// events.
+// Detail is reduced by resolution: neighbours narrower than a pixel are drawn as one block that
+// says how many it is.
 
 const view = { picture: null, range: null, timer: 0 };
-const ROW = 25, STRIP_TALL = 38, LANE_GAP = 10, HEAD = 30, MOST_ROWS = 8, LETTER_PX = 7, AXIS_PX = 44;
+const ROW = 25, STRIP_TALL = 38, LANE_GAP = 10, HEAD = 30, MOST_ROWS = 8, LETTER_PX = 7,
+  AXIS_PX = 44;
 
 function wholeRange(picture) {
   const margin = Math.max(0.06 * picture.width, 2000);
@@ -25,14 +28,23 @@ function drawTimeline() {
   const width = plot.clientWidth, places = placeLanes(picture), narrow = width < 700;
   const end = places.length ? places[places.length - 1] : { top: HEAD, rows: STRIP_TALL / ROW };
   const bottom = end.top + end.rows * ROW + LANE_GAP + (picture.clock ? ROW + LANE_GAP : 0);
-  const names = [...places.map(({ lane }) => lane.name), picture.clock ? clockWords(picture) : "budget"];
-  const left = Math.min(narrow ? 104 : 250, 20 + 6.5 * Math.max(...names.map((name) => name.length))), right = width - 14;
-  const frame = { left, right, x: (at) => left + ((at - view.range[0]) / (view.range[1] - view.range[0])) * (right - left) };
+  const names = [...places.map(({ lane }) => lane.name),
+    picture.clock ? clockWords(picture) : "budget"];
+  const left = Math.min(narrow ? 104 : 250, 20 +
+    6.5 * Math.max(...names.map((name) => name.length))), right = width - 14;
+  const frame = { left, right, x: (at) => left +
+    ((at - view.range[0]) / (view.range[1] - view.range[0])) * (right - left) };
   view.frame = frame;
-  const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, right - left), letters = Math.floor((left - 14) / 6.3);
-  const hits = [], drawn = [], labels = [], name = (text, y, strong) => labels.push(svg("text", { x: left - 10, y: y + 4, "text-anchor": "end", class: strong ? "lane strong" : "lane" }, cut(text, letters), svg("title", {}, text)));
+  const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, right - left),
+    letters = Math.floor((left - 14) / 6.3);
+  const hits = [], drawn = [], labels = [], name = (text, y, strong) =>
+    labels.push(
+      svg("text", { x: left - 10, y: y + 4, "text-anchor": "end",
+      class: strong ? "lane strong" : "lane" }, cut(text, letters), svg("title", {}, text)));
   let merged = 0;
-  const plain = new Map(); // colour -> path of all blocks that are nothing but that colour: thousands of elements take long to draw
+  // colour -> path of all blocks that are nothing but that colour: thousands of elements take long
+  // to draw
+  const plain = new Map();
   const put = (made, say, over = null) => {
     if (!made) return;
     if (made.element) drawn.push(made.element);
@@ -43,56 +55,80 @@ function drawTimeline() {
   name("budget", HEAD + STRIP_TALL / 2, true);
   if (picture.strip) {
     const list = blocks(picture.strip, view.range, pixel);
-    for (const b of list) { merged += b.count - 1; put(drawBlock(frame, b, HEAD, STRIP_TALL, causeOf(b), (room) => stripText(b, room), list.length <= 300), () => stripSaid(picture.strip, b)); }
+    for (const b of list) { merged += b.count - 1;
+      put(drawBlock(frame, b, HEAD, STRIP_TALL, causeOf(b), (room) => stripText(b, room),
+        list.length <= 300), () => stripSaid(picture.strip, b)); }
   }
   for (const { lane, top, rows } of places) {
-    if (lane.kind === "stream" && lane.name === picture.before?.lane) drawn.push(edge(frame, lane, top, picture.before));
+    if (lane.kind === "stream" && lane.name === picture.before?.lane) drawn.push(
+      edge(frame, lane, top, picture.before));
     name(lane.name, top + (rows * ROW) / 2);
     for (const b of blocks(lane, view.range, pixel)) {
       merged += b.count - 1;
-      const y = top + b.row * ROW + 2, over = b.count === 1 ? () => arrow(frame, places, lane, top, b.item) || svg("g", {}) : null;
-      if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y), () => laneSaid(lane, b), over);
-      else put(drawBlock(frame, b, y, ROW - 4, causeOf(b), (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over);
+      const y = top + b.row * ROW + 2, over = b.count === 1 ?
+        () => arrow(frame, places, lane, top, b.item) || svg("g", {}) : null;
+      if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y),
+        () => laneSaid(lane, b), over);
+      else put(drawBlock(frame, b, y, ROW - 4, causeOf(b),
+        (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over);
     }
   }
   if (picture.clock) {
     name(clockWords(picture), bottom - LANE_GAP - ROW / 2);
     drawn.push(drawClock(frame, picture.clock, bottom - LANE_GAP - ROW, hits));
   }
-  const clip = svg("clipPath", { id: "inside" }, svg("rect", { x: left, y: 0, width: Math.max(1, right - left), height: bottom + AXIS_PX }));
-  showDrawing(plot, width, bottom + AXIS_PX, [clip, axisBelow(view.range[0], view.range[1], frame.x, bottom, right - left, "us since the start event"), svg("line", { class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels, ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn, ...eventMarks(frame, picture, bottom, hits)], hits);
+  const clip = svg("clipPath", { id: "inside" },
+    svg("rect", { x: left, y: 0, width: Math.max(1, right - left), height: bottom + AXIS_PX }));
+  showDrawing(plot, width, bottom + AXIS_PX, [clip,
+    axisBelow(view.range[0], view.range[1], frame.x, bottom, right - left,
+    "us since the start event"), svg("line", {
+    class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels,
+      ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn,
+      ...eventMarks(frame, picture, bottom, hits)], hits);
   const said = [...picture.omitted];
-  if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel are drawn together with their neighbours.`);
+  if (merged) said.push(
+    `At this zoom ${plural(merged, "item")} narrower than a pixel are drawn together with their neighbours.`);
   $("reduced").textContent = said.join(" ");
   const before = picture.before;
-  $("before").textContent = before ? `Last on ${before.lane} before the start event: ${shortName(before.what)}; it ${before.when}.` : "";
+  $("before").textContent = before ?
+    `Last on ${before.lane} before the start event: ${shortName(before.what)}; it ${before.when}.` :
+    "";
   plot.dataset.drawn = `${selected.interval}:${view.range.map((v) => v.toFixed(3)).join(":")}`;
 }
 
 // At the left edge of a stream's lane: what it did before, where there is room for the words.
 function edge(frame, lane, top, before) {
-  const first = lane.x.find((x, i) => x + lane.d[i] >= view.range[0] * 1e3), room = first === undefined ? frame.right - frame.left : frame.x(first / 1e3) - frame.left;
+  const first = lane.x.find((x, i) => x + lane.d[i] >= view.range[0] * 1e3),
+    room = first === undefined ? frame.right - frame.left : frame.x(first / 1e3) - frame.left;
   const texts = [`◂ ${shortName(before.what)} ${before.when}`, `◂ ${before.when}`];
-  return svg("text", { class: "edge", x: frame.left + 5, y: top + ROW / 2 + 4 }, texts.find((text) => 6.6 * text.length + 12 < room) || "");
+  return svg("text", { class: "edge", x: frame.left + 5, y: top + ROW / 2 + 4 },
+    texts.find((text) => 6.6 * text.length + 12 < room) || "");
 }
 
 // A record is an instant: a diamond on the lane of its stream.
 function recordMark(frame, b, top) {
   const x = frame.x(b.x / 1e3), y = top + (ROW - 4) / 2;
   if (x < frame.left || x > frame.right) return null;
-  return { element: svg("path", { class: "record", d: `M${x} ${y - 6}l6 6l-6 6l-6 -6z` }), hit: { x: x - 6, y: y - 6, w: 12, h: 12 } };
+  return { element: svg("path", { class: "record", d: `M${x} ${y - 6}l6 6l-6 6l-6 -6z` }),
+    hit: { x: x - 6, y: y - 6, w: 12, h: 12 } };
 }
 
 // Both events: a line where each is placed, shaded as far as the placement is certain to 95 %.
 function eventMarks(frame, picture, bottom, hits) {
   const out = [], inside = (x) => Math.max(frame.left, Math.min(frame.right, x));
   [["start", 0], ["end", picture.width]].forEach(([word, ns]) => {
-    const x = frame.x(ns / 1e3), [a, b] = [frame.x((ns - picture.error) / 1e3), frame.x((ns + picture.error) / 1e3)];
+    const x = frame.x(ns / 1e3), [a, b] = [frame.x((ns - picture.error) / 1e3),
+      frame.x((ns + picture.error) / 1e3)];
     if (b < frame.left || a > frame.right) return;
-    out.push(svg("rect", { class: "placed", x: inside(a), width: Math.max(1, inside(b) - inside(a)), y: HEAD - 8, height: bottom - HEAD + 8 }));
+    out.push(svg("rect", { class: "placed", x: inside(a), width: Math.max(1, inside(b) - inside(a)),
+      y: HEAD - 8, height: bottom - HEAD + 8 }));
     if (x < frame.left || x > frame.right) return;
-    out.push(svg("line", { class: "event", x1: x, x2: x, y1: HEAD - 12, y2: bottom }), svg("path", { class: "record", d: `M${x} ${HEAD - 20}l7 7l-7 7l-7 -7z` }));
-    hits.push({ x: x - 8, y: HEAD - 22, w: 16, h: 18, said: [`${word} event at ${us(ns)} us`, `placed ±${duration(picture.error)} with 95 % confidence (${methodWords(picture.method)})`, `certainly between ${us(picture.lower)} and +${us(picture.upper)} us of here`] });
+    out.push(svg("line", { class: "event", x1: x, x2: x, y1: HEAD - 12, y2: bottom }),
+      svg("path", { class: "record", d: `M${x} ${HEAD - 20}l7 7l-7 7l-7 -7z` }));
+    hits.push({ x: x - 8, y: HEAD - 22, w: 16, h: 18,
+      said: [`${word} event at ${us(ns)} us`,
+      `placed ±${duration(picture.error)} with 95 % confidence (${methodWords(picture.method)})`,
+      `certainly between ${us(picture.lower)} and +${us(picture.upper)} us of here`] });
   });
   return out;
 }
@@ -123,8 +159,10 @@ function shareAt(event) {
 function listenToTimeline() {
   const plot = $("lanes");
   const fit = () => zoomTo(wholeRange(view.picture));
-  const keys = { ArrowLeft: () => panBy(-0.2), a: () => panBy(-0.2), ArrowRight: () => panBy(0.2), d: () => panBy(0.2), "+": () => zoomBy(0.6),
-    "=": () => zoomBy(0.6), w: () => zoomBy(0.6), "-": () => zoomBy(1 / 0.6), s: () => zoomBy(1 / 0.6), 0: fit, Home: fit };
+  const keys = { ArrowLeft: () => panBy(-0.2), a: () => panBy(-0.2), ArrowRight: () => panBy(0.2),
+    d: () => panBy(0.2), "+": () => zoomBy(0.6),
+    "=": () => zoomBy(0.6), w: () => zoomBy(0.6), "-": () => zoomBy(1 / 0.6),
+      s: () => zoomBy(1 / 0.6), 0: fit, Home: fit };
   plot.addEventListener("keydown", (event) => {
     if (!view.picture || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault();
@@ -153,14 +191,16 @@ function dragToZoom(plot) {
   plot.addEventListener("pointermove", (event) => {
     if (!from || Math.abs(event.clientX - from.clientX) < 4) return;
     hideTip();
-    const { left, right } = view.frame, [a, b] = [shareAt(from), shareAt(event)].sort((p, q) => p - q);
+    const { left, right } = view.frame, [a, b] =
+      [shareAt(from), shareAt(event)].sort((p, q) => p - q);
     band ||= svg("rect", { class: "band", y: 0, height: plot.clientHeight });
     band.setAttribute("x", left + a * (right - left));
     band.setAttribute("width", (b - a) * (right - left));
     plot.firstElementChild.append(band);
   });
   plot.addEventListener("pointerup", (event) => {
-    const moved = band !== null, [a, b] = from ? [shareAt(from), shareAt(event)].sort((p, q) => p - q) : [0, 0];
+    const moved = band !== null, [a, b] = from ?
+      [shareAt(from), shareAt(event)].sort((p, q) => p - q) : [0, 0];
     band?.remove();
     band = from = null;
     const [low, high] = view.range, at = (share) => low + share * (high - low);
@@ -174,21 +214,31 @@ const MOST_PIECES = 500;
 function drawPieces() {
   const strip = view.picture?.strip, table = $("pieces").querySelector("table");
   if (!strip || !$("pieces").open) return;
-  const rows = strip.x.slice(0, MOST_PIECES).map((x, i) => [us(x), micro(strip.d[i]), DATA.causes[strip.c[i]].short, DATA.strings[strip.n[i]]]);
+  const rows = strip.x.slice(0, MOST_PIECES).map(
+    (x, i) => [us(x), micro(strip.d[i]), DATA.causes[strip.c[i]].short, DATA.strings[strip.n[i]]]);
   const caption = `The first ${rows.length} of ${plural(strip.x.length, "piece")} of the interval`;
-  fillTable(table, caption, [{ text: "from us", number: true }, { text: "length us", number: true }, { text: "cause" }, { text: "what" }], rows);
-  $("pieces").querySelector("summary").textContent = strip.x.length > MOST_PIECES ? caption : "Table of the pieces of this interval";
+  fillTable(table, caption, [{ text: "from us", number: true }, { text: "length us", number: true },
+    { text: "cause" }, { text: "what" }], rows);
+  $("pieces").querySelector("summary").textContent = strip.x.length > MOST_PIECES ? caption :
+    "Table of the pieces of this interval";
 }
 
-// Everything in the lanes as a table, in order of time: what the plot says to those who cannot see or hover it.
+// Everything in the lanes as a table, in order of time: what the plot says to those who cannot see
+// or hover it.
 function drawItems() {
   const picture = view.picture, details = $("items");
   if (!picture || !details.open) return;
-  const items = picture.lanes.flatMap((lane) => lane.x.map((x, i) => ({ lane, x, i }))).sort((p, q) => p.x - q.x);
-  const rows = items.slice(0, MOST_PIECES).map(({ lane, x, i }) => [us(x), micro(lane.d[i]), lane.name, DATA.strings[lane.n[i]], DATA.strings[lane.t[i]]]);
+  const items = picture.lanes.flatMap((lane) => lane.x.map((x, i) => ({ lane, x, i })))
+    .sort((p, q) => p.x - q.x);
+  const rows = items.slice(0, MOST_PIECES).map(
+    ({ lane, x, i }) => [us(x), micro(lane.d[i]), lane.name, DATA.strings[lane.n[i]],
+    DATA.strings[lane.t[i]]]);
   const caption = `The first ${rows.length} of ${plural(items.length, "item")} in the lanes`;
-  fillTable(details.querySelector("table"), caption, [{ text: "from us", number: true }, { text: "length us", number: true }, { text: "lane" }, { text: "what" }, { text: "detail" }], rows);
-  details.querySelector("summary").textContent = items.length > MOST_PIECES ? caption : "Table of everything in the lanes";
+  fillTable(details.querySelector("table"), caption,
+    [{ text: "from us", number: true }, { text: "length us", number: true }, { text: "lane" },
+    { text: "what" }, { text: "detail" }], rows);
+  details.querySelector("summary").textContent = items.length > MOST_PIECES ? caption :
+    "Table of everything in the lanes";
 }
 
 function us(ns) {

@@ -10,20 +10,29 @@ function byName(name) {
 }
 
 function card(item) {
-  const [mark, word] = SEVERITY[item.severity] || SEVERITY.info, [entry, ...same] = item.entries, label = byName(entry.label);
+  const [mark, word] = SEVERITY[item.severity] || SEVERITY.info, [entry, ...same] = item.entries,
+    label = byName(entry.label);
   const many = item.entries.length > 1 ? ` in ${plural(item.entries.length, "label")}` : "";
   return make(
     "article", { class: "card " + word },
-    make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word, item.rule ? " · " + item.rule : "",
-      item.lost ? make("span", { class: "lost", title: "time in which the stream executed nothing, all intervals together" }, `lost ${duration(item.lost)}${many}`) : null),
+    make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word,
+      item.rule ? " · " + item.rule : "",
+      item.lost ? make("span", { class: "lost",
+        title: "time in which the stream executed nothing, all intervals together" },
+        `lost ${duration(item.lost)}${many}`) : null),
     make("h3", null, entry.title),
-    label ? make("p", { class: "where" }, make("button", { type: "button", class: "link", onclick: () => choose(label.label, null, true) }, label.label),
-      entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null, `, ${plural(entry.count, `${entry.cold} interval`.trim())}, ${duration(entry.total)} ${entry.count > 1 ? "in all " : ""}under nsys`) : make("p", { class: "where" }, entry.label),
+    label ? make("p", { class: "where" }, make("button",
+      { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
+      label.label),
+      entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null,
+        `, ${plural(entry.count, `${entry.cold} interval`.trim())}, ${duration(entry.total)} ${entry.count > 1 ? "in all " : ""}under nsys`) : make("p", { class: "where" }, entry.label),
     sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,
-    label && entry.cold !== "cold" && withoutNsys(label) ? make("p", { class: "without" }, withoutNsys(label)) : null,
+    label && entry.cold !== "cold" && withoutNsys(label) ?
+      make("p", { class: "without" }, withoutNsys(label)) : null,
     entry.explanation ? make("p", { class: "explanation" }, entry.explanation) : null,
-    DATA.host[entry.label] && entry.cold !== "cold" ? make("p", { class: "without" }, "The host meanwhile: " + DATA.host[entry.label]) : null,
+    DATA.host[entry.label] && entry.cold !== "cold" ?
+      make("p", { class: "without" }, "The host meanwhile: " + DATA.host[entry.label]) : null,
     ...advice(entry),
     rerun(entry),
     evidence(entry),
@@ -35,19 +44,24 @@ function card(item) {
 
 // What a call site says, where the run was recorded with its lines of code.
 function sourceLine(site) {
-  return DATA.source[site] ? make("pre", { class: "source" }, make("span", { class: "quiet" }, site + "  "), make("code", null, DATA.source[site])) : null;
+  return DATA.source[site] ? make("pre", { class: "source" },
+    make("span", { class: "quiet" }, site + "  "), make("code", null, DATA.source[site])) : null;
 }
 
-// Two kinds of advice, each a sentence and code to copy: to measure the GPU's time, to make the program faster.
+// Two kinds of advice, each a sentence and code to copy: to measure the GPU's time, to make the
+// program faster.
 function advice(entry) {
-  return entry.advice.map(([head, words, code]) => make("div", { class: "advice" + (head.endsWith("faster") ? " faster" : "") },
-    make("p", null, make("strong", null, head + ": "), words[0].toLowerCase() + words.slice(1)), code.length ? make("pre", null, make("code", null, code.join("\n"))) : null));
+  return entry.advice.map(([head, words, code]) =>
+    make("div", { class: "advice" + (head.endsWith("faster") ? " faster" : "") },
+    make("p", null, make("strong", null, head + ": "), words[0].toLowerCase() + words.slice(1)),
+      code.length ? make("pre", null, make("code", null, code.join("\n"))) : null));
 }
 
 function evidence(entry) {
   if (!entry.evidence.length) return null;
   return make("details", { class: "evidence" }, make("summary", null, "Evidence"),
-    make("dl", null, entry.evidence.map(([what, number]) => make("div", null, make("dt", null, what), make("dd", null, number)))));
+    make("dl", null, entry.evidence.map(([what, number]) =>
+      make("div", null, make("dt", null, what), make("dd", null, number)))));
 }
 
 // before | predicted | after of a re-run with one change.
@@ -55,11 +69,15 @@ function rerun(entry) {
   const said = entry.rerun;
   if (!said) return entry.confirmation ? make("p", { class: "rerun" }, entry.confirmation) : null;
   const mark = { confirmed: "✔", refuted: "✖" }[said.verdict] || "?";
-  const predicted = said.predicted_low_ns === null ? "none" : `${duration(said.predicted_low_ns)} to ${duration(said.predicted_high_ns)}`;
+  const predicted = said.predicted_low_ns === null ? "none" :
+    `${duration(said.predicted_low_ns)} to ${duration(said.predicted_high_ns)}`;
   const cell = (name, value) => make("div", null, make("dt", null, name), make("dd", null, value));
-  return make("div", { class: "rerun " + said.verdict.replace(/\W+/g, "-"), title: entry.confirmation },
-    make("p", null, make("strong", null, `${mark} ${said.verdict} by a second run of the script: `), said.changed),
-    make("dl", null, cell("before", duration(said.before_ns)), cell("predicted", predicted), cell("after", duration(said.after_ns))));
+  return make("div", { class: "rerun " + said.verdict.replace(/\W+/g, "-"),
+    title: entry.confirmation },
+    make("p", null, make("strong", null, `${mark} ${said.verdict} by a second run of the script: `),
+      said.changed),
+    make("dl", null, cell("before", duration(said.before_ns)), cell("predicted", predicted),
+      cell("after", duration(said.after_ns))));
 }
 
 // Further findings about the label: the words on a click.
@@ -68,23 +86,33 @@ function chips(entry) {
   const text = make("p", { class: "explanation", hidden: "" });
   const show = (other, button) => {
     const open = button.getAttribute("aria-expanded") === "true";
-    for (const chip of button.parentNode.querySelectorAll("button")) chip.setAttribute("aria-expanded", "false");
+    for (const chip of button.parentNode.querySelectorAll("button")) chip.setAttribute(
+      "aria-expanded", "false");
     button.setAttribute("aria-expanded", String(!open));
     text.hidden = open;
-    text.textContent = [other.title, ...other.advice.map(([head, words, code]) => `${head}: ${[words, ...code].join(" ")}`)].join(" ");
+    text.textContent =
+      [other.title, ...other.advice.map(([head, words, code]) =>
+      `${head}: ${[words, ...code].join(" ")}`)].join(" ");
   };
   return make("div", { class: "chips" }, make("span", null, "also: "), entry.others.map((other) => {
-    const button = make("button", { type: "button", class: "chip", "aria-expanded": "false", title: other.title, onclick: () => show(other, button) }, `${(SEVERITY[other.severity] || SEVERITY.info)[0]} ${other.rule}`);
+    const button = make("button", { type: "button", class: "chip", "aria-expanded": "false",
+      title: other.title, onclick: () => show(other, button) },
+      `${(SEVERITY[other.severity] || SEVERITY.info)[0]} ${other.rule}`);
     return button;
   }), text);
 }
 
 function sameIn(entries) {
   const item = (entry) => make("li", { title: entry.title }, byName(entry.label)
-    ? make("button", { type: "button", class: "link", onclick: () => choose(entry.label, entry.interval < 0 ? null : entry.interval, true) }, entry.label) : entry.label,
-  entry.lost ? ` lost ${duration(entry.lost)}` : "", entry.rerun ? ` (${entry.rerun.verdict})` : "");
+    ? make("button", { type: "button", class: "link",
+      onclick: () => choose(entry.label, entry.interval < 0 ? null : entry.interval, true) },
+      entry.label) : entry.label,
+  entry.lost ? ` lost ${duration(entry.lost)}` : "",
+    entry.rerun ? ` (${entry.rerun.verdict})` : "");
   const rest = entries.length - MOST_SAME;
-  return make("div", { class: "same" }, make("span", null, "The same in:"), make("ul", null, entries.slice(0, MOST_SAME).map(item), rest > 0 ? make("li", null, `${rest} more, in the table below`) : null));
+  return make("div", { class: "same" }, make("span", null, "The same in:"),
+    make("ul", null, entries.slice(0, MOST_SAME).map(item),
+    rest > 0 ? make("li", null, `${rest} more, in the table below`) : null));
 }
 
 // A real link: it can be copied, opened in another tab, and followed from the keyboard.
@@ -94,29 +122,39 @@ function intervalLink(entry, label) {
     event.preventDefault();
     choose(entry.label, number, true);
   };
-  return make("a", { class: "button", href: `#interval-${number}`, onclick: go }, "Show the interval", make("span", { class: "unseen" }, ` of ${entry.label}: ${entry.rule || "reading"}`));
+  return make("a", { class: "button", href: `#interval-${number}`, onclick: go },
+    "Show the interval", make("span", { class: "unseen" },
+    ` of ${entry.label}: ${entry.rule || "reading"}`));
 }
 
 // A card of which only the first line is seen until it is opened.
 function folded(item) {
-  const [mark, word] = SEVERITY[item.severity] || SEVERITY.info, details = make("details", { class: "folded " + word },
-    make("summary", null, make("span", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), item.rule), make("span", { class: "title" }, item.entries[0].title),
+  const [mark, word] = SEVERITY[item.severity] || SEVERITY.info,
+    details = make("details", { class: "folded " + word },
+    make("summary", null, make("span", { class: "kicker" },
+      make("span", { "aria-hidden": "true" }, mark + " "), item.rule),
+      make("span", { class: "title" }, item.entries[0].title),
       make("span", { class: "lost" }, item.lost ? `lost ${duration(item.lost)}` : "")));
-  details.addEventListener("toggle", () => { if (details.open && details.children.length === 1) details.append(card(item)); });
+  details.addEventListener("toggle",
+    () => { if (details.open && details.children.length === 1) details.append(card(item)); });
   return details;
 }
 
 function drawVerdicts() {
-  const wrong = DATA.cards.filter((item) => item.severity === "error"), costly = DATA.cards.filter((item) => item.severity !== "error");
+  const wrong = DATA.cards.filter((item) => item.severity === "error"),
+    costly = DATA.cards.filter((item) => item.severity !== "error");
   $("wrong").hidden = !wrong.length;
   fill($("wrong-cards"), wrong.map(folded));
   $("costly-head").hidden = !costly.length && wrong.length > 0;
   fill($("cards"), costly.slice(0, CARDS_AT_FIRST).map(card));
   fill($("more-cards"), costly.slice(CARDS_AT_FIRST).map(folded));
   const said = [];
-  if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(`No findings in ${plural(DATA.silent.length, "label")}: ${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : ""}.`);
+  if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(
+    `No findings in ${plural(DATA.silent.length, "label")}: ${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : ""}.`);
   const command = DATA.unconfirmed.split(": ").slice(1).join(": ");
-  if (command) said.push(`Findings are read from one trace; none is confirmed unless it says so. To test the costliest, run the script again with one change: ${command}`);
+  if (command) said.push(
+    `Findings are read from one trace; none is confirmed unless it says so. To test the costliest, run the script again with one change: ${command}`);
   $("cards-note").textContent = said.join(" ");
-  if (!DATA.cards.length) fill($("cards"), make("p", null, "No interval was placed: see the notes at the end of the page."));
+  if (!DATA.cards.length) fill($("cards"), make("p", null,
+    "No interval was placed: see the notes at the end of the page."));
 }

@@ -1,32 +1,43 @@
-// From what the events read to what the kernel takes, cause by cause: the median interval of a label as a waterfall.
+// From what the events read to what the kernel takes, cause by cause: the median interval of a
+// label as a waterfall.
 
 const LAST_STEPS = ["kernel", "graph", "memcpy", "memset"];
 
-// [{name, cause, from, ns}]: each cause downwards from the largest, what is too small to see as one step, work of the
+// [{name, cause, from, ns}]: each cause downwards from the largest, what is too small to see as one
+// step, work of the
 // stream last.
 function fallSteps(label) {
   const parts = Object.entries(label.parts).filter(([, ns]) => ns > 0).sort((p, q) => q[1] - p[1]);
-  const last = LAST_STEPS.find((name) => label.parts[name] > 0), others = parts.filter(([name]) => name !== last);
+  const last = LAST_STEPS.find((name) => label.parts[name] > 0),
+    others = parts.filter(([name]) => name !== last);
   const small = others.filter(([, ns]) => ns < 0.01 * label.elapsed), few = small.length < 2;
   let rest = label.elapsed;
-  const steps = (few ? others : others.filter((part) => !small.includes(part))).map(([name, ns]) => ({ name: CAUSE[name].short, cause: CAUSE[name], from: (rest -= ns), ns, down: true }));
+  const steps = (few ? others : others.filter((part) => !small.includes(part)))
+    .map(([name, ns]) => ({ name: CAUSE[name].short, cause: CAUSE[name], from: (rest -= ns), ns,
+      down: true }));
   if (!few) {
     const sum = small.reduce((total, [, ns]) => total + ns, 0);
-    steps.push({ name: `${small.length} more`, cause: null, from: rest - sum, ns: sum, down: true, hint: small.map(([name, ns]) => `${CAUSE[name].short} ${duration(ns)}`).join(", ") });
+    steps.push({ name: `${small.length} more`, cause: null, from: rest - sum, ns: sum, down: true,
+      hint: small.map(([name, ns]) => `${CAUSE[name].short} ${duration(ns)}`).join(", ") });
   }
-  if (last) steps.push({ name: CAUSE[last].short, cause: CAUSE[last], from: 0, ns: label.parts[last], down: false });
+  if (last) steps.push({ name: CAUSE[last].short, cause: CAUSE[last], from: 0,
+    ns: label.parts[last], down: false });
   return steps;
 }
 
-// The label as if this interval of it were its row; the label itself where the page has no parts of every interval.
+// The label as if this interval of it were its row; the label itself where the page has no parts of
+// every interval.
 function asRun(label, interval) {
-  const runs = DATA.runs[DATA.labels.indexOf(label)], i = runs.elapsed.findIndex((_, k) => numberOf(runs, k) === interval);
-  const parts = i < 0 ? {} : Object.fromEntries(Object.entries(runs.parts).map(([cause, values]) => [cause, values[i]]));
+  const runs = DATA.runs[DATA.labels.indexOf(label)],
+    i = runs.elapsed.findIndex((_, k) => numberOf(runs, k) === interval);
+  const parts = i < 0 ? {} : Object.fromEntries(
+    Object.entries(runs.parts).map(([cause, values]) => [cause, values[i]]));
   return Object.keys(parts).length ? { ...label, elapsed: runs.elapsed[i], parts } : label;
 }
 
 function fallRow(name, piece, value, hint) {
-  return make("li", { title: hint || null }, make("span", { class: "name" }, name), make("span", { class: "track" }, piece), make("span", { class: "value" }, value));
+  return make("li", { title: hint || null }, make("span", { class: "name" }, name),
+    make("span", { class: "track" }, piece), make("span", { class: "value" }, value));
 }
 
 function fallPiece(step, whole) {
@@ -39,17 +50,22 @@ function fallPiece(step, whole) {
 function waterfall(label) {
   const whole = label.elapsed || 1, first = make("span", { class: "piece whole" });
   first.style.width = "100%";
-  const rows = fallSteps(label).map((step) => fallRow(step.name, fallPiece(step, whole), (step.down ? "−" : "") + duration(step.ns), step.hint || `${step.name} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
+  const rows = fallSteps(label).map((step) =>
+    fallRow(step.name, fallPiece(step, whole), (step.down ? "−" : "") + duration(step.ns),
+      step.hint || `${step.name} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
   if (!LAST_STEPS.some((name) => label.parts[name] > 0)) rows.push(fallRow("kernel", null, "none"));
-  return make("ol", { class: "fall", "aria-label": `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
+  return make("ol", { class: "fall", "aria-label":
+    `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
     fallRow("measured", first, duration(label.elapsed), "what was measured, under nsys"), rows);
 }
 
 // What the label's median interval would read, or did read, without nsys.
 function withoutNsys(label) {
   const predicted = DATA.predicted[label.label], measured = DATA.measured[label.label], said = [];
-  if (predicted?.ns) said.push(`${duration(predicted.ns[0])} predicted (${duration(predicted.ns[1])} to ${duration(predicted.ns[2])})`);
-  if (measured) said.push(`${duration(measured[1])} measured (${duration(measured[0])} under nsys; means of the middle half)`);
+  if (predicted?.ns) said.push(
+    `${duration(predicted.ns[0])} predicted (${duration(predicted.ns[1])} to ${duration(predicted.ns[2])})`);
+  if (measured) said.push(
+    `${duration(measured[1])} measured (${duration(measured[0])} under nsys; means of the middle half)`);
   if (!said.length && predicted) said.push(`no prediction (${predicted.reason})`);
   return said.length ? `Without nsys: ${said.join("; ")}.` : null;
 }

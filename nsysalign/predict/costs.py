@@ -8,19 +8,17 @@ long the caches are the program's again.
 
 The shares were fitted to runs with and without nsys of the same programs (torch 2.11, nsys 2024.2.3) on two H200s where the host
 ran at full speed, and on an H100 and an H200 where both ran at the same time, in turns, on the same cores (scripts/bench_turns.py);
-that of a graph's launch is what `nsysalign doctor --calibrate` measured.  docs/cost.md shows how well they predict programs and
+that of a graph's launch was measured by itself.  docs/cost.md shows how well they predict programs and
 machines that they were not fitted to; the `..._ERROR`s say how uncertain they are.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace
-
-_MOST_SHARE = 0.9  # something of a call is always its own
 
 
 @dataclass(frozen=True)
@@ -44,16 +42,6 @@ class Costs:
     memset_ns: int = 1_000  # the same, if its predecessor was a memset
     device_gap_ns: int = 900  # ... whose gap without nsys is at least this
     graph_ns: int = 1_200  # on the GPU around a graph that is traced as a whole
-
-    def times(self, by: float) -> Costs:
-        """Those of a machine on which nsys adds this many times as much to calls, and to the code after them."""
-        shares = [column.name for column in fields(self) if column.name.endswith("_share")]
-        amounts = ("inside_most_ns", "wait_ns", "after_most_ns", "call_after_ns")
-        return replace(
-            self,
-            **{name: min(by * getattr(self, name), _MOST_SHARE) for name in shares},
-            **{name: round(by * getattr(self, name)) for name in amounts},
-        )
 
 
 FITTED = Costs()

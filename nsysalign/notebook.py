@@ -1,14 +1,18 @@
-"""An analysis in a notebook: one line, the page in a frame, a waterfall as a plotly figure."""
+"""What Python users get: `analyze` and `load`, whose result shows itself in a notebook."""
 
 from __future__ import annotations
 
 import html
+from dataclasses import fields
+from functools import wraps
+from os import PathLike
 from typing import TYPE_CHECKING, Any
 
+from nsysalign import engine, model
 from nsysalign.errors import UsageError
-from nsysalign.model import CAUSES, Analysis
+from nsysalign.model import CAUSES
 from nsysalign.parts import parts_matrix
-from nsysalign.report.html import page
+from nsysalign.report.html import fragment, page
 from nsysalign.report.palette import LOOKS
 from nsysalign.text import duration, plural, safe_text
 
@@ -16,13 +20,50 @@ if TYPE_CHECKING:
     import plotly.graph_objects
 
 
-def line(analysis: Analysis) -> str:
-    """ "<Analysis of train-001/trace.sqlite: 144 intervals in 24 labels, 33 findings>"."""
-    counts = (
-        plural(len(analysis.measured), "interval") + f" in {plural(len(analysis.labels), 'label')}",
-        plural(len(analysis.findings), "finding"),
-    )
-    return f"<Analysis of {safe_text(analysis.trace.path)}: {', '.join(counts)}>"
+class Analysis(model.Analysis):
+    """An analysis that shows itself: one line, a table, the page in a frame, a figure."""
+
+    def __repr__(self) -> str:
+        """ "<Analysis of train-001/trace.sqlite: 144 intervals in 24 labels, 33 findings>"."""
+        intervals = plural(len(self.measured), "interval")
+        counts = f"{intervals} in {plural(len(self.labels), 'label')}"
+        findings = plural(len(self.findings), "finding")
+        return f"<Analysis of {safe_text(self.trace.path)}: {counts}, {findings}>"
+
+    def _repr_html_(self) -> str:
+        """The label table."""
+        return fragment(self)
+
+    def show(self, name: str | None = None, height: int = 900) -> Framed:
+        """The page, opened at the interval or label of this name, if one is given.
+
+        Raises UsageError if there is neither.
+        """
+        return Framed(self, None if name is None else number(self, name), height)
+
+    def waterfall(self, name: str) -> plotly.graph_objects.Figure:
+        """A plotly figure: from the measured time of an interval, or of a label's median one, to its kernels.
+
+        Raises UsageError if there is neither.
+        """
+        return waterfall(self, name)
+
+
+def shown(analysis: model.Analysis) -> Analysis:
+    """The same analysis, able to show itself."""
+    return Analysis(**{f.name: getattr(analysis, f.name) for f in fields(analysis)})
+
+
+@wraps(engine.analyze)
+def analyze(*args: Any, **options: Any) -> Analysis:
+    """`engine.analyze`, whose result shows itself."""
+    return shown(engine.analyze(*args, **options))
+
+
+@wraps(engine.load)
+def load(path: str | PathLike[str]) -> Analysis:
+    """`engine.load`, whose result shows itself."""
+    return shown(engine.load(path))
 
 
 class Framed:
@@ -41,7 +82,7 @@ class Framed:
         return f"<nsysalign report, {len(self._page) / 1e3:,.0f} kB; displayed in a notebook>"
 
 
-def number(analysis: Analysis, name: str) -> int:
+def number(analysis: model.Analysis, name: str) -> int:
     """The interval of this name, or the one that the row of this label shows.  Raises UsageError if there is neither."""
     found = analysis.intervals.loc[analysis.intervals["name"] == name, "interval"]
     if not len(found):
@@ -53,15 +94,11 @@ def number(analysis: Analysis, name: str) -> int:
     return int(found.iloc[0])
 
 
-def waterfall(analysis: Analysis, name: str) -> plotly.graph_objects.Figure:
+def waterfall(analysis: model.Analysis, name: str) -> plotly.graph_objects.Figure:
     """From the measured time of an interval (or a label's median one) down to its kernels, cause by cause; microseconds."""
     chosen = number(analysis, name)
-    try:
-        import plotly.graph_objects as go
-    except ImportError:
-        raise UsageError(
-            "a figure needs the package plotly", "pip install 'nsysalign[notebook]'"
-        ) from None
+    import plotly.graph_objects as go
+
     at = int((analysis.intervals["interval"] == chosen).to_numpy().argmax())
     elapsed = int(analysis.intervals["elapsed_ns"].iloc[at])
     parts = dict(zip(CAUSES, parts_matrix(analysis)[at].tolist(), strict=True))
