@@ -111,6 +111,8 @@ ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 UNSURE = "unsure-pair"
 #: Flag of intervals during whose idle time other streams of the device were mostly executing.
 OTHERS_WORKED = "other-streams-worked"
+#: The same where they executed during more than a hundredth of that time, but not most of it.
+OTHERS_RAN = "other-streams-ran"
 
 #: nsys packs hardware, VM, process and thread into 64 bits; ids of processes and threads have 24 each.
 _ID_BITS = 0xFFFFFF

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 )
 @shared.quiet()
 def report(analysis: Path, output: Path | None, interval: str | None, quiet: bool) -> None:
-    """Write the HTML page of RUN again: a run directory, analysis.db or analysis.json, or a measurement's folder.
+    """Write the HTML page of RUN again: a run directory, an analysis.db, or a measurement's folder.
 
     \b
     Example:  nsysalign report nsysalign-runs/train-001

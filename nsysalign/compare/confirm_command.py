@@ -163,7 +163,7 @@ def _stored(source: Path, nsys: str | None, quiet: bool) -> Analysis:
     try:
         return load(source)
     except AnalysisError:
-        return present(source, quiet=quiet, nsys=nsys).analysis
+        return present(source, quiet=quiet, nsys=nsys)
 
 
 @dataclass(frozen=True)
@@ -271,7 +271,7 @@ def _test(
     run = folder.relative_to(run_dir.resolve()).as_posix()
     lost = result.exit_status is None
     try:
-        confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys).analysis, run=run)
+        confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys), run=run)
     except NsysAlignError as error:
         confirmation = nothing(
             plan, f"the second run could not be analysed: {error.message}", run=run

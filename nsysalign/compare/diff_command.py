@@ -66,7 +66,7 @@ def diff(
     fail_on: tuple[str, ...],
     quiet: bool,
 ) -> None:
-    """Compare two analyses (run directories, analysis.db or analysis.json): what got slower, and why.
+    """Compare two analyses (run directories, or an analysis.db): what got slower, and why.
 
     Two measurements (folders of nsysalign measure, measure.json) are compared batch by batch and mode by mode.
 
@@ -75,7 +75,7 @@ def diff(
 
     \b
     Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
-    In CI:    nsysalign diff baseline/analysis.json run --fail-on slower --threshold 5
+    In CI:    nsysalign diff baseline/analysis.db run --fail-on slower --threshold 5
     """
     from nsysalign.compare import page as pages
     from nsysalign.compare.label_changes import compare

@@ -16,7 +16,7 @@ import pandas as pd
 
 from nsysalign.diagnose import thresholds
 from nsysalign.diagnose.finding import About, Speaker
-from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_WORKED, Analysis, SegmentArrays
+from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Analysis, SegmentArrays
 from nsysalign.parts import parts_matrix
 
 _FEW = 200
@@ -238,17 +238,14 @@ class Facts:
         return int(np.maximum.reduceat(ns[order], np.flatnonzero(fresh)).sum())
 
     @cached_property
-    def _several_streams(self) -> set[tuple[int, int]]:
-        """(process, device) with more than one stream that worked."""
-        runs = self.whole.runs
-        streams = runs[runs["end_stream"] < 0]
-        return set(zip(streams["pid"].tolist(), streams["device"].tolist(), strict=True))
+    def _others_ran(self) -> np.ndarray:
+        return self.flagged(OTHERS_RAN)
 
     def idled(self, at: int, what: str = "waited") -> str:
         """Who idled in interval `at`: "the GPU waited, idle,", or only its stream."""
         if self.others_worked[at]:
             return f"its stream {what}, while other streams kept the GPU busy,"
-        if (int(self.pid[at]), int(self.device[at])) in self._several_streams:
+        if self._others_ran[at]:
             return f"its stream {what}, idle,"
         return f"the GPU {what}, idle,"
 

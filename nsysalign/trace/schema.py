@@ -211,6 +211,8 @@ NAMES = frozenset(
     ]
 )
 
+GPU_COLUMNS = ("id", "name", "cuDevice")
+
 #: The newest schema whose names are known to be these (nsys 2026.3).  Newer ones are read as far as the names hold.
 NEWEST = (3, 27)
 

@@ -21,6 +21,7 @@ from nsysalign.trace.schema import Table
 if TYPE_CHECKING:
     from nsysalign.trace.index import Blocks, Excerpt
 
+AGAIN = "nsys export --type sqlite REPORT.nsys-rep"
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 _LONGEST_NAME = (
@@ -39,7 +40,7 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
         path,
         TraceError,
         expected="an nsys SQLite export",
-        again="nsys export --type sqlite REPORT.nsys-rep",
+        again=AGAIN,
         longest_text=_LONGEST_NAME,
     )
 
@@ -80,7 +81,7 @@ class Source:
         for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
             raise TraceError(
                 f"{name} {what}, where nsys export writes a plain table: this file was made by something else",
-                "export the report again: nsys export --type sqlite REPORT.nsys-rep",
+                f"export the report again: {AGAIN}",
             )
 
     def columns(self, table: str) -> set[str]:

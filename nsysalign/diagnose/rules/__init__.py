@@ -19,6 +19,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding, Rule, spoken
+from nsysalign.diagnose.repetitions import repetitions
 from nsysalign.diagnose.rules import (
     conditions,
     contents,
@@ -63,8 +64,8 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("profiler-disturbed", measuring.profiler),
     Rule("unknown-time", measuring.unknown),
     Rule("warm-up", series.warm_up),
-    Rule("mixed-work", series.mixed_work),
     Rule("overlapping", series.overlapping),
+    Rule("mixed-work", series.mixed_work),
     Rule("throttled", conditions.throttled),
     Rule("clock-changed", conditions.clocks),
     Rule("cold-l2", conditions.cold_l2),
@@ -75,6 +76,9 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("mark-perturbed", kernel_marks.mark_perturbed),
     Rule("marks-dropped", kernel_marks.marks_dropped),
 )
+
+#: Rules that say that a number is not what it seems: before all others of their severity.
+DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "asked-too-early", "recorded-again", "captured")  # fmt: skip
 
 
 def diagnose(
@@ -95,7 +99,11 @@ def diagnose(
     found = spoken(analysis, [f for f in found if f.label not in guessed])
     if measured.empty:
         notes = []  # nothing was placed: the report says so, 30 rules need not repeat it
-    found.sort(key=lambda f: (SEVERITIES.index(f.severity), not f.about_row, -f.loss_ns))
+    found.sort(
+        key=lambda f: (
+            SEVERITIES.index(f.severity), not f.about_row, f.rule not in DOUBTS, -f.loss_ns
+        )
+    )  # fmt: skip
     return replace(
         analysis,
         findings=_table(facts, found),
@@ -108,13 +116,18 @@ def apply(facts: Facts, rules: Iterable[Rule]) -> tuple[list[Finding], list[str]
     """(findings in the rules' order, "rule X was not checked: reason")."""
     found: list[Finding] = []
     notes: list[str] = []
+    cold = np.zeros(facts.count, dtype=bool)
+    cold[np.concatenate([r.cold for r in repetitions(facts)] or [np.empty(0, np.int64)])] = True
     for rule in rules:
         for outcome in rule.find(facts):
             if isinstance(outcome, CouldNotLook):
                 notes.append(f"{rule.name} was not checked: {outcome.reason}")
                 continue
             if outcome.loss is not None:
-                outcome = replace(outcome, loss_ns=facts.once(outcome.intervals, outcome.loss))
+                # the time of a cold start has rules of its own, and would hide what every repetition loses
+                some = ~cold[outcome.intervals] | (not outcome.about_row)
+                loss_ns = facts.once(outcome.intervals[some], outcome.loss[some])
+                outcome = replace(outcome, loss_ns=loss_ns)
             found.append(replace(outcome, rule=rule.name))
     return found, notes
 

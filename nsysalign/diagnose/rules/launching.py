@@ -118,14 +118,15 @@ def _host_gap(facts: Facts, case: Case, gap: np.ndarray) -> Finding:
     outside = int(facts.part("host")[at])
     code = min(outside, int(gap[at])) > thresholds.WARN_SHARE * facts.elapsed[at]
     waited = min(outside, int(gap[at])) if code else int(gap[at])
-    where, longest, then, its_share = _where(facts.segments(np.array([at])), code)
-    if where != "many":  # the title is about this one stretch
-        waited = min(waited, its_share)
+    where, longest, then, in_it = _where(facts.segments(np.array([at])), code)
+    if in_it <= thresholds.ONE_GAP_SHARE * waited:
+        where = "many"
     lead = (
         f"measures the host, not the {'kernel' if facts.operations[at] < thresholds.MANY_OPERATIONS else 'kernels'}"
         if waited >= thresholds.MOSTLY_SHARE * facts.elapsed[at]
         else "waits for the host"
     )
+    mostly = "for the host, most of it " if where != "many" and in_it < waited else ""
     place = {
         "before": "for the launch that came after the first event",
         "between": "while the host was busy between two launches",
@@ -134,6 +135,7 @@ def _host_gap(facts: Facts, case: Case, gap: np.ndarray) -> Finding:
     }[where]
     if facts.kind[at] == "nvtx" and where == "before":
         place = "for the first launch"
+    place = mostly + place
     return case.finding(
         "info" if facts.others_worked[at] else "warning",
         f"{case.who} {lead}: for {words.of(waited, facts.elapsed[at])} {facts.idled(at)} {place}.",
