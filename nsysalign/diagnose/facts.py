@@ -16,7 +16,14 @@ import pandas as pd
 
 from nsysalign.diagnose import thresholds
 from nsysalign.diagnose.finding import About, Speaker
-from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Analysis, SegmentArrays
+from nsysalign.model import (
+    CAUSES,
+    OPERATION_KINDS,
+    OTHERS_RAN,
+    OTHERS_WORKED,
+    Analysis,
+    SegmentArrays,
+)
 from nsysalign.parts import parts_matrix
 
 _FEW = 200

@@ -145,7 +145,7 @@ def _host_gap(facts: Facts, case: Case, gap: np.ndarray) -> Finding:
         elapsed_ns=facts.elapsed[at],
         kernel_ns=facts.kernel_upper[at],
         copies_in_the_interval_ns=facts.part("memcpy")[at],
-        outside_CUDA_ns=outside,
+        outside_CUDA_ns=outside if outside != waited else None,
         launch_calls_ns=facts.part("api_launch")[at],
         other_CUDA_calls_ns=facts.part("api")[at],
         operations=facts.operations[at] if where == "many" else None,
