@@ -823,7 +823,7 @@ launches: kernel rows with their grid ids, sorted by start_ns
 
 # --- ranks -------------------------------------------------------------------------------------------------------------
 
-(COLLECTIVES, RANK_WINDOWS) = _specs("""
+(COLLECTIVES,) = _specs("""
 collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
     start_ns   int64  start of execution on the GPU: this rank has arrived
     like operations: end_ns process device stream
@@ -831,11 +831,6 @@ collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
     operation  str    AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, SendRecv, ... or '' where the name does not
                       say
     signature  int64  channels * 65536 + threads: grows with the message, the same on all ranks of a communicator
-
-rank_windows: the placed intervals of one rank, as far as other ranks are compared with them
-    label     int64  position in the rank's labels
-    start_ns  int64  window start on the trace's clock
-    end_ns    int64  window end
 """)
 
 # --- measure -----------------------------------------------------------------------------------------------------------
