@@ -74,16 +74,16 @@ class Evidence:
                 self.labels[row["label"]].append(number)
         self.others = analysis.other_streams.to_dict("records")
         copies = analysis.details[analysis.details["cause"] == "memcpy"]
-        self.copies = {
-            (r["interval"], r["ref_id"]): r for r in copies.to_dict("records")
-        }
+        self.copies = {(r["interval"], r["ref_id"]): r for r in copies.to_dict("records")}
         self.copy_rows = copies.to_dict("records")
         self.queued = analysis.details[analysis.details["cause"] == "queued"].to_dict("records")
         kinds = analysis.variants.sort_values("count", ascending=False, kind="stable")
         self.kinds = Counter(kinds["label"].tolist())
         self.usual = {
             label: set(numbers)
-            for label, numbers in reversed(list(zip(kinds["label"], kinds["intervals"], strict=True)))
+            for label, numbers in reversed(
+                list(zip(kinds["label"], kinds["intervals"], strict=True))
+            )
         }
         self.read = {n for n in self.rows if n in self.segments}
 
@@ -115,17 +115,23 @@ class Evidence:
     def looking_up(self, number: int) -> int:
         """Loading, and looking for what was loaded."""
         names = r"cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|cuGetProcAddress"
-        return sum(s.ns for s in self.segments[number] if s.cause == "api" and re.match(names, s.detail))
+        return sum(
+            s.ns for s in self.segments[number] if s.cause == "api" and re.match(names, s.detail)
+        )
 
     def allocating(self, number: int) -> int:
         names = (
             r"cu(da)?(Malloc|Free|HostAlloc|HostRegister|HostUnregister"
             r"|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess))"
         )
-        return sum(s.ns for s in self.segments[number] if s.cause == "api" and re.match(names, s.detail))
+        return sum(
+            s.ns for s in self.segments[number] if s.cause == "api" and re.match(names, s.detail)
+        )
 
     def staging(self, number: int) -> int:
-        return sum(s.ns for s in self.segments[number] if s.cause == "memcpy" and "staging" in s.detail)
+        return sum(
+            s.ns for s in self.segments[number] if s.cause == "memcpy" and "staging" in s.detail
+        )
 
     def stretches(self, number: int) -> Iterator[tuple[int, list[Segment]]]:
         """Idle stretches, each with the work that was done since the one before that held a synchronisation."""
@@ -257,12 +263,18 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         if f.rule == "sync-inside":
             return e.total(n, "sync")
         name = f.evidence.get("call", "")
-        return sum(s.ns for s in e.segments[n] if s.cause == "api_launch" and (s.detail == name or not name))
+        return sum(
+            s.ns
+            for s in e.segments[n]
+            if s.cause == "api_launch" and (s.detail == name or not name)
+        )
     if key in ("copy_ns", "copied_bytes", "achieved_GB_per_s"):
         mine = [
             r
             for r in e.copy_rows
-            if r["interval"] == n and r["direction"] == f.evidence["direction"] and r["memory"] == f.evidence["memory"]
+            if r["interval"] == n
+            and r["direction"] == f.evidence["direction"]
+            and r["memory"] == f.evidence["memory"]
         ]
         refs = {r["ref_id"] for r in mine}
         ns = sum(s.ns for s in e.segments[n] if s.cause == "memcpy" and s.ref_id in refs)
@@ -282,20 +294,28 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "median_ns":
         if f.rule == "module-load":
             return statistics.median(elapsed(label))
-        return statistics.median(elapsed(marked)) if "p25_ns" in f.evidence else _between(e, f, label)
+        return (
+            statistics.median(elapsed(marked)) if "p25_ns" in f.evidence else _between(e, f, label)
+        )
     if key in ("times_as_long", "median_of_the_rest_ns"):
         rest = set(label) - set(marked)
         rest -= {k for k in rest if "mixed-work" in e.rows[k]["findings"]}
         rest &= e.usual.get(f.label, rest)
         median = statistics.median(elapsed(rest))
         return median if key.endswith("_ns") else max(elapsed(marked)) / median
-    if key == "intervals_in_the_lower" or key.endswith("in_the_lower_ns") or key == "lower_median_ns":
+    if (
+        key == "intervals_in_the_lower"
+        or key.endswith("in_the_lower_ns")
+        or key == "lower_median_ns"
+    ):
         least = min(elapsed(marked))
         usual = e.usual.get(f.label, set(label))
         lower = [
             k
             for k in label
-            if k in usual and e.rows[k]["elapsed_ns"] < least and "mixed-work" not in e.rows[k]["findings"]
+            if k in usual
+            and e.rows[k]["elapsed_ns"] < least
+            and "mixed-work" not in e.rows[k]["findings"]
         ]
         if key.startswith("intervals"):
             return len(lower)
@@ -322,7 +342,11 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return statistics.median(values) if of == f.label else (min(values), max(values))
     if key == "slower_share":
         return f.evidence["kernel_here_ns"] / f.evidence["kernel_there_ns"] - 1
-    if key in ("kernels_followed_by_their_own_launch_call", "gaps_between_kernels", "still_in_these_calls_ns"):
+    if key in (
+        "kernels_followed_by_their_own_launch_call",
+        "gaps_between_kernels",
+        "still_in_these_calls_ns",
+    ):
         return _blocking(e, n)[key]
     return None
 
@@ -376,7 +400,9 @@ def same(value: float, found: Any) -> bool:
         return any(same(value, one) for one in found)
     if isinstance(found, tuple):
         return found[0] <= value <= found[1]
-    return abs(value - found) <= max(1.0 if isinstance(value, int) else 1e-4, 1e-3 * abs(found) * (not isinstance(value, int)))
+    return abs(value - found) <= max(
+        1.0 if isinstance(value, int) else 1e-4, 1e-3 * abs(found) * (not isinstance(value, int))
+    )
 
 
 _NUMBER = re.compile(

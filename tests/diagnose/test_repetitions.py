@@ -51,7 +51,9 @@ def test_high_variance_names_the_cause():
 
 
 def test_outliers_are_counted_and_named():
-    finding = found(runs("x", *[100, 101, 100, 99, 100, 101, 400, 100, 100, 101]))["x", "high-variance"]
+    finding = found(runs("x", *[100, 101, 100, 99, 100, 101, 400, 100, 100, 101]))[
+        "x", "high-variance"
+    ]
     assert finding.evidence["outliers"] == 1 and "x#6" in finding.title
 
 
