@@ -8,7 +8,7 @@
 
 For each program: its exit status and the form of its output (numbers taken out) both times, how many event pairs it compared,
 and how many of them were placed on the trace.  FOLDER holds other people's code, which is fetched and never committed; where
-it comes from stands in docs/real-programs.md.  Needs what nsysalign needs in this Python, and an nsys.
+it comes from stands in docs/figures.md.  Needs what nsysalign needs in this Python, and an nsys.
 """
 
 from __future__ import annotations
