@@ -41,7 +41,7 @@ from nsysalign.place.timer_windows import timed, timer_notes
 from nsysalign.predict.host_speed import HostSpeed
 from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
-from nsysalign.rundir import CONFIRMED, Inputs, RunDirectory
+from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
 from nsysalign.slices.far import far_intervals, too_long
 from nsysalign.slices.from_file import FileSource
 from nsysalign.slices.one import whole_trace
@@ -197,28 +197,20 @@ def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
 
 
 def load(path: str | PathLike[str]) -> Analysis:
-    """A stored analysis: a run directory, analysis.db or analysis.json.  Raises AnalysisError if it does not add up."""
-    path = Path(path)
-    if path.is_dir():
-        run = RunDirectory(path)
-        found = run.stored()
-        if found is None:
-            raise AnalysisError(
-                f"{path}: no analysis.db or analysis.json in this directory",
-                f"nsysalign analyze {path}",
-            )
-        verdicts = confirmations.read(path / CONFIRMED)
-        loaded = load(found)
-        return attach(loaded, verdicts) if len(verdicts) else loaded
-    if path.suffix == ".json":
-        from nsysalign.store import document as store
-    else:
-        from nsysalign.store import database as store
-    from nsysalign.store.soundness import refuse_unsound
+    """A stored analysis: a run directory or an analysis.db.  Raises AnalysisError if it does not add up."""
+    from nsysalign.store import database
 
-    analysis = store.load(path)
-    refuse_unsound(analysis, path.name)
-    return analysis
+    path = Path(path)
+    if not path.is_dir():
+        return database.load(path)
+    stored = path / DATABASE
+    if not stored.is_file():
+        raise AnalysisError(
+            f"{path}: no analysis.db in this directory", f"nsysalign analyze {path}"
+        )
+    verdicts = confirmations.read(path / CONFIRMED)
+    loaded = database.load(stored)
+    return attach(loaded, verdicts) if len(verdicts) else loaded
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TextIO
 
+from nsysalign.errors import UsageError
+
 
 @contextmanager
 def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
@@ -31,6 +33,37 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
         os.replace(temporary, target)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_file(out: Path) -> Iterator[Path]:
+    """A temporary path that becomes `out` if the block succeeds.  Raises UsageError if `out` already exists."""
+    refuse_existing(out)
+    try:
+        handle, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent)
+    except OSError as error:
+        raise UsageError(
+            f"{out.parent}: cannot be written ({error.strerror})", "name another OUT"
+        ) from error
+    os.close(handle)
+    partial = Path(name)
+    try:
+        yield partial
+        try:
+            os.link(partial, out)  # unlike a rename it never replaces a file created meanwhile
+        except OSError:  # there is one, or a file system without links
+            refuse_existing(out)
+            partial.replace(out)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def refuse_existing(out: Path) -> None:
+    """Raises UsageError if `out` exists, even as a dangling link."""
+    if out.exists() or out.is_symlink():
+        raise UsageError(
+            f"{out} already exists and is never overwritten", "name another OUT, or remove it"
+        )
 
 
 def write_text(path: str | os.PathLike[str], text: str) -> None:

@@ -8,7 +8,7 @@ nsysalign-runs/train-001/
   baseline/events-PID.jsonl                                the same program without nsys
   marks-PID-N.nsam  marked/                                marks inside kernels; the run that made them (run --marks)
   confirm/LABEL-CHANGE-N/  confirm.json                    re-runs with one change, and their verdicts
-  analysis.json  analysis.db  analysis.metadata.json  report.html      results
+  analysis.db  analysis.json  report.html                  results: stored, exported, drawn
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,13 +31,7 @@ EXPORT, REPORT, STREAM = "trace.sqlite", "trace.nsys-rep", "trace.qdstrm"
 CLOCKS, CONFIRMED, MANIFEST, NSYS_LOG = "clocks.jsonl", "confirm.json", "run.json", "nsys.log"
 STACKS = "stacks.jsonl"
 RAW, BASELINE, RERUNS, MARKED = "raw", "baseline", "confirm", "marked"
-DOCUMENT, DATABASE, METADATA, PAGE = (
-    "analysis.json",
-    "analysis.db",
-    "analysis.metadata.json",
-    "report.html",
-)
-RESULTS = (DOCUMENT, DATABASE, METADATA, PAGE)
+DOCUMENT, DATABASE, PAGE = "analysis.json", "analysis.db", "report.html"
 #: A measurement (`nsysalign measure`): its file, and the format that the file names in its first bytes.
 MEASUREMENT, MEASUREMENT_FORMAT = "measure.json", "nsysalign-measure"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
@@ -58,26 +52,6 @@ class Inputs:
     stacks: Path | None = None  # sampled Python stacks
     marks: tuple[Path, ...] = ()  # dumps of marks inside kernels
     marked: Path | None = None  # the export of the run that made them, if it is a different one
-
-    def roles(self) -> Mapping[str, list[Path]]:
-        """All files that determine the results, by their role."""
-        return {
-            "trace": [self.trace],
-            "events": list(self.events),
-            "baseline": list(self.baseline),
-            **({"marks": list(self.marks)} if self.marks else {}),
-            **{
-                role: [path]
-                for role, path in (
-                    ("clocks", self.clocks),
-                    ("confirmed", self.confirmed),
-                    ("manifest", self.manifest),
-                    ("stacks", self.stacks),
-                    ("marked", self.marked),
-                )
-                if path is not None
-            },
-        }
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -184,10 +158,6 @@ class RunDirectory:
         return Inputs(
             trace, events, baseline, **own_files, marks=marks, marked=own.export() if own else None
         )
-
-    def stored(self) -> Path | None:
-        """Its stored analysis, None if there is none."""
-        return next((p for name in (DATABASE, DOCUMENT) if (p := self.path / name).is_file()), None)
 
 
 def _object(path: Path) -> dict[str, Any]:

@@ -109,6 +109,35 @@ def opened(
         connection.close()
 
 
+@contextmanager
+def copying(
+    source: Path, target: Path, error: type[NsysAlignError], again: str
+) -> Iterator[sqlite3.Connection]:
+    """A connection that writes `target`, an empty file, and reads `source`, attached under that name.
+
+    Only for tables that `unlike_tables` has looked at: nothing else of the file is to be named in SQL.  Errors as in `opened`.
+    """
+    immutable = "&immutable=1" if _look(source, error, "an SQLite file", again) else ""
+    connection = sqlite3.connect(target.resolve().as_uri(), uri=True, timeout=_LOCK_TIMEOUT_S)
+    work = _Work(source.stat().st_size)
+    try:
+        for pragma in ("journal_mode = off", "secure_delete = on", "trusted_schema = off"):
+            connection.execute(f"pragma {pragma}").fetchall()
+        connection.execute(
+            "attach ? as source", (f"{source.resolve().as_uri()}?mode=ro{immutable}",)
+        )
+        connection.execute("pragma cell_size_check = on")
+        _longest(connection, LONGEST_TEXT)
+        connection.set_progress_handler(work.step, _STEP)
+        yield connection
+        connection.commit()
+    except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
+        said, then = _explain(problem, work, source.name, again)
+        raise error(said, then) from problem
+    finally:
+        connection.close()
+
+
 def _guard(connection: sqlite3.Connection) -> None:
     """Disable everything on an open connection that reading tables does not need."""
     for name, value in _LIMITS.items():

@@ -5,7 +5,7 @@
 Both are whole processes, started cold (imports included, files in the page cache), in turn, each `--repeat` times, the
 medians printed.  Ours is what a user types, `nsysalign analyze TRACE --events LOG`: reading, placing, splitting,
 explaining, and writing analysis.json, analysis.db and report.html; nsys's is `stats -r cuda_kern_exec_trace`, which
-joins kernels with their launches and prints a table.  `again` is the second analysis of the same trace, from the cache.
+joins kernels with their launches and prints a table.
 Wall time is for a quiet machine; CPU time (user and system) is good on a busy one, too.  0 copies: `nsysalign demo`.
 Python's compiled files are used and kept, as they are where nsysalign was installed, whatever the environment says.
 
@@ -92,7 +92,6 @@ def median(costs: Sequence[Cost]) -> Cost:
 
 class Measured(NamedTuple):
     first: Cost
-    again: Cost
     nsys: Cost | None
     before: Cost | None  # the first analysis of another checkout
 
@@ -117,13 +116,13 @@ def measure_demo(repeat: int, before: Path | None) -> Measured:
             ours.append(cost([*demo, f"{out}/new"]))
             earlier += [cost(of_tree(before, [*demo, f"{out}/old"]))] if before else []
     first = median(ours[1:])
-    return Measured(first, first, None, median(earlier[1:]) if earlier else None)
+    return Measured(first, None, median(earlier[1:]) if earlier else None)
 
 
 def measure(
     trace: Path, events: Path | None, nsys: str | None, repeat: int, before: Path | None
 ) -> Measured:
-    ours, again, theirs, earlier = [], [], [], []
+    ours, theirs, earlier = [], [], []
     log = ["--events", str(events)] if events is not None else []
     analyze = [sys.executable, "-m", "nsysalign", "analyze", str(trace), *log, "-q"]
     weighed = weighed_before = None
@@ -132,15 +131,10 @@ def measure(
             with tempfile.TemporaryDirectory(dir=trace.parent) as out:
                 old = of_tree(before, [*analyze, "-o", out])
                 earlier.append(cost(old))
-                weighed_before = weighed_before or cost([*old, "--no-cache"], weighed=True)
+                weighed_before = weighed_before or cost([*old], weighed=True)
         with tempfile.TemporaryDirectory(dir=trace.parent) as out:
             ours.append(cost([*analyze, "-o", out]))
-            again.append(cost([*analyze, "-o", out]))
-            weighed = (
-                cost([*analyze, "-o", out, "--no-cache"], weighed=True)
-                if weighed is None
-                else weighed
-            )
+            weighed = cost([*analyze, "-o", out], weighed=True) if weighed is None else weighed
         if nsys:
             stats = [
                 nsys,
@@ -155,7 +149,6 @@ def measure(
     earlier = [one._replace(peak_mb=weighed_before.peak_mb) for one in earlier]
     return Measured(
         median(ours),
-        median(again),
         median(theirs) if theirs else None,
         median(earlier) if earlier else None,
     )
@@ -185,19 +178,19 @@ def main() -> None:
     parser.add_argument("--without-log", action="store_true", help="analyse the trace by itself")
     a = parser.parse_args()
     print(
-        "| copies | trace MB | before s (CPU) | before peak MB | analyze s (CPU) | peak MB | again s (CPU) | "
+        "| copies | trace MB | before s (CPU) | before peak MB | analyze s (CPU) | peak MB | "
         "nsys stats s (CPU) | ratio wall | ratio CPU |"
     )
-    print("|---" * 10 + "|")
+    print("|---" * 9 + "|")
     with tempfile.TemporaryDirectory(dir=a.tmp) as folder:
         for copies in map(int, a.copies.split(",")):
             made = replicate(a.trace, a.events, copies, Path(folder).resolve()) if copies else ()
             nsys = a.nsys if copies <= a.nsys_up_to else None
             if made:
                 log = None if a.without_log else made[1]
-                ours, again, theirs, old = measure(made[0], log, nsys, a.repeat, a.before)
+                ours, theirs, old = measure(made[0], log, nsys, a.repeat, a.before)
             else:
-                ours, again, theirs, old = measure_demo(a.repeat, a.before)
+                ours, theirs, old = measure_demo(a.repeat, a.before)
             cells = [
                 str(copies),
                 f"{made[0].stat().st_size / 1e6:.0f}" if made else "-",
@@ -205,7 +198,6 @@ def main() -> None:
                 f"{old.peak_mb:.0f}" if old else "-",
                 f"{ours.wall_s:.2f} ({ours.cpu_s:.2f})",
                 f"{ours.peak_mb:.0f}",
-                f"{again.wall_s:.2f} ({again.cpu_s:.2f})" if made else "-",
                 f"{theirs.wall_s:.2f} ({theirs.cpu_s:.2f})" if theirs else "-",
                 f"{ours.wall_s / theirs.wall_s:.2f}" if theirs else "-",
                 f"{ours.cpu_s / theirs.cpu_s:.2f}" if theirs else "-",

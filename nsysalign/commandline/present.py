@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,30 +14,13 @@ import click
 from nsysalign.commandline.assembly import assembled
 from nsysalign.commandline.outputs import console, deliver
 from nsysalign.commandline.progress import ProgressLine
-from nsysalign.commands.cache import Cache
 from nsysalign.effort import imported, trim_memory
 from nsysalign.errors import Interrupted, NsysAlignError, UsageError
-from nsysalign.rundir import DATABASE, DOCUMENT, PAGE, RESULTS
+from nsysalign.rundir import DATABASE, DOCUMENT, PAGE
 from nsysalign.slices.pool import WorkerPool, cores, wanted, worker_pool
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
-
-
-class Presented:
-    """Results in a directory; the analysis is only read back if needed."""
-
-    def __init__(self, output: Path, analysis: Analysis | None = None) -> None:
-        self.output = output
-        self._made = analysis
-
-    @cached_property
-    def analysis(self) -> Analysis:
-        if self._made is not None:
-            return self._made
-        from nsysalign.engine import load
-
-        return load(self.output / DATABASE)
 
 
 def present(
@@ -54,9 +35,8 @@ def present(
     nsys: str | None = None,
     all_segments: bool = False,
     jobs: int | None = None,
-    use_cache: bool = True,
-) -> Presented:
-    """Analyse a run directory or a trace, store, print; existing results are used if they are what would be written."""
+) -> Analysis:
+    """Analyse a run directory or a trace, store, print."""
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
     if json_out and json_out != "-" and Path(json_out).resolve() == (output / DOCUMENT).resolve():
         raise UsageError(
@@ -66,38 +46,21 @@ def present(
         inputs = assembled(
             path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet
         )
-        cache = (
-            Cache(inputs.roles(), output, RESULTS, {"all_segments": all_segments})
-            if use_cache
-            else None
-        )
-        silent = quiet or json_out == "-"
-        if cache is not None and cache.fresh():
-            presented, text = Presented(output), cache.printed()
-        else:
-            helpers = wanted(inputs.trace, jobs or cores())
-            with ProgressLine(quiet) as tell, worker_pool(helpers) as others:
-                engine = imported("nsysalign.engine")
-                analysis = engine.analyze_inputs(
-                    inputs, all_segments=all_segments, progress=tell, others=others
-                )
-                presented, text = Presented(output, analysis), None
-                tell("writing the report", 97)
-                trim_memory()  # the trace's memory
-                store(analysis, output, others=others)
-        if text is None:
-            if not silent:
-                given = [path, *(part for log in events for part in ("--events", log))]
-                text = printed(presented.analysis, output, again=given)
-            if cache is not None:
-                cache.keep(text)
-        if cache is not None and cache.note and os.environ.get("NSYSALIGN_DEBUG"):
-            click.echo(f"cache: {cache.note}", err=True)
+        helpers = wanted(inputs.trace, jobs or cores())
+        with ProgressLine(quiet) as tell, worker_pool(helpers) as others:
+            engine = imported("nsysalign.engine")
+            analysis = engine.analyze_inputs(
+                inputs, all_segments=all_segments, progress=tell, others=others
+            )
+            tell("writing the report", 97)
+            trim_memory()  # the trace's memory
+            store(analysis, output, others=others)
         deliver(output / DOCUMENT, json_out)
-        if not silent:
-            sys.stdout.write(text or "")
+        if not quiet and json_out != "-":
+            given = [path, *(part for log in events for part in ("--events", log))]
+            sys.stdout.write(printed(analysis, output, again=given))
             sys.stdout.flush()
-        return presented
+        return analysis
 
 
 @contextmanager
@@ -113,14 +76,16 @@ def _no_empty_folder(output: Path) -> Iterator[None]:
         raise
 
 
-def store(analysis: Analysis, output: Path, *, others: WorkerPool | None = None) -> None:
+def store(
+    analysis: Analysis, output: Path, *, others: WorkerPool | None = None, first: str = ""
+) -> None:
     """Write analysis.json, analysis.db and report.html to `output`."""
     from nsysalign.report import html
     from nsysalign.store import database, document
 
     written = (others or WorkerPool(1)).begin(database.write, analysis, output / DATABASE)
     document.write(analysis, output / DOCUMENT)
-    html.write(analysis, output / PAGE)
+    html.write(analysis, output / PAGE, first=first)
     written()
 
 
@@ -149,7 +114,7 @@ def finish(
     """
     try:
         try:
-            return present(run_dir, quiet=quiet, json_out=json_out).analysis
+            return present(run_dir, quiet=quiet, json_out=json_out)
         except KeyboardInterrupt:
             raise Interrupted(
                 "the analysis was interrupted; what was recorded is kept",

@@ -45,11 +45,6 @@ from nsysalign.errors import UsageError
     is_flag=True,
     help="Keep the segments of every interval in analysis.db, however many there are.",
 )
-@click.option(
-    "--no-cache",
-    is_flag=True,
-    help="Analyse again even if up-to-date results exist.",
-)
 @fail_on_option
 @shared.quiet()
 @click.pass_context
@@ -99,5 +94,5 @@ def analyze(
             f"--dask is for several traces; {trace} is one",
             "nsysalign analyze RUN1 RUN2 ... | FOLDER",
         )
-    presented = present(trace, quiet=quiet, use_cache=not given.pop("no_cache"), **given)
-    ctx.exit(1 if fail_on and closed(presented.analysis, fail_on, quiet=quiet) else 0)
+    analysis = present(trace, quiet=quiet, **given)
+    ctx.exit(1 if fail_on and closed(analysis, fail_on, quiet=quiet) else 0)

@@ -115,8 +115,6 @@ def _write(
             said.append(
                 f"{without:,} intervals have no pieces here: nsysalign analyze --all-segments keeps them"
             )
-        if loaded.segments.empty:
-            said.append("analysis.json has no pieces: give analysis.db or the run directory")
     else:
         from nsysalign.store import tables
 

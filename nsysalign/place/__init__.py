@@ -4,10 +4,9 @@
     streams        the stream of each record: by event rows, else as the log numbers it, else by the work around it
     bounds         where a record must lie, however long records take; pairs that contradict this are refused
     surroundings   what it met on its stream: the operation before it and after it, waits, work elsewhere
-    latency        where it lies if it took as long as records do: linear in nine latencies
-    fit            one robust fit of latencies and places, and how far off they may be: of the events' own clock, if the log has
-                   references; of compared pairs
-    windows        each pair by the best that is known of it: its clock, its time stamps, its neighbours
+    latency        where it lies if it took as long as records do: a table by situation
+    fit            where the events' own clock lies, if the log has references
+    windows        each pair by the best that is known of it: its clock, its time stamps, the table
 
 Without a log, `inferred` says which records were probably compared, and `ranges` where NVTX ranges lie.  `marked` joins marks
 inside kernels.  `context` is what a stretch of a long trace is told about the whole.

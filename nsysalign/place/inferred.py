@@ -391,7 +391,9 @@ def inferred_windows(
     def of(column: str, index: np.ndarray) -> np.ndarray:
         return records[column].to_numpy()[index]
 
-    error = np.rint(1.96 * np.hypot(spread[start], spread[end])).astype(np.int64)
+    room = np.maximum(t - records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy() - t)
+    error = np.minimum(spread, np.maximum(room, 1)).astype(np.int64)
+    error = np.maximum(error[start], error[end])
     out = windows_frame(
         len(start),
         {

@@ -18,10 +18,17 @@ from nsysalign.place import streams as lanes
 from nsysalign.place.clock_lookup import Lookup
 from nsysalign.place.context import TraceContext, look
 from nsysalign.place.event_clock import EventClock, event_clock
-from nsysalign.place.fit import ClockPlaces, Line, PairPlaces, place_pairs, place_records
+from nsysalign.place.fit import ClockPlaces, Line, place_records
 from nsysalign.place.host_clock import ClockMap
 from nsysalign.place.inferred import record_marks, windows_without_log
-from nsysalign.place.latency import CLASSES, PARAMETERS, SCATTER_NS, LatencyModel
+from nsysalign.place.latency import (
+    CLASSES,
+    PARAMETERS,
+    SCATTER_NS,
+    LatencyModel,
+    PairPlaces,
+    place_pairs,
+)
 from nsysalign.place.match import match_processes, match_records
 from nsysalign.place.records import (
     awaited,
@@ -383,7 +390,6 @@ def _calibration(
             zip(PARAMETERS, np.sqrt(np.diag(model.covariance)).round(1).tolist(), strict=True)
         ),
         "scale_ns": dict(zip(CLASSES, SCATTER_NS.tolist(), strict=True)),
-        "observations": dict(model.counts),
         "clocks": {
             str(pid_of(processes[p])): {"source": c.source, "uncertainty_ns": c.width_ns}
             for p, c in clocks.items()

@@ -4,7 +4,8 @@
     runs (stream)             AAAAAAAA  R     BBBBBBB
                                      ^ previous end  ^ next start
 
-For bounds that can never be wrong, calls of other threads that overlap the record's call are on neither side.
+For bounds that can never be wrong, calls of other threads that overlap the record's call are on
+neither side.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import pandas as pd
 
 from nsysalign.issue import FAR, LaneOperations
 from nsysalign.model import KIND, Trace
-from nsysalign.tiles import distinct
 
 #: CUDA_MEMCPY_KIND: host to device, and back.
 _HOST_COPIES = (1, 2)
@@ -27,11 +27,14 @@ def neighbours(
 ) -> pd.DataFrame:
     """For records given by lane and position in `calls`; one row each:
 
-    previous_end_ns, previous_kind   end and kind of the last-ending operation issued before (0 / -1: none)
-    safe_previous_end_ns             the same, over operations whose call had returned before the record's call
+    previous_end_ns, previous_kind   end and kind of the last-ending operation issued before (0 / -1)
+    previous_position                its position in `operations`, -1 for none
+    safe_previous_end_ns             the same, over operations whose call had returned before the
+                                     record's call
     next_start_ns                    first start among the operations issued after (FAR: none)
-    safe_next_start_ns               the same, over operations whose call began after the record's call had returned
-    next_issued_ns, next_kind        end of the call and kind of the operation issued next (FAR / -1: none)
+    safe_next_start_ns               the same, over operations whose call began after the record's call
+                                     had returned
+    next_issued_ns, next_kind        end of the call and kind of the operation issued next (FAR / -1)
     before                           operations of the lane issued before
     """
     n = len(lane)
@@ -61,10 +64,8 @@ def neighbours(
         out["previous_kind"][some] = kind[ops.position[ops.reach_from[p]]]
         more, q = here[k < len(ops.position)], k[k < len(ops.position)]
         out["next_start_ns"][more] = ops.first_ns[q]
-        out["next_issued_ns"][more], out["next_kind"][more] = (
-            ops.issued_ns[q],
-            kind[ops.position[q]],
-        )
+        out["next_issued_ns"][more] = ops.issued_ns[q]
+        out["next_kind"][more] = kind[ops.position[q]]
         safe = np.searchsorted(ops.by_issued_ns, c0, side="right")
         out["safe_previous_end_ns"][here[safe > 0]] = ops.by_issued_reach[safe[safe > 0] - 1]
         safe = np.searchsorted(ops.issue_ns, c1)
@@ -84,7 +85,6 @@ class Surroundings:
     previous_is_graph: np.ndarray
     previous_is_node: np.ndarray  # of a graph that was traced node by node
     copying: np.ndarray  # a copy to or from the host is under way on another stream
-    contended: np.ndarray
     behind: np.ndarray  # records of this stream between the previous operation and this one
     next_start: np.ndarray
     next_issued: np.ndarray
@@ -92,10 +92,6 @@ class Surroundings:
     ahead: np.ndarray  # records of this stream between this one and the next operation
     waits: np.ndarray  # a stream wait lies between the previous operation and the record
     held: np.ndarray  # a stream wait lies between the record and the next operation
-    unseen: (
-        np.ndarray
-    )  # records of unknown streams made between the previous operation and this one
-    unseen_next: np.ndarray  # and between this one and the next operation
     stamp: np.ndarray  # CUPTI's timestamp
 
     def take(self, index: np.ndarray) -> Surroundings:
@@ -112,7 +108,8 @@ def gather(
     operation_lane: np.ndarray,
     waits: pd.DataFrame,
 ) -> Surroundings:
-    """Surroundings for every record (rows of `records`, neighbours in `around`, wait calls in `waits`)."""
+    """Surroundings for every record (rows of `records`, neighbours in `around`, wait calls in
+    `waits`)."""
     call_start, call_end = records["call_start_ns"].to_numpy(), records["call_end_ns"].to_numpy()
     lane = records["lane"].to_numpy()
     key = pd.DataFrame({"lane": lane, "before": around["before"].to_numpy(), "at": call_start})
@@ -121,115 +118,62 @@ def gather(
     behind, ahead = np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
     behind[order] = group.cumcount().to_numpy()
     ahead[order] = group.cumcount(ascending=False).to_numpy()
-    previous_end = around["previous_end_ns"].to_numpy()
     previous_kind = around["previous_kind"].to_numpy()
+    previous = around["previous_position"].to_numpy()
+    node = np.append(trace.operations["graph_node"].to_numpy(), -1)[previous]
     issue = trace.calls["start_ns"].to_numpy()
-    wait_lane, wait_call = waits["lane"].to_numpy(), waits["call"].to_numpy()
-    since = _issued(trace, around["previous_position"].to_numpy())
-    until = around["next_issued_ns"].to_numpy()
-    nowhere = (lane < 0) & (call_start > 0)
-    process = records["process"].to_numpy()
+    issuer = np.append(trace.operations["call"].to_numpy(), -1)[previous]
+    since = np.append(issue, -1)[issuer]
 
-    def unseen(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        return _made_between(process[nowhere], call_start[nowhere], process, low, high)
+    def waits_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Whether a wait of the record's stream was issued after `low` and before `high`."""
+        out = np.zeros(len(lane), dtype=bool)
+        on, issued = waits["lane"].to_numpy(), issue[waits["call"].to_numpy()]
+        for number in np.intersect1d(on[on >= 0], lane):
+            times, here = np.sort(issued[on == number]), np.flatnonzero(lane == number)
+            after = np.searchsorted(times, low[here], side="right")
+            out[here] = np.searchsorted(times, high[here]) > after
+        return out
 
     return Surroundings(
         call_start=call_start,
         call_end=call_end,
-        previous_end=previous_end,
+        previous_end=around["previous_end_ns"].to_numpy(),
         previous_is_copy=np.isin(previous_kind, [KIND["memcpy"], KIND["memset"]]),
         previous_is_graph=previous_kind == KIND["graph"],
-        previous_is_node=_nodes(trace, around["previous_position"].to_numpy()),
+        previous_is_node=node >= 0,
         copying=_copying(trace, lanes, operation_lane, lane, call_start),
-        contended=_contended(
-            trace, lanes, operation_lane, lane, np.maximum(previous_end, call_start)
-        ),
         behind=np.where(lane >= 0, behind, 0),
         next_start=around["next_start_ns"].to_numpy(),
         next_issued=around["next_issued_ns"].to_numpy(),
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         ahead=np.where(lane >= 0, ahead, 0),
-        waits=_made_between(wait_lane, issue[wait_call], lane, since, call_start) > 0,
-        held=_made_between(wait_lane, issue[wait_call], lane, call_start, until) > 0,
-        unseen=unseen(since, call_start),
-        unseen_next=unseen(call_start, until),
+        waits=waits_between(since, call_start),
+        held=waits_between(call_start, around["next_issued_ns"].to_numpy()),
         stamp=records["timestamp_ns"].to_numpy(),
     )
-
-
-def _issued(trace: Trace, position: np.ndarray) -> np.ndarray:
-    """When the operations at these positions were issued; -1 for none."""
-    call = np.append(trace.operations["call"].to_numpy(), -1)[position]
-    return np.append(trace.calls["start_ns"].to_numpy(), -1)[call]
-
-
-def _nodes(trace: Trace, position: np.ndarray) -> np.ndarray:
-    """Whether the operations at these positions (-1: none) are nodes of graphs."""
-    node = np.append(trace.operations["graph_node"].to_numpy(), -1)
-    return node[position] >= 0
-
-
-def _elsewhere(
-    begin: np.ndarray,
-    end: np.ndarray,
-    on: np.ndarray,
-    device_of: np.ndarray,
-    lane: np.ndarray,
-    at: np.ndarray,
-) -> np.ndarray:
-    """Whether one of these operations (lane: `on`) was running at `at` on another lane of the same device."""
-    out = np.zeros(len(lane), dtype=bool)
-    lanes = np.array(distinct(on).tolist(), dtype=np.int64)
-    for device in np.unique(device_of[lanes]):
-        there = lanes[device_of[lanes] == device]
-        here = np.flatnonzero((lane >= 0) & (device_of[np.maximum(lane, 0)] == device))
-        if not len(here) or (len(there) == 1 and (lane[here] == there[0]).all()):
-            continue  # a single lane has no others beside it
-
-        def under_way(which: np.ndarray, when: np.ndarray) -> np.ndarray:
-            begun, over = np.sort(begin[which], kind="stable"), np.sort(end[which], kind="stable")
-            return np.searchsorted(begun, when, side="right") - np.searchsorted(
-                over, when, side="right"
-            )
-
-        others = under_way(device_of[on] == device, at[here])
-        for number in np.intersect1d(lane[here], there):
-            mine = lane[here] == number
-            others[mine] -= under_way(on == number, at[here][mine])
-        out[here] = others > 0
-    return out
-
-
-def _contended(
-    trace: Trace, table: pd.DataFrame, operation_lane: np.ndarray, lane: np.ndarray, at: np.ndarray
-) -> np.ndarray:
-    """Whether kernels of other streams of the device are running at `at`."""
-    operations = trace.operations
-    kernel = np.flatnonzero(operations["kind"].to_numpy() == KIND["kernel"])
-    start, end = (operations[c].to_numpy()[kernel] for c in ("start_ns", "end_ns"))
-    return _elsewhere(start, end, operation_lane[kernel], table["device"].to_numpy(), lane, at)
 
 
 def _copying(
     trace: Trace, table: pd.DataFrame, operation_lane: np.ndarray, lane: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
-    """Whether a copy to or from the host on another stream of the device was issued before `at` and had not ended."""
+    """Whether a copy to or from the host on another stream of the device was issued before `at` and had
+    not ended."""
     operations, issue = trace.operations, trace.calls["start_ns"].to_numpy()
-    host = (operations["kind"].to_numpy() == KIND["memcpy"]) & np.isin(
-        operations["copy_kind"], _HOST_COPIES
+    host = (operations["kind"].to_numpy() == KIND["memcpy"]) & (
+        np.isin(operations["copy_kind"], _HOST_COPIES)
     )
     copy = np.flatnonzero(host & (operations["call"].to_numpy() >= 0))
+    on, device = operation_lane[copy], table["device"].to_numpy()
     begin, end = issue[operations["call"].to_numpy()[copy]], operations["end_ns"].to_numpy()[copy]
-    return _elsewhere(begin, end, operation_lane[copy], table["device"].to_numpy(), lane, at)
+    out = np.zeros(len(lane), dtype=np.int64)
 
+    def add(copies: np.ndarray, here: np.ndarray, sign: int) -> None:
+        begun = np.searchsorted(np.sort(begin[copies]), at[here], side="right")
+        out[here] += sign * (begun - np.searchsorted(np.sort(end[copies]), at[here], side="right"))
 
-def _made_between(
-    key: np.ndarray, at: np.ndarray, mine: np.ndarray, low: np.ndarray, high: np.ndarray
-) -> np.ndarray:
-    """Per row (key `mine`): how many of the calls with its key were made after `low` and before `high`."""
-    out = np.zeros(len(mine), dtype=np.int64)
-    for number in np.intersect1d(key[key >= 0], mine):
-        times, here = np.sort(at[key == number]), np.flatnonzero(mine == number)
-        first = np.searchsorted(times, low[here], side="right")
-        out[here] = np.maximum(np.searchsorted(times, high[here]) - first, 0)
-    return out
+    for number in np.unique(device[on]):
+        add(device[on] == number, (lane >= 0) & (device[np.maximum(lane, 0)] == number), 1)
+    for number in np.intersect1d(on, lane):
+        add(on == number, lane == number, -1)  # those of its own stream
+    return out > 0

@@ -12,8 +12,8 @@ from nsysalign import frames
 from nsysalign.issue import FAR
 from nsysalign.model import ORIGIN, EventLog
 from nsysalign.place import bounds
-from nsysalign.place.fit import ClockPlaces, PairPlaces
-from nsysalign.place.latency import LatencyModel
+from nsysalign.place.fit import ClockPlaces
+from nsysalign.place.latency import LatencyModel, PairPlaces
 from nsysalign.place.surroundings import Surroundings
 from nsysalign.windows import Unplaced
 

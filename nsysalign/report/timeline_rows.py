@@ -15,7 +15,7 @@ from nsysalign import frames
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.clock_chart import reason_words
 from nsysalign.report.palette import CALL_LOOK
-from nsysalign.store.objects import as_lists
+from nsysalign.store.objects import listed
 from nsysalign.text import bandwidth, bytes_text, duration, natural, quantity, safe_text, words
 
 if TYPE_CHECKING:
@@ -118,11 +118,13 @@ def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_00
 
 def _by_interval(table: pd.DataFrame, kind: type[_Row]) -> dict[int, list[_Row]]:
     """The rows of each interval: plain tuples, because a picture looks at every one of them."""
-    columns = as_lists(table, lambda value: value)
-    every = slice(None)
-    rows = zip(*(columns[name].rows(every) for name in kind._fields), strict=True)
+
+    def values(name: str) -> list[Any]:
+        return listed(table[name], lambda value: value)
+
+    rows = zip(*map(values, kind._fields), strict=True)
     found: dict[int, list[_Row]] = {}
-    for number, row in zip(columns["interval"].rows(every), rows, strict=True):
+    for number, row in zip(values("interval"), rows, strict=True):
         found.setdefault(number, []).append(kind._make(row))
     return found
 

@@ -110,7 +110,7 @@ def render(
     else:
         console.print(
             Text(
-                "the pieces of this interval are not stored here: analysis.json has none, analysis.db does",
+                "the pieces of this interval are not stored here: nsysalign analyze --all-segments keeps them",
                 "yellow",
             )
         )

@@ -1,1 +1,1 @@
-"""Stored results: analysis.json, analysis.db, CSV, Parquet; all files appear whole or not at all."""
+"""One stored form, analysis.db, and what is exported from it: JSON, CSV, Parquet; every file appears whole or not at all."""

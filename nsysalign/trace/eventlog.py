@@ -24,7 +24,7 @@ from nsysalign.errors import EventLogError
 from nsysalign.model import EventLog
 from nsysalign.private import short_path, without_paths
 from nsysalign.trace.lines import lines_of
-from nsysalign.trace.names import LONGEST_NAME, shortened
+from nsysalign.trace.names import LONGEST_NAME, presentable, shortened
 
 FORMAT = "nsysalign-events"
 VERSION = 1
@@ -267,11 +267,11 @@ def _texts(value: object) -> tuple[str, ...]:
 
 
 def _str(value: object) -> str:
-    return shortened(value) if isinstance(value, str) else ""
+    return presentable(value) if isinstance(value, str) else ""
 
 
 def _site(value: object) -> str:
-    return short_path(_str(value))
+    return short_path(shortened(value)) if isinstance(value, str) else ""
 
 
 def _column(
@@ -299,7 +299,9 @@ _READ = {
         _str,
         "str",
         lambda values: (
-            all(type(v) is str for v in values) and max(map(len, values)) <= LONGEST_NAME
+            all(type(v) is str for v in values)
+            and max(map(len, values)) <= LONGEST_NAME
+            and not any("/" in v or "\\" in v for v in values)
         ),
     ),
     "object": _column(_texts, "object"),

@@ -12,7 +12,7 @@ from nsysalign import frames
 from nsysalign.model import pid_of
 from nsysalign.trace import schema
 from nsysalign.trace.activity import possible_rows
-from nsysalign.trace.names import shortened
+from nsysalign.trace.names import presentable
 from nsysalign.trace.sqlite import Source, open_readonly
 
 
@@ -31,7 +31,7 @@ def read_launches(trace: Path, pids: Collection[int]) -> pd.DataFrame:
         {name: np.asarray(values)[keep].astype(np.int64) for name, values in columns.items()}
     )
     table["pid"] = np.where(table["process"] < 0, -1, pid[keep])
-    texts = {i: shortened(names.get(i, "")) for i in table["name_id"].unique().tolist()}
+    texts = {i: presentable(names.get(i, "")) for i in table["name_id"].unique().tolist()}
     table["name"] = pd.Series([texts[i] for i in table["name_id"].tolist()], dtype="str")
     table["blocks"] = table["grid_x"] * table["grid_y"] * table["grid_z"]
     table["threads"] = table["block_x"] * table["block_y"] * table["block_z"]

@@ -1,9 +1,11 @@
-"""Names from files that may come from anyone, short enough for tables, pages and terminals."""
+"""Names from files that may come from anyone: without paths, short enough for tables, pages and terminals."""
 
 from __future__ import annotations
 
 import hashlib
 import re
+
+from nsysalign.private import without_paths
 
 LONGEST_NAME = 1_000
 _REPETITION = re.compile(r"#\d{1,15}\Z")
@@ -18,3 +20,8 @@ def shortened(name: str) -> str:
     stem, number = (name[: found.start()], found[0]) if found else (name, "")
     digest = hashlib.blake2s(stem.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
     return f"{stem[: LONGEST_NAME - 40]}… {digest}{number}"
+
+
+def presentable(name: str) -> str:
+    """The same without absolute paths: what ranges, regions and kernels are called in every output."""
+    return shortened(without_paths(name) if "/" in name or "\\" in name else name)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -13,13 +13,13 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.effort import trim_memory
 from nsysalign.errors import TraceError
-from nsysalign.model import CALL, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
+from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
 from nsysalign.private import without_paths
 from nsysalign.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.activity import calls_table, joined, only_possible, operations_table
 from nsysalign.trace.index import Excerpt
-from nsysalign.trace.names import shortened
+from nsysalign.trace.names import presentable
 from nsysalign.trace.sqlite import Source, lost_its_end, open_readonly
 
 LOST_CALLS, LOST_OPERATIONS = "CUDA API calls", "operations"
@@ -48,6 +48,9 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
         for name_id in ids:  # as in the documentation: without _v7000
             if name_id in names:
                 names[name_id] = schema.api_name(names[name_id])
+        for name_id in distinct(operations["name_id"].to_numpy()).tolist():
+            if "/" in (name := names.get(name_id, "")):
+                names[name_id] = without_paths(name)
         contexts, ranges = source.read(schema.CONTEXT), source.read(schema.NVTX)
         if excerpt is not None:
             bad_calls = source.lost.get(schema.RUNTIME.name, 0)
@@ -178,8 +181,9 @@ def _texts(
     source: Source, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]
 ) -> list[str]:
     inline = source.texts(table.name, "text", table.where)
+    once = lru_cache(maxsize=1 << 16)(presentable)
     return [
-        shortened(inline.get(row) or names.get(text, ""))
+        once(inline.get(row) or names.get(text, ""))
         for row, text in zip(frame["row"].tolist(), frame["text_id"].tolist(), strict=True)
     ]
 
@@ -347,4 +351,31 @@ def _info(
         ),
         missing=_missing(source, meta.get("EXPORT_SCHEMA_VERSION")),
         notes=tuple(notes),
+        recorded_ns=next(
+            (
+                (begin, end)
+                for begin, end in source.pairs("ANALYSIS_DETAILS", "startTime", "stopTime")
+                if isinstance(begin, int) and isinstance(end, int) and 0 <= begin < end < 1 << 62
+            ),
+            None,
+        ),
+        failed_calls=_failed(source),
+    )
+
+
+#: Errors that say nothing of the work: not ready yet, already enabled, the program's end.
+_NO_FAILURES = (4, 600, 704)
+
+
+def _failed(source: Source) -> tuple[tuple[str, int, int], ...]:
+    """Calls that issue work or wait for it and returned an error: (name, code, count)."""
+    rows = source.failures(schema.RUNTIME.name, "nameId", "returnValue")
+    wanted = {CALL[kind] for kind in (*ENQUEUEING_CALLS, *SYNC_CALLS)}
+    names = source.strings() if rows else {}
+    return tuple(
+        (plain, code, count)
+        for name, code, count in rows
+        if isinstance(code, int) and code not in _NO_FAILURES
+        for plain in [schema.api_name(str(names.get(name, "")))]
+        if schema.call_kind(plain) in wanted
     )

@@ -207,8 +207,11 @@ NAMES = frozenset(
         *(table.name for table in TABLES),
         *(*META_TABLES, "StringIds", "DIAGNOSTIC_EVENT"),
         *("TARGET_INFO_SYSTEM_ENV", "TARGET_INFO_SESSION_START_TIME", "TARGET_INFO_GPU"),
+        "ANALYSIS_DETAILS",
     ]
 )
+
+GPU_COLUMNS = ("id", "name", "cuDevice")
 
 #: The newest schema whose names are known to be these (nsys 2026.3).  Newer ones are read as far as the names hold.
 NEWEST = (3, 27)

@@ -21,6 +21,7 @@ from nsysalign.trace.schema import Table
 if TYPE_CHECKING:
     from nsysalign.trace.index import Blocks, Excerpt
 
+AGAIN = "nsys export --type sqlite REPORT.nsys-rep"
 _CHUNK = untrusted.ROWS_AT_ONCE
 _LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 _LONGEST_NAME = (
@@ -39,7 +40,7 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
         path,
         TraceError,
         expected="an nsys SQLite export",
-        again="nsys export --type sqlite REPORT.nsys-rep",
+        again=AGAIN,
         longest_text=_LONGEST_NAME,
     )
 
@@ -80,7 +81,7 @@ class Source:
         for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
             raise TraceError(
                 f"{name} {what}, where nsys export writes a plain table: this file was made by something else",
-                "export the report again: nsys export --type sqlite REPORT.nsys-rep",
+                f"export the report again: {AGAIN}",
             )
 
     def columns(self, table: str) -> set[str]:
@@ -264,6 +265,14 @@ class Source:
         sql = "select id, cast(value as text) from StringIds where value is not null"
         with untrusted.long_values(self.connection):
             return dict(self.connection.execute(sql))
+
+    def failures(self, table: str, name: str, status: str) -> list[tuple]:
+        """(name's id, status, count) of the rows whose status is not 0, [] where the table or a column is absent."""
+        if not {name, status} <= self.columns(table):
+            return []
+        sql = f'select "{name}", "{status}", count(*) from "{table}" where "{status}" != 0 group by 1, 2'
+        with untrusted.long_values(self.connection):
+            return self.connection.execute(sql).fetchall()
 
     def pairs(self, table: str, key: str, value: str) -> list[tuple]:
         """Two columns of a small table, [] where it or one of them is absent."""

@@ -38,5 +38,5 @@ def test_records_that_may_be_of_several_threads_are_left_out_and_say_so(both):
     known = {(x.elapsed_ns, x.tid): x.start_ns for x in both[0].intervals.itertuples()}
     found = both[1].intervals
     assert len(found) > 100 and len(found) + len(both[1].unaligned) == len(both[0].intervals)
-    assert all(abs(known[x.elapsed_ns, x.tid] - x.start_ns) <= 1 for x in found.itertuples())
+    assert all(abs(known[x.elapsed_ns, x.tid] - x.start_ns) <= 16 for x in found.itertuples())
     assert both[1].unaligned["reason"].str.contains("names no thread").all()

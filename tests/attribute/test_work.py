@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from cases.drawing import in_nanoseconds
 from simulator import check, export
 from simulator.world import Range, World
@@ -82,14 +81,12 @@ def test_work_that_the_data_decides_splits_nothing(tmp_path):
     assert analysis.variants.empty
 
 
-@pytest.mark.parametrize("stored", ["analysis.json", "analysis.db"])
-def test_both_tables_come_back_from_files(stored, tmp_path):
-    from nsysalign.engine import load
-    from nsysalign.store import database, document
+def test_both_tables_come_back_from_files(tmp_path):
+    from nsysalign.store import database
 
     analysis = analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path)
-    (document if stored.endswith("json") else database).write(analysis, tmp_path / stored)
-    back = load(tmp_path / stored)
+    database.write(analysis, tmp_path / "analysis.db")
+    back = database.load(tmp_path / "analysis.db")
     assert back.variants["intervals"].map(tuple).tolist() == analysis.variants["intervals"].tolist()
     assert back.variants.drop(columns="intervals").equals(
         analysis.variants.drop(columns="intervals")

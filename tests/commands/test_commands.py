@@ -19,7 +19,6 @@ import nsysalign
 from nsysalign import cli as command_line
 from nsysalign.cli import cli, main
 from nsysalign.commandline import assembly
-from nsysalign.commands import cache
 from nsysalign.compare import confirmations
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
 
@@ -170,9 +169,6 @@ def test_an_export_of_one_label_has_nothing_of_others(tmp_path):
     assert set(chosen.unprofiled["interval"]) == set(chosen.unprofiled_parts["interval"]) == {3}
 
 
-# --- the cache ------------------------------------------------------------------------------------------------
-
-
 def test_the_same_files_in_other_roles_are_other_inputs(run, tmp_path):
     """An answer with a baseline was given to who asked for two logs."""
     trace, log, plain = (
@@ -190,30 +186,6 @@ def test_the_same_files_in_other_roles_are_other_inputs(run, tmp_path):
         isinstance(done.exception, nsysalign.errors.EventLogError)
         and "without nsys" in done.exception.message
     )
-
-
-def test_the_programs_own_files_are_part_of_the_key(tmp_path, monkeypatch):
-    (tmp_path / "trace").write_text("trace")
-    (tmp_path / "result").write_text("result")
-
-    def fresh() -> bool:
-        return cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).fresh()
-
-    cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
-    assert fresh()
-    package = tmp_path / "package" / "commands"
-    package.mkdir(parents=True)
-    for name in ("cache.py", "other.py", "page.js"):
-        (package / name).write_text("one")
-    monkeypatch.setattr(cache, "__file__", str(package / "cache.py"))
-    assert not fresh()
-    cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
-    assert fresh()
-    for name in ("other.py", "page.js"):
-        (package / name).write_text("another")
-        assert not fresh(), name
-        cache.Cache({"trace": [tmp_path / "trace"]}, tmp_path, ["result"], {}).keep()
-        assert fresh()
 
 
 # --- exports of reports ---------------------------------------------------------------------------------------
@@ -272,7 +244,7 @@ def test_a_copy_that_cannot_be_written_is_refused_before_the_work(
     out = tmp_path / target
     for command in (
         ("export", run, "-o", out),
-        ("analyze", run, "--no-cache", "--json", out), ("analyze", run / "trace.sqlite", "--no-cache", "--json", out),
+        ("analyze", run, "--json", out), ("analyze", run / "trace.sqlite", "--json", out),
         ("show", run, "--json", out), ("diff", run, run, "--json", out), ("analyze", run, run, "--json", out),
     ):  # fmt: skip
         done = invoke(*command)
@@ -370,11 +342,12 @@ def test_a_missing_label_of_a_library_fails_no_build(tmp_path):
     ],
 )
 def test_an_edited_calibration_is_refused(tmp_path, edited):
-    document.write(build(), tmp_path / "analysis.json")
-    stored = json.loads((tmp_path / "analysis.json").read_text())
-    stored["calibration"] = edited
-    (tmp_path / "b.json").write_text(json.dumps(stored))
-    done = invoke("diff", tmp_path / "analysis.json", tmp_path / "b.json")
+    for name in ("a.db", "b.db"):
+        database.write(build(), tmp_path / name)
+    with closing(sqlite3.connect(tmp_path / "b.db")) as db:
+        db.execute("update meta set value = ? where key = 'calibration'", (json.dumps(edited),))
+        db.commit()
+    done = invoke("diff", tmp_path / "a.db", tmp_path / "b.db")
     assert isinstance(done.exception, AnalysisError) and "calibration" in done.exception.message
 
 
@@ -393,7 +366,7 @@ def test_a_run_directory_brings_what_belongs_to_it(run):
     """Python and the command put the same run together: logs, the run without nsys, verdicts, conditions."""
     assert invoke("analyze", run, "-q").exit_code == 0
     found, stored = nsysalign.analyze(run), nsysalign.load(run)
-    assert document.document(found) == document.document(stored)
+    assert document.dumps(found) == document.dumps(stored)
     assert len(found.baseline) == 1 and found.notes
 
 
@@ -411,7 +384,7 @@ def test_a_folder_without_a_trace_or_without_its_export_says_so(run):
 def test_a_file_of_a_run_means_the_run(run):
     """`show RUN/analysis.db` finds the trace that lies beside it, as `show RUN` does."""
     assert invoke("analyze", run, "-q").exit_code == 0
-    for what in (run, run / "analysis.db", run / "analysis.json"):
+    for what in (run, run / "analysis.db"):
         page = run / "page.html"
         name = nsysalign.load(run).measured["name"].iloc[0]
         done = invoke("report", what, "--interval", name, "-o", page)

@@ -129,7 +129,7 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
     )
     again = nsysalign.load(machine.folder)
     assert again.confirmations["rules"].tolist() == [("host-gap",)]
-    for path in (machine.folder / "analysis.json", machine.folder / "confirm" / "t1-delay-1"):
+    for path in (machine.folder / "analysis.db", machine.folder / "confirm" / "t1-delay-1"):
         assert len(nsysalign.load(path).measured) == runs.COUNT
     after = nsysalign.load(machine.folder / "confirm" / "t1-delay-1")
     assert set(after.measured["flags"]) == {("intervened",)}
@@ -148,9 +148,7 @@ def test_from_an_earlier_run_and_again_without_overwriting(machine):
     # a new analysis of the run directory keeps what was confirmed
     from nsysalign.commandline.present import present
 
-    assert present(machine.folder, quiet=True).analysis.confirmations["verdict"].tolist() == [
-        "confirmed"
-    ]
+    assert present(machine.folder, quiet=True).confirmations["verdict"].tolist() == ["confirmed"]
 
 
 def test_a_refusal_costs_no_second_run(machine):
@@ -239,9 +237,7 @@ def test_what_was_set_up_around_the_run_is_in_the_report(machine):
     )
     from nsysalign.commandline.present import present
 
-    assert (
-        present(machine.folder, quiet=True).analysis.notes[0] == "SM clocks were locked at 1500 MHz"
-    )
+    assert present(machine.folder, quiet=True).notes[0] == "SM clocks were locked at 1500 MHz"
 
 
 def test_nothing_is_confirmed_that_was_not_tested(machine):

@@ -58,8 +58,7 @@ def written(analysis: nsysalign.Analysis, folder: Path) -> None:
     database.write(analysis, folder / "analysis.db")
     html.write(analysis, folder / "report.html")
     terminal.render(analysis, Console(file=(folder / "terminal.txt").open("w"), width=100))
-    for name in ("analysis.json", "analysis.db"):
-        assert len(load(folder / name).intervals) == len(analysis.intervals)
+    assert len(load(folder / "analysis.db").intervals) == len(analysis.intervals)
 
 
 @FUZZ
@@ -114,13 +113,12 @@ def test_what_comes_out_can_be_written_and_read(program, changes, lines):
 
 @pytest.fixture(scope="module")
 def stored(tmp_path_factory) -> Path:
-    """A folder with analysis.json and analysis.db."""
+    """A folder with analysis.db."""
     folder = tmp_path_factory.mktemp("stored")
     simulated = machine.run(_example())
     trace, logs = export.write(simulated, folder)
     analysis = nsysalign.analyze(trace, logs)
     assert len(analysis.intervals) > 1 and len(analysis.findings) >= 0
-    document.write(analysis, folder / "analysis.json")
     database.write(analysis, folder / "analysis.db")
     return folder
 
@@ -145,15 +143,6 @@ def test_stored_analyses_that_are_wrong(stored, how, changes, flips):
         path.write_bytes(data if how == "cells" else change_bytes(data, flips))
         if how == "cells":
             change_cells(path, changes)
-        _loaded(path)
-
-
-@FUZZ
-@given(byte_changes, st.sampled_from([1.0, 0.99, 0.5]))
-def test_stored_documents_that_are_wrong(stored, flips, keep):
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "analysis.json"
-        path.write_bytes(change_bytes((stored / "analysis.json").read_bytes(), flips, keep))
         _loaded(path)
 
 

@@ -31,14 +31,13 @@ from simulator.world import LEGACY
 
 import nsysalign
 from nsysalign import frames
-from nsysalign.commands.cache import NAME, Cache
 from nsysalign.compare import confirmations
 from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, NsysAlignError
 from nsysalign.ranks.command import own_logs
 from nsysalign.report import html
 from nsysalign.rundir import RunDirectory, last_duration_s
-from nsysalign.store import document
+from nsysalign.store import database
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import decorated_regions
 from nsysalign.trace.redaction import redact_log, redact_samples
@@ -117,7 +116,7 @@ class Run:
         self.plain = folder / "plain.jsonl"
         self.plain.write_text(self.log)
         self.analysis = nsysalign.analyze(self.trace, [self.plain])
-        document.write(self.analysis, folder / "analysis.json")
+        database.write(self.analysis, folder / "analysis.db")
         kinds = self.analysis.intervals["kind"].value_counts()
         assert kinds["event"] == 3 and kinds["host"] >= 3
 
@@ -178,10 +177,10 @@ def test_the_run_without_nsys(run, changes):
         analysis = nsysalign.analyze(run.trace, [run.plain], baseline=[log])
         check.invariants(analysis)
         assert analysis.parts.equals(run.analysis.parts)
-        document.write(analysis, Path(name) / "analysis.json")
+        database.write(analysis, Path(name) / "analysis.db")
         for table in ("baseline", "unprofiled", "unprofiled_parts"):
             same(
-                getattr(load(Path(name) / "analysis.json"), table),
+                getattr(load(Path(name) / "analysis.db"), table),
                 getattr(analysis, table),
                 check_exact=True,
             )
@@ -198,8 +197,8 @@ def test_clock_samples(run, changes, cut):
         samples, _ = read_clock_samples(path)
         analysis = nsysalign.analyze(run.trace, [run.plain], clocks=path)
         assert analysis.parts.equals(run.analysis.parts)
-        document.write(analysis, Path(name) / "analysis.json")
-        same(load(Path(name) / "analysis.json").gpu_clocks, analysis.gpu_clocks, check_exact=True)
+        database.write(analysis, Path(name) / "analysis.db")
+        same(load(Path(name) / "analysis.db").gpu_clocks, analysis.gpu_clocks, check_exact=True)
         redact_samples(path, shared)
         again, _ = read_clock_samples(shared)
         assert again.equals(samples)
@@ -219,7 +218,7 @@ def test_verdicts(run, changes, flips, bytewise):
         path.write_bytes(
             change_bytes(spelt(good), flips) if bytewise else spelt(change_document(good, changes))
         )
-        (folder / "analysis.json").write_bytes((run.folder / "analysis.json").read_bytes())
+        (folder / "analysis.db").write_bytes((run.folder / "analysis.db").read_bytes())
         try:
             analysis = load(folder)
         except AnalysisError as error:
@@ -253,46 +252,14 @@ def test_what_a_run_says_of_itself(changes, flips, bytewise):
         assert took is None or 0 <= took < float("inf")
 
 
-@FUZZ
-@given(node_changes, byte_changes, st.sampled_from(["good", "node", "bytes"]))
-def test_the_cache(changes, flips, how):
-    """What it says is believed whole, or not at all."""
-    with tempfile.TemporaryDirectory() as name:
-        output = Path(name)
-        for file in ("trace", "result"):
-            (output / file).write_text(file)
-
-        def cache() -> Cache:
-            return Cache({"trace": [output / "trace"]}, output, ["result"], {})
-
-        cache().keep()
-        kept = json.loads((output / NAME).read_text())
-        data = {
-            "good": spelt(kept),
-            "node": spelt(change_document(kept, changes)),
-            "bytes": change_bytes(spelt(kept), flips),
-        }[how]
-        (output / NAME).write_bytes(data)
-        again = cache()
-        fresh = again.fresh()
-        assert fresh or how != "good"
-        if fresh:
-            believed = json.loads(data)
-            assert (believed["key"], believed["results"]) == (kept["key"], kept["results"])
-            assert again.printed() is None or isinstance(again.printed(), str)
-        again.keep("printed")
-        assert cache().fresh()
-
-
 @pytest.mark.parametrize(
     "text", ["[" * 100_000, '{"a":' * 100_000, "1" * 10_000, "null", "[]", '"a"', ""]
 )
 def test_nesting_and_numbers_without_end(run, tmp_path, text):
-    for name in ("confirm.json", "run.json", NAME, "clocks.jsonl"):
+    for name in ("confirm.json", "run.json", "clocks.jsonl"):
         (tmp_path / name).write_text(text)
-    (tmp_path / "analysis.json").write_bytes((run.folder / "analysis.json").read_bytes())
+    (tmp_path / "analysis.db").write_bytes((run.folder / "analysis.db").read_bytes())
     with pytest.raises(NsysAlignError):
         load(tmp_path)
     assert RunDirectory(tmp_path).conditions() == ()
     assert read_clock_samples(tmp_path / "clocks.jsonl")[0].empty
-    assert not Cache({"trace": []}, tmp_path, [], {}).fresh()

@@ -33,7 +33,6 @@ OURS = (
     "report.html",
     "analysis.json",
     "analysis.db",
-    "analysis.metadata.json",
     "perfetto.json",
     "chrome.json",
 )
@@ -101,7 +100,7 @@ def test_a_pipe_in_a_run_directory_does_not_hang(run, name):
 
 
 PIPES = (
-    "trace.sqlite-journal", "trace.sqlite-wal", ".nsysalign-cache.json", "analysis.json", "analysis.db",
+    "trace.sqlite-journal", "trace.sqlite-wal", "analysis.json", "analysis.db",
     "analysis.db-journal", "analysis.db-wal", "run.json", "clocks.jsonl", "confirm.json", "events-8.jsonl.gz",
     "trace.nsys-rep", "raw/7-0.txt", "raw/7-0.clk", "raw/7.errors", "raw/7-0.rec", "baseline/events-7.jsonl",
     "baseline/raw/7-0.txt",
@@ -112,7 +111,7 @@ from click.testing import CliRunner
 from nsysalign.cli import cli
 good, scratch, *names = map(pathlib.Path, sys.argv[1:])
 for name in names:
-    for command, *more in (["analyze", "-q"], ["analyze", "-q", "--no-cache"], ["report"], ["show"], ["diff", good], ["redact", scratch / "out"], ["export"]):
+    for command, *more in (["analyze", "-q"], ["report"], ["show"], ["diff", good], ["redact", scratch / "out"], ["export"]):
         run = scratch / "run"
         shutil.rmtree(scratch, ignore_errors=True)
         shutil.copytree(good, run)
@@ -140,15 +139,15 @@ def test_no_command_waits_for_a_pipe_in_a_folder(run, tmp_path):
     except subprocess.TimeoutExpired as error:
         pytest.fail(f"waits for ever: {error.stdout.decode().splitlines()[-1]}")
     said = done.stdout.splitlines()
-    assert len(said) == 7 * len(PIPES), done.stderr
+    assert len(said) == 6 * len(PIPES), done.stderr
     ours = {
         "NoneType",
         *(e.__name__ for e in (AnalysisError, EventLogError, NsysError, TraceError, UsageError)),
     }
     assert {line.split()[-1] for line in said} <= ours, said
     refused = {line.rpartition(" ")[0] for line in said if not line.endswith("NoneType")}
-    assert {"trace.sqlite-journal analyze --no-cache", "events-8.jsonl.gz redact"} <= refused
-    assert not refused & {"run.json analyze", ".nsysalign-cache.json analyze"}
+    assert {"trace.sqlite-journal analyze", "events-8.jsonl.gz redact"} <= refused
+    assert not refused & {"run.json analyze"}
 
 
 def test_labels_that_look_like_paths_stay_in_the_folder(run, tmp_path):

@@ -113,7 +113,6 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         "clocks.jsonl",
         "shared/clocks.jsonl",
         "baseline/run.json",
-        ".nsysalign-cache.json",
         "ranks/ranks.json",
         "ranks/ranks.html",
     }

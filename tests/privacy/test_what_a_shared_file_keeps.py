@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.errors import UsageError
-from nsysalign.trace import redaction as module
-from nsysalign.trace.redaction import new_file, pseudonyms, redact, redact_log, redact_samples
+from nsysalign import files as module
+from nsysalign.errors import TraceError, UsageError
+from nsysalign.files import new_file
+from nsysalign.trace.redaction import pseudonyms, redact, redact_log, redact_samples
 
 from .conftest import export_of
 
@@ -47,7 +48,7 @@ def test_a_key_of_a_record(tmp_path, key, value, kept):
     assert found == {"type": "record"} | ({} if kept == "left out" else {key: kept})
 
 
-def test_texts_lose_their_paths_and_regions_are_the_users_own(tmp_path):
+def test_texts_and_regions_lose_their_paths(tmp_path):
     assert shared(
         {"type": "note", "text": "could not read /home/me/secret/x.json: denied"},
         {"type": "elapsed", "error": "see /var/lib/me/log.txt", "region": "/home/me/x#1"},
@@ -60,7 +61,7 @@ def test_texts_lose_their_paths_and_regions_are_the_users_own(tmp_path):
         folder=tmp_path,
     ) == [
         {"type": "note", "text": "could not read x.json: denied"},
-        {"type": "elapsed", "error": "see log.txt", "region": "/home/me/x#1"},
+        {"type": "elapsed", "error": "see log.txt", "region": "x#1"},
         {"type": "clock_site", "function": "q/f.py:1:g", "stores": ["q/f.py:1:t"], "subtracts": []},
     ]
 
@@ -94,11 +95,32 @@ def test_every_line_keeps_its_place(tmp_path):
     assert found == ["", {"type": "note", "text": "a"}, None, None, None, {}, {}, "", None]
 
 
-def test_names_are_exchanged_in_regions_only(tmp_path):
-    (found,) = shared(
-        {"type": "record", "region": "step#3", "site": "a.py:1"}, folder=tmp_path, rename=str.upper
+def test_other_names_reach_every_text_and_keep_what_is_no_name(tmp_path):
+    """Regions, files, functions and variables; what was said may name anything."""
+    found = shared(
+        {"type": "record", "region": "step#3", "site": "a.py:1", "callers": ["b/c.py:22"]},
+        {
+            "type": "clock_site",
+            "function": "a.py:1:f",
+            "stores": ["a.py:1:t"],
+            "subtracts": [".t0"],
+        },
+        {"type": "note", "text": "said of secret.py"},
+        {"type": "header", "device_name": "GPU", "torch": "2.11"},
+        folder=tmp_path,
+        rename=str.upper,
     )
-    assert found == {"type": "record", "region": "STEP#3", "site": "a.py:1"}
+    assert found == [
+        {"type": "record", "region": "STEP#3", "site": "A.PY:1", "callers": ["B/C.PY:22"]},
+        {
+            "type": "clock_site",
+            "function": "A.PY:1:F",
+            "stores": ["A.PY:1:T"],
+            "subtracts": [".T0"],
+        },
+        {"type": "note", "text": ""},
+        {"type": "header", "device_name": "GPU", "torch": "2.11"},
+    ]
 
 
 def test_pseudonyms():
@@ -127,7 +149,7 @@ def test_of_clock_samples_the_numbers(tmp_path):
     lines = [
         {**header, "host": "secret"},
         [1, 0.5, None, "secret", ["secret"], {"a": 1}],
-        {"type": "secret"},
+        {"type": "other", "host": "secret"},
         "secret",
         7,
         [2],
@@ -138,12 +160,12 @@ def test_of_clock_samples_the_numbers(tmp_path):
     assert [json.loads(line) for line in out.read_text().splitlines()] == [
         header,
         [1, 0.5, None, None, None, None],
+        {"type": "other"},
+        None,
+        None,
         [2],
+        None,
     ]
-    path.write_text("[1]\n" + json.dumps(header))  # a header is the first line or none
-    out.unlink()
-    redact_samples(path, out)
-    assert out.read_text() == "[1]\n"
 
 
 # --- files ---------------------------------------------------------------------------------------------------------
@@ -288,7 +310,7 @@ def test_a_number_column_with_one_value_that_is_none(tmp_path, value):
         export_of(tmp_path / "trace.sqlite"),
         f"update CUPTI_ACTIVITY_KIND_RUNTIME set correlationId = {value} where rowid = 2",
     )
-    with pytest.raises(module.TraceError, match="a column of numbers holds something else"):
+    with pytest.raises(TraceError, match="a column of numbers holds something else"):
         redact(trace, tmp_path / "out.sqlite")
 
 

@@ -41,7 +41,7 @@ def test_nothing_is_proposed_where_nothing_is_known(tmp_path):
     assert proposed("show", tmp_path, "--label") == []
     database.write(build(name=bad), tmp_path / "analysis.db")
     assert proposed("show", tmp_path, "--label") == []  # they would drive the terminal
-    assert sorted(p.name for p in tmp_path.iterdir()) == ["analysis.db", "analysis.metadata.json"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["analysis.db"]
 
 
 @pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")

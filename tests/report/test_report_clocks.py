@@ -2,7 +2,6 @@
 
 import json as stdlib_json
 import lzma
-import sqlite3
 from dataclasses import replace
 from importlib.resources import files
 
@@ -18,10 +17,9 @@ from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.rules.conditions import interval_clocks
 from nsysalign.engine import load
 from nsysalign.report import html
-from nsysalign.report.clock_chart import MOST_DRAWN, page_clocks, reason_words, summary
+from nsysalign.report.clock_chart import MOST_DRAWN, page_clocks, reason_words
 from nsysalign.split.timeline import clock_rows
 from nsysalign.store import database
-from nsysalign.store import document as json
 
 MS = 1_000_000
 
@@ -75,16 +73,7 @@ def test_words():
 
 def test_stored_and_read_again(sampled, tmp_path):
     database.write(sampled, tmp_path / "a.db")
-    json.write(sampled, tmp_path / "a.json")
-    for path in (tmp_path / "a.db", tmp_path / "a.json"):
-        pd.testing.assert_frame_equal(load(path).gpu_clocks, sampled.gpu_clocks)
-    with sqlite3.connect(tmp_path / "a.db") as connection:  # a file made before there were samples
-        connection.execute("DROP TABLE gpu_clocks")
-    connection.close()
-    assert (
-        load(tmp_path / "a.db").gpu_clocks.empty
-        and summary(load(tmp_path / "a.db")) == "not sampled"
-    )
+    pd.testing.assert_frame_equal(load(tmp_path / "a.db").gpu_clocks, sampled.gpu_clocks)
 
 
 def test_the_page_holds_a_bounded_number_of_stretches(sampled):
@@ -159,7 +148,7 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
     for t in range(first - 10 * MS, last + 10 * MS, MS):
         lines.append([t, 0, 1500 if low <= t < high else 1980, 0])
     (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
-    analysis = present(tmp_path, quiet=True).analysis
+    analysis = present(tmp_path, quiet=True)
     clocks = interval_clocks(Facts(analysis))
     event = (analysis.intervals["kind"] == "event").to_numpy()
     assert clocks.known[event].all()

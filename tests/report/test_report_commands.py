@@ -3,6 +3,7 @@
 import json
 import lzma
 import re
+from dataclasses import replace
 from importlib.resources import files
 from itertools import pairwise
 
@@ -10,10 +11,11 @@ import pytest
 from click.testing import CliRunner
 from handmade import bad, build
 
+from nsysalign import frames
 from nsysalign.cli import COMMANDS, cli
 from nsysalign.errors import UsageError
 from nsysalign.report import waterfall
-from nsysalign.store import database, document
+from nsysalign.store import database
 
 
 @pytest.fixture
@@ -96,8 +98,10 @@ def test_json_on_stdout_is_only_json(run_dir):
 
 
 def test_an_analysis_without_pieces_says_so(analysis, tmp_path):
-    document.write(analysis, tmp_path / "analysis.json")
-    assert "are not stored here" in call("show", tmp_path / "analysis.json", "-l", "t1").output
+    database.write(
+        replace(analysis, segments=frames.empty(frames.SEGMENTS)), tmp_path / "analysis.db"
+    )
+    assert "are not stored here" in call("show", tmp_path / "analysis.db", "-l", "t1").output
 
 
 def steady(host_us):

@@ -1,4 +1,4 @@
-"""analysis.json and analysis.db: what they hold, and that an analysis comes back from them."""
+"""analysis.json and analysis.db: what they hold, and that an analysis comes back from the latter."""
 
 import json as stdlib_json
 import sqlite3
@@ -92,25 +92,12 @@ def test_nan_becomes_null(analysis):
     assert document["calibration"] == {"idle_latency_ns": 5500.5, "missing": None}
 
 
-def test_json_round_trip(analysis, tmp_path):
-    json.write(analysis, tmp_path / "a.json")
-    loaded = json.load(tmp_path / "a.json")
-    same(
-        analysis,
-        loaded,
-        ["intervals", "parts", "details", "other_streams", "labels", "unaligned", "findings"],
-    )
-    assert loaded.trace == analysis.trace and loaded.notes == analysis.notes
-    assert json.dumps(loaded) == json.dumps(analysis)
-    assert [p.name for p in tmp_path.iterdir()] == ["a.json"]
-
-
 def test_database_round_trip(analysis, tmp_path):
     database.write(analysis, tmp_path / "a.db")
     loaded = database.load(tmp_path / "a.db")
     same(analysis, loaded, [spec.name for spec in frames.ANALYSIS_SPECS])
     assert loaded.trace == analysis.trace and loaded.notes == analysis.notes
-    assert {p.name for p in tmp_path.iterdir()} == {"a.db", "a.metadata.json"}
+    assert {p.name for p in tmp_path.iterdir()} == {"a.db"}
 
 
 def test_the_database_documents_itself(analysis, tmp_path):
@@ -128,51 +115,49 @@ def test_the_database_documents_itself(analysis, tmp_path):
         assert all(exact for _, exact in connection.execute(total))
 
 
-def test_datasette_finds_every_table_described(analysis, tmp_path):
+def test_the_view_of_budgets_adds_up(analysis, tmp_path):
     database.write(analysis, tmp_path / "a.db")
-    described = stdlib_json.loads((tmp_path / "a.metadata.json").read_text())["databases"]["a"]
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
-        have = {
-            name
-            for (name,) in connection.execute(
-                "SELECT name FROM sqlite_master WHERE type != 'index'"
-            )
-        }
-        assert set(described["tables"]) <= have
-        for query in described["queries"].values():
-            connection.execute(query["sql"], {"name": "t1#0"}).fetchall()
         row = connection.execute(
             "SELECT elapsed_ns, kernel_ns + host_ns + api_launch_ns + event_ns FROM budgets"
         )
         assert row.fetchone() == (234_720, 234_720)
 
 
-@pytest.mark.parametrize("store", [json, database])
-def test_an_empty_analysis_and_a_hostile_one_come_back(store, builder, hostile_analysis, tmp_path):
+def test_the_document_is_an_export_and_is_not_read(analysis, tmp_path):
+    json.write(analysis, tmp_path / "a.json")
+    with pytest.raises(AnalysisError, match="an export for other programs") as error:
+        database.load(tmp_path / "a.json")
+    assert "analysis.db" in error.value.next_step
+
+
+def test_an_empty_analysis_and_a_hostile_one_come_back(builder, hostile_analysis, tmp_path):
     for analysis in (builder([]), hostile_analysis):
-        store.write(analysis, tmp_path / "a")
-        same(analysis, store.load(tmp_path / "a"), ["intervals", "labels", "findings", "unaligned"])
+        database.write(analysis, tmp_path / "a")
+        same(
+            analysis,
+            database.load(tmp_path / "a"),
+            ["intervals", "labels", "findings", "unaligned"],
+        )
 
 
-@pytest.mark.parametrize("store", [json, database])
-def test_an_undecodable_name_is_stored(store, builder, finding, tmp_path):
+def test_an_undecodable_name_is_stored(builder, finding, tmp_path):
     """Python reads undecodable bytes of a path as lone surrogates, which UTF-8 cannot write."""
     analysis = builder(findings=[{**finding, "evidence": {"file": "x\udcff.py"}}])
-    store.write(analysis, tmp_path / "a")
-    assert store.load(tmp_path / "a").findings["evidence"][0] == {"file": "x\udcff.py"}
+    database.write(analysis, tmp_path / "a")
+    assert database.load(tmp_path / "a").findings["evidence"][0] == {"file": "x\udcff.py"}
     html.write(analysis, tmp_path / "a.html")
 
 
-@pytest.mark.parametrize("store", [json, database])
 @pytest.mark.parametrize(
     "content", [None, b"", b"[]", b'{"format": "nsysalign-analysis", "version": 99}', b"\xff\xfe"]
 )
-def test_what_is_no_analysis_is_named(store, content, tmp_path):
+def test_what_is_no_analysis_is_named(content, tmp_path):
     path = tmp_path / "x"
     if content is not None:
         path.write_bytes(content)
     with pytest.raises(AnalysisError, match="x"):
-        store.load(path)
+        database.load(path)
     assert path.exists() == (content is not None)  # looking for a file does not make it
 
 

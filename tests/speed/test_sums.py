@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import tempfile
 from pathlib import Path
 
@@ -20,7 +19,7 @@ import nsysalign
 from nsysalign import engine, frames
 from nsysalign.cli import cli
 from nsysalign.split import groups, sums
-from nsysalign.store import database, document
+from nsysalign.store import database
 from tests.properties.programs import host_programs, loops, programs
 
 QUICK = settings(
@@ -111,17 +110,6 @@ def test_segments_that_are_not_kept_change_nothing_else(recording, monkeypatch, 
     same(some, every, ["host_activity"])
     looked = some.host_activity.loc[some.host_activity["view"] == "all", "count"].sum()
     assert 0 < looked < whole.host_activity.loc[whole.host_activity["view"] == "all", "count"].sum()
-
-
-def test_the_text_of_a_document_is_that_of_its_objects(recording):
-    trace, events = recording("truth_oracle")
-    analysis = nsysalign.analyze(trace, events=[events])
-    objects, text = (
-        json.dumps(document.document(analysis), allow_nan=False),
-        document.dumps(analysis),
-    )
-    assert json.loads(text) == json.loads(objects)  # 6e-05 and 6e-5 are one number
-    assert text.isascii() and "\n" not in text
 
 
 def test_windows_with_an_operation_issued_after_their_end_are_explained_by_themselves():

@@ -44,7 +44,7 @@ def test_the_page_again_and_a_comparison(run_dir, tmp_path):
         cli, ["report", str(folder), "-o", str(page), "--interval", "dev_t1#3"]
     )
     assert result.exit_code == 0 and 'id="baseline"' in page.read_text()
-    result = CliRunner().invoke(cli, ["diff", str(folder), str(folder / "analysis.json")])
+    result = CliRunner().invoke(cli, ["diff", str(folder), str(folder / "analysis.db")])
     assert result.exit_code == 0 and "slower" not in result.output.replace("0 slower", "")
 
 
