@@ -17,7 +17,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.issue import EVER
-from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, Alignment, Trace
+from nsysalign.model import CALL, ORIGIN, OURS, SYNC_CALLS, Alignment, Trace
 from nsysalign.split.labels import grouped, plain_region
 from nsysalign.tiles import any_open, covered, group
 
@@ -61,6 +61,7 @@ def on_host(
 
     opened = ranges["start_ns"].to_numpy()
     reaching = here(opened) | ((opened < begin) & (ranges["end_ns"].to_numpy() > begin))
+    reaching &= ~ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
     mine = ranges[reaching].reset_index(drop=True)
     own = here(opened[reaching])
     code, texts = pd.factorize(mine["text"].to_numpy(dtype=object))

@@ -298,6 +298,8 @@ def _devices(source: Source) -> tuple[str, ...]:
 def _missing(source: Source, version: str | None) -> tuple[str, ...]:
     """Tables that are absent and what that costs; tables that exports before 2022.4 cannot have were not switched off."""
     absent = {table: cost for table, cost in schema.COST.items() if table not in source.tables}
+    if schema.KERNEL.name in absent and schema.RUNTIME.name in source.tables:
+        absent[schema.KERNEL.name] = schema.NO_KERNELS
     if version is None:
         absent |= {
             table: cost for table, cost in schema.NOT_BEFORE_2022_4.items() if table in absent

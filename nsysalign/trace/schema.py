@@ -226,6 +226,13 @@ COST = {
     NVTX.name: "no NVTX rows: host gaps carry no range names; add -t nvtx",
 }
 
+#: The same where the calls were traced: more options do not help.
+NO_KERNELS = (
+    "no kernel rows although CUDA calls were traced: the program launched none, or the driver or nsys delivered none, as under "
+    "WSL2, in some virtual machines, without access to the GPU's counters, or where the launches failed; only the host's "
+    "side is known"
+)
+
 #: The same for exports before 2022.4, whose schema has no such table: it was not switched off.
 NOT_BEFORE_2022_4 = {
     CUDA_EVENT.name: "no GPU timestamps of events (exports before 2022.4 have none): they are placed from their neighbours",
