@@ -289,8 +289,12 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return set(mine.values()) if key.endswith("_ns") else set(mine)
     if key in ("stream_waited_for", "rival_stream"):
         return {q["stream"] for q in e.queued if q["interval"] == n}
+    if key == "copying_ns":
+        return e.total(n, "memcpy") - e.staging(n)
+    if key == "kernels_ns":
+        return e.total(n, "kernel", "graph")
     if key == "idle_for_this_ns":
-        groups = (("host",), ("api_launch", "launch_latency"), ("sync",), ("api",))
+        groups = (("host",), ("api_launch", "launch_latency"), ("sync",), ("api",), ("unknown",))
         return max(max(e.total(n, *g) for g in groups), e.staging(n))
     if key == "median_ns":
         if f.rule == "module-load":
