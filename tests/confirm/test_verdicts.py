@@ -18,7 +18,7 @@ from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, row
 from nsysalign.compare.judge import LATE, attach, decide, judge, table
 from nsysalign.compare.planners import plan, spans
 from nsysalign.compare.prediction import gpu_time, parts_of
-from nsysalign.split.partial import _intervened
+from nsysalign.split.results import _intervened
 
 from . import runs
 

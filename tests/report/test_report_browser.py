@@ -597,3 +597,50 @@ def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(
         "<b>",
     ]
     quiet(driver)
+
+
+def test_back_leads_to_the_interval_before_and_an_anchor_scrolls(driver, analysis, tmp_path):
+    open_page(driver, analysis, tmp_path)
+    for label in ("t1", "t2"):
+        driver.execute_script("choose(arguments[0], null, true)", label)
+        until(driver, f"location.hash.includes('label={label}')", f"the address of {label}")
+    driver.back()
+    until(driver, "selected.label === 't1'", "the label before")
+    driver.execute_script("location.hash = '#runs'")
+    until(driver, "Math.abs($('runs').getBoundingClientRect().top) < 120", "the section")
+
+
+def test_names_are_found_coloured_and_led_to(driver, analysis, tmp_path):
+    open_page(driver, analysis, tmp_path)
+    driver.execute_script("choose('t1', null, false)")
+    name = driver.execute_script(
+        "const lane = view.picture.lanes.find(l => l.kind === 'stream' && l.n.length);"
+        "return DATA.strings[lane.n[0]]"
+    )
+    find = (
+        "$('find').value = arguments[0]; $('find').dispatchEvent(new Event('input'));"
+        "return [document.querySelectorAll('#lanes .match').length, $('finds').textContent]"
+    )
+    count, words = driver.execute_script(find, name)
+    assert count >= 1 and words.startswith(f"{count} found")
+    before = driver.execute_script("return [...view.range]")
+    driver.execute_script("nextFound()")
+    after = driver.execute_script("return [...view.range]")
+    assert after[1] - after[0] < before[1] - before[0]
+    assert driver.execute_script(find, "no such thing") == [0, "0 found"]
+
+
+def test_a_bar_that_does_not_fit_keeps_its_proportions(driver, builder, tmp_path):
+    open_page(driver, builder(), tmp_path)
+    heights = driver.execute_script(
+        "const label = {label: 'x', median: 100, count: 6};"
+        "const runs = {elapsed: [10000, 100, 100, 100, 100, 100], error: 1, start: [0,1,2,3,4,5],"
+        " interval: [0,1,2,3,4,5], names: [0,1,2,3,4,5], kernel: [2500, 25, 25, 25, 25, 25],"
+        " parts: {kernel: [2500, 25, 25, 25, 25, 25], host: [7500, 75, 75, 75, 75, 75]}};"
+        "plotRuns(label, runs, 1, 125);"
+        "return [...document.querySelectorAll('#iterations path.cause')].map(path => {"
+        " const [, low, top] = path.getAttribute('d').match(/^M\\S+ ([\\d.]+)V([\\d.]+)h/);"
+        " return low - top; })"
+    )
+    assert heights[1] / heights[0] == pytest.approx(3, rel=0.05)
+    assert driver.execute_script("return document.querySelectorAll('#iterations .broken').length")
