@@ -60,6 +60,26 @@ class TracePairs:
     left: Counter[str] = field(default_factory=Counter)
     numbers: dict[int, int] = field(default_factory=dict)
 
+    @property
+    def notes(self) -> list[str]:
+        """What was read, on what grounds, and what could not be."""
+        said, left = [], sum(self.left.values())
+        if self.start:
+            how = ", ".join(f"{n:,} {way}" for way, n in Counter(self.how).items())
+            said.append(
+                f"{len(self.start):,} compared pairs of events were read from the trace ({how}): elapsed_time "
+                "itself is not in it, their length is estimated from their neighbours"
+            )
+        if left:
+            why = "; ".join(f"{n:,} {reason}" for reason, n in self.left.items())
+            said.append(f"{left:,} comparisons of events have no interval: {why}")
+        return said
+
+    def take(self, which: list[int]) -> TracePairs:
+        """Some of the pairs."""
+        columns = ([column[n] for n in which] for column in (self.start, self.end, self.how))
+        return TracePairs(*columns, self.left, self.numbers)
+
     def add(self, start: int, end: int, how: str) -> None:
         self.start.append(start)
         self.end.append(end)
@@ -134,10 +154,7 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
     for members in of_process.values():
         _read(members, works, out)
     order_ = sorted(range(len(out.start)), key=lambda n: (out.start[n], out.end[n]))
-    out.start, out.end, out.how = (
-        [column[n] for n in order_] for column in (out.start, out.end, out.how)
-    )
-    return out
+    return out.take(order_)
 
 
 def _born(rows: list[_Row]) -> dict[int, int]:
@@ -152,7 +169,7 @@ def _born(rows: list[_Row]) -> dict[int, int]:
     for n, row in enumerate(rows):
         if row.role == _CREATE:
             made += 1
-            several = row.rank - open_.get(row.thread, (0, -_NEXT))[1] <= _NEXT
+            several = row.rank - open_.get(row.thread, (0, -99))[1] <= _NEXT
             open_[row.thread] = 0 if several else made, row.rank
             continue
         ordinal, rank = open_.get(row.thread, (0, 0))
@@ -346,7 +363,7 @@ def _waited(
     for row in rows:
         if row.role == _CREATE:
             made += 1
-            near = row.rank - last_made.get(row.thread, -_NEXT - 1) <= _NEXT
+            near = row.rank - last_made.get(row.thread, -99) <= _NEXT
             groups |= {made - 1, made} if near else set()
             last_made[row.thread] = row.rank
     ahead = max((row.event for row in rows if row.role != _RECORD), default=0) - made

@@ -87,7 +87,9 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
     operations[on], size[on] = found.operations, found.size
     trim_memory()
     total = totals[0]
-    wrong = np.flatnonzero(total.sum(axis=1) != (windows["end_ns"] - windows["start_ns"]).to_numpy())
+    wrong = np.flatnonzero(
+        total.sum(axis=1) != (windows["end_ns"] - windows["start_ns"]).to_numpy()
+    )
     if len(wrong):
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
@@ -150,9 +152,7 @@ def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.D
     measured = ~windows["kind"].isin(["host", "run"]).to_numpy()
     rows = []
     for lane in streams.by_lane:
-        wanted = np.flatnonzero(
-            measured & (own != lane) & (process == lanes["process"].iloc[lane])
-        )
+        wanted = np.flatnonzero(measured & (own != lane) & (process == lanes["process"].iloc[lane]))
         if not len(wanted):
             continue
         blocks = streams.blocks(lane)

@@ -185,7 +185,13 @@ class Details:
         use = use[np.argsort(p.window[use], kind="stable")]
         p, sized, named = p.take(use), sized[use], named[use]
         return _Lot(
-            p.window, self._numbers(p, named, sized), p.start, p.end - p.start, p.ref_kind, p.ref, sized
+            p.window,
+            self._numbers(p, named, sized),
+            p.start,
+            p.end - p.start,
+            p.ref_kind,
+            p.ref,
+            sized,
         )
 
     def _numbers(self, p: Pieces, named: np.ndarray, sized: np.ndarray) -> np.ndarray:
@@ -290,7 +296,9 @@ class Details:
             return
         order = np.argsort(lot.key, kind="stable")
         keys = distinct(lot.key)
-        place = lot.key[order] * (len(order) + 1) + order  # rising: by key, then by place in the lot
+        place = (
+            lot.key[order] * (len(order) + 1) + order
+        )  # rising: by key, then by place in the lot
         total = np.append(0, np.cumsum(lot.ns[order]))
         by_length = np.lexsort((lot.start[order], -lot.ns[order]))
         rank = np.empty(len(order), np.int64)
@@ -304,16 +312,12 @@ class Details:
             there = np.flatnonzero((b > a) & (total[b] > total[a]))
             a, b = a[there], b[there]
             longest = order[by_length[least(rank, a, b)]]
-            self._keep(
-                np.repeat(window[some], len(keys))[there], total[b] - total[a], longest, lot
-            )
+            self._keep(np.repeat(window[some], len(keys))[there], total[b] - total[a], longest, lot)
 
     def _keep(self, window: np.ndarray, ns: np.ndarray, longest: np.ndarray, lot: _Lot) -> None:
         """Rows with the `longest` piece of each."""
         columns = (lot.key, ns, lot.ns, lot.start, lot.ref_kind, lot.ref)
-        self._rows.append(
-            (window, *(c if c is ns else c[longest] for c in columns))
-        )
+        self._rows.append((window, *(c if c is ns else c[longest] for c in columns)))
 
 
 def _joined(parts: list[np.ndarray], rows: int = 3) -> np.ndarray:

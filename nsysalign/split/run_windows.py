@@ -81,9 +81,7 @@ def _named(where: list[str]) -> str:
     return f"run ({', '.join(where)})" if where else "run"
 
 
-def _span(
-    trace: Trace, operation_lane: np.ndarray, members: list[int]
-) -> tuple[int, int] | None:
+def _span(trace: Trace, operation_lane: np.ndarray, members: list[int]) -> tuple[int, int] | None:
     """First start to last end of the work of some lanes; None if there is none."""
     mine = np.isin(operation_lane, members)
     start, end = (trace.operations[c].to_numpy()[mine] for c in ("start_ns", "end_ns"))

@@ -27,7 +27,10 @@ def recorded(tmp_path_factory):
     trace, log = write_slice(folder)
     read, events = read_trace(trace), read_event_logs([log])
     untimed = replace(read, event_rows=read.event_rows.assign(timestamp_ns=0))
-    analyses = {"recorded": _analysed(trace, read, events), "untimed": _analysed(trace, untimed, events)}
+    analyses = {
+        "recorded": _analysed(trace, read, events),
+        "untimed": _analysed(trace, untimed, events),
+    }
     for nsys in (
         read.info.nsys_version,
         None,

@@ -26,7 +26,7 @@ from nsysalign.diagnose.rules import (
     validity,
 )
 from nsysalign.marks import rules as kernel_marks
-from nsysalign.model import UNSURE, Analysis, SegmentArrays
+from nsysalign.model import Analysis, SegmentArrays
 
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = (
@@ -87,7 +87,7 @@ def diagnose(
     found, notes = apply(
         Facts(replace(analysis, intervals=measured), segments_of, unread), REGISTRY
     )
-    found = spoken(analysis, _of_sure_labels(measured, found))
+    found = spoken(analysis, found)
     if measured.empty:
         notes = []  # nothing was placed: the report says so, 30 rules need not repeat it
     found.sort(key=lambda f: (SEVERITIES.index(f.severity), not f.about_row, -f.explained_ns))
@@ -97,13 +97,6 @@ def diagnose(
         intervals=analysis.intervals.assign(findings=_per_interval(found, len(analysis.intervals))),
         notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
     )
-
-
-def _of_sure_labels(intervals: pd.DataFrame, found: Sequence[Finding]) -> list[Finding]:
-    """Findings about real measurements: no warnings about pairs that the program may never have compared."""
-    unsure = intervals.loc[[UNSURE in flags for flags in intervals["flags"]], "label"]
-    guessed = set(unsure.tolist())
-    return [f for f in found if f.label not in guessed]
 
 
 def apply(facts: Facts, rules: Iterable[Rule]) -> tuple[list[Finding], list[str]]:
