@@ -454,7 +454,7 @@ intervals: one row per placed interval
     callers               object  tuple of user frames above the site
     library               bool    timed by a library, not by the user's own code
     flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most
-                                  of the time); of
+                                  of the time), other-streams-ran (more than 1 % of it); of
                                   host intervals synchronised-before, synchronised-after, idle-before, guessed-pair,
                                   loop-of-N (timeit)
     findings              object  tuple of rule names that concern this interval
@@ -577,6 +577,8 @@ findings: diagnoses
     advice    str     what to change to measure the GPU's time alone, or to measure right; code follows after three spaces
     faster    str     what to change to make the program faster, '' where the finding is about the measurement only
     site      str     call site
+    loss_ns   int64   what would go away over the run if the advice were followed, at most; 0: nothing, or nothing known
+    interval  int64   the interval that shows it, and whose numbers it quotes where it is about one; -1 for none
 
 confirmations: what a re-run with one intervention said about a cause (nsysalign confirm)
     label              str      the label whose cause was put to the test
@@ -787,6 +789,8 @@ LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
     ("baseline", "gap_baseline_ns"): None,
     ("baseline", "host_slowdown"): None,
     ("findings", "faster"): "",
+    ("findings", "loss_ns"): 0,
+    ("findings", "interval"): -1,
 }
 
 # --- on the way there: what ran, by series and duration; kernels by grid id --------------------------------------------

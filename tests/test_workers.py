@@ -91,11 +91,7 @@ def test_where_there_are_none_this_process_does_it_all(monkeypatch, lacking):
     before = set(threading.enumerate())
     assert workers.started(2) is None and workers.started(1, print) is None
     with spread.processes(4) as pool:
-        assert [r for _, r in spread.over(os.getpgid, [0, 0], pool, again=spread.alone)] == 2 * [
-            os.getpgrp()
-        ]
-    with spread.alone() as nobody:
-        assert nobody is None
+        assert [r for _, r in spread.over(os.getpgid, [0, 0], pool)] == 2 * [os.getpgrp()]
     assert not set(threading.enumerate()) - before
 
 
@@ -108,5 +104,5 @@ def test_a_job_whose_process_died_is_not_tried_in_this_one(monkeypatch):
 
     monkeypatch.setattr(spread, "started", lambda count: None)
     with Broken(1) as pool:
-        ((job, outcome),) = spread.over(os._exit, [7], pool, again=spread.alone)
+        ((job, outcome),) = spread.over(os._exit, [7], pool)
     assert job == 7 and isinstance(outcome, concurrent.futures.BrokenExecutor)

@@ -71,14 +71,14 @@ def _no_empty_folder(output: Path) -> Iterator[None]:
         raise
 
 
-def store(analysis: Analysis, output: Path) -> None:
+def store(analysis: Analysis, output: Path, *, first: str = "") -> None:
     """Write analysis.json, analysis.db and report.html to `output`."""
     from nsysalign.report import html
     from nsysalign.store import database, document
 
     database.write(analysis, output / DATABASE)
     document.write(analysis, output / DOCUMENT)
-    html.write(analysis, output / PAGE)
+    html.write(analysis, output / PAGE, first=first)
 
 
 def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:

@@ -185,6 +185,8 @@ def _columns(
         kernel[host], outside[host] = kernels_issued_inside(
             trace, *(windows[c].to_numpy()[host] for c in ("process", "start_ns", "end_ns"))
         )
+    others = _others_worked(alignment, streams, total)
+    idle = total[:, len(KIND) :].sum(axis=1)
     return pd.DataFrame(
         {
             "kernel_only_ns": kernel,
@@ -193,15 +195,16 @@ def _columns(
             "operations": np.where(run, _begun(trace, alignment, streams), operations),
             "disturbed": _disturbed(trace, alignment),
             "synchronised": pd.Series(synchronisation_flags(trace, alignment), dtype=object),
-            "others_worked": _others_worked(alignment, streams, total),
+            "others_worked": 2 * others > idle,
+            "others_ran": 100 * others > idle,
         }
     )
 
 
 def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) -> np.ndarray:
-    """Whether other streams of the device executed through most of the time in which a window's stream was idle."""
+    """How long other streams of the device executed while a window's stream was idle, ns."""
     windows = alignment.windows
-    out = np.zeros(len(windows), dtype=bool)
+    out = np.zeros(len(windows), np.int64)
     lane, start, end = (windows[c].to_numpy() for c in ("end_lane", "start_ns", "end_ns"))
     on_stream = windows["kind"].isin(["event", "nvtx"]).to_numpy()
     busy = total[:, : len(KIND)].sum(axis=1)
@@ -209,8 +212,7 @@ def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) ->
         mine = np.flatnonzero(on_stream & np.isin(lane, members) & (end - start > busy))
         blocks = streams.blocks(number)
         before, after = (covered(blocks.start, blocks.end, t[mine]) for t in (start, end))
-        others, idle = after - before - busy[mine], (end - start - busy)[mine]
-        out[mine] = 2 * others > idle
+        out[mine] = after - before - busy[mine]
     return out
 
 

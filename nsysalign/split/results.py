@@ -10,6 +10,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import (
     CAUSES,
+    OTHERS_RAN,
     OTHERS_WORKED,
     Alignment,
     Analysis,
@@ -107,14 +108,15 @@ def intervals_table(split: SplitTrace, log: EventLog | None) -> pd.DataFrame:
         (
             *((DISTURBED,) if disturbed else ()),
             *((INTERVENED,) if intervened else ()),
-            *((OTHERS_WORKED,) if others else ()),
+            *((OTHERS_WORKED,) if others else (OTHERS_RAN,) if some else ()),
             *remarks,
             *synchronised,
         )
-        for disturbed, intervened, others, remarks, synchronised in zip(
+        for disturbed, intervened, others, some, remarks, synchronised in zip(
             columns["disturbed"].tolist(),
             _intervened(split.alignment, log),
             columns["others_worked"].tolist(),
+            columns["others_ran"].tolist(),
             w["remarks"].tolist(),
             columns["synchronised"].tolist(),
             strict=True,
