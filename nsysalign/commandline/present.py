@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commandline.assembly import assembled
-from nsysalign.commandline.outputs import console, deliver
+from nsysalign.commandline.outputs import console, deliver, refuse_overwriting
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.effort import imported, trim_memory
 from nsysalign.errors import Interrupted, NsysAlignError, UsageError
@@ -37,6 +37,9 @@ def present(
     jobs: int | None = None,
 ) -> Analysis:
     """Analyse a run directory or a trace, store, print."""
+    if output is not None:
+        for name in (DATABASE, DOCUMENT, PAGE):
+            refuse_overwriting(output / name)
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
     if json_out and json_out != "-" and Path(json_out).resolve() == (output / DOCUMENT).resolve():
         raise UsageError(
