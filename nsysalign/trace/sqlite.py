@@ -173,7 +173,9 @@ class Source:
 
     def _whole(self, plan: _Plan, columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         columns = columns or self._slow(plan)
-        count = len(columns["row"])
+        row, count = columns["row"], len(columns["row"])
+        if (row[1:] <= row[:-1]).any():  # whatever joins rows by their numbers would join wrong ones
+            raise TraceError(f"{plan.table}: damaged SQLite file (rows out of order)", AGAIN)
         return columns | {
             name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()
         }
@@ -310,7 +312,8 @@ class _Plan(NamedTuple):
 
     def select(self, *expressions: str) -> str:
         """A SELECT of some expressions over the wanted rows, in the order of their numbers."""
-        head = f'select {", ".join(expressions)} from "{self.table}"'
+        # an index that holds all the columns would give the rows in its own order
+        head = f'select {", ".join(expressions)} from "{self.table}" not indexed'
         if self.runs is None:
             return f"{head} where {self.where}" if self.where else head
         also = f" and {self.where}" if self.where else ""
