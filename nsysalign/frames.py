@@ -454,7 +454,7 @@ intervals: one row per placed interval
     callers               object  tuple of user frames above the site
     library               bool    timed by a library, not by the user's own code
     flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most
-                                  of the time); unsure-pair (records of which nothing says that they belong together); of
+                                  of the time), other-streams-ran (more than 1 % of it); unsure-pair (records of which nothing says that they belong together); of
                                   host intervals synchronised-before, synchronised-after, idle-before, guessed-pair,
                                   loop-of-N (timeit)
     findings              object  tuple of rule names that concern this interval
@@ -577,6 +577,8 @@ findings: diagnoses
     advice    str     what to change to measure the GPU's time alone, or to measure right; code follows after three spaces
     faster    str     what to change to make the program faster, '' where the finding is about the measurement only
     site      str     call site
+    loss_ns   int64   what would go away over the run if the advice were followed, at most; 0: nothing, or nothing known
+    interval  int64   the interval that shows it, and whose numbers it quotes where it is about one; -1 for none
 
 confirmations: what a re-run with one intervention said about a cause (nsysalign confirm)
     label              str      the label whose cause was put to the test
@@ -787,6 +789,8 @@ LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
     ("baseline", "gap_baseline_ns"): None,
     ("baseline", "host_slowdown"): None,
     ("findings", "faster"): "",
+    ("findings", "loss_ns"): 0,
+    ("findings", "interval"): -1,
 }
 
 # --- on the way there: what ran, by series and duration; kernels by grid id --------------------------------------------
@@ -819,7 +823,7 @@ launches: kernel rows with their grid ids, sorted by start_ns
 
 # --- ranks -------------------------------------------------------------------------------------------------------------
 
-(COLLECTIVES, RANK_WINDOWS) = _specs("""
+(COLLECTIVES,) = _specs("""
 collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
     start_ns   int64  start of execution on the GPU: this rank has arrived
     like operations: end_ns process device stream
@@ -827,11 +831,6 @@ collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
     operation  str    AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, SendRecv, ... or '' where the name does not
                       say
     signature  int64  channels * 65536 + threads: grows with the message, the same on all ranks of a communicator
-
-rank_windows: the placed intervals of one rank, as far as other ranks are compared with them
-    label     int64  position in the rank's labels
-    start_ns  int64  window start on the trace's clock
-    end_ns    int64  window end
 """)
 
 # --- measure -----------------------------------------------------------------------------------------------------------

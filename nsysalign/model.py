@@ -111,6 +111,8 @@ ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 UNSURE = "unsure-pair"
 #: Flag of intervals during whose idle time other streams of the device were mostly executing.
 OTHERS_WORKED = "other-streams-worked"
+#: The same where they executed during more than a hundredth of that time, but not most of it.
+OTHERS_RAN = "other-streams-ran"
 
 #: nsys packs hardware, VM, process and thread into 64 bits; ids of processes and threads have 24 each.
 _ID_BITS = 0xFFFFFF
@@ -148,6 +150,11 @@ class TraceInfo:
     session_start_utc_ns: int | None
     missing: tuple[str, ...] = ()  # tables and columns the analysis could have used
     notes: tuple[str, ...] = ()  # what the profiler said about losses, in plain words
+    recorded_ns: tuple[int, int] | None = (
+        None  # begin and end of the recording, on the trace's clock
+    )
+    #: Launches, copies and synchronisations that failed: name, CUDA's error code, how often.
+    failed_calls: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True)

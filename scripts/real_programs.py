@@ -7,8 +7,9 @@
     python scripts/real_programs.py --gpu --from FOLDER --dry-run   # anywhere: are all files there, do they compile?
 
 For each program: its exit status and the form of its output (numbers taken out) both times, how many event pairs it compared,
-and how many of them were placed on the trace.  FOLDER holds other people's code, which is fetched and never committed; where
-it comes from stands in docs/real-programs.md.  Needs what nsysalign needs in this Python, and an nsys.
+and how many of them were placed on the trace.  FOLDER holds other people's code, which is fetched and
+never committed: gpu-mode/reference-kernels (f83cb92a), ScalingIntelligence/KernelBench (423217d9),
+flashinfer-ai/flashinfer (fb28d724), the tutorials of triton-lang/triton.  Needs what nsysalign needs in this Python, and an nsys.
 """
 
 from __future__ import annotations

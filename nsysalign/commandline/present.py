@@ -79,14 +79,16 @@ def _no_empty_folder(output: Path) -> Iterator[None]:
         raise
 
 
-def store(analysis: Analysis, output: Path, *, others: WorkerPool | None = None) -> None:
+def store(
+    analysis: Analysis, output: Path, *, others: WorkerPool | None = None, first: str = ""
+) -> None:
     """Write analysis.json, analysis.db and report.html to `output`."""
     from nsysalign.report import html
     from nsysalign.store import database, document
 
     written = (others or WorkerPool(1)).begin(database.write, analysis, output / DATABASE)
     document.write(analysis, output / DOCUMENT)
-    html.write(analysis, output / PAGE)
+    html.write(analysis, output / PAGE, first=first)
     written()
 
 

@@ -50,7 +50,7 @@ def demo(output: Path | None, quiet: bool) -> None:
             )
         with ProgressLine(quiet) as tell:
             analysis = engine.analyze(names[0], events=names[1:], progress=tell)
-    store(analysis, run_dir)
+    store(analysis, run_dir, first=FINDING[0])
     if not quiet:
         from nsysalign.report import terminal
 

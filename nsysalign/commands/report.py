@@ -61,7 +61,6 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
 
 def _measurement(path: Path, output: Path | None) -> Path:
     """The page of a measurement, with numbers computed again from the samples, and its tables."""
-    from nsysalign.measure import dataframes
     from nsysalign.measure import page as measure_html
     from nsysalign.measure.result import load
     from nsysalign.rundir import MEASUREMENT
@@ -70,7 +69,7 @@ def _measurement(path: Path, output: Path | None) -> Path:
     page = output or measure.folder / "measure.html"
     if path.is_dir():
         measure.write(path / MEASUREMENT)
-        dataframes.write(measure, path / "analysis.db")
+        measure.write_tables(path / "analysis.db")
     measure_html.write(measure, page)
     return page
 

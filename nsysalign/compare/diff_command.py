@@ -52,6 +52,11 @@ FAILURES = {
     type=click.Choice([*FAILURES, "missing"]),
     help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be repeated.",
 )
+@click.option(
+    "--anyway",
+    is_flag=True,
+    help="Judge runs that were recorded differently (GPU, clocks, nsys, event tracing) all the same.",
+)
 @shared.quiet()
 @click.pass_context
 def diff(
@@ -64,14 +69,15 @@ def diff(
     confidence: float,
     seed: int,
     fail_on: tuple[str, ...],
+    anyway: bool,
     quiet: bool,
 ) -> None:
     """Compare two analyses (run directories, or an analysis.db): what got slower, and why.
 
     Two measurements (folders of nsysalign measure, measure.json) are compared batch by batch and mode by mode.
 
-    Labels are matched by name: name what you measure with nsysalign.region, since a call site moves when
-    lines are added.
+    Regions are matched by name, call sites by their code. Runs that were recorded differently are not judged: then
+    --fail-on ends with 3.
 
     \b
     Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
@@ -80,8 +86,10 @@ def diff(
     from nsysalign.compare import page as pages
     from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
+    from nsysalign.errors import AnalysisError
     from nsysalign.private import short_path
     from nsysalign.store.objects import to_json
+    from nsysalign.text import safe_text
 
     if _measures(before, after):
         ctx.exit(_diff_measures(before, after, output, json_out, threshold / 100, fail_on, quiet))
@@ -92,6 +100,7 @@ def diff(
         confidence=confidence / 100,
         threshold=threshold / 100,
         seed=seed,
+        anyway=anyway,
     )
     if output:
         pages.write_page(comparison, output)
@@ -99,16 +108,21 @@ def diff(
         deliver(to_json(pages.document(comparison)), json_out)
     if not quiet and json_out != "-":
         pages.render(comparison, console(), str(output) if output else None)
-    ctx.exit(1 if failed(comparison, fail_on) else 0)
+    if fail_on and comparison.count("different"):
+        if quiet or json_out == "-":
+            click.echo(f"nsysalign: {pages.summary(comparison)}", err=True)
+            for confounder in comparison.confounders:
+                click.echo(f"  {safe_text(confounder)}", err=True)
+        ctx.exit(AnalysisError.exit_code)
+    # labels of libraries cannot be changed here
+    judged = {label.verdict for label in comparison.labels if not label.library}
+    ctx.exit(_failed(fail_on, judged, missing=bool(comparison.missing)))
 
 
-def failed(comparison, fail_on: tuple[str, ...]) -> bool:  # a compare.diff.Comparison
-    """Whether a label of the user's own code has one of these verdicts: labels of libraries cannot be changed here."""
+def _failed(fail_on: tuple[str, ...], judged: set[str], *, missing: bool) -> int:
+    """The exit status: 1 if one of these verdicts was asked for, or something is missing that may not be."""
     verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
-    missing = "missing" in fail_on and bool(comparison.missing)
-    return missing or any(
-        label.verdict in verdicts for label in comparison.labels if not label.library
-    )
+    return int(bool(judged & verdicts) or (missing and "missing" in fail_on))
 
 
 def _measures(before: Path, after: Path) -> bool:
@@ -151,6 +165,5 @@ def _diff_measures(
         deliver(to_json(merge.document(both, found, threshold)), json_out)
     if not quiet and json_out != "-":
         measure_terminal.render_changes(both, found, console(), str(output) if output else "")
-    verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
-    missing = "missing" in fail_on and {p.batch for p in a.points} - {p.batch for p in b.points}
-    return int(bool(missing) or any(c.verdict in verdicts for c in found))
+    missing = {p.batch for p in a.points} - {p.batch for p in b.points}
+    return _failed(fail_on, {c.verdict for c in found}, missing=bool(missing))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import zlib
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
@@ -16,6 +18,14 @@ from nsysalign.parts import parts_matrix
 FEWEST_RUNS = 5
 #: Differences below this are due to the event clock: it ticks every 32 ns, and a pair has two ends.
 RESOLUTION_NS = 64
+#: Clocks that differ by more than this are not the same conditions.
+CLOCK_SHARE = 0.03
+#: Why a change is unclear.
+REASONS = {
+    "too few": f"fewer than {FEWEST_RUNS} intervals on a side, or so few that the bounds are wider than the time itself",
+    "varies": "the intervals vary too much to tell; more of them would help",
+    "small": "there is a change, but it may be too small to matter",
+}
 
 
 @dataclass(frozen=True)
@@ -45,6 +55,7 @@ class Predicted(NamedTuple):
 @dataclass(frozen=True)
 class LabelChange:
     label: str
+    label_after: str  # another one if its lines moved: it is the same code
     kind: str
     site: str
     before_count: int
@@ -52,10 +63,10 @@ class LabelChange:
     total: Change
     parts: dict[str, Change]  # causes that are not zero on both sides
     kernel_only: Change
-    verdict: str  # slower, faster, unclear, same
-    reason: str  # why it cannot be said; '' otherwise
+    verdict: str  # slower, faster, unclear, same; different: the runs were not recorded alike
+    reason: str  # one of REASONS if it is unclear, else ''
     library: bool
-    #: Of each side's median interval: what it would take without nsys, and its bounds, ns; None where that was not predicted.
+    #: Of each side's median interval: what it would take without nsys, ns; None where that was not predicted.
     unprofiled: tuple[Predicted | None, Predicted | None] = (None, None)
 
 
@@ -68,15 +79,12 @@ class Comparison:
     only_after: tuple[str, ...]
     confidence: float
     threshold: float
-    remarks: tuple[str, ...]  # differences between the two machines and tools
+    confounders: tuple[str, ...]  # differences of the recordings that alone change times
+    remarks: tuple[str, ...]  # what else differs
     missing: tuple[str, ...] = ()  # those of `only_before` that the user's own code measured
 
     def count(self, verdict: str) -> int:
         return sum(label.verdict == verdict for label in self.labels)
-
-
-#: Clocks that differ by more than this are not the same conditions.
-CLOCK_SHARE = 0.03
 
 
 def compare(
@@ -87,41 +95,102 @@ def compare(
     confidence: float = 0.95,
     threshold: float = 0.02,
     seed: int = 0,
+    anyway: bool = False,
 ) -> Comparison:
-    """Every label of both sides.  `threshold`: the share of the time below which a change does not matter."""
+    """Every label of both sides.  `threshold`: the share of the time below which a change does not matter.
+
+    `anyway`: judge the labels of runs that were recorded differently as well.
+    """
     a, b = _runs(before), _runs(after)
     without = [_unprofiled(side) for side in (before, after)]
     first = before.labels.set_index("label")
+    same_code = matching(before, after)
+    confounders, remarks = _differences(before, after, names)
     labels = []
-    for label in first.index:
-        if label not in b:
-            continue
+    for label, other in same_code.items():
         # a label's random numbers depend on its name only: other labels do not change its answer
         number = seed + zlib.crc32(label.encode("utf-8", "replace"))
+        rows = change(a[label], b[other], confidence, number)
+        total, kernel_only, *causes = [Change(*map(float, row)) for row in rows]
+        verdict, reason = judge(total, len(a[label]), len(b[other]), threshold)
+        if confounders and not anyway:
+            verdict, reason = "different", ""
         row = first.loc[label]
-        found = _label(
-            label,
-            str(row["kind"]),
-            str(row["site"]),
-            bool(row["library"]),
-            a[label],
-            b[label],
-            confidence,
-            threshold,
-            number,
+        labels.append(
+            LabelChange(
+                label=label,
+                label_after=other,
+                kind=str(row["kind"]),
+                site=str(row["site"]),
+                before_count=len(a[label]),
+                after_count=len(b[other]),
+                total=total,
+                parts={
+                    c: v for c, v in zip(CAUSES, causes, strict=True) if v.before_ns or v.after_ns
+                },
+                kernel_only=kernel_only,
+                verdict=verdict,
+                reason=reason,
+                library=bool(row["library"]),
+                unprofiled=(without[0].get(label), without[1].get(other)),
+            )
         )
-        labels.append(replace(found, unprofiled=(without[0].get(label), without[1].get(label))))
+    moved = [f"{x} is {y}" for x, y in same_code.items() if x != y]
+    if moved:
+        remarks.append(f"matched by their code, as lines moved (A is B): {', '.join(moved)}")
+    only_before = tuple(label for label in a if label not in same_code)
     return Comparison(
         before=names[0],
         after=names[1],
         labels=tuple(labels),
-        only_before=tuple(label for label in a if label not in b),
-        only_after=tuple(label for label in b if label not in a),
+        only_before=only_before,
+        only_after=tuple(label for label in b if label not in same_code.values()),
         confidence=confidence,
         threshold=threshold,
-        remarks=tuple(_remarks(before, after, names)),
-        missing=tuple(label for label in a if label not in b and not first.loc[label, "library"]),
+        confounders=tuple(confounders),
+        remarks=tuple(remarks),
+        missing=tuple(label for label in only_before if not first.loc[label, "library"]),
     )
+
+
+def matching(before: Analysis, after: Analysis) -> dict[str, str]:
+    """Which label of `after` each label of `before` is, in the order of `before`; labels of one side are absent.
+
+    A region is known by its name.  A label made of call sites is known by its code, the text of its lines, because lines
+    move; the k-th of several with the same code is the k-th on the other side.  Where their numbers differ, or the text
+    is not known, names decide; different code is never the same label.
+
+        A   bench.py:10  start.record()         B   bench.py:12  start.record()
+            bench.py:20  start.record()             bench.py:22  start.record()
+    """
+    sides = [_by_code(analysis) for analysis in (before, after)]
+    found = {}
+    for code, labels in sides[0].items():
+        others = sides[1].get(code, [])
+        if len(labels) == len(others):
+            found |= dict(zip(labels, others, strict=True))
+    codes = [{x: code for code, labels in side.items() for x in labels} for side in sides]
+    rest = set(after.labels["label"]) - set(found.values())
+    for label in before.labels["label"]:
+        known = codes[0].get(label), codes[1].get(label)
+        if label not in found and label in rest and (None in known or known[0] == known[1]):
+            found[label] = label
+    return {label: found[label] for label in before.labels["label"] if label in found}
+
+
+def _by_code(analysis: Analysis) -> Mapping[tuple, list[str]]:
+    """The labels made of call sites whose lines are known, by (kind, name without numbers of lines, text), each in order."""
+    text = dict(analysis.source_lines[["site", "text"]].itertuples(index=False))
+    codes: dict[tuple, list[tuple[int, str]]] = {}
+    for row in analysis.labels[["label", "kind", "site"]].itertuples(index=False):
+        file, _, line = row.site.rpartition(":")
+        place = re.search(re.escape(row.site.rpartition("/")[2]) + r"(?:-(\d+))?(?!\d)", row.label)
+        if row.site in text and place and line.isdigit():
+            end = text.get(f"{file}:{place[1]}", "") if place[1] else ""
+            name = re.sub(r":\d+(-\d+)?", ":", row.label)
+            code = row.kind, name, text[row.site], end
+            codes.setdefault(code, []).append((int(line), row.label))
+    return {code: [label for _, label in sorted(labels)] for code, labels in codes.items()}
 
 
 def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
@@ -147,36 +216,6 @@ def _unprofiled(analysis: Analysis) -> dict[str, Predicted]:
     }
 
 
-def _label(
-    label: str,
-    kind: str,
-    site: str,
-    library: bool,
-    before: np.ndarray,
-    after: np.ndarray,
-    confidence: float,
-    threshold: float,
-    seed: int,
-) -> LabelChange:
-    values = [Change(*map(float, row)) for row in change(before, after, confidence, seed)]
-    total, kernel_only, *causes = values
-    verdict, reason = judge(total, len(before), len(after), threshold)
-    parts = {c: v for c, v in zip(CAUSES, causes, strict=True) if v.before_ns or v.after_ns}
-    return LabelChange(
-        label,
-        kind,
-        site,
-        len(before),
-        len(after),
-        total,
-        parts,
-        kernel_only,
-        verdict,
-        reason,
-        library,
-    )
-
-
 def judge(total: Change, before_count: int, after_count: int, threshold: float) -> tuple[str, str]:
     """(verdict, reason).  A change counts if its bounds exclude zero and it is larger than what matters; "same" is said only if
     the bounds exclude any change that matters.
@@ -187,12 +226,9 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
                  |          |    <--------*------->   slower
                  |   <------------*-------->          cannot say
     """
-    if min(before_count, after_count) < FEWEST_RUNS:
-        return (
-            "unclear",
-            f"{before_count} and {after_count} intervals: at least {FEWEST_RUNS} on each side are needed",
-        )
     matters = max(threshold * total.before_ns, RESOLUTION_NS)
+    if min(before_count, after_count) < FEWEST_RUNS:
+        return "unclear", "too few"
     if -matters < total.low_ns and total.high_ns < matters:
         return "same", ""
     if total.low_ns > 0 and total.change_ns >= matters:
@@ -200,8 +236,9 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
     if total.high_ns < 0 and total.change_ns <= -matters:
         return "faster", ""
     if total.clear and abs(total.change_ns) < matters:
-        return "unclear", "a small change: it may or may not matter"
-    return "unclear", "the intervals vary too much to tell; more of them would help"
+        return "unclear", "small"
+    # no time falls by more than all of it
+    return "unclear", "too few" if total.low_ns < -total.before_ns else "varies"
 
 
 def _clock_mhz(analysis: Analysis) -> float | None:
@@ -217,32 +254,37 @@ def _clock_mhz(analysis: Analysis) -> float | None:
     return float(np.median(values)) if len(values) else None
 
 
-def _remarks(before: Analysis, after: Analysis, names: tuple[str, str]) -> list[str]:
-    """Notes on what else differs, since then a change of time may not be due to the program."""
+def _differences(
+    before: Analysis, after: Analysis, names: tuple[str, str]
+) -> tuple[list[str], list[str]]:
+    """(what alone changes times, what else differs): a change of time may then not be due to the program."""
     sides = (before, after)
-    traits = {
-        "GPU": [", ".join(dict.fromkeys(side.trace.devices)) or "unknown" for side in sides],
-        "driver": [side.trace.driver_version or "unknown" for side in sides],
-        "nsys": [side.trace.nsys_version or "unknown" for side in sides],
-        "torch": [side.collected_with("torch") or "unknown" for side in sides],
+    confounding = {
+        "GPU": [", ".join(dict.fromkeys(side.trace.devices)) for side in sides],
+        "nsys": [side.trace.nsys_version or "" for side in sides],
         "event tracing": [
             "on" if (side.intervals["method"] == "event-trace").any() else "off" for side in sides
         ],
     }
+    other = {
+        "driver": [side.trace.driver_version or "" for side in sides],
+        "torch": [side.collected_with("torch") or "" for side in sides],
+    }
     clocks = [_clock_mhz(side) for side in sides]
     if all(clocks) and min(clocks) < (1 - CLOCK_SHARE) * max(clocks):
-        traits["SM clock"] = [f"{mhz:.0f} MHz" for mhz in clocks]
-    found = [
-        f"{what} differs: {names[0]} {x}, {names[1]} {y}"
-        for what, (x, y) in traits.items()
-        if x != y
-    ]
+        confounding["SM clock"] = [f"{mhz:.0f} MHz" for mhz in clocks]
+    confounders, remarks = [], []
+    for traits, known in ((confounding, confounders), (other, remarks)):
+        for what, (x, y) in traits.items():
+            if x != y:
+                text = f"{what} differs: {names[0]} {x or 'unknown'}, {names[1]} {y or 'unknown'}"
+                (known if x and y else remarks).append(text)
     for side, name in zip(sides, names, strict=True):
         disturbed = sum("profiler-disturbed" in flags for flags in side.intervals["flags"])
         if disturbed:
-            found.append(f"intervals of {name} disturbed by the profiler's own work: {disturbed}")
+            remarks.append(f"intervals of {name} disturbed by the profiler's own work: {disturbed}")
         if len(side.unaligned):
-            found.append(
+            remarks.append(
                 f"intervals of {name} that could not be placed and are not compared: {len(side.unaligned)}"
             )
-    return found
+    return confounders, remarks

@@ -6,9 +6,11 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from nsysalign.compare.label_changes import REASONS
 from nsysalign.files import write_text
 from nsysalign.report.html import Page, assemble
 from nsysalign.report.palette import LOOKS
@@ -28,10 +30,9 @@ from nsysalign.text import (
 if TYPE_CHECKING:
     from nsysalign.compare.label_changes import Change, Comparison, LabelChange
 
-
 #: In the order in which a reader wants them.
-VERDICT_ORDER = ("slower", "faster", "unclear", "same")
-FORMAT, VERSION = "nsysalign-diff", 1
+VERDICT_ORDER = ("slower", "faster", "unclear", "same", "different")
+FORMAT, VERSION = "nsysalign-diff", 2
 PAGE = Page("diff.html", "format dom bars labels diff", "nsysalign diff: {}")
 
 
@@ -53,6 +54,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "after": comparison.after,
         "confidence": comparison.confidence,
         "threshold": comparison.threshold,
+        "confounders": list(comparison.confounders),
         "remarks": list(comparison.remarks),
         "labels": [_label(label) for label in comparison.labels],
         "only_before": list(comparison.only_before),
@@ -61,22 +63,12 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
-    """Write the page; the file appears whole or not at all."""
-    write_text(path, page(comparison))
-
-
-def page(comparison: Comparison) -> str:
-    """The whole page as text: self-contained like the report, and small."""
-    return assemble(PAGE, page_data(comparison))
-
-
-def page_data(comparison: Comparison) -> dict[str, Any]:
-    """The page's data: the same, with foreign text free of control characters, and the looks of the causes."""
+    """Write the page, self-contained like the report and small; the file appears whole or not at all."""
     labels = []
     for label in ordered(comparison):
-        words = {key: safe_text(getattr(label, key)) for key in ("label", "site", "reason")}
-        labels.append(_label(label) | words)
-    return {
+        words = {key: safe_text(getattr(label, key)) for key in ("label", "label_after", "site")}
+        labels.append(_label(label) | words | {"reason": label.reason})
+    data = {
         "title": f"{safe_text(comparison.before)} → {safe_text(comparison.after)}",
         "before": safe_text(comparison.before),
         "after": safe_text(comparison.after),
@@ -90,25 +82,27 @@ def page_data(comparison: Comparison) -> dict[str, Any]:
             [safe_text(name) for name in side]
             for side in (comparison.only_before, comparison.only_after)
         ],
+        "confounders": [safe_text(text) for text in comparison.confounders],
         "remarks": [safe_text(remark) for remark in comparison.remarks],
     }
+    write_text(path, assemble(PAGE, data))
 
 
 def _label(label: LabelChange) -> dict[str, Any]:
+    sides = zip(("before", "after"), (u and u._asdict() for u in label.unprofiled), strict=True)
     return {
         "label": label.label,
+        "label_after": label.label_after,
         "kind": label.kind,
         "site": label.site,
         "count_before": label.before_count,
         "count_after": label.after_count,
         "verdict": label.verdict,
-        "reason": label.reason,
+        "reason": REASONS.get(label.reason, ""),
         "library": label.library,
         "total": _change(label.total),
         "kernel_only": _change(label.kernel_only),
-        "unprofiled": dict(
-            zip(("before", "after"), (u and u._asdict() for u in label.unprofiled), strict=True)
-        ),
+        "unprofiled": dict(sides),
         "parts": {cause: _change(change) for cause, change in label.parts.items()},
     }
 
@@ -118,45 +112,58 @@ def _change(change: Change) -> dict[str, float]:
     return {name: round(getattr(change, name), 1) for name in names} | {"clear": change.clear}
 
 
+# --- words ---
+
+
 def summary(comparison: Comparison) -> str:
-    """One sentence: how many labels got slower, got faster, stayed the same, are unclear."""
+    """One sentence: how many labels got slower, got faster, stayed the same, are unclear; or why nothing can be said."""
     if not comparison.labels:
         return "The two have no label in common, so nothing can be compared."
+    both = plural(len(comparison.labels), "label")
+    if comparison.count("different"):
+        return (
+            f"The two were recorded differently, which alone changes times: {both} in both, none judged. "
+            "Record both alike, or judge all the same with --anyway."
+        )
     counts = [(verdict, comparison.count(verdict)) for verdict in VERDICT_ORDER]
-    said = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
-    return f"Of {plural(len(comparison.labels), 'label')} in both: {said}."
+    return f"Of {both} in both: {', '.join(f'{count} {verdict}' for verdict, count in counts if count)}."
 
 
 def method(comparison: Comparison) -> str:
-    """What the numbers mean, once."""
+    """What the numbers and words mean, once."""
+    reasons = [r for r in REASONS if any(label.reason == r for label in comparison.labels)]
     return (
-        "Times are means of the middle half of the intervals, so that a cold one does not count; the causes' changes add up "
+        "".join(f"{reason.capitalize()}: {REASONS[reason]}. " for reason in reasons)
+        + "Times are means of the middle half of the intervals, so that a cold one does not count; the causes' changes add up "
         f"to the total's. Bounds hold the true change with {percent(comparison.confidence)} confidence per label "
         f"(bootstrap over intervals); changes below {100 * comparison.threshold:.3g} % do not matter."
         + (
-            " Times are those under nsys; w/o nsys is predicted for the median interval of each side (none: its own report says why)."
+            " Times are those under nsys; w/o nsys is predicted for the median interval of each side."
             if any(any(label.unprofiled) for label in comparison.labels)
             else ""
         )
     )
 
 
-def signed(ns: float) -> str:
-    """-164300 -> "-164 us", always with a sign."""
-    return ("+" if ns > 0 else "") + duration(ns)
-
-
-def share(change: Change) -> str:
-    """The change relative to the time before: "+12.3 %"."""
-    return relative(change.change_ns / change.before_ns) if change.before_ns else "new"
+def between(label: LabelChange) -> str:
+    """The bounds relative to the time before: "-80.1 to -70.3 %"; '' where too few intervals make none."""
+    total = label.total
+    if not total.before_ns or label.reason == "too few":
+        return ""
+    return change_between(total.low_ns / total.before_ns, total.high_ns / total.before_ns)
 
 
 def where(label: LabelChange, most: int = 3) -> str:
     """The causes that clearly changed, the largest first: "host -164 us, launch +3.1 us"."""
+    if label.verdict in ("same", "unclear"):
+        return ""
     clear = [(cause, c) for cause, c in label.parts.items() if c.clear and abs(c.change_ns) >= 1]
     clear.sort(key=lambda pair: -abs(pair[1].change_ns))
-    said = [f"{LOOKS[cause].short} {signed(c.change_ns)}" for cause, c in clear[:most]]
-    return ", ".join(said) + (f", … {len(clear) - most} more" if len(clear) > most else "")
+    changes = [
+        f"{LOOKS[cause].short} {'+' if c.change_ns > 0 else ''}{duration(c.change_ns)}"
+        for cause, c in clear[:most]
+    ]
+    return ", ".join(changes) + (f", … {len(clear) - most} more" if len(clear) > most else "")
 
 
 def without_nsys(label: LabelChange) -> str:
@@ -166,14 +173,27 @@ def without_nsys(label: LabelChange) -> str:
     return " → ".join("none" if u is None else within(*u, 1_000) for u in label.unprofiled)
 
 
-STYLES = {"slower": "bold red", "faster": "bold green", "unclear": "yellow", "same": "dim"}
-MARKS = {"slower": "▲ slower", "faster": "▼ faster", "unclear": "? unclear", "same": "= same"}
-_WIDE = 130
+# --- the terminal ---
+
+_STYLES = {
+    "slower": "bold red",
+    "faster": "bold green",
+    "unclear": "yellow",
+    "same": "dim",
+    "different": "",
+}
+_MARKS = {
+    "slower": "▲ slower",
+    "faster": "▼ faster",
+    "unclear": "?",
+    "same": "= same",
+    "different": "≠",
+}
 _MOST_NAMES = 12
 
 
 def render(comparison: Comparison, console: Console, report_path: str | None = None) -> None:
-    """Print the comparison: a row per label, what changed below it if the terminal is narrow.
+    """Print the comparison: what makes the runs incomparable, then a row per label and below it what changed.
 
     label     runs    A us   B us   change  verdict
     h2d_t1     6/6  227.71  52.10  -77.1 %  ▼ faster
@@ -181,6 +201,8 @@ def render(comparison: Comparison, console: Console, report_path: str | None = N
     """
     before, after = safe_text(comparison.before), safe_text(comparison.after)
     console.print(Text(f"A {before}\nB {after}", "bold"), soft_wrap=True)
+    for confounder in comparison.confounders:
+        console.print(Text(f"! {safe_text(confounder)}", "bold yellow"))
     console.print(Text(summary(comparison)))
     if comparison.labels:
         console.print()
@@ -201,95 +223,42 @@ def render(comparison: Comparison, console: Console, report_path: str | None = N
 
 
 def _table(comparison: Comparison, console: Console) -> None:
-    labels, wide = ordered(comparison), console.width >= _WIDE
+    labels = ordered(comparison)
+    rows = []
+    for label in labels:
+        total = label.total
+        places = 2 if max(total.before_ns, total.after_ns) < 1e7 else 1
+        share = relative(total.change_ns / total.before_ns) if total.before_ns else "new"
+        rows.append(
+            (
+                f"{label.before_count}/{label.after_count}",
+                fixed(total.before_ns, decimals=places),
+                fixed(total.after_ns, decimals=places),
+                share,
+                f"{_MARKS[label.verdict]} {label.reason}".strip(),
+            )
+        )
+    heads = ("runs", "A us", "B us", "change", "verdict")
+    widths = [max(len(head), *(len(row[k]) for row in rows)) + 2 for k, head in enumerate(heads)]
+    room = max(8, console.width - sum(widths))
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
-    predicted = wide and any(any(label.unprofiled) for label in labels)
-    rows = [_cells(label, wide, predicted) for label in labels]
-    heads = [
-        "runs",
-        "A us",
-        "B us",
-        *(["w/o nsys, us"] if predicted else []),
-        "change",
-        *([f"{percent(comparison.confidence)} between"] if wide else []),
-    ]
-    needed = (
-        sum(max(len(head), *(len(row[k]) for row in rows)) + 2 for k, head in enumerate(heads))
-        + len(MARKS["unclear"])
-        + 2
-    )
-    room = max(8, console.width - needed - (50 if wide else 0))
     grid.add_column("label", no_wrap=True)
     for head in heads:
-        grid.add_column(head, justify="right", no_wrap=True)
-    grid.add_column("verdict", no_wrap=True)
-    if wide:
-        grid.add_column("what changed")
-    for label, row in zip(labels, rows, strict=True):
-        cells = [
-            Text(middle(safe_text(label.label), room)),
-            *map(Text, row),
-            Text(MARKS[label.verdict], STYLES[label.verdict]),
-        ]
+        grid.add_column(head, justify="left" if head == "verdict" else "right", no_wrap=True)
+    for label, (*numbers, verdict) in zip(labels, rows, strict=True):
         grid.add_row(
-            *cells,
-            *([Text(_because(label), "dim")] if wide else []),
+            Text(middle(safe_text(label.label), room)),
+            *map(Text, numbers),
+            Text(verdict, _STYLES[label.verdict]),
             style="dim" if label.library else "",
         )
-    if wide:
-        console.print(grid)
-    else:
-        _with_lines(grid, [_line(label, console.width - 2) for label in labels], console)
-
-
-def _line(label: LabelChange, room: int) -> str:
-    """The bounds, as many of the causes as fit, and the times without nsys."""
-    predicted = f"w/o nsys {without_nsys(label)} us" if any(label.unprofiled) else ""
-    for most in (3, 2, 1):
-        line = "; ".join(filter(None, (between(label.total), _because(label, most), predicted)))
-        if len(line) <= room:
-            break
-    return middle(line, room)
-
-
-def _cells(label: LabelChange, wide: bool, predicted: bool) -> list[str]:
-    total = label.total
-    places = 2 if max(total.before_ns, total.after_ns) < 1e7 else 1
-    times = [fixed(ns, decimals=places) for ns in (total.before_ns, total.after_ns)]
-    return [
-        f"{label.before_count}/{label.after_count}",
-        *times,
-        *([without_nsys(label)] if predicted else []),
-        share(total),
-        *([between(total)] if wide else []),
-    ]
-
-
-def _with_lines(grid, lines: list[str], console: Console) -> None:
-    """Print a table of one-line rows, with a dimmed line below those that have a remark."""
     with console.capture() as capture:
         console.print(grid)
-    head, *rows = capture.get().splitlines()
+    head, *lines = capture.get().splitlines()
     console.out(head, highlight=False)
-    for row, line in zip(rows, lines, strict=True):
-        console.out(row, highlight=False)
-        if line:
-            console.print(Text(f"  {line}", "dim"))
-
-
-def _because(label: LabelChange, most: int = 3) -> str:
-    """What changed, or why that is unclear."""
-    return (
-        label.reason
-        if label.verdict == "unclear"
-        else where(label, most)
-        if label.verdict != "same"
-        else ""
-    )
-
-
-def between(total: Change) -> str:
-    """The bounds relative to the time before: "-80.1 to -70.3 %"."""
-    if not total.before_ns:
-        return ""
-    return change_between(total.low_ns / total.before_ns, total.high_ns / total.before_ns)
+    for label, line in zip(labels, lines, strict=True):
+        console.out(line, highlight=False)
+        predicted = f"w/o nsys {without_nsys(label)} us" if any(label.unprofiled) else ""
+        below = "; ".join(filter(None, (between(label), where(label), predicted)))
+        if below:
+            console.print(Padding(Text(below, "dim"), (0, 0, 0, 2)))

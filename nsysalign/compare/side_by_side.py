@@ -24,7 +24,7 @@ CONFIDENCE = 0.95
 #: A host that was this many times slower in one run than in the other is worth a remark: nine in ten differences of the record
 #: calls that have another reason are smaller.
 _OTHER_SPEED = 1.3
-#: Record calls tell the hosts' difference with an error of its own: the bar reaches to this power of it (docs/cost.md).
+#: Record calls tell the hosts' difference with an error of its own: the bar reaches to this power of it (docs/figures.md).
 _UNCERTAIN = 1.2
 
 

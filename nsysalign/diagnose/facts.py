@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
 
@@ -16,7 +16,14 @@ import pandas as pd
 
 from nsysalign.diagnose import thresholds
 from nsysalign.diagnose.finding import About, Speaker
-from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_WORKED, Analysis, SegmentArrays
+from nsysalign.model import (
+    CAUSES,
+    OPERATION_KINDS,
+    OTHERS_RAN,
+    OTHERS_WORKED,
+    Analysis,
+    SegmentArrays,
+)
 from nsysalign.parts import parts_matrix
 
 _FEW = 200
@@ -31,6 +38,10 @@ class Case(About):
     row: int  # position of the interval whose numbers are quoted: the label's row in every table, if it has it
     name: str
     count: int  # intervals of the label
+
+    @property
+    def quoted(self) -> int:
+        return self.row
 
     @property
     def frequency(self) -> str | None:
@@ -49,7 +60,9 @@ class Facts:
         segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
         unread: Sequence[int] | np.ndarray = (),
     ) -> None:
-        self.analysis = analysis
+        """`analysis` with its runs: they are kept apart, positions are those of the measured intervals."""
+        self.whole = analysis
+        self.analysis = analysis = replace(analysis, intervals=analysis.measured)
         self._segments_of = segments_of  # if analysis.segments does not hold them all
         self._remembered: dict[str, Any] = {}
         v = analysis.intervals
@@ -57,7 +70,8 @@ class Facts:
         self.elapsed, self.start, self.end = (
             v[c].to_numpy() for c in ("elapsed_ns", "start_ns", "end_ns")
         )
-        self.pid = v["pid"].to_numpy()
+        self.pid, self.device = v["pid"].to_numpy(), v["device"].to_numpy()
+        self.error = v["error_ns"].to_numpy()
         self.kind = v["kind"].to_numpy(dtype=object)
         self.is_event = self.kind == "event"
         self.is_host = self.kind == "host"
@@ -131,6 +145,11 @@ class Facts:
         return self.part(*OPERATION_KINDS)
 
     @cached_property
+    def staging(self) -> np.ndarray:
+        """Of `memcpy`: time in which the host staged pageable memory, and the device ran nothing."""
+        return self.detail_ns(self.detail_rows("memcpy", names=("staging",)))
+
+    @cached_property
     def details(self) -> pd.DataFrame:
         """analysis.details sorted by a new column `at`, the interval's position."""
         d = self.analysis.details
@@ -196,6 +215,46 @@ class Facts:
         at = self.position(o["interval"].to_numpy())
         np.add.at(out, at[at >= 0], o["ns"].to_numpy()[at >= 0])
         return out
+
+    def shows(self, quoted: int, positions: np.ndarray) -> int:
+        """The number of the interval that shows a finding: the quoted one, else the label's row if it is among the finding's
+        intervals, else the slowest of them; -1 for none."""
+        if quoted < 0 and len(positions):
+            row = (
+                int(self.row[self.label[positions[0]]])
+                if self.label[positions[0]] < len(self.row)
+                else -1
+            )
+            slowest = int(positions[self.elapsed[positions].argmax()])
+            quoted = row if (positions == row).any() else slowest
+        return int(self._number[quoted]) if quoted >= 0 else -1
+
+    def once(self, positions: np.ndarray, ns: np.ndarray) -> int:
+        """The sum over intervals in which no time counts twice: of intervals of one process and device that overlap (nested
+        ranges, several streams), only the one with most is added."""
+        if not len(positions):
+            return 0
+        keys = (self.pid[positions], self.device[positions])
+        order = np.lexsort((self.start[positions], *keys))
+        start, end = self.start[positions][order], self.end[positions][order]
+        fresh = np.ones(len(order), dtype=bool)
+        fresh[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+        reach = pd.Series(end).groupby(np.cumsum(fresh)).cummax().to_numpy()
+        slack = 2 * self.error[positions][order] + 1_000  # neighbours that share a record touch
+        fresh[1:] |= start[1:] + np.minimum(slack, end - start)[1:] >= reach[:-1]
+        return int(np.maximum.reduceat(ns[order], np.flatnonzero(fresh)).sum())
+
+    @cached_property
+    def _others_ran(self) -> np.ndarray:
+        return self.flagged(OTHERS_RAN)
+
+    def idled(self, at: int, what: str = "waited") -> str:
+        """Who idled in interval `at`: "the GPU waited, idle,", or only its stream."""
+        if self.others_worked[at]:
+            return f"its stream {what}, while other streams kept the GPU busy,"
+        if self._others_ran[at]:
+            return f"its stream {what}, idle,"
+        return f"the GPU {what}, idle,"
 
     def cases(
         self, mask: np.ndarray, *, at_least: float = thresholds.TYPICAL_SHARE

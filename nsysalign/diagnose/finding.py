@@ -26,9 +26,17 @@ if TYPE_CHECKING:
 SEVERITIES = ("error", "warning", "info")
 
 
+class Words(NamedTuple):
+    """A sentence for any program, and the line of torch code that shows it ('' for none)."""
+
+    sentence: str
+    code: str = ""
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One diagnosis of one label.  Evidence keys carry their unit: `_ns`, `bytes`, `share`."""
+    """One diagnosis of one label.  The evidence holds every number that the title states, and few others; its keys end in their
+    unit: `_ns`, `bytes`, `share`."""
 
     severity: str
     label: str
@@ -39,8 +47,14 @@ class Finding:
     intervals: np.ndarray = field(
         default_factory=lambda: np.empty(0, np.int64)
     )  # positions in analysis.intervals
-    explained_ns: float = 0.0  # how much time of the label's row it explains
+    interval: int = (
+        -1
+    )  # position of the one that is quoted; -1: chosen for rules that quote no single one
+    loss: np.ndarray | None = None  # per interval in `intervals`: what would go away, ns
+    loss_ns: int = 0  # the same over the run, in which no time counts twice
     about_row: bool = True  # the typical interval; False: the label's repetitions as a set
+    run: int = -1  # number of the run's interval that it is about, -1: it is about measured ones
+    remedy: Words | None = None  # what makes the program faster, if the rule says it itself
     faster: str = ""  # what makes the program faster; `advice` is about measuring (see `FASTER`)
     rule: str = ""  # its name in the registry, which fills it in
 
@@ -57,6 +71,11 @@ class About:
     of_row: ClassVar[bool] = True
 
     @property
+    def quoted(self) -> int:
+        """The interval whose numbers they state, -1 for none in particular."""
+        return -1
+
+    @property
     def who(self) -> str:
         """The label as titles name it."""
         return words.subject(self.label)
@@ -66,19 +85,20 @@ class About:
         severity: str,
         title: str,
         advice: str,
-        explained_ns: float = 0.0,
+        loss: np.ndarray | None = None,
         *,
         positions: np.ndarray | None = None,
+        interval: int | None = None,
         about_row: bool | None = None,
         **values: Any,
     ) -> Finding:
-        """A finding about the label; `values` are its evidence, `positions` its intervals if they differ from the label's."""
-        return Finding(
-            severity, self.label, title, evidence(**values), advice, self.site,
-            self.positions if positions is None else positions,
-            float(explained_ns),
-            self.of_row if about_row is None else about_row,
-        )  # fmt: skip
+        """A finding about the label.  `loss`: ns of every interval of the analysis; `values`: its evidence; `positions`: its
+        intervals if they differ from the label's."""
+        mine = self.positions if positions is None else positions
+        quoted = self.quoted if interval is None else interval
+        typical = self.of_row if about_row is None else about_row
+        lost = None if loss is None else np.maximum(loss[mine], 0)
+        return Finding(severity, self.label, title, evidence(**values), advice, self.site, mine, quoted, lost, about_row=typical)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -137,8 +157,7 @@ _ANYWHERE = {
     "captured": "Record around the launch of the graph.",
     "too-few-samples": "Repeat it.",
     "warm-up": "Leave the first intervals out.",
-    "high-variance": "Take more repetitions, and report median and spread.",
-    "two-modes": "Report both, or find what differs: clocks, cache, inputs.",
+    "high-variance": "Report the median and the spread, or find what differs: clocks, caches, inputs.",
     "cold-l2": "Decide which one you want, and make it so in all runs.",
     "clock-changed": "Compare intervals at one clock only.",
 }  # fmt: skip
@@ -148,13 +167,6 @@ NOT_OF_RANGES = {
     "memset-inside", "sync-inside", "queued-dependency", "full-queue",
 }  # fmt: skip
 _COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
-
-
-class Words(NamedTuple):
-    """A sentence for any program, and the line of torch code that shows it ('' for none)."""
-
-    sentence: str
-    code: str = ""
 
 
 #: By rule.  Rules whose remedy depends on what they found are in `_of`.
@@ -175,7 +187,7 @@ FASTER: Mapping[str, Words] = {
 
 def faster(finding: Finding, torch: bool) -> str:
     """What would make the program faster, '' if the finding is about the measurement only.  Code follows three spaces."""
-    said = _of(finding) or FASTER.get(finding.rule)
+    said = finding.remedy or _of(finding) or FASTER.get(finding.rule)
     if said is None:
         return ""
     return f"{said.sentence}:   {said.code}" if said.code and torch else f"{said.sentence}."
@@ -183,11 +195,7 @@ def faster(finding: Finding, torch: bool) -> str:
 
 def _of(finding: Finding) -> Words | None:
     """For rules with several remedies."""
-    if (
-        finding.rule == "event-floor"
-        and "host_ns" in finding.evidence
-        and "CUDA_calls_ns" in finding.evidence
-    ):
+    if finding.rule == "event-floor" and "host_and_calls_ns" in finding.evidence:
         return Words(
             "Do that work in another thread or process, while the GPU is busy",
             "loader = DataLoader(data, num_workers=4)",

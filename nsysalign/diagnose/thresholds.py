@@ -10,6 +10,8 @@ WARN_SHARE = 0.20
 SAY_SHARE = 0.05
 #: A copy next to kernels is reported from this share on: "does it contain the copy?" is what people ask.
 COPY_SAY_SHARE = 0.01
+#: A synchronisation is mentioned from this share on.
+SYNC_SAY_SHARE = 0.002
 #: A label has a property when at least this share of its intervals has it.
 TYPICAL_SHARE = 0.5
 #: If the wait for the host is at least this share of the interval, the interval measures the host.

@@ -1,5 +1,5 @@
-"""Measures a call correctly: fresh processes, five modes, reliable confidence intervals, the best batch.
+"""Measures a call correctly: fresh processes, five modes, reliable intervals, the best batch.
 
-parent    plan -> session -> runner (one process per batch and replicate) -> statistics -> result
-worker    target -> warmup -> modes (backend: cuda) -> stop          torch and the standard library only
+parent    plan -> session -> runner (one process per batch, again and again) -> statistics -> result
+worker    target -> warmup -> modes (backend: cuda)             torch, numpy and the standard library
 """

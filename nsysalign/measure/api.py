@@ -6,6 +6,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from nsysalign.errors import UsageError
 from nsysalign.measure import plan
 from nsysalign.measure.plan import Options, Target
 from nsysalign.measure.result import Measure
-from nsysalign.measure.schedule import measure, quickly
+from nsysalign.measure.session import Session
 from nsysalign.measure.target import IN_WORKER
 
 
@@ -40,73 +41,63 @@ def benchmark(
 ) -> Measure:
     """Measure the call that `make(batch)` (or `make()`) returns, in fresh processes.
 
-    make: a function at the top level of a file, or "bench.py:make".  Another process must be able to import it: a script
-        that calls `benchmark` needs `if __name__ == "__main__":`.  A lambda, a closure or a notebook's function is measured
-        in this process, once, and the result says so.
+    make: a function at the top level of a file, or "bench.py:make".  Another process must be able
+        to import it: a script that calls `benchmark` needs `if __name__ == "__main__":`.  A lambda,
+        a closure or a notebook's function is measured in this process, once, and the result says so.
     against: a second one to compare with; results are those of `make` (A) and `against` (B).
     batch: a size, several, "auto" to search for the best, None for the function's own.
     inputs: shapes such as "3x224x224" where the function returns a torch.nn.Module.
     budget, latency_below: seconds.  at: the percentile that `latency_below` is about.
 
-    Returns a Measure: `r.curve`, `r.modes`, `r.samples`, `r.budgets` are DataFrames, `r.best` the best point.  Raises
-    UsageError for invalid arguments, MeasureError if nothing could be measured.
+    Returns a Measure: `r.curve`, `r.modes`, `r.samples`, `r.budgets` are DataFrames, `r.best` the
+    best point.  Raises UsageError for invalid arguments, MeasureError if nothing could be measured.
     """
     if os.environ.get(IN_WORKER):
         raise UsageError(
             "nsysalign.benchmark was called again by the process that measures",
             'put it under if __name__ == "__main__":',
         )
-    text = (
-        batch
-        if isinstance(batch, str) or batch is None
-        else ",".join(map(str, [batch] if isinstance(batch, int) else batch))
-    )
-    batches, search = plan.batches(text)
+    if batch is not None and not isinstance(batch, str):
+        batch = ",".join(map(str, [batch] if isinstance(batch, int) else batch))
+    sizes, search = plan.batches(batch)
     options = Options(
-        targets=tuple(_target(f, n) for n, f in enumerate([make] if against is None else [make, against])),
-        batches=batches, search=search, shapes=tuple(plan.shape(s) for s in inputs), modes=plan.modes(",".join(modes)), l2=plan.l2(l2),
-        precision=precision, processes=processes, most_processes=max(plan.MOST_PROCESSES, processes), budget_s=budget,
-        most_batch=max_batch, memory=memory, latency_below_s=latency_below, at=float(at), profile=profile,
-        output=Path(output) if output is not None else None, backend=backend,
-    )  # fmt: skip
+        targets=tuple(map(_target, [make] if against is None else [make, against])),
+        batches=sizes, search=search, shapes=tuple(map(plan.shape, inputs)),
+        modes=plan.modes(",".join(modes)), l2=plan.l2(l2), precision=precision,
+        processes=processes, most_processes=max(plan.MOST_PROCESSES, processes), budget_s=budget,
+        most_batch=max_batch, memory=memory, latency_below_s=latency_below, at=float(at),
+        profile=profile, quick=quick, output=Path(output) if output is not None else None,
+        backend=backend,
+    ).checked()  # fmt: skip
     if any(t.function is not None for t in options.targets):
-        options = _here(options)
-    return measure(quickly(options) if quick else options, progress)
+        # one process, this one: no limits that would need a separate process, no profile
+        options = replace(options, processes=1, most_processes=1, profile=False)
+    return Session(options, progress).run()
 
 
-def _target(make: Callable[..., Any] | str, number: int) -> Target:
+def _target(make: Callable[..., Any] | str) -> Target:
+    """How another process finds the function; the function itself where none can."""
     if isinstance(make, str):
-        return plan.target(make, number)
+        return plan.target(make)
     if not callable(make):
         raise UsageError(
             f"expected a function, got {type(make).__name__}",
             "nsysalign.benchmark(make, batch=...)",
         )
     name = getattr(make, "__qualname__", type(make).__name__)
-    spec = _elsewhere(make, name)
-    return Target(name, spec or name, None if spec else make, tuple(sys.path))
-
-
-def _elsewhere(make: Callable[..., Any], name: str) -> str:
-    """How another process finds the function; "" if it cannot."""
+    here = Target(name, name, make, tuple(sys.path))
     module = sys.modules.get(getattr(make, "__module__", "") or "")
     if "<" in name or module is None or not hasattr(module, "__file__"):
-        return ""
+        return here
     try:
         file = inspect.getsourcefile(make)
     except TypeError:
-        return ""
-    found: Any = module
+        return here
+    reached: Any = module
     for part in name.split("."):
-        found = getattr(found, part, None)
-    if found is not make or not file or not os.path.isfile(file):
-        return ""
+        reached = getattr(reached, part, None)
+    if reached is not make or not file or not os.path.isfile(file):
+        return here
     package = getattr(module, "__package__", "") or ""
-    return f"{module.__name__}:{name}" if package else f"{os.path.abspath(file)}:{name}"
-
-
-def _here(options: Options) -> Options:
-    """One process, this one: no replicates, no limits that would need a separate process, no profile."""
-    from dataclasses import replace
-
-    return replace(options, processes=1, most_processes=1, profile=False)
+    place = module.__name__ if package else os.path.abspath(file)
+    return Target(name, f"{place}:{name}", None, tuple(sys.path))

@@ -14,7 +14,7 @@ from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import console, deliver
 
 if TYPE_CHECKING:
-    from nsysalign.measure.result import Measure
+    from nsysalign.measure.plan import Options
 
 
 @click.command()
@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 @click.option(
     "--batch",
     metavar="N,N|auto",
-    help="Batch sizes, or auto: search the best and the largest (default: the function's own, else 1).",
+    help="Batch sizes, or auto: search the best (default: the function's own, else 1).",
 )
 @click.option(
     "--input",
     "shapes",
     multiple=True,
     metavar="3x224x224",
-    help="FUNCTION returns a torch.nn.Module: the shape of one example, SHAPE[:TYPE[:BOUND]]; repeatable.",
+    help="FUNCTION returns a torch.nn.Module: the shape of one example, SHAPE[:TYPE[:BOUND]]; "
+    "repeatable.",
 )
 @click.option(
     "--mode",
@@ -65,7 +66,8 @@ if TYPE_CHECKING:
 @click.option(
     "--budget",
     metavar="TIME",
-    help="Time limit for everything, such as 45s or 4min (default: 4min with --batch auto).  What does not fit is left out, and the output says so.",
+    help="Time limit for everything, such as 45s or 4min (default: 4min with --batch auto).  What "
+    "does not fit is left out, and the output says so.",
 )
 @click.option(
     "--max-batch",
@@ -111,8 +113,9 @@ if TYPE_CHECKING:
 def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any) -> None:
     """Measure a call: fresh processes, five ways of timing it, reliable intervals, the best batch.
 
-    FUNCTION(batch), or FUNCTION() without --batch, prepares everything and returns the call to measure (or an
-    nsysalign.Workload).  With --input it returns a torch.nn.Module.  A second function is compared with the first.
+    FUNCTION(batch), or FUNCTION() without --batch, prepares everything and returns the call to
+    measure (or an nsysalign.Workload).  With --input it returns a torch.nn.Module.  A second
+    function is compared with the first.
 
     \b
     Example:  nsysalign measure bench.py:make --batch auto
@@ -120,31 +123,33 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
               nsysalign measure old.py:make new.py:make
     """
     from nsysalign.commandline.progress import ProgressLine
-    from nsysalign.measure.schedule import measure as run
+    from nsysalign.measure import page, terminal
+    from nsysalign.measure.session import Session
+    from nsysalign.rundir import MEASUREMENT
 
     options = _options(given)
     with ProgressLine(quiet) as tell, _stopping():
-        result = run(options, tell, _import_reports)
-    finish(result, json_out=json_out, quiet=quiet)
+        result = Session(options, tell).run()
+    result.write_tables(result.folder / "analysis.db")
+    deliver(result.folder / MEASUREMENT, json_out)
+    report = result.folder / "measure.html"
+    page.write(result, report)
+    if not quiet and json_out != "-":
+        terminal.render(result, console(), str(report))
     ctx.exit(130 if not result.complete else 3 if result.failed else 0)
-
-
-def _import_reports() -> None:
-    """What is needed when the processes have ended: a second or two of imports, while the first of them starts."""
-    from nsysalign.measure import dataframes, statistics  # noqa: F401
-    from nsysalign.measure import page as measure_html  # noqa: F401
 
 
 @contextlib.contextmanager
 def _stopping() -> Iterator[None]:
-    """SIGTERM and a hang-up end the measurement as Ctrl-C does: what was measured so far is written."""
+    """SIGTERM and a hang-up end the measurement as Ctrl-C does: what was measured so far is
+    written."""
 
-    def asked(number: int, frame: object) -> None:
+    def interrupt(number: int, frame: object) -> None:
         raise KeyboardInterrupt
 
     from nsysalign.record.processes import ENDING
 
-    before = {number: signal.signal(number, asked) for number in ENDING if number != signal.SIGINT}
+    before = {n: signal.signal(n, interrupt) for n in ENDING if n != signal.SIGINT}
     try:
         yield
     finally:
@@ -152,11 +157,9 @@ def _stopping() -> Iterator[None]:
             signal.signal(number, old)
 
 
-def _options(given: dict[str, Any]) -> Any:
+def _options(given: dict[str, Any]) -> Options:
     """Options from the command line.  Raises UsageError, which names the invalid one."""
-
     from nsysalign.measure import plan
-    from nsysalign.measure.schedule import quickly
     from nsysalign.record.command import refuse_nested
 
     refuse_nested(os.environ)
@@ -164,30 +167,18 @@ def _options(given: dict[str, Any]) -> Any:
     modes = plan.modes(given["mode"]) if given["mode"] else plan.DEFAULT_MODES
     if given["include_transfer"] and "transfer" not in modes:
         modes = (*modes, "transfer")
-    options = plan.Options(
-        targets=tuple(plan.target(text, n) for n, text in enumerate(given["targets"])),
-        batches=batches, search=search, shapes=tuple(plan.shape(s) for s in given["shapes"]), modes=modes, l2=plan.l2(given["l2"]),
+    times = {
+        name: plan.seconds(given[name], f"--{name.replace('_', '-')}") if given[name] else None
+        for name in ("budget", "latency_below")
+    }
+    return plan.Options(
+        targets=tuple(map(plan.target, given["targets"])), batches=batches, search=search,
+        shapes=tuple(map(plan.shape, given["shapes"])), modes=modes, l2=plan.l2(given["l2"]),
         precision=plan.share(given["precision"], "--precision"), processes=given["processes"],
-        most_processes=max(plan.MOST_PROCESSES, given["processes"]), budget_s=plan.seconds(given["budget"], "--budget") if given["budget"] else None,
-        most_batch=given["max_batch"], memory=plan.part(given["memory"], "--memory"),
-        latency_below_s=plan.seconds(given["latency_below"], "--latency-below") if given["latency_below"] else None,
-        at=plan.percentile(given["at"]), profile=not given["no_profile"], output=given["output"], nsys=given["nsys"],
-        lock_clocks=given["lock_clocks"], seed=given["seed"], backend=given["backend"],
-    )  # fmt: skip
-    return quickly(options) if given["quick"] else options
-
-
-def finish(result: Measure, *, json_out: str | None = None, quiet: bool = False) -> None:
-    """Write the database and the page beside measure.json; print the table."""
-    from nsysalign.measure import dataframes
-    from nsysalign.measure import page as measure_html
-    from nsysalign.measure import terminal as measure_terminal
-    from nsysalign.rundir import MEASUREMENT
-
-    folder = result.folder
-    dataframes.write(result, folder / "analysis.db")
-    deliver(folder / MEASUREMENT, json_out)
-    page = folder / "measure.html"
-    measure_html.write(result, page)
-    if not quiet and json_out != "-":
-        measure_terminal.render(result, console(), str(page))
+        most_processes=max(plan.MOST_PROCESSES, given["processes"]), budget_s=times["budget"],
+        most_batch=given["max_batch"], memory=plan.share(given["memory"], "--memory", most=1),
+        latency_below_s=times["latency_below"], at=plan.percentile(given["at"]),
+        profile=not given["no_profile"], quick=given["quick"], output=given["output"],
+        nsys=given["nsys"], lock_clocks=given["lock_clocks"], seed=given["seed"],
+        backend=given["backend"],
+    ).checked()  # fmt: skip

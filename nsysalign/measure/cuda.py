@@ -1,5 +1,7 @@
-"""The device through torch: clocks, events, a delay kernel, an L2 flush, capture, memory.  Imports torch lazily.
-`Device` of tests/measure/simulated.py has the same methods; times are nanoseconds.
+"""The device through torch: clocks, events, a delay kernel, an L2 flush, capture, memory.
+
+Imports torch when it is made.  `Device` of tests/measure/simulated.py has the same methods; times
+are nanoseconds.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from statistics import median
 from typing import Any
 
 #: The cache does not replace strictly by age: writing twice its size leaves nothing behind.
@@ -25,6 +28,8 @@ class Refused(Exception):
 class Cuda:
     """The current device of this process."""
 
+    now, sleep = staticmethod(time.perf_counter_ns), staticmethod(time.sleep)
+
     def __init__(self, memory_fraction: float | None = None) -> None:
         import torch
 
@@ -35,15 +40,9 @@ class Cuda:
         if memory_fraction is not None:
             torch.cuda.set_per_process_memory_fraction(min(1.0, max(0.0, memory_fraction)))
         p = torch.cuda.get_device_properties(0)
-        self.name, self.sms = p.name, p.multi_processor_count
-        self.l2 = int(getattr(p, "L2_cache_size", 0)) or _UNKNOWN_L2
+        self.name, self.l2 = p.name, int(getattr(p, "L2_cache_size", 0)) or _UNKNOWN_L2
         self._buffer: Any = None
         self._cycles_per_us = 0.0
-        self._free_now = self._free_at_start
-
-    # --- time ---
-
-    now, sleep = staticmethod(time.perf_counter_ns), staticmethod(time.sleep)
 
     def sync(self) -> None:
         """Wait for everything on the device."""
@@ -61,36 +60,34 @@ class Cuda:
 
     def delay(self, us: float) -> None:
         """A kernel that keeps the current stream busy for this long."""
-        if not self._cycles_per_us:
-            self._cycles_per_us = self._rate()
-        self.torch.cuda._sleep(max(1, int(us * self._cycles_per_us)))
-
-    def _rate(self) -> float:
         sleep = self.torch.cuda._sleep
-        sleep(1000)
-        start, end = self.event(), self.event()
-        self.sync()
-        start.record()
-        sleep(_RATE_US * _CYCLES_PER_US)
-        end.record()
-        self.sync()
-        took_us = self.elapsed_ns(start, end) / 1e3
-        return _RATE_US * _CYCLES_PER_US / took_us if took_us > 0 else _CYCLES_PER_US
+        if not self._cycles_per_us:
+            sleep(1000)
+            start, end = self.event(), self.event()
+            self.sync()
+            start.record()
+            sleep(_RATE_US * _CYCLES_PER_US)
+            end.record()
+            self.sync()
+            took_us = self.elapsed_ns(start, end) / 1e3
+            rate = _RATE_US * _CYCLES_PER_US / took_us if took_us > 0 else _CYCLES_PER_US
+            self._cycles_per_us = rate
+        sleep(max(1, int(us * self._cycles_per_us)))
 
     def flush(self) -> None:
         """Overwrite twice the L2 on the current stream."""
-        if self._buffer is None:
-            size = FLUSH_FACTOR * self.l2
-            with self.torch.inference_mode(False), self.torch.no_grad():
-                self._buffer = self.torch.empty(size, dtype=self.torch.int8, device="cuda")
-        with self.torch.inference_mode(False), self.torch.no_grad():
+        torch = self.torch
+        with torch.inference_mode(False), torch.no_grad():
+            if self._buffer is None:
+                size = FLUSH_FACTOR * self.l2
+                self._buffer = torch.empty(size, dtype=torch.int8, device="cuda")
             self._buffer.zero_()
 
     def floor(self) -> tuple[float, float]:
-        """(an empty pair, a pair around an empty kernel) behind a delay: what the records themselves add."""
+        """(an empty pair, a pair around an empty kernel) behind a delay: what the records add."""
         out = []
         for work in (lambda: None, lambda: self.torch.cuda._sleep(0)):
-            found = []
+            times = []
             for _ in range(25):
                 start, end = self.event(), self.event()
                 self.delay(120)
@@ -98,11 +95,9 @@ class Cuda:
                 work()
                 end.record()
                 end.synchronize()
-                found.append(self.elapsed_ns(start, end))
-            out.append(sorted(found)[len(found) // 2])
+                times.append(self.elapsed_ns(start, end))
+            out.append(median(times))
         return out[0], out[1]
-
-    # --- graphs ---
 
     def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
         """The call captured into a graph.  Raises Refused if that is impossible."""
@@ -116,21 +111,16 @@ class Cuda:
                     call()
             torch.cuda.current_stream().wait_stream(side)
             self.sync()
-            with warnings.catch_warnings(record=True) as said, torch.cuda.graph(graph):
+            with warnings.catch_warnings(record=True) as warned, torch.cuda.graph(graph):
                 warnings.simplefilter("always")
                 out = call()
-            if any("empty" in str(w.message) for w in said):
-                raise Refused(
-                    "the captured graph is empty: the call's work is on a stream of its own"
-                )
             graph.replay()
             self.sync()
-        except Refused:
-            raise
         except Exception as error:
-            raise Refused(
-                f"not capturable: {str(error).strip().splitlines()[0][:160] or type(error).__name__}"
-            ) from error
+            line = str(error).strip().splitlines() or [type(error).__name__]
+            raise Refused(f"not capturable: {line[0][:160]}") from error
+        if any("empty" in str(w.message) for w in warned):
+            raise Refused("the captured graph is empty: the call's work is on a stream of its own")
         graph.kept = out  # the graph writes into it
         return graph.replay
 
@@ -139,13 +129,13 @@ class Cuda:
     def inputs(
         self, shapes: Sequence[tuple[tuple[int, ...], str, int]], batch: int, like: Any
     ) -> list[Any]:
-        """Random tensors of shape (batch, *shape); by default with the type of the module's parameters."""
+        """Random tensors of shape (batch, *shape); by default of the type of the module's
+        parameters."""
         torch = self.torch
         own = next((p.dtype for p in like.parameters() if p.is_floating_point()), torch.float32)
         out = []
         for shape, kind, top in shapes:
-            dtype = getattr(torch, kind) if kind else own
-            size = (batch, *shape)
+            dtype, size = getattr(torch, kind) if kind else own, (batch, *shape)
             if dtype.is_floating_point or dtype.is_complex:
                 out.append(torch.randn(size, device="cuda", dtype=dtype))
             else:
@@ -163,31 +153,30 @@ class Cuda:
 
         return call
 
-    def tensors(self, values: Sequence[Any]) -> list[Any]:
+    def tensors(self, values: Any) -> list[Any]:
         """The tensors among the inputs, those in lists and dicts too."""
-        found: list[Any] = []
-        for value in values:
-            if isinstance(value, self.torch.Tensor):
-                found.append(value)
-            elif isinstance(value, dict):
-                found += self.tensors(list(value.values()))
-            elif isinstance(value, list | tuple):
-                found += self.tensors(value)
-        return found
+        if isinstance(values, self.torch.Tensor):
+            return [values]
+        if isinstance(values, dict):
+            values = list(values.values())
+        if isinstance(values, list | tuple):
+            return [tensor for value in values for tensor in self.tensors(value)]
+        return []
 
     def copies(self, inputs: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
-        """This many sets of inputs with the same contents at different addresses (the given set first)."""
-        clone = self._clone
-        return [tuple(inputs), *(tuple(clone(v) for v in inputs) for _ in range(count - 1))]
+        """This many sets of inputs with the same contents at different addresses, the given set
+        first."""
 
-    def _clone(self, value: Any) -> Any:
-        if isinstance(value, self.torch.Tensor):
-            return value.clone()
-        if isinstance(value, dict):
-            return {k: self._clone(v) for k, v in value.items()}
-        if isinstance(value, list | tuple):
-            return type(value)(self._clone(v) for v in value)
-        return value
+        def clone(value: Any) -> Any:
+            if isinstance(value, self.torch.Tensor):
+                return value.clone()
+            if isinstance(value, dict):
+                return {k: clone(v) for k, v in value.items()}
+            if isinstance(value, list | tuple):
+                return type(value)(clone(v) for v in value)
+            return value
+
+        return [tuple(inputs), *(tuple(map(clone, inputs)) for _ in range(count - 1))]
 
     def bytes_of(self, inputs: Sequence[Any]) -> int:
         """Bytes of all tensors among the inputs."""
@@ -195,37 +184,35 @@ class Cuda:
 
     def all_zero(self, inputs: Sequence[Any]) -> bool:
         """Whether there are tensors, and none holds anything but zeros."""
-        found = self.tensors(inputs)
-        return bool(found) and not any(bool(t.any()) for t in found)
+        tensors = self.tensors(inputs)
+        return bool(tensors) and not any(bool(t.any()) for t in tensors)
 
     def with_transfer(self, call: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Any]:
-        """The call with its inputs copied from pinned memory before, and its tensors copied back after.  Raises Refused if they
-        cannot be written to, such as an expanded tensor."""
+        """The call with its inputs copied from pinned memory before, and its tensors copied back
+        after.  Raises Refused if they cannot be written to, such as an expanded tensor."""
         torch = self.torch
-        found = [t for t in self.tensors(inputs) if t.is_cuda]
-        if not found:
+        there = [t for t in self.tensors(inputs) if t.is_cuda]
+        if not there:
             raise Refused("no input tensor was handed over: a closure's inputs cannot be copied in")
-        pinned = [t.detach().cpu().pin_memory() for t in found]
+        pinned = [t.detach().cpu().pin_memory() for t in there]
 
         def copied() -> None:
-            with (
-                torch.inference_mode()
-            ):  # inputs made in it, and those that require grad, take no other write in place
-                for there, here in zip(found, pinned, strict=True):
-                    there.copy_(here, non_blocking=True)
+            # inputs made in it, and those that require grad, take no other write in place
+            with torch.inference_mode():
+                for to, source in zip(there, pinned, strict=True):
+                    to.copy_(source, non_blocking=True)
 
         try:
             copied()
             self.sync()
         except Exception as error:
-            raise Refused(
-                f"its inputs cannot be copied in: {str(error).strip().splitlines()[0][:160]}"
-            ) from error
+            line = str(error).strip().splitlines()[0][:160]
+            raise Refused(f"its inputs cannot be copied in: {line}") from error
 
         def both() -> Any:
             copied()
             out = call(*inputs)
-            values = [vars(out)] if hasattr(out, "__dataclass_fields__") else [out]
+            values = vars(out) if hasattr(out, "__dataclass_fields__") else out
             return [t.to("cpu") for t in self.tensors(values) if t.is_cuda]
 
         return both
@@ -233,17 +220,19 @@ class Cuda:
     # --- state ---
 
     def state(self) -> tuple[int, ...]:
-        """Changes when a library or module is loaded, a segment of GPU memory added, or the driver takes memory.
-
-        It does not notice a kernel loaded lazily into memory that the driver already had; the slope of the times does.
-        """
-        stats = self.torch.cuda.memory_stats()
-        free, _ = self.torch.cuda.mem_get_info()
-        self._free_now = min(self._free_now, free)
-        return (len(sys.modules), _libraries(), stats.get("segment.all.allocated", 0))
+        """Changes when a library or module is loaded, or a segment of GPU memory added.  A kernel
+        loaded lazily into memory that the driver already had shows in the slope of the times."""
+        try:
+            with open("/proc/self/maps", "rb") as maps:
+                libraries = len({line.rpartition(b" ")[2] for line in maps if b".so" in line})
+        except OSError:
+            libraries = 0
+        segments = self.torch.cuda.memory_stats().get("segment.all.allocated", 0)
+        return len(sys.modules), libraries, segments
 
     def memory(self) -> dict[str, int]:
-        """Bytes: torch's peaks, the device's, and how often the allocator had to free its cache and try again."""
+        """Bytes: torch's peaks, the device's, and how often the allocator had to free its cache and
+        try again."""
         stats = self.torch.cuda.memory_stats()
         free, total = self.torch.cuda.mem_get_info()
         return {
@@ -257,43 +246,33 @@ class Cuda:
 
     def describe(self) -> dict[str, Any]:
         """The device as described in the result."""
-        return {
-            "device": self.name,
-            "sms": self.sms,
-            "l2_bytes": self.l2,
-            "torch": str(self.torch.__version__),
-            "cuda": str(self.torch.version.cuda),
-            "total_bytes": self.total,
-        }
+        versions = {"torch": str(self.torch.__version__), "cuda": str(self.torch.version.cuda)}
+        return {"device": self.name, "l2_bytes": self.l2, "total_bytes": self.total, **versions}
 
     def blocking_calls(self, call: Callable[[], Any]) -> list[str]:
-        """What torch reports about operations of the call that wait for the GPU; [] if it reports none."""
-        torch = self.torch
-        before = torch.cuda.get_sync_debug_mode()
+        """Where the call waits for the GPU, as far as torch reports it: `model.py:12`."""
+        cuda = self.torch.cuda
+        before = cuda.get_sync_debug_mode()
         try:
-            with warnings.catch_warnings(record=True) as said:
+            with warnings.catch_warnings(record=True) as warned:
                 warnings.simplefilter("always")
-                torch.cuda.set_sync_debug_mode("warn")
+                cuda.set_sync_debug_mode("warn")
                 call()
         finally:
-            torch.cuda.set_sync_debug_mode(before)
-        found = [w for w in said if "synchroniz" in str(w.message)]
-        return list(dict.fromkeys(f"{w.filename.rpartition('/')[2]}:{w.lineno}" for w in found))
+            cuda.set_sync_debug_mode(before)
+        lines = [
+            f"{w.filename.rpartition('/')[2]}:{w.lineno}"
+            for w in warned
+            if "synchroniz" in str(w.message)
+        ]
+        return list(dict.fromkeys(lines))
 
     def forget(self) -> None:
-        """Between two batches of one process: release the memory of the last one and reset the peaks."""
+        """Between two batches of one process: release the memory of the last one, reset the peaks."""
         gc.collect()
         self.torch.cuda.empty_cache()
         self.torch.cuda.reset_peak_memory_stats()
 
     def quiet(self) -> None:
-        """Before the timed blocks: collect garbage left by the setup, so that it is not collected during them."""
+        """Before the timed blocks: collect the setup's garbage, so that it is not collected then."""
         gc.collect()
-
-
-def _libraries() -> int:
-    try:
-        with open("/proc/self/maps", "rb") as maps:
-            return len({line.rpartition(b" ")[2] for line in maps if b".so" in line})
-    except OSError:
-        return 0

@@ -1,4 +1,4 @@
-"""The ways to put a clock around one call.  Worker side; standard library only.
+"""The ways to put a clock around one call.  Worker side.
 
     latency   idle GPU; host clock around call and synchronise: what one request waits
     event     idle GPU; record, call, record, synchronise: what most benchmarks write
@@ -7,8 +7,8 @@
     graph     the call captured, replayed between two records on an idle GPU
     transfer  as latency, with the inputs copied in and the outputs back
 
-A mode makes blocks of samples (int nanoseconds each).  Every block begins with one call that is not counted, because another
-mode ran before it.
+A mode makes blocks of samples (int nanoseconds each).  Every block begins with one call that is not
+counted, because another mode ran before it.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from nsysalign.measure.failures import NoWork
 from nsysalign.measure.target import Workload
 
 NAMES = ("latency", "event", "device", "steady", "graph", "transfer")
+L2 = ("warm", "cold")
 BLOCK_NS = 60e6
 #: The delay kernel lasts this many times as long as the host needs to enqueue the call.
 DELAY_FACTOR, LEAST_DELAY_US, LONGEST_DELAY_US = 2.5, 60.0, 200_000.0
@@ -32,21 +33,15 @@ LONGEST_LOOK_US = 10e6
 LATE_SHARE = 0.2
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED, MOST_SETS = 512, 64
-#: A synchronisation that takes this much longer than on an idle GPU has waited for work.
-WAITED_NS = 20_000
-#: And so much of the call, or it does not matter.
-WAITED_SHARE = 0.005
-#: How often that is looked at where it seems so, and how long the host sleeps, at least, until all work has ended.
+#: A synchronisation that takes this much longer than on an idle GPU has waited for work, which
+#: matters if it is so much of the call.
+WAITED_NS, WAITED_SHARE = 20_000, 0.005
+#: How often that is looked at where it seems so, and how long the host sleeps, at least, until all
+#: work has ended.
 LOOKS, PAUSE_S = 5, 0.002
 ELSEWHERE = (
     "the call's work, or a part of it, is not on the current stream, where the events are recorded"
 )
-L2 = ("warm", "cold")
-
-
-def mode_key(name: str, l2: str) -> str:
-    """A mode's name; `event/cold` with a cold L2."""
-    return name if l2 == "warm" else f"{name}/{l2}"
 
 
 @dataclass
@@ -60,15 +55,9 @@ class Mode:
     samples: list[int] = field(default_factory=list)
     spent_ns: int = 0
     late: int = 0
-    caveats: list[str] = field(default_factory=list)
     checked_at: int = 0
     done: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def key(self) -> str:
-        """Its name; `event/cold` with a cold L2."""
-        return mode_key(self.name, self.l2)
 
     def size(self) -> int:
         """Samples in a block of about 60 ms."""
@@ -76,19 +65,31 @@ class Mode:
 
 
 class Modes:
-    """Makes the modes of one workload on one device.  `call_ns`: about how long a call takes, warm."""
+    """Makes the modes of one workload on one device.  `call_ns`: about how long a call takes, warm.
+    Raises NoWork where the call leaves nothing on the GPU."""
 
     def __init__(self, gpu: Any, work: Workload, call_ns: float) -> None:
         self.gpu, self.work, self.call_ns = gpu, work, call_ns
         self.start, self.end = gpu.event(), gpu.event()
         self._floor: tuple[float, float] | None = None
-        self.elsewhere = self._looked()
+        self.elsewhere = self._work_elsewhere()
 
     def make(self, name: str, l2: str) -> Mode:
         """Raises Refused if the call cannot be measured in this mode."""
+        gpu, run = self.gpu, self.work.run
         if self.elsewhere and name not in ("latency", "transfer"):
             raise Refused(ELSEWHERE)
-        return getattr(self, f"_{name}")(l2)
+        if name == "device":
+            return self._device(l2)
+        if name == "steady":
+            return self._steady(l2)
+        if name == "latency":
+            block = self._by_host(run, l2)
+        elif name == "transfer":
+            block = self._by_host(gpu.with_transfer(self.work.call, self.work.inputs), l2)
+        else:
+            block = self._pairs(gpu.capture(run) if name == "graph" else run, l2)
+        return Mode(name, l2, block, self.call_ns)
 
     @property
     def floor(self) -> tuple[float, float]:
@@ -97,117 +98,105 @@ class Modes:
             self._floor = self.gpu.floor()
         return self._floor
 
-    def _looked(self) -> bool:
-        """Whether work of the call is where no event sees it; NoWork where it leaves none on the GPU.
+    # --- where the work is ---
 
-        One call is enough where the GPU is still busy when it returns.  What waits for the GPU, what takes the host
-        longer than the GPU, and what does nothing there is told apart behind a delay kernel.
+    def _work_elsewhere(self) -> bool:
+        """Whether work of the call is where no event sees it; NoWork where it leaves none.
+
+        One call is enough where the GPU is still busy when it returns.  What waits for the GPU,
+        what takes the host longer than the GPU, and what does nothing there is told apart behind a
+        delay kernel.
         """
         gpu, run, end = self.gpu, self.work.run, self.end
+        matters_ns = max(WAITED_NS, WAITED_SHARE * self.call_ns)
         idle = median(self._synchronise() for _ in range(5))
         run()
         began = gpu.now()
         end.record()
         end.synchronize()
         pending = gpu.now() - began
-        if self._synchronise() > idle + self._matters_ns and self._left_behind():
+        if self._synchronise() > idle + matters_ns:
+            # With nothing to wait for, the first synchronisation after a call takes longer than one
+            # in a loop, on a slow host by tens of microseconds (seen on an H100), so each is
+            # compared with one that comes when all work has ended.
+            waits: dict[bool, list[int]] = {True: [], False: []}
+            for ended in (False, True) * (LOOKS if self.call_ns < 10e6 else 2):
+                run()
+                if ended:
+                    gpu.sleep(PAUSE_S + 2 * self.call_ns / 1e9)
+                end.record()
+                end.synchronize()
+                waits[ended].append(self._synchronise())
+            if min(waits[False]) > max(waits[True]) + matters_ns:
+                return True
+        if pending > idle + WAITED_NS:
+            return False
+        delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (self.call_ns / 1e3 + 20))
+        for _ in range(3):
+            gpu.sync()
+            between, late = self._behind(min(delay_us, LONGEST_LOOK_US), run)
+            if not late:
+                break
+        if late or between < 0 or between > sum(self.floor) / 2:
+            return False  # it waits for the GPU; the clock is wrong, as samples show; it is short
+        waits = []
+        for _ in range(15 if self.call_ns < 10e6 else 3):
+            gpu.sync()
+            run()
+            waits.append(self._synchronise())
+        if median(waits) > idle + 3_000:
             return True
-        return pending <= idle + WAITED_NS and self._nothing_there(idle)
+        raise NoWork(
+            "the call does no work on the GPU: it returned, and nothing had been enqueued (does it "
+            "build the work instead of doing it?)"
+        )
 
     def _synchronise(self) -> int:
         began = self.gpu.now()
         self.gpu.sync()
         return self.gpu.now() - began
 
-    def _left_behind(self) -> bool:
-        """Whether the GPU works on after an event behind the call, each time.  With nothing to wait for, the first
-        synchronisation after a call takes longer than one in a loop, on a slow host by tens of microseconds (seen on an
-        H100), so each is compared with one that comes when all work has ended."""
-        waits: dict[bool, list[int]] = {True: [], False: []}
-        for ended in (False, True) * (LOOKS if self.call_ns < 10e6 else 2):
-            self.work.run()
-            if ended:
-                self.gpu.sleep(PAUSE_S + 2 * self.call_ns / 1e9)
-            self.end.record()
-            self.end.synchronize()
-            waits[ended].append(self._synchronise())
-        return min(waits[False]) > max(waits[True]) + self._matters_ns
+    def _behind(self, delay_us: float, call: Callable[[], Any]) -> tuple[float, bool]:
+        """(ns of an event pair behind a delay kernel, whether the delay was too short)."""
+        self.gpu.delay(delay_us)
+        self.start.record()
+        call()
+        self.end.record()
+        late = self.start.query()
+        self.end.synchronize()
+        return self.gpu.elapsed_ns(self.start, self.end), late
 
-    @property
-    def _matters_ns(self) -> float:
-        return max(WAITED_NS, WAITED_SHARE * self.call_ns)
+    # --- the modes ---
 
-    def _nothing_there(self, idle: float) -> bool:
-        """Of a call behind which the GPU was idle at once: whether its work is elsewhere; NoWork where there is none."""
-        gpu, start, end = self.gpu, self.start, self.end
-        delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (self.call_ns / 1e3 + 20))
-        for _ in range(3):
-            gpu.sync()
-            gpu.delay(min(delay_us, LONGEST_LOOK_US))
-            start.record()
-            self.work.run()
-            end.record()
-            late = start.query()
-            end.synchronize()
-            if not late:
-                break
-        between = gpu.elapsed_ns(start, end)
-        if late or between < 0 or between > sum(self.floor) / 2:
-            return False  # it waits for the GPU; the clock is wrong, as its samples will show; it is short
-        return self._elsewhere(idle)
+    def _prepare(self, l2: str) -> None:
+        if l2 == "cold":
+            self.gpu.flush()
+        self.gpu.sync()
 
-    def _before(self, l2: str) -> Callable[[], None]:
-        gpu = self.gpu
-        if l2 == "warm":
-            return gpu.sync
-
-        def flushed() -> None:
-            gpu.flush()
-            gpu.sync()
-
-        return flushed
-
-    def _latency(self, l2: str) -> Mode:
-        return self._by_host("latency", l2, self.work.run)
-
-    def _transfer(self, l2: str) -> Mode:
-        return self._by_host(
-            "transfer", l2, self.gpu.with_transfer(self.work.call, self.work.inputs)
-        )
-
-    def _by_host(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
-        now, sync, before = self.gpu.now, self.gpu.sync, self._before(l2)
+    def _by_host(self, call: Callable[[], Any], l2: str) -> Callable[[int], list[int]]:
+        now, sync = self.gpu.now, self.gpu.sync
 
         def block(count: int) -> list[int]:
             out = []
             call()
             for _ in range(count):
-                before()
+                self._prepare(l2)
                 began = now()
                 call()
                 sync()
                 out.append(now() - began)
             return out
 
-        return Mode(name, l2, block, self.call_ns)
+        return block
 
-    def _event(self, l2: str) -> Mode:
-        return Mode("event", l2, self._pairs(self.work.run, self._before(l2)), self.call_ns)
-
-    def _graph(self, l2: str) -> Mode:
-        replay = self.gpu.capture(self.work.run)
-        return Mode("graph", l2, self._pairs(replay, self._before(l2)), self.call_ns)
-
-    def _pairs(
-        self, call: Callable[[], Any], before: Callable[[], None]
-    ) -> Callable[[int], list[int]]:
+    def _pairs(self, call: Callable[[], Any], l2: str) -> Callable[[int], list[int]]:
         gpu, start, end = self.gpu, self.start, self.end
 
         def block(count: int) -> list[int]:
             out = []
             call()
             for _ in range(count):
-                before()
+                self._prepare(l2)
                 start.record()
                 call()
                 end.record()
@@ -218,87 +207,53 @@ class Modes:
         return block
 
     def _device(self, l2: str) -> Mode:
-        gpu, call, start, end = self.gpu, self.work.run, self.start, self.end
-        delay_us = self._delay_us()
-        mode = Mode("device", l2, list, self.call_ns + delay_us * 1e3)
+        gpu, call = self.gpu, self.work.run
+        took = []
+        for _ in range(7):
+            gpu.sync()
+            began = gpu.now()
+            call()
+            took.append(gpu.now() - began)
+        gpu.sync()
+        delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (median(took) / 1e3 + 20))
+        mode = Mode("device", l2, list, 0.0)
+        mode.facts |= {"delay_us": delay_us, "empty_pair_ns": round(self.floor[0])}
+        mode.facts["empty_kernel_ns"] = round(self.floor[1])
 
         def one() -> tuple[int, bool]:
             if l2 == "cold":
                 gpu.flush()
-            gpu.delay(mode.facts["delay_us"])
-            start.record()
-            call()
-            end.record()
-            late = start.query()
-            end.synchronize()
-            return round(gpu.elapsed_ns(start, end)), late
+            ns, late = self._behind(mode.facts["delay_us"], call)
+            return round(ns), late
 
         def block(count: int) -> list[int]:
             call()
             gpu.sync()
-            found = [one() for _ in range(count)]
-            late = sum(was for _, was in found)
+            pairs = [one() for _ in range(count)]
+            late = sum(was for _, was in pairs)
             mode.late += late
             if late > LATE_SHARE * count and mode.facts["delay_us"] < LONGEST_DELAY_US / 2:
                 mode.facts["delay_us"] *= 2
                 mode.call_ns = self.call_ns + mode.facts["delay_us"] * 1e3
-            return [ns for ns, was in found if not was]
+            return [ns for ns, was in pairs if not was]
 
-        mode.block = block
-        mode.facts |= {
-            "delay_us": delay_us,
-            "empty_pair_ns": round(self.floor[0]),
-            "empty_kernel_ns": round(self.floor[1]),
-        }
-        self._outlasts(mode, one)
-        return mode
-
-    def _delay_us(self) -> float:
-        """Long enough for the host to enqueue the call meanwhile."""
-        took = []
-        for _ in range(7):
-            self.gpu.sync()
-            began = self.gpu.now()
-            self.work.run()
-            took.append(self.gpu.now() - began)
-        self.gpu.sync()
-        return max(LEAST_DELAY_US, DELAY_FACTOR * (median(took) / 1e3 + 20))
-
-    def _outlasts(self, mode: Mode, one: Callable[[], tuple[int, bool]]) -> None:
-        """Refused where no delay outlasts the call."""
-        while True:
+        while True:  # refused where no delay outlasts the call
             one()
-            began = self.gpu.now()
-            tried = [one() for _ in range(3)]
-            took_us = (self.gpu.now() - began) / 3e3
-            if sum(late for _, late in tried) < 2:
+            began = gpu.now()
+            late = sum(one()[1] for _ in range(3))
+            took_us = (gpu.now() - began) / 3e3
+            delay_us = mode.facts["delay_us"]
+            if late < 2:
                 break
-            if (
-                mode.facts["delay_us"] * 4 > LONGEST_DELAY_US
-                or mode.facts["delay_us"] > 8 * took_us
-            ):
-                raise Refused(self._blocks())
+            if delay_us * 4 > LONGEST_DELAY_US or delay_us > 8 * took_us:
+                lines = gpu.blocking_calls(call)
+                why = f" ({', '.join(lines[:3])})" if lines else (
+                    ", or launches more than the queue holds (about 1,000)"
+                )  # fmt: skip
+                raise Refused(f"the call waits for the GPU{why}: no delay can hide its enqueueing")
             mode.facts["delay_us"] *= 4
-        mode.call_ns = self.call_ns + mode.facts["delay_us"] * 1e3
-
-    def _blocks(self) -> str:
-        where = self.gpu.blocking_calls(self.work.run)
-        if where:
-            return f"the call waits for the GPU ({', '.join(where[:3])}): no delay can hide its enqueueing"
-        return "the call waits for the GPU, or launches more than the queue holds (about 1,000): no delay can hide its enqueueing"
-
-    def _elsewhere(self, idle: float) -> bool:
-        """Nothing on the current stream.  Another stream's work shows in how long a synchronisation takes, or else NoWork."""
-        waits = []
-        for _ in range(15 if self.call_ns < 10e6 else 3):
-            self.gpu.sync()
-            self.work.run()
-            waits.append(self._synchronise())
-        if median(waits) > idle + 3_000:
-            return True
-        raise NoWork(
-            "the call does no work on the GPU: it returned, and nothing had been enqueued (does it build the work instead of doing it?)"
-        )
+        mode.block, mode.call_ns = block, self.call_ns + delay_us * 1e3
+        return mode
 
     def _steady(self, l2: str) -> Mode:
         gpu, start, end = self.gpu, self.start, self.end
@@ -324,11 +279,13 @@ class Modes:
         return mode
 
     def _rotating(self) -> list[Callable[[], Any]]:
-        """The call on sets of inputs that together are twice the L2, so that each is cold when it comes again."""
+        """The call on sets of inputs that together are twice the L2, so that each is cold when it
+        comes again."""
         size = self.gpu.bytes_of(self.work.inputs)
         if not size:
             raise Refused(
-                "a cold L2 in mode steady needs inputs that can be rotated: hand them over with nsysalign.Workload"
+                "a cold L2 in mode steady needs inputs that can be rotated: hand them over with "
+                "nsysalign.Workload"
             )
         sets = max(2, math.ceil(2 * self.gpu.l2 / size) + 1)
         if sets > MOST_SETS:
@@ -336,6 +293,5 @@ class Modes:
                 f"its inputs are so small that {sets:,} copies would be needed to leave the L2"
             )
         call = self.work.call
-        return [
-            lambda given=given: call(*given) for given in self.gpu.copies(self.work.inputs, sets)
-        ]
+        copies = self.gpu.copies(self.work.inputs, sets)
+        return [lambda given=given: call(*given) for given in copies]

@@ -1,133 +1,182 @@
-"""From samples to numbers: intervals that are valid for dependent repetitions and for processes that differ.  The estimate of a
-duration is the mean of the processes' medians, with a 95 % interval from Student's t: this does not depend on how long
-repetitions influence each other, and processes may differ.  Three medians can agree by chance, so the interval is never
-narrower than what the repetitions within the processes allow: order statistics of the median on the effective sample size
-(stop.py), of the samples minus their linear trend.  scipy provides the quantiles.
+"""From samples to numbers: intervals valid for dependent repetitions and processes that differ.
+
+The estimate of a duration is the mean of the processes' medians, with a 95 % interval from
+Student's t: this does not depend on how long repetitions influence each other, and processes may
+differ.  Three medians can agree by chance, so the interval is never narrower than what the
+repetitions within the processes allow: order statistics of the median on the effective sample
+size, of the samples minus their linear trend.
+
+What matters for a median is how long the samples stay on one side of it: the series of "above the
+median" (one bit each) has autocorrelations r(k), and n samples are worth
+
+    n / (1 + 2 (r(1) + r(2) + ...))     in pairs until one is negative (Geyer's initial sequence)
+
+Both sides import this file; scipy, which provides the quantiles, is for the parent only.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import NamedTuple
 
 import numpy as np
-from scipy.special import stdtrit  # not scipy.stats, which takes a second to import
-
-from nsysalign.measure.stop import FEWEST, PERCENTILES, RESOLUTION_NS, Z95
 
 CONFIDENCE = 0.95
+Z95 = NormalDist().inv_cdf(0.975)
+#: Samples from which on a percentile's 95 % upper bound is a sample: the least n with p**n <= 0.05.
+PERCENTILES = {90: 29, 95: 59, 99: 299, 99.9: 2995}
+#: Two ticks of the event clock: no median is known more precisely.
+RESOLUTION_NS = 64.0
+FEWEST = 8
 #: Far outliers, as in box plots: beyond the middle half by this many times its width.
 OUTLIER = 3.0
-#: Processes differ if their medians scatter this many times wider than their own samples explain.
+#: Processes differ if their medians scatter this many times wider than their samples explain.
 DIFFER = 2.0
-#: From this ratio on a difference cannot be excluded, and more processes are run.  By simulation (tests/measure): with 2 the
-#: intervals of processes that differ by 1 % hold the truth in 91 to 94 of 100 cases, with 0.8 in 93.5 to 95; smaller
-#: differences only widen the interval.
+#: From this ratio on a difference cannot be excluded, and more processes are run.  By simulation
+#: (tests/measure): with 2 the intervals of processes that differ by 1 % hold the truth in 91 to 94
+#: of 100 cases, with 0.8 in 93.5 to 95; smaller differences only widen the interval.
 UNSURE = 0.8
+#: An interval wider than this (half of it, as a share) is no answer.
+TOO_WIDE = 0.25
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """One mode of one batch.  Nanoseconds; `low` and `high` are the 95 % interval, infinite if nothing bounds it."""
+    """One mode of one batch, ns.  `low_ns` and `high_ns` are the 95 % interval, infinite if nothing
+    bounds it; `at_ns` is the percentile that was asked for; `own_ns` the standard error of the
+    value due to the repetitions alone.  A percentile that is not `bounded` means "at least"."""
 
-    value: float
-    low: float
-    high: float
+    value_ns: float
+    low_ns: float
+    high_ns: float
     medians: tuple[float, ...]
+    p50_ns: float
+    p90_ns: float
+    p99_ns: float
+    p99_bounded: bool
+    at_ns: float
+    at_bounded: bool
+    mean_ns: float
+    std_ns: float
+    min_ns: float
+    max_ns: float
     samples: int
     effective: float
-    mean: float
-    std: float
-    least: float
-    most: float
     outliers: int
     differ: bool
     unsure: bool
-    percentiles: Mapping[float, tuple[float, bool]] = field(
-        default_factory=dict
-    )  # value, whether there are enough samples for it
-    own_ns: float = 0.0  # standard error of `value` due to the repetitions alone
+    own_ns: float
+
+    @property
+    def processes(self) -> int:
+        """How many processes it is of."""
+        return len(self.medians)
 
     @property
     def share(self) -> float:
         """Half the interval's width as a share of the value."""
-        return (self.high - self.low) / 2 / self.value if self.value > 0 else math.inf
+        return (self.high_ns - self.low_ns) / 2 / self.value_ns if self.value_ns > 0 else math.inf
 
-    def mapped(self, scale: float) -> tuple[float, float, float]:
-        """(scale / value, low, high): a throughput from a time."""
-        if self.value <= 0:
-            return math.nan, math.nan, math.nan
-        low = scale / self.high if math.isfinite(self.high) else 0.0
-        return scale / self.value, low, scale / self.low if self.low > 0 else math.inf
-
-
-def within(values: np.ndarray) -> tuple[float, float]:
-    """(half the width of one process's interval for its median, effective sample size)."""
-    half, size = within_rows(np.asarray(values, dtype=np.float64)[None, :])
-    return float(half[0]), float(size[0])
-
-
-def within_rows(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The same of many processes of n samples each: values of shape (processes, n); the trend is taken out.
-
-    Infinite with fewer than six independent samples.
-    """
-    n = values.shape[1]
-    if n < FEWEST:
-        return np.full(len(values), np.inf), np.full(len(values), float(n))
-    level = np.sort(detrended := values - _trends(values), axis=1)
-    size = effective_sizes(detrended, level[:, n // 2])
-    reach = Z95 / (2 * np.sqrt(size))
-    low, high = (_quantile(level, np.clip(0.5 + side * reach, 0, 1)) for side in (-1, 1))
-    return np.where(size < 6, np.inf, (high - low) / 2), size
-
-
-def _quantile(ordered: np.ndarray, share: np.ndarray) -> np.ndarray:
-    """One quantile per ordered row, between samples linear."""
-    at = share * (ordered.shape[1] - 1)
-    below = np.floor(at).astype(np.int64)
-    above = np.minimum(below + 1, ordered.shape[1] - 1)
-    rows = np.arange(len(ordered))
-    return ordered[rows, below] + (at - below) * (ordered[rows, above] - ordered[rows, below])
-
-
-def _trends(values: np.ndarray) -> np.ndarray:
-    """Per row a straight line through the medians of 16 stretches (Theil and Sen's slope), zero on average."""
-    n = values.shape[1]
-    groups = min(16, n // 4)
-    if groups < 3:
-        return np.zeros_like(values)
-    middles = np.column_stack(
-        [np.median(part, axis=1) for part in np.array_split(values, groups, axis=1)]
-    )
-    first, second = np.triu_indices(groups, 1)
-    slopes = np.median((middles[:, second] - middles[:, first]) / (second - first), axis=1)
-    at = np.arange(n) * groups / n
-    return slopes[:, None] * (at - at.mean())
+    def longer(self, other: Estimate, factor: float) -> bool:
+        """Whether it is certainly so many times as long as another: by the intervals, or, where
+        there are too few samples for them, because every sample is."""
+        return self.low_ns > factor * other.high_ns or self.min_ns > factor * other.max_ns
 
 
 def effective_sizes(values: np.ndarray, middles: np.ndarray) -> np.ndarray:
-    """stop.effective_size of every row; `middles`: each row's upper median."""
+    """How many independent samples each row (in order of time) is worth for its median: 1 to n.
+    `middles`: each row's upper median."""
     n = values.shape[1]
+    if n < FEWEST:
+        return np.full(len(values), float(n))
     above = (values > middles[:, None]).astype(np.float64)
     share = above.mean(axis=1)
     variance = share * (1 - share)
-    known = variance > 0
+    known = variance > 0  # none above the middle: ties, so there is no series to analyse
     lags = (n // 2 + 1) // 2 * 2
-    both = np.fft.irfft(np.abs(np.fft.rfft(above, 2 * n, axis=1)) ** 2, 2 * n, axis=1)[
-        :, 1 : lags + 1
-    ]
-    both = np.round(both) / (n - np.arange(1, lags + 1))
+    power = np.abs(np.fft.rfft(above, 2 * n, axis=1)) ** 2
+    both = np.round(np.fft.irfft(power, 2 * n, axis=1)[:, 1 : lags + 1])
+    both /= n - np.arange(1, lags + 1)
     r = (both - (share**2)[:, None]) / np.where(known, variance, 1.0)[:, None]
     pairs = np.minimum.accumulate(np.minimum(r[:, 0::2] + r[:, 1::2], 2.0), axis=1)
     total = np.where(pairs > 0, pairs, 0.0).sum(axis=1)
     return np.where(known, np.clip(n / (1 + 2 * total), 1.0, n), float(n))
 
 
-def combined(medians: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(value, half the interval's width, how many times wider the processes scatter than their samples explain) of many measurements at once: `medians` and
-    `halves` (`within_rows`) have the shape (measurements, processes)."""
+def precise(samples: Sequence[float], precision: float) -> bool:
+    """Whether there are enough samples: the median is known within `precision` (a share of it), or
+    within the clock's own resolution, by order statistics on the effective sample size."""
+    values = np.asarray(samples, dtype=np.float64)
+    n = len(values)
+    if n < 6:
+        return False
+    ordered = np.sort(values)
+    size = float(effective_sizes(values[None], ordered[None, n // 2])[0])
+    if size < 6:
+        return False
+    reach = Z95 / (2 * math.sqrt(size))  # of the rank, as a share of n
+    low = ordered[max(0, math.floor((0.5 - reach) * n))]
+    high = ordered[min(n - 1, math.ceil((0.5 + reach) * n) - 1)]
+    return (high - low) / 2 <= max(precision * float(np.median(ordered)), RESOLUTION_NS)
+
+
+class Within(NamedTuple):
+    """Of processes: half the width of each one's interval for its median, effective samples."""
+
+    half_ns: np.ndarray
+    size: np.ndarray
+
+
+def within_rows(values: np.ndarray) -> Within:
+    """Each process by itself: values of shape (processes, n); the trend is taken out.  Infinite
+    with fewer than six independent samples."""
+    n = values.shape[1]
+    if n < FEWEST:
+        return Within(np.full(len(values), np.inf), np.full(len(values), float(n)))
+    level = np.sort(detrended := values - _trends(values), axis=1)
+    size = effective_sizes(detrended, level[:, n // 2])
+    reach = Z95 / (2 * np.sqrt(size))
+    rows, bounds = np.arange(len(level)), []
+    for side in (-1, 1):  # a quantile per row, between samples linear
+        position = np.clip(0.5 + side * reach, 0, 1) * (n - 1)
+        below = np.floor(position).astype(np.int64)
+        above = np.minimum(below + 1, n - 1)
+        step = level[rows, above] - level[rows, below]
+        bounds.append(level[rows, below] + (position - below) * step)
+    return Within(np.where(size < 6, np.inf, (bounds[1] - bounds[0]) / 2), size)
+
+
+def _trends(values: np.ndarray) -> np.ndarray:
+    """Per row a straight line through the medians of 16 stretches (Theil and Sen's slope), zero on
+    average."""
+    n = values.shape[1]
+    groups = min(16, n // 4)
+    if groups < 3:
+        return np.zeros_like(values)
+    stretches = np.array_split(values, groups, axis=1)
+    middles = np.column_stack([np.median(part, axis=1) for part in stretches])
+    first, second = np.triu_indices(groups, 1)
+    slopes = np.median((middles[:, second] - middles[:, first]) / (second - first), axis=1)
+    steps = np.arange(n) * groups / n
+    return slopes[:, None] * (steps - steps.mean())
+
+
+class Combined(NamedTuple):
+    """Of measurements: value and half the interval's width, ns; how many times wider the processes
+    scatter than their samples explain."""
+
+    value_ns: np.ndarray
+    reach_ns: np.ndarray
+    scattered: np.ndarray
+
+
+def combined(medians: np.ndarray, halves: np.ndarray) -> Combined:
+    """Many measurements at once: both have the shape (measurements, processes)."""
+    from scipy.special import stdtrit  # not scipy.stats, which takes a second to import
+
     count = medians.shape[1]
     floor = np.sqrt((halves**2).sum(axis=1)) / count
     reach, scattered = floor, np.zeros(len(medians))
@@ -137,92 +186,92 @@ def combined(medians: np.ndarray, halves: np.ndarray) -> tuple[np.ndarray, np.nd
         own = np.sqrt((halves**2).mean(axis=1)) / Z95
         scattered = scatter / np.maximum(own, RESOLUTION_NS / 4)
         reach = np.where(np.isfinite(floor), np.maximum(between, floor), between)
-    return (
-        medians.mean(axis=1),
-        np.maximum(reach, RESOLUTION_NS / 4),
-        scattered,
-    )  # half a tick: no median is known more precisely
+    # half a tick: no median is known more precisely
+    return Combined(medians.mean(axis=1), np.maximum(reach, RESOLUTION_NS / 4), scattered)
 
 
 def own_error(halves: np.ndarray) -> np.ndarray:
-    """Standard error of the mean of some processes' medians due to their repetitions alone, ns: `halves`
-    (`within_rows`) has the shape (measurements, processes).  At least half a tick of the clock, also if it is unknown."""
+    """Standard error of the mean of some processes' medians due to their repetitions alone, ns:
+    `halves` has the shape (measurements, processes).  At least half a tick of the clock, also if it
+    is unknown."""
     count = halves.shape[1]
     error = np.sqrt((halves**2).sum(axis=1)) / count / Z95
     tick = RESOLUTION_NS / 4 / math.sqrt(count)
     return np.where(np.isfinite(error), np.maximum(error, tick), tick)
 
 
-def estimate(
-    processes: Sequence[Sequence[float]], percentiles: Sequence[float] = (50, 90, 99)
-) -> Estimate:
-    """The estimate of one mode from the samples of each process, in order of time.  Raises ValueError if there are none."""
+def estimate(processes: Sequence[Sequence[float]], percentile: float = 50) -> Estimate:
+    """The estimate of one mode from the samples of each process, in order of time; `percentile`: a
+    further one that is wanted.  Raises ValueError if there are no samples."""
     arrays = [np.asarray(p, dtype=np.float64) for p in processes if len(p)]
     if not arrays:
         raise ValueError("no samples")
     medians = np.array([float(np.median(a)) for a in arrays])
-    inner = [within(a) for a in arrays]
-    halves = np.array([[h for h, _ in inner]])
-    values, reaches, scattered = combined(medians[None, :], halves)
-    value, reach = float(values[0]), float(reaches[0])
+    inner = [within_rows(a[None]) for a in arrays]
+    halves = np.array([[float(w.half_ns[0]) for w in inner]])
+    whole = combined(medians[None], halves)
+    value, reach, scattered = (float(part[0]) for part in whole)
     pooled = np.concatenate(arrays)
+    low, high = np.quantile(pooled, [0.25, 0.75])
+    far = OUTLIER * max(float(high - low), RESOLUTION_NS)
+    p50, p90, p99, at = (quantile(pooled, p) for p in (50, 90, 99, percentile))
+    if percentile == 50:
+        at = (value, True)
     return Estimate(
-        value, max(0.0, value - reach), value + reach, tuple(medians.tolist()), len(pooled), float(sum(s for _, s in inner)),
-        float(pooled.mean()), float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0, float(pooled.min()), float(pooled.max()),
-        outliers(pooled), bool(scattered[0] > DIFFER), bool(scattered[0] > UNSURE), quantiles(pooled, percentiles),
-        float(own_error(halves)[0]),
+        value, max(0.0, value - reach), value + reach, tuple(medians.tolist()),
+        p50[0], p90[0], *p99, *at, float(pooled.mean()),
+        float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0, float(pooled.min()),
+        float(pooled.max()), len(pooled), float(sum(w.size[0] for w in inner)),
+        int(((pooled < low - far) | (pooled > high + far)).sum()),  # counted, never removed
+        scattered > DIFFER, scattered > UNSURE, float(own_error(halves)[0]),
     )  # fmt: skip
 
 
-def outliers(values: np.ndarray) -> int:
-    """The number of far outliers.  They are counted, never removed."""
-    low, high = np.quantile(values, [0.25, 0.75])
-    width = max(float(high - low), RESOLUTION_NS)
-    return int(((values < low - OUTLIER * width) | (values > high + OUTLIER * width)).sum())
+def quantile(values: np.ndarray, percentile: float) -> tuple[float, bool]:
+    """(a sample, whether there are enough samples to bound the percentile from above at 95 %)."""
+    wanted = PERCENTILES.get(percentile) or (
+        math.ceil(math.log(0.05) / math.log(percentile / 100)) if percentile > 50 else 1
+    )
+    value = float(np.quantile(values, percentile / 100, method="higher"))
+    return value, len(values) >= wanted
 
 
-def quantiles(values: np.ndarray, percentiles: Sequence[float]) -> dict[float, tuple[float, bool]]:
-    """Percentile -> (sample, whether there are enough samples to bound it from above at 95 %); otherwise it means "at
-    least"."""
-    out = {}
-    for p in percentiles:
-        wanted = PERCENTILES.get(p) or (
-            math.ceil(math.log(0.05) / math.log(p / 100)) if p > 50 else 1
-        )
-        out[p] = (float(np.quantile(values, p / 100, method="higher")), len(values) >= wanted)
-    return out
-
-
-@dataclass(frozen=True)
-class Difference:
-    """b / a - 1 with its 95 % interval, and the verdict about it."""
+class Difference(NamedTuple):
+    """b / a - 1 with its 95 % interval, and the verdict: faster, slower or unclear."""
 
     ratio: float
     low: float
     high: float
-    verdict: str  # faster, slower, unclear
+    verdict: str
 
 
 def difference(a: Estimate, b: Estimate) -> Difference:
     """How much longer b takes than a.  A verdict needs two processes on each side."""
-    ratio = b.value / a.value - 1 if a.value > 0 else math.nan
-    if min(len(a.medians), len(b.medians)) < 2 or a.value <= 0 or b.value <= 0:
+    ratio = b.value_ns / a.value_ns - 1 if a.value_ns > 0 else math.nan
+    if min(a.processes, b.processes) < 2 or a.value_ns <= 0 or b.value_ns <= 0:
         return Difference(ratio, -math.inf, math.inf, "unclear")
+    medians = [np.array([e.medians]) for e in (a, b)]
     own = [np.array([e.own_ns]) for e in (a, b)]
-    found, low, high = (
-        float(x[0]) for x in compared(np.array([a.medians]), np.array([b.medians]), own[0], own[1])
-    )
-    return Difference(
-        found, low, high, "slower" if low > 0 else "faster" if high < 0 else "unclear"
-    )
+    ratio, low, high = (float(x[0]) for x in compared(*medians, *own))
+    verdict = "slower" if low > 0 else "faster" if high < 0 else "unclear"
+    return Difference(ratio, low, high, verdict)
 
 
-def compared(
-    a: np.ndarray, b: np.ndarray, own_a: np.ndarray, own_b: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(b / a - 1, lower, upper end of its interval) of many comparisons at once, by Welch's t over the logarithms of the
-    processes' medians, whose shapes are (comparisons, processes of a) and (comparisons, processes of b), ns.  `own_a`, `own_b`:
-    standard errors due to the repetitions alone (`own_error`): closer agreement between processes is chance."""
+class Compared(NamedTuple):
+    """Of comparisons: b / a - 1 and its 95 % interval."""
+
+    ratio: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def compared(a: np.ndarray, b: np.ndarray, own_a: np.ndarray, own_b: np.ndarray) -> Compared:
+    """Many comparisons at once, by Welch's t over the logarithms of the processes' medians, whose
+    shapes are (comparisons, processes of a) and (comparisons, processes of b), ns.  `own_a`,
+    `own_b`: standard errors due to the repetitions alone (`own_error`): closer agreement between
+    processes is chance."""
+    from scipy.special import stdtrit
+
     logs = [np.log(x) for x in (a, b)]
     errors = [
         np.maximum(x.var(axis=1, ddof=1) / x.shape[1], (own / m.mean(axis=1)) ** 2)
@@ -232,4 +281,4 @@ def compared(
     freedom = total**2 / sum(v**2 / (x.shape[1] - 1) for v, x in zip(errors, logs, strict=True))
     reach = np.sqrt(total) * stdtrit(np.maximum(1.0, freedom), 0.5 + CONFIDENCE / 2)
     middle = logs[1].mean(axis=1) - logs[0].mean(axis=1)
-    return np.expm1(middle), np.expm1(middle - reach), np.expm1(middle + reach)
+    return Compared(np.expm1(middle), np.expm1(middle - reach), np.expm1(middle + reach))

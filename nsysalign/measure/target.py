@@ -1,4 +1,4 @@
-"""The function to measure: found, checked, called; and what it may return.  Worker side; standard library only."""
+"""The function to measure: found, checked, called; and what it may return.  Worker side."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsysalign.measure.failures import Usage
 
-#: Set in every worker: calling `nsysalign.benchmark` again from the file's top level would recurse for ever.
+#: Set in every worker: calling `nsysalign.benchmark` again from the file's top level would recurse.
 IN_WORKER = "NSYSALIGN_MEASURE_WORKER"
 
 
@@ -21,10 +21,12 @@ IN_WORKER = "NSYSALIGN_MEASURE_WORKER"
 class Workload:
     """A call, and what it is called with.
 
-    call: called as `call(*inputs)`; must only enqueue its work on the current stream, and need not wait for it.
-    inputs: tensors on the GPU.  Inputs given here can be rotated (cold L2), copied in (`--include-transfer`) and checked (all
-    zeros?); those held by a closure cannot.
-    outputs_per_call: what one call makes (images, tokens): the unit of throughput.  None: the batch size, else 1.
+    call: called as `call(*inputs)`; must only enqueue its work on the current stream, and need not
+    wait for it.
+    inputs: tensors on the GPU.  Inputs given here can be rotated (cold L2), copied in
+    (`--include-transfer`) and checked (all zeros?); those held by a closure cannot.
+    outputs_per_call: what one call makes (images, tokens): the unit of throughput.  None: the batch
+    size, else 1.
 
         >>> Workload(abs, inputs=(-3,)).run()
         3
@@ -39,13 +41,11 @@ class Workload:
         return self.call(*self.inputs)
 
 
-@dataclass(frozen=True)
-class Made:
-    """What the target returned for a batch.  `outputs`: how many per call.  `takes_batch`: whether it was given the batch."""
+class Made(NamedTuple):
+    """What the target returned for a batch, and how many outputs a call makes."""
 
     workload: Workload
     outputs: float
-    takes_batch: bool
 
 
 def find(spec: str) -> Callable[..., Any]:
@@ -53,21 +53,21 @@ def find(spec: str) -> Callable[..., Any]:
     place, colon, name = spec.rpartition(":")
     if not colon or not place or not name:
         raise Usage(f"{spec}: name a function as FILE.py:FUNCTION or package.module:FUNCTION")
-    module = _load(place)
-    found: Any = module
+    module = function = _load(place)
     for part in name.split("."):
-        if not hasattr(found, part):
-            near = [
+        if not hasattr(function, part):
+            own = [
                 n
                 for n, v in vars(module).items()
                 if callable(v) and getattr(v, "__module__", "") == module.__name__
             ]
-            there = f" (there: {', '.join(near[:6])})" if near else ""
+            there = f" (there: {', '.join(own[:6])})" if own else ""
             raise Usage(f"{place} has no function {name}{there}")
-        found = getattr(found, part)
-    if not callable(found):
-        raise Usage(f"{place}: {name} is of type {type(found).__name__}, and a function is needed")
-    return found
+        function = getattr(function, part)
+    if not callable(function):
+        kind = type(function).__name__
+        raise Usage(f"{place}: {name} is of type {kind}, and a function is needed")
+    return function
 
 
 def _load(place: str) -> Any:
@@ -93,76 +93,67 @@ def _load(place: str) -> Any:
     return module
 
 
-def takes_batch(function: Callable[..., Any]) -> bool:
+def make(
+    function: Callable[..., Any], batch: int | None, shapes: Sequence[Any], backend: Any
+) -> Made:
+    """Call the user's function, untimed, and turn its result into a call.  Raises Usage if the
+    function needs more than the batch size, or its result cannot be called."""
+    outputs = float(batch or 1)
+    if shapes:
+        module = _module(function)
+        inputs = tuple(backend.inputs(shapes, batch or 1, module))
+        return Made(Workload(backend.module_call(module), inputs), outputs)
+    made = function(batch or 1) if _takes_batch(function) else function()
+    if isinstance(made, Workload):
+        return Made(made, float(made.outputs_per_call or outputs))
+    if _is_module(made):
+        raise Usage("the function returns a torch.nn.Module: say what goes in: --input 3x224x224")
+    if callable(made):
+        return Made(Workload(made), outputs)
+    hint = " (it did the work itself: return a function that does it)" if made is None else ""
+    raise Usage(
+        f"the function returned {type(made).__name__}, and a call or nsysalign.Workload was "
+        f"expected{hint}"
+    )
+
+
+def _takes_batch(function: Callable[..., Any]) -> bool:
     """Whether it is called with the batch size.  Raises Usage if it needs more arguments."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
         return False
     plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = [p for p in plain if p.default is p.empty]
+    needed = [p.name for p in plain if p.default is p.empty]
     keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if len(needed) > 1 or keyword:
-        names = ", ".join([p.name for p in needed] + keyword)
         raise Usage(
-            f"{function.__name__}({names}) needs more arguments than the batch size: give the others defaults, or wrap it"
+            f"{function.__name__}({', '.join(needed + keyword)}) needs more arguments than the "
+            "batch size: give the others defaults, or wrap it"
         )
-    if needed:
-        return True
-    return any(p.name in ("batch", "batch_size") for p in plain)
-
-
-def make(
-    function: Callable[..., Any], batch: int | None, shapes: Sequence[Any], backend: Any
-) -> Made:
-    """Call the user's function, untimed, and turn its result into a call.  Raises Usage if the result cannot be called."""
-    told = False
-    if shapes:
-        module = _module(function)
-        workload = Workload(
-            backend.module_call(module), tuple(backend.inputs(shapes, batch or 1, module))
-        )
-        return Made(workload, float(batch or 1), True)
-    told = takes_batch(function)
-    made = function(batch or 1) if told else function()
-    if isinstance(made, Workload):
-        workload = made
-    elif _is_module(made):
-        raise Usage("the function returns a torch.nn.Module: say what goes in: --input 3x224x224")
-    elif callable(made):
-        workload = Workload(made)
-    else:
-        hint = " (it did the work itself: return a function that does it)" if made is None else ""
-        raise Usage(
-            f"the function returned {type(made).__name__}, and a call or nsysalign.Workload was expected{hint}"
-        )
-    outputs = workload.outputs_per_call or float(batch or 1)
-    return Made(workload, float(outputs), told)
+    return bool(needed) or any(p.name in ("batch", "batch_size") for p in plain)
 
 
 def _module(function: Callable[..., Any]) -> Any:
     if _is_module(function):
         return function
     if not isinstance(function, type):
-        needed = [
-            p
-            for p in inspect.signature(function).parameters.values()
-            if p.default is p.empty and p.kind in (0, 1, 3)
-        ]
-        if needed:
-            raise Usage(
-                f"with --input the function takes no arguments ({needed[0].name}) and returns a torch.nn.Module"
-            )
+        for p in inspect.signature(function).parameters.values():
+            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+                raise Usage(
+                    f"with --input the function takes no arguments ({p.name}) and returns a "
+                    "torch.nn.Module"
+                )
     made = function()
     if not _is_module(made) and not callable(made):
         raise Usage(
-            f"with --input the function must return a torch.nn.Module, and it returned {type(made).__name__}"
+            "with --input the function must return a torch.nn.Module, and it returned "
+            f"{type(made).__name__}"
         )
     return made
 
 
 def _is_module(value: Any) -> bool:
     """A torch.nn.Module, without importing torch."""
-    return any(
-        k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in type(value).__mro__
-    )
+    kinds = type(value).__mro__
+    return any(k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in kinds)

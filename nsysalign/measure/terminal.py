@@ -1,11 +1,12 @@
-"""A measurement in the terminal: one row per batch, explanations, and notes."""
+"""A measurement in words: the answer, one row per batch, explanations, notes.  The page takes its
+sentences from here."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from nsysalign.measure.statistics import TOO_WIDE, Difference, Estimate
 from nsysalign.report.palette import LOOKS
 from nsysalign.text import (
     change,
@@ -14,6 +15,7 @@ from nsysalign.text import (
     gibibytes,
     milliseconds,
     percent,
+    plural,
     rate,
     reach,
     safe_text,
@@ -21,251 +23,315 @@ from nsysalign.text import (
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.table import Table
 
     from nsysalign.measure.merge import Change
     from nsysalign.measure.profile import Profile
-    from nsysalign.measure.result import Measure, Point
-    from nsysalign.measure.statistics import Difference, Estimate
+    from nsysalign.measure.result import Key, Measure, Point
 
 MODE_WORDS = {
-    "latency": "one request on an idle GPU, by the host's clock",
-    "event": "an event pair around it",
-    "device": "GPU time only, behind a delay kernel",
-    "steady": "per call, calls queued",
-    "graph": "replayed as a CUDA graph",
-    "transfer": "with inputs copied in and outputs back",
+    "latency": "idle GPU, host clock around call and synchronise: one request",
+    "event": "idle GPU, event pair around the call",
+    "device": "behind a delay kernel: GPU time only",
+    "steady": "calls queued, per call: throughput",
+    "graph": "captured, replayed as a CUDA graph",
+    "transfer": "as latency, inputs copied in and outputs back",
 }
 
 
 def render(measure: Measure, console: Console, report: str = "") -> None:
-    """The whole answer."""
-    e = measure.environment
-    processes = sum(r.role == "time" and not r.failure for r in measure.runs)
-    head = f"{e.get('device', 'no device')}, torch {e.get('torch', '?')}, {processes or len(measure.runs)} process{'' if (processes or len(measure.runs)) == 1 else 'es'}"
-    head += ", cold L2" if measure.l2 == "cold" else ""
-    console.print(
-        safe_text(head) + (f", report: {safe_text(report)}" if report else ""),
-        soft_wrap=True,
-        markup=False,
-    )
+    """The whole answer: first what is known, then what the numbers rest on."""
+    lines = [", ".join(value for _, value in environment(measure))]
+    lines[0] += f", report: {report}" if report else ""
+    lines += ["", headline(measure)]
+    _print(console, lines)
     for target, name in enumerate(measure.targets):
         points = [p for p in measure.points if p.target == target]
         if not points:
             continue
-        console.print(f"\n  {safe_text(name)}", markup=False)
-        console.print(_table(measure, points))
-        budgets = _budgets(measure, target)
-        if budgets is not None:
-            console.print()
-            console.print(budgets)
-    for line in [*explanations(measure), *differences(measure)]:
-        console.print(f"  {safe_text(line)}", soft_wrap=True, markup=False)
-    for note in measure.notes:
-        console.print(f"  ! {safe_text(note)}", soft_wrap=True, markup=False)
+        _print(console, ["", f"  {name}"])
+        _table(console, heads(measure), [row(measure, p) for p in points], left=(8,))
+        profiles = [p for p in map(measure.profile_of, points) if p and p.parts_ns]
+        if profiles:
+            _print(console, [""])
+            _budgets(console, profiles)
+    _print(console, [f"  {line}" for line in [*explanations(measure), *differences(measure)]])
+    _print(console, [f"  ! {note}" for note in measure.notes])
 
 
-def _table(measure: Measure, points: list[Point]) -> Table:
+def _print(console: Console, lines: list[str]) -> None:
+    for line in lines:
+        console.print(safe_text(line), soft_wrap=True, markup=False)
+
+
+def _table(
+    console: Console, names: list[str], rows: list[list[str]], left: tuple[int, ...]
+) -> None:
+    """Columns to the right, but for those in `left`; the last one may wrap."""
     from rich.table import Table
 
+    table = Table(box=None, pad_edge=False, padding=(0, 1))
+    for n, name in enumerate(names):
+        side = "left" if n in left else "right"
+        table.add_column(name, justify=side, no_wrap=n < len(names) - 1)
+    for cells in rows:
+        table.add_row(*map(safe_text, cells))
+    console.print(table)
+
+
+def environment(measure: Measure) -> list[tuple[str, str]]:
+    """What was measured on what, and by how many processes: (name, words)."""
+    e, runs = measure.environment, [r for r in measure.runs if not r.failure]
+    timed = sum(r.role == "time" for r in runs)
+    rows = [("GPU", str(e.get("device", "no device"))), ("torch", f"torch {e.get('torch', '?')}")]
+    rows.append(("processes", plural(timed or 1, "process").replace("sss", "sses")))
+    if measure.profiles:
+        rows.append(("profiles", plural(len(measure.profiles), "profile")))
+    if measure.l2 == "cold":
+        rows.append(("L2", "cold L2"))
+    first = sorted(r.first_ns for r in runs if r.first_ns)
+    if first:
+        rows.append(("first call", f"first call {duration(first[len(first) // 2])}, not counted"))
+    return rows
+
+
+def certainty(share: float, processes: int) -> str:
+    """A cell: half the interval's width, or why there is none that helps."""
+    if share <= TOO_WIDE:
+        return reach(share)
+    return f"{processes} proc." if processes < 3 else f">{100 * TOO_WIDE:.0f} %"
+
+
+def _known(share: float, processes: int) -> str:
+    """The same behind a number in a sentence."""
+    if share <= TOO_WIDE:
+        return f" ± {reach(share)}"
+    if processes < 3:
+        return f" ({plural(processes, 'process').replace('sss', 'sses')}: no interval)"
+    return f" (the {processes} processes differ too much for an interval)"
+
+
+def headline(measure: Measure) -> str:
+    """The answer in one sentence; the smallest batch within 5 % of the best is the advice."""
+    points = [p for p in measure.points if p.latency_ns > 0 or p.rate > 0]
+    modes = [(k, e) for k, e in measure.estimates.items() if k.target == 0]
+    if len(measure.targets) > 1:
+        return _verdict(measure)
+    advised, best = measure.advised, measure.best
+    if len(points) > 1 and advised and best:
+        known = _known(advised.rate_share, advised.processes)
+        text = f"Batch {advised.batch}: {rate(advised.rate)} outputs per second{known}"
+        if advised.batch == best.batch:
+            text += ", the best of those measured"
+        else:
+            text += f", within 5 % of the best ({best.batch}: {rate(best.rate)})"
+        text += f"; one call takes {duration(advised.latency_ns)}."
+        for p in points:
+            if "largest that fits" in p.marks:
+                text += f" The largest that fits: {p.batch}."
+        return text
+    if points:
+        p = points[0]
+        text = f"One call takes {duration(p.latency_ns)}{_known(p.latency_share, p.processes)}"
+        return text + (f", {rate(p.rate)} per second with calls queued." if p.rate > 0 else ".")
+    if modes:
+        (key, e), *_ = modes
+        return f"Mode {key.mode}: {duration(e.value_ns)}{_known(e.share, e.processes)}."
+    return "Nothing was measured."
+
+
+def _verdict(measure: Measure) -> str:
+    """B against A by latency, at the batches where that can be said."""
+    at: dict[str, list[tuple[int | None, Difference]]] = {}
+    for key, d in measure.differences():
+        if (key.mode, key.l2) == ("latency", measure.l2):
+            at.setdefault(d.verdict, []).append((key.batch, d))
+    parts = []
+    for verdict in ("faster", "slower", "unclear"):
+        if not (here := at.get(verdict)):
+            continue
+        where = ", ".join(str(batch) for batch, _ in here if batch is not None)
+        where = f" at batch {where}" if where else ""
+        ratios = sorted(d.ratio for _, d in here)
+        values = change(ratios[0]) if len(here) == 1 else change_between(ratios[0], ratios[-1])
+        told = f"B is {verdict} than A{where} (latency {values})"
+        parts.append(told if verdict != "unclear" else f"they cannot be told apart{where}")
+    text = "; ".join(parts) or "latency was not measured of both"
+    return f"{text[0].upper()}{text[1:]}."
+
+
+def heads(measure: Measure) -> list[str]:
+    """The columns of `row`."""
     p = float(measure.options.get("at", 50.0))
     tail = f"p{p:g}" if p > 50 else "p99"
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for head in ("batch", "p50 ms", "±", f"{tail} ms", "per s", "±", "memory", "SM MHz"):
-        table.add_column(head, justify="right", no_wrap=True)
-    table.add_column("")
-    for point in points:
-        table.add_row(*(safe_text(c) for c in _row(point, tail)))
-    return table
+    return ["batch", "p50 ms", "±", f"{tail} ms", "per s", "±", "memory", "SM MHz", ""]
 
 
-def _row(point: Point, tail: str) -> list[str]:
-    e = point.latency
-    rate_share = (point.rate_high - point.rate_low) / 2 / point.rate if point.rate > 0 else math.inf
-    p, bounded = e.percentiles.get(float(tail[1:]), (math.nan, True)) if e else (math.nan, True)
+def row(measure: Measure, p: Point) -> list[str]:
+    """A point's cells; "-" for what was not measured."""
+    tail, bounded = p.p99_ns, p.p99_bounded
+    if float(measure.options.get("at", 50.0)) > 50:
+        tail, bounded = p.at_ns, True
+    timed, rated = p.latency_ns > 0, p.rate > 0
     return [
-        "-" if point.batch is None else str(point.batch), milliseconds(e.value if e else math.nan), reach(e.share if e else math.inf),
-        ("" if bounded else "≥") + milliseconds(p), rate(point.rate), reach(rate_share),
-        gibibytes(point.memory) if point.memory else "?", f"{point.sm_mhz:.0f}" if point.sm_mhz == point.sm_mhz else "?",
-        "; ".join(point.marks),
-    ]  # fmt: skip
+        "-" if p.batch is None else f"{p.batch:,}",
+        milliseconds(p.latency_ns) if timed else "-",
+        certainty(p.latency_share, p.processes) if timed else "-",
+        ("" if bounded else "≥") + milliseconds(tail) if timed else "-",
+        rate(p.rate) if rated else "-",
+        certainty(p.rate_share, p.processes) if rated else "-",
+        gibibytes(p.memory_bytes) if p.memory_bytes else "-",
+        f"{p.sm_mhz:.0f}" if p.sm_mhz == p.sm_mhz else "-",
+        p.marks,
+    ]
 
 
-def _budgets(measure: Measure, target: int) -> Table | None:
-    """Shares of the profiled interval, and whether the profile predicts what was measured."""
-    from rich.table import Table
+def _budgets(console: Console, profiles: list[Profile]) -> None:
+    """Shares of the profiled interval."""
+    causes = [
+        c for c in LOOKS if any(p.parts_ns.get(c, 0) > 0.005 * p.elapsed_ns for p in profiles)
+    ]
+    rows = []
+    for p in profiles:
+        shares = [p.parts_ns.get(c, 0) / p.elapsed_ns for c in causes]
+        cells = [percent(share) if share else "." for share in shares]
+        batch = "-" if p.batch is None else f"{p.batch:,}"
+        rows.append([batch, milliseconds(p.elapsed_ns), *cells, percent(p.idle_share())])
+    names = ["batch", "nsys ms", *(LOOKS[c].short for c in causes), "GPU idle"]
+    _table(console, names, rows, left=())
 
-    rows = [p for p in measure.profiles if p.target == target and not p.problem and p.parts_ns]
-    if not rows:
-        return None
-    causes = [c for c in LOOKS if any(p.parts_ns.get(c, 0) > 0.005 * p.elapsed_ns for p in rows)]
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for head in ("batch", "nsys ms", *(LOOKS[c].short for c in causes), "GPU idle"):
-        table.add_column(head, justify="right")
-    for p in rows:
-        cells = ["-" if p.batch is None else str(p.batch), milliseconds(p.elapsed_ns)]
-        cells += [
-            percent(p.parts_ns.get(c, 0) / p.elapsed_ns) if p.parts_ns.get(c) else "."
-            for c in causes
-        ]
-        table.add_row(*cells, percent(p.idle_share()))
-    return table
+
+def named(measure: Measure, target: int, batch: int | None) -> str:
+    """A point in prose: "batch 8", "B, the call"."""
+    side = f"{'AB'[target]}, " if len(measure.targets) > 1 else ""
+    return side + ("the call" if batch is None else f"batch {batch}")
 
 
 def explanations(measure: Measure) -> list[str]:
     """Why the modes differ, batch by batch, and whether the profile confirms it."""
     lines = []
     for point in measure.points:
-        found = {
-            m: e
-            for (t, b, m, l2), e in measure.estimates.items()
-            if (t, b, l2) == (point.target, point.batch, measure.l2)
-        }
-        profile = next(
-            (p for p in measure.profiles if (p.target, p.batch) == (point.target, point.batch)),
-            None,
-        )
-        if not set(found) - {"latency", "steady"} and profile is None:
+        modes, profile = measure.modes_at(point), measure.profile_of(point)
+        if not set(modes) - {"latency", "steady"} and profile is None:
             continue  # the table has them
-        name = "call" if point.batch is None else f"batch {point.batch}"
-        if len(measure.targets) > 1:
-            name = f"{'AB'[point.target]}, {name}"
-        lines.append(f"{name}: " + ", ".join(f"{m} {duration(e.value)}" for m, e in found.items()))
-        floor = next(
-            (
-                r.facts["device"]["empty_kernel_ns"]
-                for r in measure.runs
-                if "device" in r.facts and (r.target, r.batch) == (point.target, point.batch)
-            ),
-            0,
-        )
-        if "device" in found and floor > 0.02 * found["device"].value:
-            lines.append(
-                f"  of device, {duration(floor)} are the records' own: an empty kernel reads as much"
-            )
-        lines += [f"  {text}" for text in reading(found)]
-        if profile is not None and not profile.problem:
-            lines.append("  " + proof(profile))
-        lines += [f"  {text}" for text in cold(measure, point, profile)]
+        name = named(measure, point.target, point.batch)
+        values = (f"{mode} {duration(e.value_ns)}" for mode, e in modes.items())
+        lines.append(f"{name}: {', '.join(values)}")
+        lines += [f"  {text}" for text in reading(measure, point)]
+        if profile is not None:
+            lines.append(f"  {proof(profile)}")
     return lines
 
 
-def reading(found: dict) -> list[str]:
-    """What the difference between modes means, in one line at most."""
-    device, event, graph, steady = (found.get(m) for m in ("device", "event", "graph", "steady"))
-    if device and steady and longer(steady, device, 1.1):
-        remedy = (
-            f": a graph takes {duration(graph.value)}"
-            if graph and longer(steady, graph, 1.1)
-            else ""
+def reading(measure: Measure, point: Point) -> list[str]:
+    """What the differences between the modes of a point mean."""
+    modes, lines = measure.modes_at(point), []
+    device, event, graph, steady = map(modes.get, ("device", "event", "graph", "steady"))
+    floors = (
+        r.facts["device"].get("empty_kernel_ns", 0)
+        for r in measure.runs
+        if (r.target, r.batch) == (point.target, point.batch) and "device" in r.facts
+    )
+    floor = next(floors, 0)
+    if device and floor > 0.02 * device.value_ns:
+        lines.append(
+            f"of device, {duration(floor)} are the records' own: an empty kernel reads as much"
         )
-        return [
-            f"launch-bound: the GPU needs {duration(device.value)} of {duration(steady.value)} per call{remedy}"
-        ]
-    if (
-        device
-        and event
-        and longer(event, device, 1.2)
-        and steady
-        and steady.value <= 1.2 * device.value
+    if device and steady and steady.longer(device, 1.1):
+        text = f"launch-bound: the GPU needs {duration(device.value_ns)} of "
+        text += f"{duration(steady.value_ns)} per call"
+        if graph and steady.longer(graph, 1.1):
+            text += f": a graph takes {duration(graph.value_ns)}"
+        lines.append(text)
+    elif (
+        (device and event and steady)
+        and event.longer(device, 1.2)
+        and steady.value_ns <= 1.2 * device.value_ns
     ):
-        return [
-            "on an idle GPU the first launches come late; calls queued one behind the other hide that"
-        ]
-    return []
+        lines.append(
+            "on an idle GPU the first launches come late; calls queued one behind the other hide "
+            "that"
+        )
+    return lines + _cold(measure, point)
 
 
-def longer(a: Estimate, b: Estimate, factor: float) -> bool:
-    """Whether a is certainly so many times as long as b: by the intervals, or, where there are too few samples for them, because
-    every sample of a is."""
-    return a.low > factor * b.high or a.least > factor * b.most
+def _cold(measure: Measure, point: Point) -> list[str]:
+    """The cost of cold caches, and whether the kernels show that they were cold."""
+    pair: list[Estimate] = []
+    for l2 in ("warm", "cold"):
+        at = {
+            k.mode: e
+            for k, e in measure.estimates.items()
+            if (k.target, k.batch, k.l2) == (point.target, point.batch, l2)
+        }
+        pair += [e for e in (at.get("device") or at.get("event"),) if e]
+    if len(pair) < 2:
+        return []
+    text = f"cold L2: {duration(pair[1].value_ns)} instead of {duration(pair[0].value_ns)}"
+    profile = measure.profile_of(point)
+    if profile and profile.kernel_ns and profile.kernel_cold_ns:
+        grown = profile.kernel_cold_ns / profile.kernel_ns - 1
+        text += f"; the profiled kernels {change(grown)}"
+        text += "" if grown > 0.005 else ": nothing shows that the L2 mattered"
+    return [text]
 
 
 def proof(profile: Profile) -> str:
     """The line that says whether the profile explains the measurement."""
     if not math.isfinite(profile.error):
-        return f"profile: {duration(profile.elapsed_ns)} under nsys; no prediction of the time without it ({safe_text(profile.run)})"
-    verdict = "proven"
-    if not profile.proven and profile.other_host:
-        verdict = (
-            f"NOT proven: in the profiled process the host took {profile.host_ratio:.2f} times as long for a fixed loop of "
-            "plain Python, which nsys does not touch: it was not the same host"
+        return (
+            f"profile: {duration(profile.elapsed_ns)} under nsys; no prediction of the time "
+            f"without it ({profile.run})"
         )
-    elif not profile.proven:
-        verdict = "NOT proven: the profile explains another number than was measured"
-    return f"profile: {duration(profile.measured_ns)} measured, {duration(profile.predicted_ns)} predicted from the profile ({change(profile.error, 0)}): {verdict}"
+    verdict = "proven" if profile.proven else (
+        "NOT proven: the profile explains another number than was measured"
+    )  # fmt: skip
+    return (
+        f"profile: {duration(profile.measured_ns)} measured, {duration(profile.predicted_ns)} "
+        f"predicted from the profile ({change(profile.error, 0)}): {verdict}"
+    )
 
 
-def cold(measure: Measure, point: Point, profile: Profile | None) -> list[str]:
-    """The cost of cold caches, and whether the kernels show that they were cold."""
-    pair = [
-        measure.estimates.get((point.target, point.batch, "device", l2))
-        or measure.estimates.get((point.target, point.batch, "event", l2))
-        for l2 in ("warm", "cold")
-    ]
-    if not all(pair):
-        return []
-    text = f"cold L2: {duration(pair[1].value)} instead of {duration(pair[0].value)}"
-    if profile and profile.kernel_ns and profile.kernel_cold_ns:
-        grown = profile.kernel_cold_ns / profile.kernel_ns - 1
-        text += f"; kernels under nsys take {change(grown)}" + (
-            "" if grown > 0.005 else ": nothing shows that the L2 mattered"
-        )
-    return [text]
-
-
-def compared(measure: Measure) -> Iterator[tuple[int | None, str, str, Difference]]:
-    """(batch, mode, L2, B against A) of all that was measured of both; nothing of one target alone."""
-    for batch in dict.fromkeys(p.batch for p in measure.points) if len(measure.targets) > 1 else ():
-        for mode in measure.options["modes"]:
-            for l2 in measure.options["l2"]:
-                if (found := measure.difference(batch, mode, l2)) is not None:
-                    yield batch, mode, l2, found
-
-
-def mode_name(mode: str, l2: str) -> str:
+def mode_name(key: Key) -> str:
     """ "device", "device, cold L2"."""
-    return mode if l2 == "warm" else f"{mode}, cold L2"
+    return key.mode if key.l2 == "warm" else f"{key.mode}, cold L2"
+
+
+VERDICTS = {
+    "slower": "B is slower",
+    "faster": "B is faster",
+    "unclear": "cannot tell them apart",
+}
 
 
 def differences(measure: Measure) -> list[str]:
     """B against A, per batch and mode."""
-    said = {"slower": "B is slower", "faster": "B is faster", "unclear": "cannot tell them apart"}
     lines = []
-    for batch, mode, l2, d in compared(measure):
-        name = "" if batch is None else f"batch {batch}, "
+    for key, d in measure.differences():
+        batch = "" if key.batch is None else f"batch {key.batch}, "
         bounds = change_between(d.low, d.high, 2) or "no bounds: one process each"
-        lines.append(
-            f"{name}{mode_name(mode, l2)}: {said[d.verdict]} ({change(d.ratio, 2)}, {bounds})"
-        )
+        text = f"{VERDICTS[d.verdict]} ({change(d.ratio, 2)}, {bounds})"
+        lines.append(f"{batch}{mode_name(key)}: {text}")
     return lines
 
 
-def render_changes(both: Measure, found: list[Change], console: Console, report: str = "") -> None:
+def render_changes(
+    both: Measure, changes: list[Change], console: Console, report: str = ""
+) -> None:
     """Two measurements: a row per batch and mode."""
-    from rich.table import Table
-
-    console.print(
-        f"A {safe_text(both.targets[0])}\nB {safe_text(both.targets[1])}"
-        + (f"\nreport: {safe_text(report)}" if report else ""),
-        markup=False,
-    )
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for head in ("batch", "mode", "A", "B", "change", "95 %", ""):
-        table.add_column(
-            head, justify="right" if head in ("batch", "A", "B", "change") else "left", no_wrap=True
-        )
-    for c in found:
-        mode = c.mode if c.l2 == "warm" else f"{c.mode}, cold"
-        table.add_row(
-            "-" if c.batch is None else str(c.batch),
-            mode,
+    _print(console, [f"A {both.targets[0]}", f"B {both.targets[1]}"])
+    _print(console, [f"report: {report}"] if report else [])
+    rows = [
+        [
+            "-" if c.batch is None else f"{c.batch:,}",
+            c.mode if c.l2 == "warm" else f"{c.mode}, cold",
             duration(c.a_ns),
             duration(c.b_ns),
             change(c.ratio, 2),
             change_between(c.low, c.high, 2) or "no bounds",
             c.verdict,
-        )
-    console.print(table)
-    for note in both.notes:
-        console.print(f"  ! {safe_text(note)}", soft_wrap=True, markup=False)
+        ]
+        for c in changes
+    ]
+    names = ["batch", "mode", "A", "B", "change", "95 %", ""]
+    _table(console, names, rows, left=(1, 5, 6))
+    _print(console, [f"  ! {note}" for note in both.notes])

@@ -18,9 +18,9 @@ from nsysalign.model import EventLog
 from nsysalign.place.event_clock import log_ends
 
 #: How many times longer such a call takes under nsys on an equally fast host: the median over 137 labels of ten pairs of runs on
-#: H200 and H100 machines whose time the host decided; measured by itself, 1.78 on an H200 (docs/cost.md).
+#: H200 and H100 machines whose time the host decided; measured by itself, 1.78 on an H200 (docs/figures.md).
 RECORD_UNDER_NSYS = 1.75
-#: From this many times as long as usual on, the calls say that something disturbed the host (docs/cost.md).
+#: From this many times as long as usual on, the calls say that something disturbed the host (docs/figures.md).
 SLOW = 1.9
 #: Where nothing was recorded in a span, what was recorded up to this long before or after counts.
 _NEAR_NS = 500_000_000

@@ -42,7 +42,7 @@ _UNKNOWN_SHARE = 0.05
 #: The same for NCCL's kernels in it and before it.
 _WAITING_SHARE = 0.05
 #: If both record calls of an interval took SLOW times as long as usual, and the host decides more than this share of it, the
-#: profiled run was itself disturbed there (docs/cost.md).
+#: profiled run was itself disturbed there (docs/figures.md).
 _HOST_DECIDES = 0.3
 
 

@@ -18,11 +18,12 @@ from nsysalign.commandline.assembly import baseline_logs, recover
 from nsysalign.commandline.outputs import console
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.errors import EventLogError, NsysAlignError, TraceError
+from nsysalign.files import file_name
 from nsysalign.ranks import spread
 from nsysalign.ranks.results import Source, SourceResult
 from nsysalign.ranks.sources import DOCUMENT, find
 from nsysalign.ranks.spread import ANYWHERE, Place, placed
-from nsysalign.rundir import PAGE, Inputs, RunDirectory
+from nsysalign.rundir import PAGE, RunDirectory, make_run_dir, numbered
 from nsysalign.trace.lines import lines_of
 
 if TYPE_CHECKING:
@@ -82,43 +83,39 @@ def present_many(
         target, results = _where_they_lie(paths, events, output, dask, analysed, quiet)
     if not any(result.ranks for result in results):
         _remove_if_empty(target)
+        of_reason: dict[str, list[str]] = {}
+        for result in results:
+            of_reason.setdefault(result.failure, []).append(result.source)
+        failures = []
+        for reason, names in of_reason.items():
+            more = f" and {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
+            failures.append(f"{', '.join(names[:_MOST_NAMES])}{more}: {reason}")
         raise TraceError(
-            f"none of the traces can be analysed: {_failures(results)}",
+            f"none of the traces can be analysed: {'; '.join(failures)}",
             results[0].next_step or "nsysalign analyze TRACE, for one of them",
         )
-    from nsysalign.ranks import page as document
+    from nsysalign.files import write_text
+    from nsysalign.ranks import page
     from nsysalign.ranks.compare import compare
 
     comparison = compare(results)
-    document.write(comparison, target / DOCUMENT)
-    document.write_page(comparison, target / RANKS_PAGE)
+    document = page.dumps(comparison)
+    write_text(target / DOCUMENT, document)
+    write_text(target / RANKS_PAGE, page.page(comparison))
     if json_out and json_out != "-":
-        document.write(comparison, json_out)
+        write_text(json_out, document)
     if quiet or json_out == "-":
         for failure in comparison.failures:
             click.echo(f"left out: {failure.source}: {failure.failure}", err=True)
     if json_out == "-":
-        click.echo(document.dumps(comparison), nl=False)
+        click.echo(document, nl=False)
     elif not quiet:
         shown = os.path.relpath(target / RANKS_PAGE) if output is None else str(target / RANKS_PAGE)
-        document.render(comparison, console(), shown)
+        page.render(comparison, console(), shown)
     return comparison
 
 
-def _failures(results: Sequence[SourceResult]) -> str:
-    """ "rank0, rank1: damaged; rank2: empty": each reason once."""
-    of_reason: dict[str, list[str]] = {}
-    for result in results:
-        of_reason.setdefault(result.failure, []).append(result.source)
-    return "; ".join(
-        f"{', '.join(names[:_MOST_NAMES])}{f' and {len(names) - _MOST_NAMES} more' if len(names) > _MOST_NAMES else ''}: {reason}"
-        for reason, names in of_reason.items()
-    )
-
-
 def _folder_of_results(output: Path | None) -> Path:
-    from nsysalign.rundir import make_run_dir, numbered
-
     return make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
 
 
@@ -140,11 +137,11 @@ def _where_they_lie(
         target = _folder_of_results(output)
         try:
             named = [[path.absolute() for path in listed] for listed in (paths, events)]
-            found, places = zip(*placed(cluster, *named, target), strict=True)
+            sources, places = zip(*placed(cluster, *named, target), strict=True)
         except NsysAlignError:
             _remove_if_empty(target)
             raise
-        return target, analysed(found, target, cluster, places)
+        return target, analysed(sources, target, cluster, places)
 
 
 def recovered(paths: Sequence[Path], events: Sequence[Path]) -> tuple[Source, ...]:
@@ -165,47 +162,48 @@ def analyse(
     debug: bool = False,
 ) -> list[SourceResult]:
     """Run every source through the executor, in the order of the sources; `places` says where, one per source."""
-    each = zip(sources, _folders(sources), places or [ANYWHERE] * len(sources), strict=True)
+    folders = [file_name(source.name) for source in sources]
+    if len({name.lower() for name in folders}) != len(folders):  # Rank0 may be rank0 on this disk
+        folders = [f"{n:03d}-{name}" for n, name in enumerate(folders)]
+    each = zip(sources, folders, places or [ANYWHERE] * len(sources), strict=True)
     jobs = [Job(source, output, folder, nsys, debug, place) for source, folder, place in each]
     results: dict[str, SourceResult] = {}
     with ProgressLine(quiet) as tell:
         tell(f"analysing {len(jobs)} traces", 0)
-        for job, outcome in spread.over(one, jobs, executor, again=spread.alone):
+        for job, outcome in spread.over(one, jobs, executor):
             if debug and isinstance(outcome, BaseException):
                 raise outcome
-            results[job.source.name] = _checked(job, outcome, getattr(executor, "lost", False))
+            results[job.source.name] = checked(job, outcome, getattr(executor, "lost", False))
             tell(f"analysing {len(jobs)} traces", 100 * len(results) // len(jobs))
     return [results[source.name] for source in sources]
 
 
-def _checked(job: Job, outcome: SourceResult | BaseException, lost: bool = False) -> SourceResult:
-    """If a worker died, or wrote where this machine cannot read, its trace has failed.  `lost`: so is the whole cluster."""
+def checked(job: Job, outcome: SourceResult | BaseException, lost: bool = False) -> SourceResult:
+    """The result of a job.  If its worker died, or wrote where this machine cannot read, its trace has failed; `lost`: so
+    has the whole cluster."""
+    failed = partial(SourceResult, job.source.name, str(job.source.trace))
+    if isinstance(outcome, CancelledError) and lost:
+        return failed(
+            failure="the scheduler of the cluster cannot be reached any more",
+            next_step="start the scheduler and its workers again, then analyse again",
+        )
     if isinstance(outcome, CancelledError):
-        return SourceResult(
-            job.source.name,
-            str(job.source.trace),
-            failure="the scheduler of the cluster cannot be reached any more"
-            if lost
-            else f"no worker of its machine ({', '.join(job.hosts)}) has come back",
-            next_step="start the scheduler and its workers again, then analyse again"
-            if lost
-            else "start dask worker on that machine again, then analyse again",
+        return failed(
+            failure=f"no worker of its machine ({', '.join(job.hosts)}) has come back",
+            next_step="start dask worker on that machine again, then analyse again",
         )
     if isinstance(outcome, BaseException):
-        return SourceResult(
-            job.source.name,
-            str(job.source.trace),
-            failure=f"its worker died ({type(outcome).__name__}: {str(outcome)[:200] or 'no reason given'})",
-            next_step=f"give it more memory, use fewer workers (--jobs 1), or analyse it alone: nsysalign analyze {job.source.trace}",
+        why = f"{type(outcome).__name__}: {str(outcome)[:200] or 'no reason given'}"
+        return failed(
+            failure=f"its worker died ({why})",
+            next_step="give it more memory, use fewer workers (--jobs 1), or analyse it alone: "
+            f"nsysalign analyze {job.source.trace}",
         )
     if outcome.report and job.place.folder is not None:
         lies = f"its page lies on the disk of its worker's machine, in a folder {job.place.folder.name}"
         return replace(outcome, report="", notes=(*outcome.notes, lies))
     if outcome.report and not (job.output / outcome.report).exists():
-        return replace(
-            outcome,
-            ranks=(),
-            report="",
+        return failed(
             failure="its worker wrote to a disk that this machine cannot see",
             next_step="choose a folder for -o that all workers share",
         )
@@ -221,65 +219,47 @@ def one(job: Job) -> SourceResult:
     from nsysalign.trace.nccl import read_shared
 
     source, folder = job.source, job.target
+    result = SourceResult(source.name, str(source.trace))
     try:
         if job.place.folder is not None:
             job.place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         trace = exported(source.trace, folder, nsys=job.nsys)
         shared = read_shared(trace)
-        logs, notes = (
-            own_logs(source.logs, shared.processes) if source.pooled else (source.logs, ())
-        )
-        analysis = analyze_inputs(_inputs(source, trace, logs))
+        logs, notes = source.logs, ()
+        if source.pooled:
+            logs = tuple(log for log in logs if pids_of(log) & {*shared.processes})
+            notes = () if logs else ("none of the event logs next to it belongs to its processes",)
+        # the trace's own run directory; a folder of several traces says nothing about a single one
+        home = RunDirectory(source.trace.parent)
+        baseline = tuple(baseline_logs(home)) if logs and len(home.traces()) == 1 else ()
+        analysis = analyze_inputs(home.inputs(trace, logs, baseline))
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
+        return replace(result, ranks=ranks, notes=notes, report=f"{job.folder}/{PAGE}")
     except NsysAlignError as error:
         _remove_if_empty(folder)
-        return SourceResult(
-            source.name, str(source.trace), failure=error.message, next_step=error.next_step or ""
-        )
+        return replace(result, failure=error.message, next_step=error.next_step or "")
     except Exception as error:  # a bug triggered by one trace must not affect the others
         if job.debug:
             raise
         _remove_if_empty(folder)
-        return SourceResult(
-            source.name,
-            str(source.trace),
+        return replace(
+            result,
             failure=f"internal error: {type(error).__name__}: {error}",
             next_step=f"nsysalign --debug analyze {source.trace}",
         )
-    return SourceResult(
-        source.name, str(source.trace), ranks=ranks, notes=notes, report=f"{job.folder}/{PAGE}"
-    )
 
 
-def _inputs(source: Source, trace: Path, logs: Sequence[Path]) -> Inputs:
-    """The inputs from the trace's own run directory; a folder of several traces says nothing about a single one."""
-    home = RunDirectory(source.trace.parent)
-    baseline = tuple(baseline_logs(home)) if logs and len(home.traces()) == 1 else ()
-    return home.inputs(trace, tuple(logs), baseline)
-
-
-def own_logs(
-    logs: Sequence[Path], processes: Sequence[int]
-) -> tuple[tuple[Path, ...], tuple[str, ...]]:
-    """From logs that several traces share, those of this trace's processes, and notes."""
-    mine = [log for log in logs if {*_pids(log)} & {*processes}]
-    if mine:
-        return tuple(mine), ()
-    return (), ("none of the event logs next to it belongs to its processes",)
-
-
-def _pids(log: Path) -> set[int]:
-    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names no process, and is reported
-    when the log is read."""
+def pids_of(log: Path) -> set[int]:
+    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names no process, and is
+    reported when the log is read."""
     pids = set()
+    damaged = (ValueError, AttributeError, TypeError, OverflowError, RecursionError)
     with contextlib.suppress(EventLogError):
         for line in lines_of(log):
             if '"header"' in line[:200]:
-                with contextlib.suppress(
-                    ValueError, AttributeError, TypeError, OverflowError, RecursionError
-                ):
+                with contextlib.suppress(*damaged):
                     pids.add(int(json.loads(line).get("pid")))
     return pids
 
@@ -287,15 +267,3 @@ def _pids(log: Path) -> set[int]:
 def _remove_if_empty(folder: Path) -> None:
     with contextlib.suppress(OSError):
         folder.rmdir()
-
-
-def _folders(sources: Sequence[Source]) -> list[str]:
-    """One folder name per source; names of sources differ, and so do these."""
-    from nsysalign.files import file_name
-
-    names = [file_name(source.name) for source in sources]
-    if len({name.lower() for name in names}) != len(
-        names
-    ):  # a file system that does not distinguish Rank0 from rank0
-        names = [f"{n:03d}-{name}" for n, name in enumerate(names)]
-    return names

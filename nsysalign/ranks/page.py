@@ -1,10 +1,12 @@
-"""A comparison of ranks as plain data, for its JSON document and its page, and in the terminal."""
+"""A comparison of ranks in words, as its JSON document, as its page, and in the terminal."""
 
 from __future__ import annotations
 
 import os
+import shlex
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePath
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import quote
 
 from rich.console import Console
@@ -12,9 +14,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from nsysalign.files import write_text
 from nsysalign.private import short_path, without_paths
-from nsysalign.ranks.compare import CLEAR_SHARE
+from nsysalign.ranks.compare import CLEAR_SHARE, EVEN_SHARE
 from nsysalign.report.html import Page, assemble
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import cause_looks
@@ -24,16 +25,8 @@ from nsysalign.text import duration, fixed, middle, percent, plural, safe_text
 if TYPE_CHECKING:
     from nsysalign.ranks.results import Clock, LabelComparison, RankComparison, RankLabel
 
-
-FORMAT, VERSION = "nsysalign-ranks", 1
+FORMAT, VERSION = "nsysalign-ranks", 2
 PAGE = Page("ranks.html", "format dom bars labels ranks", "nsysalign ranks: {}")
-#: Ranks of which the page draws a repetition.
-MOST_EXAMPLES = 32
-
-
-def write(comparison: RankComparison, path: str | os.PathLike[str]) -> None:
-    """Write the document; the file appears whole or not at all."""
-    write_text(path, dumps(comparison))
 
 
 def dumps(comparison: RankComparison) -> str:
@@ -42,110 +35,181 @@ def dumps(comparison: RankComparison) -> str:
 
 
 def document(comparison: RankComparison) -> dict[str, Any]:
-    """The document (docs/design.md): nanoseconds; `rank` is a rank's number, `source` a trace's name."""
+    """The document (docs/formats.md): the records of results.py, times in ns, and the verdict in words."""
+    failures = [  # the terminal shows whole paths; files that may be passed on do not
+        {
+            "source": f.source,
+            "trace": short_path(f.trace),
+            "failure": without_paths(f.failure),
+            "next": without_paths(f.next_step),
+        }
+        for f in comparison.failures
+    ]
     return {
         "format": FORMAT,
         "version": VERSION,
-        "ranks": [
-            {
-                "rank": r.number,
-                "source": r.source,
-                "pid": r.pid,
-                "device": r.device,
-                "intervals": r.intervals,
-                "unplaced": r.unplaced,
-                "collectives": r.collectives,
-                "warnings": r.warnings,
-                "report": comparison.reports.get(r.source, ""),
-            }
-            for r in comparison.ranks
-        ],
-        "clocks": [asdict(clock) for clock in comparison.clocks],
-        "communicators": [
-            {
-                "name": c.name,
-                "operation": c.operation,
-                "collectives": c.count,
-                "scatter_ns": c.scatter_ns,
-                "members": [
-                    {"rank": comparison.ranks[m.rank].number, "stream": m.stream, "lag": m.lag}
-                    for m in c.members
-                ],
-            }
-            for c in comparison.communicators
-        ],
-        "labels": [_label(label) for label in comparison.labels],
-        "waits": [asdict(wait) for wait in comparison.waits],
-        "failures": [  # the terminal shows whole paths; files that may be passed on do not
-            {
-                "source": f.source,
-                "trace": short_path(f.trace),
-                "failure": without_paths(f.failure),
-                "next": without_paths(f.next_step),
-            }
-            for f in comparison.failures
-        ],
+        "verdict": conclusion(comparison)._asdict(),
+        **asdict(comparison),
+        "failures": failures,
         "notes": [without_paths(note) for note in comparison.notes],
     }
 
 
-def _label(label: LabelComparison) -> dict[str, Any]:
-    return {
-        "label": label.label,
-        "kind": label.kind,
-        "site": label.site,
-        "library": label.library,
-        "verdict": label.verdict,
-        "slowest": label.slowest,
-        "waiting": label.waiting,
-        "spread_ns": label.spread_ns,
-        "repetitions": label.repetitions,
-        "collectives": label.collectives,
-        "ranks": [_rank_label(row) for row in label.ranks],
-    }
-
-
-def _rank_label(row: RankLabel) -> dict[str, Any]:
-    t = row.times
-    return {
-        "rank": row.rank,
-        "count": t.count,
-        "elapsed": {
-            name: getattr(t, name)
-            for name in ("median_ns", "mean_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
+def page(comparison: RankComparison) -> str:
+    """The whole page as text: self-contained and small; it links to the ranks' own pages."""
+    data = _plain(document(comparison))
+    labels = {label["label"]: label for label in data["labels"]}
+    causes = {c for label in comparison.labels for row in label.ranks for c in row.parts_mean_ns}
+    for rank in data["ranks"]:
+        rank["href"] = quote(rank["report"])
+    return assemble(
+        PAGE,
+        {
+            **data,
+            "title": size(comparison),
+            "clocks": [
+                {"source": safe_text(c.source), "method": c.method, "words": safe_text(accuracy(c))}
+                for c in comparison.clocks
+            ],
+            "labels": [
+                {**labels[safe_text(label.label)], "words": safe_text(verdict(label))}
+                for label in ordered(comparison)
+            ],
+            "causes": cause_looks(causes or {"kernel"}),
         },
-        "parts_mean_ns": t.parts_mean_ns,
-        "collectives": row.collectives,
-        "wait_ns": row.wait_ns,
-        "wait_median_ns": row.wait_median_ns,
-        "waits_for_ns": row.waits_for,
-        "arrived_last": row.last,
-        "slowest_in": row.slowest,
-    }
+    )
+
+
+def _plain(value: Any) -> Any:
+    """The same with foreign text free of control characters."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return safe_text(value) if isinstance(value, str) else value
 
 
 # --- words ---
 
 
+class Conclusion(NamedTuple):
+    """What the comparison says first: who is slow, who waits and what that costs; what to do about it, '' if nothing."""
+
+    text: str
+    advice: str
+
+
+_BUSY_HOST = (
+    "see what keeps rank {0}'s calls: a busy core, another process, a debug or profiling setting"
+)
+_UNEQUAL = "give the ranks equal work (batch, sequence lengths, experts), or compare their GPUs' clocks and power"
+#: cause that a slow rank has more of -> what to do.
+ADVICE = {
+    "host": "see what rank {0}'s process does there and the others do not: loading data, logging, collecting garbage",
+    **dict.fromkeys(("api_launch", "api", "launch_latency", "event"), _BUSY_HOST),
+    **dict.fromkeys(("kernel", "graph"), _UNEQUAL),
+    **dict.fromkeys(
+        ("memcpy", "memset"), "see what rank {0} copies, and whether its memory is pinned"
+    ),
+}
+_LOOK = "see rank {0}'s own report"
+
+
+def conclusion(comparison: RankComparison) -> Conclusion:
+    """The label that loses most time decides, else what the collectives say over the whole trace."""
+    own = [label for label in ordered(comparison) if not label.library]
+    telling = [label for label in own if label.verdict in ("waits", "slowest")]
+    total = sum(wait.wait_ns for wait in comparison.waits)
+    cost = f"; all waits in collectives together: {duration(total)}" if total else ""
+    if not telling:
+        if total:
+            most = comparison.waits[0]
+            text = (
+                f"No label shows a slow rank, but rank {most.rank} waited {duration(most.wait_ns)} for rank "
+                f"{most.waits_for} in {plural(most.collectives, 'collective')}{cost}"
+            )
+            return Conclusion(text, _LOOK.format(most.waits_for))
+        both = [label for label in own if label.verdict != "alone"]
+        if not both:
+            return Conclusion("Nothing to compare: no label was measured by two ranks", "")
+        if all(label.verdict == "even" for label in both):
+            text = f"No rank is slow: medians of {plural(len(both), 'label')} within {percent(EVEN_SHARE)}"
+            return Conclusion(text, "")
+        return Conclusion("No rank is clearly slow", "")
+    label = telling[0]
+    if label.verdict == "waits":
+        waiting = row_of(label, label.waiting)
+        late, share = late_rank(waiting)
+        part = percent(waiting.wait_median_ns / max(waiting.elapsed["median_ns"], 1))
+        waits = (
+            f"rank {waiting.rank} waits {duration(waiting.wait_median_ns)} of {duration(waiting.elapsed['median_ns'])} "
+            f"({part}) of {label.label} in collectives for"
+        )
+        if share < CLEAR_SHARE:
+            text = f"No one rank is slow: {waits} different ranks{cost}"
+            return Conclusion(text, _UNEQUAL)
+        text, others = f"Rank {late} is slow: {waits} it", waiting
+    else:
+        late = label.slowest
+        others = min(label.ranks, key=lambda row: row.elapsed["median_ns"])
+        slow = row_of(label, late)
+        text = (
+            f"Rank {late} is slow: {label.label} takes {duration(slow.elapsed['median_ns'])} there, "
+            f"{duration(others.elapsed['median_ns'])} on rank {others.rank}"
+        )
+    more = excess(row_of(label, late), others) if late in [r.rank for r in label.ranks] else None
+    if more is None:
+        return Conclusion(text + cost, _LOOK.format(late))
+    advice = ADVICE.get(more.cause, _LOOK).format(late)
+    return Conclusion(f"{text}; {more.text}{cost}", advice)
+
+
+class Excess(NamedTuple):
+    """What a slow rank has more of than another one."""
+
+    cause: str
+    text: str
+
+
+def excess(slow: RankLabel, other: RankLabel) -> Excess | None:
+    """The cause that makes a rank slow; None if none explains half of the difference.
+
+    Who waits inside NCCL's kernels has kernel time for it that is no work, where they run on the interval's own stream:
+
+        waits for it   kernel ####  kernel (NCCL, waits) ==========     kernel 14, of which 10 wait
+        slow           kernel ############  NCCL ==                     kernel 14
+    """
+    a, b = slow.parts_mean_ns, other.parts_mean_ns
+    waited = other.wait_ns / other.count - slow.wait_ns / slow.count
+    lost = max(waited, slow.elapsed["mean_ns"] - other.elapsed["mean_ns"])
+    more = {cause: a.get(cause, 0) - b.get(cause, 0) for cause in {*a, *b} - {"queued", "sync"}}
+    cause, ns = max(more.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    elsewhere = b.get("queued", 0) + b.get("sync", 0) - a.get("queued", 0) - a.get("sync", 0)
+    if ns < lost / 2 and waited > 0 and elsewhere < waited / 2:
+        cause, ns = "kernel", more.get("kernel", 0) + waited
+    if ns <= 0 or ns < lost / 2:
+        return None
+    return Excess(cause, f"{LOOKS[cause].short} +{duration(ns)} on average")
+
+
+def late_rank(waiting: RankLabel) -> tuple[int, float]:
+    """(rank that is waited for most, its share of the waits)."""
+    late = next(iter(waiting.waits_for_ns))
+    return late, waiting.waits_for_ns[late] / max(sum(waiting.waits_for_ns.values()), 1)
+
+
 def ordered(comparison: RankComparison) -> list[LabelComparison]:
-    """Labels by the time lost per repetition, largest first; even ones, and those timed by libraries, come last."""
-    return sorted(
-        comparison.labels,
-        key=lambda label: (
-            label.library,
-            label.verdict in ("even", "alone"),
-            -lost(label),
-            label.label,
-        ),
-    )
+    """Labels by what the ranks' difference costs a repetition: the longest wait, or the spread; even ones, and those
+    timed by libraries, come last."""
+
+    def place(label: LabelComparison) -> tuple[bool, bool, float, str]:
+        lost = max([label.spread_ns, *(row.wait_median_ns for row in label.ranks)])
+        return label.library, label.verdict in ("even", "alone"), -lost, label.label
+
+    return sorted(comparison.labels, key=place)
 
 
-def lost(label: LabelComparison) -> float:
-    """What the ranks' difference costs one repetition: the longest wait, or the spread."""
-    return max([label.spread_ns, *(row.wait_median_ns for row in label.ranks)])
-
-
-def row_of(label: LabelComparison, rank: int) -> RankLabel:
+def row_of(label: LabelComparison, rank: int | None) -> RankLabel:
     return next(row for row in label.ranks if row.rank == rank)
 
 
@@ -157,45 +221,31 @@ def verdict(label: LabelComparison) -> str:
         return "even"
     if label.verdict == "waits":
         waiting = row_of(label, label.waiting)
-        late = next(iter(waiting.waits_for))
-        share = percent(waiting.wait_median_ns / max(waiting.times.median_ns, 1))
-        said = (
-            f"rank {waiting.rank} waits {duration(waiting.wait_median_ns)} of "
-            f"{duration(waiting.times.median_ns)} ({share}) in collectives"
-        )
-        mostly = waiting.waits_for[late] / max(sum(waiting.waits_for.values()), 1)
-        if mostly < 0.6:
-            return f"{said}, for different ranks"
-        said = f"{said} for rank {late}"
+        late, share = late_rank(waiting)
+        part = percent(waiting.wait_median_ns / max(waiting.elapsed["median_ns"], 1))
+        text = f"rank {waiting.rank} waits {part} of its time in collectives"
+        if share < CLEAR_SHARE:
+            return f"{text}, for different ranks"
+        text = f"{text} for rank {late}"
         if late not in {row.rank for row in label.ranks}:
-            return said
+            return text
         row = row_of(label, late)
-        return f"{said}, the last to arrive in {row.last} of {label.collectives}{_because(row, waiting)}"
-    longest = max(label.ranks, key=lambda row: row.times.median_ns)
-    often = f"slowest in {longest.slowest} of {label.repetitions}"
+        more = excess(row, waiting)
+        text += f", the last to arrive in {row.arrived_last} of {label.collectives}"
+        return f"{text}: {more.text}" if more else text
+    longest = max(label.ranks, key=lambda row: row.elapsed["median_ns"])
+    often = f"slowest in {longest.slowest_in} of {label.repetitions}"
     if label.repetitions < 3:
         return f"rank {longest.rank} took longest; {plural(label.repetitions, 'interval')} cannot tell whether it always does"
-    if (
-        label.verdict == "unclear"
-        and not label.collectives
-        and longest.slowest >= CLEAR_SHARE * label.repetitions
-    ):
-        return f"rank {longest.rank} is {often}, in collectives that could not be matched: it may be the one that waits"
     if label.verdict == "unclear":
+        if not label.collectives and longest.slowest_in >= CLEAR_SHARE * label.repetitions:
+            return f"rank {longest.rank} is {often}, in collectives that could not be matched: it may be the one that waits"
         return f"rank {longest.rank} has the longest median, but is {often} only"
-    fastest = min(label.ranks, key=lambda row: row.times.median_ns)
-    return f"rank {longest.rank} is {often}{_because(longest, fastest)}"
+    more = excess(longest, min(label.ranks, key=lambda row: row.elapsed["median_ns"]))
+    return f"rank {longest.rank} is {often}" + (f": {more.text}" if more else "")
 
 
-def _because(slow: RankLabel, quick: RankLabel) -> str:
-    """The cause with the largest excess of a slow rank over a fast one."""
-    a, b = slow.times.parts_mean_ns, quick.times.parts_mean_ns
-    more = {cause: a.get(cause, 0) - b.get(cause, 0) for cause in {*a, *b}}
-    cause, ns = max(more.items(), key=lambda item: (item[1], item[0]), default=("", 0))
-    return f": {LOOKS[cause].short} +{duration(ns)} on average" if ns > 0 else ""
-
-
-def headline(comparison: RankComparison) -> str:
+def size(comparison: RankComparison) -> str:
     """ "4 ranks of 4 traces, 12 labels, clocks joined on 96 collectives within 1.8 us"."""
     traces = {rank.source for rank in comparison.ranks}
     pieces = [
@@ -212,7 +262,7 @@ def headline(comparison: RankComparison) -> str:
     return ", ".join(pieces)
 
 
-def clock_words(clock: Clock) -> str:
+def accuracy(clock: Clock) -> str:
     """How accurate one trace's clock is."""
     if clock.method == "reference":
         return "the reference for the others"
@@ -228,100 +278,72 @@ def clock_words(clock: Clock) -> str:
     return f"taken from its session start, not checked{why}"
 
 
-def write_page(comparison: RankComparison, path: str | os.PathLike[str]) -> None:
-    """Write the page; the file appears whole or not at all."""
-    write_text(path, page(comparison))
-
-
-def page(comparison: RankComparison) -> str:
-    """The whole page as text: self-contained and small; it links to the ranks' own pages."""
-    return assemble(PAGE, page_data(comparison))
-
-
-def page_data(comparison: RankComparison) -> dict[str, Any]:
-    """The page's data: the document with foreign text made plain, sentences, links, and the looks of the causes."""
-    data = document(comparison)
-    causes = {
-        cause
-        for label in comparison.labels
-        for row in label.ranks
-        for cause in row.times.parts_mean_ns
-    }
-    for rank in data["ranks"]:
-        rank["href"] = quote(rank.pop("report"))
-        rank["source"] = safe_text(rank["source"])
-        rank["warnings"] = [safe_text(w) for w in rank["warnings"]]
-    labels = []
-    for label in ordered(comparison):
-        texts = {key: safe_text(getattr(label, key)) for key in ("label", "site")}
-        example = [asdict(rank) for rank in label.example[:MOST_EXAMPLES]]
-        more = {"said": safe_text(verdict(label)), "example": example}
-        labels.append(_label(label) | texts | more)
-    return {
-        "title": headline(comparison),
-        "ranks": data["ranks"],
-        "clocks": [
-            {"source": safe_text(c.source), "method": c.method, "said": safe_text(clock_words(c))}
-            for c in comparison.clocks
-        ],
-        "communicators": data["communicators"],
-        "labels": labels,
-        "waits": data["waits"],
-        "failures": [
-            {key: safe_text(value) for key, value in failure.items()}
-            for failure in data["failures"]
-        ],
-        "notes": [safe_text(note) for note in data["notes"]],
-        "causes": cause_looks(causes or {"kernel"}),
-    }
-
+# --- the terminal ---
 
 #: A column per rank needs this many characters; with more ranks than fit, the fastest and the slowest are named.
-_RANK_WIDTH = 12
-_OTHER_WIDTH = 44
+_RANK_WIDTH, _OTHER_WIDTH = 12, 44
 _MOST_LABELS = 30
-_MOST_WAITS = 8
-_MOST_NOTES = 8
-_MOST_CLOCKS = 8
+_MOST_LINES = 8
 
 
 def render(comparison: RankComparison, console: Console, report_path: str | None = None) -> None:
-    """Print the comparison: labels by ranks, and below each what the ranks say about it.
+    """Print the comparison: the verdict, then labels by ranks, and below each what the ranks say about it.
+
+    Rank 1 is slow: rank 0 waits 4.81 ms of 6.11 ms (79 %) of step in collectives for it; host +4.80 ms on average
+      Change: see what rank 1's process does there and the others do not: loading data, logging, collecting garbage
 
     label      n   rank 0   rank 1    spread   waits
                        us       us        us      us
-    step      20  6105.20  6104.91    0.30    4810.2
-      w/o nsys    5210 ±310  5209 ±310
-      rank 0 waits 4.81 ms of 6.11 ms (79 %) in collectives for rank 1, the last to arrive in 20 of 20
+    step      20  6105.20  6104.91      0.30  4810.2
+      rank 0 waits 79 % of its time in collectives for rank 1, the last to arrive in 20 of 20
     """
-    console.print(Text(headline(comparison), "bold"))
+
+    def limited(lines: list[str], rest: str) -> None:
+        for line in lines[:_MOST_LINES]:
+            console.print(Text(safe_text(line), "dim"))
+        if len(lines) > _MOST_LINES:
+            console.print(Text(f"{len(lines) - _MOST_LINES} more {rest}", "dim"))
+
+    first = conclusion(comparison)
+    console.print(Text(safe_text(first.text), "bold"))
+    if first.advice:
+        console.print(Padding(Text(f"Change: {safe_text(first.advice)}"), (0, 0, 0, 2)))
+    folder = os.path.dirname(report_path) if report_path else ""
+    reports = list(dict.fromkeys(rank.report for rank in comparison.ranks if rank.report))
+    if first.advice and len(reports) > 1:
+        two = shlex.join(os.path.join(folder, PurePath(r).parent) for r in reports[:2])
+        console.print(Text(f"  Compare: nsysalign diff {safe_text(two)}"), soft_wrap=True)
+    console.print(Text(size(comparison), "dim"))
     for failure in comparison.failures:
-        console.print(
-            Text(f"left out: {safe_text(failure.source)}: {safe_text(failure.failure)}", "bold red")
-        )
+        text = f"left out: {safe_text(failure.source)}: {safe_text(failure.failure)}"
+        console.print(Text(text, "bold red"))
         if failure.next_step:
             console.print(Text(f"  next: {safe_text(failure.next_step)}", "red"))
     if comparison.labels:
         console.print()
         _table(comparison, console)
     if comparison.waits:
-        console.print()
-        _waits(comparison, console)
+        total = sum(wait.wait_ns for wait in comparison.waits)
+        console.print(f"\nwho waits for whom, all collectives together ({duration(total)}):")
+        lines = [
+            f"  rank {wait.rank} for rank {wait.waits_for}: {duration(wait.wait_ns)} in "
+            f"{plural(wait.collectives, 'collective')}"
+            for wait in comparison.waits
+        ]
+        limited(lines, "pairs in the report")
     if len(comparison.clocks) > 1:
         console.print()
-        _clocks(comparison, console)
-    for note in comparison.notes[:_MOST_NOTES]:
-        console.print(Text(f"note: {safe_text(note)}", "dim"))
-    if len(comparison.notes) > _MOST_NOTES:
-        console.print(
-            Text(f"{len(comparison.notes) - _MOST_NOTES} more notes in ranks.json", "dim")
-        )
+        others = [clock for clock in comparison.clocks if clock.method != "reference"]
+        others.sort(key=lambda clock: clock.method == "collectives")
+        lines = [f"clock of {clock.source}: {accuracy(clock)}" for clock in others]
+        limited(lines, "clocks in ranks.json")
+    limited([f"note: {note}" for note in comparison.notes], "notes in ranks.json")
     if report_path:
         console.print(Text(f"report: {safe_text(report_path)}"), soft_wrap=True)
 
 
 def _table(comparison: RankComparison, console: Console) -> None:
-    numbers = [rank.number for rank in comparison.ranks]
+    numbers = [rank.rank for rank in comparison.ranks]
     wide = len(numbers) * _RANK_WIDTH + _OTHER_WIDTH <= console.width
     heads = [f"rank {n}" for n in numbers] if wide else ["fastest", "rank", "slowest", "rank"]
     labels = ordered(comparison)
@@ -330,93 +352,36 @@ def _table(comparison: RankComparison, console: Console) -> None:
     grid.add_column("label", no_wrap=True)
     for head in ("n", *heads, "spread", "waits"):
         grid.add_column(head, justify="right", no_wrap=True)
-    grid.add_row(
-        "", "", *(["us"] * len(heads) if wide else ["us", "", "us", ""]), "us", "us", style="dim"
-    )
+    units = ["us"] * len(heads) if wide else ["us", "", "us", ""]
+    grid.add_row("", "", *units, "us", "us", style="dim")
     room = max(10, console.width - (len(heads) * _RANK_WIDTH if wide else 38) - 28)
     for label in shown:
-        waits = max(row.wait_median_ns for row in label.ranks)
-        dim = "dim" if label.library else ""
+        rows = sorted(label.ranks, key=lambda row: row.elapsed["median_ns"])
+        times = {row.rank: fixed(row.elapsed["median_ns"]) for row in rows}
+        ends = [text for row in (rows[0], rows[-1]) for text in (times[row.rank], str(row.rank))]
+        columns = [Text(times.get(n, "-"), "bold" if n == label.slowest else "") for n in numbers]
         grid.add_row(
             Text(middle(safe_text(label.label), room)),
             str(label.repetitions),
-            *(_ranks(label, numbers) if wide else _ends(label)),
+            *(columns if wide else ends),
             fixed(label.spread_ns),
-            fixed(waits),
-            style=dim,
+            fixed(max(row.wait_median_ns for row in label.ranks)),
+            style="dim" if label.library else "",
         )
     with console.capture() as capture:
         console.print(grid)
-    lines = capture.get().splitlines()
-    for line in lines[:2]:
+    head, units_line, *lines = capture.get().splitlines()
+    console.out(f"{head.rstrip()}\n{units_line.rstrip()}", highlight=False)
+    for label, line in zip(shown, lines, strict=True):
         console.out(line.rstrip(), highlight=False)
-    for at, label in enumerate(shown):
-        console.out(lines[2 + at].rstrip(), highlight=False)
-        said = verdict(label)
-        if said != "even":
-            style = (
-                "yellow" if label.verdict in ("waits", "slowest") and not label.library else "dim"
-            )
-            console.print(Padding(Text(safe_text(said), style), (0, 0, 0, 2)))
+        if label.verdict != "even":
+            telling = label.verdict in ("waits", "slowest") and not label.library
+            words = Text(safe_text(verdict(label)), "yellow" if telling else "dim")
+            console.print(Padding(words, (0, 0, 0, 2)))
     if len(labels) > len(shown):
-        console.print(
-            Text(f"{plural(len(labels) - len(shown), 'label')} more in the report", "dim")
-        )
-    console.print(
-        Text(
-            "medians; waits: of the rank that waits most, in collectives for the last rank to arrive",
-            "dim",
-        )
+        rest = plural(len(labels) - len(shown), "label")
+        console.print(Text(f"{rest} more in the report", "dim"))
+    meaning = (
+        "medians; waits: of the rank that waits most, in collectives for the last rank to arrive"
     )
-
-
-def _shown(label: LabelComparison, numbers: list[int], wide: bool) -> list[RankLabel | None]:
-    """The ranks that have a column: all, or the fastest and the slowest."""
-    if wide:
-        by_rank = {row.rank: row for row in label.ranks}
-        return [by_rank.get(n) for n in numbers]
-    rows = sorted(label.ranks, key=lambda row: row.times.median_ns)
-    return [rows[0], rows[-1]]
-
-
-def _ranks(label: LabelComparison, numbers: list[int]) -> list:
-    return [
-        Text("-", "dim")
-        if row is None
-        else Text(fixed(row.times.median_ns), "bold" if row.rank == label.slowest else "")
-        for row in _shown(label, numbers, wide=True)
-    ]
-
-
-def _ends(label: LabelComparison) -> list[str]:
-    rows = [row for row in _shown(label, [], wide=False) if row is not None]
-    return [text for row in rows for text in (fixed(row.times.median_ns), str(row.rank))]
-
-
-def _waits(comparison: RankComparison, console: Console) -> None:
-    total = sum(wait.wait_ns for wait in comparison.waits)
-    console.print(Text(f"who waits for whom, all collectives together ({duration(total)}):"))
-    for wait in comparison.waits[:_MOST_WAITS]:
-        console.print(
-            Text(
-                f"  rank {wait.rank} for rank {wait.waits_for}: {duration(wait.wait_ns)} in "
-                f"{plural(wait.collectives, 'collective')}"
-            )
-        )
-    if len(comparison.waits) > _MOST_WAITS:
-        console.print(
-            Text(f"  {len(comparison.waits) - _MOST_WAITS} more pairs in the report", "dim")
-        )
-
-
-def _clocks(comparison: RankComparison, console: Console) -> None:
-    checked = [clock for clock in comparison.clocks if clock.method == "collectives"]
-    unchecked = [clock for clock in comparison.clocks if clock.method in ("session start", "none")]
-    for clock in (*unchecked, *checked)[:_MOST_CLOCKS]:
-        console.print(
-            Text(f"clock of {safe_text(clock.source)}: {safe_text(clock_words(clock))}", "dim")
-        )
-    if len(checked) + len(unchecked) > _MOST_CLOCKS:
-        console.print(
-            Text(f"{len(checked) + len(unchecked) - _MOST_CLOCKS} more clocks in ranks.json", "dim")
-        )
+    console.print(Text(meaning, "dim"))

@@ -8,17 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import numpy as np
     import pandas as pd
 
     from nsysalign.model import TraceInfo
-
-#: How a trace's clock was converted to the common one, best first.
-CLOCKS: Mapping[str, str] = {
-    "reference": "the common clock is that of this trace",
-    "collectives": "session start, corrected by where the collectives end",
-    "session start": "taken from the machine's clock, not checked",
-    "none": "the trace has no session start and shares no collectives: its times cannot be compared",
-}
 
 
 @dataclass(frozen=True)
@@ -39,22 +32,13 @@ class LabelTimes:
     kind: str
     site: str
     library: bool
-    count: int
-    median_ns: float
-    mean_ns: float
-    min_ns: int
-    max_ns: int
-    p05_ns: float
-    p95_ns: float
+    windows: np.ndarray  # (intervals, 2): starts and ends on the trace's clock, by start
     parts_mean_ns: Mapping[str, float]  # causes that are not always zero
 
 
 @dataclass(frozen=True)
 class RankSummary:
-    """One process of one trace, small enough to travel between machines.
-
-    Its times are on the trace's own clock.
-    """
+    """One process of one trace, small enough to travel between machines; times are on its trace's clock."""
 
     source: str
     pid: int
@@ -63,7 +47,6 @@ class RankSummary:
     host: str | None  # digest: equal on one machine
     launcher_rank: int | None  # the number that torchrun, mpirun or srun gave the profiled command
     labels: tuple[LabelTimes, ...]
-    windows: pd.DataFrame  # frames.RANK_WINDOWS, sorted by label and start
     collectives: pd.DataFrame  # frames.COLLECTIVES of this process
     unplaced: int  # intervals of its trace that could not be placed
     warnings: tuple[str, ...]  # findings of severity warning and error: "rule: label"
@@ -82,31 +65,33 @@ class SourceResult:
     report: str = ""  # path of the page, relative to the output directory
 
 
+# From here on the fields are those of ranks.json.
+
+
 @dataclass(frozen=True)
 class Clock:
-    """How one trace's times become common ones: t + offset_ns + drift * (t - origin_ns), see `join.common`."""
+    """How one trace's times become common ones: t + offset_ns + drift * (t - origin_ns)."""
 
     source: str
-    method: str  # one of CLOCKS
+    #: reference: it is the common clock; collectives: session start, corrected by where the collectives end;
+    #: session start: taken from the machine's clock, not checked; none: its times cannot be compared
+    method: str
     offset_ns: int = 0
     root: str = ""  # the trace that collectives join it to: errors are against that one's clock
     drift: float = 0.0
     origin_ns: int = 0
     correction_ns: int = 0  # what the collectives changed, 0 without them
     error_ns: int | None = None  # 95 % of the collectives' ends agree this well; None: unchecked
-    bound_ns: int | None = None  # largest error that no collective contradicts; None: unbounded
     collectives: int = 0
     reason: str = ""  # why the collectives were not used, '' if they were
 
 
 @dataclass(frozen=True)
 class Member:
-    """One rank's stream in a communicator; its k-th collective is the reference's (k - lag)-th."""
+    """One rank's stream in a communicator."""
 
-    rank: int  # position among the summaries
+    rank: int
     stream: int
-    rows: object  # int64 array: positions in the summary's collectives
-    lag: int
 
 
 @dataclass(frozen=True)
@@ -115,9 +100,9 @@ class Communicator:
 
     name: str  # kernel name
     operation: str
-    members: tuple[Member, ...]
-    count: int  # collectives in which all members take part
+    collectives: int  # in which all members take part
     scatter_ns: int  # 95 % of the ends agree this well after the clocks were joined pair by pair
+    members: tuple[Member, ...]
 
 
 @dataclass(frozen=True)
@@ -125,54 +110,51 @@ class RankLabel:
     """One label on one rank, with what its collectives waited for."""
 
     rank: int
-    times: LabelTimes
+    count: int
+    elapsed: Mapping[str, float]  # median_ns, mean_ns, min_ns, max_ns, p05_ns, p95_ns
+    parts_mean_ns: Mapping[str, float]
     collectives: int  # matched collectives that began inside its intervals
     wait_ns: int  # time spent in them before the last rank arrived, all intervals together
     wait_median_ns: int  # median over the intervals
-    waits_for: Mapping[int, int]  # rank -> nanoseconds waited for it
-    last: int  # collectives in which this rank clearly arrived last
-    slowest: int  # repetitions in which this rank measured the longest time
-
-
-#: What can be said about a label over all ranks; the first that applies.
-VERDICTS: Mapping[str, str] = {
-    "alone": "one rank measured it",
-    "waits": "a rank spends a considerable share of its time waiting in collectives for the last one to arrive",
-    "even": "the medians do not differ noticeably",
-    "unclear": "they differ, but no rank is the slowest in most of the intervals, there are too few, or collectives "
-    "inside could not be matched: who waits in one is longest, and is not the slow one",
-    "slowest": "one rank is slower than the others most of the time",
-}
+    waits_for_ns: Mapping[int, int]  # rank -> waited for it, the longest first
+    arrived_last: int  # collectives in which this rank clearly arrived last
+    slowest_in: int  # repetitions in which this rank measured the longest time
 
 
 @dataclass(frozen=True)
 class RankExample:
-    """One repetition of a label on one rank, on the common clock, nanoseconds since the first rank began it."""
+    """One repetition of a label on one rank, on the common clock, since the first rank began it."""
 
     rank: int
     start_ns: int
     end_ns: int
-    collectives: tuple[
-        tuple[int, int, int], ...
-    ]  # start, end, and how long of it for the last rank to arrive
+    collectives: tuple[tuple[int, int, int], ...]  # start, end, and the wait for the last rank
 
 
 @dataclass(frozen=True)
 class LabelComparison:
+    """One label over all ranks.  `verdict` is the first of these that applies:
+
+    alone    one rank measured it
+    waits    a rank waits a considerable share of its time in collectives for the last one to arrive
+    even     the medians do not differ noticeably
+    unclear  they differ, but no rank is the slowest in most of the intervals, there are too few, or
+             collectives inside could not be matched: who waits in one is longest, and is not the slow one
+    slowest  one rank is slower than the others most of the time
+    """
+
     label: str
     kind: str
     site: str
     library: bool
-    ranks: tuple[RankLabel, ...]  # in the order of the ranks; ranks without the label are absent
-    verdict: str  # one of VERDICTS
+    verdict: str
     slowest: int | None  # rank with the largest median, None where they do not differ clearly
     waiting: int | None  # rank that waits most, if that matters
     spread_ns: float  # largest minus smallest median
     repetitions: int  # that every rank has
     collectives: int  # matched collectives inside
-    example: tuple[
-        RankExample, ...
-    ] = ()  # a typical repetition; () for one rank, or clocks that are not comparable
+    ranks: tuple[RankLabel, ...]  # in the order of the ranks; ranks without the label are absent
+    example: tuple[RankExample, ...] = ()  # a typical repetition, where the clocks are comparable
 
 
 @dataclass(frozen=True)
@@ -189,7 +171,7 @@ class Wait:
 class Rank:
     """A rank as tables name it."""
 
-    number: int
+    rank: int
     source: str
     pid: int
     device: int
@@ -197,6 +179,7 @@ class Rank:
     unplaced: int  # of its trace: intervals that are not placed belong to no process
     collectives: int
     warnings: tuple[str, ...]
+    report: str  # its page, relative to the output directory; '' where there is none
 
 
 @dataclass(frozen=True)
@@ -207,5 +190,4 @@ class RankComparison:
     labels: tuple[LabelComparison, ...]
     waits: tuple[Wait, ...]
     failures: tuple[SourceResult, ...]
-    reports: Mapping[str, str]  # source -> page, relative to the output directory
     notes: tuple[str, ...]

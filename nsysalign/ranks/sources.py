@@ -8,7 +8,9 @@ job/                          job/                        job/
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import glob
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from nsysalign.errors import TraceError, UsageError
@@ -27,7 +29,7 @@ def is_many(path: Path) -> bool:
     if not path.is_dir():
         return False
     own = RunDirectory(path).traces()
-    return len(own) > 1 or (not own and any(_folders(path)))
+    return len(own) > 1 or (not own and any(_folders(path, DEPTH)))
 
 
 def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]:
@@ -35,101 +37,84 @@ def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]
 
     Raises TraceError if a path contains none, UsageError if a trace is named twice.
     """
-    found: list[tuple[str, Path, tuple[Path, ...], bool]] = []
+    sources: list[Source] = []
     for path in paths:
         if not path.exists():
             raise TraceError(
                 f"{path}: no such file or directory", "nsysalign analyze RUN1 RUN2 ... | FOLDER"
             )
-        mine = list(_of(path))
-        if not mine:
+        below = list(_below(path, DEPTH))
+        if not below:
             raise TraceError(
                 f"{path}: neither a trace nor a folder of traces",
                 f"looked for {', '.join(TRACE_SUFFIXES)}",
             )
-        found += mine
+        sources += below
     seen: dict[Path, str] = {}
-    for name, trace, _, _ in found:
-        real = trace.resolve()
+    for source in sources:
+        real = source.trace.resolve()
         if real in seen:
             raise UsageError(
-                f"{trace}: this trace was given twice (as {seen[real]} and {name})",
+                f"{source.trace}: this trace was given twice (as {seen[real]} and {source.name})",
                 "name every trace once",
             )
-        seen[real] = name
-    names = _names([(name, trace) for name, trace, _, _ in found])
+        seen[real] = source.name
+    names = [source.name for source in sources]
+    for depth in (1, 2):  # equal stems: with the names of their folders in front, else numbered
+        if len(set(names)) < len(names):
+            parts = [(s.trace.resolve().parts[-1 - depth : -1], _stem(s.trace)) for s in sources]
+            names = ["_".join((*folders, stem)) for folders, stem in parts]
     return tuple(
-        Source(
-            name,
-            trace.resolve(),
-            tuple(log.resolve() for log in (*own, *logs)),
-            pooled or bool(logs),
+        replace(
+            source,
+            name=name,
+            trace=source.trace.resolve(),
+            logs=tuple(log.resolve() for log in (*source.logs, *logs)),
+            pooled=source.pooled or bool(logs),
         )
-        for name, (_, trace, own, pooled) in zip(names, found, strict=True)
+        for name, source in zip(numbered(names), sources, strict=True)
     )
 
 
-def _of(path: Path, depth: int = DEPTH) -> Iterable[tuple[str, Path, tuple[Path, ...], bool]]:
-    """(name, trace, logs, whether the logs are shared) of everything below a path, two folders deep."""
+def _below(path: Path, depth: int) -> Iterator[Source]:
+    """Everything below a path, two folders deep."""
     if path.is_file():
         logs = _named_logs(path)
-        rest = () if logs else tuple(event_logs(path.parent))
-        yield _stem(path), path, logs or rest, bool(rest)
+        shared = () if logs else tuple(event_logs(path.parent))
+        yield Source(_stem(path), path, logs or shared, bool(shared))
         return
-    own = RunDirectory(path).traces()
-    for trace in own:
-        logs = _named_logs(trace) if len(own) > 1 else ()
-        rest = tuple(event_logs(path)) if not logs else ()
-        name = path.resolve().name if len(own) == 1 else _stem(trace)
-        yield name, trace, logs or rest, bool(rest) and len(own) > 1
-    if not own and depth:
+    traces = RunDirectory(path).traces()
+    for trace in traces:
+        logs = _named_logs(trace) if len(traces) > 1 else ()
+        shared = () if logs else tuple(event_logs(path))
+        name = path.resolve().name if len(traces) == 1 else _stem(trace)
+        yield Source(name, trace, logs or shared, bool(shared) and len(traces) > 1)
+    if not traces and depth:
         for folder in _folders(path, depth):
-            yield from _of(folder, depth - 1)
+            yield from _below(folder, depth - 1)
 
 
-def _folders(path: Path, depth: int = DEPTH) -> list[Path]:
+def _folders(path: Path, depth: int) -> list[Path]:
     """Folders that contain traces, directly or a few levels below, except results of earlier comparisons."""
-    inside = [p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
-    kept = [
+    inside = [
         p
-        for p in inside
-        if not (p / DOCUMENT).exists()
-        and (RunDirectory(p).traces() or (depth > 1 and _folders(p, depth - 1)))
+        for p in path.iterdir()
+        if p.is_dir() and not p.name.startswith(".") and not (p / DOCUMENT).exists()
     ]
+    kept = [p for p in inside if RunDirectory(p).traces() or (depth > 1 and _folders(p, depth - 1))]
     return sorted(kept, key=lambda p: natural(p.name))
 
 
 def _stem(trace: Path) -> str:
-    return next(
-        (trace.name.removesuffix(s) for s in TRACE_SUFFIXES if trace.name.endswith(s)), trace.name
-    )
+    suffix = next((s for s in TRACE_SUFFIXES if trace.name.endswith(s)), "")
+    return trace.name.removesuffix(suffix)
 
 
 def _named_logs(trace: Path) -> tuple[Path, ...]:
     """Logs that carry the trace's name: `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
-    stem = _stem(trace)
-    patterns = [
-        f"{_literal(stem)}{mark}{rest}"
-        for mark in ".-_"
-        for rest in ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
-    ]
+    endings = ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
+    patterns = [f"{glob.escape(_stem(trace))}{mark}{end}" for mark in ".-_" for end in endings]
     return tuple(sorted({path for pattern in patterns for path in trace.parent.glob(pattern)}))
-
-
-def _literal(text: str) -> str:
-    return "".join(f"[{c}]" if c in "*?[" else c for c in text)
-
-
-def _names(found: Sequence[tuple[str, Path]]) -> list[str]:
-    """Names that tell the traces apart: with the folder's name in front if stems are equal, else numbered."""
-    names = [name for name, _ in found]
-    for depth in (1, 2):
-        if len(set(names)) == len(names):
-            break
-        names = [
-            "_".join((*trace.resolve().parts[-1 - depth : -1], _stem(trace))) for _, trace in found
-        ]
-    return numbered(names)
 
 
 def numbered(names: Iterable[str]) -> list[str]:

@@ -9,19 +9,26 @@ cluster's machines each trace is analysed where it lies, and only its summary is
     a job per trace ------------> one of the trace's own hosts analyses it and writes its pages there
     summaries <------------------
 
-Where machines share a file system every worker sees the same files: then any of them may have any job, and all results lie in
-one folder.
+Where machines share a file system every worker sees the same files: then any of them may have any job, and all results lie
+in one folder.
 """
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import (
+    BrokenExecutor,
+    CancelledError,
+    Executor,
+    Future,
+    ThreadPoolExecutor,
+    as_completed,
+)
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,8 +44,7 @@ from nsysalign.workers import started
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-#: Peak memory of the analysis of one trace: a fixed amount, plus this many bytes per byte of its export
-#: (scripts/bench_ranks.py measures it).
+#: Peak memory of the analysis of one trace: a fixed amount, plus this many bytes per byte of its export.
 BASE_BYTES = 200 << 20
 BYTES_PER_BYTE = 10
 #: Seconds to wait for the first worker of a cluster, and for a machine's workers to come back.
@@ -46,78 +52,64 @@ WORKER_S, GONE_S = 60, 60
 
 
 def over(
-    function: Callable[[Job], Result],
-    jobs: Sequence[Job],
-    executor: concurrent.futures.Executor,
-    again: Callable[[], contextlib.AbstractContextManager[concurrent.futures.Executor | None]]
-    | None = None,
+    function: Callable[[Job], Result], jobs: Sequence[Job], executor: Executor
 ) -> Iterator[tuple[Job, Result | BaseException]]:
-    """(job, result or exception), in the order in which they end.  A worker process that dies takes its whole pool with it, and
-    it is not known which job caused it.  With `again` the lost jobs run once more, one at a time and each in an executor of its
-    own, so that only the one at fault is lost.
+    """(job, result or exception), in the order in which they end.
+
+    A worker process that dies takes its whole pool with it, and it is not known which job caused it: the lost jobs run
+    once more, one at a time and each in a process of its own, so that only the one at fault is lost.
     """
+
+    def outcome(future: Future) -> Any:
+        try:
+            return future.result()
+        except (Exception, CancelledError) as error:
+            return error
+
     futures = {executor.submit(function, job): job for job in jobs}
     lost = []
     try:
-        for future in concurrent.futures.as_completed(futures):
-            outcome = _outcome(future)
-            if isinstance(outcome, concurrent.futures.BrokenExecutor) and again:
-                lost.append((futures[future], outcome))
+        for future in as_completed(futures):
+            result = outcome(future)
+            if isinstance(result, BrokenExecutor):
+                lost.append((futures[future], result))
             else:
-                yield futures[future], outcome
+                yield futures[future], result
     except BaseException:
         for future in futures:
             future.cancel()
         raise
-    for job, outcome in lost:
-        with again() as alone:
-            yield job, outcome if alone is None else _outcome(alone.submit(function, job))
-
-
-def _outcome(future: concurrent.futures.Future) -> Any:
-    try:
-        return future.result()
-    except (Exception, concurrent.futures.CancelledError) as error:
-        return error
+    for job, result in lost:
+        with started(1) or contextlib.nullcontext() as alone:
+            yield job, result if alone is None else outcome(alone.submit(function, job))
 
 
 @contextmanager
-def processes(count: int) -> Iterator[concurrent.futures.Executor]:
+def processes(count: int) -> Iterator[Executor]:
     """Worker processes of this machine; one job at a time needs no other process, only a thread."""
-    with (started(count) if count > 1 else None) or concurrent.futures.ThreadPoolExecutor(
-        1
-    ) as pool:
+    with (started(count) if count > 1 else None) or ThreadPoolExecutor(1) as pool:
         yield pool
 
 
-@contextmanager
-def alone() -> Iterator[concurrent.futures.Executor | None]:
-    """One fresh worker process, if possible: a job that killed another process must not run in this one."""
-    with started(1) or contextlib.nullcontext() as pool:
-        yield pool
-
-
-class Cluster(concurrent.futures.Executor):
+class Cluster(Executor):
     """The workers of a Dask scheduler.  A job that has `hosts` (addresses of machines) is done on one of them, any other
     job anywhere.
 
-    Dask itself gives the job of a lost worker to another one.  If all workers of a job's hosts are gone, and none has come back
-    after GONE_S seconds, the job is cancelled: no other worker could do it.
+    Dask itself gives the job of a lost worker to another one.  If all workers of a job's hosts are gone, and none has come
+    back after GONE_S seconds, the job is cancelled: no other worker could do it.
     """
 
     def __init__(self, client: Any) -> None:
         self._client = client
-        self._executors: dict[tuple[str, ...], concurrent.futures.Executor] = {}
-        self._bound: dict[concurrent.futures.Future, tuple[str, ...]] = {}
+        self._bound: dict[Future, tuple[str, ...]] = {}
         self._over = threading.Event()
 
     def submit(self, function: Callable[..., Any], /, *arguments: Any, **named: Any) -> Any:
         hosts = tuple(getattr(arguments[0], "hosts", ())) if arguments else ()
-        if hosts not in self._executors:
-            # pure: the same trace twice would be computed once, and a repeated analysis not at all
-            where = {"workers": list(hosts), "allow_other_workers": False} if hosts else {}
-            self._executors[hosts] = self._client.get_executor(pure=False, **where)
-        future = self._executors[hosts].submit(function, *arguments, **named)
+        # pure: the same trace twice would be computed once, and a repeated analysis not at all
+        where = {"workers": list(hosts), "allow_other_workers": False} if hosts else {}
+        executor = self._client.get_executor(pure=False, **where)
+        future = executor.submit(function, *arguments, **named)
         if hosts:
             if not self._bound:
                 threading.Thread(target=self._watch, daemon=True).start()
@@ -177,16 +169,12 @@ def dask(address: str, count: int) -> Iterator[Cluster]:
     with contextlib.ExitStack() as stack:
         target: Any = address
         if address == "local":
-            target = stack.enter_context(
-                distributed.LocalCluster(
-                    n_workers=count,
-                    threads_per_worker=1,
-                    processes=True,
-                    # its web server always runs: on a port that no other cluster on this machine uses
-                    dashboard_address="127.0.0.1:0",
-                    scheduler_kwargs={"dashboard": False},
-                )
-            )
+            # its web server always runs: on a port that no other cluster on this machine uses
+            local = distributed.LocalCluster(
+                n_workers=count, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
+                scheduler_kwargs={"dashboard": False},
+            )  # fmt: skip
+            target = stack.enter_context(local)
         try:
             client = stack.enter_context(distributed.Client(target, timeout=20))
         except (OSError, ValueError, TimeoutError) as error:
@@ -213,33 +201,25 @@ def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
     """
     if wanted:
         return max(1, min(wanted, len(traces)))
-    needs = sorted((BASE_BYTES + BYTES_PER_BYTE * _size(path) for path in traces), reverse=True)
-    free, fits = _free_memory(), 0
-    for need in needs:
+    needs = []
+    for trace in traces:  # a report's export is about seven times as large as the report
+        size, export = 0, trace.with_suffix(".sqlite")
+        with contextlib.suppress(OSError):
+            size = export.stat().st_size if export.exists() else 7 * trace.stat().st_size
+        needs.append(BASE_BYTES + BYTES_PER_BYTE * size)
+    free, fits = free_memory(), 0
+    for need in sorted(needs, reverse=True):
         free -= need
-        if free < 0:
-            break
-        fits += 1
+        fits += free >= 0
     return max(1, min(len(traces), processors(), fits))
 
 
-def _size(trace: Path) -> int:
-    """Bytes of the export; a report's export is about seven times as large as the report."""
-    beside = trace.with_suffix(".sqlite")
-    try:
-        return beside.stat().st_size if beside.exists() else 7 * trace.stat().st_size
-    except OSError:
-        return 0
-
-
-def _free_memory() -> int:
+def free_memory() -> int:
     """Available bytes: the machine's and, in a container, what its limit leaves."""
     free = 1 << 40
     with contextlib.suppress(OSError, ValueError, StopIteration):
         lines = Path("/proc/meminfo").read_text().splitlines()
-        free = 1024 * int(
-            next(line.split()[1] for line in lines if line.startswith("MemAvailable"))
-        )
+        free = 1024 * int(next(line.split()[1] for line in lines if line[:12] == "MemAvailable"))
     with contextlib.suppress(OSError, ValueError):
         limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
         free = min(free, limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
@@ -280,15 +260,12 @@ def look(paths: Sequence[Path], logs: Sequence[Path], mark: Path) -> Seen:
         sources = find(there, [log for log in logs if log.exists()]) if there else ()
     except NsysAlignError as error:
         return Seen(__version__, (), error.message, mark.exists())
-    known = tuple((source, _identity(source.trace)) for source in sources)
-    return Seen(
-        __version__, known, "" if known else "nothing lies under these paths", mark.exists()
-    )
-
-
-def _identity(path: Path) -> Identity:
-    state = path.stat()
-    return state.st_size, state.st_mtime_ns, state.st_ino
+    known = []
+    for source in sources:
+        state = source.trace.stat()
+        known.append((source, (state.st_size, state.st_mtime_ns, state.st_ino)))
+    error = "" if known else "nothing lies under these paths"
+    return Seen(__version__, tuple(known), error, mark.exists())
 
 
 def placed(
@@ -304,40 +281,36 @@ def placed(
         seen = cluster.ask(look, paths, logs, mark)
     finally:
         mark.unlink()
-    _refuse_unlike(seen)
-    if not any(s.sources for s in seen.values()):
-        said = "; ".join(f"{host}: {s.error}" for host, s in sorted(seen.items()))
-        raise TraceError(
-            f"no machine of the cluster sees a trace under these paths ({said})",
-            "give the paths that the traces have on the workers' machines",
-        )
-    return _merged(seen, output.with_name(f"{output.name}-{mark.name[1:]}"))
+    return merged(seen, output.with_name(f"{output.name}-{mark.name[1:]}"))
 
 
-def _refuse_unlike(seen: Mapping[str, Seen]) -> None:
-    others = sorted({s.version for s in seen.values()} - {__version__})
-    if others:
+def merged(seen: Mapping[str, Seen], private: Path) -> list[tuple[Source, Place]]:
+    """One source for a file that several machines share; names that several files have are numbered.
+
+    `private`: the folder of results on machines that do not see the common one.  Raises as `placed` does.
+    """
+    if others := sorted({s.version for s in seen.values()} - {__version__}):
         hosts = sorted(host for host, s in seen.items() if s.version != __version__)
         raise UsageError(
             f"workers of the cluster ({', '.join(hosts)}) have nsysalign {', '.join(others)}, this is {__version__}",
             "install one version on all machines",
         )
-
-
-def _merged(seen: Mapping[str, Seen], private: Path) -> list[tuple[Source, Place]]:
-    """One source for a file that several machines share; names that several files have are numbered."""
-    hosts: dict[tuple[Path, Identity], list[str]] = {}
-    sources: dict[tuple[Path, Identity], Source] = {}
+    if not any(s.sources for s in seen.values()):
+        errors = "; ".join(f"{host}: {s.error}" for host, s in sorted(seen.items()))
+        raise TraceError(
+            f"no machine of the cluster sees a trace under these paths ({errors})",
+            "give the paths that the traces have on the workers' machines",
+        )
+    files: dict[tuple[Path, Identity], tuple[Source, list[str]]] = {}
     for host, what in sorted(seen.items()):
         for source, identity in what.sources:
-            hosts.setdefault((source.trace, identity), []).append(host)
-            sources.setdefault((source.trace, identity), source)
-    names = numbered(source.name for source in sources.values())
-    found = []
-    for (key, source), name in zip(sources.items(), names, strict=True):
-        shared = tuple(host for host in hosts[key] if seen[host].shared)
-        mine = shared or tuple(hosts[key])
-        everywhere = set(mine) == set(seen)  # including machines that join the cluster later
-        place = Place(() if everywhere and shared else mine, None if shared else private)
-        found.append((replace(source, name=name), place))
-    return found
+            files.setdefault((source.trace, identity), (source, []))[1].append(host)
+    names = numbered(source.name for source, _ in files.values())
+    places = []
+    for (source, hosts), name in zip(files.values(), names, strict=True):
+        shared = [host for host in hosts if seen[host].shared]
+        own = tuple(shared or hosts)
+        everywhere = shared and set(own) == set(seen)  # and machines that join the cluster later
+        place = Place(() if everywhere else own, None if shared else private)
+        places.append((replace(source, name=name), place))
+    return places

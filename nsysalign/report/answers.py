@@ -16,7 +16,7 @@ from nsysalign.text import duration, percent, plural, safe_text
 if TYPE_CHECKING:
     import pandas as pd
 
-    from nsysalign.report.verdict import Loss
+    from nsysalign.report.verdict import Spent
 
 
 #: Ranges that a terminal lists; rows of a table on the page.
@@ -132,8 +132,8 @@ _WORTH_SAMPLING_NS = 5_000_000
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 
-def host_sentences(analysis: Analysis, found: Mapping[str, Loss]) -> dict[str, str]:
-    """Label -> the contents of its host gaps, view by view; if unknown although much time was lost in warm intervals, how to
+def host_sentences(analysis: Analysis, found: Mapping[str, Spent]) -> dict[str, str]:
+    """Label -> the contents of its host gaps, view by view; if unknown although the stream was idle for long in warm intervals, how to
     record them."""
     table = analysis.host_activity
     sampled = bool(table["samples"].any())
@@ -143,7 +143,7 @@ def host_sentences(analysis: Analysis, found: Mapping[str, Loss]) -> dict[str, s
     return {
         label: said
         for label, rows in by_label.items()
-        if (said := _sentence(rows, sampled, found[label].lost_ns if label in found else 0))
+        if (said := _sentence(rows, sampled, found[label].idle_ns if label in found else 0))
     }
 
 
@@ -152,7 +152,7 @@ def host_matters(row: LabelRow) -> bool:
     return row.parts_ns.get("host", 0) >= _MATTERS * row.elapsed_ns
 
 
-def _sentence(rows: list[Any], sampled: bool, lost_ns: int) -> str:
+def _sentence(rows: list[Any], sampled: bool, idle_ns: int) -> str:
     whole = next(row for row in rows if row.view == "all")
     parts = []
     if whole.samples:
@@ -161,7 +161,7 @@ def _sentence(rows: list[Any], sampled: bool, lost_ns: int) -> str:
     elif sampled:
         parts.append(f"not sampled: none of the samples fell into its {duration(whole.ns)} of gaps")
     parts += [f"{VIEWS[view]}: {said}" for view in ("range", "os") if (said := _listed(rows, view))]
-    if not parts and min(whole.ns, lost_ns) >= _WORTH_SAMPLING_NS:
+    if not parts and min(whole.ns, idle_ns) >= _WORTH_SAMPLING_NS:
         return "not recorded; nsysalign run --sample-python SCRIPT.py names its functions"
     return "; ".join(parts)
 

@@ -45,14 +45,17 @@ ANALYSIS = Page(
 )
 
 
-def write(analysis: Analysis, path: str | os.PathLike[str], focus: int | None = None) -> None:
-    """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens with."""
-    write_text(path, page(analysis, focus, _run_name(path)))
+def write(
+    analysis: Analysis, path: str | os.PathLike[str], focus: int | None = None, first: str = ""
+) -> None:
+    """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens with; `first`: a label that it
+    speaks of first."""
+    write_text(path, page(analysis, focus, _run_name(path), first))
 
 
-def page(analysis: Analysis, focus: int | None = None, run: str = "") -> str:
+def page(analysis: Analysis, focus: int | None = None, run: str = "", first: str = "") -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
-    data = payload(analysis, focus, run)
+    data = payload(analysis, focus, run, first)
     markup = {
         "baseline": baseline.section(analysis),
         "headline": html.escape(data["headline"]["text"]),

@@ -11,6 +11,7 @@ from nsysalign.model import CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, of_interval
+from nsysalign.report.verdict import Entry, staging
 from nsysalign.text import duration, percent, plural, safe_text, told_apart
 
 if TYPE_CHECKING:
@@ -25,11 +26,13 @@ MOST_NAMED = 4
 UNTIMED = 0.9
 
 
-def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> dict[str, Any]:
-    """{"text", "parts": ns by cause, "elapsed", "of"}: of the run as a whole if the analysis has it, else of all intervals of
-    the user's own code together.
+def headline(
+    analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray, loss: Entry | None = None
+) -> dict[str, Any]:
+    """{"text", "parts": ns by cause, "elapsed", "of", "loss"}: of the run as a whole if the analysis has it, else of all intervals
+    of the user's own code together.
 
-    `rows`: the labels shown; `matrix`: parts of every interval by cause.
+    `rows`: the labels shown; `matrix`: parts of every interval by cause; `loss`: the finding that costs most.
     """
     intervals = analysis.intervals
     elapsed, kinds = intervals["elapsed_ns"].to_numpy(), intervals["kind"].to_numpy(dtype=object)
@@ -43,23 +46,38 @@ def headline(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -
     parts, total = matrix[chosen].sum(axis=0), int(elapsed[chosen].sum())
     count = int(np.isin(intervals["label"].to_numpy(dtype=object), list(own)).sum())
     counted = f"{plural(count, 'interval')} in {plural(len(own), 'label')}"
-    of = (
-        f"The run took {duration(total)} under nsys"
-        if len(whole)
-        else f"{counted}, {duration(total)} under nsys"
-    )
-    text = (
-        f"{of}: {_shares(dict(zip(CAUSES, parts.tolist(), strict=True)), total)}."
-        if total
-        else "Nothing was measured."
-    )
+    if len(whole):
+        of = _extent(analysis, int(intervals["start_ns"].iloc[whole[0]]), total)
+    else:
+        of = f"{counted}, {duration(total)} under nsys"
+    staged = int(staging(analysis)[chosen].sum())
+    text = "Nothing was measured."
+    if total:
+        shares = _shares(dict(zip(CAUSES, parts.tolist(), strict=True)), staged, total)
+        text = f"{of}: {shares}."
     return {
         "text": text
         + (_coverage(analysis, own, int(whole[0]), counted) if len(whole) and count else ""),
         "parts": {cause: int(ns) for cause, ns in zip(CAUSES, parts, strict=True)},
         "elapsed": total,
         "of": "the run" if len(whole) else "all intervals together",
+        "loss": None
+        if loss is None
+        else {"ns": loss.finding.loss_ns, "title": safe_text(loss.finding.title)},
     }
+
+
+def _extent(analysis: Analysis, start: int, elapsed: int) -> str:
+    """When the GPU worked, and how much was recorded."""
+    recorded = analysis.trace.recorded_ns
+    span = f"{duration(elapsed)} from the first GPU work to the last, under nsys"
+    if recorded is None or not recorded[0] <= start <= start + elapsed <= recorded[1]:
+        return span
+    whole, begin = recorded[1] - recorded[0], start - recorded[0]
+    return (
+        f"{duration(whole)} recorded, GPU work from {duration(begin)} to {duration(begin + elapsed)}; of these "
+        f"{duration(elapsed)}"
+    )
 
 
 def _coverage(analysis: Analysis, own: set[str], run: int, counted: str) -> str:
@@ -84,16 +102,16 @@ def _coverage(analysis: Analysis, own: set[str], run: int, counted: str) -> str:
     )
 
 
-def _shares(parts: dict[str, int], total: int) -> str:
-    busy = sum(parts[cause] for cause in OPERATION_KINDS)
-    idle = sorted(
-        ((ns, c) for c, ns in parts.items() if c not in OPERATION_KINDS and ns >= 0.01 * total),
-        reverse=True,
-    )
+def _shares(parts: dict[str, int], staged: int, total: int) -> str:
+    """Busy is when the device runs something: not while the host stages pageable memory for a copy."""
+    busy = sum(parts[cause] for cause in OPERATION_KINDS) - staged
+    named = {LOOKS[c].short: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
+    named["staging of copies"] = staged
+    idle = sorted(((ns, c) for c, ns in named.items() if ns >= 0.01 * total), reverse=True)
     return ", ".join(
         [
             f"GPU busy {percent(busy / total)}",
-            *(f"{LOOKS[c].short} {percent(ns / total)}" for ns, c in idle[:MOST_NAMED]),
+            *(f"{name} {percent(ns / total)}" for ns, name in idle[:MOST_NAMED] if ns),
         ]
     )
 
@@ -139,8 +157,15 @@ def of_devices(analysis: Analysis) -> pd.DataFrame:
 def sentences(analysis: Analysis) -> list[str]:
     """A sentence per process and device, the one with the most work first."""
     devices = set(of_devices(analysis)["interval"].tolist())
+    staged = dict(
+        zip(analysis.intervals["interval"].tolist(), staging(analysis).tolist(), strict=True)
+    )
+    starts = dict(analysis.runs[["interval", "start_ns"]].itertuples(index=False))
     rows = sorted((r for r in run_rows(analysis) if r.interval in devices), key=lambda r: -_work(r))
-    out = [_sentence(row) for row in rows[:MOST_SENTENCES]]
+    out = [
+        _sentence(analysis, row, int(starts[row.interval]), staged[row.interval])
+        for row in rows[:MOST_SENTENCES]
+    ]
     if len(rows) > MOST_SENTENCES:
         out.append(f"… and {plural(len(rows) - MOST_SENTENCES, 'more run')} in the report")
     return out
@@ -150,20 +175,20 @@ def _work(row: LabelRow) -> int:
     return sum(row.parts_ns[c] for c in OPERATION_KINDS)
 
 
-def _sentence(row: LabelRow) -> str:
-    work, whole = _work(row), row.elapsed_ns
-    did = _listed({c: row.parts_ns[c] for c in OPERATION_KINDS}, 4)
-    rest = _listed({c: ns for c, ns in row.parts_ns.items() if c not in OPERATION_KINDS}, 3)
-    text = f"{safe_text(row.label)}: {duration(whole)} from the first GPU work to the last; the GPU was busy for "
+def _sentence(analysis: Analysis, row: LabelRow, start: int, staged: int) -> str:
+    parts = {**row.parts_ns, "memcpy": row.parts_ns["memcpy"] - staged}
+    work, whole = _work(row) - staged, row.elapsed_ns
+    did = _listed({LOOKS[c].short: parts[c] for c in OPERATION_KINDS}, 4)
+    idle = {LOOKS[c].short: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
+    rest = _listed({**idle, "staging of copies": staged}, 3)
+    text = f"{safe_text(row.label)}: {_extent(analysis, start, whole)}; the GPU was busy for "
     text += f"{duration(work)} ({percent(work / max(whole, 1))}): {did}."
     return f"{text} Idle: {rest}." if rest else text
 
 
 def _listed(parts: dict[str, int], most: int) -> str:
-    largest = sorted((item for item in parts.items() if item[1] > 0), key=lambda item: -item[1])[
-        :most
-    ]
-    return ", ".join(f"{LOOKS[c].short} {duration(ns)}" for c, ns in largest)
+    largest = sorted((item for item in parts.items() if item[1] > 0), key=lambda item: -item[1])
+    return ", ".join(f"{name} {duration(ns)}" for name, ns in largest[:most])
 
 
 def kernel_lines(analysis: Analysis) -> list[str]:

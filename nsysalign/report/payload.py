@@ -20,7 +20,17 @@ from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.timeline_rows import Timelines, timelines
-from nsysalign.report.verdict import Card, Entry, Loss, Verdict, advices, cards, losses, verdicts
+from nsysalign.report.verdict import (
+    Card,
+    Entry,
+    Spent,
+    Verdict,
+    advices,
+    cards,
+    largest_loss,
+    spent,
+    verdicts,
+)
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
 
@@ -39,10 +49,13 @@ MOST_READINGS = 3
 MOST_KERNELS = 40
 
 
-def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict[str, Any]:
+def payload(
+    analysis: Analysis, focus: int | None = None, run: str = "", first: str = ""
+) -> dict[str, Any]:
     """The page's data: plain objects, integer nanoseconds, foreign text without control characters.
 
-    `focus` is the number of the interval that the page opens with; `run` is the run's name if the trace's own says nothing.
+    `focus` is the number of the interval that the page opens with; `run` is the run's name if the trace's own says nothing;
+    `first` a label that is spoken of first.
     """
     every = label_rows(analysis)
     rows = [row for row in every if row.kind != RUN]
@@ -51,8 +64,8 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
         v for v in verdicts(analysis, every) if v.rule or any(v.label == row.label for row in rows)
     ]
     matrix = parts_matrix(analysis)
-    found = losses(analysis, every, matrix)
-    shown = cards(said, found) or [_reading(v, found[v.label]) for v in said[:MOST_READINGS]]
+    found = spent(analysis, every, matrix)
+    shown = cards(said, found, first) or [_reading(v, found[v.label]) for v in said[:MOST_READINGS]]
     # By priority: the requested one, those that cards point at, the medians, the slowest, the first.
     wanted = [focus] if focus is not None else []
     wanted += [entry.finding.interval for card in shown for entry in card.entries]
@@ -71,7 +84,7 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
     return {
         "title": _title(analysis, run),
-        "headline": headline(analysis, rows, matrix),
+        "headline": headline(analysis, rows, matrix, largest_loss(shown)),
         "environment": _environment(analysis, rows),
         "notes": _notes(analysis),
         "causes": cause_looks(present),
@@ -105,25 +118,24 @@ def payload(analysis: Analysis, focus: int | None = None, run: str = "") -> dict
     }
 
 
-def _reading(v: Verdict, loss: Loss) -> Card:
+def _reading(v: Verdict, mine: Spent) -> Card:
     """A label without a finding as a card."""
-    return Card(
-        "", v.severity, loss.lost_ns, (Entry(v, loss.count, loss.total_ns, loss.lost_ns, ()),)
-    )
+    return Card("", v.severity, 0, (Entry(v, mine.count, mine.total_ns, ()),))
 
 
 def _card(card: Card) -> dict[str, Any]:
     return {
         "rule": safe_text(card.rule),
         "severity": card.severity,
-        "lost": card.lost_ns,
+        "lost": card.loss_ns,
+        "library": card.library,
         "entries": [
             {
                 **_finding(entry.finding),
                 "count": entry.count,
                 "cold": entry.cold,
                 "total": entry.total_ns,
-                "lost": entry.lost_ns,
+                "lost": entry.finding.loss_ns,
                 "others": [_finding(v) for v in entry.others],
             }
             for entry in card.entries
@@ -153,7 +165,7 @@ def _unconfirmed(shown: list[Card]) -> str:
     """A sentence for all findings that no re-run tested, with the command for the costliest that can be tested; '' for none."""
     open_ones = [
         entry.finding.confirmation
-        for card in sorted(shown, key=lambda card: -card.lost_ns)
+        for card in sorted(shown, key=lambda card: -card.loss_ns)
         for entry in card.entries
         if entry.finding.confirmation.startswith(NOT_CONFIRMED)
     ]
@@ -194,7 +206,7 @@ def _measured(analysis: Analysis) -> dict[str, list[float]]:
     }
 
 
-def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Loss]) -> dict[str, str]:
+def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Spent]) -> dict[str, str]:
     """Label -> what the host did in its gaps, if waiting for it matters."""
     said = answers.host_sentences(analysis, found)
     return {
@@ -269,13 +281,13 @@ def _notes(analysis: Analysis) -> list[str]:
     return list(dict.fromkeys(notes))
 
 
-def _warm(analysis: Analysis, found: dict[str, Loss]) -> dict[str, dict[str, float]]:
+def _warm(analysis: Analysis, found: dict[str, Spent]) -> dict[str, dict[str, float]]:
     """Statistics of the warm intervals of every label whose first one is cold: it would dominate mean, deviation and tail."""
     groups = analysis.intervals.groupby("label", sort=False).indices
     elapsed, start = (analysis.intervals[c].to_numpy() for c in ("elapsed_ns", "start_ns"))
     said = {}
-    for label, loss in found.items():
-        if not loss.first_ns:
+    for label, mine in found.items():
+        if not mine.first_ns:
             continue
         at = groups[label]
         ns = np.delete(elapsed[at], start[at].argmin())
@@ -293,7 +305,7 @@ def _warm(analysis: Analysis, found: dict[str, Loss]) -> dict[str, dict[str, flo
 
 
 def _label(
-    row: LabelRow, roles: dict[str, int], loss: Loss, warm: dict[str, Any]
+    row: LabelRow, roles: dict[str, int], mine: Spent, warm: dict[str, Any]
 ) -> dict[str, Any]:
     """`warm` replaces the statistics of all intervals if the first one is counted separately."""
     std = None if np.isnan(row.std_ns) else row.std_ns
@@ -319,9 +331,9 @@ def _label(
         "findings": [safe_text(f) for f in row.findings],
         "flagged": row.flagged,
         "roles": roles,
-        "cold": loss.first_ns,
-        "total": loss.all_ns,
-        "lost": loss.lost_ns + loss.cold_ns,
+        "cold": mine.first_ns,
+        "total": mine.total_ns + mine.first_ns,
+        "idle": mine.idle_ns + mine.first_idle_ns,
         **warm,
     }
 

@@ -23,7 +23,7 @@ from nsysalign.parts import parts_matrix
 from nsysalign.report import answers, baseline, overview, table
 from nsysalign.report.clock_chart import summary
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
-from nsysalign.report.verdict import Card, Entry, advices, cards, losses, verdicts
+from nsysalign.report.verdict import Card, Entry, advices, cards, spent, verdicts
 from nsysalign.text import duration, middle, plural, safe_text
 
 if TYPE_CHECKING:
@@ -129,23 +129,21 @@ def _header(analysis: Analysis, console: Console, labels: int) -> None:
 def _findings(
     analysis: Analysis, console: Console, rows: list[LabelRow], only: tuple[str, str] | None
 ) -> None:
-    """The findings as the page ranks them: first those that say that a number is not what it seems, then by loss."""
+    """The findings as the page ranks them: errors, warnings, notes, each by loss."""
     said = [v for v in verdicts(analysis, rows) if v.rule]
     known = {row.label: row for row in rows}
-    found = losses(analysis, rows, parts_matrix(analysis))
+    found = spent(analysis, rows, parts_matrix(analysis))
     ranked = cards(said, found)
     chosen = [(card, entry) for card in ranked for entry in card.entries[:1]][:MOST_FINDINGS]
     if only is not None:
-        loss = found.get(only[0])
+        mine = found.get(only[0])
         chosen = [
             (
-                Card(v.rule, v.severity, 0, ()),
-                Entry(
-                    v, loss.count, loss.total_ns, loss.lost_ns, (), "warm" if loss.first_ns else ""
-                ),
+                Card(v.rule, v.severity, v.loss_ns, ()),
+                Entry(v, mine.count, mine.total_ns, (), "warm" if mine.first_ns else ""),
             )
             for v in said
-            if (v.label, v.rule) == only and loss is not None
+            if (v.label, v.rule) == only and mine is not None
         ]
     source = dict(analysis.source_lines.itertuples(index=False))
     host = answers.host_sentences(analysis, found)
@@ -193,15 +191,14 @@ def _finding(
     _hanging(console, mark, f"{safe_text(v.title)}{site}", style)
     if v.site in source:
         _hanging(console, "  Code:    ", f"{safe_text(v.site)}  {safe_text(source[v.site])}", "dim")
-    if row is not None and entry.lost_ns:
-        same = [e.finding.label for e in card.entries[1:]]
-        named = ", ".join(map(safe_text, same[:MOST_NAMED])) + (
-            ", …" if len(same) > MOST_NAMED else ""
-        )
-        intervals = plural(entry.count, f"{entry.cold} interval".strip())
-        total = f"{duration(entry.lost_ns)} of {duration(entry.total_ns)} in {intervals}"
-        also = f"; {duration(card.lost_ns)} with {named}" if same else ""
-        _hanging(console, "  Lost:    ", f"{total}{also}", "dim")
+    if v.loss_ns:
+        where = f"{entry.cold} interval".strip()
+        measured = f" of {duration(entry.total_ns)} in {plural(entry.count, where)}" if row else ""
+        _hanging(console, "  Loss:    ", f"at most {duration(v.loss_ns)}{measured}", "dim")
+    if same := [e.finding.label for e in card.entries[1:]]:
+        more = ", …" if len(same) > MOST_NAMED else ""
+        text = ", ".join(map(safe_text, same[:MOST_NAMED])) + more
+        _hanging(console, "  Also in: ", text, "dim")
     evidence = ", ".join(f"{what} {number}" for what, number in v.evidence)
     if evidence:
         _hanging(console, "  Evidence:", evidence, "dim")

@@ -1,21 +1,20 @@
-"""What a reader should know first, in plain words: the findings, else a reading of the budget; how much time each finding
-concerns, and the cards of the page ranked by it.
+"""What a reader should know first, in plain words: the findings, else a reading of the budget; and the cards of the page.
 
-Lost is the time in which the stream executed nothing.  A copy or a memset counts as lost only in a label where a finding
-says that it should not be inside.  A cold first interval is counted separately from the warm ones: its remedy is different.
+A finding has its own loss: what would go away over the run if its advice were followed, at most.  Losses of different findings
+are never added up: they may be about the same time.  Idle is the time of a label in which its stream executed nothing.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from nsysalign import examples
 from nsysalign.compare.confirmations import statuses
+from nsysalign.diagnose.rules import DOUBTS
 from nsysalign.model import CAUSE_MEANING, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows
@@ -50,6 +49,8 @@ class Verdict:
         None  # its numbers: the prediction and the result; None without a re-run
     )
     faster: str = ""  # what makes the program faster; `advice` is about measuring
+    loss_ns: int = 0  # over the run, at most
+    library: bool = False  # about what a library measured, not the program
 
 
 def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Verdict]:
@@ -63,6 +64,7 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
         for c in analysis.confirmations.itertuples(index=False)
         for rule in c.rules
     }
+    libraries = {row.label for row in rows if row.library}
     found = [
         Verdict(
             severity=str(f.severity),
@@ -73,19 +75,20 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
             advice=str(f.advice),
             site=str(f.site),
             rule=str(f.rule),
-            interval=example,
+            interval=int(f.interval),
             confirmation=": ".join(filter(None, status)),
             rerun=reruns.get((f.label, f.rule)),
             faster=str(f.faster),
+            loss_ns=int(f.loss_ns),
+            library=str(f.label) in libraries,
         )
-        for f, example, status in zip(
-            analysis.findings.itertuples(index=False),
-            examples.of_findings(analysis),
-            statuses(analysis),
-            strict=True,
+        for f, status in zip(
+            analysis.findings.itertuples(index=False), statuses(analysis), strict=True
         )
     ]
-    found.sort(key=lambda v: SEVERITIES.index(v.severity) if v.severity in SEVERITIES else 2)
+    found.sort(
+        key=lambda v: (v.library, SEVERITIES.index(v.severity) if v.severity in SEVERITIES else 2)
+    )
     spoken = {verdict.label for verdict in found}
     silent = [row for row in rows if row.label not in spoken]
     # The label in which the GPU's stream waits longest comes first.
@@ -181,25 +184,19 @@ def sentence_and_code(text: str) -> tuple[str, tuple[str, ...]]:
     return sentence, tuple(code)
 
 
-#: Rules that say that work of one cause does not belong in the interval.
-UNWANTED = {"copy-inside": "memcpy", "memset-inside": "memset"}
 #: Rules about the first interval of a label only.
 COLD = ("module-load", "warm-up")
 
 
 @dataclass(frozen=True)
-class Loss:
+class Spent:
     """Nanoseconds over the intervals of a label; if a rule calls the first one cold, it is not among them."""
 
     count: int  # intervals
     total_ns: int  # what they measured
-    lost_ns: int  # of that, without work on the stream
+    idle_ns: int  # of that, without work on the stream
     first_ns: int = 0  # what the cold first one measured, 0 if none is cold
-    cold_ns: int = 0  # how much that exceeds the median of the others
-
-    @property
-    def all_ns(self) -> int:
-        return self.total_ns + self.first_ns
+    first_idle_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -207,73 +204,98 @@ class Entry:
     """One label on a card."""
 
     finding: Verdict
-    count: int  # intervals that it is about
+    count: int  # intervals of the label
     total_ns: int  # measured in them
-    lost_ns: int  # and lost
-    others: tuple[Verdict, ...]  # further findings about the label
+    others: tuple[Verdict, ...]  # further findings about the label that have no card
     cold: str = ""  # "warm" or "cold" if the first interval is counted separately
 
 
 @dataclass(frozen=True)
 class Card:
-    """One rule, with every label that it explains best; the label that loses most comes first."""
+    """One rule and one advice, with the labels for which they hold; the one that loses most comes first."""
 
     rule: str  # '' for a reading
     severity: str
-    lost_ns: int
+    loss_ns: int  # of the first entry
     entries: tuple[Entry, ...]
 
+    @property
+    def library(self) -> bool:
+        return all(entry.finding.library for entry in self.entries)
 
-def losses(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> dict[str, Loss]:
+
+def spent(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> dict[str, Spent]:
     """Per label; `matrix`: parts of every interval by cause (`rows.parts_matrix`)."""
     groups = analysis.intervals.groupby("label", sort=False).indices
     elapsed, start = (analysis.intervals[c].to_numpy() for c in ("elapsed_ns", "start_ns"))
-    return {row.label: _loss(row, groups[row.label], elapsed, start, matrix) for row in rows}
+    work = [CAUSES.index(cause) for cause in OPERATION_KINDS]
+    idle = elapsed - matrix[:, work].sum(axis=1) + staging(analysis)
+    out = {}
+    for row in rows:
+        at = groups[row.label]
+        total, waited = int(elapsed[at].sum()), int(idle[at].sum())
+        out[row.label] = Spent(len(at), total, waited)
+        if len(at) > 1 and set(COLD) & set(row.findings):
+            first = at[start[at].argmin()]
+            cold, cold_idle = int(elapsed[first]), int(idle[first])
+            out[row.label] = Spent(len(at) - 1, total - cold, waited - cold_idle, cold, cold_idle)
+    return out
 
 
-def _loss(
-    row: LabelRow, at: np.ndarray, elapsed: np.ndarray, start: np.ndarray, matrix: np.ndarray
-) -> Loss:
-    unwanted = {cause for rule, cause in UNWANTED.items() if rule in row.findings}
-    idle = [
-        k for k, cause in enumerate(CAUSES) if cause not in OPERATION_KINDS or cause in unwanted
-    ]
-    lost, first = matrix[np.ix_(at, idle)].sum(axis=1), start[at].argmin()
-    total, missed = int(elapsed[at].sum()), int(lost.sum())
-    if len(at) == 1 or not set(COLD) & set(row.findings):
-        return Loss(len(at), total, missed)
-    cold = int(elapsed[at[first]])
-    excess = max(0, cold - int(np.median(np.delete(elapsed[at], first))))
-    return Loss(len(at) - 1, total - cold, missed - int(lost[first]), cold, excess)
+def staging(analysis: Analysis) -> np.ndarray:
+    """Of `memcpy`, per interval: time in which the host staged pageable memory, and the device ran nothing."""
+    import pandas as pd
+
+    details = analysis.details
+    rows = details[(details["cause"] == "memcpy") & (details["detail"] == "staging")]
+    at = pd.Index(analysis.intervals["interval"]).get_indexer(rows["interval"])
+    out = np.zeros(len(analysis.intervals), np.int64)
+    np.add.at(out, at[at >= 0], rows["ns"].to_numpy()[at >= 0])
+    return out
 
 
-def cards(said: Sequence[Verdict], found: dict[str, Loss]) -> list[Card]:
-    """Findings by rule: each label stands on the card of its gravest finding, and on that of its cold first interval.
+def cards(said: Sequence[Verdict], known: Mapping[str, Spent], first: str = "") -> list[Card]:
+    """What is said first comes first: errors, then warnings, then notes, by loss; about libraries last.  Findings share a card if
+    their advice is the same.  Notes that lose nothing have no card if the label has another.
 
-    Errors come first, for they say that a number is not what it seems; then the largest loss.
+    `first`: a label whose cards come before those of the same severity.
     """
     by_label: dict[str, list[Verdict]] = {}
     for verdict in said:
         if verdict.rule:
             by_label.setdefault(verdict.label, []).append(verdict)
-    entries: dict[str, list[Entry]] = {}
+    entries: dict[tuple[str, str, str], list[Entry]] = {}
     for label, own in by_label.items():
-        loss = found.get(label, Loss(0, 0, 0))
-        warm = "warm" if loss.first_ns else ""
-        main = next((v for v in own if v.rule not in COLD), None)
-        cold = next((v for v in own if v.rule in COLD), None)
-        both = (
-            (main, (loss.count, loss.total_ns, loss.lost_ns), warm),
-            (cold, (1, loss.first_ns, loss.cold_ns), "cold"),
-        )
-        for verdict, numbers, which in both:
-            if verdict is not None:
-                others = tuple(v for v in own if v is not verdict)
-                entries.setdefault(verdict.rule, []).append(Entry(verdict, *numbers, others, which))
-    made = [_card(rule, sorted(own, key=lambda e: -e.lost_ns)) for rule, own in entries.items()]
-    return sorted(made, key=lambda card: (card.severity != "error", -card.lost_ns))
+        mine = known.get(label, Spent(0, 0, 0))
+        chosen = [v for v in own if v.severity != "info" or v.loss_ns] or own[:1]
+        chips = tuple(v for v in own if v not in chosen)
+        for number, verdict in enumerate(chosen):
+            cold = verdict.rule in COLD and mine.first_ns > 0
+            count, total = (1, mine.first_ns) if cold else (mine.count, mine.total_ns)
+            which = "cold" if cold else "warm" if mine.first_ns else ""
+            key = (verdict.rule, verdict.advice, verdict.faster)
+            entry = Entry(verdict, count, total, () if number else chips, which)
+            entries.setdefault(key, []).append(entry)
+    made = []
+    for (rule, *_), own in entries.items():
+        order = sorted(own, key=lambda e: (e.finding.label != first, -e.finding.loss_ns))
+        worst = min((e.finding.severity for e in own), key=SEVERITIES.index)
+        made.append(Card(rule, worst, order[0].finding.loss_ns, tuple(order)))
+    return sorted(
+        made,
+        key=lambda card: (
+            card.library,
+            SEVERITIES.index(card.severity),
+            card.entries[0].finding.label != first,
+            card.rule not in DOUBTS,
+            -card.loss_ns,
+        ),
+    )
 
 
-def _card(rule: str, entries: list[Entry]) -> Card:
-    worst = min((e.finding.severity for e in entries), key=SEVERITIES.index)
-    return Card(rule, worst, sum(e.lost_ns for e in entries), tuple(entries))
+def largest_loss(ranked: Sequence[Card]) -> Entry | None:
+    """What costs most, of what the program itself does: of warnings if there are any."""
+    return next(
+        (c.entries[0] for c in ranked if c.loss_ns and c.severity != "error" and not c.library),
+        None,
+    )

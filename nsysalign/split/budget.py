@@ -239,7 +239,8 @@ def _columns(
                 windows[c].to_numpy()[mine] for c in ("process", "start_ns", "end_ns")
             )
             kernel[mine], outside[mine] = kernels_issued_inside(trace, process, start, end, stretch)
-    others, most = _others_worked(alignment, streams, total)
+    others, idle = _others_worked(alignment, streams, total)
+    most = others_worked(others, idle)
     flags, launched, waited = synchronisation_flags(trace, alignment)
     return pd.DataFrame(
         {
@@ -250,6 +251,7 @@ def _columns(
             "disturbed": _disturbed(trace, alignment),
             "synchronised": pd.Series(flags, dtype=object),
             "others_worked": most,
+            "others_ran": 100 * others > idle,
             "others_ns": others,
             "launched_ns": launched,
             "waited_ns": waited,
@@ -260,8 +262,7 @@ def _columns(
 def _others_worked(
     alignment: Alignment, streams: Streams, total: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(how long other streams of the device executed while a window's stream was idle, whether that is most of the time in which
-    it was)."""
+    """(how long other streams of the device executed while a window's stream was idle, how long it was)."""
     windows, lanes = alignment.windows, alignment.lanes
     out = np.zeros(len(windows), np.int64)
     lane, on_stream = (
@@ -277,7 +278,7 @@ def _others_worked(
         blocks = streams.blocks(number)
         device = [covered(blocks.start, blocks.end, t[mine]) for t in (start, end)]
         out[mine] = (device[1] - device[0]) - total[mine][:, : len(KIND)].sum(axis=1)
-    return out, others_worked(out, idle)
+    return out, idle
 
 
 def others_worked(others: np.ndarray, idle: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from nsysalign.issue import EVER
 from nsysalign.model import (
     CAUSES,
     ORIGIN,
+    OTHERS_RAN,
     OTHERS_WORKED,
     Alignment,
     EventLog,
@@ -242,14 +243,15 @@ def _rows(ran: kernels.Ran, budgets: Budgets, log: EventLog | None) -> pd.DataFr
         (
             *((DISTURBED,) if disturbed else ()),
             *((INTERVENED,) if intervened else ()),
-            *((OTHERS_WORKED,) if others else ()),
+            *((OTHERS_WORKED,) if others else (OTHERS_RAN,) if some else ()),
             *remarks,
             *synchronised,
         )
-        for disturbed, intervened, others, remarks, synchronised in zip(
+        for disturbed, intervened, others, some, remarks, synchronised in zip(
             budgets.columns["disturbed"].tolist(),
             _intervened(alignment, log),
             (budgets.columns["others_worked"] & ~out["part"]).tolist(),
+            (budgets.columns["others_ran"] & ~out["part"]).tolist(),
             w["remarks"].tolist(),
             budgets.columns["synchronised"].tolist(),
             strict=True,

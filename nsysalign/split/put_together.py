@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import KIND, OTHERS_WORKED, PartialResult
+from nsysalign.model import KIND, OTHERS_RAN, OTHERS_WORKED, PartialResult
 from nsysalign.split.budget import others_worked
 from nsysalign.split.groups import BEGIN, COPY, END, PIECE, PIECES, RAN, Key
 from nsysalign.split.host_windows import AFTER, BEFORE, IDLE, waits_after
@@ -35,7 +35,7 @@ _MOST = (
     "waited_ns",
 )
 _KEYS = ["interval", *Key._fields]
-_REMARKS = (DISTURBED, INTERVENED, OTHERS_WORKED, BEFORE, AFTER, IDLE)
+_REMARKS = (DISTURBED, INTERVENED, OTHERS_WORKED, OTHERS_RAN, BEFORE, AFTER, IDLE)
 
 
 def joined(p: PartialResult) -> PartialResult:
@@ -152,7 +152,8 @@ def _flags(
     elapsed, others, start = (
         rows[c].to_numpy()[first] for c in ("elapsed_ns", "others_ns", "start_ns")
     )
-    most = others_worked(others, elapsed - total[first][:, : len(KIND)].sum(axis=1))
+    idle = elapsed - total[first][:, : len(KIND)].sum(axis=1)
+    most = others_worked(others, idle)
     launched, waited = (rows[c].to_numpy()[first] for c in ("launched_ns", "waited_ns"))
     kind = rows["kind"].tolist()
     ends = np.append(begins[1:], len(members))
@@ -161,14 +162,15 @@ def _flags(
             continue
         held = {flag for member in members[begins[n] : ends[n]].tolist() for flag in flags[member]}
         if kind[at] != "host":
-            held |= {OTHERS_WORKED} if most[n] else set()
+            some = 100 * others[n] > idle[n]
+            held |= {OTHERS_WORKED} if most[n] else {OTHERS_RAN} if some else set()
         elif waits_after(int(start[n]), int(launched[n]), int(waited[n])):
             held.add(AFTER)
         said = [flag for flag in flags[at] if flag not in _REMARKS]
         flags[at] = (
-            *(f for f in _REMARKS[:3] if f in held),
+            *(f for f in _REMARKS[:4] if f in held),
             *said,
-            *(f for f in _REMARKS[3:] if f in held),
+            *(f for f in _REMARKS[4:] if f in held),
         )
     rows["flags"] = pd.Series(flags, dtype=object, index=rows.index)
 

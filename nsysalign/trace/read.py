@@ -13,7 +13,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.effort import trim_memory
 from nsysalign.errors import TraceError
-from nsysalign.model import CALL, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
+from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
 from nsysalign.private import without_paths
 from nsysalign.tiles import distinct, one_of
 from nsysalign.trace import schema
@@ -351,4 +351,31 @@ def _info(
         ),
         missing=_missing(source, meta.get("EXPORT_SCHEMA_VERSION")),
         notes=tuple(notes),
+        recorded_ns=next(
+            (
+                (begin, end)
+                for begin, end in source.pairs("ANALYSIS_DETAILS", "startTime", "stopTime")
+                if isinstance(begin, int) and isinstance(end, int) and 0 <= begin < end < 1 << 62
+            ),
+            None,
+        ),
+        failed_calls=_failed(source),
+    )
+
+
+#: Errors that say nothing of the work: not ready yet, already enabled, the program's end.
+_NO_FAILURES = (4, 600, 704)
+
+
+def _failed(source: Source) -> tuple[tuple[str, int, int], ...]:
+    """Calls that issue work or wait for it and returned an error: (name, code, count)."""
+    rows = source.failures(schema.RUNTIME.name, "nameId", "returnValue")
+    wanted = {CALL[kind] for kind in (*ENQUEUEING_CALLS, *SYNC_CALLS)}
+    names = source.strings() if rows else {}
+    return tuple(
+        (plain, code, count)
+        for name, code, count in rows
+        if isinstance(code, int) and code not in _NO_FAILURES
+        for plain in [schema.api_name(str(names.get(name, "")))]
+        if schema.call_kind(plain) in wanted
     )

@@ -268,6 +268,14 @@ class Source:
         with untrusted.long_values(self.connection):
             return dict(self.connection.execute(sql))
 
+    def failures(self, table: str, name: str, status: str) -> list[tuple]:
+        """(name's id, status, count) of the rows whose status is not 0, [] where the table or a column is absent."""
+        if not {name, status} <= self.columns(table):
+            return []
+        sql = f'select "{name}", "{status}", count(*) from "{table}" where "{status}" != 0 group by 1, 2'
+        with untrusted.long_values(self.connection):
+            return self.connection.execute(sql).fetchall()
+
     def pairs(self, table: str, key: str, value: str) -> list[tuple]:
         """Two columns of a small table, [] where it or one of them is absent."""
         return self.rows(table, [key, value]) if {key, value} <= self.columns(table) else []

@@ -1,6 +1,6 @@
 """Now and then a garbage collection (here: a busy host) falls between record and launch."""
 
-# expects: outliers
+# expects: high-variance
 # beside: api-launch
 import torch
 

@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from handmade import build
 
 from nsysalign import frames
-from nsysalign.compare.label_changes import Change, compare, judge
+from nsysalign.cli import cli
+from nsysalign.compare.label_changes import Change, compare, judge, matching
+from nsysalign.store.database import write
 
 
 def runs(host_us, count=12, seed=0, kernel_us=50):
@@ -46,27 +49,47 @@ def test_slower_faster_same_and_in_one_only():
 def test_few_runs_say_nothing():
     a = build([("one", "event", "a.py:1", False, runs(10, count=4))])
     label = compare(a, a).labels[0]
-    assert (label.verdict, label.reason) == (
-        "unclear",
-        "4 and 4 intervals: at least 5 on each side are needed",
-    )
+    assert (label.verdict, label.reason) == ("unclear", "too few")
 
 
-#            before  change  low  high
-JUDGED = [
-    ((100_000, 0, -500, 500), "same"),
-    ((100_000, 5000, 1000, 9000), "slower"),
-    ((100_000, -5000, -9000, -1000), "faster"),
-    ((100_000, 5000, -1000, 11000), "unclear"),
-    ((100_000, 1500, 500, 2500), "unclear"),  # clear, but perhaps too small to matter
-    ((1000, 40, 30, 50), "same"),  # below the event clock's ticks
-]
+def test_bounds_wider_than_the_time_itself_are_too_few():
+    """Six intervals, one cold on either side: no time falls by 762 %."""
+    wide = Change(10_000, 10_000, 0, -76_200, 76_200)
+    assert judge(wide, 6, 6, 0.02) == ("unclear", "too few")
+    assert judge(replace(wide, low_ns=-9_000), 6, 6, 0.02) == ("unclear", "varies")
 
 
-@pytest.mark.parametrize(("numbers", "verdict"), JUDGED)
-def test_verdicts(numbers, verdict):
-    before, change, low, high = numbers
-    assert judge(Change(before, before + change, change, low, high), 10, 10, 0.02)[0] == verdict
+#  2 % of 1 us are 20 ns, less than two ticks: 64 ns matter.  Of 100 us it is 2 us.
+EDGES = [
+    (1_000, 0, -63, 63, "same"),
+    (1_000, 0, -64, 10, "unclear"),  # a bound that reaches what matters does not exclude it
+    (1_000, 0, -10, 64, "unclear"),
+    (1_000, 64, 1, 130, "slower"),
+    (1_000, 63, 1, 130, "unclear"),
+    (1_000, 64, 0, 130, "unclear"),
+    (1_000, -64, -130, -1, "faster"),
+    (1_000, -63, -130, -1, "unclear"),
+    (1_000, -64, -130, 0, "unclear"),
+    (100_000, 0, -1_999, 1_999, "same"),
+    (100_000, 0, -1_999, 2_000, "unclear"),
+    (100_000, 2_000, 0.5, 4_000, "slower"),
+    (100_000, 1_999, 0.5, 4_000, "unclear"),
+    (100_000, -2_000, -4_000, -0.5, "faster"),
+    (100_000, -1_999, -4_000, -0.5, "unclear"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "by", "low", "high", "verdict"), EDGES)
+def test_where_a_verdict_tips_over(before, by, low, high, verdict):
+    assert judge(Change(before, before + by, by, low, high), 5, 5, 0.02)[0] == verdict
+
+
+def test_why_it_cannot_be_said():
+    """A change that is there but small; one that is large but not clear; one that is exactly as large as what matters."""
+    small, scattered = Change(1_000, 1_063, 63, 1, 130), Change(1_000, 1_064, 64, -1, 130)
+    assert judge(small, 5, 5, 0.02)[1] == "small"
+    assert judge(scattered, 5, 5, 0.02)[1] == "varies"
+    assert judge(small, 4, 9, 0.02)[1] == judge(small, 9, 4, 9)[1] == "too few"
 
 
 def test_one_labels_answer_does_not_depend_on_the_others():
@@ -81,27 +104,180 @@ def test_what_else_differs_is_said():
     assert "driver differs: A 580.1, B 590.1" in compare(a, other).remarks
 
 
-def test_two_runs_at_different_clocks_are_not_the_same_conditions():
-    a = build(cases(forward=100))
-    start, end = int(a.measured["start_ns"].min()), int(a.measured["end_ns"].max())
-
-    def at(mhz, idle=345):  # idle for long before the first interval and after the last
-        rows = [(0, *span, n, clock, clock, 2619, 0, -1, -1) for *span, n, clock in (
-            (start - 9_000, start - 5_000, 900, idle), (start - 10, end + 10, 40, mhz), (end + 5_000, end + 9_000, 900, idle),
-        )]  # fmt: skip
-        table = pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names)
-        return replace(a, gpu_clocks=frames.check(table, frames.GPU_CLOCKS))
-
-    assert "SM clock differs: A 1980 MHz, B 1755 MHz" in compare(at(1980), at(1755)).remarks
-    for same in (
-        compare(at(1980), at(1965)),
-        compare(at(1980), a),
-        compare(at(1980), at(1980, idle=600)),
-    ):
-        assert not any("SM clock" in remark for remark in same.remarks)
-
-
 def test_nothing_in_common():
     found = compare(build(cases(a=1)), build(cases(b=1)))
     assert found.labels == () and found.only_before == ("a",)
     assert compare(build([]), build([])).labels == ()
+
+
+def label(name, *causes, library=False, count=6):
+    pieces = [(cause, 10_000, "it") for cause in causes]
+    return (name, "event", "a.py:1", library, [pieces] * count)
+
+
+def test_a_cause_of_one_side_only_is_a_change():
+    a, b = build([label("x", "host", "memcpy")]), build([label("x", "host", "kernel")])
+    (found,) = compare(a, b).labels
+    assert {cause: (c.before_ns, c.after_ns) for cause, c in found.parts.items()} == {
+        "kernel": (0, 10_000), "memcpy": (10_000, 0), "host": (10_000, 10_000),
+    }  # fmt: skip
+    assert (found.kernel_only.before_ns, found.kernel_only.after_ns) == (0, 10_000)
+    assert (found.before_count, found.after_count) == (6, 6)
+
+
+def test_a_librarys_label_that_is_gone_is_not_missing():
+    a = build(
+        [label("mine", "host"), label("theirs", "host", library=True), label("stays", "host")]
+    )
+    found = compare(a, build([label("stays", "host"), label("new", "host")]))
+    assert (found.only_before, found.missing, found.only_after) == (
+        ("mine", "theirs"),
+        ("mine",),
+        ("new",),
+    )
+    assert [c.label for c in found.labels] == ["stays"] and found.count("same") == 1
+
+
+def test_parts_of_intervals_that_nobody_knows_are_not_counted():
+    """A table with a row of another interval, and one of another cause: of a newer version, or edited."""
+    a = build([label("x", "host", "kernel")])
+    odd = pd.DataFrame(
+        [(99, "host", 7, 7, 7), (0, "something new", 7, 7, 7)], columns=frames.PARTS.names
+    )
+    b = replace(a, parts=pd.concat([a.parts, odd], ignore_index=True))
+    (found,) = compare(a, b).labels
+    assert all(c.before_ns == c.after_ns == 10_000 for c in found.parts.values()) and set(
+        found.parts
+    ) == {
+        "host",
+        "kernel",
+    }
+
+
+def clocked(analysis, *stretches):
+    """`stretches`: (start, end, samples, MHz) of the SM clock."""
+    rows = [
+        (0, start, end, count, mhz, mhz, 2619, 0, -1, -1) for start, end, count, mhz in stretches
+    ]
+    return replace(
+        analysis,
+        gpu_clocks=frames.check(
+            pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names), frames.GPU_CLOCKS
+        ),
+    )
+
+
+@pytest.mark.parametrize(("clock", "differs"), [(1_940, False), (1_941, False), (1_939, True)])
+def test_clocks_that_differ_by_more_than_three_percent(clock, differs):
+    """
+    intervals        |first ... last|
+    2000 MHz   [-----]                   ends as the first begins: it counts
+    500 MHz    [---]                  [---]  over before, begun after: idle, it does not
+    """
+    a = build([label("x", "host")])
+    first, last = int(a.measured["start_ns"].min()), int(a.measured["end_ns"].max())
+    idle = [(first - 900, first - 1, 50, 500), (last + 1, last + 900, 50, 500)]
+    found = compare(
+        clocked(a, (first - 500, first, 1, 2_000), *idle), clocked(a, (first, last, 1, clock))
+    )
+    assert found.confounders == (
+        (f"SM clock differs: A 2000 MHz, B {clock} MHz",) if differs else ()
+    )
+    assert found.labels[0].verdict == ("different" if differs else "same")
+
+
+def test_what_differs_is_said_of_the_right_side():
+    a, b = build([label("x", "host")]), build([label("x", "host")])
+    quiet = a.intervals.assign(flags=pd.Series([()] * len(a.intervals), dtype=object))
+    lost = build(
+        unaligned=[{"name": "y", "label": "y", "reason": "why", "site": "a.py:1"}]
+    ).unaligned
+    traced = b.intervals.assign(method=["event-trace", *["bounds"] * 5])
+    a = replace(
+        a,
+        intervals=quiet,
+        calibration={"collected_with": [{"torch": "2.9"}, {"torch": "2.9"}, {"pid": 1}, "?"]},
+    )
+    b = replace(
+        b,
+        intervals=traced,
+        unaligned=lost,
+        trace=replace(b.trace, devices=("H100", "H100"), nsys_version=None),
+    )
+    found = compare(a, b, names=("old", "new"))
+    assert found.confounders == (
+        "GPU differs: old NVIDIA H200, new H100",
+        "event tracing differs: old off, new on",
+    )
+    assert found.remarks == (
+        "nsys differs: old 2024.2.3, new unknown",
+        "torch differs: old 2.9, new unknown",
+        "intervals of new disturbed by the profiler's own work: 1",
+        "intervals of new that could not be placed and are not compared: 1",
+    )
+    assert compare(a, a).remarks == compare(a, a).confounders == ()
+
+
+def test_runs_that_were_recorded_differently_are_not_judged(tmp_path):
+    """The confounder comes first and decides the status; --anyway judges all the same."""
+    a, b = build(cases(forward=100)), build(cases(forward=140))
+    b = replace(b, trace=replace(b.trace, devices=("NVIDIA H100",)))
+    for name, analysis in (("a.db", a), ("b.db", b)):
+        write(analysis, tmp_path / name)
+    arguments = ["diff", str(tmp_path / "a.db"), str(tmp_path / "b.db"), "--fail-on", "slower"]
+    done = CliRunner().invoke(cli, arguments)
+    assert done.exit_code == 3
+    text = " ".join(done.output.split())
+    assert text.index("! GPU differs") < text.index("The two were recorded differently") < 200
+    assert "▲" not in done.output and "≠" in done.output and "+26.7 %" in done.output
+    assert CliRunner().invoke(cli, arguments[:3]).exit_code == 0
+    quiet = CliRunner().invoke(cli, [*arguments, "-q"])
+    assert quiet.exit_code == 3 and "GPU differs" in quiet.output
+    judged = CliRunner().invoke(cli, [*arguments, "--anyway"])
+    assert judged.exit_code == 1 and "▲ slower" in judged.output
+
+
+def placed(*lines, text="start.record()", end=0):
+    """An analysis with a label for each of these lines of bench.py, of as many us each as the line's place says."""
+    labels = [(f"bench.py:{line}" + (f"-{line + end}" if end else ""), line) for line in lines]
+    found = build(
+        [
+            (name, "event", f"bench.py:{line}", False, runs(100 * (n + 1)))
+            for n, (name, line) in enumerate(labels)
+        ]
+    )
+    texts = [(f"bench.py:{line}", text) for line in lines]
+    texts += [(f"bench.py:{line + end}", f"end{n}.record()") for n, line in enumerate(lines) if end]
+    table = pd.DataFrame(texts, columns=frames.SOURCE_LINES.names)
+    return replace(found, source_lines=frames.check(table, frames.SOURCE_LINES))
+
+
+def test_labels_whose_lines_moved_are_matched_by_their_code():
+    """Ten lines were added above: B's line 20 is A's line 10, and not A's line 20."""
+    a, b = placed(10, 20), placed(20, 30)
+    found = compare(a, b)
+    assert [(c.label, c.label_after, c.verdict) for c in found.labels] == [
+        ("bench.py:10", "bench.py:20", "same"),
+        ("bench.py:20", "bench.py:30", "same"),
+    ]
+    assert found.only_before == found.only_after == ()
+    assert "bench.py:10 is bench.py:20, bench.py:20 is bench.py:30" in found.remarks[-1]
+
+
+def test_the_end_s_line_tells_labels_apart_too():
+    """The first one is gone: by the text of the end record the second one is still the second one."""
+    a, b = placed(10, 20, end=3), placed(20, end=3)
+    texts = b.source_lines.assign(
+        text=b.source_lines["text"].replace("end0.record()", "end1.record()")
+    )
+    assert matching(a, replace(b, source_lines=texts)) == {"bench.py:20-23": "bench.py:20-23"}
+    assert matching(a, b) == {"bench.py:10-13": "bench.py:20-23"}
+
+
+def test_where_code_cannot_tell_names_do():
+    """As many as before there are not; or nobody knows the code, as in a redacted trace."""
+    assert matching(placed(10, 20), placed(20)) == {"bench.py:20": "bench.py:20"}
+    blank = placed(10, 20).source_lines[:0]
+    a, b = (replace(placed(*lines), source_lines=blank) for lines in ((10, 20), (20, 30)))
+    assert matching(a, b) == {"bench.py:20": "bench.py:20"}
+    assert matching(placed(10), placed(10, text="other.record()")) == {}

@@ -129,7 +129,7 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
     )
     again = nsysalign.load(machine.folder)
     assert again.confirmations["rules"].tolist() == [("host-gap",)]
-    for path in (machine.folder / "analysis.json", machine.folder / "confirm" / "t1-delay-1"):
+    for path in (machine.folder / "analysis.db", machine.folder / "confirm" / "t1-delay-1"):
         assert len(nsysalign.load(path).measured) == runs.COUNT
     after = nsysalign.load(machine.folder / "confirm" / "t1-delay-1")
     assert set(after.measured["flags"]) == {("intervened",)}

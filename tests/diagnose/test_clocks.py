@@ -68,9 +68,8 @@ def test_kernels_that_follow_the_clock():
         and "20 of 40 intervals" in finding.title
         and "1485" in finding.title
     )
-    assert finding.evidence["kernel_if_it_followed_the_clock_alone_ns"] == 120_000
+    assert finding.loss_ns == 20 * 30_000
     assert finding.evidence["correlation_of_kernel_with_clock_period"] == pytest.approx(1)
-    assert finding.evidence["highest_power_w"] == 699
     assert "--lock-gpu-clocks=1485" in finding.advice
     slowed = rules(drawn)["throttled"]
     assert slowed.severity == "warning" and slowed.evidence["reasons"] == {"software power cap": 20}

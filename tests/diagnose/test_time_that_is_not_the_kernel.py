@@ -77,7 +77,8 @@ def test_many_tiny_kernels():
     tiny = [p for _ in range(20) for p in (("api_launch", 3), ("launch_latency", 2), ("kernel", 1))]
     finding = found(repeat(6, "tiny", *tiny))["tiny", "many-tiny-kernels"]
     assert finding.severity == "warning"
-    assert finding.evidence["operations"] == 20 and finding.evidence["per_operation_ns"] == 5_000
+    assert finding.evidence["operations"] == 20 and finding.evidence["launching_each_ns"] == 5_000
+    assert finding.evidence["running_each_ns"] == 1_000 and finding.loss_ns == 6 * 100_000
     large = [p for _ in range(20) for p in (("launch_latency", 1), ("kernel", 100))]
     assert severities(repeat(6, "large", *large)) == {}
 
@@ -130,7 +131,23 @@ def test_sync_inside_names_the_idle_time_around_it_not_only_the_call():
     )
     finding = found(drawn)["x", "sync-inside"]
     assert finding.severity == "info"
-    assert finding.evidence["idle_around_the_synchronisation_ns"] == 28_000
+    assert finding.evidence["idle_because_of_it_ns"] == 28_000
+
+
+def test_a_sync_is_not_blamed_for_host_work_that_would_not_fit_beside_the_kernels():
+    #  kernel 50 | host 900 | sync 3 | host 5000 | launch 5 | kernel 50     a sleep before it, and a longer one after it
+    drawn = repeat(
+        10, "x", ("kernel", 50), ("host", 900), ("sync", 3), ("host", 5_000), ("api_launch", 5), ("kernel", 50)
+    )  # fmt: skip
+    rules = {rule: f for (_, rule), f in found(drawn).items()}
+    assert rules["sync-inside"].severity == "info" and rules["host-gap"].severity == "warning"
+    assert rules["sync-inside"].evidence["idle_because_of_it_ns"] == 53_000
+    short = repeat(
+        10, "x", ("kernel", 500), ("host", 900), ("sync", 3), ("host", 5_000), ("api_launch", 5), ("kernel", 50)
+    )  # fmt: skip
+    rules = {rule: f for (_, rule), f in found(short).items()}
+    assert rules["sync-inside"].evidence["idle_because_of_it_ns"] == 503_000
+    assert rules["sync-inside"].loss_ns == 10 * 503_000
 
 
 def test_a_costly_sync_is_not_counted_again_as_host_gap():
@@ -160,7 +177,10 @@ def test_a_pageable_copy_beside_kernels_with_its_bandwidth():
     assert finding.evidence["achieved_GB_per_s"] == pytest.approx(67.1e6 / 3.66e6, rel=1e-3)
     assert finding.evidence["pinned_in_this_trace_GB_per_s"] == pytest.approx(55.0, rel=1e-2)
     assert "pin_memory" in finding.faster and "start.record()" in finding.advice
+    # at the pinned copies' rate it would take as long as they do; a pinned copy beside nothing saves nothing
+    assert finding.loss_ns == pytest.approx(10 * (3_660_000 - 1_220_000), rel=1e-3)
     assert found(*both)["pinned", "copy-inside"].severity == "info"  # a copy is what it times
+    assert found(*both)["pinned", "copy-inside"].loss_ns == 0
 
 
 def test_the_synchronisation_of_a_pageable_copy_is_the_copys():

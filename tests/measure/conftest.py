@@ -9,7 +9,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `browsing`
 
 from nsysalign.measure.plan import Options, Target
-from nsysalign.measure.schedule import Session
+from nsysalign.measure.session import Session
 
 #: The backend of tests: a device whose truth is known, found by workers through PYTHONPATH.
 SIMULATED = "tests.measure.simulated:Device"

@@ -72,7 +72,7 @@ def test_without_a_gpu_it_says_so(tmp_path, batch):
 def test_a_search_for_what_has_no_throughput_ends_at_once_and_says_so(tmp_path):
     given = ["--batch", "auto", "--budget", "20s", "--processes", "1"]
     status, _, kept = ended(tmp_path, f"{CALLS}:elsewhere", *given)
-    assert status == 3 and kept["search"]["largest"] == 0 and len(kept["search"]["trials"]) == 1
+    assert status == 3 and kept["search"]["largest"] == 0 and len(kept["runs"]) == 1
     assert any(
         "its throughput cannot be measured" in n and "not on the current stream" in n
         for n in kept["notes"]

@@ -15,7 +15,7 @@ from .conftest import CALLS, SIMULATED
 def outcome(tmp_path, name, *, batch=None, limit_s=60.0, **more):
     options = Options((Target(name, f"{CALLS}:{name}"),), backend=SIMULATED)
     workers = runner.Workers(options, tmp_path)
-    job = Job(0, 0, batch, 0, "time", ("event",), ("warm",), 2.0, limit_s)
+    job = Job(0, 0, (batch,), "time", ("event",), ("warm",), 2.0, limit_s)
     return runner.run(job, options, tmp_path, workers, **more)
 
 
@@ -37,7 +37,7 @@ def outcome(tmp_path, name, *, batch=None, limit_s=60.0, **more):
 def test_each_is_said_as_what_it_is(tmp_path, name, kind, stage, words):
     modes = ("device",) if name == "no_work" else ("event",)
     options = Options((Target(name, f"{CALLS}:{name}"),), backend=SIMULATED)
-    job = Job(0, 0, None, 0, "time", modes, ("warm",), 2.0, 60.0)
+    job = Job(0, 0, (None,), "time", modes, ("warm",), 2.0, 60.0)
     failure = runner.run(
         job, options, tmp_path, runner.Workers(options, tmp_path), killed=lambda: 0
     ).failure
@@ -88,7 +88,7 @@ def test_a_hang_is_ended_and_says_where(tmp_path):
 
 def test_above_the_devices_limit_the_worker_is_ended(tmp_path):
     options = Options((Target("hangs", f"{CALLS}:hangs"),), backend=SIMULATED)
-    job = Job(0, 0, None, 0, "probe", ("event",), ("warm",), 2.0, 60.0, 0.9, 10 << 30)
+    job = Job(0, 0, (None,), "probe", ("event",), ("warm",), 2.0, 60.0, 0.9, 10 << 30)
     done = runner.run(
         job, options, tmp_path, runner.Workers(options, tmp_path), used_bytes=lambda: 11 << 30
     )
@@ -119,7 +119,7 @@ def test_a_worker_that_waits_is_used_and_none_is_left_behind(tmp_path):
     new = workers._new
     workers._new = lambda: started.append(new()) or started[-1]
     for number in range(2):
-        job = Job(number, 0, None, number, "time", ("event",), ("warm",), 1.0, 120.0)
+        job = Job(number, 0, (None,), "time", ("event",), ("warm",), 1.0, 120.0)
         assert runner.run(job, options, tmp_path, workers, more=True).failure is None
     workers.close()
     assert len(started) == 3 and all(p.poll() is not None for p, _ in started)

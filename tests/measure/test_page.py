@@ -15,6 +15,7 @@ from nsysalign.measure import page as measure_html
 from nsysalign.measure import terminal as measure_terminal
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.result import Block, Measure, Run
+from nsysalign.store.objects import to_json
 
 HOSTILE = "</script><b>\x1b[31mbench.py\u202e:make"
 
@@ -25,14 +26,13 @@ def made(targets=("bench.py:make",), batches=(1, 8, 64), processes=3, noise=0.01
     runs, blocks = [], []
     for t in range(len(targets)):
         for b in batches:
-            for k in range(processes):
+            for _ in range(processes):
                 n = len(runs)
                 runs.append(
                     Run(
                         n,
                         t,
                         b,
-                        k,
                         "time",
                         3.0,
                         outputs=float(b or 1),
@@ -80,7 +80,7 @@ def made(targets=("bench.py:make",), batches=(1, 8, 64), processes=3, noise=0.01
         tuple(runs),
         tuple(blocks),
         tuple(profiles),
-        {"largest": 64, "exact": True},
+        {"largest": 64, "failed_at": 128},
         ("a note",),
     )
 
@@ -96,7 +96,7 @@ def test_the_terminal_fits_eighty_columns_and_says_what_matters():
     text = said(made())
     table = [line for line in text.splitlines() if re.match(r" *(batch|1|8|64)  ", line)]
     assert len(table) >= 6 and all(len(line) <= 80 for line in table)
-    assert "best; largest that fits" in " ".join(text.split())
+    assert "best; largest that fits (128 does not)" in " ".join(text.split())
     assert (
         "1.10 ms measured" not in text
         and "1.05 ms measured, 1.10 ms predicted from the profile (+5 %): proven" in text
@@ -112,9 +112,9 @@ def test_a_cold_l2_alone_is_the_curve_and_is_named():
         options={**m.options, "l2": ["cold"]},
         blocks=tuple(replace(b, l2="cold") for b in m.blocks),
     )
-    assert all(p.latency and p.rate > 0 for p in m.points)
+    assert all(p.latency_ns and p.rate > 0 for p in m.points)
     assert "cold L2" in said(m).splitlines()[0] and "batch 1: " in said(m)
-    assert measure_html.payload(m)["points"][0]["latency"]
+    assert measure_html.payload(m)["points"][0]["latency_ns"]
 
 
 @pytest.mark.parametrize("mode", ["device", "event", "graph"])
@@ -168,20 +168,42 @@ def test_hostile_names_stay_text_everywhere():
 def test_the_payload_has_no_number_that_json_lacks():
     m = made(processes=1)
     m = replace(m, blocks=tuple(replace(b, ns=b.ns[:3]) for b in m.blocks))  # nothing is bounded
-    data = json.loads(json.dumps(measure_html.payload(m), allow_nan=False))
-    assert data["points"][0]["latency_high"] is None and data["modes"][0]["high"] is None
+    data = json.loads(to_json(measure_html.payload(m)))
+    assert data["points"][0]["latency_high_ns"] is None and data["modes"][0]["high_ns"] is None
+    assert data["points"][0]["cells"][2] == "1 proc." and "one call takes" in data["headline"]
+
+
+def test_what_has_no_interval_says_why_and_never_guesses():
+    """Not "± ?", and no interval wider than its number."""
+    two = made(batches=(None,), processes=2)
+    slow = (replace(b, ns=tuple(2 * v for v in b.ns)) if b.run else b for b in two.blocks)
+    two = replace(two, blocks=tuple(slow))
+    assert two.points[0].latency_share > 0.25
+    assert measure_terminal.headline(two).startswith("One call takes 1.7")
+    assert " (2 processes: no interval), " in measure_terminal.headline(two)
+    text = said(two)
+    assert "2 proc." in text and "?" not in text and "±  " in text
 
 
 def test_the_headline_of_one_call_and_of_a_curve():
-    assert measure_html.headline(made(batches=(None,))).startswith("One call takes 1.15 ms ± 0.")
-    assert measure_html.headline(made()).endswith("The largest that fits: 64.")
+    assert measure_terminal.headline(made(batches=(None,))).startswith(
+        "One call takes 1.15 ms ± 0."
+    )
+    curve = measure_terminal.headline(made())
+    assert curve.startswith("Batch 64: 8,6") and "per second ± 0." in curve
+    assert "the best of those measured; one call takes 7.7" in curve
+    assert curve.endswith("The largest that fits: 64.")
+    many = measure_terminal.headline(made(batches=(64, 400, 512)))
+    assert many.startswith("Batch 400: ") and "within 5 % of the best (512: " in many
 
 
 def test_b_against_a():
     m = made(targets=("a.py:make", "b.py:make"))
     assert "B is slower (+10" in said(m)
-    assert measure_html.headline(m).startswith("B is slower than A at batch 1, 8, 64 (latency +")
-    assert {d["verdict"] for d in measure_html.payload(m)["differences"]} == {"B is slower"}
+    assert measure_terminal.headline(m).startswith(
+        "B is slower than A at batch 1, 8, 64 (latency +"
+    )
+    assert {d["cells"][-1] for d in measure_html.payload(m)["differences"]} == {"B is slower"}
 
 
 @pytest.fixture(scope="module")
@@ -210,7 +232,7 @@ def test_the_page_draws_and_stays_in_its_width(driver, tmp_path, width):
     rows = driver.execute_script(
         "return [...document.querySelectorAll('#points tbody tr')].map(r => r.cells.length)"
     )
-    assert rows == [12] * 6
+    assert rows == [11] * 6
     driver.execute_script(
         "const s = document.getElementById('mode-batch'); s.selectedIndex = 4; s.dispatchEvent(new Event('change'))"
     )

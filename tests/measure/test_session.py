@@ -16,9 +16,10 @@ from waiting import wait_until
 import nsysalign
 from nsysalign.cli import cli
 from nsysalign.errors import UsageError
-from nsysalign.measure import sampler, schedule
-from nsysalign.measure.result import load
-from nsysalign.measure.schedule import MeasureError, Session
+from nsysalign.measure.gpu import Gpu
+from nsysalign.measure.plan import Options
+from nsysalign.measure.result import Key, load
+from nsysalign.measure.session import MeasureError, Session
 
 from .conftest import CALLS, SIMULATED
 from .programs import calls
@@ -31,10 +32,14 @@ def test_a_measurement_and_everything_it_leaves(measured):
     m = load(done.folder)
     assert m.complete and [p.batch for p in m.points] == [1, 8]
     one = m.points[0]
-    assert one.steady.value == pytest.approx(10 * (23_000 + 1_300), rel=0.01) and one.processes == 3
-    assert one.rate == pytest.approx(1e9 / one.steady.value) and one.memory == (1 << 30) + (
-        200 << 20
+    assert (
+        m.estimates[Key(0, 1, "steady", "warm")].value_ns
+        == pytest.approx(10 * (23_000 + 1_300), rel=0.01)
+        and one.processes == 3
     )
+    assert one.rate == pytest.approx(1e9 / (10 * 24_300), rel=0.01) and one.memory_bytes == (
+        1 << 30
+    ) + (200 << 20)
     assert m.curve["marks"].tolist() == ["", "best"] and set(m.modes["mode"]) == {
         "latency",
         "event",
@@ -48,61 +53,47 @@ def test_a_measurement_and_everything_it_leaves(measured):
 
 def test_orders_are_random_and_rounds_come_one_after_another(measured):
     done = measured("make", batches=(1, 2, 4), processes=3, most_processes=3, modes=("event",))
-    rounds = [[o.job.batch for o in done.outcomes if o.job.replicate == k] for k in range(3)]
-    assert all(sorted(r) == [1, 2, 4] for r in rounds) and len({tuple(r) for r in rounds}) > 1
+    order = [o.job.batches[0] for o in done.outcomes]
+    rounds = [tuple(order[k : k + 3]) for k in (0, 3, 6)]
+    assert all(sorted(r) == [1, 2, 4] for r in rounds) and len(set(rounds)) > 1
 
 
 def test_a_search_from_end_to_end(measured):
-    """1 GiB and 200 MiB per item, nine tenths of 80 GiB: 363 fit."""
+    """1 GiB and 200 MiB per item, nine tenths of 80 GiB: 363 fit, 512 do not; 360 is between."""
     done = measured("make", search=True, processes=1, most_processes=1, memory=0.9)
     m = load(done.folder)
-    true = int((0.9 * MEMORY - (1 << 30)) / (200 << 20))
-    assert (
-        true / 1.02 <= m.search["largest"] <= true
-        and m.search["exact"]
-        and len(m.search["failed_at"]) <= 3
-    )
-    ladder = [o for o in done.outcomes if o.job.ladder]
-    assert [o.job.batch for o in ladder] == [
-        1,
-        2,
-        4,
-        16,
-        64,
-    ]  # four times as much as 64 needs is more than half
-    assert len({o.first("hello")["pid"] for o in ladder}) == 1 and len(
-        {r.number for r in m.runs}
-    ) == len(m.runs)
-    best = m.best
-    assert best.rate == max(p.rate for p in m.points) and any("best" in mark for mark in best.marks)
-    assert any("largest that fits" in p.marks for p in m.points)
+    assert m.search == {"largest": 360, "failed_at": 512, "limited": ""} and not m.failed
+    climb, refinement = (o for o in done.outcomes if o.job.role == "probe")
+    assert [f["batch"] for f in climb.all("batch")] == [2**k for k in range(10)]
+    assert refinement.job.batches == (184, 360) and refinement.failure is None
+    assert {r.number for r in m.runs} == set(range(len(m.runs)))
+    assert m.best.rate == max(p.rate for p in m.points) and "best" in m.best.marks
+    assert [p.marks for p in m.points][-1].endswith("largest that fits (512 does not)")
+    advised = m.advised
+    assert advised.batch < m.best.batch and advised.rate >= 0.95 * m.best.rate
+    assert advised.marks == "within 5 % of the best"
 
 
-@pytest.mark.parametrize(
-    "name", ["oom_cublas", "oom_host"]
-)  # each is known for what it is: test_failures
-def test_a_search_that_runs_out_of_memory_goes_on_in_fresh_processes(measured, name):
+@pytest.mark.parametrize("name", ["oom_cublas", "oom_host"])  # known for what it is: test_failures
+def test_a_search_that_runs_out_of_memory_knows_the_largest(measured, name):
     """1 GiB per item, and from batch 9 on an error that says memory: 8 is the largest."""
-    m = load(
-        measured(
-            name, search=True, processes=1, most_processes=1, modes=("latency", "steady")
-        ).folder
-    )
-    assert (m.search["largest"], m.search["exact"]) == (8, True) and 1 <= len(
-        m.search["failed_at"]
-    ) <= 3
+    done = measured(name, search=True, processes=1, most_processes=1, modes=("latency", "steady"))
+    m = load(done.folder)
+    assert (m.search["largest"], m.search["failed_at"], m.failed) == (8, 12, False)
 
 
 def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
-    m = load(
-        measured(
-            "not_memory", search=True, processes=1, most_processes=1, modes=("latency", "steady")
-        ).folder
-    )
-    assert (m.search["largest"], m.search["exact"], m.search["failed_at"]) == (4, False, [])
-    assert any("a shape is out of bounds" in n for n in m.notes) and not any(
-        "largest" in mark for p in m.points for mark in p.marks
-    )
+    how = {"search": True, "processes": 1, "most_processes": 1, "modes": ("latency", "steady")}
+    m = load(measured("not_memory", **how).folder)
+    assert (m.search["largest"], m.search["failed_at"]) == (8, None)
+    assert any("the search ended at batch 16: an exception" in n for n in m.notes)
+    assert not any("largest" in p.marks for p in m.points)
+
+
+def test_a_highest_batch_ends_a_search_without_a_word(measured):
+    m = load(measured("make", search=True, most_batch=5, processes=1, most_processes=1).folder)
+    assert {p.batch for p in m.points} == {1, 2, 3, 4, 5} and not m.failed
+    assert not any("search" in n for n in m.notes)
 
 
 def test_a_failure_at_one_batch_keeps_the_others(measured):
@@ -145,8 +136,11 @@ def test_a_budget_too_short_for_a_process_says_so_or_measures_what_it_can(measur
         assert "budget" in str(error)
     else:
         result = load(done.folder)
-        all_of_them = all(len(result.processes(0, batch, "event")) >= 3 for batch in batches)
-        assert all_of_them or any("the budget of 3 s ran out" in n for n in result.notes)
+        all_of_them = all(
+            len(result.processes(Key(0, batch, "event", "warm"))) >= 3 for batch in batches
+        )
+        said = [n for n in result.notes if "the budget of 3 s ran out: about " in n]
+        assert all_of_them or (said and "would add" in said[0] and not result.failed)
         # the session's budget began a little later; the last process may be under way when it ends
         starts = sorted(o.began_ns - began for o in done.outcomes)
         assert starts[0] > 0 and starts[-1] < starts[0] + 3.0e9
@@ -167,7 +161,7 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
         return run(*a, **k)
 
     monkeypatch.setattr(runner, "run", second_is_interrupted)
-    o = schedule.Options(
+    o = Options(
         (session_target("make"),),
         backend=SIMULATED,
         output=tmp_path / "o",
@@ -252,7 +246,7 @@ def test_processes_that_differ_get_seven(tmp_path, monkeypatch):
         return outcome
 
     monkeypatch.setattr(runner, "run", differing)
-    o = schedule.Options(
+    o = Options(
         (session_target("make"),),
         backend=SIMULATED,
         output=tmp_path / "o",
@@ -266,7 +260,7 @@ def test_processes_that_differ_get_seven(tmp_path, monkeypatch):
 def test_two_functions_are_compared_and_the_slower_one_is_found(measured):
     done = measured("make", "slower", batches=(4,), processes=3, most_processes=3)
     m = load(done.folder)
-    d = m.difference(4, "device")
+    d = dict(m.differences())[Key(1, 4, "device", "warm")]
     assert d.verdict == "slower" and d.low < (8_000 + 1_300) / (10 * 33_300 + 1_300) < d.high
     order = [o.job.target for o in done.outcomes]
     assert sorted(order) == [0, 0, 0, 1, 1, 1] and order != sorted(order)
@@ -297,7 +291,7 @@ def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
         nvmlDeviceGetMigMode = staticmethod(lambda h: (1, 1))
         nvmlSystemGetConfComputeState = staticmethod(lambda: type("C", (), {"ccFeature": 1}))
 
-    gpu = sampler.Gpu()
+    gpu = Gpu()
     gpu._nvml, gpu._handle = Nvml(), object()
     texts = gpu.caveats()
     assert "30.0 GiB of its memory were in use, it was 87 % busy by 1 other process" in texts[0]
@@ -313,12 +307,11 @@ def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
 
 def test_a_neighbours_memory_is_not_the_searchs(tmp_path):
     """Half the GPU is somebody else's: the limit is a share of the other half."""
-    o = schedule.Options(
-        (session_target("make"),), backend=SIMULATED, output=tmp_path / "o", search=True
-    )
+    o = Options((session_target("make"),), backend=SIMULATED, output=tmp_path / "o", search=True)
     s = Session(o)
     s.gpu.used_bytes = lambda: 40 << 30
-    fraction, most = s._memory_limit(80 << 30, "probe")
+    s.gpu.total_bytes = lambda: 80 << 30
+    fraction, most = s.memory_limit()
     assert fraction * 80 == pytest.approx(0.9 * 40) and most < 80 << 30
 
 

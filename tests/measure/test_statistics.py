@@ -7,8 +7,14 @@ import math
 import numpy as np
 import pytest
 
-from nsysalign.measure import stop
-from nsysalign.measure.statistics import difference, effective_sizes, estimate, quantiles, within
+from nsysalign.measure.statistics import (
+    difference,
+    effective_sizes,
+    estimate,
+    precise,
+    quantile,
+    within_rows,
+)
 
 from .coverage import CASES, DIFFER, ar, coverage, false_alarms
 
@@ -26,29 +32,25 @@ def test_the_effective_size_of_the_median_is_that_of_the_series_of_signs(r):
     """Signs of a normal series with correlation c agree by 2/pi asin(c): the sum over lags is known."""
     theory = 1 + 2 * sum(2 / math.pi * math.asin(r**k) for k in range(1, 400))
     rows = ar(np.random.default_rng(0), (60, 4_000), r)
-    found = [4_000 / stop.effective_size(row.tolist()) for row in rows]
+    found = 4_000 / sizes(rows)
     assert np.median(found) == pytest.approx(theory, rel=0.25)
 
 
-def test_the_worker_and_the_parent_count_alike():
-    rows = ar(np.random.default_rng(1), (20, 501), 0.7)
-    middles = np.sort(rows, axis=1)[:, 501 // 2]
-    assert effective_sizes(rows, middles).tolist() == pytest.approx(
-        [stop.effective_size(r.tolist()) for r in rows]
-    )
+def sizes(rows):
+    return effective_sizes(rows, np.sort(rows, axis=1)[:, rows.shape[1] // 2])
 
 
 def test_equal_samples_and_two_values_are_no_trouble():
-    assert stop.effective_size([5.0] * 100) == 100
-    assert within(np.full(100, 5.0)) == (0.0, 100.0)
-    alternating = [1.0, 2.0] * 50
-    assert stop.effective_size(alternating) == 100  # better than independent counts as independent
+    half, size = within_rows(np.full((1, 100), 5.0))
+    assert (half[0], size[0]) == (0.0, 100.0) and precise([5.0] * 100, 0.005)
+    # better than independent counts as independent
+    assert sizes(np.array([[1.0, 2.0] * 50]))[0] == 100
 
 
 def test_few_samples_bound_nothing():
     e = estimate([[5.0, 6.0]])
-    assert (e.low, e.high) == (0.0, math.inf)
-    assert stop.median_bounds([1.0] * 5)[1:] == (-math.inf, math.inf)
+    assert (e.low_ns, e.high_ns) == (0.0, math.inf)
+    assert not precise([1.0] * 5, 0.5)
     with pytest.raises(ValueError, match="no samples"):
         estimate([[], []])
 
@@ -56,21 +58,21 @@ def test_few_samples_bound_nothing():
 def test_equal_medians_are_no_certainty_beyond_the_clock():
     """Three medians on the same tick: half a tick is left."""
     e = estimate([[32_000.0] * 50] * 3)
-    assert (e.value, e.low, e.high) == (32_000, 31_984, 32_016)
+    assert (e.value_ns, e.low_ns, e.high_ns) == (32_000, 31_984, 32_016)
 
 
 def test_percentiles_say_whether_they_have_their_samples():
     """The largest of n is above the 99th percentile with 95 %: n = 299; of 90: 29."""
-    few = quantiles(np.arange(298.0), (50, 90, 99))
-    assert [few[p][1] for p in (50, 90, 99)] == [True, True, False]
-    assert quantiles(np.arange(299.0), (99,))[99] == (296.0, True)
-    assert not quantiles(np.arange(2_994.0), (99.9,))[99.9][1]
+    few = np.arange(298.0)
+    assert [quantile(few, p)[1] for p in (50, 90, 99)] == [True, True, False]
+    assert quantile(np.arange(299.0), 99) == (296.0, True)
+    assert not quantile(np.arange(2_994.0), 99.9)[1]
 
 
 def test_outliers_are_counted_and_kept():
     values = np.r_[np.random.default_rng(0).normal(1e6, 1e3, 500), 5e6, 6e6]
     e = estimate([values])
-    assert (e.outliers, e.most, e.samples) == (2, 6e6, 502)
+    assert (e.outliers, e.max_ns, e.samples) == (2, 6e6, 502)
 
 
 def test_the_same_program_twice_is_seldom_told_apart():

@@ -27,7 +27,7 @@ def run(
     facts = []
     spec = {
         "target": "",
-        "batch": batch,
+        "batches": [batch],
         "modes": list(modes),
         "l2": list(l2),
         "precision": 0.005,
@@ -207,7 +207,7 @@ def test_what_a_profiler_brings_is_found(monkeypatch):
     assert worker.injected([*libraries, *others]) == sorted(libraries)
 
 
-def test_the_worker_imports_nothing_but_the_standard_library():
+def test_the_worker_imports_nothing_but_numpy_and_the_standard_library():
     """Not even torch, until there is a device."""
     text = (
         "import sys\nbefore = set(sys.modules)\nimport nsysalign.measure.worker\n"
@@ -215,7 +215,7 @@ def test_the_worker_imports_nothing_but_the_standard_library():
         "print(sorted(n for n in names if n not in sys.stdlib_module_names))"
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "['nsysalign']"
+    assert done.stdout.strip() == "['nsysalign', 'numpy']"
 
 
 def test_the_torch_backend_imports_torch_late():
@@ -314,7 +314,7 @@ def on_the_cpu(monkeypatch):
     class Device(simulated.Device):
         pass
 
-    for name in ("inputs", "module_call", "tensors", "copies", "_clone", "bytes_of", "all_zero"):
+    for name in ("inputs", "module_call", "tensors", "copies", "bytes_of", "all_zero"):
         setattr(Device, name, getattr(Cuda, name))
     gpu = Device(seed=3)
     gpu.torch = torch
@@ -324,7 +324,7 @@ def on_the_cpu(monkeypatch):
 def with_module(gpu, function, shapes, **more):
     facts = []
     spec = {
-        "batch": 4,
+        "batches": [4],
         "modes": ["latency", "event", "steady"],
         "l2": ["warm"],
         "precision": 0.005,

@@ -50,8 +50,9 @@ def summary(
             "signature": np.array([o.grid << 16 for o in nccl], dtype=np.int64),
         }
     )
-    starts, ends = seen([p.start.t for p in world.pairs]), seen([p.end.t for p in world.pairs])
-    windows = pd.DataFrame({"label": np.int64(0), "start_ns": starts, "end_ns": ends})
+    windows = np.stack(
+        [seen([p.start.t for p in world.pairs]), seen([p.end.t for p in world.pairs])]
+    )
     info = TraceInfo(
         "trace.sqlite", None, None, (), None, EPOCH + session + wrong if known else None
     )
@@ -62,36 +63,22 @@ def summary(
         info=info,
         host=host,
         launcher_rank=None,
-        labels=(times(label, ends - starts),) if len(starts) else (),
-        windows=frames.check(windows, frames.RANK_WINDOWS),
+        labels=(times(label, windows.T),) if windows.size else (),
         collectives=frames.check(collectives, frames.COLLECTIVES),
         unplaced=0,
         warnings=(),
     )
 
 
-def times(label: str, elapsed: np.ndarray) -> LabelTimes:
-    return LabelTimes(
-        label=label,
-        kind="event",
-        site="bench.py:10",
-        library=False,
-        count=len(elapsed),
-        median_ns=float(np.median(elapsed)),
-        mean_ns=float(elapsed.mean()),
-        min_ns=int(elapsed.min()),
-        max_ns=int(elapsed.max()),
-        p05_ns=float(np.percentile(elapsed, 5)),
-        p95_ns=float(np.percentile(elapsed, 95)),
-        parts_mean_ns={"kernel": float(elapsed.mean())},
-    )
+def times(label: str, windows: np.ndarray, **parts: float) -> LabelTimes:
+    mean = float(np.diff(windows).mean())
+    return LabelTimes(label, "event", "bench.py:10", False, windows, parts or {"kernel": mean})
 
 
 def measured(rank: int, elapsed: Sequence[int], label: str = "step") -> RankSummary:
     """A rank without collectives: these times, one after the other."""
     durations = np.array(elapsed, dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(durations + 1000)[:-1]]).astype(np.int64)
-    windows = pd.DataFrame({"label": np.int64(0), "start_ns": starts, "end_ns": starts + durations})
     return RankSummary(
         source=f"rank{rank}",
         pid=100 + rank,
@@ -99,8 +86,7 @@ def measured(rank: int, elapsed: Sequence[int], label: str = "step") -> RankSumm
         info=TraceInfo("trace.sqlite", None, None, (), None, EPOCH),
         host=None,
         launcher_rank=None,
-        labels=(times(label, durations),),
-        windows=frames.check(windows, frames.RANK_WINDOWS),
+        labels=(times(label, np.stack([starts, starts + durations], axis=1)),),
         collectives=frames.empty(frames.COLLECTIVES),
         unplaced=0,
         warnings=(),

@@ -67,7 +67,7 @@ def test_a_folder_of_ranks(job, tmp_path):
     assert result.exit_code == 0, result.output
     assert listing(job) == before, "the inputs were touched"
     document = json.loads((tmp_path / "out/ranks.json").read_text())
-    assert (document["format"], document["version"]) == ("nsysalign-ranks", 1)
+    assert (document["format"], document["version"]) == ("nsysalign-ranks", 2)
     assert (tmp_path / "copy.json").read_bytes() == (tmp_path / "out/ranks.json").read_bytes()
     assert [r["rank"] for r in document["ranks"]] == [0, 1, 2]
     assert document["clocks"][2]["correction_ns"] == pytest.approx(-3_000_000, abs=2_000)
@@ -262,4 +262,4 @@ def test_a_real_export_of_two_processes():
     both = [label for label in comparison.labels if len(label.ranks) == 2]
     assert len(both) > 20
     layer = next(label for label in both if label.label.startswith("FSDP"))
-    assert layer.verdict == "even" and all(row.times.median_ns > 0 for row in layer.ranks)
+    assert layer.verdict == "even" and all(row.elapsed["median_ns"] > 0 for row in layer.ranks)

@@ -24,7 +24,7 @@ def test_the_slowest_rank_is_named_with_its_share():
     )
     assert (label.verdict, label.slowest) == ("slowest", 1)
     assert label.spread_ns == 130_500 - 100_750
-    assert [row.slowest for row in label.ranks] == [1, 3]
+    assert [row.slowest_in for row in label.ranks] == [1, 3]
 
 
 def test_the_example_is_the_repetition_in_the_middle():
@@ -81,7 +81,7 @@ def test_a_label_of_one_rank():
 
 def test_only_common_repetitions_are_paired():
     label = only(measured(0, [100_000] * 5), measured(1, [200_000] * 3))
-    assert label.repetitions == 3 and [row.times.count for row in label.ranks] == [5, 3]
+    assert label.repetitions == 3 and [row.count for row in label.ranks] == [5, 3]
 
 
 @pytest.mark.parametrize(
@@ -127,4 +127,4 @@ def test_a_failure_keeps_its_reason():
         "rank1", "rank1.sqlite", failure="damaged SQLite file", next_step="export again"
     )
     comparison = compare([*results(measured(0, [1_000])), broken])
-    assert comparison.failures == (broken,) and [r.number for r in comparison.ranks] == [0]
+    assert comparison.failures == (broken,) and [r.rank for r in comparison.ranks] == [0]

@@ -40,9 +40,7 @@ def test_worker_processes_one_of_which_is_killed(job, tmp_path):
     """The pool breaks with every job in it; all are done again, and the answer is the serial one."""
     work = [Job(source, tmp_path, source.name, None) for source in job[0]]
     with spread.processes(2) as pool:
-        results = [
-            outcome for _, outcome in spread.over(jobs.dies_once, work, pool, again=spread.alone)
-        ]
+        results = [outcome for _, outcome in spread.over(jobs.dies_once, work, pool)]
     assert Path(f"{tmp_path}-killed").exists()
     same_as_serial(job, results, tmp_path)
 
@@ -51,9 +49,7 @@ def test_a_dask_cluster_one_worker_of_which_is_killed(job, tmp_path):
     pytest.importorskip("distributed")
     work = [Job(source, tmp_path, source.name, None) for source in job[0]]
     with spread.dask("local", 2) as cluster:
-        results = [
-            outcome for _, outcome in spread.over(jobs.dies_once, work, cluster, again=spread.alone)
-        ]
+        results = [outcome for _, outcome in spread.over(jobs.dies_once, work, cluster)]
     assert Path(f"{tmp_path}-killed").exists()
     same_as_serial(job, results, tmp_path)
 
@@ -61,21 +57,18 @@ def test_a_dask_cluster_one_worker_of_which_is_killed(job, tmp_path):
 def test_only_the_job_that_kills_its_worker_is_lost(tmp_path):
     names = [tmp_path / name for name in ("a", "bad", "b", "c")]
     with spread.processes(2) as pool:
-        results = {
-            job.name: outcome
-            for job, outcome in spread.over(jobs.always_dies, names, pool, again=spread.alone)
-        }
+        results = {job.name: outcome for job, outcome in spread.over(jobs.always_dies, names, pool)}
     assert isinstance(results.pop("bad"), Exception)
     assert results == {"a": "a", "b": "b", "c": "c"}
 
 
 def test_a_result_that_is_not_here_is_a_failure(job, tmp_path):
     """A Dask worker that does not share the file system writes to a disk of its own."""
-    from nsysalign.ranks.command import _checked
+    from nsysalign.ranks.command import checked
 
     made = one(Job(job[0][0], tmp_path, "rank0", None))
     (tmp_path / made.report).unlink()
-    result = _checked(Job(job[0][0], tmp_path, "rank0", None), made)
+    result = checked(Job(job[0][0], tmp_path, "rank0", None), made)
     assert result.ranks == () and "cannot see" in result.failure
 
 
@@ -91,10 +84,10 @@ def test_workers_fit_into_memory(tmp_path, monkeypatch):
         trace.write_bytes(b"x" * 1000)
     need = spread.BASE_BYTES + 1000 * spread.BYTES_PER_BYTE
     monkeypatch.setattr(spread, "processors", lambda: 4)
-    monkeypatch.setattr(spread, "_free_memory", lambda: 100 * need)
+    monkeypatch.setattr(spread, "free_memory", lambda: 100 * need)
     assert spread.workers(traces) == 4  # cores
-    monkeypatch.setattr(spread, "_free_memory", lambda: 3 * need)
+    monkeypatch.setattr(spread, "free_memory", lambda: 3 * need)
     assert spread.workers(traces) == 3
-    monkeypatch.setattr(spread, "_free_memory", lambda: 0)
+    monkeypatch.setattr(spread, "free_memory", lambda: 0)
     assert spread.workers(traces) == 1  # one at a time, or nothing at all
     assert spread.workers(traces, wanted=99) == 6

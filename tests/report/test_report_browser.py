@@ -456,7 +456,7 @@ def test_a_table_is_copied_as_text(looked_at):
 
 
 def test_what_costs_most_comes_first_and_wrong_numbers_apart(driver, builder, finding, tmp_path):
-    """Ranked by the time lost over all runs, not by one of them: 40 runs of 30 us outweigh one of 900 us; an error is no loss."""
+    """Ranked by their own loss over all runs; an error is no loss."""
 
     def one(label, ns, runs):
         return (
@@ -478,9 +478,16 @@ def test_what_costs_most_comes_first_and_wrong_numbers_apart(driver, builder, fi
         ("often", "host-gap", "warning"),
         ("wrong", "wrong-stream", "error"),
     ]
-    said += [("alike", "host-gap", "warning"), ("often", "outliers", "info")]
+    said += [("alike", "host-gap", "warning"), ("often", "high-variance", "info")]
+    losses = {"rare": 900_000, "often": 1_200_000, "alike": 40_000, "wrong": 0}
     findings = [
-        {**finding, "label": label, "rule": rule, "severity": severity}
+        {
+            **finding,
+            "label": label,
+            "rule": rule,
+            "severity": severity,
+            "loss_ns": losses[label] * (severity != "info"),
+        }
         for label, rule, severity in said
     ]
     open_page(driver, builder(labels, findings=findings), tmp_path)
@@ -489,8 +496,8 @@ def test_what_costs_most_comes_first_and_wrong_numbers_apart(driver, builder, fi
         " c.querySelector('.lost').textContent, [...c.querySelectorAll('.same button, .chip')].map(b => b.textContent)])"
     )
     assert cards == [
-        ["often", "lost 1.24 ms in 2 labels", ["● outliers", "alike"]],
-        ["rare", "lost 900 us", []],
+        ["often", "loss 1.20 ms", ["● high-variance", "alike"]],
+        ["rare", "loss 900 us", []],
     ]
     assert (
         driver.execute_script("return document.querySelector('#wrong .kicker').textContent")
@@ -597,3 +604,50 @@ def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(
         "<b>",
     ]
     quiet(driver)
+
+
+def test_back_leads_to_the_interval_before_and_an_anchor_scrolls(driver, analysis, tmp_path):
+    open_page(driver, analysis, tmp_path)
+    for label in ("t1", "t2"):
+        driver.execute_script("choose(arguments[0], null, true)", label)
+        until(driver, f"location.hash.includes('label={label}')", f"the address of {label}")
+    driver.back()
+    until(driver, "selected.label === 't1'", "the label before")
+    driver.execute_script("location.hash = '#runs'")
+    until(driver, "Math.abs($('runs').getBoundingClientRect().top) < 120", "the section")
+
+
+def test_names_are_found_coloured_and_led_to(driver, analysis, tmp_path):
+    open_page(driver, analysis, tmp_path)
+    driver.execute_script("choose('t1', null, false)")
+    name = driver.execute_script(
+        "const lane = view.picture.lanes.find(l => l.kind === 'stream' && l.n.length);"
+        "return DATA.strings[lane.n[0]]"
+    )
+    find = (
+        "$('find').value = arguments[0]; $('find').dispatchEvent(new Event('input'));"
+        "return [document.querySelectorAll('#lanes .match').length, $('finds').textContent]"
+    )
+    count, words = driver.execute_script(find, name)
+    assert count >= 1 and words.startswith(f"{count} found")
+    before = driver.execute_script("return [...view.range]")
+    driver.execute_script("nextFound()")
+    after = driver.execute_script("return [...view.range]")
+    assert after[1] - after[0] < before[1] - before[0]
+    assert driver.execute_script(find, "no such thing") == [0, "0 found"]
+
+
+def test_a_bar_that_does_not_fit_keeps_its_proportions(driver, builder, tmp_path):
+    open_page(driver, builder(), tmp_path)
+    heights = driver.execute_script(
+        "const label = {label: 'x', median: 100, count: 6};"
+        "const runs = {elapsed: [10000, 100, 100, 100, 100, 100], error: 1, start: [0,1,2,3,4,5],"
+        " interval: [0,1,2,3,4,5], names: [0,1,2,3,4,5], kernel: [2500, 25, 25, 25, 25, 25],"
+        " parts: {kernel: [2500, 25, 25, 25, 25, 25], host: [7500, 75, 75, 75, 75, 75]}};"
+        "plotRuns(label, runs, 1, 125);"
+        "return [...document.querySelectorAll('#iterations path.cause')].map(path => {"
+        " const [, low, top] = path.getAttribute('d').match(/^M\\S+ ([\\d.]+)V([\\d.]+)h/);"
+        " return low - top; })"
+    )
+    assert heights[1] / heights[0] == pytest.approx(3, rel=0.05)
+    assert driver.execute_script("return document.querySelectorAll('#iterations .broken').length")

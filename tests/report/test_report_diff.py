@@ -91,7 +91,7 @@ def test_causes_that_do_not_fit_are_counted_not_cut(predicted):
         for cause in ("api_launch", "launch_latency", "api")
     }
     text = shown(replace(predicted, labels=(replace(t1, parts=parts), *more)), 80)
-    assert "host -131 us, … 3 more; w/o nsys 191 ±25 → 52.3 ±6.1 us\n" in text
+    assert "-55.8 to -55.8 %; host -131 us, launch -20.0 us, latency -20.0 us, … 1 more" in text
 
 
 @pytest.mark.browser

@@ -189,12 +189,12 @@ def test_what_is_folded_is_named_where_it_is_much():
     )
 
 
-def test_a_finding_about_several_labels_ranks_by_what_they_lose_together(builder, finding):
+def test_the_same_advice_about_several_labels_is_given_once(builder, finding):
     text = shown(
         builder(findings=[finding, {**finding, "label": "t2", "title": "t2 measures the host"}]),
         100,
     )
-    assert "with t2" in text and "t2 measures the host" not in text
+    assert "Also in:  t2" in text and "t2 measures the host" not in text
 
 
 def _opened(analysis, *rows):

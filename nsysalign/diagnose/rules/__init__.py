@@ -3,6 +3,9 @@
 A rule reads only the Analysis (as Facts) and returns findings, one per label, or says why it could not check.
 Severity: error = the number answers another question; warning = much of the interval is not what the reader takes
 it for; info = worth knowing.
+
+Every finding states its own loss: what would go away if its advice were followed, at most; none where the advice is about
+the measurement only.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding, Rule, spoken
+from nsysalign.diagnose.repetitions import repetitions
 from nsysalign.diagnose.rules import (
     conditions,
     contents,
@@ -24,12 +28,14 @@ from nsysalign.diagnose.rules import (
     queueing,
     series,
     validity,
+    whole_run,
 )
 from nsysalign.marks import rules as kernel_marks
 from nsysalign.model import UNSURE, Analysis, SegmentArrays
 
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = (
+    Rule("failed-calls", whole_run.failed_calls),
     Rule("wrong-stream", validity.wrong_stream),
     Rule("different-streams", validity.different_streams),
     Rule("enqueue-only", validity.enqueue_only),
@@ -52,19 +58,18 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("full-queue", queueing.full_queue),
     Rule("earlier-work", queueing.earlier_work),
     Rule("host-timer", measuring.host_timer),
+    Rule("idle-run", whole_run.idle),
     Rule("event-floor", measuring.event_floor),
     Rule("profiler-inflation", measuring.inflation),
     Rule("profiler-disturbed", measuring.profiler),
     Rule("unknown-time", measuring.unknown),
     Rule("warm-up", series.warm_up),
-    Rule("mixed-work", series.mixed_work),
     Rule("overlapping", series.overlapping),
+    Rule("mixed-work", series.mixed_work),
     Rule("throttled", conditions.throttled),
     Rule("clock-changed", conditions.clocks),
     Rule("cold-l2", conditions.cold_l2),
-    Rule("two-modes", series.two_modes),
     Rule("high-variance", series.variance),
-    Rule("outliers", series.outliers),
     Rule("too-few-samples", series.samples),
     Rule("tail", kernel_marks.tail),
     Rule("sm-imbalance", kernel_marks.sm_imbalance),
@@ -72,59 +77,70 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("marks-dropped", kernel_marks.marks_dropped),
 )
 
+#: Rules that say that a number is not what it seems: before all others of their severity.
+DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "asked-too-early", "recorded-again", "captured")  # fmt: skip
+
 
 def diagnose(
     analysis: Analysis,
     segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
     unread: Sequence[int] | np.ndarray = (),
 ) -> Analysis:
-    """Apply every rule, in order: findings sorted by severity and time explained, remarks appended to the notes.
+    """Apply every rule, in order: findings sorted by severity and loss, remarks appended to the notes.
 
     `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all; not of those that
     are `unread`, for which rules that need segments are not applied.
     """
-    measured = analysis.measured  # comes first: its positions are positions in the whole
-    found, notes = apply(
-        Facts(replace(analysis, intervals=measured), segments_of, unread), REGISTRY
-    )
-    found = spoken(analysis, _of_sure_labels(measured, found))
+    facts = Facts(analysis, segments_of, unread)
+    found, notes = apply(facts, REGISTRY)
+    # no warnings about pairs that the program may never have compared
+    measured = analysis.measured
+    guessed = set(measured.loc[[UNSURE in flags for flags in measured["flags"]], "label"].tolist())
+    found = spoken(analysis, [f for f in found if f.label not in guessed])
     if measured.empty:
         notes = []  # nothing was placed: the report says so, 30 rules need not repeat it
-    found.sort(key=lambda f: (SEVERITIES.index(f.severity), not f.about_row, -f.explained_ns))
+    found.sort(
+        key=lambda f: (
+            SEVERITIES.index(f.severity), not f.about_row, f.rule not in DOUBTS, -f.loss_ns
+        )
+    )  # fmt: skip
     return replace(
         analysis,
-        findings=_table(found),
+        findings=_table(facts, found),
         intervals=analysis.intervals.assign(findings=_per_interval(found, len(analysis.intervals))),
         notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
     )
-
-
-def _of_sure_labels(intervals: pd.DataFrame, found: Sequence[Finding]) -> list[Finding]:
-    """Findings about real measurements: no warnings about pairs that the program may never have compared."""
-    unsure = intervals.loc[[UNSURE in flags for flags in intervals["flags"]], "label"]
-    guessed = set(unsure.tolist())
-    return [f for f in found if f.label not in guessed]
 
 
 def apply(facts: Facts, rules: Iterable[Rule]) -> tuple[list[Finding], list[str]]:
     """(findings in the rules' order, "rule X was not checked: reason")."""
     found: list[Finding] = []
     notes: list[str] = []
+    cold = np.zeros(facts.count, dtype=bool)
+    cold[np.concatenate([r.cold for r in repetitions(facts)] or [np.empty(0, np.int64)])] = True
     for rule in rules:
         for outcome in rule.find(facts):
             if isinstance(outcome, CouldNotLook):
                 notes.append(f"{rule.name} was not checked: {outcome.reason}")
-            else:
-                found.append(replace(outcome, rule=rule.name))
+                continue
+            if outcome.loss is not None:
+                # the time of a cold start has rules of its own, and would hide what every repetition loses
+                some = ~cold[outcome.intervals] | (not outcome.about_row)
+                loss_ns = facts.once(outcome.intervals[some], outcome.loss[some])
+                outcome = replace(outcome, loss_ns=loss_ns)
+            found.append(replace(outcome, rule=rule.name))
     return found, notes
 
 
-def _table(found: Sequence[Finding]) -> pd.DataFrame:
+def _table(facts: Facts, found: Sequence[Finding]) -> pd.DataFrame:
     if not found:
         return frames.empty(frames.FINDINGS)
-    columns = {c: [getattr(f, c) for f in found] for c in frames.FINDINGS.names}
+    columns = {c: [getattr(f, c) for f in found] for c in frames.FINDINGS.names if c != "interval"}
     columns["evidence"] = pd.Series([dict(f.evidence) for f in found], dtype=object)
-    return frames.check(pd.DataFrame(columns), frames.FINDINGS)
+    columns["interval"] = [
+        f.run if f.run >= 0 else facts.shows(f.interval, f.intervals) for f in found
+    ]
+    return frames.check(pd.DataFrame(columns)[frames.FINDINGS.names], frames.FINDINGS)
 
 
 def _per_interval(found: Sequence[Finding], count: int) -> pd.Series:
@@ -137,9 +153,7 @@ def _per_interval(found: Sequence[Finding], count: int) -> pd.Series:
     at, which = at[order], which[order]
     names = [f.rule for f in found]
     out: list[tuple[str, ...]] = [()] * count
-    edges = np.flatnonzero(np.diff(at, prepend=-1))
-    for begin, end in (
-        zip(edges.tolist(), [*edges[1:].tolist(), len(at)], strict=True) if len(at) else ()
-    ):
+    edges = np.flatnonzero(np.diff(at, prepend=-1)).tolist()
+    for begin, end in zip(edges, [*edges[1:], len(at)], strict=True) if len(at) else ():
         out[int(at[begin])] = tuple(dict.fromkeys(names[w] for w in which[begin:end].tolist()))
     return pd.Series(out, dtype=object)

@@ -10,7 +10,7 @@ import numpy as np
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import CouldNotLook, Finding
-from nsysalign.diagnose.repetitions import Repetitions, repetitions
+from nsysalign.diagnose.repetitions import repetitions
 from nsysalign.model import CLOCK_REASONS, SLOWED_BITS
 from nsysalign.tiles import ragged
 
@@ -123,11 +123,14 @@ def throttled(facts: Facts) -> Iterator[Finding]:
             f"({', '.join(text for _, text in named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
             f"{highest} MHz.",
             _ADVICE_HARDWARE if bits & HARDWARE else _ADVICE.format(clock),
+            facts.kernel_upper - int(np.median(facts.kernel_upper[others]))
+            if len(others)
+            else None,
             positions=hit,
             about_row=False,
             reasons={text: count for count, text in named},
             intervals_slowed_down=len(hit),
-            intervals_not_slowed_down=len(others),
+            intervals=len(hit) + len(others),
             sm_clock_mhz=clock,
             sm_clock_otherwise_mhz=float(np.median(clocks.sm_mhz[others])) if len(others) else None,
             highest_sm_clock_mhz=highest,
@@ -184,45 +187,35 @@ def clocks(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             continue
         if correlation < thresholds.CLOCK_CORRELATION:
             continue
-        yield _finding(facts, r, at, fast, (low, high, slow, quick, correlation))
-
-
-def _finding(
-    facts: Facts, r: Repetitions, at: np.ndarray, fast: np.ndarray, numbers: tuple
-) -> Finding:
-    low, high, slow, quick, correlation = numbers
-    behind = int((~fast).sum())
-    # at[] is in time order: a clock that is low only in the first runs was still rising
-    clocks = interval_clocks(facts)
-    held = bool(
-        ((clocks.reasons[at[~fast]] & SLOWED_BITS) != 0).any()
-    )  # by power or heat: rule throttled reports that
-    ramp = bool((~fast[:behind]).mean() >= 0.9) and not held
-    where = f"the first {behind} of {len(at)}" if ramp else f"{behind} of {len(at)}"
-    return r.finding(
-        "warning" if slow >= (1 + thresholds.CLOCK_WARN_SHARE) * quick else "info",
-        f"{r.who}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
-        f"{' (it was still rising)' if ramp else ''}, and its kernels take {words.span(slow)} there, "
-        f"{words.span(quick)} in the others.",
-        "Warm up until the clock is stable, and compare intervals at one clock only:   for _ in range(200): step()   "
-        "# before the first start.record()"
-        if ramp
-        else "Compare intervals at one clock only, or lock it where you may:   sudo nvidia-smi --lock-gpu-clocks="
-        f"{min(low, high):.0f}",
-        slow - quick,
-        positions=at[~fast],
-        low_clock_mhz=low,
-        high_clock_mhz=high,
-        intervals_at_the_low_clock=behind,
-        intervals_at_the_high_clock=int(fast.sum()),
-        kernel_at_the_low_clock_ns=slow,
-        kernel_at_the_high_clock_ns=quick,
-        kernel_if_it_followed_the_clock_alone_ns=quick * high / max(low, 1),
-        correlation_of_kernel_with_clock_period=correlation,
-        highest_temperature_celsius=_highest(clocks.temperature[at]),
-        highest_power_w=_watts(clocks.power_mw[at]),
-        confirmed=False,
-    )
+        behind = int((~fast).sum())
+        # at[] is in time order: a clock that is low only in the first runs was still rising
+        held = bool(
+            ((clocks.reasons[at[~fast]] & SLOWED_BITS) != 0).any()
+        )  # by power or heat: rule throttled reports that
+        ramp = bool((~fast[:behind]).mean() >= 0.9) and not held
+        where = f"the first {behind} of {len(at)}" if ramp else f"{behind} of {len(at)}"
+        where = f"{behind} of {len(at)}" if ramp and not (~fast[:behind]).all() else where
+        yield r.finding(
+            "warning" if slow >= (1 + thresholds.CLOCK_WARN_SHARE) * quick else "info",
+            f"{r.who}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
+            f"{' (it was still rising)' if ramp else ''}, and its kernels take {words.span(slow)} there, "
+            f"{words.span(quick)} in the others.",
+            "Warm up until the clock is stable, and compare intervals at one clock only:   for _ in range(200): step()   "
+            "# before the first start.record()"
+            if ramp
+            else "Compare intervals at one clock only, or lock it where you may:   sudo nvidia-smi --lock-gpu-clocks="
+            f"{min(low, high):.0f}",
+            work - int(quick),
+            positions=at[~fast],
+            low_clock_mhz=low,
+            high_clock_mhz=high,
+            intervals_at_the_low_clock=behind,
+            intervals=len(at),
+            kernel_at_the_low_clock_ns=slow,
+            kernel_at_the_high_clock_ns=quick,
+            correlation_of_kernel_with_clock_period=correlation,
+            confirmed=False,
+        )
 
 
 def _correlation(x: np.ndarray, y: np.ndarray) -> float:
@@ -282,7 +275,6 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
                 f"{r.who} runs the same kernels as {words.subject(warm.label)}, {words.percent(factor - 1)} slower ({words.span(median)} "
                 f"against {words.span(fastest)}): a cold L2, if shapes and clocks are the same.",
                 "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
-                median - fastest,
                 positions=r.warm,
                 kernel_here_ns=median,
                 kernel_there_ns=fastest,

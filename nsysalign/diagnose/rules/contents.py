@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import pandas as pd
@@ -33,54 +33,67 @@ def copy(facts: Facts) -> Iterator[Finding]:
     said = np.where(on_device, thresholds.SAY_SHARE, thresholds.COPY_SAY_SHARE)
     mask = np.where(computes, share >= said, share > thresholds.WARN_SHARE) & (copies > 0)
     best = _pinned_rates(rows)
+    saved = _saved(facts, rows, best)
     for case in facts.cases(mask):
         at = case.row
-        mine = rows_of(rows, at)
-        direction, memory, ns, count = _main_copy(mine)
-        rate = count / max(ns, 1)
-        could = best.get(direction, 0.0)
-        pageable = memory == "pageable"
-        warn = bool(computes[at]) and share[at] > thresholds.WARN_SHARE
+        kinds = rows_of(rows, at).groupby(["direction", "memory"], sort=False)
+        (direction, memory), mine = max(kinds, key=lambda kind: kind[1]["ns"].sum())
+        ns, moved = int(mine["ns"].sum()), int(mine.loc[mine["detail"] == "copy", "bytes"].sum())
+        # a host timer sees only the part of a copy for which the host waited
+        rate = None if facts.is_host[at] else moved / max(ns, 1)
+        could = best.get(direction, 0.0) if memory == "pageable" else 0.0
         where = _WORDS.get(direction, direction)
-        name = case.who
-        amount = words.of(copies[at], facts.elapsed[at])
-        speed = f"{rate:,.0f} GB/s" if rate >= 100 else f"{rate:.3g} GB/s"
-        title = (
-            f"{name} contains the copy: {amount} are spent on a copy {where}"
-            if computes[at]
-            else f"{name} is a copy {where}: {amount}"
+        amount = words.of(ns, facts.elapsed[at])
+        speed = (
+            "" if rate is None else f", {rate:,.0f} GB/s" if rate >= 100 else f", {rate:.3g} GB/s"
         )
-        kind = f" with {memory} host memory" if memory in ("pageable", "pinned") else ""
         yield case.finding(
-            "warning" if warn else "info",
-            f"{title}, {speed}{kind}.",
+            "warning" if computes[at] and share[at] > thresholds.WARN_SHARE else "info",
+            (
+                f"{case.who} contains the copy: {amount} go into copying {where}"
+                if computes[at]
+                else f"{case.who} is a copy {where}: {amount}"
+            )
+            + speed
+            + (f" with {memory} host memory." if memory in ("pageable", "pinned") else "."),
             _advice(direction, bool(computes[at])),
-            copies[at],
-            copy_ns=copies[at],
-            copy_share=share[at],
-            copied_bytes=count,
-            direction=direction,
+            saved,
+            copy_ns=ns,
+            elapsed_ns=facts.elapsed[at],
+            copied_bytes=moved,
             achieved_GB_per_s=rate,
+            pinned_in_this_trace_GB_per_s=could if rate is not None and could > rate else None,
+            direction=direction,
             memory=memory,
-            pinned_in_this_trace_GB_per_s=could if pageable and could > rate else None,
-            staging_ns=int(mine.loc[mine["detail"] == "staging", "ns"].sum()) or None,
             kernel_ns=facts.kernel_upper[at] if computes[at] else None,
             seen_in=case.frequency,
         )
 
 
-def _main_copy(rows: pd.DataFrame) -> tuple[str, str, int, int]:
-    """(direction, memory, ns with staging, bytes) of the kind of copy that takes longest; the bytes are those of the copy."""
-    key = list(zip(rows["direction"].tolist(), rows["memory"].tolist(), strict=True))
-    ns: dict[tuple[str, str], int] = {}
-    moved: dict[tuple[str, str], int] = {}
-    for k, what, length, size in zip(
-        key, rows["detail"].tolist(), rows["ns"].tolist(), rows["bytes"].tolist(), strict=True
+def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
+    """What the advice would save, at most, per interval: of pageable copies what is longer than at this trace's best pinned rate
+    (the staging where that is unknown), of pinned ones what kernels of the interval could hide, all copies on the device."""
+    direction, memory, ns = (rows[c].to_numpy() for c in ("direction", "memory", "ns"))
+    rate = np.array([best.get(d, 0.0) for d in direction.tolist()])
+    staging = rows["detail"].to_numpy() == "staging"
+    moved = np.where(staging, 0, rows["bytes"].to_numpy())
+    pageable = memory == "pageable"
+    fast = np.divide(moved, rate, out=np.where(staging, 0.0, ns.astype(float)), where=rate > 0)
+    sums = {}
+    for name, mask, value in (
+        ("pageable", pageable, np.maximum(ns, 0) - fast),
+        ("pinned", ~pageable & one_of_words(direction, ("H2D", "D2H")), ns),
+        ("device", ~one_of_words(direction, ("H2D", "D2H")), ns),
     ):
-        ns[k] = ns.get(k, 0) + length
-        moved[k] = moved.get(k, 0) + (size if what == "copy" else 0)
-    best = max(ns, key=ns.__getitem__)
-    return *best, ns[best], moved[best]
+        sums[name] = np.zeros(facts.count)
+        np.add.at(sums[name], rows["at"].to_numpy()[mask], value[mask])
+    hidden = np.minimum(sums["pinned"], facts.kernel_upper)
+    return (np.maximum(sums["pageable"], 0) + hidden + sums["device"]).astype(np.int64)
+
+
+def one_of_words(values: np.ndarray, wanted: tuple[str, ...]) -> np.ndarray:
+    """Mask of the texts that are wanted."""
+    return np.array([value in wanted for value in values.tolist()], dtype=bool)
 
 
 def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
@@ -110,89 +123,96 @@ def _advice(direction: str, computes: bool) -> str:
 
 def memset(facts: Facts) -> Iterator[Finding]:
     """A memset, or a fill as large as an L2 flush, runs inside the interval in addition to the work."""
+    advice = "Flush or clear before the start event:   flush.zero_(); start.record()"
+    why = "(zeroing, or an L2 flush that belongs before the start event)"
     spent = facts.part("memset")
     share = facts.share(spent)
-    rows = facts.detail_rows("memset")
-    size = facts.detail_ns(rows, "bytes")
+    size = facts.detail_ns(facts.detail_rows("memset"), "bytes")
     for case in facts.cases(
         facts.on_stream & (facts.kernel_upper > 0) & (share >= thresholds.SAY_SHARE)
     ):
         at = case.row
-        warn = share[at] > thresholds.WARN_SHARE
         yield case.finding(
-            "warning" if warn else "info",
-            f"{case.who} contains a memset: {words.of(spent[at], facts.elapsed[at])} are spent clearing memory (zeroing, or an L2 flush "
-            "that belongs before the start event).",
-            "Flush or clear before the start event:   flush.zero_(); start.record()",
-            spent[at],
+            "warning" if share[at] > thresholds.WARN_SHARE else "info",
+            f"{case.who} contains a memset: {words.of(spent[at], facts.elapsed[at])} are spent clearing memory {why}.",
+            advice,
+            spent,
             memset_ns=spent[at],
-            memset_share=share[at],
+            elapsed_ns=facts.elapsed[at],
             set_bytes=int(size[at]) or None,
             kernel_ns=facts.kernel_upper[at],
             seen_in=case.frequency,
         )
-    yield from _fills(facts, share)
-
-
-def _fills(facts: Facts, memset_share: np.ndarray) -> Iterator[Finding]:
-    """`tensor.zero_()` is a kernel: this looks for it in the rows of labels with several operations."""
+    # `tensor.zero_()` is a kernel: looked for in the rows of labels with several operations
     rows = facts.row[(facts.row >= 0) & (facts.label_count > 0)]
-    rows = rows[
-        facts.on_stream[rows]
-        & (facts.operations[rows] >= 2)
-        & (facts.operations[rows] < thresholds.MANY_OPERATIONS)
-    ]
-    rows = rows[memset_share[rows] < thresholds.SAY_SHARE]
+    several = (facts.operations >= 2) & (facts.operations < thresholds.MANY_OPERATIONS)
+    rows = rows[(facts.on_stream & several & (share < thresholds.SAY_SHARE))[rows]]
     segments = facts.segments(rows)
     kernels = np.flatnonzero(segments.of_cause("kernel"))
-    fill = (
-        kernels[["FillFunctor" in str(name) for name in segments.details(kernels).tolist()]]
-        if len(kernels)
-        else kernels
-    )
-    ns, total = np.zeros(facts.count, np.int64), facts.kernel_only
+    names = segments.details(kernels).tolist() if len(kernels) else []
+    fill = kernels[np.array(["FillFunctor" in str(name) for name in names], dtype=bool)]
+    ns = np.zeros(facts.count, np.int64)
     np.add.at(ns, segments.at[fill], segments.ns[fill])
-    mask = (facts.share(ns) > thresholds.WARN_SHARE) & (ns < 0.98 * total)
+    mask = (facts.share(ns) > thresholds.WARN_SHARE) & (ns < 0.98 * facts.kernel_only)
     for case in facts.cases(mask, at_least=0):
         at = case.row
         yield case.finding(
             "warning",
-            f"{case.who} contains a fill: {words.of(ns[at], facts.elapsed[at])} are spent writing a constant (zeroing, or an L2 flush that "
-            "belongs before the start event).",
-            "Flush or clear before the start event:   flush.zero_(); start.record()",
-            ns[at],
+            f"{case.who} contains a fill: {words.of(ns[at], facts.elapsed[at])} are spent writing a constant {why}.",
+            advice,
+            np.full(facts.count, ns[at]),
             positions=facts.repetitions(int(facts.label[at])),
             fill_ns=ns[at],
-            fill_share=facts.share(ns)[at],
-            other_kernels_ns=total[at] - ns[at],
+            elapsed_ns=facts.elapsed[at],
+            other_kernels_ns=facts.kernel_only[at] - ns[at],
         )
 
 
 def drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
-    """Per interval: length of the idle stretches with a synchronisation in them, and how much of them the host rules would
-    count again (host, api, api_launch) if the stretches have a warning of their own.
+    """Per interval: how long the GPU idled because of synchronisations, at most, and how much of that is time in which the host
+    caught up in its own code and in calls (rules about the host leave it out).
 
-        kernel | sync host launch latency | kernel      all four are the drain
+        kernel  host | sync host launch latency | kernel
+                     |----- of the sync --------|            the host's time before it is not
+
+    Without the synchronisation the host could have used the time in which the device worked before, no more: if it sleeps for
+    a second afterwards, the second is its own.
     """
     return facts.remember("drains", _drains)
 
 
 def _drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
-    total, again = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
+    total, hosted = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
     positions = np.flatnonzero(facts.on_stream & (facts.part("sync") > 0))
     for lot in facts.portions(positions):
         segments = facts.segments(lot)
-        run = segments.run
-        drained = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
-        drained[run[segments.of_cause("sync")]] = True
-        marked = drained[run] & (run >= 0)
-        hosted = marked & segments.of_cause("host", "api", "api_launch")
-        np.add.at(total, segments.at[marked], segments.ns[marked])
-        np.add.at(again, segments.at[hosted], segments.ns[hosted])
+        at, ns, run = segments.at, segments.ns, segments.run
+        sync, idle = segments.of_cause("sync"), run >= 0
+        stretches = int(run.max(initial=-1)) + 1
+        if not stretches:
+            continue
+        first = np.full(stretches, len(run))
+        np.minimum.at(first, run[sync], np.flatnonzero(sync))
+        after = idle & (np.arange(len(run)) > np.where(idle, first[run], 0)) & ~sync
+        own = after & segments.of_cause("host", "api", "api_launch")
+        called, followed, caught_up = (
+            np.bincount(run[m], ns[m], minlength=stretches).astype(np.int64)
+            for m in (sync, after, own)
+        )
+        # work since the stretch before that had a synchronisation, or since the interval began
+        worked = np.append(0, np.cumsum(np.where(idle, 0, ns)))
+        mine = np.flatnonzero(first < len(run))
+        owner = at[first[mine]]
+        begin = np.searchsorted(at, owner)
+        begin[1:] = np.where(owner[1:] == owner[:-1], first[mine][:-1], begin[1:])
+        before = worked[first[mine]] - worked[begin]
+        catching_up = np.minimum(followed[mine], before)
+        np.add.at(total, owner, called[mine] + catching_up)
+        np.add.at(hosted, owner, np.minimum(caught_up[mine], catching_up))
     if len(positions):
-        again[facts.share(total) <= thresholds.WARN_SHARE] = 0
-        again[_pageable(facts)] = 0
-    return total, again
+        hosted[facts.share(total) <= thresholds.WARN_SHARE] = 0  # too little for a warning
+        hosted[_pageable(facts)] = 0
+    return total, hosted
 
 
 def _pageable(facts: Facts) -> np.ndarray:
@@ -215,24 +235,24 @@ def sync(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     ]
     item = facts.detail_ns(small) > 0
     calls = facts.detail_rows("sync")
-    for case in facts.cases((total > 0) & ~(_pageable(facts) & ~item)):
+    said = facts.share(total) >= thresholds.SYNC_SAY_SHARE
+    for case in facts.cases(said & (total > 0) & ~(_pageable(facts) & ~item)):
         at = case.row
         mine = rows_of(calls, at)
         name = str(mine["detail"].iloc[0]) if len(mine) else "a synchronisation"
-        empty = not facts.others_worked[at]
-        warn = empty and total[at] > thresholds.WARN_SHARE * facts.elapsed[at]
         how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.program_is_torch else ""
         what = f"a result is read back{how}" if item[at] else f"{name} waits"
+        warn = not facts.others_worked[at] and total[at] > thresholds.WARN_SHARE * facts.elapsed[at]
         yield case.finding(
             "warning" if warn else "info",
-            f"{case.who} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} "
-            f"{'the GPU was idle' if empty else 'its stream was idle, while other streams kept the GPU busy,'} until the "
-            "host had caught up.",
+            f"{case.who} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} {facts.idled(at)} in that call "
+            "and until the host had caught up.",
             "Keep the result on the GPU until the end event:   end.record(); value = result.item()"
             if item[at]
             else "Synchronise after the end event only:   end.record(); torch.cuda.synchronize()",
-            total[at],
-            idle_around_the_synchronisation_ns=total[at],
+            total,
+            idle_because_of_it_ns=total[at],
+            elapsed_ns=facts.elapsed[at],
             inside_the_call_ns=facts.part("sync")[at],
             call=name,
             kernel_ns=facts.kernel_upper[at],
@@ -250,8 +270,8 @@ def graph_opaque(facts: Facts) -> Iterator[Finding]:
             f"{case.who} runs a CUDA graph that is traced as one row: {words.of(graph[at], facts.elapsed[at])}, in which gaps and "
             "copies cannot be told from kernels.",
             "Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py",
-            graph[at],
             graph_ns=graph[at],
+            elapsed_ns=facts.elapsed[at],
             kernel_at_least_ns=facts.kernel_only[at],
             kernel_at_most_ns=facts.kernel_upper[at],
             seen_in=case.frequency,

@@ -13,6 +13,7 @@ from nsysalign.diagnose.finding import CouldNotLook, Finding
 from nsysalign.diagnose.rules.contents import drains
 
 LOADS = r"^cu(da)?(LibraryLoad|ModuleLoad|Link)"
+_BLAMED = ("host", "api", "api_launch")
 
 
 def run_ahead(facts: Facts, at: int) -> str:
@@ -24,15 +25,12 @@ def run_ahead(facts: Facts, at: int) -> str:
             f"Capture it once and time the replay (its {facts.operations[at]:,} operations do not fit in the launch queue, so a delay cannot "
             "hide them):   start.record(); graph.replay(); end.record()"
         )
-    if facts.part("sync")[at] > 0:
-        return (
-            "Move the synchronisation out of the interval, then let the host run ahead:   "
-            f"torch.cuda._sleep({delay_cycles(host_ns):_}); start.record()"
-        )
-    return (
-        "Let the host run ahead before the start event, or time a CUDA graph:   "
-        f"torch.cuda._sleep({delay_cycles(host_ns):_}); start.record()"
+    first = (
+        "Move the synchronisation out of the interval, then let the host run ahead"
+        if facts.part("sync")[at] > 0
+        else "Let the host run ahead before the start event, or time a CUDA graph"
     )
+    return f"{first}:   torch.cuda._sleep({delay_cycles(host_ns):_}); start.record()"
 
 
 def delay_cycles(host_ns: float) -> int:
@@ -72,9 +70,10 @@ def launch_blocking(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     )
     distinct = np.bincount(calls, minlength=int(run.max(initial=0)) + 1)
     blocked = launch[first] & (distinct[run[first]] >= 2)
-    gaps, hits = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
+    gaps, hits, rest = (np.zeros(facts.count, np.int64) for _ in range(3))
     np.add.at(gaps, at[first], 1)
     np.add.at(hits, at[first], blocked)
+    np.add.at(rest, at[first[blocked]], segments.ns[first[blocked]])
     for case in facts.cases(
         (gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps),
         at_least=0,
@@ -84,24 +83,23 @@ def launch_blocking(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             f"{case.who} seems to run with CUDA_LAUNCH_BLOCKING: after {hits[case.row]} of {gaps[case.row]} kernels the host was still "
             "inside the call that had launched them.",
             "",  # there is nothing to measure differently
-            facts.elapsed[case.row] - facts.work[case.row],
+            rest,
             positions=facts.repetitions(int(facts.label[case.row])),
             kernels_followed_by_their_own_launch_call=hits[case.row],
             gaps_between_kernels=gaps[case.row],
-            elapsed_ns=facts.elapsed[case.row],
-            kernel_ns=facts.kernel_upper[case.row],
+            still_in_these_calls_ns=rest[case.row],
         )
 
 
 def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
-    """The GPU waits, idle, for the host to issue the next operation: launch-bound."""
+    """The GPU waits, idle, for the host to issue the next operation."""
     if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
-        yield CouldNotLook("the trace has no CUDA API rows (record with -t cuda)")
+        yield CouldNotLook("the trace has no CUDA API rows")
         return
     host = facts.part("host") + np.maximum(facts.part("api") - facts.loading - facts.allocating, 0)
     call = facts.part("api_launch")
-    _, drained = drains(facts)  # the gap after a costly synchronisation is its consequence
-    gap = host + call - np.minimum(drained, host + call)
+    _, catching_up = drains(facts)  # what follows from a synchronisation has a rule of its own
+    gap = host + call - np.minimum(catching_up, host + call)
     mask = (
         facts.on_stream
         & (facts.operations > 0)
@@ -111,87 +109,78 @@ def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     unknown = mask & ~facts.read & (facts.part("sync") > 0)  # what of it follows a synchronisation
     if reason := facts.unread(unknown):
         yield CouldNotLook(reason)
-    mask &= ~unknown
-    for case in facts.cases(mask):
-        yield _host_gap_finding(facts, case, call, gap)
+    for case in facts.cases(mask & ~unknown):
+        yield _host_gap(facts, case, gap)
 
 
-def _host_gap_finding(facts: Facts, case: Case, call: np.ndarray, gap: np.ndarray) -> Finding:
+def _host_gap(facts: Facts, case: Case, gap: np.ndarray) -> Finding:
     at = case.row
-    waited = facts.part("host")[at]
-    inside_call = waited <= thresholds.WARN_SHARE * facts.elapsed[at]
-    waited = gap[at] if inside_call else min(waited, gap[at])
-    segments = facts.segments(np.array([at]))
-    where, longest, then = _where(segments)
-    name = case.who
-    amount = words.of(waited, facts.elapsed[at])
-    kernels = "kernel" if facts.operations[at] < thresholds.MANY_OPERATIONS else "kernels"
+    outside = int(facts.part("host")[at])
+    code = min(outside, int(gap[at])) > thresholds.WARN_SHARE * facts.elapsed[at]
+    waited = min(outside, int(gap[at])) if code else int(gap[at])
+    where, longest, then, in_it = _where(facts.segments(np.array([at])), code)
+    if in_it <= thresholds.ONE_GAP_SHARE * waited:
+        where = "many"
     lead = (
-        f"{name} measures the host, not the {kernels}"
+        f"measures the host, not the {'kernel' if facts.operations[at] < thresholds.MANY_OPERATIONS else 'kernels'}"
         if waited >= thresholds.MOSTLY_SHARE * facts.elapsed[at]
-        else (f"{name} is launch-bound")
+        else "waits for the host"
     )
+    mostly = "for the host, most of it " if where != "many" and in_it < waited else ""
     place = {
         "before": "for the launch that came after the first event",
         "between": "while the host was busy between two launches",
         "after": "for the host to record the end event",
         "many": f"for the host, before and between {facts.operations[at]:,} operations",
     }[where]
-    did = rows_of(facts.details, at)
-    did = did[
-        did["cause"].isin(["host", "api", "api_launch", "profiler"]) & (did["detail"] != case.name)
-    ].head(3)
-    alone = not facts.others_worked[at]
-    who = (
-        "the GPU waited, idle,"
-        if alone
-        else "its stream waited, while other streams kept the GPU busy,"
-    )
+    if facts.kind[at] == "nvtx" and where == "before":
+        place = "for the first launch"
+    place = mostly + place
     return case.finding(
-        "warning" if alone else "info",
-        f"{lead}: for {amount} {who} {place}.",
+        "info" if facts.others_worked[at] else "warning",
+        f"{case.who} {lead}: for {words.of(waited, facts.elapsed[at])} {facts.idled(at)} {place}.",
         run_ahead(facts, at),
-        waited,
-        waiting_share=waited / max(facts.elapsed[at], 1),
-        outside_CUDA_ns=facts.part("host")[at],
-        launch_calls_ns=call[at],
-        other_CUDA_calls_ns=facts.part("api")[at],
+        gap,
+        waiting_ns=waited,
+        elapsed_ns=facts.elapsed[at],
         kernel_ns=facts.kernel_upper[at],
         copies_in_the_interval_ns=facts.part("memcpy")[at],
+        outside_CUDA_ns=outside if outside != waited else None,
+        launch_calls_ns=facts.part("api_launch")[at],
+        other_CUDA_calls_ns=facts.part("api")[at],
+        operations=facts.operations[at] if where == "many" else None,
         longest_gap_ns=longest or None,
         it_waited_for=then,
-        host_was_in=", ".join(
-            f"{d} {words.span(n)}" for d, n in zip(did["detail"], did["ns"], strict=True)
-        ),
         seen_in=case.frequency,
     )
 
 
-def _where(segments: Segments) -> tuple[str, int, str]:
-    """Where most of the wait lies (before, between, after, many), the longest stretch, the operation it waited for."""
+def _where(segments: Segments, code: bool) -> tuple[str, int, str, int]:
+    """Where most of the wait lies (before, between, after, many), the longest stretch, the operation it waited for, and how much
+    of that stretch the host spent in its own code (`code`), or in all of its own code and calls."""
     if not len(segments):
-        return "many", 0, ""
+        return "many", 0, "", 0
     run = segments.run
-    blamed = segments.of_cause("host", "api", "api_launch")
+    blamed, told = segments.of_cause(*_BLAMED), segments.of_cause(*(("host",) if code else _BLAMED))
     total = np.bincount(run[blamed], segments.ns[blamed], minlength=1)
     worst = int(total.argmax())
     rows = np.flatnonzero(run == worst)
+    its_share = int(segments.ns[told & (run == worst)].sum())
     longest, after = int(total[worst]), int(rows[-1]) + 1
     then = (
         words.kernel(str(segments.details(np.array([after]))[0])) if after < len(segments) else ""
     )
     if longest < thresholds.ONE_GAP_SHARE * total.sum():
-        return "many", longest, then
+        return "many", longest, then, its_share
     if rows[0] == 0:
-        return "before", longest, then
-    return ("between" if then else "after"), longest, then
+        return "before", longest, then, its_share
+    return ("between" if then else "after"), longest, then, its_share
 
 
 def many_kernels(facts: Facts) -> Iterator[Finding]:
     """Many short operations, launched one by one: launch calls and latencies cost more than the work."""
-    call, latency = facts.part("api_launch"), facts.part("launch_latency")
-    cost = call + latency
-    mean = facts.work / np.maximum(facts.operations, 1)
+    cost = facts.part("api_launch", "launch_latency")
+    ran = facts.work - facts.staging
     mask = (
         facts.on_stream
         & (facts.operations >= thresholds.MANY_OPERATIONS)
@@ -205,14 +194,14 @@ def many_kernels(facts: Facts) -> Iterator[Finding]:
         yield case.finding(
             "warning",
             f"{case.who} pays for {count:,} launches: {words.of(cost[at], facts.elapsed[at])} go into launching operations "
-            f"that run {words.span(mean[at])} each.",
-            _advice(facts, at),
-            cost[at],
+            f"that run for {words.span(ran[at] / count)} each on average.",
+            _graph(facts, at),
+            cost,
             operations=count,
-            launch_calls_ns=call[at],
-            launch_latency_ns=latency[at],
-            working_ns=facts.work[at],
-            per_operation_ns=cost[at] / count,
+            launching_ns=cost[at],
+            elapsed_ns=facts.elapsed[at],
+            launching_each_ns=cost[at] / count,
+            running_each_ns=ran[at] / count,
             seen_in=case.frequency,
         )
 
@@ -225,7 +214,7 @@ def one_call(facts: Facts, at: int) -> bool:
     return bool(longest > thresholds.ONE_GAP_SHARE * facts.part("api_launch", "launch_latency")[at])
 
 
-def _advice(facts: Facts, at: int) -> str:
+def _graph(facts: Facts, at: int) -> str:
     """A graph, and a delay if that helps; neither is possible around a synchronisation."""
     if facts.part("sync")[at] > 0:
         return run_ahead(facts, at)
@@ -254,17 +243,19 @@ def api_launch(facts: Facts) -> Iterator[Finding]:
         if facts.operations[at] >= thresholds.MANY_OPERATIONS and not one_call(facts, at):
             continue
         rows = rows_of(facts.detail_rows("api_launch"), at)
-        name = str(rows["detail"].iloc[0]) if len(rows) else "the launch call"
+        longest = rows.groupby("detail", sort=False)["ns"].sum().sort_values(ascending=False)
+        name = str(longest.index[0]) if len(longest) and longest.index[0] else ""
+        inside = int(longest.iloc[0]) if name else int(call[at])
         yield case.finding(
             "warning",
-            f"{case.who} waits for its launch call: for {words.of(call[at], facts.elapsed[at])} the GPU idled while the host was "
-            f"inside {name}.",
+            f"{case.who} waits for its launch call: for {words.of(inside, facts.elapsed[at])} {facts.idled(at)} "
+            f"while the host was inside {name or 'the call'}.",
             run_ahead(facts, at),
-            call[at],
-            launch_calls_ns=call[at],
-            other_host_ns=max(int(host[at]), 0),
+            call,
+            inside_the_call_ns=inside,
+            call=name,
+            elapsed_ns=facts.elapsed[at],
             kernel_ns=facts.kernel_upper[at],
-            operations=facts.operations[at],
             seen_in=case.frequency,
         )
 
@@ -275,7 +266,7 @@ def launch_latency(facts: Facts) -> Iterator[Finding]:
     late = facts.part("host", "api", "api_launch", "sync")
     few = (facts.operations > 0) & (facts.operations < thresholds.MANY_OPERATIONS)
     mask = (
-        (facts.kind == "event")
+        facts.is_event
         & few
         & (facts.share(fixed) > thresholds.FIXED_COST_SAY_SHARE)
         & (facts.share(late) < thresholds.AHEAD_SHARE)
@@ -284,13 +275,13 @@ def launch_latency(facts: Facts) -> Iterator[Finding]:
         at = case.row
         yield case.finding(
             "info",
-            f"{case.who} is short for an event pair: {words.of(fixed[at], facts.elapsed[at])} are the cost of the pair itself and launch "
-            "latency, although the host had run ahead.",
+            f"{case.who} is too short for one pair of events: {words.of(fixed[at], facts.elapsed[at])} are the pair's own cost and "
+            "launch latency, although the host had run ahead.",
             "Time several calls with one pair and divide:   start.record(); [f() for _ in range(20)]; end.record()",
-            fixed[at],
+            fixed,
+            pair_and_latency_ns=fixed[at],
+            elapsed_ns=facts.elapsed[at],
             kernel_ns=facts.kernel_upper[at],
-            launch_latency_ns=facts.part("launch_latency")[at],
-            event_ns=facts.part("event")[at],
             seen_in=case.frequency,
         )
 
@@ -302,22 +293,19 @@ def allocation(facts: Facts) -> Iterator[Finding]:
         spent >= thresholds.ALLOCATION_SAY_NS
     )
     rows = facts.detail_rows("api", ALLOCATION_CALLS)
-    for case in facts.cases((facts.on_stream | facts.is_host) & said):
+    for case in facts.cases(said):
         at = case.row
-        mine = rows_of(rows, at)
-        warn = spent[at] > thresholds.WARN_SHARE * facts.elapsed[at]
+        names = rows_of(rows, at)["detail"].unique()
+        who = "the host was" if facts.is_host[at] else f"{facts.idled(at)} for the host, which was"
         yield case.finding(
-            "warning" if warn else "info",
-            f"{case.who} allocates inside: for {words.of(spent[at], facts.elapsed[at])} the GPU waited for {mine['detail'].iloc[0]}.",
+            "warning" if spent[at] > thresholds.WARN_SHARE * facts.elapsed[at] else "info",
+            f"{case.who} allocates or frees memory inside: for {words.of(spent[at], facts.elapsed[at])} {who} in "
+            f"{' and '.join(names[:2])}{' and other such calls' if len(names) > 2 else ''}.",
             "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
             "f(x, out=out); torch.cuda.synchronize(); start.record()",
-            spent[at],
-            allocation_ns=spent[at],
-            allocation_share=spent[at] / max(facts.elapsed[at], 1),
-            calls=", ".join(
-                f"{d} {words.span(n)}"
-                for d, n in zip(mine["detail"].head(3), mine["ns"].head(3), strict=True)
-            ),
+            spent,
+            allocating_ns=spent[at],
+            elapsed_ns=facts.elapsed[at],
             kernel_ns=facts.kernel_upper[at],
             seen_in=case.frequency,
         )
@@ -333,49 +321,39 @@ def module_load(facts: Facts) -> Iterator[Finding]:
     spent = loads(facts)
     for case in facts.cases(spent >= thresholds.LOAD_NS, at_least=0):
         code = int(facts.label[case.row])
-        row = int(facts.row[code])
-        if row >= 0 and spent[row] > thresholds.WARN_SHARE * facts.elapsed[row]:
-            yield _module_load_finding(facts, case, "warning", row, spent)
-            continue
-        # not the slowest interval: that one may be slow for another reason
-        most = int(case.positions[spent[case.positions].argmax()])
-        slow = facts.elapsed[most] >= thresholds.WARMUP_FACTOR * facts.median[code]
-        if (slow and spent[most] > thresholds.LOAD_SHARE * facts.elapsed[most]) or case.count == 1:
-            yield _module_load_finding(facts, case, "info", most, spent)
-
-
-def _module_load_finding(
-    facts: Facts, case: Case, severity: str, at: int, spent: np.ndarray
-) -> Finding:
-    median = facts.median[facts.label[at]]
-    alone = case.count == 1 or severity == "warning"
-    than = (
-        ""
-        if alone
-        else f", {words.times(facts.elapsed[at] / max(median, 1))} the median of {words.span(median)}"
-    )
-    mine = facts.repetitions(int(facts.label[at]))
-    first = at == int(mine[facts.pid[mine] == facts.pid[at]][0])
-    where = (
-        "its measurement"
-        if case.count == 1
-        else "its first interval"
-        if first
-        else words.subject(str(facts.names[at]))
-    )
-    return case.finding(
-        severity,
-        f"{case.who} loads code in {where}: that interval took "
-        f"{words.span(facts.elapsed[at])}{than}; {words.span(spent[at])} of it was module loading alone.",
-        "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
-        spent[at],
-        positions=case.positions
-        if alone
-        else np.array([at]),  # draw the interval that the title is about
-        about_row=severity == "warning",
-        module_loading_ns=spent[at],
-        slow_run_ns=facts.elapsed[at],
-        median_ns=None if alone else median,
-        kernel_ns=facts.kernel_upper[at],
-        loading_runs=f"{len(case.positions)} of {case.count}",
-    )
+        row, median = int(facts.row[code]), facts.median[code]
+        if typical := row >= 0 and spent[row] > thresholds.WARN_SHARE * facts.elapsed[row]:
+            at = row
+        else:  # not the slowest interval: that one may be slow for another reason
+            at = int(case.positions[spent[case.positions].argmax()])
+            slow = facts.elapsed[at] >= thresholds.WARMUP_FACTOR * median
+            if case.count > 1 and not (
+                slow and spent[at] > thresholds.LOAD_SHARE * facts.elapsed[at]
+            ):
+                continue
+        alone = case.count == 1 or typical
+        mine = facts.repetitions(code)
+        where = (
+            "its measurement"
+            if case.count == 1
+            else "its first interval"
+            if at == int(mine[facts.pid[mine] == facts.pid[at]][0])
+            else words.subject(str(facts.names[at]))
+        )
+        idle = "" if facts.is_host[at] else " while its stream was idle"
+        usual = "" if alone else f", where the median is {words.span(median)}"
+        yield case.finding(
+            "warning" if typical else "info",
+            f"{case.who} loads code in {where}: for {words.of(spent[at], facts.elapsed[at])} it loaded "
+            f"modules{idle}{usual}.",
+            "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
+            spent,
+            interval=at,
+            # draw the interval that the title is about
+            positions=case.positions if alone else np.array([at]),
+            about_row=bool(typical),
+            loading_ns=spent[at],
+            elapsed_ns=facts.elapsed[at],
+            median_ns=None if alone else median,
+            intervals_that_load=len(case.positions),
+        )

@@ -10,52 +10,57 @@ import numpy as np
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import AFTER, BOTH, Facts, host_pattern, idle_share
 from nsysalign.diagnose.finding import About, CouldNotLook, Finding
+from nsysalign.diagnose.rules.validity import enqueues_only
 
 
 def host_timer(facts: Facts) -> Iterator[Finding]:
-    """A host timer with a synchronisation at its end: what it contains in addition to the GPU's work."""
-    waits = facts.part("sync", "kernel", "graph", "memcpy", "memset", "queued") > 0
+    """A host timer of work that the GPU has finished when the clock is read: what it contains in addition to the GPU's work."""
     # the GPU's execution hides behind the launch's return and the synchronisation's: what was issued inside counts
-    gpu = facts.kernel_only - facts.kernel_outside
-    done = facts.kernel_outside < thresholds.ENQUEUE_ONLY_SHARE * facts.kernel_only
-    host = facts.elapsed - facts.work
+    gpu = facts.kernel_upper - facts.kernel_outside
     mask = (
         facts.is_host
-        & waits
-        & done
         & (facts.kernel_only > 0)
         & (facts.elapsed - gpu > thresholds.WARN_SHARE * facts.elapsed)
+        & ~enqueues_only(facts)
     )
+    copied, queued = facts.part("memcpy", "memset"), facts.part("queued")
+    rest = np.maximum(facts.elapsed - gpu - copied - queued, 0)
+    lost = np.minimum(rest, facts.part("host", "api", "api_launch"))
     for case in facts.cases(mask):
         at = case.row
-        rest = int(facts.elapsed[at] - gpu[at])
         pattern = host_pattern(facts, case)
-        idle = idle_share(facts, case)
         alone = pattern != AFTER
-        waits_itself = pattern in (BOTH, AFTER)
-        what = (
-            "launch, kernel and synchronisation"
-            if waits_itself
-            else "launches and the kernels beside them"
-        )
-        what = what if alone else f"earlier work, {what}"
+        what = "launches and the kernels beside them"
+        if pattern in (BOTH, AFTER):
+            what = "launch, kernel and synchronisation"
+        if not alone:
+            what = f"earlier work, {what}"
+        held = [
+            (words.span(part[at]), text)
+            for part, text in (
+                (copied, "of copies that the host waited for"),
+                (queued, "of earlier work"),
+            )
+            if part[at] >= thresholds.SAY_SHARE * facts.elapsed[at]
+        ]
+        beside = "".join(f", beside {ns} {text}" for ns, text in held)
         yield case.finding(
             "warning",
-            f"{case.who} times {what} together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}, the "
-            f"rest is the host's{'' if alone else _waits(idle)}.",
+            f"{case.who} times {what} together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}{beside}; for the "
+            f"rest, the GPU waited for the host{'' if alone else _waits(idle_share(facts, case))}.",
             "For the GPU's time, use events and let the host run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
             if alone
             else "Synchronise before the first reading as well; for the GPU's time alone use events:   torch.cuda.synchronize(); "
             "t0 = time.perf_counter()",
-            rest,
+            lost,
             synchronises=pattern,
-            kernel_ns=gpu[at],
+            kernels_ran_ns=gpu[at],
+            elapsed_ns=facts.elapsed[at],
             launch_calls_ns=facts.part("api_launch")[at],
             synchronisation_ns=facts.part("sync")[at],
-            earlier_work_ns=facts.part("queued")[at],
             outside_CUDA_ns=facts.part("host")[at],
-            not_overlapped_by_the_GPU_ns=host[at],
-            earlier_work_done_at_the_start_share=idle,
+            copies_waited_for_ns=copied[at] or None,
+            earlier_work_ns=queued[at] or None,
             seen_in=case.frequency,
         )
 
@@ -64,7 +69,7 @@ def _waits(idle: float) -> str:
     """The timer synchronises only at its end: what that means for work launched before it."""
     if idle >= thresholds.TYPICAL_SHARE:
         return " (nothing excludes earlier work; here it had ended)"
-    return " or a wait for earlier work, which was still running"
+    return " or for earlier work, which was still running"
 
 
 def event_floor(facts: Facts) -> Iterator[Finding | CouldNotLook]:
@@ -115,10 +120,9 @@ def _waiting(facts: Facts, waits: np.ndarray) -> Iterator[Finding]:
             f"{case.who} contains no GPU work: for {words.of(host, facts.elapsed[at])} the host did "
             "something else before it recorded the end event.",
             "For host time, use a clock of the host:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
-            facts.elapsed[at],
+            facts.part("host", "api", "sync", "api_launch"),
+            host_and_calls_ns=host,
             elapsed_ns=facts.elapsed[at],
-            host_ns=facts.part("host")[at],
-            CUDA_calls_ns=facts.part("api", "sync", "api_launch")[at],
             seen_in=case.frequency,
         )
 
@@ -130,10 +134,7 @@ def _empty(facts: Facts, empty: np.ndarray) -> Iterator[Finding]:
             "info",
             f"{case.who} contains no GPU work: {words.span(facts.elapsed[at])} is what an event pair itself costs here.",
             "",
-            facts.elapsed[at],
             elapsed_ns=facts.elapsed[at],
-            host_ns=facts.part("host", "api")[at],
-            event_ns=facts.part("event")[at],
             seen_in=case.frequency,
         )
 
@@ -149,7 +150,6 @@ def _short(
             f"{case.who} is close to the shortest possible time: {words.span(facts.elapsed[at])} is {words.times(factor)} an empty event pair "
             f"({words.span(floor)} {'behind queued work' if queued else 'on an idle stream'}).",
             "Time many calls with one pair, and divide:   start.record(); [f() for _ in range(100)]; end.record()",
-            min(floor, facts.elapsed[at]),
             elapsed_ns=facts.elapsed[at],
             empty_pair_ns=floor,
             empty_pairs=pairs,
@@ -179,7 +179,6 @@ def inflation(facts: Facts) -> Iterator[Finding]:
             f"profiled, {words.span(row.baseline_ns)} without.",
             "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
             "stretch the GPU's own work: let the host run ahead, or time a CUDA graph.",
-            added,
             under_nsys_ns=row.profiled_ns,
             without_nsys_ns=row.baseline_ns,
             difference_at_least_ns=row.low_ns,
@@ -209,9 +208,9 @@ def profiler(facts: Facts) -> Iterator[Finding]:
             "warning" if warn else "info",
             f"{case.who}: the profiler was busy with its own work during {len(case.positions)} of {words.plural(case.count, 'interval')}.",
             _advice(facts, case.label),
-            own[at],
             about_row=bool(warn),
             disturbed=len(case.positions),
+            intervals=case.count,
             median_disturbed_ns=slow,
             median_of_the_others_ns=usual or None,
             profiler_in_the_interval_ns=int(own[at]) or None,
@@ -239,8 +238,7 @@ def unknown(facts: Facts) -> Iterator[Finding]:
             f"{case.who}: the trace does not say what {words.of(lost[at], facts.elapsed[at])} were (calls missing, or a wait "
             "whose end is not recorded).",
             "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ...",
-            lost[at],
             unknown_ns=lost[at],
-            unknown_share=lost[at] / max(facts.elapsed[at], 1),
+            elapsed_ns=facts.elapsed[at],
             seen_in=case.frequency,
         )

@@ -28,7 +28,7 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         ):  # rule module-load names the cause more precisely
             continue
         slow, warm = float(facts.elapsed[r.cold].max()), float(np.median(facts.elapsed[r.warm]))
-        mean = float(facts.elapsed[r.comparable].mean())
+        mean = float(facts.elapsed[r.positions].mean())
         which = (
             "the first interval"
             if len(r.cold) == 1
@@ -36,17 +36,16 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         )
         yield r.finding(
             "info",
-            f"{r.who} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the later ones "
-            f"({words.span(warm)}); a mean over all would say {words.span(mean)}.",
+            f"{r.who} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the median "
+            f"of the later ones ({words.span(warm)}); the mean of all is {words.span(mean)}.",
             "Run it a few times before timing:   for _ in range(3): f(x)",
-            slow - warm,
+            interval=int(r.cold[facts.elapsed[r.cold].argmax()]),
             positions=r.cold,
             cold_intervals=len(r.cold),
             slowest_cold_ns=slow,
+            times_as_long=slow / max(warm, 1),
             median_of_the_rest_ns=warm,
             mean_of_all_ns=mean,
-            kernel_cold_ns=facts.kernel_upper[r.cold[0]],
-            kernel_warm_ns=float(np.median(facts.kernel_upper[r.warm])),
         )
     if small:
         yield CouldNotLook(
@@ -82,7 +81,6 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
             "info",
             f"{r.who} mixes different work: {held}",
             'Give each kind its own name:   with nsysalign.region("name"): ...',
-            np.abs(facts.elapsed[r.different] - np.median(facts.elapsed[r.comparable])).max(),
             positions=r.different,
             kinds_of_work=len(kinds) or None,
             operations_usually=None if kinds else usual,
@@ -136,7 +134,6 @@ def overlapping(facts: Facts) -> Iterator[Finding]:
             "info",
             f"{case.who}: its intervals overlap; added up, {words.of(double, total)} would be counted twice.",
             "Use either the parts or the whole, not both:   total = first.elapsed_time(last)",
-            double,
             about_row=False,
             sum_ns=total,
             counted_twice_ns=double,
@@ -144,106 +141,87 @@ def overlapping(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def two_modes(facts: Facts) -> Iterator[Finding]:
-    """The repetitions fall into two groups: a median describes one of them, a mean neither."""
-    for r in repetitions(facts):
-        order = r.warm[np.argsort(facts.elapsed[r.warm], kind="stable")]
-        at = split(facts.elapsed[order])
-        if not at:
-            continue
-        low, high = (float(np.median(facts.elapsed[g])) for g in (order[:at], order[at:]))
-        kernel_low, kernel_high = (
-            float(np.median(facts.kernel_upper[g])) for g in (order[:at], order[at:])
-        )
-        cause = (
-            "the kernels themselves differ"
-            if abs(kernel_high - kernel_low) > 0.5 * (high - low)
-            else "not in the kernels"
-        )
-        yield r.finding(
-            "info",
-            f"{r.who} has two modes: {at} intervals near {words.span(low)}, {len(order) - at} near {words.span(high)} (the difference is "
-            f"{'in the kernels' if cause.startswith('the') else cause}).",
-            "Report both, or find what differs (clocks, cache, inputs):   print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
-            high - low,
-            positions=order[at:],
-            lower_mode_ns=low,
-            lower_runs=at,
-            upper_mode_ns=high,
-            upper_runs=len(order) - at,
-            kernel_in_the_lower_ns=kernel_low,
-            kernel_in_the_upper_ns=kernel_high,
-        )
-
-
 def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
-    """The warm repetitions spread widely."""
+    """The warm repetitions do not measure one thing: they fall into two groups, spread widely, or some lie far off."""
     few = int((facts.label_count < 2).sum()) if len(facts.labels) else 0
     for r in repetitions(facts):
-        values = np.sort(facts.elapsed[r.warm])
+        order = r.warm[np.argsort(facts.elapsed[r.warm], kind="stable")]
+        values = facts.elapsed[order]
         if len(values) < thresholds.SPREAD_SAMPLES:
             few += 1
             continue
-        low, median, high = np.percentile(values, [25, 50, 75])
-        if high - low <= thresholds.SPREAD_SHARE * median or split(values):
+        low, median, high = (float(p) for p in np.percentile(values, [25, 50, 75]))
+        sigma = 1.4826 * float(np.median(np.abs(values - median)))
+        limit = max(thresholds.OUTLIER_FACTOR * median, median + thresholds.OUTLIER_SIGMAS * sigma)
+        lower, far = split(values), order[values > limit]
+        if lower:
+            fast, slow = (float(np.median(g)) for g in (values[:lower], values[lower:]))
+            inside = [
+                float(np.median(facts.kernel_upper[g])) for g in (order[:lower], order[lower:])
+            ]
+            where = "" if abs(inside[1] - inside[0]) > 0.5 * (slow - fast) else "not "
+            what = (
+                f"has two modes: {lower} intervals near {words.span(fast)}, {len(order) - lower} near {words.span(slow)} "
+                f"(most of the difference is {where}in the kernels)"
+            )
+            advice = "Report both, or find what differs (clocks, cache, inputs):   print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])"
+            shown = order[lower:]
+            values_said = {
+                "intervals_in_the_lower": lower,
+                "intervals_in_the_upper": len(order) - lower,
+                "lower_median_ns": fast,
+                "upper_median_ns": slow,
+                "kernel_in_the_lower_ns": inside[0],
+                "kernel_in_the_upper_ns": inside[1],
+            }
+        elif high - low > thresholds.SPREAD_SHARE * median:
+            parts = {
+                c: np.subtract(*np.percentile(facts.part(c)[r.warm], [75, 25])) for c in CAUSES
+            }
+            worst = max(parts, key=parts.__getitem__)
+            most = f", most in {worst.replace('_', ' ')}" if parts[worst] > 0 else ""
+            what = (
+                f"varies{most}: half of its intervals lie between {words.span(low)} and {words.span(high)}, the median is "
+                f"{words.span(median)}"
+            )
+            advice = (
+                "Report the median and the spread; with the host ahead, the spread is the GPU's:   torch.cuda._sleep(2_000_000); "
+                "start.record()"
+            )
+            shown = r.warm
+            values_said = {
+                "intervals": len(values),
+                "p25_ns": low,
+                "median_ns": median,
+                "p75_ns": high,
+                "kernel_spread_ns": parts["kernel"],
+            }
+        elif len(far):
+            worst = int(far[-1])
+            usual = order[(len(order) - 1) // 2]
+            extra = {c: int(facts.part(c)[worst] - facts.part(c)[usual]) for c in CAUSES}
+            cause = max(extra, key=extra.__getitem__)
+            what = (
+                f"has {words.plural(len(far), 'outlier')} among {len(values)} warm intervals: "
+                f"{words.subject(str(facts.names[worst]))} took {words.span(facts.elapsed[worst])} against a median of "
+                f"{words.span(median)}, {words.span(extra[cause])} more in {cause.replace('_', ' ')} than the median interval"
+            )
+            advice = "Report the median and the number of outliers."
+            shown = far
+            values_said = {
+                "outliers": len(far),
+                "intervals": len(values),
+                "slowest_ns": facts.elapsed[worst],
+                "median_ns": median,
+                "more_than_usual_ns": extra[cause],
+                "mostly_in": cause,
+            }
+        else:
             continue
-        parts = {c: np.subtract(*np.percentile(facts.part(c)[r.warm], [75, 25])) for c in CAUSES}
-        worst = max(parts, key=parts.__getitem__)
-        most = parts[worst] > 0
-        yield r.finding(
-            "info",
-            f"{r.who} varies: half of its intervals lie between {words.span(low)} and {words.span(high)} (median {words.span(median)}); "
-            f"{'most of that is in ' + worst.replace('_', ' ') if most else 'no single part of it does'}.",
-            "Take more repetitions and report median and spread; with the host ahead, the spread is the GPU's:   torch.cuda._sleep(2_000_000); "
-            "start.record()",
-            high - low,
-            positions=r.warm,
-            intervals=len(values),
-            p25_ns=low,
-            median_ns=median,
-            p75_ns=high,
-            min_ns=values[0],
-            max_ns=values[-1],
-            spread_share=(high - low) / max(median, 1),
-            kernel_spread_ns=parts["kernel"],
-        )
+        yield r.finding("info", f"{r.who} {what}.", advice, positions=shown, **values_said)
     if few:
         yield CouldNotLook(
-            f"{words.plural(few, 'label')} with fewer than {thresholds.SPREAD_SAMPLES} comparable warm repetitions "
-            "(the rules two-modes and outliers need them as well)",
-        )
-
-
-def outliers(facts: Facts) -> Iterator[Finding]:
-    """Single repetitions far above the others: reported, never dropped."""
-    for r in repetitions(facts):
-        values = facts.elapsed[r.warm]
-        if len(values) < thresholds.SPREAD_SAMPLES or split(np.sort(values)):
-            continue
-        median = float(np.median(values))
-        sigma = 1.4826 * float(np.median(np.abs(values - median)))
-        far = r.warm[
-            (values > thresholds.OUTLIER_FACTOR * median)
-            & (values > median + thresholds.OUTLIER_SIGMAS * sigma)
-        ]
-        if not len(far):
-            continue
-        worst = int(far[facts.elapsed[far].argmax()])
-        usual = r.warm[np.argsort(values, kind="stable")[len(values) // 2]]
-        extra = {c: int(facts.part(c)[worst] - facts.part(c)[usual]) for c in CAUSES}
-        cause = max(extra, key=extra.__getitem__)
-        yield r.finding(
-            "info",
-            f"{r.who} has {words.plural(len(far), 'outlier')} in {len(values)} warm intervals: {words.subject(str(facts.names[worst]))} took "
-            f"{words.span(facts.elapsed[worst])} against a median of {words.span(median)}, {words.span(extra[cause])} more in {cause.replace('_', ' ')}.",
-            "Report the median and the number of outliers; they are counted here, not dropped.",
-            facts.elapsed[worst] - median,
-            positions=far,
-            outliers=len(far),
-            slowest_ns=facts.elapsed[worst],
-            median_ns=median,
-            more_than_usual_ns=extra[cause],
-            mostly_in=cause,
+            f"{words.plural(few, 'label')} with fewer than {thresholds.SPREAD_SAMPLES} comparable warm repetitions",
         )
 
 

@@ -6,6 +6,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
+
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import (
     BEFORE,
@@ -44,8 +46,8 @@ def unplaced(facts: Facts, pattern: str) -> Iterator[Lost]:
 
 
 def wrong_stream(facts: Facts) -> Iterator[Finding]:
-    # other threads launch on their own streams, too: the work must be the timing thread's own, as far as one can tell
     """The events lie on a stream that did no work, while work launched between them ran on another stream."""
+    # other threads launch on their own streams, too: the work must be the timing thread's own, as far as one can tell
     threads = facts.analysis.intervals["tid"].nunique()
     own = (facts.part("api_launch") > 0) | (threads == 1)
     compared = (facts.analysis.intervals["method"] != "inferred").to_numpy(dtype=bool)
@@ -64,16 +66,14 @@ def wrong_stream(facts: Facts) -> Iterator[Finding]:
         at = case.row
         where = rows_of(others, at)
         stream = int(facts.analysis.intervals["end_stream"].iloc[at])
-        worked = int(where["stream"].iloc[0])
+        worked, on_it = (int(where[c].iloc[0]) for c in ("stream", "ns"))
         yield case.finding(
             "error",
             f"{case.who} times a stream that did no work: its events are on stream {stream}, the work launched "
-            f"between them ran {words.span(facts.other_ns[at])} on stream {worked}.",
+            f"between them ran for {words.span(on_it)} on stream {worked}.",
             "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)",
-            facts.elapsed[at],
+            work_on_other_streams_ns=on_it,
             elapsed_ns=facts.elapsed[at],
-            kernel_on_the_timed_stream_ns=0,
-            work_on_other_streams_ns=facts.other_ns[at],
             timed_stream=stream,
             working_stream=worked,
             seen_in=case.frequency,
@@ -104,7 +104,6 @@ def different_streams(facts: Facts) -> Iterator[Finding]:
             f"{words.span(facts.elapsed[at])} is a distance between two queues, not the duration of one.",
             "Record both on the stream that does the work (start.record(stream); ...; end.record(stream)), or make the end's stream "
             "wait for the start:   stream.wait_event(start)",
-            facts.elapsed[at],
             elapsed_ns=facts.elapsed[at],
             start_stream=start[at],
             end_stream=end[at],
@@ -113,73 +112,72 @@ def different_streams(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def enqueue_only(facts: Facts) -> Iterator[Finding]:
-    """A host timer that stops before the GPU has finished what was launched inside: it measures the enqueueing."""
+def enqueues_only(facts: Facts) -> np.ndarray:
+    """Host intervals that end before the GPU has finished, or that nothing makes wait for it."""
+    return facts.remember("enqueues only", lambda f: np.logical_or(*_open_ended(f)))
+
+
+def _open_ended(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+    """Host intervals of which most work ran after their end; others in which nothing waits, yet the GPU kept up with the
+    launches."""
     waits = facts.part("sync") > 0
     issued = facts.is_host & (facts.kernel_only > 0) & ~waits
     late = issued & (facts.kernel_outside >= thresholds.ENQUEUE_ONLY_SHARE * facts.kernel_only)
-    for case in facts.cases(late):
-        yield _finding(facts, case, "error")
-    # nothing in it waits, yet the GPU had finished most of the work: it kept up with the launches
     waits |= facts.part("kernel", "graph", "memcpy", "memset", "queued") > 0
     pattern = host_patterns(facts)
-    open_ended = (pattern == NEVER) | (pattern == BEFORE)
-    for case in facts.cases(issued & ~late & ~waits & open_ended):
+    return late, issued & ~late & ~waits & ((pattern == NEVER) | (pattern == BEFORE))
+
+
+def enqueue_only(facts: Facts) -> Iterator[Finding]:
+    """A host timer that stops before the GPU has finished what was launched inside: it measures the enqueueing."""
+    late, unforced = _open_ended(facts)
+    for case in facts.cases(late):
+        yield _enqueue_only(facts, case, "error")
+    for case in facts.cases(unforced):
         after = facts.kernel_outside[case.row] > thresholds.SAY_SHARE * facts.kernel_only[case.row]
-        yield _finding(facts, case, "warning" if after else "info")
+        yield _enqueue_only(facts, case, "warning" if after else "info")
 
 
-def _finding(facts: Facts, case: Case, severity: str) -> Finding:
-    at = case.row
+def _enqueue_only(facts: Facts, case: Case, severity: str) -> Finding:
+    at, who = case.row, case.who
     pattern = host_pattern(facts, case)
-    before = pattern in (BEFORE, BOTH)
-    idle = idle_share(facts, case)
+    before, idle = pattern in (BEFORE, BOTH), idle_share(facts, case)
+    kernel, outside = int(facts.kernel_only[at]), int(facts.kernel_outside[at])
+    ran_after = f"all {words.span(kernel)}" if outside == kernel else words.of(outside, kernel)
+    if severity == "error":
+        why = (
+            "it synchronises only before the first reading, so it measures the API calls alone"
+            if before
+            else "nothing waits for the work before the second reading"
+            if idle >= thresholds.TYPICAL_SHARE
+            else "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
+        )
+        title = f"{who} measures the launching, not the GPU: {why}; {ran_after} of kernels ran after the clock was read."
+    else:
+        where = "synchronises only before the first reading" if before else "never synchronises"
+        after = (
+            f"{ran_after} of kernels ran after the clock was read"
+            if outside
+            else "the GPU had finished when the clock was read, but nothing ensures that"
+        )
+        title = (
+            f"{who} {where} and measures the host's launching: kernels ran for "
+            f"{words.of(kernel - outside, int(facts.elapsed[at]))} meanwhile, {after}."
+        )
     return case.finding(
         severity,
-        _title(facts, case, severity, before, idle),
+        title,
         f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
         if before
         else f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()",
-        facts.elapsed[at] if severity == "error" else facts.kernel_outside[at],
         synchronises=pattern,
         elapsed_ns=facts.elapsed[at],
+        launched_kernels_ns=kernel,
+        ran_after_the_end_ns=outside,
+        ran_meanwhile_ns=kernel - outside,
         launch_calls_ns=facts.part("api_launch")[at],
-        host_ns=facts.part("host", "api")[at],
-        kernel_ns=facts.kernel_only[at],
-        kernel_after_the_end_ns=facts.kernel_outside[at],
-        earlier_work_done_at_the_start_share=idle,
         seen_in=case.frequency,
     )
-
-
-def _title(facts: Facts, case: Case, severity: str, before: bool, idle: float) -> str:
-    at, who = case.row, case.who
-    kernel, outside = int(facts.kernel_only[at]), int(facts.kernel_outside[at])
-    if severity == "error":
-        return (
-            f"{who} measures the launching, not the GPU: {_why(before, idle)}; {_amount(outside, kernel)} of kernels ran after "
-            "the clock was read."
-        )
-    where = "synchronises only before the first reading" if before else "never synchronises"
-    meanwhile = f"the GPU worked for {words.of(kernel - outside, int(facts.elapsed[at]))} meanwhile"
-    after = (
-        f"{words.of(outside, kernel)} of kernels ran after the clock was read"
-        if outside
-        else "the GPU had finished when the clock was read, but nothing ensures that"
-    )
-    return f"{who} {where} and measures the host's launching: {meanwhile}, {after}."
-
-
-def _why(before: bool, idle: float) -> str:
-    if before:
-        return "it synchronises only before the first reading, so it measures the API calls alone"
-    if idle >= thresholds.TYPICAL_SHARE:
-        return "nothing waits for the work before the second reading"
-    return "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
-
-
-def _amount(part: int, whole: int) -> str:
-    return f"all {words.span(whole)}" if part == whole else words.of(part, whole)
 
 
 def not_ready(facts: Facts) -> Iterator[Finding]:

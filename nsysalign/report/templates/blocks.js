@@ -110,6 +110,29 @@ function arrow(frame, places, lane, top, i) {
     to >= frame.left && to <= frame.right ? svg("path", { d: `M${to} ${y2}l-4 ${tip}h8z` }) : null);
 }
 
+// From a call to every operation that it issued.
+function issued(frame, places, lane, b) {
+  const source = places.findIndex((place) => place.lane === lane), out = svg("g", {});
+  for (const place of places) {
+    if (place.lane.kind !== "stream" || !place.lane.ax) continue;
+    place.lane.ax.forEach((x, i) => {
+      if (place.lane.al[i] !== source || x === null || x < b.x || x > b.x + b.d) return;
+      out.append(arrow(frame, places, place.lane, place.top, i));
+    });
+  }
+  return out;
+}
+
+const NAME_COLOURS = ["#8dd3c7", "#ffd92f", "#bebada", "#fb8072", "#80b1d3", "#fdb462", "#b3de69",
+  "#fccde5", "#d9a679", "#bc80bd", "#7fc97f", "#66c2ff"];
+
+// A kernel's own colour: the same name has the same everywhere.
+function nameLook(name) {
+  let hash = 7;
+  for (const letter of shortName(name)) hash = (hash * 31 + letter.codePointAt(0)) % 9973;
+  return { colour: NAME_COLOURS[hash % NAME_COLOURS.length], ink: "#111", pattern: "" };
+}
+
 // The SM clock under the lanes, where it was sampled; between two samples it is not known.
 function drawClock(frame, clock, top, hits) {
   const most = Math.max(...clock.mhz), low = Math.min(...clock.mhz),

@@ -39,10 +39,12 @@ function tickText(value, step) {
 }
 
 // The lower axis of a drawing: `place` turns a value into x.
-function axisBelow(low, high, place, y, width, words, whole = false) {
+function axisBelow(low, high, place, y, width, words, whole = false, grid = 0) {
   const at = ticks(low, high, Math.min(Math.max(2, width / 90), whole ? high - low : Infinity)),
     step = at.length > 1 ? at[1] - at[0] : 1;
   return svg("g", { class: "axis" },
+    grid ? at.map((value) => svg("line", { class: "grid", x1: place(value), x2: place(value),
+      y1: grid, y2: y })) : null,
     at.map((value) => svg("line", { x1: place(value), x2: place(value), y1: y, y2: y + 5 })),
     at.map((value) => svg("text", { x: place(value), y: y + 18, "text-anchor": "middle" },
       tickText(value, step))),
@@ -80,11 +82,33 @@ function showDrawing(plot, width, height, content, hits) {
     drawings.get(plot).over?.remove();
     if (!hit) return hideTip();
     if (hit.over) drawings.get(plot).image.append(drawings.get(plot).over = hit.over());
-    showTip(hit.said, event.clientX, event.clientY);
+    tell(plot, hit, event);
   });
   plot.addEventListener("pointerleave", () => { hideTip(); drawings.get(plot).over?.remove(); });
-  plot.addEventListener("click", (event) => { hitAt(plot, event)?.go?.(); });
+  plot.addEventListener("click", (event) => {
+    const hit = hitAt(plot, event), pinned = $("tip").classList.contains("pinned");
+    unpin();
+    if (hit?.go) hit.go();
+    else if (hit && !pinned) {
+      tell(plot, hit, event);
+      $("tip").classList.add("pinned");
+    }
+  });
 }
+
+// A hover text below what it names, or above it: never on it, unless that is taller than a row.
+function tell(plot, hit, event) {
+  const top = plot.firstElementChild.getBoundingClientRect().top, tall = hit.h > 60;
+  showTip(hit.said, event.clientX, tall ? event.clientY : top + hit.y + hit.h - 12,
+    tall ? event.clientY : top + hit.y + 8);
+}
+
+function unpin() {
+  $("tip").classList.remove("pinned");
+  hideTip();
+}
+
+addEventListener("keydown", (event) => { if (event.key === "Escape") unpin(); });
 
 // The topmost thing under the pointer; a narrow one can be hit a few pixels next to it.
 function hitAt(plot, event) {
@@ -102,24 +126,27 @@ function hitAt(plot, event) {
 
 let tipScroll = 0;
 
-// The first line is the name. Text enters as text.
-function showTip(lines, x, y) {
+// The first line is the name. Text enters as text.  `above`: where it ends if there is no room
+// below.
+function showTip(lines, x, y, above = y) {
   const tip = $("tip");
+  if (tip.classList.contains("pinned")) return;
   tipScroll = scrollY;
   fill(tip, lines.filter(Boolean).map((line, i) => make(i ? "div" : "strong", null, line)));
   tip.hidden = false;
   const box = tip.getBoundingClientRect(), room = document.documentElement.clientWidth;
   tip.style.left = Math.max(4, Math.min(x + 14, room - box.width - 8)) + "px";
-  tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(4, y - box.height - 12) : y + 18) +
+  tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(4, above - box.height - 12) :
+    y + 18) +
     "px";
 }
 
 // What it explains is no longer under the pointer.
-addEventListener("scroll", () => { if (Math.abs(scrollY - tipScroll) > 4) hideTip(); },
+addEventListener("scroll", () => { if (Math.abs(scrollY - tipScroll) > 4) unpin(); },
   { passive: true });
 
 function hideTip() {
-  $("tip").hidden = true;
+  if (!$("tip").classList.contains("pinned")) $("tip").hidden = true;
 }
 
 // Draws when the element comes near the screen or is printed, and again when its width changes;

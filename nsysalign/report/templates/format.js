@@ -20,7 +20,9 @@ function micro(ns) {
   if (ns === null || ns === undefined) return "?";
   if (ns === 0) return ".";
   // above 10 ms a tenth of a microsecond is enough
-  return (ns / 1e3).toFixed(Math.abs(ns) < 9_999_995 ? 2 : 1);
+  const places = Math.abs(ns) < 9_999_995 ? 2 : 1;
+  return (ns / 1e3).toLocaleString("en",
+    { minimumFractionDigits: places, maximumFractionDigits: places });
 }
 
 function percent(share) {
@@ -52,7 +54,21 @@ function shortName(name) {
   return plain.split("::").pop().trim() || name;
 }
 
+// Long texts are cut in the middle: names differ at their ends, too.
 function cut(text, letters) {
   if (letters < 3) return "";
-  return text.length <= letters ? text : text.slice(0, letters - 1) + "…";
+  if (text.length <= letters) return text;
+  const tail = Math.floor((letters - 1) / 3);
+  return text.slice(0, letters - 1 - tail) + "…" + text.slice(text.length - tail);
+}
+
+// The short names of kernels; those that share one are told apart by their template arguments.
+function shortNames(names) {
+  const short = names.map(shortName), many = new Map();
+  new Set(names).forEach((name) => many.set(shortName(name), (many.get(shortName(name)) || 0) + 1));
+  return names.map((name, i) => {
+    const from = name.indexOf("<");
+    if (many.get(short[i]) < 2 || from < 0) return short[i];
+    return `${short[i]} ${cut(name.slice(from, name.lastIndexOf(">") + 1), 60)}`;
+  });
 }

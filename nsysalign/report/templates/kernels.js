@@ -16,6 +16,7 @@ function startKernels() {
 
 function drawKernels() {
   const rows = DATA.kernels.filter((row) => row.label === kernels.label);
+  const names = shortNames(rows.map((row) => row.kernel));
   const share = (row) => {
     const bar = swatch(CAUSE.kernel);
     bar.style.width = `${Math.max(1, Math.min(100, 100 * row.share))}%`;
@@ -25,7 +26,7 @@ function drawKernels() {
     [{ text: "kernel" }, ...["count", "total us",
       "median us"].map((text) => ({ text, number: true })), { text: "share" },
       { text: "idle before us", number: true }],
-    rows.map((row) => [make("code", { title: row.kernel }, shortName(row.kernel)),
+    rows.map((row, i) => [make("code", { title: row.kernel }, names[i]),
       row.count.toLocaleString("en"), micro(row.total_ns), micro(row.median_ns), share(row),
       micro(row.idle_before_ns ?? null)]));
 }

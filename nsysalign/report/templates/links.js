@@ -5,9 +5,12 @@ let remembering = 0;
 
 // "#label=h2d_t1&run=80&from=12.5&to=40&filter=x&sort=lost&down=1"; "#interval-80" is the short
 // form.
-function remember() {
+// A jump is a step of the history, so that Back leads to where one was; zooming and sorting are
+// not.
+function remember(jump = false) {
   if (!document.body.dataset.ready) return; // where a link leads is still to be read
   clearTimeout(remembering);
+  if (jump) step(() => history.pushState({ jump }, "", location.hash));
   remembering = setTimeout(() => {
     const words = new URLSearchParams(), fit = view.picture && wholeRange(view.picture);
     if (selected.label) words.set("label", selected.label);
@@ -16,16 +19,22 @@ function remember() {
       "to"].forEach((key, k) => words.set(key, view.range[k].toFixed(3)));
     if ($("filter").value) words.set("filter", $("filter").value);
     if (sorting.key) words.set("sort", sorting.key), words.set("down", sorting.down ? "1" : "0");
-    try {
-      history.replaceState(null, "", "#" + words);
-    } catch {
-      // A page in a notebook's frame has no address of its own.
-    }
+    step(() => history.replaceState(history.state, "", "#" + words));
   }, 150);
+}
+
+function step(change) {
+  try {
+    change();
+  } catch {
+    // A page in a notebook's frame has no address of its own.
+  }
 }
 
 // What a link asks for, done; whether it asked for an interval or a label.
 function follow(show) {
+  const place = /^#[\w-]+$/.test(location.hash) && $(location.hash.slice(1));
+  if (place) { bring(place); return true; }
   const short = /^#interval-(\d+)$/.exec(location.hash),
     words = new URLSearchParams(short ? `run=${short[1]}` : location.hash.slice(1));
   if (words.has("filter")) $("filter").value = words.get("filter");
@@ -33,8 +42,9 @@ function follow(show) {
     { key: words.get("sort"), down: words.get("down") === "1" });
   if (words.has("filter") || words.has("sort")) drawTable();
   const number = Number(words.get("run") ?? NaN);
-  const found = (Number.isInteger(number) && chooseNumber(number, show)) ||
-    (words.has("label") && choose(words.get("label"), null, show));
+  const found = (Number.isInteger(number) && chooseNumber(number, false)) ||
+    (words.has("label") && choose(words.get("label"), null, false));
+  if (found && show) bring($("timeline"));
   const range = [Number(words.get("from") ?? NaN), Number(words.get("to") ?? NaN)];
   if (found && view.picture && range[1] > range[0]) zoomTo(range);
   return Boolean(found);
@@ -42,9 +52,15 @@ function follow(show) {
 
 // A table's visible text, a line per row: tabs for spreadsheets, bars for Markdown.
 function tableText(table, markdown) {
-  const text = (cell) => (cell.querySelector(".bar") ? "" :
-    [...cell.childNodes].filter((node) => !node.matches?.("[aria-hidden]"))
-    .map((node) => node.textContent).join(" ").replace(/\s+/g, " ").trim());
+  const text = (cell) => {
+    if (cell.querySelector(".bar")) return "";
+    const from = cell.tagName === "TH" && cell.querySelector("button") || cell;
+    const words = [...from.childNodes, ...(from === cell ? [] : cell.childNodes)].filter((node) =>
+      node !== from).filter((node) => !node.matches?.("[aria-hidden],.flag,.site,small"))
+      .map((node) => node.textContent).join(" ").replace(/\s+/g, " ").trim();
+    if (!cell.classList.contains("number") || cell.tagName === "TH") return words;
+    return words === "." ? "0" : words.replace(/(\d),(?=\d{3})/g, "$1");
+  };
   const skip = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim() === "budget");
   const lines = [...table.rows].map((row) => [...row.cells].filter((_, k) => !skip[k]).map(text));
   if (!markdown) return lines.map((cells) => cells.join("\t")).join("\n") + "\n";

@@ -25,7 +25,7 @@ function choose(label, interval, show) {
   selected.label = label;
   selected.interval = wanted.find((number) => number !== null && DATA.timelines[number]) ?? null;
   view.picture = selected.interval === null ? null : DATA.timelines[selected.interval];
-  $("label").value = label;
+  $("label").value = $("go-label").value = label;
   drawChoice(item, held, interval);
   if (fresh) markSelected();
   $("lanes").hidden = !view.picture;
@@ -44,7 +44,7 @@ function choose(label, interval, show) {
     if (DATA.clocks) sayClocks();
     redrawClocks();
   }
-  remember();
+  remember(show);
   if (show) bring($("timeline"));
   return true;
 }
@@ -106,6 +106,11 @@ function drawRemarks() {
 // was seen moves, no task is
 // long, and the page answers in between.
 async function start() {
+  for (const link of document.querySelectorAll("#bar a")) {
+    const section = $(link.hash.slice(1));
+    if (!section || !DATA.labels.length && ["whole", "labels", "timeline", "runs"].includes(
+      section.id)) link.remove();
+  }
   for (const [ids, draw] of stages()) {
     draw();
     for (const id of ids) $(id)?.classList.add("filled");
@@ -134,7 +139,8 @@ function stages() {
 }
 
 function chooseFirst() {
-  fill($("label"), DATA.labels.map((label) => make("option", { value: label.label }, label.label)));
+  for (const id of ["label", "go-label"]) fill($(id), DATA.labels.map((label) =>
+    make("option", { value: label.label }, label.label)));
   listen();
   // drawings ask how wide they are
   for (const id of ["timeline", "runs"]) $(id).classList.add("filled");
@@ -154,14 +160,19 @@ function chooseFirst() {
 // Where a link leads, once everything above it has its place.
 function arrive() {
   if (!follow(true) && DATA.focus !== null) bring($("timeline"));
-  addEventListener("hashchange", () => follow(true));
+  // Back to a step of ours: the browser knows where the page was
+  addEventListener("popstate", (event) => follow(!event.state));
 }
 
 function listen() {
+  $("find").addEventListener("input", () => { found.at = -1; drawTimeline(); });
+  $("find").addEventListener("keydown", (event) => { if (event.key === "Enter") nextFound(); });
+  $("by-name").addEventListener("change", drawTimeline);
   $("filter").addEventListener("input", () => { drawTable(); remember(); });
   for (const radio of document.querySelectorAll("input[name=scale]")) radio.addEventListener(
     "change", () => drawTable());
   $("label").addEventListener("change", () => choose($("label").value, null, false));
+  $("go-label").addEventListener("change", () => choose($("go-label").value, null, true));
   $("interval").addEventListener("change", () =>
     choose(selected.label, Number($("interval").value), false));
   $("pieces").addEventListener("toggle", drawPieces);

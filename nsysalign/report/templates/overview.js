@@ -9,15 +9,10 @@ function drawHeadline() {
   const bar = budgetBar(DATA.headline, DATA.headline.elapsed, $("headline-bar").clientWidth || 900);
   bar.setAttribute("aria-label", `${DATA.headline.of}: ${budgetText(DATA.headline)}`);
   fill($("headline-bar"), bar);
-  const card = DATA.cards.find((item) => item.severity !== "error" && item.rule && item.lost);
-  if (!card) return;
-  const [first, ...rest] = card.entries, timed =
-    DATA.labels.reduce((sum, label) => sum + (label.library ? 0 : label.total), 0);
-  const share = card.lost <= timed ?
-    ` (${percent(card.lost / timed)} of the time in all intervals)` : "";
-  fill($("largest"), make("strong", null, `Largest loss in the intervals: ${duration(card.lost)}`),
-    `${share}, ${card.rule} in ${first.label}${rest.length ? ` and ${plural(rest.length,
-      "more label")}` : ""}. `, make("a", { href: "#costly-head" }, "What to change"));
+  const loss = DATA.headline.loss;
+  if (!loss) return;
+  fill($("largest"), make("strong", null, loss.title), ` At most ${duration(loss.ns)} in all. `,
+    make("a", { href: "#costly-head" }, "What to change"));
 }
 
 // The labels that took most time, with the share of each cause in every pixel of the row.

@@ -40,14 +40,14 @@ const COLUMNS = [
   { key: "strip", text: "ranks" },
   { key: "spread", text: "spread us", number: true, value: (l) => l.spread_ns, show: (l) => micro(l.spread_ns) },
   { key: "waits", text: "waits us", number: true, value: waits, show: (l) => micro(waits(l)) },
-  { key: "said", text: "what the ranks say", value: (l) => l.said },
+  { key: "words", text: "what the ranks say", value: (l) => l.words },
 ];
 
 function bodyRow(label) {
   const cells = COLUMNS.map((column) => {
     if (column.key === "label") return labelCell(label, () => choose(label, true));
     if (column.key === "strip") return make("td", null, strip(label));
-    if (column.key === "said") return make("td", { class: "words", title: label.said }, label.said);
+    if (column.key === "words") return make("td", { class: "words", title: label.words }, label.words);
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });
@@ -57,7 +57,7 @@ function bodyRow(label) {
 }
 
 function draw() {
-  const labels = shownLabels(COLUMNS, (l) => `${l.label} ${l.site} ${l.said}`);
+  const labels = shownLabels(COLUMNS, (l) => `${l.label} ${l.site} ${l.words}`);
   fillLabels($("table"), "Every label on every rank", COLUMNS, labels, bodyRow, draw);
 }
 
@@ -98,7 +98,7 @@ function choose(label, show) {
   chosen.label = label;
   draw();
   $("label-head").textContent = `${label.label}, rank by rank`;
-  $("label-said").textContent = label.said;
+  $("label-words").textContent = label.words;
   drawExample(label);
   const scale = Math.max(1, ...label.ranks.map((row) => row.elapsed.mean_ns));
   const heads = [{ text: "rank" }, ...["n", "median us", "5 % us", "95 % us"].map((text) => ({ text, number: true })), { text: "mean budget" },
@@ -140,12 +140,14 @@ function drawWaits() {
 
 function start() {
   showSections();
+  $("verdict-head").textContent = DATA.verdict.text;
+  $("advice").textContent = DATA.verdict.advice ? "Change: " + DATA.verdict.advice : "";
   fill($("environment"), [["compared", DATA.title]].map(([key, value]) => make("div", null, make("dt", null, key), make("dd", null, value))));
   $("failures").hidden = !DATA.failures.length;
   fill($("failure-list"), DATA.failures.map((f) => make("li", null, make("strong", null, f.source), `: ${f.failure}`, f.next ? make("span", { class: "site" }, "next: " + f.next) : null)));
   fillTable($("rank-table"), "The ranks", [{ text: "rank" }, { text: "trace" }, ...["process", "device", "intervals", "not placed", "collectives"].map((text) => ({ text, number: true })), { text: "warnings in its own report" }],
     DATA.ranks.map((r) => [rankLink(r.rank), make("code", null, r.source), String(r.pid), r.device < 0 ? "-" : String(r.device), r.intervals.toLocaleString("en"), r.unplaced.toLocaleString("en"), r.collectives.toLocaleString("en"), r.warnings.slice(0, 4).join(", ") + (r.warnings.length > 4 ? `, … (${r.warnings.length})` : "")]));
-  fillTable($("clock-table"), "Clocks of the traces", [{ text: "trace" }, { text: "by" }, { text: "accuracy" }], DATA.clocks.map((c) => [make("code", null, c.source), c.method, c.said]));
+  fillTable($("clock-table"), "Clocks of the traces", [{ text: "trace" }, { text: "by" }, { text: "accuracy" }], DATA.clocks.map((c) => [make("code", null, c.source), c.method, c.words]));
   fill($("notes"), DATA.notes.map((note) => make("li", null, note)));
   drawWaits();
   if (DATA.labels.length) {

@@ -69,7 +69,7 @@ function sayRuns() {
   $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, under nsys.`;
   const said = [];
   if (above) said.push(
-    `${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(slowest(runs))}); the table has them.`);
+    `${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(slowest(runs))}) and ${above === 1 ? "is" : "are"} drawn shorter, broken, in proportion; the table has them.`);
   if (size > 1) said.push(`Each column is the mean of ${size} neighbouring intervals.`);
   if (count >= FEWEST_FOR_DISTRIBUTION) said.push(
     "Right: how many intervals measured how much; filled: kernel-only time, to its own scale.");
@@ -104,7 +104,8 @@ function plotRuns(label, runs, size, limit) {
   for (const cause of PRESENT.filter((item) => runs.parts[item.name])) {
     const values = condense(runs.parts[cause.name], size);
     let path = "";
-    values.forEach((ns, i) => {
+    values.forEach((part, i) => {
+      const ns = whole[i] > limit ? (part * limit) / whole[i] : part;
       if (ns > 0) path += `M${(x(i) + gap / 2).toFixed(2)} ${y(base[i]).toFixed(1)}V${y(base[i] + ns).toFixed(1)}h${Math.max(step - gap, 0.4).toFixed(2)}V${y(base[i]).toFixed(1)}z`;
       base[i] += ns;
     });
@@ -117,6 +118,10 @@ function plotRuns(label, runs, size, limit) {
       d: values.map(
       (ns, i) => `${i ? "L" : "M"}${(x(i) + (step > 8 ? gap / 2 : step / 2)).toFixed(2)} ${y(ns).toFixed(1)}${step > 8 ? `h${(step - gap).toFixed(2)}` : ""}`).join("") });
   drawn.push(line(whole, "measured"), line(kernel, "kernel-only"));
+  // what does not fit keeps its proportions and is cut open below its end
+  const broken = whole.map((ns, i) => (ns > limit ? `M${x(i) + gap / 2} 24l${step - gap} -6` : ""))
+    .join("");
+  if (broken) drawn.push(svg("path", { class: "broken", d: broken }));
   whole.forEach(
     (ns, i) => hits.push({ x: x(i), y: 0, w: Math.max(step, 0.5), h: bottom,
     go: size === 1 ? () => choose(label.label, numberOf(runs, i), true) : null,
@@ -128,7 +133,8 @@ function plotRuns(label, runs, size, limit) {
   showDrawing(plot, width, height,
     [axisLeft(0, limit / unit[0], (value) => y(value * unit[0]), left, right,
     `${unit[1]} under nsys`),
-    axisBelow(0, runs.elapsed.length, (run) => left + (run / size) * step, bottom, right - left,
+    axisBelow(0, runs.elapsed.length - 1, (run) => left + (run / size + 0.5) * step, bottom,
+      right - left,
       "interval, in order of time", true), ...drawn], hits);
 }
 

@@ -1,7 +1,7 @@
 // The label table: sorted by any column, filtered by text, each row with its budget bar.
 
 const COLUMNS = [
-  { key: "label", text: "label", note: "us; total and lost ms", value: (l) => l.label },
+  { key: "label", text: "label", note: "us; total and idle ms", value: (l) => l.label },
   { key: "count", text: "n", number: true, value: (l) => l.count,
     show: (l) => (l.cold ? `1+${(l.count - 1).toLocaleString("en")}` :
     l.count.toLocaleString("en")),
@@ -9,9 +9,9 @@ const COLUMNS = [
   { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total,
     show: (l) => (l.total / 1e6).toFixed(2), hint:
     "all intervals together, under nsys, in milliseconds" },
-  { key: "lost", text: "lost", unit: "ms", number: true, value: (l) => l.lost,
-    show: (l) => (l.lost ? (l.lost / 1e6).toFixed(2) : "."),
-    hint: "of it without work on the stream (and copies or memsets that a finding names), in milliseconds" },
+  { key: "idle", text: "idle", unit: "ms", number: true, value: (l) => l.idle,
+    show: (l) => (l.idle ? (l.idle / 1e6).toFixed(2) : "."),
+    hint: "of it without work on the stream, in milliseconds" },
   { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed,
     show: (l) => micro(l.elapsed), hint: "measured time of the median interval, under nsys" },
   { key: "predicted", text: "w/o nsys", unit: "us", number: true,

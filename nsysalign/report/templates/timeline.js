@@ -65,11 +65,14 @@ function drawTimeline() {
     name(lane.name, top + (rows * ROW) / 2);
     for (const b of blocks(lane, view.range, pixel)) {
       merged += b.count - 1;
-      const y = top + b.row * ROW + 2, over = b.count === 1 ?
-        () => arrow(frame, places, lane, top, b.item) || svg("g", {}) : null;
+      const y = top + b.row * ROW + 2, over = b.count > 1 ? null : lane.kind === "host" ?
+        () => issued(frame, places, lane, b) :
+        () => arrow(frame, places, lane, top, b.item) || svg("g", {});
+      const named = b.count === 1 && lane.kind === "stream" && $("by-name").checked;
+      const look = named ? nameLook(DATA.strings[lane.n[b.item]]) : causeOf(b);
       if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y),
         () => laneSaid(lane, b), over);
-      else put(drawBlock(frame, b, y, ROW - 4, causeOf(b),
+      else put(drawBlock(frame, b, y, ROW - 4, look,
         (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over);
     }
   }
@@ -77,14 +80,19 @@ function drawTimeline() {
     name(clockWords(picture), bottom - LANE_GAP - ROW / 2);
     drawn.push(drawClock(frame, picture.clock, bottom - LANE_GAP - ROW, hits));
   }
+  const matches = matching(places).map(({ place, i, row }) => svg("rect", { class: "match",
+    x: Math.max(left, frame.x(place.lane.x[i] / 1e3)), y: place.top + row * ROW + 1,
+      height: ROW - 2,
+    width: Math.max(2, Math.min(right, frame.x((place.lane.x[i] + place.lane.d[i]) / 1e3)) -
+      Math.max(left, frame.x(place.lane.x[i] / 1e3))), "clip-path": "url(#inside)" }));
   const clip = svg("clipPath", { id: "inside" },
     svg("rect", { x: left, y: 0, width: Math.max(1, right - left), height: bottom + AXIS_PX }));
   showDrawing(plot, width, bottom + AXIS_PX, [clip,
     axisBelow(view.range[0], view.range[1], frame.x, bottom, right - left,
-    "us since the start event"), svg("line", {
+    "us since the start event", false, HEAD), svg("line", {
     class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels,
       ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn,
-      ...eventMarks(frame, picture, bottom, hits)], hits);
+      ...matches, ...eventMarks(frame, picture, bottom, hits)], hits);
   const said = [...picture.omitted];
   if (merged) said.push(
     `At this zoom ${plural(merged, "item")} narrower than a pixel are drawn together with their neighbours.`);
@@ -94,6 +102,30 @@ function drawTimeline() {
     `Last on ${before.lane} before the start event: ${shortName(before.what)}; it ${before.when}.` :
     "";
   plot.dataset.drawn = `${selected.interval}:${view.range.map((v) => v.toFixed(3)).join(":")}`;
+}
+
+// What the field "Find" asks for, in order of time.
+const found = { at: -1 };
+
+function matching(places) {
+  const words = $("find").value.trim().toLowerCase(), out = [];
+  if (words) for (const place of places) place.lane.n.forEach((name, i) => {
+    if (DATA.strings[name].toLowerCase().includes(words)) out.push({ place, i,
+      row: Math.min(place.lane.r ? place.lane.r[i] : 0, MOST_ROWS - 1) });
+  });
+  out.sort((p, q) => p.place.lane.x[p.i] - q.place.lane.x[q.i]);
+  $("finds").textContent = words ? `${out.length.toLocaleString("en")} found${out.length ?
+    ", Enter: the next" : ""}` : "";
+  return out;
+}
+
+function nextFound() {
+  const all = view.picture ? matching(placeLanes(view.picture)) : [];
+  if (!all.length) return;
+  found.at = (found.at + 1) % all.length;
+  const { place, i } = all[found.at], from = place.lane.x[i] / 1e3, long = place.lane.d[i] / 1e3;
+  const margin = Math.max(2 * long, 0.5);
+  zoomTo([from - margin, from + long + margin]);
 }
 
 // At the left edge of a stream's lane: what it did before, where there is room for the words.
@@ -178,9 +210,31 @@ function listenToTimeline() {
   $("zoom-out").addEventListener("click", () => view.picture && zoomBy(2));
   $("zoom-fit").addEventListener("click", () => view.picture && fit());
   dragToZoom(plot);
+  touchToZoom(plot);
 }
 
-// A mouse drags a stretch to zoom into; a finger scrolls the page.
+// Two fingers zoom, one moves the timeline sideways; up and down scrolls the page (touch-action).
+function touchToZoom(plot) {
+  const fingers = new Map();
+  plot.addEventListener("pointerdown", (event) => {
+    if (event.pointerType === "touch") fingers.set(event.pointerId, event);
+  });
+  plot.addEventListener("pointermove", (event) => {
+    const last = fingers.get(event.pointerId);
+    if (!last || !view.picture) return;
+    const others = [...fingers.values()].filter((other) => other.pointerId !== event.pointerId);
+    fingers.set(event.pointerId, event);
+    const moved = shareAt(event) - shareAt(last);
+    if (!others.length) return panBy(-moved);
+    const fixed = shareAt(others[0]), was = Math.abs(shareAt(last) - fixed),
+      now = Math.abs(shareAt(event) - fixed);
+    if (was > 0.01 && now > 0.01) zoomBy(was / now, fixed);
+  });
+  for (const end of ["pointerup", "pointercancel"]) plot.addEventListener(end,
+    (event) => fingers.delete(event.pointerId));
+}
+
+// A mouse drags a stretch to zoom into.
 function dragToZoom(plot) {
   let from = null, band = null;
   plot.addEventListener("pointerdown", (event) => {
@@ -197,6 +251,8 @@ function dragToZoom(plot) {
     band.setAttribute("x", left + a * (right - left));
     band.setAttribute("width", (b - a) * (right - left));
     plot.firstElementChild.append(band);
+    const span = (view.range[1] - view.range[0]) * 1e3;
+    showTip([duration((b - a) * span)], event.clientX, event.clientY);
   });
   plot.addEventListener("pointerup", (event) => {
     const moved = band !== null, [a, b] = from ?

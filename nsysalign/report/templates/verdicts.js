@@ -12,14 +12,13 @@ function byName(name) {
 function card(item) {
   const [mark, word] = SEVERITY[item.severity] || SEVERITY.info, [entry, ...same] = item.entries,
     label = byName(entry.label);
-  const many = item.entries.length > 1 ? ` in ${plural(item.entries.length, "label")}` : "";
   return make(
     "article", { class: "card " + word },
     make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word,
       item.rule ? " · " + item.rule : "",
       item.lost ? make("span", { class: "lost",
-        title: "time in which the stream executed nothing, all intervals together" },
-        `lost ${duration(item.lost)}${many}`) : null),
+        title: "what would go away over the run if the advice were followed, at most" },
+        `loss ${duration(item.lost)}`) : null),
     make("h3", null, entry.title),
     label ? make("p", { class: "where" }, make("button",
       { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
@@ -107,7 +106,7 @@ function sameIn(entries) {
     ? make("button", { type: "button", class: "link",
       onclick: () => choose(entry.label, entry.interval < 0 ? null : entry.interval, true) },
       entry.label) : entry.label,
-  entry.lost ? ` lost ${duration(entry.lost)}` : "",
+  entry.lost ? ` loss ${duration(entry.lost)}` : "",
     entry.rerun ? ` (${entry.rerun.verdict})` : "");
   const rest = entries.length - MOST_SAME;
   return make("div", { class: "same" }, make("span", null, "The same in:"),
@@ -134,7 +133,7 @@ function folded(item) {
     make("summary", null, make("span", { class: "kicker" },
       make("span", { "aria-hidden": "true" }, mark + " "), item.rule),
       make("span", { class: "title" }, item.entries[0].title),
-      make("span", { class: "lost" }, item.lost ? `lost ${duration(item.lost)}` : "")));
+      make("span", { class: "lost" }, item.lost ? `loss ${duration(item.lost)}` : "")));
   details.addEventListener("toggle",
     () => { if (details.open && details.children.length === 1) details.append(card(item)); });
   return details;
@@ -146,8 +145,9 @@ function drawVerdicts() {
   $("wrong").hidden = !wrong.length;
   fill($("wrong-cards"), wrong.map(folded));
   $("costly-head").hidden = !costly.length && wrong.length > 0;
-  fill($("cards"), costly.slice(0, CARDS_AT_FIRST).map(card));
-  fill($("more-cards"), costly.slice(CARDS_AT_FIRST).map(folded));
+  const open = costly.filter((item) => !item.library).slice(0, CARDS_AT_FIRST);
+  fill($("cards"), open.map(card));
+  fill($("more-cards"), costly.filter((item) => !open.includes(item)).map(folded));
   const said = [];
   if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(
     `No findings in ${plural(DATA.silent.length, "label")}: ${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : ""}.`);

@@ -10,7 +10,10 @@ function fallSteps(label) {
   const parts = Object.entries(label.parts).filter(([, ns]) => ns > 0).sort((p, q) => q[1] - p[1]);
   const last = LAST_STEPS.find((name) => label.parts[name] > 0),
     others = parts.filter(([name]) => name !== last);
-  const small = others.filter(([, ns]) => ns < 0.01 * label.elapsed), few = small.length < 2;
+  let small = others.filter(([, ns]) => ns < 0.01 * label.elapsed);
+  // one that is next to nothing goes together with its neighbour
+  if (small.length === 1 && small[0][1] < 0.003 * label.elapsed) small = others.slice(-2);
+  const few = small.length < 2;
   let rest = label.elapsed;
   const steps = (few ? others : others.filter((part) => !small.includes(part)))
     .map(([name, ns]) => ({ name: CAUSE[name].short, cause: CAUSE[name], from: (rest -= ns), ns,

@@ -1,0 +1,104 @@
+"""What can be said of a run as a whole: calls that failed, and idle time where the program measured nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.finding import About, Finding, Words
+from nsysalign.model import CAUSES, OPERATION_KINDS
+from nsysalign.parts import parts_matrix
+
+#: Names of CUDA's error codes (driver_types.h), without `cudaError`.
+ERRORS = {
+    1: "InvalidValue", 2: "MemoryAllocation", 3: "InitializationError", 9: "InvalidConfiguration", 35: "InsufficientDriver",
+    98: "InvalidDeviceFunction", 100: "NoDevice", 101: "InvalidDevice", 200: "InvalidKernelImage", 201: "DeviceUninitialized",
+    209: "NoKernelImageForDevice", 218: "InvalidPtx", 222: "UnsupportedPtxVersion", 400: "InvalidResourceHandle", 401: "IllegalState",
+    500: "SymbolNotFound", 700: "IllegalAddress", 701: "LaunchOutOfResources", 702: "LaunchTimeout", 710: "Assert",
+    715: "IllegalInstruction", 716: "MisalignedAddress", 717: "InvalidAddressSpace", 718: "InvalidPc", 719: "LaunchFailure",
+    720: "CooperativeLaunchTooLarge", 800: "NotPermitted", 801: "NotSupported", 802: "SystemNotReady", 803: "SystemDriverMismatch",
+    900: "StreamCaptureUnsupported", 901: "StreamCaptureInvalidated", 999: "Unknown",
+}  # fmt: skip
+_MOST_NAMED = 3
+
+
+def failed_calls(facts: Facts) -> Iterator[Finding]:
+    """Launches, copies and synchronisations that returned an error: what they should have done did not happen."""
+    failed = sorted(facts.whole.trace.failed_calls, key=lambda row: -row[2])
+    if not failed:
+        return
+    named = [
+        f"{call} {count:,} times with error {code}"
+        + (f" (cudaError{ERRORS[code]})" if code in ERRORS else "")
+        for call, code, count in failed[:_MOST_NAMED]
+    ]
+    total = sum(count for _, _, count in failed)
+    more = ", …" if len(failed) > _MOST_NAMED else ""
+    yield About("the run", "").finding(
+        "error",
+        f"{words.plural(total, 'CUDA call')} failed: {', '.join(named)}{more}.".replace(
+            " 1 times", " once"
+        ),
+        "Check the status of every call; a failed launch does nothing, and its time is no kernel's:   "
+        "cudaError_t error = cudaGetLastError();   compute-sanitizer ./PROGRAM",
+        failed_calls=total,
+        by_call={f"{call}, error {code}": count for call, code, count in failed[:_MOST_NAMED]},
+    )
+
+
+#: What the host did while the device ran nothing, by causes: in words, and what to do about it.
+_IDLE: tuple[tuple[tuple[str, ...], str, Words], ...] = (
+    (("host",), "the host was in its own code and had not launched the next work", Words("Launch earlier: move that work to another thread, or do it while the GPU is busy")),
+    (("api_launch", "launch_latency"), "the host was launching the next work, or that was on its way", Words("Launch less: fuse the small operations, give each more work, or replay them as a CUDA graph", 'f = torch.compile(f, mode="reduce-overhead")')),
+    (("sync",), "the host was inside a synchronisation", Words("Wait only where something depends on it, and on the GPU rather than on the host")),
+    (("api",), "the host was inside another CUDA call", Words("Allocate and load once, before the part that counts")),
+    (("memcpy",), "the host staged pageable memory for a copy", Words("Copy from pinned memory, which needs no staging")),
+)  # fmt: skip
+
+
+def idle(facts: Facts) -> Iterator[Finding]:
+    """A run in which the program measured nothing, and the GPU was idle for much of the time between its first and its last
+    work."""
+    whole = facts.whole
+    library = facts.analysis.intervals["library"].to_numpy(dtype=bool)
+    if (facts.kind != "nvtx").any() or not library.all() or not whole.unaligned.empty:
+        return
+    runs = whole.runs.drop_duplicates(["pid", "device"])
+    matrix = parts_matrix(whole)
+    numbers = whole.intervals["interval"].to_numpy()
+    details = whole.details
+    for run in runs.itertuples(index=False):
+        at = int(np.flatnonzero(numbers == run.interval)[0])
+        parts = dict(zip(CAUSES, matrix[at].tolist(), strict=True))
+        mine = details[details["interval"] == run.interval]
+        staging = int(mine.loc[mine["detail"] == "staging", "ns"].sum())
+        rest = run.elapsed_ns - sum(parts[c] for c in OPERATION_KINDS) + staging
+        parts["memcpy"] = staging
+        lost, causes, text, remedy = max(
+            (
+                (sum(parts[c] for c in causes), causes, text, remedy)
+                for causes, text, remedy in _IDLE
+            ),
+            key=lambda item: item[0],
+        )
+        if lost <= thresholds.WARN_SHARE * run.elapsed_ns:
+            continue
+        calls = mine[mine["cause"].isin(causes) & (mine["detail"] != "")]
+        calls = calls.groupby("detail", sort=False)["ns"].sum()
+        most = str(calls.idxmax()) if len(calls) and causes[0] in ("api", "sync") else None
+        about = About(str(run.label), "")
+        found = about.finding(
+            "warning",
+            f"{about.who[:1].upper()}{about.who[1:]}: between its first and its last work the GPU ran nothing for "
+            f"{words.of(rest, run.elapsed_ns)}; for {words.span(lost)} of that {text}.",
+            "",
+            idle_ns=rest,
+            elapsed_ns=run.elapsed_ns,
+            idle_for_this_ns=lost,
+            mostly_in=most,
+        )
+        yield replace(found, run=int(run.interval), loss_ns=int(lost), remedy=remedy)

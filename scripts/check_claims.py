@@ -1,0 +1,538 @@
+"""Is what findings say true?  Every number that a finding prints is computed again from the segments of its intervals.
+
+    scripts/check_claims.py FILE_OR_FOLDER ...      exports (.sqlite) with their event logs (events*.jsonl, NAME.events.jsonl),
+                                                    also packed (.xz, .tar.xz), searched in folders
+
+Nothing here is shared with the rules: this file knows what the names of the evidence mean, and adds up segments one by one.
+A number in a title must stand in the evidence; a number in the evidence must come out again; a loss must be possible.
+The table at the end: files, findings, numbers checked, false ones.  The exit status is 1 if there is a false one.
+"""
+
+from __future__ import annotations
+
+import lzma
+import re
+import statistics
+import sys
+import tarfile
+import tempfile
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import nsysalign
+from nsysalign.errors import NsysAlignError
+
+WORK = ("kernel", "graph", "memcpy", "memset")
+HOST = ("host", "api", "api_launch")
+#: What comes from other tables than the segments (samples of the clock, runs without nsys, marks), and names in words.
+ELSEWHERE = re.compile(
+    r"_mhz$|_w$|_celsius$|without_nsys|under_nsys|difference_at|profiler_share|empty_pair|correlation|confirmed|pinned_in_this"
+    r"|^queue_holds|^(disturbed|failed_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
+)
+RULES_OF_MARKS = ("tail", "sm-imbalance", "mark-perturbed", "marks-dropped")
+LOADING = ("LibraryLoad", "ModuleLoad", "Link")
+UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
+
+
+class Segment(NamedTuple):
+    start_ns: int
+    end_ns: int
+    cause: str
+    ref_kind: str
+    ref_id: int
+    detail: str
+
+    @property
+    def ns(self) -> int:
+        return self.end_ns - self.start_ns
+
+
+class Checked(NamedTuple):
+    """Numbers compared, those that were false (in words), and names of numbers that nothing here can compute."""
+
+    numbers: int
+    false: list[str]
+    unknown: list[str]
+
+
+class Evidence:
+    """The segments, and what else belongs to the intervals of one analysis, as plain Python."""
+
+    def __init__(self, analysis: nsysalign.Analysis) -> None:
+        self.rows = {int(r["interval"]): r for r in analysis.intervals.to_dict("records")}
+        self.segments: dict[int, list[Segment]] = defaultdict(list)
+        columns = ["interval", "start_ns", "end_ns", "cause", "ref_kind", "ref_id", "detail"]
+        for number, *rest in analysis.segments[columns].itertuples(index=False):
+            self.segments[int(number)].append(Segment(*rest))
+        for pieces in self.segments.values():
+            pieces.sort()
+        self.labels: dict[str, list[int]] = defaultdict(list)
+        for number, row in self.rows.items():
+            if row["kind"] != "run":
+                self.labels[row["label"]].append(number)
+        self.others = analysis.other_streams.to_dict("records")
+        copies = analysis.details[analysis.details["cause"] == "memcpy"]
+        self.copies = {(r["interval"], r["ref_id"]): r for r in copies.to_dict("records")}
+        self.copy_rows = copies.to_dict("records")
+        self.queued = analysis.details[analysis.details["cause"] == "queued"].to_dict("records")
+        kinds = analysis.variants.sort_values("count", ascending=False, kind="stable")
+        self.kinds = Counter(kinds["label"].tolist())
+        self.usual = {
+            label: set(numbers)
+            for label, numbers in reversed(
+                list(zip(kinds["label"], kinds["intervals"], strict=True))
+            )
+        }
+        self.read = {n for n in self.rows if n in self.segments}
+
+    def marked(self, finding: Any) -> list[int]:
+        return [
+            n
+            for n in self.labels.get(finding.label, [])
+            if finding.rule in self.rows[n]["findings"]
+        ]
+
+    def total(self, number: int, *causes: str) -> int:
+        return sum(s.ns for s in self.segments[number] if s.cause in causes)
+
+    def called(self, number: int, wanted: tuple[str, ...]) -> int:
+        """Time in calls (not in launches) whose names hold one of these words."""
+        return sum(
+            s.ns
+            for s in self.segments[number]
+            if s.cause == "api" and any(word in s.detail for word in wanted)
+        )
+
+    def loading(self, number: int) -> int:
+        return sum(
+            s.ns
+            for s in self.segments[number]
+            if s.cause == "api" and re.match(r"cu(da)?(LibraryLoad|ModuleLoad|Link)", s.detail)
+        )
+
+    def looking_up(self, number: int) -> int:
+        """Loading, and looking for what was loaded."""
+        names = r"cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|cuGetProcAddress"
+        return sum(
+            s.ns for s in self.segments[number] if s.cause == "api" and re.match(names, s.detail)
+        )
+
+    def allocating(self, number: int) -> int:
+        names = (
+            r"cu(da)?(Malloc|Free|HostAlloc|HostRegister|HostUnregister"
+            r"|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess))"
+        )
+        return sum(
+            s.ns for s in self.segments[number] if s.cause == "api" and re.match(names, s.detail)
+        )
+
+    def staging(self, number: int) -> int:
+        return sum(
+            s.ns for s in self.segments[number] if s.cause == "memcpy" and "staging" in s.detail
+        )
+
+    def stretches(self, number: int) -> Iterator[tuple[int, list[Segment]]]:
+        """Idle stretches, each with the work that was done since the one before that held a synchronisation."""
+        worked, idle = 0, []
+        for s in [*self.segments[number], None]:
+            if s is not None and s.cause not in WORK:
+                idle.append(s)
+                continue
+            if idle:
+                yield worked, idle
+                worked = 0 if any(i.cause == "sync" for i in idle) else worked
+                idle = []
+            worked += s.ns if s is not None else 0
+
+    def synchronising(self, number: int) -> tuple[int, int]:
+        """(idle because of synchronisations, what of it is the host's catching up)."""
+        idle = own = 0
+        for worked, pieces in self.stretches(number):
+            if not any(p.cause == "sync" for p in pieces):
+                continue
+            first = next(k for k, p in enumerate(pieces) if p.cause == "sync")
+            after = [p for p in pieces[first:] if p.cause != "sync"]
+            follows = min(sum(p.ns for p in after), worked)
+            idle += sum(p.ns for p in pieces if p.cause == "sync") + follows
+            own += min(sum(p.ns for p in after if p.cause in HOST), follows)
+        return idle, own
+
+    def waiting(self, number: int) -> set[int]:
+        """The time for which an interval waits for the host: with and without what follows from synchronisations."""
+        own = self.total(number, "host", "api_launch") + max(
+            0, self.total(number, "api") - self.looking_up(number) - self.allocating(number)
+        )
+        _, caught_up = self.synchronising(number)
+        out = set()
+        for gap in (own, own - min(caught_up, own)):
+            out |= {gap, min(self.total(number, "host"), gap)}
+        return out
+
+
+def spread(values: list[int], share: float) -> float:
+    """A quantile between neighbours."""
+    values = sorted(values)
+    at = share * (len(values) - 1)
+    low = int(at)
+    high = min(low + 1, len(values) - 1)
+    return values[low] + (at - low) * (values[high] - values[low])
+
+
+def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
+    """The number by this name, computed again: a number, a set of possible ones, a range (low, high), or None if it is not known
+    here how."""
+    n = int(f.interval)
+    row = e.rows.get(n, {})
+    elapsed = lambda numbers: [e.rows[k]["elapsed_ns"] for k in numbers]  # noqa: E731
+    label, marked = e.labels.get(f.label, []), e.marked(f)
+    simple = {
+        "elapsed_ns": lambda: row["end_ns"] - row["start_ns"],
+        "copies_in_the_interval_ns": lambda: e.total(n, "memcpy"),
+        "outside_CUDA_ns": lambda: e.total(n, "host"),
+        "launch_calls_ns": lambda: e.total(n, "api_launch"),
+        "other_CUDA_calls_ns": lambda: e.total(n, "api"),
+        "synchronisation_ns": lambda: e.total(n, "sync"),
+        "copies_waited_for_ns": lambda: e.total(n, "memcpy", "memset"),
+        "earlier_work_ns": lambda: e.total(n, "queued"),
+        "launching_ns": lambda: e.total(n, "api_launch", "launch_latency"),
+        "launching_each_ns": lambda: e.total(n, "api_launch", "launch_latency") / row["operations"],
+        "running_each_ns": lambda: (e.total(n, *WORK) - e.staging(n)) / row["operations"],
+        "pair_and_latency_ns": lambda: e.total(n, "launch_latency", "event"),
+        "allocating_ns": lambda: e.allocating(n),
+        "loading_ns": lambda: e.loading(n),
+        "memset_ns": lambda: e.total(n, "memset"),
+        "graph_ns": lambda: e.total(n, "graph"),
+        "kernel_at_least_ns": lambda: e.total(n, "kernel"),
+        "kernel_at_most_ns": lambda: e.total(n, "kernel", "graph"),
+        "kernel_on_the_end_stream_ns": lambda: e.total(n, "kernel"),
+        "idle_because_of_it_ns": lambda: e.synchronising(n)[0],
+        "unknown_ns": lambda: e.total(n, "unknown"),
+        "profiler_in_the_interval_ns": lambda: e.total(n, "profiler"),
+        "host_and_calls_ns": lambda: e.total(n, "host", "api", "sync", "api_launch"),
+        "fill_ns": lambda: sum(s.ns for s in e.segments[n] if "FillFunctor" in s.detail and s.cause == "kernel"),
+        "other_kernels_ns": lambda: e.total(n, "kernel") - sum(s.ns for s in e.segments[n] if "FillFunctor" in s.detail and s.cause == "kernel"),
+        "kernels_ran_ns": lambda: row["kernel_only_upper_ns"] - row["kernel_outside_ns"],
+        "launched_kernels_ns": lambda: row["kernel_only_ns"],
+        "ran_after_the_end_ns": lambda: row["kernel_outside_ns"],
+        "ran_meanwhile_ns": lambda: row["kernel_only_ns"] - row["kernel_outside_ns"],
+        "timed_stream": lambda: row["end_stream"],
+        "start_stream": lambda: row["start_stream"],
+        "end_stream": lambda: row["end_stream"],
+        "intervals_that_load": lambda: sum(e.loading(k) >= 100_000 for k in label),
+        "cold_intervals": lambda: len(marked),
+        "slowest_cold_ns": lambda: max(elapsed(marked)),
+        "mean_of_all_ns": lambda: statistics.fmean(elapsed(label)),
+        "outliers": lambda: len(marked),
+        "slowest_ns": lambda: max(elapsed(marked)),
+        "sum_ns": lambda: sum(elapsed(label)),
+        "overlapping": lambda: len(marked),
+        "runs": lambda: len(label),
+        "min_ns": lambda: min(elapsed(label)),
+        "max_ns": lambda: max(elapsed(label)),
+        "p25_ns": lambda: spread(elapsed(marked), 0.25),
+        "p75_ns": lambda: spread(elapsed(marked), 0.75),
+        "kernel_spread_ns": lambda: spread([e.rows[k]["kernel_only_ns"] for k in marked], 0.75) - spread([e.rows[k]["kernel_only_ns"] for k in marked], 0.25),
+        "intervals_in_the_upper": lambda: len(marked),
+        "upper_median_ns": lambda: statistics.median(elapsed(marked)),
+        "kernel_in_the_upper_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
+        "intervals_at_the_low_clock": lambda: len(marked),
+        "kernel_at_the_low_clock_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
+        "kernel_slowed_down_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
+        "waiting_ns": lambda: e.waiting(n) if f.rule == "host-gap" else e.total(n, "queued") and sum(
+            q["ns"] for q in e.queued if q["interval"] == n and _queued_as(f.rule, q["detail"])
+        ),
+        "blocked_ns": lambda: sum(q["ns"] for q in e.queued if q["interval"] == n and q["detail"] == "full-queue"),
+        "kinds_of_work": lambda: e.kinds[f.label],
+        "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n),
+        "median_disturbed_ns": lambda: statistics.median(elapsed(marked)),
+        "median_usual_ns": lambda: (min(elapsed(set(label) - set(marked))), max(elapsed(set(label) - set(marked)))),
+        "median_of_the_others_ns": lambda: statistics.median(elapsed(set(label) - set(marked) if f.rule == "profiler-disturbed" else marked)),
+    }  # fmt: skip
+    if key in simple:
+        return simple[key]()
+    if key == "kernel_ns":
+        return e.total(n, "kernel", "graph") if row.get("kind") != "host" else row["kernel_only_ns"]
+    if key == "operations":
+        refs = {(s.ref_kind, s.ref_id) for s in e.segments[n] if s.cause in WORK}
+        return (len(refs), 10**9)  # what ran entirely beside others has no segment
+    if key == "longest_gap_ns":
+        return max(sum(p.ns for p in pieces if p.cause in HOST) for _, pieces in e.stretches(n))
+    if key == "inside_the_call_ns":
+        if f.rule == "sync-inside":
+            return e.total(n, "sync")
+        name = f.evidence.get("call", "")
+        return sum(
+            s.ns
+            for s in e.segments[n]
+            if s.cause == "api_launch" and (s.detail == name or not name)
+        )
+    if key in ("copy_ns", "copied_bytes", "achieved_GB_per_s"):
+        mine = [
+            r
+            for r in e.copy_rows
+            if r["interval"] == n
+            and r["direction"] == f.evidence["direction"]
+            and r["memory"] == f.evidence["memory"]
+        ]
+        refs = {r["ref_id"] for r in mine}
+        ns = sum(s.ns for s in e.segments[n] if s.cause == "memcpy" and s.ref_id in refs)
+        ns = ns if row["kind"] != "host" else sum(r["ns"] for r in mine)
+        moved = sum(r["bytes"] for r in mine if r["detail"] == "copy")
+        return {"copy_ns": ns, "copied_bytes": moved, "achieved_GB_per_s": moved / max(ns, 1)}[key]
+    if key == "set_bytes":
+        return (1, 10**15)
+    if key in ("work_on_other_streams_ns", "working_stream"):
+        mine = {o["stream"]: o["ns"] for o in e.others if o["interval"] == n}
+        return set(mine.values()) if key.endswith("_ns") else set(mine)
+    if key in ("stream_waited_for", "rival_stream"):
+        return {q["stream"] for q in e.queued if q["interval"] == n}
+    if key == "idle_for_this_ns":
+        groups = (("host",), ("api_launch", "launch_latency"), ("sync",), ("api",))
+        return max(max(e.total(n, *g) for g in groups), e.staging(n))
+    if key == "median_ns":
+        if f.rule == "module-load":
+            return statistics.median(elapsed(label))
+        return (
+            statistics.median(elapsed(marked)) if "p25_ns" in f.evidence else _between(e, f, label)
+        )
+    if key in ("times_as_long", "median_of_the_rest_ns"):
+        rest = set(label) - set(marked)
+        rest -= {k for k in rest if "mixed-work" in e.rows[k]["findings"]}
+        rest &= e.usual.get(f.label, rest)
+        median = statistics.median(elapsed(rest))
+        return median if key.endswith("_ns") else max(elapsed(marked)) / median
+    if (
+        key == "intervals_in_the_lower"
+        or key.endswith("in_the_lower_ns")
+        or key == "lower_median_ns"
+    ):
+        least = min(elapsed(marked))
+        usual = e.usual.get(f.label, set(label))
+        lower = [
+            k
+            for k in label
+            if k in usual
+            and e.rows[k]["elapsed_ns"] < least
+            and "mixed-work" not in e.rows[k]["findings"]
+        ]
+        if key.startswith("intervals"):
+            return len(lower)
+        column = "elapsed_ns" if key == "lower_median_ns" else "kernel_only_upper_ns"
+        return statistics.median([e.rows[k][column] for k in lower])
+    if key == "intervals":
+        if f.rule == "profiler-disturbed":
+            return len(label)
+        return len(marked) if "p25_ns" in f.evidence else (len(marked), len(label))
+    if key == "more_than_usual_ns":
+        cause = f.evidence["mostly_in"]
+        worst = max(marked, key=lambda k: e.rows[k]["elapsed_ns"])
+        return {e.total(worst, cause) - e.total(k, cause) for k in label}
+    if key == "kernel_at_the_high_clock_ns" or key == "kernel_otherwise_ns":
+        values = [e.rows[k]["kernel_only_upper_ns"] for k in label]
+        return (min(values), max(values))
+    if key == "operations_usually":
+        return {e.rows[k]["operations"] for k in label}
+    if key == "counted_twice_ns":
+        return (0, sum(elapsed(label)))
+    if key in ("kernel_here_ns", "kernel_there_ns"):
+        of = f.label if key == "kernel_here_ns" else f.evidence["compared_with"]
+        values = [e.rows[k]["kernel_only_ns"] for k in (marked if of == f.label else e.labels[of])]
+        return statistics.median(values) if of == f.label else (min(values), max(values))
+    if key == "slower_share":
+        return f.evidence["kernel_here_ns"] / f.evidence["kernel_there_ns"] - 1
+    if key in (
+        "kernels_followed_by_their_own_launch_call",
+        "gaps_between_kernels",
+        "still_in_these_calls_ns",
+    ):
+        return _blocking(e, n)[key]
+    return None
+
+
+def _queued_as(rule: str, detail: str) -> bool:
+    wanted = {
+        "queued-dependency": ("dependency", "dependency-inferred", "default-stream-order", "host-function"),
+        "queued-contention": ("contention",),
+        "earlier-work": ("earlier-work",),
+    }  # fmt: skip
+    return detail in wanted[rule]
+
+
+def _between(e: Evidence, f: Any, label: list[int]) -> Any:
+    """The median of repetitions after the cold ones: of the last so many in time, where one process ran them."""
+    count = f.evidence["intervals"]
+    usual = e.usual.get(f.label, set(label))
+    order = sorted((k for k in label if k in usual and "mixed-work" not in e.rows[k]["findings"]), key=lambda k: e.rows[k]["start_ns"])  # fmt: skip
+    values = [e.rows[k]["elapsed_ns"] for k in order]
+    if len({e.rows[k]["pid"] for k in label}) > 1:
+        return (min(values), max(values))
+    return statistics.median(values[len(values) - count :])
+
+
+def _blocking(e: Evidence, number: int) -> dict[str, int]:
+    """Gaps between operations right after a kernel, and those that begin inside a launch call other than the next one's."""
+    pieces, gaps, hits, rest = e.segments[number], 0, 0, 0
+    for k, first in enumerate(pieces[1:], 1):
+        if first.cause in WORK or pieces[k - 1].cause != "kernel":
+            continue
+        stretch = []
+        for s in pieces[k:]:
+            if s.cause in WORK:
+                break
+            stretch.append(s)
+        if k + len(stretch) == len(pieces):
+            continue
+        gaps += 1
+        if first.cause == "api_launch" and len({s.ref_id for s in stretch if s.cause == "api_launch"}) > 1:  # fmt: skip
+            hits, rest = hits + 1, rest + first.ns
+    return {
+        "kernels_followed_by_their_own_launch_call": hits,
+        "gaps_between_kernels": gaps,
+        "still_in_these_calls_ns": rest,
+    }
+
+
+def same(value: float, found: Any) -> bool:
+    """Whether a printed number is what was computed: to a nanosecond, or to four digits where it is a ratio."""
+    if isinstance(found, set):
+        return any(same(value, one) for one in found)
+    if isinstance(found, tuple):
+        return found[0] <= value <= found[1]
+    return abs(value - found) <= max(
+        1.0 if isinstance(value, int) else 1e-4, 1e-3 * abs(found) * (not isinstance(value, int))
+    )
+
+
+_NUMBER = re.compile(
+    r"(?<![\w.#])(\d[\d,]*(?:\.\d+)?)(?= (?:of (\d[\d,]*(?:\.\d+)?) )?(ns|us|ms|s|MHz|GB/s|%|times)?\b|%|[^\w]|$)"
+)
+
+
+def printed(title: str, evidence: dict[str, Any]) -> list[str]:
+    """Numbers of a title that its evidence does not hold."""
+    values = [(k, v) for k, v in evidence.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]  # fmt: skip
+    words = " ".join(str(v) for v in evidence.values() if isinstance(v, (str, dict)))
+    missing = []
+    for match in _NUMBER.finditer(title):
+        text, unit = match[1], match[3]
+        if unit is None and (after := re.match(r" %", title[match.end() :])):
+            unit = after[0].strip()
+        number = float(text.replace(",", ""))
+        step = 10.0 ** -(len(text.partition(".")[2]))
+        if unit in UNITS:
+            fits = [v / UNITS[unit] for k, v in values if k.endswith("_ns")]
+        elif unit == "%":
+            fits = [100 * v for k, v in values if k.endswith("share")]
+        else:
+            fits = [v for k, v in values if not k.endswith("_ns")]
+        if any(abs(number - v) <= 0.5001 * step + 1e-9 for v in fits):
+            continue
+        if len(text.replace(",", "").replace(".", "")) >= 3 and any(
+            abs(number - v) <= 0.006 * abs(v) for v in fits
+        ):
+            continue  # three digits
+        if text in words:
+            continue
+        missing.append(match[0] + (f" {unit}" if unit else ""))
+    return missing
+
+
+def possible_loss(e: Evidence, f: Any) -> bool:
+    """Whether so much can go away: no more than its intervals take on the clock of their processes."""
+    if f.loss_ns == 0:
+        return True
+    covered: Counter = Counter()
+    reach: dict[Any, int] = {}
+    spans = sorted((e.rows[k]["start_ns"], e.rows[k]["end_ns"], (e.rows[k]["pid"], e.rows[k]["device"])) for k in e.marked(f) or [int(f.interval)])  # fmt: skip
+    for start, end, key in spans:
+        begin = max(start, reach.get(key, start))
+        covered[key] += max(end - begin, 0)
+        reach[key] = max(reach.get(key, end), end)
+    return 0 < f.loss_ns <= sum(covered.values()) + 2_000 * len(spans)
+
+
+def check(analysis: nsysalign.Analysis) -> Checked:
+    """Every finding of an analysis that holds all segments."""
+    e = Evidence(analysis)
+    numbers, false, unknown = 0, [], []
+    for f in analysis.findings.itertuples(index=False):
+        who = f"{f.rule} ({f.label[:40]})"
+        title = f.title.replace(f.label, "").replace(re.sub(r"\S*/", "", f.label), "")
+        for text in f.evidence.values():  # names hold digits that are no numbers
+            title = title.replace(text, "") if isinstance(text, str) and re.search(r"[A-Za-z]\S*\d|\d\S*[A-Za-z]", text) else title  # fmt: skip
+        if f.rule not in RULES_OF_MARKS:
+            missing = printed(re.sub(r"\S+#\d+", "", title), f.evidence)
+            false += [f"{who}: {text} is not in the evidence: {f.title}" for text in missing]
+        if not possible_loss(e, f):
+            false.append(f"{who}: a loss of {f.loss_ns} ns is more than its intervals take")
+        numbers += bool(f.loss_ns)
+        if int(f.interval) >= 0 and int(f.interval) not in e.read:
+            continue  # too long to be read at once
+        for key, value in f.evidence.items():
+            if isinstance(value, (str, bool, dict)) or ELSEWHERE.search(key) or f.rule in RULES_OF_MARKS:  # fmt: skip
+                continue
+            found = again(e, f, key, value)
+            if found is None:
+                unknown.append(f"{f.rule}: {key}")
+                continue
+            numbers += 1
+            if not same(value, found):
+                false.append(f"{who}: {key} is {value}, not {found}: {f.title}")
+    return Checked(numbers, false, unknown)
+
+
+def unpacked(path: Path, folder: Path) -> tuple[Path, list[Path]] | None:
+    """(export, event logs) of a file: as it is, or packed."""
+    if path.name.endswith(".tar.xz"):
+        with tarfile.open(path) as packed:
+            packed.extractall(folder)
+        traces = sorted(folder.rglob("*.sqlite"))
+        return (traces[0], sorted(folder.rglob("events*.jsonl"))) if len(traces) == 1 else None
+    stem = re.sub(r"\.sqlite(\.xz)?$", "", path.name)
+    logs = [p for p in sorted(path.parent.glob("*.jsonl*")) if re.fullmatch(rf"(events-.*|{re.escape(stem)}\.events)\.jsonl(\.xz)?", p.name)]  # fmt: skip
+    out = []
+    for one in (path, *logs):
+        target = folder / one.name.removesuffix(".xz") if one.suffix == ".xz" else one
+        if one.suffix == ".xz":
+            target.write_bytes(lzma.decompress(one.read_bytes()))
+        out.append(target)
+    return out[0], out[1:]
+
+
+def main(arguments: list[str]) -> int:
+    files = [
+        one
+        for given in map(Path, arguments)
+        for one in (sorted(given.rglob("*")) if given.is_dir() else [given])
+        if re.search(r"\.sqlite(\.xz)?$|\.tar\.xz$", one.name)
+    ]
+    read = found = numbers = 0
+    false: list[str] = []
+    unknown: Counter = Counter()
+    for path in files:
+        with tempfile.TemporaryDirectory() as scratch:
+            given = unpacked(path, Path(scratch))
+            if given is None:
+                continue
+            try:
+                analysis = nsysalign.analyze(*given, all_segments=True)
+            except NsysAlignError as error:
+                print(f"{path}: {error}", file=sys.stderr)
+                continue
+            result = check(analysis)
+        read, found, numbers = read + 1, found + len(analysis.findings), numbers + result.numbers
+        false += [f"{path}: {text}" for text in result.false]
+        unknown.update(result.unknown)
+    for text in false:
+        print(text)
+    for text, count in unknown.most_common():
+        print(f"not computed: {text} ({count})")
+    print("files | findings | numbers checked | false")
+    print(f"{read} | {found} | {numbers} | {len(false)}")
+    return 1 if false or unknown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

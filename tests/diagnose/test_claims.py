@@ -1,0 +1,50 @@
+"""What findings say is true: every number that they print comes out again when the segments of their intervals are added up by
+code that shares nothing with the rules (scripts/check_claims.py), in every recording."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import nsysalign
+
+from .drawing import analysis, repeat
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "scripts"))
+from check_claims import check, unpacked  # noqa: E402
+
+DATA = ROOT / "tests" / "data"
+RECORDINGS = sorted(DATA.glob("*.sqlite.xz")) + sorted((DATA / "puzzles").glob("*.tar.xz"))
+
+
+@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.split(".")[0])
+def test_a_recording(path, tmp_path):
+    trace, logs = unpacked(path, tmp_path)
+    result = check(nsysalign.analyze(trace, logs, all_segments=True))
+    assert not result.false and not result.unknown
+
+
+def test_the_check_finds_what_is_false():
+    from nsysalign.diagnose.rules import diagnose
+
+    late = repeat(6, "late", ("host", 164), ("api_launch", 31), ("kernel", 25), ("event", 8))
+    told = diagnose(analysis(late))
+    assert check(told).false == [] and check(told).numbers > 5
+    (first,) = told.findings.index[told.findings["rule"] == "host-gap"]
+
+    def changed(**values):
+        table = told.findings.copy()
+        for column, value in values.items():
+            table.at[first, column] = value
+        return check(replace(told, findings=table)).false
+
+    evidence = told.findings.at[first, "evidence"]
+    assert any(
+        "waiting_ns is 165000" in t for t in changed(evidence={**evidence, "waiting_ns": 165_000})
+    )
+    assert any("170" in t for t in changed(title="late waits for 170 of 228 us."))
+    assert any("a loss of" in t for t in changed(loss_ns=6 * 240_000))
