@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,7 +42,7 @@ def present(
         for name in (DATABASE, DOCUMENT, PAGE):
             refuse_overwriting(output / name)
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
-    if json_out and json_out != "-" and Path(json_out).resolve() == (output / DOCUMENT).resolve():
+    if json_out and json_out != "-" and realpath(json_out) == realpath(output / DOCUMENT):
         raise UsageError(
             f"{DOCUMENT} of the run directory is always written: choose another name for --json"
         )

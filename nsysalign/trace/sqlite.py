@@ -174,7 +174,9 @@ class Source:
     def _whole(self, plan: _Plan, columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         columns = columns or self._slow(plan)
         row, count = columns["row"], len(columns["row"])
-        if (row[1:] <= row[:-1]).any():  # whatever joins rows by their numbers would join wrong ones
+        if (
+            row[1:] <= row[:-1]
+        ).any():  # whatever joins rows by their numbers would join wrong ones
             raise TraceError(f"{plan.table}: damaged SQLite file (rows out of order)", AGAIN)
         return columns | {
             name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()
