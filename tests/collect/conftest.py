@@ -45,8 +45,9 @@ class Probed:
 
 
 @pytest.fixture
-def probed(tmp_path):
-    """`probed(script_text, *args)`: run a script with the probe but without nsys."""
+def probed(tmp_path, request):
+    """`probed(script_text, *args)`: run a script with the probe but without nsys, by the Python that tests may ask for."""
+    python = getattr(request, "param", sys.executable)
 
     def run(
         text: str, *args: str, fake: bool = True, calibrate: bool = False, env: dict | None = None
@@ -59,7 +60,7 @@ def probed(tmp_path):
         base["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH)] * fake + [str(ROOT)])
         full = probe_environment({**base, **(env or {})}, run_dir, calibrate=calibrate)
         done = subprocess.run(
-            [sys.executable, "script.py", *args],
+            [python, "script.py", *args],
             cwd=tmp_path,
             env=full,
             capture_output=True,
