@@ -75,6 +75,8 @@ def _problems(analysis: Analysis) -> Iterator[str]:
     if not (
         all(isinstance(text, str) for text in texts)
         and all(isinstance(v, tuple) and all(isinstance(t, str) for t in v) for v in lists)
+        and isinstance(info.failed_calls, tuple)
+        and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
         and (began is None or (type(began) is int and 0 <= began < _LATEST_NS))
     ):
         yield "what it says about the trace is not what was written"

@@ -207,7 +207,7 @@ class Source:
         if path is not None and fast.readable(path):
             first, last = self.row_numbers(table)
             count = _count(runs if runs is not None else ((first, last),))
-            quick = count >= _WORTH_ROWS and last - first < fast.most_rows(path)
+            quick = bool(names) and count >= _WORTH_ROWS and last - first < fast.most_rows(path)
             plan = _Plan(
                 table.name, table.where, names, expressions, constants, runs, first, last, quick
             )
