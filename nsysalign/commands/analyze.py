@@ -34,8 +34,7 @@ from nsysalign.errors import UsageError
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of worker processes, for one long trace or for several traces (default: as many as cores and memory "
-    "allow).",
+    help="Several traces: the number of worker processes (default: as many as cores and memory allow).",
 )
 @click.option(
     "--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler."
@@ -94,5 +93,6 @@ def analyze(
             f"--dask is for several traces; {trace} is one",
             "nsysalign analyze RUN1 RUN2 ... | FOLDER",
         )
+    del given["jobs"]  # one trace is the work of one process
     analysis = present(trace, quiet=quiet, **given)
     ctx.exit(1 if fail_on and closed(analysis, fail_on, quiet=quiet) else 0)

@@ -121,7 +121,7 @@ def demo(tmp_path_factory) -> bytes:
         ("update intervals set elapsed_ns = 1.5", "elapsed_ns holds something other than whole"),
         ("update intervals set flags = '[3]'", "flags holds something other than declared"),
         ("update timeline set detail = '[]'", "detail holds something other than declared"),
-        ("delete from intervals where rowid < 3", "names an interval that is not there"),
+        ("update parts set interval = 99999 where rowid = 1", "do not add up|is not there"),
         ("update meta set value = '[3]' where key = 'notes'", "says about the trace"),
         ("update meta set value = replace(value, '\"devices\":[', '\"devices\":[3,')", "trace"),
     ],
