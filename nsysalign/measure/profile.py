@@ -164,7 +164,7 @@ def without_nsys(
     run: Path, label: str, timed: Mapping[str, Sequence[int]], environment: Mapping[str, Any]
 ) -> Path:
     """The timed workers' event pairs as the event log of a run without nsys (docs/design.md)."""
-    from nsysalign.record.without_nsys import MARK
+    from nsysalign.record.session import MARK
 
     folder = run / BASELINE
     folder.mkdir(mode=0o700, exist_ok=True)
