@@ -5,14 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import console, deliver
-from nsysalign.errors import AnalysisError, NsysAlignError, NsysError, UsageError
+from nsysalign.commandline.progress import ProgressLine
+from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
 from nsysalign.rundir import CONFIRMED, RERUNS
 
 if TYPE_CHECKING:
@@ -99,81 +101,54 @@ def confirm(
     Example:  nsysalign confirm puzzle.py --label t1
               nsysalign confirm --label t1 --intervention delay -- train.py --epochs 1
     """
+    from nsysalign.commandline.present import finish, present
+    from nsysalign.engine import load
     from nsysalign.record.lock import locked
+    from nsysalign.record.session import collect
 
     if source is not None and options.output is not None:
         raise UsageError("with --from everything goes to that run directory", "leave out -o")
     silent = quiet or json_out == "-"
     if source is None:
-        source, before = _unchanged(ctx, command, options, lock_clocks, silent)
+        with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
+            result = collect(command, replace(options, conditions=conditions), progress)
+        source, status = result.run_dir, result.exit_status
+        before = finish(source, exit_status=status, quiet=silent, json_out=None)
+        if status or before is None:
+            click.echo(
+                f"nsysalign: the script ended with status {status}, so it is not run again; its analysis is in {source}",
+                err=True,
+            )
+            ctx.exit(status)
     else:
-        before = _stored(source, options.nsys, silent)
+        try:
+            before = load(source)
+        except AnalysisError:
+            before = present(source, quiet=silent, nsys=options.nsys)
     with locked(lock_clocks) as conditions:
-        said = put_to_the_test(
+        outcome = put_to_the_test(
             source, before, command, replace(options, conditions=conditions),
             labels=labels, intervention=intervention, quiet=silent,
         )  # fmt: skip
-    for refusal in said.refusals:
+    for refusal in outcome.refusals:
         click.echo(f"nsysalign: {refused(refusal)}", err=True)
-    if said.left:
-        click.echo(f"note: {_more(said.left)}", err=True)
-    if said.table is None:
+    if outcome.left:
+        click.echo(f"note: {not_tested(outcome.left)}", err=True)
+    if outcome.table is None:
         raise UsageError(
             "nothing could be tested",
             "choose another --label or --intervention: nsysalign confirm --help",
         )
     deliver(source / CONFIRMED, json_out)
-    ctx.exit(NsysError.exit_code if said.lost else 0)
-
-
-def _unchanged(
-    ctx: click.Context,
-    command: Sequence[str],
-    options: CollectOptions,
-    lock_clocks: int | None,
-    quiet: bool,
-) -> tuple[Path, Analysis]:
-    """Run the script plainly: the run directory and its analysis.  Leaves where it did not end well."""
-    from nsysalign.commandline.present import finish
-    from nsysalign.commandline.progress import ProgressLine
-    from nsysalign.record.lock import locked
-    from nsysalign.record.session import collect
-
-    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
-        result = collect(command, replace(options, conditions=conditions), progress)
-    status = (
-        NsysError.exit_code if result.exit_status is None else result.exit_status
-    )  # None: not known
-    before = finish(result.run_dir, exit_status=status, quiet=quiet, json_out=None)
-    if status or before is None:
-        known = "an unknown status" if result.exit_status is None else f"status {status}"
-        click.echo(
-            f"nsysalign: the script ended with {known}, so it is not run again; its analysis is in {result.run_dir}",
-            err=True,
-        )
-        ctx.exit(status)
-    return result.run_dir, before
-
-
-def _stored(source: Path, nsys: str | None, quiet: bool) -> Analysis:
-    """The analysis of an existing run, made where there is none."""
-    from nsysalign.commandline.present import present
-    from nsysalign.engine import load
-
-    try:
-        return load(source)
-    except AnalysisError:
-        return present(source, quiet=quiet, nsys=nsys)
 
 
 @dataclass(frozen=True)
-class Said:
-    """The outcome: the verdicts so far (None: nothing was run), and what was refused."""
+class Outcome:
+    """The verdicts so far (None: nothing was run), and what was refused."""
 
     table: pd.DataFrame | None
     refusals: list[Refusal]
     left: list[str]  # labels that could have been tested as well
-    lost: bool = False  # nsys was stopped in a second run
 
 
 def put_to_the_test(
@@ -185,81 +160,67 @@ def put_to_the_test(
     labels: Sequence[str] = (),
     intervention: str | None = None,
     quiet: bool = False,
-) -> Said:
+) -> Outcome:
     """Re-run `command` once per label; store the verdicts in `run_dir` and print them.
 
     The re-runs lie in RUN_DIR/confirm/LABEL-INTERVENTION-N; an earlier verdict about the same label and intervention is
     replaced in confirm.json, its re-run stays.
     """
     from nsysalign.commandline.present import store
-    from nsysalign.compare.experiment import confirmable
+    from nsysalign.compare.experiment import Plan, choose, confirmable, plan, spans
     from nsysalign.compare.judge import attach
-
-    if unknown := [label for label in labels if label not in set(before.labels["label"])]:
-        raise _unknown(before, unknown[0])
-    plans, refusals, left = _plans(
-        run_dir,
-        before,
-        labels or confirmable(before),
-        intervention,
-        most=len(labels) or MOST_LABELS,
-    )
-    table, lost = None, False
-    for plan in plans:
-        table, ended_well, lost = _test(run_dir, plan, command, options, quiet)
-        before = attach(before, table)
-        store(before, run_dir)
-        if not ended_well:  # it would fail the next time as well, or Ctrl-C was pressed
-            break
-    return Said(table, refusals, left, lost)
-
-
-def _plans(
-    run_dir: Path, before: Analysis, labels: Sequence[str], intervention: str | None, *, most: int
-) -> tuple[list[Plan], list[Refusal], list[str]]:
-    """(what to do, what was refused, what else could be done)."""
-    from nsysalign.compare.experiment import Plan, choose
-    from nsysalign.compare.planners import plan, spans
     from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import decorated_regions, read_event_logs
 
+    if unknown := [label for label in labels if label not in set(before.labels["label"])]:
+        raise _unknown(before, unknown[0])
     logs = event_logs(run_dir)
     issued = spans(before, read_event_logs(logs) if logs else None)
     decorated = decorated_regions(logs)
-    plans, refusals, left = [], [], []
-    for label in labels:
-        made = plan(
-            before,
-            label,
-            intervention or choose(before, label, decorated),
-            issued,
-            decorated=decorated,
-        )
+    plans: dict[tuple[str, str], Plan] = {}
+    refusals, left = [], []
+    for label in labels or confirmable(before):
+        change = intervention or choose(before, label, decorated)
+        made = plan(before, label, change, issued, decorated=decorated)
         if not isinstance(made, Plan):
             refusals.append(made)
-        elif (made.label, made.intervention) in {(p.label, p.intervention) for p in plans}:
-            continue  # a flush requested from both of its labels
-        elif len(plans) < most:
-            plans.append(made)
+        elif len(plans) < (
+            len(labels) or MOST_LABELS
+        ):  # a flush may be requested from both its labels
+            plans.setdefault((made.label, made.intervention), made)
         else:
             left.append(label)
-    return plans, refusals, left
+    table = None
+    for made in plans.values():
+        tested = _test(run_dir, made, command, options, quiet)
+        table = tested.table
+        before = attach(before, table)
+        store(before, run_dir)
+        if tested.status != 0:  # it would fail the next time as well, or Ctrl-C was pressed
+            break
+    return Outcome(table, refusals, left)
+
+
+class Tested(NamedTuple):
+    table: pd.DataFrame  # all verdicts so far
+    status: int  # the script's
 
 
 def _test(
     run_dir: Path, plan: Plan, command: Sequence[str], options: CollectOptions, quiet: bool
-) -> tuple[pd.DataFrame, bool, bool]:
-    """One re-run and its verdict: the table of all verdicts so far, whether the script succeeded, whether nsys did not survive
-    to report it."""
+) -> Tested:
+    """One re-run and its verdict."""
     import pandas as pd
 
     from nsysalign.commandline.present import present
-    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.compare import confirmations
     from nsysalign.compare.judge import judge, nothing, table
+    from nsysalign.files import file_name
     from nsysalign.record.session import collect
 
-    folder = _folder(run_dir, plan)
+    runs = run_dir.resolve() / RERUNS
+    stem = f"{file_name(plan.label, 40)}-{plan.intervention}"
+    folder = next(f for n in count(1) if not (f := runs / f"{stem}-{n}").exists())
     if not quiet:
         click.echo(
             f"nsysalign: running it again with one change: {plan.intervention} before {plan.target}",
@@ -267,41 +228,25 @@ def _test(
         )
     again = replace(options, output=folder, environment={"NSYSALIGN_CONFIRM": spec(plan)})
     with ProgressLine(quiet) as progress:
-        result = collect(command, again, progress)
+        status = collect(command, again, progress).exit_status
     run = folder.relative_to(run_dir.resolve()).as_posix()
-    lost = result.exit_status is None
     try:
         confirmation = judge(plan, present(folder, quiet=True, nsys=options.nsys), run=run)
     except NsysAlignError as error:
-        confirmation = nothing(
-            plan, f"the second run could not be analysed: {error.message}", run=run
-        )
-    if result.exit_status != 0:
-        how = "nsys was stopped" if lost else f"the script ended with status {result.exit_status}"
-        reason = f"{how} in the second run"
+        why = f"the second run could not be analysed: {error.message}"
+        confirmation = nothing(plan, why, run=run)
+    if status != 0:
+        reason = f"the script ended with status {status} in the second run"
         confirmation = replace(confirmation, verdict="not conclusive", reason=reason)
-    new = table([confirmation])
-    old = confirmations.read(run_dir / CONFIRMED)
-    same = (old["label"] == plan.label) & (old["intervention"] == plan.intervention)
-    kept = old[~same]
+    new, old = table(confirmation), confirmations.read(run_dir / CONFIRMED)
+    kept = old[(old["label"] != plan.label) | (old["intervention"] != plan.intervention)]
     everything = pd.concat([kept, new], ignore_index=True) if len(kept) else new
     confirmations.write(everything, run_dir / CONFIRMED)
     if not quiet:
         from nsysalign.report import terminal
 
         terminal.confirmations(new, console())
-    return everything, result.exit_status == 0, lost
-
-
-def _folder(run_dir: Path, plan: Plan) -> Path:
-    """A folder that does not exist yet."""
-    from nsysalign.files import file_name
-
-    stem = f"{file_name(plan.label, 40)}-{plan.intervention}"
-    number = 1
-    while (folder := run_dir.resolve() / RERUNS / f"{stem}-{number}").exists():
-        number += 1
-    return folder
+    return Tested(everything, status)
 
 
 def spec(plan: Plan) -> str:
@@ -324,7 +269,7 @@ def spec(plan: Plan) -> str:
     )
 
 
-def _more(left: Sequence[str]) -> str:
+def not_tested(left: Sequence[str]) -> str:
     return f"not tested, because each needs a run of its own: {', '.join(left)} (--from RUN_DIR --label L)"
 
 
@@ -343,7 +288,7 @@ def after_run(
     """`run --confirm`: the worst labels, after the analysis of the run.  What cannot be tested is reported, not raised: the run
     itself is complete."""
     try:
-        said = put_to_the_test(
+        outcome = put_to_the_test(
             run_dir, analysis, command, replace(options, output=None), quiet=quiet
         )
     except NsysAlignError as error:
@@ -351,11 +296,11 @@ def after_run(
         return
     if quiet:
         return
-    for refusal in said.refusals:
+    for refusal in outcome.refusals:
         click.echo(f"note: not tested: {refused(refusal)}", err=True)
-    if said.left:
-        click.echo(f"note: {_more(said.left)}", err=True)
-    if said.table is None and not said.refusals:
+    if outcome.left:
+        click.echo(f"note: {not_tested(outcome.left)}", err=True)
+    if outcome.table is None and not outcome.refusals:
         click.echo("note: --confirm found no warning that a second run could test", err=True)
 
 

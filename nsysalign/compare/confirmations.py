@@ -91,26 +91,19 @@ def _check(row: dict[str, Any]) -> None:
 
 def statuses(analysis: Analysis) -> list[Status]:
     """One per row of `analysis.findings`."""
-    from nsysalign.compare.experiment import SETTLES
+    from nsysalign.compare.experiment import SETTLES, testable
 
     known = {
         (c.label, rule): Status(str(c.verdict), f"{c.changed}: {c.reason}")
         for c in analysis.confirmations.itertuples(index=False)
         for rule in c.rules
     }
-    to_settle = {rule for rules in SETTLES.values() for rule in rules}
-    labels = (
-        analysis.labels
-    )  # only event pairs of the user's own code have a start record to intervene at
-    own = set(labels.loc[(labels["kind"] == "event") & ~labels["library"], "label"])
-    return [
-        known.get((label, rule))
-        or _MEASURED.get(rule)
-        or Status(NOT_CONFIRMED, command(label) if rule in to_settle and label in own else "")
-        for label, rule in zip(analysis.findings["label"], analysis.findings["rule"], strict=True)
-    ]
-
-
-def command(label: str) -> str:
-    """The command that tests a label's cause."""
-    return f"nsysalign confirm --label {shlex.quote(label)} SCRIPT.py"
+    to_settle, own = {rule for rules in SETTLES.values() for rule in rules}, testable(analysis)
+    found = []
+    for label, rule in zip(analysis.findings["label"], analysis.findings["rule"], strict=True):
+        offered = rule in to_settle and label in own
+        command = f"nsysalign confirm --label {shlex.quote(label)} SCRIPT.py" if offered else ""
+        found.append(
+            known.get((label, rule)) or _MEASURED.get(rule) or Status(NOT_CONFIRMED, command)
+        )
+    return found

@@ -47,25 +47,16 @@ class Confirmation:
 
     def row(self) -> dict[str, object]:
         p = self.plan
-        planned = (
-            "label",
-            "rules",
-            "intervention",
-            "target",
-            "metric",
-            "before_ns",
-            "predicted_ns",
-        )
-        found = ("verdict", "reason", "after_ns", "after_count", "changed", "run")
+        predicted, after = p.predicted_bounds_ns, self.after_bounds_ns
         return {
-            **{name: getattr(p, name) for name in planned},
-            **{name: getattr(self, name) for name in found},
-            **dict(
-                zip(("predicted_low_ns", "predicted_high_ns"), p.predicted_bounds_ns, strict=True)
-            ),
-            **dict(zip(("after_low_ns", "after_high_ns"), self.after_bounds_ns, strict=True)),
-            "before_count": p.count,
-        }
+            "label": p.label, "rules": p.rules, "intervention": p.intervention, "target": p.target,
+            "verdict": self.verdict, "reason": self.reason, "metric": p.metric,
+            "before_ns": p.before_ns, "predicted_ns": p.predicted_ns,
+            "predicted_low_ns": predicted[0], "predicted_high_ns": predicted[1],
+            "after_ns": self.after_ns, "after_low_ns": after[0], "after_high_ns": after[1],
+            "before_count": p.count, "after_count": self.after_count,
+            "changed": self.changed, "run": self.run,
+        }  # fmt: skip
 
 
 def attach(analysis: Analysis, confirmations: pd.DataFrame) -> Analysis:
@@ -90,12 +81,9 @@ def attach(analysis: Analysis, confirmations: pd.DataFrame) -> Analysis:
     return replace(analysis, confirmations=confirmations, findings=findings)
 
 
-def table(confirmations: list[Confirmation]) -> pd.DataFrame:
-    """The rows as a table."""
-    rows = [c.row() for c in confirmations]
-    if not rows:
-        return frames.empty(frames.CONFIRMATIONS)
-    return frames.check(pd.DataFrame(rows), frames.CONFIRMATIONS)
+def table(confirmation: Confirmation) -> pd.DataFrame:
+    """Its row as a table."""
+    return frames.check(pd.DataFrame([confirmation.row()]), frames.CONFIRMATIONS)
 
 
 def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confirmation:

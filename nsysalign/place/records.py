@@ -60,7 +60,8 @@ def build_records(
     for number, header in enumerate(log.headers):
         if header.get("ended") == "killed":
             out.loc[lost & (out["log_process"].to_numpy() == number), "problem"] = (
-                f"process {header.get('pid')} was killed or crashed before its rows were written"
+                f"process {header.get('pid')} was killed, crashed or executed another program "
+                "before its rows were written"
             )
     return out
 

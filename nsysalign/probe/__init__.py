@@ -11,6 +11,7 @@ Exceptions of the user's own code that arrive meanwhile, from a signal handler o
 
 from __future__ import annotations
 
+import atexit
 import os
 
 from . import rawtime  # noqa: F401  the clocks as they are before any user code
@@ -34,6 +35,7 @@ def start(run_dir: str) -> None:
 
     raw_dir = os.path.join(run_dir, "raw")
     start_cwd = os.getcwd()
+    before = {}
     if os.environ.get("NSYSALIGN_HOST_TIMERS", "1") != "0":
         import sys
 
@@ -41,7 +43,15 @@ def start(run_dir: str) -> None:
 
         _timers = Timers(sys.modules[__name__], start_cwd)
         _timers.install()
-    install({"torch.cuda.streams": _wrap_streams, "torch.cuda.graphs": _wrap_graphs})
+        # they exchange the clocks, in C, for ones that tell another time
+        before = dict.fromkeys(("time_machine", "freezegun"), _exchanged)
+    atexit.register(_exits)
+    after = {"torch.cuda.streams": _wrap_streams, "torch.cuda.graphs": _wrap_graphs}
+    install(before, after)
+
+
+def _exchanged(name: str) -> None:
+    _timers.step_aside(f"{name} exchanges the clocks")
 
 
 def running():
@@ -64,6 +74,17 @@ def _wrap_graphs(module) -> None:
     from .wrap import wrap_graphs
 
     wrap_graphs(module, running())
+
+
+def _exits() -> None:
+    """Registered first, so it is the last of all that Python calls at its exit."""
+    try:
+        if _timers is not None:
+            _timers.exits()
+        if _runtime is not None:
+            _runtime.ending.exits()
+    except Exception as error:
+        failed(error)
 
 
 def enter_region(name: str) -> None:

@@ -13,10 +13,10 @@ from itertools import islice
 from types import CodeType, FrameType
 from typing import Any
 
-from .sites import _END, _MAX_ALIVE, _MAX_FRAMES, USER, Sites
+from .sites import _MAX_ALIVE, _MAX_FRAMES, END, USER, Sites
 
 #: Nodes of the trie that are not numbers of contexts.
-IGNORED, LOOP = -1, -2
+IGNORED, LOOP, _SILENT = -1, -2, -3
 #: A frame's key is id(code) + instruction * UNIT.  From 3.11 on the instructions lie inside the code object, so that the
 #: sum is unique by itself.
 UNIT = 1 if sys.version_info >= (3, 11) else 1 << 47
@@ -28,20 +28,19 @@ _KEEP = 4096  # limit on sites per program; generated code could produce them fo
 
 
 class ClockSites(Sites):
-    """`trie`: (code, instruction) of each frame -> IGNORED, LOOP, a context's number, or the next frame's trie."""
+    """`trie`: (code, instruction) of each frame -> a negative number, a context's number, or the next frame's trie."""
 
     def __init__(self, start_cwd: str, add: Any) -> None:
         super().__init__(start_cwd, add)
-        self._codes: dict[
-            int, int
-        ] = {}  # id of a code object -> the first instruction in it that read a clock
+        # id of a code object -> the first instruction in it that read a clock
+        self._codes: dict[int, int] = {}
 
     @property
     def trie(self) -> dict:
         return self._trie
 
     def _forget(self) -> None:
-        self._trie.clear()  # in place: the wrappers hold a reference to it
+        self._trie.clear()  # in place: the readers hold a reference to it
         self._codes.clear()
         self._alive = []
 
@@ -50,13 +49,21 @@ class ClockSites(Sites):
         step: FrameType | None = frame
         node: Any = self._trie
         while node.__class__ is dict:
-            node = node.get(_END if step is None else _key(step.f_code, step.f_lasti))
+            node = node.get(END if step is None else _key(step.f_code, step.f_lasti))
             step = step and step.f_back
         return node
 
-    def is_first(self, frame: FrameType) -> bool:
-        """Whether this was the first place in its function that read a clock: it usually begins an interval."""
-        return self._codes.get(id(frame.f_code)) == frame.f_lasti
+    def silence(self, number: int) -> None:
+        """Readings of this context are no longer wanted."""
+
+        def visit(node: dict) -> None:
+            for key, below in node.items():
+                if below == number:
+                    node[key] = _SILENT
+                elif below.__class__ is dict:
+                    visit(below)
+
+        visit(self._trie)
 
     def learn(self, frame: FrameType) -> int:
         """The node for a reading in this frame, remembered for the next time."""
@@ -86,7 +93,7 @@ class ClockSites(Sites):
                 below = node[key] = {}
             node = below
         if path[-1] is None:
-            node[_END] = number
+            node[END] = number
         else:
             self._alive.append(path[-1][0])
             node[_key(*path[-1])] = number
@@ -132,25 +139,15 @@ class ClockSites(Sites):
         return number
 
     def _describe(self, frame: FrameType) -> list:
-        """[file, line, column, function, its first line, instruction, whether it is a coroutine]; column -1 if Python does not
-        know it.
-        """
-        code = frame.f_code
-        column = -1
+        """[file, line, column, function, its first line, instruction, whether it is a coroutine];
+        column -1 if Python does not know it."""
+        code, column = frame.f_code, -1
         if hasattr(code, "co_positions"):  # 3.11
             _, _, first, _ = next(islice(code.co_positions(), frame.f_lasti // 2, None))
             column = -1 if first is None else first
-        name = self._absolute(code.co_filename)
+        place = [self._absolute(code.co_filename), frame.f_lineno, column]
         coroutine = bool(code.co_flags & _COROUTINE)
-        return [
-            name,
-            frame.f_lineno,
-            column,
-            code.co_name,
-            code.co_firstlineno,
-            frame.f_lasti,
-            coroutine,
-        ]
+        return [*place, code.co_name, code.co_firstlineno, frame.f_lasti, coroutine]
 
 
 def _key(code: CodeType, instruction: int) -> int:

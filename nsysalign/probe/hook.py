@@ -1,7 +1,8 @@
-"""Run a function right after a named module was imported, without importing it.
+"""Run a function just before or right after a named module is imported, without importing it.
 
-The finder delegates to the other finders and sets `exec_module` on the loader *instance*; the attribute
-removes itself when it is called, so `__loader__` and `__spec__.loader` are what they are without us.
+The finder delegates to the other finders and sets `exec_module` on the loader *instance*; the
+attribute removes itself when it is called, so `__loader__` and `__spec__.loader` are what they are
+without us.
 """
 
 from __future__ import annotations
@@ -12,18 +13,20 @@ from typing import Any
 
 
 class _Finder:
-    def __init__(self, callbacks: dict[str, Callable[[Any], None]]) -> None:
-        self.callbacks = callbacks
+    def __init__(self, before: dict, after: dict) -> None:
+        self.before, self.after = before, after
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
-        if name not in self.callbacks:
+        if name in self.before:
+            _call(self.before[name], name)
+        if name not in self.after:
             return None
         for finder in sys.meta_path:
             find = None if finder is self else getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find else None
             if spec is not None:
                 if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    _after_exec(spec.loader, self.callbacks[name])
+                    _after_exec(spec.loader, self.after[name])
                 return spec
         return None
 
@@ -45,17 +48,20 @@ def _after_exec(loader: Any, callback: Callable[[Any], None]) -> None:
         failed(error)
 
 
-def _call(callback: Callable[[Any], None], module: Any) -> None:
+def _call(callback: Callable[[Any], None], argument: Any) -> None:
     try:
-        callback(module)
+        callback(argument)
     except Exception as error:
         from . import failed
 
         failed(error)
 
 
-def install(callbacks: dict[str, Callable[[Any], None]]) -> None:
-    """Arm the hook; for modules that are already imported the function runs at once."""
-    for name in [n for n in callbacks if n in sys.modules]:
-        _call(callbacks[name], sys.modules[name])
-    sys.meta_path.insert(0, _Finder(callbacks))
+def install(
+    before: dict[str, Callable[[str], None]], after: dict[str, Callable[[Any], None]]
+) -> None:
+    """Arm the hook.  `before` is called with the name, `after` with the module, at once for modules
+    that are already imported."""
+    for name in [n for n in after if n in sys.modules]:
+        _call(after[name], sys.modules[name])
+    sys.meta_path.insert(0, _Finder(before, after))

@@ -16,7 +16,7 @@ from . import failed, notes
 from . import rawtime as time
 from .blame import pass_on
 from .cuda_driver import Driver
-from .farewell import Farewell
+from .ends import Ends
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
@@ -68,7 +68,7 @@ class Runtime:
             None  # event -> (seq, context, tid, device) of its latest record (`wrap`)
         )
         self.driver = Driver()
-        self.farewell = Farewell()
+        self.ending = Ends()
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
         self.tls = threading.local()
         self.calibrated: set[int] = set()  # devices that need no calibration (any more)
@@ -146,6 +146,7 @@ class Runtime:
             from .injection import Injection
 
             self.nvtx = Injection()
+            self.ending.arm(None)
         except Exception as error:
             failed(error)
 
@@ -278,7 +279,8 @@ class Runtime:
         """A clock reading, and a burst of marks that ties perf_counter to the trace's clock."""
         now = time.perf_counter_ns
         self.next_sync = now() + _SYNC_EVERY_NS
-        self.farewell.arm(self.store)
+        if self.nvtx is not None:
+            self.ending.arm(self._line)
         self._line({"clock": _clock()})
         if self.nvtx is None:
             return
@@ -311,7 +313,6 @@ class Runtime:
     def _at_exit(self) -> None:
         try:
             self.sync()
-            self.farewell.exits()
         except Exception as error:
             failed(error)
 

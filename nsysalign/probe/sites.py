@@ -21,7 +21,7 @@ USER, LIBRARY, TRANSPARENT, STDLIB, INTERNAL = range(5)
 
 _CALLERS = 3
 _MAX_FRAMES = 48
-_END = -1
+END = -1
 _SHIFT = 1 << 24  # more than any f_lasti
 _MAX_ALIVE = (
     100_000  # frames remembered: a program that keeps creating code must not grow without limit
@@ -62,7 +62,7 @@ class Sites:
             if node.__class__ is int:
                 return node
             step = step.f_back
-        return node[_END] if _END in node else self._learn(frame)
+        return node[END] if END in node else self._learn(frame)
 
     def clear(self) -> None:
         """Forget the numbers (after fork: the new process writes its own files)."""
@@ -123,7 +123,7 @@ class Sites:
         for position, item in enumerate(path):
             last = position == len(path) - 1
             if item is None:
-                node[_END] = number
+                node[END] = number
                 return
             code, lasti = item
             self._alive.append(code)
@@ -186,7 +186,7 @@ def _roots() -> dict[str, tuple[str, ...]]:
     """Folders whose code is never the user's: the standard library, and nsysalign's own harness."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     internal = (
-        os.path.join(package, "collect") + os.sep,
+        os.path.join(package, "probe") + os.sep,
         os.path.join(package, "region.py"),
     )
     stdlib = {

@@ -5,12 +5,9 @@
                   never finished.
 `<pid>-<n>.txt`   JSON lines, memory-mapped, NUL-padded: the header, clock readings, notes, and the strings
                   that slots refer to by number: `{"str": 3, "text": ...}`, `{"err": 1, "text": ...}`,
-                  `{"ctx": 5, "frames": [[file, line], ...], "library": false}`.
-
-`<pid>-<n>.end`   only where nsys traces CUDA: how the process ended, a text that ends in NUL.  "exit": in order; "_exit",
-                  "execv", "execve", "signal 15": suddenly, but all rows were handed over before; none: it was
-                  killed (SIGKILL), and its last rows are lost.  At END_TIME, if not 0, the time from which the profiler
-                  collects nothing more: a struct timespec of CLOCK_MONOTONIC.
+                  `{"ctx": 5, "frames": [[file, line], ...], "library": false}`.  Where nsys listens,
+                  `{"end": ""}`: how the process ends will follow in another such line, and when,
+                  unless it is killed.
 
 `<n>` counts the starts within one pid: exec() keeps the pid.
 All survive SIGKILL, os._exit and exec, because the kernel owns the pages.
@@ -41,33 +38,18 @@ CHUNK_BYTES = CHUNK_SLOTS * SLOT_SIZE
 RECORD, WAIT, ELAPSED, REFERENCE, DISTANCE, BETWEEN = range(1, 7)
 CAPTURED, CALIBRATION, INTERVENED = 1, 2, 4
 
-END_TIME, END_TIME_STRUCT = 64, struct.Struct("<qq")
-
 #: Number 0 of strings, errors and contexts means "none".
 NONE = 0
 TEXT_CHUNK = 1 << 18
 
-#: `<pid>-<n>.clk`: readings of the host's clocks and edges of regions, READING_SIZE bytes each: the value (a double, or
-#: an integer for the `_ns` forms); a word that names thread, clock and context (0: never finished); a third word: for the
-#: wall clocks CLOCK_MONOTONIC just before, in a loop of timeit how often it runs, for a region its repetition (its context
-#: is its string number).
-CLOCKS = (
-    "perf_counter",
-    "perf_counter_ns",
-    "monotonic",
-    "monotonic_ns",
-    "time",
-    "time_ns",
-)
+#: `<pid>-<n>.clk`: readings of the host's clocks and edges of regions: CLOCK_MONOTONIC in ns; a word
+#: that names thread, clock and context (0: never finished); a third word: for the wall clocks their
+#: value in ns, in a loop of timeit how often it runs, for a region its repetition (its context is
+#: its string number).
+READING = struct.Struct("<qQq")
+CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
 MONOTONIC_CLOCKS = 4  # the first this many read CLOCK_MONOTONIC themselves
 REGION_ENTERED, REGION_LEFT = 14, 15
 CONTEXT_BITS, CLOCK_BITS, THREAD_BITS = 24, 4, 32
-READING_SIZE = 32
-#: (with the third word, integer value) -> how a reading is written.
-READING_STRUCTS = {
-    (third, whole): struct.Struct(f"<{'q' if whole else 'd'}Q{'q' if third else ''}")
-    for third in (False, True)
-    for whole in (False, True)
-}
-#: A process logs at most this many readings: 4 MiB.
+#: A process logs at most this many readings: 3 MiB.
 READINGS = 1 << 17

@@ -70,18 +70,6 @@ class Store:
         finally:
             os.close(fd)
 
-    def ending(self) -> int:
-        """The address of the mapped file that records how the process ended: a page, with a text in it once that is known."""
-        from .machine import Pointer, addressof, keep
-
-        fd = os.open(self._stem + ".end", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        try:
-            self._ending = _map(fd, 0, mmap.PAGESIZE)
-        finally:
-            os.close(fd)
-        keep(self._ending)  # a signal may come when the interpreter has ended already
-        return addressof(Pointer.from_buffer(self._ending))
-
     def line(self, value: dict) -> None:
         """Append one JSON line to the text file."""
         data = json.dumps(value, separators=(",", ":")).encode() + b"\n"

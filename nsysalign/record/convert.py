@@ -30,8 +30,6 @@ from nsysalign.probe.slots import (
     CHUNK_BYTES,
     DISTANCE,
     ELAPSED,
-    END_TIME,
-    END_TIME_STRUCT,
     INTERVENED,
     RECORD,
     REFERENCE,
@@ -65,9 +63,11 @@ class _Texts:
     )  # clock, sync and note lines, in order
     clock_contexts: dict[int, dict[str, Any]] = field(default_factory=dict)
     threads: dict[int, int] = field(default_factory=dict)
-    silenced: dict[int, int] = field(
-        default_factory=dict
-    )  # clock context -> readings until it was left out
+    # clock context -> readings until it was left out
+    silenced: dict[int, int] = field(default_factory=dict)
+    # how the process ended, if the profiler listened; from when on it collected nothing more
+    end: dict[str, Any] | None = None
+    until_ns: float = math.inf
 
 
 def convert(
@@ -135,9 +135,8 @@ def _lines(
     texts = _read_texts(slots.with_suffix(".txt"), int(_NAME.search(slots.name)[1]))
     yield {**texts.header, **header}
     yield from texts.lines
-    end, until = _end(slots.with_suffix(".end"))
     regions: dict[int, tuple[int, int]] = {}  # seq of a record -> its region
-    yield from _slot_lines(slots.read_bytes(), texts, cwd, regions, until)
+    yield from _slot_lines(slots.read_bytes(), texts, cwd, regions, texts.until_ns)
     clocks = slots.with_suffix(".clk")
     readings = clock_lines(
         clocks,
@@ -147,26 +146,16 @@ def _lines(
         set(regions.values()),
         lambda file: shorten(file, cwd),
     )
-    yield from (line for line in readings if line.get("t1_ns", line.get("t_ns", 0)) <= until)
+    yield from (
+        line for line in readings if line.get("t1_ns", line.get("t_ns", 0)) <= texts.until_ns
+    )
     yield from _silenced(texts, cwd)
     if source:
         began_ns = texts.header.get("clock", {}).get("realtime_ns", 0)
         contexts = [*texts.contexts.values(), *texts.clock_contexts.values()]
         yield from source_lines(contexts, lambda file: shorten(file, cwd), began_ns)
-    yield from end
-
-
-def _end(path: Path) -> tuple[list[dict[str, Any]], float]:
-    """A line that says how the process ended, if that decides whether its rows are in the trace (`probe.farewell`), and from
-    when on (CLOCK_MONOTONIC, ns) the profiler collected nothing more."""
-    if not path.exists():
-        return [], math.inf
-    data = path.read_bytes()
-    how, _, number = data.split(b"\0", 1)[0].decode("ascii", "replace").partition(" ")
-    line: dict[str, Any] = {"type": "end", "how": how or "killed"}
-    since = END_TIME_STRUCT.unpack_from(data, END_TIME) if len(data) >= 2 * END_TIME else (0, 0)
-    until = since[0] * 1_000_000_000 + since[1] if any(since) and how != "exit" else math.inf
-    return [line | ({"signal": int(number)} if number else {})], until
+    if texts.end is not None:
+        yield {"type": "end", **texts.end}
 
 
 def _silenced(texts: _Texts, cwd: Path) -> Iterator[dict[str, Any]]:
@@ -210,6 +199,11 @@ def _read_texts(path: Path, pid: int) -> _Texts:
             texts.lines.append({"type": "clock", **line["clock"]})
         elif "note" in line:
             texts.lines.append({"type": "note", **line["note"]})
+        elif "end" in line:
+            how, _, number = line["end"].partition(" ")
+            texts.end = {"how": how or "killed"} | ({"signal": int(number)} if number else {})
+            if how not in ("", "exit"):
+                texts.until_ns = line.get("ns", math.inf)
         elif "sync" in line:
             keep = _FULL_BURST if bursts == 0 else _LATER_BURST
             bursts += 1

@@ -8,7 +8,6 @@ already have their intervals; the others become `host` lines marked implicit, an
 from __future__ import annotations
 
 import hashlib
-import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -20,14 +19,12 @@ from nsysalign.probe.slots import (
     CLOCKS,
     CONTEXT_BITS,
     MONOTONIC_CLOCKS,
-    READING_SIZE,
+    READING,
     REGION_ENTERED,
     REGION_LEFT,
 )
 from nsysalign.record.clockuse import Key, Source, Use
 
-_SLOT = struct.Struct(f"<qQq{READING_SIZE - 24}x")
-_DOUBLE = struct.Struct("<d")
 _CONTEXT, _CLOCK = (1 << CONTEXT_BITS) - 1, (1 << CLOCK_BITS) - 1
 _LONGEST = 2 << 20  # a source file larger than this is data, not a benchmark
 
@@ -68,8 +65,8 @@ def _readings(
 ) -> Iterator[dict[str, Any]]:
     """Slots that were finished, in order; regions when they end."""
     open_regions: dict[int, list[tuple[int, int, int]]] = {}
-    usable = len(data) - len(data) % _SLOT.size
-    for at, (value, word, third) in enumerate(_SLOT.iter_unpack(data[:usable])):
+    usable = len(data) - len(data) % READING.size
+    for value, word, third in READING.iter_unpack(data[:usable]):
         if word == 0:
             continue
         context, clock = word & _CONTEXT, word >> CONTEXT_BITS & _CLOCK
@@ -84,19 +81,10 @@ def _readings(
                 yield {"type": "host", "key": tuple(key), "region": name, "t0_ns": began, "t1_ns": value, "tid": tid, "implicit": True}  # fmt: skip
         elif 1 <= clock <= len(CLOCKS):
             name = CLOCKS[clock - 1]
-            if not name.endswith("_ns"):
-                value = round(_DOUBLE.unpack_from(data, at * _SLOT.size)[0] * 1e9)
-            line = {
-                "type": "clock_reading",
-                "site": context,
-                "clock": name,
-                "t_ns": value,
-                "tid": tid,
-            }
+            line = {"type": "clock_reading", "site": context, "clock": name, "t_ns": value}
+            line["tid"] = tid
             if clock > MONOTONIC_CLOCKS:
-                if not third:
-                    continue  # not finished
-                line |= {"t_ns": third, "value_ns": value}
+                line["value_ns"] = third
             elif third:
                 line["count"] = third
             if stack and stack[-1][0] in strings:

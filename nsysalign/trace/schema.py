@@ -226,11 +226,10 @@ COST = {
     NVTX.name: "no NVTX rows: host gaps carry no range names; add -t nvtx",
 }
 
-#: The same where the calls were traced: more options do not help.
-NO_KERNELS = (
-    "no kernel rows although CUDA calls were traced: the program launched none, or the driver or nsys delivered none, as under "
-    "WSL2, in some virtual machines, without access to the GPU's counters, or where the launches failed; only the host's "
-    "side is known"
+#: Of an export that has API rows, so that -t cuda was given.
+CALLS_WITHOUT_KERNELS = (
+    "no kernel rows although CUDA calls were traced: nothing ran on the GPU, or the driver gave nsys none (WSL2, a virtual "
+    "machine, a driver newer than this nsys, counters reserved for administrators)"
 )
 
 #: The same for exports before 2022.4, whose schema has no such table: it was not switched off.

@@ -45,8 +45,9 @@ class Probed:
 
 
 @pytest.fixture
-def probed(tmp_path):
-    """`probed(script_text, *args)`: run a script with the probe but without nsys."""
+def probed(tmp_path, request):
+    """`probed(script_text, *args)`: run a script with the probe but without nsys, by the Python that tests may ask for."""
+    python = getattr(request, "param", sys.executable)
 
     def run(
         text: str, *args: str, fake: bool = True, calibrate: bool = False, env: dict | None = None
@@ -59,7 +60,7 @@ def probed(tmp_path):
         base["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH)] * fake + [str(ROOT)])
         full = probe_environment({**base, **(env or {})}, run_dir, calibrate=calibrate)
         done = subprocess.run(
-            [sys.executable, "script.py", *args],
+            [python, "script.py", *args],
             cwd=tmp_path,
             env=full,
             capture_output=True,
@@ -94,7 +95,7 @@ def user(tmp_path):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     for run_dir in (tmp_path / RUNS).glob("*"):
-        end_all(run_dir, grace_s=0)
+        end_all(b"NSYSALIGN_DIR=" + os.fsencode(run_dir), wait_s=0, grace_s=0)
     for process in somebody.started:  # its pipes are closed once nobody of the run lives
         process.communicate(timeout=60)
 
@@ -134,7 +135,7 @@ what=$1; shift
 case "$what" in
   --version) echo "NVIDIA Nsight Systems version {version}"; exit;;
   profile) [ "$1" = --help ] && exit
-    while [ "$2" != -I ]; do [ "$1" = -o ] && OUT=$2; shift; done
+    while [ "$2" != -I ]; do [ "$1" = -o ] && OUT=$(realpath "$(dirname "$2")")/trace; shift; done
     APP() {{ NSYS_PROFILING_SESSION_ID=1 setsid "$@"; }}
     FINISH() {{ echo report >"$OUT.nsys-rep"; }}
     {profile};;

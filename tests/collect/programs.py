@@ -192,7 +192,7 @@ importlib.reload(torch.cuda)
 """,
     "modules": """
 import os, sys
-print([p for p in sys.path if "probe" in p], [m for m in sys.modules if "nsysalign" in m and not m.startswith("_nsysalign_probe")])
+print([p for p in sys.path if "probe_path" in p], [m for m in sys.modules if "nsysalign" in m and not m.startswith("_nsysalign_probe")])
 try:
     import probe_path, probe, hook
 except ImportError as error:

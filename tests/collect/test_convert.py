@@ -12,8 +12,7 @@ from nsysalign.errors import EventLogError
 from nsysalign.probe.slots import (
     CHUNK_BYTES,
     ELAPSED,
-    READING_SIZE,
-    READING_STRUCTS,
+    READING,
     RECORD,
     REGION_ENTERED,
     REGION_LEFT,
@@ -99,11 +98,8 @@ def test_a_process_without_texts_still_converts(tmp_path):
     assert [json.loads(x)["type"] for x in path.read_text().splitlines()] == ["header", "record"]
 
 
-def _reading(
-    clock: int, context: int, value: float | int, third: int = 0, thread: int = 1
-) -> bytes:
-    form = READING_STRUCTS[True, isinstance(value, int)]
-    return form.pack(value, (thread << 4 | clock) << 24 | context, third).ljust(READING_SIZE, b"\0")
+def _reading(clock: int, context: int, t_ns: int, third: int = 0, thread: int = 1) -> bytes:
+    return READING.pack(t_ns, (thread << 4 | clock) << 24 | context, third)
 
 
 def test_clock_readings_that_were_finished_become_lines(tmp_path):
@@ -119,11 +115,10 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
     ]  # fmt: skip
     (tmp_path / "7-0.txt").write_text("\n".join(map(json.dumps, texts)) + "\n")
     readings = [
-        _reading(5, 1, 1795229128.5, 1_000),
-        _reading(5, 2, 1795229129.5, 0),  # killed before the third word was written
-        bytes(READING_SIZE),  # and before the second
+        _reading(5, 1, 1_000, 1_795_229_128_500_000_000),
+        bytes(READING.size),  # never finished
         _reading(REGION_ENTERED, 1, 2_000, 4), _reading(REGION_ENTERED, 2, 2_100, 0),
-        _reading(6, 2, 1_795_229_130_000_000_001, 2_200),
+        _reading(6, 2, 2_200, 1_795_229_130_000_000_001),
         _reading(REGION_LEFT, 2, 2_300, 0), _reading(REGION_LEFT, 1, 2_400, 4),
         _reading(REGION_LEFT, 1, 2_500, 5),  # its begin is not there
         _reading(2, 1, 3_000, 1_000, thread=8),  # a thread whose line was lost; a loop of timeit

@@ -395,7 +395,7 @@ Mine().record()
 import sys
 assert type(torch.cuda.streams.__loader__).__name__ == "SourceFileLoader"
 assert not torch.cuda.streams.__loader__.__dict__.get("exec_module")
-assert not any("probe" in p for p in sys.path)
+assert not any("probe_path" in p for p in sys.path)
 import importlib
 importlib.reload(torch.cuda)
 Event().record()

@@ -63,7 +63,7 @@ FAULTS = {
     ),
     "frames cannot be walked": (
         "import sys, torch\nrt = sys.modules['_nsysalign_probe'].running()\n"
-        "def broken(frame): raise KeyError('lost')\nrt.sites._learn = broken\n" + WORK, {}, "lost", 0,
+        "def broken(step): raise KeyError('lost')\nrt.sites._learn = broken\n" + WORK, {}, "lost", 0,
     ),
 }  # fmt: skip
 

@@ -10,15 +10,16 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
+from handmade import build
 from hypothesis import given
 from hypothesis import strategies as st
 
 import nsysalign
-from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, rows_of
+from nsysalign.compare.confirmations import statuses
+from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, plan, rows_of, spans
 from nsysalign.compare.judge import LATE, attach, decide, judge, table
-from nsysalign.compare.planners import plan, spans
 from nsysalign.compare.prediction import gpu_time, parts_of
-from nsysalign.split.partial import _intervened
+from nsysalign.split.results import _intervened
 
 from . import runs
 
@@ -264,7 +265,7 @@ def test_a_cold_cache_is_settled_by_flushing_for_the_warm_label(tmp_path, factor
     )
     said = judge(made, runs.analysed(again)[0])
     assert said.verdict == verdict, said
-    settled = attach(analysis, table([said])).findings
+    settled = attach(analysis, table(said)).findings
     mine = settled[(settled["rule"] == "cold-l2") & (settled["label"] == "cold")].iloc[0]
     expected = ("warning", True) if verdict == "confirmed" else ("info", False)
     assert (mine["severity"], mine["evidence"]["confirmed"]) == expected
@@ -335,7 +336,7 @@ def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_pa
         analysis.measured["elapsed_ns"].to_numpy()[ahead],
     )
     assert len(ahead) > 20 and (abs(elapsed - predicted.middle) <= predicted.error).all()
-    assert np.median(abs(elapsed - predicted.middle)) < 150
+    assert np.median(abs(elapsed - predicted.middle)) < 250  # latencies are those of a table
     tiny = gpu_time(analysis, rows_of(analysis, "small50"))
     low, high = np.median(tiny.middle - tiny.error), np.median(tiny.middle + tiny.error)
     assert low < 89_000 and 93_600 < high < measured["small50"] / 3
@@ -346,22 +347,31 @@ def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_pa
     )
 
 
-def test_what_two_runs_measured_needs_no_re_run():
-    from types import SimpleNamespace
-
-    import pandas as pd
-
-    from nsysalign import frames
-    from nsysalign.compare.confirmations import statuses
-
-    findings = pd.DataFrame({"label": ["x", "x"], "rule": ["profiler-inflation", "host-gap"]})
-    labels = pd.DataFrame({"label": ["x"], "kind": ["event"], "library": [False]})
-    analysis = SimpleNamespace(
-        findings=findings, labels=labels, confirmations=frames.empty(frames.CONFIRMATIONS)
+def test_a_re_run_is_offered_where_the_probe_could_intervene():
+    """A pair of a Python program's own code; not what two runs measured, a library's label, a pair that was read from the
+    trace, a range, or a program that no probe runs in."""
+    run = [[("host", 10_000, "it")]] * 3
+    labels = [("mine", "event"), ("read", "event"), ("theirs", "event"), ("range", "nvtx")]
+    rows = [(name, kind, "a.py:1", name == "theirs", run) for name, kind in labels]
+    a = build(rows)
+    a = replace(
+        a,
+        calibration={"collected_with": [{"pid": 1, "python": "3.11.7"}]},
+        intervals=a.intervals.assign(
+            method=["inferred" if label == "read" else "clock" for label in a.intervals["label"]]
+        ),
+        findings=pd.DataFrame(
+            {
+                "label": ["mine", *(name for name, _ in labels)],
+                "rule": ["profiler-inflation", *["host-gap"] * 4],
+            }
+        ),
     )
-    measured, advice = statuses(analysis)
-    assert measured.verdict == "measured" and advice.verdict == "not confirmed"
-    assert advice.text == "nsysalign confirm --label x SCRIPT.py"
+    measured, *others = statuses(a)
+    assert measured.verdict == "measured" and {o.verdict for o in others} == {"not confirmed"}
+    assert [o.text for o in others] == ["nsysalign confirm --label mine SCRIPT.py", "", "", ""]
+    for without in ({}, {"collected_with": [{"pid": 1}]}):
+        assert not any(status.text for status in statuses(replace(a, calibration=without))[1:])
 
 
 def test_a_host_timer_beside_the_intervened_record_is_not_intervened():

@@ -331,7 +331,7 @@ def test_what_was_lost_with_a_killed_process_is_said_by_name(export, log):
     ]
     pair = {"type": "elapsed", "start": later[0]["seq"], "end": later[-1]["seq"], "ms": 0.1}
     for ended, said in (
-        ("killed", "was killed or crashed"),
+        ("killed", "was killed, crashed or executed"),
         ("signal", "record call is not in the trace"),
     ):
         told = [*lines, *later, pair, {"type": "end", "how": ended, "signal": 9}]

@@ -1,0 +1,327 @@
+"""However a process ends under nsys, it ends as it would without us; where Python can help it, nsys's library has been
+ended before, as at an exit in order, and so has sent all its rows.
+
+A small library stands in for nsys's and notes that (e).  What it is worth shows under a real nsys, for NVTX's rows."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from nsysalign.record.command import probe_environment
+from nsysalign.record.convert import convert
+
+from .conftest import FAKE_TORCH, ROOT
+from .user import PAIRS, RUNS, fresh_environment, read_log
+
+SOURCE = Path(__file__).parent / "fakenvtx" / "injection.c"
+
+BEGIN = """
+import ctypes, os, signal, sys, threading, time
+library = ctypes.CDLL(os.environ["NVTX_INJECTION64_PATH"])
+import torch
+a, b = torch.cuda.Event(), torch.cuda.Event()
+a.record(); b.record(); a.elapsed_time(b)
+"""
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory) -> Path:
+    """The stand-in, built once."""
+    compiler = shutil.which("gcc") or shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    path = tmp_path_factory.mktemp("nvtx") / "libToolsInjection64.so"
+    subprocess.run([compiler, "-shared", "-fPIC", "-O1", "-o", path, SOURCE], check=True)
+    return path
+
+
+class Ended:
+    """How a program ended: `status` as subprocess has it, `ended` whether the library was, `how` what the log says."""
+
+    def __init__(self, folder: Path, process: subprocess.Popen, out: str) -> None:
+        self.pid, self.status, self.out = process.pid, process.returncode, out
+        self.err = (folder / "err").read_text()
+        ended = {int(p.name.split("-")[1]): p.read_text() for p in folder.glob("ended-*")}
+        self.ended = ended.pop(process.pid, "")
+        self.of_others = list(ended.values())
+        self.log: list[dict] = []
+        self.hows: dict[int, str] = {}
+        for path in convert(folder / "raw", folder, folder):
+            pid, lines = int(path.name.split("-")[1].split(".")[0]), read_log(path)
+            self.log += lines
+            for line in lines:
+                if line["type"] == "end":
+                    self.hows[pid] = f"{line['how']} {line.get('signal', '')}".strip()
+        self.how = self.hows.get(process.pid)
+        self.errors = "".join(p.read_text() for p in (folder / "raw").glob("*.errors"))
+
+
+@pytest.fixture
+def ending(tmp_path, library):
+    """`ending(text, send=None)`: run a program with the probe and the stand-in; send a signal at its first line of output."""
+
+    def run(
+        text: str, send: int | None = None, probe: bool = True, times: int = 1, **env: str
+    ) -> Ended:
+        folder = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
+        (folder / "raw").mkdir(parents=True)
+        (folder / "script.py").write_text(BEGIN + text)
+        full = fresh_environment(FAKE_TORCH, ROOT) | {"FAKE_NVTX": str(folder), **env}
+        full["NVTX_INJECTION64_PATH"] = str(library)
+        if probe:
+            full = probe_environment(full, folder, calibrate=False)
+        with open(folder / "err", "w") as err:
+            process = subprocess.Popen(
+                [sys.executable, "-u", "script.py"], cwd=folder, env=full, text=True, stdout=subprocess.PIPE,
+                stderr=err,
+            )  # fmt: skip
+        guard = threading.Timer(60, process.kill)
+        guard.start()
+        try:
+            out = process.stdout.readline()
+            for _ in range(times if send is not None else 0):
+                process.send_signal(send)
+            out += process.stdout.read()
+            process.wait()
+        finally:
+            guard.cancel()
+        return Ended(folder, process, out)
+
+    return run
+
+
+SLEEP = "print(1)\ntime.sleep(100)"
+#: name -> (program, signal sent once it has printed, exit status, whether nsys's library is ended, what the log says)
+ENDS = {
+    "in order": ("", None, 0, "e", "exit"),
+    "an uncaught exception": ("raise KeyError", None, 1, "e", "exit"),
+    "sys.exit": ("sys.exit(4)", None, 4, "e", "exit"),
+    "os._exit": ("os._exit(5)", None, 5, "e", "_exit"),
+    "SIGTERM, Python code runs": ("print(1)\nwhile True: pass", 15, -15, "e", "signal 15"),
+    "SIGTERM, asleep": (SLEEP, 15, -15, "e", "signal 15"),
+    "SIGTERM, inside a C call": ("print(1)\nlibrary.hang()", 15, -15, "e", "signal 15"),
+    "SIGTERM, waits for a lock": (
+        "lock = threading.Lock()\nlock.acquire()\nprint(1)\nlock.acquire()", 15, -15, "e", "signal 15"
+    ),
+    "SIGTERM to itself": ("os.kill(os.getpid(), 15)\nsys.exit(2)", None, -15, "e", "signal 15"),
+    "SIGTERM from a thread": (
+        "threading.Thread(target=os.kill, args=(os.getpid(), 15)).start()\ntime.sleep(100)", None, -15, "e", "signal 15"
+    ),
+    "SIGINT, default disposition": (
+        "signal.signal(2, signal.SIG_DFL)\nprint(1)\ntime.sleep(100)", 2, -2, "e", "signal 2"
+    ),
+    "the terminal is closed": (SLEEP, 1, -1, "e", "signal 1"),
+    "SIGKILL": (SLEEP, 9, -9, "", "killed"),
+    "a crash": ("ctypes.string_at(0)", None, -11, "", "killed"),
+    "abort": ("os.abort()", None, -6, "", "killed"),
+    "another signal": (SLEEP, 12, -12, "", "killed"),
+    "a handler of the user's": (
+        "signal.signal(15, lambda n, f: sys.exit(f'mine {n}'))\nprint(1)\ntime.sleep(100)", 15, 1, "e", "exit"
+    ),
+    "the user ignores it": ("signal.signal(15, signal.SIG_IGN)\nprint(1)\ntime.sleep(0.2)", 15, 0, "e", "exit"),
+    "the default again": (
+        "old = signal.signal(15, print)\nsignal.signal(15, old)\nprint(1)\ntime.sleep(100)", 15, -15, "e", "signal 15"
+    ),
+    "its handler cleans up and ends it": (
+        "def handler(n, f):\n    signal.signal(n, signal.SIG_DFL)\n    print('cleaned up')\n    os.kill(os.getpid(), n)\n"
+        "    os._exit(1)\nsignal.signal(15, handler)\nprint(1)\ntime.sleep(100)", 15, -15, "e", "signal 15"
+    ),
+    "blocked, then not": (
+        "signal.pthread_sigmask(0, [15])\nos.kill(os.getpid(), 15)\ntime.sleep(0.1)\nprint(1)\n"
+        "signal.pthread_sigmask(1, [15])\ntime.sleep(100)", None, -15, "e", "signal 15"
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ENDS)
+def test_every_end(ending, name):
+    text, send, status, ended, how = ENDS[name]
+    run, plain = ending(text, send), ending(text, send, probe=False)
+    assert (run.status, run.ended, run.how) == (status, ended, how), run.err + run.errors
+    assert (plain.status, plain.out) == (status, run.out)
+    assert run.errors == "" and run.of_others == []
+    assert run.err.replace("run0", "run1").splitlines()[-1:] == plain.err.splitlines()[-1:]
+
+
+def test_exec_keeps_the_log_and_says_that_rows_may_be_lost(ending):
+    run = ending("os.execl('/bin/sh', 'sh', '-c', 'exit 6')")
+    assert (run.status, run.ended, run.how, run.errors) == (6, "", "killed", "")
+
+
+def test_after_ctrl_c_the_program_ends_as_python_ends_it_but_by_exit(ending):
+    """Files are written out, objects deleted, and all of atexit has run, once."""
+    text = """
+import atexit
+atexit.register(print, "atexit")
+class Last:
+    def __del__(self):
+        print("deleted")
+kept, file = Last(), open("file.txt", "w")
+file.write("buffered")
+os.kill(os.getpid(), 2)
+time.sleep(100)
+"""
+    run, plain = ending(text), ending(text, probe=False)
+    assert run.out == plain.out == "atexit\ndeleted\n"
+    assert (plain.status, run.status, run.ended, run.how) == (-2, 130, "e", "exit")
+    assert run.err.replace("run0", "run1") == plain.err
+
+
+def test_signals_that_come_twice_end_it_once(ending):
+    run = ending(SLEEP, signal.SIGTERM, times=20)
+    assert (run.status, run.ended) == (-15, "e")
+
+
+@pytest.mark.parametrize("trouble", ["HANGS", "CRASHES"])
+@pytest.mark.parametrize(
+    ("text", "status"), [("os.kill(os.getpid(), 15)", -15), ("os._exit(7)", 7)]
+)
+def test_trouble_at_exit_changes_neither_status_nor_end(ending, trouble, text, status):
+    """For five seconds at most."""
+    began = time.monotonic()
+    run = ending(text, **{f"FAKE_NVTX_{trouble}": "1"})
+    assert (run.status, run.ended, run.err) == (status, "e", "")
+    assert time.monotonic() - began < 40
+
+
+def test_what_other_threads_do_while_it_is_ended_is_not_in_the_log(ending):
+    """Without us they would not have come to it, and the profiler collects nothing of it."""
+    run = ending(
+        """
+import nsysalign
+def work():
+    while True: a.record()
+threading.Thread(target=work, daemon=True).start()
+time.sleep(0.2)
+os._exit(3)
+""",
+        FAKE_NVTX_HANGS="1",
+    )
+    (end,) = [line for line in run.log if line["type"] == "end"]
+    times = [line["t0_ns"] for line in run.log if line["type"] == "record"]
+    assert run.status == 3 and len(times) > 100 and end["how"] == "_exit"
+    assert max(times) - times[2] < 3e9, "it went on for five seconds"
+
+
+def test_python_knows_of_no_handler(ending):
+    text = """
+print(signal.getsignal(15), signal.getsignal(2), signal.signal(15, signal.SIG_IGN), signal.getsignal(15))
+print(signal.signal(1, print), signal.signal(1, signal.SIG_DFL), signal.getsignal(1))
+print(threading.active_count(), len(threading.enumerate()), signal.pthread_sigmask(0, []))
+for wrong in ((15, "x"), (1000, print), (15,)):
+    try:
+        signal.signal(*wrong)
+    except (TypeError, ValueError) as error:
+        print(error)
+try:
+    os._exit()
+except TypeError as error:
+    print("TypeError")
+os._exit(status=7)
+"""
+    run, plain = ending(text), ending(text, probe=False)
+    assert (run.status, run.out, run.err) == (plain.status, plain.out, plain.err)
+    assert run.status == 7
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_workers_of_a_pool_and_a_child_that_is_stopped_at_once(ending, start):
+    """Workers end by SIGTERM in the middle of a read; forked ones are born without any of it."""
+    run = ending(
+        f"""
+import multiprocessing, nsysalign
+def work(n):
+    with nsysalign.region("no CUDA here"):
+        return n
+if __name__ == "__main__":
+    context = multiprocessing.get_context({start!r})
+    with context.Pool(2) as pool:
+        print(pool.map(work, range(6), chunksize=1))
+    pool.join()
+    for _ in range(10):
+        p = context.Process(target=time.sleep, args=(100,))
+        p.start()
+        p.terminate()
+        p.join()
+        print(p.exitcode)
+"""
+    )
+    assert run.out == "[0, 1, 2, 3, 4, 5]\n" + "-15\n" * 10, run.err
+    assert (run.status, run.how, run.errors) == (0, "exit", "")
+    assert (len(run.of_others) >= 2) == (start == "spawn") and set(run.of_others) <= {"e"}
+
+
+def test_a_forked_child_is_born_with_the_default(ending):
+    run = ending(
+        """
+import subprocess
+for _ in range(2):
+    for _ in range(30):
+        pid = os.fork()
+        if pid == 0:
+            time.sleep(30)
+            os._exit(0)
+        os.kill(pid, 15)
+        print(os.waitpid(pid, 0)[1], end=" ")
+pid = os.fork()
+if pid == 0:
+    os._exit(9)
+print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+child = subprocess.Popen([sys.executable, "-S", "-c", "import time; time.sleep(100)"], preexec_fn=lambda: None)
+child.terminate()
+print(child.wait())
+print(1)
+os.kill(os.getpid(), 15)
+"""
+    )
+    assert run.out == "15 " * 60 + "9\n-15\n1\n", run.err
+    assert (run.status, run.ended, run.of_others) == (-15, "e", [])
+
+
+ROWS = 10_000
+BUSY = """
+import ctypes, os, signal, sys, time
+import nsysalign
+from script_begin import pair
+pair()
+for _ in range(10_000):
+    with nsysalign.region("many"):
+        pass
+"""
+REALLY = {
+    "terminated": ("os.kill(os.getpid(), signal.SIGTERM)", 143),
+    "interrupted": ("os.kill(os.getpid(), signal.SIGINT)\ntime.sleep(9)", 130),
+    "_exit": ("os._exit(5)", 5),
+}
+
+
+@pytest.mark.nsys
+def test_a_real_nsys_gets_all_rows(real):
+    """Without us between 0 and 9,900 of these arrive."""
+    (real.folder / "script_begin.py").write_text(PAIRS)
+    runs = {
+        name: real.run(BUSY + text, "--no-calibrate", script=f"{name}.py", begin="")
+        for name, (text, _) in REALLY.items()
+    }
+    for process in runs.values():
+        process.wait(timeout=240)
+    for name, (_, status) in REALLY.items():
+        run_dir = real.folder / RUNS / f"{name}-001"
+        got, _, err = real.the_end(runs[name], run_dir)
+        assert got == status, f"{name}: {err}"
+        with contextlib.closing(sqlite3.connect(run_dir / "trace.sqlite")) as trace:
+            (rows,) = trace.execute(
+                "SELECT count(*) FROM NVTX_EVENTS e LEFT JOIN StringIds s ON s.id = e.textId "
+                "WHERE coalesce(e.text, s.value) LIKE '%many%'"
+            ).fetchone()
+        assert rows == ROWS, name

@@ -1,0 +1,100 @@
+"""Libraries that exchange the clocks or read them for others, and tools that look at all code that runs."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from nsysalign.record.command import probe_environment
+
+from .conftest import FAKE_TORCH, ROOT
+from .user import fresh_environment
+
+
+def test_time_machine(probed):
+    pytest.importorskip("time_machine")
+    run = probed("""
+import datetime, time, torch
+torch.cuda.init()
+time.time()
+import time_machine
+with time_machine.travel(0, tick=False):
+    print(time.time(), datetime.datetime.now().year)
+    with time_machine.travel(86400.0, tick=False):
+        print(time.time(), time.time_ns())
+    print(time.time(), time_machine.escape_hatch.time.time() > 1e9)
+print(time.time() > 1e9)
+""")
+    assert run.out.split() == [
+        "0.0",
+        "1970",
+        "86400.0",
+        str(86400 * 10**9),
+        "0.0",
+        "True",
+        "True",
+    ], run.err
+    assert len(run.lines("clock_reading")) == 1, "what is faked is not the host's clock"
+    (note,) = run.lines("note")
+    assert note["text"].endswith("are not logged: time_machine exchanges the clocks")
+
+
+PROGRAM = """
+import time, torch
+def work():
+    e = torch.cuda.Event()
+    e.record()
+    return time.perf_counter() + e.elapsed_time(e)
+for _ in range(3):
+    work()
+"""
+
+
+@pytest.mark.parametrize("tool", ["coverage", "trace"])
+def test_coverage_tools_do_not_list_the_probe(tmp_path, tool):
+    if tool == "coverage":
+        pytest.importorskip("coverage")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "script.py").write_text(PROGRAM)
+    env = probe_environment(fresh_environment(FAKE_TORCH, ROOT), tmp_path, calibrate=False)
+    commands = {
+        "coverage": [["-m", "coverage", "run", "script.py"], ["-m", "coverage", "report"]],
+        "trace": [["-m", "trace", "--count", "--summary", "-C", "cover", "script.py"]],
+    }[tool]
+    for command in commands:
+        done = subprocess.run(
+            [sys.executable, *command],
+            cwd=tmp_path,
+            env=env,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        assert done.returncode == 0, done.stderr
+    listed = done.stdout + "".join(p.name for p in tmp_path.glob("cover/*"))
+    assert "script" in listed and not any(
+        name in listed for name in ("wrap", "timers", "runtime", "clocksites", "sitecustomize")
+    )
+
+
+@pytest.mark.torch
+def test_timeit_and_torch_benchmark_are_at_the_users_line(probed):
+    run = probed(
+        """
+import timeit, torch
+torch.cuda.current_device = lambda: 0
+torch.cuda._initialized = True
+timeit.timeit("pass", number=1000)
+import torch.utils.benchmark as benchmark
+benchmark.Timer("pass").timeit(50)
+""",
+        fake=False,
+    )
+    assert run.status == 0 and run.errors == "", run.err + run.errors
+    known = {line["number"]: line.get("site", "") for line in run.lines("clock_site")}
+    got = [(known[r["site"]], r.get("count")) for r in run.lines("clock_reading")]
+    assert [g for g in got if g[0] == "script.py:5"] == [("script.py:5", 1000)] * 2
+    assert got[-2:] == [("script.py:7", 50)] * 2
+    assert {line["use"] for line in run.lines("clock_site")} == {"loop"}
