@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,11 +17,9 @@ from nsysalign.model import CALL, Alignment, EventLog, Trace, pid_of
 from nsysalign.place import bounds
 from nsysalign.place import streams as lanes
 from nsysalign.place.clock_lookup import Lookup
-from nsysalign.place.context import TraceContext, look
 from nsysalign.place.event_clock import EventClock, event_clock
-from nsysalign.place.fit import ClockPlaces, Line, place_records
-from nsysalign.place.host_clock import ClockMap
-from nsysalign.place.inferred import record_marks, windows_without_log
+from nsysalign.place.fit import ClockPlaces, place_records
+from nsysalign.place.host_clock import TOLERANCE_NS, ClockMap
 from nsysalign.place.latency import (
     CLASSES,
     PARAMETERS,
@@ -29,7 +28,9 @@ from nsysalign.place.latency import (
     PairPlaces,
     place_pairs,
 )
-from nsysalign.place.match import match_processes, match_records
+from nsysalign.place.match import look, match_processes, match_records
+from nsysalign.place.pairs import TracePairs, pairs_in_trace
+from nsysalign.place.projected_ranges import nvtx_windows
 from nsysalign.place.records import (
     awaited,
     build_records,
@@ -39,8 +40,8 @@ from nsysalign.place.records import (
 )
 from nsysalign.place.surroundings import Surroundings, gather, neighbours
 from nsysalign.place.timer_regions import host_windows
-from nsysalign.place.timer_windows import Timers, read_timers, timer_notes, timer_windows
-from nsysalign.place.windows import Bounded, event_windows, record_places
+from nsysalign.place.timer_windows import read_timers, timer_notes, timer_windows
+from nsysalign.place.windows import Bounded, event_windows, read_windows, record_places
 from nsysalign.windows import Unplaced, unplaced_frame
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
@@ -49,23 +50,16 @@ _CROSSING_NS = 2_000
 _CLOCK_ROOM_NS = 500
 
 
-def align(
-    trace: Trace,
-    log: EventLog | None,
-    context: TraceContext | None = None,
-    timers: Timers | None = None,
-) -> Alignment:
+def align(trace: Trace, log: EventLog | None) -> Alignment:
     """Place everything that was measured on the trace's clock.
 
-    If `trace` and `log` are a stretch of a longer trace, `context` and `timers` hold what is known about all of it and about
-    the program's clock readings.
-
-    With a log: every successful elapsed_time call and every host timer ends in `windows` or, with the reason, in
-    `unaligned`.  Without: NVTX ranges become windows of kind nvtx, consecutive records of a thread inferred pairs.
+    With a log: every successful elapsed_time call and every host timer ends in `windows` or, with the
+    reason, in `unaligned`; pairs that only the trace shows are a library's.  Without: NVTX ranges become
+    windows of kind nvtx, and the compared pairs are those of the trace.
     """
     known = log if log is not None else no_log()
-    read = _read(trace, known, context)
-    clock = context.event_clock if context else event_clock(known)
+    read = _read(trace, known)
+    clock = event_clock(known)
     best, remarks = _least_contradicted(
         lambda offset: _on_streams(
             trace, known, read, offset, inferred=log is None, on_clock=clock is not None
@@ -75,31 +69,20 @@ def align(
         trace, best.records, best.around, read.lanes, read.operation_lane, read.waits
     )
     tracing = event_tracing(trace)
-    lines = context.event_lines if context else None
-    places = _by_clock(clock, known, best.records, tracing, surroundings, lines)
+    places = _by_clock(clock, best.records, tracing, surroundings)
     on_clock, doubts = _held_by_clock(places, best)
-    likely = place_pairs(surroundings, best.pairs, tracing, context.model if context else None)
+    likely = place_pairs(surroundings, best.pairs, tracing)
     model = likely.model
     records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, likely)
-    timed = read_timers(known, read.processes, read.clocks) if timers is None else timers
-    others, lost, alone, said = _on_the_host(trace, known, read, timed, told=context is None)
-    marks, excerpt = None, context.from_trace if context else None
-    if excerpt is not None or (context is None and untold(known)):
-        spread = model.expected(surroundings)[1]
-        found, more = windows_without_log(
-            trace,
-            read.operation_lane,
-            read.lanes,
-            records,
-            read.waits,
-            spread,
-            excerpt and excerpt.pairs,
-        )
-        if excerpt is not None:
-            marks = record_marks(trace, read.operation_lane, records, read.waits, excerpt.stretch)
+    others, lost, said = _on_the_host(trace, known, read)
+    told, unnamed = read_windows(records, read.pairs, model.expected(surroundings)[1])
+    if untold(known):
+        ranges = nvtx_windows(trace, read.operation_lane, read.lanes)
         regions = set(others["region"]) - {""}  # they are NVTX ranges as well
-        others = pd.concat([others, *(w[~w["region"].isin(list(regions))] for w in found)])
-        said += more if excerpt is None else []  # of all its records, not of a stretch's
+        others = pd.concat([others, told, ranges[~ranges["region"].isin(list(regions))]])
+    else:
+        others = pd.concat([others, told.assign(library=True)]) if len(told) else others
+    said += read.pairs.notes + unnamed
     every = [w for w in (windows, others) if len(w)] or [windows]
     return Alignment(
         records=frames.check(records, frames.PLACED_RECORDS),
@@ -111,11 +94,7 @@ def align(
         calibration=_calibration(model, read.clocks, read.processes, clock, places),
         notes=(*read.notes, *remarks, *doubts, *said),
         clock_maps=read.clocks,
-        model=model,
         busy=read.busy,
-        alone=alone,
-        event_lines=places.lines if places is not None else {},
-        marks=marks,
     )
 
 
@@ -128,7 +107,8 @@ def untold(log: EventLog | None) -> bool:
 class _Read:
     """The log's records and waits found in the trace, before it is known on which streams the records are.
 
-    `exact`: lanes that event rows name (-1: none).  `asked_ns`: when elapsed_time on each record had returned."""
+    `exact`: lanes that event rows name (-1: none).  `asked_ns`: when elapsed_time on each record had
+    returned.  `pairs`: those that only the trace shows, as positions in `records`."""
 
     processes: Mapping[int, int]
     clocks: Mapping[int, ClockMap]
@@ -140,23 +120,19 @@ class _Read:
     operation_lane: np.ndarray
     busy: np.ndarray
     per_lane: dict[int, LaneOperations]
+    pairs: TracePairs
     notes: list[str]
 
 
-def _read(trace: Trace, log: EventLog, context: TraceContext | None) -> _Read:
+def _read(trace: Trace, log: EventLog) -> _Read:
     """Which process, call and wait of the trace is which of the log."""
-    if context is None:
-        processes, notes = match_processes(look(trace), trace.info.session_start_utc_ns, log)
-    else:
-        processes, notes = dict(context.processes), []
-    matched, clocks, more = match_records(
-        trace, log, processes, context.clocks if context else None
-    )
-    table, operation_lane = lanes.build_lanes(trace, context.lanes if context else None)
-    busy = context.busy if context else None
+    processes, notes = match_processes(look(trace), trace.info.session_start_utc_ns, log)
+    matched, clocks, more = match_records(trace, log, processes)
+    table, operation_lane = lanes.build_lanes(trace)
     records = build_records(trace, log, processes, matched)
     exact, rows = lanes.lane_of_event_rows(trace, table, records)
     records[["event", "event_sync", "timestamp_ns"]] = rows
+    pairs = _read_pairs(trace, log, clocks, processes, records)
     waits = match_waits(trace, log, processes, clocks, lanes.wait_calls(trace, table))
     waits["record"] = awaited(trace, waits, records)
     return _Read(
@@ -168,10 +144,45 @@ def _read(trace: Trace, log: EventLog, context: TraceContext | None) -> _Read:
         _asked(log, clocks, records),
         table,
         operation_lane,
-        lanes.busy_lanes(table, operation_lane) if busy is None else busy,
+        lanes.busy_lanes(table, operation_lane),
         lane_operations(trace, operation_lane),
+        pairs,
         notes + more,
     )
+
+
+def _read_pairs(
+    trace: Trace,
+    log: EventLog,
+    clocks: Mapping[int, ClockMap],
+    processes: Mapping[int, int],
+    records: pd.DataFrame,
+) -> TracePairs:
+    """Pairs that the trace shows and no log line does, as positions in `records`, whose events they tell
+    where there is no log."""
+    call, event = records["call"].to_numpy(), records["event"].to_numpy()
+    rows = np.flatnonzero((call >= 0) & (event >= 0))
+    pairs = pairs_in_trace(trace, dict(zip(call[rows].tolist(), event[rows].tolist(), strict=True)))
+    if untold(log):
+        numbers = (pairs.numbers.get(c, -1) for c in call.tolist())
+        records["event"] = np.fromiter(numbers, np.int64, len(call))
+    ours = records["log_process"].to_numpy() >= 0
+    # a record of the log that is not found may be any of those that no log line claims
+    lost = records["process"].to_numpy()[ours & (call < 0) & ~records["captured"].to_numpy(bool)]
+    ours |= records["process"].isin(lost).to_numpy()
+    begun = records["call_start_ns"].to_numpy()
+    for number, rows in log.references.groupby("process"):
+        if number in clocks:
+            first, last = (clocks[number].to_trace(rows[c].to_numpy()) for c in ("t0_ns", "t1_ns"))
+            order = np.argsort(first)
+            at = np.searchsorted(first[order], begun + TOLERANCE_NS) - 1
+            inside = (at >= 0) & (begun <= last[order][np.maximum(at, 0)] + TOLERANCE_NS)
+            ours |= inside & (records["process"].to_numpy() == processes[number])
+    position = {c: n for n, c in enumerate(call.tolist()) if c >= 0}
+    pairs.start, pairs.end = ([position[c] for c in side] for side in (pairs.start, pairs.end))
+    ends = zip(pairs.start, pairs.end, strict=True)
+    others = pairs.take([n for n, (a, b) in enumerate(ends) if not (ours[a] or ours[b])])
+    return others if untold(log) else replace(others, left=Counter())
 
 
 def _on_streams(
@@ -188,6 +199,8 @@ def _on_streams(
         lane = np.where(lane >= 0, lane, lanes.lane_of_thread(trace, read.operation_lane, records))
     else:
         lane = lanes.lane_by_work(trace, read.operation_lane, records, lane)
+    start, end = (np.array(side, np.int64) for side in (read.pairs.start, read.pairs.end))
+    lane = lanes.lane_of_pairs(trace, read.operation_lane, records, lane, start, end)
     return _bound(trace, log, read, records.assign(lane=lane), on_clock), remarks
 
 
@@ -225,15 +238,16 @@ def _least_contradicted(
 
 
 def _on_the_host(
-    trace: Trace, log: EventLog, read: _Read, timers: Timers, *, told: bool
-) -> tuple[pd.DataFrame, list[Unplaced], dict[str, int], list[str]]:
-    """(windows of kind host, timers without a window, readings per site that belong to none, notes if `told`)."""
+    trace: Trace, log: EventLog, read: _Read
+) -> tuple[pd.DataFrame, list[Unplaced], list[str]]:
+    """(windows of kind host, timers without a window, notes)."""
+    timers = read_timers(log, read.processes, read.clocks)
     explicit = replace(log, hosts=log.hosts[~log.hosts["implicit"].to_numpy()])
     hosts, lost = host_windows(trace, explicit, read.processes, read.clocks)
     timed, missed, alone = timer_windows(trace, log, read.processes, read.clocks, timers)
-    notes = timer_notes(timed, timers.candidates, alone) if told else []
     some = [w for w in (hosts, timed) if len(w)] or [hosts]
-    return pd.concat(some, ignore_index=True), lost + missed, alone, notes
+    notes = timer_notes(timed, timers.candidates, alone)
+    return pd.concat(some, ignore_index=True), lost + missed, notes
 
 
 def event_tracing(trace: Trace) -> str:
@@ -270,20 +284,13 @@ def _bound(
 
 
 def _by_clock(
-    clock: EventClock | None,
-    log: EventLog,
-    records: pd.DataFrame,
-    tracing: str,
-    surroundings: Surroundings,
-    lines: Mapping[int, Line] | None,
+    clock: EventClock | None, records: pd.DataFrame, tracing: str, surroundings: Surroundings
 ) -> ClockPlaces | None:
     """Where the records lie by their event clocks; None if the log has no references."""
     if clock is None:
         return None
     known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
-    return place_records(
-        clock.of_rows(log.records.index.to_numpy()), surroundings, tracing, known, lines or None
-    )
+    return place_records(clock, surroundings, tracing, known)
 
 
 def _held_by_clock(places: ClockPlaces | None, best: Bounded) -> tuple[np.ndarray, list[str]]:

@@ -48,7 +48,7 @@ def test_gaps_tell_how_long_a_record_takes_where_they_crowd(scatter, shown):
 def placed(s, tracing="off"):
     """(start after the end of the operation before, error bar) of the pair of the last two records."""
     pairs = pd.DataFrame({"start": [20], "end": [21], "elapsed_ns": [EACH_NS]})
-    found = place_pairs(s, pairs, tracing, None)
+    found = place_pairs(s, pairs, tracing)
     return int(found.start_ns[0] - s.previous_end[20]), int(found.error_ns[0])
 
 
@@ -57,7 +57,7 @@ def test_bars_grow_with_what_is_not_known():
     after, bar = placed(tight)
     assert after == pytest.approx(BUSY, abs=30) and bar == pytest.approx(2_500, abs=50)
     none = np.zeros(22, dtype=bool)
-    for unknown, more in (("copying", 4_000), ("previous_is_node", 2_500)):
+    for unknown, more in (("copying", 5_500), ("previous_is_node", 2_500)):
         assert placed(replace(tight, **{unknown: ~none}))[1] == bar + more
     # nothing queued behind: no gap shows how long a record takes, and it may have been traced
     unshown = replace(tight, next_is_kernel=none)
