@@ -454,7 +454,7 @@ intervals: one row per placed interval
     callers               object  tuple of user frames above the site
     library               bool    timed by a library, not by the user's own code
     flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most
-                                  of the time), other-streams-ran (more than 1 % of it); unsure-pair (records of which nothing says that they belong together); of
+                                  of the time), other-streams-ran (more than 1 % of it); of
                                   host intervals synchronised-before, synchronised-after, idle-before, guessed-pair,
                                   loop-of-N (timeit)
     findings              object  tuple of rule names that concern this interval
@@ -644,17 +644,12 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
                                  side
     high_ns             float64  and less than this
     inflation           float64  profiled_ns / baseline_ns, NaN for none
-    paired_ns           float64  median difference of the k-th interval under nsys and the k-th without, NaN where the
-                                 runs did not measure the same number in every process
     predicted_ns        float64  baseline_ns as predicted from the profiled run alone, NaN where it cannot be
     predicted_lower_ns  float64  lower end of the prediction's error bar, which reaches as far as `host_slowdown` explains
     predicted_upper_ns  float64  upper end of the prediction's error bar
     predicted_from      int64    intervals replayed for it
     error               float64  predicted_ns / baseline_ns - 1, NaN where one is missing
     remark              str      what to know about this row: different counts, why there is no prediction
-    gap_profiled_ns     float64  under nsys: from the end of whatever was timed before on the GPU to the start of an
-                                 interval (midmean), NaN for none
-    gap_baseline_ns     float64  without nsys: the same, by the events' own clock; NaN without references
     host_slowdown       float64  how many times slower the host was under nsys than without, by how long the calls took that
                                  recorded the events and what nsys usually adds to them (too low where caches are cold);
                                  NaN where the logs do not say
@@ -785,8 +780,6 @@ ANALYSIS_SPECS = (*_MAIN_SPECS, SOURCE_LINES, *BASELINE_SPECS, *MARKS_SPECS)
 
 #: Columns that older stored analyses lack, and their default values.
 LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
-    ("baseline", "gap_profiled_ns"): None,
-    ("baseline", "gap_baseline_ns"): None,
     ("baseline", "host_slowdown"): None,
     ("findings", "faster"): "",
     ("findings", "loss_ns"): 0,
@@ -855,7 +848,7 @@ curve: one row per target and batch of `nsysalign measure`: its headline
 
 modes: one row per target, batch, mode and L2 of `nsysalign measure`
     like curve: target batch
-    mode       str      latency, event, device, steady, graph, transfer
+    mode       str      latency, event, device, steady, graph, do_bench, do_bench_cudagraph
     l2         str      warm (as called) or cold
     value_ns   float64  mean of the processes' medians
     low_ns     float64  its 95 % interval
@@ -877,7 +870,7 @@ samples: one row per timed repetition of `nsysalign measure`
     like curve: target batch
     process  int64    number of the worker
     role     str      time, or probe: of the search
-    mode     str      latency, event, device, steady, graph, transfer
+    mode     str      latency, event, device, steady, graph, do_bench, do_bench_cudagraph
     l2       str      warm or cold
     block    int64    number of the block of consecutive samples
     k        int64    place in the block

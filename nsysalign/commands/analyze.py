@@ -65,12 +65,9 @@ def analyze(
     look_for_garbage_less_often()
     from nsysalign.commandline.present import present
     from nsysalign.ranks.sources import is_many
-    from nsysalign.rundir import RunDirectory
 
     trace = traces[0]
-    # traces on the disks of the cluster's machines: a folder of this name may be empty here
-    elsewhere = dask is not None and not (trace.is_file() or RunDirectory(trace).traces())
-    if ranks or len(traces) > 1 or elsewhere or is_many(trace):
+    if ranks or len(traces) > 1 or is_many(trace):
         from nsysalign.ranks.command import present_many
 
         if (
