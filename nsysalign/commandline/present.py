@@ -6,13 +6,14 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from nsysalign.commandline.assembly import assembled
-from nsysalign.commandline.outputs import console, deliver
+from nsysalign.commandline.outputs import console, deliver, refuse_overwriting
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.effort import imported, trim_memory
 from nsysalign.errors import Interrupted, NsysAlignError, UsageError
@@ -35,8 +36,11 @@ def present(
     all_segments: bool = False,
 ) -> Analysis:
     """Analyse a run directory or a trace, store, print."""
+    if output is not None:
+        for name in (DATABASE, DOCUMENT, PAGE):
+            refuse_overwriting(output / name)
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
-    if json_out and json_out != "-" and Path(json_out).resolve() == (output / DOCUMENT).resolve():
+    if json_out and json_out != "-" and realpath(json_out) == realpath(output / DOCUMENT):
         raise UsageError(
             f"{DOCUMENT} of the run directory is always written: choose another name for --json"
         )

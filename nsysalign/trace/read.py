@@ -253,16 +253,19 @@ def _diagnostics(source: Source) -> list[str]:
 
 
 def _devices(source: Source) -> tuple[str, ...]:
-    """Names of the GPUs on which the program had a context; of all in the machine if the export does not say."""
-    names = dict(source.pairs("TARGET_INFO_GPU", "cuDevice", "name")) or dict(
-        source.pairs("TARGET_INFO_GPU", "id", "name")
-    )
-    names = {n: str(name) for n, name in names.items() if name is not None}
+    """Names of the GPUs on which the program had a context; of all in the machine if the export does not say which."""
+    by_device = source.pairs("TARGET_INFO_GPU", "cuDevice", "name")
+    if len(dict(by_device)) < len(by_device):  # some exports say 0 of every GPU
+        by_device = []
+    elif not by_device:  # exports before cuDevice
+        by_device = source.pairs("TARGET_INFO_GPU", "id", "name")
+    names = {number: str(name) for number, name in by_device if name is not None}
     contexts = source.read(schema.CONTEXT)
     used = sorted({int(d) for d in contexts["device"].tolist()}) if contexts is not None else []
     if used and all(device in names for device in used):
         return tuple(names[device] for device in used)
-    return tuple(str(v) for _, v in source.pairs("TARGET_INFO_GPU", "name", "name"))
+    listed = [str(v) for _, v in source.pairs("TARGET_INFO_GPU", "name", "name") if v is not None]
+    return tuple(listed[:1] if len(set(listed)) == 1 and len(used) == 1 else listed)
 
 
 def _missing(source: Source, version: str | None) -> tuple[str, ...]:
@@ -272,6 +275,8 @@ def _missing(source: Source, version: str | None) -> tuple[str, ...]:
         absent |= {
             table: cost for table, cost in schema.NOT_BEFORE_2022_4.items() if table in absent
         }
+    if schema.KERNEL.name in absent and schema.RUNTIME.name in source.tables:
+        absent[schema.KERNEL.name] = schema.CALLS_WITHOUT_KERNELS
     return tuple(f"{table}: {cost}" for table, cost in absent.items())
 
 
