@@ -848,7 +848,7 @@ curve: one row per target and batch of `nsysalign measure`: its headline
 
 modes: one row per target, batch, mode and L2 of `nsysalign measure`
     like curve: target batch
-    mode       str      latency, event, device, steady, graph, transfer
+    mode       str      latency, event, device, steady, graph, do_bench, do_bench_cudagraph
     l2         str      warm (as called) or cold
     value_ns   float64  mean of the processes' medians
     low_ns     float64  its 95 % interval
@@ -870,7 +870,7 @@ samples: one row per timed repetition of `nsysalign measure`
     like curve: target batch
     process  int64    number of the worker
     role     str      time, or probe: of the search
-    mode     str      latency, event, device, steady, graph, transfer
+    mode     str      latency, event, device, steady, graph, do_bench, do_bench_cudagraph
     l2       str      warm or cold
     block    int64    number of the block of consecutive samples
     k        int64    place in the block
