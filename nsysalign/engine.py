@@ -1,28 +1,22 @@
-"""The one path from a trace to its analysis: survey, slices, merge, explain; and the entry point for Python users.
+"""The one path from a trace to its analysis, and the entry point for Python users.
 
     >>> import nsysalign
     >>> a = nsysalign.analyze("trace.sqlite", events=["events-484.jsonl"])
     >>> a.intervals[["name", "elapsed_ns", "kernel_only_ns"]]
 
-    export, logs --> survey --> slice 1 .. slice n --> merge --> explain --> Analysis
-                                (trace, align, attribute)        (compare, diagnose)
-
-A short trace is one slice, which works out by itself what a survey would provide.  Whether a trace is cut depends only on the
-trace and its log: options change what is kept, never a number.
+    export, logs --> read --> place --> split --> explain --> Analysis
+                    (trace)  (place)   (split)   (tables, marks, segments, baseline, diagnose, host, predict, pictures)
 
 The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import nullcontext
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -34,41 +28,32 @@ from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.effort import trim_memory
 from nsysalign.errors import AnalysisError, EventLogError
-from nsysalign.model import KIND, Analysis, EventLog, PartialResult, Trace, TraceInfo
+from nsysalign.model import KIND, Analysis, EventLog, Trace, TraceInfo
 from nsysalign.place.gpu_clock import place_samples
-from nsysalign.place.host_clock import ClockMap
-from nsysalign.place.timer_windows import timed, timer_notes
+from nsysalign.place.solve import align
+from nsysalign.place.timer_windows import timed
 from nsysalign.predict.host_speed import HostSpeed
 from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
-from nsysalign.slices.far import far_intervals, too_long
-from nsysalign.slices.from_file import FileSource
-from nsysalign.slices.one import whole_trace
-from nsysalign.slices.pool import WorkerPool, wanted, worker_pool
-from nsysalign.slices.rounds import measure, read_ahead
-from nsysalign.slices.survey import SLICE_ROWS, survey
+from nsysalign.split.budget import attribute
 from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
-from nsysalign.split.kernels import kernel_table, longest_gaps
+from nsysalign.split.kernels import Ran, gaps, kernel_table
 from nsysalign.split.labels import label_table
-from nsysalign.split.partial import intervals_table, parts_table
-from nsysalign.split.ranges import host_ranges, left_out
-from nsysalign.split.segment_source import InMemorySource, SegmentSource
+from nsysalign.split.ranges import on_host
+from nsysalign.split.results import SplitTrace, intervals_table, parts_table
+from nsysalign.split.run_windows import with_runs
 from nsysalign.split.timeline import chosen_intervals
-from nsysalign.split.work import variant_table
+from nsysalign.split.work import of_windows, variant_table
 from nsysalign.text import REPETITION
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
 from nsysalign.trace.host_calls import os_calls, threads_of
-from nsysalign.trace.index import rows_at_most, sampled
-from nsysalign.trace.read import lost_notes, read_trace
+from nsysalign.trace.read import read_trace
 from nsysalign.trace.stacks import read_stacks
 
 #: Segments of all intervals are kept up to about this many; sums, bounds and details always cover all intervals.
 MOST_PIECES = 100_000
-
-#: Traces with at least this many calls and operations are cut.
-SLICED_FROM_ROWS = 1_500_000
 
 #: Called with the step that begins and how much of the whole is done, in percent.
 Progress = Callable[[str, int], None]
@@ -84,7 +69,6 @@ def analyze(
     draw: Sequence[str] = (),
     all_segments: bool = False,
     progress: Progress | None = None,
-    jobs: int = 1,
     marks: _Paths = (),
     marked: str | PathLike[str] | None = None,
 ) -> Analysis:
@@ -94,9 +78,8 @@ def analyze(
     the event logs of the same program run without nsys, for comparison.  `marks`: dumps of marks inside kernels (.nsam), made
     in the run of this trace, or in that of the trace `marked` of the same program.  `draw` names intervals whose timeline and
     segments are always kept; `all_segments` keeps those of every interval, even if a long trace has more than fit into a table
-    of ordinary size; `progress(step, percent)` is called when a step begins.  A long trace is analysed stretch by stretch, by
-    `jobs` processes at once: a script that asks for more than one needs `if __name__ == "__main__":` around its code, as
-    `multiprocessing` requires. Raises TraceError or EventLogError with what to do next.
+    of ordinary size; `progress(step, percent)` is called when a step begins.  Raises TraceError or EventLogError with what to do
+    next.
     """
     path, logs, without = Path(trace), _several(events), _several(baseline)
     if path.is_dir():
@@ -111,9 +94,7 @@ def analyze(
         inputs = replace(
             inputs, marks=_several(marks), marked=Path(marked) if marked is not None else None
         )
-    return analyze_inputs(
-        inputs, draw=draw, all_segments=all_segments, progress=progress, jobs=jobs
-    )
+    return analyze_inputs(inputs, draw=draw, all_segments=all_segments, progress=progress)
 
 
 def analyze_inputs(
@@ -122,35 +103,19 @@ def analyze_inputs(
     draw: Sequence[str] = (),
     all_segments: bool = False,
     progress: Progress | None = None,
-    jobs: int = 1,
-    others: WorkerPool | None = None,
 ) -> Analysis:
-    """The same for inputs that are already put together, including verdicts of re-runs and conditions of the run.  `others`:
-    processes to share the work with, if they are already waiting."""
-    tell = progress or _silent
+    """The same for inputs that are already put together, including verdicts of re-runs and conditions of the run."""
+    tell = progress or (lambda step, percent: None)
     tell("reading the trace", 0)
-    found = None
-    rows, log = rows_at_most(inputs.trace), None
-    if rows >= SLICED_FROM_ROWS:
-        with (
-            nullcontext(others)
-            if others is not None
-            else worker_pool(wanted(inputs.trace, jobs)) as helpers
-        ):
-            found, log = _in_slices(inputs, rows, helpers, all_segments, tell)
-    if found is None:
-        trace, log = _read(inputs, log, tell)
-        found = _in_one(trace, log, tell)
-    without, notes = read_baseline(inputs.baseline)
-    tell("explaining", 90)
-    analysis = explained(
-        found, log, clocks=inputs.clocks, baseline=without, draw=draw, all_segments=all_segments,
-        inside=partial(_inside_kernels, inputs) if inputs.marks else None,
-        host=partial(_host_gaps_opened, inputs),
-    )  # fmt: skip
-    said = [*inputs.conditions, *analysis.notes, *notes]
-    analysis = replace(analysis, notes=tuple(dict.fromkeys(said)))
-    return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis
+    trace, log = _read(inputs)
+    tell("placing the events", 45)
+    alignment = with_runs(trace, align(trace, log))
+    trim_memory()
+    tell("splitting the intervals", 60)
+    split = SplitTrace(trace, alignment, attribute(trace, alignment))
+    trim_memory()
+    tell("explaining", 85)
+    return _explained(split, log, inputs, draw, all_segments)
 
 
 def _several(paths: _Paths) -> tuple[Path, ...]:
@@ -158,30 +123,19 @@ def _several(paths: _Paths) -> tuple[Path, ...]:
     return tuple(map(Path, [paths] if isinstance(paths, str | PathLike) else paths))
 
 
-def _silent(step: str, percent: int) -> None:
-    """A progress callback that does nothing."""
-
-
-def _read(inputs: Inputs, log: EventLog | None, tell: Progress) -> tuple[Trace, EventLog | None]:
-    """The trace and its log, unless that has been read already."""
-    with ThreadPoolExecutor(
-        1
-    ) as pool:  # big tables are read outside the GIL: the logs can be read meanwhile
-        unread = inputs.events and log is None
-        logs = pool.submit(read_event_logs, inputs.events) if unread else None
+def _read(inputs: Inputs) -> tuple[Trace, EventLog | None]:
+    """The trace and its log."""
+    # big tables are read outside the GIL: the logs can be read meanwhile
+    with ThreadPoolExecutor(1) as pool:
+        logs = pool.submit(read_event_logs, inputs.events) if inputs.events else None
         trace = read_trace(inputs.trace)
-        tell("reading the event logs", 45)
-        log = logs.result() if logs is not None else log
-    _refuse_baseline(log)
-    return trace, log
-
-
-def _refuse_baseline(log: EventLog | None) -> None:
+        log = logs.result() if logs is not None else None
     if log is not None and any(h.get("baseline") for h in log.headers):
         raise EventLogError(
             "this is the event log of a run without nsys, so it belongs to no trace",
             "name the profiled run's log with --events, and this one with --baseline",
         )
+    return trace, log
 
 
 def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
@@ -213,163 +167,83 @@ def load(path: str | PathLike[str]) -> Analysis:
     return attach(loaded, verdicts) if len(verdicts) else loaded
 
 
-@dataclass(frozen=True)
-class Measured:
-    """The results of alignment and attribution.  `lanes`: the streams on which work ran."""
-
-    info: TraceInfo
-    portion: PartialResult
-    lanes: pd.DataFrame
-    clock_maps: Mapping[int, ClockMap]
-    calibration: Mapping[str, Any]
-    launch_latency: Mapping[int, int]
-    source: SegmentSource
-
-
-def _in_one(trace: Trace, log: EventLog | None, tell: Progress) -> Measured:
-    """A trace in memory, as one slice."""
-    tell("placing the events", 50)
-    found = whole_trace(trace, log, lambda: tell("splitting the intervals", 65))
-    alignment, budgets = found.alignment, found.budgets
-    return Measured(
-        trace.info,
-        found.portion,
-        alignment.lanes[alignment.busy],
-        alignment.clock_maps,
-        dict(alignment.calibration),
-        budgets.launch_latency,
-        InMemorySource(trace, alignment, budgets),
-    )
-
-
-def _in_slices(
-    inputs: Inputs, rows: int, others: WorkerPool, all_segments: bool, tell: Progress
-) -> tuple[Measured | None, EventLog | None]:
-    """A long trace, stretch by stretch, and its log.  None if it cannot be cut: an interval as long as the run, or clocks that
-    nothing connects."""
-    trace = inputs.trace
-    # without a log there are more intervals for as much work; the same on every machine, whatever the number of processes
-    of_slice = SLICE_ROWS if inputs.events else 3 * SLICE_ROWS // 4
-    slices = 2 * -(-rows // (2 * of_slice))
-    index = sampled(trace)
-    read_ahead(others, trace, index, slices)
-    log = read_event_logs(inputs.events) if inputs.events else None
-    _refuse_baseline(log)
-    tell("surveying the trace", 10)
-    known = survey(trace, log, index) if index.calls else None
-    if known is None:
-        return None, log
-    step = "reading, placing and splitting"
-    tell(step, 15)
-    found = measure(
-        trace,
-        index,
-        known,
-        slices,
-        others,
-        lambda done, of: tell(step, 15 + 75 * done // of),
-        all_segments,
-    )
-    if found is None:
-        return None, log
-    known = found.known
-    context, log = known.context, known.timed.given
-    said = timer_notes(found.portion.rows, known.timed.timers.candidates, found.portion.alone)
-    info = replace(known.info, notes=(*known.info.notes, *lost_notes(found.lost)))
-    whole = replace(found.portion, notes=(*known.notes, *found.portion.notes, *said))
-    source = FileSource(trace, found.index, known, whole)
-    lanes = context.lanes[context.busy]
-    return Measured(
-        info, whole, lanes, known.clock_maps, known.calibration, known.latency, source
-    ), log
-
-
-def explained(
-    measured: Measured,
+def _explained(
+    split: SplitTrace,
     log: EventLog | None,
-    *,
-    clocks: Path | None = None,
-    baseline: EventLog | None = None,
-    draw: Sequence[str] = (),
-    all_segments: bool = False,
-    inside: Callable[[Analysis], Analysis] | None = None,
-    host: Callable[[pd.DataFrame, pd.DataFrame], tuple[pd.DataFrame, list[str]]] | None = None,
+    inputs: Inputs,
+    draw: Sequence[str],
+    all_segments: bool,
 ) -> Analysis:
-    """Names, labels, findings, source; `baseline` adds the comparison with the log of a run without nsys, `inside` what was
-    marked inside kernels, `host` what the host did in the gaps of some segments."""
-    analysis = _named(measured, log, clocks)
-    if inside is not None:
-        analysis = inside(analysis)
-    portion, source, intervals = measured.portion, measured.source, analysis.intervals
-    real = (intervals["kind"] != "run").to_numpy()
-    pieces, run = portion.size.sum(), portion.size[~real].sum()
-    whole = all_segments or pieces - run <= MOST_PIECES
+    """Names, labels, segments, what marks and a run without nsys say, findings, what the host did, predictions, pictures."""
+    analysis = _tables(split, log, inputs.clocks)
+    if inputs.marks:
+        analysis = _with_marks(analysis, inputs)
+    real = (analysis.intervals["kind"] != "run").to_numpy()
+    named = analysis.intervals["name"].isin(list(draw)).to_numpy()
+    wanted = np.flatnonzero(named & real).tolist()
+    size = split.budgets.size
+    many = size[real].sum() > MOST_PIECES
+    whole = all_segments or not many
     if whole:
-        kept = np.flatnonzero(real | all_segments | (pieces <= MOST_PIECES))
-        analysis = replace(analysis, segments=source.segments(kept))
+        kept = real | all_segments | (size.sum() <= MOST_PIECES)
+        analysis = replace(analysis, segments=split.segments(np.flatnonzero(kept)))
+    baseline, said = read_baseline(inputs.baseline)
+    host = HostSpeed(log, split.alignment.clock_maps)
     if baseline is not None:
-        analysis = _with_baseline(analysis, measured, log, baseline)
-    wanted = intervals.loc[intervals["name"].isin(list(draw)) & real, "interval"].tolist()
-    far = np.setdiff1d(
-        far_intervals(portion), wanted
-    )  # of these nothing is read again that was not asked for
-    if len(far):
-        analysis = replace(analysis, notes=(*analysis.notes, too_long(len(far))))
-    if not whole:  # rules mostly need the same intervals that will be drawn
-        source.expect(_drawn(analysis, far, wanted))
-    analysis = diagnose(analysis, None if whole else source.segment_arrays, () if whole else far)
+        analysis = _with_baseline(analysis, split, log, baseline, host)
+    analysis = diagnose(analysis, None if whole else split.segment_arrays)
     trim_memory()
+    drawn = np.array(chosen_intervals(analysis, wanted), np.int64)
     if not whole:
-        analysis = _some_segments(analysis, measured, wanted)
-    if host is not None:
-        analysis = _with_host_activity(analysis, measured, pieces - run > MOST_PIECES, host)
-    drawn = _drawn(analysis, far, wanted)
+        analysis = _with_some_segments(analysis, split, drawn, wanted)
+    analysis = _with_host_activity(analysis, split, inputs, drawn if many else None)
     if baseline is None:
-        told = np.union1d(drawn, far)
-        analysis = _with_predictions(analysis, source, told, HostSpeed(log, measured.clock_maps))
-    return replace(analysis, timeline=source.timeline(drawn, analysis))
+        analysis = _with_predictions(analysis, split, drawn, host)
+    analysis = replace(
+        analysis,
+        timeline=split.timeline(drawn, analysis),
+        notes=tuple(dict.fromkeys([*inputs.conditions, *analysis.notes, *said])),
+    )
+    return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis
 
 
-def _drawn(analysis: Analysis, far: np.ndarray, wanted: Sequence[int] = ()) -> np.ndarray:
-    return np.setdiff1d(chosen_intervals(analysis, wanted), far).astype(np.int64)
-
-
-def _named(measured: Measured, log: EventLog | None, clocks: Path | None) -> Analysis:
+def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Analysis:
     """Everything that needs neither segments nor rules: tables, notes, calibration."""
-    p = measured.portion
-    intervals = intervals_table(p)
-    labels = label_table(intervals[intervals["kind"] != "run"])
-    gpu_clocks, said = _gpu_clocks(measured, clocks)
+    trace, alignment, budgets = split.trace, split.alignment, split.budgets
+    intervals = intervals_table(split, log)
+    ran, ranges = Ran(trace, alignment), on_host(trace, alignment)
+    gpu_clocks, said = _gpu_clocks(split, clocks)
     notes = [
         *(log.notes if log else ()),
-        *p.notes,
-        *left_out(p.on_host),
+        *alignment.notes,
+        *ranges.notes,
         *_disturbed(intervals),
         *said,
     ]
-    unaligned = p.unaligned
+    unaligned = alignment.unaligned
     unaligned = unaligned.assign(
         label=unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True)
     )
-    calibration = dict(measured.calibration) | {
-        "launch_latency_ns": {k: measured.launch_latency[KIND[k]] for k in KIND},
+    calibration = dict(alignment.calibration) | {
+        "launch_latency_ns": {k: budgets.launch_latency[KIND[k]] for k in KIND},
         "collected_with": said_by_the_probe(log),
     }
+    work = of_windows(ran).assign(kernel_only_ns=budgets.columns["kernel_only_ns"])
     return Analysis(
-        trace=_without_what_the_clock_replaces(measured.info, intervals),
+        trace=_without_what_the_clock_replaces(trace.info, intervals),
         intervals=intervals,
-        parts=parts_table(p),
+        parts=parts_table(budgets),
         segments=frames.empty(frames.SEGMENTS),
-        details=p.details[frames.DETAILS.names],
-        other_streams=p.other_streams,
-        labels=labels,
+        details=budgets.details,
+        other_streams=budgets.other_streams,
+        labels=label_table(intervals[intervals["kind"] != "run"]),
         unaligned=frames.check(unaligned, frames.UNALIGNED),
         findings=frames.empty(frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
-        kernels=kernel_table(p.durations, intervals),
-        gaps=longest_gaps(p.gaps),
-        variants=variant_table(p.rows, intervals, measured.source.blocks),
-        host_ranges=host_ranges(p.on_host),
+        kernels=kernel_table(ran, intervals),
+        gaps=gaps(ran),
+        variants=variant_table(work, intervals, split.blocks),
+        host_ranges=ranges.table,
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,
@@ -387,7 +261,7 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
 
 
 def _with_predictions(
-    analysis: Analysis, source: SegmentSource, drawn: np.ndarray, host: HostSpeed
+    analysis: Analysis, split: SplitTrace, drawn: np.ndarray, host: HostSpeed
 ) -> Analysis:
     """Adds what the interval in each label's row would have measured without nsys, which tables show next to the profiled
     time."""
@@ -398,9 +272,7 @@ def _with_predictions(
     rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
     if not len(rows):
         return analysis
-    unprofiled, parts = predict_intervals(
-        source, rows, analysis.measured, analysis.parts, host, wide=False
-    )
+    unprofiled, parts = predict_intervals(split, rows, analysis.measured, analysis.parts, host)
     return replace(analysis, unprofiled=unprofiled, unprofiled_parts=parts)
 
 
@@ -412,39 +284,50 @@ def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -
     return replace(info, missing=kept)
 
 
-def _some_segments(analysis: Analysis, measured: Measured, wanted: Sequence[int]) -> Analysis:
+def _with_some_segments(
+    analysis: Analysis, split: SplitTrace, drawn: np.ndarray, wanted: Sequence[int]
+) -> Analysis:
     """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note about that."""
-    drawn = np.setdiff1d(_drawn(analysis, far_intervals(measured.portion)), wanted)
-    fit = _fitting(drawn, measured.portion.size)
+    fit = _fitting(np.setdiff1d(drawn, wanted), split)
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
         f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (median, slowest and first of each "
         "label, and those of the findings); to keep all: nsysalign analyze --all-segments"
     )
-    return replace(analysis, segments=measured.source.segments(kept), notes=(*analysis.notes, note))
+    return replace(analysis, segments=split.segments(kept), notes=(*analysis.notes, note))
 
 
-def _gpu_clocks(measured: Measured, clocks: Path | None) -> tuple[pd.DataFrame, list[str]]:
+def _fitting(intervals: np.ndarray, split: SplitTrace) -> np.ndarray:
+    """As many intervals as together have a third of MOST_PIECES, those with the fewest pieces first; ascending."""
+    size = split.budgets.size
+    ranked = intervals[np.argsort(size[intervals], kind="stable")]
+    return np.sort(ranked[np.cumsum(size[ranked]) <= MOST_PIECES // 3])
+
+
+def _gpu_clocks(split: SplitTrace, clocks: Path | None) -> tuple[pd.DataFrame, list[str]]:
     """The run's clock samples on the trace's clock, and notes."""
     if clocks is None:
         return frames.empty(frames.GPU_CLOCKS), []
     samples, notes = read_clock_samples(clocks)
-    used = measured.lanes[["process", "device"]].drop_duplicates()
+    alignment = split.alignment
+    used = alignment.lanes.loc[alignment.busy, ["process", "device"]].drop_duplicates()
     shared = bool(used["device"].duplicated().any())  # or each process saw its own GPU as device 0
-    placed, more = place_samples(
-        samples, measured.clock_maps, measured.info.session_start_utc_ns, shared=shared
-    )
+    start = split.trace.info.session_start_utc_ns
+    placed, more = place_samples(samples, alignment.clock_maps, start, shared=shared)
     return placed, notes + more
 
 
 def _with_baseline(
-    analysis: Analysis, measured: Measured, log: EventLog | None, baseline: EventLog
+    analysis: Analysis,
+    split: SplitTrace,
+    log: EventLog | None,
+    baseline: EventLog,
+    host: HostSpeed,
 ) -> Analysis:
     """Adds the run without nsys, and what it should have measured according to the profiled one."""
     real = analysis.measured
-    host = HostSpeed(log, measured.clock_maps)
-    unprofiled, parts = predict(measured.source, real, analysis.parts, analysis.labels, host)
-    windows = measured.portion.rows.iloc[: len(real)]  # all but the run as a whole
+    unprofiled, parts = predict(split, real, analysis.parts, analysis.labels, host)
+    windows = split.alignment.windows.iloc[: len(real)]  # all but the run as a whole
     table, notes = side_by_side(real, windows, log, baseline, unprofiled, parts, timed(baseline))
     return replace(
         analysis,
@@ -455,7 +338,7 @@ def _with_baseline(
     )
 
 
-def _inside_kernels(inputs: Inputs, analysis: Analysis) -> Analysis:
+def _with_marks(analysis: Analysis, inputs: Inputs) -> Analysis:
     """Adds what the dumps of marks say about the insides of kernels."""
     from nsysalign.marks.inside import marked_inside
 
@@ -469,43 +352,26 @@ def _inside_kernels(inputs: Inputs, analysis: Analysis) -> Analysis:
 
 
 def _with_host_activity(
-    analysis: Analysis,
-    measured: Measured,
-    many: bool,
-    opened: Callable[[pd.DataFrame, pd.DataFrame], tuple[pd.DataFrame, list[str]]],
+    analysis: Analysis, split: SplitTrace, inputs: Inputs, some: np.ndarray | None
 ) -> Analysis:
-    """Adds what the host did in the gaps: for all intervals or, if there are `many` pieces, for those that are drawn, whatever
-    else is kept."""
+    """Adds what the host did in the gaps of all intervals or, if there are too many pieces, of `some`, as many as fit."""
     real, notes = analysis.measured, []
-    if many:
-        some = _fitting(_drawn(analysis, far_intervals(measured.portion)), measured.portion.size)
-        segments = measured.source.segments(some)
+    if some is None:
+        segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]
+    else:
+        some = _fitting(some, split)
+        segments = split.segments(some)
         notes = [
             f"what the host did in its gaps was determined for {len(some):,} of {len(real):,} intervals"
         ]
-    else:
-        segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]
-    table, more = opened(real, segments)
-    notes = [*(notes if (table["view"] != "all").any() else []), *more]
+    calls = calls_after_gaps(segments)
+    if not len(calls):
+        return replace(analysis, host_activity=frames.empty(frames.HOST_ACTIVITY))
+    idle = host_gaps(real, segments, threads_of(inputs.trace, calls))
+    made, names, said = os_calls(inputs.trace, int(idle.start.min()), int(idle.end.max()))
+    stacks, more = read_stacks(inputs.stacks) if inputs.stacks is not None else (None, [])
+    table = host_activity(idle, made, names, stacks)
+    notes = [*(notes if (table["view"] != "all").any() else []), *said, *more]
     return replace(
         analysis, host_activity=table, notes=tuple(dict.fromkeys([*analysis.notes, *notes]))
     )
-
-
-def _fitting(intervals: np.ndarray, size: np.ndarray) -> np.ndarray:
-    """As many intervals as together have a third of MOST_PIECES, those with the fewest pieces first; ascending."""
-    ranked = intervals[np.argsort(size[intervals], kind="stable")]
-    return np.sort(ranked[np.cumsum(size[ranked]) <= MOST_PIECES // 3])
-
-
-def _host_gaps_opened(
-    inputs: Inputs, intervals: pd.DataFrame, segments: pd.DataFrame
-) -> tuple[pd.DataFrame, list[str]]:
-    """`frames.HOST_ACTIVITY` of these segments, and notes."""
-    calls = calls_after_gaps(segments)
-    if not len(calls):
-        return frames.empty(frames.HOST_ACTIVITY), []
-    gaps = host_gaps(intervals, segments, threads_of(inputs.trace, calls))
-    made, names, notes = os_calls(inputs.trace, int(gaps.start.min()), int(gaps.end.max()))
-    stacks, more = read_stacks(inputs.stacks) if inputs.stacks is not None else (None, [])
-    return host_activity(gaps, made, names, stacks), [*notes, *more]

@@ -644,17 +644,12 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
                                  side
     high_ns             float64  and less than this
     inflation           float64  profiled_ns / baseline_ns, NaN for none
-    paired_ns           float64  median difference of the k-th interval under nsys and the k-th without, NaN where the
-                                 runs did not measure the same number in every process
     predicted_ns        float64  baseline_ns as predicted from the profiled run alone, NaN where it cannot be
     predicted_lower_ns  float64  lower end of the prediction's error bar, which reaches as far as `host_slowdown` explains
     predicted_upper_ns  float64  upper end of the prediction's error bar
     predicted_from      int64    intervals replayed for it
     error               float64  predicted_ns / baseline_ns - 1, NaN where one is missing
     remark              str      what to know about this row: different counts, why there is no prediction
-    gap_profiled_ns     float64  under nsys: from the end of whatever was timed before on the GPU to the start of an
-                                 interval (midmean), NaN for none
-    gap_baseline_ns     float64  without nsys: the same, by the events' own clock; NaN without references
     host_slowdown       float64  how many times slower the host was under nsys than without, by how long the calls took that
                                  recorded the events and what nsys usually adds to them (too low where caches are cold);
                                  NaN where the logs do not say
@@ -785,8 +780,6 @@ ANALYSIS_SPECS = (*_MAIN_SPECS, SOURCE_LINES, *BASELINE_SPECS, *MARKS_SPECS)
 
 #: Columns that older stored analyses lack, and their default values.
 LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
-    ("baseline", "gap_profiled_ns"): None,
-    ("baseline", "gap_baseline_ns"): None,
     ("baseline", "host_slowdown"): None,
     ("findings", "faster"): "",
     ("findings", "loss_ns"): 0,

@@ -16,7 +16,6 @@ from nsysalign.model import Trace
 from nsysalign.tiles import group, index_type, rising
 
 FAR = np.int64(1) << 62  # no such time
-EVER = (-int(FAR), int(FAR))
 
 
 class LaneOperations:

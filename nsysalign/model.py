@@ -4,11 +4,9 @@ collect -> trace -> align -> attribute -> diagnose -> report.  Every stage takes
 new one; nothing is edited in place.  All times are int64 nanoseconds on the trace's clock, half-open.
 Tables are pandas DataFrames whose columns are declared in `nsysalign.frames`.
 
-Seven terms for time:
+Six terms for time:
 
     trace   ------------------------------------------------------------------------------------------
-    slice                 [ a stretch of a long trace that is analysed by itself  )
-    margin         [ ... )                                                         [ ... )  read around it
     interval                 record a                                record b     what the program measured: b - a
     window                      [-------------------------------------)           where that lies on the trace's clock
     segment                     [ host  | api_launch | kernel | event )           one piece of it with one cause
@@ -172,10 +170,6 @@ class Trace:
     overhead: pd.DataFrame
     os_calls: pd.DataFrame
     names: Mapping[int, str]
-    #: Kinds of rows that could not be used, and their number.
-    lost: Mapping[str, int] = field(default_factory=dict)
-    #: For an excerpt: where the rows that it is responsible for lie (table -> trace.index.Blocks).
-    blocks: Mapping[str, Any] = field(default_factory=dict)
     #: Grid and block of kernels by rowid, (kernels, 6): read from the file on demand, for those that are drawn.
     shapes: Callable[[Any], Any] | None = None
 
@@ -216,46 +210,7 @@ class Alignment:
     clock_maps: Mapping[int, Any] = field(
         default_factory=dict
     )  # log process -> clocks.host.ClockMap
-    model: Any = None  # align.latency.LatencyModel: how long records take
     busy: Any = None  # bool array: the lanes on which work ran
-    #: Site -> readings of a host clock after CUDA work that belong to no interval.
-    alone: Mapping[str, int] = field(default_factory=dict)
-    #: Event clock -> where it lies on the trace's (align.fit.Line).
-    event_lines: Mapping[int, Any] = field(default_factory=dict)
-    #: Windows that belong to other stretches, None if there are none; those of this stretch lie among them.
-    around: pd.DataFrame | None = None
-    #: Of a stretch of a trace without an event log: what the pairing of its records goes by (align.inferred.Marks).
-    marks: Any = None
-    #: Bool per window: of which only what lies in `stretch` (begin, end) is split here (attribute.run_windows); None: of none.
-    part: Any = None
-    stretch: tuple[int, int] = (0, 0)
-
-
-@dataclass(frozen=True)
-class PartialResult:
-    """The results for the intervals of a trace, or of a stretch of it, before they have names and findings.  `rows`: an
-    interval's own columns, and those of its window that identify it; `total`, `low`, `high`: ns per interval and cause, with
-    their bounds (int64 arrays, intervals x causes); `details`, `other_streams`: as in the analysis, intervals numbered by their
-    rows, as in `durations` (of operations, for `kernels`) and `gaps`; `size`: approximate number of segments of each.
-    """
-
-    rows: pd.DataFrame
-    total: Any
-    low: Any
-    high: Any
-    details: pd.DataFrame
-    other_streams: pd.DataFrame
-    size: Any
-    unaligned: pd.DataFrame
-    notes: tuple[str, ...]
-    alone: Mapping[str, int]
-    durations: pd.DataFrame
-    gaps: pd.DataFrame
-    #: What ranges held on the host, and what lies outside of them (attribute.ranges.OnHost), part by part.
-    on_host: tuple[Any, ...]
-    #: What the edges of slices may have cut (attribute.groups.CUT); empty once the parts of windows have been put together.
-    cut: pd.DataFrame
-    segments: pd.DataFrame | None = None  # of all intervals, if wanted
 
 
 @dataclass(frozen=True)

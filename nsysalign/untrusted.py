@@ -62,10 +62,10 @@ def open_regular(path: Path) -> BinaryIO:
     return open(descriptor, "rb")
 
 
-def contents(path: Path) -> bytes:
-    """The contents of a regular file.  Raises OSError as `open_regular` does."""
+def contents(path: Path, most: int = -1) -> bytes:
+    """The contents of a regular file, or its first bytes.  Raises OSError as `open_regular` does."""
     with open_regular(path) as file:
-        return file.read()
+        return file.read(most)
 
 
 @contextmanager

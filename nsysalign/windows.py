@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TypedDict
 
-import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import UNSURE
 
 
 class Unplaced(TypedDict):
@@ -32,11 +30,6 @@ def unplaced_frame(rows: Sequence[Unplaced]) -> pd.DataFrame:
     return pd.DataFrame(
         {c: pd.Series([dict(r)[c] for r in rows], dtype=kind) for c, kind in kinds.items()}
     )
-
-
-def is_unsure(windows: pd.DataFrame) -> np.ndarray:
-    """Per window (column remarks): whether nothing says that its records belong together."""
-    return np.array([UNSURE in remarks for remarks in windows["remarks"].tolist()], dtype=bool)
 
 
 def windows_frame(count: int, columns: dict[str, object]) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """Processes that work for this one, and end with it.
 
-This module imports nothing slow: see `slices.pool`.
+This module imports nothing slow: a process starts, and imports what it needs, while this one is still importing.
 """
 
 from __future__ import annotations

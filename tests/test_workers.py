@@ -9,7 +9,6 @@ import subprocess
 import sys
 import threading
 import time
-from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,20 +16,17 @@ from waiting import command_line, wait_until
 
 from nsysalign import workers
 from nsysalign.ranks import spread
-from nsysalign.slices.pool import worker_pool
 
 LEAVES_TWO_AT_WORK = """
 import os, time
-from nsysalign.slices.pool import worker_pool
 from nsysalign.workers import started
 
 if __name__ == "__main__":
-    with worker_pool(2) as others:
-        print(others.begin(os.getpid)())
-        pool = started(1)
-        print(pool.submit(os.getpid).result(), flush=True)
-        others.begin(time.sleep, 1000)
-        time.sleep(1000)
+    busy, idle = started(1), started(1)
+    print(busy.submit(os.getpid).result())
+    print(idle.submit(os.getpid).result(), flush=True)
+    busy.submit(time.sleep, 1000)
+    time.sleep(1000)
 """
 
 
@@ -47,12 +43,10 @@ def test_they_end_with_whoever_started_them(tmp_path, number):
     _end(pids)
 
 
-@pytest.mark.parametrize("by", [spread.processes, worker_pool])
-def test_they_end_when_what_they_do_is_in_vain(by):
-    with pytest.raises(ValueError, match="in vain"), by(2) as pool:
-        submit = pool.submit if by is spread.processes else pool._others[0].submit
-        pid = submit(os.getpid).result()
-        submit(time.sleep, 1000)
+def test_they_end_when_what_they_do_is_in_vain():
+    with pytest.raises(ValueError, match="in vain"), spread.processes(2) as pool:
+        pid = pool.submit(os.getpid).result()
+        pool.submit(time.sleep, 1000)
         raise ValueError("in vain")
     _end([pid])
 
@@ -96,18 +90,8 @@ def test_where_there_are_none_this_process_does_it_all(monkeypatch, lacking):
         monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", no_process)
     before = set(threading.enumerate())
     assert workers.started(2) is None and workers.started(1, print) is None
-    with worker_pool(3) as others:
-        assert others.others == 0
-        assert others.map(abs, [partial(int, -n) for n in range(5)], lambda done: None) == list(
-            range(5)
-        )
-        assert others.begin(os.getpid)() == os.getpid()
     with spread.processes(4) as pool:
-        assert [r for _, r in spread.over(os.getpgid, [0, 0], pool, again=spread.alone)] == 2 * [
-            os.getpgrp()
-        ]
-    with spread.alone() as nobody:
-        assert nobody is None
+        assert [r for _, r in spread.over(os.getpgid, [0, 0], pool)] == 2 * [os.getpgrp()]
     assert not set(threading.enumerate()) - before
 
 
@@ -120,5 +104,5 @@ def test_a_job_whose_process_died_is_not_tried_in_this_one(monkeypatch):
 
     monkeypatch.setattr(spread, "started", lambda count: None)
     with Broken(1) as pool:
-        ((job, outcome),) = spread.over(os._exit, [7], pool, again=spread.alone)
+        ((job, outcome),) = spread.over(os._exit, [7], pool)
     assert job == 7 and isinstance(outcome, concurrent.futures.BrokenExecutor)

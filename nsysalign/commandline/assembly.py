@@ -76,9 +76,9 @@ def recover(run: RunDirectory) -> None:
 
 def baseline_logs(run: RunDirectory) -> list[Path]:
     """Logs of the run without nsys, converted if that was killed."""
-    from nsysalign.record import without_nsys as baseline
+    from nsysalign.record import session
 
-    return baseline.baseline_logs(run.path)
+    return session.baseline_logs(run.path)
 
 
 def trace_of(run: RunDirectory) -> Path:

@@ -3,20 +3,61 @@
 from __future__ import annotations
 
 import os
-import shutil
+import re
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign.errors import OutputError
+from nsysalign.errors import AnalysisError, OutputError
+from nsysalign.files import write_text
+from nsysalign.untrusted import contents, opened, ordinary_tables
 
 if TYPE_CHECKING:
     from rich.console import Console
 
 
+#: Documents of a run, a measurement or a comparison of ranks, and what lies beside them in its folder.
+_OF_A_RUN = ("analysis.json", "analysis.db", "measure.json", "ranks.json", "confirm.json")
+_BESIDE = ("analysis.db", "trace.sqlite", "ranks.html", "run.json")
+#: How our pages and documents begin.
+_OURS = re.compile(
+    rb'\s*\{\s*"format":\s*"nsysalign-(analysis|diff|interval|measure|measure-diff|ranks|confirm)"'
+    rb'|\{"displayTimeUnit":"ns","otherData":\{"producer":"nsysalign"\}'
+    rb"|<!DOCTYPE html>(?s:.{1,2000})<title>[^<]*nsysalign[^<]*</title>"
+)
+
+
+def refuse_overwriting(path: Path) -> None:
+    """Raises OutputError if a file is there that may not be replaced: an input, one of a run, anything not made by us.
+
+    Links may be: what they lead to is never touched.
+    """
+    if path.is_symlink() or not path.is_file() or not path.stat().st_size:
+        return
+    try:
+        head = contents(path, 4096)
+        if head[:2] == b"\x1f\x8b":
+            head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, 4096)
+    except (OSError, zlib.error):
+        head = b""
+    ours = _OURS.match(head)
+    if head.startswith(b"SQLite format 3"):
+        try:
+            with opened(path, AnalysisError, expected="an analysis.db", again="") as connection:
+                ours = ordinary_tables(connection) >= {"documentation", "intervals", "meta"}
+        except AnalysisError:
+            ours = False
+    if not ours:
+        raise OutputError(
+            f"{path}: is there already and was not made by nsysalign; it is never written over",
+            "choose another name, or remove it",
+        )
+
+
 def refuse_unwritable(file: str | Path) -> None:
-    """Raises OutputError if a file of that name cannot be written."""
+    """Raises OutputError if a file of that name, given by the user, cannot or must not be written."""
     path = Path(file)
     folder = path.parent
     if path.is_dir():
@@ -29,17 +70,26 @@ def refuse_unwritable(file: str | Path) -> None:
         raise OutputError(
             f"{path}: cannot be written (permission denied)", "choose a file elsewhere"
         )
+    of_a_run = path.name in _OF_A_RUN and any((folder / name).exists() for name in _BESIDE)
+    if path.is_file() and of_a_run:
+        raise OutputError(
+            f"{path}: belongs to a run, and is never written over", "choose another name"
+        )
+    refuse_overwriting(path)
 
 
 def deliver(document: str | Path, target: str | None) -> None:
     """A document, as text or as the file that holds it, to stdout ("-"), to a file, or nowhere."""
+    if not target:
+        return
+    text = document if isinstance(document, str) else document.read_text("utf-8")
+    text = text.removesuffix("\n") + "\n"
     if target == "-":
-        text = document if isinstance(document, str) else document.read_text("utf-8")
-        click.echo(text.removesuffix("\n"))
-    elif target and isinstance(document, Path):
-        shutil.copyfile(document, target)
-    elif target:
-        Path(target).write_text(f"{document}\n", encoding="utf-8")
+        click.echo(text, nl=False)
+    elif not Path(target).exists() or Path(target).is_file():
+        write_text(target, text)
+    else:  # a pipe, /dev/stdout
+        Path(target).write_text(text, encoding="utf-8")
 
 
 def console() -> Console:

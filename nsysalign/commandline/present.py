@@ -6,18 +6,18 @@ import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from nsysalign.commandline.assembly import assembled
-from nsysalign.commandline.outputs import console, deliver
+from nsysalign.commandline.outputs import console, deliver, refuse_overwriting
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.effort import imported, trim_memory
 from nsysalign.errors import Interrupted, NsysAlignError, UsageError
 from nsysalign.rundir import DATABASE, DOCUMENT, PAGE
-from nsysalign.slices.pool import WorkerPool, cores, wanted, worker_pool
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -34,11 +34,13 @@ def present(
     json_out: str | None = None,
     nsys: str | None = None,
     all_segments: bool = False,
-    jobs: int | None = None,
 ) -> Analysis:
     """Analyse a run directory or a trace, store, print."""
+    if output is not None:
+        for name in (DATABASE, DOCUMENT, PAGE):
+            refuse_overwriting(output / name)
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
-    if json_out and json_out != "-" and Path(json_out).resolve() == (output / DOCUMENT).resolve():
+    if json_out and json_out != "-" and realpath(json_out) == realpath(output / DOCUMENT):
         raise UsageError(
             f"{DOCUMENT} of the run directory is always written: choose another name for --json"
         )
@@ -46,15 +48,12 @@ def present(
         inputs = assembled(
             path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet
         )
-        helpers = wanted(inputs.trace, jobs or cores())
-        with ProgressLine(quiet) as tell, worker_pool(helpers) as others:
+        with ProgressLine(quiet) as tell:
             engine = imported("nsysalign.engine")
-            analysis = engine.analyze_inputs(
-                inputs, all_segments=all_segments, progress=tell, others=others
-            )
+            analysis = engine.analyze_inputs(inputs, all_segments=all_segments, progress=tell)
             tell("writing the report", 97)
             trim_memory()  # the trace's memory
-            store(analysis, output, others=others)
+            store(analysis, output)
         deliver(output / DOCUMENT, json_out)
         if not quiet and json_out != "-":
             given = [path, *(part for log in events for part in ("--events", log))]
@@ -76,17 +75,14 @@ def _no_empty_folder(output: Path) -> Iterator[None]:
         raise
 
 
-def store(
-    analysis: Analysis, output: Path, *, others: WorkerPool | None = None, first: str = ""
-) -> None:
+def store(analysis: Analysis, output: Path, *, first: str = "") -> None:
     """Write analysis.json, analysis.db and report.html to `output`."""
     from nsysalign.report import html
     from nsysalign.store import database, document
 
-    written = (others or WorkerPool(1)).begin(database.write, analysis, output / DATABASE)
+    database.write(analysis, output / DATABASE)
     document.write(analysis, output / DOCUMENT)
     html.write(analysis, output / PAGE, first=first)
-    written()
 
 
 def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:

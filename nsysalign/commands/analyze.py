@@ -34,8 +34,7 @@ from nsysalign.errors import UsageError
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Number of worker processes, for one long trace or for several traces (default: as many as cores and memory "
-    "allow).",
+    help="Several traces: the number of worker processes (default: as many as cores and memory allow).",
 )
 @click.option(
     "--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler."
@@ -66,12 +65,9 @@ def analyze(
     look_for_garbage_less_often()
     from nsysalign.commandline.present import present
     from nsysalign.ranks.sources import is_many
-    from nsysalign.rundir import RunDirectory
 
     trace = traces[0]
-    # traces on the disks of the cluster's machines: a folder of this name may be empty here
-    elsewhere = dask is not None and not (trace.is_file() or RunDirectory(trace).traces())
-    if ranks or len(traces) > 1 or elsewhere or is_many(trace):
+    if ranks or len(traces) > 1 or is_many(trace):
         from nsysalign.ranks.command import present_many
 
         if (
@@ -94,5 +90,6 @@ def analyze(
             f"--dask is for several traces; {trace} is one",
             "nsysalign analyze RUN1 RUN2 ... | FOLDER",
         )
+    del given["jobs"]  # one trace is the work of one process
     analysis = present(trace, quiet=quiet, **given)
     ctx.exit(1 if fail_on and closed(analysis, fail_on, quiet=quiet) else 0)

@@ -275,8 +275,7 @@ def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
 
 
 def _of_this_run(trace: Trace, log: EventLog) -> list[str]:
-    from nsysalign.place.context import look
-    from nsysalign.place.match import match_processes
+    from nsysalign.place.match import look, match_processes
 
     return match_processes(look(trace), trace.info.session_start_utc_ns, log)[1]
 

@@ -12,6 +12,7 @@ import click
 from nsysalign import frames
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.options import LABELS
+from nsysalign.commandline.outputs import refuse_overwriting, refuse_unwritable
 from nsysalign.commands.show import find
 from nsysalign.errors import OutputError, TraceError, UsageError
 from nsysalign.rundir import RunDirectory
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 
     from nsysalign.model import Analysis
 
-FORMATS = ("perfetto", "chrome", "csv", "parquet")
+FORMATS = ("perfetto", "chrome", "json", "csv", "parquet")
 
 
 @click.command()
@@ -33,14 +34,15 @@ FORMATS = ("perfetto", "chrome", "csv", "parquet")
     type=click.Choice(FORMATS),
     default="perfetto",
     show_default=True,
-    help="perfetto and chrome: trace-event JSON; csv and parquet: a folder with one file per table.",
+    help="perfetto and chrome: trace-event JSON; json: the analysis as one document; csv and parquet: a folder with one "
+    "file per table.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="File (perfetto, chrome; compressed if it ends in .gz) or folder (default: in the run directory).",
+    help="File (perfetto, chrome: compressed if it ends in .gz) or folder (default: in the run directory).",
 )
 @click.option(
     "-l", "--label", metavar="LABEL", shell_complete=LABELS, help="Export only this label."
@@ -91,7 +93,12 @@ def _write(
     tell("reading the analysis", 0)
     folder = RunDirectory.around(analysis).path
     target = output or folder / _default_name(form, label)
-    _refuse_unwritable(target, form)
+    if form in ("perfetto", "chrome", "json"):
+        refuse_unwritable(target) if output else refuse_overwriting(target)
+    elif target.exists() and not target.is_dir():
+        raise OutputError(
+            f"{target}: is a file, and a folder is to be written there", "name a folder: -o DIR"
+        )
     # whoever created the folder would decide where we write
     if form in ("csv", "parquet") and output is None and target.is_symlink():
         raise UsageError(
@@ -100,7 +107,13 @@ def _write(
     loaded = load(analysis)
     if label is not None:
         loaded = only(loaded, label)
-    if form in ("perfetto", "chrome"):
+    if form == "json":
+        from nsysalign.store import document
+
+        tell("writing", 40)
+        document.write(loaded, target)
+        said = []
+    elif form in ("perfetto", "chrome"):
         from nsysalign.report import perfetto
 
         tell("reading the trace", 20)
@@ -118,30 +131,24 @@ def _write(
     else:
         from nsysalign.store import tables
 
+        if output is not None:
+            for path in tables.foreign(loaded, target, form):
+                raise OutputError(
+                    f"{path}: is there already and was not made by nsysalign; it is never written over",
+                    "name another folder: -o DIR",
+                )
         tell("writing", 40)
         written = (tables.write_csv if form == "csv" else tables.write_parquet)(loaded, target)
         said = [f"{len(written)} tables"]
     return target, said
 
 
-def _refuse_unwritable(target: Path, form: str) -> None:
-    """Raises OutputError, before the work, if a file or a folder of that name cannot be written."""
-    from nsysalign.commandline.outputs import refuse_unwritable
-
-    if form in ("perfetto", "chrome"):
-        refuse_unwritable(target)
-    elif target.exists() and not target.is_dir():
-        raise OutputError(
-            f"{target}: is a file, and a folder is to be written there", "name a folder: -o DIR"
-        )
-    elif target.is_dir():
-        refuse_unwritable(target / "budgets.csv")
-
-
 def _default_name(form: str, label: str | None) -> str:
     from nsysalign.files import file_name
 
     stem = file_name(label) + "." if label is not None else ""
+    if form == "json":
+        return f"{stem}export.json"
     return f"{stem}{form}.json" if form in ("perfetto", "chrome") else f"{stem}{form}"
 
 

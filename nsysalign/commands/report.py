@@ -31,6 +31,7 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     Example:  nsysalign report nsysalign-runs/train-001
               nsysalign report nsysalign-runs/train-001 --interval forward#17
     """
+    from nsysalign.commandline.outputs import refuse_overwriting
     from nsysalign.engine import load
     from nsysalign.files import file_name
     from nsysalign.report import html
@@ -50,6 +51,7 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
         loaded, said = with_timeline(loaded, focus, interval, analysis)
         name = f"report-{file_name(interval)}.html"
     target = output or RunDirectory.around(analysis).path / name
+    refuse_overwriting(target)
     html.write(loaded, target, focus)
     if not quiet:
         click.echo(str(target))

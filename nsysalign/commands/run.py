@@ -93,8 +93,6 @@ def run(
     \b
     Example:  nsysalign run train.py --epochs 1
     """
-    from nsysalign.errors import NsysError
-
     _refuse_misspelt(ctx, command[0])
     on_stdout = json_out == "-"
     options = replace(
@@ -112,7 +110,7 @@ def run(
         once_more(
             "without nsys", result, partial(_without_nsys, command, result, options), quiet=quiet
         )
-    status = NsysError.exit_code if result.exit_status is None else result.exit_status
+    status = result.exit_status
     analysis = finish(
         result.run_dir,
         exit_status=status,
@@ -148,7 +146,7 @@ def _profiled(
     if not quiet:
         for note in result.notes:
             click.echo(f"note: {note}", err=True)
-        if result.exit_status:  # None, not known, is among the notes
+        if result.exit_status:
             click.echo(
                 f"the script ended with status {result.exit_status}; what was recorded is analysed",
                 err=True,
@@ -226,15 +224,8 @@ def _with_marks(
 def _without_nsys(
     command: Sequence[str], result: CollectResult, options: CollectOptions
 ) -> Sequence[str]:
-    from nsysalign.record.without_nsys import collect_baseline
+    from nsysalign.record.session import collect_baseline
 
     return collect_baseline(
-        command,
-        result.run_dir,
-        profiled_status=result.exit_status,
-        calibrate=options.calibrate,
-        host_timers=options.host_timers,
-        references=options.references,
-        timeout_s=options.timeout_s,
-        environment=options.environment,
+        command, result.run_dir, options, profiled_status=result.exit_status
     ).notes

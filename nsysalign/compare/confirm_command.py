@@ -14,7 +14,7 @@ import click
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import console, deliver
 from nsysalign.commandline.progress import ProgressLine
-from nsysalign.errors import AnalysisError, NsysAlignError, NsysError, UsageError
+from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
 from nsysalign.rundir import CONFIRMED, RERUNS
 
 if TYPE_CHECKING:
@@ -112,13 +112,11 @@ def confirm(
     if source is None:
         with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
             result = collect(command, replace(options, conditions=conditions), progress)
-        source, known = result.run_dir, result.exit_status is not None
-        status = result.exit_status if known else NsysError.exit_code
+        source, status = result.run_dir, result.exit_status
         before = finish(source, exit_status=status, quiet=silent, json_out=None)
         if status or before is None:
-            how = f"status {status}" if known else "an unknown status"
             click.echo(
-                f"nsysalign: the script ended with {how}, so it is not run again; its analysis is in {source}",
+                f"nsysalign: the script ended with status {status}, so it is not run again; its analysis is in {source}",
                 err=True,
             )
             ctx.exit(status)
@@ -142,7 +140,6 @@ def confirm(
             "choose another --label or --intervention: nsysalign confirm --help",
         )
     deliver(source / CONFIRMED, json_out)
-    ctx.exit(NsysError.exit_code if outcome.lost else 0)
 
 
 @dataclass(frozen=True)
@@ -152,7 +149,6 @@ class Outcome:
     table: pd.DataFrame | None
     refusals: list[Refusal]
     left: list[str]  # labels that could have been tested as well
-    lost: bool = False  # nsys was stopped in a second run
 
 
 def put_to_the_test(
@@ -194,20 +190,20 @@ def put_to_the_test(
             plans.setdefault((made.label, made.intervention), made)
         else:
             left.append(label)
-    table, lost = None, False
+    table = None
     for made in plans.values():
         tested = _test(run_dir, made, command, options, quiet)
-        table, lost = tested.table, tested.status is None
+        table = tested.table
         before = attach(before, table)
         store(before, run_dir)
         if tested.status != 0:  # it would fail the next time as well, or Ctrl-C was pressed
             break
-    return Outcome(table, refusals, left, lost)
+    return Outcome(table, refusals, left)
 
 
 class Tested(NamedTuple):
     table: pd.DataFrame  # all verdicts so far
-    status: int | None  # the script's; None: nsys did not survive to report it
+    status: int  # the script's
 
 
 def _test(
@@ -240,10 +236,8 @@ def _test(
         why = f"the second run could not be analysed: {error.message}"
         confirmation = nothing(plan, why, run=run)
     if status != 0:
-        how = "nsys was stopped" if status is None else f"the script ended with status {status}"
-        confirmation = replace(
-            confirmation, verdict="not conclusive", reason=f"{how} in the second run"
-        )
+        reason = f"the script ended with status {status} in the second run"
+        confirmation = replace(confirmation, verdict="not conclusive", reason=reason)
     new, old = table(confirmation), confirmations.read(run_dir / CONFIRMED)
     kept = old[(old["label"] != plan.label) | (old["intervention"] != plan.intervention)]
     everything = pd.concat([kept, new], ignore_index=True) if len(kept) else new

@@ -16,7 +16,6 @@ from nsysalign import frames
 from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
 from nsysalign.model import OPERATION_KINDS, EventLog
-from nsysalign.place.event_clock import event_clock, log_ends
 from nsysalign.predict.host_speed import RECORD_UNDER_NSYS, HostSpeed
 from nsysalign.text import REPETITION, times
 
@@ -49,7 +48,7 @@ def side_by_side(
     found = measured(baseline)
     if timers is not None:
         last = timers["order"] + timers["elapsed_ns"]
-        timers = timers.assign(kind="host", certain=False, gap_ns=np.nan, last_ns=last)
+        timers = timers.assign(kind="host", certain=False, last_ns=last)
         found = pd.concat([found, timers], ignore_index=True)
     measured_without = _labelled(found, label_of)
     counts = measured_without["certain"].to_numpy(dtype=bool) | measured_without["key"].isin(
@@ -58,18 +57,15 @@ def side_by_side(
     measured_without = measured_without[counts].reset_index(drop=True)
     logged = _labelled(measured(profiled), label_of) if profiled is not None else None
     host = _host_speeds(_record_times(profiled, logged), _record_times(baseline, measured_without))
-    measured_without["process"] = _ranks(baseline, measured_without["process"].to_numpy())
     known = set(logged["key"]) if logged is not None else set()
     with_nsys = pd.DataFrame(
         {
             "label": intervals["label"].to_numpy(dtype=object),
             "kind": intervals["kind"].to_numpy(dtype=object),
             "site": intervals["site"].to_numpy(dtype=object),
-            "process": _ranks(profiled, windows["log_process"].to_numpy()),
-            "order": windows["open_ns"].to_numpy(),
+            "process": windows["log_process"].to_numpy(),
             "elapsed_ns": intervals["elapsed_ns"].to_numpy(),
             "interval": intervals["interval"].to_numpy(),
-            "gap_ns": _gaps_placed(intervals, windows),
         }
     )
     removed = unprofiled.dropna(subset=["predicted_ns"]).set_index("interval")
@@ -101,42 +97,25 @@ def side_by_side(
 
 
 def measured(log: EventLog) -> pd.DataFrame:
-    """Every interval that a log measured: event pairs that the program compared, and host timers.  `gap_ns`: for how long
-    nothing had been timed on the GPU before it, NaN if unknown; `last_ns`: when its last call began."""
+    """Every interval that a log measured: event pairs that the program compared, and host timers.  `order` and `last_ns`:
+    when its first and its last call began; `certain`: no clock readings that may have been of anything."""
     columns = ["process", "seq", "region", "site", "callers", "t0_ns"]
     records = {(r.process, r.seq): r for r in log.records[columns].itertuples(index=False)}
-    own = ((log.elapsed["error"] == "") & ~log.elapsed["calibration"]).to_numpy(dtype=bool)
+    own = log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"].astype(bool)]
     rows = []
-    for pair, gap in zip(
-        log.elapsed[own].itertuples(index=False), _gaps_on_clock(log, own), strict=True
-    ):
+    for pair in own.itertuples(index=False):
         start, end = records.get((pair.process, pair.start)), records.get((pair.process, pair.end))
         if start is None or end is None or pair.ms < 0:
             continue
-        region = start.region or pair.region
-        elapsed = round(pair.ms * 1e6)
         rows.append(
-            (
-                *(
-                    "event",
-                    region,
-                    start.site,
-                    end.site,
-                    start.callers,
-                    pair.process,
-                    start.t0_ns,
-                    elapsed,
-                ),
-                *(True, gap, max(start.t0_ns, end.t0_ns)),
-            )
-        )
+            ("event", start.region or pair.region, start.site, end.site, start.callers, pair.process,
+             start.t0_ns, round(pair.ms * 1e6), True, max(start.t0_ns, end.t0_ns))
+        )  # fmt: skip
     for host in log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]].itertuples(index=False):
         rows.append(
-            (
-                *("host", host.region, host.site, host.site, (), host.process, host.t0_ns),
-                *(host.t1_ns - host.t0_ns, not host.implicit, float("nan"), host.t1_ns),
-            )
-        )
+            ("host", host.region, host.site, host.site, (), host.process,
+             host.t0_ns, host.t1_ns - host.t0_ns, not host.implicit, host.t1_ns)
+        )  # fmt: skip
     names = [
         "kind",
         "region",
@@ -147,56 +126,10 @@ def measured(log: EventLog) -> pd.DataFrame:
         "order",
         "elapsed_ns",
         "certain",
-        "gap_ns",
         "last_ns",
     ]
-    whole = dict.fromkeys(("process", "order", "elapsed_ns", "last_ns"), "int64") | {
-        "gap_ns": "float64"
-    }
+    whole = dict.fromkeys(("process", "order", "elapsed_ns", "last_ns"), "int64")
     return pd.DataFrame(rows, columns=names).astype(whole)
-
-
-def _gaps_on_clock(log: EventLog, which: np.ndarray) -> np.ndarray:
-    """`gap_ns` of some pairs of a log: the event clock (docs/design.md, section 3) tells it without any trace."""
-    clock = event_clock(log)
-    start, end = (e[which] for e in log_ends(log))
-    if clock is None:
-        return np.full(len(start), np.nan)
-    both = (start >= 0) & (end >= 0) & (clock.frame[start] >= 0)
-    line = np.where(both, clock.line[clock.frame[start]], -1)
-    return _gaps(clock.at_ns[start], clock.at_ns[end], line)
-
-
-def _gaps_placed(intervals: pd.DataFrame, windows: pd.DataFrame) -> np.ndarray:
-    """The same for the intervals that were placed under nsys."""
-    event = (windows["kind"] == "event").to_numpy()
-    place = windows["log_process"].to_numpy() * 1_000 + intervals["device"].to_numpy()
-    start, end = windows["start_ns"].to_numpy(), windows["end_ns"].to_numpy()
-    return _gaps(start, end, np.where(event, place, -1))
-
-
-def _gaps(start: np.ndarray, end: np.ndarray, group: np.ndarray) -> np.ndarray:
-    """Per interval: ns since the last one of its group (-1: of none) had ended; NaN for the first one, and if another was still
-    being timed."""
-    out = np.full(len(start), np.nan)
-    for number in np.unique(group[group >= 0]):
-        mine = np.flatnonzero(group == number)
-        mine = mine[np.argsort(start[mine], kind="stable")]
-        gap = (start[mine][1:] - np.maximum.accumulate(end[mine])[:-1]).astype(np.float64)
-        out[mine[1:]] = np.where(gap >= 0, gap, np.nan)
-    return out
-
-
-def _ranks(log: EventLog | None, process: np.ndarray) -> np.ndarray:
-    """Numbers that identify the same process in both runs: in order of device, then of process id, as ranks start."""
-    if log is None:
-        return process
-    devices = log.records[log.records["device"] >= 0].groupby("process")["device"].min().to_dict()
-    keys = [(devices.get(n, -1), int(h.get("pid", 0)), n) for n, h in enumerate(log.headers)]
-    rank = np.full(len(keys) + 1, -1)  # the last entry: no process
-    for place, (_, _, number) in enumerate(sorted(keys)):
-        rank[number] = place
-    return rank[process]
 
 
 def _key(row) -> tuple:
@@ -259,7 +192,7 @@ def _row(label, profiled, baseline, removed, why, known, host) -> tuple:
     profiled_ns, baseline_ns = (
         nan if s is None else _midmean(s["elapsed_ns"]) for s in (profiled, baseline)
     )
-    low = high = paired = nan
+    low = high = nan
     remarks = []
     if profiled is None:
         placed = known and baseline["key"].iloc[0] in known
@@ -273,9 +206,12 @@ def _row(label, profiled, baseline, removed, why, known, host) -> tuple:
             low, high = change(*columns, CONFIDENCE, seed)[0, 3:5]
         else:
             remarks.append(f"fewer than {FEWEST_RUNS} intervals: no confidence")
-        paired, why_not = _paired(profiled, baseline)
-        if why_not:
-            remarks.append(why_not)
+        each = [sorted(side.groupby("process").size()) for side in (profiled, baseline)]
+        if each[0] != each[1]:
+            under, without = ("+".join(map(str, own)) for own in each)
+            remarks.append(
+                f"{under} intervals under nsys, {without} without: either the work differs or not all could be placed"
+            )
     predicted, lower, upper, used = (nan, nan, nan, 0)
     if profiled is not None:
         predicted, lower, upper, used = _predicted(profiled, removed, profiled_ns, slowdown)
@@ -291,12 +227,10 @@ def _row(label, profiled, baseline, removed, why, known, host) -> tuple:
             f"the host was {times(max(other, 1 / other))} {'slower' if other > 1 else 'faster'} under nsys than "
             "without: part of the difference is the host's, not nsys's"
         )
-    gaps = (nan if s is None else _midmean(s["gap_ns"].dropna()) for s in (profiled, baseline))
     return (
         label, str(first["kind"].iloc[0]), str(first["site"].iloc[0]), *counts, profiled_ns, baseline_ns, low, high,
-        profiled_ns / baseline_ns if both else nan, paired, predicted, lower, upper, used,
-        predicted / baseline_ns - 1 if both else nan, "; ".join(remarks), *gaps,
-        slowdown,
+        profiled_ns / baseline_ns if both else nan, predicted, lower, upper, used,
+        predicted / baseline_ns - 1 if both else nan, "; ".join(remarks), slowdown,
     )  # fmt: skip
 
 
@@ -328,26 +262,6 @@ def _predicted(
         there = max(1 - min(max(host / predicted, 0.0), 1.0) * (1 - slowdown**-_UNCERTAIN), 0.0)
         lower, upper = lower * min(there, 1.0), upper * max(there, 1.0)
     return predicted, lower, upper, int(have.sum())
-
-
-def _paired(profiled: pd.DataFrame, baseline: pd.DataFrame) -> tuple[float, str]:
-    """(median difference of the k-th interval of each process with and without nsys, why not)."""
-    groups = [
-        [g.sort_values("order", kind="stable") for _, g in s.groupby("process")]
-        for s in (profiled, baseline)
-    ]
-    counts = [[len(g) for g in side] for side in groups]
-    if counts[0] != counts[1]:
-        text = ["+".join(map(str, c)) for c in counts]
-        return (
-            float("nan"),
-            f"{text[0]} intervals under nsys, {text[1]} without: either the work differs or not all could be placed",
-        )
-    differences = [
-        a["elapsed_ns"].to_numpy() - b["elapsed_ns"].to_numpy()
-        for a, b in zip(*groups, strict=True)
-    ]
-    return float(np.median(np.concatenate(differences))), ""
 
 
 def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:

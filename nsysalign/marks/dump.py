@@ -10,10 +10,9 @@ has been checked against the file's size.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -39,15 +38,8 @@ SLOT = np.dtype(
         ("sum", "<u8"), ("least", "<u4"), ("most", "<u4"), ("part", "<u4"), ("unused", "<u4"),
     ]
 )  # fmt: skip
-SM_LINE = np.dtype(
-    [
-        ("given", "<u8"),
-        ("dropped", "<u8"),
-        ("counts", "<u8"),
-        ("count_lanes", "<u8"),
-        ("unused", "<u8", 4),
-    ]
-)
+_LINE_FIELDS = ("given", "dropped", "counts", "count_lanes")
+SM_LINE = np.dtype([*((name, "<u8") for name in _LINE_FIELDS), ("unused", "<u8", 4)])
 _LATEST_NS = np.uint64(1 << 62)
 _MOST_LANES = np.uint64(1 << 38)  # of a warp: 32 threads that count to 2^32
 
@@ -90,62 +82,26 @@ class Dump:
 def read(path: str | Path) -> Dump:
     """A dump file.  Raises MarksError, which says what is wrong with it."""
     path = Path(path)
-    return _understood(path, lambda content: _records(_parse(path.name, content)))
-
-
-def parts(path: Path) -> Parts:
-    """The parts of a dump file.  Raises MarksError, which says what is wrong with it."""
-    return _understood(path, lambda content: _parse(path.name, content))
-
-
-def _understood(path: Path, parse: Callable[[np.ndarray], Any]) -> Any:
+    again = "record it again: nsysalign run"
     try:
-        content = (
-            np.memmap(path, dtype=np.uint8, mode="r")
-            if path.stat().st_size
-            else np.empty(0, np.uint8)
-        )
+        empty = not path.stat().st_size
+        content = np.empty(0, np.uint8) if empty else np.memmap(path, dtype=np.uint8, mode="r")
     except OSError as error:
-        raise MarksError(
-            f"{path.name}: {error.strerror or error}", "give the path of a .nsam file"
-        ) from error
+        reason = f"{path.name}: {error.strerror or error}"
+        raise MarksError(reason, "give the path of a .nsam file") from error
     try:
-        return parse(content)
+        return _parsed(path.name, content)
     except UsageError as error:  # two names of one hash
         raise MarksError(f"{path.name}: {error.message}", error.next_step) from error
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
-        raise _broken(path.name, str(error)) from error
+        reason = f"{path.name} is not a dump of marks, or is damaged: {error}"
+        raise MarksError(reason, again) from error
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of a file, unprocessed: the plausible part of the JSON, and views of its bytes."""
-
-    name: str
-    about: Mapping[str, Any]
-    fixed: np.ndarray
-    counts: np.ndarray
-    counters: np.ndarray
-    body: np.ndarray
-
-    def regions(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """(chunks, strays) of each region."""
-        at = 0
-        for few, many in self.counts[16:].reshape(layout.REGIONS, 2).astype(np.int64).tolist():
-            between, end = at + few * layout.CHUNK, at + few * layout.CHUNK + many * layout.LINE
-            yield self.body[at:between].view(_CHUNK), self.body[between:end].view(HEAD)
-            at = end
-
-
-def _broken(name: str, why: str) -> MarksError:
-    return MarksError(
-        f"{name} is not a dump of marks, or is damaged: {why}", "record it again: nsysalign run"
-    )
-
-
-def _parse(name: str, content: np.ndarray) -> Parts:
+def _parsed(name: str, content: np.ndarray) -> Dump:  # noqa: PLR0915
+    """The plausible records; `damaged` counts the others, but not lines that were never written."""
     if content[:16].tobytes() != layout.FILE_MAGIC:
-        raise _broken(name, "it does not begin like one")
+        raise ValueError("it does not begin like one")
     version, length = np.frombuffer(content[16:24].tobytes(), "<u4").tolist()
     if version != layout.FILE_VERSION:
         raise MarksError(
@@ -154,43 +110,35 @@ def _parse(name: str, content: np.ndarray) -> Parts:
         )
     at = 24 + length
     if length > _LONGEST_JSON or at + layout.TABLE + 4 * layout.COUNTS > len(content):
-        raise _broken(name, "it is cut")
+        raise ValueError("it is cut")
     about = json.loads(content[24:at].tobytes().decode())
-    fixed = content[at : at + layout.TABLE]
-    if layout.HEADER.unpack(fixed[: layout.LINE].tobytes())[0] != layout.MAGIC:
-        raise _broken(name, "something else wrote into its header")
-    at += layout.TABLE
-    counts = content[at : at + 4 * layout.COUNTS].view("<u4")
-    at += 4 * layout.COUNTS
-    few, many = counts[16:].reshape(layout.REGIONS, 2).sum(axis=0, dtype=np.int64).tolist()
-    records = at + int(counts[0]) * layout.LINE
-    expected = records + few * layout.CHUNK + many * layout.LINE
-    if expected != len(content):
-        raise _broken(name, f"it should have {expected:,} bytes and has {len(content):,}")
-    return Parts(
-        name, _about(about), fixed, counts, content[at:records].view(SLOT), content[records:]
-    )
-
-
-def _about(about: Any) -> dict[str, Any]:
-    """The plausible part of the JSON."""
-    names = [n for n in about["names"] if isinstance(n, str) and 0 < len(n) <= _LONGEST_NAME][
-        :_MOST_NAMES
-    ]
+    whole = [n for n in about["names"] if isinstance(n, str) and 0 < len(n) <= _LONGEST_NAME]
     pid, device, sms = (int(about[k]) for k in ("pid", "device", "sms"))
     if not (0 <= pid < 1 << 24 and 0 <= device < 1 << 10 and 0 < sms <= 4096):
         raise ValueError("its process, device or number of SMs is impossible")
-    finished = bool(about.get("finished", True))
-    return {"pid": pid, "device": device, "sms": sms, "finished": finished, "names": by_hash(names)}
+    fixed = content[at : at + layout.TABLE]
+    header = layout.HEADER.unpack(fixed[: layout.LINE].tobytes())
+    magic, of_buffer, refused, _, lines, _, _ = header
+    if magic != layout.MAGIC:
+        raise ValueError("something else wrote into its header")
+    at += layout.TABLE
+    counts = content[at : at + 4 * layout.COUNTS].view("<u4")
+    at += 4 * layout.COUNTS
+    regions = counts[16:].reshape(layout.REGIONS, 2).astype(np.int64)
+    few, many = regions.sum(axis=0).tolist()
+    records = at + int(counts[0]) * layout.LINE
+    expected = records + few * layout.CHUNK + many * layout.LINE
+    if expected != len(content):
+        raise ValueError(f"it should have {expected:,} bytes and has {len(content):,}")
+    counters, lines_of_sms = content[at:records].view(SLOT), fixed[layout.LINE :].view(SM_LINE)
+    of_chunks, of_strays = [], []
+    for few, many in regions.tolist():
+        at = records + few * layout.CHUNK
+        of_chunks.append(content[records:at].view(_CHUNK))
+        records = at + many * layout.LINE
+        of_strays.append(content[at:records].view(HEAD))
 
-
-def _records(parts: Parts) -> Dump:
-    """The plausible records; `damaged` counts the others, but not lines that were never written."""
-    _, of_buffer, refused, _, lines, _, _ = layout.HEADER.unpack(
-        parts.fixed[: layout.LINE].tobytes()
-    )
-    lines_of_sms, counters = parts.fixed[layout.LINE :].view(SM_LINE), parts.counters
-    chunks, strays = (np.concatenate(tables) for tables in zip(*parts.regions(), strict=True))
+    chunks, strays = np.concatenate(of_chunks), np.concatenate(of_strays)
     good = _possible(chunks["head"], layout.HEAD)
     damaged = int((~good & (chunks["head"]["kind"] != 0)).sum())
     chunks = chunks[good]
@@ -199,52 +147,46 @@ def _records(parts: Parts) -> Dump:
     damaged += int((~alone & (strays["kind"] != 0)).sum())
     strays = strays[alone]
     strays["kind"] = layout.STRAY | layout.VERSION
-    marks = chunks["marks"]
-    told = counted_here(marks["id"])
-    there = (marks["id"] != 0) & ~told
+    marks, heads = chunks["marks"], chunks["head"]
+    # records that are no marks, but what the warp counted
+    summed = (marks["id"] & 3 == layout.EXIT) & (marks["id"] != layout.EXIT)
+    there = (marks["id"] != 0) & ~summed
     # a chunk's marks follow its head, up to the last one that was reached
-    sound = (
-        there & (marks["time"] >= chunks["head"]["time"][:, None]) & (marks["time"] < _LATEST_NS)
-    )
+    sound = there & (marks["time"] >= heads["time"][:, None]) & (marks["time"] < _LATEST_NS)
     damaged += int((there & ~sound).sum())
     of = np.nonzero(sound)[0].astype(np.int32)
-    counted = (
-        (counters["sm"] < 4096)
-        & (counters["id"] & 3 == 0)
-        & (counters["part"] <= 33)
-        & (counters["tag"] != 0)
-    )
+    counted = (counters["sm"] < 4096) & (counters["id"] & 3 == 0) & (counters["tag"] != 0)
     counted &= (counters["warps"] < 1 << 62) & (counters["lanes"] < 1 << 62)
+    counted &= counters["part"] <= 33
     damaged += int((~counted).sum())
-    records, heads = marks[told], chunks["head"][np.nonzero(told)[0]]
-    counts = records["time"] < _MOST_LANES
-    damaged += int((~counts).sum())
-    sums = _told(heads[counts], records[counts])
+    slots = counters[counted]
+    sums, of_sums = marks[summed], heads[np.nonzero(summed)[0]]
+    possible = sums["time"] < _MOST_LANES
+    damaged += int((~possible).sum())
+    if possible.any():
+        slots = _merged(np.concatenate([slots, _as_slots(of_sums[possible], sums[possible])]))
     return Dump(
-        warps=np.concatenate([chunks["head"], strays]),
+        warps=np.concatenate([heads, strays]),
         of=np.concatenate([of, len(chunks) + np.arange(len(strays), dtype=np.int32)]),
         time=np.concatenate([marks["time"][sound], strays["time"]]).view(np.int64),
         clock=np.concatenate([marks["clock"][sound], strays["clock"].astype(np.uint32)]),
         id=np.concatenate([marks["id"][sound], strays["id"]]),
-        counters=_merged(np.concatenate([counters[counted], sums]))
-        if len(sums)
-        else counters[counted],
+        counters=slots,
         damaged=damaged,
-        path=parts.name,
+        path=name,
         refused=int(refused or (of_buffer if of_buffer not in layout.READS else 0)),
         dropped=int(lines_of_sms["dropped"].sum()),
         counts_dropped=int(lines_of_sms["counts"].sum()),
         capacity=lines // layout.LINES * layout.REGIONS * _CHUNK["marks"].shape[0],
-        **parts.about,
+        pid=pid,
+        device=device,
+        sms=sms,
+        finished=bool(about.get("finished", True)),
+        names=by_hash(whole[:_MOST_NAMES]),
     )
 
 
-def counted_here(ids: np.ndarray) -> np.ndarray:
-    """Which records of chunks are no marks, but what the warp counted."""
-    return (ids & 3 == layout.EXIT) & (ids != layout.EXIT)
-
-
-def _told(heads: np.ndarray, records: np.ndarray) -> np.ndarray:
+def _as_slots(heads: np.ndarray, records: np.ndarray) -> np.ndarray:
     """What warps wrote behind their marks, as slots of the table."""
     slots = np.zeros(len(records), SLOT)
     slots["tag"], slots["grid"], slots["sm"] = 1, heads["grid"], heads["sm"]

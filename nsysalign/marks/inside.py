@@ -12,8 +12,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.marks import layout
 from nsysalign.marks.dump import Dump, MarksError, read, warnings
-from nsysalign.marks.join import join
-from nsysalign.marks.joined import Marked
+from nsysalign.marks.join import Marked, join
 from nsysalign.marks.sm_time import inside
 from nsysalign.trace.launches import read_launches
 

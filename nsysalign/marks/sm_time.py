@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.marks import layout
-from nsysalign.marks.joined import Marked
+from nsysalign.marks.join import Marked
 
 PARTS = ("before", "phase", "unmarked", "between", "after", "none", "unknown")
 _DEEPEST = 16

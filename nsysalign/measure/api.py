@@ -35,6 +35,7 @@ def benchmark(
     at: float = 50,
     profile: bool = True,
     quick: bool = False,
+    clocks: bool = False,
     output: str | os.PathLike[str] | None = None,
     progress: Callable[[str, int], None] | None = None,
     backend: str = "cuda",
@@ -46,6 +47,7 @@ def benchmark(
         a closure or a notebook's function is measured in this process, once, and the result says so.
     against: a second one to compare with; results are those of `make` (A) and `against` (B).
     batch: a size, several, "auto" to search for the best, None for the function's own.
+    clocks: by every clock, with a warm and a cold L2 (`r.ladder`).
     inputs: shapes such as "3x224x224" where the function returns a torch.nn.Module.
     budget, latency_below: seconds.  at: the percentile that `latency_below` is about.
 
@@ -66,7 +68,7 @@ def benchmark(
         modes=plan.modes(",".join(modes)), l2=plan.l2(l2), precision=precision,
         processes=processes, most_processes=max(plan.MOST_PROCESSES, processes), budget_s=budget,
         most_batch=max_batch, memory=memory, latency_below_s=latency_below, at=float(at),
-        profile=profile, quick=quick, output=Path(output) if output is not None else None,
+        profile=profile, quick=quick, clocks=clocks, output=Path(output) if output is not None else None,
         backend=backend,
     ).checked()  # fmt: skip
     if any(t.function is not None for t in options.targets):

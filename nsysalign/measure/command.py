@@ -94,6 +94,12 @@ if TYPE_CHECKING:
     metavar="P",
     help="The percentile that --latency-below applies to.",
 )
+@click.option(
+    "--clocks",
+    is_flag=True,
+    help="By every clock, with a warm and a cold L2: what each way of timing prints for the same "
+    "call, what the differences are, and which answers which question.",
+)
 @click.option("--quick", is_flag=True, help="One process, rough, no profile: a first look.")
 @click.option(
     "--no-profile",
@@ -178,7 +184,8 @@ def _options(given: dict[str, Any]) -> Options:
         most_processes=max(plan.MOST_PROCESSES, given["processes"]), budget_s=times["budget"],
         most_batch=given["max_batch"], memory=plan.share(given["memory"], "--memory", most=1),
         latency_below_s=times["latency_below"], at=plan.percentile(given["at"]),
-        profile=not given["no_profile"], quick=given["quick"], output=given["output"],
+        profile=not given["no_profile"], quick=given["quick"],
+        clocks=given["clocks"], output=given["output"],
         nsys=given["nsys"], lock_clocks=given["lock_clocks"], seed=given["seed"],
         backend=given["backend"],
     ).checked()  # fmt: skip

@@ -124,6 +124,20 @@ class Cuda:
         graph.kept = out  # the graph writes into it
         return graph.replay
 
+    def do_bench(self, call: Callable[[], Any], graph: bool) -> list[int]:
+        """The repetitions of triton's do_bench, or of its do_bench_cudagraph, ns.  Raises Refused
+        where triton is not installed, or cannot do it."""
+        try:
+            from triton import testing
+        except ImportError:
+            raise Refused("triton is not installed") from None
+        time_it = testing.do_bench_cudagraph if graph else testing.do_bench
+        try:
+            return [round(ms * 1e6) for ms in time_it(call, return_mode="all")]
+        except Exception as error:
+            line = str(error).strip().splitlines() or [type(error).__name__]
+            raise Refused(f"triton refuses: {line[0][:160]}") from error
+
     # --- inputs ---
 
     def inputs(

@@ -6,6 +6,7 @@
     steady    calls queued one behind the other, events at both ends: throughput
     graph     the call captured, replayed between two records on an idle GPU
     transfer  as latency, with the inputs copied in and the outputs back
+    do_bench  triton's own, which overwrites the L2; do_bench_cudagraph, which does not
 
 A mode makes blocks of samples (int nanoseconds each).  Every block begins with one call that is not
 counted, because another mode ran before it.
@@ -24,6 +25,8 @@ from nsysalign.measure.failures import NoWork
 from nsysalign.measure.target import Workload
 
 NAMES = ("latency", "event", "device", "steady", "graph", "transfer")
+#: triton's, and the state of the L2 that each makes for itself.
+TRITON = {"do_bench": "cold", "do_bench_cudagraph": "warm"}
 L2 = ("warm", "cold")
 BLOCK_NS = 60e6
 #: The delay kernel lasts this many times as long as the host needs to enqueue the call.
@@ -79,6 +82,11 @@ class Modes:
         gpu, run = self.gpu, self.work.run
         if self.elsewhere and name not in ("latency", "transfer"):
             raise Refused(ELSEWHERE)
+        if name in TRITON:
+            graph = name == "do_bench_cudagraph"
+            first = gpu.do_bench(run, graph)  # a refusal comes before anything is measured
+            took_ns = max(BLOCK_NS, sum(first))
+            return Mode(name, l2, lambda count: gpu.do_bench(run, graph), took_ns)
         if name == "device":
             return self._device(l2)
         if name == "steady":

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsysalign.files import write_text
+from nsysalign.measure import ladder
 from nsysalign.measure import terminal as words
 from nsysalign.report.html import Page, assemble
 from nsysalign.report.payload import cause_looks
@@ -72,7 +73,20 @@ def payload(measure: Measure) -> dict[str, Any]:
         }
         for key, d in measure.differences()
     ]  # fmt: skip
+    rungs = [
+        row | {
+            "of": words.named(measure, row["target"], row["batch"]),
+            "cells": words.ladder_row(ladder.Rung(*(row[f] for f in ladder.Rung._fields))),
+        }
+        for row in measure.ladder
+    ]  # fmt: skip
+    verdicts = {
+        words.named(measure, p.target, p.batch): list(ladder.verdict(measure, p))
+        for p in measure.points
+        if measure.ladder
+    }
     return {
+        "ladder": rungs, "ladder_heads": words.LADDER_HEADS, "verdicts": verdicts,
         "title": " against ".join(names), "targets": names, "headline": words.headline(measure),
         "causes": cause_looks(causes), "notes": [safe_text(n) for n in measure.notes],
         "environment": [[safe_text(x) for x in pair] for pair in words.environment(measure)],

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.errors import UsageError
-from nsysalign.measure.modes import L2, NAMES
+from nsysalign.measure.modes import L2, NAMES, TRITON
 from nsysalign.measure.statistics import PERCENTILES
 
 DEFAULT_MODES = ("latency", "event", "device", "steady", "graph")
@@ -66,6 +66,7 @@ class Options:
     at: float = 50.0  # the percentile that --latency-below is about
     profile: bool = True
     quick: bool = False
+    clocks: bool = False  # by every clock, with a warm and a cold L2
     output: Path | None = None
     nsys: str | None = None
     lock_clocks: int | None = None
@@ -100,6 +101,11 @@ class Options:
                 "the search for batches is of one target",
                 "search each, then compare both: --batch N",
             )
+        if self.clocks and self.search:
+            raise UsageError("--clocks is about one batch", "add --batch N, or leave it out")
+        if self.clocks:
+            all_modes = tuple(dict.fromkeys([*self.modes, *DEFAULT_MODES, *TRITON]))
+            self = replace(self, modes=all_modes, l2=L2)
         if self.quick:
             return replace(
                 replace(self, quick=False).checked(),
@@ -222,7 +228,7 @@ def percentile(text: str) -> float:
 def modes(text: str) -> tuple[str, ...]:
     """`latency,steady`."""
     names = tuple(dict.fromkeys(part.strip() for part in text.split(",") if part.strip()))
-    wrong = [n for n in names if n not in NAMES]
+    wrong = [n for n in names if n not in NAMES and n not in TRITON]
     if wrong or not names:
         raise UsageError(
             f"--mode {text}: there is no mode {wrong[0] if wrong else ''}",

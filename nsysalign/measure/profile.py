@@ -13,16 +13,21 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from nsysalign.errors import NsysAlignError
 from nsysalign.measure import runner
 from nsysalign.measure.plan import Job, Options
 from nsysalign.rundir import BASELINE, CLOCKS, DATABASE, DOCUMENT, PAGE
 
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
+
 MOST_SAMPLES = 500
 #: The profile proves a number if it predicts it within this share.
 PROVEN = 0.10
+#: The causes that are work of the stream.
+OPERATIONS = ("kernel", "graph", "memcpy", "memset")
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,10 @@ class Profile:
     predicted_ns: float = math.nan
     measured_ns: float = math.nan
     problem: str = ""
+    #: By L2, of the interval with the median span: "span", "sum" and "gaps" of its operations.
+    gpu_ns: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    #: The budget as predicted for a run without nsys.
+    without_nsys_ns: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def error(self) -> float:
@@ -53,9 +62,8 @@ class Profile:
 
     def idle_share(self) -> float:
         """The share of the interval in which the GPU did nothing."""
-        causes = ("kernel", "graph", "memcpy", "memset", "queued")
         whole = sum(self.parts_ns.values())
-        busy = sum(self.parts_ns.get(c, 0.0) for c in causes)
+        busy = sum(self.parts_ns.get(c, 0.0) for c in (*OPERATIONS, "queued"))
         return 1 - busy / whole if whole else math.nan
 
 
@@ -113,6 +121,8 @@ def profile(
     parts = analysis.parts[analysis.parts["interval"] == row["interval"]]
     beside = analysis.baseline.set_index("label")
     times = beside.loc[label] if label in beside.index else {}
+    unprofiled = analysis.unprofiled_parts
+    unprofiled = unprofiled[unprofiled["interval"] == row["interval"]]
     kernels = analysis.intervals.groupby("label")["kernel_only_ns"].median()
     return replace(
         empty,
@@ -121,15 +131,40 @@ def profile(
         kernel_ns=float(kernels.get(label, 0.0)),
         kernel_cold_ns=float(kernels.get(f"{label} cold", 0.0)),
         predicted_ns=float(times.get("predicted_ns", math.nan)),
+        gpu_ns={
+            l2: spans
+            for l2, name in (("warm", label), ("cold", f"{label} cold"))
+            if (spans := _spans(analysis, name))
+        },
+        without_nsys_ns={
+            k: float(v) for k, v in zip(unprofiled["cause"], unprofiled["ns"], strict=True)
+        },
         measured_ns=float(times.get("baseline_ns", math.nan)),
     )
+
+
+def _spans(analysis: Analysis, label: str) -> dict[str, float]:
+    """From the first operation's start to the last one's end, the time with any, the time between,
+    in the interval whose span is the median; {} where there is no operation."""
+    named = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
+    pieces = analysis.segments[analysis.segments["interval"].isin(named)]
+    pieces = pieces[pieces["cause"].isin(OPERATIONS)]
+    if pieces.empty:
+        return {}
+    pieces = pieces.assign(ns=pieces["end_ns"] - pieces["start_ns"])
+    by = pieces.groupby("interval")
+    table = by.agg(start=("start_ns", "min"), end=("end_ns", "max"), sum=("ns", "sum"))
+    table["span"] = table["end"] - table["start"]
+    row = table.sort_values("span").iloc[(len(table) - 1) // 2]
+    span, busy = float(row["span"]), float(row["sum"])
+    return {"span": span, "sum": busy, "gaps": span - busy}
 
 
 def without_nsys(
     run: Path, label: str, timed: Mapping[str, Sequence[int]], environment: Mapping[str, Any]
 ) -> Path:
     """The timed workers' event pairs as the event log of a run without nsys (docs/design.md)."""
-    from nsysalign.record.without_nsys import MARK
+    from nsysalign.record.session import MARK
 
     folder = run / BASELINE
     folder.mkdir(mode=0o700, exist_ok=True)

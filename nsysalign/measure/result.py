@@ -22,7 +22,7 @@ import numpy as np
 from nsysalign import frames, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
-from nsysalign.measure import search
+from nsysalign.measure import ladder, search
 from nsysalign.measure.failures import MEMORY
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.statistics import Difference, Estimate, difference, estimate
@@ -280,6 +280,12 @@ class Measure:
         for key in sorted(keys, key=lambda k: (k.batch or 0, order.index(k.mode), k.l2 == "cold")):
             yield key, difference(self.estimates[key._replace(target=0)], self.estimates[key])
 
+    @cached_property
+    def ladder(self) -> list[dict[str, Any]]:
+        """The rows of `--clocks`: what each way of timing the call prints, and the difference to
+        the next (ladder.Rung); [] without it."""
+        return ladder.rows(self) if self.options.get("clocks") else []
+
     # --- rows, tables, files ---
 
     def curve_rows(self) -> list[dict[str, Any]]:
@@ -366,6 +372,7 @@ class Measure:
         out |= {name: getattr(self, name) for name in named}
         out |= {name: [asdict(x) for x in getattr(self, name)] for name in ("runs", "profiles")}
         out |= {"points": self.curve.to_dict("records"), "modes": self.modes.to_dict("records")}
+        out |= {"ladder": self.ladder} if self.ladder else {}
         return out | {"blocks": [asdict(b) for b in self.blocks]}
 
     def write(self, path: Path) -> None:

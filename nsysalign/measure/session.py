@@ -124,7 +124,7 @@ class Session:
             "batches": list(o.batches), "search": o.search, "modes": list(o.modes),
             "l2": list(o.l2), "precision": o.precision, "processes": o.processes,
             "budget_s": o.budget_s, "memory": o.memory, "at": o.at, "quick": o.quick,
-            "seed": o.seed,
+            "seed": o.seed, "clocks": o.clocks,
             "latency_below_ns": o.latency_below_s * NS if o.latency_below_s else None,
         }  # fmt: skip
         hello = next((x.first("hello") for x in self.outcomes if x.first("hello")), {})

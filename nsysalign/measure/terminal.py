@@ -6,12 +6,14 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from nsysalign.measure import ladder
 from nsysalign.measure.statistics import TOO_WIDE, Difference, Estimate
 from nsysalign.report.palette import LOOKS
 from nsysalign.text import (
     change,
     change_between,
     duration,
+    fixed,
     gibibytes,
     milliseconds,
     percent,
@@ -35,6 +37,8 @@ MODE_WORDS = {
     "steady": "calls queued, per call: throughput",
     "graph": "captured, replayed as a CUDA graph",
     "transfer": "as latency, inputs copied in and outputs back",
+    "do_bench": "triton's, which overwrites the L2 before each call",
+    "do_bench_cudagraph": "triton's, replayed from a graph of many calls",
 }
 
 
@@ -54,8 +58,40 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
         if profiles:
             _print(console, [""])
             _budgets(console, profiles)
+    if measure.ladder:
+        for point in measure.points:
+            _ladder(console, measure, point)
     _print(console, [f"  {line}" for line in [*explanations(measure), *differences(measure)]])
     _print(console, [f"  ! {note}" for note in measure.notes])
+
+
+def _ladder(console: Console, measure: Measure, point: Point) -> None:
+    """What each way of timing the call prints, warm and cold, and what the differences are."""
+    for l2 in ("warm", "cold"):
+        rungs = ladder.rungs(measure, point, l2)
+        if not rungs:
+            continue
+        state = "its data in the L2" if l2 == "warm" else "the L2 overwritten before each call"
+        lines = ["", f"  {named(measure, point.target, point.batch)}, {state}"]
+        for rung in rungs:
+            name, value, step, cause, known = ladder_row(rung)
+            lines.append(f"{value:>12} us  {name}")
+            if step:
+                lines.append(f"{step:>12}       {cause}{f' ({known})' if known else ''}")
+        _print(console, lines)
+    _print(console, ["", *(f"  {line}" for line in ladder.verdict(measure, point)), ""])
+
+
+LADDER_HEADS = ["clock", "us", "to the next", "what that is", "measured elsewhere"]
+
+
+def ladder_row(rung: ladder.Rung) -> list[str]:
+    """A rung's cells; LADDER_HEADS names them."""
+    known = rung.known_ns == rung.known_ns
+    step = f"{-rung.next_ns / 1e3:+,.2f}" if rung.next_ns == rung.next_ns else ""
+    left = rung.next_ns - rung.known_ns
+    elsewhere = f"{duration(rung.known_ns)} known, {left / 1e3:+.2f} us not" if known else ""
+    return [rung.name, fixed(rung.value_ns), step, rung.cause, elsewhere]
 
 
 def _print(console: Console, lines: list[str]) -> None:

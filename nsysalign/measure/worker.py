@@ -27,7 +27,7 @@ from typing import Any
 
 from nsysalign.measure import failures, statistics, target, warmup
 from nsysalign.measure.cuda import Cuda, Refused
-from nsysalign.measure.modes import Mode, Modes
+from nsysalign.measure.modes import TRITON, Mode, Modes
 
 MOST_SAMPLES, MOST_S, LEAST_S = 20_000, 10.0, 0.5
 #: A call this long needs no block that is not counted before the first one.
@@ -166,8 +166,12 @@ class Worker:
         """The modes that can be measured; the others are refused, each with its reason.  Capture
         comes last: it has the most side effects."""
         made = []
-        wanted = [(name, l2) for name in self.spec["modes"] for l2 in self.spec["l2"]]
-        for name, l2 in sorted(wanted, key=lambda w: w[0] == "graph"):
+        wanted = [
+            (name, l2)
+            for name in self.spec["modes"]
+            for l2 in ([TRITON[name]] if name in TRITON else self.spec["l2"])
+        ]
+        for name, l2 in sorted(wanted, key=lambda w: "graph" in w[0]):
             try:
                 made.append(maker.make(name, l2))
             except Refused as error:

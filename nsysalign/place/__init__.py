@@ -9,5 +9,5 @@
     windows        each pair by the best that is known of it: its clock, its time stamps, the table
 
 Without a log, `inferred` says which records were probably compared, and `ranges` where NVTX ranges lie.  `marked` joins marks
-inside kernels.  `context` is what a stretch of a long trace is told about the whole.
+inside kernels.
 """

@@ -2,14 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pandas as pd
 
 from nsysalign.errors import EventLogError
 from nsysalign.model import EventLog
-from nsysalign.place.context import Seen
 
 #: By how much the host's clock may have been set between the trace's start and the log's.
 _CLOCK_SET_NS = 10_000_000_000
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The processes and threads of a trace: globalPids with CUDA rows, globalTids that made record calls; its first and last
+    call."""
+
+    processes: frozenset[int]
+    recorders: frozenset[int]
+    first_ns: int
+    last_ns: int
 
 
 def other_runs(seen: Seen, session: int | None, log: EventLog) -> dict[int, str]:

@@ -13,7 +13,7 @@ rounded differently, say more than one.  `align.fit` finds out where a frame lie
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -30,22 +30,16 @@ _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
 
 @dataclass(frozen=True)
 class EventClock:
-    """Per record of the log, whose row numbers are `rows` (rising): `frame`, -1 for a record that no distance reaches; `at_ns`: its place on the
+    """Per record of the log: `frame`, -1 for a record that no distance reaches; `at_ns`: its place on the
     process's event clock, exact within a frame.  Per frame: `origin_error_ns`, how far its place relative to the previous frame
     may be off (inf: nothing joins them); `line`: which frames lie on one event clock at all (one number per process and
     device).  `tick_ns`: tick of the GPU's timer, 1 if it does not show."""
 
-    rows: np.ndarray
     frame: np.ndarray
     at_ns: np.ndarray
     line: np.ndarray
     origin_error_ns: np.ndarray
     tick_ns: int
-
-    def of_rows(self, rows: np.ndarray) -> EventClock:
-        """The same for some of the records, given by their row numbers in the whole log."""
-        at = np.searchsorted(self.rows, rows)
-        return replace(self, rows=rows, frame=self.frame[at], at_ns=self.at_ns[at])
 
 
 def rounding_ns(ms: np.ndarray) -> np.ndarray:
@@ -97,7 +91,7 @@ def event_clock(log: EventLog) -> EventClock | None:
         frame[a], frame[b], distance, rounding[between] + tick / 2, len(roots)
     )
     at = np.where(frame >= 0, offset + origin[np.maximum(frame, 0)], 0)
-    return EventClock(log.records.index.to_numpy(), frame[count:], at[count:], line, error, tick)
+    return EventClock(frame[count:], at[count:], line, error, tick)
 
 
 def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

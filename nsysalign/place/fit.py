@@ -184,15 +184,11 @@ class ClockPlaces:
 
 
 def place_records(
-    clock: EventClock,
-    s: Surroundings,
-    tracing: str,
-    known: np.ndarray,
-    lines: Mapping[int, Line] | None = None,
+    clock: EventClock, s: Surroundings, tracing: str, known: np.ndarray
 ) -> ClockPlaces:
     """Places of all records that are on an event clock.  Arrays are per record; those of the clock cover
     only the first ones, the records of the log.  `known`: whose surroundings are (the others are
-    placed, but are no evidence).  `lines`: given if they are already known."""
+    placed, but are no evidence)."""
     rows = len(known)
     at, frame = np.zeros(rows, np.int64), np.full(rows, -1)
     at[: len(clock.at_ns)], frame[: len(clock.frame)] = clock.at_ns, clock.frame
@@ -201,18 +197,16 @@ def place_records(
     place, error = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
     for number in np.unique(line[line >= 0]).tolist():
         members = line == number
-        own = lines.get(number) if lines is not None else None
-        if own is None and (members & known).any():
-            record = np.flatnonzero(members & known)
-            record = record[:: -(-len(record) // _MOST)]
-            # all its frames, even those without a record here: others may be placed by the same line
-            frames = np.flatnonzero(clock.line == number)
-            own = fit_line(
-                s.take(record), frame[record], at[record], tracing, frames, clock.origin_error_ns
-            )
-        if own is None:
+        record = np.flatnonzero(members & known)
+        if not len(record):
             line[members] = -1
             continue
+        record = record[:: -(-len(record) // _MOST)]
+        # all its frames, even those without a known record: others may be placed by the same line
+        frames = np.flatnonzero(clock.line == number)
+        own = fit_line(
+            s.take(record), frame[record], at[record], tracing, frames, clock.origin_error_ns
+        )
         fitted[number] = own
         place[members], spread = own.place(at[members], frame[members])
         if not len(own.frames):

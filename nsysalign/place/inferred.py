@@ -11,26 +11,20 @@ A pair never joins two records of the same event, and always spans some work of 
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.issue import EVER
 from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, UNSURE, Trace, tid_of
 from nsysalign.place.projected_ranges import nvtx_windows
-from nsysalign.windows import is_unsure, windows_frame
+from nsysalign.windows import windows_frame
 
 #: The first relevant call after a record on its thread: none of these, a wait, a query, the destruction of the event.
 _NOTHING, _WAITED, _ASKED, _DESTROYED = range(4)
 _WAITS = tuple(CALL[k] for k in SYNC_CALLS)
-#: `Mark.followed` where what was read of the trace ends before the thread's next call.
-_UNSEEN = -1
 _UNNAMED = "are on a stream that the trace does not name"
-#: A pair without positions: thread and lane of its records, when their calls began, whether it is unsure.
-PAIRED = ("thread", "lane", "open_ns", "close_ns", "unsure")
 
 
 @dataclass(frozen=True)
@@ -61,26 +55,6 @@ class Pairs:
     def leave(self, reason: str, count: int = 1) -> None:
         if count:
             self.left[reason] = self.left.get(reason, 0) + count
-
-    def table(self, records: pd.DataFrame) -> pd.DataFrame:
-        """PAIRED of the pairs, whose positions are those of rows of `records` (thread, lane, call_start_ns)."""
-        start, end = np.array(self.start, np.int64), np.array(self.end, np.int64)
-        thread, lane, at = (records[c].to_numpy() for c in ("thread", "lane", "call_start_ns"))
-        columns = (
-            thread[start],
-            lane[start],
-            at[start],
-            at[end],
-            np.array(self.unsure, dtype=bool),
-        )
-        return pd.DataFrame(dict(zip(PAIRED, columns, strict=True)))
-
-
-def pairs_in(windows: pd.DataFrame) -> pd.DataFrame:
-    """PAIRED of the inferred pairs among windows, or among rows of intervals: both records of a pair are on one lane."""
-    mine = windows[(windows["origin"] == ORIGIN["records"]).to_numpy()]
-    columns = [mine[c].to_numpy() for c in ("thread", "end_lane", "open_ns", "close_ns")]
-    return pd.DataFrame(dict(zip(PAIRED, (*columns, is_unsure(mine)), strict=True)))
 
 
 def pair(marks: Sequence[Mark]) -> Pairs:
@@ -136,104 +110,30 @@ def _forget(marks: Sequence[Mark], open_: list[int], number: int, out: Pairs) ->
         del open_[at:]
 
 
-@dataclass(frozen=True)
-class Marks:
-    """What the pairing of the records of a trace, or of a stretch of it, goes by.
-
-    `records`: a row per record whose stream is known: position (in what was read), thread, lane, call_start_ns, event, `worked` (how many operations its
-    thread had issued to the lane before, since the stretch began), followed (_UNSEEN where the trace ends first).  `awaited`:
-    thread and call_start_ns of records that a stream waits for.  `issued`: operations per thread and lane.  `first`: thread ->
-    what its first call other than a record is.  `unnamed`: records whose stream is not known."""
-
-    records: pd.DataFrame
-    awaited: pd.DataFrame
-    issued: Mapping[tuple[int, int], int]
-    first: Mapping[int, int]
-    unnamed: int
-
-
-def record_marks(
-    trace: Trace,
-    operation_lane: np.ndarray,
-    records: pd.DataFrame,
-    waits: pd.DataFrame,
-    stretch: tuple[int, int] = EVER,
-) -> Marks:
-    """The marks of the records whose calls were made in a stretch [begin, end) of what was read."""
-    lane, call, at = (records[c].to_numpy() for c in ("lane", "call", "call_start_ns"))
-    begin, end = stretch
-    mine = (at >= begin) & (at < end)
-    usable = mine & (lane >= 0) & (call >= 0)
-    columns = ["thread", "lane", "call_start_ns", "event"]
-    table = (
-        records.loc[usable, columns].assign(position=np.flatnonzero(usable)).reset_index(drop=True)
-    )
-    meaning, other = _meanings(trace), _no_records(trace)
-    table["followed"] = _what_follows(trace, call[usable], meaning, other)
-    issue = _issues(trace, operation_lane, stretch)
-    worked = np.zeros(len(table), np.int64)
-    for key, rows in table.groupby(["thread", "lane"], sort=False).indices.items():
-        worked[rows] = np.searchsorted(
-            issue.get(key, _NONE), table["call_start_ns"].to_numpy()[rows]
-        )
-    waited = waits.loc[waits["record"] >= 0]
-    made = trace.calls["start_ns"].to_numpy()[waited["call"].to_numpy()]
-    those = waited["record"].to_numpy()[(made >= begin) & (made < end)]
-    return Marks(
-        table.assign(worked=worked),
-        records.loc[those, ["thread", "call_start_ns"]].reset_index(drop=True),
-        {key: len(when) for key, when in issue.items()},
-        _first_calls(trace, stretch, meaning, other),
-        int((mine & ~usable).sum()),
-    )
-
-
-def marked_together(parts: Sequence[Marks]) -> Marks:
-    """The marks of a trace from those of stretches that follow each other."""
-    tables, before = [], Counter[tuple[int, int]]()
-    for number, part in enumerate(parts):
-        table = part.records
-        keys = zip(table["thread"].tolist(), table["lane"].tolist(), strict=True)
-        earlier = np.fromiter((before[key] for key in keys), np.int64, len(table))
-        followed = table["followed"].to_numpy().copy()
-        for at in np.flatnonzero(followed == _UNSEEN).tolist():
-            thread = int(table["thread"].iat[at])
-            followed[at] = next(
-                (p.first[thread] for p in parts[number + 1 :] if thread in p.first), _NOTHING
-            )
-        tables.append(table.assign(worked=table["worked"] + earlier, followed=followed))
-        before.update(part.issued)
-    return Marks(
-        pd.concat(tables, ignore_index=True),
-        pd.concat([p.awaited for p in parts], ignore_index=True),
-        before,
-        {},
-        sum(p.unnamed for p in parts),
-    )
-
-
-def pairs_of(marks: Marks) -> Pairs:
-    """Pairs of all records whose stream is known: positions in `marks.records`, thread by thread, stream by stream, by the call
+def record_pairs(
+    trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, waits: pd.DataFrame
+) -> Pairs:
+    """Pairs of all records whose stream is known: positions in `records`, thread by thread, stream by stream, by the call
     of their start."""
     out = Pairs()
-    out.leave(_UNNAMED, marks.unnamed)
-    table = marks.records
-    thread, lane, at, event, followed, worked = (
-        table[c].to_numpy()
-        for c in ("thread", "lane", "call_start_ns", "event", "followed", "worked")
+    thread, lane, call, at, event = (
+        records[c].to_numpy() for c in ("thread", "lane", "call", "call_start_ns", "event")
     )
-    keys = ["thread", "call_start_ns"]
-    awaited = pd.MultiIndex.from_frame(table[keys]).isin(
-        pd.MultiIndex.from_frame(marks.awaited[keys])
-    )
-    which = np.lexsort((at, lane, thread))
-    key = np.stack([thread[which], lane[which]])
-    edges = np.flatnonzero((key[:, 1:] != key[:, :-1]).any(axis=0)) + 1
+    usable = np.flatnonzero((lane >= 0) & (call >= 0))
+    out.leave("are on a stream that the trace does not name", len(records) - len(usable))
+    followed = np.zeros(len(records), np.int64)
+    followed[usable] = _what_follows(trace, call[usable])
+    awaited = np.zeros(len(records), dtype=bool)
+    awaited[waits.loc[waits["record"] >= 0, "record"].to_numpy()] = True
+    issue = _issues(trace, operation_lane)
+    which = usable[np.lexsort((at[usable], lane[usable], thread[usable]))]
+    edges = np.flatnonzero((np.diff(thread[which]) != 0) | (np.diff(lane[which]) != 0)) + 1
     for mine in np.split(which, edges) if len(which) else ():
-        after_work = np.diff(worked[mine], prepend=-1) > 0
+        issued = issue.get((int(thread[mine[0]]), int(lane[mine[0]])), np.empty(0, np.int64))
+        after_work = np.diff(np.searchsorted(issued, at[mine]), prepend=-1) > 0
         found = pair(
             [
-                Mark(int(event[n]), bool(w), bool(awaited[n]), max(int(followed[n]), _NOTHING))
+                Mark(int(event[n]), bool(w), bool(awaited[n]), int(followed[n]))
                 for n, w in zip(mine.tolist(), after_work.tolist(), strict=True)
             ]
         )
@@ -244,18 +144,12 @@ def pairs_of(marks: Marks) -> Pairs:
     return out
 
 
-_NONE = np.empty(0, np.int64)
-
-
-def _issues(
-    trace: Trace, operation_lane: np.ndarray, stretch: tuple[int, int]
-) -> dict[tuple[int, int], np.ndarray]:
-    """(thread, lane) -> when the thread issued operations to the lane, sorted, in a stretch."""
+def _issues(trace: Trace, operation_lane: np.ndarray) -> dict[tuple[int, int], np.ndarray]:
+    """(thread, lane) -> when the thread issued operations to the lane, sorted."""
     call = trace.operations["call"].to_numpy()
     known = np.flatnonzero(call >= 0)
     at, thread = (trace.calls[c].to_numpy()[call[known]] for c in ("start_ns", "thread"))
-    here = np.flatnonzero((at >= stretch[0]) & (at < stretch[1]))
-    at, thread, lane = at[here], thread[here], operation_lane[known[here]]
+    lane = operation_lane[known]
     order = np.lexsort((at, lane, thread))
     edges = np.flatnonzero((np.diff(thread[order]) != 0) | (np.diff(lane[order]) != 0)) + 1
     return {
@@ -264,26 +158,19 @@ def _issues(
     }
 
 
-def _meanings(trace: Trace) -> np.ndarray:
-    """What each call means to the records before it on its thread: _NOTHING, _WAITED, _ASKED or _DESTROYED."""
-    kind = trace.calls["kind"].to_numpy()
-    meaning = np.zeros(len(kind), np.int8)
+def _what_follows(trace: Trace, record_call: np.ndarray) -> np.ndarray:
+    """Per record, given by its call: what its thread's next outermost call that records no event means to it."""
+    calls = trace.calls
+    kind, names, thread = (calls[c].to_numpy() for c in ("kind", "name_id", "thread"))
+    meaning = np.full(len(kind), _NOTHING, np.int8)
     meaning[np.isin(kind, _WAITS)] = _WAITED
     meaning[kind == CALL["query_event"]] = _ASKED
-    names = trace.calls["name_id"].to_numpy()
     for number in np.unique(names[kind == CALL["other"]]).tolist():
         text = trace.names.get(int(number), "")
         if "EventDestroy" in text or "EventElapsedTime" in text:
             meaning[names == number] = _DESTROYED if "Destroy" in text else _WAITED
-    return meaning
-
-
-def _what_follows(
-    trace: Trace, record_call: np.ndarray, meaning: np.ndarray, other: np.ndarray
-) -> np.ndarray:
-    """Per record, given by its call: what its thread's next call other than a record is."""
-    out = np.full(len(record_call), _UNSEEN, np.int64)
-    thread = trace.calls["thread"].to_numpy()
+    other = (calls["outer"].to_numpy() == np.arange(len(calls))) & (kind != CALL["record"])
+    out = np.full(len(record_call), _NOTHING, np.int64)
     for number in np.unique(thread[record_call]).tolist():
         here = np.flatnonzero(thread[record_call] == number)
         others = np.flatnonzero((thread == number) & other)
@@ -293,24 +180,6 @@ def _what_follows(
     return out
 
 
-def _no_records(trace: Trace) -> np.ndarray:
-    """Outermost calls that record no event."""
-    calls = trace.calls
-    return (calls["outer"].to_numpy() == np.arange(len(calls))) & (
-        calls["kind"].to_numpy() != CALL["record"]
-    )
-
-
-def _first_calls(
-    trace: Trace, stretch: tuple[int, int], meaning: np.ndarray, other: np.ndarray
-) -> dict[int, int]:
-    """Thread -> what its first call other than a record means, of those made in a stretch."""
-    start, thread = (trace.calls[c].to_numpy() for c in ("start_ns", "thread"))
-    there = np.flatnonzero(other & (start >= stretch[0]) & (start < stretch[1]))
-    threads, first = np.unique(thread[there], return_index=True)
-    return dict(zip(threads.tolist(), meaning[there[first]].tolist(), strict=True))
-
-
 def windows_without_log(
     trace: Trace,
     operation_lane: np.ndarray,
@@ -318,40 +187,19 @@ def windows_without_log(
     records: pd.DataFrame,
     waits: pd.DataFrame,
     spread: np.ndarray,
-    given: pd.DataFrame | None = None,
 ) -> tuple[list[pd.DataFrame], list[str]]:
     """(windows, notes) of a trace without an event log: pairs of records, then NVTX ranges, then the unsure pairs.
 
     `records`: with lane, thread, t_ns and bounds; `waits`: with the record that each waits for; `spread`: the places'
-    half-widths; `given`: PAIRED where the pairs are known already, of which those are taken whose records are here.
+    half-widths.
     """
-    if given is None:
-        marks = record_marks(trace, operation_lane, records, waits)
-        pairs = pairs_of(marks)
-        at = marks.records["position"].to_numpy()
-        start, end = (at[np.array(n, np.int64)] for n in (pairs.start, pairs.end))
-        unsure, notes = np.array(pairs.unsure, dtype=bool), pairing_notes(pairs)
-    else:
-        start, end = (_positions(records, given, column) for column in ("open_ns", "close_ns"))
-        here = (start >= 0) & (end >= 0)
-        start, end, unsure, notes = start[here], end[here], given["unsure"].to_numpy()[here], []
+    pairs = record_pairs(trace, operation_lane, records, waits)
+    start, end = np.array(pairs.start, np.int64), np.array(pairs.end, np.int64)
+    unsure = np.array(pairs.unsure, dtype=bool)
     found = inferred_windows(records, start, end, unsure, spread)
     ranges = nvtx_windows(trace, operation_lane, lanes)
     windows = [found[~unsure].reset_index(drop=True), ranges, found[unsure].reset_index(drop=True)]
-    return windows, notes
-
-
-def _positions(records: pd.DataFrame, wanted: pd.DataFrame, at: str) -> np.ndarray:
-    """Positions in `records` of those that `wanted` names by thread and by when their call began; -1 for none."""
-    known = np.flatnonzero(records["call"].to_numpy() >= 0)
-    keys = pd.MultiIndex.from_arrays(
-        [records[c].to_numpy()[known] for c in ("thread", "call_start_ns")]
-    )
-    known, keys = known[~keys.duplicated()], keys[~keys.duplicated()]
-    found = keys.get_indexer(
-        pd.MultiIndex.from_arrays([wanted[c].to_numpy() for c in ("thread", at)])
-    )
-    return np.append(known, -1)[found]
+    return windows, pairing_notes(pairs)
 
 
 def pairing_notes(pairs: Pairs) -> list[str]:

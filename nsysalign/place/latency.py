@@ -229,17 +229,14 @@ class PairPlaces:
     error_ns: np.ndarray
 
 
-def place_pairs(
-    s: Surroundings, pairs: pd.DataFrame, tracing: str, known: LatencyModel | None
-) -> PairPlaces:
-    """Compared pairs: columns start and end (positions of their records), elapsed_ns.  `known`: the
-    table, if other records than these tell it.
+def place_pairs(s: Surroundings, pairs: pd.DataFrame, tracing: str) -> PairPlaces:
+    """Compared pairs: columns start and end (positions of their records), elapsed_ns.
 
     The record that is known better decides; of two known alike the one that puts the pair later,
     because GPUs are late, never early.  A kernel queued behind a record limits how late it was.
     """
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    model = known or assumed(tracing, s)
+    model = assumed(tracing, s)
     place, bar = model.expected(s)
     ahead = model.ahead_of(s)
     by_start, by_end = place[start], place[end] - elapsed

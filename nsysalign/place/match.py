@@ -12,12 +12,25 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.model import CALL, EventLog, Trace, TraceInfo, pid_of, process_of, thread_of, tid_of
-from nsysalign.place.belongs import other_runs
-from nsysalign.place.context import Seen
+from nsysalign.place.belongs import Seen, other_runs
 from nsysalign.place.host_clock import ClockMap, clock_map, contained, refine
+from nsysalign.tiles import distinct
 
 #: A map this accurate needs no refinement on the record calls.
 _SHARP_NS = 2_000
+
+
+def look(trace: Trace) -> Seen:
+    """The processes and threads of a trace."""
+    calls = trace.calls
+    recording = calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]]
+    processes = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
+    return Seen(
+        frozenset(np.concatenate(processes).tolist()),
+        frozenset(distinct(recording).tolist()),
+        int(calls["start_ns"].min()) if len(calls) else 0,
+        int(calls["end_ns"].max()) if len(calls) else 0,
+    )
 
 
 def match_processes(
@@ -79,15 +92,11 @@ def process_clock(
 
 
 def match_records(
-    trace: Trace,
-    log: EventLog,
-    processes: Mapping[int, int],
-    known: Mapping[int, ClockMap] | None = None,
+    trace: Trace, log: EventLog, processes: Mapping[int, int]
 ) -> tuple[pd.DataFrame, dict[int, ClockMap], list[str]]:
     """Positions in `calls` for every record and wait of the log.
 
-    Returns (frame indexed like log.records with columns call, thread; clock maps by log process; notes).  `known`: clock maps
-    that are already accurate.
+    Returns (frame indexed like log.records with columns call, thread; clock maps by log process; notes).
     """
     calls = trace.calls
     kind, thread = calls["kind"].to_numpy(), calls["thread"].to_numpy()
@@ -100,7 +109,7 @@ def match_records(
     notes: list[str] = []
     for number, process in processes.items():
         mine = log.records[log.records["process"] == number]
-        clock = (known or {}).get(number) or process_clock(log, number, trace.marks, trace.info)
+        clock = process_clock(log, number, trace.marks, trace.info)
         groups = []
         for tid, rows in mine.groupby("tid"):
             positions = is_record[of_thread(thread[is_record], process, int(tid))]
@@ -123,9 +132,7 @@ def match_records(
             notes.append(
                 "no clock line of the event log fits the trace, so the clocks were aligned on the record calls alone"
             )
-        if number not in (known or {}) and (
-            clock.width_ns > _SHARP_NS or _share(clock, arrays) < 0.9
-        ):
+        if clock.width_ns > _SHARP_NS or _share(clock, arrays) < 0.9:
             clock = refine(clock, arrays)
         clocks[number] = clock
         for index, t0, t1, positions, asked in groups:

@@ -16,11 +16,10 @@ from nsysalign.model import CALL, Alignment, EventLog, Trace, pid_of
 from nsysalign.place import bounds
 from nsysalign.place import streams as lanes
 from nsysalign.place.clock_lookup import Lookup
-from nsysalign.place.context import TraceContext, look
 from nsysalign.place.event_clock import EventClock, event_clock
-from nsysalign.place.fit import ClockPlaces, Line, place_records
+from nsysalign.place.fit import ClockPlaces, place_records
 from nsysalign.place.host_clock import ClockMap
-from nsysalign.place.inferred import record_marks, windows_without_log
+from nsysalign.place.inferred import windows_without_log
 from nsysalign.place.latency import (
     CLASSES,
     PARAMETERS,
@@ -29,7 +28,7 @@ from nsysalign.place.latency import (
     PairPlaces,
     place_pairs,
 )
-from nsysalign.place.match import match_processes, match_records
+from nsysalign.place.match import look, match_processes, match_records
 from nsysalign.place.records import (
     awaited,
     build_records,
@@ -39,7 +38,7 @@ from nsysalign.place.records import (
 )
 from nsysalign.place.surroundings import Surroundings, gather, neighbours
 from nsysalign.place.timer_regions import host_windows
-from nsysalign.place.timer_windows import Timers, read_timers, timer_notes, timer_windows
+from nsysalign.place.timer_windows import read_timers, timer_notes, timer_windows
 from nsysalign.place.windows import Bounded, event_windows, record_places
 from nsysalign.windows import Unplaced, unplaced_frame
 
@@ -49,23 +48,15 @@ _CROSSING_NS = 2_000
 _CLOCK_ROOM_NS = 500
 
 
-def align(
-    trace: Trace,
-    log: EventLog | None,
-    context: TraceContext | None = None,
-    timers: Timers | None = None,
-) -> Alignment:
+def align(trace: Trace, log: EventLog | None) -> Alignment:
     """Place everything that was measured on the trace's clock.
-
-    If `trace` and `log` are a stretch of a longer trace, `context` and `timers` hold what is known about all of it and about
-    the program's clock readings.
 
     With a log: every successful elapsed_time call and every host timer ends in `windows` or, with the reason, in
     `unaligned`.  Without: NVTX ranges become windows of kind nvtx, consecutive records of a thread inferred pairs.
     """
     known = log if log is not None else no_log()
-    read = _read(trace, known, context)
-    clock = context.event_clock if context else event_clock(known)
+    read = _read(trace, known)
+    clock = event_clock(known)
     best, remarks = _least_contradicted(
         lambda offset: _on_streams(
             trace, known, read, offset, inferred=log is None, on_clock=clock is not None
@@ -75,31 +66,20 @@ def align(
         trace, best.records, best.around, read.lanes, read.operation_lane, read.waits
     )
     tracing = event_tracing(trace)
-    lines = context.event_lines if context else None
-    places = _by_clock(clock, known, best.records, tracing, surroundings, lines)
+    places = _by_clock(clock, best.records, tracing, surroundings)
     on_clock, doubts = _held_by_clock(places, best)
-    likely = place_pairs(surroundings, best.pairs, tracing, context.model if context else None)
+    likely = place_pairs(surroundings, best.pairs, tracing)
     model = likely.model
     records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, likely)
-    timed = read_timers(known, read.processes, read.clocks) if timers is None else timers
-    others, lost, alone, said = _on_the_host(trace, known, read, timed, told=context is None)
-    marks, excerpt = None, context.from_trace if context else None
-    if excerpt is not None or (context is None and untold(known)):
+    others, lost, said = _on_the_host(trace, known, read)
+    if untold(known):
         spread = model.expected(surroundings)[1]
         found, more = windows_without_log(
-            trace,
-            read.operation_lane,
-            read.lanes,
-            records,
-            read.waits,
-            spread,
-            excerpt and excerpt.pairs,
+            trace, read.operation_lane, read.lanes, records, read.waits, spread
         )
-        if excerpt is not None:
-            marks = record_marks(trace, read.operation_lane, records, read.waits, excerpt.stretch)
         regions = set(others["region"]) - {""}  # they are NVTX ranges as well
         others = pd.concat([others, *(w[~w["region"].isin(list(regions))] for w in found)])
-        said += more if excerpt is None else []  # of all its records, not of a stretch's
+        said += more
     every = [w for w in (windows, others) if len(w)] or [windows]
     return Alignment(
         records=frames.check(records, frames.PLACED_RECORDS),
@@ -111,11 +91,7 @@ def align(
         calibration=_calibration(model, read.clocks, read.processes, clock, places),
         notes=(*read.notes, *remarks, *doubts, *said),
         clock_maps=read.clocks,
-        model=model,
         busy=read.busy,
-        alone=alone,
-        event_lines=places.lines if places is not None else {},
-        marks=marks,
     )
 
 
@@ -143,17 +119,11 @@ class _Read:
     notes: list[str]
 
 
-def _read(trace: Trace, log: EventLog, context: TraceContext | None) -> _Read:
+def _read(trace: Trace, log: EventLog) -> _Read:
     """Which process, call and wait of the trace is which of the log."""
-    if context is None:
-        processes, notes = match_processes(look(trace), trace.info.session_start_utc_ns, log)
-    else:
-        processes, notes = dict(context.processes), []
-    matched, clocks, more = match_records(
-        trace, log, processes, context.clocks if context else None
-    )
-    table, operation_lane = lanes.build_lanes(trace, context.lanes if context else None)
-    busy = context.busy if context else None
+    processes, notes = match_processes(look(trace), trace.info.session_start_utc_ns, log)
+    matched, clocks, more = match_records(trace, log, processes)
+    table, operation_lane = lanes.build_lanes(trace)
     records = build_records(trace, log, processes, matched)
     exact, rows = lanes.lane_of_event_rows(trace, table, records)
     records[["event", "event_sync", "timestamp_ns"]] = rows
@@ -168,7 +138,7 @@ def _read(trace: Trace, log: EventLog, context: TraceContext | None) -> _Read:
         _asked(log, clocks, records),
         table,
         operation_lane,
-        lanes.busy_lanes(table, operation_lane) if busy is None else busy,
+        lanes.busy_lanes(table, operation_lane),
         lane_operations(trace, operation_lane),
         notes + more,
     )
@@ -225,15 +195,16 @@ def _least_contradicted(
 
 
 def _on_the_host(
-    trace: Trace, log: EventLog, read: _Read, timers: Timers, *, told: bool
-) -> tuple[pd.DataFrame, list[Unplaced], dict[str, int], list[str]]:
-    """(windows of kind host, timers without a window, readings per site that belong to none, notes if `told`)."""
+    trace: Trace, log: EventLog, read: _Read
+) -> tuple[pd.DataFrame, list[Unplaced], list[str]]:
+    """(windows of kind host, timers without a window, notes)."""
+    timers = read_timers(log, read.processes, read.clocks)
     explicit = replace(log, hosts=log.hosts[~log.hosts["implicit"].to_numpy()])
     hosts, lost = host_windows(trace, explicit, read.processes, read.clocks)
     timed, missed, alone = timer_windows(trace, log, read.processes, read.clocks, timers)
-    notes = timer_notes(timed, timers.candidates, alone) if told else []
     some = [w for w in (hosts, timed) if len(w)] or [hosts]
-    return pd.concat(some, ignore_index=True), lost + missed, alone, notes
+    notes = timer_notes(timed, timers.candidates, alone)
+    return pd.concat(some, ignore_index=True), lost + missed, notes
 
 
 def event_tracing(trace: Trace) -> str:
@@ -270,20 +241,13 @@ def _bound(
 
 
 def _by_clock(
-    clock: EventClock | None,
-    log: EventLog,
-    records: pd.DataFrame,
-    tracing: str,
-    surroundings: Surroundings,
-    lines: Mapping[int, Line] | None,
+    clock: EventClock | None, records: pd.DataFrame, tracing: str, surroundings: Surroundings
 ) -> ClockPlaces | None:
     """Where the records lie by their event clocks; None if the log has no references."""
     if clock is None:
         return None
     known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
-    return place_records(
-        clock.of_rows(log.records.index.to_numpy()), surroundings, tracing, known, lines or None
-    )
+    return place_records(clock, surroundings, tracing, known)
 
 
 def _held_by_clock(places: ClockPlaces | None, best: Bounded) -> tuple[np.ndarray, list[str]]:

@@ -23,13 +23,11 @@ _MOST_SAY = 0.6
 _DEFAULT_STREAM = 7  # CUPTI's streamId of the legacy default stream of the first context
 
 
-def build_lanes(trace: Trace, known: pd.DataFrame | None = None) -> tuple[pd.DataFrame, np.ndarray]:
-    """(lanes, lane of every operation); if `known` lanes are given, -1 for an operation on none of them."""
+def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
+    """(lanes, lane of every operation)."""
     keys = ["process", "context", "stream"]
     operations = trace.operations
     places, of_place = _places(operations, [*keys, "device"])
-    if known is not None:
-        return known, _lanes_of(known, places, of_place)
     parts = [
         places,
         trace.event_rows[[*keys, "device"]],

@@ -78,9 +78,8 @@ def _any(times: np.ndarray | None, start: int, end: int) -> bool:
 class Timers:
     """A log's clock readings on the trace's clock.
 
-    Per reading: `place` among the `sites`, trace time `t`, globalPid, globalTid, the position of the previous reading of its
-    clock on its thread (-1 for the first), and whether it is to be reported on here (`own`).  `readers`: all threads that read
-    a clock.
+    Per reading: `place` among the `sites`, trace time `t`, globalPid, globalTid, and the position of the previous reading of its
+    clock on its thread (-1 for the first).  `readers`: all threads that read a clock.
     """
 
     readings: pd.DataFrame
@@ -90,35 +89,8 @@ class Timers:
     process: np.ndarray
     thread: np.ndarray
     previous: np.ndarray
-    own: np.ndarray
     readers: frozenset[int]
     candidates: Candidates
-
-    def within(self, inside: np.ndarray, own: np.ndarray) -> Timers:
-        """The pairs that start with some readings (a mask); readings that are `own` are reported on."""
-        c = self.candidates
-        told = self.own & inside & own
-        # a reading that ends a pair starting elsewhere is subtracted, or nothing was issued before it: it is never unpaired
-        told[c.end[~inside[c.start]]] = False
-        mine = np.flatnonzero(inside[c.start])
-        keep = inside.copy()
-        keep[c.start[mine]], keep[c.end[mine]] = True, True
-        before = self.previous[told]
-        keep[before[before >= 0]] = True
-        at, index = np.flatnonzero(keep), np.cumsum(keep) - 1
-        previous = self.previous[at]
-        known = (previous >= 0) & keep[np.maximum(previous, 0)]
-        return replace(
-            self,
-            readings=self.readings.iloc[at].reset_index(drop=True),
-            place=self.place[at],
-            t=self.t[at],
-            process=self.process[at],
-            thread=self.thread[at],
-            previous=np.where(known, index[np.maximum(previous, 0)], -1),
-            own=told[at],
-            candidates=replace(c.take(mine), start=index[c.start[mine]], end=index[c.end[mine]]),
-        )
 
 
 def read_timers(
@@ -149,7 +121,6 @@ def read_timers(
         process=process,
         thread=thread,
         previous=previous,
-        own=np.ones(len(t), dtype=bool),
         readers=frozenset(thread.tolist()),
         candidates=candidates(thread, clock, place, sites),
     )
@@ -375,7 +346,7 @@ def _alone(timers: Timers, pairs: Candidates, inside: _Inside) -> dict[str, int]
     paired[pairs.start], paired[pairs.end] = True, True
     said = pairs.again.keys() | pairs.unclear.keys()
     alone: dict[str, int] = {}
-    for i in np.flatnonzero(timers.own & ~paired & (timers.previous >= 0)).tolist():
+    for i in np.flatnonzero(~paired & (timers.previous >= 0)).tolist():
         site = timers.sites[timers.place[i]]
         if site.site in said or site.use not in ("", "kept", "difference"):
             continue

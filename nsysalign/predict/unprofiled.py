@@ -29,8 +29,8 @@ from nsysalign.predict.costs import (
 )
 from nsysalign.predict.host_speed import SLOW, HostSpeed
 from nsysalign.predict.replay import Call, Item, replay
-from nsysalign.predict.scene import MOST_CALLS, Scene, Scenes, said
-from nsysalign.split.segment_source import SegmentSource
+from nsysalign.predict.scene import Scene, Scenes, said
+from nsysalign.split.results import SplitTrace
 from nsysalign.text import times
 from nsysalign.trace.nccl import NCCL_KERNEL
 
@@ -104,7 +104,7 @@ class Predictor:
 
 
 def predict(
-    source: SegmentSource,
+    source: SplitTrace,
     intervals: pd.DataFrame,
     parts: pd.DataFrame,
     labels: pd.DataFrame,
@@ -119,38 +119,30 @@ def predict(
 
 
 def predict_intervals(
-    source: SegmentSource,
+    source: SplitTrace,
     wanted: np.ndarray,
     intervals: pd.DataFrame,
     parts: pd.DataFrame,
     host: HostSpeed | None = None,
-    *,
-    wide: bool = True,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The same for these intervals (ascending numbers); `wide`: their surroundings may be read once more.
+    """The same for these intervals (ascending numbers).
 
     Where none can be made there is a reason, whose first word, up to the colon, is what a table's cell has room for (REASONS).
     Bars are those of a run on a host that is as fast as this one was.
     """
-    chosen, trace, alignment = source.around(wanted, wide)
-    mine = parts[parts["interval"].isin(chosen)]
-    (matrix,) = matrices(intervals[intervals["interval"].isin(chosen)], mine, ["ns"])
+    trace, windows = source.trace, source.alignment.windows.iloc[wanted]
+    mine = parts[parts["interval"].isin(wanted)]
+    (matrix,) = matrices(intervals[intervals["interval"].isin(wanted)], mine, ["ns"])
     working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
-    windows = alignment.windows
     slowdown = (host or HostSpeed(None)).slowdown(
         *(windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns"))
     )
     waits = _collectives(trace, windows)
     predictor = None
     rows, budgets = [], []
-    lost = np.setdiff1d(wanted, chosen)
-    ranges = intervals.set_index("interval")["kind"].reindex(lost) == "nvtx"
-    for number, nvtx, calls in zip(lost.tolist(), ranges, source.calls(lost).tolist(), strict=True):
-        read = "long" if calls > MOST_CALLS else "unread"
-        rows.append((number, *((pd.NA,) * 3), said("untimed" if nvtx else read)))
     for k, (number, window) in enumerate(
-        zip(chosen.tolist(), windows.itertuples(index=False), strict=True)
+        zip(wanted.tolist(), windows.itertuples(index=False), strict=True)
     ):
         elapsed = max(int(window.elapsed_ns), 1)
         reason, predicted = "", None
@@ -165,7 +157,7 @@ def predict_intervals(
         elif slowdown[k] > SLOW and 1 - working[k] / elapsed > _HOST_DECIDES:
             reason = said("disturbed").format(times(slowdown[k]))
         else:
-            predictor = predictor or Predictor(trace, alignment)
+            predictor = predictor or Predictor(trace, source.alignment)
             predicted = predictor.predict(window, int(working[k]))
             reason = predicted.reason
             if not reason and predicted.predicted_ns > window.elapsed_ns:
@@ -197,7 +189,7 @@ def _collectives(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
 
 
 def chosen_intervals(
-    intervals: pd.DataFrame, labels: pd.DataFrame, source: SegmentSource
+    intervals: pd.DataFrame, labels: pd.DataFrame, source: SplitTrace
 ) -> list[int]:
     """The intervals to replay: all of a label with few, else its row and others evenly spread."""
     made = source.calls(labels["row_interval"].to_numpy())

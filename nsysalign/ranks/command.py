@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import CancelledError, Executor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -22,7 +22,6 @@ from nsysalign.files import file_name
 from nsysalign.ranks import spread
 from nsysalign.ranks.results import Source, SourceResult
 from nsysalign.ranks.sources import DOCUMENT, find
-from nsysalign.ranks.spread import ANYWHERE, Place, placed
 from nsysalign.rundir import PAGE, RunDirectory, make_run_dir, numbered
 from nsysalign.trace.lines import lines_of
 
@@ -43,17 +42,11 @@ class Job:
     folder: str  # the trace's own folder in it
     nsys: str | None
     debug: bool = False
-    place: Place = ANYWHERE
-
-    @property
-    def hosts(self) -> tuple[str, ...]:
-        """Machines that can do the job; () for any."""
-        return self.place.hosts
 
     @property
     def target(self) -> Path:
         """The trace's own folder, as the worker sees it."""
-        return (self.place.folder or self.output) / self.folder
+        return self.output / self.folder
 
 
 def present_many(
@@ -72,15 +65,13 @@ def present_many(
 
     A trace that cannot be analysed is reported and left out.  Raises TraceError only if none can be.
     """
-    analysed = partial(analyse, nsys=nsys, quiet=quiet, debug=debug)
-    if dask in (None, "local"):
-        sources = recovered(paths, events)
-        count = spread.workers([source.trace for source in sources], jobs)
-        with spread.processes(count) if dask is None else spread.dask(dask, count) as executor:
-            target = _folder_of_results(output)
-            results = analysed(sources, target, executor)
-    else:
-        target, results = _where_they_lie(paths, events, output, dask, analysed, quiet)
+    for source in find(paths, events):  # logs of runs that were cut short
+        recover(RunDirectory(source.trace.parent))
+    sources = find(paths, events)
+    count = spread.workers([source.trace for source in sources], jobs)
+    with spread.processes(count) if dask is None else spread.dask(dask, count) as executor:
+        target = make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
+        results = analyse(sources, target, executor, nsys=nsys, quiet=quiet, debug=debug)
     if not any(result.ranks for result in results):
         _remove_if_empty(target)
         of_reason: dict[str, list[str]] = {}
@@ -115,82 +106,39 @@ def present_many(
     return comparison
 
 
-def _folder_of_results(output: Path | None) -> Path:
-    return make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
-
-
-def _where_they_lie(
-    paths: Sequence[Path],
-    events: Sequence[Path],
-    output: Path | None,
-    scheduler: str,
-    analysed: Callable[..., list[SourceResult]],
-    quiet: bool,
-) -> tuple[Path, list[SourceResult]]:
-    """(folder of the results, result of every trace), analysed on the machines of a cluster."""
-    with contextlib.suppress(TraceError):  # the traces need not be on this machine
-        recovered(paths, events)
-    with contextlib.ExitStack() as stack:
-        with ProgressLine(quiet) as tell:
-            tell("waiting for the cluster", 0)
-            cluster = stack.enter_context(spread.dask(scheduler, 0))
-        target = _folder_of_results(output)
-        try:
-            named = [[path.absolute() for path in listed] for listed in (paths, events)]
-            sources, places = zip(*placed(cluster, *named, target), strict=True)
-        except NsysAlignError:
-            _remove_if_empty(target)
-            raise
-        return target, analysed(sources, target, cluster, places)
-
-
-def recovered(paths: Sequence[Path], events: Sequence[Path]) -> tuple[Source, ...]:
-    """The traces of a command line, with logs recovered from runs that were cut short."""
-    for source in find(paths, events):
-        recover(RunDirectory(source.trace.parent))
-    return find(paths, events)
-
-
 def analyse(
     sources: Sequence[Source],
     output: Path,
     executor: Executor,
-    places: Sequence[Place] = (),
     *,
     nsys: str | None = None,
     quiet: bool = True,
     debug: bool = False,
 ) -> list[SourceResult]:
-    """Run every source through the executor, in the order of the sources; `places` says where, one per source."""
+    """Run every source through the executor, in the order of the sources."""
+    output = output.absolute()  # workers of a cluster have working directories of their own
     folders = [file_name(source.name) for source in sources]
     if len({name.lower() for name in folders}) != len(folders):  # Rank0 may be rank0 on this disk
         folders = [f"{n:03d}-{name}" for n, name in enumerate(folders)]
-    each = zip(sources, folders, places or [ANYWHERE] * len(sources), strict=True)
-    jobs = [Job(source, output, folder, nsys, debug, place) for source, folder, place in each]
+    jobs = [Job(s, output, folder, nsys, debug) for s, folder in zip(sources, folders, strict=True)]
     results: dict[str, SourceResult] = {}
     with ProgressLine(quiet) as tell:
         tell(f"analysing {len(jobs)} traces", 0)
         for job, outcome in spread.over(one, jobs, executor):
             if debug and isinstance(outcome, BaseException):
                 raise outcome
-            results[job.source.name] = checked(job, outcome, getattr(executor, "lost", False))
+            results[job.source.name] = checked(job, outcome)
             tell(f"analysing {len(jobs)} traces", 100 * len(results) // len(jobs))
     return [results[source.name] for source in sources]
 
 
-def checked(job: Job, outcome: SourceResult | BaseException, lost: bool = False) -> SourceResult:
-    """The result of a job.  If its worker died, or wrote where this machine cannot read, its trace has failed; `lost`: so
-    has the whole cluster."""
+def checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
+    """The result of a job.  If its worker died, or wrote where this machine cannot read, its trace has failed."""
     failed = partial(SourceResult, job.source.name, str(job.source.trace))
-    if isinstance(outcome, CancelledError) and lost:
+    if isinstance(outcome, CancelledError):
         return failed(
             failure="the scheduler of the cluster cannot be reached any more",
             next_step="start the scheduler and its workers again, then analyse again",
-        )
-    if isinstance(outcome, CancelledError):
-        return failed(
-            failure=f"no worker of its machine ({', '.join(job.hosts)}) has come back",
-            next_step="start dask worker on that machine again, then analyse again",
         )
     if isinstance(outcome, BaseException):
         why = f"{type(outcome).__name__}: {str(outcome)[:200] or 'no reason given'}"
@@ -199,9 +147,6 @@ def checked(job: Job, outcome: SourceResult | BaseException, lost: bool = False)
             next_step="give it more memory, use fewer workers (--jobs 1), or analyse it alone: "
             f"nsysalign analyze {job.source.trace}",
         )
-    if outcome.report and job.place.folder is not None:
-        lies = f"its page lies on the disk of its worker's machine, in a folder {job.place.folder.name}"
-        return replace(outcome, report="", notes=(*outcome.notes, lies))
     if outcome.report and not (job.output / outcome.report).exists():
         return failed(
             failure="its worker wrote to a disk that this machine cannot see",
@@ -221,8 +166,6 @@ def one(job: Job) -> SourceResult:
     source, folder = job.source, job.target
     result = SourceResult(source.name, str(source.trace))
     try:
-        if job.place.folder is not None:
-            job.place.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
         trace = exported(source.trace, folder, nsys=job.nsys)
         shared = read_shared(trace)

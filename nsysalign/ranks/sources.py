@@ -69,7 +69,7 @@ def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]
             source,
             name=name,
             trace=source.trace.resolve(),
-            logs=tuple(log.resolve() for log in (*source.logs, *logs)),
+            logs=tuple(log.absolute() for log in (*source.logs, *logs)),
             pooled=source.pooled or bool(logs),
         )
         for name, source in zip(numbered(names), sources, strict=True)

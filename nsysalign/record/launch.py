@@ -1,243 +1,453 @@
-"""Run a command under `nsys profile` so that its output, signals and exit status stay its own.
+"""Run a script under nsys as if it were started plainly.
 
-nsys runs in a session of its own: a Ctrl-C in the terminal reaches only us.  The first one is passed on
-(nsys hands it to the application and then writes the report); a second one that reached nsys would lose the report,
-so it is held back.  nsys pipes its application's output through itself, mixed with its own messages; the
-application gets our own stdout and stderr instead (handover.py), so a terminal stays a terminal, and the order of the two
-streams is kept.
+    nsysalign ---- nsys profile ---- holder      starts with nsys's environment, and waits for the script
+        |                              |
+        +--- script, in the holder's environment
+
+nsys takes away from what it starts most of what a process inherits: descriptors, the terminal, its process group, the umask,
+bytes that are not UTF-8, sometimes the exit status.  All that makes it record a process is in the environment.  So nsys starts
+a holder (`processes.hold`), and the script is started by us, with the environment that the holder was given: everything is
+inherited as usual, and the status is the script's own, whatever becomes of nsys.
+
+nsys is in a session of its own and gets no signal: a second Ctrl-C would make it give up the report.  On a terminal the script
+shares our process group, so that Ctrl-C and Ctrl-Z reach it as usual; elsewhere it has its own, and signals are passed on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
 import os
+import re
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from nsysalign.record.handover import HandOver, Inheritance
-from nsysalign.record.processes import ENDING, application, below, end_all, kill, of_run, stat
+from nsysalign.errors import NsysError
+from nsysalign.record.processes import (
+    ENDING,
+    HOLDER,
+    SCRIPT,
+    end_all,
+    kill,
+    marked,
+    stat,
+)
 
 #: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
-#: How long nsys may do nothing after the application ended: until the user is told, and until nsys is ended.
+#: How long nsys may do nothing while no script runs: until the user is told, and until nsys is ended.
 SAID_S, IDLE_S = 30.0, 120.0
-#: How often to check.  While the application is alive a check is one read of a small file in /proc.
+#: How often to look whether nsys still works.
 LOOK_S = 5.0
+_LOOK_AT_CHILDREN_S = 0.1
 _IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended.  `status` is nsys's, which is the application's own; None if nsys did not survive to report it.  `notes`
-    say what we had to do; `stopped`: it was asked to end (Ctrl-C, a signal, --timeout); `never_began`: nsys itself failed
-    before it started the application, which never ran."""
+    """How a run ended.  `status`: the script's own, as a shell reports it; None if it was not started.  `notes` say what we had to
+    do; `stopped`: it was asked to end (Ctrl-C, a signal, --timeout); `again`: nsys failed by itself before the script was
+    started."""
 
     status: int | None
     notes: tuple[str, ...] = ()
     stopped: bool = False
-    never_began: bool = False
-
-
-def launch(
-    profile: Sequence[str],
-    command: Sequence[str],
-    env: Mapping[str, str],
-    log: Path,
-    given: Inheritance,
-    *,
-    timeout_s: float | None = None,
-) -> Ended:
-    """Run `profile command`; nsys's own messages are appended to `log`.  When it returns, no process of the run is left.  An
-    empty `profile` runs the command as it is, without nsys.  The command inherits what is `given`, in the current directory.
-    After `timeout_s` the application is stopped as by a Ctrl-C, and by stronger signals if it does not react.
-    """
-    sys.stdout.flush()
-    sys.stderr.flush()
-    with HandOver(command, given) as handover, _private(log) as messages:
-        stopper = _Stopper(env["NSYSALIGN_DIR"], handover, profiled=bool(profile))
-        with _handlers(lambda number, _frame: stopper.asked(number), ENDING):
-            process = subprocess.Popen(
-                [*profile, *handover.starter_command],
-                env=dict(env),
-                cwd="/",  # nsys refuses a folder that was deleted or is not UTF-8
-                stdin=subprocess.DEVNULL,
-                stdout=messages,
-                stderr=messages,
-                pass_fds=[
-                    n for n in given.descriptors if n > 2
-                ],  # so that nsys puts nothing of its own there
-                start_new_session=True,
-            )
-            stopper.started(process)
-            hung = _wait(process, stopper, stopper.watch, timeout_s)
-            if hung and profile:
-                _ask_for_report(profile[0], process.pid, messages)
-            _end(process)
-    notes = (
-        [f"the script was stopped after {timeout_s:g} s (--timeout)"] if stopper.timed_out else []
-    )
-    status = _status(process.returncode, stopper)
-    if hung:
-        when = "after the script had ended" if stopper.watch.began() else "before the script began"
-        notes.append(
-            f"nsys stopped responding {when}: it was stopped, and what it left behind is used; "
-            "the script's own exit status is not known"
-        )
-    elif status is None:
-        name = signal.Signals(-process.returncode).name
-        notes.append(f"nsys itself was ended by {name}: the script's own exit status is not known")
-    if left := end_all(env["NSYSALIGN_DIR"]):
-        outlived = "nsys" if profile else "the script"
-        several = "processes" if left > 1 else "process"
-        notes.append(
-            f"{left} {several} of the run outlived {outlived} and {'were' if left > 1 else 'was'} ended"
-        )
-    # nsys was terminated from outside by one of these signals
-    killed = process.returncode in (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
-    by_itself = bool(profile) and not (hung or killed or stopper.sent)
-    never_began = (
-        by_itself and not stopper.watch.began()
-    )  # whatever its status: nsys returns 0 even after losses
-    return Ended(status, tuple(notes), bool(stopper.sent), never_began)
-
-
-def _status(code: int, stopper: _Stopper) -> int | None:
-    """The application's status as a shell reports it, None if nsys died of a signal that we did not send."""
-    if code >= 0:
-        return code
-    return 128 - code if -code in stopper.sent and -code != signal.SIGKILL else None
-
-
-def _wait(
-    process: subprocess.Popen, stopper: _Stopper, looking: Watch, timeout_s: float | None
-) -> bool:
-    """Wait for nsys; the application is stopped, step by step, after `timeout_s`.  True if nsys hung."""
-    limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
-    while not looking.ended(min(LOOK_S, limit - time.monotonic())):
-        if time.monotonic() >= limit:
-            if looking.writes_report():
-                limit = math.inf
-                continue
-            stopper.timed_out = True
-            stopper.step()
-            limit = math.inf if stopper.sent[-1] == signal.SIGKILL else time.monotonic() + GRACE_S
-        idle_s = looking.idle_s()
-        said, stopper.hanging = stopper.hanging, idle_s >= SAID_S
-        if stopper.hanging and not said:
-            left_s = max(0.0, IDLE_S - idle_s)
-            state = (
-                "has ended but nsys has not, and it is doing"
-                if looking.began()
-                else "has not been started, and nsys is doing"
-            )
-            _say(
-                f"the script {state} nothing; it will be stopped in {left_s:.0f} s if that does not change, at once with Ctrl-C"
-            )
-        if idle_s >= IDLE_S or stopper.gave_up or looking.stranded():
-            return True
-    return False
-
-
-def _ask_for_report(nsys: str, pid: int, messages: BinaryIO) -> None:
-    """nsys keeps what it collects in another process, and hands it to whoever ends the session."""
-    with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-        subprocess.run(
-            [nsys, "stop", f"--session=profile-{pid}"],
-            cwd="/", stdin=subprocess.DEVNULL, stdout=messages, stderr=messages, start_new_session=True,
-            timeout=IDLE_S,
-        )  # fmt: skip
-
-
-def _end(process: subprocess.Popen) -> None:
-    if process.poll() is None:
-        process.terminate()
-        try:
-            process.wait(GRACE_S)
-        except subprocess.TimeoutExpired:
-            process.kill()
-            process.wait()
-
-
-def _say(text: str) -> None:
-    print(f"nsysalign: {text}", file=sys.stderr, flush=True)
-
-
-class _Stopper:
-    """Stops the application without losing the report: each step once, the next one only after a while.
-
-    nsys passes the first SIGINT and SIGTERM on to the application's process group and then writes the report; a
-    second one of a kind would make it give the report up.  SIGKILL goes past nsys, to the application's
-    processes.
-    """
-
-    def __init__(self, run_dir: str, handover: HandOver, *, profiled: bool) -> None:
-        self._run_dir, self._handover, self._profiled = run_dir, handover, profiled
-        self._process: subprocess.Popen | None = None
-        self.watch: Watch | None = None
-        self.sent: list[int] = []
-        self._since = 0.0
-        self.timed_out = False
-        self.hanging = False  # nsys is doing nothing any more, and the user was told
-        self.gave_up = False  # Ctrl-C was pressed after that
-
-    def started(self, process: subprocess.Popen) -> None:
-        self._process = process
-        self.watch = Watch(process, self._run_dir, self._handover, profiled=self._profiled)
-        for number in self.sent:
-            self._signal(process, number)
-
-    def _signal(self, process: subprocess.Popen, number: int) -> None:
-        """nsys passes a signal on to the application's group; without nsys we have to do that."""
-        if self._profiled:
-            process.send_signal(number)
-        else:
-            os.killpg(process.pid, number)
-
-    def asked(self, number: int) -> None:
-        """A signal arrived: pass it on if it is the first, escalate if the last one was long ago.  While the report is being
-        written none is passed on: nsys would give the report up.
-        """
-        number = number if number == signal.SIGINT else signal.SIGTERM  # a hang-up ends it as well
-        if self.hanging:
-            self.gave_up = True
-        elif self.watch is not None and self.watch.writes_report():
-            _say("the report is still being written, please wait")
-        elif not self.sent:
-            self._send(number)
-        elif time.monotonic() - self._since >= GRACE_S:
-            self.step()
-        elif number == signal.SIGINT:
-            _say("the script has not ended yet, please wait")
-
-    def step(self) -> None:
-        """The next stronger way to stop it."""
-        harder = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL) if n not in self.sent]
-        self._send(harder[0] if harder else signal.SIGKILL)
-
-    def _send(self, number: int) -> None:
-        self.sent.append(number)
-        self._since = time.monotonic()
-        if number == signal.SIGKILL:
-            kill(self.watch.application(), number)
-        elif self._process is not None and self._process.poll() is None:
-            with contextlib.suppress(ProcessLookupError):
-                self._signal(self._process, number)
+    again: bool = False
 
 
 @contextlib.contextmanager
-def _handlers(handler: object, numbers: Sequence[int]) -> Iterator[None]:
-    """Our signal handlers for a while; outside the main thread Python allows none."""
+def nsys_folder(run_dir: Path) -> Iterator[Path]:
+    """A folder for nsys's temporary files, among them everything that it records, until the block ends: nsys makes them
+    readable by others.  `run` in it leads to the run directory, under a name that nsys accepts whatever it is really called.
+    A recording that nsys did not make a report of is moved there (`trace.qdstrm`)."""
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="nsysalign-"))
+    except OSError as error:
+        raise NsysError(
+            f"nsys needs a folder for temporary files, and none can be made: {error.strerror}",
+            "TMPDIR=/a/folder nsysalign run ...",
+        ) from error
+    try:
+        (folder / "run").symlink_to(run_dir, target_is_directory=True)
+        yield folder
+        streams = sorted(folder.glob("*.qdstrm"), key=lambda path: path.stat().st_mtime)
+        if streams and not any(run_dir.glob("trace.*")):
+            with contextlib.suppress(OSError):
+                shutil.move(streams[-1], run_dir / "trace.qdstrm")
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def open_closed_streams() -> None:
+    """A closed stdin, stdout or stderr becomes /dev/null: nsys's library would open a file of its own there, in the script."""
+    for number in (0, 1, 2):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # the lowest number is taken
+
+
+def working_directory() -> Path:
+    """The working directory of this process; if it was deleted, the path it had."""
+    return Path(os.readlink("/proc/self/cwd").removesuffix(" (deleted)"))
+
+
+def launch(
+    command: Sequence[str],
+    added: Mapping[str, str],
+    log: Path,
+    *,
+    profile: Sequence[str] = (),
+    folder: Path | None = None,
+    timeout_s: float | None = None,
+    stdout_to_stderr: bool = False,
+    progress: Callable[[int], None] | None = None,
+) -> Ended:
+    """Run `command` with the variables `added` to its environment, under `profile` (`nsys profile ...` up to the command, with a
+    `folder` of `nsys_folder`; plainly without).  nsys's own messages are appended to `log`.  After `timeout_s` the script is
+    stopped as by Ctrl-C, and by stronger signals if it does not react.  `progress` gets the percentages of nsys's report.  When it
+    returns, no process of the run is left."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    environ = dict(os.environ)
+    if b"\0LC_CTYPE=" not in b"\0" + Path("/proc/self/environ").read_bytes():
+        environ.pop("LC_CTYPE", None)  # Python sets it for itself in the C locale (PEP 538)
+    script = _Script(added["NSYSALIGN_DIR"])
+    notes: list[str] = []
+    with _handlers(script.asked), contextlib.ExitStack() as stack:
+        nsys = None
+        if profile and folder is not None:
+            nsys = stack.enter_context(_Profiler(profile, folder, log, environ))
+            script.profiled = nsys.lives
+            given = nsys.environment(script)
+            if given is None:
+                if nsys.hung:
+                    notes.append("nsys stopped responding before the script began: it was stopped")
+                notes += nsys.killed()
+                number = script.sent[0] if script.sent else None
+                again = not notes and not script.sent
+                return Ended(number and 128 + number, tuple(notes), bool(script.sent), again)
+            environ = {k: v for k, v in given.items() if k not in ("TMPDIR", "NSYSALIGN_RUN")} | {
+                k: v for k, v in environ.items() if k == "TMPDIR"
+            }
+            if environ.get("QUADD_INJECTION_PROXY") == "NVTX":
+                # With it nsys 2024.2 loads its library before NVTX is used, and then every forked child that calls exit()
+                # dies of SIGSEGV.  NVTX itself loads the library at its first call, by NVTX_INJECTION64_PATH.
+                del environ["QUADD_INJECTION_PROXY"]
+        status = script.start(command, environ | dict(added), stdout_to_stderr)
+        if status is None:
+            if nsys is not None:
+                nsys.wait_for(script)
+            status = script.wait(timeout_s)
+        if nsys is not None:
+            notes += nsys.wait(script, progress)
+    if script.timed_out:
+        notes.insert(0, f"the script was stopped after {timeout_s:g} s (--timeout)")
+    if left := end_all(script.mark):
+        several = f"{left} processes" if left > 1 else "1 process"
+        notes.append(
+            f"{several} of the run outlived the script and {'were' if left > 1 else 'was'} ended"
+        )
+    return Ended(status, tuple(notes), bool(script.sent))
+
+
+class _Script:
+    """The script, once it is started, and how to stop it: each step once, the next one only after a while."""
+
+    def __init__(self, run_dir: str) -> None:
+        self.mark = b"NSYSALIGN_DIR=" + os.fsencode(run_dir)
+        self.process: subprocess.Popen | None = None
+        self.sent: list[int] = []  # signals that asked it to end
+        self.timed_out = False
+        self.profiled: Callable[[], bool] = bool  # whether nsys lives
+        self.hanging = False  # nsys is doing nothing any more, and the user was told
+        self.gave_up = False  # Ctrl-C was pressed after that
+        self._since = 0.0
+        try:
+            os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+            self._own_group = False
+        except OSError:
+            self._own_group = True
+
+    def start(
+        self, command: Sequence[str], environ: Mapping[str, str], stdout_to_stderr: bool
+    ) -> int | None:
+        """A status if it cannot be started; it is said why."""
+        keywords = {"close_fds": False, "env": environ, "stdout": 2 if stdout_to_stderr else None}
+        if self._own_group and sys.version_info >= (3, 11):
+            keywords["process_group"] = 0
+        elif self._own_group:
+            keywords["preexec_fn"] = os.setpgrp
+        try:
+            try:
+                self.process = subprocess.Popen(list(command), **keywords)
+            except OSError as error:
+                program = shutil.which(command[0])
+                if error.errno != errno.ENOEXEC or program is None:
+                    raise
+                # a script without #!: a shell would read it itself
+                self.process = subprocess.Popen(["/bin/sh", program, *command[1:]], **keywords)
+        except OSError as error:
+            _say(f"{command[0]}: {error.strerror}")
+            return 127 if error.errno == errno.ENOENT else 126
+        for number in self.sent:
+            self._signal(number)
+        return None
+
+    def wait(self, timeout_s: float | None) -> int:
+        """Its status, when it has ended, under nsys with all that it started; it is stopped, step by step, after
+        `timeout_s`."""
+        limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        while not wait_for(self.process, limit - time.monotonic()) or (
+            self.profiled() and marked(self.mark)
+        ):
+            if time.monotonic() >= limit:
+                self.timed_out = True
+                self._step()
+                limit = time.monotonic() + GRACE_S
+            elif self.process.poll() is not None:
+                time.sleep(_LOOK_AT_CHILDREN_S)
+        code = self.process.returncode
+        return code if code >= 0 else 128 - code
+
+    def lives(self) -> bool:
+        """Whether it, or anything that it started, is alive."""
+        if self.process is not None and self.process.poll() is None:
+            return True
+        return bool(marked(self.mark))
+
+    def asked(self, number: int, _frame: object = None) -> None:
+        """A signal arrived: pass it on, or escalate if one was sent long ago.  While the report is written none is passed on."""
+        number = number if number == signal.SIGINT else signal.SIGTERM  # a hang-up ends it as well
+        if self.hanging:
+            self.gave_up = True
+        elif self.process is not None and self.profiled() and not self.lives():
+            _say("the report is still being written, please wait")
+        elif not self.sent:
+            self.sent.append(number)
+            self._since = time.monotonic()
+            if self._own_group or number != signal.SIGINT:  # else the terminal has sent it as well
+                self._signal(number)
+        elif time.monotonic() - self._since >= GRACE_S:
+            self._step()
+        elif number == signal.SIGINT:
+            _say("the script has not ended yet, please wait")
+
+    def _step(self) -> None:
+        """The next stronger way to stop it."""
+        harder = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL) if n not in self.sent]
+        self.sent.append(harder[0] if harder else signal.SIGKILL)
+        self._since = time.monotonic()
+        self._signal(self.sent[-1])
+
+    def _signal(self, number: int) -> None:
+        if self.process is None:
+            return
+        if number == signal.SIGKILL or self.process.poll() is not None:
+            kill(marked(self.mark), number)
+        elif self._own_group:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.process.pid, number)
+        else:
+            self.process.send_signal(number)
+
+
+class _Profiler:
+    """One `nsys profile`, whose application is a holder.  Ended with the block at the latest."""
+
+    def __init__(
+        self, profile: Sequence[str], folder: Path, log: Path, environ: Mapping[str, str]
+    ) -> None:
+        self._profile, self._folder, self._log = profile, folder, log
+        run = os.path.realpath(folder / "run")
+        self._environ = {**environ, "TMPDIR": str(folder), "NSYSALIGN_RUN": run}
+        self._mark = b"NSYSALIGN_RUN=" + os.fsencode(run)
+        self._launcher: int | None = None  # the process that nsys started the holder from
+        self.hung = False
+        self._since, self._looked, self._cpu_s = time.monotonic(), 0.0, 0.0
+        self._state: tuple | None = (
+            None  # when nsys last did something, and what it looked like then
+        )
+
+    def __enter__(self) -> _Profiler:
+        for name in (HOLDER, SCRIPT):
+            (self._folder / name).unlink(missing_ok=True)
+        os.mkfifo(self._folder / SCRIPT, 0o600)
+        # both ends, so that the holder need not wait for us to open it; it closes with us, whatever happens
+        self._pipe = os.open(self._folder / SCRIPT, os.O_RDWR)
+        holder = Path(__file__).resolve().with_name("processes.py")
+        # readable by its owner only: nsys prints paths and its arguments
+        self._messages = os.open(self._log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._process = subprocess.Popen(
+            [*self._profile, sys.executable, "-I", "-S", str(holder), str(self._folder)],
+            env=self._environ,
+            cwd="/",  # nsys refuses a folder that was deleted or is not UTF-8
+            stdin=subprocess.DEVNULL,
+            stdout=self._messages,
+            stderr=self._messages,
+            start_new_session=True,
+        )
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_pipe()
+        if self.lives():
+            self._process.terminate()
+            if not wait_for(self._process, GRACE_S):
+                self._process.kill()
+        self._process.wait()
+        end_all(self._mark, wait_s=GRACE_S)
+        os.close(self._messages)
+
+    def _close_pipe(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def environment(self, script: _Script) -> dict[str, str] | None:
+        """What nsys gave the holder; None if it ended, hung or was told to end before."""
+        said = self._folder / HOLDER
+        while not said.exists():
+            if (
+                not self.lives()
+                or script.sent
+                or self._hangs(script, "has not been started, and nsys")
+            ):
+                return None
+            wait_for(self._process, 0.02)
+        pid, self._launcher = map(int, said.read_text().split())
+        try:
+            given = Path(f"/proc/{pid}/environ").read_bytes()
+        except OSError:
+            return None
+        entries = (entry.partition("=") for entry in os.fsdecode(given).split("\0") if entry)
+        return {name: value for name, _, value in entries}
+
+    def wait_for(self, script: _Script) -> None:
+        """The holder lives from now on as long as the script, and all that it starts."""
+        with contextlib.suppress(OSError):
+            os.write(self._pipe, b"%d %s" % (script.process.pid, script.mark))
+        self._close_pipe()
+
+    def wait(self, script: _Script, progress: Callable[[int], None] | None) -> list[str]:
+        """Until it has written its report; notes if it did not end by itself."""
+        self._close_pipe()
+        asked, told = False, -1
+        while not wait_for(self._process, min(LOOK_S, 0.5)):
+            percent = said_percent(self._log)
+            if progress is not None and percent is not None and percent != told:
+                progress(told := percent)
+            parent = int((self._folder / HOLDER).read_text().split()[1])
+            if not asked and parent != self._launcher:
+                # nobody is left to tell nsys that the holder has ended: it makes its report when asked to, and waits on
+                asked = True
+                self._ask_for_report()
+                if any((self._folder / "run").glob("trace.nsys-rep")):
+                    return []
+            elif self._hangs(script, "has ended but nsys has not, and it"):
+                self._ask_for_report()
+                return [
+                    "nsys stopped responding after the script had ended: it was stopped, and what it left behind is used"
+                ]
+        return self.killed()
+
+    def killed(self) -> list[str]:
+        """A note if it was ended from outside."""
+        code = self._process.poll() or 0
+        if -code not in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+            return []
+        return [
+            f"nsys itself was ended by {signal.Signals(-code).name}: what it left behind is used"
+        ]
+
+    def _hangs(self, script: _Script, state: str) -> bool:
+        """Whether nsys, with no script to watch, has done nothing for IDLE_S (it may compute or write for an hour), or the user
+        has given it up; they are told after SAID_S."""
+        now = time.monotonic()
+        if now - self._looked >= min(LOOK_S, 1.0):
+            self._looked = now
+            own = frozenset(marked(self._mark))
+            cpu_s = sum(found.cpu_s for pid in own if (found := stat(pid)))
+            sizes = 0
+            for path in (*self._folder.glob("*"), *(self._folder / "run").glob("*")):
+                with contextlib.suppress(OSError):  # renamed meanwhile
+                    sizes += path.stat().st_size
+            allowed = max(0.1, _IDLE_SHARE * (now - self._since))
+            if (own, sizes) != self._state or cpu_s - self._cpu_s > allowed:
+                self._since, self._cpu_s, self._state = now, cpu_s, (own, sizes)
+            told, script.hanging = script.hanging, now - self._since >= SAID_S
+            if script.hanging and not told:
+                left_s = max(0.0, IDLE_S - (now - self._since))
+                _say(
+                    f"the script {state} is doing nothing; it will be stopped in {left_s:.0f} s if that does not change, at once "
+                    "with Ctrl-C"
+                )
+        self.hung = script.gave_up or now - self._since >= IDLE_S
+        return self.hung
+
+    def _ask_for_report(self) -> None:
+        """nsys keeps what it collects in another process, and hands it to whoever ends the session."""
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            subprocess.run(
+                [self._profile[0], "stop", f"--session=profile-{self._process.pid}"],
+                env=self._environ, cwd="/", stdin=subprocess.DEVNULL, stdout=self._messages, stderr=self._messages,
+                start_new_session=True, timeout=IDLE_S,
+            )  # fmt: skip
+
+
+def wait_for(process: subprocess.Popen, seconds: float) -> bool:
+    """Wait at most this long for the end of a process, without waking up in between.  True if it has ended."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except (OSError, AttributeError):  # it has ended, or an old kernel
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, min(seconds, 1e6)))
+        return process.poll() is not None
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(None if math.isinf(seconds) else max(0, seconds * 1e3))
+    finally:
+        os.close(descriptor)
+    return process.poll() is not None
+
+
+_PERCENT = re.compile(rb"\[[= ]*(\d{1,3})%[= ]*\]")
+
+
+def said_percent(log: Path) -> int | None:
+    """How far nsys's report is, by its messages: the last percentage, 0 when it has only begun, None before."""
+    with open(log, "rb") as file:
+        head = file.read(4096)
+        file.seek(max(0, log.stat().st_size - 400))
+        if percents := _PERCENT.findall(file.read()):
+            return min(int(percents[-1]), 100)
+    return 0 if b"Generating" in head else None
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # a full disk must not change the script's status
+        print(f"nsysalign: {text}", file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def _handlers(handler: Callable[[int, object], None]) -> Iterator[None]:
+    """Our handler of signals that ask a run to end, for a while; outside the main thread Python allows none."""
     old = {}
     try:
-        for number in numbers:
+        for number in ENDING:
             if signal.getsignal(number) is signal.SIG_IGN:
                 continue  # nohup, a background job: whoever started us wants signals ignored
             with contextlib.suppress(ValueError):
@@ -252,126 +462,5 @@ def _handlers(handler: object, numbers: Sequence[int]) -> Iterator[None]:
 def hold_signals() -> Iterator[None]:
     """While the run directory is being finished, a Ctrl-C only prints a message: finishing takes seconds, losing it would cost
     a run."""
-
-    def wait(_number: int, _frame: object) -> None:
-        _say("finishing the run directory, please wait")
-
-    with _handlers(wait, ENDING):
+    with _handlers(lambda _number, _frame: _say("finishing the run directory, please wait")):
         yield
-
-
-def _private(log: Path) -> BinaryIO:
-    """Open for appending, readable by its owner only: nsys prints paths and its arguments."""
-    return open(log, "ab", opener=lambda path, flags: os.open(path, flags, 0o600))
-
-
-class Watch:
-    """Whether one `nsys profile` still has a reason to run: the application is alive, or nsys itself is working.  Also watches an
-    application that runs without nsys.
-
-    After the application ends nsys writes its report, which takes seconds, or an hour for a huge one.  If nsys hangs in that, it
-    uses no processor and writes nothing; only that is a reason to end it.
-    """
-
-    def __init__(
-        self, process: subprocess.Popen, run_dir: str, handover: HandOver, *, profiled: bool = True
-    ) -> None:
-        self._process, self._run_dir, self._handover, self._profiled = (
-            process,
-            run_dir,
-            handover,
-            profiled,
-        )
-        self._known: tuple[int, int] | None = (
-            None  # a living process of the application: (pid, start)
-        )
-        self._launcher_lives, self._orphaned = True, False
-        self._since = self._cpu_s = 0.0
-        self._mark: tuple | None = None
-
-    def ended(self, seconds: float) -> bool:
-        """Wait at most this long for the end of nsys, without waking up in between."""
-        try:
-            descriptor = os.pidfd_open(self._process.pid)
-        except (OSError, AttributeError):  # an old kernel
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(seconds)
-            return self._process.poll() is not None
-        try:
-            poll = select.poll()
-            poll.register(descriptor, select.POLLIN)
-            if self._launcher_lives and self._handover.launcher_alive is not None:
-                poll.register(self._handover.launcher_alive, select.POLLIN)
-            poll.poll(max(0, seconds * 1e3))
-        finally:
-            os.close(descriptor)
-        self._look_at_launcher()
-        return self._process.poll() is not None
-
-    def _look_at_launcher(self) -> None:
-        launcher, application = self._handover.launcher_alive, self._handover.alive
-        if self._launcher_lives and None not in (launcher, application) and _has_ended(launcher):
-            self._launcher_lives = False
-            self._orphaned = not _has_ended(
-                application
-            )  # the application, if not killed, waits for it
-
-    def stranded(self) -> bool:
-        """Whether the application has ended without nsys ever noticing, because the nsys process that would report it is
-        gone."""
-        return self._profiled and self._orphaned and not self.application()
-
-    def idle_s(self) -> float:
-        """How long there has been no application while nsys did nothing."""
-        if not self._profiled or self._application_lives():
-            self._mark = None
-            return 0.0
-        now = time.monotonic()
-        own = {self._process.pid, *below(self._process.pid), *of_run(self._run_dir)}
-        cpu_s = sum(found.cpu_s for pid in own if (found := stat(pid)))
-        mark = (frozenset(own), _size(self._run_dir))
-        allowed = max(0.1, _IDLE_SHARE * (now - self._since))
-        if mark != self._mark or cpu_s - self._cpu_s > allowed:
-            self._since, self._cpu_s, self._mark = now, cpu_s, mark
-        return now - self._since
-
-    def application(self) -> list[int]:
-        """The application's processes."""
-        if not self._profiled:
-            return of_run(self._run_dir)
-        return application(self._run_dir, self._process.pid)
-
-    def began(self) -> bool:
-        """Whether the application was started."""
-        return self._handover.application is not None
-
-    def writes_report(self) -> bool:
-        """Whether the application has ended and nsys goes on: a signal would now cost the report."""
-        return self._profiled and self.began() and not self.application()
-
-    def _application_lives(self) -> bool:
-        if self._known and self._lives(*self._known):
-            return True
-        for pid in self.application():
-            if (found := stat(pid)) and found.state != "Z":
-                self._known = (pid, found.start)
-                return True
-        return False
-
-    @staticmethod
-    def _lives(pid: int, start: int) -> bool:
-        found = stat(pid)
-        return found is not None and found.start == start and found.state != "Z"
-
-
-def _has_ended(pidfd: int) -> bool:
-    return bool(select.select([pidfd], [], [], 0)[0])
-
-
-def _size(folder: str) -> int:
-    """Bytes in a run directory."""
-    total = 0
-    for path in Path(folder).rglob("*"):
-        with contextlib.suppress(OSError):  # renamed meanwhile
-            total += path.stat().st_size
-    return total

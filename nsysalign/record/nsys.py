@@ -13,11 +13,11 @@ import shlex
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from nsysalign.errors import NsysError
 from nsysalign.text import natural
@@ -145,54 +145,54 @@ def _ask(path: str, *arguments: str) -> str:
     return done.stdout
 
 
-def profile_arguments(
-    nsys: Nsys,
-    output: Path,
-    *,
-    accurate: bool = False,
-    graph_trace: str | None = None,
-    python_hz: int | None = None,
-) -> tuple[list[str], list[str]]:
-    """`nsys profile ...` up to the command, and notes on what this nsys cannot do."""
-    arguments = [nsys.path, "profile", "-t", "cuda,nvtx", "-o", str(output)]
-    notes = []
+class Wish(NamedTuple):
+    """An option of `nsys profile` that a run asks for: `--flag=value` where this nsys has it, else `without`, a note."""
 
-    def add(flag: str, value: str) -> bool:
-        if flag in nsys.flags:
-            arguments.append(f"--{flag}={value}")
-        return flag in nsys.flags
-
-    add("sample", "none")
-    add("cpuctxsw", "none")
-    if not add("cuda-event-trace", "true" if accurate else "false") and accurate:
-        notes.append(
-            f"nsys {nsys.version} has no --cuda-event-trace: events are placed by bounds, as without "
-            "--accurate; 2024.6 or newer records their GPU timestamps"
-        )
-    if graph_trace and not add("cuda-graph-trace", graph_trace):
-        notes.append(
-            f"nsys {nsys.version} has no --cuda-graph-trace: --graph-trace {graph_trace} was ignored"
-        )
-    if python_hz and add("python-sampling", "true"):
-        add("python-sampling-frequency", str(python_hz))
-    elif python_hz:
-        notes.append(f"nsys {nsys.version} has no --python-sampling: --sample-python was ignored")
-    # without it nothing of a forked child reaches the trace (multiprocessing's and DataLoader's default on
-    # Linux)
-    add("trace-fork-before-exec", "true")
-    return arguments, notes
+    flag: str
+    value: str
+    without: str = ""
 
 
-@contextlib.contextmanager
-def utf8_name(folder: Path) -> Iterator[Path]:
-    """The folder under a name that nsys accepts for `-o`: its own, or a temporary link's if that is not UTF-8."""
-    if str(folder) == os.fsencode(folder).decode(errors="replace"):
-        yield folder
-        return
-    with tempfile.TemporaryDirectory(prefix="nsysalign-") as temporary:
-        link = Path(temporary) / "run"
-        link.symlink_to(folder, target_is_directory=True)
-        yield link
+def wishes(
+    *, accurate: bool = False, graph_trace: str | None = None, python_hz: int | None = None
+) -> list[Wish]:
+    """Everything that a run asks of nsys, whatever its version."""
+    event_trace = (
+        "nsys {} has no --cuda-event-trace: events are placed by bounds, as without --accurate; 2024.6 or newer records their "
+        "GPU timestamps"
+    )
+    every = [
+        Wish("sample", "none"),
+        Wish("cpuctxsw", "none"),
+        # newer ones have it on by default, which makes short intervals longer
+        Wish("cuda-event-trace", *(("true", event_trace) if accurate else ("false",))),
+        # without it nothing of a forked child reaches the trace (multiprocessing's and DataLoader's default on Linux)
+        Wish(
+            "trace-fork-before-exec",
+            "true",
+            "nsys {} has no --trace-fork-before-exec: forked children are not in the trace",
+        ),
+    ]
+    if graph_trace:
+        ignored = "nsys {} has no --cuda-graph-trace: " + f"--graph-trace {graph_trace} was ignored"
+        every.append(Wish("cuda-graph-trace", graph_trace, ignored))
+    if python_hz:
+        ignored = "nsys {} has no --python-sampling: --sample-python was ignored"
+        every += [
+            Wish("python-sampling", "true", ignored),
+            Wish("python-sampling-frequency", str(python_hz)),
+        ]
+    return every
+
+
+def profile_arguments(nsys: Nsys, output: Path, **asked: Any) -> tuple[list[str], list[str]]:
+    """`nsys profile ...` up to the command, and notes on what this nsys cannot do; `asked`: of `wishes`."""
+    every = wishes(**asked)
+    options = [f"--{wish.flag}={wish.value}" for wish in every if wish.flag in nsys.flags]
+    notes = [
+        w.without.format(nsys.version) for w in every if w.without and w.flag not in nsys.flags
+    ]
+    return [nsys.path, "profile", "-t", "cuda,nvtx", "-o", str(output), *options], notes
 
 
 def export_sqlite(
@@ -207,8 +207,10 @@ def export_sqlite(
         said, status = _export(nsys, "sqlite", report, partial, progress)
         if said is None:
             problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
-        elif not _is_sqlite(partial):
-            problem = f"nsys export left no SQLite file (exit status {status}): {_words(said)}"
+        elif not _is_whole(partial):
+            problem = (
+                f"nsys export left no whole SQLite file (exit status {status}): {_words(said)}"
+            )
         else:
             partial.replace(sqlite)
             return sqlite
@@ -336,9 +338,14 @@ def _follow(
     return None
 
 
-def _is_sqlite(path: Path) -> bool:
+def _is_whole(path: Path) -> bool:
+    """Whether it is an SQLite file with all its pages: on a full disk nsys writes some, and returns 0."""
     try:
         with open(path, "rb") as file:
-            return file.read(16) == b"SQLite format 3\0"
+            head = file.read(32)
+        if head[:16] != b"SQLite format 3\0":
+            return False
+        page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+        return path.stat().st_size >= (65_536 if page == 1 else page) * pages
     except OSError:
         return False

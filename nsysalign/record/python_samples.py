@@ -23,6 +23,7 @@ from typing import Any
 from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
 from nsysalign.model import process_of
+from nsysalign.record import processes
 from nsysalign.record.convert import shorten
 from nsysalign.record.nsys import Nsys, export_json
 
@@ -32,6 +33,7 @@ FORMAT, VERSION = "nsysalign-stacks", 1
 _HEAD, _FRAME = struct.Struct("<IIII"), struct.Struct("<QQII")
 _MOST_FRAMES = 32  # of a stack, the innermost
 _AT_ONCE = 4096  # samples in a line
+_HOLDER = processes.__file__
 #: Code that is not the program's own: the standard library, installed packages, modules frozen into the interpreter.
 _NOT_OWN = re.compile(r"^<frozen |/lib(64)?/python3\.\d+/|/(site|dist)-packages/|/lib/python3/")
 
@@ -69,20 +71,23 @@ class Samples:
     """The samples of a JSON export, by process and thread."""
 
     def __init__(self, lines: Iterator[str] | Any, shorten_file: Callable[[str], str]) -> None:
-        self.bad = self.count = 0
+        self.bad = 0
         self._shorten = shorten_file
         self._strings: list[Any] = []
         self._stacks: dict[bytes, int] = {}
         self._of: dict[
             tuple[int, int], list[tuple[int, int]]
         ] = {}  # (thread, number) -> (time, stack)
+        holders: set[int] = set()
         for line in lines:
             if '"BinaryData"' in line:
-                self._add(line)
+                self._add(line, holders)
             elif not self._strings and line.startswith('{"data":["'):
                 self._strings = json.loads(line)["data"]
+        self._of = {of: at for of, at in self._of.items() if process_of(of[0]) not in holders}
+        self.count = sum(map(len, self._of.values()))
 
-    def _add(self, line: str) -> None:
+    def _add(self, line: str, holders: set[int]) -> None:
         try:
             event = json.loads(line)["NvtxEvent"]
             data = base64.b64decode(event["Payload"]["BinaryData"][0]["Data"])
@@ -93,13 +98,14 @@ class Samples:
         if len(data) != _HEAD.size + frames * _FRAME.size:
             self.bad += 1
             return
+        if any(self._text(frame[1]) == _HOLDER for frame in _FRAME.iter_unpack(data[_HEAD.size :])):
+            holders.add(process_of(thread))  # not the script, but what nsys took for it
         key = data[_HEAD.size : _HEAD.size + _MOST_FRAMES * _FRAME.size]
         # the padding of a frame is not zero: equal stacks would differ
         stack = b"".join(_FRAME.pack(*f[:3], 0) for f in _FRAME.iter_unpack(key))
         self._of.setdefault((thread, number), []).append(
             (at, self._stacks.setdefault(stack, len(self._stacks)))
         )
-        self.count += 1
 
     def lines(self) -> Iterator[dict[str, Any] | list[Any]]:
         """The file's lines: a header, the stacks, the samples of each thread in time."""

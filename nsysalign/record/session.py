@@ -1,37 +1,36 @@
-"""From a command to a run directory: profile, convert the event logs, export the trace."""
+"""From a command to a run directory: profile, convert the event logs, export the trace; and the same command without nsys."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
 import shutil
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
 from nsysalign.record import command as commands
 from nsysalign.record.clock_sampler import sampling
 from nsysalign.record.convert import convert, errors
-from nsysalign.record.handover import inheritance, working_directory
-from nsysalign.record.launch import hold_signals, launch
-from nsysalign.record.nsys import (
-    Nsys,
-    export_sqlite,
-    find_nsys,
-    import_stream,
-    profile_arguments,
-    utf8_name,
+from nsysalign.record.launch import (
+    Ended,
+    hold_signals,
+    launch,
+    nsys_folder,
+    open_closed_streams,
+    working_directory,
 )
+from nsysalign.record.nsys import Nsys, export_sqlite, find_nsys, import_stream, profile_arguments
 from nsysalign.record.processes import of_run
 from nsysalign.record.python_samples import FREQUENCY_HZ, keep_stacks
 from nsysalign.rundir import (
+    BASELINE,
     CLOCKS,
     EXPORT,
     MANIFEST,
@@ -40,9 +39,13 @@ from nsysalign.rundir import (
     REPORT,
     STACKS,
     STREAM,
+    event_logs,
     make_run_dir,
     private,
 )
+
+#: In the header of every log of a run without nsys, so that it is not mistaken for the log of a trace.
+MARK = {"baseline": True}
 
 
 @dataclass(frozen=True)
@@ -70,11 +73,11 @@ class CollectOptions:
 
 @dataclass(frozen=True)
 class CollectResult:
-    """What a run left.  `exit_status` is the script's own, None if nsys did not survive to report it."""
+    """What a run left.  `exit_status` is the script's own; `sqlite`: None for a run without nsys."""
 
     run_dir: Path
-    exit_status: int | None
-    sqlite: Path
+    exit_status: int
+    sqlite: Path | None
     event_logs: tuple[Path, ...]
     notes: tuple[str, ...]
     stopped: bool = False  # asked to end by a signal or --timeout
@@ -89,51 +92,52 @@ def collect(
     UsageError if the command cannot be run, NsysError if nsys is missing or left no report; the event logs are converted even
     then, and the message names the folder.
     """
-    given = inheritance(stdout_to_stderr=options.stdout_to_stderr)  # before we open anything
+    open_closed_streams()  # before we open anything
     argv = commands.resolve(command)
     commands.refuse_nested(os.environ)
     nsys = find_nsys(options.nsys)
     run_dir = make_run_dir(commands.stem(command), options.output)
     (raw := run_dir / RAW).mkdir(mode=0o700)
-    env = commands.probe_environment(
-        os.environ,
-        run_dir,
-        calibrate=options.calibrate,
-        host_timers=options.host_timers,
-        references=options.references,
-    ) | dict(options.environment)
     log, began = run_dir / NSYS_LOG, time.monotonic()
-    with (
-        hold_signals(),
-        private(run_dir),
-    ):  # around launch as well: there must be no moment without a handler
+    with hold_signals(), private(run_dir):  # there must be no moment without a handler
         with (
-            utf8_name(run_dir) as named,
+            nsys_folder(run_dir) as folder,
             sampling(run_dir / CLOCKS, wanted=options.clocks) as unsampled,
-            following(log, progress and partial(progress, "nsys writes its report")),
         ):
             profile, notes = profile_arguments(
                 nsys,
-                named / "trace",
+                folder / "run" / "trace",
                 accurate=options.accurate,
                 graph_trace=options.graph_trace,
                 python_hz=FREQUENCY_HZ if options.sample_python else None,
             )
             notes += commands.environment_notes(os.environ)
-            go = partial(launch, profile, argv, env, log, given, timeout_s=options.timeout_s)
+            go = partial(
+                launch, argv, _added(run_dir, options), log, profile=profile, folder=folder,
+                timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr,
+                progress=progress and partial(progress, "nsys writes its report"),
+            )  # fmt: skip
             ended = go()
-            if (
-                ended.never_began
-            ):  # on a busy machine nsys's processes do not always find each other
+            if ended.again:  # on a busy machine nsys's processes do not always find each other
                 notes.append(
                     f"nsys failed before it started the script, and was started again: {_last_words(log)}"
                 )
                 ended = go()
         took_s = time.monotonic() - began
-        status, notes = ended.status, [*notes, *ended.notes, *unsampled]
-        logs, said = _event_logs(raw, run_dir, nsys, status)
-        notes += [*said, *_warnings(run_dir / NSYS_LOG)]
-        report = _report(run_dir, nsys, status, logs)
+        notes += [*ended.notes, *unsampled]
+        try:
+            logs, said = _event_logs(raw, run_dir, {"source": True})
+        except OSError as error:
+            raise NsysError(
+                f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
+                f"{raw.name}/ there ({_told(ended)})",
+                "free some space, or choose a folder with more: -o DIR",
+            ) from error
+        notes += said
+        lines = log.read_text(errors="replace").replace("\r", "\n").splitlines()
+        warnings = [w for w in map(str.strip, dict.fromkeys(lines)) if w.upper().startswith("WARN")]
+        notes += [f"nsys: {warning}" for warning in warnings[:5]]
+        report = _report(run_dir, nsys, ended, logs)
         exporting = progress and partial(progress, "exporting the report")
         sqlite = export_sqlite(nsys, report, run_dir / EXPORT, exporting)
         if options.sample_python and "python-sampling" in nsys.flags:
@@ -141,27 +145,109 @@ def collect(
             notes += keep_stacks(
                 nsys, report, run_dir, run_dir / STACKS, working_directory(), reading
             )
-    result = CollectResult(run_dir, status, sqlite, tuple(logs), tuple(notes), ended.stopped)
-    _write_manifest(result, nsys, took_s, options.conditions)
-    return result
+    # run.json: what `analyze RUN_DIR` and the next run of the script need to know.  No environment, no paths.
+    manifest = {
+        "format": "nsysalign-run",
+        "version": 1,
+        "exit_status": ended.status,
+        "profiled_s": round(took_s, 1),
+        "nsys": nsys.version,
+        "trace": sqlite.name,
+        "event_logs": [p.name for p in logs],
+        "notes": notes,
+        "conditions": list(options.conditions),
+    }
+    write_lines(run_dir / MANIFEST, [json.dumps(manifest, indent=1)])
+    return CollectResult(
+        run_dir, ended.status or 0, sqlite, tuple(logs), tuple(notes), ended.stopped
+    )
+
+
+def collect_baseline(
+    command: Sequence[str],
+    run_dir: Path,
+    options: CollectOptions = CollectOptions(),
+    *,
+    profiled_status: int,
+) -> CollectResult:
+    """Run `command` once more in the current directory, with the probe and without nsys, into RUN_DIR/baseline: what the program
+    measures without a profiler.
+
+    Same environment, same probe, same calibration, so that the same intervals are found in both.  The probe makes
+    `Event.record()` about 1.3 us cheaper than torch's own (it hands on the Stream object that torch would build anew each time),
+    and that is part of what this run measures: it is the program without nsys, not the program without the probe.  Raises
+    NsysError if the folder cannot be created or written.
+    """
+    open_closed_streams()
+    argv = commands.resolve(command)
+    folder = run_dir / BASELINE
+    raw, log = folder / RAW, folder / "run.log"
+    try:
+        folder.mkdir(mode=0o700)
+        raw.mkdir(mode=0o700)
+    except OSError as error:
+        raise NsysError(
+            f"cannot make {folder}: {error.strerror}",
+            "the profiled run is kept: nsysalign analyze RUN_DIR",
+        ) from error
+    ended = launch(argv, _added(folder, options), log, timeout_s=options.timeout_s)
+    with hold_signals():
+        notes = [f"without nsys: {note}" for note in ended.notes]
+        ends = {
+            "exit_status": ended.status,
+            "profiled_exit_status": profiled_status,
+            "stopped": ended.stopped,
+        }
+        logs, said = _baseline_logs(raw, folder, working_directory(), ends)
+        notes += [f"without nsys {note}" for note in said]
+        if not logs:
+            notes.append(
+                "the run without nsys timed nothing, so there is nothing to compare with the profiled run"
+            )
+        manifest = {
+            "format": "nsysalign-baseline",
+            "version": 1,
+            "exit_status": ended.status,
+            "event_logs": [p.name for p in logs],
+            "notes": notes,
+        }
+        write_lines(folder / MANIFEST, [json.dumps(manifest, indent=1)])
+    return CollectResult(folder, ended.status or 0, None, tuple(logs), tuple(notes), ended.stopped)
+
+
+def _added(run_dir: Path, options: CollectOptions) -> dict[str, str]:
+    return commands.probe_environment(
+        os.environ,
+        run_dir,
+        calibrate=options.calibrate,
+        host_timers=options.host_timers,
+        references=options.references,
+    ) | dict(options.environment)
 
 
 def _event_logs(
-    raw: Path, run_dir: Path, nsys: Nsys, status: int | None
+    raw: Path, out: Path, how: Mapping[str, Any], cwd: Path | None = None
 ) -> tuple[list[Path], list[str]]:
     """(event logs, notes) from what the probe left in `raw`, which is removed unless the probe had a problem."""
-    try:
-        logs = convert(raw, run_dir, working_directory(), source=True)
-    except OSError as error:
-        raise NsysError(
-            f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
-            f"{raw.name}/ there ({_told(status)})",
-            "free some space, or choose a folder with more: -o DIR",
-        ) from error
+    logs = convert(raw, out, cwd or working_directory(), **how)
     failures = [text for text in errors(raw) if text]
     if not failures:
         shutil.rmtree(raw, ignore_errors=True)
     return logs, [f"the probe had a problem: {text.splitlines()[-1]}" for text in failures]
+
+
+def _baseline_logs(
+    raw: Path, folder: Path, cwd: Path, ends: Mapping[str, Any]
+) -> tuple[list[Path], list[str]]:
+    """The same for a run without nsys, with the way it ended in the logs' headers, so that comparisons with a trace can say so."""
+    try:
+        return _event_logs(raw, folder, {"header": {**MARK, **ends}}, cwd)
+    except OSError as error:
+        raise NsysError(
+            f"the event logs of the run without nsys cannot be written to {folder}: {error.strerror}; what the probe "
+            f"recorded is kept in {raw.name}/ there",
+            "free some space, then: nsysalign analyze RUN_DIR",
+        ) from error
 
 
 def recover(run_dir: Path) -> list[Path]:
@@ -175,22 +261,23 @@ def recover(run_dir: Path) -> list[Path]:
     return convert(raw, run_dir, run_dir.resolve().parent.parent, anew=False)
 
 
+def baseline_logs(run_dir: Path) -> list[Path]:
+    """The event logs of a run directory's run without nsys, [] if there was none.  Raw files of a killed run are converted
+    first; a run that is still going on is left alone.
+    """
+    folder = run_dir / BASELINE
+    raw, logs = folder / RAW, event_logs(folder)
+    if logs or not raw.is_dir() or going_on(folder):
+        return logs
+    return _baseline_logs(raw, folder, run_dir.resolve().parent.parent, {"stopped": True})[0]
+
+
 def going_on(run_dir: Path) -> bool:
     """Whether processes of this run are alive, with or without us."""
     return bool(of_run(run_dir.resolve()))
 
 
-def _warnings(log: Path) -> list[str]:
-    """What nsys itself warned about, one note per line."""
-    lines = log.read_text(errors="replace").replace("\r", "\n").splitlines()
-    return [
-        f"nsys: {line.strip()}"
-        for line in dict.fromkeys(lines)
-        if line.strip().upper().startswith("WARN")
-    ][:5]
-
-
-def _report(run_dir: Path, nsys: Nsys, status: int | None, logs: Sequence[Path]) -> Path:
+def _report(run_dir: Path, nsys: Nsys, ended: Ended, logs: Sequence[Path]) -> Path:
     """trace.nsys-rep, or the error that explains why it is not there."""
     for suffix in (".nsys-rep", ".qdrep"):
         path = run_dir / f"trace{suffix}"
@@ -201,16 +288,18 @@ def _report(run_dir: Path, nsys: Nsys, status: int | None, logs: Sequence[Path])
         return report
     said = _last_words(run_dir / NSYS_LOG)
     kept = f"; {len(logs)} event logs are kept in {run_dir}" if logs else ""
-    if not logs and not any(run_dir.glob("*.qdstrm")):
-        shutil.rmtree(run_dir / RAW, ignore_errors=True)
-    kept += f"; nsys's own recording is kept: {stream.name}" if stream.is_file() else ""
     step = "read the script's own output above; then check the free space and: nsysalign doctor"
+    if stream.is_file():
+        kept += f"; nsys's own recording is kept: {stream.name}"
+        step += f"; to import it again: nsysalign analyze {run_dir}"
+    elif not logs:
+        shutil.rmtree(run_dir / RAW, ignore_errors=True)
     if _NUMBER_TWICE in said:
         step = (
             "this nsys cannot import a run in which Linux gave a process or thread number twice: record a part that "
             "starts fewer processes, raise the limit (sysctl kernel.pid_max), or use a newer nsys (--nsys)"
         )
-    raise NsysError(f"nsys {nsys.version} left no report ({_told(status)}): {said}{kept}", step)
+    raise NsysError(f"nsys {nsys.version} left no report ({_told(ended)}): {said}{kept}", step)
 
 
 #: What nsys 2024.2's importer says of process numbers that were used again (seen in a suite that starts thousands).
@@ -226,69 +315,9 @@ def _last_words(log: Path) -> str:
     return " ".join(lines[-3:]) or "it said nothing"
 
 
-def _told(status: int | None) -> str:
-    return "it was terminated from outside" if status is None else f"exit status {status}"
-
-
-def _write_manifest(
-    result: CollectResult, nsys: Nsys, took_s: float, conditions: Sequence[str]
-) -> None:
-    """run.json: what `analyze RUN_DIR` and the next run of the script need to know.  No environment, no paths."""
-    said = {
-        "format": "nsysalign-run",
-        "version": 1,
-        "exit_status": result.exit_status,
-        "profiled_s": round(took_s, 1),
-        "nsys": nsys.version,
-        "trace": result.sqlite.name,
-        "event_logs": [p.name for p in result.event_logs],
-        "notes": list(result.notes),
-        "conditions": list(conditions),
-    }
-    write_lines(result.run_dir / MANIFEST, [json.dumps(said, indent=1)])
-
-
-_EVERY_S = 0.5
-_TAIL = 400
-_PERCENT = re.compile(rb"\[[= ]*(\d{1,3})%[= ]*\]")
-
-
-@contextlib.contextmanager
-def following(log: Path, tell: Callable[[int], None] | None) -> Iterator[None]:
-    """While the block runs, `tell` every new percentage that nsys prints; nothing before the script's end."""
-    if tell is None:
-        yield
-        return
-    stop = threading.Event()
-    thread = threading.Thread(
-        target=_follow, args=(log, tell, stop), name="nsysalign-import", daemon=True
+def _told(ended: Ended) -> str:
+    return (
+        "it did not start the script"
+        if ended.status is None
+        else f"the script ended with status {ended.status}"
     )
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
-
-
-def _follow(log: Path, tell: Callable[[int], None], stop: threading.Event) -> None:
-    said = -1
-    while not stop.wait(_EVERY_S):
-        with contextlib.suppress(OSError):
-            percent = said_percent(log)
-            if percent is not None and percent != said:
-                said = percent
-                tell(percent)
-
-
-def said_percent(log: Path) -> int | None:
-    """The last percentage in nsys's messages, 0 when it has only begun, None before."""
-    with open(log, "rb") as file:
-        head = file.read(4096)
-        file.seek(0, 2)
-        file.seek(max(0, file.tell() - _TAIL))
-        tail = file.read()
-    found = _PERCENT.findall(tail)
-    if found:
-        return min(int(found[-1]), 100)
-    return 0 if b"Generating" in head else None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from nsysalign.model import CAUSES, Analysis
@@ -79,18 +78,6 @@ def budget_text(row: BaselineRow) -> str:
     return f"{fixed(row.budget_ns)} us: {parts}"
 
 
-def gap_text(row: BaselineRow) -> str:
-    """How long nothing was timed before the label's intervals; '' if that is not known for the run without nsys."""
-    if math.isnan(row.both.gap_baseline_ns):
-        return ""
-    under = (
-        ""
-        if math.isnan(row.both.gap_profiled_ns)
-        else f" ({fixed(row.both.gap_profiled_ns)} under nsys)"
-    )
-    return f"{fixed(row.both.gap_baseline_ns)} us since the interval before{under}"
-
-
 _UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
 
 
@@ -120,7 +107,7 @@ def section(analysis: Analysis) -> str:
 def _row(row: BaselineRow) -> str:
     label = f'<th scope="row">{_text(row.both.label)}<span class="site">{_text(row.both.site)}</span></th>'
     numbers = "".join(f'<td class="number">{_text(cell)}</td>' for cell in cells(row))
-    words = [budget_text(row) if row.budget else "", row.both.remark, gap_text(row)]
+    words = [budget_text(row) if row.budget else "", row.both.remark]
     last = "".join(f"<div>{_text(w)}</div>" for w in words if w)
     return f"<tr>{label}{numbers}<td>{last}</td></tr>"
 
@@ -133,7 +120,7 @@ def _text(text: str) -> str:
     return html.escape(safe_text(text))
 
 
-#: Gaps and budgets printed; the page and analysis.json have all.
+#: Budgets printed; the page and analysis.json have all.
 _MOST_LINES = 6
 
 
@@ -144,6 +131,7 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
                                  us       us                       us
     small50          20      351.34   268.90       1.31  255 ±52   -5 %
     """
+    from rich.table import Table
     from rich.text import Text
 
     rows = baseline_rows(analysis)
@@ -165,39 +153,17 @@ def render(analysis: Analysis, console: Console, *, max_labels: int | None = 60)
             console.print(
                 Text(f"  {safe_text(row.both.label)}: {safe_text(row.both.remark)}", "yellow")
             )
-    _lines(
-        "Time between the intervals, in which nothing was timed, without nsys:",
-        rows,
-        gap_text,
-        console,
-    )
     inflated = sorted((r for r in rows if r.budget), key=lambda r: -r.both.inflation)
-    _lines(
-        "Predicted budgets without nsys, of the interval in each row:",
-        inflated,
-        budget_text,
-        console,
-    )
-
-
-def _lines(
-    head: str, rows: list[BaselineRow], text: Callable[[BaselineRow], str], console: Console
-) -> None:
-    """A heading and a line per row with a remark; the page and analysis.json have all."""
-    from rich.table import Table
-    from rich.text import Text
-
-    telling = [(row.both.label, said) for row in rows if (said := text(row))]
-    if telling:
-        console.print(Text(head))
-    for label, said in telling[:_MOST_LINES]:
+    if inflated:
+        console.print("Predicted budgets without nsys, of the interval in each row:")
+    for row in inflated[:_MOST_LINES]:
         grid = Table.grid(padding=(0, 1, 0, 2))
         grid.add_column(no_wrap=True)
         grid.add_column(overflow="fold")
-        grid.add_row(Text(middle(safe_text(label), 24)), Text(said))
+        grid.add_row(Text(middle(safe_text(row.both.label), 24)), Text(budget_text(row)))
         console.print(grid)
-    if len(telling) > _MOST_LINES:
-        console.print(Text(f"  … and {len(telling) - _MOST_LINES} more in the report", "dim"))
+    if len(inflated) > _MOST_LINES:
+        console.print(Text(f"  … and {len(inflated) - _MOST_LINES} more in the report", "dim"))
 
 
 def _table(rows: list[BaselineRow], console: Console) -> None:

@@ -193,14 +193,18 @@ def plain(analysis: Analysis, interval: int) -> dict:
         "method",
         "kernel_only_ns",
     )
-    return {key: row[key] for key in keys} | {
-        "pieces": [
-            {
-                "start_ns": line.start_ns,
-                "end_ns": line.end_ns,
-                "cause": line.cause,
-                "what": line.what,
-            }
-            for line in lines(analysis, interval, None)
-        ]
-    }
+    return (
+        {"format": "nsysalign-interval", "version": 1}
+        | {key: row[key] for key in keys}
+        | {
+            "pieces": [
+                {
+                    "start_ns": line.start_ns,
+                    "end_ns": line.end_ns,
+                    "cause": line.cause,
+                    "what": line.what,
+                }
+                for line in lines(analysis, interval, None)
+            ]
+        }
+    )

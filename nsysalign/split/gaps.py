@@ -18,7 +18,7 @@ import numpy as np
 from nsysalign.issue import FAR, LaneOperations
 from nsysalign.model import CALL, KIND, OPERATION_KINDS, Alignment, Trace
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams
-from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, join, make
+from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, concatenated, make
 from nsysalign.split.threads import Threads
 from nsysalign.tiles import Columns, distinct, one_of, pick, ragged, tile
 
@@ -106,7 +106,7 @@ class Explainer:
         return out
 
     def explain(self, gaps: Gaps) -> Pieces:
-        """Pieces that tile every gap exactly."""
+        """Pieces that tile every gap exactly, in no order."""
         start = gaps.start
         # rule 5, P's side: the call of a pageable copy that has finished on the stream but not on the host
         call = pick(self.call, gaps.previous, -1)
@@ -128,7 +128,7 @@ class Explainer:
         parts += self._host_side(gaps, start)
         parts.append(self._inside_call(gaps, start))
         parts += self._issued(gaps, start)
-        return join([p for p in parts if len(p)] or parts[:1])
+        return concatenated(parts)
 
     def _unknown(self, gaps: Gaps, start: np.ndarray, detail: int) -> Pieces:
         return make(
@@ -364,7 +364,8 @@ def host_pieces(
     named = ranged.block >= 0
     ref = np.where(named, t.range_ref[np.maximum(ranged.block, 0)] if len(t.range_ref) else -1, -1)
     kind = np.where(named, REF["nvtx"], 0)
-    return join([*parts, make(w[ranged.piece], ranged.start, ranged.end, CAUSE["host"], kind, ref)])
+    outside = make(w[ranged.piece], ranged.start, ranged.end, CAUSE["host"], kind, ref)
+    return concatenated([*parts, outside])
 
 
 #: Used if a trace shows no operation of a kind on an idle device (ns).

@@ -7,12 +7,14 @@ interval (its kind), then what was queued before it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from nsysalign.issue import EVER
 from nsysalign.model import (
     CALL,
+    CAUSES,
     ENQUEUEING_CALLS,
     ISSUING_CALLS,
     KIND,
@@ -20,10 +22,11 @@ from nsysalign.model import (
     Alignment,
     Trace,
 )
+from nsysalign.split.details import Details
 from nsysalign.split.gaps import NEVER, Explainer, host_pieces
-from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, join, make
-from nsysalign.split.run_windows import is_part
-from nsysalign.tiles import disjoint, group, pick, ragged, tile, union
+from nsysalign.split.pieces import CAUSE, DETAIL, OPERATION_REFS, REF, Pieces, join, make, sums
+from nsysalign.split.threads import in_lots
+from nsysalign.tiles import Columns, disjoint, group, pick, ragged, tile, union
 
 _WAITING = (*SYNC_CALLS, "memcpy")
 _RANKED = ("kernel", "graph", "memcpy", "memset")  # otherwise: earlier work
@@ -33,14 +36,56 @@ _KERNELS_AT_ONCE = 1 << 21
 
 
 @dataclass(frozen=True)
-class HostWindows:
-    """Arrays of equal length; `opened`: where a window starts that other slices began, else its start."""
+class HostWindows(Columns):
+    """Arrays of equal length; `opened`: where the window starts of which this is a part."""
 
     start: np.ndarray
     end: np.ndarray
     thread: np.ndarray
     process: np.ndarray
     opened: np.ndarray
+
+
+def _host_windows(windows: pd.DataFrame, which: np.ndarray) -> HostWindows:
+    columns = ("start_ns", "end_ns", "thread", "process", "start_ns")
+    return HostWindows(*(windows[c].to_numpy()[which] for c in columns))
+
+
+def host_pieces_of(explainer: Explainer, windows: pd.DataFrame, which: np.ndarray) -> Pieces:
+    """The pieces of these windows of kind host."""
+    pieces = host_window_pieces(explainer, _host_windows(windows, which))
+    return replace(pieces, window=which[pieces.window])
+
+
+class HostSums(NamedTuple):
+    """Per window, 0 for those of other kinds: nanoseconds per cause, operations that the host waits for in it, pieces."""
+
+    total: np.ndarray
+    operations: np.ndarray
+    size: np.ndarray
+
+
+def host_sums(
+    explainer: Explainer, windows: pd.DataFrame, which: np.ndarray, details: Details
+) -> HostSums:
+    """The sums of the windows `which`, of kind host, some at a time.  Adds their pieces to `details`."""
+    count = len(windows)
+    total, size = np.zeros((count, len(CAUSES)), np.int64), np.zeros(count, np.int64)
+    ran = [np.empty(0, np.int64)]
+    w = _host_windows(windows, which)
+    for lot in in_lots(explainer.threads, w.thread, w.start, w.end):
+        pieces = host_window_pieces(
+            explainer, replace(w.take(lot.owner), start=lot.start, end=lot.end)
+        )
+        pieces = replace(pieces, window=which[lot.owner[pieces.window]])
+        total += sums(pieces, count)
+        size += np.bincount(pieces.window, minlength=count)
+        details.add(pieces)
+        on = np.isin(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
+        on &= pieces.detail == 0
+        ran.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
+    each = np.unique(np.concatenate(ran)) >> 32
+    return HostSums(total, np.bincount(each, minlength=count), size)
 
 
 def host_window_pieces(explainer: Explainer, w: HostWindows) -> Pieces:
@@ -242,22 +287,13 @@ def _issues_pageable(explainer: Explainer, call: np.ndarray) -> np.ndarray:
 
 
 def kernels_issued_inside(
-    trace: Trace,
-    process: np.ndarray,
-    open_ns: np.ndarray,
-    close_ns: np.ndarray,
-    stretch: tuple[int, int] = EVER,
+    trace: Trace, process: np.ndarray, open_ns: np.ndarray, close_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per window, as far as they ran
-    in the stretch [begin, end)."""
+    """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per window."""
     operations, calls = trace.operations, trace.calls
     total, outside = np.zeros(len(process), np.int64), np.zeros(len(process), np.int64)
-    ran = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
     kernels = np.flatnonzero(
-        (operations["kind"].to_numpy() == KIND["kernel"])
-        & (operations["call"].to_numpy() >= 0)
-        & (ran[0] < stretch[1])
-        & (ran[1] > stretch[0])
+        (operations["kind"].to_numpy() == KIND["kernel"]) & (operations["call"].to_numpy() >= 0)
     )
     for number in np.unique(process):
         k = kernels[operations["process"].to_numpy()[kernels] == number]
@@ -266,7 +302,7 @@ def kernels_issued_inside(
         k, issue = k[order], issue[order]
         mine = np.flatnonzero(process == number)
         first, last = np.searchsorted(issue, open_ns[mine]), np.searchsorted(issue, close_ns[mine])
-        start, end = (np.clip(t[k], *stretch) for t in ran)
+        start, end = (operations[c].to_numpy()[k] for c in ("start_ns", "end_ns"))
         some = np.flatnonzero(last > first)
         for lot in _lots(last[some] - first[some], start, end):
             w = some[lot]
@@ -309,12 +345,9 @@ BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
 _NEVER = np.iinfo(np.int64).min
 
 
-def synchronisation_flags(
-    trace: Trace, alignment: Alignment
-) -> tuple[list[tuple[str, ...]], np.ndarray, np.ndarray]:
+def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str, ...]]:
     """Per window, the flags that hold; () for other kinds than host: does the program wait for the GPU before the first
-    reading, and before the second?  And when its thread last launched something, and had last waited, before its end: of a part,
-    the end of the slice, and the flag that this decides is left to `waits_after`.
+    reading, and before the second?
 
     y sync   |t0   s launch   y sync   |t1      both: launch, kernel and synchronisation
     y sync   |t0   s launch            |t1      only before: the enqueueing
@@ -328,12 +361,9 @@ def synchronisation_flags(
     """
     w, calls = alignment.windows, trace.calls
     out: list[tuple[str, ...]] = [()] * len(w)
-    last, sync = np.full(len(w), _NEVER), np.full(len(w), _NEVER)
     host = np.flatnonzero((w["kind"] == "host").to_numpy())
     if not len(host):
-        return out, last, sync
-    part, until = is_part(alignment), w["end_ns"].to_numpy()
-    until = np.where(part, np.minimum(until, alignment.stretch[1]), until)
+        return out
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
     kind, begin, end = (calls[c].to_numpy()[outer] for c in ("kind", "start_ns", "end_ns"))
     syncs = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (
@@ -349,36 +379,19 @@ def synchronisation_flags(
         mine = of_thread.get(number, np.empty(0, np.int64))
         launched, waited = np.sort(begin[mine[launches[mine]]]), np.sort(end[mine[syncs[mine]]])
         windows = host[thread[host] == number]
-        ends = np.sort(np.append(end_ns[windows], _ends_around(alignment, number)))
+        ends = np.sort(end_ns[windows])
         for at in windows.tolist():
-            a, b = int(start_ns[at]), int(until[at])
-            last[at], sync[at] = _last(launched, b), _last(waited, b)
-            if part[at] and not alignment.stretch[0] <= a < alignment.stretch[1]:
-                continue  # another slice knows what came before
+            a, b = int(start_ns[at]), int(end_ns[at])
             flags = []
             # a window that ends where this one starts was closed by the same reading, so its wait also counts for this one
             if _last(waited, a) > max(_last(launched, a), _last(ends, a - 1)):
                 flags.append(BEFORE)
-            if not part[at] and waits_after(a, last[at], sync[at]):
+            if _last(waited, b) > max(a, _last(launched, b)):
                 flags.append(AFTER)
             if a >= drained(int(process[at]), a):
                 flags.append(IDLE)
             out[at] = tuple(flags)
-    return out, last, sync
-
-
-def waits_after(start: int, launched: int, waited: int) -> bool:
-    """Whether a window that starts there ends with a wait, given when its thread last launched and had last waited before its
-    end."""
-    return waited > max(start, launched if launched >= start else _NEVER)
-
-
-def _ends_around(alignment: Alignment, thread: int) -> np.ndarray:
-    """Ends of the host windows of a thread that belong to other slices."""
-    w = alignment.around
-    if w is None:
-        return np.empty(0, np.int64)
-    return w.loc[(w["kind"] == "host") & (w["thread"] == thread), "end_ns"].to_numpy()
+    return out
 
 
 def _last(times: np.ndarray, before: int) -> int:

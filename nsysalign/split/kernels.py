@@ -1,8 +1,6 @@
 """What ran in the windows, by name: how often, how long, and how long its stream had been idle before.
 
 An operation belongs, with its whole duration, to the windows in which it begins (for host windows: in which it was issued).
-Windows that will share a label form one *series* here, and durations are kept with their counts, so that parts of a trace can
-be combined before the labels are known.
 """
 
 from __future__ import annotations
@@ -16,8 +14,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
 from nsysalign.split.describe import call_names, operation_names
-from nsysalign.split.run_windows import devices, extent
-from nsysalign.text import REPETITION
+from nsysalign.split.run_windows import devices
 from nsysalign.tiles import ragged
 
 #: Pairs of a window and an operation in it that are held at once.
@@ -29,7 +26,6 @@ _COUNTED_AT_ONCE = 1 << 17
 _MANY, _TIMES = 1 << 22, 8
 #: Idle stretches kept per run.
 MOST_GAPS = 20
-_SERIES = ["kind", "region", "site", "end_site", "callers", "process"]
 
 
 class Ran:
@@ -51,75 +47,61 @@ class Ran:
         return self._lanes[lane]
 
 
-def durations(ran: Ran) -> pd.DataFrame:
-    """`frames.DURATIONS` of all windows of an alignment."""
-    trace, windows, operations = ran.trace, ran.alignment.windows, ran.trace.operations
+def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
+    """`frames.KERNELS`: labels in the order of their intervals, each with its most expensive names first.  `intervals`: the
+    windows of the alignment, with labels."""
+    trace, operations = ran.trace, ran.trace.operations
     code, example = ran.codes
     length = (operations["end_ns"] - operations["start_ns"]).to_numpy()
-    number, first = series(windows)
+    number, labels = pd.factorize(intervals["label"])  # in the order in which they appear
     tables = []
     for which, op, idle in inside(ran):
         for begin in range(0, len(op), _COUNTED_AT_ONCE):
             lot = slice(begin, begin + _COUNTED_AT_ONCE)
             name = number[which[lot]] * len(example) + code[op[lot]]
-            tables.append(_counted(name, length[op[lot]], idle[lot], len(example)))
+            tables.append(_counted(name, length[op[lot]], idle[lot]))
     if not tables:
-        return frames.empty(frames.DURATIONS)
-    whole = pd.concat(tables, ignore_index=True).groupby(["s", "k", "ns"], as_index=False).sum()
-    names = operation_names(trace, example)
-    kinds = np.array(OPERATION_KINDS, dtype=object)[operations["kind"].to_numpy()[example]]
-    at = whole["k"].to_numpy()
-    table = whole.assign(
-        interval=first[whole["s"].to_numpy()],
-        kernel=names[at],
-        kind=kinds[at],
-        idle_before_ns=whole["idle"],
+        return frames.empty(frames.KERNELS)
+    # equal names of different kinds of operations, or of different copies, are one name
+    kind = operations["kind"].to_numpy()[example]
+    texts = pd.DataFrame({"kernel": operation_names(trace, example), "kind": kind})
+    same = texts.groupby(["kernel", "kind"], sort=True).ngroup().to_numpy()
+    rows = pd.concat(tables, ignore_index=True)
+    rows = rows.assign(
+        place=rows["name"] // len(example), text=same[rows["name"] % len(example)]
+    ).sort_values(["place", "text", "ns"], ignore_index=True)
+    groups = rows.assign(total_ns=rows["ns"] * rows["count"]).groupby(["place", "text"], sort=True)
+    out = groups[["count", "total_ns", "idle"]].sum().reset_index()
+    # lower median: the first duration up to which half of them lie
+    half = (groups["count"].transform("sum") + 1) // 2
+    reached = rows[groups["count"].cumsum() >= half]
+    out["median_ns"] = reached.groupby(["place", "text"], sort=True)["ns"].first().to_numpy()
+    first = np.unique(same, return_index=True)[1]
+    out["kernel"] = texts["kernel"].to_numpy()[first[out["text"]]]
+    out["kind"] = np.array(OPERATION_KINDS, dtype=object)[kind[first[out["text"]]]]
+    out["label"] = np.asarray(labels, dtype=object)[out["place"]]
+    measured = intervals["elapsed_ns"].groupby(number).sum().to_numpy()
+    out["share"] = out["total_ns"] / np.maximum(measured[out["place"]], 1)
+    out = out.rename(columns={"idle": "idle_before_ns"}).sort_values(
+        ["place", "total_ns", "kernel"], ascending=[True, False, True], ignore_index=True
     )
-    return frames.check(table, frames.DURATIONS)
+    return frames.check(out, frames.KERNELS)
 
 
-def _counted(name: np.ndarray, ns: np.ndarray, idle: np.ndarray, names: int) -> pd.DataFrame:
-    """How often each duration occurs under each name (series * names + number of the name), and the idle time before."""
+def _counted(name: np.ndarray, ns: np.ndarray, idle: np.ndarray) -> pd.DataFrame:
+    """How often each duration occurs under each name (a number), and the idle time before."""
     numbers, lengths = pd.factorize(ns)
     code, keys = pd.factorize(name * len(lengths) + numbers)
     before = np.zeros(len(keys), np.int64)
     np.add.at(before, code, idle)
-    name, ns = keys // len(lengths), lengths[keys % len(lengths)]
-    columns = {
-        "s": name // names,
-        "k": name % names,
-        "ns": ns,
-        "count": np.bincount(code),
-        "idle": before,
-    }
-    return pd.DataFrame(columns)
-
-
-def kernel_table(found: pd.DataFrame, intervals: pd.DataFrame) -> pd.DataFrame:
-    """`frames.KERNELS`: labels in the order of their intervals, each with its most expensive names first."""
-    if found.empty:
-        return frames.empty(frames.KERNELS)
-    label = intervals["label"].to_numpy(dtype=object)
-    rows = found.assign(
-        label=label[found["interval"].to_numpy()], total_ns=found["ns"] * found["count"]
+    return pd.DataFrame(
+        {
+            "name": keys // len(lengths),
+            "ns": lengths[keys % len(lengths)],
+            "count": np.bincount(code),
+            "idle": before,
+        }
     )
-    rows = rows.sort_values(["label", "kernel", "kind", "ns"], ignore_index=True)
-    groups = rows.groupby(["label", "kernel", "kind"], sort=False)
-    out = groups[["count", "total_ns", "idle_before_ns"]].sum().reset_index()
-    # lower median: the first duration up to which half of them lie
-    half = (groups["count"].transform("sum") + 1) // 2
-    reached = rows[groups["count"].cumsum() >= half]
-    out["median_ns"] = (
-        reached.groupby(["label", "kernel", "kind"], sort=False)["ns"].first().to_numpy()
-    )
-    measured = intervals.groupby("label", sort=False)["elapsed_ns"].sum()
-    out["share"] = out["total_ns"] / np.maximum(measured.reindex(out["label"]).to_numpy(), 1)
-    order = {text: n for n, text in enumerate(measured.index)}
-    out["place"] = [order[text] for text in out["label"]]
-    out = out.sort_values(
-        ["place", "total_ns", "kernel"], ascending=[True, False, True], ignore_index=True
-    )
-    return frames.check(out, frames.KERNELS)
 
 
 def gaps(ran: Ran) -> pd.DataFrame:
@@ -136,16 +118,8 @@ def gaps(ran: Ran) -> pd.DataFrame:
             there = there[idle[there] >= least]
         longest = there[np.argsort(-idle[there], kind="stable")[:MOST_GAPS]]
         tables.append(_described(trace, at, mine[longest], idle[longest]))
-    tables = [t for t in tables if len(t)]
-    return pd.concat(tables, ignore_index=True) if tables else frames.empty(frames.GAPS)
-
-
-def longest_gaps(found: pd.DataFrame) -> pd.DataFrame:
-    """The longest of each run, from those of several parts of the trace."""
-    ordered = found.sort_values(["interval", "ns", "start_ns"], ascending=[True, False, True])
-    return frames.check(
-        ordered.groupby("interval", sort=False).head(MOST_GAPS).reset_index(drop=True), frames.GAPS
-    )
+    tables = [t for t in tables if len(t)] or [frames.empty(frames.GAPS)]
+    return frames.check(pd.concat(tables, ignore_index=True), frames.GAPS)
 
 
 def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) -> pd.DataFrame:
@@ -204,20 +178,13 @@ def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return code, np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
 
 
-def series(windows: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """(series of every window, first window of each)."""
-    keys = windows[_SERIES].assign(region=windows["region"].str.replace(REPETITION, "", regex=True))
-    number = keys.groupby(_SERIES, sort=False).ngroup().to_numpy()
-    return number, np.unique(number, return_index=True)[1]
-
-
 def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """(window, operation, idle time before it in the window), batch by batch, a whole window in one batch: runs first (if
     wanted), then measured windows."""
     trace, w, operations = ran.trace, ran.alignment.windows, ran.trace.operations
     start = operations["start_ns"].to_numpy()
     kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()
-    (opened, closed), begun = extent(ran.alignment), w["start_ns"].to_numpy()
+    opened, closed = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
     for of_run in (True, False) if runs else (False,):
         there = ((kind == "run") == of_run) & (kind != "host")
         for number in np.unique(lane[there]).tolist():
@@ -225,11 +192,10 @@ def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray
             mine, idle = ran.of_lane(number)
             for at, place in _lots(which, start[mine], opened, closed):
                 before = idle[place]
-                if not of_run:  # before a run nothing ran; a slice of it begins in the middle
-                    first = np.flatnonzero(np.diff(at, prepend=-1))
-                    before[first] = np.minimum(
-                        before[first], start[mine[place[first]]] - begun[at[first]]
-                    )
+                first = np.flatnonzero(np.diff(at, prepend=-1))
+                before[first] = np.minimum(
+                    before[first], start[mine[place[first]]] - opened[at[first]]
+                )
                 yield at, mine[place], before
     hosts = np.flatnonzero(kind == "host")
     issued = np.flatnonzero(operations["call"].to_numpy() >= 0)

@@ -10,6 +10,8 @@ from nsysalign.model import CAUSES, OPERATION_KINDS
 from nsysalign.tiles import Columns, distinct
 
 CAUSE = {name: code for code, name in enumerate(CAUSES)}
+#: The cause of the time in which an operation of each kind executes.
+CAUSE_OF_KIND = np.array([CAUSE[k] for k in OPERATION_KINDS], dtype=np.int8)
 
 #: What a piece points to: nsys tables by their short names, the log's records, or nothing.
 REF_KINDS = ("", "kernel", "graph", "memcpy", "memset", "api", "nvtx", "overhead", "event")
@@ -77,12 +79,17 @@ def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, wh
     )
 
 
-def join(parts: list[Pieces]) -> Pieces:
-    """All pieces, sorted by window and time."""
+def concatenated(parts: list[Pieces]) -> Pieces:
+    """All pieces of at least one part, one part after the other."""
+    some = [p for p in parts if len(p)] or parts[:1]
     fields = Pieces.__dataclass_fields__
-    whole = {f: np.concatenate([getattr(p, f) for p in parts]) for f in fields}
-    order = np.lexsort((whole["start"], whole["window"]))
-    return Pieces(**{f: v[order] for f, v in whole.items()})
+    return Pieces(**{f: np.concatenate([getattr(p, f) for p in some]) for f in fields})
+
+
+def join(parts: list[Pieces]) -> Pieces:
+    """The same, sorted by window and time."""
+    whole = concatenated(parts)
+    return whole.take(np.lexsort((whole.start, whole.window)))
 
 
 #: float64 represents all whole numbers below this.

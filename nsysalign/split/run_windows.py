@@ -6,14 +6,6 @@
 
 A device with several streams is a lane of its own behind the lanes of the trace (`stream` -1): its operations are those of
 all its streams.
-
-Of a long trace each slice has runs of its own, and parts of intervals that are too long to be read at once:
-
-    slices    |        1        |        2        |        3        |
-    interval       [-------------------------------------)
-    extent         [------------[-----------------[------)            what each slice splits; the sums are added up
-
-A part keeps its own start and end: what began before its extent, and what follows, decides as it does in the whole.
 """
 
 from __future__ import annotations
@@ -24,34 +16,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.issue import EVER
 from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
 from nsysalign.windows import windows_frame
 
 
-def is_part(alignment: Alignment) -> np.ndarray:
-    """Per window: whether other slices continue it."""
-    if alignment.part is None:
-        return np.zeros(len(alignment.windows), dtype=bool)
-    return np.asarray(alignment.part)
-
-
-def clipped(alignment: Alignment, times: np.ndarray, which: np.ndarray | None = None) -> np.ndarray:
-    """Times of windows (of those at `which`), moved into the slice where the window is a part."""
-    if alignment.part is None:
-        return times
-    part = alignment.part if which is None else alignment.part[which]
-    return np.where(part, np.clip(times, *alignment.stretch), times)
-
-
-def extent(alignment: Alignment) -> tuple[np.ndarray, np.ndarray]:
-    """(start, end) of every window, ns: of a part, what lies in the slice, which may be nothing."""
-    start, end = (alignment.windows[c].to_numpy() for c in ("start_ns", "end_ns"))
-    return clipped(alignment, start), clipped(alignment, end)
-
-
-def with_runs(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVER) -> Alignment:
-    """The alignment with windows of kind run appended: for the whole trace, or for a stretch [begin, end)."""
+def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
+    """The alignment with windows of kind run appended."""
     lanes, busy = alignment.lanes, np.asarray(alignment.busy)
     used = lanes[busy].assign(lane=np.flatnonzero(busy))
     devices = used.groupby(["process", "device"], sort=True)["lane"].agg(list)
@@ -71,7 +41,7 @@ def with_runs(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVE
                 (_named([*where, f"stream {int(lanes['stream'].iloc[m])}"]), m, [m])
                 for m in members
             ]
-    spans = [_span(trace, alignment.operation_lane, members, stretch) for _, _, members in windows]
+    spans = [_span(trace, alignment.operation_lane, members) for _, _, members in windows]
     kept = [
         (name, lane, span) for (name, lane, _), span in zip(windows, spans, strict=True) if span
     ]
@@ -81,9 +51,6 @@ def with_runs(trace: Trace, alignment: Alignment, stretch: tuple[int, int] = EVE
     return replace(
         alignment,
         lanes=whole,
-        part=np.append(is_part(alignment), np.zeros(len(made), dtype=bool))
-        if alignment.part is not None
-        else None,
         busy=np.append(busy, np.zeros(len(extra), dtype=bool)),
         windows=frames.check(
             pd.concat([alignment.windows, made], ignore_index=True), frames.WINDOWS
@@ -114,20 +81,11 @@ def _named(where: list[str]) -> str:
     return f"run ({', '.join(where)})" if where else "run"
 
 
-def _span(
-    trace: Trace, operation_lane: np.ndarray, members: list[int], stretch: tuple[int, int]
-) -> tuple[int, int] | None:
-    """First start to last end of the work, as far as it lies in the stretch; None if there is none.  If work lies beyond an end
-    of the stretch, the span reaches to that end: the next stretch continues from there."""
+def _span(trace: Trace, operation_lane: np.ndarray, members: list[int]) -> tuple[int, int] | None:
+    """First start to last end of the work of some lanes; None if there is none."""
     mine = np.isin(operation_lane, members)
-    start, end = (
-        trace.operations["start_ns"].to_numpy()[mine],
-        trace.operations["end_ns"].to_numpy()[mine],
-    )
-    if not len(start):
-        return None
-    first, last = max(int(start.min()), stretch[0]), min(int(end.max()), stretch[1])
-    return (first, last) if last > first else None
+    start, end = (trace.operations[c].to_numpy()[mine] for c in ("start_ns", "end_ns"))
+    return (int(start.min()), int(end.max())) if len(start) and end.max() > start.min() else None
 
 
 def _windows(kept: list[tuple[str, int, tuple[int, int]]], lanes: pd.DataFrame) -> pd.DataFrame:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from nsysalign.model import CALL, ISSUING_CALLS, SYNC_CALLS, Trace
 from nsysalign.split.pieces import CAUSE
-from nsysalign.tiles import disjoint, group, index_type, tile
+from nsysalign.tiles import disjoint, group, index_type, ragged, tile
 
 PUSH_POP = 59
 _FOREVER = (1 << 63) - 1
@@ -19,6 +21,8 @@ _CAUSE_OF_CALL = {
     **dict.fromkeys(("record", "query_event"), "event"),
 }
 
+#: Calls of threads that are laid out at once.
+CALLS_AT_ONCE = 1 << 17
 #: Ranges nested deeper than this are processed one by one.
 _DEEP = 64
 
@@ -101,6 +105,38 @@ class Threads:
         )
         order = np.lexsort((-end, start))
         return innermost(start[order], end[order], mine[order])
+
+
+class Lot(NamedTuple):
+    """Stretches of time: `owner`, a position in those that were given, start, end."""
+
+    owner: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+def in_lots(
+    threads: Threads, thread: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> Iterator[Lot]:
+    """Stretches of threads' time in lots that hold about as many calls; one with more calls than that is cut where some of them
+    begin, as another piece begins there anyway."""
+    first, count = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
+    for number in np.unique(thread).tolist():
+        mine = np.flatnonzero(thread == number)
+        first[mine], last = (np.searchsorted(threads[number].start, t[mine]) for t in (start, end))
+        count[mine] = np.maximum(last - first[mine], 0)
+    if count.sum() <= CALLS_AT_ONCE:
+        yield Lot(np.arange(len(start)), start, end)
+        return
+    owner, place = ragged(np.zeros(len(start), np.int64), np.maximum(-(-count // CALLS_AT_ONCE), 1))
+    begin, over = start[owner], end[owner]
+    for at in np.flatnonzero(place).tolist():
+        call = first[owner[at]] + place[at] * CALLS_AT_ONCE
+        begin[at] = over[at - 1] = threads[int(thread[owner[at]])].start[call]
+    held = np.minimum(count[owner] - place * CALLS_AT_ONCE, CALLS_AT_ONCE)
+    size = np.cumsum(held + 1) // CALLS_AT_ONCE
+    for some in np.split(np.arange(len(owner)), np.flatnonzero(np.diff(size)) + 1):
+        yield Lot(owner[some], begin[some], over[some])
 
 
 def innermost(

@@ -63,9 +63,7 @@ def of_windows(ran: Ran) -> pd.DataFrame:
     table = pd.DataFrame(
         dict(zip(COLUMNS, (count, moved, names, main), strict=True)) | {"work_longest_ns": most}
     )
-    return table.astype(
-        {"work_main": "str"}
-    )  # an empty stretch must not determine the column's type
+    return table.astype({"work_main": "str"})
 
 
 def _digest(text: str) -> int:
@@ -102,8 +100,7 @@ def blocks(trace: Trace, alignment: Alignment) -> np.ndarray:
 def variant_table(
     rows: pd.DataFrame, intervals: pd.DataFrame, blocks_of: Callable[[np.ndarray], np.ndarray]
 ) -> pd.DataFrame:
-    """`frames.VARIANTS`: labels whose intervals did different work.  `rows`: of the portion, parallel to `intervals`;
-    `blocks_of`: the blocks of intervals by number, -1 if unknown."""
+    """`frames.VARIANTS`: labels whose intervals did different work.  `rows`: what each interval did (`of_windows`), and its kernel_only_ns, parallel to `intervals`; `blocks_of`: the blocks of intervals by number, -1 if unknown."""
     often, sizes = _candidates(rows, intervals)
     found = np.full(len(rows), -1, np.int64)
     asked = (

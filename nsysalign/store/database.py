@@ -143,10 +143,10 @@ def load(path: str | os.PathLike[str]) -> Analysis:
                         if column.dtype == "object":
                             lists[position] = [json.loads(value) for value in lists[position]]
                     read[spec.name] = table(lists, spec)
-        about = {
-            name: tuple(value) if isinstance(value := meta["trace"][name], list) else value
-            for name in TraceInfo.__dataclass_fields__
-        }
+        about = {name: meta["trace"][name] for name in TraceInfo.__dataclass_fields__}
+        for name, value in about.items():
+            if isinstance(value, list):
+                about[name] = tuple(tuple(v) if isinstance(v, list) else v for v in value)
         analysis = Analysis(
             trace=TraceInfo(**about),
             notes=tuple(meta["notes"]),

@@ -5,18 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from nsysalign import frames
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES, Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
 
-#: Columns of dtype object that hold dicts.
+#: Columns whose values are words of ours.
+_WORDS = {
+    ("findings", "severity"): ("error", "warning", "info"),
+    ("intervals", "kind"): ("event", "host", "nvtx", "run"),
+    ("labels", "kind"): ("event", "host", "nvtx"),
+    **{(table, "cause"): CAUSES for table in ("parts", "segments", "details", "unprofiled_parts")},
+}
+#: Columns of dtype object that hold dicts; tuples of numbers.  The others hold tuples of texts.
 _DICTS = {("findings", "evidence"), ("timeline", "detail")}
+_NUMBERS = {("variants", "intervals")}
 #: Numbers of the latency model, by situation.
 _BY_SITUATION = ("latency_ns", "latency_std_ns", "scale_ns", "launch_latency_ns")
-#: Columns of the intervals that hold tuples of texts.
-_TUPLES = ("callers", "flags", "findings")
+_LATEST_NS = 1 << 62
 
 
 def refuse_unsound(analysis: Analysis, name: str) -> None:
@@ -40,12 +48,38 @@ def _problems(analysis: Analysis) -> Iterator[str]:
         yield "a label's row is not among the intervals"
     if not _calibration(analysis.calibration):
         yield "calibration holds something other than names and values"
-    for table, column in _DICTS:
-        if not all(isinstance(value, dict) for value in getattr(analysis, table)[column]):
-            yield f"{table}.{column} holds something other than names and values"
-    for column in _TUPLES:
-        if not all(_texts(value) for value in analysis.intervals[column]):
-            yield f"intervals.{column} holds something other than texts"
+    for (name, column), words in _WORDS.items():
+        if not set(getattr(analysis, name)[column]) <= {*words}:
+            yield f"{name}.{column} holds an unknown word"
+    for spec in frames.ANALYSIS_SPECS:
+        for column, dtype, _ in spec.columns:
+            if dtype != "object":
+                continue
+            kind = dict if (spec.name, column) in _DICTS else tuple
+            within = int if (spec.name, column) in _NUMBERS else str
+            for value in getattr(analysis, spec.name)[column]:
+                if not isinstance(value, kind) or not all(isinstance(v, within) for v in value):
+                    yield f"{spec.name}.{column} holds something other than declared"
+    told = analysis.host_activity
+    if set(told["label"]) != set(told.loc[told["view"] == "all", "label"]):
+        yield "host_activity lacks what its shares are of"
+    info = analysis.trace
+    texts = (
+        info.path,
+        info.nsys_version or "",
+        info.schema_version or "",
+        info.driver_version or "",
+    )
+    lists = (info.devices, info.missing, info.notes, analysis.notes)
+    began = info.session_start_utc_ns
+    if not (
+        all(isinstance(text, str) for text in texts)
+        and all(isinstance(v, tuple) and all(isinstance(t, str) for t in v) for v in lists)
+        and isinstance(info.failed_calls, tuple)
+        and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
+        and (began is None or (type(began) is int and 0 <= began < _LATEST_NS))
+    ):
+        yield "what it says about the trace is not what was written"
 
 
 def _wrong_sums(analysis: Analysis) -> Iterator[str]:
@@ -55,8 +89,8 @@ def _wrong_sums(analysis: Analysis) -> Iterator[str]:
     elapsed = intervals.set_index("interval")["elapsed_ns"]
     if not (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"]):
         yield "a window does not have the length of its interval"
-    if (parts["ns"] < 0).any() or not set(parts["cause"]) <= set(CAUSES):
-        yield "a part is negative or has an unknown cause"
+    if (parts["ns"] < 0).any():
+        yield "a part is negative"
     if (
         not _sums(parts["interval"], parts["ns"])
         .reindex(elapsed.index, fill_value=0)
@@ -84,7 +118,3 @@ def _calibration(value: object) -> bool:
         isinstance(t, dict) and all(v is None or isinstance(v, int | float) for v in t.values())
         for t in tables
     )
-
-
-def _texts(value: object) -> bool:
-    return isinstance(value, tuple) and all(isinstance(text, str) for text in value)

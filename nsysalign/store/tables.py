@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,7 @@ from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.store.objects import to_json
 from nsysalign.text import safe_text
+from nsysalign.untrusted import contents
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -99,6 +101,26 @@ def write_parquet(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Pa
             out.to_parquet(temporary, engine="pyarrow", index=False)
         written.append(path)
     return written
+
+
+def foreign(analysis: Analysis, folder: Path, form: str) -> Iterator[Path]:
+    """Files that an export to this folder would replace, and that are no earlier export of the same table."""
+    for name, table in tables(analysis).items():
+        path = folder / f"{name}.{form}"
+        if not path.is_file() or path.is_symlink():
+            continue
+        try:
+            if form == "csv":
+                head = contents(path, 1 << 16).partition(b"\n")[0].decode()
+                there = head.strip().split(",")
+            else:
+                from pyarrow.parquet import read_schema
+
+                there = read_schema(path).names
+        except (OSError, ValueError):
+            there = [""]
+        if not {*there} <= {*table.columns}:
+            yield path
 
 
 def _is_number(column: pd.Series) -> bool:

@@ -11,6 +11,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from os.path import realpath  # which does not fail on a link that leads to itself
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +45,7 @@ def read_event_logs(paths: Sequence[Path]) -> EventLog:
     """Read and merge logs.  Raises EventLogError if a file is not an event log or holds no usable line."""
     reader = _Reader()
     with keeping_everything():
-        for path in {p.resolve(): p for p in paths}.values():  # a log named twice is read once
+        for path in {realpath(p): p for p in paths}.values():  # a log named twice is read once
             reader.read(path)
         return reader.log()
 

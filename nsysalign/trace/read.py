@@ -18,7 +18,6 @@ from nsysalign.private import without_paths
 from nsysalign.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.activity import calls_table, joined, only_possible, operations_table
-from nsysalign.trace.index import Excerpt
 from nsysalign.trace.names import presentable
 from nsysalign.trace.sqlite import Source, lost_its_end, open_readonly
 
@@ -28,11 +27,10 @@ _WAITING = (*SYNC_CALLS, "query_event", "query_stream", "wait_event", "memcpy")
 MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 
 
-def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
-    """Read what alignment and attribution need, from the whole trace or from some stretches of it.  Raises TraceError if the
-    trace has no CUDA activity at all."""
+def read_trace(path: Path) -> Trace:
+    """Read what alignment and attribution need.  Raises TraceError if the trace has no CUDA activity at all."""
     with open_readonly(path) as connection:
-        source = Source(connection, path, excerpt)
+        source = Source(connection, path)
         names = source.strings()
         tables: tuple[schema.Table, ...] = schema.OPERATION_TABLES
         if schema.RUNTIME.name in source.tables and not schema.launches_graphs(names.values()):
@@ -52,9 +50,6 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
             if "/" in (name := names.get(name_id, "")):
                 names[name_id] = without_paths(name)
         contexts, ranges = source.read(schema.CONTEXT), source.read(schema.NVTX)
-        if excerpt is not None:
-            bad_calls = source.lost.get(schema.RUNTIME.name, 0)
-            bad_operations = sum(source.lost.get(t.name, 0) for t in schema.OPERATION_TABLES)
         lost = {LOST_CALLS: bad_calls, LOST_OPERATIONS: bad_operations}
         trace = Trace(
             operations=operations,
@@ -70,26 +65,13 @@ def read_trace(path: Path, excerpt: Excerpt | None = None) -> Trace:
             info=_info(
                 path,
                 source,
-                lost if excerpt is None else {},
+                lost,
                 _cut(names, _names_used(operations, calls, ranges)),
             ),
-            lost=lost,
-            blocks=source.observed,
             shapes=partial(_shapes, path),
         )
-        if excerpt is None:
-            _refuse_without_calls(path, source, calls, operations)
+        _refuse_without_calls(path, source, calls, operations)
     return trace
-
-
-def read_header(path: Path) -> tuple[TraceInfo, pd.DataFrame]:
-    """What an export says about itself, and the probe's marks (`frames.MARKS`), without reading any activity.  Raises TraceError
-    if it has no names."""
-    with open_readonly(path) as connection:
-        source = Source(connection, path)
-        _refuse_without_names(path, source)
-        marks = _marks(source, source.strings())
-        return _info(path, source, {}), marks
 
 
 def _refuse_without_calls(
@@ -130,15 +112,6 @@ def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
     known[known] = frame["row"].to_numpy()[found[known]] == rows[known]
     out[known] = frame[[f.name for f in schema.KERNEL_SHAPE.fields]].to_numpy()[found[known]]
     return out
-
-
-def lost_notes(lost: Mapping[str, int]) -> list[str]:
-    """Notes on rows that cannot be used (`Trace.lost`)."""
-    return [
-        f"{count} {what} with impossible times (absent, zero, reversed or years away) were left out"
-        for what, count in lost.items()
-        if count
-    ]
 
 
 def _cut(names: Mapping[int, str], used: Iterable[np.ndarray]) -> list[str]:
@@ -196,8 +169,6 @@ def _ranges(source: Source, frame: pd.DataFrame | None, names: dict[int, str]) -
         process=process_of(frame["thread"].to_numpy()),
     )
     last = int(max(frame["end_ns"].max(), frame["start_ns"].max()))
-    if source.excerpt is not None:
-        last = max(last, source.excerpt.last_range_ns)
     frame["end_ns"] = np.where(
         frame["end_ns"] < frame["start_ns"], last, frame["end_ns"]
     )  # never closed
@@ -205,8 +176,7 @@ def _ranges(source: Source, frame: pd.DataFrame | None, names: dict[int, str]) -
 
 
 def _marks(source: Source, names: dict[int, str]) -> pd.DataFrame:
-    """The marks of the whole trace, whatever part of it is read: they connect the clocks."""
-    source = Source(source.connection)
+    """The probe's marks, which connect the clocks."""
     frame = source.read(schema.NVTX_MARKS)
     if frame is None or frame.empty:
         return frames.empty(frames.MARKS)
@@ -283,16 +253,19 @@ def _diagnostics(source: Source) -> list[str]:
 
 
 def _devices(source: Source) -> tuple[str, ...]:
-    """Names of the GPUs on which the program had a context; of all in the machine if the export does not say."""
-    names = dict(source.pairs("TARGET_INFO_GPU", "cuDevice", "name")) or dict(
-        source.pairs("TARGET_INFO_GPU", "id", "name")
-    )
-    names = {n: str(name) for n, name in names.items() if name is not None}
+    """Names of the GPUs on which the program had a context; of all in the machine if the export does not say which."""
+    by_device = source.pairs("TARGET_INFO_GPU", "cuDevice", "name")
+    if len(dict(by_device)) < len(by_device):  # some exports say 0 of every GPU
+        by_device = []
+    elif not by_device:  # exports before cuDevice
+        by_device = source.pairs("TARGET_INFO_GPU", "id", "name")
+    names = {number: str(name) for number, name in by_device if name is not None}
     contexts = source.read(schema.CONTEXT)
     used = sorted({int(d) for d in contexts["device"].tolist()}) if contexts is not None else []
     if used and all(device in names for device in used):
         return tuple(names[device] for device in used)
-    return tuple(str(v) for _, v in source.pairs("TARGET_INFO_GPU", "name", "name"))
+    listed = [str(v) for _, v in source.pairs("TARGET_INFO_GPU", "name", "name") if v is not None]
+    return tuple(listed[:1] if len(set(listed)) == 1 and len(used) == 1 else listed)
 
 
 def _missing(source: Source, version: str | None) -> tuple[str, ...]:
@@ -302,6 +275,8 @@ def _missing(source: Source, version: str | None) -> tuple[str, ...]:
         absent |= {
             table: cost for table, cost in schema.NOT_BEFORE_2022_4.items() if table in absent
         }
+    if schema.KERNEL.name in absent and schema.RUNTIME.name in source.tables:
+        absent[schema.KERNEL.name] = schema.CALLS_WITHOUT_KERNELS
     return tuple(f"{table}: {cost}" for table, cost in absent.items())
 
 
@@ -336,7 +311,11 @@ def _info(
     epoch = source.pairs("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "utcEpochNs")
     notes = [
         *_diagnostics(source),
-        *lost_notes(lost),
+        *(
+            f"{count} {what} with impossible times (absent, zero, reversed or years away) were left out"
+            for what, count in lost.items()
+            if count
+        ),
         *more,
         *_newer(meta.get("EXPORT_SCHEMA_VERSION")),
     ]

@@ -226,6 +226,12 @@ COST = {
     NVTX.name: "no NVTX rows: host gaps carry no range names; add -t nvtx",
 }
 
+#: Of an export that has API rows, so that -t cuda was given.
+CALLS_WITHOUT_KERNELS = (
+    "no kernel rows although CUDA calls were traced: nothing ran on the GPU, or the driver gave nsys none (WSL2, a virtual "
+    "machine, a driver newer than this nsys, counters reserved for administrators)"
+)
+
 #: The same for exports before 2022.4, whose schema has no such table: it was not switched off.
 NOT_BEFORE_2022_4 = {
     CUDA_EVENT.name: "no GPU timestamps of events (exports before 2022.4 have none): they are placed from their neighbours",

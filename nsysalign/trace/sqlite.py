@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -15,11 +15,8 @@ from nsysalign import untrusted
 from nsysalign.effort import together
 from nsysalign.errors import TraceError
 from nsysalign.trace import fast, schema
-from nsysalign.trace.gathered import Gathered, chosen
+from nsysalign.trace.gathered import Gathered
 from nsysalign.trace.schema import Table
-
-if TYPE_CHECKING:
-    from nsysalign.trace.index import Blocks, Excerpt
 
 AGAIN = "nsys export --type sqlite REPORT.nsys-rep"
 _CHUNK = untrusted.ROWS_AT_ONCE
@@ -30,7 +27,7 @@ _LONGEST_NAME = (
 #: Tables with fewer rows are read before a second connection is open.
 _WORTH_ROWS = 20_000
 _HOLE_ROWS = 200
-_MOST_RUNS = 400  # SELECTs in one statement: SQLite takes 500
+_RUNS_AT_ONCE = 100
 _LOOKED_AT = 64  # rows, to see which columns have one value
 
 
@@ -63,19 +60,11 @@ def lost_its_end(text: str) -> bool:
 
 
 class Source:
-    """The tables of one open export, or an excerpt of them: some stretches of time."""
+    """The tables of one open export."""
 
-    def __init__(
-        self,
-        connection: sqlite3.Connection,
-        path: Path | None = None,
-        excerpt: Excerpt | None = None,
-    ) -> None:
+    def __init__(self, connection: sqlite3.Connection, path: Path | None = None) -> None:
         self.connection = connection
         self.path = path  # lets big tables be read by a faster reader (fast.py)
-        self.excerpt = excerpt
-        self.observed: dict[str, Blocks] = {}  # where the excerpt's own blocks lie
-        self.lost: dict[str, int] = {}  # and how many of their rows have times that cannot be
         self.tables = untrusted.ordinary_tables(connection)
         self._columns: dict[str, dict[str, bool]] = {}
         for name, what in untrusted.unlike_tables(connection, schema.NAMES).items():
@@ -125,7 +114,13 @@ class Source:
             return pd.DataFrame(
                 {name: np.empty(0, np.int64) for name in ("row", *(f.name for f in table.fields))}
             )
-        frame = pd.DataFrame(self._whole(plan._replace(runs=tuple(_stretches(wanted))), None))
+        runs = [f"rowid between {first} and {last}" for first, last in _stretches(wanted)]
+        also = f"{plan.where} and " if plan.where else ""
+        parts = []
+        for at in range(0, len(runs), _RUNS_AT_ONCE):
+            some = f"{also}({' or '.join(runs[at : at + _RUNS_AT_ONCE])})"
+            parts.append(self._whole(plan._replace(where=some), None))
+        frame = pd.concat(map(pd.DataFrame, parts)).sort_values("row", ignore_index=True)
         return frame[frame["row"].isin(wanted)].reset_index(drop=True)
 
     def columns_of(self, *tables: Table) -> list[dict[str, np.ndarray] | None]:
@@ -134,7 +129,7 @@ class Source:
         plans = [self._plan(table) if table.name in self.tables else None for table in tables]
         ahead = together(self._ahead, plans)
         return [
-            None if plan is None else self._touching(plan.table, self._whole(plan, columns))
+            None if plan is None else self._whole(plan, columns)
             for plan, columns in zip(plans, ahead, strict=True)
         ]
 
@@ -142,20 +137,6 @@ class Source:
         return (
             None if plan is None or self.path is None or not plan.fast else _fast(plan, self.path)
         )
-
-    def _touching(self, table: str, columns: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The rows that lie in the excerpt's spans or reach into them, once the excerpt's own blocks have been looked at."""
-        if self.excerpt is None or not {"start_ns", "end_ns"} <= columns.keys():
-            return columns
-        start, end = columns["start_ns"], columns["end_ns"]
-        keep = self.excerpt.touches(start, end)
-        if (
-            table in self.excerpt.home and table != schema.NVTX.name
-        ):  # whose ranges have all been looked at
-            self.observed[table], self.lost[table] = self.excerpt.observe(
-                table, columns["row"], start, end
-            )
-        return columns if keep.all() else chosen(columns, keep)
 
     def row_numbers(self, table: Table) -> tuple[int, int]:
         """Least and greatest; (0, -1) where the table is absent or empty."""
@@ -173,7 +154,11 @@ class Source:
 
     def _whole(self, plan: _Plan, columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         columns = columns or self._slow(plan)
-        count = len(columns["row"])
+        row, count = columns["row"], len(columns["row"])
+        if (
+            row[1:] <= row[:-1]
+        ).any():  # whatever joins rows by their numbers would join wrong ones
+            raise TraceError(f"{plan.table}: damaged SQLite file (rows out of order)", AGAIN)
         return columns | {
             name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()
         }
@@ -198,24 +183,19 @@ class Source:
                 expressions.append(
                     quoted if field.default is None else f"coalesce({quoted}, {field.default})"
                 )
-        runs = self.excerpt.runs.get(table.name) if self.excerpt else None
         path = None if table.where or not self.plain_table(table.name) else self.path
         if path is not None and fast.readable(path):
             first, last = self.row_numbers(table)
-            count = _count(runs if runs is not None else ((first, last),))
-            quick = count >= _WORTH_ROWS and last - first < fast.most_rows(path)
-            plan = _Plan(
-                table.name, table.where, names, expressions, constants, runs, first, last, quick
-            )
+            quick = bool(names) and _WORTH_ROWS <= last - first + 1 <= fast.most_rows(path)
+            plan = _Plan(table.name, table.where, names, expressions, constants, first, last, quick)
             return plan._replace(usual=self._usual(plan)) if quick else plan
-        return _Plan(table.name, table.where, names, expressions, constants, runs, 0, -1, False)
+        return _Plan(table.name, table.where, names, expressions, constants, 0, -1, False)
 
     def _usual(self, plan: _Plan) -> dict[str, int]:
         """Columns that have one value in rows here and there, a process or a device, and this value; never all of them."""
-        runs = _few(plan.runs) if plan.runs is not None else ((plan.first, plan.last),)
-        step = -(-_count(runs) // _LOOKED_AT)
-        some = ", ".join(str(row) for first, last in runs for row in range(first, last + 1, step))
-        look = plan._replace(runs=None, where=f"rowid in ({some})")
+        step = -(-(plan.last - plan.first + 1) // _LOOKED_AT)
+        some = ", ".join(map(str, range(plan.first, plan.last + 1, step)))
+        look = plan._replace(where=f"rowid in ({some})")
         columns = zip(*self.connection.execute(look.select(*plan.expressions)), strict=True)
         seen = {name: set(values) for name, values in zip(plan.names, columns, strict=False)}
         found = {
@@ -253,8 +233,7 @@ class Source:
         """rowid -> text of the rows that carry the text inline."""
         if column not in self.columns(table):
             return {}
-        runs = self.excerpt.runs.get(table) if self.excerpt else None
-        plan = _Plan(table, f'"{column}" is not null and {where}', [], [], {}, runs, 0, -1, False)
+        plan = _Plan(table, f'"{column}" is not null and {where}', [], [], {}, 0, -1, False)
         with untrusted.long_values(self.connection):
             return dict(self.connection.execute(plan.select("rowid", f'cast("{column}" as text)')))
 
@@ -296,10 +275,6 @@ def _stretches(rows: np.ndarray) -> list[tuple[int, int]]:
     return list(zip(rows[first].tolist(), rows[last].tolist(), strict=True))
 
 
-def _count(runs: Sequence[tuple[int, int]]) -> int:
-    return sum(last - first + 1 for first, last in runs)
-
-
 class _Plan(NamedTuple):
     """What is to be read of one table."""
 
@@ -308,7 +283,6 @@ class _Plan(NamedTuple):
     names: list[str]  # our columns that the table has
     expressions: list[str]  # SQL for each
     constants: dict[str, int]  # the value of each that it has not
-    runs: tuple[tuple[int, int], ...] | None  # row numbers, None for all
     first: int  # least and greatest row number, where they were looked at
     last: int
     fast: bool  # worth a second connection, and fit for it
@@ -317,36 +291,20 @@ class _Plan(NamedTuple):
     ] = {}  # what nearly all rows have in these columns, as far as rows were looked at
 
     def select(self, *expressions: str) -> str:
-        """A SELECT of some expressions over the wanted rows, in the order of their numbers."""
-        head = f'select {", ".join(expressions)} from "{self.table}"'
-        if self.runs is None:
-            return f"{head} where {self.where}" if self.where else head
-        also = f" and {self.where}" if self.where else ""
-        runs = _few(self.runs) or ((0, -1),)
-        return " union all ".join(f"{head} where rowid between {a} and {b}{also}" for a, b in runs)
+        """A SELECT of some expressions, in the order of the rows' numbers."""
+        # an index that holds all the columns would give the rows in its own order
+        head = f'select {", ".join(expressions)} from "{self.table}" not indexed'
+        return f"{head} where {self.where}" if self.where else head
 
     @property
     def numbers(self) -> np.ndarray:
-        """The numbers of the wanted rows, if none is missing."""
-        runs = _few(self.runs) if self.runs is not None else ((self.first, self.last),)
-        small = all(a >= 0 and b <= np.iinfo(np.int32).max for a, b in runs)
-        kind = np.int32 if small else np.int64
-        return np.concatenate(
-            [np.empty(0, kind), *(np.arange(a, b + 1, dtype=kind) for a, b in runs)]
-        )
-
-
-def _few(runs: tuple[tuple[int, int], ...]) -> tuple[tuple[int, int], ...]:
-    """As many runs as one SELECT can name; the rest, in one piece, is read over its holes."""
-    return (
-        runs
-        if len(runs) <= _MOST_RUNS
-        else (*runs[: _MOST_RUNS - 1], (runs[_MOST_RUNS - 1][0], runs[-1][1]))
-    )
+        """The numbers of the rows, if none is missing."""
+        small = self.first >= 0 and self.last <= np.iinfo(np.int32).max
+        return np.arange(self.first, self.last + 1, dtype=np.int32 if small else np.int64)
 
 
 def _gathered(plan: _Plan) -> list[Gathered]:
-    rows = _count(plan.runs) if plan.runs is not None else plan.last - plan.first + 1
+    rows = plan.last - plan.first + 1
     return [Gathered(rows, wide=name.endswith("_ns")) for name in plan.names]
 
 

@@ -315,7 +315,6 @@ def test_without_references_bars_hold_beside_copies_and_behind_graphs(unpack, na
 
 
 def test_a_line_places_frames_of_which_it_saw_nothing():
-    """A long trace is surveyed in places; slices place the rest by the same line."""
     at = np.arange(0, 300, 3) * MS
     frame = np.repeat([0, 1, 2, 3, 4], 20)
     shift = np.array([0, 300, 300, 300, 100])[

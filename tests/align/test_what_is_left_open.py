@@ -48,7 +48,7 @@ def test_gaps_tell_how_long_a_record_takes_where_they_crowd(scatter, shown):
 def placed(s, tracing="off"):
     """(start after the end of the operation before, error bar) of the pair of the last two records."""
     pairs = pd.DataFrame({"start": [20], "end": [21], "elapsed_ns": [EACH_NS]})
-    found = place_pairs(s, pairs, tracing, None)
+    found = place_pairs(s, pairs, tracing)
     return int(found.start_ns[0] - s.previous_end[20]), int(found.error_ns[0])
 
 

@@ -12,7 +12,7 @@ from simulator import check, export
 from simulator.world import Range, World
 
 from nsysalign.place.projected_ranges import _spans_of_ranges
-from nsysalign.split import groups, threads
+from nsysalign.split import details, threads
 from nsysalign.tiles import least
 from nsysalign.trace.read import read_trace
 
@@ -48,7 +48,7 @@ def test_the_same_whichever_way_it_is_summed(tmp_path, monkeypatch):
     trace, _ = export.write(nested(90), tmp_path)
     one = check.analyze(trace, [])
     check.invariants(one)
-    monkeypatch.setattr(groups, "_PIECES_EACH", 0)
+    monkeypatch.setattr(details, "_PIECES_EACH", 0)
     monkeypatch.setattr(threads, "_DEEP", 1)
     other = check.analyze(trace, [])
     for table in ("intervals", "parts", "details"):

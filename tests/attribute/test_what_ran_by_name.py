@@ -9,14 +9,7 @@ from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds
 from simulator import check, export
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
-from nsysalign import frames
-from nsysalign.place.solve import align
 from nsysalign.split import kernels as module
-from nsysalign.split.budget import attribute
-from nsysalign.split.partial import partial_result
-from nsysalign.split.put_together import joined
-from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.read import read_trace
 
 
 def world() -> World:
@@ -171,24 +164,3 @@ def test_a_gap_goes_to_what_the_stream_did_last(tmp_path):
     run(w, (1.5, 2), (5, 10), "b")
     run(w, (3, 4), (40, 45), "c")
     assert [g[:3] for g in gaps_of(analysed(w, tmp_path))] == [(30, 10, "c")]
-
-
-def test_the_longest_of_several_parts_of_a_trace(monkeypatch):
-    """Of each run the longest first, of equal ones the earlier."""
-    monkeypatch.setattr(module, "MOST_GAPS", 3)
-    rows = [(1, 50, 7), (0, 10, 5), (0, 20, 9), (0, 30, 5), (0, 40, 4), (1, 10, 7)]
-    table = frames.empty(frames.GAPS).reindex(range(len(rows)))
-    table[["interval", "start_ns", "ns"]] = rows
-    table = table.fillna({"next": "", "call": "", "call_ns": 0})
-    found = module.longest_gaps(frames.check(table, frames.GAPS))
-    assert found[["interval", "start_ns", "ns"]].to_numpy().tolist() == [
-        [0, 20, 9], [0, 10, 5], [0, 30, 5], [1, 10, 7], [1, 50, 7],
-    ]  # fmt: skip
-
-
-def test_parts_of_a_trace_without_any_run_stay_as_they_are(tmp_path):
-    path, logs = export.write(in_nanoseconds(with_gaps()), tmp_path)
-    trace, log = read_trace(path), read_event_logs(logs)
-    alignment = align(trace, log)
-    found = partial_result(trace, alignment, attribute(trace, alignment), log)
-    assert joined(found) is found

@@ -95,7 +95,7 @@ def user(tmp_path):
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)
     for run_dir in (tmp_path / RUNS).glob("*"):
-        end_all(run_dir, grace_s=0)
+        end_all(b"NSYSALIGN_DIR=" + os.fsencode(run_dir), wait_s=0, grace_s=0)
     for process in somebody.started:  # its pipes are closed once nobody of the run lives
         process.communicate(timeout=60)
 
@@ -135,7 +135,7 @@ what=$1; shift
 case "$what" in
   --version) echo "NVIDIA Nsight Systems version {version}"; exit;;
   profile) [ "$1" = --help ] && exit
-    while [ "$2" != -I ]; do [ "$1" = -o ] && OUT=$2; shift; done
+    while [ "$2" != -I ]; do [ "$1" = -o ] && OUT=$(realpath "$(dirname "$2")")/trace; shift; done
     APP() {{ NSYS_PROFILING_SESSION_ID=1 setsid "$@"; }}
     FINISH() {{ echo report >"$OUT.nsys-rep"; }}
     {profile};;

@@ -13,7 +13,7 @@ import pytest
 from waiting import wait_for
 
 from nsysalign.errors import NsysError
-from nsysalign.record.without_nsys import baseline_logs, collect_baseline
+from nsysalign.record.session import CollectOptions, baseline_logs, collect_baseline
 from nsysalign.trace.eventlog import read_event_logs
 
 from .conftest import FAKE_TORCH, ROOT, read_log
@@ -64,7 +64,9 @@ def alone(folder, text: str, *, status: int = 0, **options):
     """Only the run without nsys, in this process."""
     (folder / "script.py").write_text(SCRIPT + text)
     (folder / "run").mkdir()
-    return collect_baseline(["script.py", "x"], folder / "run", profiled_status=status, **options)
+    return collect_baseline(
+        ["script.py", "x"], folder / "run", CollectOptions(**options), profiled_status=status
+    )
 
 
 @pytest.mark.nsys
@@ -97,14 +99,14 @@ def test_a_stopped_run_is_not_run_again(environment, nsys):
 
 def test_the_folder_is_private_and_the_run_is_described(environment):
     result = alone(environment, "")
-    assert stat.S_IMODE(result.folder.stat().st_mode) == 0o700
-    assert sorted(p.name for p in result.folder.iterdir()) == [
+    assert stat.S_IMODE(result.run_dir.stat().st_mode) == 0o700
+    assert sorted(p.name for p in result.run_dir.iterdir()) == [
         result.event_logs[0].name,
         "run.json",
     ]
-    manifest = json.loads((result.folder / "run.json").read_text())
+    manifest = json.loads((result.run_dir / "run.json").read_text())
     assert manifest["exit_status"] == 0 and manifest["event_logs"] == [result.event_logs[0].name]
-    assert "kept" not in (result.folder / "run.json").read_text()
+    assert "kept" not in (result.run_dir / "run.json").read_text()
     assert baseline_logs(environment / "run") == list(result.event_logs)
 
 
@@ -113,7 +115,7 @@ def test_calibration_is_as_in_the_profiled_run(environment):
     assert any(x["type"] == "calibration" for x in read_log(calibrated.event_logs[0]))
     (environment / "second").mkdir()
     plain = collect_baseline(
-        ["script.py"], environment / "second", profiled_status=0, calibrate=False
+        ["script.py"], environment / "second", CollectOptions(calibrate=False), profiled_status=0
     )
     assert not any(x["type"] == "calibration" for x in read_log(plain.event_logs[0]))
 
@@ -166,7 +168,7 @@ def test_ctrl_c_reaches_the_script_and_keeps_what_it_measured(environment):
     )
     (environment / "run").mkdir()
     text = (
-        "from pathlib import Path; from nsysalign.record.without_nsys import collect_baseline as c; import sys;"
+        "from pathlib import Path; from nsysalign.record.session import collect_baseline as c; import sys;"
         "r = c(['script.py'], Path('run'), profiled_status=0); print(len(r.event_logs), r.exit_status)"
     )
     process = subprocess.Popen(

@@ -14,7 +14,7 @@ import time
 import pytest
 from waiting import wait_for, wait_until
 
-from nsysalign.record.processes import of_run
+from nsysalign.record.processes import marked, of_run
 from nsysalign.record.session import recover
 from nsysalign.rundir import event_logs
 
@@ -217,7 +217,7 @@ pathlib.Path("ended").touch()
     process = real.run(text)
     wait_for(real.folder / "ended")
     (run_dir,) = real.run_dirs()
-    while of_run(run_dir, profiled=True):
+    while marked(b"NSYSALIGN_DIR=" + os.fsencode(run_dir)):
         time.sleep(0.01)
     assert not (run_dir / "trace.sqlite").exists()
     process.send_signal(signal.SIGINT)

@@ -10,17 +10,14 @@ import socket
 import sqlite3
 import subprocess
 import sys
-import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
 from waiting import wait_for
 
-from nsysalign.record.processes import below
-
 from .conftest import ROOT
-from .user import RUNS
+from .user import RUNS, processes_named
 
 STATE = """
 import fcntl, json, os, re, sys
@@ -57,11 +54,10 @@ ADDED = (
 NSYSALIGN = str(Path(sys.executable).with_name("nsysalign"))
 
 ALONE = """
-import subprocess, sys
-from nsysalign.record.handover import HandOver, inheritance
-with HandOver(sys.argv[1:], inheritance()) as handover:
-    status = subprocess.run(handover.starter_command, cwd="/", umask=0).returncode
-sys.exit(status if status >= 0 else 128 - status)
+import sys
+from pathlib import Path
+from nsysalign.record.launch import launch
+sys.exit(launch(sys.argv[1:], {"NSYSALIGN_DIR": "none"}, Path("log")).status)
 """
 
 
@@ -110,18 +106,6 @@ def test_a_command_that_cannot_be_started_says_so_as_a_shell_would(alone, tmp_pa
     (tmp_path / "plain.txt").chmod(0o755)
     done = alone("./plain.txt", "x")
     assert (done.returncode, done.stdout) == (0, b"read by a shell: x\n")
-
-
-def test_a_starter_that_finds_nobody_starts_nothing():
-    starter = ROOT / "nsysalign" / "collect" / "starter.py"
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", starter, "nobody"], capture_output=True, text=True
-    )
-    assert (
-        done.returncode == 1
-        and "nothing is started" in done.stderr
-        and "Traceback" not in done.stderr
-    )
 
 
 def test_pythons_own_locale_is_not_handed_on(alone):
@@ -173,7 +157,7 @@ def test_under_a_real_nsys_a_script_inherits_what_it_would_inherit_plainly(real)
     plain, tool = states["plain"], states["tool"]
     numbers = {"3", "4", "5", "6", "9", "100"}
     assert numbers <= set(plain["descriptors"]) and "0" not in plain["descriptors"]
-    assert tool["descriptors"].pop("0")[0] == "/dev/null", "a closed stdin: see handover.py"
+    assert tool["descriptors"].pop("0")[0] == "/dev/null", "a closed stdin: see launch.py"
     found = tool["descriptors"]
     assert {n: d[0] for n, d in found.items() if n not in ("1", "2")} == {
         n: d[0] for n, d in plain["descriptors"].items() if n not in ("1", "2")
@@ -304,23 +288,17 @@ def test_what_holds_the_environment_is_its_owners_alone(real):
 @pytest.mark.nsys
 def test_when_nsyss_launcher_is_killed_the_report_is_asked_for_at_once(real):
     """It alone would tell nsys of the script's end.  An nsys that does nothing is waited for (here) for ten minutes."""
-    text = "import pathlib, time\npair(4)\npathlib.Path('started').touch()\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)"
+    text = "import pathlib, time\npair(4)\npathlib.Path('started').touch()\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)\nraise SystemExit(5)"
     process = real.run(text, impatient=600)
     wait_for(real.folder / "started")
-    launchers = [
-        pid
-        for pid in below(process.pid)
-        if b"nsys-launcher" in Path(f"/proc/{pid}/cmdline").read_bytes()
-    ]
+    launchers = processes_named(b"nsys-launcher", real.run_dirs()[0])
     assert len(launchers) == 1
     os.kill(launchers[0], signal.SIGKILL)
-    # until it is noticed: of two ends that are seen at once nobody can say which came first, and nsys is waited for
-    time.sleep(5)
     (real.folder / "go").touch()
     status, _, err = real.the_end(process)
     run_dir = real.folder / RUNS / "script-001"
-    assert status == 3 and "the script's own exit status is not known" in err
-    assert (run_dir / "trace.sqlite").is_file(), err
+    assert status == 5 and (run_dir / "trace.sqlite").is_file(), err
+    assert json.loads((run_dir / "run.json").read_text())["exit_status"] == 5
 
 
 FORKS = """
@@ -338,7 +316,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 @pytest.mark.nsys
 def test_forked_children_that_call_exit_live_and_are_recorded(real):
-    """nsys 2024.2 lets them die of SIGSEGV where NVTX was not used before the fork (see starter.py)."""
+    """nsys 2024.2 lets them die of SIGSEGV where NVTX was not used before the fork (see launch.py)."""
     status, out, err = real.the_end(real.run(FORKS))
     assert (status, out) == (3, "0\n3\n0\n"), err
     (run_dir,) = real.run_dirs()

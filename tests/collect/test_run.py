@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import types
 from pathlib import Path
 
@@ -33,9 +32,7 @@ def invoked(monkeypatch, tmp_path):
             return types.SimpleNamespace(analysis=None)
 
         monkeypatch.setattr(session, "collect", collect)
-        monkeypatch.setitem(
-            sys.modules, "nsysalign.commandline.present", types.SimpleNamespace(present=present)
-        )
+        monkeypatch.setattr("nsysalign.commandline.present.present", present)
         return CliRunner().invoke(run, list(args)), calls
 
     return invoke

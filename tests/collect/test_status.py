@@ -7,13 +7,11 @@ import os
 import pty
 import subprocess
 import sys
-import time
 
 import pytest
-from waiting import wait_until
 
 from nsysalign.commandline.progress import title
-from nsysalign.record.session import following, said_percent
+from nsysalign.record.launch import said_percent
 from nsysalign.rundir import last_duration_s
 
 from .conftest import ROOT
@@ -34,19 +32,6 @@ def test_nsys_says_how_far_its_report_is(tmp_path):
         GENERATING + STEPS * 100 + b"\r[1/1] [========================100%] trace.nsys-rep"
     )
     assert said_percent(log) == 100
-
-
-def test_the_percentages_are_told_once_each(tmp_path, monkeypatch):
-    monkeypatch.setattr("nsysalign.record.session._EVERY_S", 0.01)
-    told: list[int] = []
-    with following(tmp_path / "nsys.log", told.append):  # the file comes later
-        time.sleep(0.05)
-        (tmp_path / "nsys.log").write_bytes(GENERATING)
-        wait_until(lambda: told == [0], "never said that it began")
-        (tmp_path / "nsys.log").write_bytes(GENERATING + STEPS)
-        wait_until(lambda: told[1:], "never said how far it is")
-        time.sleep(0.05)  # for it to say the same again
-    assert told == [0, 30]
 
 
 def test_the_title_says_how_long_and_out_of_what():

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.record.processes import of_run
+from nsysalign.record.processes import marked, of_run
 from nsysalign.rundir import event_logs
 
 RUNS = "nsysalign-runs"
@@ -100,6 +100,12 @@ def refuse_a_broken_nsys(run_dir: Path) -> None:
         "Importer error status: Importation failed" in text and (run_dir / "trace.qdstrm").exists()
     )
     assert not lost, f"{NSYS_BROKE_DOWN}: {text}"
+
+
+def processes_named(name: bytes, run_dir: Path) -> list[int]:
+    """nsys's processes of a run whose command line has `name`."""
+    every = marked(b"NSYSALIGN_RUN=" + os.fsencode(run_dir))
+    return [pid for pid in every if name in Path(f"/proc/{pid}/cmdline").read_bytes()]
 
 
 def read_log(path: Path) -> list[dict]:

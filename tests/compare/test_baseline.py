@@ -112,7 +112,7 @@ def test_two_runs_of_the_same_work(tmp_path):
     )
     row = table.loc["x"]
     assert not notes and row["remark"] == ""
-    assert (row["profiled_ns"], row["baseline_ns"], row["paired_ns"]) == (31_000, 21_000, 10_000)
+    assert (row["profiled_ns"], row["baseline_ns"]) == (31_000, 21_000)
     assert row["low_ns"] < 10_000 < row["high_ns"] and row["low_ns"] > 0
     assert row["inflation"] == pytest.approx(31 / 21) and row["error"] == pytest.approx(22 / 21 - 1)
     bar = row["predicted_lower_ns"], row["predicted_upper_ns"]
@@ -142,27 +142,16 @@ def test_call_sites_match_without_a_region(tmp_path):
     assert table.loc["bench.py:9", "profiled_count"] == 0
 
 
-def test_different_counts_are_never_paired(tmp_path):
+def test_different_counts_are_said(tmp_path):
     table, _ = beside(
         log(tmp_path, "a", runs("x", *[30] * 6)), log(tmp_path, "b", runs("x", *[20] * 5))
     )
     row = table.loc["x"]
-    assert math.isnan(row["paired_ns"]) and "6 intervals under nsys, 5 without" in row["remark"]
+    assert "6 intervals under nsys, 5 without" in row["remark"]
     assert row["inflation"] == pytest.approx(1.5)  # the labels as such can still be compared
 
 
-def test_ranks_are_matched_in_order(tmp_path):
-    table, notes = beside(
-        log(tmp_path, "a", runs("x", 30, 40, 50), runs("x", 130, 140, 150)),
-        log(tmp_path, "b", runs("x", 20, 30, 40), runs("x", 120, 130, 140)),
-    )
-    assert table.loc["x", "paired_ns"] == 10_000 and not notes
-    # the second run started its ranks the other way round: the device says which is which
-    table, _ = beside(
-        log(tmp_path, "e", runs("x", 30, 40, 50), runs("x", 130, 140, 150)),
-        log(tmp_path, "f", runs("x", 120, 130, 140), runs("x", 20, 30, 40), devices=(1, 0)),
-    )
-    assert table.loc["x", "paired_ns"] == 10_000
+def test_processes_that_measured_other_numbers_are_said(tmp_path):
     table, notes = beside(
         log(tmp_path, "c", runs("x", 30, 40, 50), runs("x", 130, 140, 150)),
         log(tmp_path, "d", runs("x", *[20] * 6)),
@@ -258,62 +247,6 @@ def test_clock_readings_are_compared_where_the_trace_saw_cuda_work_inside(tmp_pa
     assert table[["label", "profiled_ns", "baseline_ns", "baseline_count"]].values.tolist() == [
         ["a.py:3-5", 15_000, 10_000, 6]
     ]
-
-
-def clocked(folder: Path, name: str, *intervals: tuple[str, int, int]) -> Path:
-    """An event log whose pairs (region, start and end in us on the events' clock) were measured against a reference."""
-    lines = [{"type": "header", "format": "nsysalign-events", "version": 1, "pid": 1}]
-    lines += [{"type": "reference", "id": 0, "device": 0, "t0_ns": 1, "t1_ns": 2}]
-    for k, (region, start, end) in enumerate(intervals):
-        for seq in (2 * k, 2 * k + 1):
-            at = 1_000_000 * (k + 1) + seq
-            record = {
-                "type": "record",
-                "seq": seq,
-                "tid": 1,
-                "device": 0,
-                "t0_ns": at,
-                "t1_ns": at + 5,
-            }
-            lines.append(record | {"site": "bench.py:3", "region": f"{region}#{k}"})
-        own = {"start": 2 * k, "end": 2 * k + 1, "ms": (end - start) / 1e3}
-        lines.append(
-            {"type": "elapsed", **own, "reference": 0, "start_ms": start / 1e3, "end_ms": end / 1e3}
-        )
-    path = folder / f"{name}.jsonl"
-    path.write_text("".join(json.dumps(x) + "\n" for x in lines))
-    return path
-
-
-def test_the_time_between_intervals_is_known_without_a_trace(tmp_path):
-    """a 0-10, b 14-20, b inside another 30-50 and 35-40: that one begins while the other is being timed."""
-    found = measured(
-        read_event_logs(
-            [
-                clocked(
-                    tmp_path,
-                    "a",
-                    ("a", 0, 10),
-                    ("b", 14, 20),
-                    ("whole", 30, 50),
-                    ("b", 35, 40),
-                    ("a", 61, 62),
-                )
-            ]
-        )
-    )
-    nan = float("nan")
-    assert found["gap_ns"].tolist() == pytest.approx([nan, 4_000, 10_000, nan, 11_000], nan_ok=True)
-
-
-def test_gaps_stand_beside_each_other(tmp_path):
-    steps = [("step", 20 * k, 20 * k + 12) for k in range(6)]
-    slow = [("step", 30 * k, 30 * k + 15) for k in range(6)]
-    table, _ = beside(clocked(tmp_path, "under", *slow), clocked(tmp_path, "without", *steps))
-    assert table.loc["step", "gap_baseline_ns"] == 8_000
-    assert table.loc["step", "gap_profiled_ns"] == 1_000_002 - 15_000, "where the test placed them"
-    none, _ = beside(log(tmp_path, "a", runs("x", 30, 31)), log(tmp_path, "b", runs("x", 20, 21)))
-    assert math.isnan(none.loc["x", "gap_baseline_ns"]), "a log without references"
 
 
 @pytest.mark.parametrize(

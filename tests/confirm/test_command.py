@@ -181,16 +181,6 @@ def test_a_script_that_fails(machine):
     )
 
 
-def test_an_nsys_that_was_killed_is_3_as_in_run(machine):
-    """Nobody knows how the script ended: neither a cause nor the absence of one was shown."""
-    machine.status = [None]
-    assert invoke(confirm, "--label", "t1", "s.py").exit_code == 3 and len(machine.calls) == 1
-    machine.calls, machine.folder, machine.status = [], machine.folder.with_name("R2"), [0, None]
-    assert invoke(confirm, "--label", "t1", "s.py").exit_code == 3
-    (one,) = json.loads((machine.folder / "confirm.json").read_text())["confirmations"]
-    assert (one["verdict"], "nsys was stopped" in one["reason"]) == ("not conclusive", True)
-
-
 def test_json_on_stdout_is_only_that(machine):
     result = invoke(confirm, "--label", "t1", "--json", "-", "s.py")
     assert json.loads(result.output)["confirmations"][0]["verdict"] == "confirmed"

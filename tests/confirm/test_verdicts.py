@@ -19,7 +19,7 @@ from nsysalign.compare.confirmations import statuses
 from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, plan, rows_of, spans
 from nsysalign.compare.judge import LATE, attach, decide, judge, table
 from nsysalign.compare.prediction import gpu_time, parts_of
-from nsysalign.split.partial import _intervened
+from nsysalign.split.results import _intervened
 
 from . import runs
 

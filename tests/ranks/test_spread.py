@@ -45,13 +45,10 @@ def test_worker_processes_one_of_which_is_killed(job, tmp_path):
     same_as_serial(job, results, tmp_path)
 
 
-def test_a_dask_cluster_one_worker_of_which_is_killed(job, tmp_path):
+def test_a_dask_cluster_of_this_machine():
     pytest.importorskip("distributed")
-    work = [Job(source, tmp_path, source.name, None) for source in job[0]]
-    with spread.dask("local", 2) as cluster:
-        results = [outcome for _, outcome in spread.over(jobs.dies_once, work, cluster)]
-    assert Path(f"{tmp_path}-killed").exists()
-    same_as_serial(job, results, tmp_path)
+    with spread.dask("local", 1) as workers:
+        assert list(spread.over(len, ["abc"], workers)) == [("abc", 3)]
 
 
 def test_only_the_job_that_kills_its_worker_is_lost(tmp_path):

@@ -81,7 +81,18 @@ def test_the_document_has_the_keys_of_the_design(analysis):
         (174_490 + 184_490 + 154_490) / 3
     )
     finding = document["findings"][0]
-    keys = {"rule", "severity", "label", "title", "evidence", "advice", "faster", "site"}
+    keys = {
+        "rule",
+        "severity",
+        "label",
+        "interval",
+        "title",
+        "evidence",
+        "advice",
+        "faster",
+        "site",
+        "loss_ns",
+    }
     assert set(finding) == keys | {"confirmation"}  # what a re-run said about it
     assert document["unaligned"][0]["reason"] == "captured"
 

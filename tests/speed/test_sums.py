@@ -6,7 +6,6 @@ import gzip
 import tempfile
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
@@ -18,7 +17,7 @@ from simulator.export import Style
 import nsysalign
 from nsysalign import engine, frames
 from nsysalign.cli import cli
-from nsysalign.split import groups, sums
+from nsysalign.split import details, sweep, threads
 from nsysalign.store import database
 from tests.properties.programs import host_programs, loops, programs
 
@@ -78,10 +77,11 @@ def test_chunks_of_any_size_give_the_same_sums_as_the_pieces(program, event_rows
         for logs in (events, []):
             whole = nsysalign.analyze(trace, events=logs)
             consistent(whole)
-            patch.setattr(sums, "_CHUNK", chunk)
-            patch.setattr(sums, "_WINDOWS_AT_ONCE", chunk)
-            patch.setattr(groups, "_AT_ONCE", chunk)
-            patch.setattr(groups, "_SLOTS", 0)
+            patch.setattr(sweep, "_BLOCKS", chunk)
+            patch.setattr(sweep, "_EDGES", chunk)
+            patch.setattr(threads, "CALLS_AT_ONCE", chunk)
+            patch.setattr(details, "_AT_ONCE", chunk)
+            patch.setattr(details, "_PIECES_EACH", chunk - 1)
             same(whole, nsysalign.analyze(trace, events=logs))
             patch.undo()
 
@@ -110,35 +110,6 @@ def test_segments_that_are_not_kept_change_nothing_else(recording, monkeypatch, 
     same(some, every, ["host_activity"])
     looked = some.host_activity.loc[some.host_activity["view"] == "all", "count"].sum()
     assert 0 < looked < whole.host_activity.loc[whole.host_activity["view"] == "all", "count"].sum()
-
-
-def test_windows_with_an_operation_issued_after_their_end_are_explained_by_themselves():
-    """Four blocks, whose operations had been issued by 10, 20, 90, 95; every window ends at 50.  One block is all edge."""
-    latest, span = (
-        np.array([10, 20, 90, 95]),
-        sums.Span(np.array([0, 0, 1, 2]), np.array([2, 4, 3, 3])),
-    )
-    assert sums._issued_late(np.full(4, 50), span, latest).tolist() == [False, True, True, False]
-    assert not sums._issued_late(
-        np.full(1, 50), sums.Span(np.array([0]), np.array([0])), latest[:0]
-    ).any()
-
-
-def test_one_interval_over_all_and_many_in_it():
-    """Every window takes its own pieces, however many windows hold them."""
-    start = np.arange(0, 4000, 10)
-    lot = groups.Lot(
-        np.zeros(400, np.int64), start, np.full(400, 3), np.full(400, 5, np.int8), np.arange(400)
-    )
-    g = groups.Groups.__new__(groups.Groups)
-    rows = []
-    g._reduce = lambda windows, owner, at, lot: rows.append((windows[owner], lot.ns[at]))
-    windows = np.arange(401)
-    low = np.append(0, np.arange(400))
-    high = np.append(400, np.arange(400) + 1)
-    g.add_ranges(windows, low, high, np.arange(400), lot)
-    total = np.bincount(np.concatenate([w for w, _ in rows]), np.concatenate([n for _, n in rows]))
-    assert total[0] == 1200 and (total[1:] == 3).all()
 
 
 def test_show_makes_segments_that_are_not_stored_from_the_trace_beside_them(

@@ -9,12 +9,14 @@ import sys
 from contextlib import closing
 
 import pytest
+from click.testing import CliRunner
 from hostile_files import KERNEL, PREPARED, multiply, prepare
 from tiny_export import tiny
 
 import nsysalign
 from nsysalign import untrusted
-from nsysalign.errors import AnalysisError, TraceError
+from nsysalign.cli import cli
+from nsysalign.errors import AnalysisError, NsysAlignError, TraceError
 from nsysalign.store import database
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.sqlite import Source, open_readonly
@@ -63,6 +65,75 @@ def test_pages_that_point_at_each_other_end_in_an_error(export, tmp_path):
     assert done.returncode == 0 and len(said) == 4, done.stderr
     assert all("than a file of its size" in line for line in said)
     assert int(megabytes) < 1000
+
+
+def test_pages_in_each_others_place_are_seen_by_their_row_numbers(export):
+    """Every value is plausible; what is joined by row number would be joined to another row."""
+    tables = tiny()
+    tables["CUPTI_ACTIVITY_KIND_RUNTIME"] = [
+        {**row, "start": row["start"] + k, "end": row["end"] + k}
+        for k in range(500)
+        for row in tables["CUPTI_ACTIVITY_KIND_RUNTIME"]
+    ]
+    path = export(tables)
+    with closing(sqlite3.connect(path)) as db:
+        (root,) = db.execute(
+            "select rootpage from sqlite_master where name = 'CUPTI_ACTIVITY_KIND_RUNTIME'"
+        ).fetchone()
+        (size,) = db.execute("pragma page_size").fetchone()
+    data = bytearray(path.read_bytes())
+    page = data[(root - 1) * size : root * size]
+    cells = int.from_bytes(page[3:5], "big")
+    pointers = [int.from_bytes(page[12 + 2 * k : 14 + 2 * k], "big") for k in range(cells)]
+    first, second = (int.from_bytes(page[p : p + 4], "big") for p in pointers[1:3])
+    a, b = (slice((n - 1) * size, n * size) for n in (first, second))
+    data[a], data[b] = data[b], data[a]
+    path.write_bytes(data)
+    with pytest.raises(TraceError, match="rows out of order"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("name", ["events-8.jsonl", "trace.sqlite", "analysis.db"])
+def test_a_link_that_leads_to_itself(export, log, tmp_path, name):
+    export(tiny())
+    assert CliRunner().invoke(cli, ["analyze", str(tmp_path), "-q"]).exit_code == 0
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).symlink_to(name)
+    for command in ("analyze", "report", "show", "doctor"):
+        done = CliRunner().invoke(cli, [command, str(tmp_path)])
+        assert isinstance(done.exception, NsysAlignError | SystemExit | None), command
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory) -> bytes:
+    """The stored analysis of the demo."""
+    folder = tmp_path_factory.mktemp("demo") / "out"
+    assert CliRunner().invoke(cli, ["demo", "-q", "-o", str(folder)]).exit_code == 0
+    return (folder / "analysis.db").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("update findings set severity = 'event'", "findings.severity holds an unknown word"),
+        ("update labels set kind = 'x'", "labels.kind holds an unknown word"),
+        ("update intervals set label = null", "label holds something other than texts"),
+        ("update intervals set elapsed_ns = 1.5", "elapsed_ns holds something other than whole"),
+        ("update intervals set flags = '[3]'", "flags holds something other than declared"),
+        ("update timeline set detail = '[]'", "detail holds something other than declared"),
+        ("update parts set interval = 99999 where rowid = 1", "do not add up|is not there"),
+        ("update meta set value = '[3]' where key = 'notes'", "says about the trace"),
+        ("update meta set value = replace(value, '\"devices\":[', '\"devices\":[3,')", "trace"),
+    ],
+)
+def test_an_edited_analysis_is_refused_when_it_is_read(demo, tmp_path, change, said):
+    path = tmp_path / "analysis.db"
+    path.write_bytes(demo)
+    with closing(sqlite3.connect(path)) as db:
+        assert db.execute(change).rowcount, "there is nothing to change"
+        db.commit()
+    with pytest.raises(AnalysisError, match=said):
+        database.load(path)
 
 
 def test_nothing_but_reading_is_authorised(export):

@@ -18,7 +18,7 @@ from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
 from nsysalign.place.belongs import other_runs
-from nsysalign.split import budget, sums, threads
+from nsysalign.split import host_windows, threads
 from nsysalign.split.host_windows import kernels_issued_inside
 from nsysalign.split.pieces import by_cause
 from nsysalign.trace import eventlog
@@ -175,11 +175,10 @@ def test_lots_of_host_windows_make_no_difference(export, log, monkeypatch):
     path = export(tiny())
     whole = nsysalign.analyze(path, [log])
     seen = []
-    pieces = budget.host_window_pieces
-    monkeypatch.setattr(sums, "_CALLS_AT_ONCE", 64)
-    monkeypatch.setattr(sums, "_WINDOWS_AT_ONCE", 32)
+    pieces = host_windows.host_window_pieces
+    monkeypatch.setattr(threads, "CALLS_AT_ONCE", 64)
     monkeypatch.setattr(
-        budget, "host_window_pieces", lambda *a: seen.append(len(a[-1].start)) or pieces(*a)
+        host_windows, "host_window_pieces", lambda *a: seen.append(len(a[-1].start)) or pieces(*a)
     )
     in_lots = nsysalign.analyze(path, [log])
     assert sum(count <= 8 for count in seen) >= 8, (

@@ -7,6 +7,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from dataclasses import replace
+from unittest import mock
 
 import pandas as pd
 import pytest
@@ -19,10 +20,6 @@ from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
 
-def analyze_trace(trace, log):
-    return engine.explained(engine._in_one(trace, log, engine._silent), log)
-
-
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
     """(trace, log, {whose numbers: analysis})"""
@@ -30,7 +27,10 @@ def recorded(tmp_path_factory):
     trace, log = write_slice(folder)
     read, events = read_trace(trace), read_event_logs([log])
     untimed = replace(read, event_rows=read.event_rows.assign(timestamp_ns=0))
-    analyses = {"recorded": _analysed(read, events), "untimed": _analysed(untimed, events)}
+    analyses = {
+        "recorded": _analysed(trace, read, events),
+        "untimed": _analysed(trace, untimed, events),
+    }
     for nsys in (
         read.info.nsys_version,
         None,
@@ -38,14 +38,15 @@ def recorded(tmp_path_factory):
     ):  # it says whether event tracing can have been on
         info = replace(read.info, nsys_version=nsys)
         blind = replace(read, event_rows=read.event_rows.iloc[:0], info=info)
-        analyses["no rows", nsys] = _analysed(blind, events)
+        analyses["no rows", nsys] = _analysed(trace, blind, events)
     assert len(analyses["recorded"].intervals) > 40
     return trace, log, analyses
 
 
-def _analysed(trace, log):
+def _analysed(path, trace, log):
     """What `analyze` does with what has been read already."""
-    return engine.explained(engine._in_one(trace, log, engine._silent), log)
+    with mock.patch.object(engine, "_read", return_value=(trace, log)):
+        return engine.analyze(path)
 
 
 def changed(trace, folder, changes):

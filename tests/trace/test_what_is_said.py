@@ -33,6 +33,36 @@ def test_the_gpu_named_is_the_one_that_worked(export):
     assert read_trace(path).info.devices == ("NVIDIA H200",)
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (("NVIDIA H200", "NVIDIA H200"), ("NVIDIA H200",)),
+        (("NVIDIA H200", "NVIDIA T400"), ("NVIDIA H200", "NVIDIA T400")),
+    ],
+)
+def test_where_every_gpu_says_device_0_none_is_picked(export, names, said):
+    path = changed(
+        export(tiny()),
+        "drop table if exists TARGET_INFO_GPU",
+        "create table TARGET_INFO_GPU (id integer, name text, cuDevice integer)",
+        *(f"insert into TARGET_INFO_GPU values ({n}, '{name}', 0)" for n, name in enumerate(names)),
+    )
+    assert read_trace(path).info.devices == said
+
+
+def test_many_kernels_without_a_grid(export):
+    """Enough rows for the faster reader, and nothing to read of those that are drawn."""
+    path = changed(
+        export(tiny()),
+        "insert into CUPTI_ACTIVITY_KIND_KERNEL with recursive n(i) as "
+        "(select 1 union all select i + 1 from n where i < 21000) "
+        "select k.* from CUPTI_ACTIVITY_KIND_KERNEL k, n where k.rowid = 1",
+    )
+    trace = read_trace(path)
+    assert len(trace.operations) > 21_000
+    assert trace.shapes(trace.operations["row"].to_numpy()[:3]).tolist() == [[0] * 6] * 3
+
+
 def test_names_that_no_answer_uses_are_not_missed(export):
     path = changed(export(tiny()), f"insert into StringIds values (99999, '{'x' * 20_000}')")
     assert not [n for n in read_trace(path).info.notes if "were cut short" in n]

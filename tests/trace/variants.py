@@ -211,7 +211,7 @@ VARIANTS = (
     Variant("no event rows", (no_event_rows,), "no rows", NO_EVENTS),
     Variant("no stream table", (drop("TARGET_INFO_CUDA_STREAM"),), None, NO_STREAMS),
     Variant("no synchronisation rows", (drop(P + "SYNCHRONIZATION"),), None, "SYNCHRONIZATION: no synchronisation rows"),
-    Variant("no kernels", (drop(P + "KERNEL"),), None, "KERNEL: no kernel rows: add -t cuda"),
+    Variant("no kernels", (drop(P + "KERNEL"),), None, "KERNEL: no kernel rows although CUDA calls were traced"),
     Variant("no copies, no memsets", (drop(P + "MEMCPY", P + "MEMSET"),)),
     Variant("no device, no session start", (drop("TARGET_INFO_GPU", "TARGET_INFO_SESSION_START_TIME"),), "recorded"),
     Variant("no context and device ids", (without("contextId", *OF_PROCESSES), without("deviceId", *OF_PROCESSES))),

@@ -15,8 +15,7 @@ from nsysalign.compare.label_changes import compare
 from nsysalign.place.solve import align
 from nsysalign.predict.unprofiled import predict
 from nsysalign.split.budget import attribute
-from nsysalign.split.partial import intervals_table, partial_result, parts_table
-from nsysalign.split.segment_source import InMemorySource
+from nsysalign.split.results import SplitTrace, intervals_table, parts_table
 from nsysalign.store import database, tables
 
 from .recordings import unpack
@@ -77,13 +76,12 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     files = unpack("probe", tmp_path)
     trace, log = engine.read_trace(files["sqlite"]), engine.read_event_logs([files["events.jsonl"]])
     alignment = align(trace, log)
-    budgets = attribute(trace, alignment)
-    found = partial_result(trace, alignment, budgets, log)
-    intervals = intervals_table(found)
+    split = SplitTrace(trace, alignment, attribute(trace, alignment))
+    intervals = intervals_table(split, log)
     table, _ = predict(
-        InMemorySource(trace, alignment, budgets),
+        split,
         intervals,
-        parts_table(found),
+        parts_table(split.budgets),
         engine.label_table(intervals),
     )
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
@@ -113,13 +111,12 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
         trace = replace(
             trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns)
         )
-    budgets = attribute(trace, alignment)
-    found = partial_result(trace, alignment, budgets, log)
-    intervals = intervals_table(found)
+    split = SplitTrace(trace, alignment, attribute(trace, alignment))
+    intervals = intervals_table(split, log)
     table, parts = predict(
-        InMemorySource(trace, alignment, budgets),
+        split,
         intervals,
-        parts_table(found),
+        parts_table(split.budgets),
         engine.label_table(intervals),
     )
     assert (

@@ -143,6 +143,30 @@ function drawModes() {
   showDrawing(plot, width, 34 + 34 * rows.length, drawn, hits);
 }
 
+function drawLadder() {
+  const key = $("ladder-of").value;
+  const rows = DATA.ladder.filter((r) => `${r.of}; L2 ${r.l2}` === key), of = rows[0].of;
+  fill($("ladder-verdict"), DATA.verdicts[of].map((text) => make("li", null, text)));
+  const heads = DATA.ladder_heads.map((text, k) => ({ text, number: k === 1 || k === 2 }));
+  fillTable($("ladder-table"), "One row per clock", heads, rows.map((r) => r.cells));
+  const plot = $("ladder-plot"), width = plot.clientWidth, left = 190, right = width - 80, hits = [];
+  const most = Math.max(...rows.map((r) => r.value_ns));
+  const x = (ns) => left + (ns / most) * (right - left);
+  const drawn = rows.map((r, k) => {
+    const y = 18 + 30 * k, next = rows[k + 1];
+    const from = next ? Math.min(next.value_ns, r.value_ns) : 0;
+    hits.push({ x: left, y: y - 11, w: right - left, h: 24, said: r.cells.filter(Boolean) });
+    return svg("g", {},
+      svg("text", { x: left - 8, y: y + 5, "text-anchor": "end" }, r.name),
+      svg("rect", { x: left, y: y - 9, width: Math.max(1, x(r.value_ns) - left), height: 18, rx: 3,
+        style: "fill:var(--accent);opacity:.35" }),
+      next ? svg("rect", { x: x(from), y: y - 9, width: Math.max(0, x(r.value_ns) - x(from)),
+        height: 18, rx: 3, style: "fill:var(--event)" }) : null,
+      svg("text", { x: x(r.value_ns) + 7, y: y + 5 }, duration(r.value_ns)));
+  });
+  showDrawing(plot, width, 22 + 30 * rows.length, drawn, hits);
+}
+
 function drawBudgets() {
   if (!DATA.budgets.length) return;
   $("budgets").hidden = false;
@@ -221,6 +245,12 @@ choices($("mode-batch"), [...new Set(DATA.modes.map((m) => m.of))], drawModes, D
 whenSeen($("mode-plot"), drawModes);
 drawModes();
 drawBudgets();
+if (DATA.ladder.length) {
+  $("ladder").hidden = false;
+  const keys = DATA.ladder.map((r) => `${r.of}; L2 ${r.l2}`);
+  choices($("ladder-of"), [...new Set(keys)], drawLadder);
+  whenSeen($("ladder-plot"), drawLadder);
+}
 const first = DATA.spreads.find((s) => s.key.startsWith(DATA.chosen));
 choices($("spread-of"), DATA.spreads.map((s) => s.key), drawSpread, first?.key);
 whenSeen($("spread-plot"), drawSpread);

@@ -32,6 +32,12 @@ def default():
     return lambda: gpu.launch(50_000)
 
 
+def without_triton():
+    gpu = device()
+    gpu.triton = False
+    return lambda: gpu.launch(50_000)
+
+
 def launch_bound():
     gpu = device()
     return lambda: [gpu.launch(1_000) for _ in range(100)]

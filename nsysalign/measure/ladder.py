@@ -1,0 +1,143 @@
+"""One call by every clock: what each way of timing it prints, and what the differences are.
+
+    host timer + sync > event pair > event pair behind a delay > do_bench > do_bench_cudagraph
+    > graph replay > span of kernels (nsys) > sum of kernels (nsys)
+
+Each row is one way; the difference to the next one is named by what the first contains and the
+second does not, and the other way round, so the differences and the last row add up to the first.
+Where something else has measured that cause, its number stands beside the difference.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from nsysalign.text import duration
+
+if TYPE_CHECKING:
+    from nsysalign.measure.profile import Profile
+    from nsysalign.measure.result import Measure, Point
+
+#: mode or what nsys says -> (its name, what it contains beside the kernels and the gaps between).
+ROWS = {
+    "latency": ("host timer + synchronise", {"return", "launch"}),
+    "event": ("event pair, idle GPU", {"launch", "floor"}),
+    "device": ("event pair behind a delay", {"floor"}),
+    "do_bench": ("triton do_bench", {"floor", "triton"}),
+    "do_bench_cudagraph": ("triton do_bench_cudagraph", {"triton"}),
+    "graph": ("CUDA graph, event pair", {"floor", "graph"}),
+    "span": ("span of its kernels, nsys", {"launch", "nsys"}),
+    "sum": ("sum of its kernels, nsys", {"nsys", "no gaps"}),
+}
+CAUSES = {
+    "return": "the way to the GPU and back",
+    "launch": "waits for launches",
+    "floor": "the event records themselves",
+    "triton": "triton's own loop",
+    "graph": "the graph's own launch",
+    "nsys": "nsys's own run and clocks",
+    "no gaps": "gaps between kernels",
+}
+#: Which row answers which question, best first.
+QUESTIONS = (
+    ("how long one caller waits", ("latency",)),
+    ("what most benchmarks print", ("event",)),
+    ("the kernels in a model that keeps the GPU busy", ("device", "do_bench_cudagraph", "sum")),
+    ("inside a CUDA graph", ("do_bench_cudagraph", "graph")),
+)
+_WAITS = ("api_launch", "launch_latency", "sync", "api", "host", "profiler")
+#: A profiled sum this much above the timed device time contradicts it.
+CONTRADICTS, CONTRADICTS_NS = 0.02, 1_000
+
+
+class Rung(NamedTuple):
+    """One way of timing the call.  `next_ns`: the difference to the next row; `cause`: its words;
+    `known_ns`: what another measurement says of that cause, NaN where none does."""
+
+    way: str
+    name: str
+    value_ns: float
+    next_ns: float = math.nan
+    cause: str = ""
+    known_ns: float = math.nan
+
+
+def rungs(measure: Measure, point: Point, l2: str) -> list[Rung]:
+    """The rows of a point with a warm or a cold L2, in order; [] if nothing was measured so."""
+    of = {
+        k.mode: e
+        for k, e in measure.estimates.items()
+        if (k.target, k.batch, k.l2) == (point.target, point.batch, l2)
+    }
+    # triton prints the mean
+    values = {m: e.mean_ns if m.startswith("do_bench") else e.value_ns for m, e in of.items()}
+    profile = measure.profile_of(point)
+    gpu = dict(profile.gpu_ns.get(l2, {})) if profile else {}
+    values |= {name: gpu[name] for name in ("span", "sum") if name in gpu}
+    ways = [way for way in ROWS if way in values]
+    out = []
+    for way, following in zip(ways, [*ways, None][1:], strict=True):
+        rung = Rung(way, ROWS[way][0], values[way])
+        if following:
+            more, less = (ROWS[a][1] - ROWS[b][1] for a, b in ((way, following), (following, way)))
+            gone = [CAUSES[c] for c in CAUSES if c in more or (c == "no gaps" and c in less)]
+            new = [CAUSES[c] for c in CAUSES if c in less and c != "no gaps"]
+            cause = f"without {' and '.join(gone)}" if gone else ""
+            cause += (", " if gone and new else "") + (f"plus {' and '.join(new)}" if new else "")
+            known = _known_ns(measure, point, profile, gpu, way, following)
+            ns = values[way] - values[following]
+            rung = rung._replace(next_ns=ns, cause=cause, known_ns=known)
+        out.append(rung)
+    return out
+
+
+def _known_ns(
+    measure: Measure, point: Point, profile: Profile | None, gpu: dict[str, Any], a: str, b: str
+) -> float:
+    """What else has measured the difference between two rows: the floor of an event pair around an
+    empty kernel; waits in the budget without nsys; gaps between kernels in the trace."""
+    if (a, b) == ("span", "sum"):
+        return float(gpu["gaps"])
+    floors = [
+        r.facts["device"]["empty_kernel_ns"]
+        for r in measure.runs
+        if (r.target, r.batch) == (point.target, point.batch) and "device" in r.facts
+    ]
+    if ROWS[a][1] - ROWS[b][1] == {"floor"} and floors:
+        return float(sorted(floors)[len(floors) // 2])
+    if (a, b) == ("event", "device") and profile and profile.without_nsys_ns:
+        return sum(profile.without_nsys_ns.get(cause, 0.0) for cause in _WAITS)
+    return math.nan
+
+
+def verdict(measure: Measure, point: Point) -> Iterator[str]:
+    """Which row answers which question, and where the profiled pass contradicts the timed one."""
+    warm = {r.way: r for r in rungs(measure, point, "warm")}
+    cold = {r.way: r for r in rungs(measure, point, "cold")}
+    for question, ways in QUESTIONS:
+        if way := next((w for w in ways if w in warm), None):
+            text = f"{question}: {duration(warm[way].value_ns)} ({warm[way].name})"
+            if way in cold:
+                text += f"; its data not in the L2: {duration(cold[way].value_ns)}"
+            yield text
+    for l2, at in (("warm", warm), ("cold", cold)):
+        if not {"device", "sum"} <= at.keys():
+            continue
+        timed, traced = at["device"].value_ns, at["sum"].value_ns
+        if traced > timed + max(CONTRADICTS * timed, CONTRADICTS_NS):
+            yield (
+                f"{l2} L2: the kernels that nsys saw take {duration(traced)}, longer than the call "
+                f"that was timed ({duration(timed)}): its clocks or its caches were others"
+            )
+
+
+def rows(measure: Measure) -> list[dict[str, Any]]:
+    """All rungs of a measurement as plain rows, for terminal, page and JSON."""
+    return [
+        {"target": point.target, "batch": point.batch, "l2": l2} | rung._asdict()
+        for point in measure.points
+        for l2 in ("warm", "cold")
+        for rung in rungs(measure, point, l2)
+    ]

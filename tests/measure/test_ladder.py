@@ -1,0 +1,117 @@
+"""One call by every clock: rows that add up, causes that are right, and what cannot be measured."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from nsysalign.cli import cli
+from nsysalign.errors import UsageError
+from nsysalign.measure import ladder, page, terminal
+from nsysalign.measure.profile import Profile
+from nsysalign.measure.result import load
+from nsysalign.store.objects import to_json
+
+from .conftest import CALLS
+from .test_page import made, said
+
+CLOCKS = {"clocks": True, "processes": 1, "most_processes": 1}
+
+
+def of(measure, l2):
+    (point,) = measure.points
+    return {r.way: r for r in ladder.rungs(measure, point, l2)}
+
+
+def test_the_rows_of_a_known_call_and_their_differences(measured):
+    """A kernel of 50 us (65 with a cold L2): the distances of tests/measure/simulated.py."""
+    m = load(measured("with_inputs", **CLOCKS).folder)
+    warm, cold = of(m, "warm"), of(m, "cold")
+    assert list(warm) == ["latency", "event", "device", "do_bench_cudagraph", "graph"]
+    assert list(cold) == ["latency", "event", "device", "do_bench", "graph"]
+    us = {way: r.value_ns / 1e3 for way, r in warm.items()}
+    expected = {"latency": 62, "event": 58.3, "device": 52.6, "do_bench_cudagraph": 50}
+    assert us == pytest.approx(expected | {"graph": 61.3}, abs=0.2)
+    assert cold["do_bench"].value_ns == pytest.approx(cold["device"].value_ns, abs=200)
+    assert cold["device"].value_ns - warm["device"].value_ns == pytest.approx(15_000, abs=400)
+    for rows in (warm, cold):
+        first, *_, last = rows.values()
+        steps = sum(r.next_ns for r in rows.values() if r is not last)
+        assert steps + last.value_ns == pytest.approx(first.value_ns) and math.isnan(last.next_ns)
+    floor = warm["device"]
+    assert floor.cause == "without the event records themselves, plus triton's own loop"
+    assert floor.known_ns == 2_600 and floor.next_ns == pytest.approx(2_600, abs=100)
+    assert warm["event"].cause == "without waits for launches"
+    document = json.loads((m.folder / "measure.json").read_text())
+    assert [r["way"] for r in document["ladder"]] == [*warm, *cold]
+
+
+@pytest.mark.parametrize(
+    ("call", "ways", "words"),
+    [
+        ("waits", ["latency", "event"], "device is not measured: the call waits for the GPU"),
+        ("waits", ["latency", "event"], "graph is not measured: not capturable"),
+        ("elsewhere", ["latency"], "do_bench/cold is not measured: the call's work"),
+        ("without_triton", ["latency", "event", "device", "graph"], "triton is not installed"),
+    ],
+)
+def test_what_a_call_cannot_be_timed_by_is_left_out_and_said(measured, call, ways, words):
+    m = load(measured(call, **CLOCKS).folder)
+    assert list(of(m, "warm")) == ways and any(words in n for n in m.notes)
+
+
+def test_without_nsys_the_timed_half_is_there(measured, tmp_path):
+    m = load(measured("default", **CLOCKS, profile=True, nsys=str(tmp_path / "none")).folder)
+    assert "span" not in of(m, "warm") and "device" in of(m, "warm") and not m.failed
+    assert any(n.startswith("no profile: ") and "nsys" in n for n in m.notes)
+
+
+def with_profile(**numbers):
+    from dataclasses import replace
+
+    m = made(batches=(None,))
+    gpu = {"warm": {"span": 7.6e5, "sum": 7.4e5, "gaps": 2e4}} | numbers
+    profile = Profile(
+        0, None, "profile-default", gpu_ns=gpu, without_nsys_ns={"kernel": 7e5, "host": 3e5}
+    )
+    return replace(m, profiles=(profile,), options={**m.options, "clocks": True})
+
+
+def test_what_nsys_saw_stands_at_the_end_with_what_its_budget_knows():
+    m = with_profile()
+    rows = of(m, "warm")
+    assert list(rows)[-2:] == ["span", "sum"] and rows["span"].known_ns == 20_000
+    assert rows["span"].next_ns == 20_000 and rows["event"].known_ns == 3e5
+    assert "gaps between kernels" in rows["span"].cause
+    verdict = list(ladder.verdict(m, m.points[0]))
+    assert verdict[0] == "how long one caller waits: 1.15 ms (host timer + synchronise)"
+    assert "in a model that keeps the GPU busy: 770 us (event pair behind a delay)" in verdict[2]
+    assert not any("that nsys saw" in line for line in verdict)
+    lines = said(m).splitlines()
+    assert all(len(line) <= 100 for line in lines if " us  " in line)
+    assert any("gaps between kernels (20.0 us known, +0.00 us not)" in line for line in lines)
+    assert f"  {verdict[0]}" in lines
+
+
+def test_a_profile_of_other_kernels_is_contradicted():
+    m = with_profile(warm={"span": 9e5, "sum": 8.9e5, "gaps": 1e4})
+    *_, line = ladder.verdict(m, m.points[0])
+    assert line.startswith("warm L2: the kernels that nsys saw take 890 us, longer than the call")
+
+
+def test_the_page_has_the_same_rows():
+    m = with_profile()
+    data = json.loads(to_json(page.payload(m)))
+    assert [r["cells"] for r in data["ladder"]] == [
+        terminal.ladder_row(r) for r in of(m, "warm").values()
+    ]
+    assert data["verdicts"]["the call"] == list(ladder.verdict(m, m.points[0]))
+    assert json.loads(to_json(page.payload(made())))["ladder"] == []
+
+
+def test_a_search_has_no_ladder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="--clocks is about one batch"):
+        cli.main(["measure", f"{CALLS}:make", "--batch", "auto", "--clocks"], standalone_mode=False)
