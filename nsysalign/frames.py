@@ -454,7 +454,7 @@ intervals: one row per placed interval
     callers               object  tuple of user frames above the site
     library               bool    timed by a library, not by the user's own code
     flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most
-                                  of the time), other-streams-ran (more than 1 % of it); unsure-pair (records of which nothing says that they belong together); of
+                                  of the time), other-streams-ran (more than 1 % of it); of
                                   host intervals synchronised-before, synchronised-after, idle-before, guessed-pair,
                                   loop-of-N (timeit)
     findings              object  tuple of rule names that concern this interval
