@@ -58,7 +58,12 @@ class Intervention:
             for f, line, callers in spec["starts"]
         ]
         self._delay_us = int(spec.get("delay_ns", 0)) / 1e3
-        self._act = getattr(self, f"_{self._kind}")
+        self._act = {
+            "delay": self._delay,
+            "synchronize": self._synchronize,
+            "flush": self._flush,
+            "warm": self._warm,
+        }[self._kind]
         self._cycles: dict[int, int] = {}  # per device
         self._buffers: dict[int, Any] = {}
         self._repeated = False
