@@ -308,7 +308,7 @@ intervals: one row per placed interval
     callers               object  tuple of user frames above the site
     library               bool    timed by a library, not by the user's own code
     flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most
-                                  of the time), other-streams-ran (more than 1 % of it); unsure-pair (records of which nothing says that they belong together); of
+                                  of the time), other-streams-ran (more than 1 % of it); of
                                   host intervals synchronised-before, synchronised-after, idle-before, guessed-pair,
                                   loop-of-N (timeit)
     findings              object  tuple of rule names that concern this interval
@@ -674,7 +674,7 @@ curve: one row per target and batch of `nsysalign measure`: its headline
 
 modes: one row per target, batch, mode and L2 of `nsysalign measure`
     like curve: target batch
-    mode       str      latency, event, device, steady, graph, transfer
+    mode       str      latency, event, device, steady, graph, do_bench, do_bench_cudagraph
     l2         str      warm (as called) or cold
     value_ns   float64  mean of the processes' medians
     low_ns     float64  its 95 % interval
@@ -696,7 +696,7 @@ samples: one row per timed repetition of `nsysalign measure`
     like curve: target batch
     process  int64    number of the worker
     role     str      time, or probe: of the search
-    mode     str      latency, event, device, steady, graph, transfer
+    mode     str      latency, event, device, steady, graph, do_bench, do_bench_cudagraph
     l2       str      warm or cold
     block    int64    number of the block of consecutive samples
     k        int64    place in the block

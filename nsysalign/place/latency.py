@@ -57,9 +57,9 @@ _KNEE_NS, _USUAL_CALL_NS = 3_000, 1_500
 _SLOW_NS = 30_000
 #: Half-widths that hold the record of a trace never seen: in general, and what comes on top per ns of
 #: a slow call, while a copy to or from the host runs on another stream (records are late by nothing
-#: or by 6 us), behind a graph traced node by node, and where tracing ran and no spacing shows.
+#: or by 6 us, rarely more), behind a graph traced node by node, and where tracing ran and no spacing shows.
 BAR_NS = 2_500
-_SLOW_BAR, _COPYING_BAR_NS, _NODE_BAR_NS, _UNSHOWN_BAR_NS = 0.7, 4_000, 2_500, 2_500
+_SLOW_BAR, _COPYING_BAR_NS, _NODE_BAR_NS, _UNSHOWN_BAR_NS = 0.7, 5_500, 2_500, 2_500
 #: Classes of observations: how far they scatter, and on which side of the expected place late ones
 #: lie.  A stamp of CUPTI's equals the event's to the tick, or is late.
 CLASSES = ("busy", "ahead", "idle", "stamp")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -18,8 +19,7 @@ from nsysalign.place import streams as lanes
 from nsysalign.place.clock_lookup import Lookup
 from nsysalign.place.event_clock import EventClock, event_clock
 from nsysalign.place.fit import ClockPlaces, place_records
-from nsysalign.place.host_clock import ClockMap
-from nsysalign.place.inferred import windows_without_log
+from nsysalign.place.host_clock import TOLERANCE_NS, ClockMap
 from nsysalign.place.latency import (
     CLASSES,
     PARAMETERS,
@@ -29,6 +29,8 @@ from nsysalign.place.latency import (
     place_pairs,
 )
 from nsysalign.place.match import look, match_processes, match_records
+from nsysalign.place.pairs import TracePairs, pairs_in_trace
+from nsysalign.place.projected_ranges import nvtx_windows
 from nsysalign.place.records import (
     awaited,
     build_records,
@@ -39,7 +41,7 @@ from nsysalign.place.records import (
 from nsysalign.place.surroundings import Surroundings, gather, neighbours
 from nsysalign.place.timer_regions import host_windows
 from nsysalign.place.timer_windows import read_timers, timer_notes, timer_windows
-from nsysalign.place.windows import Bounded, event_windows, record_places
+from nsysalign.place.windows import Bounded, event_windows, read_windows, record_places
 from nsysalign.windows import Unplaced, unplaced_frame
 
 #: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
@@ -51,8 +53,9 @@ _CLOCK_ROOM_NS = 500
 def align(trace: Trace, log: EventLog | None) -> Alignment:
     """Place everything that was measured on the trace's clock.
 
-    With a log: every successful elapsed_time call and every host timer ends in `windows` or, with the reason, in
-    `unaligned`.  Without: NVTX ranges become windows of kind nvtx, consecutive records of a thread inferred pairs.
+    With a log: every successful elapsed_time call and every host timer ends in `windows` or, with the
+    reason, in `unaligned`; pairs that only the trace shows are a library's.  Without: NVTX ranges become
+    windows of kind nvtx, and the compared pairs are those of the trace.
     """
     known = log if log is not None else no_log()
     read = _read(trace, known)
@@ -72,14 +75,14 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     model = likely.model
     records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, likely)
     others, lost, said = _on_the_host(trace, known, read)
+    told, unnamed = read_windows(records, read.pairs, model.expected(surroundings)[1])
     if untold(known):
-        spread = model.expected(surroundings)[1]
-        found, more = windows_without_log(
-            trace, read.operation_lane, read.lanes, records, read.waits, spread
-        )
+        ranges = nvtx_windows(trace, read.operation_lane, read.lanes)
         regions = set(others["region"]) - {""}  # they are NVTX ranges as well
-        others = pd.concat([others, *(w[~w["region"].isin(list(regions))] for w in found)])
-        said += more
+        others = pd.concat([others, told, ranges[~ranges["region"].isin(list(regions))]])
+    else:
+        others = pd.concat([others, told.assign(library=True)]) if len(told) else others
+    said += read.pairs.notes + unnamed
     every = [w for w in (windows, others) if len(w)] or [windows]
     return Alignment(
         records=frames.check(records, frames.PLACED_RECORDS),
@@ -104,7 +107,8 @@ def untold(log: EventLog | None) -> bool:
 class _Read:
     """The log's records and waits found in the trace, before it is known on which streams the records are.
 
-    `exact`: lanes that event rows name (-1: none).  `asked_ns`: when elapsed_time on each record had returned."""
+    `exact`: lanes that event rows name (-1: none).  `asked_ns`: when elapsed_time on each record had
+    returned.  `pairs`: those that only the trace shows, as positions in `records`."""
 
     processes: Mapping[int, int]
     clocks: Mapping[int, ClockMap]
@@ -116,6 +120,7 @@ class _Read:
     operation_lane: np.ndarray
     busy: np.ndarray
     per_lane: dict[int, LaneOperations]
+    pairs: TracePairs
     notes: list[str]
 
 
@@ -127,6 +132,7 @@ def _read(trace: Trace, log: EventLog) -> _Read:
     records = build_records(trace, log, processes, matched)
     exact, rows = lanes.lane_of_event_rows(trace, table, records)
     records[["event", "event_sync", "timestamp_ns"]] = rows
+    pairs = _read_pairs(trace, log, clocks, processes, records)
     waits = match_waits(trace, log, processes, clocks, lanes.wait_calls(trace, table))
     waits["record"] = awaited(trace, waits, records)
     return _Read(
@@ -140,8 +146,43 @@ def _read(trace: Trace, log: EventLog) -> _Read:
         operation_lane,
         lanes.busy_lanes(table, operation_lane),
         lane_operations(trace, operation_lane),
+        pairs,
         notes + more,
     )
+
+
+def _read_pairs(
+    trace: Trace,
+    log: EventLog,
+    clocks: Mapping[int, ClockMap],
+    processes: Mapping[int, int],
+    records: pd.DataFrame,
+) -> TracePairs:
+    """Pairs that the trace shows and no log line does, as positions in `records`, whose events they tell
+    where there is no log."""
+    call, event = records["call"].to_numpy(), records["event"].to_numpy()
+    rows = np.flatnonzero((call >= 0) & (event >= 0))
+    pairs = pairs_in_trace(trace, dict(zip(call[rows].tolist(), event[rows].tolist(), strict=True)))
+    if untold(log):
+        numbers = (pairs.numbers.get(c, -1) for c in call.tolist())
+        records["event"] = np.fromiter(numbers, np.int64, len(call))
+    ours = records["log_process"].to_numpy() >= 0
+    # a record of the log that is not found may be any of those that no log line claims
+    lost = records["process"].to_numpy()[ours & (call < 0) & ~records["captured"].to_numpy(bool)]
+    ours |= records["process"].isin(lost).to_numpy()
+    begun = records["call_start_ns"].to_numpy()
+    for number, rows in log.references.groupby("process"):
+        if number in clocks:
+            first, last = (clocks[number].to_trace(rows[c].to_numpy()) for c in ("t0_ns", "t1_ns"))
+            order = np.argsort(first)
+            at = np.searchsorted(first[order], begun + TOLERANCE_NS) - 1
+            inside = (at >= 0) & (begun <= last[order][np.maximum(at, 0)] + TOLERANCE_NS)
+            ours |= inside & (records["process"].to_numpy() == processes[number])
+    position = {c: n for n, c in enumerate(call.tolist()) if c >= 0}
+    pairs.start, pairs.end = ([position[c] for c in side] for side in (pairs.start, pairs.end))
+    ends = zip(pairs.start, pairs.end, strict=True)
+    others = pairs.take([n for n, (a, b) in enumerate(ends) if not (ours[a] or ours[b])])
+    return others if untold(log) else replace(others, left=Counter())
 
 
 def _on_streams(
@@ -158,6 +199,8 @@ def _on_streams(
         lane = np.where(lane >= 0, lane, lanes.lane_of_thread(trace, read.operation_lane, records))
     else:
         lane = lanes.lane_by_work(trace, read.operation_lane, records, lane)
+    start, end = (np.array(side, np.int64) for side in (read.pairs.start, read.pairs.end))
+    lane = lanes.lane_of_pairs(trace, read.operation_lane, records, lane, start, end)
     return _bound(trace, log, read, records.assign(lane=lane), on_clock), remarks
 
 

@@ -13,7 +13,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import CALL, Trace
-from nsysalign.tiles import distinct
+from nsysalign.tiles import distinct, least
 
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
@@ -268,6 +268,45 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
         before = operation_lane[mine[np.maximum(k - 1, 0)]]
         after = operation_lane[mine[np.minimum(k, len(mine) - 1)]]
         out[here] = np.where(before == after, before, -1)
+    return out
+
+
+def lane_of_pairs(
+    trace: Trace,
+    operation_lane: np.ndarray,
+    records: pd.DataFrame,
+    lane: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+) -> np.ndarray:
+    """The same with a lane for records of pairs (positions of their starts and ends) that have none: the
+    only stream on which the start's thread issued work between them, else that of the other record, else
+    that of the work around them."""
+    out = lane.copy()
+    if not (lane[start] < 0).any() and not (lane[end] < 0).any():
+        return out
+    thread, begun = records["thread"].to_numpy(), records["call_start_ns"].to_numpy()
+    call = trace.operations["call"].to_numpy()
+    have = np.flatnonzero(call >= 0)
+    have = have[np.argsort(trace.calls["start_ns"].to_numpy()[call[have]], kind="stable")]
+    issuer, when = (trace.calls[c].to_numpy()[call[have]] for c in ("thread", "start_ns"))
+    for number in np.unique(thread[start]):
+        theirs, mine = (
+            operation_lane[have[issuer == number]],
+            np.flatnonzero(thread[start] == number),
+        )
+        times = when[issuer == number]
+        first, last = (np.searchsorted(times, begun[side[mine]]) for side in (start, end))
+        mine, first, last = (v[last > first] for v in (mine, first, last))
+        low, high = least(theirs, first, last), -least(-theirs, first, last)
+        for side in (start, end):
+            only = side[mine[low == high]]
+            out[only] = np.where(out[only] >= 0, out[only], low[low == high])
+    beside = lane_of_thread(trace, operation_lane, records)
+    for one, other in ((start, end), (end, start)):
+        out[one] = np.where(
+            out[one] >= 0, out[one], np.where(out[other] >= 0, out[other], beside[one])
+        )
     return out
 
 

@@ -10,12 +10,13 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.issue import FAR
-from nsysalign.model import ORIGIN, EventLog
+from nsysalign.model import ORIGIN, EventLog, tid_of
 from nsysalign.place import bounds
 from nsysalign.place.fit import ClockPlaces
 from nsysalign.place.latency import LatencyModel, PairPlaces
+from nsysalign.place.pairs import TracePairs
 from nsysalign.place.surroundings import Surroundings
-from nsysalign.windows import Unplaced
+from nsysalign.windows import Unplaced, windows_frame
 
 
 @dataclass(frozen=True)
@@ -173,10 +174,9 @@ def record_places(
     model: LatencyModel,
 ) -> np.ndarray:
     """Likeliest place of every record: by the event clock, its own timestamp, its window's edge, else its neighbours."""
-    expected = np.rint(model.expected(surroundings)[0]).astype(np.int64)
-    t = np.clip(expected, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy()).astype(
-        np.int64
-    )
+    t, ahead = model.expected(surroundings)[0], model.ahead_of(surroundings)
+    t = np.where(ahead < t, t - (t - ahead) // 2, t)
+    t = np.clip(t, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy())
     t[windows["end"].to_numpy()] = windows["end_ns"].to_numpy()
     t[windows["start"].to_numpy()] = windows["start_ns"].to_numpy()
     stamp = records["timestamp_ns"].to_numpy()
@@ -189,3 +189,52 @@ def record_places(
     for edge in ("end", "start"):
         out[windows[edge].to_numpy()[own]] = windows[f"{edge}_ns"].to_numpy()[own]
     return out
+
+
+def read_windows(
+    records: pd.DataFrame, pairs: TracePairs, bar: np.ndarray
+) -> tuple[pd.DataFrame, list[str]]:
+    """(windows of pairs that only the trace shows, whose length is itself an estimate; notes).  `records`
+    with lane, t_ns and bounds; `bar`: half-widths that hold their places."""
+    start, end = (np.array(side, np.int64) for side in (pairs.start, pairs.end))
+    lane, t = records["lane"].to_numpy(), records["t_ns"].to_numpy().copy()
+    named = (lane[start] >= 0) & (lane[end] >= 0)
+    start, end = start[named], end[named]
+    t[end] = np.maximum(t[end], t[start])  # of two between the same operations the order is known
+    lower, upper = (records[c].to_numpy() for c in ("lower_ns", "upper_ns"))
+    stamped = records["timestamp_ns"].to_numpy() > 0
+    room = np.maximum(np.maximum(t - lower, upper - t), 1)
+    bar = np.where(stamped, bar, np.minimum(bar, room))  # a stamp of CUPTI's may be late
+    error = bar.astype(np.int64)
+
+    def of(column: str, index: np.ndarray) -> np.ndarray:
+        return records[column].to_numpy()[index]
+
+    out = windows_frame(
+        len(start),
+        {
+            "kind": "event",
+            "process": of("process", start),
+            "thread": of("thread", start),
+            "end_thread": of("thread", end),
+            "start": start,
+            "end": end,
+            "start_lane": lane[start],
+            "end_lane": lane[end],
+            "open_ns": of("call_start_ns", start),
+            "close_ns": of("call_start_ns", end),
+            "close_end_ns": of("call_end_ns", end),
+            "elapsed_ns": t[end] - t[start],
+            "start_ns": t[start],
+            "end_ns": t[end],
+            "start_lower_ns": np.minimum(lower[start], t[start]),
+            "start_upper_ns": np.maximum(np.minimum(upper[start], t[end]), t[start]),
+            "error_ns": np.maximum(error[start], error[end]),
+            "method": "inferred",
+            "origin": ORIGIN["records"],
+            "region": [f"records of thread {tid_of(x)}" for x in of("thread", start).tolist()],
+        },
+    )
+    lost = int((~named).sum())
+    note = f"{lost:,} compared pairs have no interval: the trace does not name their stream"
+    return out, [note] if lost else []

@@ -311,7 +311,7 @@ def test_without_references_bars_hold_beside_copies_and_behind_graphs(unpack, na
     assert set(by_clock["method"]) == {"clock"} and set(windows["method"]) == {"bounds"}
     error = (windows["start_ns"] - by_clock["start_ns"]).abs()
     assert (error <= windows["error_ns"]).mean() >= 0.97
-    assert windows["error_ns"].median() <= 6_600 and error.max() <= 6_500
+    assert windows["error_ns"].median() <= 8_100 and error.max() <= 6_500
 
 
 def test_a_line_places_frames_of_which_it_saw_nothing():

@@ -57,7 +57,7 @@ def test_bars_grow_with_what_is_not_known():
     after, bar = placed(tight)
     assert after == pytest.approx(BUSY, abs=30) and bar == pytest.approx(2_500, abs=50)
     none = np.zeros(22, dtype=bool)
-    for unknown, more in (("copying", 4_000), ("previous_is_node", 2_500)):
+    for unknown, more in (("copying", 5_500), ("previous_is_node", 2_500)):
         assert placed(replace(tight, **{unknown: ~none}))[1] == bar + more
     # nothing queued behind: no gap shows how long a record takes, and it may have been traced
     unshown = replace(tight, next_is_kernel=none)

@@ -11,7 +11,7 @@ from nsysalign import frames
 from nsysalign.diagnose import words
 from nsysalign.diagnose.finding import _ANYWHERE
 from nsysalign.diagnose.rules import REGISTRY, diagnose
-from nsysalign.model import OTHERS_WORKED, UNSURE
+from nsysalign.model import OTHERS_WORKED
 
 from .drawing import analysis, found, interval, piece, repeat
 
@@ -57,11 +57,6 @@ def test_results_are_read_back_without_item_outside_of_torch():
 
 def test_the_table_names_rules_that_there_are():
     assert set(_ANYWHERE) <= {rule.name for rule in REGISTRY}
-
-
-def test_nobody_is_warned_about_an_unsure_pair():
-    assert ("x", "host-gap") in found(repeat(6, "x", *GAP))
-    assert found(repeat(6, "x", *GAP, flags=(UNSURE,), method="inferred")) == {}
 
 
 @pytest.mark.parametrize("rule", ["host-gap", "sync-inside"])

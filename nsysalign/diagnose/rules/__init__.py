@@ -31,7 +31,7 @@ from nsysalign.diagnose.rules import (
     whole_run,
 )
 from nsysalign.marks import rules as kernel_marks
-from nsysalign.model import UNSURE, Analysis, SegmentArrays
+from nsysalign.model import Analysis, SegmentArrays
 
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = (
@@ -58,7 +58,7 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("full-queue", queueing.full_queue),
     Rule("earlier-work", queueing.earlier_work),
     Rule("host-timer", measuring.host_timer),
-    Rule("idle-run", whole_run.idle),
+    Rule("whole-run", whole_run.whole_run),
     Rule("event-floor", measuring.event_floor),
     Rule("profiler-inflation", measuring.inflation),
     Rule("profiler-disturbed", measuring.profiler),
@@ -93,10 +93,7 @@ def diagnose(
     """
     facts = Facts(analysis, segments_of, unread)
     found, notes = apply(facts, REGISTRY)
-    # no warnings about pairs that the program may never have compared
-    measured = analysis.measured
-    guessed = set(measured.loc[[UNSURE in flags for flags in measured["flags"]], "label"].tolist())
-    found = spoken(analysis, [f for f in found if f.label not in guessed])
+    measured, found = analysis.measured, spoken(analysis, found)
     if measured.empty:
         notes = []  # nothing was placed: the report says so, 30 rules need not repeat it
     found.sort(
