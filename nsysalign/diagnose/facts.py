@@ -251,7 +251,7 @@ class Facts:
     def idled(self, at: int, what: str = "waited") -> str:
         """Who idled in interval `at`: "the GPU waited, idle,", or only its stream."""
         if self.others_worked[at]:
-            return f"its stream {what}, while other streams kept the GPU busy,"
+            return f"its stream {what} (other streams kept the GPU busy)"
         if self._others_ran[at]:
             return f"its stream {what}, idle,"
         return f"the GPU {what}, idle,"

@@ -88,7 +88,8 @@ def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.nd
         sums[name] = np.zeros(facts.count)
         np.add.at(sums[name], rows["at"].to_numpy()[mask], value[mask])
     hidden = np.minimum(sums["pinned"], facts.kernel_upper)
-    return (np.maximum(sums["pageable"], 0) + hidden + sums["device"]).astype(np.int64)
+    device = np.where(facts.kernel_upper > 0, sums["device"], 0)  # else a copy is what it times
+    return (np.maximum(sums["pageable"], 0) + hidden + device).astype(np.int64)
 
 
 def one_of_words(values: np.ndarray, wanted: tuple[str, ...]) -> np.ndarray:

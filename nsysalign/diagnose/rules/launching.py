@@ -296,11 +296,11 @@ def allocation(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(said):
         at = case.row
         names = rows_of(rows, at)["detail"].unique()
-        who = "the host was" if facts.is_host[at] else f"{facts.idled(at)} for the host, which was"
+        idle = "" if facts.is_host[at] else f", and {facts.idled(at).rstrip(',')}"
         yield case.finding(
             "warning" if spent[at] > thresholds.WARN_SHARE * facts.elapsed[at] else "info",
-            f"{case.who} allocates or frees memory inside: for {words.of(spent[at], facts.elapsed[at])} {who} in "
-            f"{' and '.join(names[:2])}{' and other such calls' if len(names) > 2 else ''}.",
+            f"{case.who} allocates or frees memory inside: for {words.of(spent[at], facts.elapsed[at])} the host was in "
+            f"{' and '.join(names[:2])}{' and other such calls' if len(names) > 2 else ''}{idle}.",
             "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
             "f(x, out=out); torch.cuda.synchronize(); start.record()",
             spent,
