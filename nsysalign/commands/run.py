@@ -138,16 +138,11 @@ def _profiled(
     command: Sequence[str], options: CollectOptions, lock_clocks: int | None, quiet: bool
 ) -> CollectResult:
     """The profiled run, with what there is to say about it said."""
-    from nsysalign.commandline.progress import ProgressLine, TitleClock
-    from nsysalign.record.command import stem
+    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.record.lock import locked
     from nsysalign.record.session import collect
-    from nsysalign.rundir import last_duration_s
 
-    name = stem(command)
-    usual_s = None if options.output else last_duration_s(name)
     with (
-        TitleClock(f"profiling {name}", quiet=quiet, usual_s=usual_s),
         ProgressLine(quiet) as progress,
         locked(lock_clocks) as conditions,
     ):

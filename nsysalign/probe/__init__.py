@@ -51,8 +51,7 @@ def start(run_dir: str) -> None:
         # they exchange the clocks, in C, for ones that tell another time
         before = dict.fromkeys(("time_machine", "freezegun"), _exchanged)
     atexit.register(_exits)
-    after = {"torch.cuda.streams": _wrap_streams, "torch.cuda.graphs": _wrap_graphs}
-    install(before, after)
+    install(before, dict.fromkeys(_WRAPPED, _imported))
 
 
 def _spare_forks_of_threads() -> None:
@@ -90,16 +89,24 @@ def running():
     return _runtime
 
 
-def _wrap_streams(module) -> None:
-    from .wrap import wrap_streams
+#: Modules that are wrapped once they are imported: name -> (file, function).
+_WRAPPED = {
+    "torch.cuda.streams": ("wrap", "wrap_streams"),
+    "torch.cuda.graphs": ("wrap", "wrap_graphs"),
+    "torch": ("foreign", "wrap_torch"),
+    "cupy.cuda": ("foreign", "wrap_cupy"),
+    "numba.cuda.cudadrv.driver": ("foreign", "wrap_numba"),
+    "torch.autograd.profiler": ("profilers", "wrap_profiler"),
+    "triton.profiler.profile": ("profilers", "wrap_profiler"),
+    "cupti.cupti": ("profilers", "wrap_profiler"),
+}
 
-    wrap_streams(module, running())
 
+def _imported(module) -> None:
+    from importlib import import_module
 
-def _wrap_graphs(module) -> None:
-    from .wrap import wrap_graphs
-
-    wrap_graphs(module, running())
+    file, function = _WRAPPED[module.__name__]
+    getattr(import_module(f"{__name__}.{file}"), function)(module, running())
 
 
 def _exits() -> None:
