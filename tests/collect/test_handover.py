@@ -263,7 +263,7 @@ def test_what_holds_the_environment_is_its_owners_alone(real):
         real.run(text, "-o", "open", prefix=("sh", "-c", 'umask 022; exec "$@"', "sh"), begin=""),
         out,
     )
-    assert (status, printed) == (3, "0o700\n0o22\n"), err
+    assert (status, printed) == (4, "0o700\n0o22\n"), err
     assert out.stat().st_mode & 0o777 == 0o755
     modes = {
         p.name: oct(p.stat().st_mode & 0o777)
@@ -318,7 +318,7 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 def test_forked_children_that_call_exit_live_and_are_recorded(real):
     """nsys 2024.2 lets them die of SIGSEGV where NVTX was not used before the fork (see launch.py)."""
     status, out, err = real.the_end(real.run(FORKS))
-    assert (status, out) == (3, "0\n3\n0\n"), err
+    assert (status, out) == (4, "0\n3\n0\n"), err
     (run_dir,) = real.run_dirs()
     with closing(sqlite3.connect(f"file:{run_dir / 'trace.sqlite'}?mode=ro", uri=True)) as db:
         text = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"

@@ -84,14 +84,12 @@ DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "
 def diagnose(
     analysis: Analysis,
     segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
-    unread: Sequence[int] | np.ndarray = (),
 ) -> Analysis:
     """Apply every rule, in order: findings sorted by severity and loss, remarks appended to the notes.
 
-    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all; not of those that
-    are `unread`, for which rules that need segments are not applied.
+    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all.
     """
-    facts = Facts(analysis, segments_of, unread)
+    facts = Facts(analysis, segments_of)
     found, notes = apply(facts, REGISTRY)
     measured, found = analysis.measured, spoken(analysis, found)
     if measured.empty:

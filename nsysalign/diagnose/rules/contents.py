@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts, rows_of
-from nsysalign.diagnose.finding import CouldNotLook, Finding
+from nsysalign.diagnose.finding import Finding
 
 _WORDS = {
     "H2D": "to the device",
@@ -223,11 +223,9 @@ def _pageable(facts: Facts) -> np.ndarray:
     return facts.detail_ns(rows) > 0
 
 
-def sync(facts: Facts) -> Iterator[Finding | CouldNotLook]:
+def sync(facts: Facts) -> Iterator[Finding]:
     """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the host has caught up."""
     total, _ = drains(facts)
-    if reason := facts.unread(facts.on_stream & (facts.part("sync") > 0)):
-        yield CouldNotLook(reason)
     rows = facts.detail_rows("memcpy")
     small = rows[
         (rows["direction"] == "D2H")
