@@ -151,11 +151,8 @@ def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
     t, low, high = (np.concatenate(column) for column in zip(*rows, strict=True))
     order = np.argsort(t, kind="stable")
     t, low, high = t[order], low[order], high[order]
-    edges = (
-        np.searchsorted(t, np.arange(t[0], t[-1] + _STRAIGHT_NS, _STRAIGHT_NS)).tolist()
-        if len(t)
-        else []
-    )
+    # where a new stretch begins: a far time makes one of its own, not all those before it
+    edges = np.unique((t - t[:1]) // _STRAIGHT_NS, return_index=True)[1].tolist()
     stretches: list[tuple[int, int]] = []
     for a, b in pairwise(
         [*edges, len(t)]

@@ -161,11 +161,6 @@ def _read_pairs(
     """Pairs that the trace shows and no log line does, as positions in `records`, whose events they tell
     where there is no log."""
     call, event = records["call"].to_numpy(), records["event"].to_numpy()
-    rows = np.flatnonzero((call >= 0) & (event >= 0))
-    pairs = pairs_in_trace(trace, dict(zip(call[rows].tolist(), event[rows].tolist(), strict=True)))
-    if untold(log):
-        numbers = (pairs.numbers.get(c, -1) for c in call.tolist())
-        records["event"] = np.fromiter(numbers, np.int64, len(call))
     ours = records["log_process"].to_numpy() >= 0
     # a record of the log that is not found may be any of those that no log line claims
     lost = records["process"].to_numpy()[ours & (call < 0) & ~records["captured"].to_numpy(bool)]
@@ -178,6 +173,13 @@ def _read_pairs(
             at = np.searchsorted(first[order], begun + TOLERANCE_NS) - 1
             inside = (at >= 0) & (begun <= last[order][np.maximum(at, 0)] + TOLERANCE_NS)
             ours |= inside & (records["process"].to_numpy() == processes[number])
+    if not untold(log) and ((call >= 0) & ~ours).sum() < 2:
+        return TracePairs()
+    rows = np.flatnonzero((call >= 0) & (event >= 0))
+    pairs = pairs_in_trace(trace, dict(zip(call[rows].tolist(), event[rows].tolist(), strict=True)))
+    if untold(log):
+        numbers = (pairs.numbers.get(c, -1) for c in call.tolist())
+        records["event"] = np.fromiter(numbers, np.int64, len(call))
     position = {c: n for n, c in enumerate(call.tolist()) if c >= 0}
     pairs.start, pairs.end = ([position[c] for c in side] for side in (pairs.start, pairs.end))
     ends = zip(pairs.start, pairs.end, strict=True)
