@@ -36,7 +36,8 @@ def _start():  # no annotations: Python 2 reads this as well
                 module.__dict__.pop("__file__", None)  # `trace` prints no lines of such modules
                 super().exec_module(module)
 
-        _imp._fix_co_filename(Loader.get_code.__code__, "<nsysalign/probe_path/sitecustomize.py>")
+        for method in (Loader.get_code, Loader.exec_module):
+            _imp._fix_co_filename(method.__code__, "<nsysalign/probe_path/sitecustomize.py>")
         folder = os.path.join(os.path.dirname(here), "probe")
         sys.path_importer_cache[folder] = FileFinder(folder, (Loader, [".py"]))
         file = os.path.join(folder, "__init__.py")
