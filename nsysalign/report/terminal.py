@@ -119,7 +119,11 @@ def _header(analysis: Analysis, console: Console) -> None:
         devices,
         f"nsys {safe_text(info.nsys_version)}" if info.nsys_version else "nsys",
         f"{plural(int((~library).sum()), 'interval')} in {plural(own, 'label')}",
-        *([f"{library.sum():,} more that the program did not time itself"] if library.any() else []),
+        *(
+            [f"{library.sum():,} more that the program did not time itself"]
+            if library.any()
+            else []
+        ),
     ]
     within = placed_within_ns(analysis)
     if within is not None:
