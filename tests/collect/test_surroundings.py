@@ -38,6 +38,7 @@ def test_a_child_in_an_old_python_runs_without_the_probe(tmp_path, python):
     assert list((tmp_path / "raw").iterdir()) == []
 
 
+@pytest.mark.torch
 def test_the_trace_module_prints_no_line_of_ours(tmp_path):
     (tmp_path / "raw").mkdir()
     (tmp_path / "script.py").write_text(PAIR)
