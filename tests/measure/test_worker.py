@@ -213,7 +213,7 @@ def test_the_torch_backend_imports_torch_late():
 
 @pytest.mark.gpu
 def test_on_a_gpu_the_device_mode_is_the_spin():
-    torch = pytest.importorskip("torch")
+    import torch
 
     from nsysalign.measure.cuda import Cuda
 
@@ -233,7 +233,7 @@ def test_on_a_gpu_the_device_mode_is_the_spin():
 @pytest.fixture
 def on_the_cpu(monkeypatch):
     """The simulated clock, with torch's tensors and modules of the CPU in place of a GPU's."""
-    import torch
+    torch = pytest.importorskip("torch")
 
     from nsysalign.measure.cuda import Cuda
 
