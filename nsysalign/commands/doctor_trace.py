@@ -275,9 +275,9 @@ def _logs(path: Path, trace: Trace | None, is_run: bool) -> list[Row]:
 
 
 def _of_this_run(trace: Trace, log: EventLog) -> list[str]:
-    from nsysalign.place.match import look, match_processes
+    from nsysalign.place.match import match_processes
 
-    return match_processes(look(trace), trace.info.session_start_utc_ns, log)[1]
+    return match_processes(trace, log)[1]
 
 
 def _private(path: Path, given: Path) -> Row:
