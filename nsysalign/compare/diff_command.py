@@ -158,7 +158,7 @@ def _diff_measures(
 
     a, b = load(before), load(after)
     both = merge.merged(a, b, (short_path(str(before)), short_path(str(after))))
-    found = merge.changes(both, threshold)
+    found = both.changes(threshold)
     if output:
         measure_html.write(both, output)
     if json_out:

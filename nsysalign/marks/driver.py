@@ -82,10 +82,6 @@ class Device:
             self._call("cuCtxSynchronize")  # a memset may still be on its way
         return address.value
 
-    def free(self, address: int) -> None:
-        with self._current():
-            self._call("cuMemFree_v2", ctypes.c_uint64(address))
-
     def wait(self, seconds: float) -> bool:
         """Wait until the device is idle, at most this long; returns whether it is.  A kernel that never ends must not hold up
         the end of its process."""

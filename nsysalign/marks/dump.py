@@ -98,7 +98,7 @@ def read(path: str | Path) -> Dump:
         raise MarksError(reason, again) from error
 
 
-def _parsed(name: str, content: np.ndarray) -> Dump:  # noqa: PLR0915
+def _parsed(name: str, content: np.ndarray) -> Dump:
     """The plausible records; `damaged` counts the others, but not lines that were never written."""
     if content[:16].tobytes() != layout.FILE_MAGIC:
         raise ValueError("it does not begin like one")
@@ -217,17 +217,24 @@ def _possible(heads: np.ndarray, kind: int) -> np.ndarray:
 
 def warnings(dumps: Sequence[Dump]) -> list[str]:
     """Warnings for readers of these dumps, in words."""
-    said = []
+    notes = []
     for dump in dumps:
         if dump.refused:
-            said.append(
+            notes.append(
                 f"{dump.path}: a kernel was compiled with version {dump.refused} of marks.cuh, this package has "
                 f"{layout.VERSION}: it wrote nothing (compile it with -I from nsysalign.marks.include())"
             )
         if not dump.finished:
-            said.append(
+            notes.append(
                 f"{dump.path}: kernels were still running when it was copied: what they marked later is missing"
             )
         if dump.damaged:
-            said.append(f"{dump.path}: {dump.damaged:,} impossible records were left out")
-    return said
+            notes.append(f"{dump.path}: {dump.damaged:,} impossible records were left out")
+        if dump.dropped:
+            whole = dump.dropped + dump.written
+            lost = f"{dump.dropped:,} of {whole:,} marks found no room in the buffer"
+            notes.append(f"{dump.path}: {lost}")
+        if dump.counts_dropped:
+            lost = f"{dump.counts_dropped:,} counts found no room in the buffer's table"
+            notes.append(f"{dump.path}: {lost}")
+    return notes

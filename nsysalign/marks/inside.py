@@ -72,7 +72,6 @@ def mark_tables(
         for name, table in _of_dump(marked, count, notes).items():
             parts[name].append(table)
         count += len(marked.launches)
-        notes += _losses(dump)
     tables = {
         spec.name: pd.concat(parts[spec.name], ignore_index=True)
         if parts[spec.name]
@@ -104,19 +103,6 @@ def mark_tables(
         tuple(dict.fromkeys(notes)),
         buffers,
     )
-
-
-def _losses(dump: Dump) -> list[str]:
-    said = []
-    if dump.dropped:
-        said.append(
-            f"{dump.path}: {dump.dropped:,} of {dump.dropped + dump.written:,} marks found no room in the buffer"
-        )
-    if dump.counts_dropped:
-        said.append(
-            f"{dump.path}: {dump.counts_dropped:,} counts found no room in the buffer's table"
-        )
-    return said
 
 
 def _numbered(tables: dict[str, pd.DataFrame]) -> dict[str, pd.DataFrame]:
@@ -232,10 +218,11 @@ def _chosen_marks(
     clock = np.where(
         of_head, warps["clock"].astype(np.uint32), dump.clock[mark] if len(dump.clock) else 0
     )
+    lanes = np.ascontiguousarray(warps["lanes"].astype("<u4")).reshape(-1, 1)
     table = pd.DataFrame(
         {
             "kernel": which, "sm": warps["sm"], "block_x": warps["x"], "block_y": warps["y"], "block_z": warps["z"],
-            "warp": warps["warp"], "lanes": _bits(warps["lanes"]),
+            "warp": warps["warp"], "lanes": np.unpackbits(lanes.view(np.uint8), axis=1).sum(axis=1, dtype=np.int64),
             "first_lane": marked.first_lane[head], "kind": _KINDS[kind], "name": names.of(ids >> 2),
             "t_ns": start + marked.relative(which, timer), "timer_ns": timer, "clock": clock,
         }
@@ -271,72 +258,37 @@ def _some_sms(dump: Dump, both: np.ndarray, room: int) -> np.ndarray:
     return both[np.isin(sm, np.array(order)[kept])]
 
 
-def _bits(masks: np.ndarray) -> np.ndarray:
-    return (
-        np.unpackbits(masks.astype("<u4").view(np.uint8).reshape(-1, 4), axis=1)
-        .sum(axis=1)
-        .astype(np.int64)
-    )
-
-
 def _counters(marked: Marked, names: _Names) -> tuple[pd.DataFrame, pd.DataFrame]:
     """(`frames.PATH_COUNTS`, `frames.LATENCIES`) of a dump.  Counts of launches that share a grid id (a graph's) are one
     sum: they stand at the first."""
     slots, launches = marked.dump.counters, marked.launches
     firsts = launches[launches["replay"] == 0]
-    kernel = firsts["kernel"] if "kernel" in firsts else pd.Series(firsts.index, index=firsts.index)
-    by_grid = dict(zip(firsts["grid_id"].tolist(), kernel.tolist(), strict=True))
+    by_grid = pd.Series(firsts.index, index=firsts["grid_id"].to_numpy())
     table = pd.DataFrame(
         {
-            "kernel": [by_grid[g] for g in slots["grid"].astype(np.int64).tolist()],
-            "sm": slots["sm"].astype(np.int64),
-            "number": slots["id"].astype(np.int64) >> 2,
-            "part": slots["part"].astype(np.int64),
-            "warps": slots["warps"].astype(np.int64),
-            "lanes": slots["lanes"].astype(np.int64),
-            "sum": slots["sum"].astype(np.int64),
-            "least": (~slots["least"]).astype(np.int64),
-            "most": slots["most"].astype(np.int64),
+            name: slots[name].astype(np.int64)
+            for name in ("sm", "part", "warps", "lanes", "sum", "most")
         }
+    ).assign(
+        kernel=by_grid.reindex(slots["grid"].astype(np.int64)).to_numpy(dtype=np.int64),
+        counter=names.of(slots["id"].astype(np.int64) >> 2),
+        least=(~slots["least"]).astype(np.int64),
     )
-    table["counter"] = names.of(table["number"])
-    timed = set(zip(*(table.loc[table["part"] > 0, c] for c in ("kernel", "number")), strict=True))
-    is_timed = pd.Series(
-        [pair in timed for pair in zip(table["kernel"], table["number"], strict=True)],
-        dtype=bool,
-        index=table.index,
+    pair = ["kernel", "counter"]
+    timed = table.groupby(pair)["part"].transform("max") > 0
+    counts = table[~timed].sort_values([*pair, "sm"], ignore_index=True)
+    sums = {"least": "min", "most": "max", "lanes": "sum", "sum": "sum"}
+    by_part = table[timed].groupby([*pair, "part"], as_index=False).agg(sums)
+    # part 0 is the whole, part n the lanes that took from 2^(n-2) to 2^(n-1) cycles
+    power = by_part["part"].to_numpy(dtype=np.int64) - 1
+    low = np.where(power > 0, 1 << np.maximum(power - 1, 0), 0)
+    latencies = by_part.assign(
+        low=np.where(power < 0, by_part["least"], low),
+        high=np.where(power < 0, by_part["most"], 1 << np.maximum(power, 0)),
+        sum=np.where(power < 0, by_part["sum"], 0),
+        bin=power,
     )
-    counts = table[~is_timed].sort_values(["kernel", "counter", "sm"], ignore_index=True)
-    rows = []
-    for (number, counter), group in table[is_timed].groupby(["kernel", "counter"]):
-        whole, bins = group[group["part"] == 0], group[group["part"] > 0]
-        rows.append(
-            (
-                number,
-                counter,
-                whole["least"].min(),
-                whole["most"].max(),
-                whole["lanes"].sum(),
-                whole["sum"].sum(),
-                -1,
-            )
-        )
-        for part, lanes in bins.groupby("part")["lanes"].sum().items():
-            exponent = int(part) - 1
-            rows.append(
-                (
-                    number,
-                    counter,
-                    1 << exponent - 1 if exponent else 0,
-                    1 << exponent,
-                    lanes,
-                    0,
-                    exponent,
-                )
-            )
-    return counts, pd.DataFrame(
-        rows, columns=["kernel", "counter", "low", "high", "lanes", "sum", "bin"]
-    )
+    return counts, latencies[[*pair, "low", "high", "lanes", "sum", "bin"]]
 
 
 def _intervals(
@@ -370,72 +322,33 @@ def _intervals(
 
 def _counterparts(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame) -> pd.DataFrame:
     """For each kernel the launch of the same name and turn in the other run, where both runs launched as many."""
-    turn = rows.groupby("name").cumcount().to_numpy()
-    many = rows.groupby("name").size()
-    others = {
-        (n, k): i
-        for i, (n, k) in enumerate(
-            zip(plain["name"], plain.groupby("name").cumcount(), strict=True)
-        )
-    }
-    as_many = plain.groupby("name").size()
-    place = dict(zip(rows["row"].tolist(), range(len(rows)), strict=True))
-    found = []
-    for row, name in zip(kernels["row"].tolist(), kernels["name"].tolist(), strict=True):
-        at = place.get(row, -1)
-        same = at >= 0 and many.get(name) == as_many.get(name)
-        found.append(others.get((name, turn[at]), -1) if same else -1)
-    where = np.array(found, dtype=np.int64)
+    numbered = [t.assign(turn=t.groupby("name").cumcount()) for t in (rows, plain)]
+    many, as_many = (t.groupby("name").size() for t in (rows, plain))
+    same = many[many == as_many.reindex(many.index)].index
     columns = ["pid", "device", "stream", "start_ns"]
-    out = pd.DataFrame(
-        {
-            c: np.where(where >= 0, plain[c].to_numpy()[where] if len(plain) else -1, -1)
-            for c in columns
-        }
-    )
-    out.index = kernels.index
-    return out
+    own = numbered[0][["row", "name", "turn"]]
+    pairs = own[own["name"].isin(same)].merge(numbered[1][["name", "turn", *columns]])
+    found = pairs.set_index("row")[columns].reindex(kernels["row"], fill_value=-1)
+    return found.set_axis(kernels.index)
 
 
 def _changes(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame | None) -> pd.DataFrame:
     """`frames.MARK_CHANGES`: every kernel that was marked, with and without."""
-    out = []
-    for name in sorted(set(kernels["name"]) - {""}):
-        with_marks = _like(rows, name)
-        without = _like(plain, name) if plain is not None else _like(rows.iloc[:0], name)
-        change = (
-            with_marks["ns"] / without["ns"] - 1
-            if without["count"] and without["ns"]
-            else float("nan")
-        )
-        keys = ("count", "ns", "registers", "local_bytes", "warps_per_sm")
-        out.append(
-            {"name": name, "change": change}
-            | {f"marked_{k}": with_marks[k] for k in keys}
-            | {f"plain_{k}": without[k] for k in keys}
-        )
-    return pd.DataFrame(out, columns=frames.MARK_CHANGES.names)
-
-
-def _like(rows: pd.DataFrame, name: str) -> dict[str, float]:
-    """Median duration and the SM resources that a kernel takes."""
-    mine = rows[rows["name"] == name]
-    if mine.empty:
-        return {
-            "count": 0,
-            "ns": float("nan"),
-            "registers": -1,
-            "local_bytes": -1,
-            "warps_per_sm": -1,
-        }
-    most = {c: int(mine[c].max()) for c in ("registers", "local_bytes", "shared_bytes", "threads")}
-    return {
-        "count": len(mine),
-        "ns": float((mine["end_ns"] - mine["start_ns"]).median()),
-        "registers": most["registers"],
-        "local_bytes": most["local_bytes"],
-        "warps_per_sm": warps_per_sm(most["registers"], most["threads"], most["shared_bytes"]),
-    }
+    most = ["registers", "local_bytes", "shared_bytes", "threads"]
+    sides = {}
+    for side, table in (("marked", rows), ("plain", rows.iloc[:0] if plain is None else plain)):
+        of = table.assign(ns=table["end_ns"] - table["start_ns"]).groupby("name")
+        kinds = of[most].max().assign(count=of.size(), ns=of["ns"].median())
+        there = kinds.reindex(sorted(set(kernels["name"]) - {""}))
+        there = there.fillna({"count": 0} | dict.fromkeys(most, -1))
+        there["warps_per_sm"] = [
+            warps_per_sm(int(r.registers), int(r.threads), int(r.shared_bytes))
+            for r in there.itertuples()
+        ]
+        sides[side] = there.add_prefix(f"{side}_")
+    out = sides["marked"].join(sides["plain"]).reset_index(names="name")
+    change = out["marked_ns"] / out["plain_ns"].where(out["plain_ns"] > 0) - 1
+    return out.assign(change=change)[frames.MARK_CHANGES.names]
 
 
 def warps_per_sm(registers: int, threads: int, shared_bytes: int) -> int:

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 @click.option(
     "--mode",
     metavar="M,M",
-    help="latency, event, device, steady, graph, transfer (default: all but transfer).",
+    help="latency, event, device, steady, graph (default: all of them).",
 )
 @click.option(
     "--l2",
@@ -43,11 +43,6 @@ if TYPE_CHECKING:
     default="warm",
     show_default=True,
     help="Whether the L2 cache holds what the last call left in it, or is overwritten before each.",
-)
-@click.option(
-    "--include-transfer",
-    is_flag=True,
-    help="Also measure with the inputs copied from pinned memory and the outputs copied back.",
 )
 @click.option(
     "--precision",
@@ -171,19 +166,17 @@ def _options(given: dict[str, Any]) -> Options:
     refuse_nested(os.environ)
     batches, search = plan.batches(given["batch"])
     modes = plan.modes(given["mode"]) if given["mode"] else plan.DEFAULT_MODES
-    if given["include_transfer"] and "transfer" not in modes:
-        modes = (*modes, "transfer")
-    times = {
-        name: plan.seconds(given[name], f"--{name.replace('_', '-')}") if given[name] else None
-        for name in ("budget", "latency_below")
-    }
+    budget, below = (
+        plan.seconds(text, option) if (text := given[name]) else None
+        for name, option in (("budget", "--budget"), ("latency_below", "--latency-below"))
+    )
     return plan.Options(
         targets=tuple(map(plan.target, given["targets"])), batches=batches, search=search,
         shapes=tuple(map(plan.shape, given["shapes"])), modes=modes, l2=plan.l2(given["l2"]),
         precision=plan.share(given["precision"], "--precision"), processes=given["processes"],
-        most_processes=max(plan.MOST_PROCESSES, given["processes"]), budget_s=times["budget"],
+        most_processes=max(plan.MOST_PROCESSES, given["processes"]), budget_s=budget,
         most_batch=given["max_batch"], memory=plan.share(given["memory"], "--memory", most=1),
-        latency_below_s=times["latency_below"], at=plan.percentile(given["at"]),
+        latency_below_s=below, at=plan.percentile(given["at"]),
         profile=not given["no_profile"], quick=given["quick"],
         clocks=given["clocks"], output=given["output"],
         nsys=given["nsys"], lock_clocks=given["lock_clocks"], seed=given["seed"],

@@ -177,59 +177,10 @@ class Cuda:
             return [tensor for value in values for tensor in self.tensors(value)]
         return []
 
-    def copies(self, inputs: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
-        """This many sets of inputs with the same contents at different addresses, the given set
-        first."""
-
-        def clone(value: Any) -> Any:
-            if isinstance(value, self.torch.Tensor):
-                return value.clone()
-            if isinstance(value, dict):
-                return {k: clone(v) for k, v in value.items()}
-            if isinstance(value, list | tuple):
-                return type(value)(clone(v) for v in value)
-            return value
-
-        return [tuple(inputs), *(tuple(map(clone, inputs)) for _ in range(count - 1))]
-
-    def bytes_of(self, inputs: Sequence[Any]) -> int:
-        """Bytes of all tensors among the inputs."""
-        return sum(t.numel() * t.element_size() for t in self.tensors(inputs))
-
     def all_zero(self, inputs: Sequence[Any]) -> bool:
         """Whether there are tensors, and none holds anything but zeros."""
         tensors = self.tensors(inputs)
         return bool(tensors) and not any(bool(t.any()) for t in tensors)
-
-    def with_transfer(self, call: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Any]:
-        """The call with its inputs copied from pinned memory before, and its tensors copied back
-        after.  Raises Refused if they cannot be written to, such as an expanded tensor."""
-        torch = self.torch
-        there = [t for t in self.tensors(inputs) if t.is_cuda]
-        if not there:
-            raise Refused("no input tensor was handed over: a closure's inputs cannot be copied in")
-        pinned = [t.detach().cpu().pin_memory() for t in there]
-
-        def copied() -> None:
-            # inputs made in it, and those that require grad, take no other write in place
-            with torch.inference_mode():
-                for to, source in zip(there, pinned, strict=True):
-                    to.copy_(source, non_blocking=True)
-
-        try:
-            copied()
-            self.sync()
-        except Exception as error:
-            line = str(error).strip().splitlines()[0][:160]
-            raise Refused(f"its inputs cannot be copied in: {line}") from error
-
-        def both() -> Any:
-            copied()
-            out = call(*inputs)
-            values = vars(out) if hasattr(out, "__dataclass_fields__") else out
-            return [t.to("cpu") for t in self.tensors(values) if t.is_cuda]
-
-        return both
 
     # --- state ---
 

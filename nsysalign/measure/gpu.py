@@ -12,11 +12,18 @@ from typing import Any
 import numpy as np
 
 from nsysalign.record.clock_sampler import visible
-from nsysalign.text import gibibytes, plural
+from nsysalign.text import gibibytes
 
 #: If more memory than this is in use, or more work than this is done, before the first worker
 #: starts, there are other processes.
 IDLE_BYTES, IDLE_PERCENT = 1 << 30, 5
+MIG = "the GPU is partitioned (MIG): its neighbours share clocks, memory bandwidth and power"
+CONFIDENTIAL = (
+    "confidential computing is on: launches and copies are slower, and event times can be wrong"
+)
+UNKNOWN = (
+    "NVML is not available (pip install nvidia-ml-py), so it is not known who else uses the GPU"
+)
 
 
 class Gpu:
@@ -34,88 +41,62 @@ class Gpu:
             handles, _ = visible(pynvml, os.environ)
             self._nvml, self._handle = pynvml, handles[0]
 
-    def _asked(self, name: str) -> Any:
+    def _query(self, name: str, *arguments: Any) -> Any:
         with contextlib.suppress(Exception):
-            return getattr(self._nvml, name)(self._handle)
+            return getattr(self._nvml, name)(*(arguments or (self._handle,)))
         return None
 
-    def used_bytes(self) -> int | None:
-        """Memory of the whole device in use, by all processes."""
-        return getattr(self._asked("nvmlDeviceGetMemoryInfo"), "used", None)
-
-    def total_bytes(self) -> int | None:
-        """Memory of the whole device."""
-        return getattr(self._asked("nvmlDeviceGetMemoryInfo"), "total", None)
+    def bytes(self, which: str) -> int | None:
+        """Memory of the whole device: "total", or "used" by all processes."""
+        return getattr(self._query("nvmlDeviceGetMemoryInfo"), which, None)
 
     def _processes(self) -> int:
         """Processes with a context, other than ours; in a container they are often invisible."""
-        running = self._asked("nvmlDeviceGetComputeRunningProcesses") or ()
+        running = self._query("nvmlDeviceGetComputeRunningProcesses") or ()
         return sum(p.pid != os.getpid() for p in running)
 
     def caveats(self) -> list[str]:
         """Before the first worker starts: notes on anything that influences this GPU's numbers."""
         if self._handle is None:
-            return [
-                "NVML is not available (pip install nvidia-ml-py), so it is not known who else "
-                "uses the GPU"
-            ]
-        notes = []
-        used = self.used_bytes() or 0
-        busy = getattr(self._asked("nvmlDeviceGetUtilizationRates"), "gpu", 0)
+            return [UNKNOWN]
+        notes, used = [], self.bytes("used") or 0
+        busy = getattr(self._query("nvmlDeviceGetUtilizationRates"), "gpu", 0)
         others = self._before = self._processes()
         if used > IDLE_BYTES or others or busy > IDLE_PERCENT:
             what = f"{gibibytes(used)} of its memory were in use"
             what += f", it was {busy} % busy" if busy else ""
             who = f" by {others} other process{'es' if others > 1 else ''}" if others else ""
             notes.append(f"another process uses this GPU: before the first measurement {what}{who}")
-        if (self._asked("nvmlDeviceGetMigMode") or (0,))[0]:
-            notes.append(
-                "the GPU is partitioned (MIG): clocks, memory bandwidth and power are shared with "
-                "its neighbours"
-            )
+        notes += [MIG] * bool((self._query("nvmlDeviceGetMigMode") or (0,))[0])
         with contextlib.suppress(Exception):
-            if self._nvml.nvmlSystemGetConfComputeState().ccFeature:
-                notes.append(
-                    "confidential computing is on: launches and copies are slower, and event times "
-                    "can be wrong"
-                )
+            notes += [CONFIDENTIAL] * bool(self._nvml.nvmlSystemGetConfComputeState().ccFeature)
         return notes
 
     def newcomers(self) -> list[str]:
-        """After the last worker has ended: processes that appeared during the measurement and are
-        still there."""
+        """After the last worker has ended: processes that appeared meanwhile and are still there."""
         more = self._processes() - self._before
-        if more <= 0:
-            return []
-        count = plural(more, "process").replace("processs", "processes")
-        return [f"somebody else began to use this GPU while it was measured: {count}"]
-
-    def close(self) -> None:
-        """Let go of NVML."""
-        with contextlib.suppress(Exception):
-            self._nvml.nvmlShutdown()
+        count = f"{more} process{'es' if more > 1 else ''}"
+        note = f"somebody else began to use this GPU while it was measured: {count}"
+        return [note] if more > 0 else []
 
 
 class Clocks:
     """The SM clock of the first device, as clock_sampler wrote it until now."""
 
     def __init__(self, path: Path) -> None:
-        times, rates = [], []
+        rows = []
         with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
             for line in file:
                 with contextlib.suppress(ValueError):
                     row = json.loads(line)
-                    if isinstance(row, list) and row[3] == 0 and row[4]:
-                        times.append(row[0])
-                        rates.append(row[4])
-        self._times_ns, self._mhz = np.array(times, dtype=np.int64), np.array(rates, dtype=float)
+                    rows += [(row[0], row[4])] if isinstance(row, list) and not row[3] else []
+        table = np.array([r for r in rows if r[1]], dtype=np.int64).reshape(-1, 2)
+        self._times_ns, self._mhz = table.T
 
     def between(self, start_ns: int, end_ns: int) -> float:
         """The median clock in a stretch of time, MHz (the nearest sample if it contains none); NaN
         if unknown."""
-        if not len(self._times_ns):
-            return float("nan")
         low, high = np.searchsorted(self._times_ns, [start_ns, end_ns])
         if high > low:
             return float(np.median(self._mhz[low:high]))
-        return float(self._mhz[min(low, len(self._mhz) - 1)])
+        return float(self._mhz[min(low, len(self._mhz) - 1)]) if len(self._mhz) else float("nan")

@@ -66,11 +66,7 @@ class Rung(NamedTuple):
 
 def rungs(measure: Measure, point: Point, l2: str) -> list[Rung]:
     """The rows of a point with a warm or a cold L2, in order; [] if nothing was measured so."""
-    of = {
-        k.mode: e
-        for k, e in measure.estimates.items()
-        if (k.target, k.batch, k.l2) == (point.target, point.batch, l2)
-    }
+    of = measure.modes_at(point, l2)
     # triton prints the mean
     values = {m: e.mean_ns if m.startswith("do_bench") else e.value_ns for m, e in of.items()}
     profile = measure.profile_of(point)
@@ -100,13 +96,8 @@ def _known_ns(
     empty kernel; waits in the budget without nsys; gaps between kernels in the trace."""
     if (a, b) == ("span", "sum"):
         return float(gpu["gaps"])
-    floors = [
-        r.facts["device"]["empty_kernel_ns"]
-        for r in measure.runs
-        if (r.target, r.batch) == (point.target, point.batch) and "device" in r.facts
-    ]
-    if ROWS[a][1] - ROWS[b][1] == {"floor"} and floors:
-        return float(sorted(floors)[len(floors) // 2])
+    if ROWS[a][1] - ROWS[b][1] == {"floor"}:
+        return measure.floor_ns(point) or math.nan
     if (a, b) == ("event", "device") and profile and profile.without_nsys_ns:
         return sum(profile.without_nsys_ns.get(cause, 0.0) for cause in _WAITS)
     return math.nan

@@ -5,7 +5,6 @@
     device    behind a delay kernel that outlasts the enqueueing: GPU time only
     steady    calls queued one behind the other, events at both ends: throughput
     graph     the call captured, replayed between two records on an idle GPU
-    transfer  as latency, with the inputs copied in and the outputs back
     do_bench  triton's own, which overwrites the L2; do_bench_cudagraph, which does not
 
 A mode makes blocks of samples (int nanoseconds each).  Every block begins with one call that is not
@@ -24,7 +23,7 @@ from nsysalign.measure.cuda import Refused
 from nsysalign.measure.failures import NoWork
 from nsysalign.measure.target import Workload
 
-NAMES = ("latency", "event", "device", "steady", "graph", "transfer")
+NAMES = ("latency", "event", "device", "steady", "graph")
 #: triton's, and the state of the L2 that each makes for itself.
 TRITON = {"do_bench": "cold", "do_bench_cudagraph": "warm"}
 L2 = ("warm", "cold")
@@ -35,7 +34,7 @@ LONGEST_LOOK_US = 10e6
 #: This many late samples in a row make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
 STEADY_NS, FILL = 20e6, 2
-MOST_QUEUED, MOST_SETS = 512, 64
+MOST_QUEUED = 512
 #: A synchronisation that takes this much longer than on an idle GPU has waited for work, which
 #: matters if it is so much of the call.
 WAITED_NS, WAITED_SHARE = 20_000, 0.005
@@ -80,7 +79,7 @@ class Modes:
     def make(self, name: str, l2: str) -> Mode:
         """Raises Refused if the call cannot be measured in this mode."""
         gpu, run = self.gpu, self.work.run
-        if self.elsewhere and name not in ("latency", "transfer"):
+        if self.elsewhere and name != "latency":
             raise Refused(ELSEWHERE)
         if name in TRITON:
             graph = name == "do_bench_cudagraph"
@@ -93,8 +92,6 @@ class Modes:
             return self._steady(l2)
         if name == "latency":
             block = self._by_host(run, l2)
-        elif name == "transfer":
-            block = self._by_host(gpu.with_transfer(self.work.call, self.work.inputs), l2)
         else:
             block = self._pairs(gpu.capture(run) if name == "graph" else run, l2)
         return Mode(name, l2, block, self.call_ns)
@@ -264,19 +261,19 @@ class Modes:
         return mode
 
     def _steady(self, l2: str) -> Mode:
-        gpu, start, end = self.gpu, self.start, self.end
-        calls = self._rotating() if l2 == "cold" else [self.work.run]
+        if l2 == "cold":
+            raise Refused("between queued calls a flush of the L2 would be part of the throughput")
+        gpu, call, start, end = self.gpu, self.work.run, self.start, self.end
         queued = max(2, min(MOST_QUEUED, math.ceil(STEADY_NS / max(self.call_ns, 1_000))))
-        many = len(calls)
 
         def block(count: int) -> list[int]:
             out = []
             for _ in range(count):
-                for k in range(FILL):
-                    calls[k % many]()
+                for _ in range(FILL):
+                    call()
                 start.record()
-                for k in range(queued):
-                    calls[k % many]()
+                for _ in range(queued):
+                    call()
                 end.record()
                 end.synchronize()
                 out.append(round(gpu.elapsed_ns(start, end) / queued))
@@ -285,21 +282,3 @@ class Modes:
         mode = Mode("steady", l2, block, self.call_ns * (queued + FILL))
         mode.facts["calls_per_sample"] = queued
         return mode
-
-    def _rotating(self) -> list[Callable[[], Any]]:
-        """The call on sets of inputs that together are twice the L2, so that each is cold when it
-        comes again."""
-        size = self.gpu.bytes_of(self.work.inputs)
-        if not size:
-            raise Refused(
-                "a cold L2 in mode steady needs inputs that can be rotated: hand them over with "
-                "nsysalign.Workload"
-            )
-        sets = max(2, math.ceil(2 * self.gpu.l2 / size) + 1)
-        if sets > MOST_SETS:
-            raise Refused(
-                f"its inputs are so small that {sets:,} copies would be needed to leave the L2"
-            )
-        call = self.work.call
-        copies = self.gpu.copies(self.work.inputs, sets)
-        return [lambda given=given: call(*given) for given in copies]

@@ -14,7 +14,7 @@ from nsysalign.measure import ladder
 from nsysalign.measure import terminal as words
 from nsysalign.report.html import Page, assemble
 from nsysalign.report.payload import cause_looks
-from nsysalign.text import change, change_between, safe_text
+from nsysalign.text import safe_text
 
 if TYPE_CHECKING:
     from nsysalign.measure.result import Measure
@@ -25,12 +25,7 @@ BINS = 60
 
 def write(measure: Measure, path: str | os.PathLike[str]) -> None:
     """Write the page; the file appears whole or not at all."""
-    write_text(path, page(measure))
-
-
-def page(measure: Measure) -> str:
-    """The whole page as text."""
-    return assemble(PAGE, payload(measure))
+    write_text(path, assemble(PAGE, payload(measure)))
 
 
 def payload(measure: Measure) -> dict[str, Any]:
@@ -39,21 +34,28 @@ def payload(measure: Measure) -> dict[str, Any]:
     names = [safe_text(t) for t in measure.targets]
     causes = {cause for p in measure.profiles for cause in p.parts_ns} or {"kernel"}
     shown = measure.advised or next(iter(measure.points), None)
-    points = [
-        row | {
-            "of": words.named(measure, p.target, p.batch), "side": p.target,
-            "cells": words.row(measure, p), "reading": ". ".join(
-                t[0].upper() + t[1:] for t in words.reading(measure, p)
-            ),
-        }
-        for p, row in zip(measure.points, measure.curve_rows(), strict=True)
-    ]  # fmt: skip
-    modes = [
-        row | {"of": words.named(measure, key.target, key.batch), "name": words.mode_name(key),
-               "words": words.MODE_WORDS.get(key.mode, ""),
-               "known": words.certainty(e.share, e.processes)}
-        for (key, e), row in zip(measure.estimates.items(), measure.mode_rows(), strict=True)
-    ]  # fmt: skip
+    points, modes, spreads, verdicts = [], [], [], {}
+    for p, row in zip(measure.points, measure.curve_rows(), strict=True):
+        of = words.named(measure, p.target, p.batch)
+        reading = ". ".join(t[0].upper() + t[1:] for t in words.reading(measure, p))
+        more = {"of": of, "side": p.target, "cells": words.row(measure, p), "reading": reading}
+        points.append(row | more)
+        verdicts[of] = list(ladder.verdict(measure, p)) if measure.ladder else []
+    for (key, e), row in zip(measure.estimates.items(), measure.mode_rows(), strict=True):
+        of = words.named(measure, key.target, key.batch)
+        name = key.mode if key.l2 == "warm" else f"{key.mode}, cold L2"
+        known = words.certainty(e.share, e.processes)
+        meaning = words.MODE_WORDS.get(key.mode, "")
+        modes.append(row | {"of": of, "name": name, "words": meaning, "known": known})
+        # a histogram: counts per process, between the least and a little above p99
+        processes = [np.array(p) for p in measure.processes(key)]
+        low, top = e.min_ns, float(np.quantile(np.concatenate(processes), 0.99))
+        high = max(min(e.max_ns, top * 1.05 - 0.05 * low), low + 64.0)
+        counts = [np.histogram(p, BINS, (low, high))[0].tolist() for p in processes]
+        above = sum(int((p > high).sum()) for p in processes)
+        spread = {"low": low, "high": high, "counts": counts, "above": above, "most": e.max_ns}
+        marks = {"p50": e.p50_ns, "p99": e.p99_ns, "samples": e.samples}
+        spreads.append({"key": f"{of}: {name}"} | spread | marks)
     budgets = [
         {
             "of": words.named(measure, p.target, p.batch), "parts": p.parts_ns,
@@ -63,58 +65,22 @@ def payload(measure: Measure) -> dict[str, Any]:
         for p in measure.profiles
         if not p.problem and p.elapsed_ns
     ]  # fmt: skip
-    differences = [
-        {
-            "cells": [
-                "-" if key.batch is None else str(key.batch), words.mode_name(key),
-                change(d.ratio, 2), change_between(d.low, d.high, 2) or "no bounds",
-                words.VERDICTS[d.verdict],
-            ],
-        }
-        for key, d in measure.differences()
-    ]  # fmt: skip
-    rungs = [
-        row | {
-            "of": words.named(measure, row["target"], row["batch"]),
-            "cells": words.ladder_row(ladder.Rung(*(row[f] for f in ladder.Rung._fields))),
-        }
-        for row in measure.ladder
-    ]  # fmt: skip
-    verdicts = {
-        words.named(measure, p.target, p.batch): list(ladder.verdict(measure, p))
-        for p in measure.points
-        if measure.ladder
-    }
+    rungs = []
+    for row in measure.ladder:
+        cells = words.ladder_row(ladder.Rung(*(row[f] for f in ladder.Rung._fields)))
+        of = words.named(measure, row["target"], row["batch"])
+        rungs.append(row | {"of": of, "cells": cells})
+    environment = [[safe_text(x) for x in pair] for pair in words.environment(measure)]
     return {
-        "ladder": rungs, "ladder_heads": words.LADDER_HEADS, "verdicts": verdicts,
         "title": " against ".join(names), "targets": names, "headline": words.headline(measure),
-        "causes": cause_looks(causes), "notes": [safe_text(n) for n in measure.notes],
-        "environment": [[safe_text(x) for x in pair] for pair in words.environment(measure)],
-        "heads": words.heads(measure), "points": points, "modes": modes, "budgets": budgets,
-        "spreads": _spreads(measure), "differences": differences,
+        "notes": [safe_text(n) for n in measure.notes], "environment": environment,
+        "heads": words.heads(measure), "points": points, "modes": modes, "spreads": spreads,
+        "causes": cause_looks(causes), "budgets": budgets,
+        "change_heads": words.CHANGE_HEADS,
+        "changes": [words.change_row(c) for c in measure.changes()],
+        "ladder_heads": words.LADDER_HEADS, "ladder": rungs, "verdicts": verdicts,
         "chosen": words.named(measure, shown.target, shown.batch) if shown else "",
     }  # fmt: skip
-
-
-def _spreads(measure: Measure) -> list[dict[str, Any]]:
-    """A histogram per target, batch and mode: one list of counts per process, between the least and
-    a little above p99."""
-    out = []
-    for key, e in measure.estimates.items():
-        processes = [np.array(p) for p in measure.processes(key)]
-        pooled = np.concatenate(processes)
-        low, top = float(pooled.min()), float(np.quantile(pooled, 0.99))
-        high = max(min(float(pooled.max()), top * 1.05 - 0.05 * low), low + 64.0)
-        counts = [np.histogram(p, BINS, (low, high))[0].tolist() for p in processes]
-        name = f"{words.named(measure, key.target, key.batch)}: {words.mode_name(key)}"
-        out.append(
-            {
-                "key": name, "low": low, "high": high, "counts": counts, "p50": e.p50_ns,
-                "p99": e.p99_ns, "samples": e.samples, "above": int((pooled > high).sum()),
-                "most": e.max_ns,
-            }
-        )  # fmt: skip
-    return out
 
 
 def fragment(measure: Measure) -> str:

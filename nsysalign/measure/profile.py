@@ -1,29 +1,26 @@
 """One more worker, under nsys with the probe: the budget that explains the numbers, and the proof
 that it is theirs.
 
-The profiled loop is that of mode `event`, in regions named after the batch.  What the timed workers
-measured is written beside it as the event log of a run without nsys, so the run directory is one
-like any other: its page shows both, and the prediction from the profile alone.
+The profiled loop is that of mode `event`, in regions named after the batch.  Its run directory is
+one like any other.
 """
 
 from __future__ import annotations
 
-import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from nsysalign.errors import NsysAlignError
 from nsysalign.measure import runner
 from nsysalign.measure.plan import Job, Options
-from nsysalign.rundir import BASELINE, CLOCKS, DATABASE, DOCUMENT, PAGE
+from nsysalign.rundir import CLOCKS, DATABASE, DOCUMENT, PAGE
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
-MOST_SAMPLES = 500
 #: The profile proves a number if it predicts it within this share.
 PROVEN = 0.10
 #: The causes that are work of the stream.
@@ -67,15 +64,9 @@ class Profile:
         return 1 - busy / whole if whole else math.nan
 
 
-def profile(
-    job: Job,
-    options: Options,
-    folder: Path,
-    timed: Mapping[str, Sequence[int]],
-    environment: Mapping[str, Any],
-) -> Profile:
-    """Run the job under nsys and analyse it.  `timed`: samples of mode event by L2.  A failure
-    becomes the profile's `problem`."""
+def profile(job: Job, options: Options, folder: Path, measured_ns: float) -> Profile:
+    """Run the job under nsys and analyse it.  `measured_ns`: what the timed workers' event pairs
+    read.  A failure becomes the profile's `problem`."""
     # with all that converts and analyses a trace: seldom needed
     from nsysalign.engine import analyze
     from nsysalign.record.session import CollectOptions, collect
@@ -107,7 +98,6 @@ def profile(
             result.sqlite,
             events=list(result.event_logs),
             clocks=clocks if clocks.is_file() else None,
-            baseline=[without_nsys(run, label, timed, environment)] if any(timed.values()) else [],
         )
     except NsysAlignError as error:
         return replace(empty, problem=error.message)
@@ -119,8 +109,9 @@ def profile(
         return replace(empty, problem="the profile has no interval of the call")
     row = analysis.intervals.set_index("name").loc[labels.loc[label, "row"]]
     parts = analysis.parts[analysis.parts["interval"] == row["interval"]]
-    beside = analysis.baseline.set_index("label")
-    times = beside.loc[label] if label in beside.index else {}
+    of_label = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
+    table = analysis.unprofiled
+    predicted = table.loc[table["interval"].isin(of_label), "predicted_ns"].dropna()
     unprofiled = analysis.unprofiled_parts
     unprofiled = unprofiled[unprofiled["interval"] == row["interval"]]
     kernels = analysis.intervals.groupby("label")["kernel_only_ns"].median()
@@ -130,7 +121,7 @@ def profile(
         parts_ns={k: float(v) for k, v in zip(parts["cause"], parts["ns"], strict=True) if v},
         kernel_ns=float(kernels.get(label, 0.0)),
         kernel_cold_ns=float(kernels.get(f"{label} cold", 0.0)),
-        predicted_ns=float(times.get("predicted_ns", math.nan)),
+        predicted_ns=float(predicted.median()) if len(predicted) else math.nan,
         gpu_ns={
             l2: spans
             for l2, name in (("warm", label), ("cold", f"{label} cold"))
@@ -139,7 +130,7 @@ def profile(
         without_nsys_ns={
             k: float(v) for k, v in zip(unprofiled["cause"], unprofiled["ns"], strict=True)
         },
-        measured_ns=float(times.get("baseline_ns", math.nan)),
+        measured_ns=measured_ns,
     )
 
 
@@ -158,40 +149,3 @@ def _spans(analysis: Analysis, label: str) -> dict[str, float]:
     row = table.sort_values("span").iloc[(len(table) - 1) // 2]
     span, busy = float(row["span"]), float(row["sum"])
     return {"span": span, "sum": busy, "gaps": span - busy}
-
-
-def without_nsys(
-    run: Path, label: str, timed: Mapping[str, Sequence[int]], environment: Mapping[str, Any]
-) -> Path:
-    """The timed workers' event pairs as the event log of a run without nsys (docs/design.md)."""
-    from nsysalign.record.session import MARK
-
-    folder = run / BASELINE
-    folder.mkdir(mode=0o700, exist_ok=True)
-    device = {"device_name": environment.get("device", ""), "torch": environment.get("torch", "")}
-    ended = {"exit_status": 0, "profiled_exit_status": 0}
-    lines: list[dict[str, Any]] = [
-        {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 0, **MARK}
-        | device
-        | ended
-    ]
-    seq = t = 0
-    for l2, values in timed.items():
-        for k, ns in enumerate(_spread(values)):
-            region = {"region": f"{label if l2 == 'warm' else f'{label} {l2}'}#{k}"}
-            for t_ns in (t, t + ns):
-                times = {"t0_ns": t_ns, "t1_ns": t_ns}
-                lines.append({"type": "record", "seq": seq, "tid": 0, "device": 0} | times | region)
-                seq += 1
-            pair = {"start": seq - 2, "end": seq - 1, "ms": ns / 1e6}
-            lines.append({"type": "elapsed"} | pair | region)
-            t += ns + 1
-    path = folder / "events-0.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    return path
-
-
-def _spread(values: Sequence[int]) -> Sequence[int]:
-    """At most MOST_SAMPLES of them, from all processes: evenly over the whole."""
-    many = min(len(values), MOST_SAMPLES)
-    return [values[k * len(values) // many] for k in range(many)]

@@ -1,8 +1,8 @@
 """What a measurement found: samples, numbers, answers; to and from `measure.json`.
 
 Everything but the samples is computed again from them when a file is read, so that no number can
-disagree with the samples.  Terminal, page, JSON and DataFrames show the same rows: `points`,
-`estimates`, `budget_rows`, with the columns of `frames.CURVE`, `MODES` and `MEASURED_BUDGETS`.
+disagree with the samples.  Terminal, page, JSON and DataFrames show the same rows: `curve_rows`,
+`mode_rows`, `budget_rows`, with the columns of `frames.MEASURE_SPECS`, and `ladder`.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import math
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from contextlib import closing
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -25,7 +25,7 @@ from nsysalign.files import replacing
 from nsysalign.measure import ladder, search
 from nsysalign.measure.failures import MEMORY
 from nsysalign.measure.profile import Profile
-from nsysalign.measure.statistics import Difference, Estimate, difference, estimate
+from nsysalign.measure.statistics import Estimate, difference, estimate
 from nsysalign.rundir import MEASUREMENT, MEASUREMENT_FORMAT
 
 if TYPE_CHECKING:
@@ -86,22 +86,23 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """The headline of one batch of one target: a row of frames.CURVE, and the numbers behind it."""
+    """The headline of one batch of one target: a row of frames.CURVE; `at_ns`: the percentile of
+    the latency that was asked for."""
 
     target: int
     batch: int | None
-    processes: int
-    latency_ns: float
-    latency_low_ns: float
-    latency_high_ns: float
-    p90_ns: float
-    p99_ns: float
-    p99_bounded: bool
-    rate: float
-    rate_low: float
-    rate_high: float
-    memory_bytes: int
-    sm_mhz: float
+    processes: int = 0
+    latency_ns: float = NAN
+    latency_low_ns: float = NAN
+    latency_high_ns: float = NAN
+    p90_ns: float = NAN
+    p99_ns: float = NAN
+    p99_bounded: bool = False
+    rate: float = NAN
+    rate_low: float = NAN
+    rate_high: float = NAN
+    memory_bytes: int = 0
+    sm_mhz: float = NAN
     marks: str = ""
     at_ns: float = NAN
 
@@ -115,6 +116,20 @@ class Point:
         """The same of the latency."""
         width = self.latency_high_ns - self.latency_low_ns
         return width / 2 / self.latency_ns if self.latency_ns > 0 else math.inf
+
+
+class Change(NamedTuple):
+    """B against A at one batch in one mode.  Shares; `verdict` is slower, faster, same or unclear."""
+
+    batch: int | None
+    mode: str
+    l2: str
+    a_ns: float
+    b_ns: float
+    ratio: float
+    low: float
+    high: float
+    verdict: str
 
 
 @dataclass(frozen=True)
@@ -137,11 +152,10 @@ class Measure:
     def failed(self) -> bool:
         """Whether a process failed that was asked for, or a search found nothing; that a search
         meets the end of the memory, or anything the end of its time budget, is no failure."""
+        if self.search and not self.search.get("largest"):
+            return True
         allowed = {"", "budget"} | (MEMORY if self.search else set())
-        found_nothing = bool(self.search) and not self.search.get("largest")
-        return found_nothing or any(
-            r.role == "time" and r.failure not in allowed for r in self.runs
-        )
+        return any(r.role == "time" and r.failure not in allowed for r in self.runs)
 
     @property
     def l2(self) -> str:
@@ -150,106 +164,90 @@ class Measure:
 
     # --- numbers ---
 
+    @cached_property
+    def _samples(self) -> dict[Key, list[list[int]]]:
+        runs = {r.number: r for r in self.runs}
+        per: dict[Key, dict[int, list[int]]] = {}
+        for b in self.blocks:
+            run = runs[b.run]
+            key = Key(run.target, run.batch, b.mode, b.l2)
+            per.setdefault(key, {}).setdefault(b.run, []).extend(b.ns)
+        out = {}
+        for key, of in per.items():
+            timed = [ns for number, ns in of.items() if runs[number].role == "time"]
+            out[key] = timed or list(of.values())
+        return out
+
     def processes(self, key: Key) -> list[list[int]]:
         """The samples of each process; those of the search only if no other process measured this
         batch."""
-        for roles in (("time",), ("time", "probe")):
-            per: dict[int, list[int]] = {}
-            for run in self._runs_of(key.target, key.batch):
-                for b in self._by_run.get(run.number, ()):
-                    if run.role in roles and (b.mode, b.l2) == (key.mode, key.l2):
-                        per.setdefault(b.run, []).extend(b.ns)
-            if per:
-                return list(per.values())
-        return []
+        return self._samples.get(key, [])
 
     @cached_property
     def estimates(self) -> dict[Key, Estimate]:
         """An estimate of all that was measured."""
-        keys = dict.fromkeys(
-            Key(r.target, r.batch, b.mode, b.l2)
-            for r in self.runs
-            for b in self._by_run.get(r.number, ())
-        )
-        samples = {key: self.processes(key) for key in keys}
         percentile = float(self.options.get("at", 50.0))
-        return {k: estimate(v, percentile) for k, v in samples.items() if any(v)}
+        return {k: estimate(v, percentile) for k, v in self._samples.items() if any(v)}
 
-    def modes_at(self, point: Point) -> dict[str, Estimate]:
-        """The estimates at one point, by mode, in the L2 that the curve is of."""
-        wanted = (point.target, point.batch, self.l2)
+    def modes_at(self, point: Point, l2: str = "") -> dict[str, Estimate]:
+        """The estimates at one point, by mode, in the L2 that the curve is of, or another."""
+        wanted = (point.target, point.batch, l2 or self.l2)
         return {k.mode: e for k, e in self.estimates.items() if (k.target, k.batch, k.l2) == wanted}
 
-    @cached_property
-    def _by_run(self) -> dict[int, list[Block]]:
-        out: dict[int, list[Block]] = {}
-        for b in self.blocks:
-            out.setdefault(b.run, []).append(b)
-        return out
+    def _runs_of(self, point: Point) -> list[Run]:
+        return [r for r in self.runs if (r.target, r.batch) == (point.target, point.batch)]
 
-    def _runs_of(self, target: int, batch: int | None) -> list[Run]:
-        return [r for r in self.runs if (r.target, r.batch) == (target, batch)]
+    def floor_ns(self, point: Point) -> float:
+        """What an event pair around an empty kernel read beside this point; 0 if unknown."""
+        of = (r.facts.get("device", {}).get("empty_kernel_ns", 0) for r in self._runs_of(point))
+        return float(next(filter(None, of), 0))
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
         """Per target, in order of batch, with remarks on each."""
-        keys = {(k.target, k.batch) for k in self.estimates}
-        bare = [self._point(*key, "") for key in sorted(keys, key=lambda k: (k[0], k[1] or 0))]
-        out = []
-        for target in range(len(self.targets)):
-            marks = self._marks([p for p in bare if p.target == target])
-            out += [
-                self._point(p.target, p.batch, "; ".join(marks.get(p.batch, ())))
-                for p in bare
-                if p.target == target
-            ]
-        return tuple(out)
+        keys = sorted(
+            {(k.target, k.batch) for k in self.estimates}, key=lambda k: (k[0], k[1] or 0)
+        )
+        points = [self._point(Point(*key)) for key in keys]
+        return tuple(
+            replace(p, marks="; ".join(self._marks(p, _trials(points, p.target)))) for p in points
+        )
 
-    def _point(self, target: int, batch: int | None, marks: str) -> Point:
-        by_mode = (self.estimates.get(Key(target, batch, m, self.l2)) for m in ("latency", "event"))
-        latency = next((e for e in by_mode if e), None)
-        steady = self.estimates.get(Key(target, batch, "steady", self.l2))
-        runs = self._runs_of(target, batch)
-        per_ns = 1e9 * next((r.outputs for r in runs if not r.failure), 1.0)
-        rate = rate_low = rate_high = NAN
-        if steady and steady.value_ns > 0:
-            rate, rate_low = per_ns / steady.value_ns, per_ns / steady.high_ns
-            rate_high = per_ns / steady.low_ns if steady.low_ns > 0 else math.inf
+    def _point(self, point: Point) -> Point:
+        modes, runs = self.modes_at(point), self._runs_of(point)
+        latency, steady = modes.get("latency") or modes.get("event"), modes.get("steady")
         # a run's own peak; a graph's pool and a flush buffer come later and are not the call's
         peak = max((r.memory.get("peak_reserved", 0) for r in runs if r.memory), default=0)
-        blocks = [b for r in runs for b in self._by_run.get(r.number, ())]
-        mhz = sorted(b.sm_mhz for b in blocks if not math.isnan(b.sm_mhz))
-        e = latency
-        bounds = (e.value_ns, e.low_ns, e.high_ns) if e else (NAN, NAN, NAN)
-        tail = (e.p90_ns, e.p99_ns, e.p99_bounded) if e else (NAN, NAN, False)
-        return Point(
-            target, batch, (steady or e).processes if steady or e else 0, *bounds, *tail,
-            rate, rate_low, rate_high, peak, mhz[len(mhz) // 2] if mhz else NAN, marks,
-            e.at_ns if e else NAN,
-        )  # fmt: skip
+        numbers = {r.number for r in runs}
+        mhz = sorted(b.sm_mhz for b in self.blocks if b.run in numbers and b.sm_mhz == b.sm_mhz)
+        more: dict[str, Any] = {"memory_bytes": peak, "sm_mhz": mhz[len(mhz) // 2] if mhz else NAN}
+        if e := latency:
+            more |= {"processes": e.processes, "latency_ns": e.value_ns, "latency_low_ns": e.low_ns}
+            more |= {"latency_high_ns": e.high_ns, "p90_ns": e.p90_ns, "p99_ns": e.p99_ns}
+            more |= {"p99_bounded": e.p99_bounded, "at_ns": e.at_ns}
+        if steady and steady.value_ns > 0:
+            per_ns = 1e9 * next((r.outputs for r in runs if not r.failure), 1.0)
+            high = per_ns / steady.low_ns if steady.low_ns > 0 else math.inf
+            more |= {"rate": per_ns / steady.value_ns, "rate_low": per_ns / steady.high_ns}
+            more |= {"rate_high": high, "processes": steady.processes}
+        return replace(point, **more)
 
-    def trials(self, target: int = 0) -> list[search.Trial]:
-        """The batches with a throughput, as `search` looks at them."""
-        return [
-            search.Trial(p.batch or 1, p.rate, p.at_ns)
-            for p in self.points
-            if p.target == target and p.rate > 0
-        ]
-
-    def _marks(self, points: list[Point]) -> dict[int | None, list[str]]:
-        trials = [search.Trial(p.batch or 1, p.rate, p.at_ns) for p in points if p.rate > 0]
-        out: dict[int | None, list[str]] = {p.batch: [] for p in points}
+    def _marks(self, point: Point, trials: list[search.Trial]) -> list[str]:
+        marks = []
+        batch, failed = point.batch or 1, self.search.get("failed_at")
         if len(trials) > 1:
             best, advised = search.best(trials).batch, search.advised(trials).batch
-            out[best].append("best")
-            if advised != best:
-                out[advised].append("within 5 % of the best")
-            if under := search.below(trials, self.options.get("latency_below_ns")):
-                out[under.batch].append("best below the latency limit")
-        largest, failed = self.search.get("largest"), self.search.get("failed_at")
-        if largest in out and isinstance(failed, int):
-            out[largest].append(f"largest that fits ({failed} does not)")
-        return out
+            under = search.below(trials, self.options.get("latency_below_ns"))
+            marks += ["best"] * (batch == best)
+            marks += ["within 5 % of the best"] * (batch == advised != best)
+            marks += ["best below the latency limit"] * bool(under and under.batch == batch)
+        if batch == self.search.get("largest") and isinstance(failed, int):
+            marks.append(f"largest that fits ({failed} does not)")
+        return marks
+
+    def trials(self) -> list[search.Trial]:
+        """The batches with a throughput of the first target, as `search` looks at them."""
+        return _trials(self.points, 0)
 
     @property
     def best(self) -> Point | None:
@@ -259,10 +257,9 @@ class Measure:
     @property
     def advised(self) -> Point | None:
         """The smallest batch within 5 % of the best, of the first target."""
-        if not (trials := self.trials()):
-            return None
-        batch = search.advised(trials).batch
-        return next(p for p in self.points if p.target == 0 and (p.batch or 1) == batch)
+        trials = self.trials()
+        batch = search.advised(trials).batch if trials else None
+        return next((p for p in self.points if p.target == 0 and (p.batch or 1) == batch), None)
 
     def profile_of(self, point: Point) -> Profile | None:
         """The profile of a point, None where there is none or it failed."""
@@ -271,22 +268,27 @@ class Measure:
                 return p
         return None
 
-    def differences(self) -> Iterator[tuple[Key, Difference]]:
-        """B against A, of all that was measured of both; nothing of one target alone."""
-        order = list(self.options["modes"])
-        keys = [
-            k for k in self.estimates if k.target == 1 and k._replace(target=0) in self.estimates
-        ]
-        for key in sorted(keys, key=lambda k: (k.batch or 0, order.index(k.mode), k.l2 == "cold")):
-            yield key, difference(self.estimates[key._replace(target=0)], self.estimates[key])
+    def changes(self, threshold: float = 0.0) -> list[Change]:
+        """B against A, of all that was measured of both; nothing of one target alone.  Same: the
+        whole interval is nearer to zero than `threshold`; slower or faster: it excludes zero, and
+        the change is at least the threshold."""
+        order, out = list(self.options["modes"]), []
+        both = [k for k in self.estimates if k.target and k._replace(target=0) in self.estimates]
+        for key in sorted(both, key=lambda k: (k.batch or 0, order.index(k.mode), k.l2 == "cold")):
+            a, b = self.estimates[key._replace(target=0)], self.estimates[key]
+            d = difference(a, b)
+            small = max(abs(d.low), abs(d.high)) if d.verdict == "unclear" else abs(d.ratio)
+            verdict = "same" if small < threshold else d.verdict
+            out.append(Change(*key[1:], a.value_ns, b.value_ns, d.ratio, d.low, d.high, verdict))
+        return out
+
+    # --- rows, tables, files ---
 
     @cached_property
     def ladder(self) -> list[dict[str, Any]]:
         """The rows of `--clocks`: what each way of timing the call prints, and the difference to
         the next (ladder.Rung); [] without it."""
         return ladder.rows(self) if self.options.get("clocks") else []
-
-    # --- rows, tables, files ---
 
     def curve_rows(self) -> list[dict[str, Any]]:
         """Rows of frames.CURVE."""
@@ -295,19 +297,10 @@ class Measure:
     def mode_rows(self) -> list[dict[str, Any]]:
         """Rows of frames.MODES."""
         return [
-            key._asdict()
-            | asdict(e)
+            asdict(e)
+            | key._asdict()
             | {"target": self.targets[key.target], "processes": e.processes}
             for key, e in self.estimates.items()
-        ]
-
-    def budget_rows(self) -> list[dict[str, Any]]:
-        """Rows of frames.MEASURED_BUDGETS."""
-        return [
-            {"target": self.targets[p.target], "batch": p.batch, "cause": cause, "ns": ns}
-            | {"share": ns / p.elapsed_ns if p.elapsed_ns else 0.0, "run": p.run}
-            for p in self.profiles
-            for cause, ns in p.parts_ns.items()
         ]
 
     @cached_property
@@ -323,30 +316,27 @@ class Measure:
     @cached_property
     def budgets(self) -> pd.DataFrame:
         """One row per profiled batch and cause (frames.MEASURED_BUDGETS)."""
-        return _frame(self.budget_rows(), frames.MEASURED_BUDGETS)
+        rows = [
+            {"target": self.targets[p.target], "batch": p.batch, "cause": cause, "ns": ns}
+            | {"share": ns / p.elapsed_ns if p.elapsed_ns else 0.0, "run": p.run}
+            for p in self.profiles
+            for cause, ns in p.parts_ns.items()
+        ]
+        return _frame(rows, frames.MEASURED_BUDGETS)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
         """One row per sample (frames.SAMPLES)."""
-        import pandas as pd
-
-        runs = {r.number: r for r in self.runs}
-        blocks = _frame(
-            [
-                {
-                    "target": self.targets[runs[b.run].target], "batch": runs[b.run].batch,
-                    "process": b.run, "role": runs[b.run].role, "mode": b.mode, "l2": b.l2,
-                    "block": n, "t0_ns": b.t0, "sm_mhz": b.sm_mhz, "k": 0, "ns": 0,
-                }
-                for n, b in enumerate(self.blocks)
-            ],
-            frames.SAMPLES,
-        )  # fmt: skip
+        runs, rows = {r.number: r for r in self.runs}, []
+        for n, b in enumerate(self.blocks):
+            of = {"target": self.targets[runs[b.run].target], "batch": runs[b.run].batch}
+            of |= {"process": b.run, "role": runs[b.run].role, "mode": b.mode, "l2": b.l2}
+            rows.append(of | {"block": n, "t0_ns": b.t0, "sm_mhz": b.sm_mhz, "k": 0, "ns": 0})
         sizes = [len(b.ns) for b in self.blocks]
-        out = blocks.loc[np.repeat(np.arange(len(sizes)), sizes)].reset_index(drop=True)
-        for name, rows in (("k", map(range, sizes)), ("ns", (b.ns for b in self.blocks))):
-            out[name] = pd.array([v for row in rows for v in row], dtype="int64")
-        return frames.check(out, frames.SAMPLES)
+        out = _frame(rows, frames.SAMPLES).loc[np.repeat(np.arange(len(sizes)), sizes)]
+        ks = [k for size in sizes for k in range(size)]
+        ns = np.array([v for b in self.blocks for v in b.ns], dtype=np.int64)
+        return frames.check(out.reset_index(drop=True).assign(k=ks, ns=ns), frames.SAMPLES)
 
     def write_tables(self, path: Path) -> None:
         """analysis.db with the tables of frames.MEASURE_SPECS, documented inside; whole or not at
@@ -354,7 +344,6 @@ class Measure:
         import pandas as pd
 
         with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
-            connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
             tables = (self.curve, self.modes, self.samples, self.budgets)
             for spec, table in zip(frames.MEASURE_SPECS, tables, strict=True):
                 table.to_sql(spec.name, connection, index=False)
@@ -365,27 +354,28 @@ class Measure:
             pd.DataFrame(meanings, columns=names).to_sql("documentation", connection, index=False)
             connection.commit()
 
-    def document(self) -> dict[str, Any]:
-        """measure.json: what was measured, then what follows from it."""
+    def write(self, path: Path) -> None:
+        """measure.json: what was measured, then what follows from it; whole or not at all."""
+        from nsysalign.store.objects import to_json
+
         named = ("targets", "options", "environment", "search", "notes", "complete")
         out: dict[str, Any] = {"format": MEASUREMENT_FORMAT, "version": VERSION}
         out |= {name: getattr(self, name) for name in named}
-        out |= {name: [asdict(x) for x in getattr(self, name)] for name in ("runs", "profiles")}
+        out |= {"runs": list(map(asdict, self.runs)), "profiles": list(map(asdict, self.profiles))}
         out |= {"points": self.curve.to_dict("records"), "modes": self.modes.to_dict("records")}
-        out |= {"ladder": self.ladder} if self.ladder else {}
-        return out | {"blocks": [asdict(b) for b in self.blocks]}
-
-    def write(self, path: Path) -> None:
-        """The file appears whole or not at all."""
-        from nsysalign.store.objects import to_json
-
+        out |= {"ladder": self.ladder, "blocks": list(map(asdict, self.blocks))}
         with replacing(path) as temporary:
-            temporary.write_text(to_json(self.document()), encoding="utf-8")
+            temporary.write_text(to_json(out), encoding="utf-8")
 
     def _repr_html_(self) -> str:
         from nsysalign.measure import page
 
         return page.fragment(self)
+
+
+def _trials(points: Any, target: int) -> list[search.Trial]:
+    of = [p for p in points if p.target == target and p.rate > 0]
+    return [search.Trial(p.batch or 1, p.rate, p.at_ns) for p in of]
 
 
 def _frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
@@ -402,24 +392,22 @@ def load(path: Path) -> Measure:
     """Load from its folder or measure.json.  Raises AnalysisError if it is not a measurement, or
     incomplete."""
     file = path / MEASUREMENT if path.is_dir() else path
+    again = "nsysalign measure FILE.py:FUNCTION"
     try:
         if file.stat().st_size > LARGEST_FILE:
-            raise AnalysisError(f"{file.name}: too large for a measurement", "nsysalign measure")
+            raise AnalysisError(f"{file.name}: too large for a measurement", again)
         data = json.loads(untrusted.contents(file))
         if not isinstance(data, dict) or data.get("format") != MEASUREMENT_FORMAT:
             raise AnalysisError(
-                f"{file.name}: not a measurement (format {MEASUREMENT_FORMAT})",
-                "nsysalign measure FILE.py:FUNCTION",
+                f"{file.name}: not a measurement (format {MEASUREMENT_FORMAT})", again
             )
-        if data.get("version") != VERSION:
-            version = data.get("version")
-            raise AnalysisError(
-                f"{file.name}: version {version!r}, and this nsysalign reads {VERSION}",
-                "measure again",
-            )
-        runs = tuple(Run(**_known(Run, r)) for r in data["runs"])
-        blocks = tuple(Block(**_known(Block, b)) for b in data["blocks"])
-        profiles = tuple(Profile(**_known(Profile, p)) for p in data["profiles"])
+        if (version := data.get("version")) != VERSION:
+            words = f"version {version!r}, and this nsysalign reads {VERSION}"
+            raise AnalysisError(f"{file.name}: {words}", "measure again")
+        runs, blocks, profiles = (
+            tuple(_known(kind, row) for row in data[name])
+            for kind, name in ((Run, "runs"), (Block, "blocks"), (Profile, "profiles"))
+        )
         return Measure(
             tuple(map(str, data["targets"])), data["options"], data["environment"], runs, blocks,
             profiles, data["search"], tuple(map(str, data["notes"])), bool(data["complete"]),
@@ -428,18 +416,13 @@ def load(path: Path) -> Measure:
     except AnalysisError:
         raise
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise AnalysisError(
-            f"{file.name}: cannot be read as a measurement ({type(error).__name__}: {error})",
-            "measure again",
-        ) from error
+        reason = f"cannot be read as a measurement ({type(error).__name__}: {error})"
+        raise AnalysisError(f"{file.name}: {reason}", "measure again") from error
 
 
-def _known(kind: Any, row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a row that the class has; null is NaN where a number belongs."""
+def _known(kind: Any, row: Mapping[str, Any]) -> Any:
+    """The row as this class, without what it does not know; null is NaN where a number belongs."""
     names = {f.name for f in fields(kind)}
-    out = {
-        k: NAN if v is None and (k.endswith("_ns") or k == "sm_mhz") else v
-        for k, v in row.items()
-        if k in names
-    }
-    return out | ({"ns": tuple(map(int, out["ns"]))} if kind is Block else {})
+    out = {k: v for k, v in row.items() if k in names}
+    out |= {k: NAN for k, v in out.items() if v is None and (k.endswith("_ns") or k == "sm_mhz")}
+    return kind(**out | ({"ns": tuple(map(int, out["ns"]))} if kind is Block else {}))

@@ -99,7 +99,6 @@ class Session:
             self._workers.close()
             if cuda:
                 self._notes += self.gpu.newcomers()
-            self.gpu.close()
             self._note_missing()
             measure = self.result()
             if measure.blocks:
@@ -310,11 +309,8 @@ class Session:
             number = len(self.outcomes) + len(self._profiles)
             limit_s = min(120.0, max(10.0, self._left_s))
             job = Job(number, target, (batch,), "profile", ("event",), o.l2, PROFILED_S, limit_s)
-            timed = {
-                l2: [ns for p in now.processes(Key(target, batch, "event", l2)) for ns in p]
-                for l2 in o.l2
-            }
-            profile = proof.profile(job, o, self.folder, timed, now.environment)
+            timed = now.estimates.get(Key(target, batch, "event", now.l2))
+            profile = proof.profile(job, o, self.folder, timed.value_ns if timed else math.nan)
             self._profiles.append(profile)
             self._profiling.append(time.monotonic() - began)
             if profile.problem:
@@ -347,7 +343,7 @@ class Session:
         else:
             outcome = runner.run(
                 job, o, self._work, self._workers, clocks=self._clocks,
-                used_bytes=self.gpu.used_bytes, more=jobs > 1,
+                used_bytes=lambda: self.gpu.bytes("used"), more=jobs > 1,
             )  # fmt: skip
         if outcome.failure and outcome.failure.kind == "hang" and limit_s < job_s:
             outcome = replace(outcome, failure=replace(outcome.failure, kind="budget"))
@@ -393,9 +389,9 @@ class Session:
         was free before."""
         if not self.options.search:
             return None, None
-        if (total := self.gpu.total_bytes()) is None:
+        if (total := self.gpu.bytes("total")) is None:
             return self.options.memory, None
-        used = self.gpu.used_bytes() or 0
+        used = self.gpu.bytes("used") or 0
         own = self.options.memory * (total - used)
         return own / total, int(used + own + 0.05 * (total - used))
 

@@ -23,8 +23,7 @@ class Workload:
 
     call: called as `call(*inputs)`; must only enqueue its work on the current stream, and need not
     wait for it.
-    inputs: tensors on the GPU.  Inputs given here can be rotated (cold L2), copied in
-    (`--include-transfer`) and checked (all zeros?); those held by a closure cannot.
+    inputs: tensors on the GPU, checked for being all zeros; those of a closure cannot be.
     outputs_per_call: what one call makes (images, tokens): the unit of throughput.  None: the batch
     size, else 1.
 

@@ -125,8 +125,7 @@ class Worker:
         self._enter("making the call")
         work, outputs = target.make(function, batch, spec.get("shapes") or (), gpu)
         gpu.sync()
-        inputs = {"input_bytes": gpu.bytes_of(work.inputs), "zero": gpu.all_zero(work.inputs)}
-        self.emit({"type": "made", "outputs": outputs, **inputs})
+        self.emit({"type": "made", "outputs": outputs, "zero": gpu.all_zero(work.inputs)})
         self._enter("warm-up")
         warm = self._warm_up(work.run)
         self.emit({"type": "memory", **gpu.memory()})

@@ -77,8 +77,8 @@ class TracePairs:
 
     def take(self, which: list[int]) -> TracePairs:
         """Some of the pairs."""
-        columns = ([column[n] for n in which] for column in (self.start, self.end, self.how))
-        return TracePairs(*columns, self.left, self.numbers)
+        start, end = ([column[n] for n in which] for column in (self.start, self.end))
+        return TracePairs(start, end, [self.how[n] for n in which], self.left, self.numbers)
 
     def add(self, start: int, end: int, how: str) -> None:
         self.start.append(start)
@@ -359,7 +359,9 @@ def _waited(
     record before the wait and, last in first out, one before it that nothing waited for.  Both events
     were created together.  `told`: numbers that event rows say; `asked`: events of comparisons."""
     exact = any(row.role == _ELAPSED for row in rows)
-    made, groups, last_made = 0, set(), {}  # ordinals of creations that follow another
+    made = 0
+    groups: set[int] = set()  # ordinals of creations that follow another
+    last_made: dict[int, int] = {}  # thread -> rank
     for row in rows:
         if row.role == _CREATE:
             made += 1

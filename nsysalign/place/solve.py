@@ -181,8 +181,16 @@ def _read_pairs(
         records["event"] = np.fromiter(numbers, np.int64, len(call))
     position = {c: n for n, c in enumerate(call.tolist()) if c >= 0}
     pairs.start, pairs.end = ([position[c] for c in side] for side in (pairs.start, pairs.end))
-    ends = zip(pairs.start, pairs.end, strict=True)
-    others = pairs.take([n for n, (a, b) in enumerate(ends) if not (ours[a] or ours[b])])
+    # beside a log, events with no work between them time nothing: they order work, or are the probe's own
+    by = trace.operations["call"].to_numpy()
+    issued = np.sort(trace.calls["start_ns"].to_numpy()[by[by >= 0]])
+    before = np.searchsorted(issued, begun)
+    keep = [
+        n
+        for n, (a, b) in enumerate(zip(pairs.start, pairs.end, strict=True))
+        if not (ours[a] or ours[b]) and (untold(log) or before[b] > before[a])
+    ]
+    others = pairs.take(keep)
     return others if untold(log) else replace(others, left=Counter())
 
 

@@ -50,7 +50,7 @@ def render(
     """
     labels = label_rows(analysis)
     rows = answers.told_apart(analysis, labels)
-    _header(analysis, console, len(labels))
+    _header(analysis, console)
     _run(analysis, console, labels)
     if rows:
         console.print()
@@ -110,13 +110,20 @@ def _listed(lines: list[str], console: Console) -> None:
         console.print(Text("  " + line), no_wrap=True, overflow="ellipsis")
 
 
-def _header(analysis: Analysis, console: Console, labels: int) -> None:
+def _header(analysis: Analysis, console: Console) -> None:
     info = analysis.trace
     devices = ", ".join(dict.fromkeys(safe_text(d) for d in info.devices)) or "no GPU named"
+    library = analysis.measured["library"].to_numpy(bool)
+    own = len(set(analysis.measured["label"][~library]))
     words = [
         devices,
         f"nsys {safe_text(info.nsys_version)}" if info.nsys_version else "nsys",
-        f"{plural(len(analysis.measured), 'interval')} in {plural(labels, 'label')}",
+        f"{plural(int((~library).sum()), 'interval')} in {plural(own, 'label')}",
+        *(
+            [f"{library.sum():,} more that the program did not time itself"]
+            if library.any()
+            else []
+        ),
     ]
     within = placed_within_ns(analysis)
     if within is not None:

@@ -67,14 +67,14 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
                 lists = [listed(some[c.name], change.get(c.dtype, plain)) for c in spec.columns]
                 connection.executemany(insert, zip(*lists, strict=True))
         for name in ("segments", "details", "timeline"):
-            database[name].create_index(["interval"])
-        database["intervals"].create_index(["label"])
+            database.table(name).create_index(["interval"])
+        database.table("intervals").create_index(["label"])
         documentation = [
             {"table_name": spec.name, "column_name": column, "dtype": dtype, "meaning": meaning}
             for spec in frames.ANALYSIS_SPECS
             for column, dtype, meaning in [("", "table", spec.meaning), *spec.columns]
         ]
-        database["documentation"].insert_all(documentation, pk=("table_name", "column_name"))
+        database.table("documentation").insert_all(documentation, pk=("table_name", "column_name"))
         about = {
             "format": "nsysalign-analysis",
             "version": VERSION,
@@ -85,7 +85,7 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
             "calibration": analysis.calibration,
         }
         meta = [{"key": key, "value": to_json(value)} for key, value in about.items()]
-        database["meta"].insert_all(meta, pk="key")
+        database.table("meta").insert_all(meta, pk="key")
         sums = ", ".join(
             f"coalesce(sum(p.ns) filter (where p.cause = '{cause}'), 0) as {cause}_ns"
             for cause in CAUSES

@@ -41,6 +41,7 @@ _SMALL: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], bool]]] = {
     ),
     "TARGET_INFO_GPU": (schema.GPU_COLUMNS, lambda row: True),
     "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), lambda row: True),
+    "ANALYSIS_DETAILS": (("startTime", "stopTime"), lambda row: True),
     "DIAGNOSTIC_EVENT": (
         ("severity", "text"),
         lambda row: kept_diagnostic(row.get("severity"), row.get("text")),
@@ -258,8 +259,9 @@ def _place(text: str, rename: Rename | None) -> str:
     text = short_path(text)
     if rename is None:
         return text
-    parts = (re.fullmatch(r"(\d+|\.?)(.*)", part, re.DOTALL) for part in text.split(":"))
-    return ":".join(kept + rename(name) for kept, name in (part.groups() for part in parts))
+    # every part is digits or a dot, or nothing, and then a name
+    parts = (re.findall(r"\A(\d+|\.?)(.*)\Z", part, re.DOTALL)[0] for part in text.split(":"))
+    return ":".join(kept + rename(name) for kept, name in parts)
 
 
 def _line_by_line(path: Path, out: Path, kept: Callable[[Any], Any]) -> None:

@@ -8,7 +8,9 @@ from .test_transparent import interpreters
 
 PYTHONS = sorted(interpreters().items(), key=lambda item: int(item[0][2:]))
 #: The oldest and the newest: clocks are seen in one way up to 3.11 and in another from 3.12 on.
-pytestmark = pytest.mark.parametrize("probed", {PYTHONS[0][1], PYTHONS[-1][1]}, indirect=True)
+pytestmark = pytest.mark.parametrize(
+    "probed", dict.fromkeys([PYTHONS[0][1], PYTHONS[-1][1]]), indirect=True
+)
 
 USE = "import time, torch\ntorch.cuda.init()\n"
 #: The program's own reading follows at once, on a busy machine too.

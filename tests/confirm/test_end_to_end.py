@@ -81,6 +81,6 @@ def test_the_second_run_has_the_change_and_says_so(tmp_path):
 def test_a_plain_run_that_cannot_be_analysed_costs_no_second_one(tmp_path):
     (tmp_path / "bench.py").write_text(BENCH)
     done = nsysalign(tmp_path, "confirm", "bench.py", "--label", "t1")
-    assert done.returncode == 3 and "no CUDA activity" in done.stderr, (done.stdout, done.stderr)
+    assert done.returncode == 4 and "CUDA" in done.stderr, (done.stdout, done.stderr)
     run_dir = tmp_path / "nsysalign-runs" / "bench-001"
     assert (run_dir / "trace.sqlite").is_file() and not (run_dir / "confirm").exists()

@@ -224,29 +224,9 @@ class Device:
         """The module itself."""
         return module
 
-    def copies(self, inputs: Sequence[Any], count: int) -> list[tuple[Any, ...]]:
-        """The same set again."""
-        return [tuple(inputs)] * count
-
-    def bytes_of(self, inputs: Sequence[Any]) -> int:
-        """What inputs say of themselves."""
-        return sum(getattr(v, "bytes", 0) for v in inputs)
-
     def all_zero(self, inputs: Sequence[Any]) -> bool:
         """What inputs say of themselves."""
         return bool(inputs) and all(getattr(v, "zero", False) for v in inputs)
-
-    def with_transfer(self, call: Callable[..., Any], inputs: Sequence[Any]) -> Callable[[], Any]:
-        """A copy at 20 GB/s before the call."""
-        if not self.bytes_of(inputs):
-            raise Refused("no input tensor was handed over: a closure's inputs cannot be copied in")
-
-        def both() -> Any:
-            self.launch(self.bytes_of(inputs) / 20)  # 20 GB/s
-            call(*inputs)
-            self.sync()
-
-        return both
 
     def state(self) -> tuple[int, ...]:
         """Changes with each allocation."""

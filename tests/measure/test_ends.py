@@ -99,14 +99,6 @@ def test_memory_that_ends_a_search_is_no_failure(tmp_path):
     assert kept["search"]["failed_at"] and kept["search"]["largest"]
 
 
-def test_transfers_are_measured_beside_the_call(tmp_path):
-    given = [f"{CALLS}:with_inputs", "--include-transfer", "--mode", "latency", "--processes", "1"]
-    status, said, kept = ended(tmp_path, *given)
-    assert status == 0, said
-    modes = {m["mode"]: m["value_ns"] for m in kept["modes"]}
-    assert modes["transfer"] > 10 * modes["latency"]  # 30 MiB at 20 GB/s before 50 us of work
-
-
 def test_clocks_are_held_while_it_measures_and_let_go(tmp_path):
     log = tmp_path / "nvml.log"
     given = [f"{CALLS}:default", "--mode", "event", "--processes", "1", "--lock-clocks", "1500"]

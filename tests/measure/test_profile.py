@@ -5,30 +5,12 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from nsysalign.compare.side_by_side import measured
 from nsysalign.measure import profile
 from nsysalign.measure.plan import Job, Options, Target
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.terminal import proof
-from nsysalign.trace.eventlog import read_event_logs
 
 from .conftest import CALLS, SIMULATED
-
-
-def test_timed_pairs_become_a_log_that_the_analysis_takes_for_a_run_without_nsys(tmp_path):
-    path = profile.without_nsys(
-        tmp_path,
-        "batch=4",
-        {"warm": [1_000_032, 1_000_064], "cold": [2_000_000]},
-        {"device": "GPU", "torch": "2"},
-    )
-    log = read_event_logs([path])
-    assert log.headers[0]["baseline"] and path.parent.name == "baseline"
-    found = measured(log)
-    assert found["region"].tolist() == ["batch=4#0", "batch=4#1", "batch=4 cold#0"]
-    assert (
-        found["elapsed_ns"].tolist() == [1_000_032, 1_000_064, 2_000_000] and found["certain"].all()
-    )
 
 
 def test_the_error_of_the_prediction_decides():
@@ -45,7 +27,7 @@ def test_without_nsys_there_is_no_profile_and_the_reason_is_said(tmp_path):
         (Target("default", f"{CALLS}:default"),), backend=SIMULATED, nsys=str(tmp_path / "no-nsys")
     )
     job = Job(0, 0, (None,), "profile", ("event",), ("warm",), 1.0, 30.0)
-    found = profile.profile(job, options, tmp_path, {"warm": [1_000]}, {})
+    found = profile.profile(job, options, tmp_path, 1_000.0)
     assert "nsys" in found.problem and not found.parts_ns
 
 
@@ -55,20 +37,8 @@ def test_a_worker_that_fails_under_nsys_is_the_profiles_problem(tmp_path, nsys):
         (Target("fails", f"{CALLS}:fails_in_warm_up"),), backend=SIMULATED, nsys=nsys or None
     )
     job = Job(0, 0, (None,), "profile", ("event",), ("warm",), 1.0, 60.0)
-    found = profile.profile(job, options, tmp_path, {"warm": [1_000]}, {})
+    found = profile.profile(job, options, tmp_path, 1_000.0)
     assert "under nsys the worker failed: ValueError" in found.problem
-
-
-def test_a_long_measurement_is_compared_as_a_whole():
-    """Of 3,000 samples of three processes 500 stand for all: not those of the first process alone."""
-    values = [*[1_000] * 1_000, *[2_000] * 1_000, *[3_000] * 1_000]
-    chosen = profile._spread(values)
-    assert (
-        len(chosen) == 500
-        and sorted(set(chosen)) == [1_000, 2_000, 3_000]
-        and chosen.count(2_000) in (166, 167)
-    )
-    assert list(profile._spread([5, 6])) == [5, 6] and list(profile._spread([])) == []
 
 
 def test_a_prediction_that_misses_is_said():

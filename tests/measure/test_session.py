@@ -260,7 +260,7 @@ def test_processes_that_differ_get_seven(tmp_path, monkeypatch):
 def test_two_functions_are_compared_and_the_slower_one_is_found(measured):
     done = measured("make", "slower", batches=(4,), processes=3, most_processes=3)
     m = load(done.folder)
-    d = dict(m.differences())[Key(1, 4, "device", "warm")]
+    (d,) = (c for c in m.changes() if c.mode == "device")
     assert d.verdict == "slower" and d.low < (8_000 + 1_300) / (10 * 33_300 + 1_300) < d.high
     order = [o.job.target for o in done.outcomes]
     assert sorted(order) == [0, 0, 0, 1, 1, 1] and order != sorted(order)
@@ -309,8 +309,7 @@ def test_a_neighbours_memory_is_not_the_searchs(tmp_path):
     """Half the GPU is somebody else's: the limit is a share of the other half."""
     o = Options((session_target("make"),), backend=SIMULATED, output=tmp_path / "o", search=True)
     s = Session(o)
-    s.gpu.used_bytes = lambda: 40 << 30
-    s.gpu.total_bytes = lambda: 80 << 30
+    s.gpu.bytes = {"used": 40 << 30, "total": 80 << 30}.get
     fraction, most = s.memory_limit()
     assert fraction * 80 == pytest.approx(0.9 * 40) and most < 80 << 30
 

@@ -84,7 +84,7 @@ def test_what_a_prepared_analysis_calls_its_method_is_only_text(tmp_path, log):
 
     write(nsysalign.analyze(export_of(tmp_path / "trace.sqlite"), log), database)
     with closing(sqlite3.connect(database)) as db:
-        for column in ("method", "kind", "site", "end_site"):
+        for column in ("method", "site", "end_site"):
             db.execute(
                 f"update intervals set {column} = ? where kind != 'run'",
                 ("\x1b]0;owned\x07\x1b[31m",),

@@ -24,7 +24,7 @@ def proposed(*arguments: str, incomplete: str = "") -> list[str]:
 
 def test_commands_options_and_choices():
     assert proposed() == list(COMMANDS)
-    assert proposed("export", "--format") == ["perfetto", "chrome", "csv", "parquet"]
+    assert proposed("export", "--format") == ["perfetto", "chrome", "json", "csv", "parquet"]
     assert proposed("run", incomplete="--no-c") == ["--no-calibrate", "--no-clocks"]
 
 

@@ -192,9 +192,7 @@ def test_nothing_placed_is_a_page_too(driver, builder, tmp_path):
 
 def test_a_verdict_is_a_link_to_its_own_interval(driver, builder, finding, tmp_path):
     # the rule marked only the third run of t1, the label's median is the first
-    analysis = builder(findings=[finding])
-    marked = [("host-gap",) if number == 2 else () for number in analysis.intervals["interval"]]
-    analysis.intervals["findings"] = marked
+    analysis = builder(findings=[{**finding, "interval": 2}])
     open_page(driver, analysis, tmp_path)
     assert driver.execute_script("return document.querySelector('#cards a').hash") == "#interval-2"
     driver.execute_script("choose('t2', null, false)")
@@ -564,7 +562,8 @@ def test_the_run_as_a_whole_is_the_headline_and_no_label(driver, builder, tmp_pa
     open_page(driver, analysis, tmp_path)
     assert (
         driver.find_element("id", "headline").text
-        == "The run took 8.00 ms under nsys: GPU busy 25 %, host 75 %. 1 interval in 1 label."
+        == "8.00 ms from the first GPU work to the last, under nsys: GPU busy 25 %, host 75 %. "
+        "1 interval in 1 label."
     )
     assert column(driver) == ["t1"]
     cells = driver.execute_script(

@@ -150,9 +150,10 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
     (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
     analysis = present(tmp_path, quiet=True)
     clocks = interval_clocks(Facts(analysis))
-    event = (analysis.intervals["kind"] == "event").to_numpy()
+    measured = analysis.measured
+    event = (measured["kind"] == "event").to_numpy()
     assert clocks.known[event].all()
-    start = np.array([began.get(seq, low) for seq in analysis.intervals["start_record"]])
+    start = np.array([began.get(seq, low) for seq in measured["start_record"]])
     sure = (abs(start - low) > 2 * MS) & (abs(start - high) > 2 * MS)
     expected = np.where((start >= low) & (start < high), 1500, 1980)
     assert sure.sum() > 20 and len(set(expected[sure])) == 2

@@ -74,7 +74,7 @@ def test_a_notebook_fragment_has_the_time_without_nsys(analysis):
     row = int(analysis.labels["row_interval"].iloc[0])
     predicted = frames.of_rows([(row, 200_000, 180_000, 221_000, "")], frames.UNPROFILED)
     shown = html.fragment(replace(analysis, unprofiled=predicted))
-    assert "<th>w/o nsys us</th>" in shown and ">200 ±21</td>" in shown and ">?</td>" in shown
+    assert "<th>w/o nsys us</th>" in shown and ">200 ±21</td>" in shown and ">none</td>" in shown
     assert "w/o nsys" not in html.fragment(
         replace(analysis, unprofiled=frames.empty(frames.UNPROFILED))
     )

@@ -234,12 +234,10 @@ if (DATA.notes.length) {
 }
 drawCurves();
 drawPoints();
-if (DATA.differences.length) {
+if (DATA.changes.length) {
   $("differences").hidden = false;
-  const heads = [...numbers("batch"), { text: "mode" }, ...numbers("change"), { text: "95 %" },
-    { text: "verdict" }];
-  const rows = DATA.differences.map((d) => d.cells);
-  fillTable($("difference-table"), "One row per batch and mode", heads, rows);
+  const heads = DATA.change_heads.map((text, k) => ({ text, number: [0, 2, 3, 4].includes(k) }));
+  fillTable($("difference-table"), "One row per batch and mode", heads, DATA.changes);
 }
 choices($("mode-batch"), [...new Set(DATA.modes.map((m) => m.of))], drawModes, DATA.chosen);
 whenSeen($("mode-plot"), drawModes);

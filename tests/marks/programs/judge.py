@@ -17,24 +17,17 @@ def say(**what: object) -> None:
     print(json.dumps(what), flush=True)
 
 
-def written(path: Path, whole: int = 400 << 20) -> tuple[int, int]:
-    """(marks, dropped) of a dump, of a large one (`whole` bytes or more) without reading it as a whole."""
-    if path.stat().st_size < whole:
-        d = dump.read(path)
-        return d.written, d.dropped
-    parts = dump.parts(path)
-    lines = parts.fixed[layout.LINE :].view(dump.SM_LINE)
-    total = 0
-    for chunks, strays in parts.regions():
-        ids = chunks["marks"]["id"]
-        total += len(strays) + sum(
-            int(
-                np.count_nonzero((part := ids[i : i + 100_000]) != 0)
-                - dump.counted_here(part).sum()
-            )
-            for i in range(0, len(ids), 100_000)
-        )
-    return total, int(lines["dropped"].sum())
+def written(path: Path) -> tuple[int, int]:
+    """(marks, dropped) of a dump."""
+    d = dump.read(path)
+    return d.written, d.dropped
+
+
+def lines_of_sms(path: Path) -> np.ndarray:
+    """What each SM counted of that which did not fit (dump.SM_LINE), read without the dump's reader."""
+    content = np.memmap(path, dtype=np.uint8, mode="r")
+    at = 24 + int(np.frombuffer(content[20:24].tobytes(), "<u4")[0])
+    return content[at + layout.LINE : at + layout.TABLE].view(dump.SM_LINE)
 
 
 def counters(d: dump.Dump) -> dict[str, list[int]]:
@@ -120,7 +113,7 @@ def main() -> None:
             divergent(folder / f"{said['divergent']}.nsam", said)
         elif "overflow" in said:
             path, executed = folder / "overflow.nsam", said["overflow"]
-            d, lines = dump.read(path), dump.parts(path).fixed[layout.LINE :].view(dump.SM_LINE)
+            d, lines = dump.read(path), lines_of_sms(path)
             lanes = int(d.counters["lanes"].sum()) + int(lines["count_lanes"].sum())
             say(overflow=executed, written=d.written, dropped=d.dropped, counted_lanes=lanes, damaged=d.damaged,
                 exact=d.written + d.dropped == executed["marks"] and lanes == executed["counts"] and not d.damaged)  # fmt: skip
