@@ -17,7 +17,7 @@ import numpy as np
 from same_numbers import inputs, recordings
 
 from nsysalign.model import EventLog, Trace
-from nsysalign.place.clock_lookup import Lookup
+from nsysalign.place.match import Lookup
 from nsysalign.place.solve import align
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace

@@ -161,7 +161,7 @@ def _losses(trace: Trace) -> Iterator[Row]:
 
 
 def _logs(path: Path, trace: Trace, is_run: bool) -> Row:
-    from nsysalign.place.match import look, match_processes
+    from nsysalign.place.match import match_processes
     from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import read_event_logs
 
@@ -177,7 +177,7 @@ def _logs(path: Path, trace: Trace, is_run: bool) -> Row:
         )
     try:
         log = read_event_logs(logs)
-        problems = match_processes(look(trace), trace.info.session_start_utc_ns, log)[1]
+        problems = match_processes(trace, log)[1]
     except NsysAlignError as error:
         state = MISSING if is_run else WARNING
         return Row(what, state, error.message, "no elapsed_time values", error.next_step or "")

@@ -16,10 +16,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
 from nsysalign.model import EventLog
-from nsysalign.place.clock_lookup import Lookup
+from nsysalign.place.match import Lookup
 
 #: The tick is determined from distances up to this: float32 milliseconds are 1 ns apart at 16 ms.
 _SHORT_MS = 10.0
@@ -95,125 +94,88 @@ def event_clock(log: EventLog) -> EventClock | None:
 
 
 def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(one, other, distance in ms) of all pairs of events with a known distance.  Nodes are the references, then the records of
-    the log; -1 for a missing one."""
+    """(one, other, distance in ms) of all pairs of events with a known distance.  Nodes are the
+    references, then the records of the log; -1 for a missing one."""
     references, elapsed, distances = log.references, log.elapsed, log.distances
-    count = len(references)
+    own = np.arange(len(references))
     # a record captured into a graph is stamped at every replay: it has no single place
     single = np.where(log.records["captured"], -2, log.records["seq"])
-    record_of = Lookup(log.records["process"].to_numpy(), single, first=count)
+    record_of = Lookup(log.records["process"].to_numpy(), single, first=len(own))
     reference_of = Lookup(references["process"].to_numpy(), references["id"].to_numpy())
-    own = np.arange(count)
-    known, start, end = _nodes(elapsed, reference_of, record_of)
+    told = np.where(elapsed["error"] == "", elapsed["ms"].to_numpy(), np.nan)
     edges = [
         (reference_of(references, "previous"), own, references["ms"].to_numpy()),
-        (known, start, elapsed["start_ms"].to_numpy()),
-        (known, end, elapsed["end_ms"].to_numpy()),
-        (start, end, np.where(elapsed["error"] == "", elapsed["ms"].to_numpy(), np.nan)),
-        (
-            own,
-            record_of(references, "record"),
-            np.zeros(count),
-        ),  # a reference and its own record are the same node
+        # a reference and its own record are the same node
+        (own, record_of(references, "record"), np.zeros(len(own))),
     ]
-    known, start, end = _nodes(distances, reference_of, record_of)
-    edges += [
-        (start, end, distances["ms"].to_numpy()),
-        (known, start, distances["start_ms"].to_numpy()),
-        (known, end, distances["end_ms"].to_numpy()),
-    ]
+    for rows, ms in ((elapsed, told), (distances, distances["ms"].to_numpy())):
+        known = reference_of(rows, "reference")
+        start, end = record_of(rows, "start"), record_of(rows, "end")
+        edges.append((start, end, ms))
+        edges.append((known, start, rows["start_ms"].to_numpy()))
+        edges.append((known, end, rows["end_ms"].to_numpy()))
     one, other, ms = (np.concatenate(column) for column in zip(*edges, strict=True))
     return one, other, ms
-
-
-def _nodes(rows: pd.DataFrame, reference_of: Lookup, record_of: Lookup) -> list[np.ndarray]:
-    return [reference_of(rows, "reference"), record_of(rows, "start"), record_of(rows, "end")]
 
 
 def hanging_together(
     count: int, one: np.ndarray, two: np.ndarray, ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(root, distance from it) of each of `count` nodes, given that `two` lies `ns` after `one`, with one < two."""
+    """(root, distance from it) of each of `count` nodes, given that `two` lies `ns` after `one`, with
+    one < two."""
     parent, offset = np.arange(count), np.zeros(count, dtype=np.int64)
-    child, first = np.unique(
-        two, return_index=True
-    )  # the first edge that leads back is the node's path to the root
+    child, first = np.unique(two, return_index=True)  # the first edge that leads back is the path
     parent[child], offset[child] = one[first], ns[first]
     while (parent[parent] != parent).any():
         offset, parent = offset + offset[parent], parent[parent]
+    above: dict[int, tuple[int, int]] = {}  # root -> what it hangs on, and how far behind that
+
+    def top(node: int) -> tuple[int, int]:
+        root, length = int(parent[node]), int(offset[node])
+        while root in above:
+            root, length = above[root][0], length + above[root][1]
+        return root, length
+
     # few edges join components that still have different roots
-    tree = _Tree(parent, offset)
     for k in np.flatnonzero(parent[one] != parent[two]).tolist():
-        tree.union(int(one[k]), int(two[k]), int(ns[k]))
-    return tree.resolved() if tree.joined else (parent, offset)
+        (a, x), (b, y) = top(one[k]), top(two[k])
+        if a != b:
+            above[b] = a, x + int(ns[k]) - y
+    roots = {root: top(root) for root in above}
+    for root, (highest, length) in roots.items():
+        members = parent == root
+        offset[members] += length
+        parent[members] = highest
+    return parent, offset
 
 
 def _join(
     a: np.ndarray, b: np.ndarray, distance: np.ndarray, rounding: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(origin, line, error against the frame before) of every frame, from the rounded distances of their origins."""
+    """(origin, line, error against the frame before) of every frame, from the rounded distances of their
+    origins: from frame to frame along the edges with the least rounding."""
     swap = a > b
     a, b, distance = np.where(swap, b, a), np.where(swap, a, b), np.where(swap, -distance, distance)
     joined: dict[tuple[int, int], tuple[float, float]] = {}
-    for p, q, d, r in zip(
-        a.tolist(), b.tolist(), distance.tolist(), rounding.tolist(), strict=True
-    ):
-        was = joined.get((p, q), (-np.inf, np.inf))
-        now = (max(was[0], d - r), min(was[1], d + r))
-        joined[p, q] = (
-            now if now[0] <= now[1] else was
-        )  # measured while an event was being recorded again
-    return _spread(joined, count)
-
-
-class _Tree:
-    """Union-find with edge lengths."""
-
-    def __init__(self, parent: np.ndarray, offset: np.ndarray) -> None:
-        self.parent, self.offset = parent.tolist(), offset.tolist()
-        self.joined = False
-
-    def find(self, node: int) -> tuple[int, int]:
-        path, total = [], 0
-        while self.parent[node] != node:
-            path.append(node)
-            node = self.parent[node]
-        for step in reversed(path):
-            total += self.offset[step]
-            self.parent[step], self.offset[step] = node, total
-        return node, total
-
-    def union(self, one: int, two: int, length: int) -> None:
-        (a, x), (b, y) = self.find(one), self.find(two)
-        if a != b:
-            self.parent[b], self.offset[b], self.joined = a, x + length - y, True
-
-    def resolved(self) -> tuple[np.ndarray, np.ndarray]:
-        found = [self.find(n) for n in range(len(self.parent))]
-        return np.array([f[0] for f in found], np.int64), np.array([f[1] for f in found], np.int64)
-
-
-def _spread(
-    joined: dict[tuple[int, int], tuple[float, float]], count: int
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Walk from frame to frame along the edges with the least rounding: (origin, line, error) of each."""
+    for p, q, d, r in zip(*(v.tolist() for v in (a, b, distance, rounding)), strict=True):
+        low, high = joined.get((p, q), (-np.inf, np.inf))
+        if max(low, d - r) <= min(high, d + r):  # else measured while an event was recorded again
+            joined[p, q] = max(low, d - r), min(high, d + r)
     neighbours: dict[int, list[tuple[float, int, float]]] = {}
     for (p, q), (low, high) in joined.items():
         width, middle = (high - low) / 2, (high + low) / 2
         neighbours.setdefault(p, []).append((width, q, middle))
         neighbours.setdefault(q, []).append((width, p, -middle))
-    origin = np.zeros(count, np.int64)
-    line, error = np.full(count, -1), np.full(count, np.inf)
+    origin, line = np.zeros(count, np.int64), np.full(count, -1)
+    error = np.full(count, np.inf)
     for seed in range(count):
-        if line[seed] >= 0:
-            continue
-        line[seed], queue = seed, [seed]
-        while queue:
-            here = queue.pop(0)
-            for width, other, distance in sorted(neighbours.get(here, [])):
+        queue = [seed] if line[seed] < 0 else []
+        line[queue] = seed
+        for here in queue:  # grows while it is walked
+            for width, other, apart in sorted(neighbours.get(here, [])):
                 if line[other] < 0:
                     line[other], error[other] = seed, width
-                    origin[other] = origin[here] + round(distance)
+                    origin[other] = origin[here] + round(apart)
                     queue.append(other)
     return origin, line, error
 

@@ -1,7 +1,8 @@
-"""Which API call made which record: per thread, by time containment, in order.
+"""Which process, call and row of the trace is which of the log.
 
-The trace holds record calls that no Python code made (the pinned-memory allocator, NCCL, DDP), so the n-th call is not the n-th
-record.  A Python call of `record` contains exactly one record call of its own thread.
+Record calls are matched per thread, by time containment, in order: the trace holds record calls that no
+Python code made (the pinned-memory allocator, NCCL, DDP), so the n-th call is not the n-th record.  A
+Python call of `record` contains exactly one record call of its own thread.
 """
 
 from __future__ import annotations
@@ -11,168 +12,186 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CALL, EventLog, Trace, TraceInfo, pid_of, process_of, thread_of, tid_of
-from nsysalign.place.belongs import Seen, other_runs
+from nsysalign.errors import EventLogError
+from nsysalign.model import CALL, EventLog, Trace, pid_of, process_of, thread_of, tid_of
 from nsysalign.place.host_clock import ClockMap, clock_map, contained, refine
 from nsysalign.tiles import distinct
 
 #: A map this accurate needs no refinement on the record calls.
 _SHARP_NS = 2_000
+#: By how much the host's clock may have been set between the trace's start and the log's.
+_CLOCK_SET_NS = 10_000_000_000
 
 
-def look(trace: Trace) -> Seen:
-    """The processes and threads of a trace."""
-    calls = trace.calls
-    recording = calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]]
-    processes = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
-    return Seen(
-        frozenset(np.concatenate(processes).tolist()),
-        frozenset(distinct(recording).tolist()),
-        int(calls["start_ns"].min()) if len(calls) else 0,
-        int(calls["end_ns"].max()) if len(calls) else 0,
-    )
+class Lookup:
+    """Positions of (process, number), counted from `first`; of equal ones the first counts, -1 for a
+    missing one."""
+
+    def __init__(self, process: np.ndarray, number: np.ndarray, *, first: int = 0) -> None:
+        keys = pd.MultiIndex.from_arrays([process, number])
+        self._position = np.flatnonzero(~keys.duplicated())
+        self._keys, self._first = keys[self._position], first
+
+    def __call__(self, rows: pd.DataFrame, column: str) -> np.ndarray:
+        """Positions of what a column of `rows` (which has a column `process`) refers to."""
+        if rows.empty or not len(self._keys):
+            return np.full(len(rows), -1)
+        wanted = pd.MultiIndex.from_arrays([rows["process"].to_numpy(), rows[column].to_numpy()])
+        at = self._keys.get_indexer(wanted)
+        return np.where(at >= 0, self._position[np.maximum(at, 0)] + self._first, -1)
 
 
-def match_processes(
-    seen: Seen, session_start_utc_ns: int | None, log: EventLog
-) -> tuple[dict[int, int], list[str]]:
-    """log process -> globalPid, by pid, else by the thread ids that made record calls.
+def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
+    """log process -> globalPid, by pid, else by the thread ids that made record calls; notes.
 
     Raises EventLogError if the log belongs to another run.
     """
-    threads, processes = sorted(seen.recorders), sorted(seen.processes)
-    by_pid = {int(pid_of(p)): int(p) for p in processes}
-    found, notes = {}, []
-    tids = {
-        int(p): set(g.tolist()) for p, g in log.records.groupby("process")["tid"].unique().items()
-    }
-    host_tids = {
-        int(p): set(g.tolist()) for p, g in log.hosts.groupby("process")["tid"].unique().items()
-    }
-    others = other_runs(seen, session_start_utc_ns, log)
+    calls = trace.calls
+    threads = distinct(calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]])
+    every = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
+    by_pid = {int(pid_of(p)): int(p) for p in np.unique(np.concatenate(every)).tolist()}
+    tids: dict[int, set[int]] = {}
+    for table in (log.records, log.hosts):
+        for number, own in table.groupby("process")["tid"].unique().items():
+            tids.setdefault(int(number), set()).update(own.tolist())
+    matched, notes, others = {}, [], other_runs(trace, log)
     for number, header in enumerate(log.headers):
         if number in others:
             notes.append(others[number])
             continue
         pid = header.get("pid")
         if isinstance(pid, int) and tid_of(pid) in by_pid:
-            found[number] = by_pid[tid_of(pid)]
+            matched[number] = by_pid[tid_of(pid)]
             continue
-        mine = {tid_of(t) for t in tids.get(number, set()) | host_tids.get(number, set()) if t >= 0}
-        candidates = {process_of(int(t)) for t in threads if tid_of(int(t)) in mine}
+        own = {tid_of(t) for t in tids.get(number, ()) if t >= 0}
+        candidates = {process_of(int(t)) for t in threads if tid_of(int(t)) in own}
         if len(candidates) == 1:
-            found[number] = candidates.pop()
-        elif not mine and len(processes) == 1 and not isinstance(pid, int):
-            found[number] = int(processes[0])
-        elif number in tids or number in host_tids:
+            matched[number] = candidates.pop()
+        elif not own and len(by_pid) == 1 and not isinstance(pid, int):
+            matched[number] = next(iter(by_pid.values()))
+        elif number in tids:
             known = ", ".join(str(p) for p in sorted(by_pid)) or "none"
+            name = pid if pid is not None else f"#{number}"
             notes.append(
-                f"process {pid if pid is not None else f'#{number}'} of the event log has no CUDA rows in the trace (it has: {known})"
+                f"process {name} of the event log has no CUDA rows in the trace (it has: {known})"
             )
     if log.headers:
         recording = {process_of(int(t)) for t in threads}
-        for process in sorted(recording - set(found.values())):
-            notes.append(
-                f"process {pid_of(process)} recorded CUDA events but has no event log: started without the probe "
-                "(python -I, -E or -S, a cleaned environment, or not Python)"
-            )
-    return found, notes
+        notes += [
+            f"process {pid_of(process)} recorded CUDA events but has no event log: started without the probe "
+            "(python -I, -E or -S, a cleaned environment, or not Python)"
+            for process in sorted(recording - set(matched.values()))
+        ]
+    return matched, notes
 
 
-def process_clock(
-    log: EventLog, number: int, marks: pd.DataFrame, info: TraceInfo
-) -> ClockMap | None:
-    """The clock map of one process of the log; None if nothing connects its clock with the trace's."""
-    return clock_map(
-        clocks=log.clocks[log.clocks["process"] == number],
-        marked=log.marked[log.marked["process"] == number],
-        marks=marks,
-        session_start_utc_ns=info.session_start_utc_ns,
+def other_runs(trace: Trace, log: EventLog) -> dict[int, str]:
+    """Processes of the log whose records all lie outside the trace by the wall clock -> the message about
+    them; process ids repeat (in a container every run may be process 7).
+
+    {} if either side does not know the wall clock.  Raises EventLogError if the log holds no other process.
+    """
+    session, calls = trace.info.session_start_utc_ns, trace.calls
+    if session is None or calls.empty or int(calls["end_ns"].max()) <= 0:
+        return {}
+    first, last = session + int(calls["start_ns"].min()), session + int(calls["end_ns"].max())
+    clocks = (
+        log.clocks[log.clocks["realtime_ns"] > 0].drop_duplicates("process").set_index("process")
     )
+    offset = (clocks["realtime_ns"] - clocks["monotonic_ns"]).to_dict()
+    times = pd.concat([t[["process", "t0_ns"]] for t in (log.records, log.hosts)])
+    spans = times.groupby("process")["t0_ns"].agg(["min", "max"])
+    others, known = {}, 0
+    for number, begin, end in spans.itertuples():
+        if number not in offset:
+            continue
+        known += 1
+        begin, end = int(begin) + int(offset[number]), int(end) + int(offset[number])
+        away = max(begin - last, first - end)
+        if away > _CLOCK_SET_NS:
+            when = "after the trace ends" if begin > last else "before the trace begins"
+            pid, s = log.headers[number].get("pid"), away // 1_000_000_000
+            whose = f" of process {pid}" if isinstance(pid, int) else ""
+            long = (
+                f"{s} s"
+                if s < 7_200
+                else f"{s // 3600} h"
+                if s < 172_800
+                else f"{s // 86_400} days"
+            )
+            others[int(number)] = (
+                f"the event log{whose} belongs to another run: its records lie {long} {when}"
+            )
+    if others and len(others) == known == len(log.headers):
+        hint = "use the events-PID.jsonl of the run that made this trace"
+        raise EventLogError(next(iter(others.values())), hint)
+    return others
 
 
 def match_records(
     trace: Trace, log: EventLog, processes: Mapping[int, int]
 ) -> tuple[pd.DataFrame, dict[int, ClockMap], list[str]]:
-    """Positions in `calls` for every record and wait of the log.
-
-    Returns (frame indexed like log.records with columns call, thread; clock maps by log process; notes).
-    """
+    """Positions in `calls` for every record of the log (a frame indexed like log.records with columns call
+    and thread); clock maps by log process; notes."""
     calls = trace.calls
-    kind, thread = calls["kind"].to_numpy(), calls["thread"].to_numpy()
-    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    thread, start, end = (calls[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
     is_record = np.flatnonzero(
-        (kind == CALL["record"]) & (calls["outer"].to_numpy() == np.arange(len(calls)))
+        (calls["kind"].to_numpy() == CALL["record"])
+        & (calls["outer"].to_numpy() == np.arange(len(calls)))
     )
-    out = pd.DataFrame({"call": -1, "thread": -1}, index=log.records.index, dtype=np.int64)
+    call, of = np.full((2, len(log.records)), -1, dtype=np.int64)
     clocks: dict[int, ClockMap] = {}
     notes: list[str] = []
+    records, lines, marked = (
+        t.groupby("process").indices for t in (log.records, log.clocks, log.marked)
+    )
+    t0, t1, tids = (log.records[c].to_numpy() for c in ("t0_ns", "t1_ns", "tid"))
     for number, process in processes.items():
-        mine = log.records[log.records["process"] == number]
-        clock = process_clock(log, number, trace.marks, trace.info)
-        groups = []
-        for tid, rows in mine.groupby("tid"):
-            positions = is_record[of_thread(thread[is_record], process, int(tid))]
-            order = np.argsort(rows["t0_ns"].to_numpy(), kind="stable")
-            groups.append(
-                (
-                    rows.index.to_numpy()[order],
-                    rows["t0_ns"].to_numpy()[order],
-                    rows["t1_ns"].to_numpy()[order],
-                    positions,
-                    thread_of(process, int(tid)) if tid >= 0 else -1,
-                )
-            )
-        arrays = [(t0, t1, start[p], end[p]) for _, t0, t1, p, _ in groups]
-        if clock is None:
-            # nothing connects the clocks: line up the first record calls and let refine() do the rest
-            clock = _guess(arrays)
-            if clock is None:
+        mine = records.get(number, np.empty(0, np.int64))
+        groups = []  # per thread: its records by time, and the record calls that it may have made
+        for tid in np.unique(tids[mine]).tolist():
+            rows = mine[tids[mine] == tid]
+            rows = rows[np.argsort(t0[rows], kind="stable")]
+            groups.append((tid, rows, is_record[of_thread(thread[is_record], process, tid)]))
+        arrays = [(t0[rows], t1[rows], start[p], end[p]) for _, rows, p in groups]
+        clock = clock_map(
+            clocks=log.clocks.iloc[lines.get(number, [])],
+            marked=log.marked.iloc[marked.get(number, [])],
+            marks=trace.marks,
+            session_start_utc_ns=trace.info.session_start_utc_ns,
+        )
+        if clock is None:  # line up the first record calls and let refine() do the rest
+            first = next((a for a in arrays if len(a[0]) and len(a[2])), None)
+            if first is None:
                 continue
+            at, begun = first[0][:1], first[2][:1]
+            clock = ClockMap(at, begun - at, "record calls", 20_000_000)
             notes.append(
-                "no clock line of the event log fits the trace, so the clocks were aligned on the record calls alone"
+                "no clock line of the event log fits the trace, so the clocks were aligned on the record "
+                "calls alone"
             )
-        if clock.width_ns > _SHARP_NS or _share(clock, arrays) < 0.9:
+
+        def inside(near: ClockMap, a: tuple) -> np.ndarray:
+            return contained(near.to_trace(a[0]), near.to_trace(a[1]), a[2], a[3])
+
+        hits, total = sum((inside(clock, a) >= 0).sum() for a in arrays), max(len(mine), 1)
+        if clock.width_ns > _SHARP_NS or (len(mine) and hits / total < 0.9):
             clock = refine(clock, arrays)
         clocks[number] = clock
-        for index, t0, t1, positions, asked in groups:
-            lo, hi = clock.to_trace(t0), clock.to_trace(t1)
-            found = contained(lo, hi, start[positions], end[positions])
-            found[_other_thread_too(found, hi, end[positions], thread[positions])] = -1
-            out.loc[index, "call"] = call = np.append(positions, -1)[found]
-            out.loc[index, "thread"] = asked if asked >= 0 else np.append(thread, -1)[call]
-    return out, clocks, notes
+        for (tid, rows, positions), a in zip(groups, arrays, strict=True):
+            at, until = inside(clock, a), clock.to_trace(a[1])
+            if len(positions):  # nobody's, if the next call, of another thread, lies inside as well
+                this, after = np.maximum(at, 0), np.minimum(at + 1, len(positions) - 1)
+                two = (at >= 0) & (at + 1 < len(positions)) & (a[3][after] <= until)
+                at = np.where(two & (thread[positions[after]] != thread[positions[this]]), -1, at)
+            call[rows] = np.append(positions, -1)[at]
+            of[rows] = thread_of(process, tid) if tid >= 0 else np.append(thread, -1)[call[rows]]
+    return pd.DataFrame({"call": call, "thread": of}, index=log.records.index), clocks, notes
 
 
 def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
-    """Positions of what a thread of a process did, among the threads (globalTid) of all; of any of the process where a log
-    leaves out which (-1)."""
+    """Positions of what a thread of a process did, among the threads (globalTid) of all; of any of the
+    process where a log leaves out which (-1)."""
     return np.flatnonzero(
         thread == thread_of(process, tid) if tid >= 0 else process_of(thread) == process
     )
-
-
-def _other_thread_too(
-    found: np.ndarray, hi: np.ndarray, end: np.ndarray, thread: np.ndarray
-) -> np.ndarray:
-    """Of calls found by containment: whether the next call, of another thread, lies before `hi` as well."""
-    following = found + 1
-    have = (found >= 0) & (following < len(end))
-    after, at = np.where(have, following, 0), np.maximum(found, 0)
-    return have & (thread[after] != thread[at]) & (end[after] <= hi) if len(end) else have
-
-
-def _share(clock: ClockMap, arrays: list[tuple]) -> float:
-    total = sum(len(a[0]) for a in arrays)
-    hits = sum(
-        int((contained(clock.to_trace(t0), clock.to_trace(t1), c0, c1) >= 0).sum())
-        for t0, t1, c0, c1 in arrays
-    )
-    return hits / total if total else 1.0
-
-
-def _guess(arrays: list[tuple]) -> ClockMap | None:
-    for t0, _, c0, _ in arrays:
-        if len(t0) and len(c0):
-            return ClockMap(t0[:1], c0[:1] - t0[:1], "record calls", 20_000_000)
-    return None

@@ -8,9 +8,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace
-from nsysalign.place.clock_lookup import Lookup
 from nsysalign.place.host_clock import ClockMap, contained
-from nsysalign.place.match import of_thread
+from nsysalign.place.match import Lookup, of_thread
 from nsysalign.windows import Unplaced, unplaced
 
 

@@ -16,7 +16,6 @@ from nsysalign.issue import FAR, LaneOperations, lane_operations
 from nsysalign.model import CALL, Alignment, EventLog, Trace, pid_of
 from nsysalign.place import bounds
 from nsysalign.place import streams as lanes
-from nsysalign.place.clock_lookup import Lookup
 from nsysalign.place.event_clock import EventClock, event_clock
 from nsysalign.place.fit import ClockPlaces, place_records
 from nsysalign.place.host_clock import TOLERANCE_NS, ClockMap
@@ -28,7 +27,7 @@ from nsysalign.place.latency import (
     PairPlaces,
     place_pairs,
 )
-from nsysalign.place.match import look, match_processes, match_records
+from nsysalign.place.match import Lookup, match_processes, match_records
 from nsysalign.place.pairs import TracePairs, pairs_in_trace
 from nsysalign.place.projected_ranges import nvtx_windows
 from nsysalign.place.records import (
@@ -126,7 +125,7 @@ class _Read:
 
 def _read(trace: Trace, log: EventLog) -> _Read:
     """Which process, call and wait of the trace is which of the log."""
-    processes, notes = match_processes(look(trace), trace.info.session_start_utc_ns, log)
+    processes, notes = match_processes(trace, log)
     matched, clocks, more = match_records(trace, log, processes)
     table, operation_lane = lanes.build_lanes(trace)
     records = build_records(trace, log, processes, matched)

@@ -17,7 +17,7 @@ import nsysalign
 from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
-from nsysalign.place.belongs import other_runs
+from nsysalign.place.match import other_runs
 from nsysalign.split import host_windows, threads
 from nsysalign.split.host_windows import kernels_issued_inside
 from nsysalign.split.pieces import by_cause
@@ -270,7 +270,8 @@ def lines_run(function) -> int:
 def test_whose_log_it_is_is_asked_once_not_for_every_process(log):
     """20,000 headers took 42 s."""
     header = json.loads(log.read_text().splitlines()[0])
-    seen = SimpleNamespace(first_ns=0, last_ns=300 * US)
+    calls = pd.DataFrame({"start_ns": [0], "end_ns": [300 * US]})
+    seen = SimpleNamespace(info=SimpleNamespace(session_start_utc_ns=EPOCH), calls=calls)
     took = []
     for count in (100, 500):
         with log.open("a") as file:
@@ -278,5 +279,5 @@ def test_whose_log_it_is_is_asked_once_not_for_every_process(log):
                 "".join(json.dumps({**header, "pid": 1_000 + n}) + "\n" for n in range(count))
             )
         known = read_event_logs([log])
-        took.append(lines_run(lambda: other_runs(seen, EPOCH, known)))  # noqa: B023
+        took.append(lines_run(lambda: other_runs(seen, known)))  # noqa: B023
     assert took[1] - took[0] < 500 * 40
