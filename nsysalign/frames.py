@@ -632,18 +632,7 @@ mark_changes: what marks change in a kernel: the run with them and the run witho
 
 ANALYSIS_SPECS = (*_MAIN_SPECS, SOURCE_LINES, *BASELINE_SPECS, *MARKS_SPECS)
 
-#: Columns that older stored analyses lack, and their default values.
-LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
-    ("baseline", "host_slowdown"): None,
-    ("findings", "faster"): "",
-    ("findings", "loss_ns"): 0,
-    ("findings", "interval"): -1,
-}
-
-(DURATIONS, LAUNCHES, COLLECTIVES) = _internal("""
-durations: how often operations of one name had this duration, in windows that will share a label
-    int64 interval; str kernel kind; int64 ns count idle_before_ns
-
+(LAUNCHES, COLLECTIVES) = _internal("""
 launches: kernel rows with their grid ids, sorted by start_ns
     int64 row start_ns end_ns pid device stream; str name; int64 grid_id blocks grid_x grid_y
         threads registers local_bytes shared_bytes

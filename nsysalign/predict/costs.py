@@ -7,7 +7,7 @@ slow or cold machine, and so are the callbacks in it) and a share of the time ou
 long the caches are the program's again.
 
 The shares were fitted to runs with and without nsys of the same programs (torch 2.11, nsys 2024.2.3) on two H200s where the host
-ran at full speed, and on an H100 and an H200 where both ran at the same time, in turns, on the same cores (scripts/bench_turns.py);
+ran at full speed, and on an H100 and an H200 where both ran at the same time, in turns, on the same cores (commit 7d32931, scripts/bench_turns.py);
 that of a graph's launch was measured by itself.  docs/figures.md shows how well they predict programs and
 machines that they were not fitted to; the `..._ERROR`s say how uncertain they are.
 """

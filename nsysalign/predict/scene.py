@@ -36,7 +36,6 @@ REASONS = {
     "collectives": "it waits for other ranks in collectives, and one trace does not say how long without nsys",
     "disturbed": "both of its record calls took {} as long as usual in this run: the host was disturbed",
     "long": f"more than {MOST_CALLS:,} calls: too long to replay",
-    "unread": "the trace around it could not be read",
     "threads": "several threads issue its work at once: their order without nsys is not known",
     "unissued": "the trace has no call for one of its records",
     "longer": "its replay without nsys came out longer than what was measured under it",

@@ -48,7 +48,8 @@ def test_the_trace_module_prints_no_line_of_ours(tmp_path):
         command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
     )
     assert done.returncode == 0 and "script.py(2)" in done.stdout
-    assert "nsysalign" not in done.stdout and "modulename: wrap" not in done.stdout
+    printed = done.stdout.replace("__editable___nsysalign_", "")  # pip's finder, not a file of ours
+    assert "nsysalign" not in printed and "modulename: wrap" not in printed
 
 
 SURPRISES = {
