@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import io
 import os
 import sys
 import traceback
@@ -99,6 +101,11 @@ def cli(ctx: click.Context, debug: bool) -> None:
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point: expected errors become two lines on stderr and their exit code."""
     _stand_in_for_closed_streams()
+    if sys.stderr is sys.__stderr__:  # a terminal or a file; not a test's
+        raw = _Messages(2, "wb", closefd=False)
+        sys.stderr = io.TextIOWrapper(
+            raw, sys.stderr.encoding, "backslashreplace", write_through=True
+        )
     debug = "--debug" in (sys.argv[1:2] if arguments is None else arguments[:1]) or bool(
         os.environ.get("NSYSALIGN_DEBUG")
     )
@@ -124,6 +131,15 @@ def main(arguments: list[str] | None = None) -> Any:
         traceback.print_exc()
         click.echo(f"nsysalign: internal error: {_REPORT}", err=True)
         sys.exit(INTERNAL_ERROR)
+
+
+class _Messages(io.FileIO):
+    """Standard error, whose full disk or departed reader must change neither a run nor its status."""
+
+    def write(self, data: Any) -> int:
+        with contextlib.suppress(OSError):
+            super().write(data)
+        return len(data)
 
 
 def _stand_in_for_closed_streams() -> None:

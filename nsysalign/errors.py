@@ -1,7 +1,8 @@
 """Every error nsysalign raises on purpose.
 
 One tree, raised deep, caught once (in `nsysalign.cli`).  A message says what was found, what was expected and
-what to do next, in one or two lines; the exit code is 3 for everything but wrong usage and Ctrl-C.
+what to do next, in one or two lines; the exit code is 3 for everything but wrong
+usage, Ctrl-C and a program that did nothing on a GPU (4).
 """
 
 from __future__ import annotations
@@ -48,6 +49,12 @@ class NsysError(NsysAlignError):
 
 class TraceError(NsysAlignError):
     """The trace cannot be read or lacks what the question needs."""
+
+
+class NoCudaWork(TraceError):
+    """The trace holds nothing of a GPU: of a run, the program's own answer rather than a failure."""
+
+    exit_code = 4
 
 
 class EventLogError(NsysAlignError):

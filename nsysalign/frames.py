@@ -126,6 +126,18 @@ def _specs(text: str) -> tuple[Spec, ...]:
 _declared: dict[str, Spec] = {}
 
 
+def _internal(text: str) -> tuple[Spec, ...]:
+    """Tables that no user sees: `name: meaning`, then dtypes, each followed by its columns."""
+    found = []
+    for paragraph in text.strip().split("\n\n"):
+        title, columns = paragraph.split("\n", 1)
+        name, _, meaning = title.partition(": ")
+        groups = [group.split() for group in columns.split(";")]
+        made = (Column(column, dtype, "") for dtype, *names in groups for column in names)
+        found.append(Spec(name, meaning, tuple(made)))
+    return tuple(found)
+
+
 def _spec(paragraph: str) -> Spec:
     title, *lines = re.sub(r"\n {5,}", " ", paragraph).split("\n")
     columns: list[Column] = []
@@ -139,84 +151,41 @@ def _spec(paragraph: str) -> Spec:
     return Spec(name, meaning, tuple(columns))
 
 
-# --- trace -------------------------------------------------------------------------------------------------------------
+# --- on the way: tables that pass between the stages ---------------------------------------------------------------------
+# process and thread are nsys's globalPid and globalTid; row is a rowid of nsys's table, name_id a key into Trace.names, call
+# a position in `calls`, correlation CUPTI's id.  In tables of the log, process numbers its headers; t0_ns and t1_ns are
+# CLOCK_MONOTONIC just before and after a call.  Codes: model.OPERATION_KINDS, CALL_KINDS, ORIGINS.
 
-(OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS) = _specs("""
+(OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS) = _internal("""
 operations: one row per kernel, copy, memset or whole-graph execution, sorted by start_ns
-    kind         int8   code into model.OPERATION_KINDS
-    start_ns     int64  start of execution on the GPU
-    end_ns       int64  end of execution on the GPU
-    process      int64  nsys globalPid
-    device       int64  CUDA device id
-    context      int64  CUDA context id
-    stream       int64  CUPTI stream id
-    correlation  int64  CUPTI correlation id, -1 where absent
-    name_id      int64  key into Trace.names, -1 for copies and memsets
-    bytes        int64  bytes copied or set, 0 for kernels
-    copy_kind    int64  CUDA_MEMCPY_KIND code, -1 for others
-    src_kind     int64  memory kind of a copy's source, -1 for others
-    dst_kind     int64  memory kind of a copy's (or memset's) destination, -1 for others
-    graph_node   int64  graph node id, -1 outside graphs
-    row          int64  rowid in the nsys table of its kind
-    call         int64  position in `calls` of the outermost API call that issued it, -1 where the trace has none
+    int8 kind; int64 start_ns end_ns process device context stream correlation name_id bytes
+        copy_kind src_kind dst_kind graph_node row call
 
 calls: one row per CUDA API call (runtime and driver), sorted by start_ns
-    start_ns      int64  start of the call on the host
-    end_ns        int64  end of the call on the host
-    thread        int64  nsys globalTid
-    process       int64  nsys globalPid
-    correlation   int64  CUPTI correlation id, unique per process
-    name_id       int64  key into Trace.names
-    kind          int8   code into model.CALL_KINDS
-    outer         int64  position of the outermost call that contains it on its thread (itself if none does)
-    return_value  int64  CUDA error code, 0 is success
-    row           int64  rowid in CUPTI_ACTIVITY_KIND_RUNTIME
+    int64 start_ns end_ns thread process correlation name_id; int8 kind; int64 outer
+        return_value row
 
 syncs: one row per synchronisation record, joined to its API call
-    call         int64  position in `calls` of the API call, -1 where absent
-    start_ns     int64  start
-    end_ns       int64  end
-    like operations: process context
-    stream       int64  CUPTI stream id, -1 for none
-    event        int64  CUPTI event id, -1 for none
-    event_sync   int64  eventSyncId (joins a wait to its record), -1 where the schema has none
-    correlation  int64  CUPTI correlation id
+    int64 call start_ns end_ns process context stream event event_sync correlation
 
 event_rows: one row per CUDA event record that CUPTI reported
-    like operations: process device context stream
-    correlation   int64  CUPTI correlation id of the record call
-    event         int64  CUPTI event id (reused)
-    event_sync    int64  eventSyncId, -1 where the schema has none
-    timestamp_ns  int64  GPU timestamp of the record, 0 where not traced
+    int64 process device context stream correlation event event_sync timestamp_ns
 
 ranges: NVTX push/pop and start/end ranges
-    start_ns  int64  begin
-    end_ns    int64  end; the session's end for ranges never closed
-    thread    int64  nsys globalTid that began the range
-    process   int64  nsys globalPid
-    text      str    message
-    kind      int64  nsys eventType: 59 push/pop, 60 start/end
-    row       int64  rowid in NVTX_EVENTS
+    int64 start_ns end_ns thread process; str text; int64 kind row
 
 marks: the probe's clock marks, seen from the trace
-    trace_ns  int64  when nsys saw the mark
-    payload   int64  CLOCK_MONOTONIC that the mark carries
-    process   int64  nsys globalPid
+    int64 trace_ns payload process
 
 streams: streams the profiler knows
-    like operations: process context stream
-    flag    int64  3 legacy default, 1 blocking, 2 non-blocking, -1 unknown
-    device  int64  CUDA device id, -1 unknown
+    int64 process context stream flag device
 
 overhead: the profiler's own work
-    like syncs: start_ns end_ns
-    like calls: thread process name_id row
+    int64 start_ns end_ns thread process name_id row
 
 os_calls: OS runtime library calls (only with -t osrt)
-    like overhead: start_ns end_ns thread name_id
+    int64 start_ns end_ns thread name_id
 """)
-
-# --- event log, and the runner's clock samples -------------------------------------------------------------------------
 
 LOG_SPECS = (
     RECORDS,
@@ -229,182 +198,65 @@ LOG_SPECS = (
     CLOCK_READINGS,
     CLOCKS,
     MARKED,
-    SOURCE_LINES,
-) = _specs("""
+) = _internal("""
 records: Event.record() calls the probe saw, in file order
-    process        int64   number of the header it belongs to
-    seq            int64   number within the process
-    tid            int64   Linux thread id
-    device         int64   CUDA device index, -1 unknown
-    stream_handle  int64   cudaStream_t, 0 for the default stream, -1 unknown
-    stream_id      int64   cuStreamGetId's answer, -1 unknown
-    t0_ns          int64   CLOCK_MONOTONIC just before the call
-    t1_ns          int64   CLOCK_MONOTONIC just after the call
-    region         str     region name with repetition (`name#k`), '' for none
-    site           str     innermost frame outside torch, triton and nsysalign, '' unknown
-    callers        object  tuple of up to three user frames above the site
-    library        bool    made inside a library, not by the user's own code
-    captured       bool    recorded into a CUDA graph
-    calibration    bool    made by the harness's own calibration work
-    intervened     bool    nsysalign confirm did something just before it (the log's notes say what)
+    int64 process seq tid device stream_handle stream_id t0_ns t1_ns; str region site; object
+        callers; bool library captured calibration intervened
 
 waits: Stream waits on an event the probe saw
-    like records: process seq
-    record         int64  seq of the record waited for, -1 unknown
-    tid            int64  Linux thread id
-    stream_handle  int64  cudaStream_t of the waiting stream, -1 unknown
-    like records: stream_id t0_ns t1_ns
+    int64 process seq record tid stream_handle stream_id t0_ns t1_ns
 
 elapsed: Event.elapsed_time() calls the probe saw
-    process      int64    number of the header it belongs to
-    start        int64    seq of the start record, -1 for one the probe did not see
-    end          int64    seq of the end record, -1 for one the probe did not see
-    ms           float64  what torch returned, NaN where it raised
-    error        str      why there is no number, '' where there is one
-    region       str      region name with repetition, '' for none
-    site         str      where elapsed_time was called, '' unknown
-    t1_ns        int64    CLOCK_MONOTONIC just after the call, -1 unknown
-    calibration  bool     made by the harness's own calibration work
-    reference    int64    number of the reference event that both events were measured from, -1 none
-    start_ms     float64  distance of the start event from the reference, NaN unknown
-    end_ms       float64  distance of the end event from the reference, NaN unknown
+    int64 process start end; float64 ms; str error region site; int64 t1_ns; bool calibration;
+        int64 reference; float64 start_ms end_ms
 
 references: reference events of the probe: all distances to one are on one clock
-    process   int64    number of the header it belongs to
-    id        int64    number within the process
-    device    int64    CUDA device index, -1 unknown
-    t0_ns     int64    CLOCK_MONOTONIC just before its record call
-    t1_ns     int64    CLOCK_MONOTONIC just after its record call
-    previous  int64    the reference that it was measured from, -1 none
-    ms        float64  its distance from that one, NaN unknown
-    record    int64    seq of its own record among the records, -1 where that is not logged
+    int64 process id device t0_ns t1_ns previous; float64 ms; int64 record
 
 distances: further distances that the probe measured: of two records, or of a pair from an older reference
-    process    int64    number of the header it belongs to
-    start      int64    seq of a record
-    end        int64    seq of another record
-    ms         float64  distance of the second from the first, NaN where a reference is named
-    reference  int64    number of a reference, -1 none
-    start_ms   float64  distance of the first from it, NaN unknown
-    end_ms     float64  distance of the second from it, NaN unknown
+    int64 process start end; float64 ms; int64 reference; float64 start_ms end_ms
 
 hosts: pairs of host timestamps around a region
-    process   int64  number of the header it belongs to
-    region    str    region name with repetition
-    t0_ns     int64  CLOCK_MONOTONIC at the start
-    t1_ns     int64  CLOCK_MONOTONIC at the end
-    tid       int64  Linux thread id, -1 unknown
-    site      str    call site, '' unknown
-    implicit  bool   counts as an interval only where CUDA calls lie inside
+    int64 process; str region; int64 t0_ns t1_ns tid; str site; bool implicit
 
 clock_sites: places at which the program read a clock of the host
-    process      int64   number of the header it belongs to
-    number       int64   number within the process
-    site         str     the frame that does something with the reading, '' unknown
-    callers      object  tuple of user frames above it
-    function     str     file:first line:name of its function, '' unknown
-    position     int64   order of the sites within the function
-    use          str     start, difference, compared (a deadline), kept, unused, loop (of timeit), '' where no source
-                         tells
-    stores       object  tuple of the variables that hold the reading; an attribute's text begins with a dot
-    subtracts    object  tuple of the variables that are subtracted from it
-    interleaved  bool    in a coroutine: several of its activations take turns on one thread
+    int64 process number; str site; object callers; str function; int64 position; str use;
+        object stores subtracts; bool interleaved
 
 clock_readings: readings of the host's clocks, in the order of each thread
-    process   int64  number of the header it belongs to
-    site      int64  number of the clock site
-    clock     str    name of the function of `time`
-    t_ns      int64  CLOCK_MONOTONIC of the reading
-    value_ns  int64  what the program got; t_ns for the clocks that read CLOCK_MONOTONIC
-    tid       int64  Linux thread id, -1 unknown
-    region    str    region name with repetition, '' for none
-    count     int64  repetitions of timeit's loop, 0 for others
+    int64 process site; str clock; int64 t_ns value_ns tid; str region; int64 count
 
 clocks: clock readings
-    process       int64  number of the header it belongs to
-    monotonic_ns  int64  CLOCK_MONOTONIC
-    realtime_ns   int64  CLOCK_REALTIME, -1 unknown
-    trace_ns      int64  the same instant on the trace's clock, -1 unknown
+    int64 process monotonic_ns realtime_ns trace_ns
 
 marked: the probe's clock marks, seen from the process: the mark fell between the two readings
-    process    int64  number of the header it belongs to
-    payload    int64  what the mark carries
-    before_ns  int64  CLOCK_MONOTONIC just before the mark
-    after_ns   int64  CLOCK_MONOTONIC just after the mark
+    int64 process payload before_ns after_ns
+""")
 
+(SOURCE_LINES,) = _specs("""
 source_lines: the lines of the program that call sites name, as they were when it ran; none after redaction
     site  str  call site: file:line
     text  str  that line
 """)
+LOG_SPECS = (*LOG_SPECS, SOURCE_LINES)
 
-(CLOCK_SAMPLES,) = _specs("""
+(CLOCK_SAMPLES, PLACED_RECORDS, LANES, WINDOWS) = _internal("""
 clock_samples: what the runner read through NVML, one row per GPU and round; -1 is unknown
-    monotonic_ns   int64  CLOCK_MONOTONIC, the middle of the reading
-    half_width_ns  int64  half of how long the reading took
-    realtime_ns    int64  CLOCK_REALTIME
-    device         int64  CUDA device
-    sm_mhz         int64  SM clock
-    mem_mhz        int64  memory clock
-    reasons        int64  NVML's bits: why the clock is not higher
-    power_mw       int64  power draw in milliwatt, as the driver averages it
-    temperature_c  int64  degrees Celsius
-""")
+    int64 monotonic_ns half_width_ns realtime_ns device sm_mhz mem_mhz reasons power_mw
+        temperature_c
 
-# --- alignment ---------------------------------------------------------------------------------------------------------
-
-(PLACED_RECORDS, LANES, WINDOWS) = _specs("""
 placed_records: every record of the log, matched to its API call and stream
-    log_process    int64  number of the header in the event log
-    seq            int64  number within the process
-    process        int64  nsys globalPid, -1 where the trace does not know the process
-    thread         int64  nsys globalTid, -1 unknown
-    call           int64  position in `calls`, -1 where no call was found
-    call_start_ns  int64  start of the record call
-    call_end_ns    int64  end of the record call
-    device         int64  CUDA device, -1 unknown
-    lane           int64  number of the (process, context, stream) in Alignment.lanes, -1 unknown
-    stream         int64  CUPTI stream id, -1 unknown
-    timestamp_ns   int64  the GPU's own timestamp, 0 where not traced
-    lower_ns       int64  the record cannot be earlier
-    upper_ns       int64  the record cannot be later
-    t_ns           int64  likeliest place
-    problem        str    why it cannot be placed, '' for placed ones
+    int64 log_process seq process thread call call_start_ns call_end_ns device lane stream
+        timestamp_ns lower_ns upper_ns t_ns; str problem
 
 lanes: streams as the analysis numbers them
-    process  int64  nsys globalPid
-    device   int64  CUDA device
-    like streams: context stream flag
+    int64 process device context stream flag
 
 windows: one row per interval with a place on the trace's clock
-    kind               str     event, host, nvtx or run (all work of a process on a device or stream; in no label)
-    log_process        int64   number of the header in the event log, -1 without a log
-    process            int64   nsys globalPid
-    thread             int64   nsys globalTid of the start
-    end_thread         int64   nsys globalTid of the end
-    start              int64   position in `records` (event), -1 for other kinds
-    end                int64   position in `records` (event), -1 for other kinds
-    start_lane         int64   lane of the start, -1 for host intervals
-    end_lane           int64   lane of the end, -1 for host intervals
-    open_ns            int64   host time at which the interval began to be issued: start of the start record's call
-    close_ns           int64   host time of the end record's call: work issued later is outside
-    close_end_ns       int64   end of that call
-    elapsed_ns         int64   round(ms * 1e6)
-    start_ns           int64   window start
-    end_ns             int64   window end
-    start_lower_ns     int64   the start cannot be earlier
-    start_upper_ns     int64   the start cannot be later
-    error_ns           int64   half-width that holds the true start in 95 of 100
-    method             str     clock, event-trace, bounds, inferred, exact
-    clock_residual_ns  Int64   distance of the end's own timestamp from end_ns
-    region             str     region or range name, '' for none
-    site               str     call site of the start
-    end_site           str     call site of the end
-    callers            object  user frames above the site
-    library            bool    timed by a library
-    remarks            object  tuple of remarks that become flags of the interval
-    origin             int8    code into model.ORIGINS: what it was made of
-    source             int64   which of these: row of the event log's table, number of the pair of readings, of the range;
-                               else -1
+    str kind; int64 log_process process thread end_thread start end start_lane end_lane open_ns
+        close_ns close_end_ns elapsed_ns start_ns end_ns start_lower_ns start_upper_ns error_ns;
+        str method; Int64 clock_residual_ns; str region site end_site; object callers; bool
+        library; object remarks; int8 origin; int64 source
 """)
 
 # --- analysis ----------------------------------------------------------------------------------------------------------
@@ -442,7 +294,8 @@ intervals: one row per placed interval
     elapsed_ns            int64   what was measured: round(ms * 1e6)
     start_ns              int64   window start
     end_ns                int64   window end: start_ns + elapsed_ns
-    like windows: start_lower_ns start_upper_ns
+    start_lower_ns  int64  the start cannot be earlier
+    start_upper_ns  int64  the start cannot be later
     error_ns              int64   half-width that holds the true start in at least 95 of 100 intervals
     method                str     clock, event-trace, bounds, inferred (event); exact (host, nvtx)
     clock_residual_ns     Int64   distance of the end's own GPU timestamp from end_ns, NA without timestamps
@@ -450,7 +303,8 @@ intervals: one row per placed interval
     kernel_only_upper_ns  int64   the same plus whole-graph executions
     kernel_outside_ns     int64   host intervals: kernel time issued inside that ran after the end
     operations            int64   operations on the end stream that touch the window
-    like windows: site end_site
+    site  str  call site of the start
+    end_site  str  call site of the end
     callers               object  tuple of user frames above the site
     library               bool    timed by a library, not by the user's own code
     flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most
@@ -786,44 +640,16 @@ LATER_COLUMNS: Mapping[tuple[str, str], Any] = {
     ("findings", "interval"): -1,
 }
 
-# --- on the way there: what ran, by series and duration; kernels by grid id --------------------------------------------
-
-(DURATIONS, LAUNCHES) = _specs("""
+(DURATIONS, LAUNCHES, COLLECTIVES) = _internal("""
 durations: how often operations of one name had this duration, in windows that will share a label
-    interval        int64  number of the first of these windows
-    kernel          str    as in kernels
-    kind            str    as in kernels
-    ns              int64  duration
-    count           int64  how often
-    idle_before_ns  int64  sum of the idle time before
+    int64 interval; str kernel kind; int64 ns count idle_before_ns
 
 launches: kernel rows with their grid ids, sorted by start_ns
-    row           int64  rowid of the kernel row
-    start_ns      int64  start of execution
-    end_ns        int64  end of execution
-    pid           int64  process id
-    like operations: device stream
-    name          str    name of the kernel
-    grid_id       int64  nsys's gridId, -1 unknown
-    blocks        int64  blocks of the grid, 0 unknown
-    grid_x        int64  blocks in x
-    grid_y        int64  blocks in y
-    threads       int64  threads of a block, 0 unknown
-    registers     int64  per thread, -1 unknown
-    local_bytes   int64  local memory per thread, -1 unknown
-    shared_bytes  int64  static and dynamic shared memory of a block, -1 unknown
-""")
+    int64 row start_ns end_ns pid device stream; str name; int64 grid_id blocks grid_x grid_y
+        threads registers local_bytes shared_bytes
 
-# --- ranks -------------------------------------------------------------------------------------------------------------
-
-(COLLECTIVES,) = _specs("""
 collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
-    start_ns   int64  start of execution on the GPU: this rank has arrived
-    like operations: end_ns process device stream
-    name       str    kernel name without its arguments
-    operation  str    AllReduce, AllGather, ReduceScatter, Broadcast, Reduce, SendRecv, ... or '' where the name does not
-                      say
-    signature  int64  channels * 65536 + threads: grows with the message, the same on all ranks of a communicator
+    int64 start_ns end_ns process device stream; str name operation; int64 signature
 """)
 
 # --- measure -----------------------------------------------------------------------------------------------------------

@@ -105,6 +105,8 @@ LAUNCH_QUEUE = 1_000
 ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range", "run")
 ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 
+#: How the names of the tool's own NVTX ranges begin: no interval, and in no table.
+OURS = "nsysalign:"
 #: Flag of intervals during whose idle time other streams of the device were mostly executing.
 OTHERS_WORKED = "other-streams-worked"
 #: The same where they executed during more than a hundredth of that time, but not most of it.

@@ -36,7 +36,6 @@ DOCUMENT, DATABASE, PAGE = "analysis.json", "analysis.db", "report.html"
 MEASUREMENT, MEASUREMENT_FORMAT = "measure.json", "nsysalign-measure"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
-_LONGEST_S = 1e9  # 30 years; also no infinity and no NaN
 
 
 @dataclass(frozen=True)
@@ -239,18 +238,6 @@ def private(run_dir: Path) -> Iterator[None]:
             path.chmod(0o600)
         with contextlib.suppress(PermissionError):
             run_dir.chmod(mode)
-
-
-def last_duration_s(stem: str, base: Path | None = None) -> float | None:
-    """How long the newest run of that name was profiled, None if there is none or it does not say."""
-    runs = (base or Path()) / RUNS
-    numbered = [
-        (int(m[1]), p)
-        for p in runs.glob(f"*/{MANIFEST}")
-        if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.parent.name))
-    ]
-    took = _object(max(numbered)[1]).get("profiled_s") if numbered else None
-    return float(took) if isinstance(took, int | float) and 0 <= took < _LONGEST_S else None
 
 
 def is_measure(path: Path) -> bool:

@@ -25,6 +25,10 @@ class Columns:
         """The rows that a mask, positions or a slice name."""
         return type(self)(**{name: values[index] for name, values in vars(self).items()})
 
+    def some(self: _C, index: np.ndarray) -> _C:
+        """The rows at these rising positions; itself where these are all."""
+        return self if len(index) == len(next(iter(vars(self).values()))) else self.take(index)
+
 
 class Tiles(NamedTuple):
     """Pieces of pieces: `piece` is the input's position, `block` the block's position, or -1 outside all blocks."""
@@ -62,6 +66,8 @@ def tile(
     if not len(rest):
         return whole
     cut = _cut(start[rest], end[rest], first[rest], last[rest], block_start, block_end)
+    if not len(whole.piece):
+        return cut._replace(piece=rest[cut.piece])
     both = [np.concatenate(c) for c in zip(whole, cut._replace(piece=rest[cut.piece]), strict=True)]
     order = np.argsort(both[0], kind="stable")
     return Tiles(*(c[order] for c in both))
@@ -82,21 +88,19 @@ def _cut(
 ) -> Tiles:
     """Pieces that touch the blocks first..last-1."""
     touched = last - first
+    owner, block = ragged(first, touched)
     # each piece becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
-    owner, number = ragged(np.zeros(len(start), np.int64), 2 * touched + 1)
-    inside = number % 2 == 1
-    block = first[owner] + number // 2
-    least, most = (np.int64(end) for end in (np.iinfo(np.int64).min, np.iinfo(np.int64).max))
-    here = np.minimum(block, len(block_start) - 1)
-    previous = np.where(number > 0, block_end[np.maximum(block - 1, 0)], least)
-    following = np.where(number < 2 * touched[owner], block_start[here], most)
-    lo, hi = (
-        np.where(inside, block_start[here], previous),
-        np.where(inside, block_end[here], following),
-    )
-    lo, hi = np.maximum(lo, start[owner]), np.minimum(hi, end[owner])
-    keep = hi > lo
-    return Tiles(owner[keep], lo[keep], hi[keep], np.where(inside, block, -1)[keep])
+    at = 2 * np.arange(len(owner)) + owner + 1
+    count = 2 * touched + 1
+    begin = np.cumsum(count) - count
+    lo, hi = np.empty(count.sum(), np.int64), np.empty(count.sum(), np.int64)
+    which = np.full(len(lo), -1)
+    which[at] = block
+    lo[at] = hi[at - 1] = np.maximum(block_start[block], start[owner])
+    hi[at] = lo[at + 1] = np.minimum(block_end[block], end[owner])
+    lo[begin], hi[begin + count - 1] = start, end
+    keep = np.flatnonzero(hi > lo)
+    return Tiles(np.repeat(np.arange(len(start)), count)[keep], lo[keep], hi[keep], which[keep])
 
 
 def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

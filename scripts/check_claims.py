@@ -28,7 +28,7 @@ WORK = ("kernel", "graph", "memcpy", "memset")
 HOST = ("host", "api", "api_launch")
 #: What comes from other tables than the segments (samples of the clock, runs without nsys, marks), and names in words.
 ELSEWHERE = re.compile(
-    r"_mhz$|_w$|_celsius$|without_nsys|under_nsys|difference_at|profiler_share|empty_pair|correlation|confirmed|pinned_in_this"
+    r"_mhz$|_w$|_celsius$|without_nsys|under_nsys|difference_at|profiler_share|^empty_pair|correlation|confirmed|pinned_in_this"
     r"|^queue_holds|^(disturbed|failed_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
 )
 RULES_OF_MARKS = ("tail", "sm-imbalance", "mark-perturbed", "marks-dropped")
@@ -244,6 +244,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             q["ns"] for q in e.queued if q["interval"] == n and _queued_as(f.rule, q["detail"])
         ),
         "blocked_ns": lambda: sum(q["ns"] for q in e.queued if q["interval"] == n and q["detail"] == "full-queue"),
+        "intervals_with_other_work": lambda: len(marked),
         "kinds_of_work": lambda: e.kinds[f.label],
         "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n),
         "median_disturbed_ns": lambda: statistics.median(elapsed(marked)),
@@ -276,8 +277,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             and r["direction"] == f.evidence["direction"]
             and r["memory"] == f.evidence["memory"]
         ]
-        refs = {r["ref_id"] for r in mine}
-        ns = sum(s.ns for s in e.segments[n] if s.cause == "memcpy" and s.ref_id in refs)
+        kind = f"copy {f.evidence['direction']} {f.evidence['memory']}".strip()
+        ns = sum(s.ns for s in e.segments[n] if s.cause == "memcpy" and kind in s.detail)
         ns = ns if row["kind"] != "host" else sum(r["ns"] for r in mine)
         moved = sum(r["bytes"] for r in mine if r["detail"] == "copy")
         return {"copy_ns": ns, "copied_bytes": moved, "achieved_GB_per_s": moved / max(ns, 1)}[key]
@@ -288,8 +289,12 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return set(mine.values()) if key.endswith("_ns") else set(mine)
     if key in ("stream_waited_for", "rival_stream"):
         return {q["stream"] for q in e.queued if q["interval"] == n}
+    if key == "copying_ns":
+        return e.total(n, "memcpy") - e.staging(n)
+    if key == "kernels_ns":
+        return e.total(n, "kernel", "graph")
     if key == "idle_for_this_ns":
-        groups = (("host",), ("api_launch", "launch_latency"), ("sync",), ("api",))
+        groups = (("host",), ("api_launch", "launch_latency"), ("sync",), ("api",), ("unknown",))
         return max(max(e.total(n, *g) for g in groups), e.staging(n))
     if key == "median_ns":
         if f.rule == "module-load":
@@ -340,6 +345,11 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         of = f.label if key == "kernel_here_ns" else f.evidence["compared_with"]
         values = [e.rows[k]["kernel_only_ns"] for k in (marked if of == f.label else e.labels[of])]
         return statistics.median(values) if of == f.label else (min(values), max(values))
+    if key == "times_an_empty_pair":
+        return f.evidence["elapsed_ns"] / f.evidence["empty_pair_ns"]
+    if key.startswith("operations_otherwise"):
+        counts = [e.rows[k]["operations"] for k in marked]
+        return min(counts) if key.endswith("least") else max(counts)
     if key == "slower_share":
         return f.evidence["kernel_here_ns"] / f.evidence["kernel_there_ns"] - 1
     if key in (
@@ -412,7 +422,8 @@ _NUMBER = re.compile(
 
 def printed(title: str, evidence: dict[str, Any]) -> list[str]:
     """Numbers of a title that its evidence does not hold."""
-    values = [(k, v) for k, v in evidence.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]  # fmt: skip
+    flat = {**evidence, **{k: v for value in evidence.values() if isinstance(value, dict) for k, v in value.items()}}  # fmt: skip
+    values = [(k, v) for k, v in flat.items() if isinstance(v, (int, float)) and not isinstance(v, bool)]  # fmt: skip
     words = " ".join(str(v) for v in evidence.values() if isinstance(v, (str, dict)))
     missing = []
     for match in _NUMBER.finditer(title):
@@ -490,7 +501,7 @@ def unpacked(path: Path, folder: Path) -> tuple[Path, list[Path]] | None:
             packed.extractall(folder)
         traces = sorted(folder.rglob("*.sqlite"))
         return (traces[0], sorted(folder.rglob("events*.jsonl"))) if len(traces) == 1 else None
-    stem = re.sub(r"\.sqlite(\.xz)?$", "", path.name)
+    stem = re.sub(r"\.(sqlite(\.xz)?|nsys-rep)$", "", path.name)
     logs = [p for p in sorted(path.parent.glob("*.jsonl*")) if re.fullmatch(rf"(events-.*|{re.escape(stem)}\.events)\.jsonl(\.xz)?", p.name)]  # fmt: skip
     out = []
     for one in (path, *logs):
@@ -506,7 +517,7 @@ def main(arguments: list[str]) -> int:
         one
         for given in map(Path, arguments)
         for one in (sorted(given.rglob("*")) if given.is_dir() else [given])
-        if re.search(r"\.sqlite(\.xz)?$|\.tar\.xz$", one.name)
+        if re.search(r"\.sqlite(\.xz)?$|\.nsys-rep$|\.tar\.xz$", one.name)
     ]
     read = found = numbers = 0
     false: list[str] = []

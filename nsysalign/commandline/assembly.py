@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from nsysalign.commandline.outputs import folder_for
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.errors import NsysError, TraceError
-from nsysalign.rundir import REPORT_SUFFIXES, Inputs, RunDirectory
+from nsysalign.rundir import REPORT, REPORT_SUFFIXES, STREAM, Inputs, RunDirectory
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -86,13 +86,22 @@ def trace_of(run: RunDirectory) -> Path:
     try:
         return run.trace()
     except TraceError as error:
+        from nsysalign.record.nsys import find_nsys, import_stream
         from nsysalign.record.session import going_on
 
         if not run.traces() and going_on(run.path):
             raise TraceError(
                 f"{run.path}: the run is still going on", f"then: nsysalign analyze {run.path}"
             ) from error
-        raise
+        stream = run.path / STREAM  # nsys failed to import it when the run ended
+        if run.traces() or not stream.is_file():
+            raise
+        if not import_stream(find_nsys(None), stream, run.path / REPORT):
+            raise TraceError(
+                f"{stream}: nsys's recording of the run could not be imported",
+                "try another nsys: NSYS=PATH nsysalign analyze RUN_DIR",
+            ) from error
+        return run.trace()
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -16,6 +17,7 @@ from nsysalign.commandline import options as shared
 from nsysalign.commandline.options import closed, fail_on_option
 from nsysalign.commandline.outputs import deliver
 from nsysalign.commandline.present import finish
+from nsysalign.errors import NoCudaWork
 from nsysalign.rundir import DOCUMENT
 
 if TYPE_CHECKING:
@@ -111,12 +113,19 @@ def run(
             "without nsys", result, partial(_without_nsys, command, result, options), quiet=quiet
         )
     status = result.exit_status
-    analysis = finish(
-        result.run_dir,
-        exit_status=status,
-        quiet=quiet or (confirm and on_stdout),
-        json_out=None if confirm else json_out,  # its verdicts belong in it
-    )
+    try:
+        analysis = finish(
+            result.run_dir,
+            exit_status=status,
+            quiet=quiet or (confirm and on_stdout),
+            json_out=None if confirm else json_out,  # its verdicts belong in it
+        )
+    except NoCudaWork as error:
+        from nsysalign.commands.doctor import why_no_cuda
+
+        why = "; ".join(why_no_cuda(os.environ)) or "nothing here keeps it from that"
+        said = f"the program ended with status 0 and did no CUDA work: {why}"
+        raise NoCudaWork(said, "nsysalign doctor") from error
     if confirm and analysis is not None:
         if status == 0:
             _confirmed(command, result, analysis, options, lock_clocks, quiet or on_stdout)
@@ -129,16 +138,11 @@ def _profiled(
     command: Sequence[str], options: CollectOptions, lock_clocks: int | None, quiet: bool
 ) -> CollectResult:
     """The profiled run, with what there is to say about it said."""
-    from nsysalign.commandline.progress import ProgressLine, TitleClock
-    from nsysalign.record.command import stem
+    from nsysalign.commandline.progress import ProgressLine
     from nsysalign.record.lock import locked
     from nsysalign.record.session import collect
-    from nsysalign.rundir import last_duration_s
 
-    name = stem(command)
-    usual_s = None if options.output else last_duration_s(name)
     with (
-        TitleClock(f"profiling {name}", quiet=quiet, usual_s=usual_s),
         ProgressLine(quiet) as progress,
         locked(lock_clocks) as conditions,
     ):

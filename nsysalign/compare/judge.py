@@ -92,8 +92,7 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
     everything = rows_of(after, plan.target)
     flags = after.intervals["flags"].to_numpy(dtype=object)
     rows = np.array([r for r in everything if "intervened" in flags[r]], dtype=np.int64)
-    done = len(rows)
-    values, reason = np.empty(0), ""
+    done, values = len(rows), np.empty(0)
     if not done:
         reason = (
             f"the probe found no start record of {plan.target} at which to intervene"
@@ -101,24 +100,31 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
             else f"the second run has no interval {plan.target}"
         )
     else:
-        reason = _other_work(plan, after, rows)
-        if plan.intervention == "delay" and not reason:
+        now, then = float(after.intervals["operations"].iloc[rows].median()), plan.operations
+        reason, there = "", machine(after)
+        if plan.machine and there != plan.machine:
+            reason = f"the second run was made on {', '.join(there)} instead of {', '.join(plan.machine)}"
+        elif max(now, then) + 1 > SAME_WORK * (min(now, then) + 1) + 1:
+            reason = f"the second run did different work: {now:.0f} operations instead of {then}"
+        elif plan.intervention == "delay":
             rows, reason = _outlasted(plan, after, rows)
-        values = _values(plan, after, rows)
+        intervals = after.intervals.iloc[rows]
+        column = "kernel_only_ns" if plan.metric == "kernel" else "elapsed_ns"
+        values = intervals[column].to_numpy(dtype=np.float64)
+        if plan.metric == "first run":
+            values = first_runs(intervals)[0]
         if not reason and len(values) < (1 if plan.metric == "first run" else FEWEST):
             reason = f"{len(values)} intervals of the re-run can be compared: at least {FEWEST} are needed"
-    measured, bounds = NONE, (NONE, NONE)
-    if len(values):
-        m = level(values[:, None], CONFIDENCE, seed)[0]
-        measured, bounds = float(m[0]), (float(m[1]), float(m[2]))
+    measured, *bounds = (
+        level(values[:, None], CONFIDENCE, seed)[0].tolist() if len(values) else [NONE] * 3
+    )
     verdict = "not conclusive"
     if not reason:
-        verdict, reason = decide(plan, measured, bounds)
+        verdict, reason = decide(plan, measured, tuple(bounds))
         if len(rows) < done:
             reason += f"; {done - len(rows)} of {done} left out, because the delay ended before the host had issued everything"
-    return Confirmation(
-        plan, verdict, reason, measured, bounds, len(values), _changed(plan, done), run
-    )
+    changed = _changed(plan, done)
+    return Confirmation(plan, verdict, reason, measured, tuple(bounds), len(values), changed, run)
 
 
 def nothing(plan: Plan, reason: str, *, run: str = "") -> Confirmation:
@@ -136,8 +142,10 @@ def decide(plan: Plan, after_ns: float, bounds_ns: tuple[float, float]) -> tuple
             f"nothing could be predicted, because no other label of this trace ran the same kernels at another speed; {plan.metric}: {numbers}",
         )
     numbers = f"{numbers}, {microseconds(low)} to {microseconds(high)} predicted"
-    meets = _meet(bounds_ns, (low, high))
-    unchanged = _meet(bounds_ns, plan.before_bounds_ns)
+    meets, unchanged = (
+        bounds_ns[0] <= reach[1] and reach[0] <= bounds_ns[1]
+        for reach in ((low, high), plan.before_bounds_ns)
+    )
     if meets and unchanged:
         return "not conclusive", f"the second run varies too much to tell: {numbers}"
     if meets:
@@ -149,29 +157,6 @@ def decide(plan: Plan, after_ns: float, bounds_ns: tuple[float, float]) -> tuple
         return "refuted", f"the time changed in the other direction: {numbers}"
     share = got / expected if expected else 0.0
     return "refuted", f"{100 * share:.0f} % of the predicted change: {numbers}"
-
-
-def _meet(a: tuple[float, float], b: tuple[float, float]) -> bool:
-    return a[0] <= b[1] and b[0] <= a[1]
-
-
-def _values(plan: Plan, after: Analysis, rows: np.ndarray) -> np.ndarray:
-    i = after.intervals.iloc[rows]
-    if plan.metric == "first run":
-        return first_runs(i)[0]
-    column = "kernel_only_ns" if plan.metric == "kernel" else "elapsed_ns"
-    return i[column].to_numpy(dtype=np.float64)
-
-
-def _other_work(plan: Plan, after: Analysis, rows: np.ndarray) -> str:
-    if plan.machine and machine(after) != plan.machine:
-        return f"the second run was made on {', '.join(machine(after))} instead of {', '.join(plan.machine)}"
-    now = float(after.intervals["operations"].iloc[rows].median())
-    if max(now, plan.operations) + 1 > SAME_WORK * (min(now, plan.operations) + 1) + 1:
-        return (
-            f"the second run did different work: {now:.0f} operations instead of {plan.operations}"
-        )
-    return ""
 
 
 def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarray, str]:

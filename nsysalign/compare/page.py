@@ -30,6 +30,8 @@ from nsysalign.text import (
 if TYPE_CHECKING:
     from nsysalign.compare.label_changes import Change, Comparison, LabelChange
 
+#: Smaller changes of causes do not matter where the total stayed the same.
+EVEN_SHARE = 0.02
 #: In the order in which a reader wants them.
 VERDICT_ORDER = ("slower", "faster", "unclear", "same", "different")
 FORMAT, VERSION = "nsysalign-diff", 2
@@ -154,10 +156,16 @@ def between(label: LabelChange) -> str:
 
 
 def where(label: LabelChange, most: int = 3) -> str:
-    """The causes that clearly changed, the largest first: "host -164 us, launch +3.1 us"."""
-    if label.verdict in ("same", "unclear"):
+    """The causes that clearly changed, the largest first: "host -164 us, launch +3.1 us".
+
+    In a total that stayed the same only those that matter: what one lost another gained, as between ranks that wait.
+    """
+    if label.verdict == "unclear":
         return ""
-    clear = [(cause, c) for cause, c in label.parts.items() if c.clear and abs(c.change_ns) >= 1]
+    least = EVEN_SHARE * label.total.before_ns if label.verdict == "same" else 1
+    clear = [
+        (cause, c) for cause, c in label.parts.items() if c.clear and abs(c.change_ns) >= least
+    ]
     clear.sort(key=lambda pair: -abs(pair[1].change_ns))
     changes = [
         f"{LOOKS[cause].short} {'+' if c.change_ns > 0 else ''}{duration(c.change_ns)}"

@@ -6,7 +6,7 @@ Positions are rows of `analysis.intervals` (0..n-1); `interval` numbers of the o
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -58,7 +58,6 @@ class Facts:
         self,
         analysis: Analysis,
         segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
-        unread: Sequence[int] | np.ndarray = (),
     ) -> None:
         """`analysis` with its runs: they are kept apart, positions are those of the measured intervals."""
         self.whole = analysis
@@ -82,7 +81,6 @@ class Facts:
         self.kernel_outside = v["kernel_outside_ns"].to_numpy()
         self._number = v["interval"].to_numpy()
         self._dense = bool(np.array_equal(self._number, np.arange(self.count)))
-        self.read = ~np.isin(self._number, unread)  # of which there are segments
         labels = analysis.labels
         self.labels = labels["label"].to_numpy(dtype=object)
         code = pd.Index(self.labels).get_indexer(pd.Index(v["label"].to_numpy(dtype=object)))
@@ -251,7 +249,7 @@ class Facts:
     def idled(self, at: int, what: str = "waited") -> str:
         """Who idled in interval `at`: "the GPU waited, idle,", or only its stream."""
         if self.others_worked[at]:
-            return f"its stream {what}, while other streams kept the GPU busy,"
+            return f"its stream {what} (other streams kept the GPU busy)"
         if self._others_ran[at]:
             return f"its stream {what}, idle,"
         return f"the GPU {what}, idle,"
@@ -313,8 +311,7 @@ class Facts:
         return order, number[order], known[code] if len(code) else np.empty(0, np.int8)
 
     def segments(self, positions: np.ndarray) -> Segments:
-        """Segments of some intervals, in time; none of those that are not read."""
-        positions = positions[self.read[positions]]
+        """Segments of some intervals, in time."""
         if self._segments_of is not None:
             s = self._segments_of(np.sort(self._number[positions]))
             return Segments(
@@ -335,16 +332,6 @@ class Facts:
             row,
             partial(_taken, table["detail"]),
         )
-
-    def unread(self, mask: np.ndarray) -> str:
-        """Why a rule that needs segments says nothing of some intervals of the mask; "" if it can look at all of them."""
-        missed = self.names[mask & ~self.read]
-        if not len(missed):
-            return ""
-        some = ", ".join(map(str, missed[:3])) + (
-            f" and {len(missed) - 3:,} more" if len(missed) > 3 else ""
-        )
-        return f"{some}: too long to be read at once, only sums are known"
 
     def portions(self, positions: np.ndarray) -> Iterator[np.ndarray]:
         """Positions in batches with a bounded number of segments: those of all intervals are never needed at once."""

@@ -98,7 +98,7 @@ def read(path: str | Path) -> Dump:
         raise MarksError(reason, again) from error
 
 
-def _parsed(name: str, content: np.ndarray) -> Dump:  # noqa: PLR0915
+def _parsed(name: str, content: np.ndarray) -> Dump:
     """The plausible records; `damaged` counts the others, but not lines that were never written."""
     if content[:16].tobytes() != layout.FILE_MAGIC:
         raise ValueError("it does not begin like one")

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import ORIGIN, Trace
+from nsysalign.model import ORIGIN, OURS, Trace
 from nsysalign.tiles import any_open, distinct, least
 from nsysalign.windows import windows_frame
+
+#: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN, cuBLAS, cuSOLVER.
+_OF_LIBRARIES = re.compile(r"(cub|thrust)::|nccl[A-Z]|cu(dnn|blas|solver|sparse|fft)[A-Z_]")
 
 
 def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> pd.DataFrame:
@@ -19,6 +24,8 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     """
     ranges = trace.ranges
     spans = _spans_of_ranges(trace, operation_lane)
+    own = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
+    spans = spans[~own[spans["range"].to_numpy()]]
     if spans.empty:
         return frames.empty(frames.WINDOWS)
     r = spans["range"].to_numpy()
@@ -30,6 +37,7 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
             "kind": "nvtx",
             "origin": ORIGIN["range"],
             "source": ranges["row"].to_numpy()[r],
+            "library": [_OF_LIBRARIES.match(text) is not None for text in texts.tolist()],
             "process": ranges["process"].to_numpy()[r],
             "thread": ranges["thread"].to_numpy()[r],
             "end_thread": ranges["thread"].to_numpy()[r],

@@ -11,6 +11,7 @@ Exceptions of the user's own code that arrive meanwhile, from a signal handler o
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import os
 
@@ -26,6 +27,8 @@ notes: list[str] = []
 
 _runtime = None
 _timers = None
+#: Set by `nsys profile --trace-fork-before-exec=true`.
+_FOLLOWS_FORKS = "QUADD_FORK_UNSAFE"
 
 
 def start(run_dir: str) -> None:
@@ -35,6 +38,8 @@ def start(run_dir: str) -> None:
 
     raw_dir = os.path.join(run_dir, "raw")
     start_cwd = os.getcwd()
+    if _FOLLOWS_FORKS in os.environ:
+        _spare_forks_of_threads()
     before = {}
     if os.environ.get("NSYSALIGN_HOST_TIMERS", "1") != "0":
         import sys
@@ -46,8 +51,28 @@ def start(run_dir: str) -> None:
         # they exchange the clocks, in C, for ones that tell another time
         before = dict.fromkeys(("time_machine", "freezegun"), _exchanged)
     atexit.register(_exits)
-    after = {"torch.cuda.streams": _wrap_streams, "torch.cuda.graphs": _wrap_graphs}
-    install(before, after)
+    install(before, dict.fromkeys(_WRAPPED, _imported))
+
+
+def _spare_forks_of_threads() -> None:
+    """nsys's library, told to record forked children, lets those of a thread that is not the main one die of SIGSEGV.  It asks
+    its variable at every fork; without it such a child lives, and leaves no rows."""
+    main = _thread.get_ident()
+
+    def before() -> None:
+        if _thread.get_ident() != main:
+            os.unsetenv(_FOLLOWS_FORKS)
+
+    def after() -> None:
+        if _FOLLOWS_FORKS in os.environ:
+            os.putenv(_FOLLOWS_FORKS, "1")
+
+    def child() -> None:
+        nonlocal main
+        main = _thread.get_ident()
+        after()
+
+    os.register_at_fork(before=before, after_in_parent=after, after_in_child=child)
 
 
 def _exchanged(name: str) -> None:
@@ -64,16 +89,24 @@ def running():
     return _runtime
 
 
-def _wrap_streams(module) -> None:
-    from .wrap import wrap_streams
+#: Modules that are wrapped once they are imported: name -> (file, function).
+_WRAPPED = {
+    "torch.cuda.streams": ("wrap", "wrap_streams"),
+    "torch.cuda.graphs": ("wrap", "wrap_graphs"),
+    "torch": ("foreign", "wrap_torch"),
+    "cupy.cuda": ("foreign", "wrap_cupy"),
+    "numba.cuda.cudadrv.driver": ("foreign", "wrap_numba"),
+    "torch.autograd.profiler": ("profilers", "wrap_profiler"),
+    "triton.profiler.profile": ("profilers", "wrap_profiler"),
+    "cupti.cupti": ("profilers", "wrap_profiler"),
+}
 
-    wrap_streams(module, running())
 
+def _imported(module) -> None:
+    from importlib import import_module
 
-def _wrap_graphs(module) -> None:
-    from .wrap import wrap_graphs
-
-    wrap_graphs(module, running())
+    file, function = _WRAPPED[module.__name__]
+    getattr(import_module(f"{__name__}.{file}"), function)(module, running())
 
 
 def _exits() -> None:

@@ -20,7 +20,7 @@ class Driver:
 
     def __init__(self) -> None:
         self.ids: dict[int, int] = {}
-        self._get_id = self._is_capturing = self._query = self._create = None
+        self._get_id = self._is_capturing = self._query = self._create = self._library = None
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
@@ -36,9 +36,32 @@ class Driver:
         self._query = getattr(library, "cuEventQuery", None)
         if self._query is not None:
             self._query.argtypes = (ctypes.c_void_p,)
+        self._library = library
         self._create = getattr(library, "cuStreamCreate", None)
         if self._create is not None:
             self._create.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint)
+
+    def current_device(self) -> int:
+        """The device of the current context, -1 if there is none."""
+        out = ctypes.c_int(-1)
+        if self._library is not None:
+            self._library.cuCtxGetDevice(ctypes.byref(out))
+        return out.value
+
+    def version(self) -> int:
+        """The newest CUDA that the driver knows, 13030 for 13.3; 0 without a driver."""
+        out = ctypes.c_int()
+        if self._library is not None:
+            self._library.cuDriverGetVersion(ctypes.byref(out))
+        return out.value
+
+    def elapsed_ms(self, start: int, end: int) -> float:
+        """The time between two complete events, by their handles.  Raises RuntimeError."""
+        out = ctypes.c_float()
+        handles = ctypes.c_void_p(start), ctypes.c_void_p(end)
+        if self._library is None or self._library.cuEventElapsedTime(ctypes.byref(out), *handles):
+            raise RuntimeError("the driver cannot compare these events")
+        return out.value
 
     def new_stream(self) -> int | None:
         """The handle of a new stream of the current context that the legacy default stream does not wait for."""

@@ -75,6 +75,18 @@ class Ends:
 
         for name in ("os", "posix"):
             sys.modules[name]._exit = _exit  # type: ignore[attr-defined]
+        closerange = os.closerange
+
+        def close(fd_low: int, fd_high: int, /) -> None:
+            """Closes all file descriptors in [fd_low, fd_high), ignoring errors."""
+            if self._watching and get_ident() == main:  # no byte into what gets our pipe's number
+                self._watching = False
+                _signal.set_wakeup_fd(-1)
+            closerange(fd_low, fd_high)
+
+        main, close.__name__ = get_ident(), "closerange"
+        for name in ("os", "posix"):
+            sys.modules[name].closerange = close  # type: ignore[attr-defined]
         os.register_at_fork(
             before=self._before_fork,
             after_in_parent=self._after_fork,

@@ -16,13 +16,11 @@ import ctypes
 import os
 from ctypes import (
     POINTER,
-    byref,
     c_char_p,
     c_int,
     c_int32,
     c_int64,
     c_size_t,
-    c_uint16,
     c_uint32,
     c_uint64,
     c_void_p,
@@ -39,8 +37,8 @@ class _Attributes(ctypes.Structure):
     """nvtxEventAttributes_t, 48 bytes."""
 
     _fields_ = (
-        ("version", c_uint16),
-        ("size", c_uint16),
+        ("version", ctypes.c_uint16),
+        ("size", ctypes.c_uint16),
         ("category", c_uint32),
         ("color_type", c_int32),
         ("color", c_uint32),
@@ -83,7 +81,7 @@ class Text:
             message_type=_MESSAGE_REGISTERED,
             message=handle,
         )
-        self.reference = byref(self.attributes)
+        self.reference = ctypes.byref(self.attributes)
 
 
 class Injection:

@@ -26,10 +26,10 @@ from . import rawtime as time
 from .blame import pass_on
 from .slots import INTERVENED, NONE
 
-#: torch.cuda._sleep counts cycles of the SM clock; a device that does not report its clock is assumed to run at this rate.
+#: torch.cuda._sleep counts cycles of the SM clock; assumed of a device that does not report it.
 _CYCLES_PER_US = 2_000
 _MEASURE_US = 500
-#: A measured rate that is off by more than this factor is discarded (the GPU was busy with something else).
+#: A measured rate that is off by more than this factor is discarded (the GPU was busy).
 _PLAUSIBLE = 5.0
 #: L2 size for devices that do not report it; more than any GPU to date has.
 _UNKNOWN_L2 = 256 << 20
@@ -38,7 +38,7 @@ _FLUSH_FACTOR = 2
 
 
 def armed(text: str, rt: Any) -> Intervention | None:
-    """The intervention of this run, None (and a note of the failure) if the variable cannot be parsed."""
+    """The intervention of this run, None (and a note) if the variable cannot be parsed."""
     try:
         return Intervention(json.loads(text), rt)
     except Exception as error:
@@ -54,21 +54,20 @@ class Intervention:
         self._kind = spec["intervention"]
         self._label, self._region = spec["label"], spec["region"]
         self._starts = [
-            (f, int(line), [(c, int(n)) for c, n in callers]) for f, line, callers in spec["starts"]
+            [(f, int(line)), *((c, int(n)) for c, n in callers)]
+            for f, line, callers in spec["starts"]
         ]
         self._delay_us = int(spec.get("delay_ns", 0)) / 1e3
         self._act = {
             "delay": self._delay,
             "synchronize": self._synchronize,
             "flush": self._flush,
-            "warm": self._nothing,
+            "warm": self._warm,
         }[self._kind]
         self._cycles: dict[int, int] = {}  # per device
         self._buffers: dict[int, Any] = {}
         self._repeated = False
-        self._said: set[str] = set()
-
-    # --- where ---
+        self._texts: set[str] = set()
 
     def before_record(self, stream: Any, device: int, context: int, me: Any) -> int:
         """Intervene if this is a start record of the label; the flags of its slot.  Never raises."""
@@ -76,7 +75,11 @@ class Intervention:
         try:
             here = rt.decisions.get(context)
             if here is None:
-                here = rt.decisions[context] = self._matches(rt.sites.places.get(context, ()))
+                places = rt.sites.places.get(context, ())
+                here = rt.decisions[context] = any(
+                    len(places) >= len(wanted) and all(map(_same, wanted, places))
+                    for wanted in self._starts
+                )
             # during a capture, even on another stream, CUDA does not allow any of this
             if not here or rt.captures or rt.driver.is_capturing(stream.cuda_stream):
                 return 0
@@ -85,29 +88,18 @@ class Intervention:
             return INTERVENED if self._act(stream, device) else 0
         except Exception as error:
             pass_on(error)
-            self._say(f"nsysalign confirm could not make its change ({self._kind}): {error}")
+            self._note(f"nsysalign confirm could not make its change ({self._kind}): {error}")
             return 0
 
-    def _matches(self, places: tuple) -> bool:
-        """Whether the innermost frames are those of a start record of the label."""
-        for file, line, callers in self._starts:
-            wanted = [(file, line), *callers]
-            if len(places) >= len(wanted) and all(
-                _same(*pair) for pair in zip(wanted, places, strict=False)
-            ):
-                return True
-        return False
-
-    # --- what: True where something was done ---
+    # --- the changes: True where something was done ---
 
     def _delay(self, stream: Any, device: int) -> bool:
         torch = sys.modules["torch"]
         cycles = self._cycles.get(device)
         if cycles is None:
             cycles = self._cycles[device] = self._measure(torch, stream, device)
-            self._say(
-                f"changed by nsysalign confirm: a delay kernel of {self._delay_us:,.0f} us ({cycles:,} cycles) on the same stream "
-                f"before every start record of {self._label}"
+            self._changed(
+                f"a delay kernel of {self._delay_us:,.0f} us ({cycles:,} cycles) on the same stream"
             )
         with _on(torch, stream):
             torch.cuda._sleep(cycles)
@@ -115,9 +107,7 @@ class Intervention:
 
     def _synchronize(self, stream: Any, device: int) -> bool:
         sys.modules["torch"].cuda.synchronize(device)
-        self._say(
-            f"changed by nsysalign confirm: torch.cuda.synchronize() before every start record of {self._label}"
-        )
+        self._changed("torch.cuda.synchronize()")
         return True
 
     def _flush(self, stream: Any, device: int) -> bool:
@@ -129,18 +119,16 @@ class Intervention:
             with _ordinary(torch):
                 buffer = torch.empty(size, dtype=torch.int8, device=f"cuda:{device}")
             self._buffers[device] = buffer
-            self._say(
-                f"changed by nsysalign confirm: {size / 2**20:,.0f} MiB overwritten on the same stream before every start record of "
-                f"{self._label} (so the L2 is cold)"
-            )
+            mib = f"{size / 2**20:,.0f} MiB"
+            self._changed(f"{mib} overwritten on the same stream", " (so the L2 is cold)")
         with _ordinary(torch), _on(torch, stream):
             buffer.zero_()
         return True
 
-    def _nothing(self, stream: Any, device: int) -> bool:
+    def _warm(self, stream: Any, device: int) -> bool:
         """The decorator repeated the call: here its records only get the flag."""
         if self._repeated:
-            self._say(
+            self._note(
                 f"changed by nsysalign confirm: one more call before every call of {self._label}"
             )
         return self._repeated
@@ -152,12 +140,11 @@ class Intervention:
         self._repeated = True
         return True
 
-    # --- helpers ---
-
     def _measure(self, torch: Any, stream: Any, device: int) -> int:
-        """Cycles of the delay.  The rate is measured once, on an idle stream, by the host's clock: events would be records of
-        our own, and 1 % is accurate enough for a delay that is twice as long as necessary.  The rate that the device reports is
-        its highest, so a delay computed from it is never too short."""
+        """Cycles of the delay.  The rate is measured once, on an idle stream, by the host's clock:
+        events would be records of our own, and 1 % is accurate enough for a delay that is twice as
+        long as necessary.  The rate that the device reports is its highest, so a delay computed
+        from it is never too short."""
         stated = int(getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)) / 1e3
         rate = stated if stated > 0 else _CYCLES_PER_US
         if stream.query():
@@ -173,24 +160,23 @@ class Intervention:
                 took = (time.perf_counter_ns() - before) / 1e3
             if marker is not None:
                 rt.nvtx.end(marker)
-            rt.note(
-                calibration_ns=time.perf_counter_ns() - began,
-                t0_ns=began,
-                t1_ns=time.perf_counter_ns(),
-                device=device,
-            )
+            ended = time.perf_counter_ns()
+            rt.note(calibration_ns=ended - began, t0_ns=began, t1_ns=ended, device=device)
             measured = _MEASURE_US * rate / max(took, 1e-3)
             if rate / _PLAUSIBLE < measured < rate * _PLAUSIBLE:
-                rate = max(
-                    measured, rate
-                )  # the clock may rise again: better too long than too short
+                rate = max(measured, rate)  # the clock may rise again: better too long
         return max(1, int(self._delay_us * rate))
 
-    def _say(self, text: str) -> None:
+    def _changed(self, what: str, why: str = "") -> None:
+        self._note(
+            f"changed by nsysalign confirm: {what} before every start record of {self._label}{why}"
+        )
+
+    def _note(self, text: str) -> None:
         """Add a note to the event log, each text once."""
-        if text in self._said or len(self._said) > 8:
+        if text in self._texts or len(self._texts) > 8:
             return
-        self._said.add(text)
+        self._texts.add(text)
         try:
             self._rt.note(text=text)
         except Exception as error:
@@ -219,7 +205,7 @@ def _on(torch: Any, stream: Any) -> Any:
 
 @contextlib.contextmanager
 def _ordinary(torch: Any) -> Any:
-    """Makes our tensor an ordinary one whatever mode the user's code is in: inference tensors cannot be written to outside
-    inference mode."""
+    """Makes our tensor an ordinary one whatever mode the user's code is in: inference tensors cannot
+    be written to outside inference mode."""
     with torch.inference_mode(False), torch.no_grad():
         yield

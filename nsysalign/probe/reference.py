@@ -26,6 +26,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .blame import pass_on
+from .runtime import handle_of
 from .slots import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
 
 #: After so long without a record a few microseconds cannot affect anything that is being timed.
@@ -155,11 +156,17 @@ class References:
         last, mine.last = mine.last, None
         if abs(distance) > EXACT_MS and last is not None and rt.latest(last[0])[0] == last[1]:
             rt.write(
-                BETWEEN, 0, next(rt.count), a=last[1], b=records[0], x=self._elapsed(last[0], start)
+                BETWEEN, 0, next(rt.count), a=last[1], b=records[0], x=self._between(last[0], start)
             )
         # no weak references: torch (2.11) frees events without clearing them, which causes a segmentation fault
         if abs(distance) > EXACT_MS / 2 and type(end) is self._event:
             mine.last = (end, records[1])
+
+    def _between(self, first: Any, second: Any) -> float:
+        """Milliseconds from one event to another, which may be another library's."""
+        if isinstance(second, self._event):
+            return self._elapsed(first, second)
+        return self._rt.driver.elapsed_ms(handle_of(first), handle_of(second))
 
     def _missed(self, error: Exception) -> None:
         """One pair without distances: another thread may have recorded an event again meanwhile.  If this keeps happening, the
@@ -222,7 +229,7 @@ class References:
 
     def _measure(self, reference: Any, number: int, start: Any, end: Any, seq: int) -> float:
         """Log both distances to a reference; returns that of the start in milliseconds."""
-        first, second = self._elapsed(reference, start), self._elapsed(reference, end)
+        first, second = self._between(reference, start), self._between(reference, end)
         rt = self._rt
         rt.write(DISTANCE, 0, next(rt.count), t0=_bits(first), t1=_bits(second), a=seq, b=number)
         return first

@@ -1,6 +1,7 @@
-"""The state of the probe in one process: what is written where, which regions and ranges are open.  The hot path is in `wrap`;
-everything here that costs more than a dictionary look-up runs once, or outside timed pairs.  All objects that `wrap`'s closures
-hold are changed in place, so that a forked child can start afresh.
+"""The state of the probe in one process: what is written where, which regions and ranges are open.
+The hot path is in `wrap`; everything here that costs more than a dictionary look-up runs once, or
+outside timed pairs.  All objects that closures hold are changed in place, so that a forked child can
+start afresh.
 """
 
 from __future__ import annotations
@@ -21,20 +22,18 @@ from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
 
+LATEST = "_nsysalign_record"  # on an event: (seq, context, tid, device) of its latest record
+NO_RECORD = (-1, 0, 0, -1)
+
 _SYNC_EVERY_NS = 5_000_000_000
 _BURST = 50
-_CHUNKS_AHEAD = (
-    3  # mapping one takes a fraction of a millisecond: it must not happen inside a timed pair
-)
+#: Mapping a chunk takes a fraction of a millisecond: it must not happen inside a timed pair.
+_CHUNKS_AHEAD = 3
 _PAIRS_PER_START = 4  # ranges begun at one start site: bounds the cost of one record
 
 
 class ThreadState:
     """The state of one thread.  `region` and `repetition` are those of the innermost open region."""
-
-    __slots__ = (
-        "compared", "last", "noticed", "noticed_ns", "open", "region", "repetition", "stack", "tid",
-    )  # fmt: skip
 
     def __init__(self) -> None:
         self.tid = threading.get_native_id()
@@ -42,7 +41,8 @@ class ThreadState:
         self.region = NONE
         self.repetition = 0
         self.open: dict[tuple[int, int], int] = {}
-        # seq of its latest record, and of the latest that it compared; what `reference` noticed about them, and when
+        # seq of its latest record, and of the latest that it compared; what `reference` noticed
+        # about them, and when
         self.last = self.compared = self.noticed = -1
         self.noticed_ns = 0
 
@@ -55,18 +55,16 @@ class Runtime:
         self.ready = False  # True: the store exists
         self._beginning = False
         self.raw_dir = raw_dir
-        self.store: Store | None = None
+        self.store: Any = None
         self.chunks: dict[int, Any] = {}
         self.count = itertools.count(0)
         self.first_seq = 0
-        self.last_record = -1
-        self.last_record_ns = 0  # when it was created
+        self.last_record, self.last_record_ns = -1, 0  # its seq, and when it was created
         self.captures = 0
         self.states: dict[int, ThreadState] = {}  # by thread id
         self.references: Any = None  # reference.References, None if turned off
-        self.latest: Any = (
-            None  # event -> (seq, context, tid, device) of its latest record (`wrap`)
-        )
+        self.calibrate: Any = None  # calibrate(stream, device, first), None without torch
+        self.foreign: dict[int, tuple[int, int, int, int]] = {}  # handle -> what LATEST holds
         self.driver = Driver()
         self.ending = Ends()
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
@@ -81,7 +79,7 @@ class Runtime:
         self.intervene: Any = None  # intervene.Intervention of a confirming re-run
         self._decorated: set[str] = set()  # regions that are decorators
         self._texts: dict[str, Any] = {}
-        # entries here are in the log already: an exception of the user's may come between any two instructions
+        # entries here are in the log already: an exception of the user's may come at any time
         self._strings: dict[str, int] = {}
         self._errors: dict[str, int] = {}
         self._counters: dict[str, Any] = {}
@@ -90,10 +88,8 @@ class Runtime:
         self.next_sync = 0
         os.register_at_fork(after_in_child=self._after_fork)
 
-    # --- beginning ---------------------------------------------------------------------------------
-
     def begin(self, device: int) -> None:
-        """Create the files and write the header.  Called at the first event, before its record call."""
+        """Create the files and write the header.  Called before the first event is recorded."""
         with self._lock:
             if self.ready:
                 return
@@ -112,23 +108,25 @@ class Runtime:
             self.chunk(self.first_seq + ahead * CHUNK_SLOTS)
         self.connect()
         torch = sys.modules.get("torch")
-        self._line(
-            {
-                "header": {
-                    "pid": os.getpid(),
-                    "device_name": self._device_name(torch, device),
-                    "torch": str(getattr(torch, "__version__", "")),
-                    "python": ".".join(map(str, sys.version_info[:3])),
-                    "clock": _clock(),
-                    "nvtx": "injection" if self.nvtx else "none",
-                },
-                "first_seq": self.first_seq,
-            }
-        )
+        name = None
+        if torch is not None and device >= 0 and not self.captures:
+            try:
+                name = str(torch.cuda.get_device_properties(device).name)
+            except Exception as error:
+                pass_on(error)
+        header = {
+            "pid": os.getpid(),
+            "device_name": name,
+            "torch": str(getattr(torch, "__version__", "")),
+            "python": ".".join(map(str, sys.version_info[:3])),
+            "clock": _clock(),
+            "nvtx": "injection" if self.nvtx else "none",
+        }
+        self._line({"header": header, "first_seq": self.first_seq})
         for text, number in self._strings.items():
             self._line({"str": number, "text": text})
-        for name in self._decorated:
-            self._line({"note": {"decorated": name}})
+        for region in self._decorated:
+            self.note(decorated=region)
         for text in notes:
             self.note(text=text)
         self.sync()
@@ -150,20 +148,14 @@ class Runtime:
         except Exception as error:
             failed(error)
 
-    def _device_name(self, torch: Any, device: int) -> str | None:
-        if self.captures or device < 0:
-            return None
-        try:
-            return str(torch.cuda.get_device_properties(device).name)
-        except Exception as error:
-            pass_on(error)
-            return None
-
     def _line(self, value: dict) -> None:
         if self.store is not None:
             self.store.line(value)
 
-    # --- slots -------------------------------------------------------------------------------------
+    def note(self, **value: Any) -> None:
+        self._line({"note": value})
+
+    # --- slots ---
 
     def chunk(self, seq: int) -> Any:
         """The buffer of a slot whose chunk is not mapped yet."""
@@ -176,13 +168,14 @@ class Runtime:
         self, kind: int, flags: int, seq: int, *, device: int = -1, context: int = 0, t0: int = 0,
         t1: int = 0, a: int = -1, b: int = -1, x: float = 0.0, error: int = 0,
     ) -> None:
-        """Write one slot, the slow way: everything but the user's records.  Calibration is in no region."""
+        """Write one slot, the slow way: everything but torch.cuda's records.  Calibration is in no
+        region."""
         me = self.me()
         region, repetition = (NONE, 0) if flags & CALIBRATION else (me.region, me.repetition)
         buffer = self.chunks.get(seq >> CHUNK_BITS) or self.chunk(seq)
         SLOT.pack_into(
-            buffer, (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE, kind, flags, device, context, region, repetition,
-            t0, t1, a, b, x, me.tid, error, 0, kind,
+            buffer, (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE, kind, flags, device, context, region,
+            repetition, t0, t1, a, b, x, me.tid, error, 0, kind,
         )
     # fmt: on
 
@@ -195,6 +188,14 @@ class Runtime:
             self.states[state.tid] = state
             return state
 
+    def latest(self, event: Any) -> tuple[int, int, int, int]:
+        """The latest record of an event, bypassing any __getattr__ of the user's."""
+        try:
+            return object.__getattribute__(event, LATEST)
+        except AttributeError as error:
+            pass_on(error)
+            return self.foreign.get(handle_of(event), NO_RECORD) if self.foreign else NO_RECORD
+
     def error_number(self, error: BaseException) -> int:
         """The number of an error text.  Only the first line: torch appends pages of advice."""
         text = (str(error).strip().splitlines() or [type(error).__name__])[0][:200]
@@ -206,7 +207,7 @@ class Runtime:
                 self._errors[text] = number
         return number
 
-    # --- regions -----------------------------------------------------------------------------------
+    # --- regions ---
 
     def enter_region(self, name: str) -> None:
         me = self.me()
@@ -233,12 +234,16 @@ class Runtime:
                 self.nvtx.end(range_id)
 
     def decorating(self, name: str) -> bool:
-        """Remember that this region is a decorator; returns whether a confirming re-run repeats its calls."""
+        """Remember that this region is a decorator; whether a confirming re-run repeats its calls."""
         if name not in self._decorated:
             with self._lock:
-                self._line({"note": {"decorated": name}})
+                self.note(decorated=name)
                 self._decorated.add(name)
         return self.intervene is not None and self.intervene.repeats(name)
+
+    def region_number(self, name: str) -> int:
+        """The number of a region that was entered before, -1 if there is none."""
+        return self._strings.get(name, -1)
 
     def text(self, message: str) -> Any:
         text = self._texts.get(message)
@@ -246,10 +251,11 @@ class Runtime:
             text = self._texts[message] = self.nvtx.text(message)
         return text
 
-    # --- implicit ranges ---------------------------------------------------------------------------
+    # --- implicit ranges ---
 
     def learn_pair(self, start: int, end: int) -> None:
-        """From now on a record at `start` begins a range and the next one at `end` on its thread ends it."""
+        """From now on a record at `start` begins a range and the next one at `end` on its thread
+        ends it."""
         with self._lock:
             if (start, end) in self.pairs:
                 return
@@ -262,7 +268,8 @@ class Runtime:
             self.ends.setdefault(end, []).append((start, end))
 
     def turn_ranges(self, open_ranges: dict, context: int, begun: list | None) -> None:
-        """End the ranges that a record at `context` ends, and remember those that `begun` before it, [(key, range)]."""
+        """End the ranges that a record at `context` ends, and remember those that `begun` before
+        it, [(key, range)]."""
         for key in self.ends.get(context, ()):
             range_id = open_ranges.pop(key, None)
             if range_id is not None:
@@ -273,17 +280,16 @@ class Runtime:
                 self.nvtx.end(before)
             open_ranges[key] = range_id
 
-    # --- clocks ------------------------------------------------------------------------------------
+    # --- clocks ---
 
     def sync(self) -> None:
         """A clock reading, and a burst of marks that ties perf_counter to the trace's clock."""
         now = time.perf_counter_ns
         self.next_sync = now() + _SYNC_EVERY_NS
-        if self.nvtx is not None:
-            self.ending.arm(self._line)
         self._line({"clock": _clock()})
         if self.nvtx is None:
             return
+        self.ending.arm(self._line)
         text, marks = self.text("nsysalign:sync"), []
         for _ in range(_BURST):
             before = now()
@@ -291,20 +297,12 @@ class Runtime:
             marks.append([before, now()])
         self._line({"sync": marks})
 
-    def region_number(self, name: str) -> int:
-        """The number of a region that was entered before, -1 if there is none."""
-        return self._strings.get(name, -1)
-
-    def note(self, **value: Any) -> None:
-        self._line({"note": value})
-
     def housekeeping(self, seq: int) -> None:
         """Outside timed pairs: map chunks ahead, read the clocks."""
         if (seq >> CHUNK_BITS) + _CHUNKS_AHEAD not in self.chunks:
             for ahead in range(1, _CHUNKS_AHEAD + 1):
                 self.chunk(seq + ahead * CHUNK_SLOTS)
-        now = time.perf_counter_ns()
-        if now >= self.next_sync:
+        if time.perf_counter_ns() >= self.next_sync:
             self.sync()
         marks = sys.modules.get("nsysalign.marks.buffers")  # the program marks its kernels
         if marks is not None and not self.captures:
@@ -317,27 +315,22 @@ class Runtime:
             failed(error)
 
     def _after_fork(self) -> None:
-        """A forked child is a separate process: new files, and numbers that no record of the parent has."""
+        """A forked child is a separate process: new files, and numbers that no record of the parent
+        has."""
         try:
             self._lock = threading.RLock()
             self.store, self.ready, self._beginning = None, False, False
-            self.chunks.clear()
             self.first_seq = ((next(self.count) >> CHUNK_BITS) + 1) << CHUNK_BITS
             self.count = itertools.count(self.first_seq)
             self.last_record, self.last_record_ns = -1, 0
-            self.states.clear()
             if self.references is not None:
                 self.references.after_fork()
             self.sites.clear()
             for table in (
-                self.starts,
-                self.ends,
-                self.pairs,
-                self._errors,
-                self.calibrated,
-                self.decisions,
-            ):
-                table.clear()
+                self.chunks, self.states, self.starts, self.ends, self.pairs, self.foreign,
+                self.calibrated, self.decisions, self._errors,
+            ):  # fmt: skip
+                table.clear()  # type: ignore[attr-defined]
             me = getattr(self.tls, "state", None)
             if me is not None:
                 me.tid = threading.get_native_id()
@@ -349,11 +342,21 @@ class Runtime:
             failed(error)
 
 
+def handle_of(event: Any) -> int:
+    """The handle of any library's CUDA event, 0 if there is none (yet)."""
+    for name in ("event_id", "cuda_event", "ptr", "handle"):
+        value = getattr(event, name, None)
+        value = getattr(value, "value", value)  # numba: a pointer of ctypes
+        if isinstance(value, int):
+            return value
+    return 0
+
+
 def _clock() -> dict[str, int]:
-    """Both clocks at one instant: of three tries the one with the closest monotonic readings around it."""
-    best = None
+    """Both clocks at one instant: the one of three tries with the closest readings around it."""
+    tries = []
     for _ in range(3):
         before, real, after = time.perf_counter_ns(), time.time_ns(), time.perf_counter_ns()
-        if best is None or after - before < best[0]:
-            best = (after - before, (before + after) // 2, real)
-    return {"monotonic_ns": best[1], "realtime_ns": best[2]}
+        tries.append((after - before, (before + after) // 2, real))
+    _, monotonic_ns, realtime_ns = min(tries)
+    return {"monotonic_ns": monotonic_ns, "realtime_ns": realtime_ns}

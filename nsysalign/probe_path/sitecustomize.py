@@ -6,7 +6,7 @@ well.  A `sitecustomize` of the user's own, which this one hides, is imported af
 """
 
 
-def _start() -> None:
+def _start():  # no annotations: Python 2 reads this as well
     import os
     import sys
 
@@ -15,7 +15,7 @@ def _start() -> None:
     # ours is absolute; resolving others fails if the working directory was deleted
     sys.path[:] = [p for p in sys.path if not os.path.isabs(p) or os.path.normpath(p) != here]
     sys.path_importer_cache.pop(here, None)
-    if not run_dir:
+    if not run_dir or sys.version_info < (3, 10):  # also read by a child in Python 2
         return
     try:
         # the user's interpreter may not have nsysalign: load the probe by its path, under a name of its own
@@ -28,8 +28,13 @@ def _start() -> None:
 
             def get_code(self, fullname):
                 code = super().get_code(fullname)
-                _imp._fix_co_filename(code, f"<nsysalign/probe/{os.path.basename(self.path)}>")
+                name = "<nsysalign/probe/" + os.path.basename(self.path) + ">"
+                _imp._fix_co_filename(code, name)
                 return code
+
+            def exec_module(self, module):
+                module.__dict__.pop("__file__", None)  # `trace` prints no lines of such modules
+                super().exec_module(module)
 
         _imp._fix_co_filename(Loader.get_code.__code__, "<nsysalign/probe_path/sitecustomize.py>")
         folder = os.path.join(os.path.dirname(here), "probe")
@@ -48,20 +53,22 @@ def _start() -> None:
     except BaseException as error:  # SystemExit here would be fatal for the interpreter
         sys.modules.pop("_nsysalign_probe", None)
         try:
-            with open(os.path.join(run_dir, "raw", f"{os.getpid()}.errors"), "a") as file:
-                file.write(f"probe did not start: {type(error).__name__}: {error}\n")
+            with open(os.path.join(run_dir, "raw", str(os.getpid()) + ".errors"), "a") as file:
+                file.write(
+                    "probe did not start: " + type(error).__name__ + ": " + str(error) + "\n"
+                )
         except BaseException:
             pass
 
 
-def _chain() -> None:
+def _chain():
     import sys
 
     ours = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize  # noqa: F401  the user's own, now that our folder is gone from sys.path
     except ImportError as error:
-        if error.name != "sitecustomize":
+        if getattr(error, "name", "sitecustomize") != "sitecustomize":
             raise  # the user's own import error must surface as it would without us
         if ours is not None:
             sys.modules["sitecustomize"] = ours

@@ -347,7 +347,9 @@ def _table(comparison: RankComparison, console: Console) -> None:
     wide = len(numbers) * _RANK_WIDTH + _OTHER_WIDTH <= console.width
     heads = [f"rank {n}" for n in numbers] if wide else ["fastest", "rank", "slowest", "rank"]
     labels = ordered(comparison)
-    shown = labels[:_MOST_LABELS]
+    # what a library timed on one rank says nothing about the others
+    telling = [label for label in labels if not (label.library and label.verdict == "alone")]
+    shown = telling[:_MOST_LABELS]
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
     grid.add_column("label", no_wrap=True)
     for head in ("n", *heads, "spread", "waits"):

@@ -87,7 +87,8 @@ def convert(
     """
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
-        if (match := _NAME.search(path.name)) and path.stat().st_size:  # empty: the disk was full
+        # never through a link in somebody else's folder; empty: the disk was full
+        if (match := _NAME.search(path.name)) and not path.is_symlink() and path.stat().st_size:
             parts.setdefault(int(match[1]), []).append((int(match[2]), path))
     logs = []
     there = set() if anew else {path.name.split(".")[0] for path in event_logs(out_dir)}
@@ -172,7 +173,8 @@ def _read_texts(path: Path, pid: int) -> _Texts:
     texts = _Texts(
         header={"type": "header", "format": "nsysalign-events", "version": 1, "pid": pid}
     )
-    data = path.read_bytes() if path.is_file() else b""  # not a pipe in somebody else's folder
+    # not a pipe or a link in somebody else's folder
+    data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
     bursts = 0
     # zeros in between: an exception in the user's code came after a line's place was taken and before it was written
     for raw in re.split(rb"\n|\0+", data.rstrip(b"\0")):

@@ -32,15 +32,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsysalign.errors import NsysError
-from nsysalign.record.processes import (
-    ENDING,
-    HOLDER,
-    SCRIPT,
-    end_all,
-    kill,
-    marked,
-    stat,
-)
+from nsysalign.record.processes import ENDING, HOLDER, SCRIPT, end_all, kill, marked, stat
 
 #: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0

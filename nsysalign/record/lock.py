@@ -1,10 +1,10 @@
 """`--lock-clocks MHZ`: the SM clock is held at one frequency while the script runs, and released whatever happens.
 
 NVML does it (the package nvidia-ml-py, `import pynvml`).  It needs administrator rights.  NVML cannot tell whether a
-lock was set before, so what is restored is the default: no lock.  KeyboardInterrupt, SIGTERM, SIGHUP and exceptions release the
-clocks as well; if this process is killed outright, a small guardian process does.
+lock was set before, so what is restored is the default: no lock.  A small process of its own releases the clocks when its standard
+input ends, which it does with us, however we end:
 
-    python -m nsysalign.record.lock UUID...      is that guardian: it waits for the end of its standard input
+    python -m nsysalign.record.lock UUID...
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ import os
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nsysalign.errors import NsysError, UsageError
 from nsysalign.record.clock_sampler import visible
 from nsysalign.record.processes import ENDING
 
-_DONE = b"done\n"
 _RIGHTS = (
     "run it as root (in a container: one that was given CAP_SYS_ADMIN), or let an administrator lock them: "
     "sudo nvidia-smi -lgc MHZ, and sudo nvidia-smi -rgc afterwards"
 )
+_LEAVE_OUT = "leave out --lock-clocks"
 
 
 @contextlib.contextmanager
 def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator[tuple[str, ...]]:
     """Lock the clocks of the GPUs that the script can see; yields what the report must say about the run.  Raises UsageError if
-    the clock or the GPUs cannot be what was asked for, NsysError if NVML or the rights are missing: nothing is locked then.
+    the clock or the GPUs cannot be what was asked for, NsysError if NVML or the rights are missing: nothing stays locked then.
     """
     if mhz is None:
         yield ()
@@ -42,16 +41,24 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
         devices = _visible(nvml, environ)
         for device in devices:
             _check(nvml, device, mhz)
-        stopping = _Stopping()
-        with stopping.handlers(), _guardian(nvml, devices):
-            try:
+        guardian = subprocess.Popen(
+            [sys.executable, "-m", "nsysalign.record.lock", *(_text(nvml.nvmlDeviceGetUUID(d)) for d in devices)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            for device in devices:
                 try:
-                    _lock(nvml, devices, mhz)
-                    yield (_said(nvml, devices, mhz),)
-                finally:
-                    stopping.now = True  # from here on signals wait until the clocks are released
-            finally:
-                _reset(nvml, devices)
+                    nvml.nvmlDeviceSetGpuLockedClocks(device, mhz, mhz)
+                except nvml.NVMLError as error:
+                    raise _refused(nvml, device, mhz, error) from error
+            names = ", ".join(dict.fromkeys(_name(nvml, d) for d in devices))
+            many = f"{len(devices)} GPUs" if len(devices) > 1 else "the GPU"
+            yield (
+                f"SM clocks of {many} ({names}) were locked at {mhz} MHz during the run (--lock-clocks)",
+            )
+        finally:
+            guardian.stdin.close()
+            guardian.wait()
     finally:
         nvml.nvmlShutdown()
 
@@ -83,7 +90,7 @@ def _visible(nvml: Any, environ: Mapping[str, str]) -> list[Any]:
     if any(name.startswith("MIG-") for name in asked):
         raise UsageError(
             "--lock-clocks: a MIG slice has no clock of its own, the whole GPU would be locked for its other users",
-            "leave out --lock-clocks",
+            _LEAVE_OUT,
         )
     found, order = visible(nvml, environ)
     if len(found) < len(asked):
@@ -120,49 +127,15 @@ def _check(nvml: Any, device: Any, mhz: int) -> None:
         )
 
 
-def _lock(nvml: Any, devices: Sequence[Any], mhz: int) -> None:
-    for device in devices:
-        try:
-            nvml.nvmlDeviceSetGpuLockedClocks(device, mhz, mhz)
-        except nvml.NVMLError as error:
-            value = getattr(error, "value", None)
-            if value == nvml.NVML_ERROR_NO_PERMISSION:
-                raise NsysError(
-                    "no permission to lock clocks: NVML requires administrator rights", _RIGHTS
-                ) from error
-            if value == nvml.NVML_ERROR_NOT_SUPPORTED:
-                raise NsysError(
-                    f"{_name(nvml, device)} cannot lock its clocks (GPUs since Volta can)",
-                    "leave out --lock-clocks",
-                ) from error
-            raise NsysError(
-                f"{_name(nvml, device)}: its clocks could not be locked at {mhz} MHz: {error}",
-                _RIGHTS,
-            ) from error
-
-
-def _reset(nvml: Any, devices: Sequence[Any]) -> None:
-    """Release all; a failure is reported and does not keep the others locked."""
-    for device in devices:
-        try:
-            nvml.nvmlDeviceResetGpuLockedClocks(device)
-        except nvml.NVMLError as error:
-            if getattr(error, "value", None) in (
-                nvml.NVML_ERROR_NO_PERMISSION,
-                nvml.NVML_ERROR_NOT_SUPPORTED,
-            ):
-                continue  # then it could not be locked either
-            print(
-                f"nsysalign: the clocks of {_name(nvml, device)} could not be reset ({error}): sudo nvidia-smi -rgc",
-                file=sys.stderr,
-                flush=True,
-            )
-
-
-def _said(nvml: Any, devices: Sequence[Any], mhz: int) -> str:
-    names = ", ".join(dict.fromkeys(_name(nvml, d) for d in devices))
-    many = f"{len(devices)} GPUs" if len(devices) > 1 else "the GPU"
-    return f"SM clocks of {many} ({names}) were locked at {mhz} MHz during the run (--lock-clocks)"
+def _refused(nvml: Any, device: Any, mhz: int, error: Any) -> NsysError:
+    value = getattr(error, "value", None)
+    if value == nvml.NVML_ERROR_NO_PERMISSION:
+        said = "no permission to lock clocks: NVML requires administrator rights"
+        return NsysError(said, _RIGHTS)
+    name = _name(nvml, device)
+    if value == nvml.NVML_ERROR_NOT_SUPPORTED:
+        return NsysError(f"{name} cannot lock its clocks (GPUs since Volta can)", _LEAVE_OUT)
+    return NsysError(f"{name}: its clocks could not be locked at {mhz} MHz: {error}", _RIGHTS)
 
 
 def _name(nvml: Any, device: Any) -> str:
@@ -173,68 +146,25 @@ def _text(value: Any) -> str:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
 
 
-class _Stopping:
-    """Turns the first signal into an exception, so that every `finally` runs."""
-
-    def __init__(self) -> None:
-        self.now = False
-        self._late: list[int] = []
-
-    @contextlib.contextmanager
-    def handlers(self) -> Iterator[None]:
-        if threading.current_thread() is not threading.main_thread():
-            yield
-            return
-        before = {number: signal.signal(number, self._asked) for number in ENDING}
-        try:
-            yield
-        finally:
-            for number, old in before.items():
-                signal.signal(number, old if old is not None else signal.SIG_DFL)
-            for number in self._late:
-                signal.raise_signal(number)
-
-    def _asked(self, number: int, _frame: object) -> None:
-        if self.now:
-            self._late.append(number)
-            return
-        self.now = True
-        if number == signal.SIGINT:
-            raise KeyboardInterrupt
-        raise SystemExit(128 + number)
-
-
-@contextlib.contextmanager
-def _guardian(nvml: Any, devices: Sequence[Any]) -> Iterator[None]:
-    """A process that resets the clocks if this one is killed: its input then ends without the closing message."""
-    names = [_text(nvml.nvmlDeviceGetUUID(d)) for d in devices]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nsysalign.record.lock", *names],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            process.stdin.write(_DONE)
-            process.stdin.flush()
-        with contextlib.suppress(OSError):
-            process.stdin.close()
-        process.wait()
-
-
-def guard(names: Sequence[str]) -> None:
-    """The guardian's main loop."""
+def guard(names: list[str]) -> None:
+    """The guardian: release all; a failure is reported and does not keep the others locked."""
     for number in ENDING:
         signal.signal(number, signal.SIG_IGN)
-    if sys.stdin.buffer.read().endswith(_DONE):
-        return
+    sys.stdin.buffer.read()
     nvml = _nvml()
-    devices = [nvml.nvmlDeviceGetHandleByIndex(n) for n in range(nvml.nvmlDeviceGetCount())]
-    _reset(nvml, [d for d in devices if _text(nvml.nvmlDeviceGetUUID(d)) in names])
+    for k in range(nvml.nvmlDeviceGetCount()):
+        device = nvml.nvmlDeviceGetHandleByIndex(k)
+        if _text(nvml.nvmlDeviceGetUUID(device)) not in names:
+            continue
+        try:
+            nvml.nvmlDeviceResetGpuLockedClocks(device)
+        except nvml.NVMLError as error:
+            # where it is not allowed or not supported it could not be locked either
+            never = (nvml.NVML_ERROR_NO_PERMISSION, nvml.NVML_ERROR_NOT_SUPPORTED)
+            if getattr(error, "value", None) not in never:
+                name = _name(nvml, device)
+                said = f"nsysalign: the clocks of {name} could not be reset ({error}): sudo nvidia-smi -rgc"
+                print(said, file=sys.stderr, flush=True)
 
 
 if __name__ == "__main__":

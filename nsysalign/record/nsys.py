@@ -289,7 +289,11 @@ def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
     importer is a separate program of the same installation.  On a busy machine it can fail twice and succeed the third time, so
     it is tried three times; False if it is absent or never succeeds.
     """
-    found = sorted(Path(os.path.realpath(nsys.path)).parents[1].glob("host-linux-*/QdstrmImporter"))
+    installed = (Path(os.path.realpath(path)).parents[1] for path in (nsys.path, *candidates()))
+    beside = [sorted(folder.glob("host-linux-*/QdstrmImporter")) for folder in installed]
+    found = next(
+        filter(None, beside), []
+    )  # an nsys in PATH may be a script that starts the real one
     partial = report.with_name(report.stem + ".partial.nsys-rep")
     for importer in found * _IMPORTS:
         try:

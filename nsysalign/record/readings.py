@@ -50,7 +50,7 @@ def clock_lines(
     shorten: Any,
 ) -> Iterator[dict[str, Any]]:
     """The lines of one process's readings.  `shorten(file)` turns a file's name into the form used in logs."""
-    if not path.is_file():
+    if not path.is_file() or path.is_symlink():
         return
     readings = list(_readings(path.read_bytes(), threads, strings))
     used = {line["site"] for line in readings if line["type"] == "clock_reading"}

@@ -24,6 +24,8 @@ RUN = "run"
 MOST_NAMED = 4
 #: Where the intervals cover less of the run than this share, the sentence says that the rest was not timed.
 UNTIMED = 0.9
+#: A note about a smaller share than this is not the first thing to say.
+WORTH_SAYING = 0.01
 
 
 def headline(
@@ -50,6 +52,8 @@ def headline(
         of = _extent(analysis, int(intervals["start_ns"].iloc[whole[0]]), total)
     else:
         of = f"{counted}, {duration(total)} under nsys"
+    if loss and loss.finding.severity == "info" and loss.finding.loss_ns < WORTH_SAYING * total:
+        loss = None
     staged = int(staging(analysis)[chosen].sum())
     text = "Nothing was measured."
     if total:

@@ -18,15 +18,18 @@ from nsysalign import frames
 from nsysalign.model import CAUSES, KIND, Alignment, Trace
 from nsysalign.split import describe
 from nsysalign.split.pieces import CAUSE, DETAIL, DETAILS, OPERATION_REFS, REF, REF_KINDS, Pieces
-from nsysalign.tiles import distinct, least, ragged
+from nsysalign.tiles import distinct, least, one_of, ragged, rising
 
 _NAMED = tuple(CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler"))
 _SPOKEN = tuple(REF[r] for r in ("api", "nvtx", "overhead"))
 _SIZED = (CAUSE["memcpy"], CAUSE["memset"])
+_ALWAYS = (CAUSE["queued"], CAUSE["unknown"])
 #: Pieces, and pairs of a window and a key, that are laid out at once: they bound the memory.
 _AT_ONCE = 1 << 17
 #: Windows that together hold this many times more pieces than there are get them by key.
 _PIECES_EACH = 4
+#: Ids of names are at most this large, where nothing is damaged.
+_FEW = 1 << 24
 
 
 class Key(NamedTuple):
@@ -82,6 +85,17 @@ class Details:
         self._on_lane.append(np.stack([begin + lot.at[sized], lot.key[sized], lot.ref[sized]]))
         first, last = np.searchsorted(lot.at, low), np.searchsorted(lot.at, high)
         count = last - first
+        whole = np.flatnonzero(count == len(lot.at))
+        if len(whole) and len(lot.at):
+            one = _reduced(np.zeros(len(lot.at), np.int64), np.arange(len(lot.at)), lot)
+            each = len(one.longest)
+            self._keep(
+                np.repeat(window[whole], each),
+                np.tile(one.ns, len(whole)),
+                np.tile(one.longest, len(whole)),
+                lot,
+            )
+            count = np.where(count == len(lot.at), 0, count)
         many = np.zeros(len(count), dtype=bool)
         if count.sum() > _PIECES_EACH * (len(count) + len(lot.at)):
             many = count > len(distinct(lot.key))
@@ -178,11 +192,12 @@ class Details:
 
     def _lot(self, p: Pieces) -> _Lot:
         """The pieces that belong in details."""
-        operation = np.isin(p.ref_kind, OPERATION_REFS) & (p.ref >= 0)
-        sized = operation & np.isin(p.cause, _SIZED)
-        named = np.isin(p.cause, _NAMED) & np.isin(p.ref_kind, _SPOKEN)
-        use = np.flatnonzero(sized | named | np.isin(p.cause, [CAUSE["queued"], CAUSE["unknown"]]))
-        use = use[np.argsort(p.window[use], kind="stable")]
+        p = p.take(np.flatnonzero(one_of(p.cause, (*_SIZED, *_NAMED, *_ALWAYS))))
+        sized = one_of(p.cause, _SIZED) & one_of(p.ref_kind, OPERATION_REFS) & (p.ref >= 0)
+        named = one_of(p.cause, _NAMED) & one_of(p.ref_kind, _SPOKEN)
+        use = np.flatnonzero(sized | named | one_of(p.cause, _ALWAYS))
+        if not rising(p.window[use]):
+            use = use[np.argsort(p.window[use], kind="stable")]
         p, sized, named = p.take(use), sized[use], named[use]
         return _Lot(
             p.window,
@@ -200,8 +215,7 @@ class Details:
         for kind in ("api", "nvtx", "overhead"):
             mine = np.flatnonzero(named & (p.ref_kind == REF[kind]) & (p.ref >= 0))
             if len(mine):
-                column, values = self._texts[kind]
-                text[mine] = np.searchsorted(values, column[p.ref[mine]]) + 1
+                text[mine] = self._texts[kind][p.ref[mine]] + 1
         copy = np.flatnonzero(sized & (p.cause == CAUSE["memcpy"]))
         if len(copy):
             text[copy] = self._copies[p.ref[copy]] + 1
@@ -209,24 +223,29 @@ class Details:
         code = (code * (len(self.alignment.lanes) + 1) + p.lane + 1) * self._most + text
         code = code * len(REF_KINDS) + np.where(named, p.ref_kind, 0)
         number, codes = pd.factorize(code)
-        _, example = np.unique(number, return_index=True)
+        # numbers are given in order of appearance
+        example = np.flatnonzero(np.diff(np.maximum.accumulate(number), prepend=-1))
         unseen = np.array([c not in self._spelled for c in codes.tolist()], dtype=bool)
-        new = example[unseen]
-        keys = self._keys_of(p.take(new), named[new], sized[new])
-        for one, key in zip(codes[unseen].tolist(), keys, strict=True):
-            self._spelled[one] = self._keys.setdefault(key, len(self._keys))
+        if unseen.any():
+            new = example[unseen]
+            keys = self._keys_of(p.take(new), named[new], sized[new])
+            for one, key in zip(codes[unseen].tolist(), keys, strict=True):
+                self._spelled[one] = self._keys.setdefault(key, len(self._keys))
         return np.array([self._spelled[c] for c in codes.tolist()], dtype=np.int64)[number]
 
     @cached_property
-    def _texts(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Numbers of the names of calls, of the texts of ranges and of the names of the profiler's work, and the distinct ones."""
+    def _texts(self) -> dict[str, np.ndarray]:
+        """Numbers of the names of calls, of the texts of ranges and of the names of the profiler's work."""
         trace = self.trace
         columns = {
             "api": trace.calls["name_id"].to_numpy(),
             "nvtx": pd.factorize(trace.ranges["text"].to_numpy(dtype=object))[0],
             "overhead": trace.overhead["name_id"].to_numpy(),
         }
-        return {kind: (numbers, distinct(numbers)) for kind, numbers in columns.items()}
+        return {
+            kind: n if -1 <= n.min(initial=0) <= n.max(initial=0) < _FEW else pd.factorize(n)[0]
+            for kind, n in columns.items()
+        }
 
     @cached_property
     def _copies(self) -> np.ndarray:
@@ -244,8 +263,8 @@ class Details:
     @cached_property
     def _most(self) -> int:
         """Greater than all of these numbers."""
-        texts = max(len(values) for _, values in self._texts.values())
-        return 2 + max(texts, int(self._copies.max(initial=0)))
+        every = (*self._texts.values(), self._copies)
+        return 2 + max(int(numbers.max(initial=0)) for numbers in every)
 
     def _keys_of(self, p: Pieces, named: np.ndarray, sized: np.ndarray) -> list[Key]:
         text = np.array(DETAILS, dtype=object)[p.detail]
@@ -267,28 +286,9 @@ class Details:
         part = (np.cumsum(count) - count) // _AT_ONCE
         for some in np.split(np.arange(len(count)), np.flatnonzero(np.diff(part)) + 1):
             owner, at = ragged(first[some], count[some])
-            if not len(at):
-                continue
-            key, ns = lot.key[at], lot.ns[at]
-            low, keys = int(key.min()), int(key.max()) - int(key.min()) + 1
-            # a trace has a key for every text of a range, a lot few of them
-            code, slots = owner * keys + (key - low), len(some) * keys
-            if slots > 2 * _AT_ONCE + 4 * len(code):
-                code, used = pd.factorize(code)
-                slots = len(used)
-            # sums of nanoseconds below 2**53 are exact in float64
-            total = np.bincount(code, ns, slots)
-            longest = np.zeros(slots, np.int64)
-            np.maximum.at(longest, code, ns)
-            is_longest = np.flatnonzero(ns == longest[code])
-            start, earliest = lot.start[at[is_longest]], np.full(slots, np.iinfo(np.int64).max)
-            np.minimum.at(earliest, code[is_longest], start)
-            is_longest = is_longest[start == earliest[code[is_longest]]]
-            which = np.zeros(slots, np.int64)
-            which[code[is_longest][::-1]] = is_longest[::-1]
-            there = np.flatnonzero(total)
-            which = which[there]
-            self._keep(window[some][owner[which]], total[there].astype(np.int64), at[which], lot)
+            if len(at):
+                rows = _reduced(owner, at, lot)
+                self._keep(window[some][rows.owner], rows.ns, rows.longest, lot)
 
     def _by_key(self, window: np.ndarray, first: np.ndarray, last: np.ndarray, lot: _Lot) -> None:
         """The same by running sums over the pieces of each key."""
@@ -318,6 +318,38 @@ class Details:
         """Rows with the `longest` piece of each."""
         columns = (lot.key, ns, lot.ns, lot.start, lot.ref_kind, lot.ref)
         self._rows.append((window, *(c if c is ns else c[longest] for c in columns)))
+
+
+class _Rows(NamedTuple):
+    """Per owner and key: the sum, and the position of the longest piece in the lot, of equal ones the first."""
+
+    owner: np.ndarray
+    ns: np.ndarray
+    longest: np.ndarray
+
+
+def _reduced(owner: np.ndarray, at: np.ndarray, lot: _Lot) -> _Rows:
+    """Rows of the pieces `at` of a lot, which belong to owners (ascending)."""
+    key, ns = lot.key[at], lot.ns[at]
+    low, keys = int(key.min()), int(key.max()) - int(key.min()) + 1
+    # a trace has a key for every text of a range, a lot few of them
+    code, slots = owner * keys + (key - low), (int(owner[-1]) + 1) * keys
+    if slots > 2 * _AT_ONCE + 4 * len(code):
+        code, used = pd.factorize(code)
+        slots = len(used)
+    # sums of nanoseconds below 2**53 are exact in float64
+    total = np.bincount(code, ns, slots)
+    longest = np.zeros(slots, np.int64)
+    np.maximum.at(longest, code, ns)
+    is_longest = np.flatnonzero(ns == longest[code])
+    start, earliest = lot.start[at[is_longest]], np.full(slots, np.iinfo(np.int64).max)
+    np.minimum.at(earliest, code[is_longest], start)
+    is_longest = is_longest[start == earliest[code[is_longest]]]
+    which = np.zeros(slots, np.int64)
+    which[code[is_longest][::-1]] = is_longest[::-1]
+    there = np.flatnonzero(total)
+    which = which[there]
+    return _Rows(owner[which], total[there].astype(np.int64), at[which])
 
 
 def _joined(parts: list[np.ndarray], rows: int = 3) -> np.ndarray:

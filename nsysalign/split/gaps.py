@@ -120,11 +120,11 @@ class Explainer:
         parts = [staging]
         start = np.where(staged, until, start)
         left = np.flatnonzero(start < gaps.end)
-        gaps, start = gaps.take(left), start[left]
+        gaps, start = gaps.some(left), start[left]
         lost = np.flatnonzero(~gaps.known)  # rule 16
         parts.append(self._unknown(gaps.take(lost), start[lost], DETAIL["no-api-row"]))
         known = np.flatnonzero(gaps.known)
-        gaps, start = gaps.take(known), start[known]
+        gaps, start = gaps.some(known), start[known]
         parts += self._host_side(gaps, start)
         parts.append(self._inside_call(gaps, start))
         parts += self._issued(gaps, start)
@@ -156,7 +156,7 @@ class Explainer:
         here = np.flatnonzero(end > start)
         return [
             host_pieces(self.threads, int(thread), gaps.window[g], start[g], end[g])
-            for thread in np.unique(gaps.issue_thread[here])
+            for thread in distinct(gaps.issue_thread[here]).tolist()
             for g in [here[gaps.issue_thread[here] == thread]]
         ]
 
@@ -186,11 +186,11 @@ class Explainer:
         """Rules 6, 7, 8: N has been issued; it waits for other work, or is on its way."""
         lo = np.maximum(start, gaps.issue_end)
         here = np.flatnonzero(gaps.end > lo)
-        g, lo = gaps.take(here), lo[here]
+        g, lo = gaps.some(here), lo[here]
         opaque = self._behind_host_function(self._of_streams(g))
         veiled, open_ = np.flatnonzero(opaque), np.flatnonzero(~opaque)
         parts = [self._unknown(g.take(veiled), lo[veiled], DETAIL["host-function"])]
-        g, lo = g.take(open_), lo[open_]
+        g, lo = g.some(open_), lo[open_]
         until, lane, ref_kind, ref, detail = self._dependency(self._of_streams(g))
         held, stop = until > lo, np.minimum(until, g.end)
         parts.append(
@@ -217,7 +217,7 @@ class Explainer:
         parts, own, rival_of = [], self._op_ref(g.next), self._competitor(g.next)
         for number, what in set(zip(g.lane.tolist(), rival_of.tolist(), strict=True)):
             mine = np.flatnonzero((g.lane == number) & (rival_of == what))
-            if what == NO_RIVAL:
+            if what == NO_RIVAL or not self.streams.others_of(number):
                 parts.append(
                     make(g.window, late, g.end, CAUSE["launch_latency"], own, g.next, where=mine)
                 )
@@ -268,7 +268,7 @@ class Explainer:
         at, thread = self.call_start[calls], self.call_thread[calls]
         previous_issue = pick(self.call_start, pick(self.call, g.previous, -1), NEVER)
         same = pick(self.call_thread, pick(self.call, g.previous, -1), -1) == g.issue_thread
-        for number in np.unique(thread):
+        for number in distinct(thread).tolist():
             mine = np.sort(at[thread == number])
             here = np.flatnonzero((g.issue_thread == number) & (same | (g.previous < 0)))
             between = np.searchsorted(mine, g.issue_start[here]) - np.searchsorted(
@@ -292,7 +292,7 @@ class Explainer:
         until, lane, ref = np.full(n, NEVER), np.full(n, -1), np.full(n, -1)
         ref_kind, detail = np.zeros(n, np.int8), np.zeros(n, np.int8)
         previous_issue = pick(self.call_start, pick(self.call, g.previous, -1), NEVER)
-        for number in np.unique(g.lane):
+        for number in distinct(g.lane).tolist():
             mine = np.flatnonzero(g.lane == number)
             if int(number) in self.waits:
                 issue, t, other, record, inferred = self.waits[int(number)]
@@ -352,6 +352,8 @@ def host_pieces(
         (t.start, t.end, t.cause, REF["api"], t.ref),
         (t.over_start, t.over_end, CAUSE["profiler"], REF["overhead"], t.over_ref),
     ):
+        if not len(begin):
+            continue
         cut = tile(s, e, begin, over)
         busy = cut.block >= 0
         b = cut.block[busy]

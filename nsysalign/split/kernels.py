@@ -19,7 +19,7 @@ from nsysalign.tiles import ragged
 
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 21
-#: Durations are counted this many at a time: one table of all would be the largest thing a slice holds.
+#: Durations are counted this many at a time: one table of all would be the largest thing in memory.
 _COUNTED_AT_ONCE = 1 << 17
 #: An outer range holds the work of all ranges nested in it.  If the windows of a stream together hold more operations than
 #: this, and this many times more than exist, they are not counted one by one: their labels are left out.

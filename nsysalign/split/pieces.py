@@ -57,7 +57,7 @@ _TYPES = dict.fromkeys(("cause", "ref_kind", "detail"), np.int8)
 
 
 def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, where=None) -> Pieces:
-    """Pieces from arrays or constants; `where`: only the rows of the arrays that this mask, or these positions, select."""
+    """Pieces from arrays or constants (which take no memory); `where`: only the rows of the arrays that this mask, or these positions, select."""
     given = dict(
         zip(
             Pieces.__dataclass_fields__,
@@ -73,7 +73,7 @@ def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, wh
     typed = ((name, value, _TYPES.get(name, np.int64)) for name, value in given.items())
     return Pieces(
         **{
-            f: np.full(n, v, dtype) if np.ndim(v) == 0 else np.asarray(v, dtype)
+            f: np.broadcast_to(dtype(v), n) if np.ndim(v) == 0 else np.asarray(v, dtype)
             for f, v, dtype in typed
         }
     )

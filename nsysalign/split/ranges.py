@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, Alignment, Trace
+from nsysalign.model import CALL, ORIGIN, OURS, SYNC_CALLS, Alignment, Trace
 from nsysalign.split.labels import grouped, plain_region
 from nsysalign.tiles import any_open, covered, group
 
@@ -79,6 +79,7 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     # the lower median: a time that was measured
     out["median_ns"] = groups["host_ns"].quantile(0.5, interpolation="lower").to_numpy()
     out["max_ns"] = groups["host_ns"].max().to_numpy()
+    out = out[~out["label"].str.startswith(OURS)]
     out = out.sort_values(["host_ns", "label"], ascending=[False, True], ignore_index=True)
     return OnHost(frames.check(out, frames.HOST_RANGES), notes if said else [])
 

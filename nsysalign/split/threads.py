@@ -10,7 +10,7 @@ import numpy as np
 
 from nsysalign.model import CALL, ISSUING_CALLS, SYNC_CALLS, Trace
 from nsysalign.split.pieces import CAUSE
-from nsysalign.tiles import disjoint, group, index_type, ragged, tile
+from nsysalign.tiles import disjoint, distinct, group, index_type, ragged, tile
 
 PUSH_POP = 59
 _FOREVER = (1 << 63) - 1
@@ -121,7 +121,7 @@ def in_lots(
     """Stretches of threads' time in lots that hold about as many calls; one with more calls than that is cut where some of them
     begin, as another piece begins there anyway."""
     first, count = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
-    for number in np.unique(thread).tolist():
+    for number in distinct(thread).tolist():
         mine = np.flatnonzero(thread == number)
         first[mine], last = (np.searchsorted(threads[number].start, t[mine]) for t in (start, end))
         count[mine] = np.maximum(last - first[mine], 0)

@@ -48,7 +48,7 @@ def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int
     """The requested ones, then every label's median, each finding's example, the slowest and the first of every label, at most
     MAX_INTERVALS."""
     roles = examples.roles(analysis).values()
-    shown = (number for number in examples.of_findings(analysis) if number >= 0)
+    shown = (number for number in analysis.findings["interval"].tolist() if number >= 0)
     order = [
         *wanted,
         *(r.median for r in roles),

@@ -35,24 +35,32 @@ def listed(column: pd.Series, change: Callable[[Any], Any]) -> list[Any]:
         return [v if math.isfinite(v) else change(None) for v in column.tolist()]
     if column.dtype.kind in "iub":
         return column.tolist()
+    if column.dtype != object:  # texts, which pandas goes through one by one slowly
+        codes, texts = column.factorize()
+        written = [*map(change, texts.tolist()), change(None)]  # -1, the last, is a missing text
+        return [written[code] for code in codes.tolist()]
     known: dict[Any, Any] = {}
     out = []
     for value in column.tolist():
-        # Others are not compared: 1, True and 1.0 are equal and not written alike, and dicts cannot be hashed.
-        texts = value if isinstance(value, tuple) else (value,)
-        if not all(isinstance(text, str) for text in texts):
-            out.append(change(None if isinstance(value, float) and value != value else value))
-        elif value in known:
+        # Others than texts and tuples of texts are not compared, nor equal to one: 1, True and 1.0 are equal and not
+        # written alike, and dicts cannot be hashed.
+        try:
             out.append(known[value])
-        else:
+            continue
+        except (KeyError, TypeError):
+            parts = value if isinstance(value, tuple) else (value,)
+        if all(isinstance(part, str) for part in parts):
             out.append(known.setdefault(value, change(value)))
+        else:
+            out.append(change(None if isinstance(value, float) and value != value else value))
     return out
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     """A table as a list of objects: ten times its size, so of long tables some rows at a time."""
-    lists = [listed(table[name], plain) for name in table.columns]
-    return [dict(zip(table.columns, row, strict=True)) for row in zip(*lists, strict=True)]
+    names = table.columns.tolist()  # an index of texts is slow to go through
+    lists = [listed(table[name], plain) for name in names]
+    return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
 def frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:

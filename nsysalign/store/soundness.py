@@ -77,6 +77,7 @@ def _problems(analysis: Analysis) -> Iterator[str]:
         and all(isinstance(v, tuple) and all(isinstance(t, str) for t in v) for v in lists)
         and isinstance(info.failed_calls, tuple)
         and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
+        and (info.recorded_ns is None or [*map(type, info.recorded_ns)] == [int, int])
         and (began is None or (type(began) is int and 0 <= began < _LATEST_NS))
     ):
         yield "what it says about the trace is not what was written"

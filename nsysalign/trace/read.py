@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.effort import trim_memory
-from nsysalign.errors import TraceError
+from nsysalign.errors import NoCudaWork, TraceError
 from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
 from nsysalign.private import without_paths
 from nsysalign.tiles import distinct, one_of
@@ -80,7 +80,7 @@ def _refuse_without_calls(
     """Raises TraceError if the host's calls or their names, which every answer needs, are missing."""
     if calls.empty and operations.empty:
         said = _nsys_says(source)
-        raise TraceError(
+        raise NoCudaWork(
             f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies{said}",
             "profile with nsys profile -t cuda,nvtx ..., and check that the program reaches the GPU",
         )

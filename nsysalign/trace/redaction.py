@@ -41,6 +41,7 @@ _SMALL: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], bool]]] = {
     ),
     "TARGET_INFO_GPU": (schema.GPU_COLUMNS, lambda row: True),
     "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), lambda row: True),
+    "ANALYSIS_DETAILS": (("startTime", "stopTime"), lambda row: True),
     "DIAGNOSTIC_EVENT": (
         ("severity", "text"),
         lambda row: kept_diagnostic(row.get("severity"), row.get("text")),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import NamedTuple
@@ -28,7 +28,6 @@ _LONGEST_NAME = (
 _WORTH_ROWS = 20_000
 _HOLE_ROWS = 200
 _RUNS_AT_ONCE = 100
-_LOOKED_AT = 64  # rows, to see which columns have one value
 
 
 def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
@@ -155,9 +154,8 @@ class Source:
     def _whole(self, plan: _Plan, columns: dict[str, np.ndarray] | None) -> dict[str, np.ndarray]:
         columns = columns or self._slow(plan)
         row, count = columns["row"], len(columns["row"])
-        if (
-            row[1:] <= row[:-1]
-        ).any():  # whatever joins rows by their numbers would join wrong ones
+        # whatever joins rows by their numbers would join wrong ones
+        if (row[1:] <= row[:-1]).any():
             raise TraceError(f"{plan.table}: damaged SQLite file (rows out of order)", AGAIN)
         return columns | {
             name: np.broadcast_to(np.int64(v), count) for name, v in plan.constants.items()
@@ -187,27 +185,8 @@ class Source:
         if path is not None and fast.readable(path):
             first, last = self.row_numbers(table)
             quick = bool(names) and _WORTH_ROWS <= last - first + 1 <= fast.most_rows(path)
-            plan = _Plan(table.name, table.where, names, expressions, constants, first, last, quick)
-            return plan._replace(usual=self._usual(plan)) if quick else plan
+            return _Plan(table.name, table.where, names, expressions, constants, first, last, quick)
         return _Plan(table.name, table.where, names, expressions, constants, 0, -1, False)
-
-    def _usual(self, plan: _Plan) -> dict[str, int]:
-        """Columns that have one value in rows here and there, a process or a device, and this value; never all of them."""
-        step = -(-(plan.last - plan.first + 1) // _LOOKED_AT)
-        some = ", ".join(map(str, range(plan.first, plan.last + 1, step)))
-        look = plan._replace(where=f"rowid in ({some})")
-        columns = zip(*self.connection.execute(look.select(*plan.expressions)), strict=True)
-        seen = {name: set(values) for name, values in zip(plan.names, columns, strict=False)}
-        found = {
-            name: values.pop()
-            for name, values in seen.items()
-            if len(values) == 1 and not name.endswith("_ns")
-        }
-        return (
-            {n: v for n, v in found.items() if isinstance(v, int)}
-            if len(found) < len(plan.names)
-            else {}
-        )
 
     def _end(self, sql: str) -> int | None:
         """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
@@ -216,7 +195,7 @@ class Source:
     def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
         some = (f"coalesce({expression}, -1)" for expression in plan.expressions)
         cursor = self.connection.execute(plan.select("rowid", *some))
-        into = [Gathered(), *_gathered(plan)]
+        into = [Gathered(), *(Gathered(wide=name.endswith("_ns")) for name in plan.names)]
         while rows := cursor.fetchmany(_CHUNK):
             try:
                 batch = np.array(rows, dtype=np.int64)
@@ -286,9 +265,6 @@ class _Plan(NamedTuple):
     first: int  # least and greatest row number, where they were looked at
     last: int
     fast: bool  # worth a second connection, and fit for it
-    usual: Mapping[
-        str, int
-    ] = {}  # what nearly all rows have in these columns, as far as rows were looked at
 
     def select(self, *expressions: str) -> str:
         """A SELECT of some expressions, in the order of the rows' numbers."""
@@ -296,66 +272,21 @@ class _Plan(NamedTuple):
         head = f'select {", ".join(expressions)} from "{self.table}" not indexed'
         return f"{head} where {self.where}" if self.where else head
 
-    @property
-    def numbers(self) -> np.ndarray:
-        """The numbers of the rows, if none is missing."""
-        small = self.first >= 0 and self.last <= np.iinfo(np.int32).max
-        return np.arange(self.first, self.last + 1, dtype=np.int32 if small else np.int64)
-
-
-def _gathered(plan: _Plan) -> list[Gathered]:
-    rows = plan.last - plan.first + 1
-    return [Gathered(rows, wide=name.endswith("_ns")) for name in plan.names]
-
 
 def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
-    """Through fast.py; None where something in the table is no integer, or a needed one is missing.
-
-    A value that nearly all rows share is compared in the WHERE, which takes a fourth of the time of fetching it; the few other
-    rows are fetched after that.
-    """
-    sql = dict(zip(plan.names, plan.expressions, strict=True))
-    alike = " and ".join(f"{sql[name]} is {value}" for name, value in plan.usual.items())
-    columns = _columns(plan, path, {n: e for n, e in sql.items() if n not in plan.usual}, alike)
-    if columns is None:
+    """Through fast.py; None where something in the table is no integer, or a needed one is missing."""
+    expected = plan.last - plan.first + 1
+    into = [Gathered(wide=name.endswith("_ns")) for name in plan.names]
+    if not fast.gather(path, plan.select(*plan.expressions), into):
         return None
-    count, numbers = len(next(iter(columns.values()))), plan.numbers
-    columns |= {name: np.broadcast_to(np.int64(value), count) for name, value in plan.usual.items()}
-    if len(numbers) == count:  # no number is missing, and rows come in their order
-        return {"row": numbers} | columns
-    rest = _columns(plan, path, {"row": "rowid"} | sql, f"not ({alike})") if alike else {}
-    if rest is None:
+    columns = {name: one.column() for name, one in zip(plan.names, into, strict=True)}
+    count = len(columns[plan.names[0]])
+    if count == expected:  # no number is missing, and rows come in their order
+        small = plan.first >= 0 and plan.last <= np.iinfo(np.int32).max
+        kind = np.int32 if small else np.int64
+        return {"row": np.arange(plan.first, plan.last + 1, dtype=kind)} | columns
+    numbers = Gathered()
+    if not fast.gather(path, plan.select("rowid"), [numbers]):
         return None
-    rows: dict[str, np.ndarray] | None
-    if rest and count + len(rest["row"]) == len(numbers):
-        rows = {"row": np.delete(numbers, np.searchsorted(numbers, rest["row"]))}
-    else:
-        rows = _columns(plan, path, {"row": "rowid"}, alike)
-    if rows is None or len(rows["row"]) != count:
-        return None
-    columns = rows | columns
-    return _in_order_of_rows(columns, rest) if rest and len(rest["row"]) else columns
-
-
-def _columns(
-    plan: _Plan, path: Path, wanted: Mapping[str, str], where: str
-) -> dict[str, np.ndarray] | None:
-    """Some columns (SQL for each) of the rows for which a condition holds."""
-    plan = plan._replace(names=[*wanted], where=where)
-    into = _gathered(plan)
-    if not fast.gather(path, plan.select(*wanted.values()), into):
-        return None
-    return {name: column.column() for name, column in zip(plan.names, into, strict=True)}
-
-
-def _in_order_of_rows(
-    some: Mapping[str, np.ndarray], rest: Mapping[str, np.ndarray]
-) -> dict[str, np.ndarray]:
-    """Some rows, and the few others, as one table whose columns are as narrow as their values allow."""
-    at = np.searchsorted(some["row"], rest["row"])
-    whole = {}
-    for name, values in some.items():
-        into = Gathered(len(values) + len(at), wide=name.endswith("_ns"))
-        into.add(np.insert(values.astype(np.int64, copy=False), at, rest[name]))
-        whole[name] = into.column()
-    return whole
+    row = numbers.column()
+    return {"row": row} | columns if len(row) == count else None

@@ -51,8 +51,9 @@ def test_a_device_and_its_streams(analysis):
     assert stream["kernel"] == 14_000, "the other stream's kernel is not its own"
 
 
-def test_nothing_else_knows_of_it(analysis):
-    assert analysis.measured.empty and analysis.labels.empty and analysis.findings.empty
+def test_nothing_else_knows_of_it_but_the_rule_about_runs(analysis):
+    assert analysis.measured.empty and analysis.labels.empty
+    assert analysis.findings["rule"].tolist() == ["whole-run"]
 
 
 def test_what_ran(analysis):

@@ -364,8 +364,8 @@ REAL = (
     STUB
     + """
 import inspect, pickle, sys
-E, T, G = torch.cuda.Event, torch.cuda.Stream, torch.cuda.CUDAGraph
-for f in (E.record, E.wait, E.elapsed_time, T.record_event, T.wait_event, G.capture_begin, G.capture_end):
+E, G = torch.cuda.Event, torch.cuda.CUDAGraph
+for f in (E.record, E.wait, E.elapsed_time, G.capture_begin, G.capture_end):
     print(f.__qualname__, inspect.signature(f), inspect.getsource(f))
     if "_nsysalign_probe" in sys.modules:
         assert f._nsysalign_wrapped and f.__wrapped__.__code__.co_filename.startswith(torch.__path__[0]), f

@@ -17,7 +17,7 @@ import pytest
 from waiting import wait_for
 
 from .conftest import ROOT
-from .user import RUNS, processes_named
+from .user import RUNS, elapsed, processes_named
 
 STATE = """
 import fcntl, json, os, re, sys
@@ -263,7 +263,7 @@ def test_what_holds_the_environment_is_its_owners_alone(real):
         real.run(text, "-o", "open", prefix=("sh", "-c", 'umask 022; exec "$@"', "sh"), begin=""),
         out,
     )
-    assert (status, printed) == (3, "0o700\n0o22\n"), err
+    assert (status, printed) == (4, "0o700\n0o22\n"), err
     assert out.stat().st_mode & 0o777 == 0o755
     modes = {
         p.name: oct(p.stat().st_mode & 0o777)
@@ -318,9 +318,121 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 def test_forked_children_that_call_exit_live_and_are_recorded(real):
     """nsys 2024.2 lets them die of SIGSEGV where NVTX was not used before the fork (see launch.py)."""
     status, out, err = real.the_end(real.run(FORKS))
-    assert (status, out) == (3, "0\n3\n0\n"), err
+    assert (status, out) == (4, "0\n3\n0\n"), err
     (run_dir,) = real.run_dirs()
     with closing(sqlite3.connect(f"file:{run_dir / 'trace.sqlite'}?mode=ro", uri=True)) as db:
         text = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
         sql = f"SELECT count(*) FROM NVTX_EVENTS WHERE {text} = 'nsysalign:sync' GROUP BY globalTid >> 24"
         assert len(db.execute(sql).fetchall()) == 2, "both children that timed something"
+
+
+THREADS = """
+import multiprocessing, os, pty, subprocess, sys, threading
+
+def status(pid):
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+
+def forks():
+    pid = os.fork()
+    if pid == 0:
+        inner = os.fork()
+        os._exit(4 if inner == 0 else 3 if status(inner) == 4 else 9)
+    ended = [status(pid)]
+    ended.append(subprocess.run([sys.executable, "-c", "raise SystemExit(7)"], preexec_fn=int).returncode)
+    pid, _ = pty.fork()
+    if pid == 0:
+        os._exit(8)
+    print(ended + [status(pid)], flush=True)
+
+def double(x):
+    return 2 * x
+
+if __name__ == "__main__":
+    thread = threading.Thread(target=forks)
+    thread.start()
+    thread.join()
+    with multiprocessing.get_context("fork").Pool(1, maxtasksperchild=1) as pool:
+        print(pool.map(double, range(3), chunksize=1))
+"""
+
+
+@pytest.mark.nsys
+def test_children_that_a_thread_forks_live(real):
+    """--trace-fork-before-exec=true lets them die of SIGSEGV; a pool that replaces its workers then never ends."""
+    _, out, err = real.the_end(real.run(THREADS, begin=""))
+    assert out == "[3, 7, 8]\n[0, 2, 4]\n", err
+
+
+@pytest.mark.nsys
+def test_nobody_else_can_read_what_nsys_records(real):
+    """The recording holds the environment, and nsys makes it readable by all."""
+    text = "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(2)"
+    process = real.run(text, begin="")
+    wait_for(real.folder / "started")
+    (folder,) = {
+        entry.split(b"=", 1)[1]
+        for pid in processes_named(b"nsys", real.run_dirs()[0])
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if entry.startswith(b"TMPDIR=")
+    }
+    folder = Path(os.fsdecode(folder))
+    assert list(folder.glob("*.qdstrm")) and folder.stat().st_mode & 0o777 == 0o700
+    real.the_end(process)
+    assert not folder.exists()
+    (real.folder / "script.py").write_text("import tempfile\nprint(tempfile.gettempdir())")
+    done = subprocess.run(
+        [NSYSALIGN, "run", "-q", "script.py"], cwd=real.folder, capture_output=True, text=True, timeout=120,
+        env={**real.env, "TMPDIR": "/no/such/folder", "PYTHONINSPECT": ""},
+    )  # fmt: skip
+    assert done.stdout == "/tmp\n", "as plainly"
+
+
+@pytest.mark.nsys
+@pytest.mark.parametrize("name", [b"--start-agent", b"nsys\0profile"])
+def test_an_nsys_that_is_killed_leaves_what_it_recorded(real, name):
+    text = "import pathlib, time\npair(4)\npathlib.Path('started').touch()\ntime.sleep(3)\nraise SystemExit(5)"
+    process = real.run(text)
+    wait_for(real.folder / "started")
+    (run_dir,) = real.run_dirs()
+    (victim,) = processes_named(name, run_dir)
+    os.kill(victim, signal.SIGKILL)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode in (3, 5) and "ended with status 5" in err, err
+    assert elapsed(run_dir) == 4 and all(
+        path.resolve() != run_dir for path in Path("/tmp").glob("nsysalign-*/run")
+    )
+    assert list(run_dir.glob("trace.*")), "its recording, or the report made of it"
+
+
+@pytest.mark.nsys
+def test_a_full_stderr_changes_no_status(real):
+    (real.folder / "script.py").write_text("raise SystemExit(5)")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [NSYSALIGN, "run", "script.py"], cwd=real.folder, env=real.env, stderr=full, timeout=120
+        )
+    assert done.returncode == 5 and (real.run_dirs()[0] / "trace.sqlite").is_file()
+
+
+@pytest.mark.nsys
+def test_a_recording_that_was_not_imported_is_imported_later(real, tmp_path):
+    real.run("pair(3)").communicate(timeout=120)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    fast = real.run("import pathlib, time\npair(3)\npathlib.Path('started').touch()\ntime.sleep(2)")
+    wait_for(real.folder / "started")
+    folder = next(
+        os.fsdecode(entry.split(b"=", 1)[1])
+        for pid in processes_named(b"nsys", real.run_dirs()[1])
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if entry.startswith(b"TMPDIR=")
+    )
+    (stream,) = Path(folder).glob("*.qdstrm")
+    os.link(stream, tmp_path / "stream")
+    fast.communicate(timeout=120)
+    run_dir = real.run_dirs()[1]
+    for path in run_dir.glob("trace.*"):
+        path.unlink()
+    shutil.copyfile(tmp_path / "stream", run_dir / "trace.qdstrm")
+    done = real.analyze(run_dir)
+    assert "holds no CUDA activity" in done.stderr and (run_dir / "trace.sqlite").is_file()

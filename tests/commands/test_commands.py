@@ -21,6 +21,7 @@ from nsysalign.cli import cli, main
 from nsysalign.commandline import assembly
 from nsysalign.compare import confirmations
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
+from nsysalign.record import session
 
 TESTS = Path(__file__).parents[1]
 sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
@@ -90,6 +91,23 @@ def run(tmp_path) -> Path:
         json.dumps({"format": confirmations.FORMAT, "version": 1, "confirmations": [VERDICT]})
     )
     return folder
+
+
+@pytest.fixture(scope="session")
+def _stored(tmp_path_factory) -> Path:
+    """A plain run directory with its results: analysed once."""
+    folder = tmp_path_factory.mktemp("stored") / "run"
+    folder.mkdir()
+    write_export(folder / "trace.sqlite")
+    write_lines(folder / "events-7.jsonl", LOG)
+    assert invoke("analyze", folder, "-q").exit_code == 0
+    return folder
+
+
+@pytest.fixture
+def stored(_stored, tmp_path) -> Path:
+    """A copy of it."""
+    return shutil.copytree(_stored, tmp_path / "run")
 
 
 def invoke(*arguments: object):
@@ -207,16 +225,16 @@ def nsys(monkeypatch, run):
 
 
 def test_a_report_is_exported_once(nsys, tmp_path):
-    report = tmp_path / "x.nsys-rep"
+    report, out = tmp_path / "x.nsys-rep", tmp_path / "x.nsysalign"
     report.write_bytes(b"report")
-    for _ in range(3):
-        assert invoke("analyze", report, "-q").exit_code == 0
-    assert nsys == [tmp_path / "x.nsysalign" / "x.sqlite"]
+    assert invoke("analyze", report, "-q").exit_code == 0
+    assert assembly.exported(report, out, nsys=None) == out / "x.sqlite"
+    assert nsys == [out / "x.sqlite"]
     report.write_bytes(b"another report")
     os.utime(report, (1, 1))
     for _ in range(2):
-        assert invoke("analyze", report, "-q").exit_code == 0
-    assert len(nsys) == 2 and nsys[1].name.startswith("x-")
+        assert assembly.exported(report, out, nsys=None).name.startswith("x-")
+    assert len(nsys) == 2
 
 
 def test_a_run_says_which_export_is_its_reports_whatever_the_copys_times_are(nsys, run):
@@ -231,49 +249,32 @@ def test_a_run_says_which_export_is_its_reports_whatever_the_copys_times_are(nsy
 # --- outputs that cannot be written ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("target", ["absent/x.json", "folder", "file/x.json"])
-def test_a_copy_that_cannot_be_written_is_refused_before_the_work(
-    run, tmp_path, monkeypatch, target
-):
+def test_outputs_that_cannot_be_written_are_refused_before_the_work(stored, tmp_path, monkeypatch):
     (tmp_path / "folder").mkdir()
     (tmp_path / "file").write_text("")
-    assert invoke("analyze", run, "-q").exit_code == 0
-    monkeypatch.setattr(
-        nsysalign.engine, "analyze_inputs", lambda *a, **k: pytest.fail("the work was done")
-    )
-    out = tmp_path / target
-    for command in (
-        ("export", run, "-o", out),
-        ("analyze", run, "--json", out), ("analyze", run / "trace.sqlite", "--json", out),
-        ("show", run, "--json", out), ("diff", run, run, "--json", out), ("analyze", run, run, "--json", out),
+    for module, work in (
+        (nsysalign.engine, "analyze_inputs"), (nsysalign.engine, "load"), (session, "collect"),
     ):  # fmt: skip
-        done = invoke(*command)
-        assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
-        assert done.exception.next_step
+        monkeypatch.setattr(module, work, lambda *a, **k: pytest.fail("the work was done"))
+    pages = [("report", stored, "-o"), ("diff", stored, stored, "-o")]
+    copies = [
+        ("export", stored, "-o"), ("analyze", stored, "--json"),
+        ("analyze", stored / "trace.sqlite", "--json"), ("show", stored, "--json"),
+        ("diff", stored, stored, "--json"), ("analyze", stored, stored, "--json"),
+    ]  # fmt: skip
+    for target in ("absent/x.json", "folder", "file/x.json"):
+        commands = [*(pages if target != "folder" else ()), *copies]
+        commands = [(*command, tmp_path / target) for command in commands]
+        commands += [(name, "--json", tmp_path / target, "x.py") for name in ("run", "confirm")]
+        for command in commands:
+            done = invoke(*command)
+            assert isinstance(done.exception, OutputError), command
+            assert done.exception.exit_code == 3 and done.exception.next_step
 
 
-@pytest.mark.parametrize("target", ["absent/x", "file/x"])
-def test_pages_and_copies_of_commands_that_cost_a_run_are_looked_at_first(
-    run, tmp_path, monkeypatch, target
-):
-    (tmp_path / "file").write_text("")
-    assert invoke("analyze", run, "-q").exit_code == 0
-    monkeypatch.setattr(nsysalign.engine, "load", lambda *a, **k: pytest.fail("the work was done"))
-    monkeypatch.setattr(
-        "nsysalign.record.session.collect", lambda *a, **k: pytest.fail("the script ran")
-    )
-    out = tmp_path / target
-    for command in (
-        ("report", run, "-o", out), ("run", "--json", out, "x.py"), ("confirm", "--json", out, "x.py"),
-        ("diff", run, run, "-o", out),
-    ):  # fmt: skip
-        done = invoke(*command)
-        assert isinstance(done.exception, OutputError) and done.exception.exit_code == 3, command
-
-
-def test_no_table_of_an_exported_label_names_another(run, tmp_path):
+def test_no_table_of_an_exported_label_names_another(stored, tmp_path):
     """Kernels and gaps of the run as a whole, clock samples without a label: none of them is of one label."""
-    assert invoke("analyze", run, "-q").exit_code == 0
+    run = stored
     label = nsysalign.load(run).labels["label"].iloc[0]
     assert invoke("export", run, "-f", "csv", "-l", label, "-o", tmp_path / "csv").exit_code == 0
     for path in (tmp_path / "csv").glob("*.csv"):
@@ -329,26 +330,19 @@ def test_a_missing_label_of_a_library_fails_no_build(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    "edited",
-    [
-        None,
-        [],
-        3,
-        {"collected_with": 3},
-        {"collected_with": [3]},
-        {"latency_ns": [1]},
-        {"latency_ns": {"a": "b"}},
-    ],
-)
-def test_an_edited_calibration_is_refused(tmp_path, edited):
+def test_an_edited_calibration_is_refused(tmp_path):
     for name in ("a.db", "b.db"):
         database.write(build(), tmp_path / name)
-    with closing(sqlite3.connect(tmp_path / "b.db")) as db:
-        db.execute("update meta set value = ? where key = 'calibration'", (json.dumps(edited),))
-        db.commit()
-    done = invoke("diff", tmp_path / "a.db", tmp_path / "b.db")
-    assert isinstance(done.exception, AnalysisError) and "calibration" in done.exception.message
+    for edited in (
+        None, [], 3, {"collected_with": 3}, {"collected_with": [3]}, {"latency_ns": [1]},
+        {"latency_ns": {"a": "b"}},
+    ):  # fmt: skip
+        with closing(sqlite3.connect(tmp_path / "b.db")) as db:
+            db.execute("update meta set value = ? where key = 'calibration'", (json.dumps(edited),))
+            db.commit()
+        done = invoke("diff", tmp_path / "a.db", tmp_path / "b.db")
+        assert isinstance(done.exception, AnalysisError), edited
+        assert "calibration" in done.exception.message
 
 
 # --- Python, and other systems --------------------------------------------------------------------------------
@@ -381,9 +375,9 @@ def test_a_folder_without_a_trace_or_without_its_export_says_so(run):
         nsysalign.analyze(run)
 
 
-def test_a_file_of_a_run_means_the_run(run):
+def test_a_file_of_a_run_means_the_run(stored):
     """`show RUN/analysis.db` finds the trace that lies beside it, as `show RUN` does."""
-    assert invoke("analyze", run, "-q").exit_code == 0
+    run = stored
     for what in (run, run / "analysis.db"):
         page = run / "page.html"
         name = nsysalign.load(run).measured["name"].iloc[0]
@@ -395,20 +389,21 @@ def test_a_file_of_a_run_means_the_run(run):
 def test_a_system_without_what_only_unix_has(run, tmp_path):
     """README: analysing works on any system with Python."""
     code = (
-        "import sys, signal, os\n"
+        "import json, sys, signal, os\n"
         "for name in ('fcntl', 'pwd', 'grp', 'resource', 'termios', 'tty', 'pty'): sys.modules[name] = None\n"
         "for name in ('SIGHUP', 'SIGKILL', 'SIGUSR1', 'SIGQUIT', 'SIGCHLD', 'SIGPIPE', 'pthread_sigmask'):\n"
         "    hasattr(signal, name) and delattr(signal, name)\n"
         "for name in ('fork', 'killpg', 'setsid', 'getuid', 'geteuid', 'getpgid', 'O_NONBLOCK', 'sched_getaffinity', 'mkfifo'):\n"
         "    hasattr(os, name) and delattr(os, name)\n"
         "from nsysalign.cli import main\n"
-        "main(sys.argv[1:])\n"
+        "for command in json.loads(sys.argv[1]):\n"
+        "    try: main(command)\n"
+        "    except SystemExit as end: assert not end.code, command\n"
     )
-    for command in (
+    commands = (
         ("analyze", run), ("show", run), ("report", run), ("diff", run, run), ("export", run),
         ("redact", run, tmp_path / "shared"), ("analyze", "--ranks", run, "--jobs", "1", "-o", tmp_path / "ranks"),
-    ):  # fmt: skip
-        done = subprocess.run(
-            [sys.executable, "-c", code, *map(str, command)], capture_output=True, text=True
-        )
-        assert done.returncode == 0, (command, done.stderr[-600:])
+    )  # fmt: skip
+    words = json.dumps([[str(word) for word in command] for command in commands])
+    done = subprocess.run([sys.executable, "-c", code, words], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-600:]

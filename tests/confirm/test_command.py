@@ -46,8 +46,10 @@ def machine(monkeypatch, tmp_path):
             folder, state.status[len(state.calls) - 1], folder / "trace.sqlite", (), ()
         )
 
-    def page(analysis, path, focus=None):  # 5 MB each: only where a test looks at it
-        return whole_page(analysis, path, focus) if state.page else path.write_text("a page")
+    def page(analysis, path, *focus, **more):  # 5 MB each: only where a test looks at it
+        return (
+            whole_page(analysis, path, *focus, **more) if state.page else path.write_text("a page")
+        )
 
     whole_page = html.write
     monkeypatch.setattr(html, "write", page)
@@ -76,12 +78,10 @@ def test_options_before_the_script_or_from_label_on_behind_it(args, command):
     assert (list(given["command"]), given["labels"]) == (command, ("t1",))
 
 
-def test_behind_two_dashes_everything_is_the_scripts(machine):
-    result = invoke(confirm, "--", "s.py", "--label", "nothing")
-    assert result.exit_code == 0 and machine.calls[0][0] == ["s.py", "--label", "nothing"]
-    assert machine.calls[1][0] == machine.calls[0][0]
-    assert machine.calls[1][1]["label"] == "t1"  # the label with a warning that a delay settles
-    assert invoke(confirm, "--label", "t1").exit_code == 2
+def test_behind_two_dashes_everything_is_the_scripts():
+    given = confirm.make_context("confirm", ["--", "s.py", "--label", "nothing"]).params
+    assert (list(given["command"]), given["labels"]) == (["s.py", "--label", "nothing"], ())
+    assert CliRunner().invoke(confirm, ["--label", "t1"]).exit_code == 2
 
 
 def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
@@ -187,9 +187,10 @@ def test_json_on_stdout_is_only_that(machine):
 
 
 def test_run_confirm_takes_the_warnings_and_keeps_the_scripts_status(machine):
-    result = invoke(run, "--confirm", "s.py", "--label", "x")
+    result = invoke(run, "--confirm", "--json", "copy.json", "s.py", "--label", "x")
     assert result.exit_code == 0 and [c for c, _ in machine.calls] == [["s.py", "--label", "x"]] * 2
     assert "confirmed: t1 (host-gap)" in result.output
+    assert json.loads(Path("copy.json").read_text())["confirmations"][0]["verdict"] == "confirmed"
     machine.calls, machine.folder, machine.body = [], machine.folder.with_name("R2"), runs.busy_gpu
     result = invoke(run, "--confirm", "s.py")
     assert len(machine.calls) == 1 and "no warning that a second run could test" in result.output
@@ -213,11 +214,6 @@ def test_a_second_label_is_not_tried_after_a_failure(machine):
     assert invoke(confirm, "s.py").exit_code == 0 and len(machine.calls) == 3
     machine.calls, machine.folder, machine.status = [], machine.folder.with_name("R2"), [0, 130, 0]
     assert invoke(confirm, "s.py").exit_code == 0 and len(machine.calls) == 2
-
-
-def test_the_copy_of_the_document_has_the_verdicts_too(machine):
-    assert invoke(run, "--confirm", "--json", "copy.json", "s.py").exit_code == 0
-    assert json.loads(Path("copy.json").read_text())["confirmations"][0]["verdict"] == "confirmed"
 
 
 def test_what_was_set_up_around_the_run_is_in_the_report(machine):

@@ -58,7 +58,7 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("full-queue", queueing.full_queue),
     Rule("earlier-work", queueing.earlier_work),
     Rule("host-timer", measuring.host_timer),
-    Rule("idle-run", whole_run.idle),
+    Rule("whole-run", whole_run.whole_run),
     Rule("event-floor", measuring.event_floor),
     Rule("profiler-inflation", measuring.inflation),
     Rule("profiler-disturbed", measuring.profiler),
@@ -84,14 +84,12 @@ DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "
 def diagnose(
     analysis: Analysis,
     segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
-    unread: Sequence[int] | np.ndarray = (),
 ) -> Analysis:
     """Apply every rule, in order: findings sorted by severity and loss, remarks appended to the notes.
 
-    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all; not of those that
-    are `unread`, for which rules that need segments are not applied.
+    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all.
     """
-    facts = Facts(analysis, segments_of, unread)
+    facts = Facts(analysis, segments_of)
     found, notes = apply(facts, REGISTRY)
     measured, found = analysis.measured, spoken(analysis, found)
     if measured.empty:

@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts, rows_of
-from nsysalign.diagnose.finding import CouldNotLook, Finding
+from nsysalign.diagnose.finding import Finding
 
 _WORDS = {
     "H2D": "to the device",
@@ -88,7 +88,8 @@ def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.nd
         sums[name] = np.zeros(facts.count)
         np.add.at(sums[name], rows["at"].to_numpy()[mask], value[mask])
     hidden = np.minimum(sums["pinned"], facts.kernel_upper)
-    return (np.maximum(sums["pageable"], 0) + hidden + sums["device"]).astype(np.int64)
+    device = np.where(facts.kernel_upper > 0, sums["device"], 0)  # else a copy is what it times
+    return (np.maximum(sums["pageable"], 0) + hidden + device).astype(np.int64)
 
 
 def one_of_words(values: np.ndarray, wanted: tuple[str, ...]) -> np.ndarray:
@@ -222,11 +223,9 @@ def _pageable(facts: Facts) -> np.ndarray:
     return facts.detail_ns(rows) > 0
 
 
-def sync(facts: Facts) -> Iterator[Finding | CouldNotLook]:
+def sync(facts: Facts) -> Iterator[Finding]:
     """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the host has caught up."""
     total, _ = drains(facts)
-    if reason := facts.unread(facts.on_stream & (facts.part("sync") > 0)):
-        yield CouldNotLook(reason)
     rows = facts.detail_rows("memcpy")
     small = rows[
         (rows["direction"] == "D2H")

@@ -39,7 +39,7 @@ def delay_cycles(host_ns: float) -> int:
     return max(thresholds.DELAY_CYCLES, math.ceil(wanted / 1e6) * 1_000_000)
 
 
-def launch_blocking(facts: Facts) -> Iterator[Finding | CouldNotLook]:
+def launch_blocking(facts: Facts) -> Iterator[Finding]:
     """CUDA_LAUNCH_BLOCKING=1: every launch call returns only when its kernel has ended.
 
     host    [ launch k -------------) host [ launch k+1 -------
@@ -50,8 +50,6 @@ def launch_blocking(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     rows = rows[
         facts.on_stream[rows] & (facts.operations[rows] > 1) & (facts.part("api_launch")[rows] > 0)
     ]
-    if reason := facts.unread(np.isin(np.arange(facts.count), rows)):
-        yield CouldNotLook(reason)
     segments = facts.segments(rows)
     at, run, launch = segments.at, segments.run, segments.of_cause("api_launch")
     if len(segments) < 3:
@@ -106,10 +104,7 @@ def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         & (host >= call)
         & (facts.share(gap) > thresholds.WARN_SHARE)
     )
-    unknown = mask & ~facts.read & (facts.part("sync") > 0)  # what of it follows a synchronisation
-    if reason := facts.unread(unknown):
-        yield CouldNotLook(reason)
-    for case in facts.cases(mask & ~unknown):
+    for case in facts.cases(mask):
         yield _host_gap(facts, case, gap)
 
 
@@ -296,11 +291,11 @@ def allocation(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(said):
         at = case.row
         names = rows_of(rows, at)["detail"].unique()
-        who = "the host was" if facts.is_host[at] else f"{facts.idled(at)} for the host, which was"
+        idle = "" if facts.is_host[at] else f", and {facts.idled(at).rstrip(',')}"
         yield case.finding(
             "warning" if spent[at] > thresholds.WARN_SHARE * facts.elapsed[at] else "info",
-            f"{case.who} allocates or frees memory inside: for {words.of(spent[at], facts.elapsed[at])} {who} in "
-            f"{' and '.join(names[:2])}{' and other such calls' if len(names) > 2 else ''}.",
+            f"{case.who} allocates or frees memory inside: for {words.of(spent[at], facts.elapsed[at])} the host was in "
+            f"{' and '.join(names[:2])}{' and other such calls' if len(names) > 2 else ''}{idle}.",
             "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
             "f(x, out=out); torch.cuda.synchronize(); start.record()",
             spent,

@@ -152,6 +152,7 @@ def _short(
             "Time many calls with one pair, and divide:   start.record(); [f() for _ in range(100)]; end.record()",
             elapsed_ns=facts.elapsed[at],
             empty_pair_ns=floor,
+            times_an_empty_pair=factor,
             empty_pairs=pairs,
             kernel_ns=facts.kernel_upper[at],
             seen_in=case.frequency,

@@ -14,6 +14,8 @@ from nsysalign.diagnose.repetitions import repetitions, split
 from nsysalign.diagnose.rules.launching import loads
 from nsysalign.model import CAUSES
 
+_KINDS_NAMED = 3
+
 
 def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     """The first repetitions are much slower than the rest: warm-up is mixed with warm repetitions."""
@@ -58,41 +60,44 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
     for r in repetitions(facts):
         if not len(r.different):
             continue
-        usual = int(np.median(facts.operations[r.comparable]))
-        least, most = (
-            int(facts.operations[r.different].min()),
-            int(facts.operations[r.different].max()),
-        )
-        others = (
-            words.plural(most, "operation") if least == most else f"{least} to {most} operations"
-        )
-        total = len(r.comparable) + len(r.different)
         kinds = facts.kinds_of_work(r.label)
         if kinds and facts.kind[r.row] == "nvtx":
             continue  # an operator called with several shapes: the table tells them apart, and nothing is wrong
-        held = (
-            f"{words.plural(len(kinds), 'kind')}, which the table tells apart ({_listed(kinds)}); statistics of spread are those "
-            "of the most frequent one."
-            if kinds
-            else f"{len(r.different)} of {total} intervals held {others}, the others {usual}; they are left out of this label's "
-            "statistics of spread."
-        )
+        evidence: dict[str, object]
+        if kinds:
+            named = ", ".join(f"{name}: {count:,}" for name, count in kinds[:_KINDS_NAMED])
+            more = ", …" if len(kinds) > _KINDS_NAMED else ""
+            held = f"{len(kinds)} kinds, which the table tells apart ({named}{more}); the spread is that of the most frequent one."
+            evidence = {
+                "kinds_of_work": len(kinds),
+                "intervals_of_each": dict(kinds[:_KINDS_NAMED]),
+            }
+        else:
+            usual = int(np.median(facts.operations[r.comparable]))
+            counts = facts.operations[r.different]
+            least, most = int(counts.min()), int(counts.max())
+            others = (
+                f"{least} to {most} operations" if least < most else words.plural(most, "operation")
+            )
+            total = len(r.positions)
+            held = (
+                f"{len(r.different)} of {total} intervals held {others}, the others about {usual}; statistics of spread leave "
+                "them out."
+            )
+            evidence = {
+                "intervals_with_other_work": len(r.different),
+                "intervals": total,
+                "operations_usually": usual,
+                "operations_otherwise_at_least": least,
+                "operations_otherwise_at_most": most,
+            }
         yield r.finding(
             "info",
             f"{r.who} mixes different work: {held}",
             'Give each kind its own name:   with nsysalign.region("name"): ...',
             positions=r.different,
-            kinds_of_work=len(kinds) or None,
-            operations_usually=None if kinds else usual,
-            operations_otherwise=None if kinds else others,
-            median_usual_ns=float(np.median(facts.elapsed[r.comparable])),
-            median_of_the_others_ns=float(np.median(facts.elapsed[r.different])),
+            **evidence,
         )
-
-
-def _listed(kinds: list[tuple[str, int]]) -> str:
-    named = [f"{name}: {count:,}" for name, count in kinds[:3]]
-    return ", ".join([*named, "…"] if len(kinds) > 3 else named)
 
 
 def overlapping(facts: Facts) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""What can be said of a run as a whole: calls that failed, and idle time where the program measured nothing."""
+"""What can be said of a run as a whole: calls that failed, and where its time went if the program measured little of it."""
 
 from __future__ import annotations
 
@@ -53,31 +53,39 @@ def failed_calls(facts: Facts) -> Iterator[Finding]:
 #: What the host did while the device ran nothing, by causes: in words, and what to do about it.
 _IDLE: tuple[tuple[tuple[str, ...], str, Words], ...] = (
     (("host",), "the host was in its own code and had not launched the next work", Words("Launch earlier: move that work to another thread, or do it while the GPU is busy")),
-    (("api_launch", "launch_latency"), "the host was launching the next work, or that was on its way", Words("Launch less: fuse the small operations, give each more work, or replay them as a CUDA graph", 'f = torch.compile(f, mode="reduce-overhead")')),
+    (("api_launch", "launch_latency"), "the host was inside calls that launch work, or the launched work was on its way", Words("Launch less: fuse the small operations, give each more work, or replay them as a CUDA graph", 'f = torch.compile(f, mode="reduce-overhead")')),
     (("sync",), "the host was inside a synchronisation", Words("Wait only where something depends on it, and on the GPU rather than on the host")),
     (("api",), "the host was inside another CUDA call", Words("Allocate and load once, before the part that counts")),
     (("memcpy",), "the host staged pageable memory for a copy", Words("Copy from pinned memory, which needs no staging")),
+    (("unknown",), "the trace does not say why", Words("Record the whole program from its start; where it uses managed memory, record its page faults as well:   nsys profile -t cuda,nvtx --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true")),
 )  # fmt: skip
 
 
-def idle(facts: Facts) -> Iterator[Finding]:
-    """A run in which the program measured nothing, and the GPU was idle for much of the time between its first and its last
-    work."""
+def whole_run(facts: Facts) -> Iterator[Finding]:
+    """A run of which the program measured less than half, by ranges or not at all: the GPU was idle for much of the time between
+    its first and its last work, or copied."""
     whole = facts.whole
-    library = facts.analysis.intervals["library"].to_numpy(dtype=bool)
-    if (facts.kind != "nvtx").any() or not library.all() or not whole.unaligned.empty:
+    if (facts.analysis.intervals["method"] != "inferred")[facts.kind != "nvtx"].any():
+        return  # the program measured what it wanted to know
+    if not whole.unaligned.empty:
         return
+    own = ~facts.analysis.intervals["library"].to_numpy(dtype=bool)
     runs = whole.runs.drop_duplicates(["pid", "device"])
     matrix = parts_matrix(whole)
     numbers = whole.intervals["interval"].to_numpy()
     details = whole.details
     for run in runs.itertuples(index=False):
+        mine = np.flatnonzero(own & (facts.pid == run.pid) & (facts.device == run.device))
+        if facts.once(mine, facts.elapsed[mine]) > thresholds.TYPICAL_SHARE * run.elapsed_ns:
+            continue
         at = int(np.flatnonzero(numbers == run.interval)[0])
         parts = dict(zip(CAUSES, matrix[at].tolist(), strict=True))
-        mine = details[details["interval"] == run.interval]
-        staging = int(mine.loc[mine["detail"] == "staging", "ns"].sum())
-        rest = run.elapsed_ns - sum(parts[c] for c in OPERATION_KINDS) + staging
-        parts["memcpy"] = staging
+        held = details[details["interval"] == run.interval]
+        staging = int(held.loc[held["detail"] == "staging", "ns"].sum())
+        working = sum(parts[c] for c in OPERATION_KINDS) - staging
+        copying, parts["memcpy"] = parts["memcpy"] - staging, staging
+        about = About(str(run.label), "")
+        who = "" if run.label == "run" else f"{about.who}: "
         lost, causes, text, remedy = max(
             (
                 (sum(parts[c] for c in causes), causes, text, remedy)
@@ -85,20 +93,43 @@ def idle(facts: Facts) -> Iterator[Finding]:
             ),
             key=lambda item: item[0],
         )
-        if lost <= thresholds.WARN_SHARE * run.elapsed_ns:
-            continue
-        calls = mine[mine["cause"].isin(causes) & (mine["detail"] != "")]
-        calls = calls.groupby("detail", sort=False)["ns"].sum()
-        most = str(calls.idxmax()) if len(calls) and causes[0] in ("api", "sync") else None
-        about = About(str(run.label), "")
-        found = about.finding(
-            "warning",
-            f"{about.who[:1].upper()}{about.who[1:]}: between its first and its last work the GPU ran nothing for "
-            f"{words.of(rest, run.elapsed_ns)}; for {words.span(lost)} of that {text}.",
-            "",
-            idle_ns=rest,
-            elapsed_ns=run.elapsed_ns,
-            idle_for_this_ns=lost,
-            mostly_in=most,
-        )
-        yield replace(found, run=int(run.interval), loss_ns=int(lost), remedy=remedy)
+        if lost > thresholds.WARN_SHARE * run.elapsed_ns:
+            calls = held[held["cause"].isin(causes) & (held["detail"] != "")]
+            calls = calls.groupby("detail", sort=False)["ns"].sum()
+            most = str(calls.idxmax()) if len(calls) and causes[0] in ("api", "sync") else None
+            rest = run.elapsed_ns - working
+            found = about.finding(
+                "warning",
+                f"{who}between its first and its last work the GPU ran nothing for {words.of(rest, run.elapsed_ns)}; for "
+                f"{words.span(lost)} of that {text}.",
+                "",
+                idle_ns=rest,
+                elapsed_ns=run.elapsed_ns,
+                idle_for_this_ns=lost,
+                mostly_in=most,
+            )
+            yield replace(_begun(found), run=int(run.interval), loss_ns=int(lost), remedy=remedy)
+        if copying > thresholds.WARN_SHARE * run.elapsed_ns:
+            kernels = parts["kernel"] + parts["graph"]
+            found = about.finding(
+                "warning",
+                f"{who}copies take {words.of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
+                f"take {words.span(kernels)}.",
+                "",
+                copying_ns=copying,
+                elapsed_ns=run.elapsed_ns,
+                kernels_ns=kernels,
+            )
+            yield replace(
+                _begun(found),
+                run=int(run.interval),
+                loss_ns=int(min(copying, kernels)),
+                remedy=Words(
+                    "Copy less and once, from pinned memory, and on a stream of its own while kernels run"
+                ),
+            )
+
+
+def _begun(finding: Finding) -> Finding:
+    """With a capital letter at the title's beginning."""
+    return replace(finding, title=finding.title[:1].upper() + finding.title[1:])

@@ -21,7 +21,7 @@ function percentText(change) {
 }
 
 function microSigned(ns) {
-  return ns === 0 ? "." : signed(ns, (ns / 1e3).toFixed(2));
+  return ns === 0 ? "." : signed(ns, micro(ns));
 }
 
 // "-80.1 to -70.3 %"; too few intervals make no bounds.
@@ -91,8 +91,10 @@ const COLUMNS = [
   { key: "verdict", text: "verdict", value: (l) => Object.keys(VERDICT).indexOf(l.verdict) },
   number("before", "A us", (l) => l.total.before_ns, (l) => micro(l.total.before_ns), DATA.before),
   number("after", "B us", (l) => l.total.after_ns, (l) => micro(l.total.after_ns), DATA.after),
-  number("unprofiled", "w/o nsys us", (l) => l.unprofiled.after?.ns ?? -1, withoutNsys,
-    "the median interval of A and of B without nsys, predicted"),
+  ...(DATA.labels.some(withoutNsys) ? [
+    number("unprofiled", "w/o nsys us", (l) => l.unprofiled.after?.ns ?? -1, withoutNsys,
+      "the median interval of A and of B without nsys, predicted"),
+  ] : []),
   number("change", "change us", (l) => l.total.change_ns, (l) => microSigned(l.total.change_ns)),
   number("share", "change", (l) => share(l.total.change_ns, l.total.before_ns),
     (l) => percentText(l.total)),

@@ -4,31 +4,56 @@ const MOST_DUMBBELLS = 30;
 const dumbbell = { all: false };
 
 function drawDumbbells() {
-  const labels = DATA.labels.filter((label) => label.elapsed > 0).map((label) => ({ label, kernel: label.parts.kernel || label.parts.graph || 0 }));
+  const labels = DATA.labels.filter((label) => label.elapsed > 0).map((label) =>
+    ({ label, kernel: label.parts.kernel || label.parts.graph || 0 }));
   labels.sort((p, q) => q.label.elapsed - q.kernel - (p.label.elapsed - p.kernel));
   const shown = dumbbell.all ? labels : labels.slice(0, MOST_DUMBBELLS);
-  const ends = shown.flatMap(({ label, kernel }) => [kernel || label.elapsed, label.p05 || label.elapsed, label.p95, label.elapsed]).filter((ns) => ns > 0);
-  const low = Math.log10(Math.min(...ends)) - 0.06, high = Math.log10(Math.max(...ends)) + 0.06, span = Math.max(0.3, high - low);
-  const place = (ns) => Math.max(0, Math.min(100, (100 * (Math.log10(Math.max(1, ns)) - low)) / span));
+  const ends = shown.flatMap(({ label, kernel }) =>
+    [kernel || label.elapsed, label.p05 || label.elapsed, label.p95, label.elapsed]);
+  const logs = ends.filter((ns) => ns > 0).map(Math.log10);
+  const low = Math.min(...logs) - 0.06, high = Math.max(...logs) + 0.06;
+  const span = Math.max(0.3, high - low);
+  const place = (ns) =>
+    Math.max(0, Math.min(100, (100 * (Math.log10(Math.max(1, ns)) - low)) / span));
   const powers = [], between = span > 1.5 ? [1] : [1, 2, 5];
-  for (let power = Math.floor(low); power <= low + span; power += 1) powers.push(...between.map((times) => times * 10 ** power).filter((ns) => Math.log10(ns) >= low && Math.log10(ns) <= low + span));
+  for (let power = Math.floor(low); power <= low + span; power += 1) {
+    const marks = between.map((times) => times * 10 ** power);
+    powers.push(...marks.filter((ns) => Math.log10(ns) >= low && Math.log10(ns) <= low + span));
+  }
   const mark = (kind, from, to) => {
     const element = make("span", { class: kind });
     element.style.left = place(from) + "%";
     if (to !== undefined) element.style.width = place(to) - place(from) + "%";
     return element;
   };
-  const row = ({ label, kernel }) => make("li", { title: `${label.label}: event ${duration(label.elapsed)}, kernel ${kernel ? duration(kernel) : "none"}; 90 % of the intervals from ${duration(label.p05)} to ${duration(label.p95)}` },
-    make("button", { type: "button", class: "link", onclick: () => choose(label.label, null, true) }, label.label),
-    make("span", { class: "track" }, powers.map((ns) => mark("tick", ns)), kernel ? mark("gap", kernel, label.elapsed) : null, mark("range", label.p05, label.p95), kernel ? mark("dot kernel", kernel) : null, mark("dot event", label.elapsed)),
-    make("span", { class: "value" }, kernel ? `${duration(kernel)} → ${duration(label.elapsed)}` : `no kernel, ${duration(label.elapsed)}`),
-    make("span", { class: "times" }, kernel ? `${(label.elapsed / kernel).toFixed(label.elapsed / kernel < 9.95 ? 1 : 0)} ×` : ""));
-  const axis = make("li", { class: "axis", "aria-hidden": "true" }, make("span"), make("span", { class: "track" }, powers.map((ns) => {
+  const row = ({ label, kernel }) => {
+    const [event, part] = [duration(label.elapsed), kernel ? duration(kernel) : "none"];
+    const spread = `90 % of the intervals from ${duration(label.p05)} to ${duration(label.p95)}`;
+    const times = label.elapsed / kernel;
+    return make("li", { title: `${label.label}: event ${event}, kernel ${part}; ${spread}` },
+      make("button",
+        { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
+        label.label),
+      make("span", { class: "track" }, powers.map((ns) => mark("tick", ns)),
+        kernel ? mark("gap", kernel, label.elapsed) : null,
+        mark("range", label.p05, label.p95),
+        kernel ? mark("dot kernel", kernel) : null, mark("dot event", label.elapsed)),
+      make("span", { class: "value" }, kernel ? `${part} → ${event}` : `no kernel, ${event}`),
+      make("span", { class: "times" }, kernel ? `${times.toFixed(times < 9.95 ? 1 : 0)} ×` : ""));
+  };
+  const scale = powers.map((ns) => {
     const words = make("span", { class: "words" }, duration(ns).replace(/\.0+ /, " "));
     words.style.left = place(ns) + "%";
     return words;
-  })), make("span"), make("span"));
+  });
+  const axis = make("li", { class: "axis", "aria-hidden": "true" }, make("span"),
+    make("span", { class: "track" }, scale), make("span"), make("span"));
   fill($("dumbbells"), shown.map(row), axis);
   const rest = labels.length - shown.length;
-  fill($("dumbbell-more"), rest > 0 ? make("button", { type: "button", onclick: () => { dumbbell.all = true; drawDumbbells(); } }, `Show ${plural(rest, "more label")}`) : null);
+  const more = () => {
+    dumbbell.all = true;
+    drawDumbbells();
+  };
+  fill($("dumbbell-more"), rest > 0 ? make("button", { type: "button", onclick: more },
+    `Show ${plural(rest, "more label")}`) : null);
 }

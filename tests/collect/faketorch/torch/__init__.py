@@ -5,6 +5,7 @@ __version__ = "0.0+fake"
 import contextlib
 
 from . import cuda
+from ._events import Event, Stream  # noqa: F401  before torch.cuda, as in the real one
 
 int8 = "int8"
 

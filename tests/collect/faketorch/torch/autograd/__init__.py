@@ -1,0 +1,1 @@
+"""Enough of torch.autograd for the tests."""

@@ -1,0 +1,119 @@
+"""Children, tools and folders that are not what the probe was made for: losing records is fine, failing is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from nsysalign.record.command import probe_environment
+from nsysalign.record.convert import convert
+
+from .conftest import FAKE_TORCH, ROOT
+from .test_transparent import interpreters
+from .user import fresh_environment
+
+PAIR = "import torch\na, b = torch.cuda.Event(), torch.cuda.Event()\na.record(); b.record()\nprint(a.elapsed_time(b) > 0)\n"
+
+
+def old_pythons() -> list[Path]:
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
+    return sorted(
+        p for v in ("2.7", "3.6", "3.9") for p in pyenv.glob(f"versions/{v}.*/bin/python")
+    )
+
+
+@pytest.mark.parametrize("python", old_pythons() or [None])
+def test_a_child_in_an_old_python_runs_without_the_probe(tmp_path, python):
+    if python is None:
+        pytest.skip("no old Python here")
+    (tmp_path / "raw").mkdir()
+    env = probe_environment(fresh_environment(), tmp_path, calibrate=False)
+    done = subprocess.run([python, "-c", "print(1)"], env=env, capture_output=True, text=True)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+    assert list((tmp_path / "raw").iterdir()) == []
+
+
+def test_the_trace_module_prints_no_line_of_ours(tmp_path):
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "script.py").write_text(PAIR)
+    env = probe_environment(fresh_environment(FAKE_TORCH, ROOT), tmp_path, calibrate=False)
+    command = [sys.executable, "-m", "trace", "--trace", "script.py"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0 and "script.py(2)" in done.stdout
+    assert "nsysalign" not in done.stdout and "modulename: wrap" not in done.stdout
+
+
+SURPRISES = {
+    "modules are cleared": "import sys, torch\nfor n in [n for n in sys.modules if n not in ('sys', 'builtins', '__main__')]: del sys.modules[n]\n",
+    "builtins are replaced": "import builtins, torch\nbuiltins.open = builtins.round = builtins.min = builtins.sorted = None\n",
+    "files are faked": (
+        "import os, mmap, torch\ndef refuse(*a, **k): raise FileNotFoundError(2, 'fake file system')\n"
+        "os.open = os.ftruncate = os.posix_fallocate = refuse\n"
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SURPRISES)
+def test_surprises_lose_records_at_most(probed, name):
+    begin = SURPRISES[name]
+    run = probed(begin + PAIR.replace("import torch\n", ""))
+    assert (run.status, run.out, run.err) == (0, "True\n", "")
+
+
+def test_a_step_limit_by_sys_monitoring_reaches_the_program(tmp_path):
+    """Graders raise a builtin exception, in the middle of our code as anywhere."""
+    python = interpreters().get("3.13") or interpreters().get("3.12")
+    if python is None:
+        pytest.skip("no Python with sys.monitoring here")
+    (tmp_path / "raw").mkdir()
+    (tmp_path / "script.py").write_text(
+        PAIR
+        + """
+import sys
+monitoring = sys.monitoring
+left = 0
+def line(code, number):
+    global left
+    if not code.co_filename.startswith("<nsysalign/"):
+        return monitoring.DISABLE
+    left -= 1
+    if left == 0:
+        raise RuntimeError("step limit")
+monitoring.use_tool_id(0, "limit")
+monitoring.register_callback(0, monitoring.events.LINE, line)
+arrived = 0
+for n in range(1, 40):
+    left = n
+    monitoring.set_events(0, monitoring.events.LINE)
+    try:
+        a.record(); b.record(); a.elapsed_time(b)
+    except RuntimeError as error:
+        arrived += str(error) == "step limit"
+    monitoring.set_events(0, 0)
+print(arrived)
+"""
+    )
+    env = probe_environment(fresh_environment(FAKE_TORCH, ROOT), tmp_path, calibrate=False)
+    done = subprocess.run(
+        [python, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n39\n", "")
+    assert not list((tmp_path / "raw").glob("*.errors"))
+
+
+def test_links_among_the_raw_files_are_not_followed(tmp_path):
+    raw, secret = tmp_path / "raw", tmp_path / "secret"
+    raw.mkdir()
+    secret.write_text(json.dumps({"note": {"text": "secret"}}) + "\n" + " " * 64)
+    (raw / "7-0.rec").write_bytes(bytes(64))
+    for name in ("7-0.txt", "7-0.clk", "8-0.rec"):
+        (raw / name).symlink_to(secret)
+    (log,) = convert(raw, tmp_path, tmp_path)
+    assert log.name == "events-7.jsonl" and "secret" not in log.read_text()
