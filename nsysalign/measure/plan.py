@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -202,27 +203,26 @@ def seconds(text: str, option: str) -> float:
 
 def share(text: str, option: str, *, most: float = 0.5) -> float:
     """`0.5%` or `0.005`."""
-    try:
-        value = float(text[:-1]) / 100 if text.endswith("%") else float(text)
-    except ValueError:
-        value = 0.0
+    value = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     if not 0 < value <= most:
         example = "90%" if most == 1 else "0.5%"
-        raise UsageError(
-            f"{option} {text}: not a share of up to {100 * most:.0f} %", f"{option} {example}"
-        )
+        wrong = f"{option} {text}: not a share of up to {100 * most:.0f} %"
+        raise UsageError(wrong, f"{option} {example}")
     return value
 
 
 def percentile(text: str) -> float:
     """`p99`, `99`."""
-    try:
-        value = float(text.lstrip("p"))
-    except ValueError:
-        value = 0.0
-    if not 50 <= value <= 99.9:
+    if not 50 <= (value := _number(text.lstrip("p"))) <= 99.9:
         raise UsageError(f"--at {text}: not a percentile from p50 to p99.9", "--at p99")
     return value
+
+
+def _number(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan
 
 
 def modes(text: str) -> tuple[str, ...]:

@@ -35,6 +35,14 @@ AFTER_SEARCH, CLIMBING = 0.45, 0.4
 #: Characters of a failure that a note shows.
 SHOWN = 300
 NS = 1e9
+ZEROS = (
+    "the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster "
+    "than with data"
+)
+HERE = (
+    "one process only, this one: a function that no other process can find cannot be measured "
+    "afresh, and how processes differ is not known"
+)
 
 Tell = Callable[[str, int], None]
 #: A target's number and a batch.
@@ -190,57 +198,51 @@ class Session:
 
     def _searched(self) -> tuple[int, ...]:
         """Find the batches to report: the climb, the refinement."""
-        o, limit = self.options, self.options.latency_below_s
-        limit_ns = limit * NS if limit else None
+        o = self.options
+        limit_ns = o.latency_below_s * NS if o.latency_below_s else None
         outcome = self._probe(search.climb(o.most_batch), CLIMBING)
-        failed, limited = self._ended(outcome)
         begun = [f["batch"] for f in outcome.all("batch")]
+        failed, limited = self._failed_at(outcome), ""
+        refused = [why for r in self._runs for why in r.refused.values()]
         trials = self.result().trials()
         done = max((t.batch for t in trials), default=0)
-        if (
-            not trials
-            and not limited
-            and (why := [w for r in self._runs for w in r.refused.values()])
-        ):
-            limited = f"its throughput cannot be measured: {why[0]}"
-        if not limited and failed is None:
-            if done >= search.LARGEST:
-                limited = f"memory does not limit the search: batch {done:,} still fits"
-            elif done < (o.most_batch or search.LARGEST) and begun:
-                self._missing.append((60.0, f"batches above {begun[-1]} to the search"))
-        self._search = {"largest": done, "failed_at": failed, "limited": limited}
-        more = search.refined(trials, failed, o.most_batch, limit_ns) if trials else ()
-        if more:
-            try:
-                outcome = self._probe(more, 1 - AFTER_SEARCH)
-                failed = self._ended(outcome)[0] or failed
-            except OutOfTime:
-                self._missing.append((30.0, "the batches between the powers of two"))
-            trials = self.result().trials()
-            self._search |= {"largest": max(t.batch for t in trials), "failed_at": failed}
+        if outcome.failure and not failed and outcome.failure.kind != "budget":
+            limited = outcome.failure.sentence()
+        elif refused and not trials:
+            limited = f"its throughput cannot be measured: {refused[0]}"
+        elif done >= search.LARGEST:
+            limited = f"memory does not limit the search: batch {done:,} still fits"
+        elif not failed and done < (o.most_batch or search.LARGEST):
+            self._missing.append((60.0, f"batches above {begun[-1]} to the search"))
         if limited:
             where = f" at batch {begun[-1]}" if begun else ""
             self._notes.append(f"the search ended{where}: {limited}")
+        more = search.refined(trials, failed, o.most_batch, limit_ns) if trials else ()
+        try:
+            if more:
+                failed = self._failed_at(self._probe(more, 1 - AFTER_SEARCH)) or failed
+        except OutOfTime:
+            self._missing.append((30.0, "the batches between the powers of two"))
+        trials = self.result().trials()
+        done = max((t.batch for t in trials), default=0)
+        self._search = {"largest": done, "failed_at": failed, "limited": limited}
         return search.reported(trials, limit_ns) if trials else ()
 
     def _probe(self, batches: tuple[int, ...], share: float) -> Outcome:
         """One process of the search, until this share of the budget is spent."""
         o = self.options
-        spent = time.monotonic() - self._began
-        left = share * (o.budget_s or 60.0) - spent
+        left = share * (o.budget_s or 60.0) - (time.monotonic() - self._began)
         if self.outcomes and left < self._starting_s + LEAST_S:
             raise OutOfTime
         return self._worker(0, batches, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 2, max(1.0, left))
 
-    def _ended(self, outcome: Outcome) -> tuple[int | None, str]:
-        """(the batch that found no memory or None, what else ended a process of the search)."""
-        failure, begun = outcome.failure, [f["batch"] for f in outcome.all("batch")]
-        if failure is None or failure.kind == "budget":
-            return None, ""
-        if failure.memory:
-            return (begun[-1] if begun else outcome.job.batches[0]), ""
-        self._failed(outcome)
-        return None, failure.sentence()
+    def _failed_at(self, outcome: Outcome) -> int | None:
+        """The batch at which a process of the search found no memory; another failure is noted."""
+        if outcome.failure and outcome.failure.memory:
+            return [outcome.job.batches[0], *(f["batch"] for f in outcome.all("batch"))][-1]
+        if outcome.failure and outcome.failure.kind != "budget":
+            self._failed(outcome)
+        return None
 
     def _timed(self, batches: Sequence[int | None]) -> None:
         """Rounds of one process per target and batch, each in an order of its own.
@@ -421,71 +423,40 @@ class Session:
 
 def _run(outcome: Outcome, number: int) -> Run:
     def by_mode(kind: str) -> dict[str, dict[str, Any]]:
-        return {
-            f["mode"] if f["l2"] == "warm" else f"{f['mode']}/{f['l2']}": f
-            for f in outcome.all(kind)
-        }
+        named = [(f["mode"] + f"/{f['l2']}" * (f["l2"] != "warm"), f) for f in outcome.all(kind)]
+        own = ("type", "mode", "l2")
+        return {name: {k: v for k, v in f.items() if k not in own} for name, f in named}
 
     job, failure, warm = outcome.job, outcome.failure, outcome.first("warm")
+    made, memory = outcome.first("made"), outcome.first("memory")
     return Run(
-        number,
-        job.target,
-        job.batches[0],
-        job.role,
-        round(outcome.wall_s, 2),
-        failure.kind if failure else "",
-        without_paths(failure.sentence()) if failure else "",
-        first_ns=warm.get("first_ns", 0),
-        warm_ns=warm.get("ns", 0),
-        warm_calls=warm.get("calls", 0),
-        settled=warm.get("settled", False),
-        unsettled=warm.get("why", ""),
-        outputs=outcome.first("made").get("outputs", 1.0),
-        zero=outcome.first("made").get("zero", False),
-        memory={k: v for k, v in outcome.first("memory").items() if k != "type"},
-        clean=outcome.first("hello").get("clean", {}),
-        refused={mode: fact["reason"] for mode, fact in by_mode("refused").items()},
-        facts={
-            mode: {k: v for k, v in fact.items() if k not in ("type", "mode", "l2")}
-            for mode, fact in by_mode("mode").items()
-        },
-        fresh=outcome.fresh,
-    )
+        number, job.target, job.batches[0], job.role, round(outcome.wall_s, 2),
+        failure.kind if failure else "", without_paths(failure.sentence()) if failure else "",
+        warm.get("first_ns", 0), warm.get("ns", 0), warm.get("calls", 0),
+        warm.get("settled", False), warm.get("why", ""),
+        made.get("outputs", 1.0), made.get("zero", False),
+        {k: v for k, v in memory.items() if k != "type"}, outcome.first("hello").get("clean", {}),
+        {mode: fact["reason"] for mode, fact in by_mode("refused").items()},
+        by_mode("mode"), outcome.fresh,
+    )  # fmt: skip
 
 
 def caveats(runs: Sequence[Run]) -> list[str]:
     """What a reader of the numbers must know."""
-    notes = []
-    good = [r for r in runs if not r.failure]
+    notes, good = [], [r for r in runs if not r.failure]
     unsettled = [r for r in good if not r.settled and r.warm_calls and r.role == "time"]
     if unsettled:
-        took = f"{unsettled[0].warm_ns / NS:.1f} s"
-        notes.append(
-            f"not warm after {took} in {len(unsettled)} of {plural(len(good), 'run')}: "
-            f"{unsettled[0].unsettled}"
-        )
-    for mode, reason in dict.fromkeys((m, why) for r in runs for m, why in r.refused.items()):
-        notes.append(f"mode {mode} is not measured: {reason}")
-    if any(r.zero for r in runs):
-        notes.append(
-            "the inputs are all zeros: kernels draw less power then, and can run more than a tenth "
-            "faster than with data"
-        )
-    if not all(r.fresh for r in runs):
-        notes.append(
-            "one process only, this one: a function that no other process can find cannot be "
-            "measured afresh, and how processes differ is not known"
-        )
-    signs = sorted({name for r in runs for name in r.clean.get("found", ())})
-    if signs:
-        notes.append(
-            f"a profiler or hook is in the timed processes ({', '.join(signs[:4])}): the numbers "
-            "include its cost"
-        )
-    if tight := [r.batch or 0 for r in good if r.memory.get("retries")]:
-        notes.append(
-            f"at batch {max(tight)} torch had to free its cache and allocate again: it barely fits"
-        )
+        of = f"{unsettled[0].warm_ns / NS:.1f} s in {len(unsettled)} of {plural(len(good), 'run')}"
+        notes.append(f"not warm after {of}: {unsettled[0].unsettled}")
+    refused = dict.fromkeys((mode, why) for r in runs for mode, why in r.refused.items())
+    notes += [f"mode {mode} is not measured: {why}" for mode, why in refused]
+    notes += [ZEROS] * any(r.zero for r in runs) + [HERE] * any(not r.fresh for r in runs)
+    if signs := sorted({name for r in runs for name in r.clean.get("found", ())}):
+        there = f"a profiler or hook is in the timed processes ({', '.join(signs[:4])})"
+        notes.append(f"{there}: the numbers include its cost")
+    if tight := max((r.batch or 0 for r in good if r.memory.get("retries")), default=0):
+        again = "torch had to free its cache and allocate again: it barely fits"
+        notes.append(f"at batch {tight} {again}")
     return notes
 
 
