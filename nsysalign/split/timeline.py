@@ -29,6 +29,9 @@ from nsysalign.tiles import distinct, ragged
 MAX_INTERVALS = 200
 MAX_ROWS = 3_000
 _ALL_ROWS = 120_000
+#: A run as a whole has this many rows of each kind for themselves, the longest; the others are blocks of neighbours
+#: that are closer than this share of the run.  Runs of this many devices are drawn.
+RUN_ROWS, _RUN_PIXELS, MAX_RUNS = 400, 1_000, 4
 _MARGIN_NS = 10_000
 _STRETCH = 1 << 12
 
@@ -42,6 +45,7 @@ class _Views:
     lo: np.ndarray
     hi: np.ndarray
     most: int | None  # rows of one kind that a picture holds, None for all
+    merge: bool = False  # rows that do not fit become blocks instead of being counted only
 
 
 def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int]:
@@ -79,6 +83,19 @@ def timeline(
     device = analysis.intervals["device"].to_numpy()[chosen]
     parts.append(clock_rows(analysis.gpu_clocks, chosen, device, views.lo, views.hi))
     return _together(parts)
+
+
+def whole_runs(analysis: Analysis) -> np.ndarray:
+    """Numbers of the runs that are drawn: whole devices, not their streams, the longest first."""
+    devices = analysis.runs.drop_duplicates(["pid", "device"])
+    return devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
+
+
+def overview(trace: Trace, windows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `frames.TIMELINE` for whole runs: their `windows`, with a column `interval`.  A row named "37 operations" is a
+    block of that many neighbours, its detail says for how long they ran."""
+    columns = [windows[c].to_numpy() for c in ("interval", "process", "start_ns", "end_ns")]
+    return _together(_of_trace(trace, _Views(*columns, RUN_ROWS, merge=True)))
 
 
 def everything(trace: Trace) -> pd.DataFrame:
@@ -149,7 +166,8 @@ def _of_trace(trace: Trace, views: _Views) -> list[pd.DataFrame]:
 
     def fitting(table: pd.DataFrame, what: str) -> tuple[np.ndarray, np.ndarray]:
         owner, row, lost = _touching(table, views)
-        parts.append(_omitted(views, table, owner[lost], row[lost], what))
+        make = _merged if views.merge else _omitted
+        parts.append(make(trace, views, table, owner, row, lost, what))
         return views.interval[owner[~lost]], row[~lost]
 
     at, row = fitting(calls, "CUDA calls")
@@ -340,10 +358,57 @@ def _stream_words(trace: Trace, table: pd.DataFrame, row: np.ndarray) -> list[st
     return [f"GPU {d} stream {s}" if several else f"stream {s}" for d, s in where]
 
 
+def _merged(
+    trace: Trace,
+    views: _Views,
+    table: pd.DataFrame,
+    owner: np.ndarray,
+    row: np.ndarray,
+    lost: np.ndarray,
+    what: str,
+) -> pd.DataFrame:
+    """Neighbours of one lane among the rows that do not fit, as one row each; a row that fits ends a block.
+
+    |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|
+    """
+    if not lost.any():
+        return frames.empty(frames.TIMELINE)
+    on_gpu = table is trace.operations
+    keys = [table[c].to_numpy()[row] for c in (("device", "stream") if on_gpu else ("thread",))]
+    start, end = (table[c].to_numpy()[row] for c in ("start_ns", "end_ns"))
+    order = np.lexsort((start, *keys, owner))
+    owner, row, lost, start, end = (values[order] for values in (owner, row, lost, start, end))
+    near = (views.hi - views.lo)[owner[1:]] // _RUN_PIXELS
+    new = np.ones(len(row), bool)
+    new[1:] = (start[1:] - end[:-1] > near) | ~lost[1:] | ~lost[:-1] | (owner[1:] != owner[:-1])
+    for key in keys:
+        new[1:] |= key[order][1:] != key[order][:-1]
+    first = np.flatnonzero(new)
+    many = lost[first]
+    count, busy = np.diff([*first, len(row)])[many], np.add.reduceat(end - start, first)[many]
+    until, first = np.maximum.reduceat(end, first)[many], first[many]
+    head = row[first]
+    lanes = _stream_words(trace, table, head) if on_gpu else _thread_words(table, head)
+    names = [f"{n:,} {what if n > 1 else what[:-1]}" for n in count.tolist()]
+    kinds = {"CUDA calls": CALL_KINDS, "operations": OPERATION_KINDS}.get(what)
+    kind = np.array(kinds, dtype=object)[table["kind"].to_numpy()[head]] if kinds else "range"
+    lane = "stream" if on_gpu else "host" if kinds else "nvtx"
+    detail = [{"together_ns": ns} for ns in busy.tolist()]
+    at = views.interval[owner[first]]
+    return _table(at, lane, lanes, kind, names, start[first], until, detail)
+
+
 def _omitted(
-    views: _Views, table: pd.DataFrame, owner: np.ndarray, row: np.ndarray, what: str
+    trace: Trace,
+    views: _Views,
+    table: pd.DataFrame,
+    owner: np.ndarray,
+    row: np.ndarray,
+    lost: np.ndarray,
+    what: str,
 ) -> pd.DataFrame:
     """One row per picture that says how many rows it does not hold, and how long these are together."""
+    owner, row = owner[lost], row[lost]
     if not len(owner):
         return frames.empty(frames.TIMELINE)
     size = len(views.interval)
