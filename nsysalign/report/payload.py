@@ -228,10 +228,18 @@ def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Spent]) 
     }
 
 
-def _kernels(analysis: Analysis) -> list[dict[str, Any]]:
-    """Kernels by label, the most costly first."""
+def _kernels(analysis: Analysis) -> dict[str, Any]:
+    """Kernels by label, the most costly first, in columns; `kernel` and `label` are numbers into `names`."""
     costly = analysis.kernels.sort_values("total_ns", ascending=False, kind="stable")
-    return answers.plain_rows(costly.groupby("label", sort=False).head(MOST_KERNELS))
+    rows = answers.plain_rows(costly.groupby("label", sort=False).head(MOST_KERNELS))
+    names = list(dict.fromkeys(row[key] for row in rows for key in ("label", "kernel")))
+    number = {name: n for n, name in enumerate(names)}
+    columns = {key: [row[key] for row in rows] for key in analysis.kernels.columns}
+    columns["share"] = [round(share, 5) for share in columns["share"]]
+    return columns | {
+        "names": names,
+        **{key: [number[name] for name in columns[key]] for key in ("label", "kernel")},
+    }
 
 
 def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:

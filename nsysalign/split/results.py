@@ -48,6 +48,7 @@ class SplitTrace:
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE` of some intervals, and of the run as a whole."""
         runs, windows = whole_runs(analysis), self.alignment.windows
+        which = np.setdiff1d(which, runs)
         drawn = timeline(
             self.trace, self.alignment, windows.iloc[which].assign(interval=which), analysis
         )
