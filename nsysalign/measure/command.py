@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     "repeatable.",
 )
 @click.option(
-    "--mode",
-    metavar="M,M",
-    help="latency, event, device, steady, graph (default: all of them).",
+    "--mode", metavar="M,M", help="latency, event, device, steady, graph (default: all of them)."
 )
 @click.option(
     "--l2",
