@@ -7,7 +7,7 @@ from typing import Any
 
 from nsysalign.model import TraceInfo
 from nsysalign.place.solve import align
-from nsysalign.referee import escaped, less
+from nsysalign.referee import escaped, less, limits
 from nsysalign.referee.doubt import FOUND, Doubt
 from nsysalign.referee.scene import Scene, build
 from nsysalign.rundir import Inputs
@@ -52,7 +52,8 @@ def judge(inputs: Inputs) -> Verdict:
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
     scene = build(trace, log, align(trace, log), read_limits(inputs.trace))
-    doubts = [doubt for check in (escaped.escaped, less.less) for doubt in check(scene)]
+    checks = (escaped.escaped, less.less, limits.rates, limits.flushes)
+    doubts = [doubt for check in checks for doubt in check(scene)]
     doubts.sort(key=lambda doubt: (doubt.level != FOUND, -(doubt.worth_ns or 0)))
     return Verdict(
         trace.info,
@@ -70,6 +71,10 @@ def _unchecked(scene: Scene) -> list[str]:
         found.append("no event log: which events the program compared is not known for sure")
     if scene.trace.info.notes:
         found.append(f"of the trace: {'; '.join(scene.trace.info.notes)}")
+    if not any(limit.memory_rate for limit in scene.limits.values()):
+        found.append(
+            "copies against the memory's rate, flushes against the L2: the trace names neither"
+        )
     if lost := len(scene.alignment.unaligned):
         found.append(
             f"{lost} timed intervals have no place in the trace (nsysalign analyze says why)"
