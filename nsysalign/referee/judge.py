@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from nsysalign.errors import TraceError
 from nsysalign.model import TraceInfo
 from nsysalign.place.solve import align
-from nsysalign.referee import escaped, less, limits
+from nsysalign.referee import escaped, less, limits, timers
 from nsysalign.referee.doubt import FOUND, Doubt
 from nsysalign.referee.scene import Scene, build
 from nsysalign.rundir import Inputs
@@ -48,11 +49,18 @@ class Verdict:
 
 
 def judge(inputs: Inputs) -> Verdict:
-    """Check the run.  Raises TraceError and EventLogError as an analysis does."""
+    """Check the run.  Raises TraceError and EventLogError as an analysis does, and where nothing was timed: a check that
+    cannot fail is none."""
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
     scene = build(trace, log, align(trace, log), read_limits(inputs.trace))
-    checks = (escaped.escaped, less.less, limits.rates, limits.flushes)
+    if scene.intervals.empty:
+        lost = scene.alignment.unaligned["reason"].drop_duplicates().tolist()
+        raise TraceError(
+            f"there is nothing to check: {lost[0] if lost else 'no event log says what was timed'}",
+            "nsysalign check TRACE --events FILE, or nsysalign check SCRIPT.py",
+        )
+    checks = (escaped.escaped, less.less, limits.rates, limits.flushes, timers.timers)
     doubts = [doubt for check in checks for doubt in check(scene)]
     doubts.sort(key=lambda doubt: (doubt.level != FOUND, -(doubt.worth_ns or 0)))
     return Verdict(

@@ -172,5 +172,5 @@ def build(
     w = alignment.windows
     names, labels = name_intervals(w)
     w = w.assign(name=names, label=labels)
-    told = w["kind"].isin(["event", "host"]) & (w["method"] != "inferred") & ~w["library"]
+    told = w["kind"].isin(["event", "host"]) & (w["method"] != "inferred")
     return Scene(trace, log, alignment, w[told].reset_index(drop=True), limits)
