@@ -54,14 +54,14 @@ def judge(inputs: Inputs) -> Verdict:
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
     scene = build(trace, log, align(trace, log), read_limits(inputs.trace))
-    if scene.intervals.empty:
+    checks = (escaped.escaped, less.less, limits.rates, limits.flushes, timers.timers)
+    doubts = [doubt for check in checks for doubt in check(scene)]
+    if scene.intervals.empty and not doubts:
         lost = scene.alignment.unaligned["reason"].drop_duplicates().tolist()
         raise TraceError(
             f"there is nothing to check: {lost[0] if lost else 'no event log says what was timed'}",
             "nsysalign check TRACE --events FILE, or nsysalign check SCRIPT.py",
         )
-    checks = (escaped.escaped, less.less, limits.rates, limits.flushes, timers.timers)
-    doubts = [doubt for check in checks for doubt in check(scene)]
     doubts.sort(key=lambda doubt: (doubt.level != FOUND, -(doubt.worth_ns or 0)))
     return Verdict(
         trace.info,

@@ -42,22 +42,12 @@ def rates(scene: Scene) -> Iterator[Doubt]:
             continue
         quoted = int(fast[0])
         moved = int(size[large & (copies.interval == quoted)].sum())
-        yield Doubt(
-            "impossible-rate",
-            FOUND,
-            label,
-            str(scene.column("site")[quoted]),
-            f"{words.subject(label)} is faster than the GPU's memory: it launches copies of {bytes_text(moved)} on the device, "
-            f"read and written in {words.span(int(elapsed[quoted]))}, for which the memory needs "
-            f"{words.span(int(least[quoted]))} at its full rate.",
-            tuple(scene.column("name")[fast].tolist()),
-            len(at),
-            str(scene.column("name")[quoted]),
-            int(elapsed[quoted]),
-            int(least[quoted]),
-            {"copied_bytes": moved},
-            "at least ",
-        )
+        yield scene.doubt(
+            "impossible-rate", FOUND, label, quoted, fast, len(at),
+            f"is faster than the GPU's memory: it launches copies of {bytes_text(moved)} on the device, read and written in "
+            f"{words.span(int(elapsed[quoted]))}; the memory needs {words.span(int(least[quoted]))} at its full rate.",
+            right_ns=int(least[quoted]), bound="at least ", evidence={"copied_bytes": moved},
+        )  # fmt: skip
 
 
 def flushes(scene: Scene) -> Iterator[Doubt]:
@@ -79,14 +69,9 @@ def flushes(scene: Scene) -> Iterator[Doubt]:
         found = size[mine[place]]
         if np.ptp(found) or not _FLUSH * l2 <= found[0] < l2:
             continue
-        yield Doubt(
-            "small-flush",
-            NOTE,
-            label,
-            str(scene.column("site")[at[0]]),
-            f"{words.subject(label)}: a memset of {bytes_text(int(found[0]))} runs before each repetition; the GPU's L2 holds "
-            f"{bytes_text(l2)}, so if the memset is to flush it, some of the L2 stays warm.",
-            tuple(scene.column("name")[at].tolist()),
-            len(at),
+        yield scene.doubt(
+            "small-flush", NOTE, label, scene.typical(at), at, len(at),
+            f"runs after a memset of {bytes_text(int(found[0]))} each time; the GPU's L2 holds {bytes_text(l2)}, so if the memset "
+            "is to flush it, some of the L2 stays warm.",
             evidence={"memset_bytes": int(found[0]), "l2_bytes": l2},
-        )
+        )  # fmt: skip
