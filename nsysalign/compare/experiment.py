@@ -39,7 +39,6 @@ SETTLES: Mapping[str, tuple[str, ...]] = {
 HOST = ("host", "api_launch", "api", "launch_latency", "event", "profiler")
 #: Fewer intervals on a side say nothing about a spread.
 FEWEST = 3
-CONFIDENCE = 0.95
 #: The largest of this many calls is larger than 95 of 100 further ones.
 ENOUGH_TO_BOUND = 20
 #: The delay outlasts the host's part by this factor and this margin; 20 us did not, 1 ms did (measured).
@@ -194,7 +193,6 @@ class Question(NamedTuple):
     rows: np.ndarray  # of its intervals, in time
     spans: Spans
     decorated: frozenset[str]  # regions that are decorators
-    seed: int
 
     def plan(
         self,
@@ -233,9 +231,7 @@ def delay(q: Question) -> Plan | str:
     i = analysis.intervals.iloc[rows]
     elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
     expected = gpu_time(analysis, rows)
-    measured = level(
-        np.column_stack([elapsed, expected.middle, expected.error]), CONFIDENCE, q.seed
-    )
+    measured = level(np.column_stack([elapsed, expected.middle, expected.error]))
     # waiting for another stream may shrink behind a delay as well, but need not
     queued = float(np.median(parts_of(analysis, rows, "queued")))
     predicted, error = measured[1], measured[2, 0]
@@ -294,7 +290,7 @@ def synchronize(q: Question) -> Plan | str:
     slack = HOST_ERROR_NS + HOST_ERROR_SHARE * np.where(host >= 0, host, elapsed - queued)
     least = np.minimum(expected.middle - expected.error, elapsed - queued)
     most = np.maximum(paced, elapsed - queued) + slack + WORK_ERROR_SHARE * work
-    values = level(np.column_stack([elapsed, elapsed - queued, least, most]), CONFIDENCE, q.seed)
+    values = level(np.column_stack([elapsed, elapsed - queued, least, most]))
     return q.plan("synchronize", values[0], values[1, 0], (max(values[2, 1], 0.0), values[3, 2]))
 
 
@@ -311,10 +307,10 @@ def flush(q: Question) -> Plan | str:
         return "no kernel runs in it, so no cache can be cold"
     if len(mine) < FEWEST:
         return f"{len(mine)} intervals of {target}: at least {FEWEST} are needed to see a spread"
-    before = level(kernel[mine][:, None], CONFIDENCE, q.seed)[0]
+    before = level(kernel[mine][:, None])[0]
     predicted, bounds = float("nan"), (float("nan"), float("nan"))
     if cold:
-        there = level(kernel[rows_of(analysis, cold)][:, None], CONFIDENCE, q.seed)[0]
+        there = level(kernel[rows_of(analysis, cold)][:, None])[0]
         error = WORK_ERROR_SHARE * there[0] + RESOLUTION_NS
         predicted, bounds = there[0], (there[1] - error, there[2] + error)
     return Plan(
@@ -375,13 +371,12 @@ def plan(
     spans: Spans,
     *,
     decorated: frozenset[str] = frozenset(),
-    seed: int = 0,
 ) -> Plan | Refusal:
     """The experiment, or why there is none.  `decorated`: regions that are decorators (`@nsysalign.region`)."""
     rows = rows_of(analysis, label)
     reason = _no_start_record(analysis, label, rows)
     if not reason:
-        made = PLANNERS[intervention](Question(analysis, label, rows, spans, decorated, seed))
+        made = PLANNERS[intervention](Question(analysis, label, rows, spans, decorated))
         if isinstance(made, str):
             return Refusal(label, intervention, made)
         low, high = made.predicted_bounds_ns

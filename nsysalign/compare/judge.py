@@ -16,7 +16,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.compare.bootstrap import level
-from nsysalign.compare.experiment import CONFIDENCE, FEWEST, Plan, first_runs, machine, rows_of
+from nsysalign.compare.experiment import FEWEST, Plan, first_runs, machine, rows_of
 from nsysalign.compare.prediction import parts_of
 from nsysalign.model import Analysis
 from nsysalign.text import microseconds
@@ -86,7 +86,7 @@ def table(confirmation: Confirmation) -> pd.DataFrame:
     return frames.check(pd.DataFrame([confirmation.row()]), frames.CONFIRMATIONS)
 
 
-def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confirmation:
+def judge(plan: Plan, after: Analysis, *, run: str = "") -> Confirmation:
     """The verdict about a plan from the analysis of its re-run.  Only intervals at whose start record the probe intervened
     (flag `intervened`) are compared."""
     everything = rows_of(after, plan.target)
@@ -115,9 +115,7 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
             values = first_runs(intervals)[0]
         if not reason and len(values) < (1 if plan.metric == "first run" else FEWEST):
             reason = f"{len(values)} intervals of the re-run can be compared: at least {FEWEST} are needed"
-    measured, *bounds = (
-        level(values[:, None], CONFIDENCE, seed)[0].tolist() if len(values) else [NONE] * 3
-    )
+    measured, *bounds = level(values[:, None])[0].tolist() if len(values) else [NONE] * 3
     verdict = "not conclusive"
     if not reason:
         verdict, reason = decide(plan, measured, tuple(bounds))
