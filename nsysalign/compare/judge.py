@@ -16,7 +16,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.compare.bootstrap import level
-from nsysalign.compare.experiment import FEWEST, Plan, first_runs, machine, rows_of
+from nsysalign.compare.experiment import FEWEST, Plan, machine, rows_of
 from nsysalign.compare.prediction import parts_of
 from nsysalign.model import Analysis
 from nsysalign.text import microseconds
@@ -111,9 +111,7 @@ def judge(plan: Plan, after: Analysis, *, run: str = "") -> Confirmation:
         intervals = after.intervals.iloc[rows]
         column = "kernel_only_ns" if plan.metric == "kernel" else "elapsed_ns"
         values = intervals[column].to_numpy(dtype=np.float64)
-        if plan.metric == "first run":
-            values = first_runs(intervals)[0]
-        if not reason and len(values) < (1 if plan.metric == "first run" else FEWEST):
+        if not reason and len(values) < FEWEST:
             reason = f"{len(values)} intervals of the re-run can be compared: at least {FEWEST} are needed"
     measured, *bounds = level(values[:, None])[0].tolist() if len(values) else [NONE] * 3
     verdict = "not conclusive"
@@ -188,8 +186,6 @@ def _changed(plan: Plan, count: int | None = None) -> str:
         "delay": f"a delay kernel of {microseconds(plan.delay_ns)} on the same stream before",
         "synchronize": "torch.cuda.synchronize() before",
         "flush": "the L2 overwritten before",
-        "warm": "one more call before",
     }[plan.intervention]
-    where = "calls" if plan.intervention == "warm" else "start records"
     often = "the" if count is None else f"{count:,}"
-    return f"{what} {often} {where} of {plan.target}"
+    return f"{what} {often} start records of {plan.target}"
