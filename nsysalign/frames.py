@@ -643,7 +643,7 @@ collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
 
 # --- measure -----------------------------------------------------------------------------------------------------------
 
-MEASURE_SPECS = (CURVE, MODES, SAMPLES, MEASURED_BUDGETS) = _specs("""
+(CURVE, MODES, SAMPLES, MEASURED_BUDGETS) = _specs("""
 curve: one row per target and batch of `nsysalign measure`: its headline
     target           str      what was measured
     batch            Int64    batch size, NA for the function's own default
@@ -659,7 +659,7 @@ curve: one row per target and batch of `nsysalign measure`: its headline
     rate_high        float64  and its upper end
     memory_bytes     int64    the most that torch's allocator held
     sm_mhz           float64  median SM clock while it was measured, NaN where unknown
-    marks            str      best, knee, largest
+    marks            str      best, advised, largest, in words
 
 modes: one row per target, batch, mode and L2 of `nsysalign measure`
     like curve: target batch
