@@ -441,7 +441,7 @@ confirmations: what a re-run with one intervention said about a cause (nsysalign
     target             str      the label it was done to (flush: the warm one that a cold one is compared with)
     verdict            str      confirmed, refuted or not conclusive
     reason             str      the verdict in words
-    metric             str      what was compared: elapsed, kernel, or first run
+    metric             str      what was compared: elapsed or kernel
     before_ns          float64  midmean of the metric without the intervention
     predicted_ns       float64  what the budget predicts with it, NaN where nothing could be predicted
     predicted_low_ns   float64  least that agrees with the prediction

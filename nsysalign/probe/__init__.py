@@ -155,16 +155,6 @@ def exit_region() -> None:
         failed(error)
 
 
-def decorating(name: str) -> bool:
-    """Called by `nsysalign.region` before each call of a function it decorates: whether to make an extra warm-up call first (a
-    confirming re-run named this region).  Raises nothing of ours."""
-    try:
-        return running().decorating(name)
-    except Exception as error:
-        failed(error)
-        return False
-
-
 def failed(error: BaseException) -> None:
     """Note a failure of the probe itself; after a few the probe deactivates itself for good.  To be called where the exception
     is caught: an exception that is not the probe's own is raised again.
