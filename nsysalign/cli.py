@@ -38,6 +38,10 @@ COMMANDS = {
         "commands.analyze",
         "The same from an existing export, report or run directory; several are compared as ranks.",
     ),
+    "check": (
+        "referee.command",
+        "Check whether what was timed in a run is what was launched.",
+    ),
     "report": ("commands.report", "Write the HTML report of a stored analysis again."),
     "show": ("commands.show", "Show one interval as a waterfall in the terminal."),
     "diff": (

@@ -30,6 +30,7 @@ from nsysalign.effort import trim_memory
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.model import KIND, Analysis, EventLog, Trace, TraceInfo
 from nsysalign.place.gpu_clock import place_samples
+from nsysalign.place.own_work import without_own_work
 from nsysalign.place.solve import align
 from nsysalign.place.timer_windows import timed
 from nsysalign.predict.host_speed import HostSpeed
@@ -37,6 +38,7 @@ from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import attribute
+from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.split.kernels import Ran, gaps, kernel_table
 from nsysalign.split.labels import label_table
@@ -109,10 +111,12 @@ def analyze_inputs(
     tell("reading the trace", 0)
     trace, log = _read(inputs)
     tell("placing the events", 45)
-    alignment = with_runs(trace, align(trace, log))
+    latency = launch_latency(trace)
+    trace, alignment = without_own_work(trace, align(trace, log))
+    alignment = with_runs(trace, alignment)
     trim_memory()
     tell("splitting the intervals", 60)
-    split = SplitTrace(trace, alignment, attribute(trace, alignment))
+    split = SplitTrace(trace, alignment, attribute(trace, alignment, latency))
     trim_memory()
     tell("explaining", 85)
     return _explained(split, log, inputs, draw, all_segments)

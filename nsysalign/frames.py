@@ -441,7 +441,7 @@ confirmations: what a re-run with one intervention said about a cause (nsysalign
     target             str      the label it was done to (flush: the warm one that a cold one is compared with)
     verdict            str      confirmed, refuted or not conclusive
     reason             str      the verdict in words
-    metric             str      what was compared: elapsed, kernel, or first run
+    metric             str      what was compared: elapsed or kernel
     before_ns          float64  midmean of the metric without the intervention
     predicted_ns       float64  what the budget predicts with it, NaN where nothing could be predicted
     predicted_low_ns   float64  least that agrees with the prediction
@@ -644,7 +644,7 @@ collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
 
 # --- measure -----------------------------------------------------------------------------------------------------------
 
-MEASURE_SPECS = (CURVE, MODES, SAMPLES, MEASURED_BUDGETS) = _specs("""
+(CURVE, MODES, SAMPLES, MEASURED_BUDGETS) = _specs("""
 curve: one row per target and batch of `nsysalign measure`: its headline
     target           str      what was measured
     batch            Int64    batch size, NA for the function's own default
@@ -660,7 +660,7 @@ curve: one row per target and batch of `nsysalign measure`: its headline
     rate_high        float64  and its upper end
     memory_bytes     int64    the most that torch's allocator held
     sm_mhz           float64  median SM clock while it was measured, NaN where unknown
-    marks            str      best, knee, largest
+    marks            str      best, advised, largest, in words
 
 modes: one row per target, batch, mode and L2 of `nsysalign measure`
     like curve: target batch

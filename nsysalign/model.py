@@ -52,7 +52,7 @@ CAUSE_MEANING: Mapping[str, str] = {
     "sync": "the stream is idle and the host waits in a synchronisation call",
     "api": "the stream is idle and the host is inside another CUDA call (allocation, module load, ...)",
     "event": "the stream is idle and the next thing is the event record itself",
-    "profiler": "the stream is idle and the profiler holds up the issuing thread",
+    "profiler": "the stream is idle and the profiler, or the tool's own calibration, holds up the issuing thread",
     "host": "the stream is idle and the host has not begun to issue the next operation",
     "unknown": "the trace cannot say",
 }

@@ -60,7 +60,7 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
 
 
 def _measurement(path: Path, output: Path | None) -> Path:
-    """The page of a measurement, with numbers computed again from the samples, and its tables."""
+    """The page of a measurement, with numbers computed again from the samples."""
     from nsysalign.measure import page as measure_html
     from nsysalign.measure.result import load
     from nsysalign.rundir import MEASUREMENT
@@ -69,7 +69,6 @@ def _measurement(path: Path, output: Path | None) -> Path:
     page = output or measure.folder / "measure.html"
     if path.is_dir():
         measure.write(path / MEASUREMENT)
-        measure.write_tables(path / "analysis.db")
     measure_html.write(measure, page)
     return page
 

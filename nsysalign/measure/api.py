@@ -6,16 +6,23 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
 from nsysalign.errors import UsageError
-from nsysalign.measure import plan
+from nsysalign.measure import page, plan
 from nsysalign.measure.plan import Options, Target
 from nsysalign.measure.result import Measure
 from nsysalign.measure.session import Session
 from nsysalign.measure.target import IN_WORKER
+
+
+class Shown(Measure):
+    """A measurement that shows itself in a notebook."""
+
+    def _repr_html_(self) -> str:
+        return page.fragment(self)
 
 
 def benchmark(
@@ -74,7 +81,8 @@ def benchmark(
     if any(t.function is not None for t in options.targets):
         # one process, this one: no limits that would need a separate process, no profile
         options = replace(options, processes=1, most_processes=1, profile=False)
-    return Session(options, progress).run()
+    found = Session(options, progress).run()
+    return Shown(**{f.name: getattr(found, f.name) for f in fields(found)})
 
 
 def _target(make: Callable[..., Any] | str) -> Target:

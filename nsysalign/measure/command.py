@@ -33,9 +33,7 @@ if TYPE_CHECKING:
     "repeatable.",
 )
 @click.option(
-    "--mode",
-    metavar="M,M",
-    help="latency, event, device, steady, graph (default: all of them).",
+    "--mode", metavar="M,M", help="latency, event, device, steady, graph (default: all of them)."
 )
 @click.option(
     "--l2",
@@ -131,7 +129,6 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     options = _options(given)
     with ProgressLine(quiet) as tell, _stopping():
         result = Session(options, tell).run()
-    result.write_tables(result.folder / "analysis.db")
     deliver(result.folder / MEASUREMENT, json_out)
     report = result.folder / "measure.html"
     page.write(result, report)

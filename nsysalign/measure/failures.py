@@ -55,6 +55,11 @@ class Failure:
         """Whether it failed for lack of memory."""
         return self.kind in MEMORY
 
+    @property
+    def expected(self) -> bool:
+        """Whether a search ends like this: no memory is left, or no time."""
+        return self.memory or self.kind == "budget"
+
     def sentence(self) -> str:
         """What happened, at what stage, where, and with what message."""
         place = f" ({self.where})" if self.where else ""

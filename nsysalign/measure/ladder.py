@@ -11,14 +11,12 @@ Where something else has measured that cause, its number stands beside the diffe
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
 
+from nsysalign.measure.profile import Profile
+from nsysalign.measure.statistics import Estimate
 from nsysalign.text import duration
-
-if TYPE_CHECKING:
-    from nsysalign.measure.profile import Profile
-    from nsysalign.measure.result import Measure, Point
 
 #: mode or what nsys says -> (its name, what it contains beside the kernels and the gaps between).
 ROWS = {
@@ -64,13 +62,14 @@ class Rung(NamedTuple):
     known_ns: float = math.nan
 
 
-def rungs(measure: Measure, point: Point, l2: str) -> list[Rung]:
-    """The rows of a point with a warm or a cold L2, in order; [] if nothing was measured so."""
-    of = measure.modes_at(point, l2)
+def rungs(
+    modes: Mapping[str, Estimate], l2: str, profile: Profile | None, floor_ns: float
+) -> list[Rung]:
+    """The rows of one batch with a warm or a cold L2, in order; [] if nothing was measured so.
+    `modes`: what was timed so; `floor_ns`: what a pair around an empty kernel reads, 0 unknown."""
     # triton prints the mean
-    values = {m: e.mean_ns if m.startswith("do_bench") else e.value_ns for m, e in of.items()}
-    profile = measure.profile_of(point)
-    gpu = dict(profile.gpu_ns.get(l2, {})) if profile else {}
+    values = {m: e.mean_ns if m.startswith("do_bench") else e.value_ns for m, e in modes.items()}
+    gpu = profile.gpu_ns.get(l2, {}) if profile else {}
     values |= {name: gpu[name] for name in ("span", "sum") if name in gpu}
     ways = [way for way in ROWS if way in values]
     out = []
@@ -82,7 +81,7 @@ def rungs(measure: Measure, point: Point, l2: str) -> list[Rung]:
             new = [CAUSES[c] for c in CAUSES if c in less and c != "no gaps"]
             cause = f"without {' and '.join(gone)}" if gone else ""
             cause += (", " if gone and new else "") + (f"plus {' and '.join(new)}" if new else "")
-            known = _known_ns(measure, point, profile, gpu, way, following)
+            known = _known_ns(profile, gpu, floor_ns, way, following)
             ns = values[way] - values[following]
             rung = rung._replace(next_ns=ns, cause=cause, known_ns=known)
         out.append(rung)
@@ -90,23 +89,22 @@ def rungs(measure: Measure, point: Point, l2: str) -> list[Rung]:
 
 
 def _known_ns(
-    measure: Measure, point: Point, profile: Profile | None, gpu: dict[str, Any], a: str, b: str
+    profile: Profile | None, gpu: Mapping[str, float], floor_ns: float, a: str, b: str
 ) -> float:
     """What else has measured the difference between two rows: the floor of an event pair around an
     empty kernel; waits in the budget without nsys; gaps between kernels in the trace."""
     if (a, b) == ("span", "sum"):
         return float(gpu["gaps"])
     if ROWS[a][1] - ROWS[b][1] == {"floor"}:
-        return measure.floor_ns(point) or math.nan
+        return floor_ns or math.nan
     if (a, b) == ("event", "device") and profile and profile.without_nsys_ns:
         return sum(profile.without_nsys_ns.get(cause, 0.0) for cause in _WAITS)
     return math.nan
 
 
-def verdict(measure: Measure, point: Point) -> Iterator[str]:
+def verdict(warm_rungs: Sequence[Rung], cold_rungs: Sequence[Rung]) -> Iterator[str]:
     """Which row answers which question, and where the profiled pass contradicts the timed one."""
-    warm = {r.way: r for r in rungs(measure, point, "warm")}
-    cold = {r.way: r for r in rungs(measure, point, "cold")}
+    warm, cold = ({r.way: r for r in rows} for rows in (warm_rungs, cold_rungs))
     for question, ways in QUESTIONS:
         if way := next((w for w in ways if w in warm), None):
             text = f"{question}: {duration(warm[way].value_ns)} ({warm[way].name})"
@@ -122,13 +120,3 @@ def verdict(measure: Measure, point: Point) -> Iterator[str]:
                 f"{l2} L2: the kernels that nsys saw take {duration(traced)}, longer than the call "
                 f"that was timed ({duration(timed)}): its clocks or its caches were others"
             )
-
-
-def rows(measure: Measure) -> list[dict[str, Any]]:
-    """All rungs of a measurement as plain rows, for terminal, page and JSON."""
-    return [
-        {"target": point.target, "batch": point.batch, "l2": l2} | rung._asdict()
-        for point in measure.points
-        for l2 in ("warm", "cold")
-        for rung in rungs(measure, point, l2)
-    ]

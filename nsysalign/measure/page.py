@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsysalign.files import write_text
-from nsysalign.measure import ladder
 from nsysalign.measure import terminal as words
+from nsysalign.measure.ladder import Rung
 from nsysalign.report.html import Page, assemble
 from nsysalign.report.payload import cause_looks
 from nsysalign.text import safe_text
@@ -40,7 +40,7 @@ def payload(measure: Measure) -> dict[str, Any]:
         reading = ". ".join(t[0].upper() + t[1:] for t in words.reading(measure, p))
         more = {"of": of, "side": p.target, "cells": words.row(measure, p), "reading": reading}
         points.append(row | more)
-        verdicts[of] = list(ladder.verdict(measure, p)) if measure.ladder else []
+        verdicts[of] = words.clocks_verdict(measure, p)
     for (key, e), row in zip(measure.estimates.items(), measure.mode_rows(), strict=True):
         of = words.named(measure, key.target, key.batch)
         name = key.mode if key.l2 == "warm" else f"{key.mode}, cold L2"
@@ -67,7 +67,7 @@ def payload(measure: Measure) -> dict[str, Any]:
     ]  # fmt: skip
     rungs = []
     for row in measure.ladder:
-        cells = words.ladder_row(ladder.Rung(*(row[f] for f in ladder.Rung._fields)))
+        cells = words.ladder_row(Rung(*(row[f] for f in Rung._fields)))
         of = words.named(measure, row["target"], row["batch"])
         rungs.append(row | {"of": of, "cells": cells})
     environment = [[safe_text(x) for x in pair] for pair in words.environment(measure)]

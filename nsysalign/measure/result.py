@@ -2,16 +2,14 @@
 
 Everything but the samples is computed again from them when a file is read, so that no number can
 disagree with the samples.  Terminal, page, JSON and DataFrames show the same rows: `curve_rows`,
-`mode_rows`, `budget_rows`, with the columns of `frames.MEASURE_SPECS`, and `ladder`.
+`mode_rows`, with the columns that frames.py declares, and `ladder`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -256,9 +254,11 @@ class Measure:
 
     @property
     def advised(self) -> Point | None:
-        """The smallest batch within 5 % of the best, of the first target."""
-        trials = self.trials()
-        batch = search.advised(trials).batch if trials else None
+        """What to use, of the first target: the best batch below the latency that was asked for, else
+        the smallest within 5 % of the best."""
+        trials, limit_ns = self.trials(), self.options.get("latency_below_ns")
+        trial = trials and (search.below(trials, limit_ns) or search.advised(trials))
+        batch = trial.batch if trial else None
         return next((p for p in self.points if p.target == 0 and (p.batch or 1) == batch), None)
 
     def profile_of(self, point: Point) -> Profile | None:
@@ -284,11 +284,22 @@ class Measure:
 
     # --- rows, tables, files ---
 
-    @cached_property
+    def rungs(self, point: Point, l2: str) -> list[ladder.Rung]:
+        """What each way of timing the call prints at a point, warm or cold; [] without --clocks."""
+        if not self.options.get("clocks"):
+            return []
+        modes = self.modes_at(point, l2)
+        return ladder.rungs(modes, l2, self.profile_of(point), self.floor_ns(point))
+
+    @property
     def ladder(self) -> list[dict[str, Any]]:
-        """The rows of `--clocks`: what each way of timing the call prints, and the difference to
-        the next (ladder.Rung); [] without it."""
-        return ladder.rows(self) if self.options.get("clocks") else []
+        """The same of all points, as rows."""
+        return [
+            {"target": point.target, "batch": point.batch, "l2": l2} | rung._asdict()
+            for point in self.points
+            for l2 in ("warm", "cold")
+            for rung in self.rungs(point, l2)
+        ]
 
     def curve_rows(self) -> list[dict[str, Any]]:
         """Rows of frames.CURVE."""
@@ -338,22 +349,6 @@ class Measure:
         ns = np.array([v for b in self.blocks for v in b.ns], dtype=np.int64)
         return frames.check(out.reset_index(drop=True).assign(k=ks, ns=ns), frames.SAMPLES)
 
-    def write_tables(self, path: Path) -> None:
-        """analysis.db with the tables of frames.MEASURE_SPECS, documented inside; whole or not at
-        all."""
-        import pandas as pd
-
-        with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
-            tables = (self.curve, self.modes, self.samples, self.budgets)
-            for spec, table in zip(frames.MEASURE_SPECS, tables, strict=True):
-                table.to_sql(spec.name, connection, index=False)
-            meanings = [
-                (s.name, c.name, c.meaning) for s in frames.MEASURE_SPECS for c in s.columns
-            ]
-            names = ["table_name", "column_name", "meaning"]
-            pd.DataFrame(meanings, columns=names).to_sql("documentation", connection, index=False)
-            connection.commit()
-
     def write(self, path: Path) -> None:
         """measure.json: what was measured, then what follows from it; whole or not at all."""
         from nsysalign.store.objects import to_json
@@ -366,11 +361,6 @@ class Measure:
         out |= {"ladder": self.ladder, "blocks": list(map(asdict, self.blocks))}
         with replacing(path) as temporary:
             temporary.write_text(to_json(out), encoding="utf-8")
-
-    def _repr_html_(self) -> str:
-        from nsysalign.measure import page
-
-        return page.fragment(self)
 
 
 def _trials(points: Any, target: int) -> list[search.Trial]:

@@ -21,12 +21,7 @@ from nsysalign.measure.plan import Job, Options
 
 #: Variables that a worker must not have: profilers inject themselves through them, and the first
 #: starts the probe.
-_REMOVED = (
-    "NSYSALIGN_DIR",
-    "CUDA_INJECTION64_PATH",
-    "NVTX_INJECTION64_PATH",
-    "NSYSALIGN_CONFIRM",
-)
+_REMOVED = ("NSYSALIGN_DIR", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NSYSALIGN_CONFIRM")
 _LOOK_S = 0.02
 _OOM_COUNTS = (
     "/sys/fs/cgroup/memory.events",

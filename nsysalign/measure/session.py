@@ -34,6 +34,8 @@ STARTING_S, PROFILING_S, LEAST_S = 8.0, 16.0, 0.3
 AFTER_SEARCH, CLIMBING = 0.45, 0.4
 #: Characters of a failure that a note shows.
 SHOWN = 300
+#: Failures of the function itself, which no other batch can mend.
+WRONG = ("usage", "no-work")
 NS = 1e9
 ZEROS = (
     "the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster "
@@ -201,13 +203,15 @@ class Session:
         o = self.options
         limit_ns = o.latency_below_s * NS if o.latency_below_s else None
         outcome = self._probe(search.climb(o.most_batch), CLIMBING)
+        if outcome.failure and outcome.failure.kind in WRONG:
+            self._failed(outcome)
         begun = [f["batch"] for f in outcome.all("batch")]
         failed, limited = self._failed_at(outcome), ""
         refused = [why for r in self._runs for why in r.refused.values()]
         trials = self.result().trials()
         done = max((t.batch for t in trials), default=0)
-        if outcome.failure and not failed and outcome.failure.kind != "budget":
-            limited = outcome.failure.sentence()
+        if outcome.failure and not outcome.failure.expected:
+            limited = _short(outcome.failure)
         elif refused and not trials:
             limited = f"its throughput cannot be measured: {refused[0]}"
         elif done >= search.LARGEST:
@@ -220,7 +224,10 @@ class Session:
         more = search.refined(trials, failed, o.most_batch, limit_ns) if trials else ()
         try:
             if more:
-                failed = self._failed_at(self._probe(more, 1 - AFTER_SEARCH)) or failed
+                outcome = self._probe(more, 1 - AFTER_SEARCH)
+                failed = self._failed_at(outcome) or failed
+                if outcome.failure and not outcome.failure.expected:
+                    self._failed(outcome)
         except OutOfTime:
             self._missing.append((30.0, "the batches between the powers of two"))
         trials = self.result().trials()
@@ -237,11 +244,9 @@ class Session:
         return self._worker(0, batches, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 2, max(1.0, left))
 
     def _failed_at(self, outcome: Outcome) -> int | None:
-        """The batch at which a process of the search found no memory; another failure is noted."""
+        """The batch at which a process of the search found no memory."""
         if outcome.failure and outcome.failure.memory:
             return [outcome.job.batches[0], *(f["batch"] for f in outcome.all("batch"))][-1]
-        if outcome.failure and outcome.failure.kind != "budget":
-            self._failed(outcome)
         return None
 
     def _timed(self, batches: Sequence[int | None]) -> None:
@@ -403,10 +408,8 @@ class Session:
         name = self.options.targets[job.target].name
         begun = [f["batch"] for f in outcome.all("batch")] or list(job.batches)
         which = name if begun[-1] is None else f"{name}, batch {begun[-1]}"
-        # torch's message may be a page long: measure.json has all of it
-        words = without_paths(failure.sentence())
-        self._notes.append(f"{which}: {words if len(words) <= SHOWN else words[:SHOWN] + '…'}")
-        if failure.kind in ("usage", "no-work"):
+        self._notes.append(f"{which}: {_short(failure)}")
+        if failure.kind in WRONG:
             reason = failure.message.partition(": ")[2] or failure.message
             raise MeasureError(f"{which}: {reason}")
 
@@ -460,8 +463,14 @@ def caveats(runs: Sequence[Run]) -> list[str]:
     return notes
 
 
+def _short(failure: Failure) -> str:
+    """In words; torch's message may be a page long, and measure.json has all of it."""
+    words = without_paths(failure.sentence())
+    return words if len(words) <= SHOWN else f"{words[:SHOWN]}…"
+
+
 def _next_step(failure: Failure, folder: Path) -> str:
-    if failure.kind in ("usage", "no-work"):
+    if failure.kind in WRONG:
         return "see: nsysalign measure --help"
     if failure.kind in ("hang", "budget"):
         return "does the call return at all? if it is only slow, a longer --budget helps"

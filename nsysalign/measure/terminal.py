@@ -53,7 +53,7 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
         if profiles := [p for p in map(measure.profile_of, points) if p and p.parts_ns]:
             _print(console, [""])
             _budgets(console, profiles)
-    for point in measure.points if measure.ladder else ():
+    for point in measure.points if measure.options.get("clocks") else ():
         _ladder(console, measure, point)
     lines = []
     for point in measure.points:
@@ -114,14 +114,14 @@ def _budgets(console: Console, profiles: list[Profile]) -> None:
 def _ladder(console: Console, measure: Measure, point: Point) -> None:
     """What each way of timing the call prints, warm and cold, and what the differences are."""
     for l2, state in (("warm", "its data in the L2"), ("cold", "the L2 overwritten before each")):
-        rungs = ladder.rungs(measure, point, l2)
+        rungs = measure.rungs(point, l2)
         lines = ["", f"  {named(measure, point.target, point.batch)}, {state}"] if rungs else []
         for name, value, step, cause, known in map(ladder_row, rungs):
             lines.append(f"{value:>12} us  {name}")
             if step:
                 lines.append(f"{step:>12}       {cause}{f' ({known})' if known else ''}")
         _print(console, lines)
-    _print(console, ["", *(f"  {line}" for line in ladder.verdict(measure, point)), ""])
+    _print(console, ["", *(f"  {line}" for line in clocks_verdict(measure, point)), ""])
 
 
 # --- cells ---
@@ -154,8 +154,9 @@ def row(measure: Measure, p: Point) -> list[str]:
 
 
 def certainty(share: float, processes: int) -> str:
-    """Half the interval's width, or why there is none that helps."""
-    if share <= TOO_WIDE:
+    """Half the interval's width, or why there is none that helps: one process does not know how
+    processes differ."""
+    if processes > 1 and share <= TOO_WIDE:
         return reach(share)
     return f"{processes} proc." if processes < 3 else f">{100 * TOO_WIDE:.0f} %"
 
@@ -200,7 +201,7 @@ def named(measure: Measure, target: int, batch: int | None) -> str:
 
 def _known(share: float, processes: int) -> str:
     """`certainty` behind a number in a sentence."""
-    if share <= TOO_WIDE:
+    if processes > 1 and share <= TOO_WIDE:
         return f" ± {reach(share)}"
     if processes < 3:
         return f" ({processes} process{'' if processes == 1 else 'es'}: no interval)"
@@ -208,7 +209,7 @@ def _known(share: float, processes: int) -> str:
 
 
 def headline(measure: Measure) -> str:
-    """The answer in one sentence; the smallest batch within 5 % of the best is the advice."""
+    """The answer in one sentence: the batch to use and why, or what one call takes."""
     points = [p for p in measure.points if p.latency_ns > 0 or p.rate > 0]
     advised, best = measure.advised, measure.best
     if len(measure.targets) > 1:
@@ -216,9 +217,17 @@ def headline(measure: Measure) -> str:
     if len(points) > 1 and advised and best:
         known = _known(advised.rate_share, advised.processes)
         text = f"Batch {advised.batch}: {rate(advised.rate)} outputs per second{known}"
-        within = f"within 5 % of the best ({best.batch}: {rate(best.rate)})"
-        text += f", {'the best of those measured' if advised.batch == best.batch else within}"
+        limit_ns = measure.options.get("latency_below_ns") or 0.0
+        below = f"below {duration(limit_ns)} at p{measure.options.get('at', 50.0):g}"
+        if 0 < advised.at_ns <= limit_ns:
+            text += f", the best {below}"
+        elif advised.batch == best.batch:
+            text += ", the best of those measured"
+        else:
+            text += f", within 5 % of the best ({best.batch}: {rate(best.rate)})"
         text += f"; one call takes {duration(advised.latency_ns)}."
+        if limit_ns and advised.at_ns > limit_ns:
+            text += f" No batch is {below}."
         largest = next((p.batch for p in points if "largest that fits" in p.marks), None)
         return text + (f" The largest that fits: {largest}." if largest else "")
     if points:
@@ -249,6 +258,11 @@ def _verdict(measure: Measure) -> str:
         parts.append(told if verdict != "unclear" else f"they cannot be told apart{where}")
     text = "; ".join(parts) or "latency was not measured of both"
     return f"{text[0].upper()}{text[1:]}."
+
+
+def clocks_verdict(measure: Measure, point: Point) -> list[str]:
+    """Which clock answers which question at a point; [] without --clocks."""
+    return list(ladder.verdict(*(measure.rungs(point, l2) for l2 in ("warm", "cold"))))
 
 
 def reading(measure: Measure, point: Point) -> list[str]:

@@ -82,6 +82,11 @@ class Ends:
             if self._watching and get_ident() == main:  # no byte into what gets our pipe's number
                 self._watching = False
                 _signal.set_wakeup_fd(-1)
+            if isinstance(fd_low, int) and isinstance(fd_high, int):
+                # without its connection nsys waits for ever when the program ends
+                for number in sorted(n for n in _of_nsys() if fd_low <= n < fd_high):
+                    closerange(fd_low, number)
+                    fd_low = number + 1
             closerange(fd_low, fd_high)
 
         main, close.__name__ = get_ident(), "closerange"
@@ -207,6 +212,31 @@ class Ends:
             if self._getsignal(number) == self._on_signal:
                 self._signal(number, _signal.SIG_DFL)
         self._after_fork()
+
+
+def _of_nsys() -> set[int]:
+    """Descriptors of nsys's library: files in its folder, and each of its loops, an epoll that watches a timer and an event
+    counter, with all that it watches (its connection)."""
+    found: set[int] = set()
+    try:
+        links = {}
+        for name in os.listdir("/proc/self/fd"):
+            try:
+                links[int(name)] = os.readlink("/proc/self/fd/" + name)
+            except OSError:
+                pass  # closed meanwhile: the one that listed them
+        for number, link in links.items():
+            if "/nvidia/nsight_systems/" in link:
+                found.add(number)
+            elif link == "anon_inode:[eventpoll]":
+                with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as lines:
+                    watched = {int(line.split()[1]) for line in lines if line.startswith("tfd:")}
+                kinds = {links.get(n) for n in watched}
+                if kinds >= {"anon_inode:[timerfd]", "anon_inode:[eventfd]"}:
+                    found |= {number, *watched}
+    except Exception as error:
+        failed(error)
+    return found
 
 
 def _start(function: Any) -> None:

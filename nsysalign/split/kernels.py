@@ -13,9 +13,10 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
+from nsysalign.place.own_work import own_ranges
 from nsysalign.split.describe import call_names, operation_names
 from nsysalign.split.run_windows import devices
-from nsysalign.tiles import ragged
+from nsysalign.tiles import covered, disjoint, ragged
 
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 21
@@ -105,14 +106,19 @@ def _counted(name: np.ndarray, ns: np.ndarray, idle: np.ndarray) -> pd.DataFrame
 
 
 def gaps(ran: Ran) -> pd.DataFrame:
-    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call that held it up."""
+    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call that held it up.  Those that
+    the tool made itself are left out."""
     trace, w = ran.trace, ran.alignment.windows
     tables = []
+    own = disjoint(*(own_ranges(trace)[c].to_numpy() for c in ("start_ns", "end_ns")))[1:]
     for at in np.flatnonzero((w["kind"] == "run").to_numpy()).tolist():
         mine, idle = ran.of_lane(int(w["end_lane"].iloc[at]))
         start = trace.operations["start_ns"].to_numpy()[mine]
         inside = (start >= w["start_ns"].iloc[at]) & (start < w["end_ns"].iloc[at]) & (idle > 0)
         there = np.flatnonzero(inside)
+        there = there[
+            2 * (covered(*own, start[there]) - covered(*own, (start - idle)[there])) < idle[there]
+        ]
         if len(there) > MOST_GAPS:  # stretches that cannot be among the longest need not be sorted
             least = np.partition(idle[there], -MOST_GAPS)[-MOST_GAPS]
             there = there[idle[there] >= least]

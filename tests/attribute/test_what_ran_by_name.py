@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds
 from simulator import check, export
-from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
+from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
 from nsysalign.split import kernels as module
 
@@ -125,6 +125,44 @@ def test_the_longest_idle_stretches_and_the_call_that_held_each_up(tmp_path):
             8,
         ),  # the longest call of the thread that launched, not another's longer one
     ]
+
+
+def with_own_work() -> World:
+    """
+    H    L0         [nsysalign:calibration 14 ------------- 34]     L40
+                       L15 (stream 7)   L20 (own stream)  sync 22-33
+    7      a #2-10       spin #16-19                                  b #42-50
+    99                                  spin #24-30
+    """
+    w = World(streams={7: LEGACY, 99: NON_BLOCKING})
+    run(w, (0, 1), (2, 10), "a")
+    run(w, (15, 16), (16, 19), "spin_kernel")
+    run(w, (20, 21), (24, 30), "spin_kernel", stream=99)
+    w.sync(22, 33)
+    run(w, (40, 41), (42, 50), "b")
+    w.ranges.append(Range("nsysalign:calibration", 14, 34, MAIN))
+    return w
+
+
+def test_what_the_tool_ran_itself_is_counted_nowhere(tmp_path):
+    """One stream of the program's; of its 32 us without work, 20 are the tool's and no idle stretch of the program's."""
+    w = with_own_work()
+    folder = tmp_path / "by the program"
+    folder.mkdir()
+    analysis = analysed(w, tmp_path)
+    assert analysis.runs["label"].tolist() == ["run"]
+    assert sorted(set(analysis.kernels["kernel"])) == ["a", "b"]
+    assert gaps_of(analysis) == []
+    parts = analysis.parts.set_index(["interval", "cause"])["ns"].xs(
+        analysis.runs["interval"].iloc[0]
+    )
+    assert parts[parts > 0].to_dict() == {
+        "kernel": 16_000, "profiler": 20_000, "host": 10_000, "api_launch": 1_000, "launch_latency": 1_000,
+    }  # fmt: skip
+    w.ranges.clear()
+    analysis = analysed(w, folder)
+    assert analysis.runs["label"].tolist() == ["run", "run (stream 7)", "run (stream 99)"]
+    assert "spin_kernel" in set(analysis.kernels["kernel"])
 
 
 def test_only_so_many_are_kept(tmp_path, monkeypatch):

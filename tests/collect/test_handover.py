@@ -363,6 +363,26 @@ def test_children_that_a_thread_forks_live(real):
     assert out == "[3, 7, 8]\n[0, 2, 4]\n", err
 
 
+DAEMON = """
+import os
+pair()
+if os.fork() == 0:
+    os.closerange(3, 1000)
+    pair()
+    raise SystemExit
+print(os.wait()[1], flush=True)
+os.closerange(3, 1000)
+pair(2)
+"""
+
+
+@pytest.mark.nsys
+def test_a_program_that_closes_all_descriptors_ends(real):
+    """nsys waits for ever for a connection that the program has closed."""
+    status, out, err = real.the_end(real.run(DAEMON, "--timeout", "30"))
+    assert (status, out) == (4, "0\n") and elapsed(real.run_dirs()[0]) == 4, err
+
+
 @pytest.mark.nsys
 def test_nobody_else_can_read_what_nsys_records(real):
     """The recording holds the environment, and nsys makes it readable by all."""

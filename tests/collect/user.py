@@ -69,9 +69,11 @@ class User:
 
     def analyze(self, run_dir: Path) -> subprocess.CompletedProcess:
         command = [sys.executable, "-m", "nsysalign", "analyze", "-q", str(run_dir)]
-        return subprocess.run(
+        done = subprocess.run(
             command, cwd=self.folder, env=self.env, capture_output=True, text=True, timeout=60
         )
+        refuse_a_broken_nsys(run_dir)
+        return done
 
     def run_dirs(self) -> list[Path]:
         return sorted(p for p in (self.folder / RUNS).iterdir())

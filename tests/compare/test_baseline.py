@@ -88,8 +88,7 @@ def beside(profiled, baseline, predicted: dict[int, int] | None = None):
         if i not in (predicted or {})
     ]
     unprofiled = frames.check(
-        pd.DataFrame(rows, columns=frames.UNPROFILED.names),
-        frames.UNPROFILED,
+        pd.DataFrame(rows, columns=frames.UNPROFILED.names), frames.UNPROFILED
     )
     budgets = [(i, "kernel", ns // 4) for i, ns in (predicted or {}).items()]
     parts = frames.of_rows(

@@ -148,10 +148,7 @@ def test_parts_of_intervals_that_nobody_knows_are_not_counted():
     (found,) = compare(a, b).labels
     assert all(c.before_ns == c.after_ns == 10_000 for c in found.parts.values()) and set(
         found.parts
-    ) == {
-        "host",
-        "kernel",
-    }
+    ) == {"host", "kernel"}
 
 
 def clocked(analysis, *stretches):

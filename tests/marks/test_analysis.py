@@ -149,11 +149,7 @@ def test_two_runs_say_what_the_marks_change(gpu, tmp_path):
         changes["plain_registers"],
         changes["marked_registers"],
         changes["marked_local_bytes"],
-    ) == (
-        60,
-        70,
-        16,
-    )
+    ) == (60, 70, 16)
     said = rules(a)["mark-perturbed"]
     assert any("60 -> 70 registers" in t and "0 -> 16 bytes of local memory" in t for t in said)
     names = a.intervals.set_index("interval")["name"]

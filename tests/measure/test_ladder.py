@@ -9,7 +9,7 @@ import pytest
 
 from nsysalign.cli import cli
 from nsysalign.errors import UsageError
-from nsysalign.measure import ladder, page, terminal
+from nsysalign.measure import page, terminal
 from nsysalign.measure.profile import Profile
 from nsysalign.measure.result import load
 from nsysalign.store.objects import to_json
@@ -22,7 +22,7 @@ CLOCKS = {"clocks": True, "processes": 1, "most_processes": 1}
 
 def of(measure, l2):
     (point,) = measure.points
-    return {r.way: r for r in ladder.rungs(measure, point, l2)}
+    return {r.way: r for r in measure.rungs(point, l2)}
 
 
 def test_the_rows_of_a_known_call_and_their_differences(measured):
@@ -85,7 +85,7 @@ def test_what_nsys_saw_stands_at_the_end_with_what_its_budget_knows():
     assert list(rows)[-2:] == ["span", "sum"] and rows["span"].known_ns == 20_000
     assert rows["span"].next_ns == 20_000 and rows["event"].known_ns == 3e5
     assert "gaps between kernels" in rows["span"].cause
-    verdict = list(ladder.verdict(m, m.points[0]))
+    verdict = terminal.clocks_verdict(m, m.points[0])
     assert verdict[0] == "how long one caller waits: 1.15 ms (host timer + synchronise)"
     assert "in a model that keeps the GPU busy: 770 us (event pair behind a delay)" in verdict[2]
     assert not any("that nsys saw" in line for line in verdict)
@@ -97,7 +97,7 @@ def test_what_nsys_saw_stands_at_the_end_with_what_its_budget_knows():
 
 def test_a_profile_of_other_kernels_is_contradicted():
     m = with_profile(warm={"span": 9e5, "sum": 8.9e5, "gaps": 1e4})
-    *_, line = ladder.verdict(m, m.points[0])
+    *_, line = terminal.clocks_verdict(m, m.points[0])
     assert line.startswith("warm L2: the kernels that nsys saw take 890 us, longer than the call")
 
 
@@ -107,7 +107,7 @@ def test_the_page_has_the_same_rows():
     assert [r["cells"] for r in data["ladder"]] == [
         terminal.ladder_row(r) for r in of(m, "warm").values()
     ]
-    assert data["verdicts"]["the call"] == list(ladder.verdict(m, m.points[0]))
+    assert data["verdicts"]["the call"] == terminal.clocks_verdict(m, m.points[0])
     assert json.loads(to_json(page.payload(made())))["ladder"] == []
 
 

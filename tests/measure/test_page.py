@@ -194,8 +194,21 @@ def test_the_headline_of_one_call_and_of_a_curve():
     assert curve.startswith("Batch 64: 8,6") and "per second ± 0." in curve
     assert "the best of those measured; one call takes 7.7" in curve
     assert curve.endswith("The largest that fits: 64.")
-    many = measure_terminal.headline(made(batches=(64, 400, 512)))
-    assert many.startswith("Batch 400: ") and "within 5 % of the best (512: " in many
+    many = made(batches=(64, 400, 512))
+    text = measure_terminal.headline(many)
+    assert text.startswith("Batch 400: ") and "within 5 % of the best (512: " in text
+    for limit_ns, words in (
+        (2e7, "Batch 64: 8,6.* per second ± .*, the best below 20.0 ms at p50; one call takes 7.7"),
+        (1e6, "Batch 400: .*No batch is below 1.00 ms at p50"),
+    ):
+        limited = replace(many, options={**many.options, "latency_below_ns": limit_ns})
+        assert re.match(words, measure_terminal.headline(limited))
+
+
+def test_one_process_has_no_interval():
+    """How processes differ is not known from one, however well its repetitions agree."""
+    text = said(made(processes=1))
+    assert "(1 process: no interval)" in text and "1 proc." in text and "±  " in text
 
 
 def test_b_against_a():

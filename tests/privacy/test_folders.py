@@ -29,13 +29,7 @@ from nsysalign.trace.redaction import redact_log
 
 from .conftest import export_of
 
-OURS = (
-    "report.html",
-    "analysis.json",
-    "analysis.db",
-    "perfetto.json",
-    "chrome.json",
-)
+OURS = ("report.html", "analysis.json", "analysis.db", "perfetto.json", "chrome.json")
 
 
 @pytest.fixture

@@ -88,6 +88,8 @@ class _Sqlite:
                     "id": device,
                     "name": "Simulated H200",
                     "isDiscrete": 1,
+                    "l2CacheSize": 62_914_560,
+                    "memoryBandwidth": 4_814_304_000_000,
                     "cuDevice": device,
                 }
             )

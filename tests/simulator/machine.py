@@ -157,7 +157,7 @@ class _Machine:
             at, i.ns, [o for o in self.world.ops if o.kind == "kernel" and o.stream != i.stream]
         )
         end = max(at + i.ns, self.streams[i.stream].free if i.pdl else 0)
-        self.world.kernel(at, end, call, i.stream, name=i.name)
+        self.world.kernel(at, end, call, i.stream, name=i.name, grid=i.grid)
         self._enter(i.stream, "op", at, end)
 
     def _copy(self, thread: Thread, i: p.Copy) -> None:
@@ -183,7 +183,7 @@ class _Machine:
             after_op=self.t.op_to_op,
             after_record=self.t.record_to_op,
         )
-        self.world.op("memset", at, at + i.ns, call, i.stream, bytes=4096)
+        self.world.op("memset", at, at + i.ns, call, i.stream, bytes=i.nbytes)
         self._enter(i.stream, "op", at, at + i.ns)
 
     def _graphlaunch(self, thread: Thread, i: p.GraphLaunch) -> None:

@@ -24,6 +24,7 @@ class Launch:
     )
     pdl: bool = False  # may start before the previous kernel of its stream ends
     name: str = "kernel"
+    grid: int = 1
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Memset:
     ns: int
     stream: int = 7
     cost: int = 4_000
+    nbytes: int = 4_096
 
 
 @dataclass(frozen=True)

@@ -29,7 +29,7 @@ TABLES = {
     "PROFILER_OVERHEAD": "start+ end+ globalTid nameId+ returnValue+",
     "TARGET_INFO_CUDA_STREAM": "streamId+ hwId+ vmId+ processId+ contextId+ priority+ flag+",
     "TARGET_INFO_CUDA_CONTEXT_INFO": "nullStreamId+ hwId+ vmId+ processId+ deviceId+ contextId+",
-    "TARGET_INFO_GPU": "vmId+ id+ name busLocation isDiscrete l2CacheSize totalMemory smCount cuDevice",
+    "TARGET_INFO_GPU": "vmId+ id+ name busLocation isDiscrete l2CacheSize totalMemory memoryBandwidth smCount cuDevice",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs utcTime localTime",
     "META_DATA_EXPORT": "name+ value",
     "DIAGNOSTIC_EVENT": "timestamp+ timestampType+ source+ severity+ text+ globalPid",

@@ -78,12 +78,7 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     alignment = align(trace, log)
     split = SplitTrace(trace, alignment, attribute(trace, alignment))
     intervals = intervals_table(split, log)
-    table, _ = predict(
-        split,
-        intervals,
-        parts_table(split.budgets),
-        engine.label_table(intervals),
-    )
+    table, _ = predict(split, intervals, parts_table(split.budgets), engine.label_table(intervals))
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     bars = table.dropna()
     assert (bars["lower_ns"] > bars["predicted_ns"] / 4).mean() > 0.9, (
@@ -114,10 +109,7 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
     split = SplitTrace(trace, alignment, attribute(trace, alignment))
     intervals = intervals_table(split, log)
     table, parts = predict(
-        split,
-        intervals,
-        parts_table(split.budgets),
-        engine.label_table(intervals),
+        split, intervals, parts_table(split.budgets), engine.label_table(intervals)
     )
     assert (
         table["predicted_ns"].isna().all()

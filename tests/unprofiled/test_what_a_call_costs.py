@@ -87,11 +87,7 @@ def test_of_a_call_that_waits_its_return():
     """Half of it at most."""
     assert inside(
         ("sync_device", 0, 1_000), ("sync_event", 2_000, 2_100), ("sync_stream", 3_000, 3_140)
-    ) == [
-        70,
-        50,
-        70,
-    ]
+    ) == [70, 50, 70]
 
 
 def test_after_a_call_a_share_of_the_pause_that_follows():

@@ -128,7 +128,8 @@ function drawModes() {
     const y = 22 + 34 * k, bounded = m.low_ns !== null && m.high_ns !== null;
     const medians = `medians of the processes: ${m.medians.map((v) => duration(v)).join(", ")}`;
     hits.push({ x: left, y: y - 12, w: right - left, h: 26,
-      said: [m.name, `${duration(m.value_ns)} ± ${m.known}`, medians, m.words] });
+      said: [m.name, `${duration(m.value_ns)}${/%$/.test(m.known) ? " ± " : ", "}${m.known}`,
+        medians, m.words] });
     const end = Math.max(m.value_ns, bounded ? m.high_ns : 0);
     return svg("g", {},
       svg("text", { x: left - 8, y: y + 5, "text-anchor": "end" }, m.name),

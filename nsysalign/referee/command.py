@@ -1,0 +1,89 @@
+"""`nsysalign check`: is what was measured what the program claims?"""
+
+from __future__ import annotations
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.assembly import assembled
+from nsysalign.commandline.outputs import deliver
+from nsysalign.commandline.progress import ProgressLine
+from nsysalign.rundir import TRACE_SUFFIXES
+
+if TYPE_CHECKING:
+    from nsysalign.record.session import CollectOptions
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@shared.files("--events", "Event log of a process")
+@shared.profiling
+@shared.json_out("Also write the verdict as JSON to this file (- for stdout).")
+@shared.quiet()
+@click.argument(
+    "command",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    required=True,
+    metavar="RUN_DIR|TRACE|SCRIPT.py [ARGS]...",
+)
+@click.pass_context
+def check(
+    ctx: click.Context,
+    events: tuple[Path, ...],
+    options: CollectOptions,
+    lock_clocks: int | None,
+    json_out: str | None,
+    quiet: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Say whether what was timed in a run is what was launched: work that escapes the timing, repetitions that leave work out,
+    rates beyond the GPU's limits, timers that were changed.
+
+    A run directory or a trace is checked as it is; a script is run first, as by nsysalign run. The exit status is 0 if
+    nothing is found, else 1; a script that fails keeps its own.
+
+    \b
+    Example:  nsysalign check nsysalign-runs/bench-001
+              nsysalign check bench.py --sizes small
+    """
+    from nsysalign.referee.judge import judge
+    from nsysalign.referee.terminal import headline, render
+    from nsysalign.store.objects import to_json
+
+    silent, status = quiet or json_out == "-", 0
+    path = Path(command[0])
+    if len(command) > 1 or not (path.is_dir() or path.suffix in TRACE_SUFFIXES):
+        path, status = _recorded(
+            command, replace(options, stdout_to_stderr=json_out == "-"), lock_clocks, silent
+        )
+    with tempfile.TemporaryDirectory() as scratch:
+        inputs = assembled(path, Path(scratch), events=events, nsys=options.nsys, quiet=silent)
+        with ProgressLine(silent) as tell:
+            tell("checking", 50)
+            verdict = judge(inputs)
+    if json_out:
+        deliver(to_json(verdict.document()), json_out)
+    if not silent:
+        click.echo(render(verdict), nl=False)
+    elif quiet and verdict.found:
+        click.echo(f"nsysalign: {headline(verdict)}", err=True)
+    ctx.exit(status or int(bool(verdict.found)))
+
+
+def _recorded(
+    command: tuple[str, ...], options: CollectOptions, lock_clocks: int | None, quiet: bool
+) -> tuple[Path, int]:
+    """(directory of a run of the script, its status)."""
+    from nsysalign.record.lock import locked
+    from nsysalign.record.session import collect
+
+    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
+        result = collect(command, replace(options, conditions=conditions), progress)
+    for note in result.notes if not quiet else ():
+        click.echo(f"note: {note}", err=True)
+    return result.run_dir, result.exit_status

@@ -1,0 +1,124 @@
+"""What `nsysalign check` finds in programs that cheat, and that it accuses no honest one."""
+
+from __future__ import annotations
+
+import json
+import lzma
+import tarfile
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from simulator import export, machine
+from simulator.style import Style
+
+from nsysalign.cli import cli
+from nsysalign.errors import TraceError
+from nsysalign.referee.judge import judge
+from nsysalign.rundir import Inputs
+
+from .programs import ADD, CHEATS, HONEST, program, timed
+
+DATA = Path(__file__).parents[1] / "data"
+#: Recordings of programs that measure wrongly on purpose: what is found, in which label.
+WRONG = {
+    "probe": {("escaped-work", "wrongstream"), ("escaped-work", "contended")},
+    "truth_event_timestamps": {("escaped-work", "wrongstream"), ("escaped-work", "contended")},
+    "demo": {("escaped-work", "wrongstream")},
+    "wrong_stream": {("escaped-work", "wrong_stream.py:13-16")},
+}
+#: Recordings none of whose pairs has a place, and why.
+UNPLACED = {"captured": "captured", "recorded_again": "negative"}
+PACKED = [
+    *sorted(DATA.glob("*.sqlite.xz")),
+    *sorted(DATA.glob("puzzles/*.tar.xz")),
+    *sorted(DATA.glob("*.tar.xz")),
+    DATA.parents[1] / "nsysalign/demo/demo.sqlite.xz",
+]
+
+
+def judged(simulated, folder: Path, style: Style = export.PLAIN):
+    trace, logs = export.write(machine.run(simulated), folder, style)
+    return judge(Inputs(trace, tuple(logs)))
+
+
+@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize("rows", ["timestamps", "none"])
+def test_cheats_are_found(name, rows, tmp_path):
+    simulated, check = CHEATS[name]
+    found = judged(simulated, tmp_path, Style(event_rows=rows)).found
+    assert {(doubt.check, doubt.label) for doubt in found} == {(check, "work")}
+    assert found[0].right_ns is None or found[0].right_ns > found[0].measured_ns
+
+
+@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("rows", ["timestamps", "none"])
+def test_honest_programs_are_not_accused(name, rows, tmp_path):
+    simulated, notes = HONEST[name]
+    verdict = judged(simulated, tmp_path, Style(event_rows=rows))
+    assert verdict.found == () and {doubt.check for doubt in verdict.doubts} == set(notes)
+
+
+def test_the_right_number_is_the_true_one(tmp_path):
+    """An interval that escapes is worth what lies between its end and the end of its last work."""
+    world = machine.run(CHEATS["half of the work on a side stream"][0])
+    trace, logs = export.write(world, tmp_path)
+    (doubt,) = judge(Inputs(trace, tuple(logs))).found
+    pair = next(p for p in world.pairs if p.name == doubt.quoted)
+    last = max(op.end for op in world.ops if op.start < pair.end.t + 50_000)
+    assert doubt.right_ns == pytest.approx(last - pair.start.t, abs=50)
+    assert doubt.worth_ns == pytest.approx(last - pair.end.t, abs=50)
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=lambda p: p.name.partition(".")[0])
+def test_recordings_are_accused_of_nothing_else(packed, tmp_path):
+    name = packed.name.partition(".")[0]
+    if packed.name.endswith(".tar.xz"):
+        with tarfile.open(packed) as tar:
+            tar.extractall(tmp_path)
+    else:
+        log = packed.with_name(f"{name}.events.jsonl.xz")
+        for given, made in ((packed, "trace.sqlite"), (log, "events-1.jsonl")):
+            (tmp_path / made).write_bytes(lzma.decompress(given.read_bytes()))
+    for trace in tmp_path.rglob("trace.sqlite"):
+        inputs = Inputs(trace, tuple(sorted(trace.parent.glob("events-*.jsonl"))))
+        if name in UNPLACED:
+            with pytest.raises(TraceError, match="nothing to check: .*" + UNPLACED[name]):
+                judge(inputs)
+            return
+        verdict = judge(inputs)
+        assert {(doubt.check, doubt.label) for doubt in verdict.found} == WRONG.get(name, set())
+
+
+def test_a_replaced_timer_is_found(tmp_path):
+    trace, (log,) = export.write(machine.run(program(timed(*[[ADD]] * 3))), tmp_path)
+    text = "the program replaced torch.cuda.Event.elapsed_time"
+    log.write_text(log.read_text() + json.dumps({"type": "note", "text": text}) + "\n")
+    (doubt,) = judge(Inputs(trace, (log,))).found
+    assert doubt.check == "replaced-timer" and "Event.elapsed_time" in doubt.title
+
+
+def checked(folder: Path, *options: str, simulated=None):
+    world = machine.run(simulated or CHEATS["all work on a side stream"][0])
+    trace, (log,) = export.write(world, folder)
+    return CliRunner().invoke(cli, ["check", *options, "--events", str(log), str(trace)])
+
+
+def test_the_command_prints_what_it_found_and_ends_with_one(tmp_path):
+    result = checked(tmp_path / "cheat", "--json", str(tmp_path / "out.json"))
+    assert result.exit_code == 1 and max(map(len, result.output.splitlines())) <= 80
+    assert "! work does not wait for all that it launches" in result.output
+    document = json.loads((tmp_path / "out.json").read_text())
+    (doubt,) = document["doubts"]
+    assert (document["format"], document["found"]) == ("nsysalign-check", 1)
+    assert doubt["worth_ns"] == doubt["right_ns"] - doubt["measured_ns"] > 0
+    honest = checked(tmp_path / "honest", simulated=program(timed(*[[ADD]] * 4)))
+    assert honest.exit_code == 0 and honest.output.startswith("Nothing found in 4 timed intervals")
+
+
+@pytest.mark.parametrize("content", [None, "no database"])
+def test_what_cannot_be_read_ends_with_three(content, tmp_path):
+    if content:
+        (tmp_path / "trace.sqlite").write_text(content)
+    result = CliRunner().invoke(cli, ["check", str(tmp_path / "trace.sqlite")])
+    assert result.exception.exit_code == 3
