@@ -44,10 +44,13 @@ def start(run_dir: str) -> None:
     if os.environ.get("NSYSALIGN_HOST_TIMERS", "1") != "0":
         import sys
 
+        from .kept import keep
+        from .slots import CLOCKS
         from .timers import Timers
 
         _timers = Timers(sys.modules[__name__], start_cwd)
         _timers.install()
+        keep(sys.modules["time"], "time", *CLOCKS)
         # they exchange the clocks, in C, for ones that tell another time
         before = dict.fromkeys(("time_machine", "freezegun"), _exchanged)
     atexit.register(_exits)

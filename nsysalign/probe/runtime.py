@@ -18,6 +18,7 @@ from . import rawtime as time
 from .blame import pass_on
 from .cuda_driver import Driver
 from .ends import Ends
+from .kept import replaced
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
@@ -300,6 +301,8 @@ class Runtime:
     def _at_exit(self) -> None:
         try:
             self.sync()
+            for text in replaced():
+                self.note(text=text)
         except Exception as error:
             failed(error)
 
