@@ -30,6 +30,7 @@ from nsysalign.effort import trim_memory
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.model import KIND, Analysis, EventLog, Trace, TraceInfo
 from nsysalign.place.gpu_clock import place_samples
+from nsysalign.place.own_work import without_own_work
 from nsysalign.place.solve import align
 from nsysalign.place.timer_windows import timed
 from nsysalign.predict.host_speed import HostSpeed
@@ -37,9 +38,11 @@ from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import attribute
+from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.split.kernels import Ran, gaps, kernel_table
 from nsysalign.split.labels import label_table
+from nsysalign.split.migrations import page_migrations
 from nsysalign.split.ranges import on_host
 from nsysalign.split.results import SplitTrace, intervals_table, parts_table
 from nsysalign.split.run_windows import with_runs
@@ -109,10 +112,12 @@ def analyze_inputs(
     tell("reading the trace", 0)
     trace, log = _read(inputs)
     tell("placing the events", 45)
-    alignment = with_runs(trace, align(trace, log))
+    latency = launch_latency(trace)
+    trace, alignment = without_own_work(trace, align(trace, log))
+    alignment = with_runs(trace, alignment)
     trim_memory()
     tell("splitting the intervals", 60)
-    split = SplitTrace(trace, alignment, attribute(trace, alignment))
+    split = SplitTrace(trace, alignment, attribute(trace, alignment, latency))
     trim_memory()
     tell("explaining", 85)
     return _explained(split, log, inputs, draw, all_segments)
@@ -227,6 +232,7 @@ def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Ana
     calibration = dict(alignment.calibration) | {
         "launch_latency_ns": {k: budgets.launch_latency[KIND[k]] for k in KIND},
         "collected_with": said_by_the_probe(log),
+        "page_migrations": page_migrations(trace),
     }
     work = of_windows(ran).assign(kernel_only_ns=budgets.columns["kernel_only_ns"])
     return Analysis(

@@ -441,7 +441,7 @@ confirmations: what a re-run with one intervention said about a cause (nsysalign
     target             str      the label it was done to (flush: the warm one that a cold one is compared with)
     verdict            str      confirmed, refuted or not conclusive
     reason             str      the verdict in words
-    metric             str      what was compared: elapsed, kernel, or first run
+    metric             str      what was compared: elapsed or kernel
     before_ns          float64  midmean of the metric without the intervention
     predicted_ns       float64  what the budget predicts with it, NaN where nothing could be predicted
     predicted_low_ns   float64  least that agrees with the prediction
@@ -454,7 +454,8 @@ confirmations: what a re-run with one intervention said about a cause (nsysalign
     changed            str      what was changed in the re-run
     run                str      folder of the re-run, relative to the run directory, '' unknown
 
-timeline: what ran around the chosen intervals, for drawing: host calls, ranges, operations
+timeline: what ran around the chosen intervals and in the run as a whole, for drawing: host calls, ranges, operations; in the
+        run, neighbours that do not fit are one row named "37 operations"
     interval   int64   number of the interval whose picture it belongs to
     lane_kind  str     host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, on
                        their stream), before (the stream's last operation that began before the interval), clock (SM clock

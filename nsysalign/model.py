@@ -52,7 +52,7 @@ CAUSE_MEANING: Mapping[str, str] = {
     "sync": "the stream is idle and the host waits in a synchronisation call",
     "api": "the stream is idle and the host is inside another CUDA call (allocation, module load, ...)",
     "event": "the stream is idle and the next thing is the event record itself",
-    "profiler": "the stream is idle and the profiler holds up the issuing thread",
+    "profiler": "the stream is idle and the profiler, or the tool's own calibration, holds up the issuing thread",
     "host": "the stream is idle and the host has not begun to issue the next operation",
     "unknown": "the trace cannot say",
 }
@@ -104,6 +104,10 @@ LAUNCH_QUEUE = 1_000
 #: two readings of a clock, a region; without a log two records of the trace, or an NVTX range; last the run as a whole.
 ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range", "run")
 ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
+
+#: `copyKind` of pages of managed memory that migrate: to the device, to the host, between devices (CUpti_ActivityMemcpyKind is
+#: continued by nsys: ENUM_CUDA_MEMCPY_OPER).
+MIGRATIONS = (11, 12, 13)
 
 #: How the names of the tool's own NVTX ranges begin: no interval, and in no table.
 OURS = "nsysalign:"

@@ -2,8 +2,7 @@
 
 In a run (`nsysalign run`) every event recorded inside by the same thread is called `name#k`, k counting the
 repetitions in the process, and the region appears in the trace as an NVTX start/end range.  Outside a run
-it does nothing, in well under a microsecond.  A decorated function may be called once more before each call, by
-`nsysalign confirm --intervention warm` and nothing else.
+it does nothing, in well under a microsecond.
 
     >>> with region("forward"):
     ...     pass
@@ -16,7 +15,6 @@ it does nothing, in well under a microsecond.  A decorated function may be calle
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import sys
 from collections.abc import Callable
@@ -30,15 +28,6 @@ _PROBE = "_nsysalign_probe"
 
 #: `co_flags` of functions (inspect.CO_...: importing inspect takes 5 ms).
 _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
-
-#: What the region of a repeated call is called (`nsysalign confirm --intervention warm`).
-_REPEATED = " (once more)"
-
-
-def _to_repeat(name: str) -> bool:
-    """Whether a re-run of `nsysalign confirm` asked for this function's calls to be made warm."""
-    probe = sys.modules.get(_PROBE)
-    return probe is not None and probe.decorating(name)
 
 
 class region:
@@ -74,18 +63,12 @@ class region:
 
             @functools.wraps(function)
             async def wrapper(*args: Any, **kwargs: Any) -> Any:
-                if _to_repeat(self.name):
-                    with region(self.name + _REPEATED), contextlib.suppress(Exception):
-                        await function(*args, **kwargs)
                 with self:
                     return await function(*args, **kwargs)
         else:
 
             @functools.wraps(function)
             def wrapper(*args: Any, **kwargs: Any) -> Any:
-                if _to_repeat(self.name):  # what it raises, the call itself will raise
-                    with region(self.name + _REPEATED), contextlib.suppress(Exception):
-                        function(*args, **kwargs)
                 with self:
                     return function(*args, **kwargs)
 

@@ -118,7 +118,7 @@ def _write(
 
         tell("reading the trace", 20)
         around = (
-            loaded.timeline if intervals_only or label is not None else _whole(analysis, loaded)
+            _around(loaded) if intervals_only or label is not None else _whole(analysis, loaded)
         )
         tell("writing", 40)
         said = [f"not in the file: {what}" for what in perfetto.write(loaded, around, target)]
@@ -159,12 +159,17 @@ def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:
     try:
         trace = RunDirectory.around(path).export()
     except TraceError:
-        return loaded.timeline
+        return _around(loaded)
     from nsysalign.split.timeline import everything
     from nsysalign.trace.read import read_trace
 
     records = loaded.timeline[loaded.timeline["lane_kind"] == "event"]
     return pd.concat([everything(read_trace(trace)), records], ignore_index=True)
+
+
+def _around(loaded: Analysis) -> pd.DataFrame:
+    """What ran around the intervals: the picture of the run has blocks of several operations."""
+    return loaded.timeline[~loaded.timeline["interval"].isin(loaded.runs["interval"])]
 
 
 def only(analysis: Analysis, label: str) -> Analysis:

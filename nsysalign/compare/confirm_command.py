@@ -61,7 +61,7 @@ class OptionsAtTheEnd(click.Command):
 )
 @click.option(
     "--intervention",
-    type=click.Choice(["delay", "synchronize", "flush", "warm"]),
+    type=click.Choice(["delay", "synchronize", "flush"]),
     help="Change to make before its start records (default: what fits its cause).",
 )
 @click.option(
@@ -96,7 +96,6 @@ def confirm(
     delay        a delay kernel in front: the host runs ahead, what remains is GPU time
     synchronize  the device is idle before: nothing is left to queue behind
     flush        the L2 is overwritten before the label that runs the same kernels faster
-    warm         a function marked @nsysalign.region is called once more before each call
     \b
     Example:  nsysalign confirm puzzle.py --label t1
               nsysalign confirm --label t1 --intervention delay -- train.py --epochs 1
@@ -170,18 +169,17 @@ def put_to_the_test(
     from nsysalign.compare.experiment import Plan, choose, confirmable, plan, spans
     from nsysalign.compare.judge import attach
     from nsysalign.rundir import event_logs
-    from nsysalign.trace.eventlog import decorated_regions, read_event_logs
+    from nsysalign.trace.eventlog import read_event_logs
 
     if unknown := [label for label in labels if label not in set(before.labels["label"])]:
         raise _unknown(before, unknown[0])
     logs = event_logs(run_dir)
     issued = spans(before, read_event_logs(logs) if logs else None)
-    decorated = decorated_regions(logs)
     plans: dict[tuple[str, str], Plan] = {}
     refusals, left = [], []
     for label in labels or confirmable(before):
-        change = intervention or choose(before, label, decorated)
-        made = plan(before, label, change, issued, decorated=decorated)
+        change = intervention or choose(before, label)
+        made = plan(before, label, change, issued)
         if not isinstance(made, Plan):
             refusals.append(made)
         elif len(plans) < (

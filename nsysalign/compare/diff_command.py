@@ -40,13 +40,6 @@ FAILURES = {
     help="Confidence of the bounds, per label.",
 )
 @click.option(
-    "--seed",
-    type=int,
-    default=0,
-    show_default=True,
-    help="Seed of the bootstrap: the same seed gives the same bounds.",
-)
-@click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice([*FAILURES, "missing"]),
@@ -67,7 +60,6 @@ def diff(
     json_out: str | None,
     threshold: float,
     confidence: float,
-    seed: int,
     fail_on: tuple[str, ...],
     anyway: bool,
     quiet: bool,
@@ -99,7 +91,6 @@ def diff(
         names=(short_path(str(before)), short_path(str(after))),
         confidence=confidence / 100,
         threshold=threshold / 100,
-        seed=seed,
         anyway=anyway,
     )
     if output:

@@ -3,7 +3,6 @@
     delay         a delay kernel before the start record: the host runs ahead, GPU time remains
     synchronize   the device is idle before the start record: nothing is left to queue behind
     flush         the L2 is overwritten before the start record of the label that ran the same kernels faster
-    warm          a function marked @nsysalign.region is called once more before each call
 
 `plan` designs the experiment; one that could not give an answer is refused there, with the reason, before anything runs again.
 """
@@ -15,14 +14,12 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import pandas as pd
 
 from nsysalign.compare.bootstrap import level
 from nsysalign.compare.prediction import (
     RESOLUTION_NS,
     WORK_ERROR_SHARE,
     gpu_time,
-    latencies,
     parts_of,
 )
 from nsysalign.model import LAUNCH_QUEUE, Analysis, EventLog
@@ -33,13 +30,11 @@ SETTLES: Mapping[str, tuple[str, ...]] = {
     "delay": ("host-gap", "many-tiny-kernels", "api-launch", "allocation-inside"),
     "synchronize": ("queued-dependency", "queued-contention"),
     "flush": ("cold-l2",),
-    "warm": ("warm-up", "module-load"),
 }
 #: Causes that a delay hides: what the host does while the stream waits.
 HOST = ("host", "api_launch", "api", "launch_latency", "event", "profiler")
 #: Fewer intervals on a side say nothing about a spread.
 FEWEST = 3
-CONFIDENCE = 0.95
 #: The largest of this many calls is larger than 95 of 100 further ones.
 ENOUGH_TO_BOUND = 20
 #: The delay outlasts the host's part by this factor and this margin; 20 us did not, 1 ms did (measured).
@@ -69,7 +64,7 @@ class Plan:
     intervention: str
     target: str  # the label at whose start records (or calls) it is done
     rules: tuple[str, ...]
-    metric: str  # elapsed, kernel, first run
+    metric: str  # elapsed, kernel
     before_ns: float
     before_bounds_ns: tuple[float, float]
     predicted_ns: float  # NaN: nothing can be predicted
@@ -115,22 +110,15 @@ def confirmable(analysis: Analysis) -> list[str]:
     return [label for label in dict.fromkeys(worth["label"].tolist()) if label in own]
 
 
-def choose(analysis: Analysis, label: str, decorated: frozenset[str] = frozenset()) -> str:
+def choose(analysis: Analysis, label: str) -> str:
     """The intervention that fits the label's cause: its first finding that one settles, else its largest idle part."""
     for finding in findings_of(analysis, label):
         for intervention, rules in SETTLES.items():
-            if finding.rule in rules and (intervention != "warm" or label in decorated):
+            if finding.rule in rules:
                 return intervention
     rows = rows_of(analysis, label)
     queued = float(np.median(parts_of(analysis, rows, "queued"))) if len(rows) else 0.0
     return "synchronize" if queued > np.median(parts_of(analysis, rows, *HOST)) else "delay"
-
-
-def first_runs(intervals: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """(elapsed of each process's first interval, elapsed of all others), of intervals in time."""
-    first = ~intervals["pid"].duplicated().to_numpy()
-    elapsed = intervals["elapsed_ns"].to_numpy(dtype=np.float64)
-    return elapsed[first], elapsed[~first]
 
 
 def machine(analysis: Analysis) -> tuple[str, ...]:
@@ -193,8 +181,6 @@ class Question(NamedTuple):
     label: str
     rows: np.ndarray  # of its intervals, in time
     spans: Spans
-    decorated: frozenset[str]  # regions that are decorators
-    seed: int
 
     def plan(
         self,
@@ -233,9 +219,7 @@ def delay(q: Question) -> Plan | str:
     i = analysis.intervals.iloc[rows]
     elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
     expected = gpu_time(analysis, rows)
-    measured = level(
-        np.column_stack([elapsed, expected.middle, expected.error]), CONFIDENCE, q.seed
-    )
+    measured = level(np.column_stack([elapsed, expected.middle, expected.error]))
     # waiting for another stream may shrink behind a delay as well, but need not
     queued = float(np.median(parts_of(analysis, rows, "queued")))
     predicted, error = measured[1], measured[2, 0]
@@ -294,7 +278,7 @@ def synchronize(q: Question) -> Plan | str:
     slack = HOST_ERROR_NS + HOST_ERROR_SHARE * np.where(host >= 0, host, elapsed - queued)
     least = np.minimum(expected.middle - expected.error, elapsed - queued)
     most = np.maximum(paced, elapsed - queued) + slack + WORK_ERROR_SHARE * work
-    values = level(np.column_stack([elapsed, elapsed - queued, least, most]), CONFIDENCE, q.seed)
+    values = level(np.column_stack([elapsed, elapsed - queued, least, most]))
     return q.plan("synchronize", values[0], values[1, 0], (max(values[2, 1], 0.0), values[3, 2]))
 
 
@@ -311,10 +295,10 @@ def flush(q: Question) -> Plan | str:
         return "no kernel runs in it, so no cache can be cold"
     if len(mine) < FEWEST:
         return f"{len(mine)} intervals of {target}: at least {FEWEST} are needed to see a spread"
-    before = level(kernel[mine][:, None], CONFIDENCE, q.seed)[0]
+    before = level(kernel[mine][:, None])[0]
     predicted, bounds = float("nan"), (float("nan"), float("nan"))
     if cold:
-        there = level(kernel[rows_of(analysis, cold)][:, None], CONFIDENCE, q.seed)[0]
+        there = level(kernel[rows_of(analysis, cold)][:, None])[0]
         error = WORK_ERROR_SHARE * there[0] + RESOLUTION_NS
         predicted, bounds = there[0], (there[1] - error, there[2] + error)
     return Plan(
@@ -343,29 +327,8 @@ def _pair_of(analysis: Analysis, label: str) -> tuple[str, str, tuple[str, ...]]
     return "", "", ()
 
 
-def warm(q: Question) -> Plan | str:
-    """The first call of every process must take as long as the later ones."""
-    if q.label not in q.decorated:
-        return (
-            f"it is not a function marked @nsysalign.region({q.label!r}): calling the user's code twice can have side effects, "
-            "so only what is named is repeated"
-        )
-    first, rest = first_runs(q.analysis.intervals.iloc[q.rows])
-    if len(rest) < FEWEST:
-        return f"{len(rest)} calls after the first: at least {FEWEST} are needed to know what a warm call takes"
-    slow = float(np.median(first))
-    error = (
-        WORK_ERROR_SHARE * float(np.median(rest)) + RESOLUTION_NS + latencies(q.analysis).fixed[1]
-    )
-    low, middle, high = (float(v) for v in np.percentile(rest, [0, 50, 100]))
-    # one call against n others: even if nothing is cold, one in n + 1 takes longer than all the others
-    error += max(high - middle, middle - low) if len(rest) < ENOUGH_TO_BOUND else 0.0
-    bounds = (max(low - error, 0.0), high + error)
-    return q.plan("warm", (slow, slow, slow), middle, bounds, metric="first run")
-
-
 #: intervention -> its planner: a Plan, or the reason for none.
-PLANNERS = {"delay": delay, "synchronize": synchronize, "flush": flush, "warm": warm}
+PLANNERS = {"delay": delay, "synchronize": synchronize, "flush": flush}
 
 
 def plan(
@@ -373,15 +336,12 @@ def plan(
     label: str,
     intervention: str,
     spans: Spans,
-    *,
-    decorated: frozenset[str] = frozenset(),
-    seed: int = 0,
 ) -> Plan | Refusal:
-    """The experiment, or why there is none.  `decorated`: regions that are decorators (`@nsysalign.region`)."""
+    """The experiment, or why there is none."""
     rows = rows_of(analysis, label)
     reason = _no_start_record(analysis, label, rows)
     if not reason:
-        made = PLANNERS[intervention](Question(analysis, label, rows, spans, decorated, seed))
+        made = PLANNERS[intervention](Question(analysis, label, rows, spans))
         if isinstance(made, str):
             return Refusal(label, intervention, made)
         low, high = made.predicted_bounds_ns
@@ -420,9 +380,7 @@ def _cannot_place(analysis: Analysis, made: Plan) -> str:
     i = analysis.intervals
     mine = i.iloc[rows_of(analysis, made.target)]
     ends = set(zip(mine["pid"].tolist(), mine["end_record"].tolist(), strict=True))
-    if made.intervention != "warm" and ends & set(
-        zip(mine["pid"].tolist(), mine["start_record"].tolist(), strict=True)
-    ):
+    if ends & set(zip(mine["pid"].tolist(), mine["start_record"].tolist(), strict=True)):
         return "its start record is also the end record of the interval before, so the change would lie inside that one"
     for _, lane in mine.groupby(["pid", "device", "start_stream"]):
         start, end = (lane[c].to_numpy() for c in ("start_ns", "end_ns"))

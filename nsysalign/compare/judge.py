@@ -16,7 +16,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.compare.bootstrap import level
-from nsysalign.compare.experiment import CONFIDENCE, FEWEST, Plan, first_runs, machine, rows_of
+from nsysalign.compare.experiment import FEWEST, Plan, machine, rows_of
 from nsysalign.compare.prediction import parts_of
 from nsysalign.model import Analysis
 from nsysalign.text import microseconds
@@ -86,7 +86,7 @@ def table(confirmation: Confirmation) -> pd.DataFrame:
     return frames.check(pd.DataFrame([confirmation.row()]), frames.CONFIRMATIONS)
 
 
-def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confirmation:
+def judge(plan: Plan, after: Analysis, *, run: str = "") -> Confirmation:
     """The verdict about a plan from the analysis of its re-run.  Only intervals at whose start record the probe intervened
     (flag `intervened`) are compared."""
     everything = rows_of(after, plan.target)
@@ -111,13 +111,9 @@ def judge(plan: Plan, after: Analysis, *, run: str = "", seed: int = 0) -> Confi
         intervals = after.intervals.iloc[rows]
         column = "kernel_only_ns" if plan.metric == "kernel" else "elapsed_ns"
         values = intervals[column].to_numpy(dtype=np.float64)
-        if plan.metric == "first run":
-            values = first_runs(intervals)[0]
-        if not reason and len(values) < (1 if plan.metric == "first run" else FEWEST):
+        if not reason and len(values) < FEWEST:
             reason = f"{len(values)} intervals of the re-run can be compared: at least {FEWEST} are needed"
-    measured, *bounds = (
-        level(values[:, None], CONFIDENCE, seed)[0].tolist() if len(values) else [NONE] * 3
-    )
+    measured, *bounds = level(values[:, None])[0].tolist() if len(values) else [NONE] * 3
     verdict = "not conclusive"
     if not reason:
         verdict, reason = decide(plan, measured, tuple(bounds))
@@ -190,8 +186,6 @@ def _changed(plan: Plan, count: int | None = None) -> str:
         "delay": f"a delay kernel of {microseconds(plan.delay_ns)} on the same stream before",
         "synchronize": "torch.cuda.synchronize() before",
         "flush": "the L2 overwritten before",
-        "warm": "one more call before",
     }[plan.intervention]
-    where = "calls" if plan.intervention == "warm" else "start records"
     often = "the" if count is None else f"{count:,}"
-    return f"{what} {often} {where} of {plan.target}"
+    return f"{what} {often} start records of {plan.target}"

@@ -28,6 +28,7 @@ from nsysalign.place.latency import (
     place_pairs,
 )
 from nsysalign.place.match import Lookup, match_processes, match_records
+from nsysalign.place.own_work import own_calls
 from nsysalign.place.pairs import TracePairs, pairs_in_trace
 from nsysalign.place.projected_ranges import nvtx_windows
 from nsysalign.place.records import (
@@ -161,6 +162,7 @@ def _read_pairs(
     where there is no log."""
     call, event = records["call"].to_numpy(), records["event"].to_numpy()
     ours = records["log_process"].to_numpy() >= 0
+    ours |= np.append(own_calls(trace), False)[call]
     # a record of the log that is not found may be any of those that no log line claims
     lost = records["process"].to_numpy()[ours & (call < 0) & ~records["captured"].to_numpy(bool)]
     ours |= records["process"].isin(lost).to_numpy()

@@ -44,10 +44,13 @@ def start(run_dir: str) -> None:
     if os.environ.get("NSYSALIGN_HOST_TIMERS", "1") != "0":
         import sys
 
+        from .kept import keep
+        from .slots import CLOCKS
         from .timers import Timers
 
         _timers = Timers(sys.modules[__name__], start_cwd)
         _timers.install()
+        keep(sys.modules["time"], "time", *CLOCKS)
         # they exchange the clocks, in C, for ones that tell another time
         before = dict.fromkeys(("time_machine", "freezegun"), _exchanged)
     atexit.register(_exits)
@@ -150,16 +153,6 @@ def exit_region() -> None:
         if runtime is not None:
             runtime.leave_regions(depth - 1)
         failed(error)
-
-
-def decorating(name: str) -> bool:
-    """Called by `nsysalign.region` before each call of a function it decorates: whether to make an extra warm-up call first (a
-    confirming re-run named this region).  Raises nothing of ours."""
-    try:
-        return running().decorating(name)
-    except Exception as error:
-        failed(error)
-        return False
 
 
 def failed(error: BaseException) -> None:

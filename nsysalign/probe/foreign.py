@@ -12,6 +12,7 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
+from .kept import keep
 from .runtime import Runtime, handle_of
 from .slots import RECORD, WAIT
 from .wrap import elapsed_time, log_call, replace
@@ -49,6 +50,7 @@ def wrap_torch(torch: Any, rt: Runtime) -> None:
     """torch.Event and torch.Stream.  What reaches torch.cuda.Event, whose methods call each other,
     is logged there.  Only when all of torch is imported: it adds texts to the methods of its types."""
     event = torch.cuda.Event
+    keep(torch.cuda, "torch.cuda", "synchronize")
 
     def on_event(args: tuple, result: Any) -> Any:
         if args[0].device.type != "cuda":

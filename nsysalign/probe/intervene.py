@@ -62,11 +62,9 @@ class Intervention:
             "delay": self._delay,
             "synchronize": self._synchronize,
             "flush": self._flush,
-            "warm": self._warm,
         }[self._kind]
         self._cycles: dict[int, int] = {}  # per device
         self._buffers: dict[int, Any] = {}
-        self._repeated = False
         self._texts: set[str] = set()
 
     def before_record(self, stream: Any, device: int, context: int, me: Any) -> int:
@@ -123,21 +121,6 @@ class Intervention:
             self._changed(f"{mib} overwritten on the same stream", " (so the L2 is cold)")
         with _ordinary(torch), _on(torch, stream):
             buffer.zero_()
-        return True
-
-    def _warm(self, stream: Any, device: int) -> bool:
-        """The decorator repeated the call: here its records only get the flag."""
-        if self._repeated:
-            self._note(
-                f"changed by nsysalign confirm: one more call before every call of {self._label}"
-            )
-        return self._repeated
-
-    def repeats(self, name: str) -> bool:
-        """Whether a call of the function decorated as region `name` is to be repeated."""
-        if self._kind != "warm" or name != self._label or self._rt.captures:
-            return False
-        self._repeated = True
         return True
 
     def _measure(self, torch: Any, stream: Any, device: int) -> int:

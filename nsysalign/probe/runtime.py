@@ -18,6 +18,7 @@ from . import rawtime as time
 from .blame import pass_on
 from .cuda_driver import Driver
 from .ends import Ends
+from .kept import replaced
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
@@ -77,7 +78,6 @@ class Runtime:
         self.pairs: set[tuple[int, int]] = set()
         self.decisions: dict[int, bool] = {}  # context -> whether confirm intervenes there
         self.intervene: Any = None  # intervene.Intervention of a confirming re-run
-        self._decorated: set[str] = set()  # regions that are decorators
         self._texts: dict[str, Any] = {}
         # entries here are in the log already: an exception of the user's may come at any time
         self._strings: dict[str, int] = {}
@@ -125,8 +125,6 @@ class Runtime:
         self._line({"header": header, "first_seq": self.first_seq})
         for text, number in self._strings.items():
             self._line({"str": number, "text": text})
-        for region in self._decorated:
-            self.note(decorated=region)
         for text in notes:
             self.note(text=text)
         self.sync()
@@ -233,14 +231,6 @@ class Runtime:
             if range_id is not None:
                 self.nvtx.end(range_id)
 
-    def decorating(self, name: str) -> bool:
-        """Remember that this region is a decorator; whether a confirming re-run repeats its calls."""
-        if name not in self._decorated:
-            with self._lock:
-                self.note(decorated=name)
-                self._decorated.add(name)
-        return self.intervene is not None and self.intervene.repeats(name)
-
     def region_number(self, name: str) -> int:
         """The number of a region that was entered before, -1 if there is none."""
         return self._strings.get(name, -1)
@@ -311,6 +301,8 @@ class Runtime:
     def _at_exit(self) -> None:
         try:
             self.sync()
+            for text in replaced():
+                self.note(text=text)
         except Exception as error:
             failed(error)
 

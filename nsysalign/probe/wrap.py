@@ -20,6 +20,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
+from .kept import keep
 from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import LATEST, NO_RECORD, Runtime
 from .slots import (
@@ -64,6 +65,7 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     replace(event, "elapsed_time", elapsed_time(event.elapsed_time, rt))
     replace(event, "wait", _wait(event.wait, module, rt))
     replace(event, "record", record)
+    keep(event, "torch.cuda.Event", "record", "elapsed_time", "synchronize")
     _prepare_at_first_event(event, rt, calibrate)
 
 

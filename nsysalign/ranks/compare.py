@@ -11,10 +11,8 @@ import numpy as np
 from nsysalign.ranks.collectives import Group, common, join
 from nsysalign.ranks.results import (
     Clock,
-    Communicator,
     LabelComparison,
     LabelTimes,
-    Member,
     Rank,
     RankComparison,
     RankExample,
@@ -74,18 +72,6 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
             )
     names = dict.fromkeys(label.label for rank in ranks for label in rank.labels)
     reports = {r.source: r.report for r in results}
-    communicators = []
-    for found in joined.groups:
-        streams, rows = found.shared()
-        communicators.append(
-            Communicator(
-                found.reference.name,
-                found.reference.operation,
-                len(rows[0]),
-                max(fit.scatter_ns for _, fit in found.members),
-                tuple(Member(numbers[s.rank], s.stream) for s in streams),
-            )
-        )
     return RankComparison(
         ranks=tuple(
             Rank(
@@ -95,7 +81,6 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
             for number, rank in numbered
         ),
         clocks=joined.clocks,
-        communicators=tuple(communicators),
         labels=tuple(_label(name, ranks, numbers, meetings, clocks) for name in names),
         waits=_waits(meetings, numbers),
         failures=tuple(r for r in results if r.failure),

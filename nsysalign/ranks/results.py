@@ -87,25 +87,6 @@ class Clock:
 
 
 @dataclass(frozen=True)
-class Member:
-    """One rank's stream in a communicator."""
-
-    rank: int
-    stream: int
-
-
-@dataclass(frozen=True)
-class Communicator:
-    """Streams of several ranks whose collectives are the same ones."""
-
-    name: str  # kernel name
-    operation: str
-    collectives: int  # in which all members take part
-    scatter_ns: int  # 95 % of the ends agree this well after the clocks were joined pair by pair
-    members: tuple[Member, ...]
-
-
-@dataclass(frozen=True)
 class RankLabel:
     """One label on one rank, with what its collectives waited for."""
 
@@ -186,7 +167,6 @@ class Rank:
 class RankComparison:
     ranks: tuple[Rank, ...]
     clocks: tuple[Clock, ...]  # one per trace
-    communicators: tuple[Communicator, ...]
     labels: tuple[LabelComparison, ...]
     waits: tuple[Wait, ...]
     failures: tuple[SourceResult, ...]

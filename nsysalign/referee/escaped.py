@@ -46,30 +46,23 @@ def escaped(scene: Scene) -> Iterator[Doubt]:
         over = last[shown] - end[shown]
         quoted = int(shown[np.argsort(over, kind="stable")[(len(over) - 1) // 2]])
         mine = late.operation[late.interval == quoted]
-        longest = mine[np.argmax(scene.end[mine] - scene.start[mine])]
-        yield Doubt(
+        longest = mine[[np.argmax(scene.end[mine] - scene.start[mine])]]
+        yield scene.doubt(
             "escaped-work",
             FOUND if often else NOTE,
             label,
-            str(scene.column("site")[quoted]),
-            f"{words.subject(label)} does not wait for all that it launches: {plural(len(mine), 'operation')} launched between "
-            f"its two records ran on {_streams(scene, mine)} until {words.span(int(last[quoted] - end[quoted]))} after the end "
-            "event.",
-            tuple(scene.column("name")[shown].tolist()),
+            quoted,
+            shown,
             len(all_of_it),
-            str(scene.column("name")[quoted]),
-            int(scene.column("elapsed_ns")[quoted]),
-            int(last[quoted] - scene.column("start_ns")[quoted]),
-            {
+            f"does not wait for all that it launches: {plural(len(mine), 'operation')} launched between its two records ran on "
+            f"{_streams(scene, mine)} until {words.span(int(last[quoted] - end[quoted]))} after the end event.",
+            right_ns=int(last[quoted] - scene.column("start_ns")[quoted]),
+            evidence={
                 "timed_stream": scene.stream(int(scene.column("end_lane")[quoted])),
-                "operations_on_the_timed_stream": int(
-                    ((scene.issued.interval == quoted) & timed).sum()
-                ),
+                "operations_on_it": int(((scene.issued.interval == quoted) & timed).sum()),
                 "escaped_operations": len(mine),
-                "the_longest": words.kernel(
-                    str(operation_names(scene.trace, mine)[mine == longest][0])
-                ),
-                "its_time_ns": int(scene.end[longest] - scene.start[longest]),
+                "the_longest": words.kernel(str(operation_names(scene.trace, longest)[0])),
+                "its_time_ns": int((scene.end - scene.start)[longest[0]]),
             },
         )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from nsysalign.errors import TraceError
 from nsysalign.model import TraceInfo
 from nsysalign.place.solve import align
-from nsysalign.referee import escaped, less
+from nsysalign.referee import escaped, less, limits, timers
 from nsysalign.referee.doubt import FOUND, Doubt
 from nsysalign.referee.scene import Scene, build
 from nsysalign.rundir import Inputs
@@ -48,11 +49,19 @@ class Verdict:
 
 
 def judge(inputs: Inputs) -> Verdict:
-    """Check the run.  Raises TraceError and EventLogError as an analysis does."""
+    """Check the run.  Raises TraceError and EventLogError as an analysis does, and where nothing was timed: a check that
+    cannot fail is none."""
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
     scene = build(trace, log, align(trace, log), read_limits(inputs.trace))
-    doubts = [doubt for check in (escaped.escaped, less.less) for doubt in check(scene)]
+    checks = (escaped.escaped, less.less, limits.rates, limits.flushes, timers.timers)
+    doubts = [doubt for check in checks for doubt in check(scene)]
+    if scene.intervals.empty and not doubts:
+        lost = scene.alignment.unaligned["reason"].drop_duplicates().tolist()
+        raise TraceError(
+            f"there is nothing to check: {lost[0] if lost else 'no event log says what was timed'}",
+            "nsysalign check TRACE --events FILE, or nsysalign check SCRIPT.py",
+        )
     doubts.sort(key=lambda doubt: (doubt.level != FOUND, -(doubt.worth_ns or 0)))
     return Verdict(
         trace.info,
@@ -70,6 +79,10 @@ def _unchecked(scene: Scene) -> list[str]:
         found.append("no event log: which events the program compared is not known for sure")
     if scene.trace.info.notes:
         found.append(f"of the trace: {'; '.join(scene.trace.info.notes)}")
+    if not any(limit.memory_rate for limit in scene.limits.values()):
+        found.append(
+            "copies against the memory's rate, flushes against the L2: the trace names neither"
+        )
     if lost := len(scene.alignment.unaligned):
         found.append(
             f"{lost} timed intervals have no place in the trace (nsysalign analyze says why)"

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nsysalign.diagnose import words
 from nsysalign.referee.doubt import FOUND, NOTE, Doubt
 from nsysalign.referee.scene import Scene
 from nsysalign.text import plural
@@ -35,13 +34,12 @@ def less(scene: Scene) -> Iterator[Doubt]:
             yield _nothing(scene, label, at, NOTE if worked else FOUND)
         elif first := _first(count > 0):
             what = "run nothing on the GPU between their two events"
-            yield _doubt(scene, "work-left-out", FOUND, label, at, first, what)
+            yield _after(scene, "work-left-out", label, at, first, what)
         elif first := _first(kernels > 0):
             what = "only copy or set memory: what computes is left out"
-            yield _doubt(scene, "work-left-out", FOUND, label, at, first, what)
+            yield _after(scene, "work-left-out", label, at, first, what)
         elif (count == 0).any():
-            some = np.flatnonzero(count == 0)
-            yield _now_and_then(scene, label, at, some)
+            yield _now_and_then(scene, label, at, np.flatnonzero(count == 0))
         else:
             yield from _smaller(scene, label, at)
 
@@ -65,39 +63,28 @@ def _smaller(scene: Scene, label: str, at: np.ndarray) -> Iterator[Doubt]:
         first = _first(size != size[-1])
         if first and (size[-1] < (1 - _LESS) * size[:first]).all():
             what = f"run the same operations on less: {size[-1]:,} {unit} instead of {size[0]:,}"
-            yield _doubt(scene, "smaller-work", FOUND, label, at, first, what)
+            yield _after(scene, "smaller-work", label, at, first, what)
             return
 
 
-def _doubt(
-    scene: Scene, check: str, level: str, label: str, at: np.ndarray, first: int, what: str
-) -> Doubt:
+def _after(scene: Scene, check: str, label: str, at: np.ndarray, first: int, what: str) -> Doubt:
     """`first` repetitions did the work, the others do `what`."""
-    elapsed, rest = scene.column("elapsed_ns")[at], at[first:]
-    order = np.argsort(elapsed[first:], kind="stable")
-    quoted = int(rest[order[(len(rest) - 1) // 2]])
-    did, worked = scene.did, int(_executed(scene, at[:first]).min())
+    rest, did = at[first:], scene.did
+    quoted, worked = scene.typical(rest), int(_executed(scene, at[:first]).min())
     begun = "its first repetition" if first == 1 else f"its first {first} repetitions"
-    return Doubt(
-        check,
-        level,
-        label,
-        str(scene.column("site")[quoted]),
-        f"{words.subject(label)} does less after {begun}: the other {len(rest)} {what}.",
-        tuple(scene.column("name")[rest].tolist()),
-        len(at),
-        str(scene.column("name")[quoted]),
-        int(scene.column("elapsed_ns")[quoted]),
-        worked if worked > scene.column("elapsed_ns")[quoted] else None,
-        {
+    return scene.doubt(
+        check, FOUND, label, quoted, rest, len(at),
+        f"does less after {begun}: the other {len(rest)} {what}.",
+        right_ns=worked if worked > scene.column("elapsed_ns")[quoted] else None,
+        bound="at least ",  # without launching and waiting
+        evidence={
             "gpu_time_at_first_ns": worked,
             "operations_at_first": int(did["count"].iloc[at[0]]),
             "operations_later": int(did["count"].iloc[quoted]),
             "kernels_at_first": int(did["kernels"].iloc[at[0]]),
             "kernels_later": int(did["kernels"].iloc[quoted]),
         },
-        "at least ",  # without launching and waiting
-    )
+    )  # fmt: skip
 
 
 def _executed(scene: Scene, which: np.ndarray) -> np.ndarray:
@@ -107,42 +94,16 @@ def _executed(scene: Scene, which: np.ndarray) -> np.ndarray:
 
 
 def _nothing(scene: Scene, label: str, at: np.ndarray, level: str) -> Doubt:
-    elapsed = scene.column("elapsed_ns")[at]
-    quoted = int(at[np.argsort(elapsed, kind="stable")[(len(at) - 1) // 2]])
     all_of = "its one interval" if len(at) == 1 else f"any of its {len(at)} intervals"
-    return Doubt(
-        "nothing-inside",
-        level,
-        label,
-        str(scene.column("site")[quoted]),
-        f"{words.subject(label)} times no work: its thread launched nothing in {all_of}."
-        + (
-            " No other pair of events of the program has work in it either."
-            if level == FOUND
-            else ""
-        ),
-        tuple(scene.column("name")[at].tolist()),
-        len(at),
-        str(scene.column("name")[quoted]),
-        int(scene.column("elapsed_ns")[quoted]),
-    )
+    also = " No other pair of events of the program has work in it either." * (level == FOUND)
+    title = f"times no work: its thread launched nothing in {all_of}.{also}"
+    return scene.doubt("nothing-inside", level, label, scene.typical(at), at, len(at), title)
 
 
 def _now_and_then(scene: Scene, label: str, at: np.ndarray, none: np.ndarray) -> Doubt:
-    quoted = int(at[none[0]])
-    full = np.setdiff1d(np.arange(len(at)), none)
-    elapsed = scene.column("elapsed_ns")[at]
-    return Doubt(
-        "nothing-inside",
-        NOTE,
-        label,
-        str(scene.column("site")[quoted]),
-        f"{words.subject(label)} mixes intervals with and without work: {plural(len(none), 'interval')} of {len(at)} launched "
-        "nothing on the GPU; its mean is that of neither.",
-        tuple(scene.column("name")[at[none]].tolist()),
-        len(at),
-        str(scene.column("name")[quoted]),
-        int(scene.column("elapsed_ns")[quoted]),
-        None,
-        {"median_with_work_ns": int(np.median(elapsed[full]))},
-    )
+    full = np.delete(at, none)
+    return scene.doubt(
+        "nothing-inside", NOTE, label, scene.typical(at[none]), at[none], len(at),
+        f"mixes intervals with and without work: {plural(len(none), 'interval')} of {len(at)} launched nothing on the GPU.",
+        evidence={"median_with_work_ns": int(np.median(scene.column("elapsed_ns")[full]))},
+    )  # fmt: skip

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from nsysalign.diagnose import words
 from nsysalign.model import KIND, Alignment, EventLog, Trace
+from nsysalign.referee.doubt import Doubt
 from nsysalign.split.kernels import operation_codes
 from nsysalign.split.labels import name_intervals
 from nsysalign.tiles import ragged
@@ -158,9 +161,24 @@ class Scene:
         grid = np.asarray(self.trace.shapes(rows))[:, :3].prod(axis=1)
         return mine.sums(len(self.intervals), grid[place])[which]
 
-    def labels(self, kind: str = "event") -> Iterator[tuple[str, np.ndarray]]:
-        """(label, positions of its intervals in the order of their issue), of this kind."""
-        v = self.intervals[self.intervals["kind"] == kind].sort_values("open_ns", kind="stable")
+    def doubt(
+        self, check: str, level: str, label: str, quoted: int, shown: np.ndarray, of: int, title: str, **more: Any
+    ) -> Doubt:  # fmt: skip
+        """A doubt about a label of `of` intervals, those at `shown` in particular, with the numbers of one of them."""
+        row, names = self.intervals.iloc[quoted], self.column("name")[shown].tolist()
+        return Doubt(
+            check, level, label, str(row["site"]), f"{words.subject(label)} {title}", tuple(names), of,
+            str(row["name"]), int(row["elapsed_ns"]), **more,
+        )  # fmt: skip
+
+    def typical(self, at: np.ndarray) -> int:
+        """Of these intervals the one with the lower-median measured time."""
+        order = np.argsort(self.column("elapsed_ns")[at], kind="stable")
+        return int(at[order[(len(at) - 1) // 2]])
+
+    def labels(self) -> Iterator[tuple[str, np.ndarray]]:
+        """(label, positions of its intervals in the order of their issue), of pairs of events."""
+        v = self.intervals[self.is_event].sort_values("open_ns", kind="stable")
         for label, rows in v.groupby("label", sort=False):
             yield str(label), rows.index.to_numpy()
 
@@ -172,5 +190,5 @@ def build(
     w = alignment.windows
     names, labels = name_intervals(w)
     w = w.assign(name=names, label=labels)
-    told = w["kind"].isin(["event", "host"]) & (w["method"] != "inferred") & ~w["library"]
+    told = w["kind"].isin(["event", "host"]) & (w["method"] != "inferred")
     return Scene(trace, log, alignment, w[told].reset_index(drop=True), limits)

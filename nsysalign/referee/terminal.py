@@ -23,8 +23,6 @@ def render(verdict: Verdict) -> str:
 def headline(verdict: Verdict) -> str:
     """What was found, in one line."""
     looked = f"{plural(verdict.intervals, 'timed interval')} of {plural(verdict.labels, 'label')}"
-    if not verdict.intervals:
-        return "Nothing to check: the run timed nothing."
     found = len({doubt.label for doubt in verdict.found})
     if not found:
         return f"Nothing found in {looked}."

@@ -39,7 +39,7 @@ class Page(NamedTuple):
 
 ANALYSIS = Page(
     "page.html",
-    "format dom draw bars waterfall overview verdicts labels table dumbbell blocks timeline runs clocks kernels inside answers links main",
+    "format dom draw bars waterfall overview verdicts labels table dumbbell blocks zoom timeline runs clocks kernels inside answers links main",
     "{} – nsysalign",
     "<noscript><style>#main > #baseline:not(.filled) { display: block; }</style></noscript>\n",
 )

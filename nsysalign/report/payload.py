@@ -15,7 +15,7 @@ from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import answers
 from nsysalign.report.clock_chart import page_clocks, run_starts, summary
-from nsysalign.report.overview import RUN, headline
+from nsysalign.report.overview import RUN, headline, of_devices
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
@@ -67,7 +67,9 @@ def payload(
     found = spent(analysis, every, matrix)
     shown = cards(said, found, first) or [_reading(v, found[v.label]) for v in said[:MOST_READINGS]]
     # By priority: the requested one, those that cards point at, the medians, the slowest, the first.
+    wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
     wanted = [focus] if focus is not None else []
+    wanted += wholes["interval"].tolist()
     wanted += [entry.finding.interval for card in shown for entry in card.entries]
     wanted += [v.interval for v in said] + [
         roles[row.label][role] for role in range(3) for row in rows
@@ -112,6 +114,16 @@ def payload(
             for reason, count, names in unaligned_reasons(analysis)
         ],
         "timelines": held.intervals,
+        "wholes": [
+            {
+                "number": int(run.interval),
+                "name": safe_text(run.label),
+                "elapsed": int(run.elapsed_ns),
+                "start": (int(run.start_ns) - origin) / 1e3,
+            }
+            for run in wholes.itertuples(index=False)
+            if str(run.interval) in held.intervals
+        ],
         "strings": held.strings,
         "clocks": clocks,
         "holds": _holds(analysis, held),
@@ -216,10 +228,18 @@ def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Spent]) 
     }
 
 
-def _kernels(analysis: Analysis) -> list[dict[str, Any]]:
-    """Kernels by label, the most costly first."""
+def _kernels(analysis: Analysis) -> dict[str, Any]:
+    """Kernels by label, the most costly first, in columns; `kernel` and `label` are numbers into `names`."""
     costly = analysis.kernels.sort_values("total_ns", ascending=False, kind="stable")
-    return answers.plain_rows(costly.groupby("label", sort=False).head(MOST_KERNELS))
+    rows = answers.plain_rows(costly.groupby("label", sort=False).head(MOST_KERNELS))
+    names = list(dict.fromkeys(row[key] for row in rows for key in ("label", "kernel")))
+    number = {name: n for n, name in enumerate(names)}
+    columns = {key: [row[key] for row in rows] for key in analysis.kernels.columns}
+    columns["share"] = [round(share, 5) for share in columns["share"]]
+    return columns | {
+        "names": names,
+        **{key: [number[name] for name in columns[key]] for key in ("label", "kernel")},
+    }
 
 
 def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
@@ -420,9 +440,13 @@ def _constant_step(values: np.ndarray) -> list[int] | dict[str, int]:
 
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
     """What the page does not hold, in words: nothing is dropped silently."""
+    runs = sum(str(number) in held.intervals for number in analysis.runs["interval"].tolist())
+    if not len(analysis.measured):
+        return [f"This page holds the timeline of {plural(runs, 'run')}."] if runs else []
+    also = " and of the run as a whole" if runs else ""
     said = [
-        f"This page holds the timeline of {len(held.intervals):,} of "
-        f"{plural(len(analysis.measured), 'interval')}: the median, the slowest and the first of each label, and "
+        f"This page holds the timeline of {len(held.intervals) - runs:,} of "
+        f"{plural(len(analysis.measured), 'interval')}{also}: the median, the slowest and the first of each label, and "
         "those of the findings. For another one: nsysalign report RUN --interval NAME."
     ]
     if held.left_out:

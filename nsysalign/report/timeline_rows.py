@@ -11,9 +11,12 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+import numpy as np
+
 from nsysalign import frames
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.report.clock_chart import reason_words
+from nsysalign.report.pack import packed
 from nsysalign.report.palette import CALL_LOOK
 from nsysalign.store.objects import listed
 from nsysalign.text import bandwidth, bytes_text, duration, natural, quantity, safe_text, words
@@ -93,6 +96,10 @@ class Timelines:
     left_out: int  # intervals with a picture that did not fit
 
 
+#: Most pieces of a whole run's budget that its picture holds: with more of them, it has none.
+MOST_RUN_PIECES = 2_000
+
+
 def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_000) -> Timelines:
     """SegmentSource of the intervals in `analysis.timeline`, by `priority`, while they fit in `max_bytes`."""
     strings = Strings()
@@ -108,7 +115,12 @@ def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_00
         if number not in windows:
             continue
         before = strings.size
-        picture = _picture(windows[number], items[number], pieces.get(number), strings)
+        window, mine = windows[number], pieces.get(number)
+        if window.kind == "run":
+            mine = mine if mine and len(mine) <= MOST_RUN_PIECES else None
+        picture = _picture(window, items[number], mine, strings)
+        if window.kind == "run":
+            picture["lanes"] = [_packed_lane(lane) for lane in picture["lanes"]]
         size += len(json.dumps(picture, separators=(",", ":"))) + strings.size - before
         if size > max_bytes and pictures:
             break
@@ -247,6 +259,19 @@ def _lane(
         ]
         data["ax"], data["al"] = [a[0] for a in arrows], [a[1] for a in arrows]
     return data
+
+
+def _packed_lane(lane: dict[str, Any]) -> dict[str, Any]:
+    """Columns of a long lane as short text (pack.py); "x" counts from "x0", and 0 stands for no call in "ax" and "al"."""
+    first = min([*lane["x"], *(x for x in lane.get("ax", ()) if x is not None)])
+    moved = {"x": [x - first for x in lane["x"]]}
+    if "ax" in lane:
+        moved["ax"] = [0 if x is None else x - first + 1 for x in lane["ax"]]
+        moved["al"] = [0 if number is None else number + 1 for number in lane["al"]]
+    moved["c"] = [number + 1 for number in lane["c"]]
+    plain = {key: lane[key] for key in ("d", "n", "t")} | ({"r": lane["r"]} if lane["r"] else {})
+    columns = {key: packed(np.array(column)) for key, column in (moved | plain).items()}
+    return lane | columns | {"x0": first}
 
 
 def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:

@@ -49,8 +49,9 @@ class Budgets:
     segment_arrays: Callable[[np.ndarray], SegmentArrays]
 
 
-def attribute(trace: Trace, alignment: Alignment) -> Budgets:
-    """Partition every window of the alignment (docs/design.md).
+def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
+    """Partition every window of the alignment (docs/design.md).  `latency`: the usual launch latencies (`launch_latency`) where
+    they were measured on more than this trace.
 
     sum(parts) == elapsed_ns for every window; an AssertionError would be a bug here, never the trace's fault.
     """
@@ -61,7 +62,7 @@ def attribute(trace: Trace, alignment: Alignment) -> Budgets:
         alignment.lanes["device"].to_numpy(),
         devices(alignment.lanes),
     )
-    latency = launch_latency(trace)
+    latency = launch_latency(trace) if latency is None else latency
     per_lane = lane_operations(trace, alignment.operation_lane)
     explainer = Explainer(trace, alignment, streams, Threads(trace), per_lane, latency)
     trim_memory()

@@ -23,7 +23,7 @@ from nsysalign.model import (
 from nsysalign.split import work
 from nsysalign.split.budget import Budgets
 from nsysalign.split.labels import name_intervals
-from nsysalign.split.timeline import timeline
+from nsysalign.split.timeline import overview, timeline, whole_runs
 
 DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
 
@@ -46,9 +46,14 @@ class SplitTrace:
         return self.budgets.segment_arrays(which)
 
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
-        """`frames.TIMELINE`."""
-        windows = self.alignment.windows.iloc[which].assign(interval=which)
-        return timeline(self.trace, self.alignment, windows, analysis)
+        """`frames.TIMELINE` of some intervals, and of the run as a whole."""
+        runs, windows = whole_runs(analysis), self.alignment.windows
+        which = np.setdiff1d(which, runs)
+        drawn = timeline(
+            self.trace, self.alignment, windows.iloc[which].assign(interval=which), analysis
+        )
+        whole = overview(self.trace, windows.iloc[runs].assign(interval=runs))
+        return pd.concat([part for part in (drawn, whole) if len(part)] or [drawn])
 
     def blocks(self, which: np.ndarray) -> np.ndarray:
         """Blocks of the grids of their kernels, -1 if that is not determined."""

@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nsysalign.model import CALL, ISSUING_CALLS, SYNC_CALLS, Trace
+from nsysalign.place.own_work import own_calls
 from nsysalign.split.pieces import CAUSE
 from nsysalign.tiles import disjoint, distinct, group, index_type, ragged, tile
 
@@ -55,7 +56,7 @@ class Threads:
             code[CALL[name]] = CAUSE[cause]
         self.cause_of_calls = code[kind] if len(kind) else kind
         every: np.ndarray = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
-        outermost = trace.calls["outer"].to_numpy() == every
+        outermost = (trace.calls["outer"].to_numpy() == every) & ~own_calls(trace)
         outer = every if outermost.all() else every[outermost]
         thread = trace.calls["thread"].to_numpy()
         self._calls = group(thread if outer is every else thread[outer], outer)

@@ -29,6 +29,9 @@ from nsysalign.tiles import distinct, ragged
 MAX_INTERVALS = 200
 MAX_ROWS = 3_000
 _ALL_ROWS = 120_000
+#: A run as a whole has this many rows of each kind for themselves, the longest; the others are blocks of neighbours
+#: that are closer than this share of the run.  Runs of this many devices are drawn.
+RUN_ROWS, _RUN_PIXELS, MAX_RUNS = 300, 1_000, 4
 _MARGIN_NS = 10_000
 _STRETCH = 1 << 12
 
@@ -42,6 +45,7 @@ class _Views:
     lo: np.ndarray
     hi: np.ndarray
     most: int | None  # rows of one kind that a picture holds, None for all
+    merge: bool = False  # rows that do not fit become blocks instead of being counted only
 
 
 def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int]:
@@ -79,6 +83,23 @@ def timeline(
     device = analysis.intervals["device"].to_numpy()[chosen]
     parts.append(clock_rows(analysis.gpu_clocks, chosen, device, views.lo, views.hi))
     return _together(parts)
+
+
+def whole_runs(analysis: Analysis) -> np.ndarray:
+    """Numbers of the runs that are drawn: whole devices, not their streams, the longest first."""
+    devices = analysis.runs.drop_duplicates(["pid", "device"])
+    return devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
+
+
+def overview(trace: Trace, windows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of `frames.TIMELINE` for whole runs: their `windows`, with a column `interval`.  A row named "37 operations" is a
+    block of that many neighbours, its detail says for how long they ran."""
+    number, process, lo, hi = (
+        windows[c].to_numpy() for c in ("interval", "process", "start_ns", "end_ns")
+    )
+    # the call that launched the first operation lies before it
+    views = _Views(number, process, lo - 100 * _MARGIN_NS, hi + _MARGIN_NS, RUN_ROWS, merge=True)
+    return _together(_of_trace(trace, views))
 
 
 def everything(trace: Trace) -> pd.DataFrame:
@@ -149,7 +170,11 @@ def _of_trace(trace: Trace, views: _Views) -> list[pd.DataFrame]:
 
     def fitting(table: pd.DataFrame, what: str) -> tuple[np.ndarray, np.ndarray]:
         owner, row, lost = _touching(table, views)
-        parts.append(_omitted(views, table, owner[lost], row[lost], what))
+        if views.merge:
+            part, lost = _merged(trace, views, table, owner, row, lost, what)
+        else:
+            part = _omitted(views, table, owner[lost], row[lost], what)
+        parts.append(part)
         return views.interval[owner[~lost]], row[~lost]
 
     at, row = fitting(calls, "CUDA calls")
@@ -338,6 +363,51 @@ def _stream_words(trace: Trace, table: pd.DataFrame, row: np.ndarray) -> list[st
     several = len(distinct(trace.operations["device"].to_numpy())) > 1
     where = zip(*(table[c].to_numpy()[row].tolist() for c in ("device", "stream")), strict=True)
     return [f"GPU {d} stream {s}" if several else f"stream {s}" for d, s in where]
+
+
+def _merged(
+    trace: Trace,
+    views: _Views,
+    table: pd.DataFrame,
+    owner: np.ndarray,
+    row: np.ndarray,
+    lost: np.ndarray,
+    what: str,
+) -> tuple[pd.DataFrame, np.ndarray]:
+    """(neighbours of one lane among the rows that do not fit, as one row each; which rows these are).  A row that fits ends a
+    block, and one that has no neighbours fits.
+
+    |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|
+    """
+    if not lost.any():
+        return frames.empty(frames.TIMELINE), lost
+    on_gpu = table is trace.operations
+    keys = [table[c].to_numpy()[row] for c in (("device", "stream") if on_gpu else ("thread",))]
+    start, end = (table[c].to_numpy()[row] for c in ("start_ns", "end_ns"))
+    order = np.lexsort((start, *keys, owner))
+    owner, row, start, end, out = (v[order] for v in (owner, row, start, end, lost))
+    new = np.ones(len(row), bool)
+    new[1:] = start[1:] - end[:-1] > (views.hi - views.lo)[owner[1:]] // _RUN_PIXELS
+    new[1:] |= ~out[1:] | ~out[:-1] | (owner[1:] != owner[:-1])
+    for key in keys:
+        new[1:] |= key[order][1:] != key[order][:-1]
+    first = np.flatnonzero(new)
+    count = np.diff([*first, len(row)])
+    many = count > 1
+    busy = np.add.reduceat(end - start, first)[many]
+    until = np.maximum.reduceat(end, first)[many]
+    merged = np.empty(len(lost), bool)
+    merged[order] = np.repeat(many, count)
+    first, count = first[many], count[many]
+    head = row[first]
+    lanes = _stream_words(trace, table, head) if on_gpu else _thread_words(table, head)
+    kinds = {"CUDA calls": CALL_KINDS, "operations": OPERATION_KINDS}.get(what)
+    kind = np.array(kinds, dtype=object)[table["kind"].to_numpy()[head]] if kinds else "range"
+    lane = "stream" if on_gpu else "host" if kinds else "nvtx"
+    names = [f"{n:,} {what}" for n in count.tolist()]
+    detail = [{"together_ns": ns} for ns in busy.tolist()]
+    at = views.interval[owner[first]]
+    return _table(at, lane, lanes, kind, names, start[first], until, detail), merged
 
 
 def _omitted(

@@ -50,19 +50,6 @@ def read_event_logs(paths: Sequence[Path]) -> EventLog:
         return reader.log()
 
 
-def decorated_regions(paths: Sequence[Path]) -> frozenset[str]:
-    """Regions that the program used as decorators, as its logs say."""
-    found = set()
-    for path in paths:
-        for line in lines_of(path):
-            if '"decorated"' in line:
-                try:
-                    found.add(str(json.loads(line)["decorated"]))
-                except (ValueError, KeyError, TypeError, RecursionError):
-                    continue  # truncated, or a text of the user's
-    return frozenset(found)
-
-
 class _Reader:
     def __init__(self) -> None:
         self.headers: list[dict[str, Any]] = []

@@ -1,4 +1,4 @@
-"""A function whose first call loads and tunes; marked with a region, it may be repeated warm."""
+"""A function whose first call loads and tunes, marked with a region."""
 
 # expects: module-load
 # beside: host-gap

@@ -40,8 +40,11 @@ def waiting(inferred: bool = False) -> World:
     return in_nanoseconds(w)
 
 
-def drawn(world, folder) -> pd.DataFrame:
-    rows = check.analyze(*export.write(world, folder)).timeline
+def drawn(world, folder, run=False) -> pd.DataFrame:
+    """Rows of the pictures of intervals, or of the run, in us."""
+    analysis = check.analyze(*export.write(world, folder))
+    rows = analysis.timeline
+    rows = rows[rows["interval"].isin(analysis.runs["interval"]) == run]
     return rows.assign(start=(rows["start_ns"] - ZERO) / 1000, end=(rows["end_ns"] - ZERO) / 1000)
 
 
@@ -184,6 +187,23 @@ def test_what_does_not_fit_is_counted(tmp_path, monkeypatch):
         ("CUDA calls", -10, 94, {"count": 5, "ns": 11_000, "longest_ns": 3_000}),
         ("operations", -10, 94, {"count": 1, "ns": 1_000, "longest_ns": 1_000}),
     ]
+
+
+def test_a_run_as_a_whole_loses_no_row(tmp_path, monkeypatch):
+    """Room for one row of a kind: neighbours are blocks, and what runs in a block is no more than its length."""
+    whole = drawn(waiting(), tmp_path / "whole", run=True)
+    assert len(of_kind(whole, "host", "start")) == 10
+    assert of_kind(whole, "stream", "lane", "start", "end") == [
+        ("stream 7", -54, -40), ("stream 7", -30, -25), ("stream 13", -10, 60), ("stream 7", 8, 9), ("stream 7", 65, 80),
+    ]  # fmt: skip
+    monkeypatch.setattr(module, "RUN_ROWS", 1)
+    monkeypatch.setattr(module, "_RUN_PIXELS", 30)
+    few = drawn(waiting(), tmp_path / "few", run=True)
+    assert of_kind(few, "stream", "lane", "start", "end") == [
+        ("stream 7", -54, 9), ("stream 13", -10, 60), ("stream 7", 65, 80),
+    ]  # fmt: skip
+    assert of_kind(few, "stream", "name", "detail")[0] == ("3 operations", {"together_ns": 20_000})
+    assert of_kind(few, "host", "name", "start")[0] == ("9 CUDA calls", -60)
 
 
 def test_all_of_a_trace_process_by_process(tmp_path):

@@ -35,7 +35,7 @@ NOT_READ = {
     "header": {"clock"},  # the times in it are read as a line of type `clock`
     "wait": {"region", "site"},
     "reference": {"region", "site"},
-    "note": {"decorated", "device", "t0_ns", "t1_ns", "calibration_ns"},
+    "note": {"device", "t0_ns", "t1_ns", "calibration_ns"},
     "source": {"site", "text"},  # redaction leaves them out
 }
 

@@ -22,6 +22,26 @@ print(a.elapsed_time(b))
 """
 
 
+@pytest.mark.parametrize(
+    ("what", "replaced"),
+    [
+        ("", []),
+        ("torch.cuda.Event.elapsed_time = lambda a, b: 1.0", ["torch.cuda.Event.elapsed_time"]),
+        ("torch.cuda.Event.record = print", ["torch.cuda.Event.record"]),
+        ("torch.cuda.synchronize = print", ["torch.cuda.synchronize"]),
+        ("import time; time.perf_counter = time.time", ["time.perf_counter"]),
+        ("class Mine(torch.cuda.Event):\n    def record(self): pass", []),
+    ],
+    ids=["nothing", "elapsed_time", "record", "synchronize", "clock", "subclass"],
+)
+def test_what_the_program_puts_in_the_place_of_a_timer_is_noted(probed, what, replaced):
+    run = probed(f"{PAIR}\n{what}")
+    assert (run.status, run.errors) == (0, "")
+    assert [note["text"] for note in run.lines("note")] == [
+        f"the program replaced {n}" for n in replaced
+    ]
+
+
 def test_a_pair_is_logged_with_call_sites_and_times(probed):
     run = probed(PAIR)
     assert (run.status, run.err, run.errors) == (0, "", "")

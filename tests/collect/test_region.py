@@ -52,9 +52,6 @@ class Probe:
     def exit_region(self) -> None:
         self.said.append("-")
 
-    def decorating(self, name: str) -> bool:
-        return False
-
 
 @pytest.fixture
 def probe(monkeypatch) -> Probe:

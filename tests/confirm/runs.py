@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from simulator import export, machine
-from simulator.program import Api, Copy, Elapsed, Launch, Program, Record, Sleep, Sync, Timing, Wait
+from simulator.program import Copy, Elapsed, Launch, Program, Record, Sleep, Sync, Timing, Wait
 from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING
 
@@ -76,15 +76,6 @@ def item(k: int) -> list:
 
 def too_many(k: int) -> list:
     return [Record("a"), *[Launch(1_000)] * 1_005, Record("b")]
-
-
-def slow_first(k: int) -> list:
-    return [
-        Record("a"),
-        *([Api(900_000, "cuLibraryLoadData")] if k == 0 else []),
-        Launch(25_000),
-        Record("b"),
-    ]
 
 
 BEFORE = {"delay": lambda: [Launch(1_000_000)], "synchronize": lambda: [Sync()], "": list}

@@ -151,7 +151,6 @@ REFUSED = [
     (runs.too_many, "delay", "1,005 operations"),
     (runs.busy_gpu, "delay", "could not decide anything"),
     (runs.host_gap, "synchronize", "no time queued"),
-    (runs.host_gap, "warm", "not a function marked @nsysalign.region('t1')"),
 ]
 
 
@@ -181,18 +180,6 @@ def test_a_chain_of_records_is_refused(tmp_path):
     analysis = nsysalign.analyze(sqlite, events=logs)
     made = plan(analysis, "t1", "delay", spans(analysis, None))
     assert isinstance(made, Refusal) and "end record of the interval before" in made.reason
-
-
-def test_first_calls_are_compared_with_the_warm_ones(tmp_path):
-    analysis, log = runs.analysed(runs.run(tmp_path / "before", runs.slow_first))
-    made = plan(analysis, "t1", "warm", spans(analysis, log), decorated=frozenset({"t1"}))
-    assert (
-        isinstance(made, Plan) and made.before_ns > 900_000 and made.predicted_bounds_ns[1] < 60_000
-    )
-    warm = runs.run(tmp_path / "after", lambda k: runs.slow_first(k + 1), "synchronize", before=[])
-    cold = runs.run(tmp_path / "still", runs.slow_first, "synchronize", before=[])
-    assert judge(made, runs.analysed(warm)[0]).verdict == "confirmed"
-    assert judge(made, runs.analysed(cold)[0]).verdict == "refuted"
 
 
 def test_what_is_chosen_by_default(tmp_path):

@@ -39,7 +39,6 @@ from nsysalign.report import html
 from nsysalign.rundir import RunDirectory
 from nsysalign.store import database
 from nsysalign.trace.clock_samples import read_clock_samples
-from nsysalign.trace.eventlog import decorated_regions
 from nsysalign.trace.redaction import redact_log, redact_samples
 
 from .conftest import FUZZ
@@ -91,7 +90,7 @@ class Run:
                 line["intervened"] = line["seq"] % 2 == 0
         hosts = [line for line in lines if line["type"] == "host"]
         lines += [{**hosts[0], "implicit": True}, {**hosts[-1], "implicit": True, "region": ""}]
-        lines += [{"type": "note", "text": "said", "decorated": "h0"}]
+        lines += [{"type": "note", "text": "said"}]
         lines += [{**line, "count": 700} for line in lines if line["type"] == "clock_reading"][:1]
         self.log = "".join(json.dumps(line) + "\n" for line in lines)
         assert {json.loads(x)["type"] for x in self.log.splitlines()} >= {
@@ -139,7 +138,6 @@ def test_lines_of_every_type(run, changes, packed):
         data = change_log(run.log, changes).encode()
         log.write_bytes(gzip.compress(data, 1) if packed else data)
         analysis = analysed(run.trace, [log])
-        assert all(isinstance(r, str) for r in decorated_regions([log]))
         assert (
             500 in pids_of(log)
             or b'"header"' not in data

@@ -85,9 +85,12 @@ def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(mea
     how = {"search": True, "processes": 1, "most_processes": 1, "modes": ("latency", "steady")}
     m = load(measured("not_memory", **how).folder)
     assert (m.search["largest"], m.search["failed_at"]) == (8, None)
-    assert [n for n in m.notes if "batch 16" in n][0].startswith(
-        "the search ended at batch 16: an exception"
-    ) and sum("batch 16" in n for n in m.notes) == 1
+    assert (
+        next(n for n in m.notes if "batch 16" in n).startswith(
+            "the search ended at batch 16: an exception"
+        )
+        and sum("batch 16" in n for n in m.notes) == 1
+    )
     assert not any("largest" in p.marks for p in m.points)
 
 

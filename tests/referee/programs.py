@@ -22,6 +22,7 @@ SMALL = Launch(20_000, name="gemm", grid=128)
 ADD = Launch(3_000, name="add", grid=8)
 ASIDE = Launch(300_000, 13, name="gemm", grid=512)
 BACK = Copy(20_000, direction=D2D, nbytes=1 << 24)
+FLUSH = Memset(40_000, nbytes=1 << 28)
 _WAIT_FOR_SIDE = [Record("side", 13), Wait("side", 7)]
 
 
@@ -83,6 +84,10 @@ CHEATS = {
     "fewer bytes after the first copy": (
         program(timed([BACK], *[[Copy(2_000, direction=D2D, nbytes=1 << 20)]] * 8)),
         "smaller-work",
+    ),
+    "faster than the memory": (
+        program(timed(*[[Copy(100_000, direction=D2D, nbytes=1 << 30)]] * 4)),
+        "impossible-rate",
     ),
     "nothing is ever launched inside": (
         program([GEMM, Sync(), *timed(*[[]] * 8)]),
@@ -165,6 +170,15 @@ HONEST = {
     "the events' own time beside others": (
         program([*timed(*[[]] * 8, label="floor"), *timed(*[[GEMM]] * 8)]),
         ("nothing-inside",),
+    ),
+    "a flush as large as the L2": (program(timed(*[[GEMM]] * 5, before=[FLUSH])), ()),
+    "a memset that is smaller than the L2": (
+        program(timed(*[[GEMM]] * 5, before=[Memset(9_000, nbytes=1 << 25)])),
+        ("small-flush",),
+    ),
+    "small copies from the L2": (
+        program(timed(*[[Copy(4_000, direction=D2D, nbytes=1 << 24)]] * 5)),
+        (),
     ),
     "a graph": (program(timed(*[[GraphLaunch([(0, 50_000), (60_000, 9_000)])]] * 8)), ()),
 }

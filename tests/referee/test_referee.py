@@ -13,6 +13,7 @@ from simulator import export, machine
 from simulator.style import Style
 
 from nsysalign.cli import cli
+from nsysalign.errors import TraceError
 from nsysalign.referee.judge import judge
 from nsysalign.rundir import Inputs
 
@@ -26,6 +27,8 @@ WRONG = {
     "demo": {("escaped-work", "wrongstream")},
     "wrong_stream": {("escaped-work", "wrong_stream.py:13-16")},
 }
+#: Recordings none of whose pairs has a place, and why.
+UNPLACED = {"captured": "captured", "recorded_again": "negative"}
 PACKED = [
     *sorted(DATA.glob("*.sqlite.xz")),
     *sorted(DATA.glob("puzzles/*.tar.xz")),
@@ -78,8 +81,21 @@ def test_recordings_are_accused_of_nothing_else(packed, tmp_path):
         for given, made in ((packed, "trace.sqlite"), (log, "events-1.jsonl")):
             (tmp_path / made).write_bytes(lzma.decompress(given.read_bytes()))
     for trace in tmp_path.rglob("trace.sqlite"):
-        verdict = judge(Inputs(trace, tuple(sorted(trace.parent.glob("events-*.jsonl")))))
+        inputs = Inputs(trace, tuple(sorted(trace.parent.glob("events-*.jsonl"))))
+        if name in UNPLACED:
+            with pytest.raises(TraceError, match="nothing to check: .*" + UNPLACED[name]):
+                judge(inputs)
+            return
+        verdict = judge(inputs)
         assert {(doubt.check, doubt.label) for doubt in verdict.found} == WRONG.get(name, set())
+
+
+def test_a_replaced_timer_is_found(tmp_path):
+    trace, (log,) = export.write(machine.run(program(timed(*[[ADD]] * 3))), tmp_path)
+    text = "the program replaced torch.cuda.Event.elapsed_time"
+    log.write_text(log.read_text() + json.dumps({"type": "note", "text": text}) + "\n")
+    (doubt,) = judge(Inputs(trace, (log,))).found
+    assert doubt.check == "replaced-timer" and "Event.elapsed_time" in doubt.title
 
 
 def checked(folder: Path, *options: str, simulated=None):

@@ -6,6 +6,9 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 from browsing import quiet, until
+from cases.drawing import in_nanoseconds, kernel
+from simulator import check, export
+from simulator.world import LEGACY, World
 
 from nsysalign import frames
 from nsysalign.report import html
@@ -650,3 +653,57 @@ def test_a_bar_that_does_not_fit_keeps_its_proportions(driver, builder, tmp_path
     )
     assert heights[1] / heights[0] == pytest.approx(3, rel=0.05)
     assert driver.execute_script("return document.querySelectorAll('#iterations .broken').length")
+
+
+def three_kernels(tmp_path, pair):
+    world = World(streams={7: LEGACY})
+    start = world.record(0, -4, -2) if pair else None
+    for begin in (0, 100, 4_000):
+        kernel(world, (begin + 2, begin + 6), (begin + 10, begin + 60))
+    if pair:
+        world.pair(start, world.record(4_061, 4_010, 4_012))
+    world.sync(4_020, 4_080)
+    return check.analyze(*export.write(in_nanoseconds(world), tmp_path))
+
+
+def test_a_run_without_intervals_has_its_timeline(driver, tmp_path):
+    open_page(driver, three_kernels(tmp_path, pair=False), tmp_path)
+    shown = driver.execute_script(
+        "return [...document.querySelectorAll('#main > section')].filter(s => s.clientHeight).map(s => s.id)"
+    )
+    assert {"timeline", "kernels", "answers"} <= set(shown) and "labels" not in shown
+    assert (
+        "4.05 ms from the first GPU work to the last" in driver.find_element("id", "reading").text
+    )
+    said = driver.execute_script(f"return {SAID}")
+    assert sum("50.0 us, from " in text for text in said) == 3
+    assert driver.execute_script(f"return {LANES}")[-1] == "stream 7"
+    quiet(driver)
+
+
+def test_the_run_is_zoomed_down_to_a_launch_and_left_for_an_interval(driver, tmp_path):
+    from selenium.webdriver import ActionChains
+
+    open_page(driver, three_kernels(tmp_path, pair=True), tmp_path)
+    strip = driver.find_element("id", "strip")
+    whole = driver.execute_script("return strip.to - strip.from")
+    ActionChains(driver).move_to_element(strip).click_and_hold().move_by_offset(
+        100, 0
+    ).release().perform()
+    part = until(driver, f"strip.to - strip.from < {whole} / 2 && strip.from", "zooming the strip")
+    driver.find_element("id", "strip-run").click()
+    until(driver, "view.picture.whole", "the timeline of the run")
+    assert driver.execute_script("return view.range[0] + DATA.wholes[0].start") == pytest.approx(
+        part
+    )
+    # a link to the run leads to the run
+    until(driver, "location.hash.includes(`run=${DATA.wholes[0].number}`)", "the address")
+    driver.execute_script("zoomTo([-10, 30])")
+    until(driver, f"{SAID}.some(said => /^kernel.*50.0 us/.test(said))", "one kernel")
+    driver.execute_script(
+        "drawings.get(document.querySelector('#lanes')).hits.find(hit => hit.go).go()"
+    )
+    assert driver.find_element("id", "timeline-head").text == "One interval"
+    quiet(driver)
+    driver.back()
+    until(driver, "view.picture.whole", "the run again")

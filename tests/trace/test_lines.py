@@ -7,12 +7,12 @@ import json
 import tracemalloc
 
 import pytest
-from test_eventlog import HEADER, PAIR, elapsed, record
+from test_eventlog import PAIR, record
 
 from nsysalign.errors import EventLogError
 from nsysalign.trace import lines
 from nsysalign.trace.clock_samples import read_clock_samples
-from nsysalign.trace.eventlog import decorated_regions, read_event_logs
+from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.redaction import redact_log
 
 START = "".join(json.dumps(line) + "\n" for line in PAIR)
@@ -93,12 +93,3 @@ def test_a_file_of_one_line_is_no_event_log(tmp_path, monkeypatch):
     log.write_text(START + "\0" * 200_000)
     with pytest.raises(EventLogError, match="a line of more than"):
         read_event_logs([log])
-
-
-def test_decorated_regions_of_compressed_logs(tmp_path):
-    log = tmp_path / "events-7.jsonl.gz"
-    note = {"type": "note", "decorated": "step"}
-    log.write_bytes(
-        gzip.compress("".join(json.dumps(x) + "\n" for x in (HEADER, note, elapsed())).encode())
-    )
-    assert decorated_regions([log]) == {"step"}

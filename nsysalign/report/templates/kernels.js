@@ -1,9 +1,14 @@
 // The kernels of the chosen label, or of the run: where the analysis has such a table.
 
-const kernels = { label: null };
+const kernels = { label: null, rows: [] };
 
 function startKernels() {
-  const labels = [...new Set(DATA.kernels.map((row) => row.label))];
+  const { names, ...columns } = DATA.kernels;
+  kernels.rows = columns.label.map((_, i) => {
+    const row = Object.fromEntries(Object.keys(columns).map((key) => [key, columns[key][i]]));
+    return { ...row, label: names[row.label], kernel: names[row.kernel] };
+  });
+  const labels = [...new Set(kernels.rows.map((row) => row.label))];
   $("kernels").hidden = !labels.length;
   if (!labels.length) return;
   kernels.label = labels.find((label) => !byName(label)) ?? labels[0]; // the run as a whole first
@@ -15,10 +20,10 @@ function startKernels() {
 }
 
 function drawKernels() {
-  const rows = DATA.kernels.filter((row) => row.label === kernels.label);
+  const rows = kernels.rows.filter((row) => row.label === kernels.label);
   const names = shortNames(rows.map((row) => row.kernel));
   const share = (row) => {
-    const bar = swatch(CAUSE.kernel);
+    const bar = swatch(CAUSE[row.kind] || CAUSE.kernel);
     bar.style.width = `${Math.max(1, Math.min(100, 100 * row.share))}%`;
     return make("span", { class: "share" }, bar, make("span", null, percent(row.share)));
   };

@@ -15,11 +15,41 @@ DATA.runs.forEach((runs, at) => {
   });
 });
 
+// The runs as a whole whose timeline the page holds, by number.
+const WHOLE = new Map(DATA.wholes.map((run) => [run.number, run]));
+
+// The timeline of the run, over `range` (us since the strip's zero) or all of it.
+function chooseWhole(number, range, show) {
+  const run = WHOLE.get(number), first = !view.picture;
+  selected.interval = number;
+  view.picture = wholePicture(run);
+  view.range = range ? range.map((at) => at - run.start) : wholeRange(view.picture);
+  $("label").value = "whole " + number;
+  for (const id of ["roles", "interval", "label-fall", "source"]) fill($(id));
+  $("interval").disabled = true;
+  $("label-without").textContent = "";
+  $("timeline-head").textContent = "The run";
+  $("reading").textContent = `${run.name}: ${duration(run.elapsed)} from the first GPU work to the last, under nsys.${DATA.labels.length ? " Click an interval to open it." : ""}`;
+  drawLanes();
+  if (!first || show) remember(show);
+  if (show) bring($("timeline"));
+  return true;
+}
+
+function drawLanes() {
+  $("lanes").hidden = !view.picture;
+  $("pieces").hidden = !view.picture?.strip;
+  if (!view.picture) return;
+  drawTimeline();
+  drawPieces();
+  drawItems();
+}
+
 // Whether there is such a label.
 function choose(label, interval, show) {
   const item = byName(label);
   if (!item) return false;
-  const held = HELD.get(label), fresh = selected.label !== label;
+  const held = HELD.get(label), fresh = selected.label !== label || WHOLE.has(selected.interval);
   const wanted = [interval, item.roles.median, item.roles.slowest, item.roles.first,
     held[0]?.number];
   selected.label = label;
@@ -28,13 +58,9 @@ function choose(label, interval, show) {
   $("label").value = $("go-label").value = label;
   drawChoice(item, held, interval);
   if (fresh) markSelected();
-  $("lanes").hidden = !view.picture;
-  if (view.picture) {
-    view.range = wholeRange(view.picture);
-    drawTimeline();
-    drawPieces();
-    drawItems();
-  }
+  $("timeline-head").textContent = "One interval";
+  if (view.picture) view.range = wholeRange(view.picture);
+  drawLanes();
   fill($("label-fall"), waterfall(asRun(item, selected.interval)));
   if (fresh) {
     fill($("source"), [item.site, ...item.callers].map(sourceLine));
@@ -51,6 +77,7 @@ function choose(label, interval, show) {
 
 // `#interval-80` is a link to an interval that can be sent to somebody.
 function chooseNumber(number, show) {
+  if (WHOLE.has(number)) return chooseWhole(number, null, show);
   const at = DATA.runs.findIndex((runs) => runs.elapsed.some(
     (_, i) => numberOf(runs, i) === number));
   return at >= 0 && choose(DATA.labels[at].label, number, show);
@@ -108,8 +135,8 @@ function drawRemarks() {
 async function start() {
   for (const link of document.querySelectorAll("#bar a")) {
     const section = $(link.hash.slice(1));
-    if (!section || !DATA.labels.length && ["whole", "labels", "timeline", "runs"].includes(
-      section.id)) link.remove();
+    if (!section || !DATA.labels.length && ["whole", "labels", "runs"].includes(section.id) ||
+      section.id === "timeline" && !DATA.labels.length && !WHOLE.size) link.remove();
   }
   for (const [ids, draw] of stages()) {
     draw();
@@ -126,7 +153,12 @@ function stages() {
   drawHeadline();
   for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id)
     .hidden = !DATA.labels.length;
-  if (!DATA.labels.length) return [[["verdicts"], drawVerdicts], rest];
+  $("go-label").parentElement.hidden = !DATA.labels.length;
+  if (!DATA.labels.length) {
+    $("timeline").hidden = !WHOLE.size;
+    const whole = [["timeline"], chooseFirst];
+    return [[["verdicts"], drawVerdicts], ...(WHOLE.size ? [whole] : []), rest, [[], arrive]];
+  }
   return [
     [["whole"], () => { legend(); startStrip(); }],
     [["verdicts"], drawVerdicts],
@@ -141,9 +173,15 @@ function stages() {
 function chooseFirst() {
   for (const id of ["label", "go-label"]) fill($(id), DATA.labels.map((label) =>
     make("option", { value: label.label }, label.label)));
+  for (const run of WHOLE.values()) $("label").prepend(
+    make("option", { value: "whole " + run.number }, `the whole of ${run.name}`));
   listen();
   // drawings ask how wide they are
   for (const id of ["timeline", "runs"]) $(id).classList.add("filled");
+  const redrawLanes = whenSeen($("lanes"), drawTimeline, true);
+  matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
+    () => { strip.redraw(); redrawLanes(); });
+  if (!DATA.labels.length) return chooseWhole(DATA.wholes[0].number, null, false);
   const known = DATA.cards.filter((item) => byName(item.entries[0].label));
   // what loses most and can be changed
   const first = (known.find((item) => item.severity === "warning") || known[0])?.entries[0];
@@ -152,9 +190,6 @@ function chooseFirst() {
   else choose(DATA.labels[0].label, null, false);
   redrawRuns = whenSeen($("iterations"), drawRuns);
   redrawClocks = watchClocks();
-  const redrawLanes = whenSeen($("lanes"), drawTimeline, true);
-  matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
-    () => { strip.redraw(); redrawLanes(); });
 }
 
 // Where a link leads, once everything above it has its place.
@@ -171,7 +206,11 @@ function listen() {
   $("filter").addEventListener("input", () => { drawTable(); remember(); });
   for (const radio of document.querySelectorAll("input[name=scale]")) radio.addEventListener(
     "change", () => drawTable());
-  $("label").addEventListener("change", () => choose($("label").value, null, false));
+  $("label").addEventListener("change", () => {
+    const [, whole] = /^whole (\d+)$/.exec($("label").value) || [];
+    if (whole && !byName($("label").value)) chooseWhole(Number(whole), null, false);
+    else choose($("label").value, null, false);
+  });
   $("go-label").addEventListener("change", () => choose($("go-label").value, null, true));
   $("interval").addEventListener("change", () =>
     choose(selected.label, Number($("interval").value), false));

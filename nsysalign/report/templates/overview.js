@@ -2,7 +2,7 @@
 // label, coloured by cause.
 
 const MOST_STRIP_ROWS = 16, STRIP_ROW = 22, STRIP_BAR = 16, STRIP_AXIS = 34;
-const strip = { rows: [], from: 0, to: 1, redraw: () => {} };
+const strip = { rows: [], whole: [0, 1], from: 0, to: 1, redraw: () => {} };
 
 function drawHeadline() {
   if (!DATA.headline.elapsed) return;
@@ -28,13 +28,14 @@ function startStrip() {
     }
   }
   if (!(strip.to > strip.from)) strip.to = strip.from + 1;
+  strip.whole = [strip.from, strip.to];
   fill($("strip-labels"), strip.rows.map(({ label }) => make("li", null,
     make("button", { type: "button", class: "link", title: label.label,
       onclick: () => choose(label.label, null, true) }, label.label))));
   const rest = order.length - strip.rows.length;
   $("strip-note")
     .textContent =
-      `Each block is an interval; the colours fill it by the share of each cause. Click one to open it.${rest ? ` The ${plural(rest, "label")} that took least time ${rest === 1 ? "is" : "are"} left out.` : ""}`;
+      `Each block is an interval; the colours fill it by the share of each cause. Click one to open it, drag to zoom (or Ctrl and wheel, or two fingers), double-click to see all.${rest ? ` The ${plural(rest, "label")} that took least time ${rest === 1 ? "is" : "are"} left out.` : ""}`;
   const canvas = $("strip");
   // nothing below it moves when it is drawn
   canvas.style.height = strip.rows.length * STRIP_ROW + STRIP_AXIS + "px";
@@ -46,7 +47,7 @@ function startStrip() {
       (cause) => runs.parts[cause.name]?.[hit.i])
       .sort((p, q) => runs.parts[q.name][hit.i] - runs.parts[p.name][hit.i]);
     showTip([nameOf(label, runs, hit.i),
-      `${duration(runs.elapsed[hit.i])} under nsys, ${duration((runs.start[hit.i] - strip.from) * 1e3)} after the first interval began`,
+      `${duration(runs.elapsed[hit.i])} under nsys, ${duration((runs.start[hit.i] - strip.whole[0]) * 1e3)} after the first interval began`,
       parts.slice(0, 4)
         .map((cause) =>
           `${cause.short} ${percent(runs.parts[cause.name][hit.i] / Math.max(1, runs.elapsed[hit.i]))}`).join(", ")], event.clientX, event.clientY);
@@ -57,6 +58,23 @@ function startStrip() {
     if (hit) choose(hit.row.label.label, numberOf(hit.row.runs, hit.i), true);
   });
   strip.redraw = whenSeen(canvas, drawStrip);
+  const axis = { ready: () => true, range: () => [strip.from, strip.to],
+    frame: () => ({ left: 0, right: canvas.clientWidth }), to: zoomStrip,
+    fit: () => zoomStrip(strip.whole) };
+  zoomable(canvas, axis);
+  $("strip-fit").addEventListener("click", axis.fit);
+  $("strip-run").hidden = !WHOLE.size;
+  $("strip-run").addEventListener("click", () => chooseWhole(DATA.wholes[0].number,
+    $("strip-fit").disabled ? null : [strip.from, strip.to], true));
+}
+
+// What of the run the strip shows: never less than a microsecond, never more than all of it.
+function zoomStrip([from, to]) {
+  const [low, high] = strip.whole, length = Math.min(high - low, Math.max(1, to - from));
+  strip.from = Math.min(Math.max(low, from), high - length);
+  strip.to = strip.from + length;
+  $("strip-fit").disabled = length === high - low;
+  drawStrip();
 }
 
 function stripAt(event) {
@@ -85,10 +103,11 @@ function drawStrip() {
   const bottom = strip.rows.length * STRIP_ROW,
     unit = strip.to - strip.from > 2e6 ? [1e6, "s"] : strip.to - strip.from > 2e3 ? [1e3, "ms"] :
     [1, "us"];
-  const marks = ticks(0, (strip.to - strip.from) / unit[0], Math.max(2, width / 110));
+  const past = strip.from - strip.whole[0], marks = ticks(past / unit[0],
+    (past + strip.to - strip.from) / unit[0], Math.max(2, width / 110));
   pen.textAlign = "left";
   for (const value of marks) {
-    const x = Math.min(width - 1, value * unit[0] * scale);
+    const x = Math.min(width - 1, (value * unit[0] - past) * scale);
     pen.globalAlpha = 0.25;
     pen.fillRect(x, 0, 1, bottom + 4);
     pen.globalAlpha = 1;
@@ -108,6 +127,7 @@ function stripRow(pen, runs, top, scale, width) {
   const sums = new Float64Array((width + 1) * Math.max(1, causes.length)),
     used = new Uint8Array(width + 1);
   for (let i = 0; i < runs.start.length; i += 1) {
+    if ((runs.start[i] - strip.from) * scale + runs.elapsed[i] / 1e3 * scale < 0) continue;
     const from = Math.max(0, Math.floor((runs.start[i] - strip.from) * scale)),
       to = Math.min(width,
       Math.max(from, Math.ceil((runs.start[i] - strip.from + runs.elapsed[i] / 1e3) * scale) - 1));

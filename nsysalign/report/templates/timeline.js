@@ -8,13 +8,13 @@ const ROW = 25, STRIP_TALL = 38, LANE_GAP = 10, HEAD = 30, MOST_ROWS = 8, LETTER
   AXIS_PX = 44;
 
 function wholeRange(picture) {
-  const margin = Math.max(0.06 * picture.width, 2000);
+  const margin = Math.max((picture.whole ? 0.01 : 0.06) * picture.width, 2000);
   return [-margin / 1e3, (picture.width + margin) / 1e3];
 }
 
 // Lanes from top to bottom: {lane, top, rows}; y in pixels.
 function placeLanes(picture) {
-  let y = HEAD + STRIP_TALL + LANE_GAP;
+  let y = HEAD + (picture.strip ? STRIP_TALL + LANE_GAP : 0);
   return picture.lanes.map((lane) => {
     const placed = { lane, top: y, rows: Math.min(lane.rows, MOST_ROWS) };
     y += placed.rows * ROW + LANE_GAP;
@@ -45,15 +45,15 @@ function drawTimeline() {
   // colour -> path of all blocks that are nothing but that colour: thousands of elements take long
   // to draw
   const plain = new Map();
-  const put = (made, say, over = null) => {
+  const put = (made, say, over = null, go = null) => {
     if (!made) return;
     if (made.element) drawn.push(made.element);
     else plain.set(made.fill, (plain.get(made.fill) || "") + made.path);
-    hits.push({ ...made.hit, over, get said() { return say(); } });
+    hits.push({ ...made.hit, over, go, get said() { return say(); } });
   };
-  name("events", HEAD - 12);
-  name("budget", HEAD + STRIP_TALL / 2, true);
+  if (!picture.whole) name("events", HEAD - 12);
   if (picture.strip) {
+    name("budget", HEAD + STRIP_TALL / 2, true);
     const list = blocks(picture.strip, view.range, pixel);
     for (const b of list) { merged += b.count - 1;
       put(drawBlock(frame, b, HEAD, STRIP_TALL, causeOf(b), (room) => stripText(b, room),
@@ -73,7 +73,8 @@ function drawTimeline() {
       if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y),
         () => laneSaid(lane, b), over);
       else put(drawBlock(frame, b, y, ROW - 4, look,
-        (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over);
+        (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over,
+      lane.numbers && b.count === 1 ? () => chooseNumber(lane.numbers[b.item], true) : null);
     }
   }
   if (picture.clock) {
@@ -85,15 +86,18 @@ function drawTimeline() {
       height: ROW - 2,
     width: Math.max(2, Math.min(right, frame.x((place.lane.x[i] + place.lane.d[i]) / 1e3)) -
       Math.max(left, frame.x(place.lane.x[i] / 1e3))), "clip-path": "url(#inside)" }));
+  const long = view.range[1] - view.range[0],
+    [unit, word] = long > 2e6 ? [1e6, "s"] : long > 2e4 ? [1e3, "ms"] : [1, "us"];
   const clip = svg("clipPath", { id: "inside" },
     svg("rect", { x: left, y: 0, width: Math.max(1, right - left), height: bottom + AXIS_PX }));
   showDrawing(plot, width, bottom + AXIS_PX, [clip,
-    axisBelow(view.range[0], view.range[1], frame.x, bottom, right - left,
-    "us since the start event", false, HEAD), svg("line", {
+    axisBelow(view.range[0] / unit, view.range[1] / unit, (at) => frame.x(at * unit), bottom,
+    right - left, `${word} since the ${picture.whole ? "first GPU work" : "start event"}`, false,
+    HEAD), svg("line", {
     class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels,
       ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn,
       ...matches, ...eventMarks(frame, picture, bottom, hits)], hits);
-  const said = [...picture.omitted];
+  const said = picture.whole ? [] : [...picture.omitted];
   if (merged) said.push(
     `At this zoom ${plural(merged, "item")} narrower than a pixel are drawn together with their neighbours.`);
   $("reduced").textContent = said.join(" ");
@@ -147,6 +151,7 @@ function recordMark(frame, b, top) {
 
 // Both events: a line where each is placed, shaded as far as the placement is certain to 95 %.
 function eventMarks(frame, picture, bottom, hits) {
+  if (picture.whole) return [];
   const out = [], inside = (x) => Math.max(frame.left, Math.min(frame.right, x));
   [["start", 0], ["end", picture.width]].forEach(([word, ns]) => {
     const x = frame.x(ns / 1e3), [a, b] = [frame.x((ns - picture.error) / 1e3),
@@ -171,98 +176,24 @@ function zoomTo(range) {
   view.timer = setTimeout(() => { drawTimeline(); remember(); }, 30);
 }
 
-function zoomBy(factor, centre = 0.5) {
-  const [a, b] = view.range, at = a + (b - a) * centre;
-  if ((b - a) * factor < 0.01) return; // ten nanoseconds across is closer than the clock
-  zoomTo([at - (at - a) * factor, at + (b - at) * factor]);
-}
-
-function panBy(share) {
-  const step = (view.range[1] - view.range[0]) * share;
-  zoomTo([view.range[0] + step, view.range[1] + step]);
-}
-
-// The time under the pointer, as a share of the frame.
-function shareAt(event) {
-  const box = $("lanes").getBoundingClientRect(), { left, right } = view.frame;
-  return Math.min(1, Math.max(0, (event.clientX - box.left - left) / (right - left)));
-}
+const timeAxis = { ready: () => view.picture, range: () => view.range, frame: () => view.frame,
+  to: zoomTo, fit: () => zoomTo(wholeRange(view.picture)) };
 
 function listenToTimeline() {
-  const plot = $("lanes");
-  const fit = () => zoomTo(wholeRange(view.picture));
-  const keys = { ArrowLeft: () => panBy(-0.2), a: () => panBy(-0.2), ArrowRight: () => panBy(0.2),
-    d: () => panBy(0.2), "+": () => zoomBy(0.6),
-    "=": () => zoomBy(0.6), w: () => zoomBy(0.6), "-": () => zoomBy(1 / 0.6),
-      s: () => zoomBy(1 / 0.6), 0: fit, Home: fit };
+  const plot = $("lanes"), { fit } = timeAxis;
+  const pan = (share) => () => panBy(timeAxis, share), zoom = (by) => () => zoomBy(timeAxis, by);
+  const keys = { ArrowLeft: pan(-0.2), a: pan(-0.2), ArrowRight: pan(0.2), d: pan(0.2),
+    "+": zoom(0.6), "=": zoom(0.6), w: zoom(0.6), "-": zoom(1 / 0.6), s: zoom(1 / 0.6),
+    0: fit, Home: fit };
   plot.addEventListener("keydown", (event) => {
     if (!view.picture || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault();
     keys[event.key]();
   });
-  plot.addEventListener("wheel", (event) => {
-    if (!view.picture || !event.ctrlKey) return; // a plain wheel scrolls the page
-    event.preventDefault();
-    zoomBy(event.deltaY > 0 ? 1.25 : 0.8, shareAt(event));
-  }, { passive: false });
-  plot.addEventListener("dblclick", () => view.picture && fit());
-  $("zoom-in").addEventListener("click", () => view.picture && zoomBy(0.5));
-  $("zoom-out").addEventListener("click", () => view.picture && zoomBy(2));
+  $("zoom-in").addEventListener("click", () => view.picture && zoomBy(timeAxis, 0.5));
+  $("zoom-out").addEventListener("click", () => view.picture && zoomBy(timeAxis, 2));
   $("zoom-fit").addEventListener("click", () => view.picture && fit());
-  dragToZoom(plot);
-  touchToZoom(plot);
-}
-
-// Two fingers zoom, one moves the timeline sideways; up and down scrolls the page (touch-action).
-function touchToZoom(plot) {
-  const fingers = new Map();
-  plot.addEventListener("pointerdown", (event) => {
-    if (event.pointerType === "touch") fingers.set(event.pointerId, event);
-  });
-  plot.addEventListener("pointermove", (event) => {
-    const last = fingers.get(event.pointerId);
-    if (!last || !view.picture) return;
-    const others = [...fingers.values()].filter((other) => other.pointerId !== event.pointerId);
-    fingers.set(event.pointerId, event);
-    const moved = shareAt(event) - shareAt(last);
-    if (!others.length) return panBy(-moved);
-    const fixed = shareAt(others[0]), was = Math.abs(shareAt(last) - fixed),
-      now = Math.abs(shareAt(event) - fixed);
-    if (was > 0.01 && now > 0.01) zoomBy(was / now, fixed);
-  });
-  for (const end of ["pointerup", "pointercancel"]) plot.addEventListener(end,
-    (event) => fingers.delete(event.pointerId));
-}
-
-// A mouse drags a stretch to zoom into.
-function dragToZoom(plot) {
-  let from = null, band = null;
-  plot.addEventListener("pointerdown", (event) => {
-    if (!view.picture || event.button || event.pointerType === "touch") return;
-    from = event;
-    plot.setPointerCapture(event.pointerId);
-  });
-  plot.addEventListener("pointermove", (event) => {
-    if (!from || Math.abs(event.clientX - from.clientX) < 4) return;
-    hideTip();
-    const { left, right } = view.frame, [a, b] =
-      [shareAt(from), shareAt(event)].sort((p, q) => p - q);
-    band ||= svg("rect", { class: "band", y: 0, height: plot.clientHeight });
-    band.setAttribute("x", left + a * (right - left));
-    band.setAttribute("width", (b - a) * (right - left));
-    plot.firstElementChild.append(band);
-    const span = (view.range[1] - view.range[0]) * 1e3;
-    showTip([duration((b - a) * span)], event.clientX, event.clientY);
-  });
-  plot.addEventListener("pointerup", (event) => {
-    const moved = band !== null, [a, b] = from ?
-      [shareAt(from), shareAt(event)].sort((p, q) => p - q) : [0, 0];
-    band?.remove();
-    band = from = null;
-    const [low, high] = view.range, at = (share) => low + share * (high - low);
-    if (moved && at(b) - at(a) > 0.01) zoomTo([at(a), at(b)]);
-  });
-  plot.addEventListener("pointercancel", () => { band?.remove(); band = from = null; });
+  zoomable(plot, timeAxis);
 }
 
 const MOST_PIECES = 500;
@@ -299,4 +230,36 @@ function drawItems() {
 
 function us(ns) {
   return (ns / 1e3).toFixed(2);
+}
+
+// The run as a whole: its columns unpacked, and a lane of the intervals in it.
+function wholePicture(run) {
+  const picture = DATA.timelines[run.number];
+  if (picture.whole) return picture;
+  picture.whole = true;
+  for (const lane of picture.lanes) {
+    for (const key of ["x", "d", "n", "t", "c", "r", "ax", "al"]) if (lane[key]) lane[key] =
+      unpack(lane[key]);
+    lane.x = lane.x.map((x) => x + lane.x0);
+    lane.c = lane.c.map((c) => c - 1);
+    lane.ax &&= lane.ax.map((x) => (x ? x - 1 + lane.x0 : null));
+    lane.al &&= lane.al.map((at) => (at ? at - 1 : null));
+  }
+  const items = DATA.runs.flatMap((runs, at) => Array.from(runs.start, (start, i) => ({
+    name: nameOf(DATA.labels[at], runs, i), number: numberOf(runs, i),
+    x: (start - run.start) * 1e3, d: runs.elapsed[i] }))).sort((p, q) => p.x - q.x);
+  if (!items.length) return picture;
+  const free = [], row = ({ x, d }) => {
+    const found = free.findIndex((end) => end <= x), at = found < 0 ? free.length : found;
+    free[at] = x + d;
+    return at;
+  };
+  const text = DATA.strings.push("Placed here to the microsecond; click to open its own timeline.") - 1;
+  picture.lanes.forEach((lane) => { lane.al &&= lane.al.map((at) => (at === null ? at : at + 1)); });
+  picture.lanes.unshift({ kind: "interval", name: "intervals", r: items.map(row),
+    x: items.map((item) => item.x), d: items.map((item) => item.d), t: items.map(() => text),
+    n: items.map((item) => DATA.strings.push(item.name) - 1), c: items.map(() => -1),
+    numbers: items.map((item) => item.number) });
+  picture.lanes[0].rows = free.length;
+  return picture;
 }
