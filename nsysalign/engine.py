@@ -42,6 +42,7 @@ from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.split.kernels import Ran, gaps, kernel_table
 from nsysalign.split.labels import label_table
+from nsysalign.split.migrations import page_migrations
 from nsysalign.split.ranges import on_host
 from nsysalign.split.results import SplitTrace, intervals_table, parts_table
 from nsysalign.split.run_windows import with_runs
@@ -231,6 +232,7 @@ def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Ana
     calibration = dict(alignment.calibration) | {
         "launch_latency_ns": {k: budgets.launch_latency[KIND[k]] for k in KIND},
         "collected_with": said_by_the_probe(log),
+        "page_migrations": page_migrations(trace),
     }
     work = of_windows(ran).assign(kernel_only_ns=budgets.columns["kernel_only_ns"])
     return Analysis(

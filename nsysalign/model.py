@@ -105,6 +105,10 @@ LAUNCH_QUEUE = 1_000
 ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range", "run")
 ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 
+#: `copyKind` of pages of managed memory that migrate: to the device, to the host, between devices (CUpti_ActivityMemcpyKind is
+#: continued by nsys: ENUM_CUDA_MEMCPY_OPER).
+MIGRATIONS = (11, 12, 13)
+
 #: How the names of the tool's own NVTX ranges begin: no interval, and in no table.
 OURS = "nsysalign:"
 #: Flag of intervals during whose idle time other streams of the device were mostly executing.

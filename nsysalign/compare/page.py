@@ -69,7 +69,9 @@ def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     labels = []
     for label in ordered(comparison):
         words = {key: safe_text(getattr(label, key)) for key in ("label", "label_after", "site")}
-        labels.append(_label(label) | words | {"reason": label.reason})
+        bounds = between(label) or label.reason or "unknown"
+        cells = {"change": changed(label), "bounds": bounds, "without": without_nsys(label)}
+        labels.append(_label(label) | words | {"reason": label.reason, "words": cells})
     data = {
         "title": f"{safe_text(comparison.before)} → {safe_text(comparison.after)}",
         "before": safe_text(comparison.before),
@@ -145,6 +147,12 @@ def method(comparison: Comparison) -> str:
             else ""
         )
     )
+
+
+def changed(label: LabelChange) -> str:
+    """The change relative to the time before: "-77.1 %"; "new" where there was none."""
+    total = label.total
+    return relative(total.change_ns / total.before_ns) if total.before_ns else "new"
 
 
 def between(label: LabelChange) -> str:
@@ -236,13 +244,12 @@ def _table(comparison: Comparison, console: Console) -> None:
     for label in labels:
         total = label.total
         places = 2 if max(total.before_ns, total.after_ns) < 1e7 else 1
-        share = relative(total.change_ns / total.before_ns) if total.before_ns else "new"
         rows.append(
             (
                 f"{label.before_count}/{label.after_count}",
                 fixed(total.before_ns, decimals=places),
                 fixed(total.after_ns, decimals=places),
-                share,
+                changed(label),
                 f"{_MARKS[label.verdict]} {label.reason}".strip(),
             )
         )

@@ -225,8 +225,8 @@ def gap_lines(analysis: Analysis) -> list[str]:
         f"idle for {duration(g.ns)} before {safe_text(g.next)}: "
         + (
             f"{duration(g.call_ns)} of it in {safe_text(g.call)}"
-            if g.call
-            else "the host was not in a CUDA call"
+            if g.call_ns
+            else safe_text(g.call) or "the host was not in a CUDA call"
         )
         for g in mine.nlargest(MOST_GAPS, "ns").itertuples(index=False)
     ]

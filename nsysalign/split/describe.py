@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CAUSES, KIND, Alignment, SegmentArrays, Trace
+from nsysalign.model import CAUSES, KIND, MIGRATIONS, Alignment, SegmentArrays, Trace
 from nsysalign.split.pieces import CAUSE, DETAIL, OPERATION_REFS, REF, REF_KINDS, Pieces
 
 #: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in standard terms.
@@ -110,7 +110,13 @@ def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
     copies = np.flatnonzero(kind == KIND["memcpy"])
     if len(copies):
         direction, memory = copy_words(trace, position[copies])
-        out[copies] = "copy " + direction + " " + memory
+        pages = np.isin(operations["copy_kind"].to_numpy()[position[copies]], MIGRATIONS)
+        out[copies] = np.where(
+            pages,
+            "page migration "
+            + pd.Series(direction, dtype=object).str.removeprefix("UVM ").to_numpy(),
+            "copy " + direction + " " + memory,
+        )
     return out
 
 

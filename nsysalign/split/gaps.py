@@ -16,7 +16,15 @@ from functools import cached_property
 import numpy as np
 
 from nsysalign.issue import FAR, LaneOperations
-from nsysalign.model import CALL, KIND, OPERATION_KINDS, Alignment, Trace
+from nsysalign.model import (
+    CALL,
+    KIND,
+    MIGRATIONS,
+    OPERATION_KINDS,
+    Alignment,
+    Trace,
+    process_of,
+)
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams
 from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, concatenated, make
 from nsysalign.split.threads import Threads
@@ -81,6 +89,7 @@ class Explainer:
         self.call = operations["call"].to_numpy()
         self.call_start, self.call_end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
         self.call_thread = calls["thread"].to_numpy()
+        self.faulting = faulting_threads(trace)
         self.waits = self._waits_by_lane()
         #: Calls that put something between a stream's operations which the trace does not show.
         self.veils = np.flatnonzero(
@@ -339,6 +348,24 @@ class Explainer:
     @cached_property
     def _lane_columns(self) -> tuple[np.ndarray, ...]:
         return tuple(self.alignment.lanes[c].to_numpy() for c in ("process", "context", "flag"))
+
+
+def faulting_threads(trace: Trace) -> np.ndarray:
+    """Per operation: the thread on which its idle time depends although no call issued it, -1 for none.  A page of managed memory
+    that migrates was touched by a kernel or by the host: while nothing ran, the host had not touched it.  Which of several
+    threads did is not known."""
+    operations, calls = trace.operations, trace.calls
+    out = np.full(len(operations), -1, np.int64)
+    moved = np.flatnonzero(
+        np.isin(operations["copy_kind"].to_numpy(), MIGRATIONS)
+        & (operations["call"].to_numpy() < 0)
+    )
+    threads, process = distinct(calls["thread"].to_numpy()), operations["process"].to_numpy()
+    for number in distinct(process[moved]).tolist():
+        own = threads[process_of(threads) == number]
+        if len(own) == 1:
+            out[moved[process[moved] == number]] = own[0]
+    return out
 
 
 def host_pieces(

@@ -15,6 +15,7 @@ from nsysalign import frames
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
 from nsysalign.place.own_work import own_ranges
 from nsysalign.split.describe import call_names, operation_names
+from nsysalign.split.gaps import faulting_threads
 from nsysalign.split.run_windows import devices
 from nsysalign.tiles import covered, disjoint, ragged
 
@@ -25,6 +26,8 @@ _COUNTED_AT_ONCE = 1 << 17
 #: An outer range holds the work of all ranges nested in it.  If the windows of a stream together hold more operations than
 #: this, and this many times more than exist, they are not counted one by one: their labels are left out.
 _MANY, _TIMES = 1 << 22, 8
+#: What held up an operation of which the trace has no launch.
+NOT_KNOWN = "the trace does not say what the host did"
 #: Idle stretches kept per run.
 MOST_GAPS = 20
 
@@ -131,7 +134,9 @@ def gaps(ran: Ran) -> pd.DataFrame:
 def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) -> pd.DataFrame:
     end = trace.operations["start_ns"].to_numpy()[op]
     call = trace.operations["call"].to_numpy()[op]
-    held = _held(trace, call.tolist(), (end - idle).tolist(), end.tolist())
+    issuing = np.append(trace.calls["thread"].to_numpy(), -1)[call]
+    issuing = np.where(call >= 0, issuing, faulting_threads(trace)[op])
+    held = _held(trace, issuing.tolist(), (end - idle).tolist(), end.tolist())
     table = pd.DataFrame(
         {
             "interval": interval,
@@ -148,20 +153,20 @@ def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) ->
 def _held(
     trace: Trace, issuing: list[int], start: list[int], end: list[int]
 ) -> list[tuple[str, int]]:
-    """Per idle time [start, end): which call of the thread that issued (by a call, or -1) the operation behind it covers most of
-    it, and how much; ('', 0) where the thread was outside of CUDA, or that is not known."""
+    """Per idle time [start, end): which call of the thread that issued the operation behind it covers most of it, and how much;
+    ('', 0) where that thread was outside of CUDA, (NOT_KNOWN, 0) where it is not known (-1)."""
     begin, over, thread, outer = (
         trace.calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "outer")
     )
     found = []
-    for call, low, high in zip(issuing, start, end, strict=True):
-        if call < 0:
-            found.append(("", 0))
+    for mine, low, high in zip(issuing, start, end, strict=True):
+        if mine < 0:
+            found.append((NOT_KNOWN, 0))
             continue
         last = int(np.searchsorted(begin, high))
         near = np.arange(max(0, last - 20_000), last)
         near = near[over[near] > low]
-        near = near[(thread[near] == thread[call]) & (outer[near] == near)]
+        near = near[(thread[near] == mine) & (outer[near] == near)]
         if not len(near):
             found.append(("", 0))
             continue

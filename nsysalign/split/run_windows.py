@@ -37,10 +37,7 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
             )
         windows.append((_named(where), lane, members))
         if several:
-            windows += [
-                (_named([*where, f"stream {int(lanes['stream'].iloc[m])}"]), m, [m])
-                for m in members
-            ]
+            windows += [(_named([*where, _stream(lanes, m)]), m, [m]) for m in members]
     spans = [_span(trace, alignment.operation_lane, members) for _, _, members in windows]
     kept = [
         (name, lane, span) for (name, lane, _), span in zip(windows, spans, strict=True) if span
@@ -75,6 +72,14 @@ def devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
 def _whose(process: int, device: int, used: pd.DataFrame) -> list[str]:
     words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
     return [*words, f"GPU {device}"] if used["device"].nunique() > 1 else words
+
+
+def _stream(lanes: pd.DataFrame, lane: int) -> str:
+    """A stream in words: pages of managed memory migrate in no context, on a stream of that name only."""
+    row = lanes.iloc[lane]
+    if row["context"] == row["stream"] == 0:
+        return "page migrations"
+    return f"stream {int(row['stream'])}"
 
 
 def _named(where: list[str]) -> str:

@@ -191,9 +191,9 @@ def _explained(
             previous=b.operation[begin - 1 : stop - 1][at].astype(np.int64),
             issue_start=pick(x.call_start, call, FAR),
             issue_end=pick(x.call_end, call, FAR),
-            issue_thread=np.where(known, pick(x.call_thread, call, 0), 0),
+            issue_thread=np.where(known, pick(x.call_thread, call, 0), x.faulting[following]),
             issue_call=call,
-            known=known,
+            known=known | (x.faulting[following] >= 0),
             record=np.full(len(at), -1),
         )
         for lot in in_lots(x.threads, gaps.issue_thread, start, end):
@@ -240,6 +240,7 @@ def gaps_of_windows(
     inside = pick(explainer.op_start, following, FAR) < w.last_ns[window]
     use = (following >= 0) & np.where(call >= 0, issue < w.close_ns[window], inside)
     from_call = use & (call >= 0)
+    thread = np.where(use, pick(explainer.faulting, following, -1), -1)  # of a page fault
     return Gaps(
         window=window,
         start=start,
@@ -247,13 +248,17 @@ def gaps_of_windows(
         lane=np.full(len(window), lane),
         next=np.where(use, following, -1),
         previous=previous,
-        issue_start=np.where(from_call, issue, w.close_ns[window]),
-        issue_end=np.where(from_call, pick(explainer.call_end, call, 0), w.close_end_ns[window]),
+        issue_start=np.where(from_call | (thread >= 0), issue, w.close_ns[window]),
+        issue_end=np.where(
+            from_call | (thread >= 0), pick(explainer.call_end, call, FAR), w.close_end_ns[window]
+        ),
         issue_thread=np.where(
-            from_call, pick(explainer.call_thread, call, 0), w.close_thread[window]
+            from_call,
+            pick(explainer.call_thread, call, 0),
+            np.where(thread >= 0, thread, w.close_thread[window]),
         ),
         issue_call=np.where(from_call, call, w.close_call[window]),
-        known=from_call | (~use & (w.close_call[window] >= 0)),
+        known=from_call | (thread >= 0) | (~use & (w.close_call[window] >= 0)),
         record=w.record[window],
     )
 

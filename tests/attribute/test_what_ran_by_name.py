@@ -165,6 +165,45 @@ def test_what_the_tool_ran_itself_is_counted_nowhere(tmp_path):
     assert "spin_kernel" in set(analysis.kernels["kernel"])
 
 
+def with_pages() -> World:
+    """
+    H    L0                  sync 3-24 |  (touches what the kernel wrote)
+    7      a #2-24
+    0        m #5-7  m #9-12                 m #40-42  m #45-48        pages: to the GPU, to the host
+    """
+    w = World(streams={7: LEGACY})
+    run(w, (0, 1), (2, 24), "a")
+    w.sync(3, 24)
+    for start, end, kind in ((5, 7, 11), (9, 12, 11), (40, 42, 12), (45, 48, 12)):
+        w.op("memcpy", start, end, None, 0, bytes=4096, copy_kind=kind)
+    return w
+
+
+def test_pages_of_managed_memory(tmp_path):
+    """They are no copies of the program's; the idle time before one is that of the only thread that could have touched it."""
+    w = with_pages()
+    analysis = analysed(w, tmp_path)
+    (moved,) = analysis.calibration["page_migrations"]
+    assert {k: v for k, v in moved.items() if k not in ("pid", "device")} == {
+        "to_device_count": 2, "to_device_bytes": 8192, "to_host_count": 2, "to_host_bytes": 8192,
+        "moving_ns": 10_000, "alone_ns": 5_000,
+    }  # fmt: skip
+    run = analysis.runs["interval"].iloc[0]
+    parts = analysis.parts[(analysis.parts["interval"] == run) & (analysis.parts["ns"] > 0)]
+    assert dict(zip(parts["cause"], parts["ns"], strict=True)) == {
+        "kernel": 22_000, "memcpy": 5_000, "host": 19_000,
+    }  # fmt: skip
+    named = analysis.kernels.loc[analysis.kernels["kind"] == "memcpy", "kernel"]
+    assert set(named) == {"page migration H2D", "page migration D2H"}
+    assert gaps_of(analysis)[0] == (24, 16, "page migration D2H", "", 0)
+    w = with_pages()
+    w.call("other", 30, 31, OTHER)
+    (tmp_path / "two").mkdir()
+    analysis = analysed(w, tmp_path / "two")
+    assert analysis.parts.set_index(["interval", "cause"])["ns"][run, "unknown"] == 19_000
+    assert gaps_of(analysis)[0] == (24, 16, "page migration D2H", module.NOT_KNOWN, 0)
+
+
 def test_only_so_many_are_kept(tmp_path, monkeypatch):
     monkeypatch.setattr(module, "MOST_GAPS", 1)
     assert [g[1] for g in gaps_of(analysed(with_gaps(), tmp_path))] == [28]
@@ -184,12 +223,12 @@ def test_a_call_that_began_before_the_gap_counts_from_its_beginning(tmp_path):
 
 
 @pytest.mark.parametrize("known", [True, False])
-def test_outside_of_cuda_or_without_a_call_nothing_held_it_up(tmp_path, known):
+def test_outside_of_cuda_nothing_held_it_up_and_without_a_call_that_is_not_known(tmp_path, known):
     w = world()
     run(w, (0, 1), (2, 10), "a")
     w.kernel(32, 35, w.call("launch", 32, 33) if known else None, name="b")
     w.sync(40, 41)
-    assert gaps_of(analysed(w, tmp_path)) == [(10, 22, "b", "", 0)]
+    assert gaps_of(analysed(w, tmp_path)) == [(10, 22, "b", "" if known else module.NOT_KNOWN, 0)]
 
 
 def test_a_gap_goes_to_what_the_stream_did_last(tmp_path):

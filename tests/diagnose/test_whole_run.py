@@ -54,3 +54,25 @@ def test_failed_calls_come_first():
         "22 CUDA calls failed: cudaLaunchKernel 21 times with error 701 (cudaErrorLaunchOutOfResources), cudaMemcpy once with "
         "error 77."
     )
+
+
+def managed(moving_ns: int, alone_ns: int):
+    """A run of 1 ms with pages that moved both ways, and a touch of theirs by the host."""
+    drawn = analysis(interval("run", ("kernel", 500), ("host", 400), ("memcpy", 100), kind="run"))
+    run = drawn.intervals.iloc[0]
+    moved = {
+        "pid": int(run["pid"]), "device": int(run["device"]), "to_device_count": 40, "to_device_bytes": 1 << 20,
+        "to_host_count": 8, "to_host_bytes": 1 << 16, "moving_ns": moving_ns, "alone_ns": alone_ns,
+    }  # fmt: skip
+    return rules(replace(drawn, calibration={"page_migrations": [moved]}))
+
+
+def test_pages_that_move_when_they_are_touched():
+    found = managed(300_000, 100_000)["page-migrations"]
+    assert (found.severity, found.loss_ns) == ("warning", 300_000)
+    assert found.title == (
+        "Managed memory moved page by page when it was touched: 48 migrations to and from the GPU. Pages moved for 200 us "
+        "while kernels ran, and for 100 us while none did; how long the page faults themselves took is not in the trace."
+    )
+    assert "cudaMemPrefetchAsync" in found.faster
+    assert "page-migrations" not in managed(150_000, 100_000), "less than a fifth of the run"

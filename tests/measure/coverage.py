@@ -1,10 +1,12 @@
-"""How often the 95 % interval of a simulated measurement holds the truth: also `scripts/bench_measure_coverage.py TRIALS`.
+"""How often the 95 % interval of a simulated measurement holds the truth.
 
 A process is a series of 500 repetitions (about what the stopping rule takes of dependent ones) around its own level; levels differ between processes by a normal share.  The truth
 is the median over all processes.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 from scipy.signal import lfilter
@@ -55,23 +57,29 @@ def truth(case: str) -> float:
     return LEVEL_NS * (1 + float(np.median(CASES[case](np.random.default_rng(1), (2_000, 1_000)))))
 
 
-def coverage(
-    case: str,
-    differ: float,
-    trials: int,
-    seed: int = 0,
-    *,
-    few: int = 3,
-    most: int = 7,
-    n: int = 500,
-) -> tuple[float, float]:
-    """(share of trials whose interval holds the truth, mean half width as a share).  As the session does: three
-    processes, and four more where nobody can say that they do not differ."""
+class Trials(NamedTuple):
+    """Per trial and process: the median and half its interval's width, ns."""
+
+    medians: np.ndarray
+    halves: np.ndarray
+
+
+def simulated(case: str, differ: float, trials: int, seed: int, most: int, n: int) -> Trials:
+    """`trials` measurements of `most` processes with `n` repetitions each."""
     random = np.random.default_rng([seed, list(CASES).index(case), round(1000 * differ)])
     level = LEVEL_NS * (1 + differ * random.standard_normal((trials * most, 1)))
     samples = level * (1 + CASES[case](random, (trials * most, n)))
-    medians = np.median(samples, axis=1).reshape(trials, most)
-    halves = within_rows(samples)[0].reshape(trials, most)
+    shape = trials, most
+    medians, halves = np.median(samples, axis=1), within_rows(samples).half_ns
+    return Trials(medians.reshape(shape), halves.reshape(shape))
+
+
+def coverage(
+    case: str, differ: float, trials: int, *, few: int = 3, most: int = 7, n: int = 500
+) -> tuple[float, float]:
+    """(share of trials whose interval holds the truth, mean half width as a share).  As the session does: three
+    processes, and four more where nobody can say that they do not differ."""
+    medians, halves = simulated(case, differ, trials, 0, most, n)
     value, reach, scattered = combined(medians[:, :few], halves[:, :few])
     more = scattered > UNSURE
     all_value, all_reach, _ = combined(medians, halves)
@@ -80,26 +88,18 @@ def coverage(
 
 
 def false_alarms(
-    case: str,
-    differ: float,
-    trials: int,
-    seed: int = 0,
-    *,
-    few: int = 3,
-    most: int = 7,
-    n: int = 500,
+    case: str, differ: float, trials: int, *, few: int = 3, most: int = 7, n: int = 500
 ) -> float:
     """The share of A against A that is told apart, decided as the session does: both sides get all processes where one of
     them may differ."""
-    random = np.random.default_rng([seed, 1, list(CASES).index(case), round(1000 * differ)])
-    level = LEVEL_NS * (1 + differ * random.standard_normal((2 * trials * most, 1)))
-    samples = level * (1 + CASES[case](random, (2 * trials * most, n)))
-    medians = np.median(samples, axis=1).reshape(2, trials, most)
-    halves = within_rows(samples)[0].reshape(2, trials, most)
+    sides = [simulated(case, differ, trials, seed, most, n) for seed in (1, 2)]
     more = np.zeros(trials, dtype=bool)
-    for side in range(2):
-        more |= combined(medians[side, :, :few], halves[side, :, :few])[2] > UNSURE
-    _, low, high = compared(*medians[:, :, :few], *(own_error(h[:, :few]) for h in halves))
-    _, all_low, all_high = compared(*medians, *(own_error(h) for h in halves))
-    low, high = np.where(more, all_low, low), np.where(more, all_high, high)
-    return float(((low > 0) | (high < 0)).mean())
+    for medians, halves in sides:
+        more |= combined(medians[:, :few], halves[:, :few]).scattered > UNSURE
+
+    def told(count: int) -> np.ndarray:
+        medians, halves = zip(*((m[:, :count], h[:, :count]) for m, h in sides), strict=True)
+        found = compared(*medians, *map(own_error, halves))
+        return (found.low > 0) | (found.high < 0)
+
+    return float(np.where(more, told(most), told(few)).mean())

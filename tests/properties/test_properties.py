@@ -168,6 +168,7 @@ def comparable(analysis, shift: int = 0) -> list:
     return sorted(out)
 
 
+@settings(max_examples=-(-settings.default.max_examples * 2 // 3))  # three analyses each
 @given(
     programs(),
     st.sampled_from(["timestamps", "untimed", "none"]),

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -84,6 +85,12 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
         staging = int(held.loc[held["detail"] == "staging", "ns"].sum())
         working = sum(parts[c] for c in OPERATION_KINDS) - staging
         copying, parts["memcpy"] = parts["memcpy"] - staging, staging
+        touching = whole.kernels[
+            (whole.kernels["label"] == run.label)
+            & whole.kernels["kernel"].str.startswith("page migration")
+        ]
+        parts["host"] -= min(parts["host"], int(touching["idle_before_ns"].sum()))
+        copying -= _moved(facts, run).get("alone_ns", 0)  # no copy of the program's
         about = About(str(run.label), "")
         who = "" if run.label == "run" else f"{about.who}: "
         lost, causes, text, remedy = max(
@@ -128,6 +135,47 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
                     "Copy less and once, from pinned memory, and on a stream of its own while kernels run"
                 ),
             )
+
+
+def page_migrations(facts: Facts) -> Iterator[Finding]:
+    """Managed memory whose pages moved when they were touched: kernels wait for them, and so does the host."""
+    runs = facts.whole.runs.drop_duplicates(["pid", "device"])
+    for run in runs.itertuples(index=False):
+        moved = _moved(facts, run)
+        lost = moved.get("moving_ns", 0)
+        if lost <= thresholds.WARN_SHARE * run.elapsed_ns:
+            continue
+        about = About(str(run.label), "")
+        who = "" if run.label == "run" else f"{about.who}: "
+        inside = lost - moved["alone_ns"]
+        count = moved["to_device_count"] + moved["to_host_count"]
+        found = about.finding(
+            "warning",
+            f"{who}managed memory moved page by page when it was touched: {words.plural(count, 'migration')} to and from the "
+            f"GPU. Pages moved for {words.span(inside)} while kernels ran, and for {words.span(moved['alone_ns'])} while none "
+            "did; how long the page faults themselves took is not in the trace.",
+            "",
+            migrations=count,
+            migrations_to_the_GPU=moved["to_device_count"],
+            bytes_to_the_GPU=moved["to_device_bytes"],
+            migrations_to_the_host=moved["to_host_count"],
+            bytes_to_the_host=moved["to_host_bytes"],
+            migrations_during_kernels_ns=inside,
+            migrations_without_kernels_ns=moved["alone_ns"],
+        )
+        yield replace(_begun(found), run=int(run.interval), loss_ns=lost, remedy=_MANAGED)
+
+
+_MANAGED = Words(
+    "Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
+    "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);"
+)
+
+
+def _moved(facts: Facts, run: Any) -> Mapping[str, Any]:
+    """What is known of the migrations of a run's process on its device; {} where there were none."""
+    moved = (facts.analysis.calibration or {}).get("page_migrations", ())
+    return next((m for m in moved if (m["pid"], m["device"]) == (run.pid, run.device)), {})
 
 
 def _begun(finding: Finding) -> Finding:

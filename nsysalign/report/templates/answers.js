@@ -15,7 +15,7 @@ function startAnswers() {
   listAnswers("gaps", gaps, "The longest idle times of the GPU",
     [{ text: "of" }, us("idle us"), { text: "until" }, { text: "held up by" }, us("for us")],
     (g) => [g.run, micro(g.ns), make("code", { title: g.next }, shortName(g.next)),
-      g.call || "the host, outside of CUDA", g.call ? micro(g.call_ns) : ""]);
+      g.call || "the host, outside of CUDA", g.call_ns ? micro(g.call_ns) : ""]);
   listAnswers("ranges", ranges, "NVTX ranges on the host",
     [{ text: "range" }, ...["n", "with GPU work", "host us", "median us", "launch us", "copy us",
     "sync us", "other calls us", "outside us", "GPU us"].map(us)],

@@ -15,20 +15,8 @@ function signed(value, text) {
   return (value > 0 ? "+" : "") + text;
 }
 
-function percentText(change) {
-  const size = share(change.change_ns, change.before_ns);
-  return change.before_ns ? signed(size, size.toFixed(1) + " %") : "new";
-}
-
 function microSigned(ns) {
   return ns === 0 ? "." : signed(ns, micro(ns));
-}
-
-// "-80.1 to -70.3 %"; too few intervals make no bounds.
-function boundsText(label) {
-  if (label.reason === "too few") return "too few";
-  const { low_ns: low, high_ns: high, before_ns: before } = label.total;
-  return [low, high].map((ns) => signed(ns, share(ns, before).toFixed(1))).join(" to ") + " %";
 }
 
 // The scale of all bounds: what most labels need; longer ones end in an arrow.
@@ -58,19 +46,13 @@ function forest(label) {
     svg("line", { x1: low, x2: Math.max(high, low + 1), y1: y, y2: y }),
     end(low, shares[0]), end(high, shares[2]),
   ];
-  const words = `${percentText(total)}, ${boundsText(label)}`;
   return svg("svg", {
     width: WIDTH, height: HEIGHT, viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-    class: "forest " + VERDICT[label.verdict][1], role: "img", "aria-label": words,
+    class: "forest " + VERDICT[label.verdict][1], role: "img",
+    "aria-label": `${label.words.change}, ${label.words.bounds}`,
   },
     svg("line", { x1: MIDDLE, x2: MIDDLE, y1: 0, y2: HEIGHT, class: "zero" }), bounds,
     svg("circle", { cx: point, cy: y, r: 4.5, class: "fill" }));
-}
-
-function withoutNsys(label) {
-  const sides = [label.unprofiled.before, label.unprofiled.after];
-  const text = (s) => (s ? within([s.ns, s.lower_ns, s.upper_ns]) : "none");
-  return sides.some((s) => s) ? sides.map(text).join(" → ") : "";
 }
 
 function bars(label) {
@@ -91,13 +73,13 @@ const COLUMNS = [
   { key: "verdict", text: "verdict", value: (l) => Object.keys(VERDICT).indexOf(l.verdict) },
   number("before", "A us", (l) => l.total.before_ns, (l) => micro(l.total.before_ns), DATA.before),
   number("after", "B us", (l) => l.total.after_ns, (l) => micro(l.total.after_ns), DATA.after),
-  ...(DATA.labels.some(withoutNsys) ? [
-    number("unprofiled", "w/o nsys us", (l) => l.unprofiled.after?.ns ?? -1, withoutNsys,
-      "the median interval of A and of B without nsys, predicted"),
+  ...(DATA.labels.some((l) => l.words.without) ? [
+    number("unprofiled", "w/o nsys us", (l) => l.unprofiled.after?.ns ?? -1,
+      (l) => l.words.without, "the median interval of A and of B without nsys, predicted"),
   ] : []),
   number("change", "change us", (l) => l.total.change_ns, (l) => microSigned(l.total.change_ns)),
   number("share", "change", (l) => share(l.total.change_ns, l.total.before_ns),
-    (l) => percentText(l.total)),
+    (l) => l.words.change),
   { key: "bounds", text: `bounds, ±${SCALE.toFixed(0)} %` },
   { key: "bars", text: "budgets" },
   number("count", "n A, B", (l) => Math.min(l.count_before, l.count_after),
@@ -111,7 +93,7 @@ function row(label) {
       null : make("span", { class: "site" }, "B: " + label.label_after)),
     verdict: () => make("td", { class: "verdict " + look },
       make("span", { "aria-hidden": "true" }, mark + " "), label.reason || label.verdict),
-    bounds: () => make("td", { title: boundsText(label) }, forest(label)),
+    bounds: () => make("td", { title: label.words.bounds }, forest(label)),
     bars: () => make("td", { class: "budget" }, bars(label)),
   };
   const cells = COLUMNS.map((column) =>
@@ -131,9 +113,8 @@ function choose(label, show) {
   chosen.label = label;
   draw();
   $("label-head").textContent = "What changed in " + label.label;
-  const words = [percentText(total), "bounds " + boundsText(label)];
   $("label-reading").textContent = `${mark} ${label.verdict}: ${duration(total.before_ns)} → ` +
-    `${duration(total.after_ns)}, ${words.join(", ")}.`;
+    `${duration(total.after_ns)}, ${label.words.change}, bounds ${label.words.bounds}.`;
   const line = (name, change) => [name, micro(change.before_ns), micro(change.after_ns),
     microSigned(change.change_ns),
     `${microSigned(change.low_ns)} to ${microSigned(change.high_ns)}`, change.clear ? "yes" : "no"];

@@ -1,0 +1,47 @@
+"""Pages of managed memory that moved between host and device, and whether kernels ran meanwhile.
+
+Kernels:         KKKKKKKKKKKKKKKKKKKK
+Pages to the GPU:   mm mm mmm           to the host:   m m mm
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from nsysalign.model import KIND, MIGRATIONS, Trace, pid_of
+from nsysalign.tiles import covered, disjoint
+
+TO_DEVICE, TO_HOST, _ = MIGRATIONS
+_ASKED = ("cudaMemPrefetch", "cuMemPrefetch")
+
+
+def page_migrations(trace: Trace) -> list[dict[str, Any]]:
+    """Per process and device on which pages moved: how many and how much each way, how long pages moved (`moving_ns`, a union), and
+    for how long of that no kernel ran (`alone_ns`).  How long faults take besides is not in a trace: between two pages a kernel
+    may work.  Nothing where the program itself asked for pages ahead of their use: such rows look the same."""
+    operations = trace.operations
+    copy = operations["copy_kind"].to_numpy()
+    moved = np.isin(copy, MIGRATIONS)
+    if not moved.any() or any(name.startswith(_ASKED) for name in trace.names.values()):
+        return []
+    start, end, kind, size = (
+        operations[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "bytes")
+    )
+    where = operations[["process", "device"]].to_numpy(np.int64)
+    out = []
+    for process, device in np.unique(where[moved], axis=0).tolist():
+        here = (where == (process, device)).all(axis=1)
+        of_pages, of_kernels = here & moved, here & (kind == KIND["kernel"])
+        _, first, last = disjoint(start[of_pages], end[of_pages])
+        _, *kernels = disjoint(start[of_kernels], end[of_kernels])
+        moving = int((last - first).sum())
+        during = int((covered(*kernels, last) - covered(*kernels, first)).sum())
+        ways = {
+            f"{name}_{what}": int(of[here & (copy == code)].sum())
+            for name, code in (("to_device", TO_DEVICE), ("to_host", TO_HOST))
+            for what, of in (("count", moved), ("bytes", size))
+        }
+        out.append({"pid": int(pid_of(process)), "device": device, **ways, "moving_ns": moving, "alone_ns": moving - during})  # fmt: skip
+    return out
