@@ -84,7 +84,7 @@ def change(before: np.ndarray, after: np.ndarray, confidence: float, seed: int) 
 
 
 def level(values: np.ndarray) -> np.ndarray:
-    """(midmean, low, high) of every column: an array of shape (columns, 3), nanoseconds.  The spread of a single run is
+    """(midmean and its 95 % bounds) of every column: an array of shape (columns, 3), nanoseconds.  The spread of a single run is
     unknown: its bounds are the value itself."""
     middle = midmean(values)
     if len(values) < 2:
