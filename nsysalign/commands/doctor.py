@@ -102,7 +102,7 @@ def _room(environ: Mapping[str, str]) -> Iterator[Row]:
 
 def _nsys(explicit: str | None) -> tuple[Nsys | None, Row]:
     from nsysalign.errors import NsysError
-    from nsysalign.record.nsys import candidates, find_nsys
+    from nsysalign.record.nsys import TRIED, candidates, find_nsys
 
     try:
         tool = find_nsys(explicit)
@@ -110,7 +110,8 @@ def _nsys(explicit: str | None) -> tuple[Nsys | None, Row]:
         cost = "nothing can be recorded, and .nsys-rep files cannot be exported"
         tried = f" (tried: {', '.join(candidates(explicit)) or 'PATH and the usual folders'})"
         return None, Row("nsys", MISSING, error.message + tried, cost, error.next_step or "")
-    return tool, Row("nsys", OK, f"{tool.version} ({tool.path})")
+    tried = "" if tool.release == TRIED else f"; tried was {'.'.join(map(str, TRIED))}"
+    return tool, Row("nsys", OK, f"{tool.version} ({tool.path}){tried}")
 
 
 def _options(tool: Nsys) -> Iterator[Row]:

@@ -103,6 +103,7 @@ class Point:
     sm_mhz: float = NAN
     marks: str = ""
     at_ns: float = NAN
+    at_bounded: bool = False
 
     @property
     def rate_share(self) -> float:
@@ -222,7 +223,8 @@ class Measure:
         if e := latency:
             more |= {"processes": e.processes, "latency_ns": e.value_ns, "latency_low_ns": e.low_ns}
             more |= {"latency_high_ns": e.high_ns, "p90_ns": e.p90_ns, "p99_ns": e.p99_ns}
-            more |= {"p99_bounded": e.p99_bounded, "at_ns": e.at_ns}
+            more |= {"p99_bounded": e.p99_bounded}
+            more |= {"at_ns": e.at_ns, "at_bounded": e.at_bounded}
         if steady and steady.value_ns > 0:
             per_ns = 1e9 * next((r.outputs for r in runs if not r.failure), 1.0)
             high = per_ns / steady.low_ns if steady.low_ns > 0 else math.inf

@@ -142,7 +142,7 @@ def row(measure: Measure, p: Point) -> list[str]:
     """A point's cells; "-" for what was not measured."""
     tail, bounded = p.p99_ns, p.p99_bounded
     if float(measure.options.get("at", 50.0)) > 50:
-        tail, bounded = p.at_ns, True
+        tail, bounded = p.at_ns, p.at_bounded
     late = ["-"] * 3
     if p.latency_ns > 0:
         late = [milliseconds(p.latency_ns), certainty(p.latency_share, p.processes)]

@@ -221,10 +221,10 @@ def _of_nsys() -> set[int]:
     try:
         links = {}
         for name in os.listdir("/proc/self/fd"):
-            try:
+            try:  # noqa: SIM105 (contextlib is not imported here)
                 links[int(name)] = os.readlink("/proc/self/fd/" + name)
             except OSError:
-                pass  # closed meanwhile: the one that listed them
+                continue  # closed meanwhile: the one that listed them
         for number, link in links.items():
             if "/nvidia/nsight_systems/" in link:
                 found.add(number)

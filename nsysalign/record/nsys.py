@@ -38,6 +38,8 @@ INSTALL_HINT = (
     "or name it: --nsys PATH or NSYS=PATH"
 )
 OLDEST = (2022, 4)
+#: The version that recordings were tried with.
+TRIED = (2024, 2, 3)
 STALL_S = 300.0  # an export that neither prints nor writes anything for this long hangs
 
 
@@ -166,6 +168,8 @@ def wishes(
         Wish("cpuctxsw", "none"),
         # newer ones have it on by default, which makes short intervals longer
         Wish("cuda-event-trace", *(("true", event_trace) if accurate else ("false",))),
+        # a call that only reads, as that of a distance, is in the event log; to trace it as well would lengthen what is timed
+        Wish("cuda-trace-all-apis", "false"),
         # without it nothing of a forked child reaches the trace (multiprocessing's and DataLoader's default on Linux)
         Wish(
             "trace-fork-before-exec",
@@ -231,14 +235,28 @@ def export_sqlite(
     )
 
 
+#: Names of the format with one event per line, the best first: newer nsys have no `json`.
+_EVENT_PER_LINE = ("jsonlines", "json")
+
+
+def parse_formats(help_text: str) -> frozenset[str]:
+    """The values of `--type` that `nsys export --help` lists."""
+    listed = re.search(r"--type=.*?Possible values are:?(.*?)\.", help_text, re.DOTALL)
+    return frozenset(re.findall(r"[a-z]+", listed[1])) - {"and", "or"} if listed else frozenset()
+
+
 def export_json(
     nsys: Nsys, report: Path, out: Path, progress: Callable[[int], None] | None = None
 ) -> None:
-    """`nsys export --type json`: one event per line.  Raises NsysError if it fails."""
-    said, status = _export(nsys, "json", report, out, progress)
+    """One event per line, in whichever format this nsys has for that.  Raises NsysError if it has none or fails."""
+    formats = parse_formats(_ask(nsys.path, "export", "--help"))
+    kind = next((name for name in _EVENT_PER_LINE if name in formats), None)
+    if kind is None:
+        raise NsysError(f"nsys {nsys.version} exports neither {' nor '.join(_EVENT_PER_LINE)}")
+    said, status = _export(nsys, kind, report, out, progress)
     if said is None or status or not out.is_file():
         how = "made no progress" if said is None else f"exit status {status}: {_words(said)}"
-        raise NsysError(f"nsys export --type json failed ({how})")
+        raise NsysError(f"nsys export --type {kind} failed ({how})")
 
 
 def _export(

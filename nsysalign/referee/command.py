@@ -13,6 +13,7 @@ from nsysalign.commandline import options as shared
 from nsysalign.commandline.assembly import assembled
 from nsysalign.commandline.outputs import deliver
 from nsysalign.commandline.progress import ProgressLine
+from nsysalign.errors import NsysAlignError
 from nsysalign.rundir import TRACE_SUFFIXES
 
 if TYPE_CHECKING:
@@ -61,11 +62,16 @@ def check(
         path, status = _recorded(
             command, replace(options, stdout_to_stderr=json_out == "-"), lock_clocks, silent
         )
-    with tempfile.TemporaryDirectory() as scratch:
-        inputs = assembled(path, Path(scratch), events=events, nsys=options.nsys, quiet=silent)
-        with ProgressLine(silent) as tell:
+    try:
+        with tempfile.TemporaryDirectory() as scratch, ProgressLine(silent) as tell:
+            inputs = assembled(path, Path(scratch), events=events, nsys=options.nsys, quiet=True)
             tell("checking", 50)
             verdict = judge(inputs)
+    except NsysAlignError as error:
+        if not status:
+            raise
+        click.echo(f"nsysalign: {error}", err=True)
+        ctx.exit(status)  # the script's own: what it left cannot be checked either
     if json_out:
         deliver(to_json(verdict.document()), json_out)
     if not silent:
@@ -86,4 +92,6 @@ def _recorded(
         result = collect(command, replace(options, conditions=conditions), progress)
     for note in result.notes if not quiet else ():
         click.echo(f"note: {note}", err=True)
+    if result.exit_status and not quiet:
+        click.echo(f"the script ended with status {result.exit_status}", err=True)
     return result.run_dir, result.exit_status

@@ -32,6 +32,10 @@ def test_nvtx_that_does_not_fit_nsys_is_told(monkeypatch):
     assert doctor._nvtx(old).state == "warning" and doctor._nvtx(new).state == "ok"
     assert "this nsys has no --cuda-event-trace" in {row.found for row in doctor._options(old)}
     assert "--cuda-event-trace" in [*doctor._options(new)][-1].found
+    monkeypatch.setattr("nsysalign.record.nsys.find_nsys", lambda explicit: new)
+    assert doctor._nsys(None)[1].found == "2025.3.1 (x); tried was 2024.2.3"
+    monkeypatch.setattr("nsysalign.record.nsys.find_nsys", lambda explicit: old)
+    assert doctor._nsys(None)[1].found == "2024.2.3.38 (x)"
     monkeypatch.setattr(metadata, "version", lambda name: "0.2.11")
     assert doctor._nvtx(old).state == "ok"
 

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +14,7 @@ from nsysalign.record.nsys import (
     Nsys,
     candidates,
     describe,
+    export_json,
     export_sqlite,
     find_nsys,
     parse_flags,
@@ -152,6 +156,54 @@ def test_flags_are_used_only_where_they_exist(tmp_path):
     assert "forked children are not in the trace" in note, "of what was not asked for, nothing"
 
 
+#: What an nsys has, in its help: options of `profile` beyond those of all, and formats of `export`.
+VERSIONS = {
+    "2022.4.1": ("", "sqlite, hdf, text, json, info"),
+    "2024.2.3": ("trace-fork-before-exec", "sqlite, hdf, text, json, info, arrow,\n  and parquetdir"),
+    "2025.1.1": ("trace-fork-before-exec cuda-event-trace", "sqlite, json, jsonlines"),
+    "2026.2.1": ("trace-fork-before-exec cuda-event-trace cuda-trace-all-apis", "sqlite, jsonlines"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_an_nsys_of_each_version_is_asked_for_nothing_that_it_lacks(tmp_path, version):
+    """It refuses options and formats that its own help does not list, as a real one does."""
+    more, formats = VERSIONS[version]
+    options = ["sample", "cpuctxsw", "cuda-graph-trace", "python-sampling", "python-sampling-frequency"]  # fmt: skip
+    options += more.split()
+    listed = "".join(f"\t--{option}=\n\n" for option in options)
+    path = tmp_path / "nsys"
+    path.write_text(f"""#!{sys.executable}
+import re, sys
+what, arguments = sys.argv[1], sys.argv[2:]
+if what == "--version":
+    print("NVIDIA Nsight Systems version {version}")
+elif arguments == ["--help"]:
+    print({listed!r} if what == "profile" else "  -t, --type=  Possible values are: " + {formats!r} + ". And more.")
+elif what == "profile":
+    sys.exit(any(a[2:].partition("=")[0] not in {options!r} for a in arguments if a.startswith("--")))
+else:
+    if arguments[1] not in re.findall(r"\\w+", {formats!r}):
+        sys.exit("unrecognised type")
+    open(arguments[3], "w").write(arguments[1])
+""")
+    path.chmod(0o755)
+    nsys = describe(str(path))
+    asked, notes = profile_arguments(
+        nsys, tmp_path / "trace", accurate=True, graph_trace="node", python_hz=100
+    )
+    assert subprocess.run(asked).returncode == 0
+    assert len(notes) == 2 - len(set(more.split()) - {"cuda-trace-all-apis"})
+    export_json(nsys, tmp_path / "trace.nsys-rep", tmp_path / "out")
+    assert (tmp_path / "out").read_text() == ("json" if version < "2025" else "jsonlines")
+
+
+def test_an_nsys_without_a_format_of_lines_says_so(fake):
+    tool = describe(fake(export='echo "  -t, --type=  Possible values are: sqlite."'))
+    with pytest.raises(NsysError, match="exports neither jsonlines nor json"):
+        export_json(tool, Path("x.nsys-rep"), Path("x.json"))
+
+
 def test_export_is_judged_by_the_file(fake, tmp_path):
     report, sqlite = tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite"
     # the 5th argument is the output: export --type sqlite -o OUT REPORT
@@ -164,4 +216,7 @@ def test_export_is_judged_by_the_file(fake, tmp_path):
     sqlite.unlink()
     with pytest.raises(NsysError, match=r"left no whole SQLite file .exit status 0.: disk full"):
         export_sqlite(describe(fake(export="echo disk full >&2; exit 0")), report, sqlite)
+    cut = r'head -c 28 /dev/zero | tr "\0" " " | sed "s/^.\{16\}/SQLite format 3\x00/;s/$/\x00\x00\x00\x09/" > "$5"'
+    with pytest.raises(NsysError, match="left no whole SQLite file"):  # as on a full disk
+        export_sqlite(describe(fake(export=cut)), report, sqlite)
     assert not list(tmp_path.glob("*.sqlite"))

@@ -205,6 +205,14 @@ def test_the_headline_of_one_call_and_of_a_curve():
         assert re.match(words, measure_terminal.headline(limited))
 
 
+@pytest.mark.parametrize(("at", "cell"), [(99.0, "1."), (99.9, "≥1.")])
+def test_a_percentile_with_too_few_samples_for_it_is_a_lower_bound(at, cell):
+    """Three processes of 120: p99 needs 299 samples, p99.9 needs 2,995."""
+    m = made(batches=(None,))
+    m = replace(m, options={**m.options, "at": at})
+    assert measure_terminal.row(m, m.points[0])[3].startswith(cell)
+
+
 def test_one_process_has_no_interval():
     """How processes differ is not known from one, however well its repetitions agree."""
     text = said(made(processes=1))
