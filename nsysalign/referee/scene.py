@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.diagnose import words
-from nsysalign.model import CALL, ISSUING_CALLS, KIND, Alignment, EventLog, Trace
+from nsysalign.model import CALL, KIND, Alignment, EventLog, Trace
 from nsysalign.referee.doubt import Doubt
 from nsysalign.split.kernels import operation_codes
 from nsysalign.split.labels import name_intervals
@@ -133,9 +133,9 @@ class Scene:
 
     @cached_property
     def without_rows(self) -> np.ndarray:
-        """Intervals in which their thread made more calls that launch something than the trace has operations of (rows were
-        dropped, calls failed, a graph was captured): what they did is not known."""
-        calls, codes = self.trace.calls, [CALL[kind] for kind in ISSUING_CALLS]
+        """Intervals in which their thread launched more kernels and graphs than the trace has rows of (they were dropped, calls
+        failed, a graph was captured): what they did is not known.  Copies of nothing have no row, and do not count."""
+        calls, codes = self.trace.calls, [CALL["launch"], CALL["graph_launch"]]
         made = calls["kind"].isin(codes) & (calls["outer"] == np.arange(len(calls)))
         begun, thread = (calls[c].to_numpy()[made] for c in ("start_ns", "thread"))
         launched, owner = np.zeros(len(self.intervals), np.int64), self.column("thread")
@@ -143,7 +143,7 @@ class Scene:
             times, mine = np.sort(begun[thread == number]), owner == number
             opened, closed = (self.column(c)[mine] for c in ("open_ns", "close_ns"))
             launched[mine] = np.searchsorted(times, closed) - np.searchsorted(times, opened)
-        return launched > self.did["count"].to_numpy()
+        return launched > self.did["kernels"].to_numpy()
 
     @cached_property
     def did(self) -> pd.DataFrame:

@@ -90,6 +90,7 @@ def test_recordings_are_accused_of_nothing_else(packed, tmp_path):
             return
         verdict = judge(inputs)
         assert {(doubt.check, doubt.label) for doubt in verdict.found} == WRONG.get(name, set())
+        assert not any("the work of" in text for text in verdict.unchecked)
 
 
 @pytest.mark.parametrize("kept", [0, 1, 4])
