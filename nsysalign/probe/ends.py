@@ -221,7 +221,7 @@ def _of_nsys() -> set[int]:
     try:
         links = {}
         for name in os.listdir("/proc/self/fd"):
-            try:  # noqa: SIM105 (contextlib is not imported here)
+            try:
                 links[int(name)] = os.readlink("/proc/self/fd/" + name)
             except OSError:
                 continue  # closed meanwhile: the one that listed them
