@@ -73,6 +73,16 @@ class _Lazy(click.Group):
             return None
         return getattr(importlib.import_module(f"nsysalign.{COMMANDS[name][0]}"), name)
 
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except click.UsageError as error:
+            import difflib
+
+            for near in difflib.get_close_matches(args[0], COMMANDS, 1):
+                error.message += f" Did you mean {near}?"
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         try:
             return super().invoke(ctx)

@@ -28,7 +28,7 @@ from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.effort import trim_memory
 from nsysalign.errors import AnalysisError, EventLogError
-from nsysalign.model import KIND, Analysis, EventLog, Trace, TraceInfo
+from nsysalign.model import CALL, ISSUING_CALLS, KIND, Analysis, EventLog, Trace, TraceInfo
 from nsysalign.place.gpu_clock import place_samples
 from nsysalign.place.own_work import without_own_work
 from nsysalign.place.solve import align
@@ -233,6 +233,7 @@ def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Ana
         "launch_latency_ns": {k: budgets.launch_latency[KIND[k]] for k in KIND},
         "collected_with": said_by_the_probe(log),
         "page_migrations": page_migrations(trace),
+        "calls_without_work": _calls_without_work(trace),
     }
     work = of_windows(ran).assign(kernel_only_ns=budgets.columns["kernel_only_ns"])
     return Analysis(
@@ -255,6 +256,23 @@ def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Ana
         gpu_clocks=gpu_clocks,
         source_lines=source_lines(log),
     )
+
+
+def _calls_without_work(trace: Trace) -> dict[str, object]:
+    """Of a trace with calls and no GPU work: how many there are, how many issue work, and how long the longest took by name."""
+    if len(trace.operations) or trace.calls.empty:
+        return {}
+    calls = trace.calls[trace.calls["outer"].to_numpy() == np.arange(len(trace.calls))]
+    spent = (calls["end_ns"] - calls["start_ns"]).groupby(calls["name_id"]).sum()
+    issuing = [CALL[kind] for kind in ISSUING_CALLS]
+    return {
+        "calls": len(calls),
+        "issuing": int(calls["kind"].isin(issuing).sum()),
+        "longest": {
+            f"{trace.names.get(int(n), 'CUDA call')}_ns": int(ns)
+            for n, ns in spent.nlargest(3).items()
+        },
+    }
 
 
 def _disturbed(intervals: pd.DataFrame) -> list[str]:

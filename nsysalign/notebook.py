@@ -14,6 +14,7 @@ from nsysalign.model import CAUSES
 from nsysalign.parts import parts_matrix
 from nsysalign.report.html import fragment, page
 from nsysalign.report.palette import LOOKS
+from nsysalign.report.timeline_rows import with_segments
 from nsysalign.text import duration, plural, safe_text
 
 if TYPE_CHECKING:
@@ -35,11 +36,16 @@ class Analysis(model.Analysis):
         return fragment(self)
 
     def show(self, name: str | None = None, height: int = 900) -> Framed:
-        """The page, opened at the interval or label of this name, if one is given.
+        """The page, opened at the interval or label of this name, if one is given; drawn from the interval's own pieces if what ran
+        around it was not kept.
 
         Raises UsageError if there is neither.
         """
-        return Framed(self, None if name is None else number(self, name), height)
+        if name is None:
+            return Framed(self, None, height)
+        chosen = number(self, name)
+        held = (self.timeline["interval"] == chosen).any()
+        return Framed(self if held else with_segments(self, chosen), chosen, height)
 
     def waterfall(self, name: str) -> plotly.graph_objects.Figure:
         """A plotly figure: from the measured time of an interval, or of a label's median one, to its kernels.
@@ -69,7 +75,7 @@ def load(path: str | PathLike[str]) -> Analysis:
 class Framed:
     """The page in its own frame: its style and script do not affect the notebook."""
 
-    def __init__(self, analysis: Analysis, interval: int | None, height: int) -> None:
+    def __init__(self, analysis: model.Analysis, interval: int | None, height: int) -> None:
         self._page, self._height = page(analysis, interval), height
 
     def _repr_html_(self) -> str:

@@ -29,7 +29,7 @@ HOST = ("host", "api", "api_launch")
 #: What comes from other tables than the segments (samples of the clock, runs without nsys, marks), and names in words.
 ELSEWHERE = re.compile(
     r"_mhz$|_w$|_celsius$|without_nsys|under_nsys|difference_at|profiler_share|^empty_pair|correlation|confirmed|pinned_in_this"
-    r"|^queue_holds|^(migrations|bytes)_to_|^migrations(_(during|without)_kernels_ns)?$|^(disturbed|failed_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
+    r"|^queue_holds|^(migrations|bytes)_to_|^migrations(_(during|without)_kernels_ns)?$|^(disturbed|failed_calls|calls|calls_that_issue_work|longest_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
 )
 RULES_OF_MARKS = ("tail", "sm-imbalance", "mark-perturbed", "marks-dropped")
 LOADING = ("LibraryLoad", "ModuleLoad", "Link")

@@ -76,10 +76,6 @@ def _measurement(path: Path, output: Path | None) -> Path:
 def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple[Analysis, str]:
     """The analysis with the interval's timeline: stored, else read again from the trace next to it, else drawn from the
     interval's own pieces.  The second value is a note on that, if it matters."""
-    from dataclasses import replace
-
-    import pandas as pd
-
     if (loaded.timeline["interval"] == number).any():
         return loaded, ""
     from nsysalign.commandline.assembly import drawn_again
@@ -87,21 +83,15 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     again = drawn_again(path, loaded, name)
     if again is not None and (again.timeline["interval"] == number).any():
         return again, ""
-    from nsysalign.report.timeline_rows import from_segments
+    from nsysalign.report.timeline_rows import with_segments
 
-    drawn = from_segments(loaded, number)
-    if drawn.empty:
+    drawn = with_segments(loaded, number)
+    if drawn is loaded:
         return (
             loaded,
             f"no pieces of {name} are stored here: the page has its numbers but no timeline",
         )
-    from nsysalign.split.timeline import clock_rows
-
-    row = loaded.intervals[loaded.intervals["interval"] == number]
-    columns = (row[c].to_numpy() for c in ("interval", "device", "start_ns", "end_ns"))
-    tables = [loaded.timeline, drawn, clock_rows(loaded.gpu_clocks, *columns)]
-    timeline = pd.concat([table for table in tables if len(table)], ignore_index=True)
     return (
-        replace(loaded, timeline=timeline),
+        drawn,
         f"no trace beside the analysis: {name} is drawn from its stored pieces, without other threads and streams",
     )

@@ -83,12 +83,12 @@ def change(before: np.ndarray, after: np.ndarray, confidence: float, seed: int) 
     return np.column_stack([first, second, middle, middle - reach, middle + reach])
 
 
-def level(values: np.ndarray, confidence: float = 0.95) -> np.ndarray:
-    """(midmean, low, high) of every column: an array of shape (columns, 3), nanoseconds.  The spread of a single run is
+def level(values: np.ndarray) -> np.ndarray:
+    """(midmean and its 95 % bounds) of every column: an array of shape (columns, 3), nanoseconds.  The spread of a single run is
     unknown: its bounds are the value itself."""
     middle = midmean(values)
     if len(values) < 2:
         return np.column_stack([middle, middle, middle])
     low, high = np.quantile(resampled(values, np.random.default_rng(0)), ONE_SIGMA, axis=0)
-    reach = _reach((high - low) / 2, confidence, len(values))
+    reach = _reach((high - low) / 2, 0.95, len(values))
     return np.column_stack([middle, middle - reach, middle + reach])

@@ -189,7 +189,6 @@ class Question(NamedTuple):
         predicted_ns: float,
         bounds_ns: tuple[float, float],
         *,
-        metric: str = "elapsed",
         delay_ns: int = 0,
     ) -> Plan:
         """The experiment on the label itself; `before`: (value, low, high)."""
@@ -200,7 +199,7 @@ class Question(NamedTuple):
             intervention,
             self.label,
             settled,
-            metric,
+            "elapsed",
             before[0],
             (before[1], before[2]),
             predicted_ns,

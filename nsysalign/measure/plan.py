@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +73,6 @@ class Options:
     job_limit_s: float = 300.0  # of one process, after which it counts as hanging
     seed: int = 0
     backend: str = "cuda"
-    environment: Mapping[str, str] = field(default_factory=dict)
 
     def checked(self) -> Options:
         """The same, with the budget of a search that was given none, and --quick carried out: one

@@ -81,7 +81,7 @@ def profile(job: Job, options: Options, folder: Path, measured_ns: float) -> Pro
     empty = Profile(job.target, batch, name)
     how = CollectOptions(
         nsys=options.nsys, output=run, host_timers=False, timeout_s=job.limit_s,
-        stdout_to_stderr=True, environment=dict(options.environment),
+        stdout_to_stderr=True,
     )  # fmt: skip
     try:
         result = collect(command, how)

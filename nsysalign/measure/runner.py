@@ -57,7 +57,7 @@ class Workers:
     backend."""
 
     def __init__(self, options: Options, folder: Path) -> None:
-        self._options, self._folder = options, folder
+        self._folder = folder
         self._spare: tuple[subprocess.Popen, Path] | None = None
         self._count = 0
         self._ahead = options.backend == "cuda" and (os.cpu_count() or 1) >= 4
@@ -84,7 +84,7 @@ class Workers:
                 stdin=subprocess.PIPE,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=environment(os.environ, self._options.environment),
+                env=environment(os.environ),
                 start_new_session=True,
             )
         return process, log
@@ -164,12 +164,12 @@ def _specified(job: Job, options: Options, folder: Path, clocks: Path | None) ->
     return spec, out
 
 
-def environment(environ: Mapping[str, str], more: Mapping[str, str]) -> dict[str, str]:
+def environment(environ: Mapping[str, str]) -> dict[str, str]:
     """The user's environment, without the variables through which profilers inject themselves."""
     kept = {k: v for k, v in environ.items() if k not in _REMOVED}
     if re.search("nsys|ToolsInjection", kept.get("LD_PRELOAD", ""), re.IGNORECASE):
         del kept["LD_PRELOAD"]
-    return kept | dict(more)
+    return kept
 
 
 def read(path: Path) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ NOTEWORTHY = {
 
 
 def resolve(command: Sequence[str]) -> list[str]:
-    """The argument list to start: `SCRIPT.py ARGS` runs under this Python, anything else is a command."""
+    """The argument list to start: `SCRIPT.py ARGS` runs under `script_python`, anything else is a command."""
     if not command:
         raise UsageError(
             "nothing to run", "nsysalign run SCRIPT.py [ARGS...]   or   nsysalign run -- COMMAND..."
@@ -26,7 +26,7 @@ def resolve(command: Sequence[str]) -> list[str]:
     first = command[0]
     if first.endswith(".py"):
         if Path(first).is_file():
-            return [sys.executable, *command]
+            return [script_python(), *command]
         raise UsageError(
             f"{first}: no such file", "check its path, which is relative to this directory"
         )
@@ -37,6 +37,26 @@ def resolve(command: Sequence[str]) -> list[str]:
         )
     refuse_isolated(command)
     return list(command)
+
+
+#: What pipx and `uv tool install` leave in the environment that they make for one program.
+_RECEIPTS = ("pipx_metadata.json", "uv-receipt.toml")
+
+
+def script_python() -> str:
+    """This Python, which is the one beside torch; where nsysalign has an environment of its own (pipx, uv tool), the shell's.
+
+    Raises UsageError if the shell has none.
+    """
+    if not any(Path(sys.prefix, receipt).is_file() for receipt in _RECEIPTS):
+        return sys.executable
+    for name in ("python", "python3"):
+        if (found := shutil.which(name)) is not None:
+            return found
+    raise UsageError(
+        "nsysalign is installed in an environment of its own, and no python is on PATH",
+        "activate the script's environment, or: nsysalign run -- PYTHON SCRIPT.py",
+    )
 
 
 def stem(command: Sequence[str]) -> str:

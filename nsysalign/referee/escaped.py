@@ -77,7 +77,6 @@ def _late(scene: Scene) -> Issued:
     issued, end = scene.issued, scene.column("end_ns") + 2 * scene.column("error_ns")
     late = scene.lane[issued.operation] != scene.column("end_lane")[issued.interval]
     late &= scene.end[issued.operation] > end[issued.interval] + _SLACK_NS
-    late &= scene.is_event[issued.interval]
     issued = issued.where(late)
     return issued.where(~_timed_there(scene, issued.operation))
 
@@ -87,7 +86,7 @@ def _timed_there(scene: Scene, operation: np.ndarray) -> np.ndarray:
     out = np.zeros(len(operation), bool)
     lane = scene.column("end_lane")
     for number in np.unique(scene.lane[operation]).tolist():
-        pairs = scene.intervals[scene.is_event & (lane == number)].sort_values("open_ns")
+        pairs = scene.intervals[lane == number].sort_values("open_ns")
         if pairs.empty:
             continue
         here = np.flatnonzero(scene.lane[operation] == number)

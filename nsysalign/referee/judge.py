@@ -57,9 +57,11 @@ def judge(inputs: Inputs) -> Verdict:
     checks = (escaped.escaped, less.less, limits.rates, limits.flushes, timers.timers)
     doubts = [doubt for check in checks for doubt in check(scene)]
     if scene.intervals.empty and not doubts:
-        lost = scene.alignment.unaligned["reason"].drop_duplicates().tolist()
+        why = scene.alignment.unaligned["reason"].tolist()
+        if not why:
+            why = ["no pair of events was compared" if log else "no event log says what was timed"]
         raise TraceError(
-            f"there is nothing to check: {lost[0] if lost else 'no event log says what was timed'}",
+            f"there is nothing to check: {why[0]}",
             "nsysalign check TRACE --events FILE, or nsysalign check SCRIPT.py",
         )
     doubts.sort(key=lambda doubt: (doubt.level != FOUND, -(doubt.worth_ns or 0)))
@@ -82,6 +84,10 @@ def _unchecked(scene: Scene) -> list[str]:
     if not any(limit.memory_rate for limit in scene.limits.values()):
         found.append(
             "copies against the memory's rate, flushes against the L2: the trace names neither"
+        )
+    if unknown := int((scene.without_rows | ~scene.looked_at).sum()):
+        found.append(
+            f"the work of {unknown} intervals: launches without a row in the trace, or too many to look at"
         )
     if lost := len(scene.alignment.unaligned):
         found.append(

@@ -25,7 +25,8 @@ def less(scene: Scene) -> Iterator[Doubt]:
     must all do the same, and either run nothing on the GPU, or only copies, or the same kernels on fewer blocks or bytes.
     """
     did = scene.did
-    labels = list(scene.labels())
+    labels = [(label, at[~scene.without_rows[at]]) for label, at in scene.labels()]
+    labels = [(label, at) for label, at in labels if len(at)]
     worked = any(did["count"].to_numpy()[at].any() for _, at in labels)
     for label, at in labels:
         mine = did.iloc[at]

@@ -11,14 +11,14 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.diagnose import words
-from nsysalign.model import KIND, Alignment, EventLog, Trace
+from nsysalign.model import CALL, KIND, Alignment, EventLog, Trace
 from nsysalign.referee.doubt import Doubt
 from nsysalign.split.kernels import operation_codes
 from nsysalign.split.labels import name_intervals
 from nsysalign.tiles import ragged
 from nsysalign.trace.gpus import Limits
 
-#: Pairs of an interval and an operation that are looked at, at most: beyond, the longest intervals are left out.
+#: Pairs of an interval and an operation that are looked at, at most.
 MOST_PAIRS = 20_000_000
 
 
@@ -44,7 +44,7 @@ class Issued:
 
 @dataclass(frozen=True)
 class Scene:
-    """`intervals`: frames.WINDOWS of kind event that the program itself compared and of kind host, with `name` and `label`."""
+    """`intervals`: frames.WINDOWS of kind event that the log says were compared, with `name` and `label`."""
 
     trace: Trace
     log: EventLog | None
@@ -55,11 +55,6 @@ class Scene:
     def column(self, name: str) -> np.ndarray:
         """Of the intervals."""
         return self.intervals[name].to_numpy()
-
-    @cached_property
-    def is_event(self) -> np.ndarray:
-        """Intervals between two events of the log."""
-        return self.column("kind").astype(object) == "event"
 
     @cached_property
     def kind(self) -> np.ndarray:
@@ -103,33 +98,52 @@ class Scene:
         return int(self.alignment.lanes["stream"].iloc[lane])
 
     @cached_property
-    def issued(self) -> Issued:
-        """What was issued between the two records (host: readings) of each interval."""
+    def _spans(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """(operations by process and issue; per interval the first of them that was issued in it, and how many)."""
         process = self.trace.operations["process"].to_numpy()
+        ops = np.lexsort((self.issue, process))
         opened, closed, own = (self.column(c) for c in ("open_ns", "close_ns", "process"))
-        found, left = [], MOST_PAIRS
+        first, last = np.zeros(len(own), np.int64), np.zeros(len(own), np.int64)
         for number in np.unique(own).tolist():
-            ops = np.flatnonzero((process == number) & (self.issue >= 0))
-            ops = ops[np.argsort(self.issue[ops], kind="stable")]
-            mine = np.flatnonzero(own == number)
-            first = np.searchsorted(self.issue[ops], opened[mine])
-            count = np.maximum(np.searchsorted(self.issue[ops], closed[mine]) - first, 0)
-            few = np.zeros(len(mine), bool)
-            order = np.argsort(count, kind="stable")
-            few[order[np.cumsum(count[order]) <= left]] = True
-            which, place = ragged(first[few], count[few])
-            found.append((mine[few][which], ops[place]))
-            left -= len(place)
-        interval, operation = (
-            np.concatenate([pair[side] for pair in found] or [np.empty(0, np.int64)])
-            for side in (0, 1)
-        )
-        thread = self.thread[operation]
-        ours = (thread == self.column("thread")[interval]) | (
-            thread == self.column("end_thread")[interval]
-        )
-        ours |= self.lane[operation] == self.column("end_lane")[interval]
+            begin, end = np.searchsorted(process[ops], [number, number + 1])
+            issue, mine = self.issue[ops[begin:end]], own == number
+            first[mine] = begin + np.searchsorted(issue, opened[mine])
+            last[mine] = begin + np.searchsorted(issue, closed[mine])
+        return ops, first, np.maximum(last - first, 0)
+
+    @cached_property
+    def looked_at(self) -> np.ndarray:
+        """Which intervals are looked at: those with the fewest operations, up to MOST_PAIRS together."""
+        count = self._spans[2]
+        order = np.argsort(count, kind="stable")
+        out = np.zeros(len(count), bool)
+        out[order[np.cumsum(count[order]) <= MOST_PAIRS]] = True
+        return out
+
+    @cached_property
+    def issued(self) -> Issued:
+        """What was issued between the two records of each interval."""
+        ops, first, count = self._spans
+        interval, place = ragged(first, np.where(self.looked_at, count, 0))
+        operation = ops[place]
+        ours = self.lane[operation] == self.column("end_lane")[interval]
+        for side in ("thread", "end_thread"):
+            ours |= self.thread[operation] == self.column(side)[interval]
         return Issued(interval, operation).where(ours)
+
+    @cached_property
+    def without_rows(self) -> np.ndarray:
+        """Intervals in which their thread launched more kernels and graphs than the trace has rows of (they were dropped, calls
+        failed, a graph was captured): what they did is not known.  Copies of nothing have no row, and do not count."""
+        calls, codes = self.trace.calls, [CALL["launch"], CALL["graph_launch"]]
+        made = calls["kind"].isin(codes) & (calls["outer"] == np.arange(len(calls)))
+        begun, thread = (calls[c].to_numpy()[made] for c in ("start_ns", "thread"))
+        launched, owner = np.zeros(len(self.intervals), np.int64), self.column("thread")
+        for number in np.unique(owner).tolist():
+            times, mine = np.sort(begun[thread == number]), owner == number
+            opened, closed = (self.column(c)[mine] for c in ("open_ns", "close_ns"))
+            launched[mine] = np.searchsorted(times, closed) - np.searchsorted(times, opened)
+        return launched > self.did["kernels"].to_numpy()
 
     @cached_property
     def did(self) -> pd.DataFrame:
@@ -178,7 +192,7 @@ class Scene:
 
     def labels(self) -> Iterator[tuple[str, np.ndarray]]:
         """(label, positions of its intervals in the order of their issue), of pairs of events."""
-        v = self.intervals[self.is_event].sort_values("open_ns", kind="stable")
+        v = self.intervals[self.looked_at].sort_values("open_ns", kind="stable")
         for label, rows in v.groupby("label", sort=False):
             yield str(label), rows.index.to_numpy()
 
@@ -190,5 +204,5 @@ def build(
     w = alignment.windows
     names, labels = name_intervals(w)
     w = w.assign(name=names, label=labels)
-    told = w["kind"].isin(["event", "host"]) & (w["method"] != "inferred")
+    told = (w["kind"] == "event") & (w["method"] != "inferred")
     return Scene(trace, log, alignment, w[told].reset_index(drop=True), limits)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -302,6 +302,22 @@ def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
     drawn = pd.concat(parts, ignore_index=True).assign(interval=number, link=-1)
     drawn["detail"] = pd.Series([{}] * len(drawn), dtype=object)
     return frames.check(drawn, frames.TIMELINE)
+
+
+def with_segments(analysis: Analysis, number: int) -> Analysis:
+    """The analysis with such a timeline and the clock around it; the same one if the interval has no pieces."""
+    import pandas as pd
+
+    from nsysalign.split.timeline import clock_rows
+
+    drawn = from_segments(analysis, number)
+    if drawn.empty:
+        return analysis
+    row = analysis.intervals[analysis.intervals["interval"] == number]
+    columns = (row[c].to_numpy() for c in ("interval", "device", "start_ns", "end_ns"))
+    tables = [analysis.timeline, drawn, clock_rows(analysis.gpu_clocks, *columns)]
+    timeline = pd.concat([table for table in tables if len(table)], ignore_index=True)
+    return replace(analysis, timeline=timeline)
 
 
 def _look(lane_kind: str, kind: str) -> int:

@@ -264,7 +264,13 @@ def _devices(source: Source) -> tuple[str, ...]:
     used = sorted({int(d) for d in contexts["device"].tolist()}) if contexts is not None else []
     if used and all(device in names for device in used):
         return tuple(names[device] for device in used)
-    listed = [str(v) for _, v in source.pairs("TARGET_INFO_GPU", "name", "name") if v is not None]
+    # of a laptop, its display adapters stand there as well, without multiprocessors
+    size = dict(source.pairs("TARGET_INFO_GPU", "name", "smCount"))
+    listed = [
+        str(v)
+        for _, v in source.pairs("TARGET_INFO_GPU", "name", "name")
+        if v is not None and size.get(v) != 0
+    ]
     return tuple(listed[:1] if len(set(listed)) == 1 and len(used) == 1 else listed)
 
 

@@ -86,3 +86,23 @@ def test_a_named_run_directory_must_be_empty(tmp_path):
         make_run_dir("x", tmp_path)
     with pytest.raises(NsysError, match="cannot make"):
         make_run_dir("x", tmp_path / "file" / "below")
+
+
+@pytest.mark.parametrize("receipt", ["", "pipx_metadata.json", "uv-receipt.toml"])
+def test_a_tool_of_its_own_takes_the_python_of_the_shell(receipt, tmp_path, monkeypatch):
+    """pipx and uv install nsysalign without torch: the script's Python is that of the activated environment."""
+    script, shell, own = tmp_path / "a.py", tmp_path / "bin", tmp_path / "own"
+    for folder in (shell, own):
+        folder.mkdir()
+    script.write_text("")
+    python = shell / "python"
+    python.symlink_to(sys.executable)
+    (own / (receipt or "pyvenv.cfg")).touch()
+    monkeypatch.setattr(sys, "prefix", str(own))
+    monkeypatch.setenv("PATH", str(shell))
+    expected = str(python) if receipt else sys.executable
+    assert resolve([str(script), "-x"]) == [expected, str(script), "-x"]
+    monkeypatch.setenv("PATH", str(own))
+    if receipt:
+        with pytest.raises(UsageError, match="environment of its own, and no python is on PATH"):
+            resolve([str(script)])

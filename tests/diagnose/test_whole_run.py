@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from nsysalign.diagnose.rules import diagnose
 
 from .drawing import analysis, interval, piece, repeat
@@ -54,6 +56,38 @@ def test_failed_calls_come_first():
         "22 CUDA calls failed: cudaLaunchKernel 21 times with error 701 (cudaErrorLaunchOutOfResources), cudaMemcpy once with "
         "error 77."
     )
+
+
+def test_after_failed_calls_nothing_is_said_of_what_the_run_waited_for():
+    drawn = analysis(interval("run", *RUN, kind="run"))
+    failed = replace(drawn.trace, failed_calls=(("cudaLaunchKernel", 222, 21),))
+    assert set(rules(replace(drawn, trace=failed))) == {"failed-calls"}
+
+
+def test_pinned_copies_are_not_told_to_be_pinned():
+    copies = piece("memcpy", 600, direction="H2D", memory="pinned", bytes=1 << 20)
+    staged = piece("memcpy", 600, direction="H2D", memory="pageable", bytes=1 << 20)
+    for what, pinned in ((copies, False), (staged, True)):
+        drawn = analysis(interval("run", what, ("kernel", 300), kind="run"))
+        assert ("pinned" in rules(drawn)["whole-run"].faster) == pinned
+
+
+@pytest.mark.parametrize(
+    ("issuing", "title"),
+    [
+        (0, "The trace holds 9 CUDA calls, and none of them gives work to the GPU."),
+        (
+            4,
+            "The trace holds 9 CUDA calls, 4 of which give work to the GPU, but no row of that work",
+        ),
+    ],
+)
+def test_calls_without_a_row_of_gpu_work(issuing, title):
+    drawn = analysis(repeat(6, "x", ("kernel", 100)))
+    made = {"calls": 9, "issuing": issuing, "longest": {"cudaMalloc_ns": 5_000}}
+    found = rules(replace(drawn, calibration={"calls_without_work": made}))["no-gpu-work"]
+    assert found.title.startswith(title) and found.severity == "warning"
+    assert found.evidence["longest_calls"] == {"cudaMalloc_ns": 5_000}
 
 
 def managed(moving_ns: int, alone_ns: int):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import lzma
+import sqlite3
 import tarfile
 from pathlib import Path
 
@@ -17,7 +18,7 @@ from nsysalign.errors import TraceError
 from nsysalign.referee.judge import judge
 from nsysalign.rundir import Inputs
 
-from .programs import ADD, CHEATS, HONEST, program, timed
+from .programs import ADD, CHEATS, GEMM, HONEST, program, timed
 
 DATA = Path(__file__).parents[1] / "data"
 #: Recordings of programs that measure wrongly on purpose: what is found, in which label.
@@ -27,8 +28,9 @@ WRONG = {
     "demo": {("escaped-work", "wrongstream")},
     "wrong_stream": {("escaped-work", "wrong_stream.py:13-16")},
 }
-#: Recordings none of whose pairs has a place, and why.
+#: Recordings without a pair of events that has a place, and why.
 UNPLACED = {"captured": "captured", "recorded_again": "negative"}
+UNPLACED |= dict.fromkeys(("full_queue", "host_timers"), "no pair of events")  # host timers only
 PACKED = [
     *sorted(DATA.glob("*.sqlite.xz")),
     *sorted(DATA.glob("puzzles/*.tar.xz")),
@@ -88,6 +90,18 @@ def test_recordings_are_accused_of_nothing_else(packed, tmp_path):
             return
         verdict = judge(inputs)
         assert {(doubt.check, doubt.label) for doubt in verdict.found} == WRONG.get(name, set())
+        assert not any("the work of" in text for text in verdict.unchecked)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_rows_that_the_profiler_dropped_accuse_nobody(kept, tmp_path):
+    trace, logs = export.write(machine.run(program(timed(*[[GEMM]] * 8))), tmp_path)
+    with sqlite3.connect(trace) as db:
+        db.execute("delete from CUPTI_ACTIVITY_KIND_KERNEL where rowid > ?", [kept])
+    verdict = judge(Inputs(trace, tuple(logs)))
+    assert verdict.doubts == () and f"the work of {8 - kept} intervals" in "".join(
+        verdict.unchecked
+    )
 
 
 def test_a_replaced_timer_is_found(tmp_path):

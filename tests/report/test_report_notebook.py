@@ -1,7 +1,9 @@
 """An analysis in a notebook."""
 
 import html as stdlib_html
+import json
 import re
+from dataclasses import replace
 
 import pytest
 from browsing import until
@@ -36,6 +38,18 @@ def test_the_page_stands_in_a_frame_and_opens_where_it_is_asked_to(analysis):
     )  # a label: its median run
     with pytest.raises(UsageError):
         analysis.show("t9")
+
+
+def test_an_interval_whose_surroundings_were_not_kept_is_shown_all_the_same(analysis):
+    timeline = analysis.timeline[analysis.timeline["interval"] != 1]
+    without = replace(analysis, timeline=timeline)
+    page = stdlib_html.unescape(without.show("t1#1")._repr_html_())
+    data = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', page, re.S)[1])
+    assert (
+        data["focus"] == 1
+        and data["timelines"]["1"]["width"]
+        and not (timeline["interval"] == 1).any()
+    )
 
 
 def test_a_frame_cannot_be_left_by_a_name(hostile_analysis):

@@ -38,14 +38,18 @@ def test_the_gpu_named_is_the_one_that_worked(export):
     [
         (("NVIDIA H200", "NVIDIA H200"), ("NVIDIA H200",)),
         (("NVIDIA H200", "NVIDIA T400"), ("NVIDIA H200", "NVIDIA T400")),
+        (("NVIDIA H200", "Intel(R) Iris(R)"), ("NVIDIA H200",)),
     ],
 )
 def test_where_every_gpu_says_device_0_none_is_picked(export, names, said):
     path = changed(
         export(tiny()),
         "drop table if exists TARGET_INFO_GPU",
-        "create table TARGET_INFO_GPU (id integer, name text, cuDevice integer)",
-        *(f"insert into TARGET_INFO_GPU values ({n}, '{name}', 0)" for n, name in enumerate(names)),
+        "create table TARGET_INFO_GPU (id integer, name text, cuDevice integer, smCount integer)",
+        *(
+            f"insert into TARGET_INFO_GPU values ({n}, '{name}', 0, {132 * name.startswith('NVIDIA')})"
+            for n, name in enumerate(names)
+        ),
     )
     assert read_trace(path).info.devices == said
 

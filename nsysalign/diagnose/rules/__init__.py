@@ -36,6 +36,7 @@ from nsysalign.model import Analysis, SegmentArrays
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = (
     Rule("failed-calls", whole_run.failed_calls),
+    Rule("no-gpu-work", whole_run.no_gpu_work),
     Rule("wrong-stream", validity.wrong_stream),
     Rule("different-streams", validity.different_streams),
     Rule("enqueue-only", validity.enqueue_only),

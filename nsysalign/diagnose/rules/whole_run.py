@@ -51,6 +51,37 @@ def failed_calls(facts: Facts) -> Iterator[Finding]:
     )
 
 
+def no_gpu_work(facts: Facts) -> Iterator[Finding]:
+    """CUDA calls and not a row of what they made the GPU do."""
+    made = (facts.analysis.calibration or {}).get("calls_without_work")
+    if not made:
+        return
+    calls, issuing = made["calls"], made["issuing"]
+    about = About("the run", "")
+    evidence = {
+        "calls": calls,
+        "calls_that_issue_work": issuing,
+        "longest_calls": made["longest"],
+    }
+    if not issuing:
+        yield about.finding(
+            "warning",
+            f"The trace holds {words.plural(calls, 'CUDA call')}, and none of them gives work to the GPU.",
+            "Check that the program reached its GPU part, and that the process that does was recorded",
+            **evidence,
+        )
+        return
+    yield about.finding(
+        "warning",
+        f"The trace holds {words.plural(calls, 'CUDA call')}, {issuing:,} of which give work to the GPU, but no row of that work: "
+        "the driver gave nsys none, or every such call failed.",
+        "Usual reasons are WSL2, a virtual machine, a driver newer than this nsys, and counters that are reserved for "
+        "administrators: update nsys, run it where the driver lets it trace (nsys status --environment), and check the status "
+        "of every call",
+        **evidence,
+    )
+
+
 #: What the host did while the device ran nothing, by causes: in words, and what to do about it.
 _IDLE: tuple[tuple[tuple[str, ...], str, Words], ...] = (
     (("host",), "the host was in its own code and had not launched the next work", Words("Launch earlier: move that work to another thread, or do it while the GPU is busy")),
@@ -68,6 +99,8 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
     whole = facts.whole
     if (facts.analysis.intervals["method"] != "inferred")[facts.kind != "nvtx"].any():
         return  # the program measured what it wanted to know
+    if facts.whole.trace.failed_calls:
+        return  # what its calls should have done did not happen
     if not whole.unaligned.empty:
         return
     own = ~facts.analysis.intervals["library"].to_numpy(dtype=bool)
@@ -118,6 +151,7 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             yield replace(_begun(found), run=int(run.interval), loss_ns=int(lost), remedy=remedy)
         if copying > thresholds.WARN_SHARE * run.elapsed_ns:
             kernels = parts["kernel"] + parts["graph"]
+            pageable = held.loc[held["memory"] == "pageable", "ns"].sum() > copying / 2
             found = about.finding(
                 "warning",
                 f"{who}copies take {words.of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
@@ -133,6 +167,8 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
                 loss_ns=int(min(copying, kernels)),
                 remedy=Words(
                     "Copy less and once, from pinned memory, and on a stream of its own while kernels run"
+                    if pageable
+                    else "Copy less and once, and on a stream of its own while kernels run"
                 ),
             )
 

@@ -10,17 +10,20 @@ let remembering = 0;
 function remember(jump = false) {
   if (!document.body.dataset.ready) return; // where a link leads is still to be read
   clearTimeout(remembering);
-  if (jump) step(() => history.pushState({ jump }, "", location.hash));
-  remembering = setTimeout(() => {
-    const words = new URLSearchParams(), fit = view.picture && wholeRange(view.picture);
-    if (selected.label) words.set("label", selected.label);
-    if (selected.interval !== null) words.set("run", selected.interval);
-    if (fit && view.range.some((at, k) => Math.abs(at - fit[k]) > 1e-6)) ["from",
-      "to"].forEach((key, k) => words.set(key, view.range[k].toFixed(3)));
-    if ($("filter").value) words.set("filter", $("filter").value);
-    if (sorting.key) words.set("sort", sorting.key), words.set("down", sorting.down ? "1" : "0");
-    step(() => history.replaceState(history.state, "", "#" + words));
-  }, 150);
+  if (jump) return step(() => history.pushState({ jump }, "", address()));
+  remembering = setTimeout(
+    () => step(() => history.replaceState(history.state, "", address())), 150);
+}
+
+function address() {
+  const words = new URLSearchParams(), fit = view.picture && wholeRange(view.picture);
+  if (selected.label) words.set("label", selected.label);
+  if (selected.interval !== null) words.set("run", selected.interval);
+  if (fit && view.range.some((at, k) => Math.abs(at - fit[k]) > 1e-6)) ["from",
+    "to"].forEach((key, k) => words.set(key, view.range[k].toFixed(3)));
+  if ($("filter").value) words.set("filter", $("filter").value);
+  if (sorting.key) words.set("sort", sorting.key), words.set("down", sorting.down ? "1" : "0");
+  return "#" + words;
 }
 
 function step(change) {
