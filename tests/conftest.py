@@ -53,7 +53,7 @@ def pytest_configure() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.pluginmanager.hasplugin("rerunfailures"):
         again = pytest.mark.flaky(
-            reruns=1, only_rerun=["nsys itself broke down"]
+            reruns=2, reruns_delay=5, only_rerun=["nsys itself broke down"]
         )  # collect/user.py says so
         for item in items:
             if "nsys" in getattr(item, "fixturenames", ()):

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import itertools
 import os
 import re
 import select
@@ -299,7 +300,8 @@ def _words(said: str) -> str:
     return " ".join(re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split())[-300:]
 
 
-_IMPORTS = 3
+#: Before each try: what makes the importer fail on a busy machine lasts longer than a try does.
+_IMPORT_PAUSES_S = (0.0, 1.0, 3.0)
 
 
 def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
@@ -313,7 +315,8 @@ def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
         filter(None, beside), []
     )  # an nsys in PATH may be a script that starts the real one
     partial = report.with_name(report.stem + ".partial.nsys-rep")
-    for importer in found * _IMPORTS:
+    for pause_s, importer in itertools.product(_IMPORT_PAUSES_S, found):
+        time.sleep(pause_s)
         try:
             subprocess.run(
                 [str(importer), "-i", str(stream.absolute()), "-o", str(partial.absolute())],

@@ -209,7 +209,7 @@ def test_ctrl_c_while_the_report_is_written_does_not_lose_it(real):
     text = """
 import nsysalign, pathlib
 pair(9)
-for _ in range(60_000):
+for _ in range(200_000):
     with nsysalign.region("many"):
         pass
 pathlib.Path("ended").touch()
@@ -219,10 +219,11 @@ pathlib.Path("ended").touch()
     (run_dir,) = real.run_dirs()
     while marked(b"NSYSALIGN_DIR=" + os.fsencode(run_dir)):
         time.sleep(0.01)
+    time.sleep(0.2)  # its environment is gone before the process is
     assert not (run_dir / "trace.sqlite").exists()
     process.send_signal(signal.SIGINT)
     *_, err = real.the_end(process)
-    assert "the report is still being written, please wait" in err
+    assert "the report is still being written, please wait" in err, err
     assert (run_dir / "trace.sqlite").is_file() and elapsed(run_dir) == 9
 
 

@@ -178,7 +178,10 @@ def test_what_fails_is_noted_and_the_record_goes_on(probed, kind):
     )
     run = probed(broken, env=spec(kind, delay_ns=1000))
     assert done(run) == [("record", 0), ("record", 0)]
-    assert notes(run) == [f"nsysalign confirm could not make its change ({kind}): out of memory"]
+    assert notes(run) == [
+        f"nsysalign confirm could not make its change ({kind}): out of memory",
+        "the program replaced torch.cuda.synchronize",
+    ]
     assert len(run.lines("elapsed")) == 2 and not any(
         "intervened" in r for r in run.lines("record")
     )
