@@ -33,8 +33,8 @@ def own_calls(trace: Trace) -> np.ndarray:
     calls, ranges = trace.calls, own_ranges(trace)
     if ranges.empty:
         return np.zeros(len(calls), dtype=bool)
-    spans = (ranges[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
-    return any_open(*spans, calls["thread"].to_numpy(), calls["start_ns"].to_numpy())
+    thread, start, end = (ranges[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
+    return any_open(thread, start, end, calls["thread"].to_numpy(), calls["start_ns"].to_numpy())
 
 
 def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignment]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from dataclasses import replace
 from pathlib import Path
@@ -56,9 +57,14 @@ def check(
     from nsysalign.referee.terminal import headline, render
     from nsysalign.store.objects import to_json
 
-    silent, status = quiet or json_out == "-", 0
     path = Path(command[0])
-    if len(command) > 1 or not (path.is_dir() or path.suffix in TRACE_SUFFIXES):
+    recorded = path.is_dir() or path.suffix in TRACE_SUFFIXES
+    if recorded and len(command) > 1:  # of a script they would be its arguments
+        raise click.UsageError(
+            f"options come before a recording: nsysalign check {shlex.join(command[1:])} {path}"
+        )
+    silent, status = quiet or json_out == "-", 0
+    if not recorded:
         path, status = _recorded(
             command, replace(options, stdout_to_stderr=json_out == "-"), lock_clocks, silent
         )

@@ -62,7 +62,7 @@ def judge(inputs: Inputs) -> Verdict:
             why = ["no pair of events was compared" if log else "no event log says what was timed"]
         raise TraceError(
             f"there is nothing to check: {why[0]}",
-            "nsysalign check TRACE --events FILE, or nsysalign check SCRIPT.py",
+            "nsysalign check --events FILE TRACE, or nsysalign check SCRIPT.py",
         )
     doubts.sort(key=lambda doubt: (doubt.level != FOUND, -(doubt.worth_ns or 0)))
     return Verdict(

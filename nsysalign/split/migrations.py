@@ -35,9 +35,9 @@ def page_migrations(trace: Trace) -> list[dict[str, Any]]:
         here = (where == (process, device)).all(axis=1)
         of_pages, of_kernels = here & moved, here & (kind == KIND["kernel"])
         _, first, last = disjoint(start[of_pages], end[of_pages])
-        _, *kernels = disjoint(start[of_kernels], end[of_kernels])
+        _, begun, ended = disjoint(start[of_kernels], end[of_kernels])
         moving = int((last - first).sum())
-        during = int((covered(*kernels, last) - covered(*kernels, first)).sum())
+        during = int((covered(begun, ended, last) - covered(begun, ended, first)).sum())
         ways = {
             f"{name}_{what}": int(of[here & (copy == code)].sum())
             for name, code in (("to_device", TO_DEVICE), ("to_host", TO_HOST))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import types
 from pathlib import Path
 
@@ -18,7 +20,7 @@ from nsysalign.record import session
 def invoked(monkeypatch, tmp_path):
     """`invoked(*args, status=, fails=)`: the command with collect and present replaced, and both calls."""
 
-    def invoke(*args: str, status: int = 0, fails: BaseException | None = None):
+    def invoke(*args: str, status: int = 0, fails=None):
         calls = {}
 
         def collect(command, options, progress):
@@ -28,7 +30,7 @@ def invoked(monkeypatch, tmp_path):
         def present(run_dir, *, quiet, json_out):
             calls["present"] = (run_dir, quiet, json_out)
             if fails:
-                raise fails
+                raise fails() if callable(fails) else fails
             return types.SimpleNamespace(analysis=None)
 
         monkeypatch.setattr(session, "collect", collect)
@@ -73,6 +75,18 @@ def test_ctrl_c_during_the_analysis_says_how_to_go_on(invoked, tmp_path):
     assert str(result.exception).endswith(f"is kept\n  next: nsysalign analyze {tmp_path}")
     result, _ = invoked("s.py", status=7, fails=KeyboardInterrupt())
     assert result.exit_code == 7 and f"next: nsysalign analyze {tmp_path}" in result.output
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_during_the_analysis_says_how_to_go_on(invoked, tmp_path, number):
+    def told():
+        os.kill(os.getpid(), number)
+        return OSError("it went on")
+
+    before = signal.getsignal(number)
+    result, _ = invoked("s.py", fails=told)
+    assert result.exception.exit_code == 128 + number and signal.getsignal(number) == before
+    assert str(result.exception).endswith(f"is kept\n  next: nsysalign analyze {tmp_path}")
 
 
 def test_ctrl_c_elsewhere_is_no_finding(monkeypatch, capsys, tmp_path):

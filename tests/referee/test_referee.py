@@ -136,3 +136,12 @@ def test_what_cannot_be_read_ends_with_three(content, tmp_path):
         (tmp_path / "trace.sqlite").write_text(content)
     result = CliRunner().invoke(cli, ["check", str(tmp_path / "trace.sqlite")])
     assert result.exception.exit_code == 3
+
+
+def test_options_after_a_recording_say_where_they_belong(tmp_path):
+    (tmp_path / "trace.sqlite").touch()
+    result = CliRunner().invoke(
+        cli, ["check", str(tmp_path / "trace.sqlite"), "--events", "a.jsonl"]
+    )
+    assert result.exit_code == 2
+    assert "nsysalign check --events a.jsonl" in result.output

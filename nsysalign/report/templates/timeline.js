@@ -36,7 +36,7 @@ function drawTimeline() {
     ((at - view.range[0]) / (view.range[1] - view.range[0])) * (right - left) };
   view.frame = frame;
   const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, right - left),
-    letters = Math.floor((left - 14) / 6.3);
+    letters = Math.floor((left - 14) / (narrow ? 7.2 : 6.3));
   const hits = [], drawn = [], labels = [], name = (text, y, strong) =>
     labels.push(
       svg("text", { x: left - 10, y: y + 4, "text-anchor": "end",
