@@ -151,8 +151,12 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
         times = starts.get(of, np.empty(0, np.int64))
         return bool(np.searchsorted(times, since) < np.searchsorted(times, until))
 
-    for members in of_process.values():
-        _read(members, works, out)
+    # OpenACC's runtime waits for events of the driver as a timing would: without the question, none
+    driver = {i for i in ids if trace.names.get(int(i), "").startswith("cuEventCreate")}
+    made = (role == _CREATE) & np.isin(calls["name_id"].to_numpy(), list(driver))
+    unsure = {int(p) for p in np.unique(calls["process"].to_numpy()[made])}
+    for process, members in of_process.items():
+        _read(members, works, out, waits=process not in unsure)
     order_ = sorted(range(len(out.start)), key=lambda n: (out.start[n], out.end[n]))
     return out.take(order_)
 
@@ -244,8 +248,8 @@ def _together(
     return out
 
 
-def _read(rows: list[_Row], works: Works, out: TracePairs) -> None:
-    """The pairs of one process, whose calls on events these are, by time."""
+def _read(rows: list[_Row], works: Works, out: TracePairs, waits: bool) -> None:
+    """The pairs of one process, whose calls on events these are, by time.  `waits`: a wait tells a pair."""
     number = {n: row.event for n, row in enumerate(rows) if row.role == _RECORD and row.event >= 0}
     told = bool(number)
     if not told:
@@ -283,7 +287,8 @@ def _read(rows: list[_Row], works: Works, out: TracePairs) -> None:
             seen.others.add(row.event)
         before[row.thread] = n
     asked = {event for pair in compared.values() for event in pair}
-    _waited(rows, number if told else {}, asked, works, out)
+    if waits or any(row.role == _ELAPSED for row in rows):
+        _waited(rows, number if told else {}, asked, works, out)
     out.numbers.update({rows[n].call: event for n, event in number.items()})
 
 

@@ -27,8 +27,8 @@ from nsysalign.trace.read import read_trace
 
 DATA = Path(__file__).parents[1] / "data"
 KIND = {"R": "record", "Q": "query_event", "W": "sync_event", "O": "wait_event", "w": "launch"}
-NAMES = {"C": "cudaEventCreateWithFlags", "E": "cudaEventElapsedTime", ".": "cudaMalloc",
-         "(": "cudaStreamBeginCapture", ")": "cudaStreamEndCapture"}  # fmt: skip
+NAMES = {"C": "cudaEventCreateWithFlags", "D": "cuEventCreate", "E": "cudaEventElapsedTime",
+         ".": "cudaMalloc", "(": "cudaStreamBeginCapture", ")": "cudaStreamEndCapture"}  # fmt: skip
 
 
 def drawn(text: str) -> SimpleNamespace:
@@ -134,6 +134,11 @@ def test_event_rows_tell_which_event_a_record_is_of():
 ])  # fmt: skip
 def test_programs_that_wait_for_the_end_event(program, numbers, wanted, how):
     assert read(program, numbers) == (wanted, {how}, {})
+
+
+def test_waits_for_events_of_the_driver_are_no_timing():
+    assert read("D D R w R W2 R w R W2")[0] == ""  # OpenACC's runtime
+    assert read("D D R w R W2 E")[0] == "ab"
 
 
 def test_without_synchronisation_rows_nothing_is_read():

@@ -243,7 +243,7 @@ def api_launch(facts: Facts) -> Iterator[Finding]:
         inside = int(longest.iloc[0]) if name else int(call[at])
         yield case.finding(
             "warning",
-            f"{case.who} waits for its launch call: for {words.of(inside, facts.elapsed[at])} {facts.idled(at)} "
+            f"{case.who} waits for {'its launch call' if facts.operations[at] == 1 else 'launch calls'}: for {words.of(inside, facts.elapsed[at])} {facts.idled(at)} "
             f"while the host was inside {name or 'the call'}.",
             run_ahead(facts, at),
             call,
