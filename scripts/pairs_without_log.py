@@ -35,7 +35,9 @@ def logged(log: EventLog, records) -> tuple[set, set]:
         ends = zip(call[a].tolist(), call[b].tolist(), strict=True)
         return {(x, y) for x, y in ends if min(x, y) >= 0}
 
-    good = log.elapsed[(log.elapsed["error"] == "") & (log.elapsed["ms"] >= 0)]
+    # the probe's own calibration is in the trace too, and is left out there: it is no timing of the program
+    good = (log.elapsed["error"] == "") & (log.elapsed["ms"] >= 0) & ~log.elapsed["calibration"]
+    good = log.elapsed[good.to_numpy(dtype=bool)]
     compared = pairs(find(good, "start"), find(good, "end"))
     measured = set(compared)
     for table in (log.elapsed, log.distances):
