@@ -1,6 +1,7 @@
 """nsysalign: where the time of a `torch.cuda.Event` interval went.
 
-Importing this package is cheap: neither torch nor pandas nor plotly is loaded until a function needs it.
+Importing this package is cheap: neither torch nor pandas nor plotly is loaded until a function
+needs it.
 
     >>> import nsysalign
     >>> with nsysalign.region("forward"):        # a no-op outside `nsysalign run`

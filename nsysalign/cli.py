@@ -148,7 +148,8 @@ def main(arguments: list[str] | None = None) -> Any:
 
 
 class _Messages(io.FileIO):
-    """Standard error, whose full disk or departed reader must change neither a run nor its status."""
+    """Standard error, whose full disk or departed reader must change neither a run nor its
+    status."""
 
     def write(self, data: Any) -> int:
         with contextlib.suppress(OSError):

@@ -28,8 +28,8 @@ def together(function: Callable[[Any], Any], jobs: Sequence[Any]) -> Iterator[An
 
 
 def trim_memory() -> None:
-    """glibc keeps freed arrays of a few megabytes in its own pools: a quarter of the peak of a long trace.  Does nothing with
-    other C libraries."""
+    """glibc keeps freed arrays of a few megabytes in its own pools: a quarter of the peak of a long
+    trace.  Does nothing with other C libraries."""
     if sys.platform != "linux":
         return
     try:
@@ -40,8 +40,8 @@ def trim_memory() -> None:
 
 @contextmanager
 def keeping_everything() -> Iterator[None]:
-    """A context without garbage collection: while millions of small objects are created that are all kept, it only takes
-    time."""
+    """A context without garbage collection: while millions of small objects are created that are
+    all kept, it only takes time."""
     was = gc.isenabled()
     gc.disable()
     try:
@@ -52,16 +52,19 @@ def keeping_everything() -> Iterator[None]:
 
 
 def look_for_garbage_less_often() -> None:
-    """For a process that does nothing but analyse: tables consist of many small objects, nearly all of which are kept, and at
-    exit the system frees them all at once: looking for garbage among them would take a tenth of a second."""
+    """For a process that does nothing but analyse: tables consist of many small objects, nearly all
+    of which are kept, and at exit the system frees them all at once: looking for garbage among them
+    would take a tenth of a second."""
     gc.set_threshold(50_000, 20, 100)
     atexit.register(gc.freeze)
 
 
 def imported(module: str) -> Any:
-    """A module of ours in such a process: what importing creates is kept, so that it is never looked at for garbage.
+    """A module of ours in such a process: what importing creates is kept, so that it is never
+    looked at for garbage.
 
-    OpenBLAS reads its number of threads while numpy is imported.  Our matrices are small, and threads without work spin.
+    OpenBLAS reads its number of threads while numpy is imported.  Our matrices are small, and
+    threads without work spin.
     """
     given = os.environ.get(_LINEAR_ALGEBRA)
     os.environ[_LINEAR_ALGEBRA] = given or "1"

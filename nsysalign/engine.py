@@ -55,7 +55,8 @@ from nsysalign.trace.host_calls import os_calls, threads_of
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.stacks import read_stacks
 
-#: Segments of all intervals are kept up to about this many; sums, bounds and details always cover all intervals.
+#: Segments of all intervals are kept up to about this many; sums, bounds and details always cover
+#: all intervals.
 MOST_PIECES = 100_000
 
 #: Called with the step that begins and how much of the whole is done, in percent.
@@ -75,14 +76,16 @@ def analyze(
     marks: _Paths = (),
     marked: str | PathLike[str] | None = None,
 ) -> Analysis:
-    """Analyse an nsys SQLite export with the event logs of its processes, or a run directory with all that belongs to it.
+    """Analyse an nsys SQLite export with the event logs of its processes, or a run directory with
+    all that belongs to it.
 
-    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the run's clocks.jsonl, `baseline`
-    the event logs of the same program run without nsys, for comparison.  `marks`: dumps of marks inside kernels (.nsam), made
-    in the run of this trace, or in that of the trace `marked` of the same program.  `draw` names intervals whose timeline and
-    segments are always kept; `all_segments` keeps those of every interval, even if a long trace has more than fit into a table
-    of ordinary size; `progress(step, percent)` is called when a step begins.  Raises TraceError or EventLogError with what to do
-    next.
+    Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the
+    run's clocks.jsonl, `baseline` the event logs of the same program run without nsys, for
+    comparison.  `marks`: dumps of marks inside kernels (.nsam), made in the run of this trace, or
+    in that of the trace `marked` of the same program.  `draw` names intervals whose timeline and
+    segments are always kept; `all_segments` keeps those of every interval, even if a long trace has
+    more than fit into a table of ordinary size; `progress(step, percent)` is called when a step
+    begins.  Raises TraceError or EventLogError with what to do next.
     """
     path, logs, without = Path(trace), _several(events), _several(baseline)
     if path.is_dir():
@@ -107,7 +110,8 @@ def analyze_inputs(
     all_segments: bool = False,
     progress: Progress | None = None,
 ) -> Analysis:
-    """The same for inputs that are already put together, including verdicts of re-runs and conditions of the run."""
+    """The same for inputs that are already put together, including verdicts of re-runs and
+    conditions of the run."""
     tell = progress or (lambda step, percent: None)
     tell("reading the trace", 0)
     trace, log = _read(inputs)
@@ -144,7 +148,8 @@ def _read(inputs: Inputs) -> tuple[Trace, EventLog | None]:
 
 
 def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
-    """The log of the run without nsys.  If it cannot be read there is a note: the profiled run does not depend on it."""
+    """The log of the run without nsys.  If it cannot be read there is a note: the profiled run does
+    not depend on it."""
     if not logs:
         return None, []
     try:
@@ -156,7 +161,8 @@ def read_baseline(logs: Sequence[Path]) -> tuple[EventLog | None, list[str]]:
 
 
 def load(path: str | PathLike[str]) -> Analysis:
-    """A stored analysis: a run directory or an analysis.db.  Raises AnalysisError if it does not add up."""
+    """A stored analysis: a run directory or an analysis.db.  Raises AnalysisError if it does not
+    add up."""
     from nsysalign.store import database
 
     path = Path(path)
@@ -179,7 +185,8 @@ def _explained(
     draw: Sequence[str],
     all_segments: bool,
 ) -> Analysis:
-    """Names, labels, segments, what marks and a run without nsys say, findings, what the host did, predictions, pictures."""
+    """Names, labels, segments, what marks and a run without nsys say, findings, what the host did,
+    predictions, pictures."""
     analysis = _tables(split, log, inputs.clocks)
     if inputs.marks:
         analysis = _with_marks(analysis, inputs)
@@ -259,7 +266,8 @@ def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Ana
 
 
 def _calls_without_work(trace: Trace) -> dict[str, object]:
-    """Of a trace with calls and no GPU work: how many there are, how many issue work, and how long the longest took by name."""
+    """Of a trace with calls and no GPU work: how many there are, how many issue work, and how long
+    the longest took by name."""
     if len(trace.operations) or trace.calls.empty:
         return {}
     calls = trace.calls[trace.calls["outer"].to_numpy() == np.arange(len(trace.calls))]
@@ -287,8 +295,8 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
 def _with_predictions(
     analysis: Analysis, split: SplitTrace, drawn: np.ndarray, host: HostSpeed
 ) -> Analysis:
-    """Adds what the interval in each label's row would have measured without nsys, which tables show next to the profiled
-    time."""
+    """Adds what the interval in each label's row would have measured without nsys, which tables
+    show next to the profiled time."""
     labels, variants = (
         table["row_interval"].to_numpy(dtype=np.int64)
         for table in (analysis.labels, analysis.variants)
@@ -301,7 +309,8 @@ def _with_predictions(
 
 
 def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -> TraceInfo:
-    """If every pair is placed by the events' own clock, missing CUPTI timestamps are not mentioned."""
+    """If every pair is placed by the events' own clock, missing CUPTI timestamps are not
+    mentioned."""
     if set(intervals.loc[intervals["kind"] == "event", "method"]) != {"clock"}:
         return info
     kept = tuple(m for m in info.missing if not m.startswith("CUPTI_ACTIVITY_KIND_CUDA_EVENT"))
@@ -311,7 +320,8 @@ def _without_what_the_clock_replaces(info: TraceInfo, intervals: pd.DataFrame) -
 def _with_some_segments(
     analysis: Analysis, split: SplitTrace, drawn: np.ndarray, wanted: Sequence[int]
 ) -> Analysis:
-    """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note about that."""
+    """Segments of the wanted intervals and of those that are drawn, as many as fit, and a note
+    about that."""
     fit = _fitting(np.setdiff1d(drawn, wanted), split)
     kept = np.union1d(fit, np.array(wanted, dtype=np.int64)).astype(np.int64)
     note = (
@@ -322,7 +332,8 @@ def _with_some_segments(
 
 
 def _fitting(intervals: np.ndarray, split: SplitTrace) -> np.ndarray:
-    """As many intervals as together have a third of MOST_PIECES, those with the fewest pieces first; ascending."""
+    """As many intervals as together have a third of MOST_PIECES, those with the fewest pieces
+    first; ascending."""
     size = split.budgets.size
     ranked = intervals[np.argsort(size[intervals], kind="stable")]
     return np.sort(ranked[np.cumsum(size[ranked]) <= MOST_PIECES // 3])
@@ -378,7 +389,8 @@ def _with_marks(analysis: Analysis, inputs: Inputs) -> Analysis:
 def _with_host_activity(
     analysis: Analysis, split: SplitTrace, inputs: Inputs, some: np.ndarray | None
 ) -> Analysis:
-    """Adds what the host did in the gaps of all intervals or, if there are too many pieces, of `some`, as many as fit."""
+    """Adds what the host did in the gaps of all intervals or, if there are too many pieces, of
+    `some`, as many as fit."""
     real, notes = analysis.measured, []
     if some is None:
         segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]

@@ -1,7 +1,7 @@
 """Every error nsysalign raises on purpose.
 
-One tree, raised deep, caught once (in `nsysalign.cli`).  A message says what was found, what was expected and
-what to do next, in one or two lines; the exit code is 3 for everything but wrong
+One tree, raised deep, caught once (in `nsysalign.cli`).  A message says what was found, what was
+expected and what to do next, in one or two lines; the exit code is 3 for everything but wrong
 usage, Ctrl-C and a program that did nothing on a GPU (4).
 """
 
@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-#: Text quoted from an input can be anything: it must not bring control characters, or pages of text, to the terminal.
+#: Text quoted from an input can be anything: it must not bring control characters, or pages of
+#: text, to the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 _BEGIN, _END = 600, 250
 
@@ -52,7 +53,8 @@ class TraceError(NsysAlignError):
 
 
 class NoCudaWork(TraceError):
-    """The trace holds nothing of a GPU: of a run, the program's own answer rather than a failure."""
+    """The trace holds nothing of a GPU: of a run, the program's own answer rather than a
+    failure."""
 
     exit_code = 4
 

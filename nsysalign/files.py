@@ -26,7 +26,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
-        # mkstemp makes the file private; a report is as readable as any other file its owner writes.
+        # mkstemp makes the file private; a report is as readable as any other file its owner
+        # writes.
         mask = os.umask(0)
         os.umask(mask)
         temporary.chmod(0o666 & ~mask)
@@ -37,7 +38,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def new_file(out: Path) -> Iterator[Path]:
-    """A temporary path that becomes `out` if the block succeeds.  Raises UsageError if `out` already exists."""
+    """A temporary path that becomes `out` if the block succeeds.  Raises UsageError if `out`
+    already exists."""
     refuse_existing(out)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent)
@@ -73,7 +75,8 @@ def write_text(path: str | os.PathLike[str], text: str) -> None:
 
 
 def write_lines(path: Path, lines: Iterable[str]) -> int:
-    """Write lines as UTF-8, compressed if the name ends in .gz; the file appears whole or not at all.  Returns how many."""
+    """Write lines as UTF-8, compressed if the name ends in .gz; the file appears whole or not at
+    all.  Returns how many."""
     count = 0
     with replacing(path) as temporary, _opened(temporary, path.suffix == ".gz") as file:
         for line in lines:
@@ -94,8 +97,8 @@ _RESERVED = re.compile(r"(con|prn|aux|nul|com\d|lpt\d)(\.|$)", re.IGNORECASE)
 
 
 def file_name(text: str, longest: int = 80) -> str:
-    """A label as part of a file name: letters, digits, dot, dash and underscore; never a path, a device or an
-    option.
+    """A label as part of a file name: letters, digits, dot, dash and underscore; never a path, a
+    device or an option.
 
     A changed name gets a digest of the whole label, so that two labels never share a file.
     """

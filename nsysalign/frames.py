@@ -1,11 +1,13 @@
-"""The data dictionary: the columns of every DataFrame, declared once: name, dtype, unit and meaning.
+"""The data dictionary: the columns of every DataFrame, declared once: name, dtype, unit and
+meaning.
 
-`check(frame, SPEC)` is called at each stage's exit: it selects the columns by name, in this order, and converts them
-to the declared dtype, so that readers can rely on this file.  Times are int64 nanoseconds on the trace's
-clock.  -1 stands for "none" in integer reference columns, nullable columns use pandas' Int64.
+`check(frame, SPEC)` is called at each stage's exit: it selects the columns by name, in this order,
+and converts them to the declared dtype, so that readers can rely on this file.  Times are int64
+nanoseconds on the trace's clock.  -1 stands for "none" in integer reference columns, nullable
+columns use pandas' Int64.
 
-A table is a paragraph: `name: meaning`, then a line per column with its dtype and meaning (deeper indented lines continue it);
-`like TABLE: columns` says that some are those of a table above.
+A table is a paragraph: `name: meaning`, then a line per column with its dtype and meaning (deeper
+indented lines continue it); `like TABLE: columns` says that some are those of a table above.
 """
 
 from __future__ import annotations
@@ -42,13 +44,15 @@ class Spec(NamedTuple):
 def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFrame:
     """Select and convert the declared columns.  Raises KeyError, which names a missing one.
 
-    `narrow`: for tables of millions of rows, whose int64 columns may be held as int32 if every value fits (never times).
+    `narrow`: for tables of millions of rows, whose int64 columns may be held as int32 if every
+    value fits (never times).
     """
     missing = [c for c in spec.names if c not in frame.columns]
     if missing:
         raise KeyError(f"{spec.name}: missing columns {missing}")
     out = frame.copy(deep=False) if list(frame.columns) == spec.names else frame[spec.names]
-    # columns are not taken out of the table: each would be an object that costs more than a look at its dtype
+    # columns are not taken out of the table: each would be an object that costs more than a look at
+    # its dtype
     found = zip(spec.columns, map(_spelled, out.dtypes.tolist()), strict=True)
     wrong = {
         c.name: c.dtype
@@ -151,10 +155,12 @@ def _spec(paragraph: str) -> Spec:
     return Spec(name, meaning, tuple(columns))
 
 
-# --- on the way: tables that pass between the stages ---------------------------------------------------------------------
-# process and thread are nsys's globalPid and globalTid; row is a rowid of nsys's table, name_id a key into Trace.names, call
-# a position in `calls`, correlation CUPTI's id.  In tables of the log, process numbers its headers; t0_ns and t1_ns are
-# CLOCK_MONOTONIC just before and after a call.  Codes: model.OPERATION_KINDS, CALL_KINDS, ORIGINS.
+# --- on the way: tables that pass between the stages
+# --------------------------------------------------------------------- process and thread are
+# nsys's globalPid and globalTid; row is a rowid of nsys's table, name_id a key into Trace.names,
+# call a position in `calls`, correlation CUPTI's id.  In tables of the log, process numbers its
+# headers; t0_ns and t1_ns are CLOCK_MONOTONIC just before and after a call.  Codes:
+# model.OPERATION_KINDS, CALL_KINDS, ORIGINS.
 
 (OPERATIONS, CALLS, SYNCS, EVENT_ROWS, RANGES, MARKS, STREAMS, OVERHEAD, OS_CALLS) = _internal("""
 operations: one row per kernel, copy, memset or whole-graph execution, sorted by start_ns
@@ -259,7 +265,8 @@ windows: one row per interval with a place on the trace's clock
         library; object remarks; int8 origin; int64 source
 """)
 
-# --- analysis ----------------------------------------------------------------------------------------------------------
+# --- analysis
+# ----------------------------------------------------------------------------------------------------------
 
 _MAIN_SPECS = (
     INTERVALS,
@@ -484,7 +491,8 @@ gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks a
     temperature_c  int64  highest temperature in degrees Celsius
 """)
 
-# --- predictions, and the run without nsys: only a run with --baseline fills BASELINE ----------------------------------
+# --- predictions, and the run without nsys: only a run with --baseline fills BASELINE
+# ----------------------------------
 
 BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS) = _specs("""
 baseline: one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans of the intervals)
@@ -521,7 +529,8 @@ unprofiled_parts: the budget scaled back to the prediction; ns sums to unprofile
     like parts: interval cause ns
 """)
 
-# --- insides of kernels: only of programs that mark them ---------------------------------------------------------------
+# --- insides of kernels: only of programs that mark them
+# ---------------------------------------------------------------
 
 MARKS_SPECS = (
     MARKED_KERNELS,
@@ -642,7 +651,8 @@ collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
     int64 start_ns end_ns process device stream; str name operation; int64 signature
 """)
 
-# --- measure -----------------------------------------------------------------------------------------------------------
+# --- measure
+# -----------------------------------------------------------------------------------------------------------
 
 (CURVE, MODES, SAMPLES, MEASURED_BUDGETS) = _specs("""
 curve: one row per target and batch of `nsysalign measure`: its headline

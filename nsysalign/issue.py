@@ -3,7 +3,8 @@
     issued (host)    [op A]     [op B]        [op C]
     runs (stream)       AAAAAAAA   BBBB          CC
 
-The order is that of the starts of the outermost API calls of the same process, not of correlation ids.
+The order is that of the starts of the outermost API calls of the same process, not of correlation
+ids.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ FAR = np.int64(1) << 62  # no such time
 
 
 class LaneOperations:
-    """The operations of one lane, ordered by issue; rarely needed columns are computed on first use."""
+    """The operations of one lane, ordered by issue; rarely needed columns are computed on first
+    use."""
 
     def __init__(
         self,
@@ -87,7 +89,8 @@ class LaneOperations:
 
 
 def lane_operations(trace: Trace, operation_lane: np.ndarray) -> dict[int, LaneOperations]:
-    """Per lane, the operations with a known issuing call.  Those without a call cannot be ordered and are left out."""
+    """Per lane, the operations with a known issuing call.  Those without a call cannot be ordered
+    and are left out."""
     operations, calls = trace.operations, trace.calls
     call = operations["call"].to_numpy()
     known: np.ndarray = np.arange(len(call), dtype=index_type(len(call)))

@@ -1,8 +1,8 @@
 """The records passed between the stages, and the terms they use.
 
-collect -> trace -> align -> attribute -> diagnose -> report.  Every stage takes the previous record and returns a
-new one; nothing is edited in place.  All times are int64 nanoseconds on the trace's clock, half-open.
-Tables are pandas DataFrames whose columns are declared in `nsysalign.frames`.
+collect -> trace -> align -> attribute -> diagnose -> report.  Every stage takes the previous record
+and returns a new one; nothing is edited in place.  All times are int64 nanoseconds on the trace's
+clock, half-open. Tables are pandas DataFrames whose columns are declared in `nsysalign.frames`.
 
 Six terms for time:
 
@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import pandas as pd
 
-#: The causes a nanosecond of an interval can have, in the order in which tables and charts show them.
+#: The causes a nanosecond of an interval can have, in the order in which tables and charts show
+#: them.
 CAUSES: tuple[str, ...] = (
     "kernel",
     "graph",
@@ -84,7 +85,8 @@ ENQUEUEING_CALLS = (*ISSUING_CALLS, "host_function", "stream_memory_op")
 CALL: Mapping[str, int] = {name: code for code, name in enumerate(CALL_KINDS)}
 KIND: Mapping[str, int] = {name: code for code, name in enumerate(OPERATION_KINDS)}
 
-#: Why a GPU's clock is not higher: NVML's bits nvmlClocksEventReason*, and those of them that slow it down.
+#: Why a GPU's clock is not higher: NVML's bits nvmlClocksEventReason*, and those of them that slow
+#: it down.
 CLOCK_REASONS: Mapping[int, str] = {
     0x01: "idle",
     0x02: "applications' clocks setting",
@@ -97,16 +99,18 @@ CLOCK_REASONS: Mapping[int, str] = {
     0x100: "display clock setting",
 }
 SLOWED_BITS = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
-#: Launches that fit in one stream's queue before the host blocks, rounded down (1,021 measured twice).
+#: Launches that fit in one stream's queue before the host blocks, rounded down (1,021 measured
+#: twice).
 LAUNCH_QUEUE = 1_000
 
-#: What a window was made of, in the order in which windows come: a pair that elapsed_time compared, a host timer of the log,
-#: two readings of a clock, a region; without a log two records of the trace, or an NVTX range; last the run as a whole.
+#: What a window was made of, in the order in which windows come: a pair that elapsed_time compared,
+#: a host timer of the log, two readings of a clock, a region; without a log two records of the
+#: trace, or an NVTX range; last the run as a whole.
 ORIGINS: tuple[str, ...] = ("pair", "host", "timer", "region", "records", "range", "run")
 ORIGIN: Mapping[str, int] = {name: code for code, name in enumerate(ORIGINS)}
 
-#: `copyKind` of pages of managed memory that migrate: to the device, to the host, between devices (CUpti_ActivityMemcpyKind is
-#: continued by nsys: ENUM_CUDA_MEMCPY_OPER).
+#: `copyKind` of pages of managed memory that migrate: to the device, to the host, between devices
+#: (CUpti_ActivityMemcpyKind is continued by nsys: ENUM_CUDA_MEMCPY_OPER).
 MIGRATIONS = (11, 12, 13)
 
 #: How the names of the tool's own NVTX ranges begin: no interval, and in no table.
@@ -116,7 +120,8 @@ OTHERS_WORKED = "other-streams-worked"
 #: The same where they executed during more than a hundredth of that time, but not most of it.
 OTHERS_RAN = "other-streams-ran"
 
-#: nsys packs hardware, VM, process and thread into 64 bits; ids of processes and threads have 24 each.
+#: nsys packs hardware, VM, process and thread into 64 bits; ids of processes and threads have 24
+#: each.
 _ID_BITS = 0xFFFFFF
 
 
@@ -174,13 +179,15 @@ class Trace:
     overhead: pd.DataFrame
     os_calls: pd.DataFrame
     names: Mapping[int, str]
-    #: Grid and block of kernels by rowid, (kernels, 6): read from the file on demand, for those that are drawn.
+    #: Grid and block of kernels by rowid, (kernels, 6): read from the file on demand, for those
+    #: that are drawn.
     shapes: Callable[[Any], Any] | None = None
 
 
 @dataclass(frozen=True)
 class EventLog:
-    """One or many event logs (docs/design.md, section 5), merged.  `process` numbers the headers, from 0."""
+    """One or many event logs (docs/design.md, section 5), merged.  `process` numbers the headers,
+    from 0."""
 
     headers: tuple[Mapping[str, Any], ...]
     records: pd.DataFrame
@@ -199,7 +206,8 @@ class EventLog:
 
 @dataclass(frozen=True)
 class Alignment:
-    """Records and intervals on the trace's clock.  Columns: `frames.PLACED_RECORDS`, `frames.WINDOWS`, ..."""
+    """Records and intervals on the trace's clock.  Columns: `frames.PLACED_RECORDS`,
+    `frames.WINDOWS`, ..."""
 
     records: pd.DataFrame
     lanes: pd.DataFrame
@@ -219,7 +227,8 @@ class Alignment:
 
 @dataclass(frozen=True)
 class SegmentArrays:
-    """Segments of some intervals, for rules: arrays of equal length, sorted by interval and time."""
+    """Segments of some intervals, for rules: arrays of equal length, sorted by interval and
+    time."""
 
     interval: Any
     ns: Any
@@ -273,7 +282,8 @@ class Analysis:
 
     @property
     def measured(self) -> pd.DataFrame:
-        """The intervals measured by the program or given by a range: all but those of the run as a whole."""
+        """The intervals measured by the program or given by a range: all but those of the run as a
+        whole."""
         return self.intervals[self.intervals["kind"] != "run"]
 
     @property
@@ -282,7 +292,8 @@ class Analysis:
         return self.intervals[self.intervals["kind"] == "run"]
 
     def collected_with(self, key: str) -> str:
-        """What the probe's processes said of themselves ("torch", "python"), each value once; '' where nothing did."""
+        """What the probe's processes said of themselves ("torch", "python"), each value once; ''
+        where nothing did."""
         processes = (self.calibration or {}).get("collected_with", ())
         return ", ".join(
             dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key))

@@ -36,8 +36,8 @@ class Analysis(model.Analysis):
         return fragment(self)
 
     def show(self, name: str | None = None, height: int = 900) -> Framed:
-        """The page, opened at the interval or label of this name, if one is given; drawn from the interval's own pieces if what ran
-        around it was not kept.
+        """The page, opened at the interval or label of this name, if one is given; drawn from the
+        interval's own pieces if what ran around it was not kept.
 
         Raises UsageError if there is neither.
         """
@@ -48,7 +48,8 @@ class Analysis(model.Analysis):
         return Framed(self if held else with_segments(self, chosen), chosen, height)
 
     def waterfall(self, name: str) -> plotly.graph_objects.Figure:
-        """A plotly figure: from the measured time of an interval, or of a label's median one, to its kernels.
+        """A plotly figure: from the measured time of an interval, or of a label's median one, to
+        its kernels.
 
         Raises UsageError if there is neither.
         """
@@ -89,7 +90,8 @@ class Framed:
 
 
 def number(analysis: model.Analysis, name: str) -> int:
-    """The interval of this name, or the one that the row of this label shows.  Raises UsageError if there is neither."""
+    """The interval of this name, or the one that the row of this label shows.  Raises UsageError if
+    there is neither."""
     found = analysis.intervals.loc[analysis.intervals["name"] == name, "interval"]
     if not len(found):
         found = analysis.labels.loc[analysis.labels["label"] == name, "row_interval"]
@@ -101,7 +103,8 @@ def number(analysis: model.Analysis, name: str) -> int:
 
 
 def waterfall(analysis: model.Analysis, name: str) -> plotly.graph_objects.Figure:
-    """From the measured time of an interval (or a label's median one) down to its kernels, cause by cause; microseconds."""
+    """From the measured time of an interval (or a label's median one) down to its kernels, cause by
+    cause; microseconds."""
     chosen = number(analysis, name)
     import plotly.graph_objects as go
 

@@ -14,7 +14,8 @@ _HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
 
 
 def parts_matrix(analysis: Analysis) -> np.ndarray:
-    """`parts` as an int64 array (intervals, causes): one row per row of `intervals`, one column per cause of `CAUSES`."""
+    """`parts` as an int64 array (intervals, causes): one row per row of `intervals`, one column per
+    cause of `CAUSES`."""
     (matrix,) = parts_matrices(analysis, ("ns",))
     return matrix
 
@@ -27,7 +28,8 @@ def parts_matrices(analysis: Analysis, columns: Sequence[str]) -> list[np.ndarra
 def matrices(
     intervals: pd.DataFrame, parts: pd.DataFrame, columns: Sequence[str]
 ) -> list[np.ndarray]:
-    """Columns of `parts` (`frames.PARTS`, or its first three columns) for the rows of `intervals`, int64 (intervals, causes).
+    """Columns of `parts` (`frames.PARTS`, or its first three columns) for the rows of `intervals`,
+    int64 (intervals, causes).
 
     Rows of other intervals, and of unknown causes, are left out.
     """
@@ -51,17 +53,19 @@ def positions(intervals: pd.DataFrame, table: pd.DataFrame) -> np.ndarray:
 
 
 def known_as(texts: pd.Series, order: Sequence[str]) -> np.ndarray:
-    """The position of every text in `order`, -1 for others.  Each is looked up once, however often it occurs."""
+    """The position of every text in `order`, -1 for others.  Each is looked up once, however often
+    it occurs."""
     codes, found = pd.factorize(texts)
     place = {text: number for number, text in enumerate(order)}
     return np.array([*(place.get(text, -1) for text in found.tolist()), -1])[codes]
 
 
 def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:
-    """The parts (ns, in the order of CAUSES) of an interval that takes `predicted_ns` instead: int64, >= 0, exact sum.
+    """The parts (ns, in the order of CAUSES) of an interval that takes `predicted_ns` instead:
+    int64, >= 0, exact sum.
 
-    An excess is removed from the profiler's own work, then from the host's part, in proportion, then from everything.  Missing
-    time was spent waiting: it is `queued`.
+    An excess is removed from the profiler's own work, then from the host's part, in proportion,
+    then from everything.  Missing time was spent waiting: it is `queued`.
     """
     out = parts.astype(np.int64).copy()
     tiers = [("profiler",), _HOST_SIDE, CAUSES]
@@ -77,8 +81,8 @@ def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:
 
 
 def apportion(total: int, weights: np.ndarray) -> np.ndarray:
-    """`total` split in proportion to whole weights, exactly (largest remainders); never more than a weight if
-    total <= sum(weights)."""
+    """`total` split in proportion to whole weights, exactly (largest remainders); never more than a
+    weight if total <= sum(weights)."""
     whole = int(weights.sum())
     if not whole:
         return np.zeros_like(weights)

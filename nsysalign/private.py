@@ -7,7 +7,8 @@ import re
 from functools import cache, lru_cache
 from pathlib import PurePosixPath, PureWindowsPath
 
-#: An absolute path inside a text: `/a/b`, `~/a/b`, `C:\\a\\b`.  Not `and/or`, not `/layer0`, not a web address.
+#: An absolute path inside a text: `/a/b`, `~/a/b`, `C:\\a\\b`.  Not `and/or`, not `/layer0`, not a
+#: web address.
 _ABSOLUTE = re.compile(
     r"""(?<![\w.:/~\\-])(?:~?/+(?:[^\s/:'"<>|,;()]+/+)+|[A-Za-z]:[\\/]+(?:[^\s/\\:'"<>|,;()]+[\\/]+)+)"""
 )
@@ -29,9 +30,9 @@ def without_paths(text: str) -> str:
 
 @lru_cache(maxsize=1 << 12)  # a log names the same few places again and again
 def short_path(file: str) -> str:
-    """A file's name for others: unchanged if relative, else its folder's name and its own.  The folder's name is left out if it
-    may be a user's: below a folder of home directories (`/mnt/home/me/x.py`), second from the root (`/fsx/me/x.py`), or the
-    name of the current user.
+    """A file's name for others: unchanged if relative, else its folder's name and its own.  The
+    folder's name is left out if it may be a user's: below a folder of home directories
+    (`/mnt/home/me/x.py`), second from the root (`/fsx/me/x.py`), or the name of the current user.
     """
     if not file.startswith(("/", "\\")) and file[1:2] != ":":
         return file

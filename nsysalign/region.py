@@ -1,8 +1,8 @@
 """`with nsysalign.region("name")`: names what is measured inside.
 
-In a run (`nsysalign run`) every event recorded inside by the same thread is called `name#k`, k counting the
-repetitions in the process, and the region appears in the trace as an NVTX start/end range.  Outside a run
-it does nothing, in well under a microsecond.
+In a run (`nsysalign run`) every event recorded inside by the same thread is called `name#k`, k
+counting the repetitions in the process, and the region appears in the trace as an NVTX start/end
+range.  Outside a run it does nothing, in well under a microsecond.
 
     >>> with region("forward"):
     ...     pass
@@ -31,8 +31,8 @@ _GENERATOR, _COROUTINE, _ASYNC_GENERATOR = 0x20, 0x80, 0x200
 
 
 class region:
-    """Context manager and decorator.  Holds no state of its own: reentrant, usable by many threads at
-    once.
+    """Context manager and decorator.  Holds no state of its own: reentrant, usable by many threads
+    at once.
     """
 
     __slots__ = ("name",)
@@ -52,8 +52,9 @@ class region:
             probe.exit_region()
 
     def __call__(self, function: F) -> F:
-        """Decorate a function.  Of a coroutine function the whole await is the region, of a generator each stretch
-        from where it goes on to its next `yield`: what its caller does in between is not its own."""
+        """Decorate a function.  Of a coroutine function the whole await is the region, of a
+        generator each stretch from where it goes on to its next `yield`: what its caller does in
+        between is not its own."""
         flags = function.__code__.co_flags if getattr(function, "__code__", None) is not None else 0
         if flags & _GENERATOR:
             return functools.wraps(function)(_generator(self, function))  # type: ignore[return-value]

@@ -1,4 +1,5 @@
-"""A run directory: the name of every file in it, what belongs to a run, and the inputs of its analysis.
+"""A run directory: the name of every file in it, what belongs to a run, and the inputs of its
+analysis.
 
 nsysalign-runs/train-001/
   trace.nsys-rep  trace.sqlite  events-PID.jsonl[.gz]      what was collected
@@ -32,7 +33,8 @@ CLOCKS, CONFIRMED, MANIFEST, NSYS_LOG = "clocks.jsonl", "confirm.json", "run.jso
 STACKS = "stacks.jsonl"
 RAW, BASELINE, RERUNS, MARKED = "raw", "baseline", "confirm", "marked"
 DOCUMENT, DATABASE, PAGE = "analysis.json", "analysis.db", "report.html"
-#: A measurement (`nsysalign measure`): its file, and the format that the file names in its first bytes.
+#: A measurement (`nsysalign measure`): its file, and the format that the file names in its first
+#: bytes.
 MEASUREMENT, MEASUREMENT_FORMAT = "measure.json", "nsysalign-measure"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
@@ -70,8 +72,8 @@ class RunDirectory:
         return cls(path if path.is_dir() else path.parent)
 
     def traces(self) -> list[Path]:
-        """Its traces by name, with a report and its export counted once (as the report, so that the export is checked against
-        it).  `trace.*` stands for everything next to it."""
+        """Its traces by name, with a report and its export counted once (as the report, so that the
+        export is checked against it).  `trace.*` stands for everything next to it."""
         if found := [p for p in (self.path / REPORT, self.path / EXPORT) if p.is_file()]:
             return found[:1]
         by_stem: dict[str, Path] = {}
@@ -137,8 +139,8 @@ class RunDirectory:
         baseline: tuple[Path, ...] = (),
         marks: tuple[Path, ...] = (),
     ) -> Inputs:
-        """The inputs of its analysis; files given explicitly replace the run's own.  A folder of several traces says nothing
-        about a single one.  Raises TraceError if there is no trace.
+        """The inputs of its analysis; files given explicitly replace the run's own.  A folder of
+        several traces says nothing about a single one.  Raises TraceError if there is no trace.
         """
         trace = trace or self.trace()
         alone = len(self.traces()) <= 1
@@ -173,15 +175,18 @@ def _conditions(manifest: Path) -> tuple[str, ...]:
 
 
 def event_logs(folder: Path) -> list[Path]:
-    """The event logs in a folder, sorted by name: `events-PID.jsonl`, long ones `events-PID.jsonl.gz`."""
+    """The event logs in a folder, sorted by name: `events-PID.jsonl`, long ones
+    `events-PID.jsonl.gz`."""
     return sorted(p for end in ("jsonl", "jsonl.gz") for p in folder.glob(f"events-*.{end}"))
 
 
 def make_run_dir(stem: str, output: Path | None = None, *, base: Path | None = None) -> Path:
-    """Create and return a new folder, mode 0700: the trace in it carries the profiled process's environment.
+    """Create and return a new folder, mode 0700: the trace in it carries the profiled process's
+    environment.
 
-    `output` names the folder itself and must be new or empty; without it `nsysalign-runs/<stem>-NNN` gets
-    the next free number.  mkdir is the lock: two runs started at once get two folders.
+    `output` names the folder itself and must be new or empty; without it
+    `nsysalign-runs/<stem>-NNN` gets the next free number.  mkdir is the lock: two runs started at
+    once get two folders.
     """
     if output is not None:
         try:
@@ -225,8 +230,9 @@ def numbered(parent: Path, stem: str) -> Path:
 
 @contextlib.contextmanager
 def private(run_dir: Path) -> Iterator[None]:
-    """While the block runs no other user can look into the folder, which may have been open to all if given by `-o`; at the end
-    nsys's files in it, which nsys makes readable by others, become private.
+    """While the block runs no other user can look into the folder, which may have been open to all
+    if given by `-o`; at the end nsys's files in it, which nsys makes readable by others, become
+    private.
     """
     mode = run_dir.stat().st_mode & 0o7777
     with contextlib.suppress(PermissionError):  # another user's folder in which we may write

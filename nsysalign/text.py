@@ -1,7 +1,7 @@
 """The one module that turns numbers (and foreign text) into text.
 
-Everything else keeps int64 nanoseconds. The page's script has its own version of `duration` (templates/format.js), because
-hover texts are made in the browser.
+Everything else keeps int64 nanoseconds. The page's script has its own version of `duration`
+(templates/format.js), because hover texts are made in the browser.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ _TIMES = ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms"))
 #: Endings of evidence keys that name a unit.
 _UNITS = {"_mhz": "MHz", "_w": "W", "_celsius": "°C"}
 
-# C0, DEL and C1 controls drive a terminal (ESC sequences); bidi controls reorder what is read; a lone
-# surrogate cannot be encoded at all.
+# C0, DEL and C1 controls drive a terminal (ESC sequences); bidi controls reorder what is read; a
+# lone surrogate cannot be encoded at all.
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 # Whole escape sequences go, so that "\x1b[31mred" becomes "red" and not "[31mred".
@@ -41,7 +41,8 @@ def natural(text: str) -> tuple[tuple[int, int, str], ...]:
 
 
 def safe_text(text: Any) -> str:
-    """One line of plain text: no terminal control, no bidi control, nothing that cannot be encoded."""
+    """One line of plain text: no terminal control, no bidi control, nothing that cannot be
+    encoded."""
     text = str(text)
     if text.isascii() and text.isprintable():
         return text
@@ -50,7 +51,8 @@ def safe_text(text: Any) -> str:
 
 
 def fixed(ns: float | None, *, unit_ns: int = 1_000, decimals: int = 2) -> str:
-    """A table cell: 234720 -> "234.72" (microseconds); exactly zero is a dot, unknown is a question mark."""
+    """A table cell: 234720 -> "234.72" (microseconds); exactly zero is a dot, unknown is a question
+    mark."""
     if ns is None or (isinstance(ns, float) and math.isnan(ns)):
         return "?"
     if ns == 0:
@@ -59,7 +61,8 @@ def fixed(ns: float | None, *, unit_ns: int = 1_000, decimals: int = 2) -> str:
 
 
 def duration(ns: float | None) -> str:
-    """A time in prose, three significant digits with its unit: "32 ns", "24.8 us", "217 us", "1.79 ms"."""
+    """A time in prose, three significant digits with its unit: "32 ns", "24.8 us", "217 us", "1.79
+    ms"."""
     if ns is None or (isinstance(ns, float) and math.isnan(ns)):
         return "unknown"
     size, unit = _unit(ns)
@@ -73,7 +76,8 @@ def span(ns: float) -> str:
 
 
 def of(part_ns: float, whole_ns: float) -> str:
-    """A part of a whole in the whole's unit: "164 of 228 us"; a part too small for it keeps its own."""
+    """A part of a whole in the whole's unit: "164 of 228 us"; a part too small for it keeps its
+    own."""
     size, unit = _unit(whole_ns)
     if part_ns / size < 0.5:
         return f"{span(part_ns)} of {span(whole_ns)}"
@@ -179,7 +183,8 @@ def middle(text: str, width: int) -> str:
 
 
 def quantity(key: str, value: Any) -> str:
-    """A number of unknown meaning, formatted by the unit its key ends in (`_ns`, `bytes`, `share`)."""
+    """A number of unknown meaning, formatted by the unit its key ends in (`_ns`, `bytes`,
+    `share`)."""
     if isinstance(value, bool) or value is None:
         return {True: "yes", False: "no", None: "unknown"}[value]
     if isinstance(value, dict):
@@ -210,9 +215,11 @@ _ROUNDS = 3
 
 
 def told_apart(short: Mapping[str, str], longest: int) -> dict[str, str]:
-    """Name -> short form; if several names would share a form, it begins with the word in which they differ.
+    """Name -> short form; if several names would share a form, it begins with the word in which
+    they differ.
 
-    `void gemm_f32_tile64x256_stage3(...)`, `void gemm_f32_tile128x128_stage3(...)`: `…tile64x256_stage3`, `…tile128x128_stage3`.
+    `void gemm_f32_tile64x256_stage3(...)`, `void gemm_f32_tile128x128_stage3(...)`:
+    `…tile64x256_stage3`, `…tile128x128_stage3`.
     """
     out = dict(short)
     for _ in range(_ROUNDS):

@@ -31,7 +31,8 @@ class Columns:
 
 
 class Tiles(NamedTuple):
-    """Pieces of pieces: `piece` is the input's position, `block` the block's position, or -1 outside all blocks."""
+    """Pieces of pieces: `piece` is the input's position, `block` the block's position, or -1
+    outside all blocks."""
 
     piece: np.ndarray
     start: np.ndarray
@@ -40,7 +41,8 @@ class Tiles(NamedTuple):
 
 
 def ragged(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(owner, value): for every owner i the values first[i], first[i] + 1, ... (count[i] of them), laid out flat."""
+    """(owner, value): for every owner i the values first[i], first[i] + 1, ... (count[i] of them),
+    laid out flat."""
     owner = np.repeat(np.arange(len(count)), count)
     begin = np.cumsum(count) - count
     return owner, np.arange(len(owner)) - begin[owner] + first[owner]
@@ -49,7 +51,8 @@ def ragged(first: np.ndarray, count: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def tile(
     start: np.ndarray, end: np.ndarray, block_start: np.ndarray, block_end: np.ndarray
 ) -> Tiles:
-    """Cut pieces at sorted disjoint blocks.  Empty tiles are left out; tiles come in order of piece, then time."""
+    """Cut pieces at sorted disjoint blocks.  Empty tiles are left out; tiles come in order of
+    piece, then time."""
     if not len(start):
         none = np.empty(0, np.int64)
         return Tiles(none, none, none, none)
@@ -106,7 +109,8 @@ def _cut(
 def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """What each interval adds to the union of those before it, for intervals sorted by start.
 
-    Returns (which, start, end) of the non-empty contributions: sorted, disjoint, together the union.
+    Returns (which, start, end) of the non-empty contributions: sorted, disjoint, together the
+    union.
 
         A  [--------)                A [--------)
         B     [--)           ->      C          [---)        (B adds nothing)
@@ -179,7 +183,8 @@ def rising(values: np.ndarray) -> bool:
 
 
 def index_type(count: int) -> type:
-    """The integer type for positions in a table of `count` rows: the smaller one if it is enough."""
+    """The integer type for positions in a table of `count` rows: the smaller one if it is
+    enough."""
     return np.int32 if count < np.iinfo(np.int32).max else np.int64
 
 
@@ -193,7 +198,8 @@ def group(keys: np.ndarray, values: np.ndarray) -> dict[int, np.ndarray]:
 
 
 def least(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray:
-    """Minimum of values[first:last] for many non-empty stretches, in n log n steps however long they are.
+    """Minimum of values[first:last] for many non-empty stretches, in n log n steps however long
+    they are.
 
     values    3 1 4 1 5 9 2 6
     power 2   1 1 1 1 2 2 2 .      least of the next 2^k values: two of these cover any stretch
@@ -215,7 +221,8 @@ def least(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray
 def any_open(
     key: np.ndarray, start: np.ndarray, end: np.ndarray, whose: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
-    """Whether at each time (`at`, `whose` key: bool of their shape) one of the spans with that key is open, half-open."""
+    """Whether at each time (`at`, `whose` key: bool of their shape) one of the spans with that key
+    is open, half-open."""
     out = np.zeros(len(at), dtype=bool)
     for number, rows in group(key, np.arange(len(key))).items():
         mine = np.flatnonzero(whose == number)

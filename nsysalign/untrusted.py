@@ -1,12 +1,15 @@
 """Files from other people: opened so that nothing in them can run, write, hang or eat the memory.
 
-Reading a pipe under a file's name would block for ever: `open_regular` and `contents` refuse it.  Traces and analyses are
-passed from one person to another.  An SQLite file can hold views, triggers, virtual tables and computed columns, which run when
-a table is read, and pages that point at each other.  Here
+Reading a pipe under a file's name would block for ever: `open_regular` and `contents` refuse it.
+Traces and analyses are passed from one person to another.  An SQLite file can hold views, triggers,
+virtual tables and computed columns, which run when a table is read, and pages that point at each
+other.  Here
 
 - the file is opened read-only and we never create a -wal, -shm or -journal next to it;
-- only SELECT on ordinary tables, a few functions and one pragma are authorised; views cannot even be compiled;
-- values have a maximum length, and what is read is counted: more rows or more text than fit into a file of this size cause an
+- only SELECT on ordinary tables, a few functions and one pragma are authorised; views cannot even
+  be compiled;
+- values have a maximum length, and what is read is counted: more rows or more text than fit into a
+  file of this size cause an
 error (a few pages that point at each other can produce a billion rows).
 
 https://sqlite.org/security.html lists what SQLite offers for this, and why.
@@ -26,18 +29,20 @@ from typing import BinaryIO
 
 from nsysalign.errors import NsysAlignError
 
-#: Maximum length of values if only numbers are read, and of any text (nsys keeps NVTX texts of 1 MB whole).
+#: Maximum length of values if only numbers are read, and of any text (nsys keeps NVTX texts of 1 MB
+#: whole).
 LONGEST_NUMBER, LONGEST_TEXT = 100_000, 16 << 20
 #: Rows to fetch at once, so that the longest values fit into memory until they have been checked.
 ROWS_AT_ONCE = 5_000
 _LOCK_TIMEOUT_S = 2.0
 _STEP = 20_000  # instructions of SQLite's virtual machine between two checks of their number
-#: Instructions allowed for any file, and in addition per byte of the file (recordings and public exports need 0.4
-#: per byte at most, `test_real_traces_need_a_fraction_of_what_is_granted`).
+#: Instructions allowed for any file, and in addition per byte of the file (recordings and public
+#: exports need 0.4 per byte at most, `test_real_traces_need_a_fraction_of_what_is_granted`).
 _FREE, _PER_BYTE = 20_000_000, 6
 #: Every text lies in the file, and is read three times at most; a short file may be read oftener.
 _TEXT_FREE, _TEXT_PER_BYTE = 1 << 20, 3
-#: The same for rows of integers and texts: an integer takes 0 to 8 bytes in the file, and 5 to 15 as weighed here.
+#: The same for rows of integers and texts: an integer takes 0 to 8 bytes in the file, and 5 to 15
+#: as weighed here.
 _ROWS_FREE, _ROWS_PER_BYTE, _FEW_ROWS = 16 << 20, 20, 500
 _WAL_MODE, _JOURNAL = b"\x02\x02", b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _FUNCTIONS = {"coalesce", "count", "ifnull", "length", "max", "min", "substr", "typeof"}
@@ -51,7 +56,8 @@ _LIMITS = {
 
 
 def open_regular(path: Path) -> BinaryIO:
-    """A regular file, opened to read its bytes.  Raises OSError for a pipe, a device or a folder."""
+    """A regular file, opened to read its bytes.  Raises OSError for a pipe, a device or a
+    folder."""
     flags = (
         os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     )  # a pipe may have no writer
@@ -63,7 +69,8 @@ def open_regular(path: Path) -> BinaryIO:
 
 
 def contents(path: Path, most: int = -1) -> bytes:
-    """The contents of a regular file, or its first bytes.  Raises OSError as `open_regular` does."""
+    """The contents of a regular file, or its first bytes.  Raises OSError as `open_regular`
+    does."""
     with open_regular(path) as file:
         return file.read(most)
 
@@ -79,14 +86,15 @@ def opened(
 ) -> Iterator[sqlite3.Connection]:
     """One consistent, guarded view of an SQLite file; the file and its folder stay as they are.
 
-    Raises `error` if the file cannot be used: `expected` says what it should have been, `again` is the command that creates a
-    good one.  SQLite's own errors inside the block are translated as well.  With `longest_text` (bytes) texts are counted, and
-    cut, by the connection's `text_factory`; without it they must be UTF-8 and fetched by `rows`.  Values are short until
+    Raises `error` if the file cannot be used: `expected` says what it should have been, `again` is
+    the command that creates a good one.  SQLite's own errors inside the block are translated as
+    well.  With `longest_text` (bytes) texts are counted, and cut, by the connection's
+    `text_factory`; without it they must be UTF-8 and fetched by `rows`.  Values are short until
     `long_values` is entered.
     """
     wal = _look(path, error, expected, again)
-    # SQLite would create a -shm for a file in WAL mode unless it is declared immutable; it has been checked that it is not
-    # being written.
+    # SQLite would create a -shm for a file in WAL mode unless it is declared immutable; it has been
+    # checked that it is not being written.
     uri = f"{path.resolve().as_uri()}?mode=ro" + ("&immutable=1" if wal else "")
     connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_TIMEOUT_S)
     size = path.stat().st_size
@@ -113,9 +121,11 @@ def opened(
 def copying(
     source: Path, target: Path, error: type[NsysAlignError], again: str
 ) -> Iterator[sqlite3.Connection]:
-    """A connection that writes `target`, an empty file, and reads `source`, attached under that name.
+    """A connection that writes `target`, an empty file, and reads `source`, attached under that
+    name.
 
-    Only for tables that `unlike_tables` has looked at: nothing else of the file is to be named in SQL.  Errors as in `opened`.
+    Only for tables that `unlike_tables` has looked at: nothing else of the file is to be named in
+    SQL.  Errors as in `opened`.
     """
     immutable = "&immutable=1" if _look(source, error, "an SQLite file", again) else ""
     connection = sqlite3.connect(target.resolve().as_uri(), uri=True, timeout=_LOCK_TIMEOUT_S)
@@ -191,7 +201,8 @@ class Texts:
 
 
 def rows(connection: sqlite3.Connection, sql: str, size: int) -> Iterator[tuple]:
-    """Rows of a small query on a file of `size` bytes, without holding more than fits into the file."""
+    """Rows of a small query on a file of `size` bytes, without holding more than fits into the
+    file."""
     left = _ROWS_FREE + _ROWS_PER_BYTE * size
     cursor = connection.execute(sql)
     while fetched := cursor.fetchmany(_FEW_ROWS):
@@ -234,8 +245,8 @@ def _authorize(
 
 
 def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) -> bool:
-    """Whether SQLite would write next to the file (WAL mode).  Raises `error` if it is not an SQLite file, or is being
-    written."""
+    """Whether SQLite would write next to the file (WAL mode).  Raises `error` if it is not an
+    SQLite file, or is being written."""
     if path.is_dir():
         raise error(
             f"{path}: is a folder, where {expected} was expected",
@@ -270,8 +281,8 @@ def _look(path: Path, error: type[NsysAlignError], expected: str, again: str) ->
 
 
 def _first(path: Path, count: int) -> bytes:
-    """The first bytes of a file that may be absent.  Raises OSError if it is not a regular file, on which SQLite would
-    block."""
+    """The first bytes of a file that may be absent.  Raises OSError if it is not a regular file, on
+    which SQLite would block."""
     try:
         with open_regular(path) as file:
             return file.read(count)
@@ -324,8 +335,9 @@ def unlike_tables(connection: sqlite3.Connection, names: Iterable[str]) -> dict[
 def _kinds(connection: sqlite3.Connection) -> dict[str, str | None]:
     """Everything with a name and rows: None for a table, else what it is instead.
 
-    SQLite stores the text of a table as `CREATE TABLE` and of a virtual one as `CREATE VIRTUAL TABLE`, however it was written,
-    and refuses a schema whose text does not match its type and name.
+    SQLite stores the text of a table as `CREATE TABLE` and of a virtual one as `CREATE VIRTUAL
+    TABLE`, however it was written, and refuses a schema whose text does not match its type and
+    name.
     """
     sql = "select name, type, sql from sqlite_master where type in ('table', 'view')"
     return {
@@ -346,7 +358,8 @@ def columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:
 
 
 def has_rowid(connection: sqlite3.Connection, table: str) -> bool:
-    """Whether the rows of an ordinary table have SQLite's own number (`WITHOUT ROWID` tables have none)."""
+    """Whether the rows of an ordinary table have SQLite's own number (`WITHOUT ROWID` tables have
+    none)."""
     quoted = table.replace('"', '""')
     try:
         connection.execute(f'select rowid from "{quoted}" limit 0')

@@ -1,4 +1,5 @@
-"""Measured intervals: windows, and those without one, with the reason and their origin in the log."""
+"""Measured intervals: windows, and those without one, with the reason and their origin in the
+log."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """Processes that work for this one, and end with it.
 
-This module imports nothing slow: a process starts, and imports what it needs, while this one is still importing.
+This module imports nothing slow: a process starts, and imports what it needs, while this one is
+still importing.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _GRACE = 0.5
 class Workers(ProcessPoolExecutor):
     """`count` processes, each of which does `first` before anything else.
 
-    As a context it waits for them at its end; if it is left by an error or Ctrl-C, they stop what they are doing.  They also do
-    so when this process ends, however it ends: otherwise a worker of a killed process would wait for work for ever, because it
-    holds both ends of its queue.
+    As a context it waits for them at its end; if it is left by an error or Ctrl-C, they stop what
+    they are doing.  They also do so when this process ends, however it ends: otherwise a worker of
+    a killed process would wait for work for ever, because it holds both ends of its queue.
     """
 
     def __init__(self, count: int, first: Callable[[], None] | None = None) -> None:
@@ -43,7 +44,8 @@ class Workers(ProcessPoolExecutor):
         self._lifeline.close()
 
     def stop(self) -> None:
-        """The same, and wait until they have: else Python, at exit, may wake a thread by a pipe that the thread is just closing."""
+        """The same, and wait until they have: else Python, at exit, may wake a thread by a pipe
+        that the thread is just closing."""
         self.dismiss()
         self.shutdown(wait=True, cancel_futures=True)
 
@@ -54,7 +56,8 @@ class Workers(ProcessPoolExecutor):
 
 
 def started(count: int, first: Callable[[], None] | None = None) -> Workers | None:
-    """None if the machine allows no process: no shared memory for the locks, no more processes for this user."""
+    """None if the machine allows no process: no shared memory for the locks, no more processes for
+    this user."""
     try:
         return Workers(count, first)
     except (OSError, ImportError, NotImplementedError):

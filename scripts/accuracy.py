@@ -2,10 +2,11 @@
 
     python scripts/accuracy.py tests/data [FOLDER ...]
 
-A row per recording with references (lines of type `reference` in its log): the intervals that the event clock placed, the
-half-width of their bars, and how far CUPTI's own stamps lie from those places, where the recording has them.  Then the same log
-with its references, and the trace's stamps, taken away: how far the start lies from the clock's place, the half-width of the bar
-and the share of starts inside it.  Everything in microseconds.
+A row per recording with references (lines of type `reference` in its log): the intervals that the
+event clock placed, the half-width of their bars, and how far CUPTI's own stamps lie from those
+places, where the recording has them.  Then the same log with its references, and the trace's
+stamps, taken away: how far the start lies from the clock's place, the half-width of the bar and the
+share of starts inside it.  Everything in microseconds.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ def text_of(log: Path) -> TextIO:
 
 
 def without_references(log: Path, out: Path) -> Path:
-    """The log as a program would have written it that measures no distances; references stay records."""
+    """The log as a program would have written it that measures no distances; references stay
+    records."""
     with text_of(log) as lines, out.open("w", encoding="utf-8") as kept:
         for line in lines:
             try:

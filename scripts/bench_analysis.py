@@ -2,12 +2,13 @@
 
     python scripts/bench_analysis.py big.sqlite big.events.jsonl --copies 1,3,10,30 --nsys PATH
 
-Both are whole processes, started cold (imports included, files in the page cache), in turn, each `--repeat` times, the
-medians printed.  Ours is what a user types, `nsysalign analyze TRACE --events LOG`: reading, placing, splitting,
-explaining, and writing analysis.json, analysis.db and report.html; nsys's is `stats -r cuda_kern_exec_trace`, which
-joins kernels with their launches and prints a table.
-Wall time is for a quiet machine; CPU time (user and system) is good on a busy one, too.  0 copies: `nsysalign demo`.
-Python's compiled files are used and kept, as they are where nsysalign was installed, whatever the environment says.
+Both are whole processes, started cold (imports included, files in the page cache), in turn, each
+`--repeat` times, the medians printed.  Ours is what a user types, `nsysalign analyze TRACE --events
+LOG`: reading, placing, splitting, explaining, and writing analysis.json, analysis.db and
+report.html; nsys's is `stats -r cuda_kern_exec_trace`, which joins kernels with their launches and
+prints a table. Wall time is for a quiet machine; CPU time (user and system) is good on a busy one,
+too.  0 copies: `nsysalign demo`. Python's compiled files are used and kept, as they are where
+nsysalign was installed, whatever the environment says.
 
     git archive REVISION | tar x -C OLD; python scripts/bench_analysis.py ... --before OLD
 
@@ -40,10 +41,11 @@ class Cost(NamedTuple):
 
 
 def cost(command: Sequence[str], *, weighed: bool = False) -> Cost:
-    """One run of a command and all processes that it starts, its output thrown away.  Exits where it fails.
+    """One run of a command and all processes that it starts, its output thrown away.  Exits where
+    it fails.
 
-    The peak is what all of them hold at once (proportional set sizes, looked at ten times a second: which takes time
-    itself) where it is `weighed`, else that of the largest one.
+    The peak is what all of them hold at once (proportional set sizes, looked at ten times a second:
+    which takes time itself) where it is `weighed`, else that of the largest one.
     """
     begin = time.perf_counter()
     compiled = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}

@@ -11,8 +11,9 @@ Prints one JSON line.  All times are medians in microseconds:
     small50       50 tiny launches between two records
     long          a 200 us kernel between two records: must not change at all
     clock_*       one reading of a host clock by the user's code (in a function, called from one), in nanoseconds:
-                  perf_counter, time, and perf_counter read by a library, which is not logged; clock_pair: what two
-                  readings one after the other differ by, that is, what a host timer holds of the readings themselves
+                  perf_counter, time, and perf_counter read by a library, which is not logged;
+                  clock_pair: what two readings one after the other differ by, that is, what a host
+                  timer holds of the readings themselves
 
     NSYSALIGN_PROBE=1 python scripts/bench_probe.py --clocks             the clocks alone, on any machine with torch
 """
@@ -45,7 +46,8 @@ def start_probe() -> None:
 
 
 def clock_costs() -> dict[str, float]:
-    """Nanoseconds per reading, loop overhead taken off; the least of many rounds, which noise cannot lower."""
+    """Nanoseconds per reading, loop overhead taken off; the least of many rounds, which noise
+    cannot lower."""
     raw = getattr(sys.modules.get("_nsysalign_probe.rawtime"), "perf_counter", time.perf_counter)
     rounds, count = 40, 300
 

@@ -1,11 +1,13 @@
-"""Is what findings say true?  Every number that a finding prints is computed again from the segments of its intervals.
+"""Is what findings say true?  Every number that a finding prints is computed again from the
+segments of its intervals.
 
     scripts/check_claims.py FILE_OR_FOLDER ...      exports (.sqlite) with their event logs (events*.jsonl, NAME.events.jsonl),
                                                     also packed (.xz, .tar.xz), searched in folders
 
-Nothing here is shared with the rules: this file knows what the names of the evidence mean, and adds up segments one by one.
-A number in a title must stand in the evidence; a number in the evidence must come out again; a loss must be possible.
-The table at the end: files, findings, numbers checked, false ones.  The exit status is 1 if there is a false one.
+Nothing here is shared with the rules: this file knows what the names of the evidence mean, and adds
+up segments one by one. A number in a title must stand in the evidence; a number in the evidence
+must come out again; a loss must be possible. The table at the end: files, findings, numbers
+checked, false ones.  The exit status is 1 if there is a false one.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from nsysalign.errors import NsysAlignError
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 HOST = ("host", "api", "api_launch")
-#: What comes from other tables than the segments (samples of the clock, runs without nsys, marks), and names in words.
+#: What comes from other tables than the segments (samples of the clock, runs without nsys, marks),
+#: and names in words.
 ELSEWHERE = re.compile(
     r"_mhz$|_w$|_celsius$|without_nsys|under_nsys|difference_at|profiler_share|^empty_pair|correlation|confirmed|pinned_in_this"
     r"|^queue_holds|^(migrations|bytes)_to_|^migrations(_(during|without)_kernels_ns)?$|^(disturbed|failed_calls|calls|calls_that_issue_work|longest_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
@@ -50,7 +53,8 @@ class Segment(NamedTuple):
 
 
 class Checked(NamedTuple):
-    """Numbers compared, those that were false (in words), and names of numbers that nothing here can compute."""
+    """Numbers compared, those that were false (in words), and names of numbers that nothing here
+    can compute."""
 
     numbers: int
     false: list[str]
@@ -134,7 +138,8 @@ class Evidence:
         )
 
     def stretches(self, number: int) -> Iterator[tuple[int, list[Segment]]]:
-        """Idle stretches, each with the work that was done since the one before that held a synchronisation."""
+        """Idle stretches, each with the work that was done since the one before that held a
+        synchronisation."""
         worked, idle = 0, []
         for s in [*self.segments[number], None]:
             if s is not None and s.cause not in WORK:
@@ -160,7 +165,8 @@ class Evidence:
         return idle, own
 
     def waiting(self, number: int) -> set[int]:
-        """The time for which an interval waits for the host: with and without what follows from synchronisations."""
+        """The time for which an interval waits for the host: with and without what follows from
+        synchronisations."""
         own = self.total(number, "host", "api_launch") + max(
             0, self.total(number, "api") - self.looking_up(number) - self.allocating(number)
         )
@@ -181,8 +187,8 @@ def spread(values: list[int], share: float) -> float:
 
 
 def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
-    """The number by this name, computed again: a number, a set of possible ones, a range (low, high), or None if it is not known
-    here how."""
+    """The number by this name, computed again: a number, a set of possible ones, a range (low,
+    high), or None if it is not known here how."""
     n = int(f.interval)
     row = e.rows.get(n, {})
     elapsed = lambda numbers: [e.rows[k]["elapsed_ns"] for k in numbers]  # noqa: E731
@@ -371,7 +377,8 @@ def _queued_as(rule: str, detail: str) -> bool:
 
 
 def _between(e: Evidence, f: Any, label: list[int]) -> Any:
-    """The median of repetitions after the cold ones: of the last so many in time, where one process ran them."""
+    """The median of repetitions after the cold ones: of the last so many in time, where one process
+    ran them."""
     count = f.evidence["intervals"]
     usual = e.usual.get(f.label, set(label))
     order = sorted((k for k in label if k in usual and "mixed-work" not in e.rows[k]["findings"]), key=lambda k: e.rows[k]["start_ns"])  # fmt: skip
@@ -382,7 +389,8 @@ def _between(e: Evidence, f: Any, label: list[int]) -> Any:
 
 
 def _blocking(e: Evidence, number: int) -> dict[str, int]:
-    """Gaps between operations right after a kernel, and those that begin inside a launch call other than the next one's."""
+    """Gaps between operations right after a kernel, and those that begin inside a launch call other
+    than the next one's."""
     pieces, gaps, hits, rest = e.segments[number], 0, 0, 0
     for k, first in enumerate(pieces[1:], 1):
         if first.cause in WORK or pieces[k - 1].cause != "kernel":
@@ -405,7 +413,8 @@ def _blocking(e: Evidence, number: int) -> dict[str, int]:
 
 
 def same(value: float, found: Any) -> bool:
-    """Whether a printed number is what was computed: to a nanosecond, or to four digits where it is a ratio."""
+    """Whether a printed number is what was computed: to a nanosecond, or to four digits where it is
+    a ratio."""
     if isinstance(found, set):
         return any(same(value, one) for one in found)
     if isinstance(found, tuple):
@@ -451,7 +460,8 @@ def printed(title: str, evidence: dict[str, Any]) -> list[str]:
 
 
 def possible_loss(e: Evidence, f: Any) -> bool:
-    """Whether so much can go away: no more than its intervals take on the clock of their processes."""
+    """Whether so much can go away: no more than its intervals take on the clock of their
+    processes."""
     if f.loss_ns == 0:
         return True
     covered: Counter = Counter()

@@ -2,11 +2,11 @@
 
     python scripts/clocks_ladder.py OUT [CALL ...]        (a GPU, torch, nsys; triton for two rows)
 
-Every call is a function of this file, so each can be measured by itself:
-`nsysalign measure scripts/clocks_ladder.py:softmax --clocks`.  OUT/ladder.tsv gets a row per call, L2
-and clock: us, the difference to the next row, its cause, what is known of it, what is not.  Beside
-them stands what the originals print when they are run by themselves in a process of their own:
-triton's do_bench and do_bench_cudagraph, and the article's loop of event pairs.
+Every call is a function of this file, so each can be measured by itself: `nsysalign measure
+scripts/clocks_ladder.py:softmax --clocks`.  OUT/ladder.tsv gets a row per call, L2 and clock: us,
+the difference to the next row, its cause, what is known of it, what is not.  Beside them stands
+what the originals print when they are run by themselves in a process of their own: triton's
+do_bench and do_bench_cudagraph, and the article's loop of event pairs.
 """
 
 from __future__ import annotations

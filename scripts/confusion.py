@@ -1,12 +1,13 @@
-"""Every puzzle under `nsysalign run`: does it get the finding that its first lines promise, and what else is said?
+"""Every puzzle under `nsysalign run`: does it get the finding that its first lines promise, and
+what else is said?
 
     scripts/confusion.py record OUT [PUZZLE.py ...]    run each on this machine's GPU, one run directory each in OUT
     scripts/confusion.py table OUT                     the table of what was found, from stored or recorded runs
     scripts/confusion.py keep OUT                      the runs, redacted and packed, as the tests' data
 
-A puzzle says what is wrong with it in a line `# expects: RULE ...` (`nothing`: no error and no warning), and what may be
-said as loudly besides in a line `# beside: RULE ...`.  The table has
-a row per script: what it must get, whether it got it, and the errors, warnings and remarks beside it.
+A puzzle says what is wrong with it in a line `# expects: RULE ...` (`nothing`: no error and no
+warning), and what may be said as loudly besides in a line `# beside: RULE ...`.  The table has a
+row per script: what it must get, whether it got it, and the errors, warnings and remarks beside it.
 """
 
 from __future__ import annotations

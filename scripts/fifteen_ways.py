@@ -4,9 +4,9 @@
     nsysalign run -o RUN scripts/fifteen_ways.py made.json        needs a GPU; cupy, numba, cuda.core, triton
     python scripts/fifteen_ways.py --check RUN made.json          a table in Markdown
 
-Every way runs in an NVTX range of its name, so that the check assigns an interval by the time at which
-it lies, not by what nsysalign says of it.  `made` is what the program was told itself: a value is
-right if it is the one that the program got, to the nanosecond.
+Every way runs in an NVTX range of its name, so that the check assigns an interval by the time at
+which it lies, not by what nsysalign says of it.  `made` is what the program was told itself: a
+value is right if it is the one that the program got, to the nanosecond.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def extension():
 
 
 def ways() -> dict:
-    """Name -> a function that returns the times (ms) that it was told, or None if nobody tells it any."""
+    """Name -> a function that returns the times (ms) that it was told, or None if nobody tells it
+    any."""
     import torch
     from torch.cuda import Event
 

@@ -1,4 +1,5 @@
-"""Cut the demo trace from a recorded export: every case, fewer repetitions, only the tables that are read.
+"""Cut the demo trace from a recorded export: every case, fewer repetitions, only the tables that
+are read.
 
     python scripts/make_demo.py PROBE.sqlite PROBE.events.jsonl OUT_DIR [--keep N]
 
@@ -72,7 +73,8 @@ def wanted(region: str, keep: int) -> bool:
 
 
 def regions(lines: list[dict], offset: int) -> list[tuple[int, int]]:
-    """Trace time of everything that belongs to a kept region, with the work before it that it may wait for."""
+    """Trace time of everything that belongs to a kept region, with the work before it that it may
+    wait for."""
     at: dict[str, list[int]] = {}
     for x in lines:
         if "t0_ns" in x:

@@ -2,9 +2,9 @@
 
     python scripts/pairs_without_log.py tests/data ../shared/data/h200      a table in Markdown
 
-Recordings are found as `same_numbers.py` finds them.  A pair of the trace is right if the log has it:
-as a pair of the program, or as a distance that the probe measured.  A window is inside its bar if both
-of its ends lie within `error_ns` of where the alignment with the log has them.
+Recordings are found as `same_numbers.py` finds them.  A pair of the trace is right if the log has
+it: as a pair of the program, or as a distance that the probe measured.  A window is inside its bar
+if both of its ends lie within `error_ns` of where the alignment with the log has them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ def logged(log: EventLog, records) -> tuple[set, set]:
         ends = zip(call[a].tolist(), call[b].tolist(), strict=True)
         return {(x, y) for x, y in ends if min(x, y) >= 0}
 
-    # the probe's own calibration is in the trace too, and is left out there: it is no timing of the program
+    # the probe's own calibration is in the trace too, and is left out there: it is no timing of the
+    # program
     good = (log.elapsed["error"] == "") & (log.elapsed["ms"] >= 0) & ~log.elapsed["calibration"]
     good = log.elapsed[good.to_numpy(dtype=bool)]
     compared = pairs(find(good, "start"), find(good, "end"))
@@ -49,7 +50,8 @@ def logged(log: EventLog, records) -> tuple[set, set]:
 
 
 def scored(trace: Trace, log: EventLog) -> tuple[int, int, int, int, int] | None:
-    """(pairs of the log, of these found, wrong ones, windows, windows inside); None without queries."""
+    """(pairs of the log, of these found, wrong ones, windows, windows inside); None without
+    queries."""
     whole, alone = align(trace, log), align(trace, None)
     records = whole.records.assign(captured=False)
     records.loc[: len(log.records) - 1, "captured"] = log.records["captured"].to_numpy()

@@ -1,4 +1,5 @@
-"""Programs that others wrote, run plainly and under `nsysalign run`: is anything about them different?
+"""Programs that others wrote, run plainly and under `nsysalign run`: is anything about them
+different?
 
     python scripts/real_programs.py --list
     python scripts/real_programs.py                             # those that need no GPU and are installed
@@ -6,10 +7,11 @@
     python scripts/real_programs.py --gpu --from FOLDER -o real.json
     python scripts/real_programs.py --gpu --from FOLDER --dry-run   # anywhere: are all files there, do they compile?
 
-For each program: its exit status and the form of its output (numbers taken out) both times, how many event pairs it compared,
-and how many of them were placed on the trace.  FOLDER holds other people's code, which is fetched and
-never committed: gpu-mode/reference-kernels (f83cb92a), ScalingIntelligence/KernelBench (423217d9),
-flashinfer-ai/flashinfer (fb28d724), the tutorials of triton-lang/triton.  Needs what nsysalign needs in this Python, and an nsys.
+For each program: its exit status and the form of its output (numbers taken out) both times, how
+many event pairs it compared, and how many of them were placed on the trace.  FOLDER holds other
+people's code, which is fetched and never committed: gpu-mode/reference-kernels (f83cb92a),
+ScalingIntelligence/KernelBench (423217d9), flashinfer-ai/flashinfer (fb28d724), the tutorials of
+triton-lang/triton.  Needs what nsysalign needs in this Python, and an nsys.
 """
 
 from __future__ import annotations
@@ -45,9 +47,9 @@ NSYSALIGN = (
 
 @dataclass(frozen=True)
 class Program:
-    """One program.  In `command` {python} is this Python, {real} the folder of our own drivers, {from} that of the fetched
-    code; `copy` names a folder there that becomes the working directory.  `result_fd`: the variable that names a
-    pipe on which the program reports.
+    """One program.  In `command` {python} is this Python, {real} the folder of our own drivers,
+    {from} that of the fetched code; `copy` names a folder there that becomes the working directory.
+    `result_fd`: the variable that names a pipe on which the program reports.
     """
 
     name: str
@@ -65,7 +67,8 @@ class Program:
 
 
 def _copied_python(folder: Path) -> None:
-    """Interpreters as conda and venv make them: another name, behind links, in a folder of its own, with our packages."""
+    """Interpreters as conda and venv make them: another name, behind links, in a folder of its own,
+    with our packages."""
     (folder / "env" / "bin").mkdir(parents=True)
     (folder / "env" / "bin" / "snake").symlink_to(os.path.realpath(sys.executable))
     (folder / "env" / "pyvenv.cfg").write_text(
@@ -172,7 +175,8 @@ PROGRAMS = (
 
 
 def form(text: str) -> list[str]:
-    """The lines of an output without its numbers, in any order: ranks and workers print as they come."""
+    """The lines of an output without its numbers, in any order: ranks and workers print as they
+    come."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", text)
     text = re.sub(r"[\d.,:+e-]*\d[\d.,:%]*", "N", text)
     text = re.sub(r"\b(ns|us|ms|s|Kops/s|Mops/s)\b|µs|[-=*]{3,}| +", " ", text)
@@ -285,7 +289,8 @@ def evaluators_numbers(result: str) -> list[tuple[str, int, float]]:
 
 
 def beside(result: str, plain: str, intervals: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The evaluator's own mean per case, plainly and under the tool, beside ours: the last intervals of all, case by case."""
+    """The evaluator's own mean per case, plainly and under the tool, beside ours: the last
+    intervals of all, case by case."""
     cases, plainly = evaluators_numbers(result), evaluators_numbers(plain)
     intervals = sorted(intervals, key=lambda interval: interval["start_ns"])
     at, rows = len(intervals) - sum(runs for _, runs, _ in cases), []
@@ -304,7 +309,8 @@ def beside(result: str, plain: str, intervals: list[dict[str, Any]]) -> list[dic
 
 
 def compare(program: Program, folder: Path, fetched: Path | None, at_once: bool) -> dict[str, Any]:
-    """Run it both ways, one after the other or both at the same time.  Nothing raises: what went wrong is in the answer."""
+    """Run it both ways, one after the other or both at the same time.  Nothing raises: what went
+    wrong is in the answer."""
     run_dir = folder / "run"
     command = [*NSYSALIGN, "run", "-q", "-o", str(run_dir), "--"]
     with ThreadPoolExecutor(2 if at_once else 1) as pool:

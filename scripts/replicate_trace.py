@@ -2,9 +2,10 @@
 
     python scripts/replicate_trace.py big.sqlite big.events.jsonl 10 OUT_DIR     -> OUT_DIR/big-x10.sqlite, .events.jsonl
 
-Times are shifted by the trace's own length, correlation ids and record numbers by their own range, so that nothing of
-one copy can be taken for another's; rows of one copy follow those of the copy before, as nsys writes them.  Growth
-curves (`bench_analysis.py`) are measured on such traces.  The original is opened read-only.
+Times are shifted by the trace's own length, correlation ids and record numbers by their own range,
+so that nothing of one copy can be taken for another's; rows of one copy follow those of the copy
+before, as nsys writes them.  Growth curves (`bench_analysis.py`) are measured on such traces.  The
+original is opened read-only.
 """
 
 from __future__ import annotations

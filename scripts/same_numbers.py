@@ -4,8 +4,9 @@
     python scripts/same_numbers.py keep AFTER tests/data ../shared/data       on the other
     python scripts/same_numbers.py compare BEFORE AFTER
 
-A recording is NAME.sqlite[.xz] with NAME.events.jsonl[.xz] and NAME.baseline.jsonl[.xz] where they are, or a packed run
-directory (.tar.xz).  `compare` names the first rows of each table that differ, and ends with 1 if there are any.
+A recording is NAME.sqlite[.xz] with NAME.events.jsonl[.xz] and NAME.baseline.jsonl[.xz] where they
+are, or a packed run directory (.tar.xz).  `compare` names the first rows of each table that differ,
+and ends with 1 if there are any.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ def recordings(folder: Path) -> Iterator[Path]:
 def inputs(
     recording: Path, room: Path
 ) -> Iterator[tuple[str, Path, list[Path], list[Path], Path | None]]:
-    """(name, trace, logs, logs without nsys, clock samples) of what a recording holds, unpacked into `room`."""
+    """(name, trace, logs, logs without nsys, clock samples) of what a recording holds, unpacked
+    into `room`."""
     if recording.name.endswith(".tar.xz"):
         with tarfile.open(recording) as packed:
             packed.extractall(

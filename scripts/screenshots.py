@@ -1,4 +1,5 @@
-"""The README's two pictures, taken anew from the demo's report.  Needs Chromium with its driver, and selenium.
+"""The README's two pictures, taken anew from the demo's report.  Needs Chromium with its driver,
+and selenium.
 
 python scripts/screenshots.py [REPORT.html]      writes docs/report.png and docs/timeline.png
 python scripts/screenshots.py measure.html       the page of a measurement, down to its curve: writes docs/measure.png
@@ -51,7 +52,8 @@ def main(report: Path | None) -> None:
 
 
 def _shoot(driver, report: Path, script: str, element: str, path: Path, *, whole: bool) -> None:
-    """The page from its top to the end of `element`, or from the element's head to its plot's end, as PNG."""
+    """The page from its top to the end of `element`, or from the element's head to its plot's end,
+    as PNG."""
     driver.set_window_size(WIDTH, 1000)
     driver.get(report.absolute().as_uri())
     browsing.until(

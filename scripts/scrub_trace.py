@@ -1,4 +1,5 @@
-"""Copy a recorded run for the tests: the tables that are read, whole, without environment, host or user names.
+"""Copy a recorded run for the tests: the tables that are read, whole, without environment, host or
+user names.
 
     python scripts/scrub_trace.py TRACE.sqlite EVENTS.jsonl OUT_STEM [BASELINE_EVENTS.jsonl]
 

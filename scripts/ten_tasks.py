@@ -1,9 +1,11 @@
-"""Ten tasks of a first-time reader, done on the demo's report in a real browser: clicks, keys and seconds of each.
+"""Ten tasks of a first-time reader, done on the demo's report in a real browser: clicks, keys and
+seconds of each.
 
 python scripts/ten_tasks.py        needs Chromium with its driver, and selenium
 
-The seconds are the page's and the browser's, from the click to the answer on the screen; a person's reading is not in them.  The line
-of code is looked for on the page of a recorded puzzle, because the demo's intervals have names instead of lines.
+The seconds are the page's and the browser's, from the click to the answer on the screen; a person's
+reading is not in them.  The line of code is looked for on the page of a recorded puzzle, because
+the demo's intervals have names instead of lines.
 """
 
 from __future__ import annotations
@@ -63,7 +65,8 @@ class Reader:
         self.keys += len(text)
 
     def point(self, what: str) -> list[str]:
-        """The pointer on the longest thing in the lanes whose hover text begins so; what is said about it."""
+        """The pointer on the longest thing in the lanes whose hover text begins so; what is said
+        about it."""
         plot = self.driver.find_element("id", "lanes")
         self.run("arguments[0].scrollIntoView({block: 'center', behavior: 'instant'})", plot)
         self.wait("document.querySelector('#lanes svg')", "the lanes")

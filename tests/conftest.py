@@ -41,7 +41,8 @@ def _torch() -> str | None:
 
 
 def pytest_configure() -> None:
-    """Under nohup or as a background job a Ctrl-C or hang-up is ignored, and so by all that tests start: not here."""
+    """Under nohup or as a background job a Ctrl-C or hang-up is ignored, and so by all that tests
+    start: not here."""
     for number, default in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGHUP, signal.SIG_DFL),
@@ -66,7 +67,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason=reason))
 
 
-#: What a test was skipped for (a part of the reason) -> what that leaves untested, and how it would be tested.
+#: What a test was skipped for (a part of the reason) -> what that leaves untested, and how it would
+#: be tested.
 REMEDIES = {
     "no NVIDIA GPU": ("on a GPU", "a machine with one"),
     "no nsys": ("with a real nsys", "scripts/install-nsys"),

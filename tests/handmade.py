@@ -85,7 +85,8 @@ CASES = [
 
 
 def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) -> Analysis:
-    """An Analysis of `cases`: windows follow each other 1 ms apart; `name` wraps every foreign name."""
+    """An Analysis of `cases`: windows follow each other 1 ms apart; `name` wraps every foreign
+    name."""
     intervals, parts, segments, labels, drawn, details = [], [], [], [], [], []
     clock, number = 10_000_000, 0
     for label, kind, site, library, runs in cases:
@@ -222,8 +223,8 @@ def _item(number, cause, at, ns, what):
 
 
 def _records_and_clock(number, start, end, name):
-    """Both events, a wait of stream 7 that a record of stream 13 releases 2 us after it began, clock samples,
-    a remainder."""
+    """Both events, a wait of stream 7 that a record of stream 13 releases 2 us after it began,
+    clock samples, a remainder."""
 
     def row(kind, lane, what, text, a, b, ref, link, detail):
         return (

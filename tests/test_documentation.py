@@ -1,4 +1,5 @@
-"""What the documentation promises about itself: README is short, its set-up commands come first, every link arrives."""
+"""What the documentation promises about itself: README is short, its set-up commands come first,
+every link arrives."""
 
 from __future__ import annotations
 

@@ -18,7 +18,8 @@ CALLED_BY_OTHERS |= {"_transfer", "_graph", "_steady"}
 
 
 def test_every_name_of_the_package_is_used_in_it():
-    """What only tests call is no part of the program: functions, classes and methods are named somewhere else in it."""
+    """What only tests call is no part of the program: functions, classes and methods are named
+    somewhere else in it."""
     text = {path: path.read_text("utf-8") for path in PACKAGE.rglob("*.py")}
     words = Counter(word for source in text.values() for word in re.findall(r"\w+", source))
     unused = {

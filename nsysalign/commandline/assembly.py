@@ -1,4 +1,5 @@
-"""From a path typed by the user to `rundir.Inputs`, the files of one analysis; for every command that analyses."""
+"""From a path typed by the user to `rundir.Inputs`, the files of one analysis; for every command
+that analyses."""
 
 from __future__ import annotations
 
@@ -28,9 +29,10 @@ def assembled(
     nsys: str | None = None,
     quiet: bool = True,
 ) -> Inputs:
-    """The inputs of a run directory, a report or an export; files given explicitly replace the run's own logs.  Raw files of a
-    killed run are converted; a report is exported into `output` (created here) unless its export lies next to it.  A trace
-    given by itself brings no logs, only the other files of its run.  Raises TraceError or NsysError with what to do next.
+    """The inputs of a run directory, a report or an export; files given explicitly replace the
+    run's own logs.  Raw files of a killed run are converted; a report is exported into `output`
+    (created here) unless its export lies next to it.  A trace given by itself brings no logs, only
+    the other files of its run.  Raises TraceError or NsysError with what to do next.
     """
     if not path.exists():
         raise TraceError(
@@ -105,8 +107,9 @@ def trace_of(run: RunDirectory) -> Path:
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
-    """The SQLite export of a trace.  One next to the report is used unless the report is newer; a new export goes to the output
-    directory and never overwrites a file that was not created here."""
+    """The SQLite export of a trace.  One next to the report is used unless the report is newer; a
+    new export goes to the output directory and never overwrites a file that was not created
+    here."""
     if trace.suffix not in REPORT_SUFFIXES:
         return trace
     beside = trace.with_suffix(".sqlite")
@@ -148,8 +151,8 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
 
 
 def is_export_of(export: Path, report: Path) -> bool:
-    """Whether the export beside a report was made from it: it is not older, or the run that made both says so (a copied
-    directory has new times)."""
+    """Whether the export beside a report was made from it: it is not older, or the run that made
+    both says so (a copied directory has new times)."""
     if not export.is_file():
         return False
     made = RunDirectory(report.parent).manifest().get("trace")
@@ -161,8 +164,8 @@ def _time_of(path: Path) -> int:
 
 
 def drawn_again(path: Path, loaded: Analysis, name: str) -> Analysis | None:
-    """The same analysis with pieces and timeline of the interval of this name, made from the export next to it; None if there
-    is no export, or if it belongs to another run."""
+    """The same analysis with pieces and timeline of the interval of this name, made from the export
+    next to it; None if there is no export, or if it belongs to another run."""
     from nsysalign.engine import analyze_inputs
 
     run = RunDirectory.around(path)

@@ -1,4 +1,5 @@
-"""Options that several commands have: one name, one type, one place.  Each function returns a decorator."""
+"""Options that several commands have: one name, one type, one place.  Each function returns a
+decorator."""
 
 from __future__ import annotations
 
@@ -138,7 +139,8 @@ _PROFILING = (
 def _known(
     _ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Refuse a misspelt rule before anything runs: a check that can never fail is worse than none."""
+    """Refuse a misspelt rule before anything runs: a check that can never fail is worse than
+    none."""
     if names:
         from nsysalign.diagnose.finding import SEVERITIES
         from nsysalign.diagnose.rules import REGISTRY
@@ -187,7 +189,8 @@ MOST = 200
 
 
 def names(table: str, column: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """A completer for an option whose values are in this column of the run named on the command line.
+    """A completer for an option whose values are in this column of the run named on the command
+    line.
 
     eval "$(_NSYSALIGN_COMPLETE=bash_source nsysalign)"
     nsysalign show nsysalign-runs/train-001 --label <TAB>

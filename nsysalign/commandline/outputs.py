@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-#: Documents of a run, a measurement or a comparison of ranks, and what lies beside them in its folder.
+#: Documents of a run, a measurement or a comparison of ranks, and what lies beside them in its
+#: folder.
 _OF_A_RUN = ("analysis.json", "analysis.db", "measure.json", "ranks.json", "confirm.json")
 _BESIDE = ("analysis.db", "trace.sqlite", "ranks.html", "run.json")
 #: How our pages and documents begin.
@@ -30,7 +31,8 @@ _OURS = re.compile(
 
 
 def refuse_overwriting(path: Path) -> None:
-    """Raises OutputError if a file is there that may not be replaced: an input, one of a run, anything not made by us.
+    """Raises OutputError if a file is there that may not be replaced: an input, one of a run,
+    anything not made by us.
 
     Links may be: what they lead to is never touched.
     """
@@ -57,7 +59,8 @@ def refuse_overwriting(path: Path) -> None:
 
 
 def refuse_unwritable(file: str | Path) -> None:
-    """Raises OutputError if a file of that name, given by the user, cannot or must not be written."""
+    """Raises OutputError if a file of that name, given by the user, cannot or must not be
+    written."""
     path = Path(file)
     folder = path.parent
     if path.is_dir():

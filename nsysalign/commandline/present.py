@@ -1,4 +1,5 @@
-"""From a trace to stored results and a table: what `analyze`, `run`, `confirm` and `ranks` have in common."""
+"""From a trace to stored results and a table: what `analyze`, `run`, `confirm` and `ranks` have in
+common."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ def store(analysis: Analysis, output: Path, *, first: str = "") -> None:
 
 
 def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:
-    """The table as this terminal shows it; `again`: the arguments of `analyze`, for the hint on comparing processes."""
+    """The table as this terminal shows it; `again`: the arguments of `analyze`, for the hint on
+    comparing processes."""
     from nsysalign.report import terminal
 
     shown = console()
@@ -106,8 +108,9 @@ def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -
 def finish(
     run_dir: Path, *, exit_status: int, quiet: bool, json_out: str | None
 ) -> Analysis | None:
-    """Analyse the run directory and show the result, as `nsysalign analyze RUN_DIR` does.  A failed script keeps its status:
-    the analysis of what it left may then fail as well, or be interrupted, which is only reported.
+    """Analyse the run directory and show the result, as `nsysalign analyze RUN_DIR` does.  A failed
+    script keeps its status: the analysis of what it left may then fail as well, or be interrupted,
+    which is only reported.
     """
     stopped: list[int] = []
 

@@ -10,11 +10,11 @@ if TYPE_CHECKING:
 
 
 class ProgressLine:
-    """`with ProgressLine(quiet) as tell: tell("reading the trace", 40)`; a step's percent may start again at
-    0.
+    """`with ProgressLine(quiet) as tell: tell("reading the trace", 40)`; a step's percent may start
+    again at 0.
 
-    If stderr is not a terminal, nothing is drawn or imported.  The line disappears when the block ends.  While the profiled
-    script runs there is no line: the terminal belongs to the script.
+    If stderr is not a terminal, nothing is drawn or imported.  The line disappears when the block
+    ends.  While the profiled script runs there is no line: the terminal belongs to the script.
     """
 
     def __init__(self, quiet: bool) -> None:

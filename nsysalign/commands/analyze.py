@@ -53,8 +53,8 @@ def analyze(
 ) -> None:  # fmt: skip
     """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
 
-    Several of them, or a folder of them, are the ranks of one job: each is analysed, and then label by label they are
-    compared: who is slowest, who waits for whom.
+    Several of them, or a folder of them, are the ranks of one job: each is analysed, and then label
+    by label they are compared: who is slowest, who waits for whom.
 
     \b
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl

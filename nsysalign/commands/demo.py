@@ -26,8 +26,8 @@ SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
 )
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
 def demo(output: Path | None, quiet: bool) -> None:
-    """Analyse a trace recorded on an NVIDIA H200, and answer a well-known puzzle: why do CUDA events report nine times
-    the kernel's duration for the first of three identical linear layers?
+    """Analyse a trace recorded on an NVIDIA H200, and answer a well-known puzzle: why do CUDA
+    events report nine times the kernel's duration for the first of three identical linear layers?
 
     \b
     Example:  nsysalign demo

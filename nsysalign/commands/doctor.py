@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 @shared.nsys("The nsys to check (default: the one that `run` would use).")
 @click.pass_context
 def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
-    """Look at this machine, or at a TRACE (.sqlite, .nsys-rep or run directory), and say what is missing.
+    """Look at this machine, or at a TRACE (.sqlite, .nsys-rep or run directory), and say what is
+    missing.
 
     \b
     Example:  nsysalign doctor
@@ -172,7 +173,8 @@ def _gpu(environ: Mapping[str, str]) -> list[Row]:
         for gpu in whole
         if number.fullmatch(gpu[3]) and number.fullmatch(gpu[4])
     ]
-    if clocks:  # drivers do not report whether the clock is locked, but a locked one does not fall when idle
+    # drivers do not report whether the clock is locked, but a locked one does not fall when idle
+    if clocks:
         now, most, busy = min(clocks)
         found = f"SM clock {now:.0f} of {most:.0f} MHz"
         rows.append(Row("clocks", OK, found) if now >= 0.9 * most or busy != "0" else Row(
@@ -209,7 +211,8 @@ def _torch() -> Row:
 
 
 def _nvtx(tool: Nsys | None) -> Row:
-    """nvtx 0.2.12 and newer pass nsys 2024.2 a payload extension that it rejects, and every range is lost."""
+    """nvtx 0.2.12 and newer pass nsys 2024.2 a payload extension that it rejects, and every range
+    is lost."""
     try:
         version = metadata.version("nvtx")
     except metadata.PackageNotFoundError:

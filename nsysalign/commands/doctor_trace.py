@@ -1,4 +1,5 @@
-"""What the doctor says about a trace: what works, what is missing, what that costs, and the one command that helps."""
+"""What the doctor says about a trace: what works, what is missing, what that costs, and the one
+command that helps."""
 
 from __future__ import annotations
 
@@ -29,8 +30,8 @@ class Row(NamedTuple):
 
 
 def look_at_trace(trace: Path, nsys: str | None = None) -> list[Row]:
-    """An export, a report or a run directory.  A report without an export is exported for the check, and the export deleted
-    afterwards."""
+    """An export, a report or a run directory.  A report without an export is exported for the
+    check, and the export deleted afterwards."""
     from nsysalign.commandline.assembly import exported, is_export_of, trace_of
     from nsysalign.rundir import REPORT_SUFFIXES, RunDirectory
     from nsysalign.trace.read import read_trace

@@ -61,9 +61,9 @@ def export(
     intervals_only: bool,
     quiet: bool,
 ) -> None:
-    """Export RUN (a run directory, analysis.db).  In Perfetto the budgets are tracks of their own above all
-    operations of the trace; without the trace beside the analysis, above those near the intervals that the
-    report draws.
+    """Export RUN (a run directory, analysis.db).  In Perfetto the budgets are tracks of their own
+    above all operations of the trace; without the trace beside the analysis, above those near the
+    intervals that the report draws.
 
     \b
     Example:  nsysalign export nsysalign-runs/train-001 --format perfetto
@@ -153,7 +153,8 @@ def _default_name(form: str, label: str | None) -> str:
 
 
 def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:
-    """All operations and calls if the trace lies next to the analysis, and the records that only the analysis knows."""
+    """All operations and calls if the trace lies next to the analysis, and the records that only
+    the analysis knows."""
     import pandas as pd
 
     try:

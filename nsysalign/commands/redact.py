@@ -24,11 +24,13 @@ from nsysalign.commandline import options as shared
 @shared.nsys("The nsys to export a .nsys-rep with.")
 @shared.quiet()
 def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bool) -> None:
-    """Copy what analysis reads of TRACE (.sqlite, .nsys-rep or a run directory) to OUT, a new file or folder.
+    """Copy what analysis reads of TRACE (.sqlite, .nsys-rep or a run directory) to OUT, a new file
+    or folder.
 
-    Left behind: the environment, command line and output of the program, host, user and process names, paths, and
-    every string that no kept row needs.  Kernel names, NVTX texts and call sites relative to the working directory
-    stay.  OUT gives the same analysis; marks inside kernels and measurements are not copied.
+    Left behind: the environment, command line and output of the program, host, user and process
+    names, paths, and every string that no kept row needs.  Kernel names, NVTX texts and call sites
+    relative to the working directory stay.  OUT gives the same analysis; marks inside kernels and
+    measurements are not copied.
 
     \b
     Example:  nsysalign redact nsysalign-runs/train-001 train-001.shared

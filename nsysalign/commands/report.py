@@ -74,8 +74,9 @@ def _measurement(path: Path, output: Path | None) -> Path:
 
 
 def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple[Analysis, str]:
-    """The analysis with the interval's timeline: stored, else read again from the trace next to it, else drawn from the
-    interval's own pieces.  The second value is a note on that, if it matters."""
+    """The analysis with the interval's timeline: stored, else read again from the trace next to it,
+    else drawn from the interval's own pieces.  The second value is a note on that, if it
+    matters."""
     if (loaded.timeline["interval"] == number).any():
         return loaded, ""
     from nsysalign.commandline.assembly import drawn_again

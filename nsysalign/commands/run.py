@@ -24,8 +24,9 @@ if TYPE_CHECKING:
     from nsysalign.model import Analysis
     from nsysalign.record.session import CollectOptions, CollectResult
 
-#: Marks inside kernels cost time, so they get a run of their own, RUN_DIR/marked: in the run directory's own run
-#: `nsysalign.marks.flags()` leaves them out and buffers are off, so every time that is shown elsewhere is without them.
+#: Marks inside kernels cost time, so they get a run of their own, RUN_DIR/marked: in the run
+#: directory's own run `nsysalign.marks.flags()` leaves them out and buffers are off, so every time
+#: that is shown elsewhere is without them.
 _MARKS_OFF, _MARKS_ON = {"NSYSALIGN_MARKS": "0"}, {"NSYSALIGN_MARKS": "1"}
 
 
@@ -88,9 +89,9 @@ def run(
 ) -> None:
     """Profile a script or a command, unedited, and say where the time of its CUDA events went.
 
-    SCRIPT.py runs under this Python; anything else is a command, such as `torchrun --nproc-per-node 2
-    train.py`. Everything after it is its own, and so is the exit status.  With --baseline it runs twice, under
-    nsys first; the status is that of the profiled run.
+    SCRIPT.py runs under this Python; anything else is a command, such as `torchrun --nproc-per-node
+    2 train.py`. Everything after it is its own, and so is the exit status.  With --baseline it runs
+    twice, under nsys first; the status is that of the profiled run.
 
     \b
     Example:  nsysalign run train.py --epochs 1
@@ -188,8 +189,8 @@ def _refuse_misspelt(ctx: click.Context, word: str) -> None:
 def once_more(
     how: str, result: CollectResult, again: Callable[[], Sequence[str]], *, quiet: bool
 ) -> None:
-    """Run the command `again` ("with marks"), which returns notes.  Whatever happens, the profiled run keeps its analysis and
-    its status."""
+    """Run the command `again` ("with marks"), which returns notes.  Whatever happens, the profiled
+    run keeps its analysis and its status."""
     from nsysalign.errors import NsysAlignError
 
     if result.stopped:

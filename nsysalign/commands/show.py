@@ -68,8 +68,9 @@ def show(
 
 
 def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
-    """The analysis with the interval's segments: stored, else made again from the trace next to it.  Of a long trace not every
-    interval's are stored.  The second value says if they are not available."""
+    """The analysis with the interval's segments: stored, else made again from the trace next to it.
+    Of a long trace not every interval's are stored.  The second value says if they are not
+    available."""
     row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
     if (loaded.segments["interval"] == number).any() or not row["elapsed_ns"]:
         return loaded, ""

@@ -1,15 +1,15 @@
 """How much a label changed between two runs, with a bootstrap confidence interval.
 
-The statistic is the midmean: the mean over the middle half of the runs, ordered by measured time (the median
-where there are fewer than nine).  A cold first run does not move it, and because the same runs are averaged
-for every cause, the causes' changes add up to the total's.
+The statistic is the midmean: the mean over the middle half of the runs, ordered by measured time
+(the median where there are fewer than nine).  A cold first run does not move it, and because the
+same runs are averaged for every cause, the causes' changes add up to the total's.
 
-The bounds are the change -+ t * s, where s is half the distance between the 16th and the 84th percentile of
-the resampled changes: with few runs the outer percentiles are made of resamples that drew the one cold run
-several times, and would say nothing.  t is Student's, for the side with fewer runs.  Two sets of 5 to 100
-runs of the same program (log-normal; with and without one run 100 times slower; two modes) were told apart at
-95 % in 0 to 6 of 100 cases (tests/compare). The runs are taken as independent: slow drift makes any such
-interval too narrow.
+The bounds are the change -+ t * s, where s is half the distance between the 16th and the 84th
+percentile of the resampled changes: with few runs the outer percentiles are made of resamples that
+drew the one cold run several times, and would say nothing.  t is Student's, for the side with fewer
+runs.  Two sets of 5 to 100 runs of the same program (log-normal; with and without one run 100 times
+slower; two modes) were told apart at 95 % in 0 to 6 of 100 cases (tests/compare). The runs are
+taken as independent: slow drift makes any such interval too narrow.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from statistics import NormalDist
 import numpy as np
 
 RESAMPLES = 2_000
-#: Limit on random numbers drawn per side and label: 25,000 runs need fewer resamples than 10 runs do.
+#: Limit on random numbers drawn per side and label: 25,000 runs need fewer resamples than 10 runs
+#: do.
 MOST_DRAWS = 6_000_000
 FEWEST_RESAMPLES = 200
 #: With fewer runs the middle half still holds a cold run too often when it is resampled.
@@ -28,7 +29,8 @@ ONE_SIGMA = (NormalDist().cdf(-1), NormalDist().cdf(1))
 
 
 def middle_half(order: np.ndarray) -> np.ndarray:
-    """The middle of positions that are ordered along the last axis: half of them, or the median of few.
+    """The middle of positions that are ordered along the last axis: half of them, or the median of
+    few.
 
     12 runs, slowest last:  x x x . . . . . . x x x        6 runs:  x x . . x x        5 runs:  x x . x x
     """
@@ -54,8 +56,8 @@ def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
         # positions in order of measured time: sorting the numbers drawn sorts the resample
         drawn = np.sort(random.integers(0, count, (size, count)), axis=1)
         kept = middle_half(drawn)
-        # how often each run is among the kept ones, as a matrix product instead of a gather of size x count x
-        # columns
+        # how often each run is among the kept ones, as a matrix product instead of a gather of size
+        # x count x columns
         cells = (kept + np.arange(size)[:, None] * count).ravel()
         weights = np.bincount(cells, minlength=size * count).reshape(size, count).astype(np.float64)
         out[begin : begin + size] = weights @ ordered / kept.shape[1]
@@ -63,7 +65,8 @@ def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
 
 
 def _reach(half_ns: np.ndarray, confidence: float, runs: int) -> np.ndarray:
-    """How far bounds lie from the middle: Student's t times a standard deviation of the resampled statistic."""
+    """How far bounds lie from the middle: Student's t times a standard deviation of the resampled
+    statistic."""
     from scipy.special import stdtrit  # a tenth of a second that only comparisons need
 
     return half_ns * float(stdtrit(runs - 1, 0.5 + confidence / 2)) * np.sqrt(runs / (runs - 1))
@@ -84,8 +87,8 @@ def change(before: np.ndarray, after: np.ndarray, confidence: float, seed: int) 
 
 
 def level(values: np.ndarray) -> np.ndarray:
-    """(midmean and its 95 % bounds) of every column: an array of shape (columns, 3), nanoseconds.  The spread of a single run is
-    unknown: its bounds are the value itself."""
+    """(midmean and its 95 % bounds) of every column: an array of shape (columns, 3), nanoseconds.
+    The spread of a single run is unknown: its bounds are the value itself."""
     middle = midmean(values)
     if len(values) < 2:
         return np.column_stack([middle, middle, middle])

@@ -24,15 +24,17 @@ if TYPE_CHECKING:
     from nsysalign.model import Analysis
     from nsysalign.record.session import CollectOptions
 
-#: Labels that `run --confirm` tests, each with a re-run of its own: two at once would disturb each other.
+#: Labels that `run --confirm` tests, each with a re-run of its own: two at once would disturb each
+#: other.
 MOST_LABELS = 3
 
 
 class OptionsAtTheEnd(click.Command):
     """`confirm --label L SCRIPT ARGS`, and also `confirm SCRIPT ARGS --label L`.
 
-    If --label comes before the script, everything after the script is the script's own.  Otherwise the options from the first
-    --label after the script on are ours; `--` before the script leaves all of them to the script.
+    If --label comes before the script, everything after the script is the script's own.  Otherwise
+    the options from the first --label after the script on are ours; `--` before the script leaves
+    all of them to the script.
     """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
@@ -87,10 +89,12 @@ def confirm(
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run a script again with one change before the start records of a label, and say whether its cause is confirmed.
+    """Run a script again with one change before the start records of a label, and say whether its
+    cause is confirmed.
 
-    The script runs plainly first (or was run: --from), then once per label with the change. The script itself is not
-    edited. Options go before SCRIPT.py, or after its arguments, beginning with --label.
+    The script runs plainly first (or was run: --from), then once per label with the change. The
+    script itself is not edited. Options go before SCRIPT.py, or after its arguments, beginning with
+    --label.
 
     \b
     delay        a delay kernel in front: the host runs ahead, what remains is GPU time
@@ -162,8 +166,8 @@ def put_to_the_test(
 ) -> Outcome:
     """Re-run `command` once per label; store the verdicts in `run_dir` and print them.
 
-    The re-runs lie in RUN_DIR/confirm/LABEL-INTERVENTION-N; an earlier verdict about the same label and intervention is
-    replaced in confirm.json, its re-run stays.
+    The re-runs lie in RUN_DIR/confirm/LABEL-INTERVENTION-N; an earlier verdict about the same label
+    and intervention is replaced in confirm.json, its re-run stays.
     """
     from nsysalign.commandline.present import store
     from nsysalign.compare.experiment import Plan, choose, confirmable, plan, spans
@@ -283,8 +287,8 @@ def after_run(
     *,
     quiet: bool,
 ) -> None:
-    """`run --confirm`: the worst labels, after the analysis of the run.  What cannot be tested is reported, not raised: the run
-    itself is complete."""
+    """`run --confirm`: the worst labels, after the analysis of the run.  What cannot be tested is
+    reported, not raised: the run itself is complete."""
     try:
         outcome = put_to_the_test(
             run_dir, analysis, command, replace(options, output=None), quiet=quiet

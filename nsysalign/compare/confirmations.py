@@ -1,12 +1,13 @@
-"""`RUN_DIR/confirm.json`: the results of re-runs with one intervention; and the sentence shown next to a finding.
+"""`RUN_DIR/confirm.json`: the results of re-runs with one intervention; and the sentence shown next
+to a finding.
 
     {"format":"nsysalign-confirm","version":1,"confirmations":[{"label":"t1","rules":["host-gap"],"intervention":"delay",
       "target":"t1","verdict":"confirmed","reason":…,"metric":"elapsed","before_ns":…,"predicted_ns":…,"predicted_low_ns":…,
       "predicted_high_ns":…,"after_ns":…,"after_low_ns":…,"after_high_ns":…,"before_count":20,"after_count":20,
       "changed":"a delay kernel of 1,000.0 us …","run":"confirm/t1-delay-1"}]}
 
-The keys are the columns of `frames.CONFIRMATIONS`; null is "none".  The newest verdict about a label and an intervention
-is the one that counts.
+The keys are the columns of `frames.CONFIRMATIONS`; null is "none".  The newest verdict about a
+label and an intervention is the one that counts.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ NOT_CONFIRMED = "not confirmed"
 class Status(NamedTuple):
     """What is known about a finding beyond the trace in which it was found."""
 
-    verdict: str  # confirmed, refuted, not conclusive, not confirmed; measured: the finding itself compares two runs
+    # confirmed, refuted, not conclusive, not confirmed; measured: the finding itself compares two
+    # runs
+    verdict: str
     text: str  # what was done and its result; the command to type if a re-run can decide; else ''
 
 
@@ -51,7 +54,8 @@ def write(table: pd.DataFrame, path: Path) -> None:
 
 
 def read(path: Path) -> pd.DataFrame:
-    """The table of a confirm.json, empty if there is no such file.  Raises AnalysisError if it is something else."""
+    """The table of a confirm.json, empty if there is no such file.  Raises AnalysisError if it is
+    something else."""
     if not path.is_file():
         return frames.empty(frames.CONFIRMATIONS)
     try:
@@ -70,7 +74,8 @@ def read(path: Path) -> pd.DataFrame:
 
 
 def _check(row: dict[str, Any]) -> None:
-    """Raises ValueError, KeyError or TypeError if a row holds impossible values: the file may come from anyone."""
+    """Raises ValueError, KeyError or TypeError if a row holds impossible values: the file may come
+    from anyone."""
     for column in frames.CONFIRMATIONS.columns:
         value = row[column.name]
         if column.dtype == "object":

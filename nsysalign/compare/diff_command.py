@@ -66,10 +66,11 @@ def diff(
 ) -> None:
     """Compare two analyses (run directories, or an analysis.db): what got slower, and why.
 
-    Two measurements (folders of nsysalign measure, measure.json) are compared batch by batch and mode by mode.
+    Two measurements (folders of nsysalign measure, measure.json) are compared batch by batch and
+    mode by mode.
 
-    Regions are matched by name, call sites by their code. Runs that were recorded differently are not judged: then
-    --fail-on ends with 3.
+    Regions are matched by name, call sites by their code. Runs that were recorded differently are
+    not judged: then --fail-on ends with 3.
 
     \b
     Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
@@ -111,7 +112,8 @@ def diff(
 
 
 def _failed(fail_on: tuple[str, ...], judged: set[str], *, missing: bool) -> int:
-    """The exit status: 1 if one of these verdicts was asked for, or something is missing that may not be."""
+    """The exit status: 1 if one of these verdicts was asked for, or something is missing that may
+    not be."""
     verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
     return int(bool(judged & verdicts) or (missing and "missing" in fail_on))
 

@@ -4,7 +4,8 @@
     synchronize   the device is idle before the start record: nothing is left to queue behind
     flush         the L2 is overwritten before the start record of the label that ran the same kernels faster
 
-`plan` designs the experiment; one that could not give an answer is refused there, with the reason, before anything runs again.
+`plan` designs the experiment; one that could not give an answer is refused there, with the reason,
+before anything runs again.
 """
 
 from __future__ import annotations
@@ -37,7 +38,8 @@ HOST = ("host", "api_launch", "api", "launch_latency", "event", "profiler")
 FEWEST = 3
 #: The largest of this many calls is larger than 95 of 100 further ones.
 ENOUGH_TO_BOUND = 20
-#: The delay outlasts the host's part by this factor and this margin; 20 us did not, 1 ms did (measured).
+#: The delay outlasts the host's part by this factor and this margin; 20 us did not, 1 ms did
+#: (measured).
 DELAY_FACTOR, DELAY_MARGIN_NS, SHORTEST_DELAY_NS = 2.0, 200_000, 1_000_000
 #: A re-run may add this much GPU time in total.
 MOST_ADDED_NS = 600 * 1_000_000_000
@@ -92,7 +94,8 @@ def findings_of(analysis: Analysis, label: str) -> list[Any]:
 
 
 def testable(analysis: Analysis) -> frozenset[str]:
-    """Labels at whose start records the probe could intervene: event pairs that a Python program's own code made."""
+    """Labels at whose start records the probe could intervene: event pairs that a Python program's
+    own code made."""
     if not (analysis.collected_with("python") or analysis.collected_with("torch")):
         return frozenset()  # another program's log, or none: no probe would run in it
     i, labels = analysis.intervals, analysis.labels
@@ -102,7 +105,8 @@ def testable(analysis: Analysis) -> frozenset[str]:
 
 
 def confirmable(analysis: Analysis) -> list[str]:
-    """Labels with a warning that a re-run could settle, the most important first; a cold L2 stays a remark until one does."""
+    """Labels with a warning that a re-run could settle, the most important first; a cold L2 stays a
+    remark until one does."""
     rules = {rule for settled in SETTLES.values() for rule in settled}
     f = analysis.findings
     worth = f[f["rule"].isin(rules) & ((f["severity"] != "info") | (f["rule"] == "cold-l2"))]
@@ -111,7 +115,8 @@ def confirmable(analysis: Analysis) -> list[str]:
 
 
 def choose(analysis: Analysis, label: str) -> str:
-    """The intervention that fits the label's cause: its first finding that one settles, else its largest idle part."""
+    """The intervention that fits the label's cause: its first finding that one settles, else its
+    largest idle part."""
     for finding in findings_of(analysis, label):
         for intervention, rules in SETTLES.items():
             if finding.rule in rules:
@@ -128,8 +133,9 @@ def machine(analysis: Analysis) -> tuple[str, ...]:
 
 
 def where(analysis: Analysis, label: str) -> dict[str, Any]:
-    """`region` and `starts` (start sites with their callers) of a label.  A label made from call sites holds the start's file and
-    line; any other name is a region's.  Callers count if another label has the same site (a Timer class)."""
+    """`region` and `starts` (start sites with their callers) of a label.  A label made from call
+    sites holds the start's file and line; any other name is a region's.  Callers count if another
+    label has the same site (a Timer class)."""
     i = analysis.intervals
     mine = i[i["label"] == label]
     shared = set(i.loc[i["label"] != label, "site"])
@@ -150,7 +156,8 @@ class Spans(NamedTuple):
 
 
 def spans(analysis: Analysis, log: EventLog | None) -> Spans:
-    """From the log's own readings of CLOCK_MONOTONIC (docs/design.md, section 5); both records belong to one process."""
+    """From the log's own readings of CLOCK_MONOTONIC (docs/design.md, section 5); both records
+    belong to one process."""
     intervals = analysis.intervals
     host, same = np.full(len(intervals), -1, dtype=np.int64), np.ones(len(intervals), dtype=bool)
     if log is None or log.records.empty or intervals.empty:
@@ -224,7 +231,8 @@ def delay(q: Question) -> Plan | str:
     predicted, error = measured[1], measured[2, 0]
     host = spans.host_ns[rows]
     issue = np.where(host >= 0, host, elapsed)
-    # a first run may load code for a second: it is left out afterwards instead of delaying all the others so long
+    # a first run may load code for a second: it is left out afterwards instead of delaying all the
+    # others so long
     longest = min(float(issue.max()), 3 * float(np.median(issue)))
     wanted = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
     if wanted * len(rows) > MOST_ADDED_NS:
@@ -262,7 +270,8 @@ def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> s
 
 
 def synchronize(q: Question) -> Plan | str:
-    """Predicts a time between GPU time alone and the host's own pace, because the host no longer runs ahead."""
+    """Predicts a time between GPU time alone and the host's own pace, because the host no longer
+    runs ahead."""
     analysis, rows = q.analysis, q.rows
     i = analysis.intervals.iloc[rows]
     elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
@@ -282,8 +291,8 @@ def synchronize(q: Question) -> Plan | str:
 
 
 def flush(q: Question) -> Plan | str:
-    """The kernels of the warm label must become as slow as those of the cold one: kernel time is compared, which does
-    not depend on how far the host runs ahead, so no delay is needed."""
+    """The kernels of the warm label must become as slow as those of the cold one: kernel time is
+    compared, which does not depend on how far the host runs ahead, so no delay is needed."""
     analysis = q.analysis
     cold, warm, rules = _pair_of(analysis, q.label)
     i = analysis.intervals
@@ -318,7 +327,8 @@ def flush(q: Question) -> Plan | str:
 
 
 def _pair_of(analysis: Analysis, label: str) -> tuple[str, str, tuple[str, ...]]:
-    """(cold label, warm label, rules) of the cold-l2 finding that involves this label, on either side."""
+    """(cold label, warm label, rules) of the cold-l2 finding that involves this label, on either
+    side."""
     for f in analysis.findings.itertuples(index=False):
         other = f.evidence.get("compared_with") if isinstance(f.evidence, dict) else None
         if f.rule == "cold-l2" and other and label in (f.label, other):

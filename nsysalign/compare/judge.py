@@ -60,8 +60,9 @@ class Confirmation:
 
 
 def attach(analysis: Analysis, confirmations: pd.DataFrame) -> Analysis:
-    """The analysis with the results of re-runs.  A finding that rests on an experiment (evidence `confirmed`) is settled by it:
-    if confirmed it becomes a warning, otherwise it stays a remark."""
+    """The analysis with the results of re-runs.  A finding that rests on an experiment (evidence
+    `confirmed`) is settled by it: if confirmed it becomes a warning, otherwise it stays a
+    remark."""
     findings = analysis.findings
     verdicts = {
         (c.label, rule): c.verdict
@@ -87,8 +88,8 @@ def table(confirmation: Confirmation) -> pd.DataFrame:
 
 
 def judge(plan: Plan, after: Analysis, *, run: str = "") -> Confirmation:
-    """The verdict about a plan from the analysis of its re-run.  Only intervals at whose start record the probe intervened
-    (flag `intervened`) are compared."""
+    """The verdict about a plan from the analysis of its re-run.  Only intervals at whose start
+    record the probe intervened (flag `intervened`) are compared."""
     everything = rows_of(after, plan.target)
     flags = after.intervals["flags"].to_numpy(dtype=object)
     rows = np.array([r for r in everything if "intervened" in flags[r]], dtype=np.int64)
@@ -158,8 +159,8 @@ def decide(plan: Plan, after_ns: float, bounds_ns: tuple[float, float]) -> tuple
 def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarray, str]:
     """The intervals whose delay outlasted the host, and why too few did.
 
-    The start record stands at the delay's end.  If a budget still contains host, API or synchronisation time, the host had not
-    finished issuing by then.
+    The start record stands at the delay's end.  If a budget still contains host, API or
+    synchronisation time, the host had not finished issuing by then.
     """
     late = parts_of(after, rows, *LATE)
     kept = rows[late <= LATE_NS]

@@ -30,7 +30,8 @@ REASONS = {
 
 @dataclass(frozen=True)
 class Change:
-    """A time before and after, and bounds that contain the true change with the stated confidence."""
+    """A time before and after, and bounds that contain the true change with the stated
+    confidence."""
 
     before_ns: float
     after_ns: float
@@ -66,7 +67,8 @@ class LabelChange:
     verdict: str  # slower, faster, unclear, same; different: the runs were not recorded alike
     reason: str  # one of REASONS if it is unclear, else ''
     library: bool
-    #: Of each side's median interval: what it would take without nsys, ns; None where that was not predicted.
+    #: Of each side's median interval: what it would take without nsys, ns; None where that was not
+    #: predicted.
     unprofiled: tuple[Predicted | None, Predicted | None] = (None, None)
 
 
@@ -96,7 +98,8 @@ def compare(
     threshold: float = 0.02,
     anyway: bool = False,
 ) -> Comparison:
-    """Every label of both sides.  `threshold`: the share of the time below which a change does not matter.
+    """Every label of both sides.  `threshold`: the share of the time below which a change does not
+    matter.
 
     `anyway`: judge the labels of runs that were recorded differently as well.
     """
@@ -153,11 +156,13 @@ def compare(
 
 
 def matching(before: Analysis, after: Analysis) -> dict[str, str]:
-    """Which label of `after` each label of `before` is, in the order of `before`; labels of one side are absent.
+    """Which label of `after` each label of `before` is, in the order of `before`; labels of one
+    side are absent.
 
-    A region is known by its name.  A label made of call sites is known by its code, the text of its lines, because lines
-    move; the k-th of several with the same code is the k-th on the other side.  Where their numbers differ, or the text
-    is not known, names decide; different code is never the same label.
+    A region is known by its name.  A label made of call sites is known by its code, the text of its
+    lines, because lines move; the k-th of several with the same code is the k-th on the other side.
+    Where their numbers differ, or the text is not known, names decide; different code is never the
+    same label.
 
         A   bench.py:10  start.record()         B   bench.py:12  start.record()
             bench.py:20  start.record()             bench.py:22  start.record()
@@ -178,7 +183,8 @@ def matching(before: Analysis, after: Analysis) -> dict[str, str]:
 
 
 def _by_code(analysis: Analysis) -> Mapping[tuple, list[str]]:
-    """The labels made of call sites whose lines are known, by (kind, name without numbers of lines, text), each in order."""
+    """The labels made of call sites whose lines are known, by (kind, name without numbers of lines,
+    text), each in order."""
     text = dict(analysis.source_lines[["site", "text"]].itertuples(index=False))
     codes: dict[tuple, list[tuple[int, str]]] = {}
     for row in analysis.labels[["label", "kind", "site"]].itertuples(index=False):
@@ -193,7 +199,8 @@ def _by_code(analysis: Analysis) -> Mapping[tuple, list[str]]:
 
 
 def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
-    """Per label one row per run: measured time, kernel-only time, then the causes in the order of CAUSES."""
+    """Per label one row per run: measured time, kernel-only time, then the causes in the order of
+    CAUSES."""
     intervals = analysis.intervals
     whole = intervals[["elapsed_ns", "kernel_only_ns"]].to_numpy(np.int64)
     matrix = np.hstack([whole, parts_matrix(analysis)])
@@ -216,8 +223,8 @@ def _unprofiled(analysis: Analysis) -> dict[str, Predicted]:
 
 
 def judge(total: Change, before_count: int, after_count: int, threshold: float) -> tuple[str, str]:
-    """(verdict, reason).  A change counts if its bounds exclude zero and it is larger than what matters; "same" is said only if
-    the bounds exclude any change that matters.
+    """(verdict, reason).  A change counts if its bounds exclude zero and it is larger than what
+    matters; "same" is said only if the bounds exclude any change that matters.
 
               -matters      0      +matters
         ---------|----------+---------|----------
@@ -241,7 +248,8 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
 
 
 def _clock_mhz(analysis: Analysis) -> float | None:
-    """The median SM clock of the samples between the first interval and the last, None without any."""
+    """The median SM clock of the samples between the first interval and the last, None without
+    any."""
     clocks, intervals = analysis.gpu_clocks, analysis.measured
     if clocks.empty or intervals.empty:
         return None
@@ -256,7 +264,8 @@ def _clock_mhz(analysis: Analysis) -> float | None:
 def _differences(
     before: Analysis, after: Analysis, names: tuple[str, str]
 ) -> tuple[list[str], list[str]]:
-    """(what alone changes times, what else differs): a change of time may then not be due to the program."""
+    """(what alone changes times, what else differs): a change of time may then not be due to the
+    program."""
     sides = (before, after)
     confounding = {
         "GPU": [", ".join(dict.fromkeys(side.trace.devices)) for side in sides],

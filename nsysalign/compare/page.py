@@ -1,4 +1,5 @@
-"""A comparison of two runs as plain data, for its JSON document and its page, and in the terminal."""
+"""A comparison of two runs as plain data, for its JSON document and its page, and in the
+terminal."""
 
 from __future__ import annotations
 
@@ -65,7 +66,8 @@ def document(comparison: Comparison) -> dict[str, Any]:
 
 
 def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
-    """Write the page, self-contained like the report and small; the file appears whole or not at all."""
+    """Write the page, self-contained like the report and small; the file appears whole or not at
+    all."""
     labels = []
     for label in ordered(comparison):
         words = {key: safe_text(getattr(label, key)) for key in ("label", "label_after", "site")}
@@ -120,7 +122,8 @@ def _change(change: Change) -> dict[str, float]:
 
 
 def summary(comparison: Comparison) -> str:
-    """One sentence: how many labels got slower, got faster, stayed the same, are unclear; or why nothing can be said."""
+    """One sentence: how many labels got slower, got faster, stayed the same, are unclear; or why
+    nothing can be said."""
     if not comparison.labels:
         return "The two have no label in common, so nothing can be compared."
     both = plural(len(comparison.labels), "label")
@@ -156,7 +159,8 @@ def changed(label: LabelChange) -> str:
 
 
 def between(label: LabelChange) -> str:
-    """The bounds relative to the time before: "-80.1 to -70.3 %"; '' where too few intervals make none."""
+    """The bounds relative to the time before: "-80.1 to -70.3 %"; '' where too few intervals make
+    none."""
     total = label.total
     if not total.before_ns or label.reason == "too few":
         return ""
@@ -166,7 +170,8 @@ def between(label: LabelChange) -> str:
 def where(label: LabelChange, most: int = 3) -> str:
     """The causes that clearly changed, the largest first: "host -164 us, launch +3.1 us".
 
-    In a total that stayed the same only those that matter: what one lost another gained, as between ranks that wait.
+    In a total that stayed the same only those that matter: what one lost another gained, as between
+    ranks that wait.
     """
     if label.verdict == "unclear":
         return ""
@@ -183,7 +188,8 @@ def where(label: LabelChange, most: int = 3) -> str:
 
 
 def without_nsys(label: LabelChange) -> str:
-    """What each side's median interval would take without nsys, us: "191 ±25 → 52.3 ±6.1"; '' if neither was predicted."""
+    """What each side's median interval would take without nsys, us: "191 ±25 → 52.3 ±6.1"; '' if
+    neither was predicted."""
     if not any(label.unprofiled):
         return ""
     return " → ".join("none" if u is None else within(*u, 1_000) for u in label.unprofiled)
@@ -209,7 +215,8 @@ _MOST_NAMES = 12
 
 
 def render(comparison: Comparison, console: Console, report_path: str | None = None) -> None:
-    """Print the comparison: what makes the runs incomparable, then a row per label and below it what changed.
+    """Print the comparison: what makes the runs incomparable, then a row per label and below it
+    what changed.
 
     label     runs    A us   B us   change  verdict
     h2d_t1     6/6  227.71  52.10  -77.1 %  ▼ faster

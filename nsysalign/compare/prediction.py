@@ -1,10 +1,11 @@
-"""What an interval must measure if the host has run ahead of it: GPU time only, predicted from its budget.
+"""What an interval must measure if the host has run ahead of it: GPU time only, predicted from its
+budget.
 
     start record | ahead | operation | gap | operation | ... | operation | behind | end record
 
-The operations take as long as before (the parts kernel, graph, memcpy, memset: a union, staging excluded by the caller); the
-latencies of the two records are those calibrated on the same trace, as is the gap between operations that follow each other
-immediately, if the trace shows enough of them.
+The operations take as long as before (the parts kernel, graph, memcpy, memset: a union, staging
+excluded by the caller); the latencies of the two records are those calibrated on the same trace, as
+is the gap between operations that follow each other immediately, if the trace shows enough of them.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from nsysalign.model import CAUSES, OPERATION_KINDS, Analysis
 FIXED_NS, FIXED_ERROR_NS = 3_300.0, 1_200.0
 #: Consecutive records behind work: 1.28 us, 2.9 with event tracing.
 SPACING_NS, SPACING_ERROR_NS = 1_600.0, 1_300.0
-#: An operation behind another one that was issued long before: an H200 takes 0.84 us (50 tiny launches behind a delay), 0.9
-#: (EfficientNet-b0), 1.06-1.47 if records are close by.
+#: An operation behind another one that was issued long before: an H200 takes 0.84 us (50 tiny
+#: launches behind a delay), 0.9 (EfficientNet-b0), 1.06-1.47 if records are close by.
 GAP_NS, GAP_ERROR_NS = 950.0, 350.0
-#: Gaps of pure launch latency below this are operations that waited in the queue: on an idle stream it takes 2 us.
+#: Gaps of pure launch latency below this are operations that waited in the queue: on an idle stream
+#: it takes 2 us.
 QUEUED_GAP_NS, ENOUGH_GAPS = 1_600, 20
-#: Kernels that follow within this were launched as a pair (split-K and its reduction: 1 ns): not representative of others.
+#: Kernels that follow within this were launched as a pair (split-K and its reduction: 1 ns): not
+#: representative of others.
 PAIRED_NS = 300
 #: How well kernel times repeat from run to run (clock boost, addresses).
 WORK_ERROR_SHARE = 0.03
@@ -107,7 +110,8 @@ def _queued(analysis: Analysis) -> tuple[np.ndarray, np.ndarray]:
 
 
 def gpu_time(analysis: Analysis, positions: np.ndarray) -> GpuTime:
-    """GPU-only time of some intervals (rows of `analysis.intervals`), with the error of the prediction.
+    """GPU-only time of some intervals (rows of `analysis.intervals`), with the error of the
+    prediction.
 
     A gap between operations that were already queued is kept; the others become the usual gap.
     """

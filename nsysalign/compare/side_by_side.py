@@ -1,7 +1,8 @@
 """The profiled run and the same program without nsys, label by label, next to the prediction.
 
-The run without nsys has an event log and no trace: its intervals are measured, not placed.  An interval is matched to a label
-by its name (region, else call sites and callers), never by its place in a list; labels in only one run are reported.
+The run without nsys has an event log and no trace: its intervals are measured, not placed.  An
+interval is matched to a label by its name (region, else call sites and callers), never by its place
+in a list; labels in only one run are reported.
 """
 
 from __future__ import annotations
@@ -20,10 +21,11 @@ from nsysalign.predict.host_speed import RECORD_UNDER_NSYS, HostSpeed
 from nsysalign.text import REPETITION, times
 
 CONFIDENCE = 0.95
-#: A host that was this many times slower in one run than in the other is worth a remark: nine in ten differences of the record
-#: calls that have another reason are smaller.
+#: A host that was this many times slower in one run than in the other is worth a remark: nine in
+#: ten differences of the record calls that have another reason are smaller.
 _OTHER_SPEED = 1.3
-#: Record calls tell the hosts' difference with an error of its own: the bar reaches to this power of it (docs/figures.md).
+#: Record calls tell the hosts' difference with an error of its own: the bar reaches to this power
+#: of it (docs/figures.md).
 _UNCERTAIN = 1.2
 
 
@@ -36,11 +38,12 @@ def side_by_side(
     unprofiled_parts: pd.DataFrame,
     timers: pd.DataFrame | None = None,
 ) -> tuple[pd.DataFrame, list[str]]:
-    """(table BASELINE, notes).  `intervals` has one row per row of `windows`, in the same order; `unprofiled` and its parts: the
-    predictions.
+    """(table BASELINE, notes).  `intervals` has one row per row of `windows`, in the same order;
+    `unprofiled` and its parts: the predictions.
 
-    `timers`: what clock readings measured in the run without nsys.  No trace says which of them, or which regions, contain CUDA
-    work: they count if the profiled run has intervals at the same place.
+    `timers`: what clock readings measured in the run without nsys.  No trace says which of them, or
+    which regions, contain CUDA work: they count if the profiled run has intervals at the same
+    place.
     """
     label_of = dict(
         zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True)
@@ -97,8 +100,9 @@ def side_by_side(
 
 
 def measured(log: EventLog) -> pd.DataFrame:
-    """Every interval that a log measured: event pairs that the program compared, and host timers.  `order` and `last_ns`:
-    when its first and its last call began; `certain`: no clock readings that may have been of anything."""
+    """Every interval that a log measured: event pairs that the program compared, and host timers.
+    `order` and `last_ns`: when its first and its last call began; `certain`: no clock readings that
+    may have been of anything."""
     columns = ["process", "seq", "region", "site", "callers", "t0_ns"]
     records = {(r.process, r.seq): r for r in log.records[columns].itertuples(index=False)}
     own = log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"].astype(bool)]
@@ -146,7 +150,8 @@ def _labelled(found: pd.DataFrame, label_of: dict[tuple, str]) -> pd.DataFrame:
 
 
 def _place(key: tuple) -> str:
-    """A name for what the profiled run never timed: its region or its call sites, formed like a label."""
+    """A name for what the profiled run never timed: its region or its call sites, formed like a
+    label."""
     if len(key) == 2:
         return key[1]
     _, start, end, _ = key
@@ -154,8 +159,8 @@ def _place(key: tuple) -> str:
 
 
 def _record_times(log: EventLog | None, found: pd.DataFrame | None) -> pd.DataFrame:
-    """Per label the medians of how long the record calls of its intervals took: `ns`, and as a multiple of what is `usual` in the
-    run."""
+    """Per label the medians of how long the record calls of its intervals took: `ns`, and as a
+    multiple of what is `usual` in the run."""
     if log is None or found is None or not len(found):
         return pd.DataFrame({"ns": [], "usual": []}, dtype=np.float64)
     speed = HostSpeed(log)
@@ -165,9 +170,11 @@ def _record_times(log: EventLog | None, found: pd.DataFrame | None) -> pd.DataFr
 
 
 def _host_speeds(under: pd.DataFrame, without: pd.DataFrame) -> dict[str, tuple[float, float]]:
-    """Label -> (how many times slower the host was under nsys, by the record calls; below 1 that says nothing down to here).
+    """Label -> (how many times slower the host was under nsys, by the record calls; below 1 that
+    says nothing down to here).
 
-    nsys adds the same to a call that takes longer in both runs (cold caches), and so makes it longer by less than usual.
+    nsys adds the same to a call that takes longer in both runs (cold caches), and so makes it
+    longer by less than usual.
     """
     usual = RECORD_UNDER_NSYS
     both = under.add_suffix("_under").join(without, how="inner")
@@ -244,8 +251,9 @@ def _midmean(values) -> float:
 def _predicted(
     profiled: pd.DataFrame, removed: pd.DataFrame, profiled_ns: float, slowdown: float
 ) -> tuple[float, float, float, int]:
-    """The label's prediction: the loss of the replayed intervals, subtracted from the measurement of all of them.  Its bar
-    reaches to what the other run's host, `slowdown` times faster (NaN: unknown), makes of it."""
+    """The label's prediction: the loss of the replayed intervals, subtracted from the measurement
+    of all of them.  Its bar reaches to what the other run's host, `slowdown` times faster (NaN:
+    unknown), makes of it."""
     mine = removed.reindex(profiled["interval"]).reset_index()
     have = mine["predicted_ns"].notna().to_numpy()
     if not have.any():

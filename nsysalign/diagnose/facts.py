@@ -1,6 +1,8 @@
-"""An Analysis as arrays, so that rules can query all intervals at once; everything is derived from the analysis alone.
+"""An Analysis as arrays, so that rules can query all intervals at once; everything is derived from
+the analysis alone.
 
-Positions are rows of `analysis.intervals` (0..n-1); `interval` numbers of the other tables are mapped to them.
+Positions are rows of `analysis.intervals` (0..n-1); `interval` numbers of the other tables are
+mapped to them.
 """
 
 from __future__ import annotations
@@ -33,9 +35,12 @@ _CODE = {name: code for code, name in enumerate(CAUSES)}
 
 @dataclass(frozen=True, kw_only=True)
 class Case(About):
-    """A label that has a property (`positions`: all its intervals that have it), and the interval that shows it."""
+    """A label that has a property (`positions`: all its intervals that have it), and the interval
+    that shows it."""
 
-    row: int  # position of the interval whose numbers are quoted: the label's row in every table, if it has it
+    # position of the interval whose numbers are quoted: the label's row in every table, if it has
+    # it
+    row: int
     name: str
     count: int  # intervals of the label
 
@@ -59,7 +64,8 @@ class Facts:
         analysis: Analysis,
         segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
     ) -> None:
-        """`analysis` with its runs: they are kept apart, positions are those of the measured intervals."""
+        """`analysis` with its runs: they are kept apart, positions are those of the measured
+        intervals."""
         self.whole = analysis
         self.analysis = analysis = replace(analysis, intervals=analysis.measured)
         self._segments_of = segments_of  # if analysis.segments does not hold them all
@@ -102,7 +108,8 @@ class Facts:
         return pd.Index(self._number).get_indexer(pd.Index(interval))
 
     def most_common_work(self, label: str) -> np.ndarray:
-        """Positions of the intervals that did a label's most common work, empty if it did only one kind of work."""
+        """Positions of the intervals that did a label's most common work, empty if it did only one
+        kind of work."""
         return self._most_common.get(label, np.empty(0, np.int64))
 
     @cached_property
@@ -115,7 +122,8 @@ class Facts:
         }
 
     def kinds_of_work(self, label: str) -> list[tuple[str, int]]:
-        """(name, number of intervals) per kind of work of a label that did several kinds, else []."""
+        """(name, number of intervals) per kind of work of a label that did several kinds, else
+        []."""
         kinds = self.analysis.variants
         mine = kinds[kinds["label"] == label]
         return list(zip(mine["variant"].tolist(), mine["count"].tolist(), strict=True))
@@ -144,7 +152,8 @@ class Facts:
 
     @cached_property
     def staging(self) -> np.ndarray:
-        """Of `memcpy`: time in which the host staged pageable memory, and the device ran nothing."""
+        """Of `memcpy`: time in which the host staged pageable memory, and the device ran
+        nothing."""
         return self.detail_ns(self.detail_rows("memcpy", names=("staging",)))
 
     @cached_property
@@ -160,7 +169,8 @@ class Facts:
     def detail_rows(
         self, cause: str, pattern: str = "", names: tuple[str, ...] = ()
     ) -> pd.DataFrame:
-        """Detail rows of one cause whose `detail` matches: a regular expression, or one of the names."""
+        """Detail rows of one cause whose `detail` matches: a regular expression, or one of the
+        names."""
         rows = self._by_cause.get(cause)
         if rows is None:
             return self.details.iloc[:0]
@@ -183,7 +193,8 @@ class Facts:
 
     @cached_property
     def loading(self) -> np.ndarray:
-        """Time inside calls that load code, while the stream was idle (they have a rule of their own)."""
+        """Time inside calls that load code, while the stream was idle (they have a rule of their
+        own)."""
         return self.detail_ns(self.detail_rows("api", LOADING_CALLS))
 
     @cached_property
@@ -215,8 +226,8 @@ class Facts:
         return out
 
     def shows(self, quoted: int, positions: np.ndarray) -> int:
-        """The number of the interval that shows a finding: the quoted one, else the label's row if it is among the finding's
-        intervals, else the slowest of them; -1 for none."""
+        """The number of the interval that shows a finding: the quoted one, else the label's row if
+        it is among the finding's intervals, else the slowest of them; -1 for none."""
         if quoted < 0 and len(positions):
             row = (
                 int(self.row[self.label[positions[0]]])
@@ -228,8 +239,8 @@ class Facts:
         return int(self._number[quoted]) if quoted >= 0 else -1
 
     def once(self, positions: np.ndarray, ns: np.ndarray) -> int:
-        """The sum over intervals in which no time counts twice: of intervals of one process and device that overlap (nested
-        ranges, several streams), only the one with most is added."""
+        """The sum over intervals in which no time counts twice: of intervals of one process and
+        device that overlap (nested ranges, several streams), only the one with most is added."""
         if not len(positions):
             return 0
         keys = (self.pid[positions], self.device[positions])
@@ -257,7 +268,8 @@ class Facts:
     def cases(
         self, mask: np.ndarray, *, at_least: float = thresholds.TYPICAL_SHARE
     ) -> Iterator[Case]:
-        """Labels in which at least this share of the intervals, and at least one, has the property; in label order."""
+        """Labels in which at least this share of the intervals, and at least one, has the property;
+        in label order."""
         mask = mask & (self.label < len(self.labels))
         hits = np.flatnonzero(mask)
         have = np.bincount(self.label[hits], minlength=len(self.labels))[: len(self.labels)]
@@ -334,7 +346,8 @@ class Facts:
         )
 
     def portions(self, positions: np.ndarray) -> Iterator[np.ndarray]:
-        """Positions in batches with a bounded number of segments: those of all intervals are never needed at once."""
+        """Positions in batches with a bounded number of segments: those of all intervals are never
+        needed at once."""
         length = np.cumsum(self.operations[positions] + 1)
         cuts = np.flatnonzero(np.diff(length // _OPERATIONS_AT_ONCE)) + 1
         yield from (lot for lot in np.split(positions, cuts) if len(lot))
@@ -342,7 +355,8 @@ class Facts:
 
 @dataclass(frozen=True)
 class Segments:
-    """Arrays of equal length: position of the interval, length, cause code, nsys's rowid, row in analysis.segments.
+    """Arrays of equal length: position of the interval, length, cause code, nsys's rowid, row in
+    analysis.segments.
 
     `run` numbers the idle stretches, -1 for work:
 

@@ -1,8 +1,10 @@
-"""What a rule returns: findings, and remarks that it could not check; and advice that suits the program that ran (torch code is
-useless for a program in C++ or TensorRT, and a range has no start event).
+"""What a rule returns: findings, and remarks that it could not check; and advice that suits the
+program that ran (torch code is useless for a program in C++ or TensorRT, and a range has no start
+event).
 
-There are two kinds of advice: how to measure the GPU alone, or right, and what makes the program faster.  A delay before the
-start event isolates the GPU's time but makes nothing faster; a CUDA graph may do both.
+There are two kinds of advice: how to measure the GPU alone, or right, and what makes the program
+faster.  A delay before the start event isolates the GPU's time but makes nothing faster; a CUDA
+graph may do both.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ class Words(NamedTuple):
 
 @dataclass(frozen=True)
 class Finding:
-    """One diagnosis of one label.  The evidence holds every number that the title states, and few others; its keys end in their
-    unit: `_ns`, `bytes`, `share`."""
+    """One diagnosis of one label.  The evidence holds every number that the title states, and few
+    others; its keys end in their unit: `_ns`, `bytes`, `share`."""
 
     severity: str
     label: str
@@ -61,7 +63,8 @@ class Finding:
 
 @dataclass(frozen=True)
 class About:
-    """What findings are about: a label, its call site, and the positions of its intervals that show it."""
+    """What findings are about: a label, its call site, and the positions of its intervals that show
+    it."""
 
     label: str
     site: str
@@ -92,8 +95,8 @@ class About:
         about_row: bool | None = None,
         **values: Any,
     ) -> Finding:
-        """A finding about the label.  `loss`: ns of every interval of the analysis; `values`: its evidence; `positions`: its
-        intervals if they differ from the label's."""
+        """A finding about the label.  `loss`: ns of every interval of the analysis; `values`: its
+        evidence; `positions`: its intervals if they differ from the label's."""
         mine = self.positions if positions is None else positions
         quoted = self.quoted if interval is None else interval
         typical = self.of_row if about_row is None else about_row
@@ -136,7 +139,8 @@ _TORCH = re.compile(
 #: A line of code in an advice: it follows a colon and three spaces.
 _CODE = re.compile(r":   .*", re.DOTALL)
 
-#: Per rule, how to measure correctly in any language: for ranges, and for events that no torch code recorded.
+#: Per rule, how to measure correctly in any language: for ranges, and for events that no torch code
+#: recorded.
 _ANYWHERE = {
     "host-gap": "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph.",
     "many-tiny-kernels": "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph.",
@@ -186,7 +190,8 @@ FASTER: Mapping[str, Words] = {
 
 
 def faster(finding: Finding, torch: bool) -> str:
-    """What would make the program faster, '' if the finding is about the measurement only.  Code follows three spaces."""
+    """What would make the program faster, '' if the finding is about the measurement only.  Code
+    follows three spaces."""
     said = finding.remedy or _of(finding) or FASTER.get(finding.rule)
     if said is None:
         return ""
@@ -216,7 +221,8 @@ def _of(finding: Finding) -> Words | None:
 
 
 def _of_gap(finding: Finding) -> Words | None:
-    """Where one stretch of host work is most of the wait, launching less does not help: that stretch has to go."""
+    """Where one stretch of host work is most of the wait, launching less does not help: that
+    stretch has to go."""
     seen = finding.evidence
     waited = sum(
         int(seen.get(name, 0))
@@ -255,8 +261,9 @@ class Speaker:
 
     @cached_property
     def torch(self) -> bool:
-        """Whether the program is torch's: its events were logged, or its kernels or ranges are there.  If that cannot be
-        determined (old analyses name no kernels), torch is assumed, as in the rules."""
+        """Whether the program is torch's: its events were logged, or its kernels or ranges are
+        there.  If that cannot be determined (old analyses name no kernels), torch is assumed, as in
+        the rules."""
         a = self._analysis
         if a.calibration.get("collected_with") or a.kernels.empty:
             return True

@@ -13,7 +13,8 @@ from nsysalign.diagnose.finding import About
 
 @dataclass(frozen=True, kw_only=True)
 class Repetitions(About):
-    """Positions, in time.  `comparable` do the same work; of those, `cold` are the slow first ones, `warm` the rest."""
+    """Positions, in time.  `comparable` do the same work; of those, `cold` are the slow first ones,
+    `warm` the rest."""
 
     of_row = False
     row: int
@@ -60,8 +61,8 @@ def _split(facts: Facts, code: int) -> Repetitions:
 
 
 def _slow_first(elapsed: np.ndarray) -> int:
-    """How many of the first values are warm-up.  The very first may always be; several only up to a share of all: if most of
-    the set is slow, that is two modes, not warm-up."""
+    """How many of the first values are warm-up.  The very first may always be; several only up to a
+    share of all: if most of the set is slow, that is two modes, not warm-up."""
     if len(elapsed) < 3:
         return 0
     most = max(1, thresholds.WARMUP_SHARE * len(elapsed))
@@ -107,7 +108,8 @@ def _spread(values: np.ndarray) -> float:
 
 
 def _same_work(operations: np.ndarray) -> np.ndarray:
-    """Whether an interval holds about as many operations as the most common interval of its label."""
+    """Whether an interval holds about as many operations as the most common interval of its
+    label."""
     values, counts = np.unique(operations, return_counts=True)
     usual = int(values[counts.argmax()])
     if usual == 0:

@@ -6,7 +6,8 @@ import re
 
 from nsysalign.text import of, percent, plural, span, times
 
-#: A call site without its folders; names of layers (`/model/attention/MatMul`) also contain slashes, and are kept.
+#: A call site without its folders; names of layers (`/model/attention/MatMul`) also contain
+#: slashes, and are kept.
 _SITE = r"[^\s()/\\]+:\d+"
 __all__ = ["kernel", "of", "percent", "plural", "span", "subject", "times"]
 
@@ -14,7 +15,8 @@ _FOLDERS = re.compile(rf"\A.*[/\\](?={_SITE})", re.DOTALL)
 
 
 def subject(label: str) -> str:
-    """A label without the folders of its call sites: the finding's `site` is shown next to the title."""
+    """A label without the folders of its call sites: the finding's `site` is shown next to the
+    title."""
     return re.sub(r"[^\s()]+", lambda word: _FOLDERS.sub("", word[0]), label) or label
 
 
@@ -34,7 +36,8 @@ def kernel(detail: str, width: int = 48) -> str:
 
 
 def _without_brackets(name: str) -> str:
-    """The name without everything inside <...> and (...), nested or not; the whole name if brackets do not match."""
+    """The name without everything inside <...> and (...), nested or not; the whole name if brackets
+    do not match."""
     depth, out = 0, []
     for character in name:
         if character in "<(":

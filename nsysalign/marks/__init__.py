@@ -6,7 +6,8 @@
     module = load_inline(..., extra_cuda_cflags=marks.flags())      # -I ... -DNSYSALIGN_MARKS
     module.gemm(a, b, c, buffer.address)
 
-In the kernel: `#include <nsysalign/marks.cuh>`.  Importing this costs next to nothing and needs no GPU.
+In the kernel: `#include <nsysalign/marks.cuh>`.  Importing this costs next to nothing and needs no
+GPU.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ def include() -> str:
 
 
 def flags() -> list[str]:
-    """Options for the compiler (nvcc or NVRTC): the include folder, and -DNSYSALIGN_MARKS unless marks are off (`on`)."""
+    """Options for the compiler (nvcc or NVRTC): the include folder, and -DNSYSALIGN_MARKS unless
+    marks are off (`on`)."""
     return [f"-I{include()}", *(["-DNSYSALIGN_MARKS"] if on() else [])]
 
 

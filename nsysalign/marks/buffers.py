@@ -1,6 +1,7 @@
-"""Buffers in a device's memory that kernels write marks into, and how they are saved to a file.  A buffer is allocated once and
-read when the process ends, when `collect()` is called, and occasionally between two measured intervals (`probe`): never
-inside one, never while a graph is being captured.
+"""Buffers in a device's memory that kernels write marks into, and how they are saved to a file.  A
+buffer is allocated once and read when the process ends, when `collect()` is called, and
+occasionally between two measured intervals (`probe`): never inside one, never while a graph is
+being captured.
 """
 
 from __future__ import annotations
@@ -30,8 +31,9 @@ _LARGEST_MIB = 1 << 17
 
 
 class Buffer:
-    """Memory for marks.  Pass it to kernels in the form they take: `int(buffer)` or `.address` (the pointer), the buffer itself
-    if they support `__cuda_array_interface__` (CuPy, Numba), `.tensor` for torch.
+    """Memory for marks.  Pass it to kernels in the form they take: `int(buffer)` or `.address` (the
+    pointer), the buffer itself if they support `__cuda_array_interface__` (CuPy, Numba), `.tensor`
+    for torch.
 
     A buffer that is off (`NSYSALIGN_MARKS=0`) has address 0 and no memory: kernels write nothing.
     """
@@ -77,8 +79,8 @@ class Buffer:
         return torch.as_tensor(self, device=f"cuda:{self.device}")
 
     def snapshot(self, *, wait_s: float = _PATIENCE_S) -> bytes:
-        """The contents of the buffer, in the format of a dump file (docs/marks.md).  Waits for running kernels, at most this
-        long; marks not yet written by then are missing.
+        """The contents of the buffer, in the format of a dump file (docs/marks.md).  Waits for
+        running kernels, at most this long; marks not yet written by then are missing.
         """
         if not self.address:
             raise UsageError(
@@ -117,7 +119,8 @@ class Buffer:
         return b"".join([head, text, bytes(fixed[: layout.TABLE]), numbers, *used, *regions])
 
     def _region(self, fixed: bytearray, region: int) -> tuple[int, int, bytes]:
-        """(chunks, strays, their bytes).  If the two have met, the last chunk's head tells where."""
+        """(chunks, strays, their bytes).  If the two have met, the last chunk's head tells
+        where."""
         at = layout.LINE * (1 + region)
         low, high = (int.from_bytes(fixed[p : p + 4], "little") for p in (at, at + 4))
         chunks, strays = min(low, self._lines // layout.LINES), min(high, self._lines)
@@ -159,16 +162,18 @@ class Buffer:
 
 
 def on() -> bool:
-    """Whether marks are wanted: they are not in the run of `nsysalign run --marks` that measures without them."""
+    """Whether marks are wanted: they are not in the run of `nsysalign run --marks` that measures
+    without them."""
     return os.environ.get("NSYSALIGN_MARKS", "1") != "0"
 
 
 def buffer(mib: int = 64, *, device: int | None = None, names: Iterable[str] = ()) -> Buffer:
     """A new buffer of `mib` MiB (1 to 131,072) on a device, by default on the current one.
 
-    64 MiB hold about 3.8 million marks.  Marks that do not fit are counted but not written.  `names`: names of marks whose
-    source is not in a file of this program (most are found there).  Raises UsageError for another size or for names that cannot
-    be told apart, NoDevice without a GPU.
+    64 MiB hold about 3.8 million marks.  Marks that do not fit are counted but not written.
+    `names`: names of marks whose source is not in a file of this program (most are found there).
+    Raises UsageError for another size or for names that cannot be told apart, NoDevice without a
+    GPU.
     """
     if isinstance(mib, bool) or not isinstance(mib, int) or not 1 <= mib <= _LARGEST_MIB:
         raise UsageError(
@@ -180,8 +185,9 @@ def buffer(mib: int = 64, *, device: int | None = None, names: Iterable[str] = (
 
 
 def collect(folder: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Write the current contents of the buffers, one file each, into a folder: by default that of `nsysalign run`.  Waits for
-    the device; call it outside measured intervals.  Returns the files, [] if there is no such folder.
+    """Write the current contents of the buffers, one file each, into a folder: by default that of
+    `nsysalign run`.  Waits for the device; call it outside measured intervals.  Returns the files,
+    [] if there is no such folder.
     """
     folder = os.fspath(folder) if folder is not None else os.environ.get("NSYSALIGN_DIR")
     if not folder:
@@ -194,7 +200,8 @@ def _path(folder: str, made: Buffer) -> Path:
 
 
 def between_intervals() -> None:
-    """Called by the probe when nothing is being measured or captured: saves the marks so far, in case the process is killed."""
+    """Called by the probe when nothing is being measured or captured: saves the marks so far, in
+    case the process is killed."""
     folder = os.environ.get("NSYSALIGN_DIR")
     now = time.monotonic()
     for made in list(_made):

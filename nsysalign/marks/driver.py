@@ -83,8 +83,8 @@ class Device:
         return address.value
 
     def wait(self, seconds: float) -> bool:
-        """Wait until the device is idle, at most this long; returns whether it is.  A kernel that never ends must not hold up
-        the end of its process."""
+        """Wait until the device is idle, at most this long; returns whether it is.  A kernel that
+        never ends must not hold up the end of its process."""
         done = threading.Event()
 
         def synchronize() -> None:

@@ -1,5 +1,5 @@
-"""Dump files of marks: the contents of a buffer, as arrays.  The file may come from anyone: nothing in it is trusted before it
-has been checked against the file's size.
+"""Dump files of marks: the contents of a buffer, as arrays.  The file may come from anyone: nothing
+in it is trusted before it has been checked against the file's size.
 
     "NSYSALIGN-MARKS\\n", u32 version, u32 length, JSON of that length (pid, device, sms, names, finished)
     the buffer's header and lines of the SMs                                  (described in marks.cuh)
@@ -50,10 +50,10 @@ class MarksError(NsysAlignError):
 
 @dataclass(frozen=True)
 class Dump:
-    """One buffer.  Arrays of equal length: `warps` (HEAD: a warp's first chunk, each later one, each stray), and for every
-    mark `of` (its row there), `time` (the GPU's timer, ns), `clock` (cycles of its SM, 32 bits) and `id`; `counters` (SLOT).
-    `dropped`: marks that did not fit; `counts_dropped`: executions of counters that did not fit; `damaged`: impossible
-    records."""
+    """One buffer.  Arrays of equal length: `warps` (HEAD: a warp's first chunk, each later one,
+    each stray), and for every mark `of` (its row there), `time` (the GPU's timer, ns), `clock`
+    (cycles of its SM, 32 bits) and `id`; `counters` (SLOT). `dropped`: marks that did not fit;
+    `counts_dropped`: executions of counters that did not fit; `damaged`: impossible records."""
 
     path: str
     pid: int

@@ -1,4 +1,5 @@
-"""Tables of what happened inside kernels: dumps of marks, joined with the trace's kernels and split."""
+"""Tables of what happened inside kernels: dumps of marks, joined with the trace's kernels and
+split."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ MOST_MARKS = 150_000
 _FEWEST_OF_LAUNCH = 5_000
 _KINDS = np.array(["mark", "begin", "end", "exit", "enter"], dtype=object)
 _ENTER = 4
-#: An SM of compute capability 8.0 and 9.0: warps, blocks, registers of each of its four parts, bytes that blocks can share.
+#: An SM of compute capability 8.0 and 9.0: warps, blocks, registers of each of its four parts,
+#: bytes that blocks can share.
 _SM_WARPS, _SM_BLOCKS, _PART_REGISTERS, _SM_SHARED, _BLOCK_RESERVED = 64, 32, 16_384, 233_472, 1_024
 
 
@@ -37,8 +39,8 @@ class MarkTables:
 def marked_inside(
     paths: Sequence[Path], trace: Path, marked: Path | None, intervals: pd.DataFrame
 ) -> MarkTables:
-    """The tables of these dumps, made in the run of `trace`, or of `marked` where that is another.  A damaged dump only yields
-    a note; the rest of the answer is kept."""
+    """The tables of these dumps, made in the run of `trace`, or of `marked` where that is another.
+    A damaged dump only yields a note; the rest of the answer is kept."""
     dumps, notes = [], []
     for path in paths:
         try:
@@ -60,8 +62,8 @@ def mark_tables(
 ) -> MarkTables:
     """What the dumps say of the kernels in `rows` (`frames.LAUNCHES`).
 
-    `plain`: the kernels of the same program without marks, where `rows` are of a run of their own; `intervals` are then of
-    the run without.
+    `plain`: the kernels of the same program without marks, where `rows` are of a run of their own;
+    `intervals` are then of the run without.
     """
     parts: dict[str, list[pd.DataFrame]] = {spec.name: [] for spec in frames.MARKS_SPECS}
     notes = warnings(dumps)
@@ -233,7 +235,8 @@ def _chosen_marks(
 
 
 def _median_and_slowest(kernels: pd.DataFrame) -> list[int]:
-    """Launches whose marks are kept: of every kernel the median, then of every kernel the slowest."""
+    """Launches whose marks are kept: of every kernel the median, then of every kernel the
+    slowest."""
     there = kernels[kernels["warps"] > 0]
     duration = (there["end_ns"] - there["start_ns"]).rename("duration")
     medians, slowest = [], []
@@ -259,8 +262,8 @@ def _some_sms(dump: Dump, both: np.ndarray, room: int) -> np.ndarray:
 
 
 def _counters(marked: Marked, names: _Names) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(`frames.PATH_COUNTS`, `frames.LATENCIES`) of a dump.  Counts of launches that share a grid id (a graph's) are one
-    sum: they stand at the first."""
+    """(`frames.PATH_COUNTS`, `frames.LATENCIES`) of a dump.  Counts of launches that share a grid
+    id (a graph's) are one sum: they stand at the first."""
     slots, launches = marked.dump.counters, marked.launches
     firsts = launches[launches["replay"] == 0]
     by_grid = pd.Series(firsts.index, index=firsts["grid_id"].to_numpy())
@@ -294,8 +297,9 @@ def _counters(marked: Marked, names: _Names) -> tuple[pd.DataFrame, pd.DataFrame
 def _intervals(
     kernels: pd.DataFrame, rows: pd.DataFrame, intervals: pd.DataFrame, plain: pd.DataFrame | None
 ) -> np.ndarray:
-    """Number of the shortest interval on whose stream each kernel began, -1 for none.  Where the intervals are of the run
-    without marks, a kernel stands for the one of the same name and turn there."""
+    """Number of the shortest interval on whose stream each kernel began, -1 for none.  Where the
+    intervals are of the run without marks, a kernel stands for the one of the same name and turn
+    there."""
     at = kernels[["pid", "device", "stream", "start_ns", "row"]].copy()
     at.loc[at["row"] < 0, "stream"] = -1
     if plain is not None:
@@ -321,7 +325,8 @@ def _intervals(
 
 
 def _counterparts(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame) -> pd.DataFrame:
-    """For each kernel the launch of the same name and turn in the other run, where both runs launched as many."""
+    """For each kernel the launch of the same name and turn in the other run, where both runs
+    launched as many."""
     numbered = [t.assign(turn=t.groupby("name").cumcount()) for t in (rows, plain)]
     many, as_many = (t.groupby("name").size() for t in (rows, plain))
     same = many[many == as_many.reindex(many.index)].index

@@ -1,17 +1,19 @@
-"""Marks inside kernels on the trace's clock: joined to kernels by grid id, placed by the kernels' own start and end.
+"""Marks inside kernels on the trace's clock: joined to kernels by grid id, placed by the kernels'
+own start and end.
 
-A mark carries the GPU's timer, a kernel row the trace's time; both read the same timer, through a conversion that CUPTI
-corrects from time to time.  For every joined kernel:
+A mark carries the GPU's timer, a kernel row the trace's time; both read the same timer, through a
+conversion that CUPTI corrects from time to time.  For every joined kernel:
 
     trace   start ......................... end
     timer     |  first stamp ... last stamp  |        start - first <= offset <= end - last
 
-Each kernel bounds the offset at its own time, and nearby within what the two clocks can drift apart meanwhile.  Where bounds
-contradict each other, the profiler has corrected its clock, and a new piece begins.
+Each kernel bounds the offset at its own time, and nearby within what the two clocks can drift apart
+meanwhile.  Where bounds contradict each other, the profiler has corrected its clock, and a new
+piece begins.
 
-Programmatic dependent launches overlap in one stream, but their rows do not: the profiler ends a kernel's row 1 ns before
-the dependent one's blocks begin (measured: nsys 2024.2, H100).  Such an end is no bound; the kernel is taken to end with its
-last mark.
+Programmatic dependent launches overlap in one stream, but their rows do not: the profiler ends a
+kernel's row 1 ns before the dependent one's blocks begin (measured: nsys 2024.2, H100).  Such an
+end is no bound; the kernel is taken to end with its last mark.
 """
 
 from __future__ import annotations
@@ -34,11 +36,12 @@ _MOST_STAMPS = 200_000
 
 @dataclass(frozen=True)
 class Marked:
-    """The launches of one dump.  `launch`, `warp` and `first_lane`: of every row of `dump.warps`, which launch it belongs to,
-    which run of a warp, and whether that warp's first lane is among its lanes; `order`: the marks sorted by warp, then in the
-    order they were made.  The table's columns: grid_id, replay, first, last (timer stamps), pid, device, stream, name, row, start_ns, end_ns, error_ns, blocks, threads,
-    registers, local_bytes, shared_bytes; -1 unknown.  `shift`, `rate`: trace time is timer + shift + rate * (timer - first)
-    of its launch."""
+    """The launches of one dump.  `launch`, `warp` and `first_lane`: of every row of `dump.warps`,
+    which launch it belongs to, which run of a warp, and whether that warp's first lane is among its
+    lanes; `order`: the marks sorted by warp, then in the order they were made.  The table's
+    columns: grid_id, replay, first, last (timer stamps), pid, device, stream, name, row, start_ns,
+    end_ns, error_ns, blocks, threads, registers, local_bytes, shared_bytes; -1 unknown.  `shift`,
+    `rate`: trace time is timer + shift + rate * (timer - first) of its launch."""
 
     dump: Dump
     launches: pd.DataFrame
@@ -67,14 +70,16 @@ class Marked:
         return out
 
     def cycles(self, head: np.ndarray, clock: np.ndarray) -> np.ndarray:
-        """SM cycles from the beginning of a warp (rows `head` of `dump.warps`) to its marks' `clock`, modulo 2**32.  They order
-        a warp's marks within one tick of the timer, which is longer than a mark takes."""
+        """SM cycles from the beginning of a warp (rows `head` of `dump.warps`) to its marks'
+        `clock`, modulo 2**32.  They order a warp's marks within one tick of the timer, which is
+        longer than a mark takes."""
         began = self.dump.warps["clock"][self.first_heads[self.warp[head]]]
         return clock.astype(np.uint32) - began.astype(np.uint32)
 
 
 def join(dump: Dump, rows: pd.DataFrame) -> Marked:
-    """Find the launches of a dump among the trace's kernels (`frames.LAUNCHES`), and their clock."""
+    """Find the launches of a dump among the trace's kernels (`frames.LAUNCHES`), and their
+    clock."""
     launch, warp, grid, replay = _launches(dump)
     rows = rows[(rows["pid"] == dump.pid) | (rows["pid"] < 0)]
     rows = _of_device(rows.assign(cut=_cut(rows)), dump)
@@ -133,7 +138,8 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
 
 
 def _described(row: np.ndarray, rows: pd.DataFrame) -> pd.DataFrame:
-    """What the kernel row of each launch says of it; -1, no name and no grid where there is none."""
+    """What the kernel row of each launch says of it; -1, no name and no grid where there is
+    none."""
     table = pd.DataFrame(index=np.arange(len(row)))
     for name, unknown in (
         ("stream", -1), ("row", -1), ("blocks", -1), ("threads", -1), ("grid_x", 0), ("grid_y", 0),
@@ -146,8 +152,9 @@ def _described(row: np.ndarray, rows: pd.DataFrame) -> pd.DataFrame:
 
 
 def _of_device(rows: pd.DataFrame, dump: Dump) -> pd.DataFrame:
-    """The kernels of the dump's device: every device counts its grids from the beginning.  If the trace has none of that
-    device, it may number devices differently: then those of the only device that has any."""
+    """The kernels of the dump's device: every device counts its grids from the beginning.  If the
+    trace has none of that device, it may number devices differently: then those of the only device
+    that has any."""
     wanted = np.union1d(dump.warps["grid"], dump.counters["grid"]).astype(np.int64)
     mine = rows["device"] == dump.device
     if not mine.any() and rows["device"].nunique() == 1:
@@ -158,7 +165,8 @@ def _of_device(rows: pd.DataFrame, dump: Dump) -> pd.DataFrame:
 def _launches(dump: Dump) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """(launch of every head, run of a warp of every head, grid id and replay of every launch).
 
-    A warp's first chunk has no predecessor: its k-th first chunk under one grid id belongs to the k-th launch with that id.
+    A warp's first chunk has no predecessor: its k-th first chunk under one grid id belongs to the
+    k-th launch with that id.
     """
     heads = dump.warps
     if not len(heads):
@@ -227,8 +235,8 @@ def _tick(dump: Dump) -> int:
 
 
 def _rows_of(grid: np.ndarray, replay: np.ndarray, rows: pd.DataFrame) -> np.ndarray:
-    """Position in `rows` (sorted by start) of every launch, -1 for none.  A grid id that was launched several times (a
-    graph's) is joined only if every launch has its row."""
+    """Position in `rows` (sorted by start) of every launch, -1 for none.  A grid id that was
+    launched several times (a graph's) is joined only if every launch has its row."""
     found = np.full(len(grid), -1, np.int64)
     if not len(rows):
         return found
@@ -242,7 +250,8 @@ def _rows_of(grid: np.ndarray, replay: np.ndarray, rows: pd.DataFrame) -> np.nda
 
 
 def _cut(rows: pd.DataFrame) -> np.ndarray:
-    """Kernels whose rows end 1 ns before the next one of their stream begins: they may have continued."""
+    """Kernels whose rows end 1 ns before the next one of their stream begins: they may have
+    continued."""
     order = np.lexsort((rows["start_ns"], rows["stream"], rows["device"]))
     start, end, device, stream = (
         rows[c].to_numpy()[order] for c in ("start_ns", "end_ns", "device", "stream")
@@ -257,8 +266,9 @@ def _clock(
     first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, known: np.ndarray, cut: np.ndarray,
     tick: int,
 ) -> tuple[np.ndarray, float, np.ndarray]:  # fmt: skip
-    """(trace time minus timer at each launch's first stamp, drift, half-width of what is possible) of all launches;
-    0, 0 and -1 if nothing was joined.  The end of a `cut` row is no bound, unless there is no other."""
+    """(trace time minus timer at each launch's first stamp, drift, half-width of what is possible)
+    of all launches; 0, 0 and -1 if nothing was joined.  The end of a `cut` row is no bound, unless
+    there is no other."""
     if not known.any():
         return np.zeros(len(first), np.int64), 0.0, np.full(len(first), -1, np.int64)
     at0, at1 = first[known], last[known]
@@ -285,8 +295,9 @@ def _clock(
 
 
 def _middle(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(middle, half-width) of what is possible.  A piece between contradictions may be bounded on one side only, or on none: a
-    missing bound is taken to be as far away as in the widest of the other pieces."""
+    """(middle, half-width) of what is possible.  A piece between contradictions may be bounded on
+    one side only, or on none: a missing bound is taken to be as far away as in the widest of the
+    other pieces."""
     both = np.isfinite(lower) & np.isfinite(upper)
     if not both.any():
         known = np.where(np.isfinite(lower), lower, np.where(np.isfinite(upper), upper, 0.0))
@@ -302,7 +313,8 @@ def _middle(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarra
 
 
 def _slope(at: np.ndarray, middle: np.ndarray, width: np.ndarray) -> float | None:
-    """Drift of the offset: a line through the middles, the narrow ones first; None if too little is known."""
+    """Drift of the offset: a line through the middles, the narrow ones first; None if too little is
+    known."""
     if len(at) < _FEWEST or np.ptp(at) < _SPAN_NS:
         return None
     narrow = width <= np.median(width)
@@ -332,7 +344,8 @@ def _envelope(
     for number in np.unique(of_query).tolist():
         mine, asked = piece == number, of_query == number
         t, q = times[mine], query[asked].astype(float)
-        # a bound loosens by the drift with the distance: the greatest low + drift * t to the left, low - drift * t to the right
+        # a bound loosens by the drift with the distance: the greatest low + drift * t to the left,
+        # low - drift * t to the right
         left, right = (
             np.maximum.accumulate(lows[mine] + drift * t),
             np.maximum.accumulate((lows[mine] - drift * t)[::-1])[::-1],
@@ -356,7 +369,8 @@ def _nearest(t, left, right, q, drift, better, none):  # type: ignore[no-untyped
 
 
 def _pieces(times: np.ndarray, lows: np.ndarray, highs: np.ndarray, drift: float) -> np.ndarray:
-    """Number of the piece of each bound: a new one begins where no offset satisfies all of the piece so far."""
+    """Number of the piece of each bound: a new one begins where no offset satisfies all of the
+    piece so far."""
     piece = np.zeros(len(times), np.int64)
     number, low, high, last = 0, -np.inf, np.inf, times[0]
     for i, (t, a, b) in enumerate(zip(times.tolist(), lows.tolist(), highs.tolist(), strict=True)):

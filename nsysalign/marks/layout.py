@@ -1,4 +1,5 @@
-"""Constants shared by marks.cuh and the host: the layout of a buffer, and how a name becomes a number.
+"""Constants shared by marks.cuh and the host: the layout of a buffer, and how a name becomes a
+number.
 
 `include/nsysalign/marks.cuh` describes the fields; a test compares the two.
 """
@@ -41,7 +42,8 @@ def name_hash(name: str) -> int:
 
 
 def sizes(mib: int) -> tuple[int, int, int, int]:
-    """(bytes, lines of a region, line at which the regions begin, slots of the table) of a buffer of this many MiB."""
+    """(bytes, lines of a region, line at which the regions begin, slots of the table) of a buffer
+    of this many MiB."""
     size, slots = mib << 20, 1024
     while slots * 2 * (LINE + TAG) * 16 <= size:
         slots *= 2

@@ -1,4 +1,5 @@
-"""Names of marks, from the texts that contain them: a mark itself carries only the hash of its name."""
+"""Names of marks, from the texts that contain them: a mark itself carries only the hash of its
+name."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def _script() -> str | None:
     return os.path.abspath(found) if isinstance(found, str) else None
 
 
-#: Kept from the import on: Python takes __main__.__file__ away before the functions of atexit run, which ask for names.
+#: Kept from the import on: Python takes __main__.__file__ away before the functions of atexit run,
+#: which ask for names.
 _SCRIPT = _script()
 
 
@@ -37,7 +39,8 @@ def found_in(text: str) -> set[str]:
 
 
 def by_hash(names: Iterable[str]) -> dict[int, str]:
-    """Hash -> name.  Raises UsageError if two names have the same hash: their marks could not be told apart."""
+    """Hash -> name.  Raises UsageError if two names have the same hash: their marks could not be
+    told apart."""
     known: dict[int, str] = {}
     for name in sorted(set(names)):
         other = known.setdefault(name_hash(name), name)
@@ -50,8 +53,8 @@ def by_hash(names: Iterable[str]) -> dict[int, str]:
 
 
 def of_program() -> set[str]:
-    """The literals in the program's own sources: files next to its script and in the current directory, and modules below
-    them."""
+    """The literals in the program's own sources: files next to its script and in the current
+    directory, and modules below them."""
     main = _script() or _SCRIPT
     homes = list(dict.fromkeys([*([os.path.dirname(main)] if main else []), os.getcwd()]))
     files: dict[str, None] = dict.fromkeys([main] if main else [])

@@ -1,4 +1,5 @@
-"""What the page shows of the insides of kernels: the SM-time budget, phases, counters, and a strip of SMs over time."""
+"""What the page shows of the insides of kernels: the SM-time budget, phases, counters, and a strip
+of SMs over time."""
 
 from __future__ import annotations
 
@@ -116,8 +117,9 @@ def _change(changes: pd.DataFrame) -> dict[str, Any] | None:
 
 
 def _strip(marks: pd.DataFrame, row: pd.Series) -> dict[str, Any] | None:
-    """Every warp's run in columns (sm, block x, y, z, warp, begin, end, pieces of it), and the pieces of all of them one after
-    the other (t: begin, p: number of the innermost range's name, 0 none).  Times are ns after the kernel's start."""
+    """Every warp's run in columns (sm, block x, y, z, warp, begin, end, pieces of it), and the
+    pieces of all of them one after the other (t: begin, p: number of the innermost range's name, 0
+    none).  Times are ns after the kernel's start."""
     if marks.empty:
         return None
     origin, duration = int(row["start_ns"]), int(row["end_ns"] - row["start_ns"])

@@ -74,7 +74,8 @@ def kernels(facts: Facts) -> Iterator[Kernel]:
 
 
 def place(facts: Facts, group: pd.DataFrame, name: str) -> Place:
-    """The label of the interval in which most of these launches ran; the kernel's name if they ran in none."""
+    """The label of the interval in which most of these launches ran; the kernel's name if they ran
+    in none."""
     at = facts.position(group["interval"].to_numpy())
     at = at[at >= 0]
     codes = facts.label[at]
@@ -88,7 +89,8 @@ def place(facts: Facts, group: pd.DataFrame, name: str) -> Place:
 def tail(facts: Facts) -> Iterator[Finding]:
     """A kernel's last blocks: SMs that have finished wait for the others.
 
-    One finding per kernel that was marked: SM time after the SMs' last blocks, and of SMs that got no block.
+    One finding per kernel that was marked: SM time after the SMs' last blocks, and of SMs that got
+    no block.
     """
     for kernel in kernels(facts):
         after, none = kernel.parts.get("after", 0), kernel.parts.get("none", 0)
@@ -126,7 +128,8 @@ def tail(facts: Facts) -> Iterator[Finding]:
 def sm_imbalance(facts: Facts) -> Iterator[Finding]:
     """SMs with as many blocks as others that take much longer for them.
 
-    One finding per kernel that was marked: how long its SMs were busy, the longest against the median.
+    One finding per kernel that was marked: how long its SMs were busy, the longest against the
+    median.
     """
     for kernel in kernels(facts):
         spans = kernel.spans
@@ -165,8 +168,9 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
 
 
 def mark_perturbed(facts: Facts) -> Iterator[Finding]:
-    """Marks that change the kernel they are meant to explain.  One finding per kernel that takes longer with its marks, spills,
-    or leaves room for fewer warps.  If there was no run without marks, a note says so instead.
+    """Marks that change the kernel they are meant to explain.  One finding per kernel that takes
+    longer with its marks, spills, or leaves room for fewer warps.  If there was no run without
+    marks, a note says so instead.
     """
     table = facts.analysis.marked_kernels
     for row in facts.analysis.mark_changes.itertuples(index=False):

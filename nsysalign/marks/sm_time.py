@@ -35,7 +35,8 @@ class Inside:
 
 @dataclass(frozen=True)
 class _Warps:
-    """Runs of warps: launch, sm, begin and end (ns after the launch's start), whether the end was seen."""
+    """Runs of warps: launch, sm, begin and end (ns after the launch's start), whether the end was
+    seen."""
 
     launch: np.ndarray
     sm: np.ndarray
@@ -47,7 +48,8 @@ class _Warps:
 
 @dataclass(frozen=True)
 class _Passages:
-    """Passages through ranges: of which launch and (launch, SM) group, name, from and until (ns after the start)."""
+    """Passages through ranges: of which launch and (launch, SM) group, name, from and until (ns
+    after the start)."""
 
     launch: np.ndarray
     warp: np.ndarray
@@ -88,7 +90,8 @@ def inside(marked: Marked) -> Inside:
 
 
 def _batches(marked: Marked) -> Iterator[np.ndarray]:
-    """Marks of ranges, sorted by warp, a few whole warps at a time: processing them takes many times their memory."""
+    """Marks of ranges, sorted by warp, a few whole warps at a time: processing them takes many
+    times their memory."""
     dump, order = marked.dump, marked.order
     at = 0
     while at < len(order):
@@ -107,7 +110,8 @@ def _batches(marked: Marked) -> Iterator[np.ndarray]:
 
 
 def _warps(marked: Marked, duration: np.ndarray) -> tuple[_Warps, np.ndarray]:
-    """The warps, and how many marks of each launch lie outside its kernel row by more than the error bar."""
+    """The warps, and how many marks of each launch lie outside its kernel row by more than the
+    error bar."""
     dump, at = marked.dump, marked.first_heads
     count = len(at)
     launch, heads = marked.launch[at], dump.warps[at]
@@ -149,7 +153,8 @@ def _numbered(*keys: np.ndarray) -> np.ndarray:
 
 
 def _complete(marked: Marked, warps: _Warps) -> tuple[np.ndarray, dict[str, np.ndarray]]:
-    """Whether every warp of a launch was seen to its end, and how many blocks and warps were seen."""
+    """Whether every warp of a launch was seen to its end, and how many blocks and warps were
+    seen."""
     table, many = marked.launches, len(marked.launches)
     seen = np.bincount(warps.launch, minlength=many)
     ended = np.bincount(warps.launch[warps.ended], minlength=many)
@@ -168,9 +173,10 @@ def _complete(marked: Marked, warps: _Warps) -> tuple[np.ndarray, dict[str, np.n
 def _ranges(
     marked: Marked, duration: np.ndarray, used: np.ndarray, unclosed: dict[tuple[int, int], int]
 ) -> tuple[_Passages, _Passages]:
-    """(passages through ranges; stretches of whole warps in their innermost range) of these marks; ranges that were begun but
-    not ended are added to `unclosed`, by launch and name.  A warp is where its first lane is.  Lanes that diverged from it form
-    a stream of marks of their own: they have passages, but no SM time."""
+    """(passages through ranges; stretches of whole warps in their innermost range) of these marks;
+    ranges that were begun but not ended are added to `unclosed`, by launch and name.  A warp is
+    where its first lane is.  Lanes that diverged from it form a stream of marks of their own: they
+    have passages, but no SM time."""
     dump = marked.dump
     of = dump.of[used]
     stray = ~marked.first_lane[of]
@@ -226,8 +232,8 @@ def _add(unclosed: dict[tuple[int, int], int], launch: np.ndarray, name: np.ndar
 
 
 def _depths(stream: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """How many ranges are open after each mark of a stream, and whether every range that ends in its stream also began
-    there."""
+    """How many ranges are open after each mark of a stream, and whether every range that ends in
+    its stream also began there."""
     if not len(stream):
         return np.empty(0, np.int64), np.empty(0, bool)
     change = np.where(begins, 1, -1)
@@ -273,8 +279,8 @@ def _phases(passages: list[_Passages], unclosed: dict[tuple[int, int], int]) -> 
 
 
 def _around(marked: Marked, warps: _Warps, duration: np.ndarray):  # type: ignore[no-untyped-def]
-    """(`frames.SM_SPANS`; SM time by part of every launch, phases still in `busy`; the (launch, SM) group of every warp; the
-    integral of `_shared`)."""
+    """(`frames.SM_SPANS`; SM time by part of every launch, phases still in `busy`; the (launch, SM)
+    group of every warp; the integral of `_shared`)."""
     groups, group = np.unique(warps.launch << 12 | warps.sm, return_inverse=True)
     launch, sm = groups >> 12, groups & 4095
     first, last = np.full(len(groups), np.iinfo(np.int64).max), np.zeros(len(groups), np.int64)
@@ -308,8 +314,8 @@ def _around(marked: Marked, warps: _Warps, duration: np.ndarray):  # type: ignor
 def _budget(
     parts: dict[str, np.ndarray], of_phase: dict[int, float], complete: np.ndarray
 ) -> pd.DataFrame:
-    """`frames.SM_TIME` with hashes for names, of all launches that have marks.  Phases are rounded down, and the rest of the
-    time with blocks is `unmarked`, so the sum is exact."""
+    """`frames.SM_TIME` with hashes for names, of all launches that have marks.  Phases are rounded
+    down, and the rest of the time with blocks is `unmarked`, so the sum is exact."""
     phases: dict[int, list[tuple[int, int]]] = {}
     for key, ns in of_phase.items():
         phases.setdefault(key >> 30, []).append((key & 0x3FFFFFFF, int(ns + 1e-6)))
@@ -335,7 +341,8 @@ def _per_launch(launch: np.ndarray, count: int, values: np.ndarray) -> np.ndarra
 
 
 def _shared(group: np.ndarray, begin: np.ndarray, end: np.ndarray, count: int):  # type: ignore[no-untyped-def]
-    """(ns in which each group has a warp; function (group, time) -> integral of 1 / warps there up to that time)."""
+    """(ns in which each group has a warp; function (group, time) -> integral of 1 / warps there up
+    to that time)."""
     groups, times = np.concatenate([group, group]), np.concatenate([begin, end])
     key = groups << _TIME_BITS | times
     order = np.argsort(key, kind="stable")

@@ -11,8 +11,8 @@
         w = nm.mark(marks, w, "computed")
         nm.leave(marks, w)
 
-`w` is the position of the next mark: pass it on, also from one iteration of a loop to the next.  With NSYSALIGN_MARKS=0 none of
-this is compiled in.  Imports triton.
+`w` is the position of the next mark: pass it on, also from one iteration of a loop to the next.
+With NSYSALIGN_MARKS=0 none of this is compiled in.  Imports triton.
 """
 
 from __future__ import annotations
@@ -31,12 +31,14 @@ except ImportError:
 __all__ = ["begin", "end", "enter", "leave", "mark"]
 
 _ON = tl.constexpr(on())
-# Inline assembly: $0 is what `w` becomes, $1 what it was (_ENTER: 0), $2 the buffer's address and $3 a mark's number.
-#: What `w` is: in a program's first warp the address of the slot that was used last, or FULL where there is no room for more;
-#: OFF in all other warps, and where nothing is marked.
+# Inline assembly: $0 is what `w` becomes, $1 what it was (_ENTER: 0), $2 the buffer's address and
+# $3 a mark's number.
+#: What `w` is: in a program's first warp the address of the slot that was used last, or FULL where
+#: there is no room for more; OFF in all other warps, and where nothing is marked.
 _LAST, _OFF, _FULL = 0x3F0, 0x3F1, 0x7F0
-#: A fresh chunk from one of the regions in turn: its head is written, $0 becomes the slot before its first mark, or FULL; see
-#: marks.cuh.  A whole warp passes here, and what only one lane does is predicated: a branch of one lane would hold up all.
+#: A fresh chunk from one of the regions in turn: its head is written, $0 becomes the slot before
+#: its first mark, or FULL; see marks.cuh.  A whole warp passes here, and what only one lane does is
+#: predicated: a branch of one lane would hold up all.
 _CLAIM = f"""
   ld.global.v2.u32 {{lines, first}}, [$2+16]; mov.u32 sm, %smid; mov.u32 tried, 0; mov.u32 a, %laneid; setp.eq.u32 lead, a, 0;
   REGION: add.u32 a, sm, tried; and.b32 a, a, {layout.REGIONS - 1}; mad.wide.u32 at, a, {layout.LINE}, $2;
@@ -61,8 +63,8 @@ _ENTER = f"""{{ {_REGISTERS}
   @p bra.uni DONE; setp.ne.u32 p, b, {layout.VERSION}; vote.sync.any.pred p, p, 0xffffffff; mov.u32 a, {layout.VERSION};
   @p st.global.u32 [$2+8], a; @p bra.uni DONE; mov.u64 t, %globaltimer; mov.u64 cycles, %clock64; mov.u32 before, $1;
   {_CLAIM} DONE: }}"""
-#: Two instructions where there is nothing to mark, and in a program's other warps.  What a claim takes
-#: lies outside of ranges.
+#: Two instructions where there is nothing to mark, and in a program's other warps.  What a claim
+#: takes lies outside of ranges.
 _MARK = f"""{{ {_REGISTERS} .reg .u32 low, high;
   mov.b64 {{low, high}}, $1; mov.b64 $0, {{low, high}};
   and.b32 b, low, 1; setp.ne.u32 r, b, 0; @r bra.uni DONE;
@@ -86,7 +88,8 @@ _AT, _BEGIN, _END, _EXIT = (
 
 @constexpr_function
 def _id(name, kind):
-    """The same as `layout.name_hash`: at compile time Triton does not let a function call another one."""
+    """The same as `layout.name_hash`: at compile time Triton does not let a function call another
+    one."""
     if not name:
         return kind
     h = 2166136261

@@ -51,7 +51,8 @@ def benchmark(
 
     make: a function at the top level of a file, or "bench.py:make".  Another process must be able
         to import it: a script that calls `benchmark` needs `if __name__ == "__main__":`.  A lambda,
-        a closure or a notebook's function is measured in this process, once, and the result says so.
+        a closure or a notebook's function is measured in this process, once, and the result says
+        so.
     against: a second one to compare with; results are those of `make` (A) and `against` (B).
     batch: a size, several, "auto" to search for the best, None for the function's own.
     clocks: by every clock, with a warm and a cold L2 (`r.ladder`).

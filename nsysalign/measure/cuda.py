@@ -239,11 +239,13 @@ class Cuda:
         return list(dict.fromkeys(lines))
 
     def forget(self) -> None:
-        """Between two batches of one process: release the memory of the last one, reset the peaks."""
+        """Between two batches of one process: release the memory of the last one, reset the
+        peaks."""
         gc.collect()
         self.torch.cuda.empty_cache()
         self.torch.cuda.reset_peak_memory_stats()
 
     def quiet(self) -> None:
-        """Before the timed blocks: collect the setup's garbage, so that it is not collected then."""
+        """Before the timed blocks: collect the setup's garbage, so that it is not collected
+        then."""
         gc.collect()

@@ -34,7 +34,8 @@ _TEXTS = {
 
 
 class Usage(Exception):
-    """The target cannot be measured as it is: no such function, needs arguments, returns no call."""
+    """The target cannot be measured as it is: no such function, needs arguments, returns no
+    call."""
 
 
 class NoWork(Exception):

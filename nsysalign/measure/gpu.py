@@ -73,7 +73,8 @@ class Gpu:
         return notes
 
     def newcomers(self) -> list[str]:
-        """After the last worker has ended: processes that appeared meanwhile and are still there."""
+        """After the last worker has ended: processes that appeared meanwhile and are still
+        there."""
         more = self._processes() - self._before
         count = f"{more} process{'es' if more > 1 else ''}"
         note = f"somebody else began to use this GPU while it was measured: {count}"

@@ -62,7 +62,8 @@ class Run:
 
 @dataclass(frozen=True)
 class Block:
-    """Consecutive samples of one mode.  `t0`, `t1`: CLOCK_MONOTONIC ns; `sm_mhz` NaN where unknown."""
+    """Consecutive samples of one mode.  `t0`, `t1`: CLOCK_MONOTONIC ns; `sm_mhz` NaN where
+    unknown."""
 
     run: int
     mode: str
@@ -118,7 +119,8 @@ class Point:
 
 
 class Change(NamedTuple):
-    """B against A at one batch in one mode.  Shares; `verdict` is slower, faster, same or unclear."""
+    """B against A at one batch in one mode.  Shares; `verdict` is slower, faster, same or
+    unclear."""
 
     batch: int | None
     mode: str
@@ -256,8 +258,8 @@ class Measure:
 
     @property
     def advised(self) -> Point | None:
-        """What to use, of the first target: the best batch below the latency that was asked for, else
-        the smallest within 5 % of the best."""
+        """What to use, of the first target: the best batch below the latency that was asked for,
+        else the smallest within 5 % of the best."""
         trials, limit_ns = self.trials(), self.options.get("latency_below_ns")
         trial = trials and (search.below(trials, limit_ns) or search.advised(trials))
         batch = trial.batch if trial else None

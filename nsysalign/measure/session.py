@@ -165,7 +165,8 @@ class Session:
     def _share_s(self, jobs: int, profiles: int, *, first: bool = True) -> float:
         """Seconds that one of this many processes may measure.  `first`: they come before this many
         profiles if there is no time for both: without them nobody knows how far numbers hold, and a
-        profile only explains them.  Raises OutOfTime if too little is left, except for the first."""
+        profile only explains them.  Raises OutOfTime if too little is left, except for the
+        first."""
         o = self.options
         usual = QUICK_S if o.quick else 10.0 * len(o.modes) * len(o.l2)
         whole = o.budget_s

@@ -1,11 +1,12 @@
 """Bounds on where a record lies that hold whatever the latencies are.
 
-    t(R) >= start of R's call; end of every operation issued to the stream before R
-    t(R) <= start of every operation issued to the stream after R; end of a successful synchronisation or query that
+    t(R) >= start of R's call; end of every operation issued to the stream before R t(R) <= start of
+    every operation issued to the stream after R; end of a successful synchronisation or query that
             covers R; the end of elapsed_time on R
 
-What is ordered after a wait on R bounds it as well, but hardly ever more narrowly: it moved no place and no error bar of 15,757
-pairs.  A compared pair is subject to the bounds of both records: t(end) - t(start) = elapsed, within the clocks' slack.
+What is ordered after a wait on R bounds it as well, but hardly ever more narrowly: it moved no
+place and no error bar of 15,757 pairs.  A compared pair is subject to the bounds of both records:
+t(end) - t(start) = elapsed, within the clocks' slack.
 """
 
 from __future__ import annotations
@@ -18,14 +19,17 @@ from nsysalign.model import CALL, Trace
 from nsysalign.place.streams import stream_lane
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
-#: CUPTI corrects its clock from time to time: in the recordings, GPU timestamps and elapsed_time differ by up to 6 us.
+#: CUPTI corrects its clock from time to time: in the recordings, GPU timestamps and elapsed_time
+#: differ by up to 6 us.
 CLOCK_STEP_NS = 8_000
-#: elapsed_time counts ticks of the GPU's own clock, the trace those of the host: their rates differ by parts per million.
+#: elapsed_time counts ticks of the GPU's own clock, the trace those of the host: their rates differ
+#: by parts per million.
 CLOCK_RATE = 20e-6
 
 
 def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
-    """How far t(end) - t(start) on the trace may be from elapsed_time: one tick, a float32 ulp, clock corrections."""
+    """How far t(end) - t(start) on the trace may be from elapsed_time: one tick, a float32 ulp,
+    clock corrections."""
     ulp = np.spacing((np.maximum(elapsed_ns, 1) / 1e6).astype(np.float32)).astype(float) * 1e6
     return np.ceil(TICK_NS + ulp + CLOCK_STEP_NS + CLOCK_RATE * elapsed_ns).astype(np.int64)
 
@@ -38,8 +42,8 @@ def of_starts(
     elapsed_ns: np.ndarray,
     slack: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the starts of pairs, given by the positions of their records, from those of both records.  `slack`: how far their
-    distance on the trace may be from elapsed_time."""
+    """Bounds of the starts of pairs, given by the positions of their records, from those of both
+    records.  `slack`: how far their distance on the trace may be from elapsed_time."""
     slack = slack_ns(elapsed_ns) if slack is None else slack
     low = np.maximum(lower[start], lower[end] - elapsed_ns - slack)
     return low, np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed_ns + slack)
@@ -54,8 +58,8 @@ def own_bounds(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Bounds that follow from a record's own neighbours and synchronisations.
 
-    `records`: columns call, call_start_ns, call_end_ns, process, lane.  `asked_ns`: trace time by which elapsed_time on it had
-    returned (FAR if unknown).
+    `records`: columns call, call_start_ns, call_end_ns, process, lane.  `asked_ns`: trace time by
+    which elapsed_time on it had returned (FAR if unknown).
     """
     known = records["call"].to_numpy() >= 0
     c0, c1 = records["call_start_ns"].to_numpy(), records["call_end_ns"].to_numpy()
@@ -86,7 +90,8 @@ def own_bounds(
 def _first_after(
     key: np.ndarray, start: np.ndarray, end: np.ndarray, mine: np.ndarray, c1: np.ndarray
 ) -> np.ndarray:
-    """Per record (key `mine`): the earliest end among the calls with its key that began after c1; FAR if there is none."""
+    """Per record (key `mine`): the earliest end among the calls with its key that began after c1;
+    FAR if there is none."""
     out = np.full(len(mine), FAR)
     for value in np.intersect1d(np.unique(key), np.unique(mine)):
         these = np.flatnonzero(key == value)
@@ -98,8 +103,9 @@ def _first_after(
 
 
 def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
-    """Per record: end of the first successful event synchronisation or query of its event before that event is
-    recorded again (needs CUPTI event rows for the event's id); FAR if there is none."""
+    """Per record: end of the first successful event synchronisation or query of its event before
+    that event is recorded again (needs CUPTI event rows for the event's id); FAR if there is
+    none."""
     out = np.full(len(records), FAR)
     calls, syncs = trace.calls, trace.syncs
     event = records["event"].to_numpy()

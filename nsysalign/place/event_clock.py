@@ -1,14 +1,16 @@
 """One clock for the events of a process and device: where each record lies relative to all others.
 
-`elapsed_time` says how far apart two events are, to the tick of the GPU's timer, whatever their streams.  Distances to
-reference events (the log's `reference` and `elapsed` lines) and the compared pairs themselves are the edges of a graph:
+`elapsed_time` says how far apart two events are, to the tick of the GPU's timer, whatever their
+streams.  Distances to reference events (the log's `reference` and `elapsed` lines) and the compared
+pairs themselves are the edges of a graph:
 
     reference 0 --105.7 ms-- reference 1 --52.2 ms-- reference 2        records connected through edges short
         |  |                     |                       |  |           enough for float32 to name the tick form one
        r1  r2                   r3                      r4 r5           *frame*: their distances are exact
 
-Frames are joined by edges that are rounded (a reference renewed after a pause of 10 s: 0.5 us); several such edges, each
-rounded differently, say more than one.  `align.fit` finds out where a frame lies on the trace's clock.
+Frames are joined by edges that are rounded (a reference renewed after a pause of 10 s: 0.5 us);
+several such edges, each rounded differently, say more than one.  `align.fit` finds out where a
+frame lies on the trace's clock.
 """
 
 from __future__ import annotations
@@ -29,10 +31,11 @@ _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
 
 @dataclass(frozen=True)
 class EventClock:
-    """Per record of the log: `frame`, -1 for a record that no distance reaches; `at_ns`: its place on the
-    process's event clock, exact within a frame.  Per frame: `origin_error_ns`, how far its place relative to the previous frame
-    may be off (inf: nothing joins them); `line`: which frames lie on one event clock at all (one number per process and
-    device).  `tick_ns`: tick of the GPU's timer, 1 if it does not show."""
+    """Per record of the log: `frame`, -1 for a record that no distance reaches; `at_ns`: its place
+    on the process's event clock, exact within a frame.  Per frame: `origin_error_ns`, how far its
+    place relative to the previous frame may be off (inf: nothing joins them); `line`: which frames
+    lie on one event clock at all (one number per process and device).  `tick_ns`: tick of the GPU's
+    timer, 1 if it does not show."""
 
     frame: np.ndarray
     at_ns: np.ndarray
@@ -42,13 +45,14 @@ class EventClock:
 
 
 def rounding_ns(ms: np.ndarray) -> np.ndarray:
-    """Half the spacing of float32 numbers at this value: how much a distance in milliseconds may be rounded."""
+    """Half the spacing of float32 numbers at this value: how much a distance in milliseconds may be
+    rounded."""
     return np.spacing(np.abs(ms).astype(np.float32)).astype(float) * 0.5e6
 
 
 def tick_of(ms: np.ndarray) -> int:
-    """The tick of the GPU's timer in ns: the greatest known one of which nearly all short distances are multiples; 1 if none
-    shows (too few distances, or a timer that counts nanoseconds)."""
+    """The tick of the GPU's timer in ns: the greatest known one of which nearly all short distances
+    are multiples; 1 if none shows (too few distances, or a timer that counts nanoseconds)."""
     ms = np.abs(ms[np.isfinite(ms)])
     ns = np.unique(ms[(ms < _SHORT_MS) & (ms > 0)] * 1e6)
     if len(ns) < 8:
@@ -121,8 +125,8 @@ def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def hanging_together(
     count: int, one: np.ndarray, two: np.ndarray, ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(root, distance from it) of each of `count` nodes, given that `two` lies `ns` after `one`, with
-    one < two."""
+    """(root, distance from it) of each of `count` nodes, given that `two` lies `ns` after `one`,
+    with one < two."""
     parent, offset = np.arange(count), np.zeros(count, dtype=np.int64)
     child, first = np.unique(two, return_index=True)  # the first edge that leads back is the path
     parent[child], offset[child] = one[first], ns[first]
@@ -152,8 +156,8 @@ def hanging_together(
 def _join(
     a: np.ndarray, b: np.ndarray, distance: np.ndarray, rounding: np.ndarray, count: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(origin, line, error against the frame before) of every frame, from the rounded distances of their
-    origins: from frame to frame along the edges with the least rounding."""
+    """(origin, line, error against the frame before) of every frame, from the rounded distances of
+    their origins: from frame to frame along the edges with the least rounding."""
     swap = a > b
     a, b, distance = np.where(swap, b, a), np.where(swap, a, b), np.where(swap, -distance, distance)
     joined: dict[tuple[int, int], tuple[float, float]] = {}
@@ -181,6 +185,7 @@ def _join(
 
 
 def log_ends(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
-    """Positions in `log.records` of both records of every row of `log.elapsed`, -1 for a missing one."""
+    """Positions in `log.records` of both records of every row of `log.elapsed`, -1 for a missing
+    one."""
     find = Lookup(log.records["process"].to_numpy(), log.records["seq"].to_numpy())
     return find(log.elapsed, "start"), find(log.elapsed, "end")

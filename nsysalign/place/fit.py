@@ -33,13 +33,14 @@ from nsysalign.place.event_clock import EventClock
 from nsysalign.place.latency import IDLE, LATE, PARAMETERS, assumed
 from nsysalign.place.surroundings import Surroundings
 
-#: The scatter is taken for this many times larger at first, so that a bad first guess does not decide.
+#: The scatter is taken for this many times larger at first, so that a bad first guess does not
+#: decide.
 _NARROWING = (20.0, 8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0)
-#: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight), on
-#: the other they keep it (Huber).
+#: On their late side observations have a heavy tail (Student's t: outliers soon lose their weight),
+#: on the other they keep it (Huber).
 _STUDENT, _HUBER = 1.0, 4.0
-#: How long records take follows from the spacing of consecutive ones that were queued.  A percentile of
-#: at least so many, a short one: if queues are deep, half of them are 0.3 us longer.
+#: How long records take follows from the spacing of consecutive ones that were queued.  A
+#: percentile of at least so many, a short one: if queues are deep, half of them are 0.3 us longer.
 _QUEUED_NS, _PROMPT, _ENOUGH = 500, 25, 3
 #: How far the rates of the two clocks differ from 1, and how much they change from knot to knot.
 _RATE, _BEND = 12e-6, 0.1e-6
@@ -52,8 +53,8 @@ _AT_ONCE = 1 << 14  # rows of a design matrix
 
 @dataclass(frozen=True)
 class Line:
-    """The offset (trace - event clock) of one event clock: values at knots, linear in between, and a
-    shift per frame."""
+    """The offset (trace - event clock) of one event clock: values at knots, linear in between, and
+    a shift per frame."""
 
     base_ns: int  # offset that `mean` counts from
     knots: np.ndarray  # event clock, ns
@@ -88,8 +89,8 @@ def fit_line(
     frames: np.ndarray,
     origin_error_ns: np.ndarray,
 ) -> Line:
-    """The line of one event clock.  `s`, `frame` and `at` (place on the event clock, ns) of the records
-    that tell it; `frames`: all its frames, sorted, even those without such a record;
+    """The line of one event clock.  `s`, `frame` and `at` (place on the event clock, ns) of the
+    records that tell it; `frames`: all its frames, sorted, even those without such a record;
     `origin_error_ns`: per frame, how far it may be off against the one before."""
     order = np.lexsort((s.behind, s.previous_end, frame))
     one, two = order[:-1], order[1:]
@@ -138,8 +139,8 @@ def fit_line(
 
 
 def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.ndarray) -> np.ndarray:
-    """Rows: the weight of each knot (linear in between; the first and last pieces extend outwards) and
-    frame in the offset at `at`."""
+    """Rows: the weight of each knot (linear in between; the first and last pieces extend outwards)
+    and frame in the offset at `at`."""
     x = np.zeros((len(at), len(knots) + len(frames)))
     rows = np.arange(len(at))
     k = np.clip(np.searchsorted(knots, at, side="right") - 1, 0, len(knots) - 2)
@@ -151,8 +152,8 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
 
 
 def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
-    """Prior precision: rates of a few ppm that change little, frames within the rounding of the edge
-    before them."""
+    """Prior precision: rates of a few ppm that change little, frames within the rounding of the
+    edge before them."""
     n, m = len(knots), len(frames)
     out = np.zeros((n + m, n + m))
     step = float(knots[1] - knots[0])
@@ -174,8 +175,8 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
 
 @dataclass(frozen=True)
 class ClockPlaces:
-    """Per record: its trace time by the event clock and its 95 % half-width; `line`: the event clock it
-    is on, -1 for none (its place is then 0).  `lines`: these clocks."""
+    """Per record: its trace time by the event clock and its 95 % half-width; `line`: the event
+    clock it is on, -1 for none (its place is then 0).  `lines`: these clocks."""
 
     at_ns: np.ndarray
     error_ns: np.ndarray
@@ -186,9 +187,9 @@ class ClockPlaces:
 def place_records(
     clock: EventClock, s: Surroundings, tracing: str, known: np.ndarray
 ) -> ClockPlaces:
-    """Places of all records that are on an event clock.  Arrays are per record; those of the clock cover
-    only the first ones, the records of the log.  `known`: whose surroundings are (the others are
-    placed, but are no evidence)."""
+    """Places of all records that are on an event clock.  Arrays are per record; those of the clock
+    cover only the first ones, the records of the log.  `known`: whose surroundings are (the others
+    are placed, but are no evidence)."""
     rows = len(known)
     at, frame = np.zeros(rows, np.int64), np.full(rows, -1)
     at[: len(clock.at_ns)], frame[: len(clock.frame)] = clock.at_ns, clock.frame

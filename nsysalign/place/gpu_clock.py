@@ -14,9 +14,11 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.place.host_clock import ClockMap
 
-#: Stretches kept per analysis; if there are more, neighbours are joined into one with a minimum and a maximum.
+#: Stretches kept per analysis; if there are more, neighbours are joined into one with a minimum and
+#: a maximum.
 MOST = 20_000
-#: A stretch ends after this much time without a sample, or when it is this long, because power and temperature drift.
+#: A stretch ends after this much time without a sample, or when it is this long, because power and
+#: temperature drift.
 _GAP_NS, _LONGEST_NS = 200_000_000, 1_000_000_000
 
 
@@ -29,8 +31,9 @@ def place_samples(
 ) -> tuple[pd.DataFrame, list[str]]:
     """Rows of frames.GPU_CLOCKS, and notes.
 
-    CLOCK_MONOTONIC is the machine's, so the most accurate map of any process of the run is used; without one, the session's
-    start time.  `shared`: several processes of the trace worked on a device of the same number.
+    CLOCK_MONOTONIC is the machine's, so the most accurate map of any process of the run is used;
+    without one, the session's start time.  `shared`: several processes of the trace worked on a
+    device of the same number.
     """
     if samples.empty:
         return frames.empty(frames.GPU_CLOCKS), []

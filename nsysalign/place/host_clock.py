@@ -1,9 +1,9 @@
 """From CLOCK_MONOTONIC in a process to the trace's clock.
 
-The two differ by a constant (plus drift over minutes).  Sources, best first: NVTX marks that carry their own
-CLOCK_MONOTONIC (good to 0.2 us), `clock` lines with `trace_ns`, and the session's start time (good to about 10 us,
-subject to steps of CLOCK_REALTIME).  The last is refined on the trace: a record call lies inside its Python call, and
-one line must fit all of them at once (0.5 to 1 us).
+The two differ by a constant (plus drift over minutes).  Sources, best first: NVTX marks that carry
+their own CLOCK_MONOTONIC (good to 0.2 us), `clock` lines with `trace_ns`, and the session's start
+time (good to about 10 us, subject to steps of CLOCK_REALTIME).  The last is refined on the trace: a
+record call lies inside its Python call, and one line must fit all of them at once (0.5 to 1 us).
 """
 
 from __future__ import annotations
@@ -16,20 +16,23 @@ import pandas as pd
 
 from nsysalign.tiles import ragged
 
-#: Python's call of `record` must contain the API call; readings of the two clocks agree to within this.
+#: Python's call of `record` must contain the API call; readings of the two clocks agree to within
+#: this.
 TOLERANCE_NS = 300
 _CHUNK_NS, _CHUNK_RECORDS = 250_000_000, 400
-#: The offset of two clocks is linear for this long, at rates that differ by less than _STEEPEST; fewer calls do not determine a
-#: line, and none is known better than _SHARPEST_NS.
+#: The offset of two clocks is linear for this long, at rates that differ by less than _STEEPEST;
+#: fewer calls do not determine a line, and none is known better than _SHARPEST_NS.
 _STRAIGHT_NS, _STEEPEST, _FEWEST, _SHARPEST_NS = 20_000_000_000, 50e-6, 20, 300
 FROM_MARKS = "NVTX marks"
-#: (range, step) of the searches for a shift: first for clocks that were read together, then for steps of CLOCK_REALTIME.
+#: (range, step) of the searches for a shift: first for clocks that were read together, then for
+#: steps of CLOCK_REALTIME.
 _REACH = ((60_000, 500), (2_000_000, 1_000), (20_000_000, 2_000))
 
 
 @dataclass(frozen=True)
 class ClockMap:
-    """Offsets (trace - monotonic) at points of monotonic time; linear in between, constant outside."""
+    """Offsets (trace - monotonic) at points of monotonic time; linear in between, constant
+    outside."""
 
     at_ns: np.ndarray
     offset_ns: np.ndarray
@@ -57,7 +60,8 @@ def clock_map(
     marks: pd.DataFrame,
     session_start_utc_ns: int | None,
 ) -> ClockMap | None:
-    """The map of one process from its log and the trace; None if nothing connects the two clocks."""
+    """The map of one process from its log and the trace; None if nothing connects the two
+    clocks."""
     from_marks = _from_marks(marked, marks)
     if from_marks is not None:
         return from_marks
@@ -78,7 +82,8 @@ def clock_map(
 
 
 def _from_marks(marked: pd.DataFrame, marks: pd.DataFrame) -> ClockMap | None:
-    """Each mark fell between two readings: offset in [trace - after, trace - before].  Bursts are intersected."""
+    """Each mark fell between two readings: offset in [trace - after, trace - before].  Bursts are
+    intersected."""
     if marked.empty or marks.empty:
         return None
     both = marked.merge(marks, on="payload", suffixes=("", "_trace")).sort_values("before_ns")
@@ -105,9 +110,10 @@ def refine(
 ) -> ClockMap:
     """Sharpen a rough map: find the shift at which the most Python calls contain a record call.
 
-    `threads`: per thread the sorted (t0, t1) of the Python calls in monotonic time and (c0, c1) of the record calls
-    in trace time.  Done in chunks short enough that drift inside one does not matter (20 ppm of 0.25 s is 5 us, the
-    width of a call); each chunk starts from the value extrapolated from the previous ones.
+    `threads`: per thread the sorted (t0, t1) of the Python calls in monotonic time and (c0, c1) of
+    the record calls in trace time.  Done in chunks short enough that drift inside one does not
+    matter (20 ppm of 0.25 s is 5 us, the width of a call); each chunk starts from the value
+    extrapolated from the previous ones.
     """
     t0 = np.sort(np.concatenate([t[0] for t in threads])) if threads else np.empty(0, np.int64)
     if not len(t0):
@@ -138,8 +144,9 @@ def refine(
 
 
 def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
-    """The middle of all straight lines that leave every record call inside its Python call: offset <= c0 - t0, and
-    offset >= c1 - t1.  `near` itself if there is no such line because the clock was set or runs unevenly."""
+    """The middle of all straight lines that leave every record call inside its Python call: offset
+    <= c0 - t0, and offset >= c1 - t1.  `near` itself if there is no such line because the clock was
+    set or runs unevenly."""
     found = [
         (t0, t1, contained(near.to_trace(t0), near.to_trace(t1), c0, c1), c0, c1)
         for t0, t1, c0, c1 in threads
@@ -242,10 +249,11 @@ def _fitting(
     step: int,
     count: int,
 ) -> np.ndarray:
-    """Per shift (first, first + step, ...): how many [lo, hi) + shift hold the first [c0, c1) that begins in them.
+    """Per shift (first, first + step, ...): how many [lo, hi) + shift hold the first [c0, c1) that
+    begins in them.
 
-    Call j is the first for shifts in (c0[j - 1] - lo, c0[j] - lo], and lies inside from c1[j] - hi on: this is a range of
-    shifts, counted by its ends.
+    Call j is the first for shifts in (c0[j - 1] - lo, c0[j] - lo], and lies inside from c1[j] - hi
+    on: this is a range of shifts, counted by its ends.
     """
     low = np.searchsorted(c0, lo + first)
     high = np.searchsorted(c0, lo + (first + (count - 1) * step))
@@ -260,7 +268,8 @@ def _fitting(
 
 
 def contained(lo: np.ndarray, hi: np.ndarray, c0: np.ndarray, c1: np.ndarray) -> np.ndarray:
-    """For each [lo, hi): position of the first [c0, c1) inside it (sorted by c0), -1 if there is none."""
+    """For each [lo, hi): position of the first [c0, c1) inside it (sorted by c0), -1 if there is
+    none."""
     if not len(c0):
         return np.full(len(lo), -1)
     i = np.searchsorted(c0, lo - TOLERANCE_NS)

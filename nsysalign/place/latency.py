@@ -7,10 +7,10 @@
 It is one table for all traces, with one number of the trace in it: the spacing of consecutive
 records on a busy stream (H100 and H200s: 1.25, 2.54 and 4.99 us), with which the latencies grow.
 `ahead` is 1.5 us with and without event tracing.  The anchors were measured by switching event
-tracing on and off in turn, which does not affect the event clock, and by reading the driver's memory
-that holds the events' stamps.  With tracing CUPTI stamps every event a second time, 1.27 us after
-the event's own stamp: records are twice as far apart, and the place of a record is that second
-stamp, the one that nsys shows.
+tracing on and off in turn, which does not affect the event clock, and by reading the driver's
+memory that holds the events' stamps.  With tracing CUPTI stamps every event a second time, 1.27 us
+after the event's own stamp: records are twice as far apart, and the place of a record is that
+second stamp, the one that nsys shows.
 
 With its two fitted numbers (_IDLE_NS, _IDLE_PER_SPACING) taken from the other machines, the table
 placed half of 5,105 pairs within 0.15 us, 95 % within 1.1 us and 99.9 % within their bars (12
@@ -28,8 +28,8 @@ from nsysalign.issue import FAR
 from nsysalign.place.bounds import CLOCK_RATE
 from nsysalign.place.surroundings import Surroundings
 
-#: Parameters, in the order of the regression's columns: mean and standard deviation (ns), wide where
-#: a trace usually determines the value, narrow where it cannot.
+#: Parameters, in the order of the regression's columns: mean and standard deviation (ns), wide
+#: where a trace usually determines the value, narrow where it cannot.
 _TABLE = {
     "idle_ns": (0.0, 800.0),  # call's start to the record, for a call of 1.5 us: by the spacing
     "idle_short": (0.85, 0.3),  # per ns of call duration, up to _KNEE_NS
@@ -44,7 +44,8 @@ _TABLE = {
 PARAMETERS = tuple(_TABLE)
 #: The same with CUPTI's event tracing, under which records take longer.
 _TRACED = {"idle_long": (0.37, 0.1), "busy_ns": (0.0, 1_800.0), "spacing_ns": (2_545.0, 1_800.0)}
-#: idle_ns and busy_ns follow from the spacing: idle = 2.3 us + 0.7 spacing, busy = spacing - 0.38 us.
+#: idle_ns and busy_ns follow from the spacing: idle = 2.3 us + 0.7 spacing, busy = spacing - 0.38
+#: us.
 _IDLE_NS, _IDLE_PER_SPACING, _BUSY_LESS_NS, _TIED_NS = 2_300.0, 0.7, 380.0, 60.0
 #: Consecutive records further apart than this were traced: 1.3 us without event tracing, 2.5 or 5
 #: with it.  What is no spacing of records is outside the limits.
@@ -55,9 +56,10 @@ _SHORTEST, _CROWD_NS, _SHOWN_NS, _ENOUGH = (10, 25), 300, 150.0, 3
 _KNEE_NS, _USUAL_CALL_NS = 3_000, 1_500
 #: Calls on an idle stream that last longer say nothing more about when the record was submitted.
 _SLOW_NS = 30_000
-#: Half-widths that hold the record of a trace never seen: in general, and what comes on top per ns of
-#: a slow call, while a copy to or from the host runs on another stream (records are late by nothing
-#: or by 6 us, rarely more), behind a graph traced node by node, and where tracing ran and no spacing shows.
+#: Half-widths that hold the record of a trace never seen: in general, and what comes on top per ns
+#: of a slow call, while a copy to or from the host runs on another stream (records are late by
+#: nothing or by 6 us, rarely more), behind a graph traced node by node, and where tracing ran and
+#: no spacing shows.
 BAR_NS = 2_500
 _SLOW_BAR, _COPYING_BAR_NS, _NODE_BAR_NS, _UNSHOWN_BAR_NS = 0.7, 5_500, 2_500, 2_500
 #: Classes of observations: how far they scatter, and on which side of the expected place late ones
@@ -66,10 +68,11 @@ CLASSES = ("busy", "ahead", "idle", "stamp")
 BUSY, AHEAD, IDLE, STAMP = range(4)
 SCATTER_NS = np.array([120.0, 120.0, 250.0, 20.0])
 LATE = np.array([1, -1, 1, -1])
-#: Slow (cold) calls on an idle stream: their scatter grows by this share of the time beyond _KNEE_NS.
+#: Slow (cold) calls on an idle stream: their scatter grows by this share of the time beyond
+#: _KNEE_NS.
 _SLOW_SPREAD = 0.25
-#: For a record to be "busy" for certain, the previous operation must end this long after the record's
-#: call; to be "ahead" for certain, the next call must be over this long before the record.
+#: For a record to be "busy" for certain, the previous operation must end this long after the
+#: record's call; to be "ahead" for certain, the next call must be over this long before the record.
 _MARGIN_NS, _APART_NS = 1_500, 700
 
 
@@ -97,8 +100,8 @@ class Observations:
 
 @dataclass(frozen=True)
 class LatencyModel:
-    """Parameters (in the order of PARAMETERS) and their covariance.  `unshown`: records may have been
-    traced, and no spacing shows how long they take."""
+    """Parameters (in the order of PARAMETERS) and their covariance.  `unshown`: records may have
+    been traced, and no spacing shows how long they take."""
 
     vector: np.ndarray
     covariance: np.ndarray
@@ -203,8 +206,8 @@ def spacing_of(s: Surroundings) -> float:
 
 
 def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel:
-    """The table of a trace with such records, for event tracing "on", "off" or "unknown".  `spacing`
-    (ns): that of its records, if an event clock tells it."""
+    """The table of a trace with such records, for event tracing "on", "off" or "unknown".
+    `spacing` (ns): that of its records, if an event clock tells it."""
     shown, sure = (spacing, _TIED_NS) if spacing else (spacing_of(s), _SHOWN_NS)
     traced = tracing == "on" or (tracing == "unknown" and not 0 < shown <= _TRACED_FROM_NS)
     table = _TABLE | (_TRACED if traced else {})

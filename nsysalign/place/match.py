@@ -1,8 +1,8 @@
 """Which process, call and row of the trace is which of the log.
 
-Record calls are matched per thread, by time containment, in order: the trace holds record calls that no
-Python code made (the pinned-memory allocator, NCCL, DDP), so the n-th call is not the n-th record.  A
-Python call of `record` contains exactly one record call of its own thread.
+Record calls are matched per thread, by time containment, in order: the trace holds record calls
+that no Python code made (the pinned-memory allocator, NCCL, DDP), so the n-th call is not the n-th
+record.  A Python call of `record` contains exactly one record call of its own thread.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ _CLOCK_SET_NS = 10_000_000_000
 
 
 class Lookup:
-    """Positions of (process, number), counted from `first`; of equal ones the first counts, -1 for a
-    missing one."""
+    """Positions of (process, number), counted from `first`; of equal ones the first counts, -1 for
+    a missing one."""
 
     def __init__(self, process: np.ndarray, number: np.ndarray, *, first: int = 0) -> None:
         keys = pd.MultiIndex.from_arrays([process, number])
@@ -86,10 +86,11 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
 
 
 def other_runs(trace: Trace, log: EventLog) -> dict[int, str]:
-    """Processes of the log whose records all lie outside the trace by the wall clock -> the message about
-    them; process ids repeat (in a container every run may be process 7).
+    """Processes of the log whose records all lie outside the trace by the wall clock -> the message
+    about them; process ids repeat (in a container every run may be process 7).
 
-    {} if either side does not know the wall clock.  Raises EventLogError if the log holds no other process.
+    {} if either side does not know the wall clock.  Raises EventLogError if the log holds no other
+    process.
     """
     session, calls = trace.info.session_start_utc_ns, trace.calls
     if session is None or calls.empty or int(calls["end_ns"].max()) <= 0:
@@ -131,8 +132,8 @@ def other_runs(trace: Trace, log: EventLog) -> dict[int, str]:
 def match_records(
     trace: Trace, log: EventLog, processes: Mapping[int, int]
 ) -> tuple[pd.DataFrame, dict[int, ClockMap], list[str]]:
-    """Positions in `calls` for every record of the log (a frame indexed like log.records with columns call
-    and thread); clock maps by log process; notes."""
+    """Positions in `calls` for every record of the log (a frame indexed like log.records with
+    columns call and thread); clock maps by log process; notes."""
     calls = trace.calls
     thread, start, end = (calls[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
     is_record = np.flatnonzero(
@@ -190,8 +191,8 @@ def match_records(
 
 
 def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
-    """Positions of what a thread of a process did, among the threads (globalTid) of all; of any of the
-    process where a log leaves out which (-1)."""
+    """Positions of what a thread of a process did, among the threads (globalTid) of all; of any of
+    the process where a log leaves out which (-1)."""
     return np.flatnonzero(
         thread == thread_of(process, tid) if tid >= 0 else process_of(thread) == process
     )

@@ -1,11 +1,12 @@
-"""What the tool itself did in the program's process: marked by NVTX ranges of its own, and counted nowhere.
+"""What the tool itself did in the program's process: marked by NVTX ranges of its own, and counted
+nowhere.
 
     thread   [ nsysalign:calibration          ]
                [launch] [record] [synchronise]        these calls, and what they launched
     GPU             spin_kernel
 
-The operations are left out, so they are in no table, no idle stretch and no busy time.  The thread's time in the range is the
-cause `profiler`.
+The operations are left out, so they are in no table, no idle stretch and no busy time.  The
+thread's time in the range is the cause `profiler`.
 """
 
 from __future__ import annotations
@@ -38,7 +39,8 @@ def own_calls(trace: Trace) -> np.ndarray:
 
 
 def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignment]:
-    """Both without the operations that the tool launched; what it did on the host is among the profiler's work."""
+    """Both without the operations that the tool launched; what it did on the host is among the
+    profiler's work."""
     ranges = own_ranges(trace)
     if ranges.empty or trace.calls.empty:
         return trace, alignment

@@ -15,8 +15,8 @@ unless CUPTI's event tracing ran, so they are told by order:
 
 Programs that ask cudaEventElapsedTime without a query (C++, CuPy, numba, cuDNN) wait for the end
 event first: `[create s][create e] ... [record s] work [record e] [synchronize e]` is a pair, too.
-What only orders work, polls (`event.query()` in a loop, NCCL's watchdog, caching allocators) and what
-can be read in two ways is none; how many there are of these is said.
+What only orders work, polls (`event.query()` in a loop, NCCL's watchdog, caching allocators) and
+what can be read in two ways is none; how many there are of these is said.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ _BY_NAME = {
     "StreamBeginCapture": _CAPTURE,
     "StreamEndCapture": _CAPTURED,
 }
-#: Between the two queries of a comparison lies less than this, and between two comparisons more by this.
+#: Between the two queries of a comparison lies less than this, and between two comparisons more by
+#: this.
 _WITHIN_NS, _BETWEEN_NS = 10_000, 400
 _NEXT = 2  # a record follows the creation of its event as one of so many calls of the thread
 
@@ -50,9 +51,9 @@ QUERIED, ELAPSED, WAITED = "asked by queries", "asked by cudaEventElapsedTime", 
 
 @dataclass
 class TracePairs:
-    """Compared pairs as calls of their records (positions in `trace.calls`), by the start's call, and how
-    each is known; `left`: reason -> comparisons that could not be read; `numbers`: call of a record
-    -> number of its event in its process."""
+    """Compared pairs as calls of their records (positions in `trace.calls`), by the start's call,
+    and how each is known; `left`: reason -> comparisons that could not be read; `numbers`: call of
+    a record -> number of its event in its process."""
 
     start: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
@@ -91,8 +92,8 @@ Works = Callable[[int, int, int], bool]
 
 
 class _Row(NamedTuple):
-    """An outermost call that concerns events.  `event`: its number, -1 unknown; `rank`: of the call among
-    all of its thread."""
+    """An outermost call that concerns events.  `event`: its number, -1 unknown; `rank`: of the call
+    among all of its thread."""
 
     role: int
     thread: int
@@ -105,8 +106,8 @@ class _Row(NamedTuple):
 
 
 def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
-    """The pairs that a program compared.  `known`: number of the event by the call of its record, where
-    event rows say it."""
+    """The pairs that a program compared.  `known`: number of the event by the call of its record,
+    where event rows say it."""
     calls = trace.calls
     kind, outer = calls["kind"].to_numpy(), calls["outer"].to_numpy()
     role = np.zeros(len(calls), np.int8)
@@ -162,8 +163,8 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
 
 
 def _born(rows: list[_Row]) -> dict[int, int]:
-    """Position of a record -> number of its event, for first records of events that are created right
-    before (a creation that another follows is no such)."""
+    """Position of a record -> number of its event, for first records of events that are created
+    right before (a creation that another follows is no such)."""
     made, born = 0, {}  # born: ordinal of the creation -> record
     open_: dict[
         int, tuple[int, int]
@@ -201,7 +202,8 @@ def _born(rows: list[_Row]) -> dict[int, int]:
 
 
 def _comparisons(rows: list[_Row]) -> dict[int, tuple[int, ...]]:
-    """Positions of the queries of comparisons -> the two events, none for the second query of each."""
+    """Positions of the queries of comparisons -> the two events, none for the second query of
+    each."""
     out: dict[int, tuple[int, ...]] = {}
     last: dict[int, list[int]] = {}  # thread -> the queries of a run, one call after the other
     exact = any(row.role == _ELAPSED for row in rows)
@@ -235,7 +237,8 @@ def _comparisons(rows: list[_Row]) -> dict[int, tuple[int, ...]]:
 def _together(
     rows: list[_Row], compared: Mapping[int, tuple[int, ...]]
 ) -> dict[int, list[tuple[int, ...]]]:
-    """What a thread compares between two of its records: position of the first query -> the events."""
+    """What a thread compares between two of its records: position of the first query -> the
+    events."""
     out: dict[int, list[tuple[int, ...]]] = {}
     current: dict[int, list[tuple[int, ...]]] = {}
     for n, row in enumerate(rows):
@@ -249,7 +252,8 @@ def _together(
 
 
 def _read(rows: list[_Row], works: Works, out: TracePairs, waits: bool) -> None:
-    """The pairs of one process, whose calls on events these are, by time.  `waits`: a wait tells a pair."""
+    """The pairs of one process, whose calls on events these are, by time.  `waits`: a wait tells a
+    pair."""
     number = {n: row.event for n, row in enumerate(rows) if row.role == _RECORD and row.event >= 0}
     told = bool(number)
     if not told:
@@ -294,9 +298,10 @@ def _read(rows: list[_Row], works: Works, out: TracePairs, waits: bool) -> None:
 
 @dataclass
 class _Seen:
-    """What is known of the events of a process at one moment.  `number`: position of a record -> its event;
-    `latest`: event -> its last record; `fresh`: records for which no comparison has asked since;
-    `loose`: thread -> records of unknown events; `others`: events that are polled or order work."""
+    """What is known of the events of a process at one moment.  `number`: position of a record ->
+    its event; `latest`: event -> its last record; `fresh`: records for which no comparison has
+    asked since; `loose`: thread -> records of unknown events; `others`: events that are polled or
+    order work."""
 
     number: dict[int, int]
     recorders: set[int]
@@ -360,9 +365,10 @@ class _Seen:
 def _waited(
     rows: list[_Row], told: Mapping[int, int], asked: set[int], works: Works, out: TracePairs
 ) -> None:
-    """Pairs of programs that wait for the end event and then ask for the time without a query: the last
-    record before the wait and, last in first out, one before it that nothing waited for.  Both events
-    were created together.  `told`: numbers that event rows say; `asked`: events of comparisons."""
+    """Pairs of programs that wait for the end event and then ask for the time without a query: the
+    last record before the wait and, last in first out, one before it that nothing waited for.  Both
+    events were created together.  `told`: numbers that event rows say; `asked`: events of
+    comparisons."""
     exact = any(row.role == _ELAPSED for row in rows)
     made = 0
     groups: set[int] = set()  # ordinals of creations that follow another

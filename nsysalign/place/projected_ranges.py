@@ -12,15 +12,17 @@ from nsysalign.model import ORIGIN, OURS, Trace
 from nsysalign.tiles import any_open, distinct, least
 from nsysalign.windows import windows_frame
 
-#: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN, cuBLAS, cuSOLVER.
+#: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,
+#: cuBLAS, cuSOLVER.
 _OF_LIBRARIES = re.compile(r"(cub|thrust)::|nccl[A-Z]|cu(dnn|blas|solver|sparse|fft)[A-Z_]")
 
 
 def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> pd.DataFrame:
     """One window per NVTX range and stream with work launched inside the range.
 
-    Inside: by the thread that opened it, or by a thread with no open range of its own (autograd's worker launches the
-    backward kernels of a range that the main thread opened).  Window: first start to last end of that work.
+    Inside: by the thread that opened it, or by a thread with no open range of its own (autograd's
+    worker launches the backward kernels of a range that the main thread opened).  Window: first
+    start to last end of that work.
     """
     ranges = trace.ranges
     spans = _spans_of_ranges(trace, operation_lane)
@@ -62,9 +64,11 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
 
 
 def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
-    """Columns range, lane, start, end: first start and last end of the work of each range on each lane.
+    """Columns range, lane, start, end: first start and last end of the work of each range on each
+    lane.
 
-    Memory goes with ranges and operations, not with their product: an outer range holds the work of all ranges nested in it.
+    Memory goes with ranges and operations, not with their product: an outer range holds the work of
+    all ranges nested in it.
     """
     ranges, operations, calls = trace.ranges, trace.operations, trace.calls
     issued = np.flatnonzero(operations["call"].to_numpy() >= 0)

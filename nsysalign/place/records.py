@@ -16,7 +16,8 @@ from nsysalign.windows import Unplaced, unplaced
 def build_records(
     trace: Trace, log: EventLog, processes: Mapping[int, int], matched: pd.DataFrame
 ) -> pd.DataFrame:
-    """The log's records, followed by the trace's record calls that no Python code of the log made."""
+    """The log's records, followed by the trace's record calls that no Python code of the log
+    made."""
     calls = trace.calls
     mine = log.records[
         ["process", "seq", "device", "stream_handle", "stream_id", "captured", "region", "site"]
@@ -72,7 +73,8 @@ def match_waits(
     clocks: Mapping[int, ClockMap],
     waits: pd.DataFrame,
 ) -> pd.DataFrame:
-    """Wait calls of the trace with what the log says about them: stream_id, log_process, awaited seq (-1 unknown)."""
+    """Wait calls of the trace with what the log says about them: stream_id, log_process, awaited
+    seq (-1 unknown)."""
     waits = waits.assign(stream_id=np.int64(-1), log_process=np.int64(-1), seq=np.int64(-1))
     waits["process_id"] = (
         trace.calls["process"].to_numpy()[waits["call"].to_numpy()]
@@ -108,11 +110,12 @@ def match_waits(
 
 
 def awaited(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
-    """Position in `records` of what each wait waits for: by eventSyncId, else by the log, else the latest record of the
-    same event before the wait, else the last record call of the same thread (both marked inferred: CUDA_EVENT rows may be
-    missing).  Adds the column `inferred` to `waits`.
+    """Position in `records` of what each wait waits for: by eventSyncId, else by the log, else the
+    latest record of the same event before the wait, else the last record call of the same thread
+    (both marked inferred: CUDA_EVENT rows may be missing).  Adds the column `inferred` to `waits`.
 
-    The event's number is needed where one thread records many events and then waits for each: DDP's reducer does.
+    The event's number is needed where one thread records many events and then waits for each: DDP's
+    reducer does.
     """
     out = np.full(len(waits), -1, dtype=np.int64)
     waits["inferred"] = np.zeros(len(waits), dtype=bool)
@@ -161,7 +164,8 @@ def awaited(trace: Trace, waits: pd.DataFrame, records: pd.DataFrame) -> np.ndar
 
 
 def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:
-    """elapsed lines as positions in `records`; lines that cannot be a pair are listed with their reason."""
+    """elapsed lines as positions in `records`; lines that cannot be a pair are listed with their
+    reason."""
     asked = log.elapsed
     mine = records[
         records["log_process"] >= 0

@@ -53,9 +53,9 @@ _CLOCK_ROOM_NS = 500
 def align(trace: Trace, log: EventLog | None) -> Alignment:
     """Place everything that was measured on the trace's clock.
 
-    With a log: every successful elapsed_time call and every host timer ends in `windows` or, with the
-    reason, in `unaligned`; pairs that only the trace shows are a library's.  Without: NVTX ranges become
-    windows of kind nvtx, and the compared pairs are those of the trace.
+    With a log: every successful elapsed_time call and every host timer ends in `windows` or, with
+    the reason, in `unaligned`; pairs that only the trace shows are a library's.  Without: NVTX
+    ranges become windows of kind nvtx, and the compared pairs are those of the trace.
     """
     known = log if log is not None else no_log()
     read = _read(trace, known)
@@ -105,10 +105,11 @@ def untold(log: EventLog | None) -> bool:
 
 @dataclass(frozen=True)
 class _Read:
-    """The log's records and waits found in the trace, before it is known on which streams the records are.
+    """The log's records and waits found in the trace, before it is known on which streams the
+    records are.
 
-    `exact`: lanes that event rows name (-1: none).  `asked_ns`: when elapsed_time on each record had
-    returned.  `pairs`: those that only the trace shows, as positions in `records`."""
+    `exact`: lanes that event rows name (-1: none).  `asked_ns`: when elapsed_time on each record
+    had returned.  `pairs`: those that only the trace shows, as positions in `records`."""
 
     processes: Mapping[int, int]
     clocks: Mapping[int, ClockMap]
@@ -158,8 +159,8 @@ def _read_pairs(
     processes: Mapping[int, int],
     records: pd.DataFrame,
 ) -> TracePairs:
-    """Pairs that the trace shows and no log line does, as positions in `records`, whose events they tell
-    where there is no log."""
+    """Pairs that the trace shows and no log line does, as positions in `records`, whose events they
+    tell where there is no log."""
     call, event = records["call"].to_numpy(), records["event"].to_numpy()
     ours = records["log_process"].to_numpy() >= 0
     ours |= np.append(own_calls(trace), False)[call]
@@ -183,7 +184,8 @@ def _read_pairs(
         records["event"] = np.fromiter(numbers, np.int64, len(call))
     position = {c: n for n, c in enumerate(call.tolist()) if c >= 0}
     pairs.start, pairs.end = ([position[c] for c in side] for side in (pairs.start, pairs.end))
-    # beside a log, events with no work between them time nothing: they order work, or are the probe's own
+    # beside a log, events with no work between them time nothing: they order work, or are the
+    # probe's own
     by = trace.operations["call"].to_numpy()
     issued = np.sort(trace.calls["start_ns"].to_numpy()[by[by >= 0]])
     before = np.searchsorted(issued, begun)
@@ -199,8 +201,9 @@ def _read_pairs(
 def _on_streams(
     trace: Trace, log: EventLog, read: _Read, offset: int | None, *, inferred: bool, on_clock: bool
 ) -> tuple[Bounded, list[str]]:
-    """Records on the streams that event rows name, else the log with its streams numbered by `offset` (None: as they seem to
-    be), else the work around them; and notes.  `inferred`: there is no log; `on_clock`: see `_bound`."""
+    """Records on the streams that event rows name, else the log with its streams numbered by
+    `offset` (None: as they seem to be), else the work around them; and notes.  `inferred`: there is
+    no log; `on_clock`: see `_bound`."""
     records, known = read.records, read.exact >= 0
     lane, remarks = lanes.lane_of_log(
         trace, read.lanes, read.operation_lane, records, read.waits, offset, known, read.busy
@@ -238,8 +241,8 @@ def _placed(
 def _least_contradicted(
     bounded: Callable[[int | None], tuple[Bounded, list[str]]],
 ) -> tuple[Bounded, list[str]]:
-    """Records on the streams that the log seems to mean, else on those that its pairs contradict least: the streams may have
-    been numbered differently."""
+    """Records on the streams that the log seems to mean, else on those that its pairs contradict
+    least: the streams may have been numbered differently."""
     best, remarks = bounded(None)
     for offset in lanes.STREAM_OFFSETS if best.contradictions else ():
         other, said = bounded(offset)
@@ -262,8 +265,9 @@ def _on_the_host(
 
 
 def event_tracing(trace: Trace) -> str:
-    """Whether CUPTI's event tracing ran: "on" if most record calls left a row, "off" if they did not (nsys itself writes rows
-    for some of them; before 2024.4 it could not trace events), "unknown" for exports of other tools."""
+    """Whether CUPTI's event tracing ran: "on" if most record calls left a row, "off" if they did
+    not (nsys itself writes rows for some of them; before 2024.4 it could not trace events),
+    "unknown" for exports of other tools."""
     calls = int((trace.calls["kind"].to_numpy() == CALL["record"]).sum())
     if len(trace.event_rows) and 2 * len(trace.event_rows) >= calls:
         return "on"
@@ -278,8 +282,8 @@ def no_log() -> EventLog:
 def _bound(
     trace: Trace, log: EventLog, read: _Read, records: pd.DataFrame, on_clock: bool
 ) -> Bounded:
-    """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps are known, so CUPTI's, which
-    may be late, are not used as lower bounds."""
+    """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps
+    are known, so CUPTI's, which may be late, are not used as lower bounds."""
     around = neighbours(
         trace, read.per_lane, records["lane"].to_numpy(), records["call"].to_numpy()
     )
@@ -305,8 +309,8 @@ def _by_clock(
 
 
 def _held_by_clock(places: ClockPlaces | None, best: Bounded) -> tuple[np.ndarray, list[str]]:
-    """Which pairs are placed by the event clock, and notes.  Pairs whose neighbours contradict the clock are not: another
-    thread recorded the event again while it was being measured."""
+    """Which pairs are placed by the event clock, and notes.  Pairs whose neighbours contradict the
+    clock are not: another thread recorded the event again while it was being measured."""
     pairs = best.pairs
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
     if places is None:
@@ -330,7 +334,8 @@ def _held_by_clock(places: ClockPlaces | None, best: Bounded) -> tuple[np.ndarra
 def _around_places(
     best: Bounded, places: ClockPlaces | None, on_clock: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of every record: its own, or a margin around its place if the event clock gives one."""
+    """Bounds of every record: its own, or a margin around its place if the event clock gives
+    one."""
     lower, upper = best.lower.copy(), best.upper.copy()
     if places is not None:
         held = np.unique(best.pairs.loc[on_clock, ["start", "end"]].to_numpy())
@@ -357,8 +362,8 @@ def _asked(log: EventLog, clocks: Mapping[int, ClockMap], records: pd.DataFrame)
 def _placeable(
     records: pd.DataFrame, pairs: pd.DataFrame, lower: np.ndarray, upper: np.ndarray
 ) -> tuple[pd.DataFrame, list[Unplaced], int]:
-    """(pairs whose records are in the trace on known streams and whose bounds allow their elapsed_time; the others with
-    the reason; how many contradict elapsed_time)."""
+    """(pairs whose records are in the trace on known streams and whose bounds allow their
+    elapsed_time; the others with the reason; how many contradict elapsed_time)."""
     problem = records["problem"].to_numpy(dtype=object)
     lane = records["lane"].to_numpy()
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))

@@ -1,9 +1,10 @@
 """Streams as the analysis numbers them ("lanes"), and the lane of every record and wait.
 
-A record's stream is exact where CUPTI wrote an event row.  Otherwise the log's `cuStreamGetId` answer is used; for
-created streams it is one more than CUPTI's streamId under a profiler and equal in a plain run, so the offset is determined from
-the trace itself: by wait lines that have a wait call with a stream, then by which offset names streams that did work; finally,
-the bounds of the pairs refute a wrong one.
+A record's stream is exact where CUPTI wrote an event row.  Otherwise the log's `cuStreamGetId`
+answer is used; for created streams it is one more than CUPTI's streamId under a profiler and equal
+in a plain run, so the offset is determined from the trace itself: by wait lines that have a wait
+call with a stream, then by which offset names streams that did work; finally, the bounds of the
+pairs refute a wrong one.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ def _lanes_of(lanes: pd.DataFrame, places: pd.DataFrame, of_place: np.ndarray) -
 
 
 def _places(rows: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
-    """(rows with distinct values of the columns, by first appearance; the index of each row among them)."""
+    """(rows with distinct values of the columns, by first appearance; the index of each row among
+    them)."""
     code = np.broadcast_to(np.int64(0), len(rows))
     for column in columns:
         values = rows[column].to_numpy()
@@ -89,7 +91,8 @@ def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
 def lane_of_event_rows(
     trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame
 ) -> tuple[np.ndarray, pd.DataFrame]:
-    """For every record: lane from its CUPTI event row (-1 for none), and that row's event, event_sync, timestamp_ns."""
+    """For every record: lane from its CUPTI event row (-1 for none), and that row's event,
+    event_sync, timestamp_ns."""
     columns = ["event", "event_sync", "timestamp_ns"]
     none = pd.DataFrame(
         {"event": -1, "event_sync": -1, "timestamp_ns": 0}, index=records.index, dtype=np.int64
@@ -127,10 +130,11 @@ def lane_of_log(
 ) -> tuple[np.ndarray, list[str]]:
     """Lane of every record from what Python knew about its stream; -1 if that is ambiguous.
 
-    `records`: columns log_process, process (globalPid), stream_handle, stream_id, device.  `waits`: matched waits with
-    columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus cuStreamGetId's answer; None determines it from the
-    waits and the streams that did work.  `settled`: records with a lane from an event row; they get no note.  `busy`: the lanes
-    on which work ran; None derives them from these operations.
+    `records`: columns log_process, process (globalPid), stream_handle, stream_id, device.  `waits`:
+    matched waits with columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus
+    cuStreamGetId's answer; None determines it from the waits and the streams that did work.
+    `settled`: records with a lane from an event row; they get no note.  `busy`: the lanes on which
+    work ran; None derives them from these operations.
     """
     lane = np.full(len(records), -1, dtype=np.int64)
     notes: list[str] = []
@@ -180,8 +184,9 @@ def busy_lanes(lanes: pd.DataFrame, operation_lane: np.ndarray) -> np.ndarray:
 
 
 def _default_lane(own: pd.DataFrame, busy: np.ndarray, device: np.ndarray) -> np.ndarray:
-    """The legacy default stream of each row's device (-1: not known); -1 if several could be meant.  A log does not name
-    contexts.  If only one of several default streams did work, that one is taken.
+    """The legacy default stream of each row's device (-1: not known); -1 if several could be meant.
+    A log does not name contexts.  If only one of several default streams did work, that one is
+    taken.
     """
     legacy = _default_lanes(own)
     only = _only(legacy, busy)
@@ -246,8 +251,9 @@ def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> i
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
-    """For records that are not in the log: the stream of the operations that their thread issued just before and just after, if
-    both are the same; -1 otherwise.  This is an inference and is reported as one."""
+    """For records that are not in the log: the stream of the operations that their thread issued
+    just before and just after, if both are the same; -1 otherwise.  This is an inference and is
+    reported as one."""
     out = np.full(len(records), -1, dtype=np.int64)
     call = trace.operations["call"].to_numpy()
     have = np.flatnonzero(call >= 0)
@@ -279,9 +285,9 @@ def lane_of_pairs(
     start: np.ndarray,
     end: np.ndarray,
 ) -> np.ndarray:
-    """The same with a lane for records of pairs (positions of their starts and ends) that have none: the
-    only stream on which the start's thread issued work between them, else that of the other record, else
-    that of the work around them."""
+    """The same with a lane for records of pairs (positions of their starts and ends) that have
+    none: the only stream on which the start's thread issued work between them, else that of the
+    other record, else that of the work around them."""
     out = lane.copy()
     if not (lane[start] < 0).any() and not (lane[end] < 0).any():
         return out
@@ -313,8 +319,8 @@ def lane_of_pairs(
 def lane_by_work(
     trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, lane: np.ndarray
 ) -> np.ndarray:
-    """The same with a lane for created streams that the log names by their handle only: the lane of the thread's work just
-    before and just after, if most of the handle's records agree."""
+    """The same with a lane for created streams that the log names by their handle only: the lane of
+    the thread's work just before and just after, if most of the handle's records agree."""
     handle, process = records["stream_handle"].to_numpy(), records["log_process"].to_numpy()
     unknown = np.flatnonzero((lane < 0) & (handle > 0) & (process >= 0))
     if not len(unknown):
@@ -330,7 +336,8 @@ def lane_by_work(
 
 
 def wait_calls(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
-    """Every stream-wait-event call with the lane that waits: columns call, lane, event, event_sync."""
+    """Every stream-wait-event call with the lane that waits: columns call, lane, event,
+    event_sync."""
     calls = trace.calls
     position = np.flatnonzero(
         (calls["kind"].to_numpy() == CALL["wait_event"])

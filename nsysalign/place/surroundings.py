@@ -1,4 +1,5 @@
-"""What surrounds a record on its stream: the operations issued before and after it, and when they ran.
+"""What surrounds a record on its stream: the operations issued before and after it, and when they
+ran.
 
     issued (host)    [op A]   [record R]      [op B]
     runs (stream)             AAAAAAAA  R     BBBBBBB
@@ -157,8 +158,8 @@ def gather(
 def _copying(
     trace: Trace, table: pd.DataFrame, operation_lane: np.ndarray, lane: np.ndarray, at: np.ndarray
 ) -> np.ndarray:
-    """Whether a copy to or from the host on another stream of the device was issued before `at` and had
-    not ended."""
+    """Whether a copy to or from the host on another stream of the device was issued before `at` and
+    had not ended."""
     operations, issue = trace.operations, trace.calls["start_ns"].to_numpy()
     host = (operations["kind"].to_numpy() == KIND["memcpy"]) & (
         np.isin(operations["copy_kind"], _HOST_COPIES)

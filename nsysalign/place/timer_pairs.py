@@ -9,10 +9,10 @@
         now = clock()   B               [--)[--)
         dt, last = now - last, now
 
-The call sites say what is subtracted from what (`clockuse`): a reading is paired with the latest one on its thread,
-of the same clock, that was stored in the variable it subtracts.  If the source does not tell, consecutive readings of one
-function are taken as a pair, the earlier line first; such pairs are marked as guessed, and each reading is at most once a start
-and once an end.
+The call sites say what is subtracted from what (`clockuse`): a reading is paired with the latest
+one on its thread, of the same clock, that was stored in the variable it subtracts.  If the source
+does not tell, consecutive readings of one function are taken as a pair, the earlier line first;
+such pairs are marked as guessed, and each reading is at most once a start and once an end.
 """
 
 from __future__ import annotations
@@ -42,11 +42,13 @@ class Site:
 
 @dataclass(frozen=True)
 class Candidates:
-    """Possible intervals: `certain` pairs always count, the others only if work for the GPU was issued in between.
+    """Possible intervals: `certain` pairs always count, the others only if work for the GPU was
+    issued in between.
 
-    Arrays of equal length, sorted by start and end: positions in the readings, whether the pair is `guessed`, and its
-    `number`.  `again`: site -> how often it subtracted a start that it had subtracted before; `unclear`: how often several
-    activations of a coroutine had a start that this site could have subtracted.
+    Arrays of equal length, sorted by start and end: positions in the readings, whether the pair is
+    `guessed`, and its `number`.  `again`: site -> how often it subtracted a start that it had
+    subtracted before; `unclear`: how often several activations of a coroutine had a start that this
+    site could have subtracted.
     """
 
     start: np.ndarray
@@ -72,8 +74,9 @@ def pair(
 ) -> Candidates:
     """Pair the readings of every thread and clock.
 
-    thread, clock: integers; place: positions in `sites`; all in the order of each thread.  holds_launch(i, j): whether
-    work for the GPU was issued between readings i and j; without any, nothing is guessed.
+    thread, clock: integers; place: positions in `sites`; all in the order of each thread.
+    holds_launch(i, j): whether work for the GPU was issued between readings i and j; without any,
+    nothing is guessed.
     """
     return chosen(candidates(thread, clock, place, sites), holds_launch)
 
@@ -120,7 +123,8 @@ def chosen(c: Candidates, holds_launch: Callable[[int, int], bool]) -> Candidate
 def _told(
     places: list[int], sites: Sequence[Site], again: dict[str, int], unclear: dict[str, int]
 ) -> Iterator[tuple[int, int]]:
-    """Pairs that follow from the source.  A start may serve several differences (a lap and a total), each of them once."""
+    """Pairs that follow from the source.  A start may serve several differences (a lap and a
+    total), each of them once."""
     held: dict[str, list[int]] = {}  # variable -> readings it was given, the latest last
     taken: dict[
         tuple, set[int]
@@ -163,9 +167,10 @@ def _latest(
     places: list[int],
     sites: Sequence[Site],
 ) -> int | None:
-    """The reading that a variable holds.  A name holds the latest one.  An attribute belongs to one of several objects, such as
-    nested timers: if its latest reading has been subtracted here before, an older one counts if it was stored from another
-    place in the same file: `with Timer(): ... with Timer(): ...` ends inside out.
+    """The reading that a variable holds.  A name holds the latest one.  An attribute belongs to one
+    of several objects, such as nested timers: if its latest reading has been subtracted here
+    before, an older one counts if it was stored from another place in the same file: `with Timer():
+    ... with Timer(): ...` ends inside out.
     """
     last = starts[-1]
     if last not in had:

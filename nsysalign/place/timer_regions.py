@@ -21,7 +21,8 @@ def host_windows(
     clocks: Mapping[int, ClockMap],
     origin: int = ORIGIN["host"],
 ) -> tuple[pd.DataFrame, list[Unplaced]]:
-    """Host lines of the log on the trace's clock.  Lines that no clock connects to the trace are returned with the reason."""
+    """Host lines of the log on the trace's clock.  Lines that no clock connects to the trace are
+    returned with the reason."""
     hosts = log.hosts
     known = np.array(
         [p in clocks and p in processes for p in hosts["process"].tolist()], dtype=bool
@@ -87,7 +88,8 @@ def host_frame(
     origin: int,
     source: np.ndarray,
 ) -> pd.DataFrame:
-    """Windows of kind host: arrays of equal length, times on the trace's clock, `width`: the clock's uncertainty."""
+    """Windows of kind host: arrays of equal length, times on the trace's clock, `width`: the
+    clock's uncertainty."""
     end = start + elapsed
     return windows_frame(
         len(start),
@@ -118,7 +120,8 @@ def host_frame(
 def _busiest_thread(
     trace: Trace, process: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> np.ndarray:
-    """For readings without a thread: the thread of the process with the most calls inside; the main thread if none has any."""
+    """For readings without a thread: the thread of the process with the most calls inside; the main
+    thread if none has any."""
     calls = trace.calls
     thread, at = calls["thread"].to_numpy(), calls["start_ns"].to_numpy()
     best, most = thread_of(process, pid_of(process)), np.zeros(len(process), np.int64)

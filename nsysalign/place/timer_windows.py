@@ -1,7 +1,7 @@
 """Windows of kind `host`: from the program's readings of host clocks, and from its regions.
 
-Only intervals with CUDA work count: a call of the reading thread, or a launch by a thread that reads no clock itself
-(autograd's worker runs the backward pass for the thread that waits for it).
+Only intervals with CUDA work count: a call of the reading thread, or a launch by a thread that
+reads no clock itself (autograd's worker runs the backward pass for the thread that waits for it).
 """
 
 from __future__ import annotations
@@ -23,14 +23,15 @@ from nsysalign.windows import Unplaced, unplaced
 
 #: Calls that are neither work nor a wait: an interval with nothing else inside is not about CUDA.
 _IDLE = ("record", "query_event", "query_stream", "wait_event")
-#: If the wall clock and the monotonic clock differ by more than this, the wall clock was set in between.
+#: If the wall clock and the monotonic clock differ by more than this, the wall clock was set in
+#: between.
 _STEP_NS, _STEP_SHARE = 1_000_000, 0.01
 GUESSED = "guessed-pair"
 
 
 class _Inside:
-    """When each thread's calls began, for queries about stretches of time.  Built on the first query: a log without readings
-    and regions makes none."""
+    """When each thread's calls began, for queries about stretches of time.  Built on the first
+    query: a log without readings and regions makes none."""
 
     def __init__(self, trace: Trace, readers: frozenset[int]) -> None:
         self._calls, self._readers = trace.calls, readers
@@ -78,8 +79,9 @@ def _any(times: np.ndarray | None, start: int, end: int) -> bool:
 class Timers:
     """A log's clock readings on the trace's clock.
 
-    Per reading: `place` among the `sites`, trace time `t`, globalPid, globalTid, and the position of the previous reading of its
-    clock on its thread (-1 for the first).  `readers`: all threads that read a clock.
+    Per reading: `place` among the `sites`, trace time `t`, globalPid, globalTid, and the position
+    of the previous reading of its clock on its thread (-1 for the first).  `readers`: all threads
+    that read a clock.
     """
 
     readings: pd.DataFrame
@@ -133,8 +135,8 @@ def timer_windows(
     clocks: Mapping[int, ClockMap],
     timers: Timers,
 ) -> tuple[pd.DataFrame, list[Unplaced], dict[str, int]]:
-    """(windows, intervals that could not be placed, readings per site that belong to no interval) from the log's clock readings
-    and regions."""
+    """(windows, intervals that could not be placed, readings per site that belong to no interval)
+    from the log's clock readings and regions."""
     inside = _Inside(trace, timers.readers)
     t, thread = timers.t, timers.thread
     pairs = chosen(
@@ -150,10 +152,12 @@ def timer_windows(
 
 
 def timed(log: EventLog) -> pd.DataFrame:
-    """What the clock readings of a log measured, without a trace to say whether CUDA work lies inside.
+    """What the clock readings of a log measured, without a trace to say whether CUDA work lies
+    inside.
 
-    Columns: those by which `compare.baseline` knows a measurement (region, site, end_site, callers), process, order and
-    elapsed_ns.  A log of a run without nsys has no windows; the profiled run tells which of these count.
+    Columns: those by which `compare.baseline` knows a measurement (region, site, end_site,
+    callers), process, order and elapsed_ns.  A log of a run without nsys has no windows; the
+    profiled run tells which of these count.
     """
     readings = log.clock_readings.reset_index(drop=True)
     sites, place = clock_sites(log.clock_sites, readings)
@@ -182,8 +186,8 @@ def _texts(sites: list[Site], place: np.ndarray, what: str) -> pd.Series:
 def _names(
     readings: pd.DataFrame, start: np.ndarray, end: np.ndarray, sites: list[Site], place: np.ndarray
 ) -> np.ndarray:
-    """The regions that hold both readings.  timeit with another number of repetitions measures another quantity, so the name
-    contains that number."""
+    """The regions that hold both readings.  timeit with another number of repetitions measures
+    another quantity, so the name contains that number."""
     region = readings["region"].to_numpy(dtype=object)
     both = np.where(region[start] == region[end], region[start], "")
     count, site = readings["count"].to_numpy()[start].tolist(), _texts(sites, place[start], "site")
@@ -197,7 +201,8 @@ def _names(
 def _undisturbed(
     windows: pd.DataFrame, log: EventLog, clocks: Mapping[int, ClockMap]
 ) -> tuple[pd.DataFrame, list[Unplaced]]:
-    """(windows without the harness's own calibration work, which runs before the first event; windows with it)."""
+    """(windows without the harness's own calibration work, which runs before the first event;
+    windows with it)."""
     ours = log.records[log.records["calibration"].to_numpy(dtype=bool)]
     hit = np.zeros(len(windows), dtype=bool)
     for number, rows in ours.groupby("process"):
@@ -217,7 +222,8 @@ def _undisturbed(
 
 
 def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:
-    """Sites, and each reading's position among them (-1 for a site that the log does not describe)."""
+    """Sites, and each reading's position among them (-1 for a site that the log does not
+    describe)."""
     columns = (
         "site",
         "callers",
@@ -240,7 +246,8 @@ def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site]
 def _windows(
     timers: Timers, pairs: Candidates, clocks: Mapping[int, ClockMap], inside: _Inside
 ) -> tuple[pd.DataFrame, list[Unplaced]]:
-    """One window per pair with CUDA work inside.  Its length is the difference that the program computed."""
+    """One window per pair with CUDA work inside.  Its length is the difference that the program
+    computed."""
     readings, sites, place = timers.readings, timers.sites, timers.place
     t, process, thread = timers.t, timers.process, timers.thread
     own = readings["value_ns"].to_numpy()
@@ -313,8 +320,8 @@ def _regions(
 
 
 def timer_notes(windows: pd.DataFrame, c: Candidates, alone: Mapping[str, int]) -> list[str]:
-    """Notes on what was guessed and what may be missing.  `windows`: their site, end_site and remarks; `alone`: per site,
-    readings that belong to no interval."""
+    """Notes on what was guessed and what may be missing.  `windows`: their site, end_site and
+    remarks; `alone`: per site, readings that belong to no interval."""
     notes = []
     guessed = windows[np.array([GUESSED in r for r in windows["remarks"].tolist()], dtype=bool)]
     for (a, b), rows in guessed.groupby(["site", "end_site"], sort=False):

@@ -1,5 +1,5 @@
-"""Turns records with bounds into windows of kind event: by the event clock, by timestamps, else by what their neighbours make
-likely."""
+"""Turns records with bounds into windows of kind event: by the event clock, by timestamps, else by
+what their neighbours make likely."""
 
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ def event_windows(
 
 
 def _whose(log: EventLog, records: pd.DataFrame, pairs: pd.DataFrame) -> pd.DataFrame:
-    """What is known of pairs before they are placed: who recorded them, on which streams, where in the program."""
+    """What is known of pairs before they are placed: who recorded them, on which streams, where in
+    the program."""
     start, end = pairs["start"].to_numpy(), pairs["end"].to_numpy()
     columns = {
         "process": "process",
@@ -127,8 +128,8 @@ def _whose(log: EventLog, records: pd.DataFrame, pairs: pd.DataFrame) -> pd.Data
 def _on_clock(
     places: ClockPlaces, best: Bounded, start: np.ndarray, end: np.ndarray, elapsed: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(start, error bar, bounds of the start) of pairs on an event clock.  The two clocks' rates differ by parts per million;
-    over a long interval both ends share that difference."""
+    """(start, error bar, bounds of the start) of pairs on an event clock.  The two clocks' rates
+    differ by parts per million; over a long interval both ends share that difference."""
     over = places.at_ns[end] - places.at_ns[start] - elapsed
     begin = places.at_ns[start] + over // 2
     error = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
@@ -148,7 +149,8 @@ def _by_neighbours(
     end: np.ndarray,
     elapsed: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """The same for pairs on no event clock: by their timestamps, else by what their neighbours make likely."""
+    """The same for pairs on no event clock: by their timestamps, else by what their neighbours make
+    likely."""
     stamp = records["timestamp_ns"].to_numpy()
     low, high = bounds.of_starts(lower, upper, start, end, elapsed)
     low, high = np.minimum(low, high), np.maximum(low, high)
@@ -173,7 +175,8 @@ def record_places(
     surroundings: Surroundings,
     model: LatencyModel,
 ) -> np.ndarray:
-    """Likeliest place of every record: by the event clock, its own timestamp, its window's edge, else its neighbours."""
+    """Likeliest place of every record: by the event clock, its own timestamp, its window's edge,
+    else its neighbours."""
     t, ahead = model.expected(surroundings)[0], model.ahead_of(surroundings)
     t = np.where(ahead < t, t - (t - ahead) // 2, t)
     t = np.clip(t, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy())
@@ -194,8 +197,8 @@ def record_places(
 def read_windows(
     records: pd.DataFrame, pairs: TracePairs, bar: np.ndarray
 ) -> tuple[pd.DataFrame, list[str]]:
-    """(windows of pairs that only the trace shows, whose length is itself an estimate; notes).  `records`
-    with lane, t_ns and bounds; `bar`: half-widths that hold their places."""
+    """(windows of pairs that only the trace shows, whose length is itself an estimate; notes).
+    `records` with lane, t_ns and bounds; `bar`: half-widths that hold their places."""
     start, end = (np.array(side, np.int64) for side in (pairs.start, pairs.end))
     lane, t = records["lane"].to_numpy(), records["t_ns"].to_numpy().copy()
     named = (lane[start] >= 0) & (lane[end] >= 0)

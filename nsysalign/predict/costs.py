@@ -1,14 +1,17 @@
-"""What nsys added to each CUDA call and to the code after it: an estimate from the profiled trace alone.
+"""What nsys added to each CUDA call and to the code after it: an estimate from the profiled trace
+alone.
 
-CUPTI stops at the entry and the exit of every call that it records, and keeps a record of every operation.  Most of that lies
-inside the call as the trace shows it; the rest arises because the code after a call finds its caches displaced. The trace
-cannot show what was added, only how long things took with it.  So it is a share of the call's own length (a call is slow on a
-slow or cold machine, and so are the callbacks in it) and a share of the time outside CUDA after it, up to a limit: after that
-long the caches are the program's again.
+CUPTI stops at the entry and the exit of every call that it records, and keeps a record of every
+operation.  Most of that lies inside the call as the trace shows it; the rest arises because the
+code after a call finds its caches displaced. The trace cannot show what was added, only how long
+things took with it.  So it is a share of the call's own length (a call is slow on a slow or cold
+machine, and so are the callbacks in it) and a share of the time outside CUDA after it, up to a
+limit: after that long the caches are the program's again.
 
-The shares were fitted to runs with and without nsys of the same programs (torch 2.11, nsys 2024.2.3) on two H200s where the host
-ran at full speed, and on an H100 and an H200 where both ran at the same time, in turns, on the same cores (commit 7d32931, scripts/bench_turns.py);
-that of a graph's launch was measured by itself.  docs/figures.md shows how well they predict programs and
+The shares were fitted to runs with and without nsys of the same programs (torch 2.11, nsys
+2024.2.3) on two H200s where the host ran at full speed, and on an H100 and an H200 where both ran
+at the same time, in turns, on the same cores (commit 7d32931, scripts/bench_turns.py); that of a
+graph's launch was measured by itself.  docs/figures.md shows how well they predict programs and
 machines that they were not fitted to; the `..._ERROR`s say how uncertain they are.
 """
 
@@ -46,12 +49,14 @@ class Costs:
 
 FITTED = Costs()
 
-#: How far a prediction may be off, as shares: of what was taken away inside calls and on the GPU, of what was taken away between
-#: calls, of the rest of the time that the host decides, and of the GPU's work.  They are independent: their squares add up.
-#: Chosen so that 95 of 100 labels lie within, of workloads and on machines that were left out of the choice (docs/figures.md).
+#: How far a prediction may be off, as shares: of what was taken away inside calls and on the GPU,
+#: of what was taken away between calls, of the rest of the time that the host decides, and of the
+#: GPU's work.  They are independent: their squares add up. Chosen so that 95 of 100 labels lie
+#: within, of workloads and on machines that were left out of the choice (docs/figures.md).
 INSIDE_ERROR, AFTER_ERROR, HOST_ERROR, WORK_ERROR = 0.25, 0.75, 0.12, 0.03
 
-#: CUPTI asks for the name of the kernel at the entry of cudaLaunchKernel, before the call begins in the trace.
+#: CUPTI asks for the name of the kernel at the entry of cudaLaunchKernel, before the call begins in
+#: the trace.
 _ASKED, _WITH_ATTRIBUTES = "cuKernelGetName", "cudaLaunchKernelEx"
 
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
@@ -59,7 +64,8 @@ PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 
 @dataclass(frozen=True)
 class Overhead:
-    """Per row of Trace.calls, ns: `inside` the call, `after` it; `waits` says that it waited for the GPU."""
+    """Per row of Trace.calls, ns: `inside` the call, `after` it; `waits` says that it waited for
+    the GPU."""
 
     inside: np.ndarray
     after: np.ndarray

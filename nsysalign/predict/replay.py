@@ -1,14 +1,16 @@
-"""Replays one interval without what the profiler added: a small list scheduler for its calls and operations.
+"""Replays one interval without what the profiler added: a small list scheduler for its calls and
+operations.
 
     profiled   host    [record][launch A ]  [launch B ]  [record]        every call costs c more, the code after it too
                stream      R      |   AAA        |   BBB      R
     replayed   host    [rec][launch]  [launch][rec]
                stream      R    |  AAA   |  BBB  R                       operations take as long as they took
 
-The host's calls keep their order; each comes earlier by the time saved in the calls before it.  An operation starts when
-its call has issued it (with the latency it had), not before its predecessor on the stream is done, and not before what it
-was queued behind.  A call that waited for the GPU returns when what it waited for is done.  Times are differences to the
-trace: a `shift` is how much earlier something happens than it did.
+The host's calls keep their order; each comes earlier by the time saved in the calls before it.  An
+operation starts when its call has issued it (with the latency it had), not before its predecessor
+on the stream is done, and not before what it was queued behind.  A call that waited for the GPU
+returns when what it waited for is done.  Times are differences to the trace: a `shift` is how much
+earlier something happens than it did.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ from bisect import bisect_right, insort
 from collections.abc import Sequence
 from typing import NamedTuple
 
-#: A call that returns this soon after an operation's end was waiting for it (returns took 2 to 26 us).
+#: A call that returns this soon after an operation's end was waiting for it (returns took 2 to 26
+#: us).
 LONGEST_RETURN_NS = 40_000
 
 NOTHING, HIDDEN = -1, -2
@@ -35,12 +38,13 @@ class Call(NamedTuple):
 
 
 class Item(NamedTuple):
-    """An operation, or a record (no length), issued by call number `call` (-1: before the first one).
+    """An operation, or a record (no length), issued by call number `call` (-1: before the first
+    one).
 
-    `latency`: from the start of its call to its own start, where the stream is idle; `gap`: from its predecessor's end,
-    where the stream is busy, without what the profiler adds there; `behind`: the number of the item of another stream that
-    it was queued behind, NOTHING, or HIDDEN for something that the trace does not show; `trim`: how much of its own length
-    is the profiler's.
+    `latency`: from the start of its call to its own start, where the stream is idle; `gap`: from
+    its predecessor's end, where the stream is busy, without what the profiler adds there; `behind`:
+    the number of the item of another stream that it was queued behind, NOTHING, or HIDDEN for
+    something that the trace does not show; `trim`: how much of its own length is the profiler's.
     """
 
     lane: int
@@ -104,7 +108,8 @@ def _place(
     last: dict[int, tuple[int, int]],
     shifts: list[int],
 ) -> int:
-    """How much earlier an item ends: as early as its call, its predecessor and what it was queued behind allow."""
+    """How much earlier an item ends: as early as its call, its predecessor and what it was queued
+    behind allow."""
     bounds = []
     if item.call >= 0:
         call = calls[item.call]

@@ -1,5 +1,5 @@
-"""What the replay of one interval needs from the trace: the calls of the threads that issue its work, the operations that
-these calls issued, and the two records, in the words of `replay`."""
+"""What the replay of one interval needs from the trace: the calls of the threads that issue its
+work, the operations that these calls issued, and the two records, in the words of `replay`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,13 @@ _MOST_BACK, _LONGEST_BACK_NS = 200, 50_000_000
 MOST_CALLS = 20_000
 #: An operation that starts this much later than launches usually do was held up by something.
 HELD_NS = 10_000
-#: The ordinary gap between operations, and before a record, on a stream that has work queued; record latency on an idle one.
+#: The ordinary gap between operations, and before a record, on a stream that has work queued;
+#: record latency on an idle one.
 _TIGHT_NS, _TIGHT_RECORD_NS, RECORD_LATENCY_NS = 1_250, 2_500, 4_000
 #: Used where a trace shows no operation of a kind on an idle stream, no call that waited.
 _LATENCY_NS, _RETURN_NS = 3_000, 2_500
-#: If more of the calls than this overlap with another thread's, their order without nsys is a guess.
+#: If more of the calls than this overlap with another thread's, their order without nsys is a
+#: guess.
 _OVERLAPPING_SHARE = 0.05
 RECORD = -1
 
@@ -48,9 +50,10 @@ def said(word: str) -> str:
 
 
 class Scene(NamedTuple):
-    """`calls`: positions in Trace.calls, by start.  `items`: sorted by lane, then start, with what nsys added on the GPU
-    (`device`, between it and its predecessor; `trim`, of its own length).  `start`, `end`: the items that are the records,
-    -1 for host intervals.  `reason`: why there is nothing to replay; '' otherwise."""
+    """`calls`: positions in Trace.calls, by start.  `items`: sorted by lane, then start, with what
+    nsys added on the GPU (`device`, between it and its predecessor; `trim`, of its own length).
+    `start`, `end`: the items that are the records, -1 for host intervals.  `reason`: why there is
+    nothing to replay; '' otherwise."""
 
     calls: np.ndarray
     items: list[Item]
@@ -94,7 +97,8 @@ class Scenes:
         self._of_thread: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     def _latencies(self) -> dict[int, int]:
-        """Ordinary time from the end of the call to the start, per kind of operation, on an idle stream."""
+        """Ordinary time from the end of the call to the start, per kind of operation, on an idle
+        stream."""
         values: dict[int, list[np.ndarray]] = {}
         for ops in self.lanes.values():
             before = np.concatenate([[np.iinfo(np.int64).min], ops.reach_ns[:-1]])
@@ -162,8 +166,9 @@ class Scenes:
         return Scene(here, items, device, trim, places[start], places[end], "")
 
     def _begin(self, thread: int, open_ns: int) -> int:
-        """When to begin: after the thread last waited for the GPU.  Since then the host may have run ahead of the GPU, or would
-        have without the profiler; this decides whether the stream is idle at the start record."""
+        """When to begin: after the thread last waited for the GPU.  Since then the host may have
+        run ahead of the GPU, or would have without the profiler; this decides whether the stream is
+        idle at the start record."""
         if thread not in self._of_thread:
             mine = np.flatnonzero(self.outer & (self.thread == thread))
             self._of_thread[thread] = mine, mine[self.waits[mine]]
@@ -175,7 +180,8 @@ class Scenes:
         return min(max(begin, earliest, open_ns - _LONGEST_BACK_NS), open_ns)
 
     def _threads(self, window, begin: int) -> list[int]:
-        """The threads that issue the interval's work: those of its records, and of what was issued to its streams."""
+        """The threads that issue the interval's work: those of its records, and of what was issued
+        to its streams."""
         threads = {int(window.thread), int(window.end_thread)}
         for lane in {int(window.start_lane), int(window.end_lane)} & set(self.lanes):
             ops = self.lanes[lane]
@@ -222,8 +228,9 @@ class Scenes:
         return sorted(work, key=lambda w: (w.lane, w.start, w.end))
 
     def _item(self, w: _Work, before: _Work | None, here: np.ndarray) -> Item:
-        """Latency and gap: the observed value for the one that determined its start, the usual value for the other.  The one
-        that did accounts for the whole start, so that nothing moves if no cost is removed."""
+        """Latency and gap: the observed value for the one that determined its start, the usual
+        value for the other.  The one that did accounts for the whole start, so that nothing moves
+        if no cost is removed."""
         if w.call < 0:
             return Item(w.lane, w.start, w.end, -1, 0, 0)
         call = int(here[w.call])
@@ -252,8 +259,8 @@ class Scenes:
         )
 
     def _dependencies(self, work: list[_Work], items: list[Item], here: np.ndarray) -> list[Item]:
-        """Operations that started much later than launches usually do waited for another stream: for the work that ended just
-        before."""
+        """Operations that started much later than launches usually do waited for another stream:
+        for the work that ended just before."""
         out = list(items)
         for n, w in enumerate(work):
             if w.call < 0 or w.operation == RECORD:

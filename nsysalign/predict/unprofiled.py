@@ -1,8 +1,9 @@
-"""What an interval would have measured without nsys, predicted from the profiled trace alone, and its budget then.
+"""What an interval would have measured without nsys, predicted from the profiled trace alone, and
+its budget then.
 
-The interval is replayed (`replay`) without what the profiler costs (`overhead`): as estimated, and with less of it, which says
-how much depends on each part of the estimate.  The budget is the profiled one minus what was taken away, by cause; it adds up
-exactly to the prediction.
+The interval is replayed (`replay`) without what the profiler costs (`overhead`): as estimated, and
+with less of it, which says how much depends on each part of the estimate.  The budget is the
+profiled one minus what was taken away, by cause; it adds up exactly to the prediction.
 """
 
 from __future__ import annotations
@@ -34,15 +35,16 @@ from nsysalign.split.results import SplitTrace
 from nsysalign.text import times
 from nsysalign.trace.nccl import NCCL_KERNEL
 
-#: Intervals replayed per label at most, evenly spread: more would not add anything.  Fewer if they are long.
+#: Intervals replayed per label at most, evenly spread: more would not add anything.  Fewer if they
+#: are long.
 MOST_PER_LABEL, LEAST_PER_LABEL, CALLS_PER_LABEL = 32, 3, 60_000
 _TICK_NS = 64  # the event clock's, at both ends
 #: If more of an interval than this is unknown, it is not replayed.
 _UNKNOWN_SHARE = 0.05
 #: The same for NCCL's kernels in it and before it.
 _WAITING_SHARE = 0.05
-#: If both record calls of an interval took SLOW times as long as usual, and the host decides more than this share of it, the
-#: profiled run was itself disturbed there (docs/figures.md).
+#: If both record calls of an interval took SLOW times as long as usual, and the host decides more
+#: than this share of it, the profiled run was itself disturbed there (docs/figures.md).
 _HOST_DECIDES = 0.3
 
 
@@ -63,7 +65,8 @@ class Predictor:
         self.scenes = Scenes(trace, alignment, self.cost.waits, costs)
 
     def predict(self, window, working_ns: int = 0) -> Prediction:
-        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in it."""
+        """One row of alignment.windows (a named tuple).  `working_ns`: how long the GPU works in
+        it."""
         scene = self.scenes.of(window)
         if scene.reason:
             return Prediction(-1, -1, -1, scene.reason)
@@ -87,7 +90,8 @@ class Predictor:
         return max(int(window.elapsed_ns) - played.items[scene.end] + played.items[scene.start], 0)
 
     def without(self, scene: Scene, inside: float, after: float) -> tuple[list[Call], list[Item]]:
-        """What is replayed, with these shares of the estimated cost; what the profiler does on the GPU belongs to `inside`."""
+        """What is replayed, with these shares of the estimated cost; what the profiler does on the
+        GPU belongs to `inside`."""
         cost = part(self.cost, scene.calls, inside, after)
         start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
         columns = (start, end, cost.inside, cost.after, cost.waits)
@@ -110,9 +114,11 @@ def predict(
     labels: pd.DataFrame,
     host: HostSpeed | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row among them.
+    """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row
+    among them.
 
-    `intervals`: frames.INTERVALS without runs, numbered by their rows.  `host`: how fast it was, on the trace's clock.
+    `intervals`: frames.INTERVALS without runs, numbered by their rows.  `host`: how fast it was, on
+    the trace's clock.
     """
     wanted = np.array(chosen_intervals(intervals, labels, source), dtype=np.int64)
     return predict_intervals(source, wanted, intervals, parts, host)
@@ -127,8 +133,8 @@ def predict_intervals(
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same for these intervals (ascending numbers).
 
-    Where none can be made there is a reason, whose first word, up to the colon, is what a table's cell has room for (REASONS).
-    Bars are those of a run on a host that is as fast as this one was.
+    Where none can be made there is a reason, whose first word, up to the colon, is what a table's
+    cell has room for (REASONS). Bars are those of a run on a host that is as fast as this one was.
     """
     trace, windows = source.trace, source.alignment.windows.iloc[wanted]
     mine = parts[parts["interval"].isin(wanted)]
@@ -173,8 +179,8 @@ def predict_intervals(
 
 
 def _collectives(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
-    """int64, per window: ns of NCCL's kernels in it and in as long a time before it: a replay takes a wait for another rank to
-    be as long as it was."""
+    """int64, per window: ns of NCCL's kernels in it and in as long a time before it: a replay takes
+    a wait for another rank to be as long as it was."""
     operations = trace.operations
     names = [n for n, name in trace.names.items() if NCCL_KERNEL.search(name)]
     waiting = operations[operations["name_id"].isin(names)]

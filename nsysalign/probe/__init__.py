@@ -1,12 +1,13 @@
 """The part of nsysalign that runs inside the user's process.  Standard library only.
 
 Loaded by `probe_path/sitecustomize.py` under the module name `_nsysalign_probe`, because the user's
-interpreter need not have nsysalign installed; everything here imports its siblings relatively.  Starting
-costs an import hook and nothing else: the real work (`runtime`) begins when torch.cuda is imported or a
-region is entered.
+interpreter need not have nsysalign installed; everything here imports its siblings relatively.
+Starting costs an import hook and nothing else: the real work (`runtime`) begins when torch.cuda is
+imported or a region is entered.
 
-If anything goes wrong here it is written to a file and the probe deactivates itself: it never raises into the user's code.
-Exceptions of the user's own code that arrive meanwhile, from a signal handler or another thread, are passed on (`blame`).
+If anything goes wrong here it is written to a file and the probe deactivates itself: it never
+raises into the user's code. Exceptions of the user's own code that arrive meanwhile, from a signal
+handler or another thread, are passed on (`blame`).
 """
 
 from __future__ import annotations
@@ -58,8 +59,9 @@ def start(run_dir: str) -> None:
 
 
 def _spare_forks_of_threads() -> None:
-    """nsys's library, told to record forked children, lets those of a thread that is not the main one die of SIGSEGV.  It asks
-    its variable at every fork; without it such a child lives, and leaves no rows."""
+    """nsys's library, told to record forked children, lets those of a thread that is not the main
+    one die of SIGSEGV.  It asks its variable at every fork; without it such a child lives, and
+    leaves no rows."""
     main = _thread.get_ident()
 
     def before() -> None:
@@ -156,8 +158,8 @@ def exit_region() -> None:
 
 
 def failed(error: BaseException) -> None:
-    """Note a failure of the probe itself; after a few the probe deactivates itself for good.  To be called where the exception
-    is caught: an exception that is not the probe's own is raised again.
+    """Note a failure of the probe itself; after a few the probe deactivates itself for good.  To be
+    called where the exception is caught: an exception that is not the probe's own is raised again.
     """
     global _failures
     pass_on(error)
@@ -175,7 +177,8 @@ def failed(error: BaseException) -> None:
             )
     except Exception as second:
         pass_on(second)
-        # on a full disk pages that are mapped can still be written; nothing can be imported at shutdown
+        # on a full disk pages that are mapped can still be written; nothing can be imported at
+        # shutdown
         try:
             _runtime.note(text=f"the probe had a problem: {type(error).__name__}")
         except Exception as third:

@@ -1,10 +1,12 @@
-"""A few milliseconds of known work, so that the trace itself tells how long a record takes on this machine.
+"""A few milliseconds of known work, so that the trace itself tells how long a record takes on this
+machine.
 
-Here it is known by construction whether the GPU is idle or busy around a record; the analysis derives the two record latencies
-from these sequences (docs/design.md, section 3).  It runs once per device, at a moment when nothing of the user's is in flight on the
-stream and no timed pair is open: before the process's first record if the stream is idle then, else after an `elapsed_time`.
-It never runs inside a capture, and a busy stream is never waited for (a stream that waits for another rank could wait for
-ever).
+Here it is known by construction whether the GPU is idle or busy around a record; the analysis
+derives the two record latencies from these sequences (docs/design.md, section 3).  It runs once per
+device, at a moment when nothing of the user's is in flight on the stream and no timed pair is open:
+before the process's first record if the stream is idle then, else after an `elapsed_time`. It never
+runs inside a capture, and a busy stream is never waited for (a stream that waits for another rank
+could wait for ever).
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ class Calibration:
         try:
             torch = sys.modules["torch"]
             if first:
-                # a second device may appear inside an open pair of the first one: then it has to wait
+                # a second device may appear inside an open pair of the first one: then it has to
+                # wait
                 rt.calibrated.add(device)
                 self._waiting[device] = stream
                 if rt.last_record >= 0:

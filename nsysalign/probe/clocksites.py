@@ -1,8 +1,10 @@
-"""Which line of the user's code read a clock: like `sites`, but the walk is only as long as pairing needs.
+"""Which line of the user's code read a clock: like `sites`, but the walk is only as long as pairing
+needs.
 
-A reading counts when its immediate caller is the user's own file.  Its context is that frame and the next user
-frame above it (a helper `now()`, a `Timer` class).  Two other callers count as well, at the user's line that called them: the
-generated loop of `timeit`, and the same loop under torch.utils.benchmark.
+A reading counts when its immediate caller is the user's own file.  Its context is that frame and
+the next user frame above it (a helper `now()`, a `Timer` class).  Two other callers count as well,
+at the user's line that called them: the generated loop of `timeit`, and the same loop under
+torch.utils.benchmark.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from .sites import _MAX_ALIVE, _MAX_FRAMES, END, USER, Sites
 
 #: Nodes of the trie that are not numbers of contexts.
 IGNORED, LOOP, _SILENT = -1, -2, -3
-#: A frame's key is id(code) + instruction * UNIT.  From 3.11 on the instructions lie inside the code object, so that the
-#: sum is unique by itself.
+#: A frame's key is id(code) + instruction * UNIT.  From 3.11 on the instructions lie inside the
+#: code object, so that the sum is unique by itself.
 UNIT = 1 if sys.version_info >= (3, 11) else 1 << 47
 _CALLERS = 1
 _LOOP_FILE = "<timeit-src>"
@@ -28,7 +30,8 @@ _KEEP = 4096  # limit on sites per program; generated code could produce them fo
 
 
 class ClockSites(Sites):
-    """`trie`: (code, instruction) of each frame -> a negative number, a context's number, or the next frame's trie."""
+    """`trie`: (code, instruction) of each frame -> a negative number, a context's number, or the
+    next frame's trie."""
 
     def __init__(self, start_cwd: str, add: Any) -> None:
         super().__init__(start_cwd, add)
@@ -99,7 +102,8 @@ class ClockSites(Sites):
             node[_key(*path[-1])] = number
 
     def number(self, frame: FrameType, loop: FrameType | None) -> tuple[int, list]:
-        """(number of the context that begins at this frame, the path to it).  `loop`: the generated loop's frame."""
+        """(number of the context that begins at this frame, the path to it).  `loop`: the generated
+        loop's frame."""
         path: list = [(frame.f_code, frame.f_lasti)]
         # its first reading shows who called the function; later ones need not walk that far
         first = (
@@ -155,7 +159,8 @@ def _key(code: CodeType, instruction: int) -> int:
 
 
 def loop_frame(frame: FrameType) -> FrameType | None:
-    """timeit's generated loop, if it reads its clock here, itself or through torch.utils.benchmark's timer."""
+    """timeit's generated loop, if it reads its clock here, itself or through
+    torch.utils.benchmark's timer."""
     if frame.f_code.co_filename == _LOOP_FILE:
         return frame
     back = frame.f_back

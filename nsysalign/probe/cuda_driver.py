@@ -1,5 +1,6 @@
-"""The probe's own calls to the CUDA driver, through ctypes: which stream this is, whether it is capturing, whether an event is
-complete (the runtime's own query would clear the program's last error); and a stream for the probe.
+"""The probe's own calls to the CUDA driver, through ctypes: which stream this is, whether it is
+capturing, whether an event is complete (the runtime's own query would clear the program's last
+error); and a stream for the probe.
 """
 
 from __future__ import annotations
@@ -12,10 +13,11 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 
 
 class Driver:
-    """cuStreamGetId (12.0 or newer) and cuStreamIsCapturing; both say "unknown" if there is no driver.
+    """cuStreamGetId (12.0 or newer) and cuStreamIsCapturing; both say "unknown" if there is no
+    driver.
 
-    Ids are cached per handle only for torch's own streams, which are never destroyed; the handle of an external stream can be
-    reused by another stream, so it is queried every time (0.4 us).
+    Ids are cached per handle only for torch's own streams, which are never destroyed; the handle of
+    an external stream can be reused by another stream, so it is queried every time (0.4 us).
     """
 
     def __init__(self) -> None:
@@ -64,7 +66,8 @@ class Driver:
         return out.value
 
     def new_stream(self) -> int | None:
-        """The handle of a new stream of the current context that the legacy default stream does not wait for."""
+        """The handle of a new stream of the current context that the legacy default stream does not
+        wait for."""
         out = ctypes.c_void_p()
         if self._create is None or self._create(ctypes.byref(out), _NON_BLOCKING) != 0:
             return None
@@ -82,8 +85,8 @@ class Driver:
             return -1
         out = ctypes.c_ulonglong()
         answer = out.value if self._get_id(handle, ctypes.byref(out)) == 0 else -1
-        # torch gives an external stream its handle as stream_id; its own have small odd numbers, 0 is the
-        # default
+        # torch gives an external stream its handle as stream_id; its own have small odd numbers, 0
+        # is the default
         if answer >= 0 and (handle == 0 or getattr(stream, "stream_id", handle) != handle):
             self.ids[handle] = answer
         return answer

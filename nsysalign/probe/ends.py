@@ -1,9 +1,9 @@
 """Lets the profiler collect its last rows before the process ends suddenly.
 
 nsys holds rows back in the process, all of those of a short program, and sends them on when the C
-library's exit() runs its handlers.  Whoever ends by os._exit, or by a signal as the workers of `with
-multiprocessing.Pool()` do, loses them.  So before such an end exit() runs, and the process still ends
-as it was to:
+library's exit() runs its handlers.  Whoever ends by os._exit, or by a signal as the workers of
+`with multiprocessing.Pool()` do, loses them.  So before such an end exit() runs, and the process
+still ends as it was to:
 
 - SIGTERM, SIGHUP and SIGINT are handled while they have their default disposition; Python does not
   show it, and a handler of the program's replaces ours.
@@ -196,7 +196,8 @@ class Ends:
         _start(watch)
 
     def _before_fork(self) -> None:
-        """A signal for the child must not reach the thread above through the pipe that both have."""
+        """A signal for the child must not reach the thread above through the pipe that both
+        have."""
         self._masks[get_ident()] = _signal.pthread_sigmask(_signal.SIG_BLOCK, _HELD)
 
     def _after_fork(self) -> None:
@@ -215,8 +216,8 @@ class Ends:
 
 
 def _of_nsys() -> set[int]:
-    """Descriptors of nsys's library: files in its folder, and each of its loops, an epoll that watches a timer and an event
-    counter, with all that it watches (its connection)."""
+    """Descriptors of nsys's library: files in its folder, and each of its loops, an epoll that
+    watches a timer and an event counter, with all that it watches (its connection)."""
     found: set[int] = set()
     try:
         links = {}

@@ -1,7 +1,7 @@
 """Events that are not torch.cuda.Event: torch.Event and torch.Stream (types in C), CuPy's, numba's.
 
-Their latest record is remembered by the handle of the CUDA event, which lives as long as the event: a
-later event that gets the same one is recorded before it can be compared.
+Their latest record is remembered by the handle of the CUDA event, which lives as long as the event:
+a later event that gets the same one is recorded before it can be compared.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ def _logged(original: Any, kind: int, rt: Runtime, parts: Any) -> Any:
 
 def wrap_torch(torch: Any, rt: Runtime) -> None:
     """torch.Event and torch.Stream.  What reaches torch.cuda.Event, whose methods call each other,
-    is logged there.  Only when all of torch is imported: it adds texts to the methods of its types."""
+    is logged there.  Only when all of torch is imported: it adds texts to the methods of its
+    types."""
     event = torch.cuda.Event
     keep(torch.cuda, "torch.cuda", "synchronize")
 

@@ -1,13 +1,14 @@
 """NVTX by a direct call into the profiler's injection library, with ctypes alone.
 
-nsys sets NVTX_INJECTION64_PATH in the profiled process.  The library asks for two export tables: callbacks
-(id 1) and version (id 3), and fills the function slots of the modules that we show it.  nsys insists on
-CORE (1); what is called here is CORE2 (5).  This works with no nvtx package, no compiler, and whatever nvtx
-version the user has (nvtx >= 0.2.12 loses its ranges under nsys 2024.2.3).
+nsys sets NVTX_INJECTION64_PATH in the profiled process.  The library asks for two export tables:
+callbacks (id 1) and version (id 3), and fills the function slots of the modules that we show it.
+nsys insists on CORE (1); what is called here is CORE2 (5).  This works with no nvtx package, no
+compiler, and whatever nvtx version the user has (nvtx >= 0.2.12 loses its ranges under nsys
+2024.2.3).
 
-Functions are called through PYFUNCTYPE, which keeps the GIL: cheaper, and no other thread can change the
-shared attribute structure in the middle of a call. Layout: NVTX v3, nvtxTypes.h and nvtxDetail/nvtxTypes.h
-(https://github.com/NVIDIA/NVTX).
+Functions are called through PYFUNCTYPE, which keeps the GIL: cheaper, and no other thread can
+change the shared attribute structure in the middle of a call. Layout: NVTX v3, nvtxTypes.h and
+nvtxDetail/nvtxTypes.h (https://github.com/NVIDIA/NVTX).
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ class Text:
 
 
 class Injection:
-    """Marks and start/end ranges in the NVTX domain `nsysalign`.  Raises OSError if no profiler listens."""
+    """Marks and start/end ranges in the NVTX domain `nsysalign`.  Raises OSError if no profiler
+    listens."""
 
     def __init__(self) -> None:
         path = os.environ.get("NVTX_INJECTION64_PATH")
@@ -93,7 +95,8 @@ class Injection:
             raise OSError(
                 "NVTX_INJECTION64_PATH is not set: no profiler records NVTX in this process"
             )
-        # per module: the functions, and the addresses of their slots (none for 0, a NULL at the end)
+        # per module: the functions, and the addresses of their slots (none for 0, a NULL at the
+        # end)
         self._functions = {module: (c_void_p * _SLOTS)() for module in (_CORE, _CORE2)}
         self._tables = {module: (c_void_p * (_SLOTS + 1))() for module in self._functions}
         for module, table in self._tables.items():

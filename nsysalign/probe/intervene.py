@@ -1,16 +1,19 @@
-"""One change just before the start records of one label, for a re-run that puts a cause to the test.
+"""One change just before the start records of one label, for a re-run that puts a cause to the
+test.
 
 Armed by the variable NSYSALIGN_CONFIRM (JSON, written by `nsysalign confirm`):
 
-    {"intervention": "delay", "label": "t1", "region": "", "starts": [["/abs/bench.py", 14, [["train.py", 88]]]],
+    {"intervention": "delay", "label": "t1", "region": "", "starts": [["/abs/bench.py", 14,
+    [["train.py", 88]]]],
      "delay_ns": 1000000}
 
-`region`: records inside the region of this name; "" for records outside all regions.  `starts`: file, line and, if they matter,
-the callers; a file that is not absolute matches by its end.
+`region`: records inside the region of this name; "" for records outside all regions.  `starts`:
+file, line and, if they matter, the callers; a file that is not absolute matches by its end.
 
-The change is made before the record call, on the record's own stream, and never while anything is being captured.
-Nothing here raises into the user's code: a failure is noted once, and the record proceeds without the change.  Records preceded
-by the change carry the flag INTERVENED; the log's notes say what was done.
+The change is made before the record call, on the record's own stream, and never while anything is
+being captured. Nothing here raises into the user's code: a failure is noted once, and the record
+proceeds without the change.  Records preceded by the change carry the flag INTERVENED; the log's
+notes say what was done.
 """
 
 from __future__ import annotations
@@ -68,7 +71,8 @@ class Intervention:
         self._texts: set[str] = set()
 
     def before_record(self, stream: Any, device: int, context: int, me: Any) -> int:
-        """Intervene if this is a start record of the label; the flags of its slot.  Never raises."""
+        """Intervene if this is a start record of the label; the flags of its slot.  Never
+        raises."""
         rt = self._rt
         try:
             here = rt.decisions.get(context)
@@ -188,7 +192,7 @@ def _on(torch: Any, stream: Any) -> Any:
 
 @contextlib.contextmanager
 def _ordinary(torch: Any) -> Any:
-    """Makes our tensor an ordinary one whatever mode the user's code is in: inference tensors cannot
-    be written to outside inference mode."""
+    """Makes our tensor an ordinary one whatever mode the user's code is in: inference tensors
+    cannot be written to outside inference mode."""
     with torch.inference_mode(False), torch.no_grad():
         yield

@@ -1,6 +1,7 @@
 """Whether what measures time is still what it was when the program began, asked once, at its end.
 
-Only names are compared: what a program puts in the place of `elapsed_time` may well call ours, and then return another number.
+Only names are compared: what a program puts in the place of `elapsed_time` may well call ours, and
+then return another number.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ def keep(owner: Any, where: str, *names: str) -> None:
 
 
 def replaced() -> list[str]:
-    """Notes on those that are something else now; a clock may be the builtin again, which ours stood for."""
+    """Notes on those that are something else now; a clock may be the builtin again, which ours
+    stood for."""
     return [
         f"{REPLACED}{where}.{name}"
         for owner, where, name, own in _kept

@@ -1,7 +1,7 @@
 """A program that profiles itself: what it reads of the GPU is void under nsys, and nobody tells it.
 
-CUPTI gives the GPU's activity to one subscriber, which is nsys.  With CUDA 13.3 and driver r610 several
-may subscribe.
+CUPTI gives the GPU's activity to one subscriber, which is nsys.  With CUDA 13.3 and driver r610
+several may subscribe.
 """
 
 from __future__ import annotations

@@ -1,19 +1,23 @@
-"""One clock for all events of a device: the distance of every compared event to a reference event of our own.
+"""One clock for all events of a device: the distance of every compared event to a reference event
+of our own.
 
-An event carries the GPU's own timestamp.  `elapsed_time(reference, event)` reads it out, for any completed event on any stream
-of the device, without waiting.  So after the program has compared a pair, the distances of both events to a reference place
-them on one clock (docs/design.md, section 3).
+An event carries the GPU's own timestamp.  `elapsed_time(reference, event)` reads it out, for any
+completed event on any stream of the device, without waiting.  So after the program has compared a
+pair, the distances of both events to a reference place them on one clock (docs/design.md, section
+3).
 
     reference 0 ......... reference 1 (new after 100 ms) ........
          |---- start_ms ---->|            |-- start_ms -->
          |-------- ms ------------------->|   links consecutive references
 
-A distance is a float32 of milliseconds: up to some 250 ms it names the GPU's tick, beyond it is rounded (0.5 us at 8 s).
-References are therefore renewed, on a stream of our own and only while no timed pair is open, behind a short kernel of
-our own: how long a record takes after a kernel is known, so each reference also says where this clock lies on the trace's.
-If that was not possible for a long time (events of many seconds compared at the end), the distance to the previously compared
-pair is noted too; and after a long pause the first pairs are measured against the old reference as well: each distance is
-rounded differently, so together they are more accurate than one.
+A distance is a float32 of milliseconds: up to some 250 ms it names the GPU's tick, beyond it is
+rounded (0.5 us at 8 s). References are therefore renewed, on a stream of our own and only while no
+timed pair is open, behind a short kernel of our own: how long a record takes after a kernel is
+known, so each reference also says where this clock lies on the trace's. If that was not possible
+for a long time (events of many seconds compared at the end), the distance to the previously
+compared pair is noted too; and after a long pause the first pairs are measured against the old
+reference as well: each distance is rounded differently, so together they are more accurate than
+one.
 """
 
 from __future__ import annotations
@@ -31,9 +35,11 @@ from .slots import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
 
 #: After so long without a record a few microseconds cannot affect anything that is being timed.
 RENEW_NS = 100_000_000
-#: Beyond this float32 milliseconds may not name a tick of 32 ns (its spacing is 31 ns from 262 ms on).
+#: Beyond this float32 milliseconds may not name a tick of 32 ns (its spacing is 31 ns from 262 ms
+#: on).
 EXACT_MS = 250.0
-#: The kernel before a reference outlasts the record's call; if both are not over by then, they are not waited for.
+#: The kernel before a reference outlasts the record's call; if both are not over by then, they are
+#: not waited for.
 _KERNEL_US, _PATIENCE_NS = 60, 250_000
 #: Number of pairs after a long pause that are also measured against the reference before it.
 _AGAIN = 8
@@ -43,8 +49,9 @@ _FORGOTTEN_NS = 1_000_000_000
 
 
 class _Device:
-    """The references of one device.  `older`: (event, number) of the one before a long pause, for `again` more pairs;
-    `last`: (event, seq of its record) of the latest compared end, if the reference is far from it."""
+    """The references of one device.  `older`: (event, number) of the one before a long pause, for
+    `again` more pairs; `last`: (event, seq of its record) of the latest compared end, if the
+    reference is far from it."""
 
     __slots__ = (
         "again", "anchored_ns", "event", "last", "number", "older", "pending", "recorded_ns", "stream", "stream_id",
@@ -62,20 +69,23 @@ class _Device:
 
 
 class References:
-    """One per process.  `event` is torch.cuda.Event; its original methods are saved before they are wrapped."""
+    """One per process.  `event` is torch.cuda.Event; its original methods are saved before they are
+    wrapped."""
 
     def __init__(self, event: type, rt: Any) -> None:
         self._event, self._rt = event, rt
         self._record, self._elapsed = event.record, event.elapsed_time
         self._devices: dict[int, _Device] = {}
-        #: Cycles of the SM's clock in a microsecond, per device whose delay kernel is loaded (`calibrate`).
+        #: Cycles of the SM's clock in a microsecond, per device whose delay kernel is loaded
+        #: (`calibrate`).
         self.cycles: dict[int, int] = {}
         self._failures = 0
         self._lock = allocate_lock()
 
     def renew(self, device: int, *, wait: bool) -> None:
-        """Make a new reference if the last one is old (or there is none yet).  `wait`: behind a kernel, if the last of that
-        kind is old, and what comes next is measured against it: 0.1 ms.  The caller knows that no pair is open."""
+        """Make a new reference if the last one is old (or there is none yet).  `wait`: behind a
+        kernel, if the last of that kind is old, and what comes next is measured against it: 0.1 ms.
+        The caller knows that no pair is open."""
         rt = self._rt
         # a device that is not a number: a mock of the user's
         if rt.captures or type(device) is not int or device < 0 or not self._lock.acquire(False):
@@ -122,8 +132,8 @@ class References:
     def compared(
         self, start: Any, end: Any, records: tuple, seq: int, device: int, alone: bool
     ) -> None:
-        """Measure both events of a pair that the program has just compared.  `records`: seq of their records; `alone`: no
-        pair is open."""
+        """Measure both events of a pair that the program has just compared.  `records`: seq of
+        their records; `alone`: no pair is open."""
         if alone:
             self.renew(device, wait=True)
         mine = self._devices.get(device)
@@ -158,7 +168,8 @@ class References:
             rt.write(
                 BETWEEN, 0, next(rt.count), a=last[1], b=records[0], x=self._between(last[0], start)
             )
-        # no weak references: torch (2.11) frees events without clearing them, which causes a segmentation fault
+        # no weak references: torch (2.11) frees events without clearing them, which causes a
+        # segmentation fault
         if abs(distance) > EXACT_MS / 2 and type(end) is self._event:
             mine.last = (end, records[1])
 
@@ -169,8 +180,8 @@ class References:
         return self._rt.driver.elapsed_ms(handle_of(first), handle_of(second))
 
     def _missed(self, error: Exception) -> None:
-        """One pair without distances: another thread may have recorded an event again meanwhile.  If this keeps happening, the
-        rest of the probe works without references."""
+        """One pair without distances: another thread may have recorded an event again meanwhile.
+        If this keeps happening, the rest of the probe works without references."""
         self._failures += 1
         if self._failures >= _FAILURES:
             self._rt.references = None
@@ -184,8 +195,8 @@ class References:
             self._measure(mine.event, mine.number, start, end, seq)
 
     def may_anchor(self, device: int, cycles_per_us: int) -> None:
-        """The delay kernel is loaded: references can be recorded behind one, from RENEW_NS on, because calibration has just
-        taken place."""
+        """The delay kernel is loaded: references can be recorded behind one, from RENEW_NS on,
+        because calibration has just taken place."""
         self.cycles[device] = cycles_per_us
         if device in self._devices:
             self._devices[device].anchored_ns = time.perf_counter_ns()
@@ -197,10 +208,11 @@ class References:
         self._lock = allocate_lock()
 
     def _begin(self, device: int) -> _Device | None:
-        """Create a stream of our own: torch hands out pool streams in turn, so taking one would change which the program
-        gets."""
+        """Create a stream of our own: torch hands out pool streams in turn, so taking one would
+        change which the program gets."""
         torch = sys.modules["torch"]
-        # the driver creates it in the current context: retry later if that belongs to another device
+        # the driver creates it in the current context: retry later if that belongs to another
+        # device
         if not torch.cuda.is_initialized() or torch.cuda.current_device() != device:
             return None
         handle = self._rt.driver.new_stream()

@@ -1,7 +1,7 @@
 """The state of the probe in one process: what is written where, which regions and ranges are open.
 The hot path is in `wrap`; everything here that costs more than a dictionary look-up runs once, or
-outside timed pairs.  All objects that closures hold are changed in place, so that a forked child can
-start afresh.
+outside timed pairs.  All objects that closures hold are changed in place, so that a forked child
+can start afresh.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ _PAIRS_PER_START = 4  # ranges begun at one start site: bounds the cost of one r
 
 
 class ThreadState:
-    """The state of one thread.  `region` and `repetition` are those of the innermost open region."""
+    """The state of one thread.  `region` and `repetition` are those of the innermost open
+    region."""
 
     def __init__(self) -> None:
         self.tid = threading.get_native_id()

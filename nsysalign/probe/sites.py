@@ -1,9 +1,9 @@
 """Which line of the user's code made a call: walking frames, cheaply.
 
-A *context* is a call's stack as far as measuring is concerned: the site (innermost user
-frame), up to three user frames above it, and whether the immediate caller is a library.  Contexts are
-numbered; the number is found again through a trie whose keys are (code object, last instruction), about 0.1
-us per frame, without touching names or line numbers.
+A *context* is a call's stack as far as measuring is concerned: the site (innermost user frame), up
+to three user frames above it, and whether the immediate caller is a library.  Contexts are
+numbered; the number is found again through a trie whose keys are (code object, last instruction),
+about 0.1 us per frame, without touching names or line numbers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from typing import Any
 
 from .blame import OURS
 
-#: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`: they are skipped.
+#: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`:
+#: they are skipped.
 USER, LIBRARY, TRANSPARENT, STDLIB, INTERNAL = range(5)
 
 _CALLERS = 3
@@ -27,8 +28,8 @@ _MAX_ALIVE = (
     100_000  # frames remembered: a program that keeps creating code must not grow without limit
 )
 
-#: torch's plumbing: `Stream.record_event` calls `Event.record`; dynamo runs streams::record_event from its
-#: own file.
+#: torch's plumbing: `Stream.record_event` calls `Event.record`; dynamo runs streams::record_event
+#: from its own file.
 _TRANSPARENT = ("torch/cuda/streams.py", "torch/_dynamo/variables/streams.py")
 
 
@@ -98,7 +99,8 @@ class Sites:
     def _number(self, frames: list[tuple[int, FrameType]]) -> int:
         users = [f for kind, f in frames if kind == USER]
         immediate = next((kind for kind, _ in frames if kind not in (TRANSPARENT, INTERNAL)), USER)
-        if not users:  # a program that lives in site-packages: the innermost frame that is not torch's or triton's
+        # a program that lives in site-packages: the innermost frame that is not torch's or triton's
+        if not users:
             users = [
                 f for kind, f in frames if kind == LIBRARY and not self._is_framework(f.f_code)
             ][:1]

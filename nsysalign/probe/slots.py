@@ -1,13 +1,13 @@
 """The raw files of one process: their names and contents.
 
 `<pid>-<n>.rec`   fixed-size slots, memory-mapped in chunks.  The slot's place is the record's `seq`, plus
-                  the header's `first_seq`.  A slot whose two kind bytes are not equal and non-zero was
-                  never finished.
+                  the header's `first_seq`.  A slot whose two kind bytes are not equal and non-zero
+                  was never finished.
 `<pid>-<n>.txt`   JSON lines, memory-mapped, NUL-padded: the header, clock readings, notes, and the strings
-                  that slots refer to by number: `{"str": 3, "text": ...}`, `{"err": 1, "text": ...}`,
-                  `{"ctx": 5, "frames": [[file, line], ...], "library": false}`.  Where nsys listens,
-                  `{"end": ""}`: how the process ends will follow in another such line, and when,
-                  unless it is killed.
+                  that slots refer to by number: `{"str": 3, "text": ...}`, `{"err": 1, "text":
+                  ...}`, `{"ctx": 5, "frames": [[file, line], ...], "library": false}`.  Where nsys
+                  listens, `{"end": ""}`: how the process ends will follow in another such line, and
+                  when, unless it is killed.
 
 `<n>` counts the starts within one pid: exec() keeps the pid.
 All survive SIGKILL, os._exit and exec, because the kernel owns the pages.
@@ -17,8 +17,8 @@ from __future__ import annotations
 
 import struct
 
-#: kind, flags, device, context number, region string number, repetition of the region, t0, t1, a, b, x, tid,
-#: error number, spare, kind again.
+#: kind, flags, device, context number, region string number, repetition of the region, t0, t1, a,
+#: b, x, tid, error number, spare, kind again.
 #:   record   a = stream handle, b = stream id
 #:   wait     a = stream handle, b = stream id, x = seq of the record waited for (-1 unknown)
 #:   elapsed  a = seq of the start record, b = seq of the end record (-1 unknown), x = milliseconds or NaN
@@ -42,10 +42,10 @@ CAPTURED, CALIBRATION, INTERVENED = 1, 2, 4
 NONE = 0
 TEXT_CHUNK = 1 << 18
 
-#: `<pid>-<n>.clk`: readings of the host's clocks and edges of regions: CLOCK_MONOTONIC in ns; a word
-#: that names thread, clock and context (0: never finished); a third word: for the wall clocks their
-#: value in ns, in a loop of timeit how often it runs, for a region its repetition (its context is
-#: its string number).
+#: `<pid>-<n>.clk`: readings of the host's clocks and edges of regions: CLOCK_MONOTONIC in ns; a
+#: word that names thread, clock and context (0: never finished); a third word: for the wall clocks
+#: their value in ns, in a loop of timeit how often it runs, for a region its repetition (its
+#: context is its string number).
 READING = struct.Struct("<qQq")
 CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
 MONOTONIC_CLOCKS = 4  # the first this many read CLOCK_MONOTONIC themselves

@@ -1,7 +1,8 @@
 """Where a process stores what it saw: memory-mapped files that grow in chunks.
 
-Writing is a store into mapped pages: no system call, nothing to flush, and what was written survives SIGKILL.
-Chunks are populated when they are created, so a store does not cause a page fault either.
+Writing is a store into mapped pages: no system call, nothing to flush, and what was written
+survives SIGKILL. Chunks are populated when they are created, so a store does not cause a page fault
+either.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ _FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
 def _map(fd: int, offset: int, size: int) -> mmap.mmap:
     try:
-        # on a full disk this raises; a store into a page without a block would end the user's process (SIGBUS)
+        # on a full disk this raises; a store into a page without a block would end the user's
+        # process (SIGBUS)
         os.posix_fallocate(fd, offset, size)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
@@ -36,7 +38,8 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
 
 
 class Store:
-    """The raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot `seq`."""
+    """The raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot
+    `seq`."""
 
     def __init__(self, folder: str, first_seq: int) -> None:
         if first_seq % CHUNK_SLOTS:

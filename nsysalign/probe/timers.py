@@ -1,13 +1,13 @@
 """Readings of the host's clocks (`time.perf_counter()` and the like) by the user's own code.
 
 From Python 3.12 on `sys.monitoring` tells of every call before it is made; a place that calls
-something else is never heard of again.  The clocks stay the builtins that they are, and a reading of
-our own just before the program's stands for it.  Older Pythons have no such thing: there an object
-that calls the builtin and returns its value takes its place in the module `time`.
+something else is never heard of again.  The clocks stay the builtins that they are, and a reading
+of our own just before the program's stands for it.  Older Pythons have no such thing: there an
+object that calls the builtin and returns its value takes its place in the module `time`.
 
-Which reading is subtracted from which is determined later, from the call sites: nothing here follows
-what happens to a value.  A reading is one store into mapped memory.  No file is created before CUDA
-is used: readings between `import torch` and that moment are kept in a short list.
+Which reading is subtracted from which is determined later, from the call sites: nothing here
+follows what happens to a value.  A reading is one store into mapped memory.  No file is created
+before CUDA is used: readings between `import torch` and that moment are kept in a short list.
 """
 
 from __future__ import annotations
@@ -346,7 +346,8 @@ class Timers:
 
 
 class _Clock(partial):
-    """Stands for a clock of `time` before Python 3.12.  No function: it does not bind as a method."""
+    """Stands for a clock of `time` before Python 3.12.  No function: it does not bind as a
+    method."""
 
     __slots__ = ("_builtin",)
     __module__ = "time"

@@ -1,12 +1,13 @@
-"""The wrappers around torch.cuda's events, streams and graphs: original call, two time stamps, one row.
+"""The wrappers around torch.cuda's events, streams and graphs: original call, two time stamps, one
+row.
 
-Installed right after `torch.cuda.streams` was imported; other libraries' events are in `foreign`.  The
-classes stay the same: no subclass, no new name, signatures kept.
+Installed right after `torch.cuda.streams` was imported; other libraries' events are in `foreign`.
+The classes stay the same: no subclass, no new name, signatures kept.
 
 What the record wrapper costs is measured by `scripts/bench_probe.py`.  It finds the current stream
-itself and passes it on: torch would build a new Stream object (3 us of record's own 4.5 us), while the
-wrapper keeps one per stream; that pays for the logging, and the clock readings come closer to the CUDA
-call.
+itself and passes it on: torch would build a new Stream object (3 us of record's own 4.5 us), while
+the wrapper keeps one per stream; that pays for the logging, and the clock readings come closer to
+the CUDA call.
 """
 
 from __future__ import annotations
@@ -191,8 +192,8 @@ def _record(
 
 
 def _cut_short(rt: Runtime, event: Any, seq: int, begun: Any, me: Any, refused: bool) -> None:
-    """An exception arrived before the record `seq` was in the log; `refused`: the call itself failed.
-    Otherwise an older record of the event must not be mistaken for it."""
+    """An exception arrived before the record `seq` was in the log; `refused`: the call itself
+    failed. Otherwise an older record of the event must not be mistaken for it."""
     for key, range_id in begun or ():
         if me.open.get(key) != range_id:
             rt.nvtx.end(range_id)
@@ -235,8 +236,8 @@ def _initialised(torch: Any) -> bool:
 
 
 def _prepare_at_first_event(event: Any, rt: Runtime, calibrate: Any) -> None:
-    """Wrap `event.__new__` until it was called with enable_timing in an initialised process, and get
-    ready then.
+    """Wrap `event.__new__` until it was called with enable_timing in an initialised process, and
+    get ready then.
 
     A process's first record would pay for the log's files, the clock marks and the calibration: 3
     ms, in which a delay kernel that the program had placed before it ran out, so that the first

@@ -1,8 +1,9 @@
 """Starts the probe in every Python process below `nsysalign run`.
 
-This folder is on PYTHONPATH during a run and holds nothing else, so that the script cannot import our names
-by accident.  The folder is removed from `sys.path` at once and stays in the environment, so that child processes start here as
-well.  A `sitecustomize` of the user's own, which this one hides, is imported afterwards.
+This folder is on PYTHONPATH during a run and holds nothing else, so that the script cannot import
+our names by accident.  The folder is removed from `sys.path` at once and stays in the environment,
+so that child processes start here as well.  A `sitecustomize` of the user's own, which this one
+hides, is imported afterwards.
 """
 
 
@@ -18,7 +19,8 @@ def _start():  # no annotations: Python 2 reads this as well
     if not run_dir or sys.version_info < (3, 10):  # also read by a child in Python 2
         return
     try:
-        # the user's interpreter may not have nsysalign: load the probe by its path, under a name of its own
+        # the user's interpreter may not have nsysalign: load the probe by its path, under a name of
+        # its own
         import _imp
         from importlib.machinery import FileFinder, SourceFileLoader
         from importlib.util import module_from_spec, spec_from_file_location

@@ -1,18 +1,20 @@
-"""Which NCCL kernels of different ranks are the same collective, and what that says about the clocks.
+"""Which NCCL kernels of different ranks are the same collective, and what that says about the
+clocks.
 
-An all-reduce, all-gather or reduce-scatter cannot end anywhere before every rank has begun it, and ends
-nearly together everywhere:
+An all-reduce, all-gather or reduce-scatter cannot end anywhere before every rank has begun it, and
+ends nearly together everywhere:
 
     rank 0   ......[=========================]        arrived early, waits
     rank 1   ...................[============]        arrived last: the wait of rank 0 ends here
                                 ^ start 1 <= end 0 : holds for the true clocks, whatever they are
 
-So two streams run the same collectives when, for one distance of their clocks (and a slow drift), all their ends
-agree and no collective ends on one before it begins on the other.  Nothing else is assumed: the k-th collective of
-one name is the k-th of the other; where one trace has fewer, it lacks the first or the last ones, which the sizes
-and the clocks tell.  Sends and receives (pipelines; all-to-all, which NCCL before 2.28 calls SendRecv) bind those
-who exchange something: streams whose ends agree met, too, and the one that began early waited there.  Broadcast
-and reduce let the sender go on and are left out.
+So two streams run the same collectives when, for one distance of their clocks (and a slow drift),
+all their ends agree and no collective ends on one before it begins on the other.  Nothing else is
+assumed: the k-th collective of one name is the k-th of the other; where one trace has fewer, it
+lacks the first or the last ones, which the sizes and the clocks tell.  Sends and receives
+(pipelines; all-to-all, which NCCL before 2.28 calls SendRecv) bind those who exchange something:
+streams whose ends agree met, too, and the one that began early waited there.  Broadcast and reduce
+let the sender go on and are left out.
 """
 
 from __future__ import annotations
@@ -27,17 +29,20 @@ from nsysalign.ranks.results import Clock, RankSummary
 
 #: Collectives in which every rank needs something of every other.
 TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")
-#: Those in which some do: believed where the ends agree, and for clocks only where nothing better joins two traces.
+#: Those in which some do: believed where the ends agree, and for clocks only where nothing better
+#: joins two traces.
 PAIRWISE = ("SendRecv",)
 #: Fewer matched collectives prove nothing: two can agree by chance.
 FEWEST = 3
-#: Ends that agree worse than this (95 %) are not ends of the same collectives, or cannot improve a clock.
+#: Ends that agree worse than this (95 %) are not ends of the same collectives, or cannot improve a
+#: clock.
 MOST_SCATTER_NS = 50_000
 #: CUPTI corrects its clock now and then: GPU times of one machine are good to 3-5 us at worst.
 CLOCK_SLACK_NS = 10_000
 #: Share of collectives that may contradict (rows that the profiler damaged).
 MOST_CONTRADICTIONS = 0.02
-#: Clocks of one machine agree far better than this: realtime is read once per session, within tens of us.
+#: Clocks of one machine agree far better than this: realtime is read once per session, within tens
+#: of us.
 SAME_HOST_NS = 1_000_000
 #: Farther apart than this, on one machine, none but the straight pairing is believed.
 CERTAIN_NS = 100_000
@@ -72,7 +77,8 @@ class Stream(NamedTuple):
 
 
 class Fit(NamedTuple):
-    """How the clock of a stream stands against its reference's: later by offset + drift * (t - origin)."""
+    """How the clock of a stream stands against its reference's: later by offset + drift * (t -
+    origin)."""
 
     lag: int  # collective i of the reference is i + lag here
     offset_ns: int
@@ -89,7 +95,8 @@ class Group(NamedTuple):
     members: list[tuple[Stream, Fit]]
 
     def shared(self) -> tuple[list[Stream], list[np.ndarray]]:
-        """All streams, and for each the rows of the collectives that every one took part in, in order."""
+        """All streams, and for each the rows of the collectives that every one took part in, in
+        order."""
         begin = max([0, *(-fit.lag for _, fit in self.members)])
         ends = [len(stream.rows) - fit.lag for stream, fit in self.members]
         end = max(begin, min([len(self.reference.rows), *ends]))
@@ -105,10 +112,11 @@ class Joined(NamedTuple):
 
 
 def join(ranks: Sequence[RankSummary]) -> Joined:
-    """Clocks of all traces, and what joins them; the first trace with a session start is the reference.
+    """Clocks of all traces, and what joins them; the first trace with a session start is the
+    reference.
 
-    Every trace counts nanoseconds from its own session start, and says when that was by the machine's clock.  Machines'
-    clocks differ by up to milliseconds; collectives tell by how much.
+    Every trace counts nanoseconds from its own session start, and says when that was by the
+    machine's clock.  Machines' clocks differ by up to milliseconds; collectives tell by how much.
     """
     names = list(dict.fromkeys(rank.source for rank in ranks))
     traces = [names.index(rank.source) for rank in ranks]
@@ -167,8 +175,9 @@ def streams_of(
 def group(
     streams: Sequence[Stream], trust: Callable[[int, int], Trust]
 ) -> tuple[list[Group], dict[int, str]]:
-    """Streams that run the same collectives, and why traces could not join any: each joins the group that it fits
-    best, or begins one.  `trust(trace, trace)`: how well their coarse clocks are known to agree."""
+    """Streams that run the same collectives, and why traces could not join any: each joins the
+    group that it fits best, or begins one.  `trust(trace, trace)`: how well their coarse clocks are
+    known to agree."""
     groups: list[Group] = []
     refused: dict[int, str] = {}
     joined: set[int] = set()
@@ -195,8 +204,9 @@ def group(
 def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
     """How `other` fits onto `first`, or in words why it does not.
 
-    Streams that are equally long are paired straight, whatever the sizes say: their times decide.  Else the shorter
-    one lacks the first or the last collectives; the ends, then the clocks, decide between the two.
+    Streams that are equally long are paired straight, whatever the sizes say: their times decide.
+    Else the shorter one lacks the first or the last collectives; the ends, then the clocks, decide
+    between the two.
     """
     n, m = len(first.rows), len(other.rows)
     fits, reasons = [], []
@@ -249,8 +259,9 @@ def _paired(first: Stream, other: Stream, lag: int, same_clock: bool) -> Fit | s
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[int, float]:
-    """(offset, drift) of y over x, resistant to outliers: the median; with a slope through the medians of the outer
-    thirds (Tukey's resistant line) where that halves the scatter.  Machines' clocks drift by some 10 us a second.
+    """(offset, drift) of y over x, resistant to outliers: the median; with a slope through the
+    medians of the outer thirds (Tukey's resistant line) where that halves the scatter.  Machines'
+    clocks drift by some 10 us a second.
     """
     flat = int(np.median(y))
     third = len(x) // 3
@@ -269,7 +280,8 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[int, float]:
 def _join_others(
     clocks: dict[int, Clock], groups: Sequence[Group], coarse: Sequence[int], names: Sequence[str]
 ) -> None:
-    """Starting from the known clocks, determine those that collectives connect to them, best fit first (Prim)."""
+    """Starting from the known clocks, determine those that collectives connect to them, best fit
+    first (Prim)."""
     edges = [(g.reference, s, f) for g in groups for s, f in g.members]
     while True:
         leading = [e for e in edges if (e[0].trace in clocks) != (e[1].trace in clocks)]
@@ -278,7 +290,8 @@ def _join_others(
         first, other, fitted = min(
             leading, key=lambda e: (e[0].operation in PAIRWISE, e[2].scatter_ns, -e[2].count)
         )
-        # `other` is later than `first` by offset + drift * (t - origin): taken off it, or added to the first
+        # `other` is later than `first` by offset + drift * (t - origin): taken off it, or added to
+        # the first
         ahead = first.trace in clocks
         known, new = (first, other) if ahead else (other, first)
         base, sign = clocks[known.trace], -1 if ahead else 1

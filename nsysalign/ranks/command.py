@@ -1,4 +1,5 @@
-"""Many traces at once, for `nsysalign analyze`: every trace in a process of its own, then one comparison."""
+"""Many traces at once, for `nsysalign analyze`: every trace in a process of its own, then one
+comparison."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def present_many(
 ) -> RankComparison:
     """Analyse every trace of `paths`, compare the ranks, store and print.
 
-    A trace that cannot be analysed is reported and left out.  Raises TraceError only if none can be.
+    A trace that cannot be analysed is reported and left out.  Raises TraceError only if none can
+    be.
     """
     for source in find(paths, events):  # logs of runs that were cut short
         recover(RunDirectory(source.trace.parent))
@@ -133,7 +135,8 @@ def analyse(
 
 
 def checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
-    """The result of a job.  If its worker died, or wrote where this machine cannot read, its trace has failed."""
+    """The result of a job.  If its worker died, or wrote where this machine cannot read, its trace
+    has failed."""
     failed = partial(SourceResult, job.source.name, str(job.source.trace))
     if isinstance(outcome, CancelledError):
         return failed(
@@ -156,7 +159,8 @@ def checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
 
 
 def one(job: Job) -> SourceResult:
-    """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot be analysed."""
+    """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot
+    be analysed."""
     from nsysalign.commandline.assembly import exported
     from nsysalign.commandline.present import store
     from nsysalign.engine import analyze_inputs
@@ -195,8 +199,8 @@ def one(job: Job) -> SourceResult:
 
 
 def pids_of(log: Path) -> set[int]:
-    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names no process, and is
-    reported when the log is read."""
+    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names no
+    process, and is reported when the log is read."""
     pids = set()
     damaged = (ValueError, AttributeError, TypeError, OverflowError, RecursionError)
     with contextlib.suppress(EventLogError):

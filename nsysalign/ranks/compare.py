@@ -51,8 +51,8 @@ class Meeting(NamedTuple):
 def compare(results: Sequence[SourceResult]) -> RankComparison:
     """The whole comparison, whatever the order in which the results came.
 
-    Ranks are numbered as by the launcher, else by the one number in which the traces' names differ, else in the order of
-    names, devices and process ids.
+    Ranks are numbered as by the launcher, else by the one number in which the traces' names differ,
+    else in the order of names, devices and process ids.
     """
     results = sorted(results, key=lambda r: natural(r.source))
     numbered = number_ranks([rank for r in results for rank in r.ranks])
@@ -110,7 +110,8 @@ def number_ranks(ranks: Sequence[RankSummary]) -> list[tuple[int, RankSummary]]:
 def _meeting(
     group: Group, ranks: Sequence[RankSummary], clocks: Mapping[str, Clock]
 ) -> Meeting | None:
-    """Who waited for whom in every collective that all ranks of a communicator took part in; None without any.
+    """Who waited for whom in every collective that all ranks of a communicator took part in; None
+    without any.
 
     rank 0   ....[#####=======]      wait #####
     rank 1   .........[=======]      last
@@ -254,7 +255,8 @@ def _rank_label(
 
 
 def _in_collectives(rank: RankSummary, times: LabelTimes) -> bool:
-    """Whether NCCL's kernels, which wait for others, take a share of a rank's intervals that matters."""
+    """Whether NCCL's kernels, which wait for others, take a share of a rank's intervals that
+    matters."""
     start, end = (rank.collectives[c].to_numpy() for c in ("start_ns", "end_ns"))
     inside = _interval_of(times.windows, start) >= 0
     return int((end - start)[inside].sum()) > WAIT_MATTERS * int(np.diff(times.windows).sum())

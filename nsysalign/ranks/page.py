@@ -35,7 +35,8 @@ def dumps(comparison: RankComparison) -> str:
 
 
 def document(comparison: RankComparison) -> dict[str, Any]:
-    """The document (docs/formats.md): the records of results.py, times in ns, and the verdict in words."""
+    """The document (docs/formats.md): the records of results.py, times in ns, and the verdict in
+    words."""
     failures = [  # the terminal shows whole paths; files that may be passed on do not
         {
             "source": f.source,
@@ -93,7 +94,8 @@ def _plain(value: Any) -> Any:
 
 
 class Conclusion(NamedTuple):
-    """What the comparison says first: who is slow, who waits and what that costs; what to do about it, '' if nothing."""
+    """What the comparison says first: who is slow, who waits and what that costs; what to do about
+    it, '' if nothing."""
 
     text: str
     advice: str
@@ -116,7 +118,8 @@ _LOOK = "see rank {0}'s own report"
 
 
 def conclusion(comparison: RankComparison) -> Conclusion:
-    """The label that loses most time decides, else what the collectives say over the whole trace."""
+    """The label that loses most time decides, else what the collectives say over the whole
+    trace."""
     own = [label for label in ordered(comparison) if not label.library]
     telling = [label for label in own if label.verdict in ("waits", "slowest")]
     total = sum(wait.wait_ns for wait in comparison.waits)
@@ -174,7 +177,8 @@ class Excess(NamedTuple):
 def excess(slow: RankLabel, other: RankLabel) -> Excess | None:
     """The cause that makes a rank slow; None if none explains half of the difference.
 
-    Who waits inside NCCL's kernels has kernel time for it that is no work, where they run on the interval's own stream:
+    Who waits inside NCCL's kernels has kernel time for it that is no work, where they run on the
+    interval's own stream:
 
         waits for it   kernel ####  kernel (NCCL, waits) ==========     kernel 14, of which 10 wait
         slow           kernel ############  NCCL ==                     kernel 14
@@ -199,8 +203,8 @@ def late_rank(waiting: RankLabel) -> tuple[int, float]:
 
 
 def ordered(comparison: RankComparison) -> list[LabelComparison]:
-    """Labels by what the ranks' difference costs a repetition: the longest wait, or the spread; even ones, and those
-    timed by libraries, come last."""
+    """Labels by what the ranks' difference costs a repetition: the longest wait, or the spread;
+    even ones, and those timed by libraries, come last."""
 
     def place(label: LabelComparison) -> tuple[bool, bool, float, str]:
         lost = max([label.spread_ns, *(row.wait_median_ns for row in label.ranks)])
@@ -280,17 +284,21 @@ def accuracy(clock: Clock) -> str:
 
 # --- the terminal ---
 
-#: A column per rank needs this many characters; with more ranks than fit, the fastest and the slowest are named.
+#: A column per rank needs this many characters; with more ranks than fit, the fastest and the
+#: slowest are named.
 _RANK_WIDTH, _OTHER_WIDTH = 12, 44
 _MOST_LABELS = 30
 _MOST_LINES = 8
 
 
 def render(comparison: RankComparison, console: Console, report_path: str | None = None) -> None:
-    """Print the comparison: the verdict, then labels by ranks, and below each what the ranks say about it.
+    """Print the comparison: the verdict, then labels by ranks, and below each what the ranks say
+    about it.
 
-    Rank 1 is slow: rank 0 waits 4.81 ms of 6.11 ms (79 %) of step in collectives for it; host +4.80 ms on average
-      Change: see what rank 1's process does there and the others do not: loading data, logging, collecting garbage
+    Rank 1 is slow: rank 0 waits 4.81 ms of 6.11 ms (79 %) of step in collectives for it; host +4.80
+    ms on average
+      Change: see what rank 1's process does there and the others do not: loading data, logging,
+      collecting garbage
 
     label      n   rank 0   rank 1    spread   waits
                        us       us        us      us

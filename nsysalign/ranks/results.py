@@ -38,7 +38,8 @@ class LabelTimes:
 
 @dataclass(frozen=True)
 class RankSummary:
-    """One process of one trace, small enough to travel between machines; times are on its trace's clock."""
+    """One process of one trace, small enough to travel between machines; times are on its trace's
+    clock."""
 
     source: str
     pid: int
@@ -73,8 +74,9 @@ class Clock:
     """How one trace's times become common ones: t + offset_ns + drift * (t - origin_ns)."""
 
     source: str
-    #: reference: it is the common clock; collectives: session start, corrected by where the collectives end;
-    #: session start: taken from the machine's clock, not checked; none: its times cannot be compared
+    #: reference: it is the common clock; collectives: session start, corrected by where the
+    #: collectives end; session start: taken from the machine's clock, not checked; none: its times
+    #: cannot be compared
     method: str
     offset_ns: int = 0
     root: str = ""  # the trace that collectives join it to: errors are against that one's clock
@@ -120,7 +122,8 @@ class LabelComparison:
     waits    a rank waits a considerable share of its time in collectives for the last one to arrive
     even     the medians do not differ noticeably
     unclear  they differ, but no rank is the slowest in most of the intervals, there are too few, or
-             collectives inside could not be matched: who waits in one is longest, and is not the slow one
+             collectives inside could not be matched: who waits in one is longest, and is not the
+             slow one
     slowest  one rank is slower than the others most of the time
     """
 
@@ -140,7 +143,8 @@ class LabelComparison:
 
 @dataclass(frozen=True)
 class Wait:
-    """Over all collectives, inside intervals or not: `rank` waited for `waits_for`, the last to arrive."""
+    """Over all collectives, inside intervals or not: `rank` waited for `waits_for`, the last to
+    arrive."""
 
     rank: int
     waits_for: int

@@ -95,7 +95,8 @@ def _below(path: Path, depth: int) -> Iterator[Source]:
 
 
 def _folders(path: Path, depth: int) -> list[Path]:
-    """Folders that contain traces, directly or a few levels below, except results of earlier comparisons."""
+    """Folders that contain traces, directly or a few levels below, except results of earlier
+    comparisons."""
     inside = [
         p
         for p in path.iterdir()
@@ -111,7 +112,8 @@ def _stem(trace: Path) -> str:
 
 
 def _named_logs(trace: Path) -> tuple[Path, ...]:
-    """Logs that carry the trace's name: `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
+    """Logs that carry the trace's name: `report_rank0.events.jsonl`,
+    `report_rank0-events-484.jsonl`."""
     endings = ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
     patterns = [f"{glob.escape(_stem(trace))}{mark}{end}" for mark in ".-_" for end in endings]
     return tuple(sorted({path for pattern in patterns for path in trace.parent.glob(pattern)}))

@@ -1,7 +1,8 @@
 """One function over many jobs: here, in processes of this machine, or on a Dask cluster.
 
-All three are executors with the standard library's interface and differ only in how they are created.  Workers of a
-cluster see the traces and the folder of the results under the paths that this machine uses: a shared file system.
+All three are executors with the standard library's interface and differ only in how they are
+created.  Workers of a cluster see the traces and the folder of the results under the paths that
+this machine uses: a shared file system.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from nsysalign.workers import started
 Job = TypeVar("Job")
 Result = TypeVar("Result")
 
-#: Peak memory of the analysis of one trace: a fixed amount, plus this many bytes per byte of its export.
+#: Peak memory of the analysis of one trace: a fixed amount, plus this many bytes per byte of its
+#: export.
 BASE_BYTES = 200 << 20
 BYTES_PER_BYTE = 10
 #: Seconds to wait for the first worker of a cluster.
@@ -41,8 +43,9 @@ def over(
 ) -> Iterator[tuple[Job, Result | BaseException]]:
     """(job, result or exception), in the order in which they end.
 
-    A worker process that dies takes its whole pool with it, and it is not known which job caused it: the lost jobs run
-    once more, one at a time and each in a process of its own, so that only the one at fault is lost.
+    A worker process that dies takes its whole pool with it, and it is not known which job caused
+    it: the lost jobs run once more, one at a time and each in a process of its own, so that only
+    the one at fault is lost.
     """
 
     def outcome(future: Future) -> Any:
@@ -130,7 +133,8 @@ def _version() -> str:
 
 
 def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
-    """How many analyses at once: as many as there are traces, cores, and pieces of memory for the largest ones.
+    """How many analyses at once: as many as there are traces, cores, and pieces of memory for the
+    largest ones.
 
     `wanted` overrules cores and memory.
     """

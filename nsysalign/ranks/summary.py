@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 
 
 def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSummary, ...]:
-    """The processes of a trace that measured something or took part in collectives, ordered by device and pid.
+    """The processes of a trace that measured something or took part in collectives, ordered by
+    device and pid.
 
-    A trace in which no process did either becomes one empty rank, so that tables show that it measured nothing.
+    A trace in which no process did either becomes one empty rank, so that tables show that it
+    measured nothing.
     """
     pids = pid_of(shared.collectives["process"].to_numpy())
     seen = sorted({*analysis.measured["pid"].unique().tolist(), *np.unique(pids).tolist()})

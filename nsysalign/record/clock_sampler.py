@@ -1,13 +1,14 @@
 """GPU clocks, power and the reasons for slowing down, sampled through NVML while the script runs.
 
-A thread of the runner reads them: nothing runs in the timed process, and the sampling ends with the runner.
-NVML is only queried, nothing is set.  Its calls take the driver's lock for some microseconds, which can delay an
-allocation or a module load of the script, never a launch; so the sampler sleeps at least twenty times as long as its last round
-took, however slow the driver is and however many GPUs there are.  Clocks and reasons are the driver's current state; power and
+A thread of the runner reads them: nothing runs in the timed process, and the sampling ends with the
+runner. NVML is only queried, nothing is set.  Its calls take the driver's lock for some
+microseconds, which can delay an allocation or a module load of the script, never a launch; so the
+sampler sleeps at least twenty times as long as its last round took, however slow the driver is and
+however many GPUs there are.  Clocks and reasons are the driver's current state; power and
 temperature are averages that it updates more slowly, so they are read in every fourth round only.
 
-`clocks.jsonl`: a header line {"format": "nsysalign-clocks", "version": 1, "columns": [...], ...}, then one array per
-GPU and round.  No UUID, serial number, process or host name.
+`clocks.jsonl`: a header line {"format": "nsysalign-clocks", "version": 1, "columns": [...], ...},
+then one array per GPU and round.  No UUID, serial number, process or host name.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ _LOST = "the GPU's clock was not sampled ({}): clock changes and throttling cann
 
 @contextlib.contextmanager
 def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> Iterator[list[str]]:
-    """Sample into `path` while the block runs; others can read samples older than `flush_s`.  The list holds notes once the
-    block has ended.  Never raises."""
+    """Sample into `path` while the block runs; others can read samples older than `flush_s`.  The
+    list holds notes once the block has ended.  Never raises."""
     notes: list[str] = []
     nvml = _import(notes) if wanted else None
     if nvml is None:
@@ -144,7 +145,8 @@ def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str], flus
             stop.wait(max(PERIOD_S - (now - began), IDLE_FACTOR * (now - began)))
 
 
-#: The same query under its new and its old name: a new binding may meet an old driver, and vice versa.
+#: The same query under its new and its old name: a new binding may meet an old driver, and vice
+#: versa.
 _REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 
 
@@ -182,11 +184,12 @@ def _ask(read: Callable[[Any], int], handle: Any) -> int | None:
 
 
 def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
-    """Handles in the order in which CUDA numbers the devices, and how sure that order is: "pci" or "assumed".
+    """Handles in the order in which CUDA numbers the devices, and how sure that order is: "pci" or
+    "assumed".
 
-    NVML numbers by PCI bus.  CUDA does the same for equal GPUs or with CUDA_DEVICE_ORDER=PCI_BUS_ID; of unequal ones
-    it takes the fastest first.  CUDA_VISIBLE_DEVICES selects by number or UUID; a selection that cannot be followed (MIG)
-    leaves all GPUs.
+    NVML numbers by PCI bus.  CUDA does the same for equal GPUs or with
+    CUDA_DEVICE_ORDER=PCI_BUS_ID; of unequal ones it takes the fastest first.  CUDA_VISIBLE_DEVICES
+    selects by number or UUID; a selection that cannot be followed (MIG) leaves all GPUs.
     """
     every = [nvml.nvmlDeviceGetHandleByIndex(k) for k in range(nvml.nvmlDeviceGetCount())]
     chosen, followed = every, True

@@ -1,14 +1,16 @@
-"""What a program does with its clock readings, according to its source: which one is subtracted from which.
+"""What a program does with its clock readings, according to its source: which one is subtracted
+from which.
 
     t0 = clock()            stores "t0"
     work()
     t1 = clock()            stores "t1"
     print(t1 - t0)          so a reading at line 3 is the end of an interval that begins at line 1
 
-This follows names, attributes and subscripts that are assigned a reading (possibly scaled or rounded), assignments of one of
-them to another, helpers that return a reading, and differences at the reading itself (`clock() - t0`). A difference that is
-only compared (`while clock() - t0 < 5`) is a deadline, not a measurement.  What cannot be followed is reported as such; nothing
-is guessed here, and no code is run.
+This follows names, attributes and subscripts that are assigned a reading (possibly scaled or
+rounded), assignments of one of them to another, helpers that return a reading, and differences at
+the reading itself (`clock() - t0`). A difference that is only compared (`while clock() - t0 < 5`)
+is a deadline, not a measurement.  What cannot be followed is reported as such; nothing is guessed
+here, and no code is run.
 """
 
 from __future__ import annotations
@@ -17,7 +19,8 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-#: (kind, scope, text): a name in a function (the line of its `def`, 0 for the module), an attribute, a subscript.
+#: (kind, scope, text): a name in a function (the line of its `def`, 0 for the module), an
+#: attribute, a subscript.
 Key = tuple[str, int, str]
 
 _SCALES = (ast.Mult, ast.Div, ast.FloorDiv)
@@ -69,8 +72,8 @@ class Source:
             self._learn(node)
 
     def use(self, line: int, column: int) -> Use | None:
-        """What happens to the value of the call that begins there (column -1: unknown); None if the call cannot be
-        identified."""
+        """What happens to the value of the call that begins there (column -1: unknown); None if the
+        call cannot be identified."""
         here = [c for c in self._calls.get(line, ()) if column in (-1, c.col_offset)]
         if column == -1 and len(here) > 1:
             here = [c for c in here if _last_name(c.func) in _CLOCKS]
@@ -94,7 +97,8 @@ class Source:
         return (names.index(text), text) if text in names else None
 
     def argument(self, line: int, column: int, parameter: tuple[int, str]) -> Key | None:
-        """The place whose value the call that begins there passes for a parameter, None if that cannot be determined."""
+        """The place whose value the call that begins there passes for a parameter, None if that
+        cannot be determined."""
         place, name = parameter
         for call in self._calls.get(line, ()):
             if column not in (-1, call.col_offset) or any(
@@ -225,7 +229,8 @@ class Source:
 
 
 def _bindings(tree: ast.AST) -> dict[ast.AST, tuple[set[str], set[str]]]:
-    """Per function: the names that it binds, and those of them that it declares global or nonlocal."""
+    """Per function: the names that it binds, and those of them that it declares global or
+    nonlocal."""
     out: dict[ast.AST, tuple[set[str], set[str]]] = {}
 
     def visit(node: ast.AST, function: ast.AST | None) -> None:

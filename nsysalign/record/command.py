@@ -18,7 +18,8 @@ NOTEWORTHY = {
 
 
 def resolve(command: Sequence[str]) -> list[str]:
-    """The argument list to start: `SCRIPT.py ARGS` runs under `script_python`, anything else is a command."""
+    """The argument list to start: `SCRIPT.py ARGS` runs under `script_python`, anything else is a
+    command."""
     if not command:
         raise UsageError(
             "nothing to run", "nsysalign run SCRIPT.py [ARGS...]   or   nsysalign run -- COMMAND..."
@@ -44,7 +45,8 @@ _RECEIPTS = ("pipx_metadata.json", "uv-receipt.toml")
 
 
 def script_python() -> str:
-    """This Python, which is the one beside torch; where nsysalign has an environment of its own (pipx, uv tool), the shell's.
+    """This Python, which is the one beside torch; where nsysalign has an environment of its own
+    (pipx, uv tool), the shell's.
 
     Raises UsageError if the shell has none.
     """
@@ -66,7 +68,8 @@ def stem(command: Sequence[str]) -> str:
 
 
 def refuse_isolated(command: Sequence[str]) -> None:
-    """A Python started with -I, -E or -S never looks at PYTHONPATH: the probe could not start in it."""
+    """A Python started with -I, -E or -S never looks at PYTHONPATH: the probe could not start in
+    it."""
     if not re.fullmatch(r"python[\d.]*t?", Path(command[0]).name):
         return
     arguments = iter(command[1:])

@@ -1,9 +1,9 @@
 """Raw probe files -> `events-PID.jsonl` (docs/design.md, section 5).
 
-The raw files may come from processes that were killed in the middle of a write: a slot counts only if it
-was finished, a text line only if it is whole JSON, a number that refers to a lost string means "unknown".
-Paths become relative to the run's working directory; files outside it keep their name and their folder's
-name only, so that no log carries a home directory.
+The raw files may come from processes that were killed in the middle of a write: a slot counts only
+if it was finished, a text line only if it is whole JSON, a number that refers to a lost string
+means "unknown". Paths become relative to the run's working directory; files outside it keep their
+name and their folder's name only, so that no log carries a home directory.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ from nsysalign.record.readings import clock_lines
 from nsysalign.rundir import event_logs
 
 _NAME = re.compile(r"(\d+)-(\d+)\.rec$")
-#: Logs with at least this many bytes of slots (32,768 lines) are compressed: 35 bytes a record instead of 270.
+#: Logs with at least this many bytes of slots (32,768 lines) are compressed: 35 bytes a record
+#: instead of 270.
 PACKED_FROM = 2 << 20
 _TIMED = (RECORD, WAIT, ELAPSED, REFERENCE)  # kinds whose t0 is a time
 _AHEAD = 3 * CHUNK_BYTES  # mapped ahead of time (probe.runtime): not used yet
@@ -81,9 +82,10 @@ def convert(
 ) -> list[Path]:
     """Turn every process's raw files into event logs; returns their paths, sorted by pid.
 
-    `header` is added to every process's own header.  Without `anew` an existing log stays as it is: a file with its final name
-    is complete.  `source`: also keep the lines of code that call sites name; only for raw files that this process has just seen
-    written, since others may name any file.
+    `header` is added to every process's own header.  Without `anew` an existing log stays as it is:
+    a file with its final name is complete.  `source`: also keep the lines of code that call sites
+    name; only for raw files that this process has just seen written, since others may name any
+    file.
     """
     parts: dict[int, list[tuple[int, Path]]] = {}
     for path in raw_dir.glob("*.rec"):
@@ -106,8 +108,9 @@ def convert(
 
 
 def errors(raw_dir: Path) -> list[str]:
-    """What the probe itself could not do, one text per process: the type of the last exception.  Its message may contain the
-    user's data (from a `__eq__`, a path, a token); only the system's own message is kept.
+    """What the probe itself could not do, one text per process: the type of the last exception.
+    Its message may contain the user's data (from a `__eq__`, a path, a token); only the system's
+    own message is kept.
     """
     texts = [
         p.read_text(errors="replace").strip()
@@ -117,7 +120,8 @@ def errors(raw_dir: Path) -> list[str]:
     return [_kind(text) for text in texts if text]
 
 
-#: The line of an exception: below its traceback, or after our own prefix; its text may span several lines.
+#: The line of an exception: below its traceback, or after our own prefix; its text may span several
+#: lines.
 _EXCEPTION = re.compile(
     r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?",
     re.MULTILINE,
@@ -125,7 +129,8 @@ _EXCEPTION = re.compile(
 
 
 def _kind(text: str) -> str:
-    """`probe did not start: OSError: [Errno 28] No space left on device: '/home/me/x'` without the path."""
+    """`probe did not start: OSError: [Errno 28] No space left on device: '/home/me/x'` without the
+    path."""
     found = _EXCEPTION.findall(text)
     return "".join(found[-1]) if found else "an exception"
 
@@ -176,7 +181,8 @@ def _read_texts(path: Path, pid: int) -> _Texts:
     # not a pipe or a link in somebody else's folder
     data = path.read_bytes() if path.is_file() and not path.is_symlink() else b""
     bursts = 0
-    # zeros in between: an exception in the user's code came after a line's place was taken and before it was written
+    # zeros in between: an exception in the user's code came after a line's place was taken and
+    # before it was written
     for raw in re.split(rb"\n|\0+", data.rstrip(b"\0")):
         try:
             line = json.loads(raw)
@@ -219,7 +225,8 @@ def _read_texts(path: Path, pid: int) -> _Texts:
 def _slot_lines(
     data: bytes, texts: _Texts, cwd: Path, regions: dict[int, tuple[int, int]], until: float
 ) -> Iterator[dict[str, Any]]:
-    """Lines of the slots that began before `until`; fills `regions`: the seq of each record -> its region."""
+    """Lines of the slots that began before `until`; fills `regions`: the seq of each record -> its
+    region."""
     usable = len(data) - len(data) % SLOT_SIZE
     distances = _Distances(data[:usable])
     places = {number: _place(context, cwd) for number, context in texts.contexts.items()}
@@ -240,7 +247,8 @@ def _slot_lines(
             line = {"type": "wait", "seq": seq, "record": record, "tid": tid}
             line |= {"stream_handle": a, "stream_id": b}
         elif kind == ELAPSED:
-            # not "elapsed": the program never compared these two, and no reader may count them as the program's
+            # not "elapsed": the program never compared these two, and no reader may count them as
+            # the program's
             line = {"type": "calibration" if flags & CALIBRATION else "elapsed"}
             # a record made by another process (before a fork) has no line in this log
             start, end = (n if n in regions else None for n in (a, b))
@@ -334,8 +342,9 @@ def _place(context: dict[str, Any], cwd: Path) -> dict[str, Any]:
 
 
 def shorten(file: str, cwd: Path) -> str:
-    """A file's name for a log: relative if inside `cwd`, else its folder's name and its own.  Relative to a folder that
-    contains home directories (`/`, `/home`) it would begin with a user's name.
+    """A file's name for a log: relative if inside `cwd`, else its folder's name and its own.
+    Relative to a folder that contains home directories (`/`, `/home`) it would begin with a user's
+    name.
     """
     if file.startswith("<"):
         return file
@@ -359,9 +368,10 @@ def source_lines(
 ) -> Iterator[dict[str, Any]]:
     """Log lines of type `source`: the text of "bench.py:31", for reports.
 
-    They are read after the program has ended, in another process: one line per place in the user's own code, never a whole
-    file, and none from a file that was changed since the program began.  `contexts`: with `frames`, a list of (file, line number, ...), where clock readings say
-    more than events do; `began_ns`: when the program began, realtime.
+    They are read after the program has ended, in another process: one line per place in the user's
+    own code, never a whole file, and none from a file that was changed since the program began.
+    `contexts`: with `frames`, a list of (file, line number, ...), where clock readings say more
+    than events do; `began_ns`: when the program began, realtime.
     """
     wanted: dict[str, dict[int, None]] = {}
     for context in contexts:
@@ -377,7 +387,8 @@ def source_lines(
 
 
 def _picked(file: str, numbers: Mapping[int, None], began_ns: int) -> Iterator[tuple[int, str]]:
-    """(number, text) of some lines; nothing if the file cannot be read, or is no longer the one that ran."""
+    """(number, text) of some lines; nothing if the file cannot be read, or is no longer the one
+    that ran."""
     try:
         found = os.stat(file)
         if (

@@ -4,13 +4,15 @@
         |                              |
         +--- script, in the holder's environment
 
-nsys takes away from what it starts most of what a process inherits: descriptors, the terminal, its process group, the umask,
-bytes that are not UTF-8, sometimes the exit status.  All that makes it record a process is in the environment.  So nsys starts
-a holder (`processes.hold`), and the script is started by us, with the environment that the holder was given: everything is
-inherited as usual, and the status is the script's own, whatever becomes of nsys.
+nsys takes away from what it starts most of what a process inherits: descriptors, the terminal, its
+process group, the umask, bytes that are not UTF-8, sometimes the exit status.  All that makes it
+record a process is in the environment.  So nsys starts a holder (`processes.hold`), and the script
+is started by us, with the environment that the holder was given: everything is inherited as usual,
+and the status is the script's own, whatever becomes of nsys.
 
-nsys is in a session of its own and gets no signal: a second Ctrl-C would make it give up the report.  On a terminal the script
-shares our process group, so that Ctrl-C and Ctrl-Z reach it as usual; elsewhere it has its own, and signals are passed on.
+nsys is in a session of its own and gets no signal: a second Ctrl-C would make it give up the
+report.  On a terminal the script shares our process group, so that Ctrl-C and Ctrl-Z reach it as
+usual; elsewhere it has its own, and signals are passed on.
 """
 
 from __future__ import annotations
@@ -36,7 +38,8 @@ from nsysalign.record.processes import ENDING, HOLDER, SCRIPT, end_all, kill, ma
 
 #: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
-#: How long nsys may do nothing while no script runs: until the user is told, and until nsys is ended.
+#: How long nsys may do nothing while no script runs: until the user is told, and until nsys is
+#: ended.
 SAID_S, IDLE_S = 30.0, 120.0
 #: How often to look whether nsys still works.
 LOOK_S = 5.0
@@ -46,9 +49,9 @@ _IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
 @dataclass(frozen=True)
 class Ended:
-    """How a run ended.  `status`: the script's own, as a shell reports it; None if it was not started.  `notes` say what we had to
-    do; `stopped`: it was asked to end (Ctrl-C, a signal, --timeout); `again`: nsys failed by itself before the script was
-    started."""
+    """How a run ended.  `status`: the script's own, as a shell reports it; None if it was not
+    started.  `notes` say what we had to do; `stopped`: it was asked to end (Ctrl-C, a signal,
+    --timeout); `again`: nsys failed by itself before the script was started."""
 
     status: int | None
     notes: tuple[str, ...] = ()
@@ -58,9 +61,10 @@ class Ended:
 
 @contextlib.contextmanager
 def nsys_folder(run_dir: Path) -> Iterator[Path]:
-    """A folder for nsys's temporary files, among them everything that it records, until the block ends: nsys makes them
-    readable by others.  `run` in it leads to the run directory, under a name that nsys accepts whatever it is really called.
-    A recording that nsys did not make a report of is moved there (`trace.qdstrm`)."""
+    """A folder for nsys's temporary files, among them everything that it records, until the block
+    ends: nsys makes them readable by others.  `run` in it leads to the run directory, under a name
+    that nsys accepts whatever it is really called. A recording that nsys did not make a report of
+    is moved there (`trace.qdstrm`)."""
     try:
         folder = Path(tempfile.mkdtemp(prefix="nsysalign-"))
     except OSError as error:
@@ -80,7 +84,8 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
 
 
 def open_closed_streams() -> None:
-    """A closed stdin, stdout or stderr becomes /dev/null: nsys's library would open a file of its own there, in the script."""
+    """A closed stdin, stdout or stderr becomes /dev/null: nsys's library would open a file of its
+    own there, in the script."""
     for number in (0, 1, 2):
         try:
             os.fstat(number)
@@ -104,9 +109,10 @@ def launch(
     stdout_to_stderr: bool = False,
     progress: Callable[[int], None] | None = None,
 ) -> Ended:
-    """Run `command` with the variables `added` to its environment, under `profile` (`nsys profile ...` up to the command, with a
-    `folder` of `nsys_folder`; plainly without).  nsys's own messages are appended to `log`.  After `timeout_s` the script is
-    stopped as by Ctrl-C, and by stronger signals if it does not react.  `progress` gets the percentages of nsys's report.  When it
+    """Run `command` with the variables `added` to its environment, under `profile` (`nsys profile
+    ...` up to the command, with a `folder` of `nsys_folder`; plainly without).  nsys's own messages
+    are appended to `log`.  After `timeout_s` the script is stopped as by Ctrl-C, and by stronger
+    signals if it does not react.  `progress` gets the percentages of nsys's report.  When it
     returns, no process of the run is left."""
     sys.stdout.flush()
     sys.stderr.flush()
@@ -132,8 +138,9 @@ def launch(
                 k: v for k, v in environ.items() if k == "TMPDIR"
             }
             if environ.get("QUADD_INJECTION_PROXY") == "NVTX":
-                # With it nsys 2024.2 loads its library before NVTX is used, and then every forked child that calls exit()
-                # dies of SIGSEGV.  NVTX itself loads the library at its first call, by NVTX_INJECTION64_PATH.
+                # With it nsys 2024.2 loads its library before NVTX is used, and then every forked
+                # child that calls exit() dies of SIGSEGV.  NVTX itself loads the library at its
+                # first call, by NVTX_INJECTION64_PATH.
                 del environ["QUADD_INJECTION_PROXY"]
         status = script.start(command, environ | dict(added), stdout_to_stderr)
         if status is None:
@@ -153,7 +160,8 @@ def launch(
 
 
 class _Script:
-    """The script, once it is started, and how to stop it: each step once, the next one only after a while."""
+    """The script, once it is started, and how to stop it: each step once, the next one only after a
+    while."""
 
     def __init__(self, run_dir: str) -> None:
         self.mark = b"NSYSALIGN_DIR=" + os.fsencode(run_dir)
@@ -196,8 +204,8 @@ class _Script:
         return None
 
     def wait(self, timeout_s: float | None) -> int:
-        """Its status, when it has ended, under nsys with all that it started; it is stopped, step by step, after
-        `timeout_s`."""
+        """Its status, when it has ended, under nsys with all that it started; it is stopped, step
+        by step, after `timeout_s`."""
         limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while not wait_for(self.process, limit - time.monotonic()) or (
             self.profiled() and marked(self.mark)
@@ -218,7 +226,8 @@ class _Script:
         return bool(marked(self.mark))
 
     def asked(self, number: int, _frame: object = None) -> None:
-        """A signal arrived: pass it on, or escalate if one was sent long ago.  While the report is written none is passed on."""
+        """A signal arrived: pass it on, or escalate if one was sent long ago.  While the report is
+        written none is passed on."""
         number = number if number == signal.SIGINT else signal.SIGTERM  # a hang-up ends it as well
         if self.hanging:
             self.gave_up = True
@@ -274,7 +283,8 @@ class _Profiler:
         for name in (HOLDER, SCRIPT):
             (self._folder / name).unlink(missing_ok=True)
         os.mkfifo(self._folder / SCRIPT, 0o600)
-        # both ends, so that the holder need not wait for us to open it; it closes with us, whatever happens
+        # both ends, so that the holder need not wait for us to open it; it closes with us, whatever
+        # happens
         self._pipe = os.open(self._folder / SCRIPT, os.O_RDWR)
         holder = Path(__file__).resolve().with_name("processes.py")
         # readable by its owner only: nsys prints paths and its arguments
@@ -343,7 +353,8 @@ class _Profiler:
                 progress(told := percent)
             parent = int((self._folder / HOLDER).read_text().split()[1])
             if not asked and parent != self._launcher:
-                # nobody is left to tell nsys that the holder has ended: it makes its report when asked to, and waits on
+                # nobody is left to tell nsys that the holder has ended: it makes its report when
+                # asked to, and waits on
                 asked = True
                 self._ask_for_report()
                 if any((self._folder / "run").glob("trace.nsys-rep")):
@@ -365,8 +376,8 @@ class _Profiler:
         ]
 
     def _hangs(self, script: _Script, state: str) -> bool:
-        """Whether nsys, with no script to watch, has done nothing for IDLE_S (it may compute or write for an hour), or the user
-        has given it up; they are told after SAID_S."""
+        """Whether nsys, with no script to watch, has done nothing for IDLE_S (it may compute or
+        write for an hour), or the user has given it up; they are told after SAID_S."""
         now = time.monotonic()
         if now - self._looked >= min(LOOK_S, 1.0):
             self._looked = now
@@ -390,7 +401,8 @@ class _Profiler:
         return self.hung
 
     def _ask_for_report(self) -> None:
-        """nsys keeps what it collects in another process, and hands it to whoever ends the session."""
+        """nsys keeps what it collects in another process, and hands it to whoever ends the
+        session."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
             subprocess.run(
                 [self._profile[0], "stop", f"--session=profile-{self._process.pid}"],
@@ -400,7 +412,8 @@ class _Profiler:
 
 
 def wait_for(process: subprocess.Popen, seconds: float) -> bool:
-    """Wait at most this long for the end of a process, without waking up in between.  True if it has ended."""
+    """Wait at most this long for the end of a process, without waking up in between.  True if it
+    has ended."""
     try:
         descriptor = os.pidfd_open(process.pid)
     except (OSError, AttributeError):  # it has ended, or an old kernel
@@ -420,7 +433,8 @@ _PERCENT = re.compile(rb"\[[= ]*(\d{1,3})%[= ]*\]")
 
 
 def said_percent(log: Path) -> int | None:
-    """How far nsys's report is, by its messages: the last percentage, 0 when it has only begun, None before."""
+    """How far nsys's report is, by its messages: the last percentage, 0 when it has only begun,
+    None before."""
     with open(log, "rb") as file:
         head = file.read(4096)
         file.seek(max(0, log.stat().st_size - 400))
@@ -436,7 +450,8 @@ def _say(text: str) -> None:
 
 @contextlib.contextmanager
 def _handlers(handler: Callable[[int, object], None]) -> Iterator[None]:
-    """Our handler of signals that ask a run to end, for a while; outside the main thread Python allows none."""
+    """Our handler of signals that ask a run to end, for a while; outside the main thread Python
+    allows none."""
     old = {}
     try:
         for number in ENDING:
@@ -452,7 +467,7 @@ def _handlers(handler: Callable[[int, object], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def hold_signals() -> Iterator[None]:
-    """While the run directory is being finished, a Ctrl-C only prints a message: finishing takes seconds, losing it would cost
-    a run."""
+    """While the run directory is being finished, a Ctrl-C only prints a message: finishing takes
+    seconds, losing it would cost a run."""
     with _handlers(lambda _number, _frame: _say("finishing the run directory, please wait")):
         yield

@@ -1,8 +1,10 @@
-"""`--lock-clocks MHZ`: the SM clock is held at one frequency while the script runs, and released whatever happens.
+"""`--lock-clocks MHZ`: the SM clock is held at one frequency while the script runs, and released
+whatever happens.
 
-NVML does it (the package nvidia-ml-py, `import pynvml`).  It needs administrator rights.  NVML cannot tell whether a
-lock was set before, so what is restored is the default: no lock.  A small process of its own releases the clocks when its standard
-input ends, which it does with us, however we end:
+NVML does it (the package nvidia-ml-py, `import pynvml`).  It needs administrator rights.  NVML
+cannot tell whether a lock was set before, so what is restored is the default: no lock.  A small
+process of its own releases the clocks when its standard input ends, which it does with us, however
+we end:
 
     python -m nsysalign.record.lock UUID...
 """
@@ -30,8 +32,9 @@ _LEAVE_OUT = "leave out --lock-clocks"
 
 @contextlib.contextmanager
 def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator[tuple[str, ...]]:
-    """Lock the clocks of the GPUs that the script can see; yields what the report must say about the run.  Raises UsageError if
-    the clock or the GPUs cannot be what was asked for, NsysError if NVML or the rights are missing: nothing stays locked then.
+    """Lock the clocks of the GPUs that the script can see; yields what the report must say about
+    the run.  Raises UsageError if the clock or the GPUs cannot be what was asked for, NsysError if
+    NVML or the rights are missing: nothing stays locked then.
     """
     if mhz is None:
         yield ()
@@ -82,8 +85,9 @@ def _nvml() -> Any:
 
 
 def _visible(nvml: Any, environ: Mapping[str, str]) -> list[Any]:
-    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves to the script; all of them if it is not set.  Raises UsageError if
-    it is not certain which these are: another GPU's clock is not ours to lock."""
+    """Handles of the GPUs that CUDA_VISIBLE_DEVICES leaves to the script; all of them if it is not
+    set.  Raises UsageError if it is not certain which these are: another GPU's clock is not ours to
+    lock."""
     asked = [
         name for name in map(str.strip, environ.get("CUDA_VISIBLE_DEVICES", "").split(",")) if name
     ]
@@ -113,7 +117,8 @@ def _visible(nvml: Any, environ: Mapping[str, str]) -> list[Any]:
 
 
 def _check(nvml: Any, device: Any, mhz: int) -> None:
-    """Check that the GPU supports this frequency; a GPU that does not list its frequencies is tested by locking it."""
+    """Check that the GPU supports this frequency; a GPU that does not list its frequencies is
+    tested by locking it."""
     try:
         memory = max(nvml.nvmlDeviceGetSupportedMemoryClocks(device))
         known = sorted(nvml.nvmlDeviceGetSupportedGraphicsClocks(device, memory))

@@ -1,5 +1,5 @@
-"""The nsys tool: where it is, what it can do, how it is called.  Nothing is assumed that can be checked: version and flags come
-from the tool itself, success is judged by the files it leaves.
+"""The nsys tool: where it is, what it can do, how it is called.  Nothing is assumed that can be
+checked: version and flags come from the tool itself, success is judged by the files it leaves.
 """
 
 from __future__ import annotations
@@ -108,8 +108,8 @@ def describe(path: str) -> Nsys:
 
 
 def parse_flags(help_text: str) -> frozenset[str]:
-    """Long options defined in `nsys profile --help`: lines that begin with them, not mentions inside
-    sentences.
+    """Long options defined in `nsys profile --help`: lines that begin with them, not mentions
+    inside sentences.
     """
     flags = set()
     for line in help_text.splitlines():
@@ -149,7 +149,8 @@ def _ask(path: str, *arguments: str) -> str:
 
 
 class Wish(NamedTuple):
-    """An option of `nsys profile` that a run asks for: `--flag=value` where this nsys has it, else `without`, a note."""
+    """An option of `nsys profile` that a run asks for: `--flag=value` where this nsys has it, else
+    `without`, a note."""
 
     flag: str
     value: str
@@ -169,9 +170,11 @@ def wishes(
         Wish("cpuctxsw", "none"),
         # newer ones have it on by default, which makes short intervals longer
         Wish("cuda-event-trace", *(("true", event_trace) if accurate else ("false",))),
-        # a call that only reads, as that of a distance, is in the event log; to trace it as well would lengthen what is timed
+        # a call that only reads, as that of a distance, is in the event log; to trace it as well
+        # would lengthen what is timed
         Wish("cuda-trace-all-apis", "false"),
-        # without it nothing of a forked child reaches the trace (multiprocessing's and DataLoader's default on Linux)
+        # without it nothing of a forked child reaches the trace (multiprocessing's and DataLoader's
+        # default on Linux)
         Wish(
             "trace-fork-before-exec",
             "true",
@@ -191,7 +194,8 @@ def wishes(
 
 
 def profile_arguments(nsys: Nsys, output: Path, **asked: Any) -> tuple[list[str], list[str]]:
-    """`nsys profile ...` up to the command, and notes on what this nsys cannot do; `asked`: of `wishes`."""
+    """`nsys profile ...` up to the command, and notes on what this nsys cannot do; `asked`: of
+    `wishes`."""
     every = wishes(**asked)
     options = [f"--{wish.flag}={wish.value}" for wish in every if wish.flag in nsys.flags]
     notes = [
@@ -249,7 +253,8 @@ def parse_formats(help_text: str) -> frozenset[str]:
 def export_json(
     nsys: Nsys, report: Path, out: Path, progress: Callable[[int], None] | None = None
 ) -> None:
-    """One event per line, in whichever format this nsys has for that.  Raises NsysError if it has none or fails."""
+    """One event per line, in whichever format this nsys has for that.  Raises NsysError if it has
+    none or fails."""
     formats = parse_formats(_ask(nsys.path, "export", "--help"))
     kind = next((name for name in _EVENT_PER_LINE if name in formats), None)
     if kind is None:
@@ -263,7 +268,8 @@ def export_json(
 def _export(
     nsys: Nsys, kind: str, report: Path, out: Path, progress: Callable[[int], None] | None
 ) -> tuple[str | None, int | None]:
-    """Export to `out`, a new file: (what nsys printed, None if it hung and was stopped; exit status)."""
+    """Export to `out`, a new file: (what nsys printed, None if it hung and was stopped; exit
+    status)."""
     out.unlink(missing_ok=True)
     command = [
         nsys.path,
@@ -305,9 +311,10 @@ _IMPORT_PAUSES_S = (0.0, 1.0, 3.0)
 
 
 def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
-    """Make the report from the raw stream that nsys leaves when its own importer fails (2024.2 occasionally does).  The
-    importer is a separate program of the same installation.  On a busy machine it can fail twice and succeed the third time, so
-    it is tried three times; False if it is absent or never succeeds.
+    """Make the report from the raw stream that nsys leaves when its own importer fails (2024.2
+    occasionally does).  The importer is a separate program of the same installation.  On a busy
+    machine it can fail twice and succeed the third time, so it is tried three times; False if it is
+    absent or never succeeds.
     """
     installed = (Path(os.path.realpath(path)).parents[1] for path in (nsys.path, *candidates()))
     beside = [sorted(folder.glob("host-linux-*/QdstrmImporter")) for folder in installed]
@@ -344,7 +351,8 @@ def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
 def _follow(
     process: subprocess.Popen, output: Path, progress: Callable[[int], None] | None
 ) -> str | None:
-    """Read what an export prints until it ends; None if neither a message nor a byte of output came for STALL_S."""
+    """Read what an export prints until it ends; None if neither a message nor a byte of output came
+    for STALL_S."""
     tail, size, since = b"", -1, time.monotonic()
     while time.monotonic() - since < STALL_S:
         if select.select([process.stderr], [], [], 0.5)[0]:
@@ -364,7 +372,8 @@ def _follow(
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether it is an SQLite file with all its pages: on a full disk nsys writes some, and returns 0."""
+    """Whether it is an SQLite file with all its pages: on a full disk nsys writes some, and returns
+    0."""
     try:
         with open(path, "rb") as file:
             head = file.read(32)

@@ -1,4 +1,5 @@
-"""The processes of one run, found by a variable that every one of them inherited; and what nsys takes for the script.
+"""The processes of one run, found by a variable that every one of them inherited; and what nsys
+takes for the script.
 
 A process started with an environment of its own, without the variable, is neither found nor probed.
 
@@ -19,14 +20,16 @@ from pathlib import Path
 
 #: What asks a run to end, on this system.
 ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
-#: In a folder of `launch`: what `hold` says of itself, and the pipe through which it learns what to wait for.
+#: In a folder of `launch`: what `hold` says of itself, and the pipe through which it learns what to
+#: wait for.
 HOLDER, SCRIPT = "holder", "script"
 _LOOK_S = 0.1
 
 
 @dataclass(frozen=True)
 class Stat:
-    """What /proc says about a process: `state` is a letter (Z: dead, not waited for), `cpu_s` is its CPU time."""
+    """What /proc says about a process: `state` is a letter (Z: dead, not waited for), `cpu_s` is
+    its CPU time."""
 
     parent: int
     state: str
@@ -72,8 +75,8 @@ def kill(pids: Iterable[int], number: int) -> None:
 
 
 def end_all(variable: bytes, *, wait_s: float = 2.0, grace_s: float = 5.0) -> int:
-    """End the processes that are `marked`: after `wait_s`, in which they may end by themselves, with SIGTERM, then SIGKILL.
-    Returns how many that took."""
+    """End the processes that are `marked`: after `wait_s`, in which they may end by themselves,
+    with SIGTERM, then SIGKILL. Returns how many that took."""
     left: list[int] = []
     for number, seconds in ((None, wait_s), (signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s)):
         found = marked(variable)
@@ -87,10 +90,11 @@ def end_all(variable: bytes, *, wait_s: float = 2.0, grace_s: float = 5.0) -> in
 
 
 def hold(folder: str) -> None:
-    """What nsys starts, and takes for the script: says which process it is, so that its environment can be read, and lives
-    as long as the script and all that the script started.
+    """What nsys starts, and takes for the script: says which process it is, so that its environment
+    can be read, and lives as long as the script and all that the script started.
 
-    The pipe says which process that is, and by which variable the others are found; nothing if no script was started.
+    The pipe says which process that is, and by which variable the others are found; nothing if no
+    script was started.
     """
 
     def say() -> None:

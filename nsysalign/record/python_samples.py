@@ -1,12 +1,13 @@
 """Sampled Python stacks: from nsys's report to `stacks.jsonl` in the run directory.
 
-nsys stores each sample as an NVTX mark with a binary payload, which its SQLite export leaves out (the mark's time is there,
-its frames are not).  The JSON export has them:
+nsys stores each sample as an NVTX mark with a binary payload, which its SQLite export leaves out
+(the mark's time is there, its frames are not).  The JSON export has them:
 
-    u32 state, u32 source, u32 frames, u32 -, then per frame, the innermost first: u64 function, u64 file, u32 line, u32 -
+    u32 state, u32 source, u32 frames, u32 -, then per frame, the innermost first: u64 function, u64
+    file, u32 line, u32 -
 
-Functions and files are positions in the report's list of strings.  The layout was read from reports of nsys 2024.2; samples
-with another layout are counted and left out.
+Functions and files are positions in the report's list of strings.  The layout was read from reports
+of nsys 2024.2; samples with another layout are counted and left out.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _HEAD, _FRAME = struct.Struct("<IIII"), struct.Struct("<QQII")
 _MOST_FRAMES = 32  # of a stack, the innermost
 _AT_ONCE = 4096  # samples in a line
 _HOLDER = processes.__file__
-#: Code that is not the program's own: the standard library, installed packages, modules frozen into the interpreter.
+#: Code that is not the program's own: the standard library, installed packages, modules frozen into
+#: the interpreter.
 _NOT_OWN = re.compile(r"^<frozen |/lib(64)?/python3\.\d+/|/(site|dist)-packages/|/lib/python3/")
 
 
@@ -46,7 +48,8 @@ def keep_stacks(
     cwd: Path,
     progress: Callable[[int], None] | None,
 ) -> list[str]:
-    """Write the report's Python samples to `out`; notes say what is missing.  Nothing is written if there are no samples."""
+    """Write the report's Python samples to `out`; notes say what is missing.  Nothing is written if
+    there are no samples."""
     exported = run_dir / "stacks.partial.json"
     try:
         export_json(nsys, report, exported, progress)

@@ -1,8 +1,10 @@
-"""Raw readings of the host's clocks -> `clock_site`, `clock_reading` and `host` lines of the event log.
+"""Raw readings of the host's clocks -> `clock_site`, `clock_reading` and `host` lines of the event
+log.
 
-A site says where a clock was read and, if the source tells, which sites' values are subtracted there.  Times
-are CLOCK_MONOTONIC nanoseconds; a reading of time.time() also carries its own value.  Regions with CUDA event records inside
-already have their intervals; the others become `host` lines marked implicit, and what they contain decides whether they count.
+A site says where a clock was read and, if the source tells, which sites' values are subtracted
+there.  Times are CLOCK_MONOTONIC nanoseconds; a reading of time.time() also carries its own value.
+Regions with CUDA event records inside already have their intervals; the others become `host` lines
+marked implicit, and what they contain decides whether they count.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ _LONGEST = 2 << 20  # a source file larger than this is data, not a benchmark
 class _Place:
     """Where a reading's value reaches code that uses it: a frame of its context, and the use.
 
-    Variables are texts, one per variable of the program: `bench.py:8:t0`, an attribute `bench.py:.start`."""
+    Variables are texts, one per variable of the program: `bench.py:8:t0`, an attribute
+    `bench.py:.start`."""
 
     depth: int
     use: Use | None  # None: the source does not tell
@@ -49,7 +52,8 @@ def clock_lines(
     regions_with_records: set[tuple[int, int]],
     shorten: Any,
 ) -> Iterator[dict[str, Any]]:
-    """The lines of one process's readings.  `shorten(file)` turns a file's name into the form used in logs."""
+    """The lines of one process's readings.  `shorten(file)` turns a file's name into the form used
+    in logs."""
     if not path.is_file() or path.is_symlink():
         return
     readings = list(_readings(path.read_bytes(), threads, strings))
@@ -120,7 +124,8 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Any) -> Iterator[
 
 
 def _word(use: Use, subtracts: bool, subtracted: bool) -> str:
-    """How the readings of a site are used.  `subtracts`: others from it; `subtracted`: it from others."""
+    """How the readings of a site are used.  `subtracts`: others from it; `subtracted`: it from
+    others."""
     if subtracts:
         return "difference"
     if use.kept or use.minus:  # minus: what is subtracted comes from an unknown place
@@ -133,7 +138,8 @@ def _word(use: Use, subtracts: bool, subtracted: bool) -> str:
 
 
 def _place(frames: list[list], shorten: Any) -> _Place:
-    """Follow helpers that return their reading, or take what they subtract from it, to the frame that calls them."""
+    """Follow helpers that return their reading, or take what they subtract from it, to the frame
+    that calls them."""
     for depth, (file, line, column, *_) in enumerate(frames):
         source = _source(file)
         use = source.use(line, column) if source else None

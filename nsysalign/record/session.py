@@ -1,4 +1,5 @@
-"""From a command to a run directory: profile, convert the event logs, export the trace; and the same command without nsys."""
+"""From a command to a run directory: profile, convert the event logs, export the trace; and the
+same command without nsys."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ from nsysalign.rundir import (
     private,
 )
 
-#: In the header of every log of a run without nsys, so that it is not mistaken for the log of a trace.
+#: In the header of every log of a run without nsys, so that it is not mistaken for the log of a
+#: trace.
 MARK = {"baseline": True}
 
 
@@ -73,7 +75,8 @@ class CollectOptions:
 
 @dataclass(frozen=True)
 class CollectResult:
-    """What a run left.  `exit_status` is the script's own; `sqlite`: None for a run without nsys."""
+    """What a run left.  `exit_status` is the script's own; `sqlite`: None for a run without
+    nsys."""
 
     run_dir: Path
     exit_status: int
@@ -88,9 +91,9 @@ def collect(
     options: CollectOptions = CollectOptions(),
     progress: Callable[[str, int], None] | None = None,
 ) -> CollectResult:
-    """Profile `command` in the current directory.  `progress(step, percent)` reports what happens after the script.  Raises
-    UsageError if the command cannot be run, NsysError if nsys is missing or left no report; the event logs are converted even
-    then, and the message names the folder.
+    """Profile `command` in the current directory.  `progress(step, percent)` reports what happens
+    after the script.  Raises UsageError if the command cannot be run, NsysError if nsys is missing
+    or left no report; the event logs are converted even then, and the message names the folder.
     """
     open_closed_streams()  # before we open anything
     argv = commands.resolve(command)
@@ -145,7 +148,8 @@ def collect(
             notes += keep_stacks(
                 nsys, report, run_dir, run_dir / STACKS, working_directory(), reading
             )
-    # run.json: what `analyze RUN_DIR` and the next run of the script need to know.  No environment, no paths.
+    # run.json: what `analyze RUN_DIR` and the next run of the script need to know.  No environment,
+    # no paths.
     manifest = {
         "format": "nsysalign-run",
         "version": 1,
@@ -170,13 +174,14 @@ def collect_baseline(
     *,
     profiled_status: int,
 ) -> CollectResult:
-    """Run `command` once more in the current directory, with the probe and without nsys, into RUN_DIR/baseline: what the program
-    measures without a profiler.
+    """Run `command` once more in the current directory, with the probe and without nsys, into
+    RUN_DIR/baseline: what the program measures without a profiler.
 
-    Same environment, same probe, same calibration, so that the same intervals are found in both.  The probe makes
-    `Event.record()` about 1.3 us cheaper than torch's own (it hands on the Stream object that torch would build anew each time),
-    and that is part of what this run measures: it is the program without nsys, not the program without the probe.  Raises
-    NsysError if the folder cannot be created or written.
+    Same environment, same probe, same calibration, so that the same intervals are found in both.
+    The probe makes `Event.record()` about 1.3 us cheaper than torch's own (it hands on the Stream
+    object that torch would build anew each time), and that is part of what this run measures: it is
+    the program without nsys, not the program without the probe.  Raises NsysError if the folder
+    cannot be created or written.
     """
     open_closed_streams()
     argv = commands.resolve(command)
@@ -228,7 +233,8 @@ def _added(run_dir: Path, options: CollectOptions) -> dict[str, str]:
 def _event_logs(
     raw: Path, out: Path, how: Mapping[str, Any], cwd: Path | None = None
 ) -> tuple[list[Path], list[str]]:
-    """(event logs, notes) from what the probe left in `raw`, which is removed unless the probe had a problem."""
+    """(event logs, notes) from what the probe left in `raw`, which is removed unless the probe had
+    a problem."""
     logs = convert(raw, out, cwd or working_directory(), **how)
     failures = [text for text in errors(raw) if text]
     if not failures:
@@ -239,7 +245,8 @@ def _event_logs(
 def _baseline_logs(
     raw: Path, folder: Path, cwd: Path, ends: Mapping[str, Any]
 ) -> tuple[list[Path], list[str]]:
-    """The same for a run without nsys, with the way it ended in the logs' headers, so that comparisons with a trace can say so."""
+    """The same for a run without nsys, with the way it ended in the logs' headers, so that
+    comparisons with a trace can say so."""
     try:
         return _event_logs(raw, folder, {"header": {**MARK, **ends}}, cwd)
     except OSError as error:
@@ -251,9 +258,10 @@ def _baseline_logs(
 
 
 def recover(run_dir: Path) -> list[Path]:
-    """Event logs from what the probe left in a run that was cut short (killed, or on a full disk).  [] if there is nothing to
-    do: the logs already exist, or the run is still going on.  The working directory is taken to be the one in which run
-    directories usually lie; elsewhere call sites keep their folder's name.
+    """Event logs from what the probe left in a run that was cut short (killed, or on a full disk).
+    [] if there is nothing to do: the logs already exist, or the run is still going on.  The working
+    directory is taken to be the one in which run directories usually lie; elsewhere call sites keep
+    their folder's name.
     """
     raw = run_dir / RAW
     if not raw.is_dir() or going_on(run_dir):
@@ -262,8 +270,8 @@ def recover(run_dir: Path) -> list[Path]:
 
 
 def baseline_logs(run_dir: Path) -> list[Path]:
-    """The event logs of a run directory's run without nsys, [] if there was none.  Raw files of a killed run are converted
-    first; a run that is still going on is left alone.
+    """The event logs of a run directory's run without nsys, [] if there was none.  Raw files of a
+    killed run are converted first; a run that is still going on is left alone.
     """
     folder = run_dir / BASELINE
     raw, logs = folder / RAW, event_logs(folder)
@@ -302,7 +310,8 @@ def _report(run_dir: Path, nsys: Nsys, ended: Ended, logs: Sequence[Path]) -> Pa
     raise NsysError(f"nsys {nsys.version} left no report ({_told(ended)}): {said}{kept}", step)
 
 
-#: What nsys 2024.2's importer says of process numbers that were used again (seen in a suite that starts thousands).
+#: What nsys 2024.2's importer says of process numbers that were used again (seen in a suite that
+#: starts thousands).
 _NUMBER_TWICE = "definitions of the same VmTidToPidInfo"
 
 

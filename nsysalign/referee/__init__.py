@@ -2,6 +2,6 @@
 
 export, log --> scene.build --> escaped, less, limits, timers --> Doubt --> terminal, JSON
 
-Every check reads which operations were issued between the two records of an interval, by the calls' own times: that does
-not depend on where the interval was placed.
+Every check reads which operations were issued between the two records of an interval, by the calls'
+own times: that does not depend on where the interval was placed.
 """

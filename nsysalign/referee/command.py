@@ -43,11 +43,11 @@ def check(
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Say whether what was timed in a run is what was launched: work that escapes the timing, repetitions that leave work out,
-    rates beyond the GPU's limits, timers that were changed.
+    """Say whether what was timed in a run is what was launched: work that escapes the timing,
+    repetitions that leave work out, rates beyond the GPU's limits, timers that were changed.
 
-    A run directory or a trace is checked as it is; a script is run first, as by nsysalign run. The exit status is 0 if
-    nothing is found, else 1; a script that fails keeps its own.
+    A run directory or a trace is checked as it is; a script is run first, as by nsysalign run. The
+    exit status is 0 if nothing is found, else 1; a script that fails keeps its own.
 
     \b
     Example:  nsysalign check nsysalign-runs/bench-001

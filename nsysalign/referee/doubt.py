@@ -13,8 +13,8 @@ FOUND, NOTE = "found", "note"
 class Doubt:
     """One reason why a label's numbers are not what they seem.
 
-    `level`: "found" fails the check; "note" is worth knowing, and may well be meant.  `measured_ns` and `right_ns` are of the
-    interval that is quoted, None where there is no better number.
+    `level`: "found" fails the check; "note" is worth knowing, and may well be meant.  `measured_ns`
+    and `right_ns` are of the interval that is quoted, None where there is no better number.
     """
 
     check: str

@@ -73,7 +73,8 @@ def _streams(scene: Scene, operations: np.ndarray) -> str:
 
 
 def _late(scene: Scene) -> Issued:
-    """What was issued inside, on another stream, ended after the end event, and is in no other pair on its own stream."""
+    """What was issued inside, on another stream, ended after the end event, and is in no other pair
+    on its own stream."""
     issued, end = scene.issued, scene.column("end_ns") + 2 * scene.column("error_ns")
     late = scene.lane[issued.operation] != scene.column("end_lane")[issued.interval]
     late &= scene.end[issued.operation] > end[issued.interval] + _SLACK_NS
@@ -97,7 +98,8 @@ def _timed_there(scene: Scene, operation: np.ndarray) -> np.ndarray:
 
 
 def _meant_to_overlap(scene: Scene, operation: np.ndarray) -> np.ndarray:
-    """Copies and collectives: programs prefetch the next batch and reduce gradients while they time something else."""
+    """Copies and collectives: programs prefetch the next batch and reduce gradients while they time
+    something else."""
     kind = scene.kind[operation]
     out = kind == KIND["memcpy"]
     kernels = np.flatnonzero(kind == KIND["kernel"])

@@ -49,8 +49,8 @@ class Verdict:
 
 
 def judge(inputs: Inputs) -> Verdict:
-    """Check the run.  Raises TraceError and EventLogError as an analysis does, and where nothing was timed: a check that
-    cannot fail is none."""
+    """Check the run.  Raises TraceError and EventLogError as an analysis does, and where nothing
+    was timed: a check that cannot fail is none."""
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
     scene = build(trace, log, align(trace, log), read_limits(inputs.trace))

@@ -1,4 +1,5 @@
-"""Repetitions that do less than the first ones: a result that is kept, a smaller input, nothing at all."""
+"""Repetitions that do less than the first ones: a result that is kept, a smaller input, nothing at
+all."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from nsysalign.referee.doubt import FOUND, NOTE, Doubt
 from nsysalign.referee.scene import Scene
 from nsysalign.text import plural
 
-#: The work is done at most this often before it is left out, and then left out at least so often ...
+#: The work is done at most this often before it is left out, and then left out at least so often
+#: ...
 _FIRST, _FEWEST = 3, 3
 #: ... and this many times as often.
 _TIMES = 2
@@ -21,8 +23,9 @@ _LESS = 0.1
 def less(scene: Scene) -> Iterator[Doubt]:
     """Labels of which all repetitions but the first few do less, and those that do nothing.
 
-    A loop over sizes, a warm-up that tries algorithms and a batch that is cut short are none of this: the later repetitions
-    must all do the same, and either run nothing on the GPU, or only copies, or the same kernels on fewer blocks or bytes.
+    A loop over sizes, a warm-up that tries algorithms and a batch that is cut short are none of
+    this: the later repetitions must all do the same, and either run nothing on the GPU, or only
+    copies, or the same kernels on fewer blocks or bytes.
     """
     did = scene.did
     labels = [(label, at[~scene.without_rows[at]]) for label, at in scene.labels()]
@@ -46,7 +49,8 @@ def less(scene: Scene) -> Iterator[Doubt]:
 
 
 def _first(does: np.ndarray) -> int:
-    """How many repetitions at the beginning do it, if there are few of them, and many others that never do; else 0."""
+    """How many repetitions at the beginning do it, if there are few of them, and many others that
+    never do; else 0."""
     first = int(np.argmin(does)) if not does.all() else 0
     rest = len(does) - first
     few = 0 < first <= _FIRST and rest >= max(_FEWEST, _TIMES * first)

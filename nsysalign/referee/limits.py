@@ -1,4 +1,5 @@
-"""What the GPU's own limits say: copies faster than its memory, memsets that look like a flush of an L2 that is larger."""
+"""What the GPU's own limits say: copies faster than its memory, memsets that look like a flush of
+an L2 that is larger."""
 
 from __future__ import annotations
 
@@ -51,7 +52,8 @@ def rates(scene: Scene) -> Iterator[Doubt]:
 
 
 def flushes(scene: Scene) -> Iterator[Doubt]:
-    """Labels before each of whose repetitions the same memset ran, large, but smaller than the L2."""
+    """Labels before each of whose repetitions the same memset ran, large, but smaller than the
+    L2."""
     operations = scene.trace.operations
     memsets = np.flatnonzero((scene.kind == KIND["memset"]) & (scene.issue >= 0))
     memsets = memsets[np.argsort(scene.issue[memsets], kind="stable")]

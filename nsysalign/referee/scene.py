@@ -24,8 +24,8 @@ MOST_PAIRS = 20_000_000
 
 @dataclass(frozen=True)
 class Issued:
-    """Which operation was issued in which interval, by its own thread or on its stream: positions, sorted by interval and
-    issue."""
+    """Which operation was issued in which interval, by its own thread or on its stream: positions,
+    sorted by interval and issue."""
 
     interval: np.ndarray
     operation: np.ndarray
@@ -44,7 +44,8 @@ class Issued:
 
 @dataclass(frozen=True)
 class Scene:
-    """`intervals`: frames.WINDOWS of kind event that the log says were compared, with `name` and `label`."""
+    """`intervals`: frames.WINDOWS of kind event that the log says were compared, with `name` and
+    `label`."""
 
     trace: Trace
     log: EventLog | None
@@ -99,7 +100,8 @@ class Scene:
 
     @cached_property
     def _spans(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(operations by process and issue; per interval the first of them that was issued in it, and how many)."""
+        """(operations by process and issue; per interval the first of them that was issued in it,
+        and how many)."""
         process = self.trace.operations["process"].to_numpy()
         ops = np.lexsort((self.issue, process))
         opened, closed, own = (self.column(c) for c in ("open_ns", "close_ns", "process"))
@@ -113,7 +115,8 @@ class Scene:
 
     @cached_property
     def looked_at(self) -> np.ndarray:
-        """Which intervals are looked at: those with the fewest operations, up to MOST_PAIRS together."""
+        """Which intervals are looked at: those with the fewest operations, up to MOST_PAIRS
+        together."""
         count = self._spans[2]
         order = np.argsort(count, kind="stable")
         out = np.zeros(len(count), bool)
@@ -133,8 +136,9 @@ class Scene:
 
     @cached_property
     def without_rows(self) -> np.ndarray:
-        """Intervals in which their thread launched more kernels and graphs than the trace has rows of (they were dropped, calls
-        failed, a graph was captured): what they did is not known.  Copies of nothing have no row, and do not count."""
+        """Intervals in which their thread launched more kernels and graphs than the trace has rows
+        of (they were dropped, calls failed, a graph was captured): what they did is not known.
+        Copies of nothing have no row, and do not count."""
         calls, codes = self.trace.calls, [CALL["launch"], CALL["graph_launch"]]
         made = calls["kind"].isin(codes) & (calls["outer"] == np.arange(len(calls)))
         begun, thread = (calls[c].to_numpy()[made] for c in ("start_ns", "thread"))
@@ -147,8 +151,8 @@ class Scene:
 
     @cached_property
     def did(self) -> pd.DataFrame:
-        """Per interval, of what it issued: `count`, `kernels` (graphs included), `bytes` that were copied or set, `names` (a
-        digest of which, and how often each)."""
+        """Per interval, of what it issued: `count`, `kernels` (graphs included), `bytes` that were
+        copied or set, `names` (a digest of which, and how often each)."""
         issued, n = self.issued, len(self.intervals)
         digest = np.random.default_rng(0).integers(1 << 62, size=int(self.code.max(initial=0)) + 1)
         kind = self.kind[issued.operation]
@@ -164,7 +168,8 @@ class Scene:
         )
 
     def blocks(self, which: np.ndarray) -> np.ndarray:
-        """Blocks of the grids of the kernels that these intervals issued, 0 if the trace does not say."""
+        """Blocks of the grids of the kernels that these intervals issued, 0 if the trace does not
+        say."""
         mine = self.issued.where(np.isin(self.issued.interval, which))
         mine = mine.where(self.kind[mine.operation] == KIND["kernel"])
         rows, place = np.unique(
@@ -178,7 +183,8 @@ class Scene:
     def doubt(
         self, check: str, level: str, label: str, quoted: int, shown: np.ndarray, of: int, title: str, **more: Any
     ) -> Doubt:  # fmt: skip
-        """A doubt about a label of `of` intervals, those at `shown` in particular, with the numbers of one of them."""
+        """A doubt about a label of `of` intervals, those at `shown` in particular, with the numbers
+        of one of them."""
         row, names = self.intervals.iloc[quoted], self.column("name")[shown].tolist()
         return Doubt(
             check, level, label, str(row["site"]), f"{words.subject(label)} {title}", tuple(names), of,
@@ -200,7 +206,8 @@ class Scene:
 def build(
     trace: Trace, log: EventLog | None, alignment: Alignment, limits: dict[int, Limits]
 ) -> Scene:
-    """The scene.  Pairs that only the trace shows are left out: nobody says what they are to measure."""
+    """The scene.  Pairs that only the trace shows are left out: nobody says what they are to
+    measure."""
     w = alignment.windows
     names, labels = name_intervals(w)
     w = w.assign(name=names, label=labels)

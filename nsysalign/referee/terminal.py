@@ -12,7 +12,8 @@ _WIDTH = 80
 
 
 def render(verdict: Verdict) -> str:
-    """The headline, then every doubt with its evidence, what it is worth, and the number that would be right."""
+    """The headline, then every doubt with its evidence, what it is worth, and the number that would
+    be right."""
     lines = [*_wrapped("", headline(verdict)), ""]
     for doubt in verdict.doubts:
         lines += [*_doubt(doubt), ""]

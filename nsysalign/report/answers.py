@@ -1,5 +1,5 @@
-"""Answers besides the budgets: labels split by kind of work, ranges on the host, and what the host did while streams waited
-for it; in lines and as the page's data."""
+"""Answers besides the budgets: labels split by kind of work, ranges on the host, and what the host
+did while streams waited for it; in lines and as the page's data."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ SPLIT = {
 
 
 def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
-    """The rows, with one row per kind of work for a label that did different work: its own median would describe none of
-    them."""
+    """The rows, with one row per kind of work for a label that did different work: its own median
+    would describe none of them."""
     if analysis.variants.empty:
         return list(rows)
     import pandas as pd
@@ -127,14 +127,15 @@ MOST_NAMED = 3
 #: A share below this does not explain where the time went.
 _WORTH_NAMING = 0.02
 _MATTERS = 0.1
-#: Host gaps of a label from this length on are worth recording again: they give a handful of samples.
+#: Host gaps of a label from this length on are worth recording again: they give a handful of
+#: samples.
 _WORTH_SAMPLING_NS = 5_000_000
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
 
 def host_sentences(analysis: Analysis, found: Mapping[str, Spent]) -> dict[str, str]:
-    """Label -> the contents of its host gaps, view by view; if unknown although the stream was idle for long in warm intervals, how to
-    record them."""
+    """Label -> the contents of its host gaps, view by view; if unknown although the stream was idle
+    for long in warm intervals, how to record them."""
     table = analysis.host_activity
     sampled = bool(table["samples"].any())
     by_label: dict[str, list[Any]] = {}
@@ -167,7 +168,8 @@ def _sentence(rows: list[Any], sampled: bool, idle_ns: int) -> str:
 
 
 def _listed(rows: list[Any], view: str) -> str:
-    """ "63 % resize (transforms.py:41), 12 % read (loader.py:9, in open (io.py))": the largest, as far as they matter."""
+    """ "63 % resize (transforms.py:41), 12 % read (loader.py:9, in open (io.py))": the largest, as
+    far as they matter."""
     mine = [r for r in rows if r.view == view and r.name and r.share >= _WORTH_NAMING]
     return ", ".join(
         f"{percent(r.share)} {safe_text(r.name)}{_where(r)}" for r in mine[:MOST_NAMED]

@@ -1,4 +1,5 @@
-"""The profiled run and the run without nsys as plain rows, as the page's section, and in the terminal."""
+"""The profiled run and the run without nsys as plain rows, as the page's section, and in the
+terminal."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ MEANING = (
 
 
 class BaselineRow(NamedTuple):
-    """A label of either run: its row of `frames.BASELINE`, and the budget without nsys of the interval in its row."""
+    """A label of either run: its row of `frames.BASELINE`, and the budget without nsys of the
+    interval in its row."""
 
     both: Any
     budget: list[tuple[str, int]]  # (cause, ns), largest first; [] if little changes
@@ -65,7 +67,8 @@ def cells(row: BaselineRow) -> tuple[str, ...]:
 
 
 def _why(both: Any) -> str:
-    """Instead of a prediction: "-" where there is nothing to predict, else the reason's word, which the remark begins with."""
+    """Instead of a prediction: "-" where there is nothing to predict, else the reason's word, which
+    the remark begins with."""
     _, there, reason = str(both.remark).partition("no prediction: ")
     return in_a_word(reason) if there else "-"
 
@@ -82,7 +85,8 @@ _UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
 
 
 def section(analysis: Analysis) -> str:
-    """The page's section, plain HTML with every text escaped, no script; '' if there was no run without nsys."""
+    """The page's section, plain HTML with every text escaped, no script; '' if there was no run
+    without nsys."""
     rows = baseline_rows(analysis)
     if not rows:
         return ""

@@ -17,7 +17,8 @@ MOST_DRAWN = 2_000
 
 
 def reason_words(bits: int) -> str:
-    """ "software power cap, hardware slowdown": what kept the clock low, "" for nothing or unknown."""
+    """ "software power cap, hardware slowdown": what kept the clock low, "" for nothing or
+    unknown."""
     if bits <= 0:
         return ""
     known = [text for bit, text in CLOCK_REASONS.items() if bits & bit]

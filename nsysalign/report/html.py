@@ -1,8 +1,9 @@
 """`report.html`: one self-contained page, and the small table a notebook shows.
 
-Trace text is hostile: names of kernels, ranges and files come from whoever made the program. It enters
-the page as JSON in a data block, `<`, `>` and `&` escaped, and the DOM through textContent only. A Content-Security-Policy with
-the hashes of the page's own scripts is the second line of defence: nothing else runs, nothing leaves the page.
+Trace text is hostile: names of kernels, ranges and files come from whoever made the program. It
+enters the page as JSON in a data block, `<`, `>` and `&` escaped, and the DOM through textContent
+only. A Content-Security-Policy with the hashes of the page's own scripts is the second line of
+defence: nothing else runs, nothing leaves the page.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ from nsysalign.text import fixed, percent, safe_text, within
 
 
 class Page(NamedTuple):
-    """A kind of page: the template of its body, its scripts in their order, and the words around its title."""
+    """A kind of page: the template of its body, its scripts in their order, and the words around
+    its title."""
 
     template: str
     scripts: str
@@ -48,8 +50,8 @@ ANALYSIS = Page(
 def write(
     analysis: Analysis, path: str | os.PathLike[str], focus: int | None = None, first: str = ""
 ) -> None:
-    """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens with; `first`: a label that it
-    speaks of first."""
+    """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens
+    with; `first`: a label that it speaks of first."""
     write_text(path, page(analysis, focus, _run_name(path), first))
 
 
@@ -64,14 +66,15 @@ def page(analysis: Analysis, focus: int | None = None, run: str = "", first: str
 
 
 def _run_name(path: str | os.PathLike[str]) -> str:
-    """The name of the run directory in which the page lies; '' for any other folder, whose name is private."""
+    """The name of the run directory in which the page lies; '' for any other folder, whose name is
+    private."""
     folder = Path(path).absolute().parent.name
     return folder if re.fullmatch(r".+-\d{3,}", folder) else ""
 
 
 def assemble(page: Page, data: Mapping[str, Any], markup: Mapping[str, str] = {}) -> str:
-    """A page as text: `data` (with its "title") and the scripts are embedded, `markup` is finished HTML for its
-    placeholders."""
+    """A page as text: `data` (with its "title") and the scripts are embedded, `markup` is finished
+    HTML for its placeholders."""
     script = "\n".join(_template(f"{name}.js") for name in page.scripts.split())
     title = html.escape(data["title"])
     fields = {
@@ -91,7 +94,8 @@ def assemble(page: Page, data: Mapping[str, Any], markup: Mapping[str, str] = {}
 
 
 def _with_sections(template: str) -> str:
-    """Replaces `@@section.html@@` in a template by the text of that file: a section of the page can have its own file."""
+    """Replaces `@@section.html@@` in a template by the text of that file: a section of the page can
+    have its own file."""
     return re.sub(r"@@(\w+\.html)@@", lambda name: _template(name[1]), template)
 
 
@@ -120,7 +124,8 @@ MOST_VERDICTS = 3
 
 
 def fragment(analysis: Analysis) -> str:
-    """The first verdicts and the label table as HTML for notebooks: every value escaped, no script, its style inline."""
+    """The first verdicts and the label table as HTML for notebooks: every value escaped, no script,
+    its style inline."""
     rows = label_rows(analysis)
     causes = causes_present(rows)
     text = lambda value: html.escape(safe_text(value))  # noqa: E731
@@ -169,7 +174,8 @@ def _swatch(cause: str) -> str:
 
 
 def _bar(row: LabelRow) -> str:
-    """The budget as a bar of inline-styled pieces: notebooks keep neither scripts nor style sheets."""
+    """The budget as a bar of inline-styled pieces: notebooks keep neither scripts nor style
+    sheets."""
     whole = max(row.elapsed_ns, 1)
     pieces = [
         f'<span title="{LOOKS[cause].short} {percent(ns / whole)}" style="display:inline-block;height:14px;'

@@ -1,4 +1,5 @@
-"""The run as a whole: in one sentence if its intervals tell where its time went, else in several about the GPU's work."""
+"""The run as a whole: in one sentence if its intervals tell where its time went, else in several
+about the GPU's work."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
 RUN = "run"
 #: Causes that the sentence names, besides the work.
 MOST_NAMED = 4
-#: Where the intervals cover less of the run than this share, the sentence says that the rest was not timed.
+#: Where the intervals cover less of the run than this share, the sentence says that the rest was
+#: not timed.
 UNTIMED = 0.9
 #: A note about a smaller share than this is not the first thing to say.
 WORTH_SAYING = 0.01
@@ -31,10 +33,11 @@ WORTH_SAYING = 0.01
 def headline(
     analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray, loss: Entry | None = None
 ) -> dict[str, Any]:
-    """{"text", "parts": ns by cause, "elapsed", "of", "loss"}: of the run as a whole if the analysis has it, else of all intervals
-    of the user's own code together.
+    """{"text", "parts": ns by cause, "elapsed", "of", "loss"}: of the run as a whole if the
+    analysis has it, else of all intervals of the user's own code together.
 
-    `rows`: the labels shown; `matrix`: parts of every interval by cause; `loss`: the finding that costs most.
+    `rows`: the labels shown; `matrix`: parts of every interval by cause; `loss`: the finding that
+    costs most.
     """
     intervals = analysis.intervals
     elapsed, kinds = intervals["elapsed_ns"].to_numpy(), intervals["kind"].to_numpy(dtype=object)
@@ -107,7 +110,8 @@ def _coverage(analysis: Analysis, own: set[str], run: int, counted: str) -> str:
 
 
 def _shares(parts: dict[str, int], staged: int, total: int) -> str:
-    """Busy is when the device runs something: not while the host stages pageable memory for a copy."""
+    """Busy is when the device runs something: not while the host stages pageable memory for a
+    copy."""
     busy = sum(parts[cause] for cause in OPERATION_KINDS) - staged
     named = {LOOKS[c].short: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
     named["staging of copies"] = staged
@@ -196,7 +200,8 @@ def _listed(parts: dict[str, int], most: int) -> str:
 
 
 def kernel_lines(analysis: Analysis) -> list[str]:
-    """The most expensive kernels of the longest run: share, total, count, median, idle time before, name."""
+    """The most expensive kernels of the longest run: share, total, count, median, idle time before,
+    name."""
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
         return []

@@ -1,7 +1,8 @@
 """Long columns of numbers as short text: the runs are the largest part of a large page.
 
-A column is its width, then every number in that many base-64 digits, the most significant first: [0, 63, 64] -> "2AAA/BA".
-The page's `unpack` (templates/dom.js) reads it.  JSON would take twice as much for times in nanoseconds.
+A column is its width, then every number in that many base-64 digits, the most significant first:
+[0, 63, 64] -> "2AAA/BA". The page's `unpack` (templates/dom.js) reads it.  JSON would take twice as
+much for times in nanoseconds.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import numpy as np
 _DIGITS = np.frombuffer(
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/", dtype=np.uint8
 )
-#: JavaScript's numbers are whole up to 2^53, that is eight digits and a bit: longer columns stay lists.
+#: JavaScript's numbers are whole up to 2^53, that is eight digits and a bit: longer columns stay
+#: lists.
 _MOST_DIGITS = 8
 #: Shorter columns are as compact as lists, which are readable.
 FEWEST = 20

@@ -1,10 +1,10 @@
 """One fixed look per cause: colour, pattern, short name; the same in terminal, tables and timeline.
 
 The colours start from Okabe and Ito's set, which people with any colour blindness can tell apart;
-thirteen causes are more than any palette can carry, so every pair that could be confused differs in its
-pattern, and every wide enough piece carries its name. Related causes are neighbours in hue: green
-computes, blue moves memory, yellow and orange launch, the rest waits. Source: https://jfly.uni-
-koeln.de/color/ (Okabe, Ito: Color Universal Design).
+thirteen causes are more than any palette can carry, so every pair that could be confused differs in
+its pattern, and every wide enough piece carries its name. Related causes are neighbours in hue:
+green computes, blue moves memory, yellow and orange launch, the rest waits. Source:
+https://jfly.uni- koeln.de/color/ (Okabe, Ito: Color Universal Design).
 """
 
 from __future__ import annotations

@@ -34,12 +34,14 @@ from nsysalign.report.verdict import (
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
 
-#: The page may hold this much of runs, clocks and timelines, besides its own text, style and script: below 2 MB in total.
+#: The page may hold this much of runs, clocks and timelines, besides its own text, style and
+#: script: below 2 MB in total.
 MAX_BYTES = 1_650_000
 #: Timelines get what the runs leave, but at least this much.
 LEAST_TIMELINES = 300_000
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
-#: Above this many intervals the page keeps elapsed and kernel time of each, but not the other parts.
+#: Above this many intervals the page keeps elapsed and kernel time of each, but not the other
+#: parts.
 MAX_FULL_INTERVALS = 40_000
 #: File names of traces in a run directory: the directory has the name.
 _PLAIN_NAMES = ("trace.sqlite", "trace.nsys-rep")
@@ -54,8 +56,8 @@ def payload(
 ) -> dict[str, Any]:
     """The page's data: plain objects, integer nanoseconds, foreign text without control characters.
 
-    `focus` is the number of the interval that the page opens with; `run` is the run's name if the trace's own says nothing;
-    `first` a label that is spoken of first.
+    `focus` is the number of the interval that the page opens with; `run` is the run's name if the
+    trace's own says nothing; `first` a label that is spoken of first.
     """
     every = label_rows(analysis)
     rows = [row for row in every if row.kind != RUN]
@@ -66,7 +68,8 @@ def payload(
     matrix = parts_matrix(analysis)
     found = spent(analysis, every, matrix)
     shown = cards(said, found, first) or [_reading(v, found[v.label]) for v in said[:MOST_READINGS]]
-    # By priority: the requested one, those that cards point at, the medians, the slowest, the first.
+    # By priority: the requested one, those that cards point at, the medians, the slowest, the
+    # first.
     wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
     wanted = [focus] if focus is not None else []
     wanted += wholes["interval"].tolist()
@@ -174,7 +177,8 @@ def _finding(v: Verdict) -> dict[str, Any]:
 
 
 def _unconfirmed(shown: list[Card]) -> str:
-    """A sentence for all findings that no re-run tested, with the command for the costliest that can be tested; '' for none."""
+    """A sentence for all findings that no re-run tested, with the command for the costliest that
+    can be tested; '' for none."""
     open_ones = [
         entry.finding.confirmation
         for card in sorted(shown, key=lambda card: -card.loss_ns)
@@ -193,8 +197,8 @@ def _silent(said: list[Verdict], shown: list[Card]) -> list[str]:
 
 
 def _predicted(analysis: Analysis, rows: list[LabelRow]) -> dict[str, dict[str, Any]]:
-    """By label, of the interval in its row: what it would have measured without nsys, its bounds and its budget, or why that is
-    unknown."""
+    """By label, of the interval in its row: what it would have measured without nsys, its bounds
+    and its budget, or why that is unknown."""
     parts: dict[int, dict[str, int]] = {}
     for part in analysis.unprofiled_parts.itertuples(index=False):
         parts.setdefault(int(part.interval), {})[str(part.cause)] = int(part.ns)
@@ -208,7 +212,8 @@ def _predicted(analysis: Analysis, rows: list[LabelRow]) -> dict[str, dict[str, 
 
 
 def _measured(analysis: Analysis) -> dict[str, list[float]]:
-    """Label -> [under nsys, without it] in two runs, each the mean of the middle half of its intervals."""
+    """Label -> [under nsys, without it] in two runs, each the mean of the middle half of its
+    intervals."""
     both = analysis.baseline.dropna(subset=["profiled_ns", "baseline_ns"])
     return {
         safe_text(label): [with_ns, without_ns]
@@ -229,7 +234,8 @@ def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Spent]) 
 
 
 def _kernels(analysis: Analysis) -> dict[str, Any]:
-    """Kernels by label, the most costly first, in columns; `kernel` and `label` are numbers into `names`."""
+    """Kernels by label, the most costly first, in columns; `kernel` and `label` are numbers into
+    `names`."""
     costly = analysis.kernels.sort_values("total_ns", ascending=False, kind="stable")
     rows = answers.plain_rows(costly.groupby("label", sort=False).head(MOST_KERNELS))
     names = list(dict.fromkeys(row[key] for row in rows for key in ("label", "kernel")))
@@ -302,7 +308,8 @@ def _notes(analysis: Analysis) -> list[str]:
 
 
 def _warm(analysis: Analysis, found: dict[str, Spent]) -> dict[str, dict[str, float]]:
-    """Statistics of the warm intervals of every label whose first one is cold: it would dominate mean, deviation and tail."""
+    """Statistics of the warm intervals of every label whose first one is cold: it would dominate
+    mean, deviation and tail."""
     groups = analysis.intervals.groupby("label", sort=False).indices
     elapsed, start = (analysis.intervals[c].to_numpy() for c in ("elapsed_ns", "start_ns"))
     said = {}
@@ -365,9 +372,11 @@ def _runs(
     present: list[str],
     origin: int,
 ) -> list[dict[str, Any]]:
-    """Every interval of every label, in time order and in columns, for the plots and tables of runs."""
+    """Every interval of every label, in time order and in columns, for the plots and tables of
+    runs."""
     intervals = analysis.intervals
-    # Stable order by start within the label, by positions: groupby.indices needs no copy of the rows.
+    # Stable order by start within the label, by positions: groupby.indices needs no copy of the
+    # rows.
     groups = intervals.groupby("label", sort=False).indices
     starts = intervals["start_ns"].to_numpy()
     elapsed, kernel = intervals["elapsed_ns"].to_numpy(), intervals["kernel_only_ns"].to_numpy()
@@ -431,7 +440,8 @@ def _constant(values: np.ndarray) -> str | list[int] | int:
 
 
 def _constant_step(values: np.ndarray) -> list[int] | dict[str, int]:
-    """1000, 1010, 1020 as {from, step}: repetitions are counted, and interleaved labels number their intervals evenly."""
+    """1000, 1010, 1020 as {from, step}: repetitions are counted, and interleaved labels number
+    their intervals evenly."""
     steps = np.diff(values)
     if len(values) < 3 or steps.min() != steps.max():
         return values.tolist()

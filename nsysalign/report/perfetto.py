@@ -7,8 +7,8 @@
     GPU clocks          SM clock, GPU 0   1980 MHz (counters)
     inside kernels      SM 0                                      [load|mma]        one track per warp's place on an SM
 
-Times are the trace's own, in microseconds with three decimals: exact nanoseconds.  Source of the format:
-Google's "Trace Event Format" document.
+Times are the trace's own, in microseconds with three decimals: exact nanoseconds.  Source of the
+format: Google's "Trace Event Format" document.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ MOST_ARROWS = 100_000
 
 
 def write(analysis: Analysis, around: pd.DataFrame, path: str | os.PathLike[str]) -> list[str]:
-    """Write the file, compressed if its name ends in .gz; `around` has the columns of frames.TIMELINE.
-    Returns notes on what was left out."""
+    """Write the file, compressed if its name ends in .gz; `around` has the columns of
+    frames.TIMELINE. Returns notes on what was left out."""
     said: list[str] = []
     with replacing(path) as temporary, _opened(temporary, str(path).endswith(".gz")) as file:
         file.write('{"displayTimeUnit":"ns","otherData":{"producer":"nsysalign"},"traceEvents":[\n')
@@ -82,8 +82,9 @@ def trace_events(
 
 
 def _inside(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """A track for every place of a warp on an SM: its run, its ranges inside, its marks.  Only for kernels that ran in this
-    trace: if marks had a run of their own, that run's export holds them."""
+    """A track for every place of a warp on an SM: its run, its ranges inside, its marks.  Only for
+    kernels that ran in this trace: if marks had a run of their own, that run's export holds
+    them."""
     kernels = analysis.marked_kernels
     shown = kernels[
         (kernels["error_ns"] >= 0) & kernels["kernel"].isin(analysis.marks["kernel"].unique())
@@ -212,7 +213,8 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def _clocks(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """SM clock and power as counters: a counter keeps its value until the next one, like the clock as far as is known."""
+    """SM clock and power as counters: a counter keeps its value until the next one, like the clock
+    as far as is known."""
     names = ("device", "start_ns", "sm_max_mhz", "power_mw")
     for device, start, mhz, power in zip(
         *(analysis.gpu_clocks[n].tolist() for n in names), strict=True
@@ -224,7 +226,8 @@ def _clocks(analysis: Analysis) -> Iterator[dict[str, Any]]:
 
 
 def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
-    """Streams of several processes can have equal numbers: then a lane carries its process, as in `everything`."""
+    """Streams of several processes can have equal numbers: then a lane carries its process, as in
+    `everything`."""
     intervals = analysis.intervals
     if intervals["pid"].nunique() < 2:
         return around
@@ -237,7 +240,8 @@ def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
 
 
 def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
-    """Calls, ranges, operations, records; each of them once, although it can be in several intervals' pictures."""
+    """Calls, ranges, operations, records; each of them once, although it can be in several
+    intervals' pictures."""
     keys = ["lane_kind", "lane", "ref_kind", "ref_id", "start_ns", "end_ns"]
     rows = around[around["lane_kind"].isin(list(GROUPS))].drop_duplicates(keys)
     sources: dict[tuple[str, int], tuple[int, int, int]] = {}
@@ -313,8 +317,8 @@ def _arrows(sources: dict, targets: Iterable[tuple]) -> Iterator[dict[str, Any]]
 
 
 def nested_rows(starts: list[int], ends: list[int], *, nest: bool) -> list[int]:
-    """A row for every item (sorted by start, then longest first) such that the items of a row nest or do not
-    touch; without `nest` they must not overlap at all.
+    """A row for every item (sorted by start, then longest first) such that the items of a row nest
+    or do not touch; without `nest` they must not overlap at all.
 
         row 0   |------------|  |----|
                   |--| |--|                 inside: same row with `nest`

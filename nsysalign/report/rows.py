@@ -42,7 +42,8 @@ class LabelRow:
     callers: tuple[str, ...]
     unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
     no_prediction: str = ""  # why there is none: "word: sentence"
-    #: For host timers: how long kernels issued inside ran before the second reading; None for all others.
+    #: For host timers: how long kernels issued inside ran before the second reading; None for all
+    #: others.
     meanwhile_ns: int | None = None
 
 
@@ -88,7 +89,8 @@ def unprofiled(analysis: Analysis) -> dict[int, dict]:
 
 
 def in_a_word(no_prediction: str) -> str:
-    """What a cell has room for instead of a prediction: the reason's word; "none" for one of an older version."""
+    """What a cell has room for instead of a prediction: the reason's word; "none" for one of an
+    older version."""
     word, colon, _ = no_prediction.partition(": ")
     return word if colon and " " not in word else "none"
 
@@ -108,7 +110,8 @@ def of_interval(interval, parts: np.ndarray) -> dict:  # a named tuple of frames
 
 
 def _meanwhile(interval) -> int | None:
-    """How long kernels that a host timer issued ran before its second reading, if that is not part of its budget."""
+    """How long kernels that a host timer issued ran before its second reading, if that is not part
+    of its budget."""
     if interval.kind != "host" or not interval.kernel_only_ns:
         return None
     return int(interval.kernel_only_ns) - int(interval.kernel_outside_ns)
@@ -150,7 +153,8 @@ def placed_within_ns(analysis: Analysis) -> float | None:
 
 
 def unaligned_reasons(analysis: Analysis) -> list[tuple[str, int, list[str]]]:
-    """Why intervals could not be placed: reason, how many, up to three different names and "…"; the most frequent first."""
+    """Why intervals could not be placed: reason, how many, up to three different names and "…"; the
+    most frequent first."""
     groups = analysis.unaligned.groupby("reason", sort=False)["name"]
     reasons = []
     for reason, names in groups:

@@ -49,14 +49,15 @@ class Layout:
 
 
 def layout(rows: Sequence[LabelRow], width: int) -> Layout:
-    """Choose unit, decimals and columns for `width`: fewer decimals first, then the smallest causes fold.
+    """Choose unit, decimals and columns for `width`: fewer decimals first, then the smallest causes
+    fold.
 
     If that would fold the main part of a row, each row names its own largest causes instead.
     """
     unit, decimals = ("ms", 3) if min(row.elapsed_ns for row in rows) >= 1e6 else ("us", 2)
     unit_ns = UNITS[unit]
-    # A graph's execution stands in the kernel column, marked `<=`: in a row of its own column it could only
-    # be counted twice, and the row must add up.
+    # A graph's execution stands in the kernel column, marked `<=`: in a row of its own column it
+    # could only be counted twice, and the row must add up.
     causes = [c for c in causes_present(list(rows)) if c != "graph"]
     if "kernel" not in causes:
         causes.insert(0, "kernel")
@@ -178,7 +179,8 @@ def _columns(
 
 
 def only_meanwhile(row: LabelRow) -> bool:
-    """Whether the GPU worked on what a host timer issued without that work being part of the timer's own time."""
+    """Whether the GPU worked on what a host timer issued without that work being part of the
+    timer's own time."""
     return bool(row.meanwhile_ns) and not row.parts_ns["kernel"] + row.parts_ns["graph"]
 
 
@@ -200,8 +202,8 @@ def label_text(row: LabelRow, width: int | None = None) -> str:
 
 
 def _shortened(label: str, width: int) -> str:
-    """In `caller (site)` the caller distinguishes labels of one site, in `label [work]` the work does: that part is shortened
-    last."""
+    """In `caller (site)` the caller distinguishes labels of one site, in `label [work]` the work
+    does: that part is shortened last."""
     told_apart = re.fullmatch(r"(.+) \[(.+)\]", label)
     if told_apart and len(label) > width:
         whose, what = told_apart.groups()
@@ -288,7 +290,8 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
 
 
 def _folded(cause: str, rows: Sequence[LabelRow], unit: str) -> str:
-    """The cause's name, with the row in which it takes most if that is a lot: an answer is never hidden in `other`."""
+    """The cause's name, with the row in which it takes most if that is a lot: an answer is never
+    hidden in `other`."""
     row = max(rows, key=lambda r: r.parts_ns[cause] / max(r.elapsed_ns, 1))
     ns = row.parts_ns[cause]
     if ns < _WORTH_NAMING * row.elapsed_ns:

@@ -1,11 +1,12 @@
-"""The answer in a terminal: header, one table row per label, findings, what could not be placed, the report's path.
+"""The answer in a terminal: header, one table row per label, findings, what could not be placed,
+the report's path.
 
     label            n    time  w/o nsys  kernel  launch  latency    host   event
                             us        us      us      us       us      us      us
     t1 puzzle.py:14  6  234.72   198 ±25   24.77   28.31        .  174.50    7.15  !
 
-Fits 80 columns and uses more where there are more. All foreign text passes `safe_text` and is added as
-`Text`, never as rich markup.
+Fits 80 columns and uses more where there are more. All foreign text passes `safe_text` and is added
+as `Text`, never as rich markup.
 """
 
 from __future__ import annotations
@@ -85,7 +86,8 @@ def _report(console: Console, path: str) -> None:
 
 
 def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
-    """The run as a whole in a sentence; if nothing was measured, everything that can be said about it."""
+    """The run as a whole in a sentence; if nothing was measured, everything that can be said about
+    it."""
     said = (
         [overview.headline(analysis, rows, parts_matrix(analysis))["text"]]
         if rows
@@ -98,7 +100,8 @@ def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
 
 
 def _what_ran(analysis: Analysis, console: Console) -> None:
-    """Kernels and gaps: if nothing was measured they are the answer, otherwise the page has them."""
+    """Kernels and gaps: if nothing was measured they are the answer, otherwise the page has
+    them."""
     for lines in (overview.kernel_lines(analysis), overview.gap_lines(analysis)):
         _listed(lines, console)
 
@@ -192,7 +195,8 @@ def _finding(
     did: str,
     console: Console,
 ) -> None:
-    """Title, the line of code, what was lost, evidence, what the host did, both kinds of advice, the result of a second run."""
+    """Title, the line of code, what was lost, evidence, what the host did, both kinds of advice,
+    the result of a second run."""
     v = entry.finding
     mark, style = MARKS.get(v.severity, MARKS["info"])
     named = not v.site or v.site in v.title or v.site in source

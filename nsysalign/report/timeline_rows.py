@@ -1,4 +1,5 @@
-"""The timelines that the page holds: per interval its lanes, relative to the interval's start, in columns.
+"""The timelines that the page holds: per interval its lanes, relative to the interval's start, in
+columns.
 
 Names and hover texts repeat thousands of times, so they are numbers into one list of strings.
 """
@@ -101,7 +102,8 @@ MOST_RUN_PIECES = 2_000
 
 
 def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_000) -> Timelines:
-    """SegmentSource of the intervals in `analysis.timeline`, by `priority`, while they fit in `max_bytes`."""
+    """SegmentSource of the intervals in `analysis.timeline`, by `priority`, while they fit in
+    `max_bytes`."""
     strings = Strings()
     items = _by_interval(analysis.timeline, _Item)
     # A label with one run names the same interval as median, slowest and first.
@@ -208,7 +210,8 @@ def _omitted(items: list[_Item]) -> list[str]:
 
 
 def _before(items: list[_Item], origin: int) -> dict[str, str] | None:
-    """What the stream did before the start event: the evidence that a copy before it is not inside."""
+    """What the stream did before the start event: the evidence that a copy before it is not
+    inside."""
     for item in items:
         if item.lane_kind == "before":
             size = item.detail.get("bytes", 0) if isinstance(item.detail, Mapping) else 0
@@ -220,7 +223,8 @@ def _before(items: list[_Item], origin: int) -> dict[str, str] | None:
 
 
 def _clock(items: list[_Item], origin: int, strings: Strings) -> dict[str, list[Any]] | None:
-    """The SM clock around the interval: both ends of every stretch of equal samples, and a note on it."""
+    """The SM clock around the interval: both ends of every stretch of equal samples, and a note on
+    it."""
     samples = sorted((item for item in items if item.lane_kind == "clock"), key=_START)
     if not samples:
         return None
@@ -262,7 +266,8 @@ def _lane(
 
 
 def _packed_lane(lane: dict[str, Any]) -> dict[str, Any]:
-    """Columns of a long lane as short text (pack.py); "x" counts from "x0", and 0 stands for no call in "ax" and "al"."""
+    """Columns of a long lane as short text (pack.py); "x" counts from "x0", and 0 stands for no
+    call in "ax" and "al"."""
     first = min([*lane["x"], *(x for x in lane.get("ax", ()) if x is not None)])
     moved = {"x": [x - first for x in lane["x"]]}
     if "ax" in lane:
@@ -275,8 +280,8 @@ def _packed_lane(lane: dict[str, Any]) -> dict[str, Any]:
 
 
 def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
-    """A timeline from an interval's own pieces, for analyses whose trace is no longer there: operations of its
-    stream and the calls that the stream waited for."""
+    """A timeline from an interval's own pieces, for analyses whose trace is no longer there:
+    operations of its stream and the calls that the stream waited for."""
     import pandas as pd
 
     pieces = analysis.segments[
@@ -305,7 +310,8 @@ def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
 
 
 def with_segments(analysis: Analysis, number: int) -> Analysis:
-    """The analysis with such a timeline and the clock around it; the same one if the interval has no pieces."""
+    """The analysis with such a timeline and the clock around it; the same one if the interval has
+    no pieces."""
     import pandas as pd
 
     from nsysalign.split.timeline import clock_rows
@@ -352,7 +358,8 @@ def _depths(items: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def hover(detail: Any, duration_ns: int) -> str:
-    """An item's hover text in addition to its name and duration: bytes, bandwidth, grid, whatever is known."""
+    """An item's hover text in addition to its name and duration: bytes, bandwidth, grid, whatever
+    is known."""
     if not isinstance(detail, Mapping):
         return safe_text(detail) if detail else ""
     said = []

@@ -1,7 +1,9 @@
-"""What a reader should know first, in plain words: the findings, else a reading of the budget; and the cards of the page.
+"""What a reader should know first, in plain words: the findings, else a reading of the budget; and
+the cards of the page.
 
-A finding has its own loss: what would go away over the run if its advice were followed, at most.  Losses of different findings
-are never added up: they may be about the same time.  Idle is the time of a label in which its stream executed nothing.
+A finding has its own loss: what would go away over the run if its advice were followed, at most.
+Losses of different findings are never added up: they may be about the same time.  Idle is the time
+of a label in which its stream executed nothing.
 """
 
 from __future__ import annotations
@@ -21,8 +23,9 @@ from nsysalign.report.rows import LabelRow, label_rows
 from nsysalign.text import duration, percent, quantity, safe_text, words
 
 SEVERITIES = ("error", "warning", "info", "reading")
-#: Two kinds of advice: a delay before the start event isolates the GPU's time, and makes nothing faster.
-#: Not about the GPU's time: the first interval is left out whatever is measured; an interval without GPU work is host time.
+#: Two kinds of advice: a delay before the start event isolates the GPU's time, and makes nothing
+#: faster. Not about the GPU's time: the first interval is left out whatever is measured; an
+#: interval without GPU work is host time.
 _MEASURED_OTHERWISE = ("module-load", "event-floor")
 MEASURE_GPU, MEASURE_RIGHT, SPEED_UP = (
     "To measure GPU time only",
@@ -110,7 +113,8 @@ def _rerun(row: Any) -> dict[str, Any]:  # a row of frames.CONFIRMATIONS
 
 
 def reading(row: LabelRow) -> Verdict:
-    """A label's budget as a sentence: the measured time, the kernel's share, and the largest other part."""
+    """A label's budget as a sentence: the measured time, the kernel's share, and the largest other
+    part."""
     subject = _file(row.site) or row.label
     explanation = ""
     verb = {"nvtx": "spans"}.get(row.kind, "reads")
@@ -170,8 +174,9 @@ def evidence_text(evidence: object) -> tuple[tuple[str, str], ...]:
 
 
 def advices(v: Verdict) -> list[tuple[str, str, tuple[str, ...]]]:
-    """(heading, sentence, lines of code) of both kinds of advice, if the finding has them.  A finding with a remedy for the
-    program also says how to measure the GPU without that effect; others are about the measurement itself.
+    """(heading, sentence, lines of code) of both kinds of advice, if the finding has them.  A
+    finding with a remedy for the program also says how to measure the GPU without that effect;
+    others are about the measurement itself.
     """
     measure = MEASURE_GPU if v.faster and v.rule not in _MEASURED_OTHERWISE else MEASURE_RIGHT
     both = ((measure, v.advice), (SPEED_UP, v.faster))
@@ -190,7 +195,8 @@ COLD = ("module-load", "warm-up")
 
 @dataclass(frozen=True)
 class Spent:
-    """Nanoseconds over the intervals of a label; if a rule calls the first one cold, it is not among them."""
+    """Nanoseconds over the intervals of a label; if a rule calls the first one cold, it is not
+    among them."""
 
     count: int  # intervals
     total_ns: int  # what they measured
@@ -212,7 +218,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Card:
-    """One rule and one advice, with the labels for which they hold; the one that loses most comes first."""
+    """One rule and one advice, with the labels for which they hold; the one that loses most comes
+    first."""
 
     rule: str  # '' for a reading
     severity: str
@@ -243,7 +250,8 @@ def spent(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> d
 
 
 def staging(analysis: Analysis) -> np.ndarray:
-    """Of `memcpy`, per interval: time in which the host staged pageable memory, and the device ran nothing."""
+    """Of `memcpy`, per interval: time in which the host staged pageable memory, and the device ran
+    nothing."""
     import pandas as pd
 
     details = analysis.details
@@ -255,8 +263,9 @@ def staging(analysis: Analysis) -> np.ndarray:
 
 
 def cards(said: Sequence[Verdict], known: Mapping[str, Spent], first: str = "") -> list[Card]:
-    """What is said first comes first: errors, then warnings, then notes, by loss; about libraries last.  Findings share a card if
-    their advice is the same.  Notes that lose nothing have no card if the label has another.
+    """What is said first comes first: errors, then warnings, then notes, by loss; about libraries
+    last.  Findings share a card if their advice is the same.  Notes that lose nothing have no card
+    if the label has another.
 
     `first`: a label whose cards come before those of the same severity.
     """

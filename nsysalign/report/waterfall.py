@@ -48,7 +48,8 @@ def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> l
     ]
     if most is None or len(single) <= most:
         return single
-    # A piece that is a good part of the interval gets its own line; smaller neighbours share one until they are as long.
+    # A piece that is a good part of the interval gets its own line; smaller neighbours share one
+    # until they are as long.
     quantum = elapsed / (most / 2)
     out: list[Line] = []
     run: list[Line] = []
@@ -79,7 +80,8 @@ def _together(run: Sequence[Line]) -> list[Line]:
 
 
 def bar(start: float, end: float, width: int) -> str:
-    """Cells from `start` to `end` (0 to 1) of `width`: never empty, with ends in eighths of a cell."""
+    """Cells from `start` to `end` (0 to 1) of `width`: never empty, with ends in eighths of a
+    cell."""
     first = min(width - 1, int(start * width))
     eighths = max(1, round((end * width - first) * 8))
     full, rest = divmod(min(eighths, 8 * (width - first)), 8)

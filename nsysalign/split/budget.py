@@ -1,4 +1,5 @@
-"""Alignment to budgets: the partition of every window, its sums, their bounds, and what they are made of."""
+"""Alignment to budgets: the partition of every window, its sums, their bounds, and what they are
+made of."""
 
 from __future__ import annotations
 
@@ -31,8 +32,8 @@ from nsysalign.tiles import covered
 
 @dataclass(frozen=True)
 class Budgets:
-    """Per window (row of alignment.windows): ns per cause and their bounds (int64 arrays, windows x causes), details, other
-    streams, interval columns; segments of any."""
+    """Per window (row of alignment.windows): ns per cause and their bounds (int64 arrays, windows x
+    causes), details, other streams, interval columns; segments of any."""
 
     total: np.ndarray
     low: np.ndarray
@@ -50,10 +51,11 @@ class Budgets:
 
 
 def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
-    """Partition every window of the alignment (docs/design.md).  `latency`: the usual launch latencies (`launch_latency`) where
-    they were measured on more than this trace.
+    """Partition every window of the alignment (docs/design.md).  `latency`: the usual launch
+    latencies (`launch_latency`) where they were measured on more than this trace.
 
-    sum(parts) == elapsed_ns for every window; an AssertionError would be a bug here, never the trace's fault.
+    sum(parts) == elapsed_ns for every window; an AssertionError would be a bug here, never the
+    trace's fault.
     """
     windows = alignment.windows
     streams = Streams(
@@ -132,7 +134,8 @@ def _stream_windows(alignment: Alignment, which: np.ndarray, shift: np.ndarray) 
 
 
 def _shifts(windows: pd.DataFrame) -> list[np.ndarray]:
-    """By how much each window is shifted: not at all, and to either end of its error bar if any window has one."""
+    """By how much each window is shifted: not at all, and to either end of its error bar if any
+    window has one."""
     error = np.where(windows["kind"].to_numpy() == "event", windows["error_ns"].to_numpy(), 0)
     start = windows["start_ns"].to_numpy()
     shifts = [np.zeros(len(windows), np.int64)]
@@ -177,7 +180,8 @@ def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.D
 def _columns(
     trace: Trace, alignment: Alignment, streams: Streams, total: np.ndarray, operations: np.ndarray
 ) -> pd.DataFrame:
-    """kernel_only_ns and its companions, the number of operations, and the profiler's disturbance, per window."""
+    """kernel_only_ns and its companions, the number of operations, and the profiler's disturbance,
+    per window."""
     windows = alignment.windows
     host, run = (windows["kind"] == "host").to_numpy(), (windows["kind"] == "run").to_numpy()
     kernel = total[:, CAUSE["kernel"]].copy()
@@ -218,8 +222,8 @@ def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) ->
 
 
 def _begun(trace: Trace, alignment: Alignment, streams: Streams) -> np.ndarray:
-    """Per window of kind run, the number of operations that begin in it, including those that overlap others; 0 for other
-    kinds."""
+    """Per window of kind run, the number of operations that begin in it, including those that
+    overlap others; 0 for other kinds."""
     windows = alignment.windows
     out, start = np.zeros(len(windows), np.int64), trace.operations["start_ns"].to_numpy()
     for at in np.flatnonzero((windows["kind"] == "run").to_numpy()).tolist():
@@ -233,8 +237,9 @@ def _begun(trace: Trace, alignment: Alignment, streams: Streams) -> np.ndarray:
 
 
 def _disturbed(trace: Trace, alignment: Alignment) -> np.ndarray:
-    """Whether the profiler worked in the interval's process inside the window: what it does while the host runs ahead, before
-    the GPU begins, does not disturb the measurement.  False for runs: everything that the profiler did lies in them."""
+    """Whether the profiler worked in the interval's process inside the window: what it does while
+    the host runs ahead, before the GPU begins, does not disturb the measurement.  False for runs:
+    everything that the profiler did lies in them."""
     windows, overhead = alignment.windows, trace.overhead
     start, end, process = (windows[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
     out = np.zeros(len(windows), dtype=bool)

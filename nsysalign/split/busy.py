@@ -1,7 +1,8 @@
-"""When each stream executes what: sorted disjoint blocks per lane with one operation and one cause each.
+"""When each stream executes what: sorted disjoint blocks per lane with one operation and one cause
+each.
 
-Kernels of one stream can overlap (programmatic dependent launch, branches of a graph): blocks are a union, never a
-sum.  Where kinds overlap the first of kernel, graph, memcpy, memset names the block.
+Kernels of one stream can overlap (programmatic dependent launch, branches of a graph): blocks are a
+union, never a sum.  Where kinds overlap the first of kernel, graph, memcpy, memset names the block.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ _PRIORITY = ("kernel", "graph", "memcpy", "memset")
 
 @dataclass(frozen=True)
 class Blocks:
-    """Disjoint execution of one lane: start, end, operation (position in Trace.operations), kind."""
+    """Disjoint execution of one lane: start, end, operation (position in Trace.operations),
+    kind."""
 
     start: np.ndarray
     end: np.ndarray
@@ -125,8 +127,8 @@ class Streams:
         ]
 
     def others(self, lane: int, what: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Disjoint (start, end, operation) of the other lanes of the device: `what` is RIVAL_KERNELS (graphs
-        included) or the kind of copies."""
+        """Disjoint (start, end, operation) of the other lanes of the device: `what` is
+        RIVAL_KERNELS (graphs included) or the kind of copies."""
         key = (lane, what)
         if not self.others_of(lane):
             none = np.empty(0, np.int64)

@@ -1,9 +1,11 @@
-"""Details of windows without their pieces: per window and key, the sum and the longest piece.  A key is what a row of `details`
-holds besides its interval and numbers: cause, detail, direction, memory, stream.
+"""Details of windows without their pieces: per window and key, the sum and the longest piece.  A
+key is what a row of `details` holds besides its interval and numbers: cause, detail, direction,
+memory, stream.
 
-Pieces of a window's head and tail come as they are (`add`).  What lies inside comes once for all windows (`add_inside`): few
-pieces are laid out window by window; of windows that hold more pieces than there are keys, each key is a difference of running
-sums, so that outer ranges cost no more than the ranges in them.
+Pieces of a window's head and tail come as they are (`add`).  What lies inside comes once for all
+windows (`add_inside`): few pieces are laid out window by window; of windows that hold more pieces
+than there are keys, each key is a difference of running sums, so that outer ranges cost no more
+than the ranges in them.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ class Key(NamedTuple):
 
 
 class _Lot(NamedTuple):
-    """Pieces that belong in details, in the order of `at` (a window, or a place on the stream): arrays of equal length.
-    `key` is a number of `Details`; `sized`: of a copy or memset, which counts once however many pieces it has."""
+    """Pieces that belong in details, in the order of `at` (a window, or a place on the stream):
+    arrays of equal length. `key` is a number of `Details`; `sized`: of a copy or memset, which
+    counts once however many pieces it has."""
 
     at: np.ndarray
     key: np.ndarray
@@ -62,10 +65,12 @@ class Details:
         self._spelled: dict[int, int] = {}  # code of a piece -> number of its key
         #: Columns window, key, ns, longest, its start, ref_kind, ref.
         self._rows: list[tuple[np.ndarray, ...]] = []
-        #: Window, key and operation of copies and memsets; place, key and operation of those on the present lane.
+        #: Window, key and operation of copies and memsets; place, key and operation of those on the
+        #: present lane.
         self._sized: list[np.ndarray] = []
         self._on_lane: list[np.ndarray] = []
-        #: Window, key, bytes and duration of copies and memsets inside windows, and the first and last of them.
+        #: Window, key, bytes and duration of copies and memsets inside windows, and the first and
+        #: last of them.
         self._sizes: list[np.ndarray] = []
 
     def add(self, pieces: Pieces) -> None:
@@ -79,7 +84,8 @@ class Details:
     def add_inside(
         self, window: np.ndarray, low: np.ndarray, high: np.ndarray, pieces: Pieces, begin: int
     ) -> None:
-        """Adds to each window the pieces whose `window`, a place on the lane counted from `begin`, is in [low, high)."""
+        """Adds to each window the pieces whose `window`, a place on the lane counted from `begin`,
+        is in [low, high)."""
         lot = self._lot(pieces)
         sized = np.flatnonzero(lot.sized)
         self._on_lane.append(np.stack([begin + lot.at[sized], lot.key[sized], lot.ref[sized]]))
@@ -104,12 +110,14 @@ class Details:
         self._laid_out(window[some], first[some], last[some], lot)
 
     def end_lane(self, window: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        """Sums up the copies and memsets inside windows (numbers of gaps and blocks low..high-1), once a lane is through."""
+        """Sums up the copies and memsets inside windows (numbers of gaps and blocks low..high-1),
+        once a lane is through."""
         at, key, operation = _joined(self._on_lane)
         self._on_lane = []
         order = np.lexsort((at, key))  # stable: pieces at one place stay in the order of time
         at, key, operation = at[order], key[order], operation[order]
-        # the pieces that one operation has under one key follow each other: it counts where it begins, or where a window does
+        # the pieces that one operation has under one key follow each other: it counts where it
+        # begins, or where a window does
         new = np.concatenate([[True], (np.diff(key) != 0) | (np.diff(operation) != 0)])[: len(key)]
         moved, took = (np.append(0, np.cumsum(np.where(new, v, 0))) for v in self._size(operation))
         for number in np.unique(key).tolist():
@@ -172,8 +180,9 @@ class Details:
         return np.stack([moved, end - start]).astype(np.int64, copy=False)
 
     def _summed(self, code: np.ndarray, rank: np.ndarray) -> np.ndarray:
-        """Bytes and duration of the copies and memsets of every row, given by window and key: int64 array (2, rows).  One that
-        has pieces in a window's head or tail and inside it counts once."""
+        """Bytes and duration of the copies and memsets of every row, given by window and key: int64
+        array (2, rows).  One that has pieces in a window's head or tail and inside it counts
+        once."""
         out = np.zeros((2, len(code)), np.int64)
         inside = _joined(self._sizes, 6)
         row = np.searchsorted(code, inside[0] * len(rank) + rank[inside[1]])
@@ -188,7 +197,8 @@ class Details:
             np.add.at(total, pair >> 31, ns)
         return out
 
-    # -- keys ----------------------------------------------------------------------------------------------------------
+    # -- keys
+    # ----------------------------------------------------------------------------------------------------------
 
     def _lot(self, p: Pieces) -> _Lot:
         """The pieces that belong in details."""
@@ -235,7 +245,8 @@ class Details:
 
     @cached_property
     def _texts(self) -> dict[str, np.ndarray]:
-        """Numbers of the names of calls, of the texts of ranges and of the names of the profiler's work."""
+        """Numbers of the names of calls, of the texts of ranges and of the names of the profiler's
+        work."""
         trace = self.trace
         columns = {
             "api": trace.calls["name_id"].to_numpy(),
@@ -278,7 +289,8 @@ class Details:
         columns = (c.tolist() for c in (cause, text, direction, memory, stream))
         return [Key(*row) for row in zip(*columns, strict=True)]
 
-    # -- sums ----------------------------------------------------------------------------------------------------------
+    # -- sums
+    # ----------------------------------------------------------------------------------------------------------
 
     def _laid_out(self, window: np.ndarray, first: np.ndarray, last: np.ndarray, lot: _Lot) -> None:
         """One row per window and key, of windows that hold pieces first..last-1 of the lot each."""
@@ -321,7 +333,8 @@ class Details:
 
 
 class _Rows(NamedTuple):
-    """Per owner and key: the sum, and the position of the longest piece in the lot, of equal ones the first."""
+    """Per owner and key: the sum, and the position of the longest piece in the lot, of equal ones
+    the first."""
 
     owner: np.ndarray
     ns: np.ndarray

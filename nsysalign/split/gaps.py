@@ -1,4 +1,5 @@
-"""Why a stream was idle: the table of docs/design.md, rules 5 to 16, for all idle stretches at once.
+"""Why a stream was idle: the table of docs/design.md, rules 5 to 16, for all idle stretches at
+once.
 
     host     ...[ a0  call that issues N  a1 )
     stream   PPPPP|-- gap ---------------------|NNNN
@@ -97,7 +98,8 @@ class Explainer:
         )
 
     def _waits_by_lane(self) -> dict[int, tuple[np.ndarray, ...]]:
-        """lane -> (issue of the wait, place of the awaited record, its lane, record, inferred), by issue."""
+        """lane -> (issue of the wait, place of the awaited record, its lane, record, inferred), by
+        issue."""
         waits, records = self.alignment.wait_calls, self.alignment.records
         waits = waits[(waits["record"] >= 0) & (waits["lane"] >= 0)]
         out: dict[int, tuple[np.ndarray, ...]] = {}
@@ -117,7 +119,8 @@ class Explainer:
     def explain(self, gaps: Gaps) -> Pieces:
         """Pieces that tile every gap exactly, in no order."""
         start = gaps.start
-        # rule 5, P's side: the call of a pageable copy that has finished on the stream but not on the host
+        # rule 5, P's side: the call of a pageable copy that has finished on the stream but not on
+        # the host
         call = pick(self.call, gaps.previous, -1)
         until = np.minimum(pick(self.call_end, call, NEVER), gaps.end)
         staged = pick(self.pageable, gaps.previous, False) & (until > start)
@@ -222,7 +225,8 @@ class Explainer:
         return np.where(g.next >= 0, np.clip(late, lo, g.end), g.end)
 
     def _contended(self, g: Gaps, late: np.ndarray) -> list[Pieces]:
-        """Rule 7: past the ordinary latency, while other streams keep the device (or the copy engine) busy."""
+        """Rule 7: past the ordinary latency, while other streams keep the device (or the copy
+        engine) busy."""
         parts, own, rival_of = [], self._op_ref(g.next), self._competitor(g.next)
         for number, what in set(zip(g.lane.tolist(), rival_of.tolist(), strict=True)):
             mine = np.flatnonzero((g.lane == number) & (rival_of == what))
@@ -250,7 +254,8 @@ class Explainer:
         return parts
 
     def _of_streams(self, g: Gaps) -> Gaps:
-        """Gaps of a whole device as gaps of N's stream: waits apply to the stream on which N was issued."""
+        """Gaps of a whole device as gaps of N's stream: waits apply to the stream on which N was
+        issued."""
         if not self.streams.members or not len(g.window):
             return g
         whole = np.isin(g.lane, list(self.streams.members)) & (g.next >= 0)
@@ -265,10 +270,11 @@ class Explainer:
         return replace(g, lane=lane, previous=previous)
 
     def _behind_host_function(self, g: Gaps) -> np.ndarray:
-        """Whether a host function or stream memory operation was issued between P and N on N's stream.
+        """Whether a host function or stream memory operation was issued between P and N on N's
+        stream.
 
-        The trace has no stream for these calls and no end for what they hold up.  A call counts for the stream if its thread's
-        previous and next operations were both issued to that stream.
+        The trace has no stream for these calls and no end for what they hold up.  A call counts for
+        the stream if its thread's previous and next operations were both issued to that stream.
         """
         out = np.zeros(len(g.window), dtype=bool)
         calls = self.veils
@@ -287,8 +293,9 @@ class Explainer:
         return out
 
     def _competitor(self, operation: np.ndarray) -> np.ndarray:
-        """What other streams must be running for N to be contended: kernels for a kernel or graph (RIVAL_KERNELS), copies of
-        its own direction for a copy (the copy kind), nothing for a memset (NO_RIVAL)."""
+        """What other streams must be running for N to be contended: kernels for a kernel or graph
+        (RIVAL_KERNELS), copies of its own direction for a copy (the copy kind), nothing for a
+        memset (NO_RIVAL)."""
         if not len(operation):
             return operation
         kind = self.kind[operation]
@@ -296,7 +303,8 @@ class Explainer:
         return np.where(np.isin(kind, [KIND["kernel"], KIND["graph"]]), RIVAL_KERNELS, copies)
 
     def _dependency(self, g: Gaps) -> tuple[np.ndarray, ...]:
-        """Rule 6: until when N is ordered behind other work: (until, lane, ref_kind, ref, detail)."""
+        """Rule 6: until when N is ordered behind other work: (until, lane, ref_kind, ref,
+        detail)."""
         n = len(g.window)
         until, lane, ref = np.full(n, NEVER), np.full(n, -1), np.full(n, -1)
         ref_kind, detail = np.zeros(n, np.int8), np.zeros(n, np.int8)
@@ -351,9 +359,9 @@ class Explainer:
 
 
 def faulting_threads(trace: Trace) -> np.ndarray:
-    """Per operation: the thread on which its idle time depends although no call issued it, -1 for none.  A page of managed memory
-    that migrates was touched by a kernel or by the host: while nothing ran, the host had not touched it.  Which of several
-    threads did is not known."""
+    """Per operation: the thread on which its idle time depends although no call issued it, -1 for
+    none.  A page of managed memory that migrates was touched by a kernel or by the host: while
+    nothing ran, the host had not touched it.  Which of several threads did is not known."""
     operations, calls = trace.operations, trace.calls
     out = np.full(len(operations), -1, np.int64)
     moved = np.flatnonzero(
@@ -371,7 +379,8 @@ def faulting_threads(trace: Trace) -> np.ndarray:
 def host_pieces(
     threads: Threads, thread: int, window: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> Pieces:
-    """What a thread did in the given stretches: calls, profiler work, and outside CUDA its innermost NVTX range."""
+    """What a thread did in the given stretches: calls, profiler work, and outside CUDA its
+    innermost NVTX range."""
     t = threads[thread]
     s, e, w = start, end, window
     parts = []
@@ -404,8 +413,9 @@ _AT_ONCE = 1 << 17
 
 
 def launch_latency(trace: Trace) -> dict[int, int]:
-    """Operation kind code -> median latency in ns (0 where operations start before their call returns): from the end of the
-    issuing call to the start on the GPU, where the stream and the device were otherwise idle (rule 7 asks for it)."""
+    """Operation kind code -> median latency in ns (0 where operations start before their call
+    returns): from the end of the issuing call to the start on the GPU, where the stream and the
+    device were otherwise idle (rule 7 asks for it)."""
     samples = [
         s
         for number in distinct(trace.operations["device"].to_numpy())

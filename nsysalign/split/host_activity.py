@@ -6,9 +6,9 @@
     OS calls            [read    ]
     samples        ^    ^    ^    ^           ^    ^            one stack each
 
-Three views of the same time, each complete in itself and never added to another: NVTX ranges (the innermost one) and calls of
-the OS runtime are exact, samples are counted.  A sample belongs to a gap if it was taken in it, on the thread that was to issue
-N.
+Three views of the same time, each complete in itself and never added to another: NVTX ranges (the
+innermost one) and calls of the OS runtime are exact, samples are counted.  A sample belongs to a
+gap if it was taken in it, on the thread that was to issue N.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ class Samples(Protocol):
 
 @dataclass(frozen=True)
 class Gaps:
-    """Pieces of cause host: arrays of equal length.  `thread`: the nsys globalTid due to issue what the stream waited for, -1
-    if the trace does not say."""
+    """Pieces of cause host: arrays of equal length.  `thread`: the nsys globalTid due to issue what
+    the stream waited for, -1 if the trace does not say."""
 
     label: np.ndarray
     start: np.ndarray
@@ -56,10 +56,12 @@ class Gaps:
 
 
 def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, thread_of: pd.Series) -> Gaps:
-    """The pieces of cause host among the segments.  `thread_of`: rowid of an API call -> its globalTid.
+    """The pieces of cause host among the segments.  `thread_of`: rowid of an API call -> its
+    globalTid.
 
-    A piece belongs to the thread of the next API call of its interval: everything after it in a gap, up to the call that issues
-    the next operation, is on the same thread.  The pieces of a host timer always belong to the timer's own thread.
+    A piece belongs to the thread of the next API call of its interval: everything after it in a
+    gap, up to the call that issues the next operation, is on the same thread.  The pieces of a host
+    timer always belong to the timer's own thread.
     """
     label = intervals.set_index("interval")["label"]
     number = segments["interval"].to_numpy()
@@ -94,7 +96,8 @@ def calls_after_gaps(segments: pd.DataFrame) -> np.ndarray:
 def host_activity(
     gaps: Gaps, os_calls: pd.DataFrame, names: Any, samples: Samples | None
 ) -> pd.DataFrame:
-    """`frames.HOST_ACTIVITY`: per label the total, then each view that has data, its largest row first."""
+    """`frames.HOST_ACTIVITY`: per label the total, then each view that has data, its largest row
+    first."""
     rows: list[dict[str, Any]] = []
     found = _owners(gaps, samples) if samples is not None else None
     for label, which in _by_label(gaps.label):
@@ -140,8 +143,8 @@ def _by_label(label: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
 
 
 def _owners(gaps: Gaps, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
-    """(samples that fall into gaps of their thread, the gap of each).  Where gaps of several intervals overlap, a sample belongs to
-    the gap of each label once."""
+    """(samples that fall into gaps of their thread, the gap of each).  Where gaps of several
+    intervals overlap, a sample belongs to the gap of each label once."""
     hit, owner = [], []
     main = tid_of(gaps.thread) == pid_of(gaps.thread)
     for process in np.unique(samples.process):
@@ -160,7 +163,8 @@ def _owners(gaps: Gaps, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _functions(samples: Samples, hits: np.ndarray) -> list[dict[str, Any]]:
-    """Samples by the innermost function of the program's own code, if there is one, and what ran inside it most often."""
+    """Samples by the innermost function of the program's own code, if there is one, and what ran
+    inside it most often."""
     found: dict[tuple[str, str], list[tuple[int, str]]] = {}
     for stack in samples.stack[hits].tolist():
         every = samples.frames[stack]
@@ -195,7 +199,8 @@ def _mode(values: Sequence[Any]) -> Any:
 
 
 def _ranges(gaps: Gaps, label: str) -> list[tuple[str, int, int]]:
-    """(name, pieces, ns) of the innermost ranges, '' for the label's own and for none; [] where that is all there is."""
+    """(name, pieces, ns) of the innermost ranges, '' for the label's own and for none; [] where
+    that is all there is."""
     texts, ns = gaps.range.tolist(), (gaps.end - gaps.start).tolist()
     names = {text: _REPETITION.sub("", text) for text in set(texts)}
     sums: dict[str, list[int]] = {}

@@ -1,7 +1,7 @@
 """Windows on a host thread (kind host): two readings of a host clock around a region.
 
-In a copy or synchronisation call the time belongs to what the call waits for: first what was issued inside the
-interval (its kind), then what was queued before it.
+In a copy or synchronisation call the time belongs to what the call waits for: first what was issued
+inside the interval (its kind), then what was queued before it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ from nsysalign.tiles import Columns, disjoint, group, pick, ragged, tile, union
 
 _WAITING = (*SYNC_CALLS, "memcpy")
 _RANKED = ("kernel", "graph", "memcpy", "memset")  # otherwise: earlier work
-#: A launch this many times slower than the median of its name, with this many operations unfinished, was blocked.
+#: A launch this many times slower than the median of its name, with this many operations
+#: unfinished, was blocked.
 _SLOW, _QUEUE_DEPTH = 10, 900
 _KERNELS_AT_ONCE = 1 << 21
 
@@ -58,7 +59,8 @@ def host_pieces_of(explainer: Explainer, windows: pd.DataFrame, which: np.ndarra
 
 
 class HostSums(NamedTuple):
-    """Per window, 0 for those of other kinds: nanoseconds per cause, operations that the host waits for in it, pieces."""
+    """Per window, 0 for those of other kinds: nanoseconds per cause, operations that the host waits
+    for in it, pieces."""
 
     total: np.ndarray
     operations: np.ndarray
@@ -68,7 +70,8 @@ class HostSums(NamedTuple):
 def host_sums(
     explainer: Explainer, windows: pd.DataFrame, which: np.ndarray, details: Details
 ) -> HostSums:
-    """The sums of the windows `which`, of kind host, some at a time.  Adds their pieces to `details`."""
+    """The sums of the windows `which`, of kind host, some at a time.  Adds their pieces to
+    `details`."""
     count = len(windows)
     total, size = np.zeros((count, len(CAUSES)), np.int64), np.zeros(count, np.int64)
     ran = [np.empty(0, np.int64)]
@@ -106,7 +109,8 @@ def host_window_pieces(explainer: Explainer, w: HostWindows) -> Pieces:
     # a copy call waits if it has to stage pageable memory or is not asynchronous
     waiting[copies] = _blocks(explainer, pieces.ref[copies])
     launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
-    # calls that neither launch nor wait are `api` here (records and queries too); the rest keeps its cause
+    # calls that neither launch nor wait are `api` here (records and queries too); the rest keeps
+    # its cause
     rest = replace(pieces, cause=np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8))
     return join(
         [
@@ -159,7 +163,8 @@ def _lane_of_calls(explainer: Explainer) -> np.ndarray:
 def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> Pieces:
     """Copy and synchronisation calls, by what they wait for."""
     call = p.ref
-    # lay the pieces end to end on an axis of their own, so that blocks of all of them are sorted and disjoint
+    # lay the pieces end to end on an axis of their own, so that blocks of all of them are sorted
+    # and disjoint
     length = p.end - p.start
     base = np.cumsum(length) - length
     shift = base - p.start
@@ -212,8 +217,8 @@ def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) ->
 def _waited_for(
     explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(piece, operation, start, end): what executes meanwhile on the streams that calls wait for; a call waits only for work
-    issued before it."""
+    """(piece, operation, start, end): what executes meanwhile on the streams that calls wait for; a
+    call waits only for work issued before it."""
     owner, lane = _lanes_waited_for(explainer, p.ref, kind, w.process[p.window])
     found = [(np.empty(0, np.int64),) * 4]
     for number in np.unique(lane):
@@ -232,7 +237,8 @@ def _waited_for(
 def _lanes_waited_for(
     explainer: Explainer, call: np.ndarray, kind: np.ndarray, process: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Flat (piece, lane): the stream of a stream synchronisation or copy, otherwise all streams of the process."""
+    """Flat (piece, lane): the stream of a stream synchronisation or copy, otherwise all streams of
+    the process."""
     lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
     own = _lane_of_calls(explainer)[call] if len(call) else call
     syncs = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call")
@@ -289,7 +295,8 @@ def _issues_pageable(explainer: Explainer, call: np.ndarray) -> np.ndarray:
 def kernels_issued_inside(
     trace: Trace, process: np.ndarray, open_ns: np.ndarray, close_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per window."""
+    """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per
+    window."""
     operations, calls = trace.operations, trace.calls
     total, outside = np.zeros(len(process), np.int64), np.zeros(len(process), np.int64)
     kernels = np.flatnonzero(
@@ -313,8 +320,8 @@ def kernels_issued_inside(
 
 
 def _lots(count: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
-    """Positions of windows that hold `count` kernels each, in batches for `_unions`, such that the flat layout fits into memory
-    and the concatenated times into int64."""
+    """Positions of windows that hold `count` kernels each, in batches for `_unions`, such that the
+    flat layout fits into memory and the concatenated times into int64."""
     if not len(count):
         return []
     most = max((1 << 62) // (int(end.max()) - int(start.min()) + 1), 1)
@@ -325,7 +332,8 @@ def _lots(count: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[np.ndar
 def _unions(
     first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, close_ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(length of the union of the intervals first..last-1, how much of it lies after `close_ns`) per window."""
+    """(length of the union of the intervals first..last-1, how much of it lies after `close_ns`)
+    per window."""
     owner, at = ragged(first, last - first)
     s, e = start[at], end[at]
     order = np.lexsort((s, owner))
@@ -346,18 +354,19 @@ _NEVER = np.iinfo(np.int64).min
 
 
 def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str, ...]]:
-    """Per window, the flags that hold; () for other kinds than host: does the program wait for the GPU before the first
-    reading, and before the second?
+    """Per window, the flags that hold; () for other kinds than host: does the program wait for the
+    GPU before the first reading, and before the second?
 
     y sync   |t0   s launch   y sync   |t1      both: launch, kernel and synchronisation
     y sync   |t0   s launch            |t1      only before: the enqueueing
              |t0   s launch   y sync   |t1      only after: and what was queued before
              |t0   s launch            |t1      never: the enqueueing, behind a full queue also other work
 
-    synchronised-before: the thread waited for the GPU after the last work that it issued before the window, and not
-    inside an earlier window (a loop that synchronises only after has waited there, in its previous repetition).
-    synchronised-after: inside, it waited after the last work that it issued there, or issued none and waited.
-    idle-before: everything that its process had issued before the window had ended when the window began.
+    synchronised-before: the thread waited for the GPU after the last work that it issued before the
+    window, and not inside an earlier window (a loop that synchronises only after has waited there,
+    in its previous repetition). synchronised-after: inside, it waited after the last work that it
+    issued there, or issued none and waited. idle-before: everything that its process had issued
+    before the window had ended when the window began.
     """
     w, calls = alignment.windows, trace.calls
     out: list[tuple[str, ...]] = [()] * len(w)
@@ -383,7 +392,8 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
         for at in windows.tolist():
             a, b = int(start_ns[at]), int(end_ns[at])
             flags = []
-            # a window that ends where this one starts was closed by the same reading, so its wait also counts for this one
+            # a window that ends where this one starts was closed by the same reading, so its wait
+            # also counts for this one
             if _last(waited, a) > max(_last(launched, a), _last(ends, a - 1)):
                 flags.append(BEFORE)
             if _last(waited, b) > max(a, _last(launched, b)):

@@ -1,6 +1,8 @@
-"""What ran in the windows, by name: how often, how long, and how long its stream had been idle before.
+"""What ran in the windows, by name: how often, how long, and how long its stream had been idle
+before.
 
-An operation belongs, with its whole duration, to the windows in which it begins (for host windows: in which it was issued).
+An operation belongs, with its whole duration, to the windows in which it begins (for host windows:
+in which it was issued).
 """
 
 from __future__ import annotations
@@ -23,8 +25,9 @@ from nsysalign.tiles import covered, disjoint, ragged
 _AT_ONCE = 1 << 21
 #: Durations are counted this many at a time: one table of all would be the largest thing in memory.
 _COUNTED_AT_ONCE = 1 << 17
-#: An outer range holds the work of all ranges nested in it.  If the windows of a stream together hold more operations than
-#: this, and this many times more than exist, they are not counted one by one: their labels are left out.
+#: An outer range holds the work of all ranges nested in it.  If the windows of a stream together
+#: hold more operations than this, and this many times more than exist, they are not counted one by
+#: one: their labels are left out.
 _MANY, _TIMES = 1 << 22, 8
 #: What held up an operation of which the trace has no launch.
 NOT_KNOWN = "the trace does not say what the host did"
@@ -45,15 +48,16 @@ class Ran:
         return operation_codes(self.trace.operations)
 
     def of_lane(self, lane: int) -> tuple[np.ndarray, np.ndarray]:
-        """(operations of a lane, by start; how long it had been idle before each, 0 before the first)."""
+        """(operations of a lane, by start; how long it had been idle before each, 0 before the
+        first)."""
         if lane not in self._lanes:
             self._lanes[lane] = _of_lane(self.trace, self.alignment, lane)
         return self._lanes[lane]
 
 
 def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
-    """`frames.KERNELS`: labels in the order of their intervals, each with its most expensive names first.  `intervals`: the
-    windows of the alignment, with labels."""
+    """`frames.KERNELS`: labels in the order of their intervals, each with its most expensive names
+    first.  `intervals`: the windows of the alignment, with labels."""
     trace, operations = ran.trace, ran.trace.operations
     code, example = ran.codes
     length = (operations["end_ns"] - operations["start_ns"]).to_numpy()
@@ -109,8 +113,8 @@ def _counted(name: np.ndarray, ns: np.ndarray, idle: np.ndarray) -> pd.DataFrame
 
 
 def gaps(ran: Ran) -> pd.DataFrame:
-    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call that held it up.  Those that
-    the tool made itself are left out."""
+    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call
+    that held it up.  Those that the tool made itself are left out."""
     trace, w = ran.trace, ran.alignment.windows
     tables = []
     own = disjoint(*(own_ranges(trace)[c].to_numpy() for c in ("start_ns", "end_ns")))[1:]
@@ -153,8 +157,9 @@ def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) ->
 def _held(
     trace: Trace, issuing: list[int], start: list[int], end: list[int]
 ) -> list[tuple[str, int]]:
-    """Per idle time [start, end): which call of the thread that issued the operation behind it covers most of it, and how much;
-    ('', 0) where that thread was outside of CUDA, (NOT_KNOWN, 0) where it is not known (-1)."""
+    """Per idle time [start, end): which call of the thread that issued the operation behind it
+    covers most of it, and how much; ('', 0) where that thread was outside of CUDA, (NOT_KNOWN, 0)
+    where it is not known (-1)."""
     begin, over, thread, outer = (
         trace.calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "outer")
     )
@@ -185,13 +190,14 @@ def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
             continue
         numbers, values = pd.factorize(given)
         code = pd.factorize(code * len(values) + numbers)[0]
-    # numbers are given in order of appearance: a name's first operation is where the number exceeds all before it
+    # numbers are given in order of appearance: a name's first operation is where the number exceeds
+    # all before it
     return code, np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
 
 
 def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """(window, operation, idle time before it in the window), batch by batch, a whole window in one batch: runs first (if
-    wanted), then measured windows."""
+    """(window, operation, idle time before it in the window), batch by batch, a whole window in one
+    batch: runs first (if wanted), then measured windows."""
     trace, w, operations = ran.trace, ran.alignment.windows, ran.trace.operations
     start = operations["start_ns"].to_numpy()
     kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()

@@ -15,9 +15,11 @@ from nsysalign.text import REPETITION
 _REPETITION = re.compile(REPETITION)
 #: torch's emit_nvtx numbers every operator: the same operator gets one label.
 _TORCH_NUMBERS = re.compile(r",? ?\b(op_id|seq|sequence number) ?= ?\d+|, op_ids? = \[[^]]*\]")
-#: A number that is a part of a name by itself: `blocks.3.attn`, `step 12`, `layers[4]`; not `conv1`, not `(stream 7)`.
+#: A number that is a part of a name by itself: `blocks.3.attn`, `step 12`, `layers[4]`; not
+#: `conv1`, not `(stream 7)`.
 _NUMBERED = re.compile(r"(?:(?<=[./_: \-\[])|^)\d{1,9}(?=[./_: \-\]]|$)")
-#: At least this many names that differ only in such numbers, counted from 0 or 1 without a gap, get one label.
+#: At least this many names that differ only in such numbers, counted from 0 or 1 without a gap, get
+#: one label.
 _FEWEST_NUMBERED = 4
 
 
@@ -27,8 +29,9 @@ def plain_region(text: str) -> str:
 
 
 def grouped(names: Iterable[str]) -> dict[str, str]:
-    """The common name of numbered names (`blocks.0` ... `blocks.31`, `step 1` ... `step 100`): `blocks.*`.  Only if the numbers
-    count from 0 or 1 without a gap: `batch_64` and `batch_128` name different things.
+    """The common name of numbered names (`blocks.0` ... `blocks.31`, `step 1` ... `step 100`):
+    `blocks.*`.  Only if the numbers count from 0 or 1 without a gap: `batch_64` and `batch_128`
+    name different things.
     """
     families: dict[str, list[tuple[str, tuple[int, ...]]]] = {}
     for name in dict.fromkeys(names):
@@ -51,11 +54,12 @@ def grouped(names: Iterable[str]) -> dict[str, str]:
 def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     """(unique names, labels) of all windows.
 
-    A label is the region's name without its repetition, or else is made from the call sites: `bench.py:14-17` for a pair
-    recorded in lines 14 and 17.  Where one pair of sites has several callers (a Timer class), the first caller that
-    differs names the label.  Host timers are labelled separately, so that the other labels do not depend on them; one that
-    would share a label gets the suffix `(host)`, and the run as a whole `(all)`.  Numbered NVTX ranges share a label
-    (`grouped`).
+    A label is the region's name without its repetition, or else is made from the call sites:
+    `bench.py:14-17` for a pair recorded in lines 14 and 17.  Where one pair of sites has several
+    callers (a Timer class), the first caller that differs names the label.  Host timers are
+    labelled separately, so that the other labels do not depend on them; one that would share a
+    label gets the suffix `(host)`, and the run as a whole `(all)`.  Numbered NVTX ranges share a
+    label (`grouped`).
     """
     region = windows["region"].tolist()
     kinds = windows["kind"].to_numpy(dtype=object)
@@ -145,7 +149,8 @@ def _sites(start: str, end: str) -> str:
 def _first_difference(
     sites: list[str], callers: list[tuple[str, ...]], region: list[str]
 ) -> list[int]:
-    """Per interval: the depth of the first caller that differs among intervals of the same sites, -1 if none does."""
+    """Per interval: the depth of the first caller that differs among intervals of the same sites,
+    -1 if none does."""
     groups: dict[str, set[tuple[str, ...]]] = {}
     for site, calls in {
         (s, c) for s, c, text in zip(sites, callers, region, strict=True) if not text
@@ -162,7 +167,8 @@ def _first_difference(
 
 
 def label_table(intervals: pd.DataFrame) -> pd.DataFrame:
-    """One row per label, in order of first appearance.  `row` is the interval with the lower-median elapsed time."""
+    """One row per label, in order of first appearance.  `row` is the interval with the lower-median
+    elapsed time."""
     if intervals.empty:
         return frames.empty(frames.LABELS)
     ordered = intervals.sort_values(["label", "elapsed_ns", "interval"], kind="stable")

@@ -18,9 +18,10 @@ _ASKED = ("cudaMemPrefetch", "cuMemPrefetch")
 
 
 def page_migrations(trace: Trace) -> list[dict[str, Any]]:
-    """Per process and device on which pages moved: how many and how much each way, how long pages moved (`moving_ns`, a union), and
-    for how long of that no kernel ran (`alone_ns`).  How long faults take besides is not in a trace: between two pages a kernel
-    may work.  Nothing where the program itself asked for pages ahead of their use: such rows look the same."""
+    """Per process and device on which pages moved: how many and how much each way, how long pages
+    moved (`moving_ns`, a union), and for how long of that no kernel ran (`alone_ns`).  How long
+    faults take besides is not in a trace: between two pages a kernel may work.  Nothing where the
+    program itself asked for pages ahead of their use: such rows look the same."""
     operations = trace.operations
     copy = operations["copy_kind"].to_numpy()
     moved = np.isin(copy, MIGRATIONS)

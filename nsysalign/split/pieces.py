@@ -1,4 +1,5 @@
-"""Pieces of windows: flat arrays of what each stretch of time was, before they become segments and sums."""
+"""Pieces of windows: flat arrays of what each stretch of time was, before they become segments and
+sums."""
 
 from __future__ import annotations
 
@@ -37,8 +38,9 @@ DETAIL = {name: code for code, name in enumerate(DETAILS)}
 
 @dataclass(frozen=True)
 class Pieces(Columns):
-    """Arrays of equal length.  `ref` is a position: in operations (kernel .. memset), calls (api), ranges (nvtx),
-    overhead, or records (event); `stream` the lane waited for (queued), -1 otherwise."""
+    """Arrays of equal length.  `ref` is a position: in operations (kernel .. memset), calls (api),
+    ranges (nvtx), overhead, or records (event); `stream` the lane waited for (queued), -1
+    otherwise."""
 
     window: np.ndarray
     start: np.ndarray
@@ -57,7 +59,8 @@ _TYPES = dict.fromkeys(("cause", "ref_kind", "detail"), np.int8)
 
 
 def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, where=None) -> Pieces:
-    """Pieces from arrays or constants (which take no memory); `where`: only the rows of the arrays that this mask, or these positions, select."""
+    """Pieces from arrays or constants (which take no memory); `where`: only the rows of the arrays
+    that this mask, or these positions, select."""
     given = dict(
         zip(
             Pieces.__dataclass_fields__,

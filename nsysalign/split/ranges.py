@@ -1,4 +1,5 @@
-"""NVTX ranges on the host: how long they took there and what for, next to the time of their work on the GPU.
+"""NVTX ranges on the host: how long they took there and what for, next to the time of their work on
+the GPU.
 
     thread   [ aten::item                                   ]
                  [cudaMemcpyAsync] [cudaStreamSynchronize  ]
@@ -30,7 +31,8 @@ _SPLIT = (*_KINDS, "other_ns")
 
 @dataclass(frozen=True)
 class OnHost:
-    """`table`: frames.HOST_RANGES, the longest first.  `notes`: what neither ranges nor calls account for."""
+    """`table`: frames.HOST_RANGES, the longest first.  `notes`: what neither ranges nor calls
+    account for."""
 
     table: pd.DataFrame
     notes: list[str]
@@ -111,7 +113,8 @@ def _inside_calls(trace: Trace, ranges: pd.DataFrame) -> dict[str, np.ndarray]:
 
 
 def _on_gpu(windows: pd.DataFrame, ranges: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
-    """Per range: (first start to last end of its work, on whichever streams; 1 where it has any, else 0)."""
+    """Per range: (first start to last end of its work, on whichever streams; 1 where it has any,
+    else 0)."""
     mine = windows[windows["origin"] == ORIGIN["range"]]
     spans = mine.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
     of_range = spans.reindex(ranges["row"].to_numpy())

@@ -1,4 +1,5 @@
-"""Budgets as the tables of an analysis; segments and surroundings of intervals, which are made for some only."""
+"""Budgets as the tables of an analysis; segments and surroundings of intervals, which are made for
+some only."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
 
 @dataclass(frozen=True)
 class SplitTrace:
-    """A trace, where its intervals lie (rows of alignment.windows) and what they are made of.  Intervals are given by their
-    numbers (ascending)."""
+    """A trace, where its intervals lie (rows of alignment.windows) and what they are made of.
+    Intervals are given by their numbers (ascending)."""
 
     trace: Trace
     alignment: Alignment

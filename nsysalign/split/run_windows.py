@@ -1,11 +1,12 @@
-"""The run as a whole: one window per process and device, and per stream where several worked, over the span of its work.
+"""The run as a whole: one window per process and device, and per stream where several worked, over
+the span of its work.
 
     stream 7     KKKK    KK            CC
     stream 13        KKKK      KKKK
     device       KKKKKKKKKK    KKKK    CC       busy when any stream is; idle time waits for whatever begins next, on any stream
 
-A device with several streams is a lane of its own behind the lanes of the trace (`stream` -1): its operations are those of
-all its streams.
+A device with several streams is a lane of its own behind the lanes of the trace (`stream` -1): its
+operations are those of all its streams.
 """
 
 from __future__ import annotations
@@ -75,7 +76,8 @@ def _whose(process: int, device: int, used: pd.DataFrame) -> list[str]:
 
 
 def _stream(lanes: pd.DataFrame, lane: int) -> str:
-    """A stream in words: pages of managed memory migrate in no context, on a stream of that name only."""
+    """A stream in words: pages of managed memory migrate in no context, on a stream of that name
+    only."""
     row = lanes.iloc[lane]
     if row["context"] == row["stream"] == 0:
         return "page migrations"

@@ -1,4 +1,5 @@
-"""Windows on a stream (kinds event, nvtx and run): every gap of a stream is explained once, every window read off running sums.
+"""Windows on a stream (kinds event, nvtx and run): every gap of a stream is explained once, every
+window read off running sums.
 
     window       [--------------------------------)
     stream    KKKKKK  gap  KKKK  gap  KKKK  gap  KKKK  gap
@@ -6,9 +7,9 @@
     inside          [gap   KKKK  gap  KKKK)               the same for every window: a difference of running sums
     tail                                  [gap  KK)
 
-A gap that no window cuts has one explanation: P and N are the operations beside it.  Only a window's head and tail depend on
-it, and what follows the first operation in it that was issued after its end record.  A window at either end of its error bar
-is a window like all others.
+A gap that no window cuts has one explanation: P and N are the operations beside it.  Only a
+window's head and tail depend on it, and what follows the first operation in it that was issued
+after its end record.  A window at either end of its error bar is a window like all others.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ _BLOCKS, _EDGES = 1 << 15, 1 << 14
 
 @dataclass(frozen=True)
 class StreamWindows(Columns):
-    """Arrays of equal length: place and lane of each window, and the end record (or the end of the range).
+    """Arrays of equal length: place and lane of each window, and the end record (or the end of the
+    range).
 
-    close_ns: start of the end record's call (nothing issued later belongs to the window); close_end_ns: its end;
-    close_thread, close_call: who made it; record: its position in the alignment's records, -1 for none; last_ns: where the
-    whole window ends of which this is the head or the tail.
+    close_ns: start of the end record's call (nothing issued later belongs to the window);
+    close_end_ns: its end; close_thread, close_call: who made it; record: its position in the
+    alignment's records, -1 for none; last_ns: where the whole window ends of which this is the head
+    or the tail.
     """
 
     start: np.ndarray
@@ -70,8 +73,8 @@ def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
 
 
 class StreamSums(NamedTuple):
-    """`totals`: nanoseconds per window and cause, at each place; `operations` that execute in each window at the first place, and
-    about how many pieces it has there (`size`)."""
+    """`totals`: nanoseconds per window and cause, at each place; `operations` that execute in each
+    window at the first place, and about how many pieces it has there (`size`)."""
 
     totals: list[np.ndarray]
     operations: np.ndarray
@@ -81,8 +84,8 @@ class StreamSums(NamedTuple):
 def stream_sums(
     explainer: Explainer, places: Sequence[StreamWindows], details: Details, numbers: np.ndarray
 ) -> StreamSums:
-    """The sums of all windows at every place (as measured, and at the ends of the error bar).  Adds the pieces of the first
-    place to `details`, in which the windows have these `numbers`."""
+    """The sums of all windows at every place (as measured, and at the ends of the error bar).  Adds
+    the pieces of the first place to `details`, in which the windows have these `numbers`."""
     count, lanes = len(numbers), places[0].lane
     totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
     operations, size = np.zeros(count, np.int64), np.ones(count, np.int64)
@@ -169,8 +172,9 @@ def _edges(
 def _explained(
     explainer: Explainer, lane: int, low: int, high: int
 ) -> Iterator[tuple[int, int, Pieces]]:
-    """(begin, stop, pieces) of gaps and blocks low..high-1 of a lane, in lots of a bounded number of blocks and of calls that
-    were made meanwhile; `window` is the number of the gap or block, from `begin`."""
+    """(begin, stop, pieces) of gaps and blocks low..high-1 of a lane, in lots of a bounded number
+    of blocks and of calls that were made meanwhile; `window` is the number of the gap or block,
+    from `begin`."""
     b, x = explainer.streams.blocks(lane), explainer
     for begin in range(low, high, _BLOCKS):
         stop = min(begin + _BLOCKS, high)
@@ -227,8 +231,8 @@ def gaps_of_windows(
     start: np.ndarray,
     end: np.ndarray,
 ) -> Gaps:
-    """P and N of each idle stretch of one lane, as its window sees them: N is the end record where nothing else was issued
-    before it."""
+    """P and N of each idle stretch of one lane, as its window sees them: N is the end record where
+    nothing else was issued before it."""
     blocks = explainer.streams.blocks(lane)
     after = np.searchsorted(blocks.start, start, side="left")
     before = np.searchsorted(blocks.end, start, side="right") - 1
@@ -236,7 +240,8 @@ def gaps_of_windows(
     following = pick(blocks.operation, np.where(after < len(blocks.start), after, -1), -1)
     call = pick(explainer.call, following, -1)
     issue = pick(explainer.call_start, call, FAR)
-    # an operation that runs inside the window was issued before the end, whether or not the trace has its call
+    # an operation that runs inside the window was issued before the end, whether or not the trace
+    # has its call
     inside = pick(explainer.op_start, following, FAR) < w.last_ns[window]
     use = (following >= 0) & np.where(call >= 0, issue < w.close_ns[window], inside)
     from_call = use & (call >= 0)

@@ -1,4 +1,5 @@
-"""What a host thread was doing: its outermost CUDA calls, the profiler's work on it, and its NVTX ranges."""
+"""What a host thread was doing: its outermost CUDA calls, the profiler's work on it, and its NVTX
+ranges."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ _DEEP = 64
 
 @dataclass(frozen=True)
 class Thread:
-    """Sorted disjoint calls of one thread: start, end, cause, position.  In addition the profiler's own work on the thread
-    outside calls, and its innermost ranges."""
+    """Sorted disjoint calls of one thread: start, end, cause, position.  In addition the profiler's
+    own work on the thread outside calls, and its innermost ranges."""
 
     start: np.ndarray
     end: np.ndarray
@@ -46,7 +47,8 @@ class Thread:
 
 
 class Threads:
-    """Lazily built per globalTid.  `cause_of_calls`: what time in each call is, while nothing is issued."""
+    """Lazily built per globalTid.  `cause_of_calls`: what time in each call is, while nothing is
+    issued."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
@@ -90,7 +92,8 @@ class Threads:
         return Thread(s, e, cause, calls, over_start, over_end, over_ref, *self._innermost(thread))
 
     def _profiler(self, thread: int) -> tuple[np.ndarray, ...]:
-        """The profiler's work on the thread; inside calls, the calls take precedence (`gaps.host_pieces`)."""
+        """The profiler's work on the thread; inside calls, the calls take precedence
+        (`gaps.host_pieces`)."""
         over = self._overhead.get(thread, np.empty(0, np.int64))
         table = self.trace.overhead
         o = over[np.argsort(table["start_ns"].to_numpy()[over], kind="stable")]
@@ -119,8 +122,8 @@ class Lot(NamedTuple):
 def in_lots(
     threads: Threads, thread: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> Iterator[Lot]:
-    """Stretches of threads' time in lots that hold about as many calls; one with more calls than that is cut where some of them
-    begin, as another piece begins there anyway."""
+    """Stretches of threads' time in lots that hold about as many calls; one with more calls than
+    that is cut where some of them begin, as another piece begins there anyway."""
     first, count = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
     for number in distinct(thread).tolist():
         mine = np.flatnonzero(thread == number)
@@ -143,7 +146,8 @@ def in_lots(
 def innermost(
     start: np.ndarray, end: np.ndarray, name: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For properly nested intervals sorted by (start, -end): disjoint pieces, each with the innermost one's name.
+    """For properly nested intervals sorted by (start, -end): disjoint pieces, each with the
+    innermost one's name.
 
     outer  [--------------)          [outer)[inner)[outer)
     inner         [----)        ->

@@ -1,5 +1,5 @@
-"""What ran around the intervals that a report can draw: host calls, NVTX ranges, operations, records and
-waits."""
+"""What ran around the intervals that a report can draw: host calls, NVTX ranges, operations,
+records and waits."""
 
 from __future__ import annotations
 
@@ -24,13 +24,14 @@ from nsysalign.model import (
 from nsysalign.split.describe import call_names, operation_names
 from nsysalign.tiles import distinct, ragged
 
-#: A page draws about this many intervals, and at most this many rows of each (the rest is counted, not
-#: hidden).
+#: A page draws about this many intervals, and at most this many rows of each (the rest is counted,
+#: not hidden).
 MAX_INTERVALS = 200
 MAX_ROWS = 3_000
 _ALL_ROWS = 120_000
-#: A run as a whole has this many rows of each kind for themselves, the longest; the others are blocks of neighbours
-#: that are closer than this share of the run.  Runs of this many devices are drawn.
+#: A run as a whole has this many rows of each kind for themselves, the longest; the others are
+#: blocks of neighbours that are closer than this share of the run.  Runs of this many devices are
+#: drawn.
 RUN_ROWS, _RUN_PIXELS, MAX_RUNS = 300, 1_000, 4
 _MARGIN_NS = 10_000
 _STRETCH = 1 << 12
@@ -49,8 +50,8 @@ class _Views:
 
 
 def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int]:
-    """The requested ones, then every label's median, each finding's example, the slowest and the first of every label, at most
-    MAX_INTERVALS."""
+    """The requested ones, then every label's median, each finding's example, the slowest and the
+    first of every label, at most MAX_INTERVALS."""
     roles = examples.roles(analysis).values()
     shown = (number for number in analysis.findings["interval"].tolist() if number >= 0)
     order = [
@@ -92,8 +93,9 @@ def whole_runs(analysis: Analysis) -> np.ndarray:
 
 
 def overview(trace: Trace, windows: pd.DataFrame) -> pd.DataFrame:
-    """Rows of `frames.TIMELINE` for whole runs: their `windows`, with a column `interval`.  A row named "37 operations" is a
-    block of that many neighbours, its detail says for how long they ran."""
+    """Rows of `frames.TIMELINE` for whole runs: their `windows`, with a column `interval`.  A row
+    named "37 operations" is a block of that many neighbours, its detail says for how long they
+    ran."""
     number, process, lo, hi = (
         windows[c].to_numpy() for c in ("interval", "process", "start_ns", "end_ns")
     )
@@ -129,11 +131,11 @@ def _together(parts: Sequence[pd.DataFrame]) -> pd.DataFrame:
 
 
 def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(which picture, which row, which of these do not fit) for rows sorted by start that overlap a picture
-    of their process.  The longest `views.most` of each picture fit."""
+    """(which picture, which row, which of these do not fit) for rows sorted by start that overlap a
+    picture of their process.  The longest `views.most` of each picture fit."""
     start, end, process = (table[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
-    # rows that began before the window may still reach into it: start the search where the running maximum of
-    # ends passes lo
+    # rows that began before the window may still reach into it: start the search where the running
+    # maximum of ends passes lo
     first = _first_reaching(end, views.lo)
     last = np.searchsorted(start, views.hi)
     owner, row = ragged(first, np.maximum(last - first, 0))
@@ -149,10 +151,12 @@ def _touching(table: pd.DataFrame, views: _Views) -> tuple[np.ndarray, np.ndarra
 
 
 def _first_reaching(end: np.ndarray, lo: np.ndarray) -> np.ndarray:
-    """Per lo: the first position whose running maximum of ends is at least lo (len(end) if there is none)."""
+    """Per lo: the first position whose running maximum of ends is at least lo (len(end) if there is
+    none)."""
     if not len(end):
         return np.zeros(len(lo), np.int64)
-    # first the maximum of every stretch: the running maximum of millions of rows is only needed at a few of them
+    # first the maximum of every stretch: the running maximum of millions of rows is only needed at
+    # a few of them
     begins = np.arange(0, len(end), _STRETCH)
     reach = np.maximum.accumulate(np.maximum.reduceat(end, begins))
     out = np.full(len(lo), len(end))
@@ -205,12 +209,14 @@ def _operation_rows(
     )
 
 
-#: How many operations are searched backwards at first for the one before an interval; then more and more.
+#: How many operations are searched backwards at first for the one before an interval; then more and
+#: more.
 _LOOK_BACK = 1 << 12
 
 
 def _before(trace: Trace, alignment: Alignment, windows: pd.DataFrame) -> pd.DataFrame:
-    """Per interval with a stream: the operation of its end's stream that ended last, of those that began before it.
+    """Per interval with a stream: the operation of its end's stream that ended last, of those that
+    began before it.
 
     stream   |  first  |  | this one |      |start ... end|
     """
@@ -255,8 +261,8 @@ def _operation_details(trace: Trace, row: np.ndarray) -> list[dict[str, Any]]:
 
 
 def _records(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFrame]:
-    """Records where they were placed: start = end = likeliest place; an arrow from the call that made
-    each."""
+    """Records where they were placed: start = end = likeliest place; an arrow from the call that
+    made each."""
     records = alignment.records
     records = records[(records["problem"] == "") & (records["lane"] >= 0)].sort_values("t_ns")
     if records.empty:
@@ -282,7 +288,8 @@ def _records(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataF
 
 
 def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFrame]:
-    """Event waits on the stream that waits, from when it reaches the wait to when the record releases it.
+    """Event waits on the stream that waits, from when it reaches the wait to when the record
+    releases it.
 
     waiting stream  | operation |....wait....|  next operation
     recording stream      | operation       |R
@@ -326,8 +333,8 @@ def _waits(trace: Trace, alignment: Alignment, views: _Views) -> list[pd.DataFra
 def _stream_free(
     trace: Trace, alignment: Alignment, lane: np.ndarray, call: np.ndarray
 ) -> np.ndarray:
-    """When the last operation that was issued to each lane before the wait's call ends; 0 where there is
-    none."""
+    """When the last operation that was issued to each lane before the wait's call ends; 0 where
+    there is none."""
     operations, calls = trace.operations, trace.calls
     issued = (
         calls["start_ns"].to_numpy()[operations["call"].to_numpy()]
@@ -374,8 +381,8 @@ def _merged(
     lost: np.ndarray,
     what: str,
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """(neighbours of one lane among the rows that do not fit, as one row each; which rows these are).  A row that fits ends a
-    block, and one that has no neighbours fits.
+    """(neighbours of one lane among the rows that do not fit, as one row each; which rows these
+    are).  A row that fits ends a block, and one that has no neighbours fits.
 
     |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|
     """
@@ -413,7 +420,8 @@ def _merged(
 def _omitted(
     views: _Views, table: pd.DataFrame, owner: np.ndarray, row: np.ndarray, what: str
 ) -> pd.DataFrame:
-    """One row per picture that says how many rows it does not hold, and how long these are together."""
+    """One row per picture that says how many rows it does not hold, and how long these are
+    together."""
     if not len(owner):
         return frames.empty(frames.TIMELINE)
     size = len(views.interval)
@@ -455,9 +463,9 @@ _COLUMNS = (
 def clock_rows(
     clocks: pd.DataFrame, interval: np.ndarray, device: np.ndarray, lo: np.ndarray, hi: np.ndarray
 ) -> pd.DataFrame:
-    """Rows of frames.TIMELINE (lane_kind `clock`): the stretches of each interval's GPU in [lo, hi), and the ones
-    before and after, because an interval is usually shorter than the time between two samples.  `device` -1: the only GPU, if
-    there is exactly one."""
+    """Rows of frames.TIMELINE (lane_kind `clock`): the stretches of each interval's GPU in [lo,
+    hi), and the ones before and after, because an interval is usually shorter than the time between
+    two samples.  `device` -1: the only GPU, if there is exactly one."""
     sampled = np.unique(clocks["device"].to_numpy())
     if len(sampled) == 1:
         device = np.where(device < 0, sampled[0], device)

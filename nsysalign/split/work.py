@@ -1,10 +1,12 @@
-"""What each window did, as numbers: how many operations, bytes and blocks, which names; and labels split by it.
+"""What each window did, as numbers: how many operations, bytes and blocks, which names; and labels
+split by it.
 
     for n in (64, 128, 256):                   one call site, three questions: bench.py:14-17 is one label,
         for _ in range(20): time(f, n)         64 blocks, 128 blocks, 256 blocks are its variants
 
-A repetition for which a library chose another kernel of the same cost is not a different question, nor is a first one that set
-something up: a variant occurs several times, and other kernel names count only if their time differs.
+A repetition for which a library chose another kernel of the same cost is not a different question,
+nor is a first one that set something up: a variant occurs several times, and other kernel names
+count only if their time differs.
 """
 
 from __future__ import annotations
@@ -27,7 +29,8 @@ from nsysalign.text import told_apart
 COLUMNS = ("work_count", "work_bytes", "work_names", "work_main")
 #: Grids are read for at most this many kernels, and for labels whose kernel time varies this much.
 _MOST_GRIDS, _SPREAD = 200_000, 0.05
-#: A variant occurs at least this often, and in this share of the label; the rest is `other`, as long as it is rare.
+#: A variant occurs at least this often, and in this share of the label; the rest is `other`, as
+#: long as it is rare.
 _FEWEST, _SHARE, _MOST_OTHER = 3, 0.02, 0.25
 #: If there are more variants, they are not kinds of work but depend on the data.
 _MOST_VARIANTS = 24
@@ -39,8 +42,9 @@ _LONGEST = 32
 
 
 def of_windows(ran: Ran) -> pd.DataFrame:
-    """COLUMNS of every window (0 and '' for runs): operations that begin in it on its stream; for host windows, those issued in
-    it.  And `work_longest_ns`, the duration of the one that `work_main` names."""
+    """COLUMNS of every window (0 and '' for runs): operations that begin in it on its stream; for
+    host windows, those issued in it.  And `work_longest_ns`, the duration of the one that
+    `work_main` names."""
     trace, windows, operations = ran.trace, ran.alignment.windows, ran.trace.operations
     count, moved, names, most = (np.zeros(len(windows), np.int64) for _ in range(4))
     main = np.full(len(windows), "", dtype=object)
@@ -75,7 +79,8 @@ def _digest(text: str) -> int:
 
 
 def blocks(trace: Trace, alignment: Alignment) -> np.ndarray:
-    """Blocks of the grids of all kernels in each window, -1 if the trace does not say or there are too many kernels."""
+    """Blocks of the grids of all kernels in each window, -1 if the trace does not say or there are
+    too many kernels."""
     windows, operations = alignment.windows, trace.operations
     out = np.full(len(windows), -1, np.int64)
     if trace.shapes is None:
@@ -100,7 +105,9 @@ def blocks(trace: Trace, alignment: Alignment) -> np.ndarray:
 def variant_table(
     rows: pd.DataFrame, intervals: pd.DataFrame, blocks_of: Callable[[np.ndarray], np.ndarray]
 ) -> pd.DataFrame:
-    """`frames.VARIANTS`: labels whose intervals did different work.  `rows`: what each interval did (`of_windows`), and its kernel_only_ns, parallel to `intervals`; `blocks_of`: the blocks of intervals by number, -1 if unknown."""
+    """`frames.VARIANTS`: labels whose intervals did different work.  `rows`: what each interval did
+    (`of_windows`), and its kernel_only_ns, parallel to `intervals`; `blocks_of`: the blocks of
+    intervals by number, -1 if unknown."""
     often, sizes = _candidates(rows, intervals)
     found = np.full(len(rows), -1, np.int64)
     asked = (
@@ -131,8 +138,9 @@ def variant_table(
 def _candidates(
     rows: pd.DataFrame, intervals: pd.DataFrame
 ) -> tuple[dict[str, np.ndarray], list[str]]:
-    """(labels that occur often enough and may have done several kinds of work -> rows; those whose kernel times the grids may
-    explain).  There may be thousands of labels: all are processed together."""
+    """(labels that occur often enough and may have done several kinds of work -> rows; those whose
+    kernel times the grids may explain).  There may be thousands of labels: all are processed
+    together."""
     label = intervals["label"].where(intervals["kind"] != "run")
     count = label.groupby(label).transform("size")
     at = np.flatnonzero((count >= 2 * _FEWEST).to_numpy())
@@ -176,7 +184,8 @@ def _variants(rows: pd.DataFrame, blocks: np.ndarray) -> list[str] | None:
 
 
 def _classes(work: pd.DataFrame) -> np.ndarray:
-    """A number per interval: equal for kernels with the same names, and for others that take equally long."""
+    """A number per interval: equal for kernels with the same names, and for others that take
+    equally long."""
     out = np.zeros(len(work), np.int64)
     for at in work.groupby(["work_count", "work_bytes"]).indices.values():
         mine = work.iloc[at]
@@ -188,7 +197,8 @@ def _classes(work: pd.DataFrame) -> np.ndarray:
 
 
 def _named(first: pd.DataFrame) -> list[str]:
-    """Names for kinds of work, given one interval of each: the fewest words in which all of them differ."""
+    """Names for kinds of work, given one interval of each: the fewest words in which all of them
+    differ."""
     words = {
         "bytes": [_bytes(n) for n in first["work_bytes"].tolist()],
         "count": [f"{n:,} operation{'s' * (n != 1)}" for n in first["work_count"].tolist()],
@@ -222,7 +232,8 @@ def _bytes(count: int) -> str:
 
 
 def _kernels(names: list[str]) -> list[str]:
-    """Short names of kernels: without arguments, templates and namespaces; if these are equal, the part that differs."""
+    """Short names of kernels: without arguments, templates and namespaces; if these are equal, the
+    part that differs."""
     plain = {
         n: n.partition("(")[0].partition("<")[0].rpartition("::")[2].strip() or n for n in names
     }

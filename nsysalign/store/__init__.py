@@ -1,1 +1,2 @@
-"""One stored form, analysis.db, and what is exported from it: JSON, CSV, Parquet; every file appears whole or not at all."""
+"""One stored form, analysis.db, and what is exported from it: JSON, CSV, Parquet; every file
+appears whole or not at all."""

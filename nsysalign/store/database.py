@@ -101,14 +101,16 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
 
 
 def _encodable(text: str | None) -> str:
-    """Lone surrogates (undecodable bytes of a path) cannot be stored as UTF-8; an absent text is ''."""
+    """Lone surrogates (undecodable bytes of a path) cannot be stored as UTF-8; an absent text is
+    ''."""
     if text is None or text.isascii():
         return text or ""
     return text.encode("utf-8", "replace").decode("utf-8")
 
 
 def load(path: str | os.PathLike[str]) -> Analysis:
-    """The whole analysis back.  Never creates or changes the file.  Raises AnalysisError, which says what is wrong."""
+    """The whole analysis back.  Never creates or changes the file.  Raises AnalysisError, which
+    says what is wrong."""
     path = Path(path)
     if path.suffix == ".json" and path.is_file():
         raise AnalysisError(
@@ -169,7 +171,8 @@ def load(path: str | os.PathLike[str]) -> Analysis:
 def _rows(
     connection: sqlite3.Connection, path: Path, name: str, columns: Sequence[str], size: int
 ) -> list[tuple]:
-    """Rows of a table in their order.  Raises AnalysisError if another version wrote it without one of the columns."""
+    """Rows of a table in their order.  Raises AnalysisError if another version wrote it without one
+    of the columns."""
     lacks = sorted({*columns} - untrusted.columns(connection, name).keys())
     if lacks:
         what = "no table of that name" if len(lacks) == len(columns) else f"no column {lacks[0]}"

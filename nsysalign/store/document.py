@@ -1,4 +1,5 @@
-"""`analysis.json`: the analysis as one document (docs/design.md, section 6), for other programs: it is not read back.
+"""`analysis.json`: the analysis as one document (docs/design.md, section 6), for other programs: it
+is not read back.
 
 Segments and the timeline are not in it; they are in `analysis.db`.
 """
@@ -119,7 +120,8 @@ def _intervals(analysis: Analysis, budgets: list[np.ndarray]) -> Iterator[list[d
 
 
 def _by_interval(intervals: pd.DataFrame, rows: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-    """The rows of a table in the order of `intervals`, and where those of each begin (one more: the end)."""
+    """The rows of a table in the order of `intervals`, and where those of each begin (one more: the
+    end)."""
     owner = positions(intervals, rows)
     order = np.argsort(owner, kind="stable")[np.count_nonzero(owner < 0) :]
     counts = np.bincount(owner[owner >= 0], minlength=len(intervals))

@@ -1,6 +1,7 @@
 """Tables and values as plain objects and as JSON, and back.
 
-NaN does not exist in JSON: it becomes null.  The text is ASCII, so that no string of a trace can break an encoder.
+NaN does not exist in JSON: it becomes null.  The text is ASCII, so that no string of a trace can
+break an encoder.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _AS_PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
 def listed(column: pd.Series, change: Callable[[Any], Any]) -> list[Any]:
     """The values of a column as Python's own objects.
 
-    Texts and objects go through `change`, each text and tuple of texts once; NaN, NA and infinity become `change(None)`.
+    Texts and objects go through `change`, each text and tuple of texts once; NaN, NA and infinity
+    become `change(None)`.
     """
     if str(column.dtype) == "Int64":
         values = column.to_numpy(object, na_value=None).tolist()
@@ -42,8 +44,8 @@ def listed(column: pd.Series, change: Callable[[Any], Any]) -> list[Any]:
     known: dict[Any, Any] = {}
     out = []
     for value in column.tolist():
-        # Others than texts and tuples of texts are not compared, nor equal to one: 1, True and 1.0 are equal and not
-        # written alike, and dicts cannot be hashed.
+        # Others than texts and tuples of texts are not compared, nor equal to one: 1, True and 1.0
+        # are equal and not written alike, and dicts cannot be hashed.
         try:
             out.append(known[value])
             continue
@@ -69,7 +71,8 @@ def frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
 
 
 def table(lists: list[list[Any]], spec: frames.Spec) -> pd.DataFrame:
-    """The declared columns from a list of values for each; None is NaN in floats, NA in Int64, lists become tuples.
+    """The declared columns from a list of values for each; None is NaN in floats, NA in Int64,
+    lists become tuples.
 
     Raises ValueError, TypeError or OverflowError if a value is not what was declared.
     """
@@ -125,7 +128,8 @@ def encoded(value: Any) -> bytes:
 
 
 def to_json(value: Any) -> str:
-    """Any value as JSON: the same as `encoded(plain(value))`, without plain objects where orjson needs none."""
+    """Any value as JSON: the same as `encoded(plain(value))`, without plain objects where orjson
+    needs none."""
     try:
         return _ascii(orjson.dumps(value, default=plain, option=_AS_PLAIN)).decode("ascii")
     except TypeError:  # a key that is not a string

@@ -1,4 +1,5 @@
-"""Whether a stored analysis is consistent: a file from someone else is shown only if its budgets add up."""
+"""Whether a stored analysis is consistent: a file from someone else is shown only if its budgets
+add up."""
 
 from __future__ import annotations
 
@@ -109,7 +110,8 @@ def _sums(numbers: pd.Series, values: pd.Series) -> pd.Series:
 
 
 def _calibration(value: object) -> bool:
-    """Whether it has the form that alignment writes: names and values, and the header facts of each process in the log."""
+    """Whether it has the form that alignment writes: names and values, and the header facts of each
+    process in the log."""
     if not isinstance(value, dict):
         return False
     processes = value.get("collected_with", [])

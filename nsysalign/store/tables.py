@@ -1,4 +1,5 @@
-"""The tables as CSV for spreadsheets and as Parquet for data frames, and the budgets as one wide table."""
+"""The tables as CSV for spreadsheets and as Parquet for data frames, and the budgets as one wide
+table."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def write_parquet(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Pa
 
 
 def foreign(analysis: Analysis, folder: Path, form: str) -> Iterator[Path]:
-    """Files that an export to this folder would replace, and that are no earlier export of the same table."""
+    """Files that an export to this folder would replace, and that are no earlier export of the same
+    table."""
     for name, table in tables(analysis).items():
         path = folder / f"{name}.{form}"
         if not path.is_file() or path.is_symlink():

@@ -1,4 +1,5 @@
-"""Host calls and the operations that they issue, from columns of CUPTI's activity tables, joined by correlation id."""
+"""Host calls and the operations that they issue, from columns of CUPTI's activity tables, joined by
+correlation id."""
 
 from __future__ import annotations
 
@@ -33,8 +34,8 @@ def _in_order(
     columns: dict[str, np.ndarray],
     then: Callable[[dict[str, np.ndarray], np.ndarray], tuple[np.ndarray, ...]],
 ) -> dict[str, np.ndarray]:
-    """The table sorted by its start, then by the keys that `then(columns, rows)` gives.  nsys writes rows nearly in this order,
-    so checking is cheap."""
+    """The table sorted by its start, then by the keys that `then(columns, rows)` gives.  nsys
+    writes rows nearly in this order, so checking is cheap."""
     start = columns["start_ns"]
     if (start[1:] > start[:-1]).all():
         return columns
@@ -52,7 +53,8 @@ def _in_order(
 def calls_table(
     columns: dict[str, np.ndarray] | None, names: dict[int, str]
 ) -> tuple[pd.DataFrame, int]:
-    """`frames.CALLS` from the columns of the runtime table (None: absent), and how many rows were left out."""
+    """`frames.CALLS` from the columns of the runtime table (None: absent), and how many rows were
+    left out."""
     if columns is None:
         return frames.empty(frames.CALLS), 0
     ok = possible_rows(columns)
@@ -89,7 +91,8 @@ def _each(values: np.ndarray, function: Callable[[np.ndarray], np.ndarray]) -> n
 
 
 def outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """For calls sorted by (start, -end): position of the outermost call that contains each on its thread.
+    """For calls sorted by (start, -end): position of the outermost call that contains each on its
+    thread.
 
     thread 1   [ cudaLaunchKernel          ]
                    [ cuLaunchKernel  ]          -> both answer cudaLaunchKernel
@@ -120,7 +123,8 @@ def _by_value(values: np.ndarray) -> list[np.ndarray | slice]:
 def operations_table(
     tables: Sequence[dict[str, np.ndarray] | None], calls: pd.DataFrame
 ) -> tuple[pd.DataFrame, int]:
-    """`frames.OPERATIONS` from the columns of `schema.OPERATION_TABLES`, in their order, and how many rows were left out."""
+    """`frames.OPERATIONS` from the columns of `schema.OPERATION_TABLES`, in their order, and how
+    many rows were left out."""
     parts, bad = [], 0
     for kind, columns in enumerate(tables):
         if columns is None:
@@ -185,7 +189,8 @@ def _constant32(values: np.ndarray) -> bool:
 def joined(
     calls: pd.DataFrame, process: np.ndarray, correlation: np.ndarray, candidates: np.ndarray
 ) -> np.ndarray:
-    """Positions in `calls` (restricted to `candidates`) with the same process and correlation id, -1 for none.
+    """Positions in `calls` (restricted to `candidates`) with the same process and correlation id,
+    -1 for none.
 
     If several calls carry the id (corrupt or merged exports), the first one is taken.
     """
@@ -204,7 +209,8 @@ def joined(
 
 
 def _by_id(ids: np.ndarray, position: np.ndarray) -> Callable[[np.ndarray], np.ndarray]:
-    """Function of wanted ids: position[k] of the first ids[k] that equals each, -1 for none and for ids below 0."""
+    """Function of wanted ids: position[k] of the first ids[k] that equals each, -1 for none and for
+    ids below 0."""
     if not len(ids):
         return lambda wanted: np.full(len(wanted), -1)
     if not (
@@ -231,7 +237,8 @@ def _issuing_call(operations: Mapping[str, np.ndarray], calls: pd.DataFrame) -> 
         call[rest] = joined(calls, process[rest], correlation[rest], ~issuing)
     if not len(calls):
         return call
-    # a kernel cannot start before the call that issues it: a join that says so is a reused correlation id
+    # a kernel cannot start before the call that issues it: a join that says so is a reused
+    # correlation id
     start, outer = calls["start_ns"].to_numpy(), calls["outer"].to_numpy()
     for first in range(0, len(call), _AT_ONCE):
         here = call[first : first + _AT_ONCE]

@@ -18,7 +18,8 @@ FORMAT = "nsysalign-clocks"
 def read_clock_samples(path: Path) -> tuple[pd.DataFrame, list[str]]:
     """Samples with the columns of frames.CLOCK_SAMPLES, sorted by time, and notes.
 
-    A truncated last line is normal (a killed run); a file of another kind yields a note and never stops the analysis.
+    A truncated last line is normal (a killed run); a file of another kind yields a note and never
+    stops the analysis.
     """
     try:
         return _samples(path.name, lines_of(path))

@@ -1,7 +1,8 @@
 """Event logs (JSON Lines; docs/design.md, section 5) as an `EventLog`.
 
-Any program may write one.  Unknown types and keys are ignored, a truncated last line is normal, and a file may hold several
-headers (each starts a process).  What cannot be used becomes a note, never a guess.
+Any program may write one.  Unknown types and keys are ignored, a truncated last line is normal, and
+a file may hold several headers (each starts a process).  What cannot be used becomes a note, never
+a guess.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ _AT_ONCE = 1 << 12  # lines of a table that are read column by column
 
 
 def read_event_logs(paths: Sequence[Path]) -> EventLog:
-    """Read and merge logs.  Raises EventLogError if a file is not an event log or holds no usable line."""
+    """Read and merge logs.  Raises EventLogError if a file is not an event log or holds no usable
+    line."""
     reader = _Reader()
     with keeping_everything():
         for path in {realpath(p): p for p in paths}.values():  # a log named twice is read once
@@ -160,8 +162,9 @@ class _Reader:
 
 
 def _too_deep(hosts: pd.DataFrame) -> np.ndarray:
-    """Bool, per row: whether it is nested inside _DEEPEST other timers of the same thread.  Each of n nested timers holds the
-    calls of all timers inside it, so the work would grow with the square."""
+    """Bool, per row: whether it is nested inside _DEEPEST other timers of the same thread.  Each of
+    n nested timers holds the calls of all timers inside it, so the work would grow with the
+    square."""
     out = np.zeros(len(hosts), dtype=bool)
     for rows in hosts.groupby(["process", "tid"]).indices.values():
         start, end = (hosts[c].to_numpy()[rows] for c in ("t0_ns", "t1_ns"))
@@ -198,7 +201,8 @@ _scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # t
 
 
 def _encodable(value: Any) -> Any:
-    """The same without lone surrogates: JSON can spell them (`\\ud800`), but UTF-8 and pandas cannot hold them."""
+    """The same without lone surrogates: JSON can spell them (`\\ud800`), but UTF-8 and pandas
+    cannot hold them."""
     if isinstance(value, str):
         return re.sub("[\ud800-\udfff]", "\ufffd", value)
     if isinstance(value, list):
@@ -267,7 +271,8 @@ def _column(
     dtype: str,
     plain: Callable[[list[Any]], bool] = lambda values: False,
 ) -> Callable[[list[Any]], frames.Values]:
-    """Reads the values of a column: one by one, unless all of them are missing, or `plain`: they are what they should be."""
+    """Reads the values of a column: one by one, unless all of them are missing, or `plain`: they
+    are what they should be."""
 
     def column(values: list[Any]) -> frames.Values:
         if values.count(None) == len(values):
@@ -298,7 +303,8 @@ _SITES = {"site": _column(_site, "str"), "callers": _column(_paths, "object")}
 
 
 def _compared(item: dict[str, Any]) -> None:
-    """For a comparison: why there is no time ('' if there is one), and whether the harness rather than the program made it."""
+    """For a comparison: why there is no time ('' if there is one), and whether the harness rather
+    than the program made it."""
     ms, said = item.get("ms"), ""
     if math.isnan(_ms(ms)):
         said = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
@@ -315,14 +321,16 @@ def _from_reference(item: dict[str, Any]) -> None:
 
 
 def _read(item: dict[str, Any]) -> None:
-    """For a reading: clocks that read CLOCK_MONOTONIC give the value itself; only timeit's code has repetitions."""
+    """For a reading: clocks that read CLOCK_MONOTONIC give the value itself; only timeit's code has
+    repetitions."""
     if not _whole([item.get("value_ns")], _TIME_BITS):
         item["value_ns"] = item["t_ns"]
     item["count"] = max(_int(item.get("count")), 0)
 
 
 class Line(NamedTuple):
-    """A type of line that is a row of a table: its keys are the table's columns, except for the process."""
+    """A type of line that is a row of a table: its keys are the table's columns, except for the
+    process."""
 
     spec: frames.Spec
     times: tuple[str, ...] = ()  # what is needed: times,
@@ -371,7 +379,8 @@ def _keys(line: Line, *dtypes: str) -> set[str]:
 
 
 _IN_HEADER = ("version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS)
-#: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock` are both.)
+#: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock`
+#: are both.)
 PLAIN_KEYS = {
     name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()
 }
@@ -389,7 +398,8 @@ TEXT_KEYS |= {
 
 
 def source_lines(log: EventLog | None) -> pd.DataFrame:
-    """The lines of code that the log names, each once.  If processes saw different lines at a place, none is shown."""
+    """The lines of code that the log names, each once.  If processes saw different lines at a
+    place, none is shown."""
     if log is None:
         return frames.empty(frames.SOURCE_LINES)
     lines = log.source_lines.drop_duplicates()

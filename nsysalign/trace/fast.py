@@ -1,9 +1,10 @@
 """Columns of a table at Arrow speed, through the ADBC driver for SQLite where it is installed.
 
-A second, read-only connection of its own: nothing is written beside the file (a file in WAL mode is left alone).  Only
-for plain tables that `Source.plain_table` has looked at.  None is always an answer: whatever the driver stumbles over
-(a text where a number belongs, a damaged page, more rows than a file of this size has room for) is read again, and
-explained, by the ordinary reader; both fill the same `Gathered`, so that results do not depend on who read.
+A second, read-only connection of its own: nothing is written beside the file (a file in WAL mode is
+left alone).  Only for plain tables that `Source.plain_table` has looked at.  None is always an
+answer: whatever the driver stumbles over (a text where a number belongs, a damaged page, more rows
+than a file of this size has room for) is read again, and explained, by the ordinary reader; both
+fill the same `Gathered`, so that results do not depend on who read.
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ def most_rows(path: Path) -> int:
 
 
 def gather(path: Path, sql: str, into: Sequence[Gathered]) -> bool:
-    """Run a SELECT of integer columns, one per `into`.  False, with `into` to be thrown away, where that fails."""
+    """Run a SELECT of integer columns, one per `into`.  False, with `into` to be thrown away, where
+    that fails."""
     import adbc_driver_manager
     import adbc_driver_sqlite
 

@@ -1,6 +1,7 @@
-"""A column that is built batch by batch and kept as small as its values allow.  Most integer columns of a trace need far less
-than the int64 that nsys declares: one process, one stream, names by number.  A column with one value costs nothing, one whose
-values fit into 32 bits half; times stay int64.
+"""A column that is built batch by batch and kept as small as its values allow.  Most integer
+columns of a trace need far less than the int64 that nsys declares: one process, one stream, names
+by number.  A column with one value costs nothing, one whose values fit into 32 bits half; times
+stay int64.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ _INT32 = np.iinfo(np.int32)
 class Gathered:
     """Batches of int64 values; `column()` returns all of them, once.
 
-    One value only: an int64 view with stride 0, read-only, without memory of its own.  Otherwise int32 if that holds every
-    value and the column is not `wide`, else int64.
+    One value only: an int64 view with stride 0, read-only, without memory of its own.  Otherwise
+    int32 if that holds every value and the column is not `wide`, else int64.
     """
 
     def __init__(self, *, wide: bool = False) -> None:
@@ -47,7 +48,8 @@ class Gathered:
 
 
 def chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
-    """The rows of a table that a mask or positions select; a column of one value still takes no memory."""
+    """The rows of a table that a mask or positions select; a column of one value still takes no
+    memory."""
     if rows.dtype == bool and rows.any():
         first, stop = int(rows.argmax()), len(rows) - int(rows[::-1].argmax())
         if rows[first:stop].all():  # one piece: nothing is copied

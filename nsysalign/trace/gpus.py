@@ -10,14 +10,16 @@ from nsysalign.trace.sqlite import Source, open_readonly
 
 
 class Limits(NamedTuple):
-    """Of one GPU; 0 is unknown.  `memory_rate`: bytes per second, NVML's figure, which copies do not reach."""
+    """Of one GPU; 0 is unknown.  `memory_rate`: bytes per second, NVML's figure, which copies do
+    not reach."""
 
     l2_bytes: int
     memory_rate: int
 
 
 def read_limits(path: Path) -> dict[int, Limits]:
-    """CUDA device -> its limits; {} if the export does not say which GPU is which.  Raises TraceError as for any export."""
+    """CUDA device -> its limits; {} if the export does not say which GPU is which.  Raises
+    TraceError as for any export."""
     with open_readonly(path) as connection:
         source, table = Source(connection), "TARGET_INFO_GPU"
         columns = dict.fromkeys((*schema.GPU_LIMITS, "cuDevice"))

@@ -1,4 +1,5 @@
-"""What an export says about host threads apart from the work they issued: the threads of calls, and calls of the OS runtime."""
+"""What an export says about host threads apart from the work they issued: the threads of calls, and
+calls of the OS runtime."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from nsysalign.trace import schema
 from nsysalign.trace.activity import possible_rows
 from nsysalign.trace.sqlite import Source, open_readonly
 
-#: An export with more OS-runtime calls is not searched: that would take longer than everything else.
+#: An export with more OS-runtime calls is not searched: that would take longer than everything
+#: else.
 MOST_OS_CALLS = 5_000_000
 
 

@@ -1,4 +1,5 @@
-"""Kernel rows with the columns needed to join marks: grid ids, and the SM resources that a kernel takes."""
+"""Kernel rows with the columns needed to join marks: grid ids, and the SM resources that a kernel
+takes."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ from nsysalign.trace.sqlite import Source, open_readonly
 
 
 def read_launches(trace: Path, pids: Collection[int]) -> pd.DataFrame:
-    """Kernels of these processes (`frames.LAUNCHES`); all kernels if the trace has no process ids."""
+    """Kernels of these processes (`frames.LAUNCHES`); all kernels if the trace has no process
+    ids."""
     with open_readonly(trace) as connection:
         source = Source(connection, trace)
         (columns,) = source.columns_of(schema.KERNEL_LAUNCH)

@@ -1,7 +1,8 @@
 """Lines of a file of JSON Lines, gzipped or not, in bounded memory: it may come from anyone.
 
-A few kilobytes of gzip can unpack to gigabytes, and one line can be as long as the file.  A file that unpacks to more than an
-event log of its size can hold is refused; a line longer than any program writes is skipped like a truncated one.
+A few kilobytes of gzip can unpack to gigabytes, and one line can be as long as the file.  A file
+that unpacks to more than an event log of its size can hold is refused; a line longer than any
+program writes is skipped like a truncated one.
 """
 
 from __future__ import annotations
@@ -18,13 +19,16 @@ from typing import Any
 from nsysalign.errors import EventLogError
 from nsysalign.untrusted import open_regular
 
-#: No line of an event log or of clock samples comes near this many characters; longer ones are not kept.
+#: No line of an event log or of clock samples comes near this many characters; longer ones are not
+#: kept.
 LONGEST_LINE = 1 << 20
 #: A line of up to this length is skipped: holes left by a crash are smaller.
 LONGEST_HOLE = 256 << 20
-#: Limits on what a gzip file may unpack to, in characters: event logs compress to between a fifth and a twentieth.
+#: Limits on what a gzip file may unpack to, in characters: event logs compress to between a fifth
+#: and a twentieth.
 _FREE, _PER_BYTE, _MOST = 16 << 20, 100, 8 << 30
-#: Each line counts as at least this many (none of ours is shorter): 4 MB of gzip can hold 4 billion blank lines.
+#: Each line counts as at least this many (none of ours is shorter): 4 MB of gzip can hold 4 billion
+#: blank lines.
 _LEAST_LINE = 64
 _LATEST_NS = 1 << 62
 #: Stands for a line that could not be read; it is not JSON.
@@ -32,8 +36,9 @@ UNUSABLE = "(not usable)\n"
 
 
 def lines_of(path: Path) -> Iterator[str]:
-    """Lines as text; `UNUSABLE` for one that is too long, and at the end of a truncated or damaged gzip file.  Raises
-    EventLogError if the file cannot be opened, or unpacks to more than a log can hold.
+    """Lines as text; `UNUSABLE` for one that is too long, and at the end of a truncated or damaged
+    gzip file.  Raises EventLogError if the file cannot be opened, or unpacks to more than a log can
+    hold.
     """
     text: dict[str, Any] = {"encoding": "utf-8-sig", "errors": "replace", "newline": "\n"}
     try:

@@ -1,4 +1,5 @@
-"""Names from files that may come from anyone: without paths, short enough for tables, pages and terminals."""
+"""Names from files that may come from anyone: without paths, short enough for tables, pages and
+terminals."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ _REPETITION = re.compile(r"#\d{1,15}\Z")
 
 
 def shortened(name: str) -> str:
-    """A name of at most LONGEST_NAME characters: a longer one keeps its beginning and its repetition number, with a digest in
-    between that distinguishes it from others."""
+    """A name of at most LONGEST_NAME characters: a longer one keeps its beginning and its
+    repetition number, with a digest in between that distinguishes it from others."""
     if len(name) <= LONGEST_NAME:
         return name
     found = _REPETITION.search(name, len(name) - 16)
@@ -23,5 +24,6 @@ def shortened(name: str) -> str:
 
 
 def presentable(name: str) -> str:
-    """The same without absolute paths: what ranges, regions and kernels are called in every output."""
+    """The same without absolute paths: what ranges, regions and kernels are called in every
+    output."""
     return shortened(without_paths(name) if "/" in name or "\\" in name else name)

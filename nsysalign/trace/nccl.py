@@ -1,4 +1,5 @@
-"""What connects the ranks of one job: NCCL's kernels, the machine, and the number that the launcher gave to the rank."""
+"""What connects the ranks of one job: NCCL's kernels, the machine, and the number that the launcher
+gave to the rank."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, open_readonly
 
 #: `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`, `ncclKernel_AllGather_RING_LL_Sum_int8_t(...)`,
-#: `ncclAllReduceRingLLKernel_sum_f32(...)`, `ncclSymkDevKernel_AllGather_ST(...)`; RCCL uses NCCL's names.
+#: `ncclAllReduceRingLLKernel_sum_f32(...)`, `ncclSymkDevKernel_AllGather_ST(...)`; RCCL uses NCCL's
+#: names.
 NCCL_KERNEL = re.compile(r"nccl\w*kernel", re.IGNORECASE)
 _OPERATION = re.compile(
     r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|SendRecv|Reduce|Generic"
@@ -28,8 +30,9 @@ _RANK_ORDER = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 
 
 class Shared(NamedTuple):
-    """One trace's side of what ranks share.  `host` is a digest that distinguishes machines without naming them; `rank` is the
-    number that the launcher gave the profiled command, None if it gave none."""
+    """One trace's side of what ranks share.  `host` is a digest that distinguishes machines without
+    naming them; `rank` is the number that the launcher gave the profiled command, None if it gave
+    none."""
 
     collectives: pd.DataFrame  # frames.COLLECTIVES
     host: str | None
@@ -38,7 +41,8 @@ class Shared(NamedTuple):
 
 
 def read_shared(path: Path) -> Shared:
-    """Reads only NCCL's kernel rows, whatever the size of the trace.  Raises TraceError as for any export."""
+    """Reads only NCCL's kernel rows, whatever the size of the trace.  Raises TraceError as for any
+    export."""
     with open_readonly(path) as connection:
         source = Source(connection)
         environment = dict(source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value"))
@@ -54,7 +58,8 @@ def read_shared(path: Path) -> Shared:
 
 
 def rank_of(environment: str) -> int | None:
-    """The rank in nsys's record of the environment (`A=1;RANK=3;...`); nothing else in it is read."""
+    """The rank in nsys's record of the environment (`A=1;RANK=3;...`); nothing else in it is
+    read."""
     found = {name: int(number) for name, number in _RANK.findall(environment)}
     return next((found[name] for name in _RANK_ORDER if name in found), None)
 

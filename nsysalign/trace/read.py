@@ -28,7 +28,8 @@ MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
 
 
 def read_trace(path: Path) -> Trace:
-    """Read what alignment and attribution need.  Raises TraceError if the trace has no CUDA activity at all."""
+    """Read what alignment and attribution need.  Raises TraceError if the trace has no CUDA
+    activity at all."""
     with open_readonly(path) as connection:
         source = Source(connection, path)
         names = source.strings()
@@ -77,7 +78,8 @@ def read_trace(path: Path) -> Trace:
 def _refuse_without_calls(
     path: Path, source: Source, calls: pd.DataFrame, operations: pd.DataFrame
 ) -> None:
-    """Raises TraceError if the host's calls or their names, which every answer needs, are missing."""
+    """Raises TraceError if the host's calls or their names, which every answer needs, are
+    missing."""
     if calls.empty and operations.empty:
         said = _nsys_says(source)
         raise NoCudaWork(
@@ -101,7 +103,8 @@ def _refuse_without_names(path: Path, source: Source) -> None:
 
 
 def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
-    """Grid and block (x, y, z) of kernels by rowid: int64 array (kernels, 6), 0 if the trace does not say."""
+    """Grid and block (x, y, z) of kernels by rowid: int64 array (kernels, 6), 0 if the trace does
+    not say."""
     if not len(rows):
         return np.empty((0, 6), np.int64)
     with open_readonly(path) as connection:
@@ -115,8 +118,8 @@ def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
 
 
 def _cut(names: Mapping[int, str], used: Iterable[np.ndarray]) -> list[str]:
-    """A note if names that an answer uses are too long; nsys also keeps its environment and the program's output among the
-    names."""
+    """A note if names that an answer uses are too long; nsys also keeps its environment and the
+    program's output among the names."""
     ids = {int(n) for column in used for n in distinct(column).tolist()}
     count = sum(lost_its_end(names.get(n, "")) for n in ids)
     return [f"{count} names of more than 16 KB were cut short"] if count else []
@@ -253,7 +256,8 @@ def _diagnostics(source: Source) -> list[str]:
 
 
 def _devices(source: Source) -> tuple[str, ...]:
-    """Names of the GPUs on which the program had a context; of all in the machine if the export does not say which."""
+    """Names of the GPUs on which the program had a context; of all in the machine if the export
+    does not say which."""
     by_device = source.pairs("TARGET_INFO_GPU", "cuDevice", "name")
     if len(dict(by_device)) < len(by_device):  # some exports say 0 of every GPU
         by_device = []
@@ -275,7 +279,8 @@ def _devices(source: Source) -> tuple[str, ...]:
 
 
 def _missing(source: Source, version: str | None) -> tuple[str, ...]:
-    """Tables that are absent and what that costs; tables that exports before 2022.4 cannot have were not switched off."""
+    """Tables that are absent and what that costs; tables that exports before 2022.4 cannot have
+    were not switched off."""
     absent = {table: cost for table, cost in schema.COST.items() if table not in source.tables}
     if version is None:
         absent |= {

@@ -1,8 +1,9 @@
 """A trace to share: only the tables, columns and strings that the analysis reads, in a new file.
 
-Nothing is removed from the original; only what is known to be needed (`schema`, the keys of `eventlog`) is copied, so future
-additions by nsys are left out as well.  The environment, the command line, host, user and process names, what the script
-printed, and every string that no kept row refers to are never copied.  A new file has no free pages that could still hold them.
+Nothing is removed from the original; only what is known to be needed (`schema`, the keys of
+`eventlog`) is copied, so future additions by nsys are left out as well.  The environment, the
+command line, host, user and process names, what the script printed, and every string that no kept
+row refers to are never copied.  A new file has no free pages that could still hold them.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ _SMALL: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], bool]]] = {
 }
 _STACKS_KEYS = {"format", "version", "frequency_hz", "stack", "process", "thread", "main"}
 _SAMPLES_KEYS = {"type", "format", "version", "columns", "period_ns", "devices", "order"}
-#: table -> what is in it.  nsys 2024.2 writes all of them; META_DATA_EXPORT names the host and the user as well.
+#: table -> what is in it.  nsys 2024.2 writes all of them; META_DATA_EXPORT names the host and the
+#: user as well.
 PRIVATE_TABLES = {
     "META_DATA_CAPTURE": "the command line and environment",
     "ProcessStreams": "the program's output",
@@ -60,10 +62,11 @@ PRIVATE_TABLES = {
 
 
 def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
-    """Write what analysis needs of an SQLite export to `out`, a new file; returns how many strings were left behind.
+    """Write what analysis needs of an SQLite export to `out`, a new file; returns how many strings
+    were left behind.
 
-    `rename` gives kernels and ranges other names.  Raises TraceError if the trace cannot be read, UsageError if `out` exists:
-    nothing is ever overwritten.
+    `rename` gives kernels and ranges other names.  Raises TraceError if the trace cannot be read,
+    UsageError if `out` exists: nothing is ever overwritten.
     """
 
     def shared(text: bytes | None) -> str | None:
@@ -114,7 +117,8 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
 
 
 def _copy(db: sqlite3.Connection, table: str, there: set[str], *, strings: bool) -> list[str]:
-    """Copy what is read of a table of activities, with its row numbers; returns SELECTs of the ids of strings that it names.
+    """Copy what is read of a table of activities, with its row numbers; returns SELECTs of the ids
+    of strings that it names.
 
     Of NVTX: ranges with their texts, and of marks and payloads only the harness's own.
     """
@@ -174,11 +178,12 @@ def pseudonyms() -> Rename:
 
 
 def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
-    """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a new file.
+    """Write the lines of an event log that analysis reads, with the keys that it reads, to `out`, a
+    new file.
 
-    Line for line: an unusable line is replaced by a placeholder (`null`; `{}` for an unknown type), because it is an error
-    before the first header and counted in a note after it.  So both files are refused for the same reasons and yield the same
-    notes.
+    Line for line: an unusable line is replaced by a placeholder (`null`; `{}` for an unknown type),
+    because it is an error before the first header and counted in a note after it.  So both files
+    are refused for the same reasons and yield the same notes.
     """
 
     def kept(item: Any) -> Any:
@@ -211,7 +216,8 @@ def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
 
 
 def redact_samples(samples: Path, out: Path) -> None:
-    """Write the clock samples that analysis reads to `out`, a new file: numbers, and the header's own words."""
+    """Write the clock samples that analysis reads to `out`, a new file: numbers, and the header's
+    own words."""
 
     def kept(item: Any) -> Any:
         if isinstance(item, dict):
@@ -226,7 +232,8 @@ def redact_samples(samples: Path, out: Path) -> None:
 
 
 def redact_stacks(stacks: Path, out: Path, *, rename: Rename | None = None) -> None:
-    """Write the sampled Python stacks that analysis reads to `out`, a new file: functions, short file names, numbers."""
+    """Write the sampled Python stacks that analysis reads to `out`, a new file: functions, short
+    file names, numbers."""
 
     def frame(raw: Any) -> list[Any]:
         if not isinstance(raw, list) or len(raw) != 4:
@@ -274,7 +281,8 @@ def _line_by_line(path: Path, out: Path, kept: Callable[[Any], Any]) -> None:
 
 
 def private_content(path: Path) -> list[str]:
-    """What should be redacted from an export, in words; [] if it can be shared.  Raises TraceError if it is unreadable."""
+    """What should be redacted from an export, in words; [] if it can be shared.  Raises TraceError
+    if it is unreadable."""
     with open_readonly(path) as connection:
         source = Source(connection)
         found = [what for table, what in PRIVATE_TABLES.items() if table in source.tables]

@@ -1,8 +1,9 @@
 """The only place that knows nsys's table and column names, and how they changed from 2020 to now.
 
-Each `Table` maps our column to the candidates nsys has used, newest first, with the value that stands for "absent".
-NULLs are coalesced in SQL: a NULL would turn an integer column into float64, which cannot hold 64-bit ids.
-Every name that reaches an SQL statement comes from this file, never from the input.
+Each `Table` maps our column to the candidates nsys has used, newest first, with the value that
+stands for "absent". NULLs are coalesced in SQL: a NULL would turn an integer column into float64,
+which cannot hold 64-bit ids. Every name that reaches an SQL statement comes from this file, never
+from the input.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ OPERATION_TABLES = (KERNEL, GRAPH, MEMCPY, MEMSET)
 
 
 def without_graphs(table: Table) -> Table:
-    """The table without the graph column, for exports without graphs: that column is far back in every row."""
+    """The table without the graph column, for exports without graphs: that column is far back in
+    every row."""
     return table._replace(fields=tuple(f for f in table.fields if f.name != "graph_node"))
 
 
@@ -196,10 +198,12 @@ OSRT = Table(
     ),
 )
 
-#: The export's version lives in one of these (2023.3 on, 2022.4 - 2023.2); older exports have neither.
+#: The export's version lives in one of these (2023.3 on, 2022.4 - 2023.2); older exports have
+#: neither.
 META_TABLES = ("META_DATA_EXPORT", "EXPORT_META_DATA")
 
-#: Every `Table` above: one that is added is copied by `redact` and refused where it is a view without being named again.
+#: Every `Table` above: one that is added is copied by `redact` and refused where it is a view
+#: without being named again.
 TABLES = tuple(value for value in list(globals().values()) if isinstance(value, Table))
 #: Every table that is read for any purpose.
 NAMES = frozenset(
@@ -215,10 +219,12 @@ NAMES = frozenset(
 GPU_LIMITS = ("l2CacheSize", "memoryBandwidth")
 GPU_COLUMNS = ("id", "name", "cuDevice", *GPU_LIMITS)
 
-#: The newest schema whose names are known to be these (nsys 2026.3).  Newer ones are read as far as the names hold.
+#: The newest schema whose names are known to be these (nsys 2026.3).  Newer ones are read as far as
+#: the names hold.
 NEWEST = (3, 27)
 
-#: What a missing table costs, and the nsys option that adds it.  Tables not named here are not worth a note.
+#: What a missing table costs, and the nsys option that adds it.  Tables not named here are not
+#: worth a note.
 COST = {
     KERNEL.name: "no kernel rows: add -t cuda to nsys profile",
     RUNTIME.name: "no CUDA API rows: the host side is unknown; add -t cuda",
@@ -269,7 +275,8 @@ def launches_graphs(names: Iterable[str]) -> bool:
 
 
 def call_kind(name: str) -> int:
-    """The code into `model.CALL_KINDS` of a CUDA API name (`cudaLaunchKernel_v7000`, `cuLaunchKernelEx`, ...).
+    """The code into `model.CALL_KINDS` of a CUDA API name (`cudaLaunchKernel_v7000`,
+    `cuLaunchKernelEx`, ...).
 
     Classified by name because syncType codes differ between nsys versions.
     """

@@ -1,4 +1,5 @@
-"""Reading columns out of an nsys export: read-only, by declared names, straight into integer arrays."""
+"""Reading columns out of an nsys export: read-only, by declared names, straight into integer
+arrays."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ _RUNS_AT_ONCE = 100
 
 
 def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
-    """A guarded connection to an export (`nsysalign.untrusted`); TraceError says what the file is instead."""
+    """A guarded connection to an export (`nsysalign.untrusted`); TraceError says what the file is
+    instead."""
     return untrusted.opened(
         path,
         TraceError,
@@ -42,8 +44,9 @@ def open_readonly(path: Path) -> AbstractContextManager[sqlite3.Connection]:
 
 
 def possible(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or as NULL (-1); a damaged
-    time is so far away that a difference of two would not fit into int64, or lasts for months."""
+    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or
+    as NULL (-1); a damaged time is so far away that a difference of two would not fit into int64,
+    or lasts for months."""
     if len(start) and start.min() > 0 and end.max() < _LATEST_NS:  # as good as always
         lasted = end - start
         if lasted.min() >= 0 and lasted.max() < _LONGEST_NS:
@@ -76,8 +79,8 @@ class Source:
         return set(self._declared(table))
 
     def plain_table(self, table: str) -> bool:
-        """Whether a reader that knows only ordinary rowid tables may read it: it is there, its rows are numbered by
-        SQLite, and no column is computed or takes the place of that number."""
+        """Whether a reader that knows only ordinary rowid tables may read it: it is there, its rows
+        are numbered by SQLite, and no column is computed or takes the place of that number."""
         declared = self._declared(table)
         return (
             table in self.tables
@@ -96,7 +99,8 @@ class Source:
     def read(self, table: Table) -> pd.DataFrame | None:
         """All rows as int64 columns plus `row` (rowid); None where the table is absent.
 
-        Columns that this version does not have hold their default; a missing needed column is a TraceError.
+        Columns that this version does not have hold their default; a missing needed column is a
+        TraceError.
         """
         (columns,) = self.columns_of(table)
         if columns is None:
@@ -123,8 +127,8 @@ class Source:
         return frame[frame["row"].isin(wanted)].reset_index(drop=True)
 
     def columns_of(self, *tables: Table) -> list[dict[str, np.ndarray] | None]:
-        """The same of several tables as arrays, each as narrow as its values allow (`gathered.Gathered`): for the big
-        ones, which are read side by side."""
+        """The same of several tables as arrays, each as narrow as its values allow
+        (`gathered.Gathered`): for the big ones, which are read side by side."""
         plans = [self._plan(table) if table.name in self.tables else None for table in tables]
         ahead = together(self._ahead, plans)
         return [
@@ -189,7 +193,8 @@ class Source:
         return _Plan(table.name, table.where, names, expressions, constants, 0, -1, False)
 
     def _end(self, sql: str) -> int | None:
-        """Least or greatest rowid: each by itself is a look at one page, both at once a look at all."""
+        """Least or greatest rowid: each by itself is a look at one page, both at once a look at
+        all."""
         return self.connection.execute(sql).fetchone()[0]
 
     def _slow(self, plan: _Plan) -> dict[str, np.ndarray]:
@@ -225,7 +230,8 @@ class Source:
             return dict(self.connection.execute(sql))
 
     def failures(self, table: str, name: str, status: str) -> list[tuple]:
-        """(name's id, status, count) of the rows whose status is not 0, [] where the table or a column is absent."""
+        """(name's id, status, count) of the rows whose status is not 0, [] where the table or a
+        column is absent."""
         if not {name, status} <= self.columns(table):
             return []
         sql = f'select "{name}", "{status}", count(*) from "{table}" where "{status}" != 0 group by 1, 2'
@@ -237,7 +243,8 @@ class Source:
         return self.rows(table, [key, value]) if {key, value} <= self.columns(table) else []
 
     def rows(self, table: str, names: Sequence[str]) -> list[tuple]:
-        """Columns of a small table as they are; bytes, which nsys puts into none of them, are None."""
+        """Columns of a small table as they are; bytes, which nsys puts into none of them, are
+        None."""
         if not names:
             return []
         values = ", ".join(
@@ -248,7 +255,8 @@ class Source:
 
 
 def _stretches(rows: np.ndarray) -> list[tuple[int, int]]:
-    """(first, last) of runs of sorted numbers: reading over a small hole is cheaper than asking again."""
+    """(first, last) of runs of sorted numbers: reading over a small hole is cheaper than asking
+    again."""
     first = np.flatnonzero(np.concatenate([[True], np.diff(rows) > _HOLE_ROWS]))
     last = np.append(first[1:], len(rows)) - 1
     return list(zip(rows[first].tolist(), rows[last].tolist(), strict=True))
@@ -274,7 +282,8 @@ class _Plan(NamedTuple):
 
 
 def _fast(plan: _Plan, path: Path) -> dict[str, np.ndarray] | None:
-    """Through fast.py; None where something in the table is no integer, or a needed one is missing."""
+    """Through fast.py; None where something in the table is no integer, or a needed one is
+    missing."""
     expected = plan.last - plan.first + 1
     into = [Gathered(wide=name.endswith("_ns")) for name in plan.names]
     if not fast.gather(path, plan.select(*plan.expressions), into):

@@ -16,7 +16,8 @@ FORMAT = "nsysalign-stacks"
 
 
 class Frame(NamedTuple):
-    """A function that was running, and the line in it.  `own`: code of the program itself, not of a library."""
+    """A function that was running, and the line in it.  `own`: code of the program itself, not of a
+    library."""
 
     function: str
     file: str
@@ -26,10 +27,12 @@ class Frame(NamedTuple):
 
 @dataclass(frozen=True)
 class Stacks:
-    """Samples of main threads, sorted by process and time; `frames` of each stack, the innermost first.
+    """Samples of main threads, sorted by process and time; `frames` of each stack, the innermost
+    first.
 
-    `process`: nsys globalPid, `t_ns` on the trace's clock, `stack`: position in `frames` (int64 arrays of equal length).
-    `others` counts the samples of other threads: nsys does not identify these threads.
+    `process`: nsys globalPid, `t_ns` on the trace's clock, `stack`: position in `frames` (int64
+    arrays of equal length). `others` counts the samples of other threads: nsys does not identify
+    these threads.
     """
 
     process: np.ndarray
@@ -40,7 +43,8 @@ class Stacks:
 
 
 def read_stacks(path: Path) -> tuple[Stacks | None, list[str]]:
-    """The samples, and notes.  A file of another kind yields a note and never stops the analysis."""
+    """The samples, and notes.  A file of another kind yields a note and never stops the
+    analysis."""
     try:
         lines = iter(lines_of(path))
         header = json_or_none(next(lines, ""))

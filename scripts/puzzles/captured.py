@@ -1,4 +1,5 @@
-"""Events that were recorded while a graph was captured: they are nodes of the graph, not records of the program."""
+"""Events that were recorded while a graph was captured: they are nodes of the graph, not records of
+the program."""
 
 # expects: captured
 import torch

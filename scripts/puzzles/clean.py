@@ -1,4 +1,5 @@
-"""A good measurement: warmed up, the host ahead, enough repetitions.  Nothing to say but the floor of a short kernel."""
+"""A good measurement: warmed up, the host ahead, enough repetitions.  Nothing to say but the floor
+of a short kernel."""
 
 # expects: nothing
 import torch

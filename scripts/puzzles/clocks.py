@@ -1,9 +1,10 @@
-"""The SM clock during a measurement: heavy GEMMs and pauses in turn, the same linear timed throughout.
+"""The SM clock during a measurement: heavy GEMMs and pauses in turn, the same linear timed
+throughout.
 
     nsysalign run scripts/puzzles/clocks.py
 
-What to see: the clock rises from idle in the first runs (label `linear`), and under the heavy load the power cap pulls
-it down (label `loaded`), if this GPU has one that bites.
+What to see: the clock rises from idle in the first runs (label `linear`), and under the heavy load
+the power cap pulls it down (label `loaded`), if this GPU has one that bites.
 """
 
 # expects: clock-changed

@@ -1,5 +1,5 @@
-"""The same linear twice: `warm` right after itself, `cold` behind 120 MB of zeroes.  The host runs ahead of both, so the
-difference is the kernel's own.
+"""The same linear twice: `warm` right after itself, `cold` behind 120 MB of zeroes.  The host runs
+ahead of both, so the difference is the kernel's own.
 """
 
 # expects: cold-l2

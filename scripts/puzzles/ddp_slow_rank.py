@@ -1,7 +1,8 @@
-"""DistributedDataParallel with one slow rank: every rank measures the same step time, and only one is to blame.
+"""DistributedDataParallel with one slow rank: every rank measures the same step time, and only one
+is to blame.
 
-Rank 1 sleeps 5 ms on the host before its forward pass (a slow data loader); the all-reduces make the others wait for
-it.  Events alone say that all ranks are equally slow.
+Rank 1 sleeps 5 ms on the host before its forward pass (a slow data loader); the all-reduces make
+the others wait for it.  Events alone say that all ranks are equally slow.
 
 One trace per rank, then compared:
     torchrun --nproc-per-node 2 --no-python nsysalign run -q scripts/puzzles/ddp_slow_rank.py
@@ -9,8 +10,8 @@ One trace per rank, then compared:
 One trace of all ranks:
     nsysalign run -- torchrun --nproc-per-node 2 scripts/puzzles/ddp_slow_rank.py
     nsysalign analyze --ranks nsysalign-runs/ddp_slow_rank-003
-Expected: rank 0 waits about 5 ms of every step for rank 1, the last to arrive in nearly all collectives; rank 1's
-budget has 5 ms of host more.
+Expected: rank 0 waits about 5 ms of every step for rank 1, the last to arrive in nearly all
+collectives; rank 1's budget has 5 ms of host more.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""EfficientNet-b0, batch 1, 300 repetitions, each timed by an event pair: is it the GPU that takes 3 ms?"""
+"""EfficientNet-b0, batch 1, 300 repetitions, each timed by an event pair: is it the GPU that takes
+3 ms?"""
 
 # expects: host-gap
 # beside: many-tiny-kernels

@@ -1,4 +1,5 @@
-"""The first call of everything: modules are loaded, code is chosen; nobody warmed up, and it is timed once."""
+"""The first call of everything: modules are loaded, code is chosen; nobody warmed up, and it is
+timed once."""
 
 # expects: module-load
 # beside: host-gap

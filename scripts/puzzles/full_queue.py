@@ -1,4 +1,5 @@
-"""A host timer around 3,000 launches behind a long kernel: the launch queue is full, the host waits in it."""
+"""A host timer around 3,000 launches behind a long kernel: the launch queue is full, the host waits
+in it."""
 
 # expects: full-queue
 # beside: host-timer

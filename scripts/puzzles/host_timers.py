@@ -1,7 +1,9 @@
-"""One addition timed by the host's clock in the four classic ways, built in and as an operator of our own.
+"""One addition timed by the host's clock in the four classic ways, built in and as an operator of
+our own.
 
-Synchronise before and after, only before, only after, never: four numbers for the same work.  Then timeit and
-torch.utils.benchmark.  The operator of our own is compiled on the spot (CUDA where nvcc is, else C++; a minute).
+Synchronise before and after, only before, only after, never: four numbers for the same work.  Then
+timeit and torch.utils.benchmark.  The operator of our own is compiled on the spot (CUDA where nvcc
+is, else C++; a minute).
 """
 
 # expects: host-timer enqueue-only earlier-work

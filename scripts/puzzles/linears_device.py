@@ -1,4 +1,5 @@
-"""The same three linears with their data made on the device: no copies, and the first one is ordinary."""
+"""The same three linears with their data made on the device: no copies, and the first one is
+ordinary."""
 
 # expects: nothing
 import statistics

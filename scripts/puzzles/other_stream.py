@@ -1,5 +1,6 @@
-"""A small kernel that waits for another stream: `before` for work launched before the start event, `inside` for work
-launched after it.  A synchronisation in front helps the first and cannot help the second.
+"""A small kernel that waits for another stream: `before` for work launched before the start event,
+`inside` for work launched after it.  A synchronisation in front helps the first and cannot help the
+second.
 """
 
 # expects: queued-dependency

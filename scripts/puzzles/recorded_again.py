@@ -1,4 +1,5 @@
-"""One end event for two pairs: the second record moved it, so the first pair is not what was meant."""
+"""One end event for two pairs: the second record moved it, so the first pair is not what was
+meant."""
 
 # expects: recorded-again
 import torch

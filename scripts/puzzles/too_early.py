@@ -1,4 +1,5 @@
-"""elapsed_time is asked before the work is done: torch raises, the script carries on with the next one."""
+"""elapsed_time is asked before the work is done: torch raises, the script carries on with the next
+one."""
 
 # expects: asked-too-early
 import torch

@@ -1,4 +1,5 @@
-"""No warm-up with these shapes: the first repetitions pay for memory that the allocator then keeps."""
+"""No warm-up with these shapes: the first repetitions pay for memory that the allocator then
+keeps."""
 
 # expects: warm-up
 # beside: api-launch

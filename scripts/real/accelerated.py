@@ -1,4 +1,5 @@
-"""Run by `accelerate launch`: a few steps of a tiny model; with --gpu each process times some kernels besides."""
+"""Run by `accelerate launch`: a few steps of a tiny model; with --gpu each process times some
+kernels besides."""
 
 import sys
 

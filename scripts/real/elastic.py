@@ -1,7 +1,8 @@
-"""Run by torchrun: two ranks over gloo; rank 1 fails in the first round, so torchrun stops the other and restarts both.
+"""Run by torchrun: two ranks over gloo; rank 1 fails in the first round, so torchrun stops the
+other and restarts both.
 
-Three restarts are allowed: gloo's own may fail with `Connection refused`, also plainly (1 of 6 on two busy cores).
-With --gpu every rank of every round times some kernels first.
+Three restarts are allowed: gloo's own may fail with `Connection refused`, also plainly (1 of 6 on
+two busy cores). With --gpu every rank of every round times some kernels first.
 """
 
 import os

@@ -1,4 +1,5 @@
-"""A FastAPI application under uvicorn on loopback, 100 requests from four threads, stopped by SIGTERM.
+"""A FastAPI application under uvicorn on loopback, 100 requests from four threads, stopped by
+SIGTERM.
 
 With --gpu each request times a kernel by events.
 """

@@ -1,6 +1,8 @@
-"""FlashInfer's bench_gpu_time with events and with a CUDA graph (flashinfer/testing/utils.py, from the folder in argv).
+"""FlashInfer's bench_gpu_time with events and with a CUDA graph (flashinfer/testing/utils.py, from
+the folder in argv).
 
-The rest of FlashInfer is not installed: what that file imports of it, and never calls here, is stood in for.
+The rest of FlashInfer is not installed: what that file imports of it, and never calls here, is
+stood in for.
 """
 
 import importlib.util

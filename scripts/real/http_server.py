@@ -1,4 +1,5 @@
-"""`python -m http.server` on loopback, asked a few times, stopped by SIGTERM as a supervisor would."""
+"""`python -m http.server` on loopback, asked a few times, stopped by SIGTERM as a supervisor
+would."""
 
 import signal
 import socket

@@ -1,4 +1,5 @@
-"""KernelBench's timing functions (src/kernelbench/timing.py, from the folder in argv) on a matrix product."""
+"""KernelBench's timing functions (src/kernelbench/timing.py, from the folder in argv) on a matrix
+product."""
 
 import sys
 

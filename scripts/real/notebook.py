@@ -1,4 +1,5 @@
-"""A notebook run by nbconvert, as `jupyter nbconvert --execute` does; prints what its cells printed."""
+"""A notebook run by nbconvert, as `jupyter nbconvert --execute` does; prints what its cells
+printed."""
 
 import json
 import subprocess

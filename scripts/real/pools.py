@@ -1,4 +1,5 @@
-"""Workers that are ended by SIGTERM: a spawn pool left by `with`, Process.terminate; on the GPU where there is one."""
+"""Workers that are ended by SIGTERM: a spawn pool left by `with`, Process.terminate; on the GPU
+where there is one."""
 
 import multiprocessing
 import sys

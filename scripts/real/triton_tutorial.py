@@ -1,4 +1,5 @@
-"""One of triton's tutorials (a file in argv), its benchmarks cut to the first two sizes; nothing is drawn."""
+"""One of triton's tutorials (a file in argv), its benchmarks cut to the first two sizes; nothing is
+drawn."""
 
 import runpy
 import sys

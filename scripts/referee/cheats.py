@@ -1,4 +1,5 @@
-"""Programs whose timing leaves out what they do.  `python cheats.py NAME`, without a name: the names."""
+"""Programs whose timing leaves out what they do.  `python cheats.py NAME`, without a name: the
+names."""
 
 import threading
 

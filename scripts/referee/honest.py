@@ -1,4 +1,5 @@
-"""Programs that time what they do, some of them in ways that look like a cheat.  `python honest.py NAME`."""
+"""Programs that time what they do, some of them in ways that look like a cheat.  `python honest.py
+NAME`."""
 
 import torch
 from bench import N, main, tensors, timed

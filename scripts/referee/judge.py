@@ -1,4 +1,5 @@
-"""`nsysalign check` on every program of cheats.py and honest.py: a table of what it found; needs a GPU, nsys and torch.
+"""`nsysalign check` on every program of cheats.py and honest.py: a table of what it found; needs a
+GPU, nsys and torch.
 
 scripts/referee/judge.py OUT [NAME ...]     a run directory and a verdict (NAME.json) per program in OUT
 """

@@ -1,4 +1,5 @@
-"""One clock for all events: distances become frames, and what records say places them on the trace's clock."""
+"""One clock for all events: distances become frames, and what records say places them on the
+trace's clock."""
 
 from __future__ import annotations
 
@@ -30,8 +31,8 @@ def as_told(ns: float, tick: int = 32) -> float:
 
 
 def log_of(records, references=(), elapsed=(), distances=()):
-    """`records`: seqs; `references`: (id, previous, ms); `elapsed`: (start, end, ms, reference, start_ms, end_ms);
-    `distances`: (start, end, ms, reference, start_ms, end_ms)."""
+    """`records`: seqs; `references`: (id, previous, ms); `elapsed`: (start, end, ms, reference,
+    start_ms, end_ms); `distances`: (start, end, ms, reference, start_ms, end_ms)."""
 
     def table(spec, rows, columns):
         if not rows:
@@ -91,7 +92,8 @@ def test_consecutive_references_are_one_exact_clock():
 
 
 def test_a_long_pause_makes_a_frame_and_many_roundings_say_more_than_one():
-    """Pairs behind a pause of 10 s, each measured against the old reference as well: 0.5 us of rounding shrink."""
+    """Pairs behind a pause of 10 s, each measured against the old reference as well: 0.5 us of
+    rounding shrink."""
     pause = 10_000 * MS + 320_032
     spread = np.arange(8) * 77_760
     elapsed, distances, records = [], [], []
@@ -135,7 +137,8 @@ def test_a_chain_of_pairs_stays_exact_far_from_its_reference():
 
 
 def test_a_captured_record_is_no_place_of_the_clock():
-    """Stamped at every replay of its graph: before a pause of 10 s and behind it, which it must not bridge."""
+    """Stamped at every replay of its graph: before a pause of 10 s and behind it, which it must not
+    bridge."""
     elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
     elapsed += [(1, 2, as_told(6_400), 1, as_told(2_048), as_told(8_448))]
     log = log_of([1, 2], [(0, -1, np.nan), (1, 0, as_told(10_000 * MS))], elapsed)
@@ -223,7 +226,8 @@ def test_against_cupti_which_is_late_now_and_then_and_never_early(unpack, how):
     lag = stamp[windows["start"]] - windows["start_ns"].to_numpy()
     lag = np.concatenate([lag, stamp[windows["end"]] - windows["end_ns"].to_numpy()])
     assert abs(np.median(lag)) <= 150
-    # over a long interval the clocks' rates differ by more, and the bar says so: 75 ms by 0.5 us, half at each end
+    # over a long interval the clocks' rates differ by more, and the bar says so: 75 ms by 0.5 us,
+    # half at each end
     short = np.tile(windows["elapsed_ns"] < 20 * MS, 2)
     assert lag[short].min() >= -300, "none is placed later than the stamp"
     assert (lag >= -np.tile(windows["error_ns"], 2)).all()
@@ -243,8 +247,8 @@ def test_with_timestamps_the_clock_wins_and_says_how_late_they_are(unpack):
 
 
 def test_every_record_lies_between_the_stamps_of_the_kernels_around_it(unpack):
-    """A truth that is not CUPTI's, in nsys's default mode on an H100: kernels that read %globaltimer before and after each
-    record; `bounds` are their readings on the trace's clock."""
+    """A truth that is not CUPTI's, in nsys's default mode on an H100: kernels that read
+    %globaltimer before and after each record; `bounds` are their readings on the trace's clock."""
     trace, log = unpack("globaltimer_h100")
     told = json.loads(lzma.decompress((DATA / "globaltimer_h100.bounds.json.xz").read_bytes()))
     windows = align(trace, log).windows.set_index("region")
@@ -258,8 +262,8 @@ def test_every_record_lies_between_the_stamps_of_the_kernels_around_it(unpack):
 
 
 def test_the_bulk_of_late_records_does_not_move_the_line(unpack):
-    """Deep queues leave 4.5 us between kernels instead of 2.4: most records behind one are late, and so are most kernels
-    behind a record.  CUPTI's stamps are late, never early."""
+    """Deep queues leave 4.5 us between kernels instead of 2.4: most records behind one are late,
+    and so are most kernels behind a record.  CUPTI's stamps are late, never early."""
     trace, log = unpack("positions_h100")
     stamp = align(trace, log).records["timestamp_ns"].to_numpy()
     windows = align(replace(trace, event_rows=trace.event_rows.iloc[:0]), log).windows
@@ -272,8 +276,8 @@ def test_the_bulk_of_late_records_does_not_move_the_line(unpack):
 
 
 def test_threads_whose_streams_are_always_idle_share_one_clock(unpack):
-    """Four threads on streams of their own, which every record finds idle: nothing but calls says where the clock lies.
-    CUPTI's stamps are late there by 0.8 us in the median, never early."""
+    """Four threads on streams of their own, which every record finds idle: nothing but calls says
+    where the clock lies. CUPTI's stamps are late there by 0.8 us in the median, never early."""
     trace, log = unpack("threads_h200")
     stamp = align(trace, log).records["timestamp_ns"].to_numpy()
     windows = align(replace(trace, event_rows=trace.event_rows.iloc[:0]), log).windows
@@ -296,7 +300,8 @@ def test_threads_whose_streams_are_always_idle_share_one_clock(unpack):
     "name", ["behind_copies_h100", "graph_loop_h100", "graph_events_h100", "threads_h200"]
 )
 def test_without_references_bars_hold_beside_copies_and_behind_graphs(unpack, name):
-    """graph_events: traced node by node, and the graph ends with an event of its own, which takes 2.5 us."""
+    """graph_events: traced node by node, and the graph ends with an event of its own, which takes
+    2.5 us."""
     trace, log = unpack(name)
     unstamped = trace.event_rows.assign(timestamp_ns=np.int64(0))
     by_clock = align(trace, log).windows.set_index("source")

@@ -1,4 +1,5 @@
-"""Event logs whose records do not say which thread made them: the format lets a program leave `tid` out."""
+"""Event logs whose records do not say which thread made them: the format lets a program leave `tid`
+out."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def test_a_program_with_one_thread_is_analysed_as_with_thread_ids(both):
 
 @pytest.mark.parametrize("both", ["threads_h200"], indirect=True)
 def test_records_that_may_be_of_several_threads_are_left_out_and_say_so(both):
-    """Two threads may record within one another's calls: those records are nobody's, all others are found as before."""
+    """Two threads may record within one another's calls: those records are nobody's, all others are
+    found as before."""
     known = {(x.elapsed_ns, x.tid): x.start_ns for x in both[0].intervals.itertuples()}
     found = both[1].intervals
     assert len(found) > 100 and len(found) + len(both[1].unaligned) == len(both[0].intervals)

@@ -1,9 +1,9 @@
 """Compared pairs read from a trace, drawn as the order of the calls.
 
-C creates an event, R records one, w issues work, . is another call; with the number of an event: Q a query
-(Q1! "not ready"), W a wait of the host, O a wait of a stream; E asks cudaEventElapsedTime; ( ) capture.
-A call of thread 2 is 2:R, one of process B is B:R.  Queries next to each other are 100 ns apart, all other
-calls 2 us.  Records are named a, b, c ... by their order.
+C creates an event, R records one, w issues work, . is another call; with the number of an event: Q
+a query (Q1! "not ready"), W a wait of the host, O a wait of a stream; E asks cudaEventElapsedTime;
+( ) capture. A call of thread 2 is 2:R, one of process B is B:R.  Queries next to each other are 100
+ns apart, all other calls 2 us.  Records are named a, b, c ... by their order.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def drawn(text: str) -> SimpleNamespace:
 
 
 def read(text: str, numbers: str = ""):
-    """(pairs by the letters of their records, how they are known, the reasons of those left out)."""
+    """(pairs by the letters of their records, how they are known, the reasons of those left
+    out)."""
     trace = drawn(text)
     records = np.flatnonzero(trace.calls["kind"] == CALL["record"]).tolist()
     letter = dict(zip(records, "abcdefghijklmnopqrstuvwxyz", strict=False))
@@ -81,7 +82,8 @@ def read(text: str, numbers: str = ""):
     ("C R w C R W2 Q1 Q2 R w R W2 Q1 Q2 R w R W2 Q1 Q2", "ab cd ef"),      # recorded again
     ("C R C R C R C R R R R R W4 Q1 Q2 . Q3 Q4", "ef gh"),     # and again, four of them
     ("C R w C R R w R R w R W2 Q1 Q2", "ef"),                  # the last one counts
-    ("C R w C R Q1 Q7 R R Q1 Q7", "ab cd"),                    # libraries created events out of sight
+    # libraries created events out of sight
+    ("C R w C R Q1 Q7 R R Q1 Q7", "ab cd"),
     ("R w R Q41 Q42 R w R Q41 Q42", "ab cd"),                  # created before the trace began
     ("C R w 2:C 2:R w C R 2:C 2:R Q1 Q3 . Q2 Q4", "ac bd"),    # two threads, compared by the first
     ("C R B:C B:R w B:w C R B:C B:R Q1 Q2 B:Q1 B:Q2", "ac bd"),            # the same numbers

@@ -1,4 +1,5 @@
-"""Placement against the GPU's own timestamps, with those timestamps taken away from the analysis."""
+"""Placement against the GPU's own timestamps, with those timestamps taken away from the
+analysis."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
 DATA = Path(__file__).parents[1] / "data"
-#: recording -> (p50, p95, p99) of the start's placement error in ns that must be met, blind in both ways
+#: recording -> (p50, p95, p99) of the start's placement error in ns that must be met, blind in both
+#: ways
 LIMITS = {
     "event_timestamps": (350, 1_200, 1_600),
     "random1": (130, 650, 900),
@@ -63,7 +65,8 @@ def test_starts_are_placed_within_the_stated_error(recording, truth, blindly):
     truth = truth.records["timestamp_ns"].to_numpy()
     windows = alignment.windows[alignment.windows["kind"] == "event"]
     assert (truth[windows["start"]] > 0).all() and (truth[windows["end"]] > 0).all()
-    # CUPTI is late now and then (3 us in slow calls), never early: the event is where the earlier of both says
+    # CUPTI is late now and then (3 us in slow calls), never early: the event is where the earlier
+    # of both says
     at = np.minimum(
         truth[windows["start"]], truth[windows["end"]] - windows["elapsed_ns"].to_numpy()
     )

@@ -1,6 +1,8 @@
-"""What alignment is made of, one function at a time: bounds of records, compared pairs, work of ranges, rows of kernels.
+"""What alignment is made of, one function at a time: bounds of records, compared pairs, work of
+ranges, rows of kernels.
 
-Each case was a fault put in by hand, or one at a time by a script, that whole recordings did not show.
+Each case was a fault put in by hand, or one at a time by a script, that whole recordings did not
+show.
 """
 
 from __future__ import annotations
@@ -43,13 +45,15 @@ def trace(**tables: list[dict]) -> SimpleNamespace:
     [(0, 1), (5 * US, 1), (20_000_000, 402), (3_600_000_000_000, 72_250_001)],
 )
 def test_how_far_elapsed_time_may_be_from_the_trace(elapsed_ns, wanted):
-    """A tick and a step of the clock, 20 parts per million, and what a float32 of milliseconds cannot hold."""
+    """A tick and a step of the clock, 20 parts per million, and what a float32 of milliseconds
+    cannot hold."""
     fixed = bounds.TICK_NS + bounds.CLOCK_STEP_NS
     assert bounds.slack_ns(np.array([elapsed_ns]))[0] - fixed == pytest.approx(wanted, abs=1)
 
 
 def test_only_synchronisations_of_its_stream_bound_a_record():
-    """A record at 1 us; at 2 us a synchronisation of an unknown stream, at 4 us an event's, at 6 us its own stream's."""
+    """A record at 1 us; at 2 us a synchronisation of an unknown stream, at 4 us an event's, at 6 us
+    its own stream's."""
     kinds = [("sync_stream", 2), ("sync_event", 4), ("sync_stream", 6), ("sync_stream", 8)]
     calls = [
         {
@@ -108,7 +112,8 @@ def test_why_a_compared_pair_cannot_be_placed():
 
 
 def test_a_range_holds_work_of_threads_of_its_process_without_ranges_of_their_own():
-    """Four kernels in one range of P's first thread: its own; autograd's; a thread's with a range of its own; and Q's."""
+    """Four kernels in one range of P's first thread: its own; autograd's; a thread's with a range
+    of its own; and Q's."""
     threads = [P | 1, P | 2, P | 3, Q | 1]
     calls = [{"start_ns": (n + 1) * US, "end_ns": (n + 1) * US + 500, "thread": t, "process": t & ~0xFFFFFF} for n, t in enumerate(threads)]  # fmt: skip
     operations = [
@@ -125,7 +130,8 @@ def test_a_range_holds_work_of_threads_of_its_process_without_ranges_of_their_ow
 
 
 def test_a_range_is_over_when_it_closes():
-    """A kernel launched at the very end of its thread's only range is the work of what other threads have open then."""
+    """A kernel launched at the very end of its thread's only range is the work of what other
+    threads have open then."""
     calls = [{"start_ns": 3 * US, "end_ns": 4 * US, "thread": P | 3, "process": P}]
     operations = [{"call": 0, "start_ns": 10 * US, "end_ns": 11 * US, "process": P}]
     opened = [
@@ -137,7 +143,8 @@ def test_a_range_is_over_when_it_closes():
 
 
 def test_rows_of_kernels_that_may_have_been_cut_are_those_of_one_stream():
-    """1 ns lies between the first two of stream 7, the first two rows of all, and between streams 8's and 7's next."""
+    """1 ns lies between the first two of stream 7, the first two rows of all, and between streams
+    8's and 7's next."""
     rows = pd.DataFrame(
         [(0, 7, 0, 100), (0, 7, 101, 200), (0, 8, 201, 300), (0, 7, 301, 400), (1, 7, 401, 500), (1, 8, 400, 401), (1, 8, 401, 500)],
         columns=["device", "stream", "start_ns", "end_ns"],
@@ -147,7 +154,8 @@ def test_rows_of_kernels_that_may_have_been_cut_are_those_of_one_stream():
 
 @pytest.mark.parametrize("seed", range(5))
 def test_bounds_of_a_clock_loosen_with_the_distance_on_both_sides(seed):
-    """At every time the tightest of all bounds, each loosened by what the clock may have drifted until then."""
+    """At every time the tightest of all bounds, each loosened by what the clock may have drifted
+    until then."""
     random = np.random.default_rng(seed)
     times = np.sort(random.integers(0, 10_000_000, 40))
     lows, highs = (
@@ -162,8 +170,8 @@ def test_bounds_of_a_clock_loosen_with_the_distance_on_both_sides(seed):
 
 
 def test_the_place_of_one_launch_is_the_middle_of_what_its_row_allows():
-    """Stamps at 1,000 and 2,000 of a timer with ticks of 32 ns, in a row from 501,000 to 502,100 ns: the timer is between
-    499,968 and 500,100 behind the trace, and half a tick more."""
+    """Stamps at 1,000 and 2,000 of a timer with ticks of 32 ns, in a row from 501,000 to 502,100
+    ns: the timer is between 499,968 and 500,100 behind the trace, and half a tick more."""
     one = [np.array([t], np.int64) for t in (1_000, 2_000, 501_000, 502_100)]
     known, cut = np.array([True]), np.array([False])
     shift, rate, error = marked._clock(*one, known, cut, 32)
@@ -172,8 +180,9 @@ def test_the_place_of_one_launch_is_the_middle_of_what_its_row_allows():
 
 
 def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of_its_event():
-    """Records 0 to 3; the first wait knows CUPTI's number of record 0 (and the log says 3), the second what the log says,
-    record 0 too, the third only its event, which record 2 recorded last before it, the fourth nothing but its thread."""
+    """Records 0 to 3; the first wait knows CUPTI's number of record 0 (and the log says 3), the
+    second what the log says, record 0 too, the third only its event, which record 2 recorded last
+    before it, the fourth nothing but its thread."""
     records = pd.DataFrame(
         {
             "process": [P] * 4,
@@ -195,7 +204,8 @@ def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of
 
 
 def test_bounds_of_a_clock_that_drifts_stay_narrow():
-    """40 launches over 4 s, each in a row 100 ns wider than its stamps, on a timer that is 30 parts per million slow."""
+    """40 launches over 4 s, each in a row 100 ns wider than its stamps, on a timer that is 30 parts
+    per million slow."""
     at = np.arange(40) * 100_000_000
     first, last = at, at + 10_000
     start, end = (np.rint(t * (1 + 30e-6)).astype(np.int64) for t in (first, last))

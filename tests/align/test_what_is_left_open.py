@@ -17,7 +17,8 @@ BUSY, AHEAD, EACH_NS = 925, 1_540, 1_000_000
 
 
 def queued(gaps, **more):
-    """Records, all queued long before, one between two kernels each: `gaps` apart (ns), at every millisecond."""
+    """Records, all queued long before, one between two kernels each: `gaps` apart (ns), at every
+    millisecond."""
     gaps = np.asarray(gaps)
     ends = EACH_NS * (1 + np.arange(len(gaps)))
     none = np.zeros(len(gaps), np.int64)
@@ -46,7 +47,8 @@ def test_gaps_tell_how_long_a_record_takes_where_they_crowd(scatter, shown):
 
 
 def placed(s, tracing="off"):
-    """(start after the end of the operation before, error bar) of the pair of the last two records."""
+    """(start after the end of the operation before, error bar) of the pair of the last two
+    records."""
     pairs = pd.DataFrame({"start": [20], "end": [21], "elapsed_ns": [EACH_NS]})
     found = place_pairs(s, pairs, tracing)
     return int(found.start_ns[0] - s.previous_end[20]), int(found.error_ns[0])

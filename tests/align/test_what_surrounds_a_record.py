@@ -1,4 +1,5 @@
-"""What says how long a record took: the operation behind it, copies of other streams, waits.  Everything in microseconds."""
+"""What says how long a record took: the operation behind it, copies of other streams, waits.
+Everything in microseconds."""
 
 from __future__ import annotations
 
@@ -23,8 +24,9 @@ NEAR = (
 
 
 def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
-    """`records`: (start and end of the call, lane, -1 for unknown, end of the operation before); `operations`: (kind, start,
-    end, lane), issued one after the other at 0, 1, 2 ...; `waits`: (when issued, lane)."""
+    """`records`: (start and end of the call, lane, -1 for unknown, end of the operation before);
+    `operations`: (kind, start, end, lane), issued one after the other at 0, 1, 2 ...; `waits`:
+    (when issued, lane)."""
     table = pd.DataFrame(
         records, columns=["call_start_ns", "call_end_ns", "lane", "previous_end_ns"], dtype="int64"
     )

@@ -1,4 +1,5 @@
-"""Ranges that the program did not name: the tool's own are no intervals, those of libraries are marked."""
+"""Ranges that the program did not name: the tool's own are no intervals, those of libraries are
+marked."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What intervals and labels are called: by region, else by the lines of code; one code, one label."""
+"""What intervals and labels are called: by region, else by the lines of code; one code, one
+label."""
 
 from __future__ import annotations
 

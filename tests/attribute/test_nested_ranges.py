@@ -1,4 +1,5 @@
-"""NVTX ranges in ranges, thousands deep: exact, and no memory for every pair of a range and an operation."""
+"""NVTX ranges in ranges, thousands deep: exact, and no memory for every pair of a range and an
+operation."""
 
 from __future__ import annotations
 

@@ -28,7 +28,8 @@ def analysed(w: World, folder: Path):
     return analysis
 
 
-# --- while its stream was idle -----------------------------------------------------------------------------------
+# --- while its stream was idle
+# -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("others", "own", "most"), [
@@ -74,7 +75,8 @@ def test_without_idle_time_nobody_asks(tmp_path):
     assert (row.kind, row.elapsed_ns, OTHERS_WORKED in row.flags) == ("nvtx", 40_000, False)
 
 
-# --- between two operations of the interval ----------------------------------------------------------------------
+# --- between two operations of the interval
+# ----------------------------------------------------------------------
 
 
 def inner(w: World, folder: Path) -> Iterator:
@@ -116,8 +118,8 @@ def test_a_wait_between_two_operations(tmp_path):
 
 @pytest.mark.parametrize(("at", "unknown"), [(11, 45), (5, 2), (20, 0)])
 def test_a_host_function_between_two_operations(tmp_path, at, unknown):
-    """Nobody knows how long it held up what was launched next: from 20 to 65, or from 10 to 12; the end record launches
-    nothing."""
+    """Nobody knows how long it held up what was launched next: from 20 to 65, or from 10 to 12; the
+    end record launches nothing."""
     w = world()
     steps = inner(w, tmp_path)
     next(steps)
@@ -138,7 +140,8 @@ def test_a_host_function_on_the_only_stream_at_work(tmp_path, at, unknown):
     assert check.parts(analysed(w, tmp_path), 0).get("unknown", 0) == unknown * 1_000
 
 
-# --- the run as a whole ------------------------------------------------------------------------------------------
+# --- the run as a whole
+# ------------------------------------------------------------------------------------------
 
 
 def test_idle_time_of_a_device_waits_for_what_the_next_operations_stream_waits_for(tmp_path):
@@ -187,7 +190,8 @@ def test_a_run_counts_operations_that_others_hide(tmp_path):
     assert runs["operations"].to_dict() == {"run": 4, "run (stream 7)": 2, "run (stream 13)": 2}
 
 
-# --- operations that come in several blocks ----------------------------------------------------------------------
+# --- operations that come in several blocks
+# ----------------------------------------------------------------------
 
 
 @settings(max_examples=200)
@@ -214,7 +218,8 @@ def test_an_operation_in_several_blocks_counts_once(operations, windows):
     ]
 
 
-# --- host timers ---------------------------------------------------------------------------------------------------
+# --- host timers
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_details_of_a_host_timer_name_a_stream_only_where_one_was_waited_for(tmp_path):
@@ -240,8 +245,8 @@ def test_details_of_a_host_timer_name_a_stream_only_where_one_was_waited_for(tmp
 
 @pytest.mark.parametrize(("thread", "unknown"), [(None, 50), (MAIN, 45), (OTHER, 0)])
 def test_a_host_function_of_the_thread_whose_work_comes_next(tmp_path, thread, unknown):
-    """It counts for the stream where the same thread issued the operation before it, or where there is none before it (`None`:
-    then it is the trace's first call); not where another thread did."""
+    """It counts for the stream where the same thread issued the operation before it, or where there
+    is none before it (`None`: then it is the trace's first call); not where another thread did."""
     w = world()
     if thread is None:
         w.call("host_function", -10, -9.5)

@@ -177,7 +177,8 @@ def test_one_byte_is_bytes_and_no_time_is_no_bandwidth(tmp_path):
 
 
 def test_what_does_not_fit_is_counted(tmp_path, monkeypatch):
-    """Room for two rows of a kind: the longest stay, in order; five calls and one operation are said."""
+    """Room for two rows of a kind: the longest stay, in order; five calls and one operation are
+    said."""
     monkeypatch.setattr(module, "MAX_ROWS", 2)
     rows = drawn(waiting(), tmp_path)
     assert of_kind(rows, "host", "start", "end") == [(14, 18), (24, 120)]
@@ -190,7 +191,8 @@ def test_what_does_not_fit_is_counted(tmp_path, monkeypatch):
 
 
 def test_a_run_as_a_whole_loses_no_row(tmp_path, monkeypatch):
-    """Room for one row of a kind: neighbours are blocks, and what runs in a block is no more than its length."""
+    """Room for one row of a kind: neighbours are blocks, and what runs in a block is no more than
+    its length."""
     whole = drawn(waiting(), tmp_path / "whole", run=True)
     assert len(of_kind(whole, "host", "start")) == 10
     assert of_kind(whole, "stream", "lane", "start", "end") == [
@@ -248,7 +250,8 @@ def test_the_first_row_that_reaches_so_far(ends, asked, stretch):
         assert found.tolist() == [0] * len(asked)
 
 
-# --- clocks ----------------------------------------------------------------------------------------------------
+# --- clocks
+# ----------------------------------------------------------------------------------------------------
 
 
 def clocks(*stretches, device=0, power=-1, reasons=0):

@@ -1,4 +1,5 @@
-"""Whether a host timer waited for the GPU before and after what it times.  Everything in microseconds.
+"""Whether a host timer waited for the GPU before and after what it times.  Everything in
+microseconds.
 
 s: launch, y: synchronisation, |: a reading; the kernel of a launch runs 2 us after it
 """

@@ -1,4 +1,5 @@
-"""Tables of what ran in the intervals of a label, and of the longest idle stretches.  Everything in microseconds."""
+"""Tables of what ran in the intervals of a label, and of the longest idle stretches.  Everything in
+microseconds."""
 
 from __future__ import annotations
 
@@ -41,8 +42,8 @@ def twice(w: World) -> None:
 
 
 def test_kernels_of_a_label(tmp_path):
-    """add: 2, 6, 5 and 2 us, in 24 + 14 us measured; idle before: 0 (nothing ran before) + 5 + 2 (from the
-    window's start) + 0; mul: 2."""
+    """add: 2, 6, 5 and 2 us, in 24 + 14 us measured; idle before: 0 (nothing ran before) + 5 + 2
+    (from the window's start) + 0; mul: 2."""
     w = world()
     twice(w)
     analysis = analysed(w, tmp_path)
@@ -145,7 +146,8 @@ def with_own_work() -> World:
 
 
 def test_what_the_tool_ran_itself_is_counted_nowhere(tmp_path):
-    """One stream of the program's; of its 32 us without work, 20 are the tool's and no idle stretch of the program's."""
+    """One stream of the program's; of its 32 us without work, 20 are the tool's and no idle stretch
+    of the program's."""
     w = with_own_work()
     folder = tmp_path / "by the program"
     folder.mkdir()
@@ -180,7 +182,8 @@ def with_pages() -> World:
 
 
 def test_pages_of_managed_memory(tmp_path):
-    """They are no copies of the program's; the idle time before one is that of the only thread that could have touched it."""
+    """They are no copies of the program's; the idle time before one is that of the only thread that
+    could have touched it."""
     w = with_pages()
     analysis = analysed(w, tmp_path)
     (moved,) = analysis.calibration["page_migrations"]

@@ -114,7 +114,8 @@ def test_ranges_and_calls_are_exact():
     assert view(table, "t2", "range") == [
         ("augment", "", "", 0, 1, 12)
     ]  # its repetitions are one range
-    # a call inside another one counts once; what lies outside of the gaps, or on another thread, does not count
+    # a call inside another one counts once; what lies outside of the gaps, or on another thread,
+    # does not count
     assert view(table, "t1", "os") == [("read", "", "", 0, 1, 10), ("futex", "", "", 0, 1, 2)]
     assert view(table, "t2", "os") == [("futex", "", "", 0, 1, 6)]
 
@@ -157,7 +158,8 @@ def test_all_of_a_recordings_host_time_is_there(name, tmp_path):
 
 
 def test_samples_of_a_run_reach_its_analysis(tmp_path):
-    """A recording with samples put into its longest host gap: what a run with --sample-python leaves."""
+    """A recording with samples put into its longest host gap: what a run with --sample-python
+    leaves."""
     export, _ = recording("probe", tmp_path)
     a = nsysalign.analyze(tmp_path)
     host = a.segments[

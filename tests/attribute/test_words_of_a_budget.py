@@ -1,4 +1,5 @@
-"""Segments and details as users read them: what each stretch was, in words, with nsys's own row.  In microseconds."""
+"""Segments and details as users read them: what each stretch was, in words, with nsys's own row.
+In microseconds."""
 
 from __future__ import annotations
 
@@ -117,7 +118,8 @@ def test_every_kind_of_stretch(tmp_path):
     assert copy.bandwidth_gb_s == pytest.approx(4096 / 5_000)
     ranges = {r.detail: r.ref_id for r in rows[rows["cause"] == "host"].itertuples()}
     assert ranges == {"outer": 1, "inner": 2}, "rows of NVTX_EVENTS"
-    # of several pieces the longest is named: the launch at 10-14, as long as the other one and earlier
+    # of several pieces the longest is named: the launch at 10-14, as long as the other one and
+    # earlier
     calls = rows.set_index("detail")["ref_id"]
     launch = int(calls["cudaLaunchKernel"])
     assert [
@@ -155,7 +157,8 @@ def test_what_another_stream_is_to_it(tmp_path):
 
 
 def test_copies_by_direction_and_memory(tmp_path):
-    """Two pinned copies to the device in pieces of 4 and 6, one to the host, one on the device; a memset."""
+    """Two pinned copies to the device in pieces of 4 and 6, one to the host, one on the device; a
+    memset."""
     w = world()
     for k, more in enumerate((dict(pageable=False, nbytes=4_000), dict(pageable=False, nbytes=6_000),
                               dict(pageable=False, kind=D2H, nbytes=500), dict(pageable=False, kind=8, nbytes=70))):  # fmt: skip
@@ -297,8 +300,8 @@ def test_first_rows_of_nsys_tables_have_their_names_in_the_details(tmp_path):
 
 
 def test_pieces_are_joined_where_nothing_tells_them_apart():
-    """Touching pieces: the second detail begins a piece of its own, which the next two continue; then a gap in time, another
-    cause, another reference, another window."""
+    """Touching pieces: the second detail begins a piece of its own, which the next two continue;
+    then a gap in time, another cause, another reference, another window."""
     made = pieces.make(
         window=np.array([0, 0, 0, 0, 0, 0, 0, 1]),
         start=np.array([0, 2, 4, 6, 9, 10, 11, 11]),

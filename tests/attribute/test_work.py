@@ -9,7 +9,8 @@ from simulator.world import Range, World
 
 
 def repeated(kinds, times=6, jitter=0):
-    """A trace in which ranges of one name do kinds of work in turn: (kernel name, grid, microseconds)."""
+    """A trace in which ranges of one name do kinds of work in turn: (kernel name, grid,
+    microseconds)."""
     made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
     for k in range(times * len(kinds)):
         name, grid, us = kinds[k % len(kinds)]

@@ -89,7 +89,8 @@ def events(
     end_stream: int = 7,
     end_thread: int = MAIN,
 ) -> None:
-    """The pair: the start record's call is [0, 2), its time `start`; at last the program synchronises."""
+    """The pair: the start record's call is [0, 2), its time `start`; at last the program
+    synchronises."""
     a = w.record(start, 0, 2, stream)
     w.pair(a, w.record(end, *end_call, end_stream, end_thread))
     last = max([end] + [o.end for o in w.ops] + [c.end for c in w.calls])
@@ -107,7 +108,8 @@ def kernel(
 
 
 def ordinary_launches(w: World) -> None:
-    """Before the picture: work on an idle device, each L after its call, so that L can be calibrated."""
+    """Before the picture: work on an idle device, each L after its call, so that L can be
+    calibrated."""
     for i in range(12):
         t = -5000 + 200 * i
         kernel(w, (t, t + 4), (t + 4 + L, t + 16))

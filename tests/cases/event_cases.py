@@ -1,7 +1,9 @@
-"""One drawing per row of the cause table (docs/design.md, section 4), kind event.  Everything in microseconds.
+"""One drawing per row of the cause table (docs/design.md, section 4), kind event.  Everything in
+microseconds.
 
-In the pictures H is the host thread (r: a record call, s: the launch or copy call, y: a synchronisation),
-G the stream (| an event's time, # a kernel or copy).  The window goes from | to |.
+In the pictures H is the host thread (r: a record call, s: the launch or copy call, y: a
+synchronisation), G the stream (| an event's time, # a kernel or copy).  The window goes from | to
+|.
 """
 
 from __future__ import annotations
@@ -94,7 +96,8 @@ def rule_5_staging_of_a_copy_to_the_host(w):
 
 @case(host=11, memcpy=15, api_launch=20, event=5)
 def rule_5_not_for_pinned_memory(w):
-    """As above, but pinned: 15-30 is rule 9; 45-50 is rule 11, the rest of a call whose copy ended."""
+    """As above, but pinned: 15-30 is rule 9; 45-50 is rule 11, the rest of a call whose copy
+    ended."""
     w.copy(30, 45, w.call("memcpy", 15, 50), pageable=False)
     events(w, 6, (52, 54), 57)
 
@@ -113,7 +116,8 @@ def rule_6_waits_for_another_stream(w):
     H    r0-2   [13: s-8--5 r-4--2]  w3-5  s10-14  r16-18
     G7       |6                                     #65-80  |84
     G13         #0------------60 |63
-         6-10 host (the wait's call is before the window), 10-14 api_launch, 14-63 queued, 63-65 latency
+         6-10 host (the wait's call is before the window), 10-14 api_launch, 14-63 queued, 63-65
+         latency
     """
     kernel(w, (-8, -5), (0, 60), 13)
     r = w.record(63, -4, -2, 13)

@@ -1,4 +1,5 @@
-"""The second half of the cause table: what the host does while the stream is idle.  In microseconds."""
+"""The second half of the cause table: what the host does while the stream is idle.  In
+microseconds."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ def launch_and_synchronise(w):
     """
     H  |0   s5-10  y12--------------53  m55-61  |61
     G              .   #13-------45
-       0-5 host, 5-10 api_launch, 10-12 host, 12-13 sync, 13-45 kernel, 45-53 sync, 53-55 host, 55-61 api
+       0-5 host, 5-10 api_launch, 10-12 host, 12-13 sync, 13-45 kernel, 45-53 sync, 53-55 host,
+       55-61 api
     """
     kernel(w, (5, 10), (13, 45))
     w.sync(12, 53)
@@ -79,7 +80,8 @@ def a_kernel_wins_over_a_copy(w):
 
 @host_case(kind="host", host=10, api_launch=5, sync=5, kernel_only=0, kernel_outside=0)
 def another_stream_is_not_waited_for(w):
-    """A synchronisation with stream 13 while stream 7 is busy: nothing that it waits for executes."""
+    """A synchronisation with stream 13 while stream 7 is busy: nothing that it waits for
+    executes."""
     kernel(w, (-5, -2), (0, 90))
     w.copy(8, 11, w.call("memcpy", 2, 7), 13, pageable=False)
     w.sync(12, 17, stream=13)
@@ -107,7 +109,8 @@ def full_launch_queue(w):
 
 @host_case(kind="host", host=4, api_launch=96)
 def a_slow_launch_without_a_queue(w):
-    """The next launch takes as long while 20 kernels are queued, not 1,000: it is no queue that blocks it."""
+    """The next launch takes as long while 20 kernels are queued, not 1,000: it is no queue that
+    blocks it."""
     for i in range(1020):
         kernel(w, (-5000 + 4 * i, -5000 + 4 * i + 2), (-4990 + 4 * i, -4989 + 4 * i))
     for i in range(20):
@@ -118,7 +121,8 @@ def a_slow_launch_without_a_queue(w):
 
 @host_case(kind="host", host=50, kernel_only=10, kernel_outside=0)
 def another_threads_calls_do_not_count(w):
-    """What another thread issues inside counts for kernel_only_ns, its calls are not this thread's time."""
+    """What another thread issues inside counts for kernel_only_ns, its calls are not this thread's
+    time."""
     kernel(w, (10, 20), (22, 32), thread=OTHER)
     between(w, 0, 50)
 

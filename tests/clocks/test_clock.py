@@ -11,7 +11,8 @@ START = 1_700_000_000_000_000_000
 
 
 def calls(rng, seconds: float, offset, count: int = 400):
-    """Python calls in monotonic time and the record calls inside them in trace time; `offset` of a moment."""
+    """Python calls in monotonic time and the record calls inside them in trace time; `offset` of a
+    moment."""
     t0 = np.sort(rng.integers(0, int(seconds * 1e9), count)) + 5_000_000_000
     before, inside, after = (
         rng.integers(low, high, count) for low, high in ((700, 3_000), (1_500, 4_000), (600, 2_000))

@@ -1,4 +1,5 @@
-"""Running scripts with the probe, with and without a real nsys, against a torch that needs no GPU."""
+"""Running scripts with the probe, with and without a real nsys, against a torch that needs no
+GPU."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ class Probed:
 
 @pytest.fixture
 def probed(tmp_path, request):
-    """`probed(script_text, *args)`: run a script with the probe but without nsys, by the Python that tests may ask for."""
+    """`probed(script_text, *args)`: run a script with the probe but without nsys, by the Python
+    that tests may ask for."""
     python = getattr(request, "param", sys.executable)
 
     def run(
@@ -88,7 +90,8 @@ def nsys() -> Nsys:
 
 @pytest.fixture
 def user(tmp_path):
-    """Somebody in a fresh folder, with the fake torch; what they left behind is ended afterwards."""
+    """Somebody in a fresh folder, with the fake torch; what they left behind is ended
+    afterwards."""
     somebody = User(tmp_path, fresh_environment(FAKE_TORCH, ROOT))
     yield somebody
     for process in somebody.started:
@@ -109,7 +112,8 @@ def real(user, nsys):
 
 @pytest.fixture
 def whole(user, nsys):
-    """A user with a real nsys whose exports also hold the GPU's part (`fakegpu`): runs are analysed to the end."""
+    """A user with a real nsys whose exports also hold the GPU's part (`fakegpu`): runs are analysed
+    to the end."""
     tool = user.folder / "tool" / "bin" / "nsys"
     tool.parent.mkdir(parents=True)
     tool.write_text(f"""#!/bin/bash
@@ -123,8 +127,8 @@ def whole(user, nsys):
 
 @pytest.fixture
 def played(user):
-    """`played(profile=, export=)`: a user whose nsys is a shell script; APP runs the application, FINISH writes the
-    report."""
+    """`played(profile=, export=)`: a user whose nsys is a shell script; APP runs the application,
+    FINISH writes the report."""
 
     def make(profile: str = "true", export: str = "exit 1", version: str = "2024.2.3.38") -> User:
         path = user.folder / "tool" / "bin" / "nsys"

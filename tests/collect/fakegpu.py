@@ -1,9 +1,11 @@
-"""The GPU's part of a trace for programs that ran with the fake torch: added to an export of a real nsys.
+"""The GPU's part of a trace for programs that ran with the fake torch: added to an export of a real
+nsys.
 
     python fakegpu.py EXPORT.sqlite RUN_DIR
 
-Every record in the run's event logs gets the API call that a real one would have, inside the Python call, on the thread
-that made it; every process gets one kernel.  With it runs without a GPU can be analysed to the end.
+Every record in the run's event logs gets the API call that a real one would have, inside the Python
+call, on the thread that made it; every process gets one kernel.  With it runs without a GPU can be
+analysed to the end.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ def add(export: Path, run_dir: Path) -> None:
         )
         for line in records:
             correlation += 1
-            # with Python's own share before and after it: two readings of the clock marks differ by about as much
+            # with Python's own share before and after it: two readings of the clock marks differ by
+            # about as much
             share = (line["t1_ns"] - line["t0_ns"]) * 2 // 5
             at, end = line["t0_ns"] + share + offset, line["t1_ns"] - share + offset
             runtime.append((at, end, 0, process | line["tid"], correlation, 900_001, 0))
@@ -80,8 +83,8 @@ def add(export: Path, run_dir: Path) -> None:
 
 
 def _clock(db: sqlite3.Connection, logs: list[list[dict]]) -> tuple[int, int]:
-    """Trace time minus perf_counter, and the machine's bits of globalTid: from the probe's clock marks, or, where nsys
-    lost them all with a process that died, from the session's start."""
+    """Trace time minus perf_counter, and the machine's bits of globalTid: from the probe's clock
+    marks, or, where nsys lost them all with a process that died, from the session's start."""
     before = {line["payload"]: line for lines in logs for line in lines if line["type"] == "sync"}
     marks = []
     if db.execute("SELECT name FROM sqlite_master WHERE name = 'NVTX_EVENTS'").fetchone():
@@ -89,7 +92,9 @@ def _clock(db: sqlite3.Connection, logs: list[list[dict]]) -> tuple[int, int]:
             "SELECT start, int64Value, globalTid FROM NVTX_EVENTS WHERE int64Value > 0"
         ).fetchall()
     known = [(at, before[payload], thread) for at, payload, thread in marks if payload in before]
-    if known:  # where a program died nsys has lost all but the first few, which are slow: neither end is the truth
+    # where a program died nsys has lost all but the first few, which are slow: neither end is the
+    # truth
+    if known:
         low, high = (
             f(at - line[end] for at, line, _ in known)
             for f, end in ((max, "after_ns"), (min, "before_ns"))

@@ -1,6 +1,8 @@
-"""Programs that look closely at torch.cuda.Event: they must print the same with and without the probe.
+"""Programs that look closely at torch.cuda.Event: they must print the same with and without the
+probe.
 
-Those of `TOGETHER` run one after the other in one process; those of `ALONE` need a process, options or an end of their own.
+Those of `TOGETHER` run one after the other in one process; those of `ALONE` need a process, options
+or an end of their own.
 """
 
 DRIVER = """

@@ -1,4 +1,5 @@
-"""`nsysalign run --baseline`: the same command once more without nsys, in its own folder, never in the way."""
+"""`nsysalign run --baseline`: the same command once more without nsys, in its own folder, never in
+the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which readings are subtracted from which: every way of writing it, run under the probe, read off the source."""
+"""Which readings are subtracted from which: every way of writing it, run under the probe, read off
+the source."""
 
 from __future__ import annotations
 

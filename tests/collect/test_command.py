@@ -90,7 +90,8 @@ def test_a_named_run_directory_must_be_empty(tmp_path):
 
 @pytest.mark.parametrize("receipt", ["", "pipx_metadata.json", "uv-receipt.toml"])
 def test_a_tool_of_its_own_takes_the_python_of_the_shell(receipt, tmp_path, monkeypatch):
-    """pipx and uv install nsysalign without torch: the script's Python is that of the activated environment."""
+    """pipx and uv install nsysalign without torch: the script's Python is that of the activated
+    environment."""
     script, shell, own = tmp_path / "a.py", tmp_path / "bin", tmp_path / "own"
     for folder in (shell, own):
         folder.mkdir()

@@ -1,7 +1,8 @@
-"""Scripts that end in every way, under a real nsys: what was collected is kept and analysed to the end, no process
-and no half-written file is left, and the script's status is its own.
+"""Scripts that end in every way, under a real nsys: what was collected is kept and analysed to the
+end, no process and no half-written file is left, and the script's status is its own.
 
-Runs that have nothing to do with each other are started together, in one folder, as impatient people do.
+Runs that have nothing to do with each other are started together, in one folder, as impatient
+people do.
 """
 
 from __future__ import annotations
@@ -137,7 +138,8 @@ finally:
 
 
 def test_a_time_limit(real):
-    """SIGINT as Ctrl-C sends it, after a while SIGTERM, after a while SIGKILL; who ends in time knows of none."""
+    """SIGINT as Ctrl-C sends it, after a while SIGTERM, after a while SIGKILL; who ends in time
+    knows of none."""
     tidy = real.run(TIDY, "--timeout", "6", script="tidy.py")
     deaf = real.run(DEAF, "--timeout", "6", script="deaf.py", impatient=60)
     quick = real.run("pair(2)", "--timeout", "600", script="quick.py")
@@ -228,7 +230,8 @@ pathlib.Path("ended").touch()
 
 
 def test_when_we_are_killed_the_run_can_still_be_analysed(whole):
-    """nsys and the script do not notice: they end by themselves, and the probe's files are whole."""
+    """nsys and the script do not notice: they end by themselves, and the probe's files are
+    whole."""
     process = whole.run(
         "import pathlib, time\npair(8)\npathlib.Path('started').touch()\n"
         "while not pathlib.Path('go').exists(): time.sleep(0.05)"

@@ -1,7 +1,8 @@
-"""However a process ends under nsys, it ends as it would without us; where Python can help it, nsys's library has been
-ended before, as at an exit in order, and so has sent all its rows.
+"""However a process ends under nsys, it ends as it would without us; where Python can help it,
+nsys's library has been ended before, as at an exit in order, and so has sent all its rows.
 
-A small library stands in for nsys's and notes that (e).  What it is worth shows under a real nsys, for NVTX's rows."""
+A small library stands in for nsys's and notes that (e).  What it is worth shows under a real nsys,
+for NVTX's rows."""
 
 from __future__ import annotations
 
@@ -46,7 +47,8 @@ def library(tmp_path_factory) -> Path:
 
 
 class Ended:
-    """How a program ended: `status` as subprocess has it, `ended` whether the library was, `how` what the log says."""
+    """How a program ended: `status` as subprocess has it, `ended` whether the library was, `how`
+    what the log says."""
 
     def __init__(self, folder: Path, process: subprocess.Popen, out: str) -> None:
         self.pid, self.status, self.out = process.pid, process.returncode, out
@@ -68,7 +70,8 @@ class Ended:
 
 @pytest.fixture
 def ending(tmp_path, library):
-    """`ending(text, send=None)`: run a program with the probe and the stand-in; send a signal at its first line of output."""
+    """`ending(text, send=None)`: run a program with the probe and the stand-in; send a signal at
+    its first line of output."""
 
     def run(
         text: str, send: int | None = None, probe: bool = True, times: int = 1, **env: str
@@ -101,7 +104,8 @@ def ending(tmp_path, library):
 
 
 SLEEP = "print(1)\ntime.sleep(100)"
-#: name -> (program, signal sent once it has printed, exit status, whether nsys's library is ended, what the log says)
+#: name -> (program, signal sent once it has printed, exit status, whether nsys's library is ended,
+#: what the log says)
 ENDS = {
     "in order": ("", None, 0, "e", "exit"),
     "an uncaught exception": ("raise KeyError", None, 1, "e", "exit"),

@@ -1,4 +1,5 @@
-"""Libraries that exchange the clocks or read them for others, and tools that look at all code that runs."""
+"""Libraries that exchange the clocks or read them for others, and tools that look at all code that
+runs."""
 
 from __future__ import annotations
 

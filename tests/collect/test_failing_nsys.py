@@ -1,4 +1,5 @@
-"""An nsys that does not do its part: what was collected is kept, said and, where possible, analysed.
+"""An nsys that does not do its part: what was collected is kept, said and, where possible,
+analysed.
 
 Where a real nsys cannot be made to fail on demand a shell script plays it.
 """
@@ -48,7 +49,8 @@ def test_an_nsys_that_cannot_be_used_is_said_before_anything_runs(played, versio
 
 
 def test_what_nsys_lacks_permission_for_is_passed_on(played):
-    """It says so among its messages and goes on; or it refuses to start and the script never runs."""
+    """It says so among its messages and goes on; or it refuses to start and the script never
+    runs."""
     warns = "echo 'WARNING: CPU context switch tracing not supported: perf_event_paranoid'"
     user = played(profile=f'{warns}; APP "$@"; FINISH', export=f'{DATABASE} >"$OUT"')
     _, _, err = user.the_end(user.run("pair()"))
@@ -126,7 +128,8 @@ for pid in filter(str.isdecimal, os.listdir("/proc")):
 
 @pytest.mark.nsys
 def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
-    """Stopped by a signal, it neither computes nor writes: its agent wrote the report all the same."""
+    """Stopped by a signal, it neither computes nor writes: its agent wrote the report all the
+    same."""
     status, _, err = whole.the_end(whole.run(STOPS_ITS_NSYS + "raise SystemExit(4)", impatient=3.5))
     (run_dir,) = whole.run_dirs()
     said = r"the script has ended but nsys has not, and it is doing nothing; it will be stopped in \d s"
@@ -136,7 +139,8 @@ def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
 
 
 def test_an_nsys_that_hangs_and_one_that_works(played):
-    """At once: without a report, by Ctrl-C before its time, busy for long, with a script that goes on for long."""
+    """At once: without a report, by Ctrl-C before its time, busy for long, with a script that goes
+    on for long."""
     user = played(
         profile="""
 case "$OUT" in
@@ -197,7 +201,8 @@ def test_a_report_whose_import_failed_is_imported_again(real):
 
 @pytest.mark.parametrize("succeeds", [3, 4])
 def test_an_import_that_fails_is_tried_three_times(tmp_path, succeeds):
-    """On a busy machine 2024.2's importer failed twice running on a recording that it imported the next time."""
+    """On a busy machine 2024.2's importer failed twice running on a recording that it imported the
+    next time."""
     (tmp_path / "host-linux-x64").mkdir()
     importer = tmp_path / "host-linux-x64" / "QdstrmImporter"
     importer.write_text(
@@ -253,7 +258,8 @@ Generated:
     assert "kernel.pid_max" in err and "Generated" not in err and "OriginalLine" not in err
 
 
-# --- the export ------------------------------------------------------------------------------------------------
+# --- the export
+# ------------------------------------------------------------------------------------------------
 
 
 def test_an_export_that_fails_leaves_report_and_logs(played):
@@ -293,7 +299,8 @@ def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
 
 
 def test_an_export_that_is_slow_but_works_is_waited_for(played, tmp_path, monkeypatch):
-    """Longer than a stall altogether; between two words lies a fifth of one, for a shell on a busy machine is slow, too."""
+    """Longer than a stall altogether; between two words lies a fifth of one, for a shell on a busy
+    machine is slow, too."""
     monkeypatch.setattr(nsys_module, "STALL_S", 4)
     steps = f'for i in 1 2 3 4 5 6; do sleep 0.8; echo "[= ${{i}}0%]" >&2; done; {DATABASE} >"$OUT"'
     tool = describe(played(export=steps).env["NSYS"])

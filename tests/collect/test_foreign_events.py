@@ -1,6 +1,8 @@
-"""Pairs of torch.Event, CuPy and numba are in the log like those of torch.cuda.Event, and nothing else of them changes.
+"""Pairs of torch.Event, CuPy and numba are in the log like those of torch.cuda.Event, and nothing
+else of them changes.
 
-Small modules stand in for the libraries' own, with the same classes, names and ways to call each other."""
+Small modules stand in for the libraries' own, with the same classes, names and ways to call each
+other."""
 
 from __future__ import annotations
 
@@ -75,7 +77,8 @@ def libraries(tmp_path) -> str:
     return f"import sys\nsys.path.insert(0, {os.fspath(tmp_path / 'libraries')!r})\n"
 
 
-#: What a program does with two events -> how often its pair is compared, and the line of the start's site.
+#: What a program does with two events -> how often its pair is compared, and the line of the
+#: start's site.
 WAYS = {
     "torch.Event": "a, b = torch.Event(), torch.Event()\na.record(); b.record()\nprint(a.elapsed_time(b))",
     "torch.Stream": "s = torch.Stream()\na = s.record_event()\nb = torch.Event()\ns.record_event(b)\ns.wait_event(b)\nprint(a.elapsed_time(b))",

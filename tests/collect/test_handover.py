@@ -1,4 +1,5 @@
-"""A script finds what it would find if it were started plainly: descriptors, folder, umask, signals, arguments."""
+"""A script finds what it would find if it were started plainly: descriptors, folder, umask,
+signals, arguments."""
 
 from __future__ import annotations
 
@@ -50,7 +51,8 @@ ADDED = (
     *("CUPTI_PROFILE_MODE", "TRACE_START_IMMEDIATELY", "USE_AGENT_API"),
 )
 
-#: Installed, for `python -m` looks for modules in the working directory first, which may be deleted.
+#: Installed, for `python -m` looks for modules in the working directory first, which may be
+#: deleted.
 NSYSALIGN = str(Path(sys.executable).with_name("nsysalign"))
 
 ALONE = """
@@ -63,7 +65,8 @@ sys.exit(launch(sys.argv[1:], {"NSYSALIGN_DIR": "none"}, Path("log")).status)
 
 @pytest.fixture
 def alone(tmp_path):
-    """`alone(command, ...)`: the state of STATE (or the process) when it is handed over without nsys."""
+    """`alone(command, ...)`: the state of STATE (or the process) when it is handed over without
+    nsys."""
     (tmp_path / "state.py").write_text(STATE)
     (tmp_path / "alone.py").write_text(ALONE)
 
@@ -80,7 +83,8 @@ def alone(tmp_path):
 
 
 def test_many_descriptors_keep_their_numbers(alone, tmp_path):
-    """More than fit into one message, and at numbers at which the starter itself receives others."""
+    """More than fit into one message, and at numbers at which the starter itself receives
+    others."""
     files = [os.open("/dev/null", os.O_RDONLY) for _ in range(150)]
     pipes = [end for _ in range(75) for end in os.pipe()]
     passed = [n for pair in zip(files, pipes, strict=True) for n in pair]
@@ -109,7 +113,8 @@ def test_a_command_that_cannot_be_started_says_so_as_a_shell_would(alone, tmp_pa
 
 
 def test_pythons_own_locale_is_not_handed_on(alone):
-    """In the C locale every Python sets LC_CTYPE, for its children as well: not for what we start in its place."""
+    """In the C locale every Python sets LC_CTYPE, for its children as well: not for what we start
+    in its place."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG"))} | {
         "PYTHONPATH": str(ROOT)
     }
@@ -119,7 +124,8 @@ def test_pythons_own_locale_is_not_handed_on(alone):
 
 @pytest.mark.nsys
 def test_under_a_real_nsys_a_script_inherits_what_it_would_inherit_plainly(real):
-    """Pipes, sockets, files at their offsets, also at numbers that nsys uses itself; and nothing else."""
+    """Pipes, sockets, files at their offsets, also at numbers that nsys uses itself; and nothing
+    else."""
     (real.folder / "state.py").write_text(STATE)
     folder = Path(os.fsdecode(os.fsencode(real.folder) + b"/\xff"))
     folder.mkdir()
@@ -191,7 +197,8 @@ os.write(6, b"+")
 
 @pytest.mark.nsys
 def test_result_pipes_sockets_and_job_servers_work(real):
-    """The three ways in which programs are told of an inherited descriptor: by name, from 3 on, in MAKEFLAGS."""
+    """The three ways in which programs are told of an inherited descriptor: by name, from 3 on, in
+    MAKEFLAGS."""
     (real.folder / "script.py").write_text("import torch\n" + RESULT_PIPE.replace("pair()", ""))
     reads, writes = os.pipe()
     jobs = os.pipe()
@@ -287,7 +294,8 @@ def test_what_holds_the_environment_is_its_owners_alone(real):
 
 @pytest.mark.nsys
 def test_when_nsyss_launcher_is_killed_the_report_is_asked_for_at_once(real):
-    """It alone would tell nsys of the script's end.  An nsys that does nothing is waited for (here) for ten minutes."""
+    """It alone would tell nsys of the script's end.  An nsys that does nothing is waited for (here)
+    for ten minutes."""
     text = "import pathlib, time\npair(4)\npathlib.Path('started').touch()\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)\nraise SystemExit(5)"
     process = real.run(text, impatient=600)
     wait_for(real.folder / "started")
@@ -316,7 +324,8 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
 
 @pytest.mark.nsys
 def test_forked_children_that_call_exit_live_and_are_recorded(real):
-    """nsys 2024.2 lets them die of SIGSEGV where NVTX was not used before the fork (see launch.py)."""
+    """nsys 2024.2 lets them die of SIGSEGV where NVTX was not used before the fork (see
+    launch.py)."""
     status, out, err = real.the_end(real.run(FORKS))
     assert (status, out) == (4, "0\n3\n0\n"), err
     (run_dir,) = real.run_dirs()
@@ -358,7 +367,8 @@ if __name__ == "__main__":
 
 @pytest.mark.nsys
 def test_children_that_a_thread_forks_live(real):
-    """--trace-fork-before-exec=true lets them die of SIGSEGV; a pool that replaces its workers then never ends."""
+    """--trace-fork-before-exec=true lets them die of SIGSEGV; a pool that replaces its workers then
+    never ends."""
     _, out, err = real.the_end(real.run(THREADS, begin=""))
     assert out == "[3, 7, 8]\n[0, 2, 4]\n", err
 

@@ -1,4 +1,5 @@
-"""Interventions of a confirming re-run, in a real process: before the right records, on their stream, never in the way."""
+"""Interventions of a confirming re-run, in a real process: before the right records, on their
+stream, never in the way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Locking the SM clock: with a fake NVML, in processes of their own.  Whatever ends the run, the clocks are let go."""
+"""Locking the SM clock: with a fake NVML, in processes of their own.  Whatever ends the run, the
+clocks are let go."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What the probe's logs hold and what is read of them are one list of line types and fields, in `trace.eventlog`."""
+"""What the probe's logs hold and what is read of them are one list of line types and fields, in
+`trace.eventlog`."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def test_what_is_written_is_what_is_read(probed):
         if (left := keys - read.get(kind, set()) - STRUCTURED - NOT_READ.get(kind, set()))
     }
     assert unknown == {}, "written, and neither read nor listed here"
-    # a field that nobody writes any more would be read for nothing, or be misspelt where it is written
+    # a field that nobody writes any more would be read for nothing, or be misspelt where it is
+    # written
     never = {
         kind: left for kind in ("record", "wait", "elapsed", "reference", "distance", "host", "clock_site", "clock_reading")
         if (left := read[kind] - fields[kind])

@@ -451,7 +451,8 @@ a, b""", 1))  # fmt: skip
 
 
 def test_a_record_in_the_middle_of_the_beginning(probed):
-    """A signal handler or a finaliser may record while the files are made: one pair of files all the same."""
+    """A signal handler or a finaliser may record while the files are made: one pair of files all
+    the same."""
     run = probed(
         """
 import os, torch

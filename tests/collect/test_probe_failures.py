@@ -1,5 +1,5 @@
-"""What the probe itself cannot do: the program does not notice, it is noted where possible, and the probe goes on or
-steps aside."""
+"""What the probe itself cannot do: the program does not notice, it is noted where possible, and the
+probe goes on or steps aside."""
 
 from __future__ import annotations
 
@@ -136,7 +136,8 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
 
 
 def test_no_system_call_inside_a_timed_region(tmp_path):
-    """Neither a write nor any other: a record is a store into mapped pages.  Nor does such a store fault."""
+    """Neither a write nor any other: a record is a store into mapped pages.  Nor does such a store
+    fault."""
     strace = shutil.which("strace")
     command = [strace or "strace", "-f", "-qq", "-o", "calls", sys.executable, "script.py"]
     if (

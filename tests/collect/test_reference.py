@@ -1,4 +1,5 @@
-"""References of the probe, with a GPU that is played: what is measured, when, and what is left alone."""
+"""References of the probe, with a GPU that is played: what is measured, when, and what is left
+alone."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ MS = 1_000_000
 
 
 class World:
-    """A clock of the host, a GPU whose events are stamped when they are recorded, and the Runtime as far as it is used."""
+    """A clock of the host, a GPU whose events are stamped when they are recorded, and the Runtime
+    as far as it is used."""
 
     def __init__(self, monkeypatch):
         self.now = 1_000 * MS

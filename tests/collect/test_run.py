@@ -1,4 +1,5 @@
-"""`nsysalign run`: arguments pass through, the script's status comes back, the analysis is always tried."""
+"""`nsysalign run`: arguments pass through, the script's status comes back, the analysis is always
+tried."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ from nsysalign.record import session
 
 @pytest.fixture
 def invoked(monkeypatch, tmp_path):
-    """`invoked(*args, status=, fails=)`: the command with collect and present replaced, and both calls."""
+    """`invoked(*args, status=, fails=)`: the command with collect and present replaced, and both
+    calls."""
 
     def invoke(*args: str, status: int = 0, fails=None):
         calls = {}

@@ -1,4 +1,5 @@
-"""A real nsys around real scripts: output, status, signals, children, losses.  torch is the fake one."""
+"""A real nsys around real scripts: output, status, signals, children, losses.  torch is the fake
+one."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ sys.exit(r.exit_status)
 
 @pytest.fixture
 def session(nsys, tmp_path):
-    """`session(script, *args)`: start collect() as a user would, in a process of its own; not waited for."""
+    """`session(script, *args)`: start collect() as a user would, in a process of its own; not
+    waited for."""
     env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYSALIGN", "NSYS_"))}
     env |= {
         "NSYS": nsys.path,
@@ -125,7 +127,8 @@ def test_a_terminal_stays_a_terminal(session, tmp_path):
 
 
 def test_what_a_run_leaves(session, tmp_path):
-    """Clock marks, ranges of known pairs and of regions in the trace; private files that name no folder."""
+    """Clock marks, ranges of known pairs and of regions in the trace; private files that name no
+    folder."""
     text = """
 import nsysalign
 pair(4)

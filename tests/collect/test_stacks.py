@@ -126,7 +126,8 @@ json.dump(seconds, open("seconds.json", "w"))
 
 @pytest.mark.nsys
 def test_a_real_recording_names_the_functions_of_a_program(nsys, tmp_path, monkeypatch):
-    """Pure Python, a call into C that holds the GIL, and sleep: each is sampled for as long as it took."""
+    """Pure Python, a call into C that holds the GIL, and sleep: each is sampled for as long as it
+    took."""
     if "python-sampling" not in nsys.flags:
         pytest.skip("this nsys cannot sample Python")
     monkeypatch.chdir(tmp_path)

@@ -1,4 +1,5 @@
-"""Children, tools and folders that are not what the probe was made for: losing records is fine, failing is not."""
+"""Children, tools and folders that are not what the probe was made for: losing records is fine,
+failing is not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""On a terminal a script has what it would have plainly: /dev/tty, the foreground, Ctrl-C and Ctrl-Z."""
+"""On a terminal a script has what it would have plainly: /dev/tty, the foreground, Ctrl-C and
+Ctrl-Z."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Exceptions that arrive while the probe's code runs: from a signal handler of the user's, from another thread."""
+"""Exceptions that arrive while the probe's code runs: from a signal handler of the user's, from
+another thread."""
 
 from __future__ import annotations
 
@@ -119,7 +120,8 @@ HANDLERS = {
 @pytest.mark.parametrize("name", HANDLERS)
 @pytest.mark.parametrize("kind", ["KeyError", "struct.error", "AttributeError"])
 def test_whatever_the_handler_is(probed, name, kind):
-    """Raised in the very middle of our code: where it looks for the place of a reading, or writes a record."""
+    """Raised in the very middle of our code: where it looks for the place of a reading, or writes a
+    record."""
     run = probed(
         "import signal, struct, sys, time, torch\ntorch.cuda.init()\nEXPECTED = KIND\n".replace("KIND", kind)
         + HANDLERS[name].replace("KIND", kind)
@@ -161,7 +163,8 @@ signal.signal(signal.SIGUSR1, handler)
 
 
 def test_a_record_that_was_cut_short_is_not_taken_for_an_older_one(probed):
-    """The limit comes after the call, before its row is written: the event's older row does not stand for it."""
+    """The limit comes after the call, before its row is written: the event's older row does not
+    stand for it."""
     run = probed(
         CUT
         + """
@@ -273,7 +276,8 @@ FIRST_TIMES = {
 
 @pytest.mark.parametrize("name", FIRST_TIMES)
 def test_what_is_seen_for_the_first_time_may_be_interrupted_anywhere(probed, name):
-    """What is learned then, a region's name, a line of the program's, is known whole afterwards or not at all."""
+    """What is learned then, a region's name, a line of the program's, is known whole afterwards or
+    not at all."""
     run = probed(EVERYWHERE.replace("WORK", FIRST_TIMES[name]))
     assert run.status == 0 and run.err == "" and run.errors == "", run.err + run.errors
     instructions, *state = run.out.split()

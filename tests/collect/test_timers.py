@@ -1,4 +1,5 @@
-"""Clock readings in a real process: what is logged, and that nobody can tell the clocks from the builtins."""
+"""Clock readings in a real process: what is logged, and that nobody can tell the clocks from the
+builtins."""
 
 from __future__ import annotations
 

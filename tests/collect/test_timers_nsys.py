@@ -1,4 +1,5 @@
-"""Host timers under a real nsys, without a GPU: the readings arrive, and the script does not notice."""
+"""Host timers under a real nsys, without a GPU: the readings arrive, and the script does not
+notice."""
 
 from __future__ import annotations
 

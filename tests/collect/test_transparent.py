@@ -1,7 +1,8 @@
-"""With the probe loaded a program prints, returns and raises exactly what it does without; on every Python found.
+"""With the probe loaded a program prints, returns and raises exactly what it does without; on every
+Python found.
 
-What cannot be the same, and is not compared: a traceback that goes through a wrapped call names our frame as well,
-and `-X importtime` lists our modules.
+What cannot be the same, and is not compared: a traceback that goes through a wrapped call names our
+frame as well, and `-X importtime` lists our modules.
 """
 
 from __future__ import annotations
@@ -58,7 +59,8 @@ class Twins:
     def __call__(
         self, name: str, text: str, options: tuple[str, ...] = (), **env: str
     ) -> list[tuple]:
-        """(status, stdout, stderr) without the probe and with it; `raw` of the second stays under NAME."""
+        """(status, stdout, stderr) without the probe and with it; `raw` of the second stays under
+        NAME."""
         results = []
         for probed in (False, True):
             folder = self.folder / f"{name}-{probed}".replace(" ", "_")
@@ -151,7 +153,8 @@ def test_programs_with_options_and_ends_of_their_own(tmp_path):
         assert probed[:2] == plain[:2], f"{name}: {probed[2]}"
         assert _without(probed[2], what) == _without(plain[2], what), name
         errors = twins.errors(name)
-        # Python 3.12 has modules of C that cannot be loaded there: the probe says so and steps aside
+        # Python 3.12 has modules of C that cannot be loaded there: the probe says so and steps
+        # aside
         assert errors == "" or (
             name == "sub-interpreters" and "loading in subinterpreters" in errors
         ), name

@@ -1,4 +1,5 @@
-"""Somebody who types `nsysalign run` in a folder, with the nsys and the torch of a test's choice."""
+"""Somebody who types `nsysalign run` in a folder, with the nsys and the torch of a test's
+choice."""
 
 from __future__ import annotations
 
@@ -52,7 +53,8 @@ class User:
         self, text: str, *options: str, script: str = "script.py", prefix: tuple[str, ...] = (),
         impatient: float | None = None, begin: str = PAIRS,
     ) -> subprocess.Popen:  # fmt: skip
-        """Start `nsysalign run OPTIONS SCRIPT`; `impatient`: an nsys that does nothing is ended after so long."""
+        """Start `nsysalign run OPTIONS SCRIPT`; `impatient`: an nsys that does nothing is ended
+        after so long."""
         (self.folder / script).write_text(begin + text)
         program = ["-m", "nsysalign"]
         if impatient is not None:
@@ -93,8 +95,8 @@ class User:
 
 
 def refuse_a_broken_nsys(run_dir: Path) -> None:
-    """2024.2 was seen to lose its own agent, and its importer to fail whoever asks: what then lacks is no fault of ours, and
-    `tests/conftest.py` tries once more."""
+    """2024.2 was seen to lose its own agent, and its importer to fail whoever asks: what then lacks
+    is no fault of ours, and `tests/conftest.py` tries once more."""
     log = run_dir / "nsys.log"
     text = log.read_text(errors="replace") if log.is_file() else ""
     lost = "Connection to Agent lost. This is most likely a bug." in text

@@ -1,4 +1,5 @@
-"""What commands read, write and return: every part of a run, no output that cannot be written, exit codes that mean one thing."""
+"""What commands read, write and return: every part of a run, no output that cannot be written, exit
+codes that mean one thing."""
 
 from __future__ import annotations
 
@@ -74,7 +75,8 @@ def baseline_of(log: list) -> list:
 
 @pytest.fixture
 def run(tmp_path) -> Path:
-    """A run directory with everything a run leaves: verdicts, conditions, the run without nsys, clock samples."""
+    """A run directory with everything a run leaves: verdicts, conditions, the run without nsys,
+    clock samples."""
     folder = tmp_path / "run"
     folder.mkdir()
     write_export(folder / "trace.sqlite")
@@ -121,7 +123,8 @@ def status_of(*arguments: object) -> int:
     return end.value.code or 0
 
 
-# --- everything that belongs to a run ---------------------------------------------------------------------------
+# --- everything that belongs to a run
+# ---------------------------------------------------------------------------
 
 
 def said_of(analysis) -> tuple:
@@ -206,7 +209,8 @@ def test_the_same_files_in_other_roles_are_other_inputs(run, tmp_path):
     )
 
 
-# --- exports of reports ---------------------------------------------------------------------------------------
+# --- exports of reports
+# ---------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -246,7 +250,8 @@ def test_a_run_says_which_export_is_its_reports_whatever_the_copys_times_are(nsy
     assert assembly.exported(report, run, nsys=None) != run / "trace.sqlite" and len(nsys) == 1
 
 
-# --- outputs that cannot be written ---------------------------------------------------------------------------
+# --- outputs that cannot be written
+# ---------------------------------------------------------------------------
 
 
 def test_outputs_that_cannot_be_written_are_refused_before_the_work(stored, tmp_path, monkeypatch):
@@ -273,7 +278,8 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_work(stored, tmp_
 
 
 def test_no_table_of_an_exported_label_names_another(stored, tmp_path):
-    """Kernels and gaps of the run as a whole, clock samples without a label: none of them is of one label."""
+    """Kernels and gaps of the run as a whole, clock samples without a label: none of them is of one
+    label."""
     run = stored
     label = nsysalign.load(run).labels["label"].iloc[0]
     assert invoke("export", run, "-f", "csv", "-l", label, "-o", tmp_path / "csv").exit_code == 0
@@ -345,7 +351,8 @@ def test_an_edited_calibration_is_refused(tmp_path):
         assert "calibration" in done.exception.message
 
 
-# --- Python, and other systems --------------------------------------------------------------------------------
+# --- Python, and other systems
+# --------------------------------------------------------------------------------
 
 
 def test_one_path_of_a_log_is_a_list_of_one(run):
@@ -357,7 +364,8 @@ def test_one_path_of_a_log_is_a_list_of_one(run):
 
 
 def test_a_run_directory_brings_what_belongs_to_it(run):
-    """Python and the command put the same run together: logs, the run without nsys, verdicts, conditions."""
+    """Python and the command put the same run together: logs, the run without nsys, verdicts,
+    conditions."""
     assert invoke("analyze", run, "-q").exit_code == 0
     found, stored = nsysalign.analyze(run), nsysalign.load(run)
     assert document.dumps(found) == document.dumps(stored)

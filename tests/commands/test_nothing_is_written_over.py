@@ -1,4 +1,5 @@
-"""Nothing of a run, no input and no file that we did not make is ever written over; what we made is, again and again."""
+"""Nothing of a run, no input and no file that we did not make is ever written over; what we made
+is, again and again."""
 
 from __future__ import annotations
 

@@ -18,8 +18,9 @@ from nsysalign.trace.eventlog import read_event_logs
 def log(
     folder: Path, name: str, *processes: list[tuple], devices=None, took=None, **header
 ) -> Path:
-    """An event log.  Each process is a list of (region or site, us) pairs; a site has a colon.  `took`: ns of each record call; by
-    default those of an equally fast host with (`a`, `under`) and without nsys."""
+    """An event log.  Each process is a list of (region or site, us) pairs; a site has a colon.
+    `took`: ns of each record call; by default those of an equally fast host with (`a`, `under`) and
+    without nsys."""
     took = took or (7 if name in ("a", "under") else 4)
     lines = []
     for n, pairs in enumerate(processes):
@@ -65,7 +66,8 @@ def log(
 
 
 def beside(profiled, baseline, predicted: dict[int, int] | None = None):
-    """The table and the notes of two logs, as if every interval of the first one had been placed."""
+    """The table and the notes of two logs, as if every interval of the first one had been
+    placed."""
     one, two = read_event_logs([profiled]), read_event_logs([baseline])
     found = measured(one)
     windows = found.rename(columns={"process": "log_process", "order": "open_ns"})
@@ -198,7 +200,8 @@ def test_calibration_and_failed_pairs_are_no_measurements(tmp_path):
 
 
 def readings(folder: Path, name: str, lengths: list[int]) -> Path:
-    """The log of `t0 = clock(); work(); d = clock() - t0` at a.py:3-5, and of the same around nothing at b.py."""
+    """The log of `t0 = clock(); work(); d = clock() - t0` at a.py:3-5, and of the same around
+    nothing at b.py."""
     lines = [{"type": "header", "format": "nsysalign-events", "version": 1, "pid": 7}]
     for n, file in ((1, "a.py"), (3, "b.py")):
         start = {"function": f"{file}:1:f", "use": "start", "stores": [f"{file}:1:t0"]}
@@ -265,7 +268,8 @@ def test_how_fast_the_host_was_in_either_run_stands_beside_the_times(
 
 
 def test_a_place_with_cold_caches_is_no_faster_host(tmp_path):
-    """Its record calls take three times as long as the others, with nsys and without: nsys adds as much as elsewhere."""
+    """Its record calls take three times as long as the others, with nsys and without: nsys adds as
+    much as elsewhere."""
     logs = []
     for name, warm, added in (("under", 400, 300), ("without", 400, 0)):
         path = log(tmp_path, name, runs("x", *range(30, 50)) + runs("cold", *range(30, 36)))
@@ -292,7 +296,8 @@ def test_a_place_with_cold_caches_is_no_faster_host(tmp_path):
     ids=["equal", "twice as fast without", "half as fast without"],
 )
 def test_the_bar_reaches_as_far_as_the_hosts_speed_explains(tmp_path, took, lower, upper):
-    """Three quarters of what is predicted are the host's, and how fast it was is not known exactly: a power of 1.2."""
+    """Three quarters of what is predicted are the host's, and how fast it was is not known exactly:
+    a power of 1.2."""
     table, _ = beside(
         log(tmp_path, "under", runs("x", *[30] * 6), took=took),
         log(tmp_path, "without", runs("x", *[20] * 6), took=400),

@@ -85,7 +85,8 @@ def test_where_a_verdict_tips_over(before, by, low, high, verdict):
 
 
 def test_why_it_cannot_be_said():
-    """A change that is there but small; one that is large but not clear; one that is exactly as large as what matters."""
+    """A change that is there but small; one that is large but not clear; one that is exactly as
+    large as what matters."""
     small, scattered = Change(1_000, 1_063, 63, 1, 130), Change(1_000, 1_064, 64, -1, 130)
     assert judge(small, 5, 5, 0.02)[1] == "small"
     assert judge(scattered, 5, 5, 0.02)[1] == "varies"
@@ -139,7 +140,8 @@ def test_a_librarys_label_that_is_gone_is_not_missing():
 
 
 def test_parts_of_intervals_that_nobody_knows_are_not_counted():
-    """A table with a row of another interval, and one of another cause: of a newer version, or edited."""
+    """A table with a row of another interval, and one of another cause: of a newer version, or
+    edited."""
     a = build([label("x", "host", "kernel")])
     odd = pd.DataFrame(
         [(99, "host", 7, 7, 7), (0, "something new", 7, 7, 7)], columns=frames.PARTS.names
@@ -235,7 +237,8 @@ def test_runs_that_were_recorded_differently_are_not_judged(tmp_path):
 
 
 def placed(*lines, text="start.record()", end=0):
-    """An analysis with a label for each of these lines of bench.py, of as many us each as the line's place says."""
+    """An analysis with a label for each of these lines of bench.py, of as many us each as the
+    line's place says."""
     labels = [(f"bench.py:{line}" + (f"-{line + end}" if end else ""), line) for line in lines]
     found = build(
         [
@@ -262,7 +265,8 @@ def test_labels_whose_lines_moved_are_matched_by_their_code():
 
 
 def test_the_end_s_line_tells_labels_apart_too():
-    """The first one is gone: by the text of the end record the second one is still the second one."""
+    """The first one is gone: by the text of the end record the second one is still the second
+    one."""
     a, b = placed(10, 20, end=3), placed(20, end=3)
     texts = b.source_lines.assign(
         text=b.source_lines["text"].replace("end0.record()", "end1.record()")

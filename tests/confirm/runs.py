@@ -1,4 +1,5 @@
-"""Simulated runs of one program, plain and with an intervention, as run directories and as analyses."""
+"""Simulated runs of one program, plain and with an intervention, as run directories and as
+analyses."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def busy_gpu(k: int) -> list:
 
 
 def behind_earlier_work(k: int) -> list:
-    """Another stream's millisecond was launched before the start record and is waited for after it."""
+    """Another stream's millisecond was launched before the start record and is waited for after
+    it."""
     return [
         Launch(1_000_000, 13),
         Record("r", 13),
@@ -64,7 +66,8 @@ def synchronises(k: int) -> list:
 
 
 def item(k: int) -> list:
-    """A copy back to pageable memory, long behind the kernel: no synchronisation part, but the host is held up."""
+    """A copy back to pageable memory, long behind the kernel: no synchronisation part, but the host
+    is held up."""
     return [
         Record("a"),
         Sleep(80_000),
@@ -93,7 +96,8 @@ def run(
     site: bool = True,
     pairs: tuple[tuple[str, str, str], ...] = (),
 ) -> Path:
-    """A run directory with trace and log of `count` intervals of `label`: the body behind the intervention.
+    """A run directory with trace and log of `count` intervals of `label`: the body behind the
+    intervention.
 
     `pairs`: (start, end, label) where a body holds more than the one pair a, b.
     """
@@ -108,7 +112,8 @@ def run(
         ]
         asked = [Elapsed(a, b, f"{name}#{k}") for a, b, name in pairs or (("a", "b", label),)]
         steps += [Sync(), *asked, Sleep(200_000)]
-    # launches whose latency the calibration learns from: an idle stream, a busy one, records behind each other
+    # launches whose latency the calibration learns from: an idle stream, a busy one, records behind
+    # each other
     warm = [Launch(40_000), Record("x"), Launch(2_000), Record("y"), Record("z"), Sync()]
     world = machine.run(Program({500: warm * 6 + steps}, streams=STREAMS, timing=Timing()))
     folder.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,5 @@
-"""`nsysalign confirm` and `run --confirm`: what runs, in which order, with which change, and what is stored and said."""
+"""`nsysalign confirm` and `run --confirm`: what runs, in which order, with which change, and what
+is stored and said."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from . import runs
 
 @pytest.fixture
 def machine(monkeypatch, tmp_path):
-    """`collect` replaced by a simulated machine; `machine.calls` are the commands and variables it was given."""
+    """`collect` replaced by a simulated machine; `machine.calls` are the commands and variables it
+    was given."""
     state = types.SimpleNamespace(
         body=runs.host_gap,
         after=None,

@@ -1,4 +1,5 @@
-"""The whole command with a real nsys.  The torch is the fake one: nothing can be placed, and that is said."""
+"""The whole command with a real nsys.  The torch is the fake one: nothing can be placed, and that
+is said."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ from . import runs
 pytestmark = pytest.mark.nsys
 TESTS = Path(__file__).parents[1]
 
-# the simulator's log says that its start records are made in line 10 of bench.py, in a region named t1
+# the simulator's log says that its start records are made in line 10 of bench.py, in a region named
+# t1
 BENCH = """\
 import sys
 import torch

@@ -1,4 +1,5 @@
-"""Predictions from the budget of a plain run, and what a re-run says about them: simulated machines, whose truth is known."""
+"""Predictions from the budget of a plain run, and what a re-run says about them: simulated
+machines, whose truth is known."""
 
 from __future__ import annotations
 
@@ -61,7 +62,8 @@ def test_the_delay_is_as_long_as_the_host_needs(tmp_path):
 
 
 def test_a_wrong_cause_is_refuted(tmp_path):
-    """The kernel is slow by itself when the host does not come late: the delay hides the host and nothing is gained."""
+    """The kernel is slow by itself when the host does not come late: the delay hides the host and
+    nothing is gained."""
 
     def slow(k):
         return [runs.Record("a"), runs.Launch(180_000), runs.Record("b")]
@@ -168,7 +170,8 @@ def test_few_intervals_and_unknown_places_are_refused(tmp_path):
 
 
 def test_a_chain_of_records_is_refused(tmp_path):
-    """The start record of one interval is the end record of the one before: a delay would lie inside that one."""
+    """The start record of one interval is the end record of the one before: a delay would lie
+    inside that one."""
     from simulator import export, machine
     from simulator.program import Elapsed, Program
 
@@ -222,7 +225,8 @@ def cold_pair(k: int, factor: float = 1.23) -> list:
     ("factor", "verdict"), [(1.23, "confirmed"), (1.0, "refuted"), (1.12, "refuted")]
 )
 def test_a_cold_cache_is_settled_by_flushing_for_the_warm_label(tmp_path, factor, verdict):
-    """The warm label's kernel must become as slow as the cold one's; the finding is a remark until then."""
+    """The warm label's kernel must become as slow as the cold one's; the finding is a remark until
+    then."""
     pairs = (("a", "b", "warm"), ("c", "d", "cold"))
     analysis, log = runs.analysed(runs.run(tmp_path / "before", cold_pair, pairs=pairs))
     findings = {(f.label, f.rule): f for f in analysis.findings.itertuples()}
@@ -307,8 +311,9 @@ def test_a_verdict_follows_from_what_meets_what(before, predicted, after, a, b, 
 
 
 def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_path):
-    """There the interval already is what a delay would make of it.  And 50 tiny launches behind a delay took 89.0 and
-    93.6 us in other runs on an H200 (this one reads 414 us): within the prediction."""
+    """There the interval already is what a delay would make of it.  And 50 tiny launches behind a
+    delay took 89.0 and 93.6 us in other runs on an H200 (this one reads 414 us): within the
+    prediction."""
     names = [tmp_path / name for name in ("demo.sqlite", "demo.events.jsonl")]
     for path in names:
         path.write_bytes(
@@ -335,8 +340,8 @@ def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_pa
 
 
 def test_a_re_run_is_offered_where_the_probe_could_intervene():
-    """A pair of a Python program's own code; not what two runs measured, a library's label, a pair that was read from the
-    trace, a range, or a program that no probe runs in."""
+    """A pair of a Python program's own code; not what two runs measured, a library's label, a pair
+    that was read from the trace, a range, or a program that no probe runs in."""
     run = [[("host", 10_000, "it")]] * 3
     labels = [("mine", "event"), ("read", "event"), ("theirs", "event"), ("range", "nvtx")]
     rows = [(name, kind, "a.py:1", name == "theirs", run) for name, kind in labels]
@@ -362,7 +367,8 @@ def test_a_re_run_is_offered_where_the_probe_could_intervene():
 
 
 def test_a_host_timer_beside_the_intervened_record_is_not_intervened():
-    """It has no start record; the label's first record is number 1, and the next one was left as it is."""
+    """It has no start record; the label's first record is number 1, and the next one was left as it
+    is."""
     windows = pd.DataFrame({"start": [-1, 0, 1], "log_process": [0, 0, 0]})
     alignment = SimpleNamespace(windows=windows, records=pd.DataFrame({"seq": [1, 2]}))
     records = pd.DataFrame({"process": [0, 0], "seq": [1, 2], "intervened": [True, False]})

@@ -1,4 +1,5 @@
-"""Analyses drawn by hand: an interval is a list of pieces in microseconds, and everything else follows from them.
+"""Analyses drawn by hand: an interval is a list of pieces in microseconds, and everything else
+follows from them.
 
 interval("t1", ("host", 160), ("api_launch", 30), ("kernel", 25), ("event", 5))
 """
@@ -15,7 +16,8 @@ from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.split.labels import label_table
 
 WORK = ("kernel", "graph", "memcpy", "memset")
-#: Causes whose pieces become rows of `details`, and what they are called when the drawing does not say.
+#: Causes whose pieces become rows of `details`, and what they are called when the drawing does not
+#: say.
 NAMES = {
     "host": "", "api": "cudaGetDevice", "api_launch": "cudaLaunchKernel", "sync": "cudaDeviceSynchronize", "memcpy": "copy",
     "memset": "", "queued": "contention",
@@ -33,8 +35,8 @@ def piece(cause: str, us: float, what: str | None = None, **more: Any) -> dict[s
 
 
 def interval(label: str, *pieces: Any, **more: Any) -> dict[str, Any]:
-    """One interval.  more: kind, start (us), stream, start_stream, pid, other {stream: us}, outside (us), issued (us),
-    operations, flags, error (us)."""
+    """One interval.  more: kind, start (us), stream, start_stream, pid, other {stream: us}, outside
+    (us), issued (us), operations, flags, error (us)."""
     return {
         "label": label,
         "pieces": [p if isinstance(p, dict) else piece(*p) for p in pieces],
@@ -50,7 +52,8 @@ def repeat(count: int, *args: Any, **more: Any) -> list[dict[str, Any]]:
 def analysis(
     *drawn: Any, unaligned: list[tuple[str, str]] | None = None, missing: tuple[str, ...] = ()
 ) -> Analysis:
-    """Intervals (or lists of them), one after the other, 1 ms apart unless they say where they start."""
+    """Intervals (or lists of them), one after the other, 1 ms apart unless they say where they
+    start."""
     flat = [i for d in drawn for i in (d if isinstance(d, list) else [d])]
     rows, parts, segments, details, others = [], [], [], [], []
     clock, counts, ref = 0, {}, 0

@@ -1,5 +1,6 @@
-"""What findings say is true: every number that they print comes out again when the segments of their intervals are added up by
-code that shares nothing with the rules (scripts/check_claims.py), in every recording."""
+"""What findings say is true: every number that they print comes out again when the segments of
+their intervals are added up by code that shares nothing with the rules (scripts/check_claims.py),
+in every recording."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The recorded H200 workloads say in their names what is wrong with them: each gets the right top finding, the good ones
-no warning.  Runs on the full recording where it is present, else on the demo trace cut from it."""
+"""The recorded H200 workloads say in their names what is wrong with them: each gets the right top
+finding, the good ones no warning.  Runs on the full recording where it is present, else on the demo
+trace cut from it."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Every puzzle, as recorded on an H200 (scripts/confusion.py): it gets what its first lines promise, and nothing that they
-do not foresee is said as an error or a warning."""
+"""Every puzzle, as recorded on an H200 (scripts/confusion.py): it gets what its first lines
+promise, and nothing that they do not foresee is said as an error or a warning."""
 
 from __future__ import annotations
 

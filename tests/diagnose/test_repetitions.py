@@ -1,4 +1,5 @@
-"""Rules about the repetitions of a label as a set, and the findings' order, shape and place in the intervals."""
+"""Rules about the repetitions of a label as a set, and the findings' order, shape and place in the
+intervals."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What findings say depends on the program and on the kind of interval; what was guessed is warned about by nobody."""
+"""What findings say depends on the program and on the kind of interval; what was guessed is warned
+about by nobody."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Rules about waiting behind others, wrong streams and pairs, host timers, and the event pair's own cost."""
+"""Rules about waiting behind others, wrong streams and pairs, host timers, and the event pair's own
+cost."""
 
 from __future__ import annotations
 
@@ -141,7 +142,8 @@ def test_host_timers_say_where_they_synchronise():
 
 
 def test_a_host_timer_that_never_synchronises_is_always_named():
-    """300 runs of 6.3 ms, 0.7 ms of kernels that overlap with the launches: it measures the host."""
+    """300 runs of 6.3 ms, 0.7 ms of kernels that overlap with the launches: it measures the
+    host."""
     loop = (("host", 3300), ("api_launch", 3000))
     rules = found(
         repeat(3, "overlapped", *loop, kind="host", issued=700, outside=100),

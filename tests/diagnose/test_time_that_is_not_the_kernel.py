@@ -1,4 +1,5 @@
-"""Rules about what an interval holds besides its kernels: each with a drawing that has it and one that has not."""
+"""Rules about what an interval holds besides its kernels: each with a drawing that has it and one
+that has not."""
 
 from __future__ import annotations
 
@@ -110,7 +111,8 @@ def test_module_load_in_the_first_run_is_an_info_and_replaces_warm_up():
 
 
 def test_loading_is_not_blamed_for_an_interval_that_something_else_made_slow():
-    """A decode loop: the second interval took 318 ms, of which loading was 0.3; the first one loaded for 60 of 300 ms."""
+    """A decode loop: the second interval took 318 ms, of which loading was 0.3; the first one
+    loaded for 60 of 300 ms."""
     loading = interval("x", piece("api", 60_000, "cuLibraryLoadData"), ("host", 240_000), *GOOD)
     slow = interval("x", piece("api", 332, "cuLibraryLoadData"), ("host", 318_000), *GOOD)
     rest = repeat(9, "x", ("host", 40_000), *GOOD)
@@ -177,7 +179,8 @@ def test_a_pageable_copy_beside_kernels_with_its_bandwidth():
     assert finding.evidence["achieved_GB_per_s"] == pytest.approx(67.1e6 / 3.66e6, rel=1e-3)
     assert finding.evidence["pinned_in_this_trace_GB_per_s"] == pytest.approx(55.0, rel=1e-2)
     assert "pin_memory" in finding.faster and "start.record()" in finding.advice
-    # at the pinned copies' rate it would take as long as they do; a pinned copy beside nothing saves nothing
+    # at the pinned copies' rate it would take as long as they do; a pinned copy beside nothing
+    # saves nothing
     assert finding.loss_ns == pytest.approx(10 * (3_660_000 - 1_220_000), rel=1e-3)
     assert found(*both)["pinned", "copy-inside"].severity == "info"  # a copy is what it times
     assert found(*both)["pinned", "copy-inside"].loss_ns == 0

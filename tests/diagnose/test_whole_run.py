@@ -1,4 +1,5 @@
-"""What is said of a run as a whole: calls that failed, and where its time went if the program measured little of it."""
+"""What is said of a run as a whole: calls that failed, and where its time went if the program
+measured little of it."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""NVML of a made-up GPU, by the functions that the sampler asks: idle at 345 MHz, rising while its SM clock is read eight
-times, then 1980 MHz with the power cap pulling it to 1755 for every other eight.  It lives by these readings, so that a
-busy machine changes nothing.  FAKE_NVML makes it fail: init, clock, hang or gone."""
+"""NVML of a made-up GPU, by the functions that the sampler asks: idle at 345 MHz, rising while its
+SM clock is read eight times, then 1980 MHz with the power cap pulling it to 1755 for every other
+eight.  It lives by these readings, so that a busy machine changes nothing.  FAKE_NVML makes it
+fail: init, clock, hang or gone."""
 
 import os
 import threading

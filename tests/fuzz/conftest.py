@@ -6,7 +6,8 @@ from hypothesis import HealthCheck, Phase, settings
 
 sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `simulator` and `properties`
 
-#: `NSYSALIGN_FUZZ=100 pytest tests/fuzz` tries a hundred times as much, other things each time, and shrinks what it finds.
+#: `NSYSALIGN_FUZZ=100 pytest tests/fuzz` tries a hundred times as much, other things each time, and
+#: shrinks what it finds.
 TIMES = int(os.environ.get("NSYSALIGN_FUZZ", "1"))
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 settings.register_profile(

@@ -1,4 +1,5 @@
-"""What can be wrong with an export or an event log, as hypothesis strategies: damage done to a good one."""
+"""What can be wrong with an export or an event log, as hypothesis strategies: damage done to a good
+one."""
 
 from __future__ import annotations
 

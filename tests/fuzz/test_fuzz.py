@@ -1,4 +1,5 @@
-"""Damaged exports, logs and analyses: an error that says so, or an answer that adds up; never a crash, never a hang.
+"""Damaged exports, logs and analyses: an error that says so, or an answer that adds up; never a
+crash, never a hang.
 
 `NSYSALIGN_FUZZ=100 pytest tests/fuzz` looks a hundred times as long, at other things each time.
 """
@@ -42,7 +43,8 @@ def good(program, event_rows: str, folder: str) -> tuple[Path, list[Path]]:
 
 
 def analysed(trace: Path, logs: list[Path]) -> nsysalign.Analysis | None:
-    """None where an error says what is wrong, in a line or two; else every budget adds up and every output is written."""
+    """None where an error says what is wrong, in a line or two; else every budget adds up and every
+    output is written."""
     try:
         analysis = nsysalign.analyze(trace, logs)
     except NsysAlignError as error:

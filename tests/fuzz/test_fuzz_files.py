@@ -1,4 +1,5 @@
-"""Damaged files of a run directory beside the trace and its log: each costs a note or an error, never a crash.
+"""Damaged files of a run directory beside the trace and its log: each costs a note or an error,
+never a crash.
 
 `NSYSALIGN_FUZZ=100 pytest tests/fuzz` looks a hundred times as long, at other things each time.
 """
@@ -164,7 +165,8 @@ def test_bytes_of_a_compressed_log(run, flips, keep):
 @FUZZ
 @given(log_changes)
 def test_the_run_without_nsys(run, changes):
-    """It is put beside, or a note says why not: the profiled run's numbers are what they are without it."""
+    """It is put beside, or a note says why not: the profiled run's numbers are what they are
+    without it."""
     with tempfile.TemporaryDirectory() as name:
         log = Path(name) / "baseline.jsonl"
         lines = run.log.replace(

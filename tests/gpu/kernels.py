@@ -1,4 +1,5 @@
-"""Kernels of known length: they read the GPU's own clock (%globaltimer) and spin until it has moved on."""
+"""Kernels of known length: they read the GPU's own clock (%globaltimer) and spin until it has moved
+on."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ def _kernel(name: str):
 
 
 def spin(us: float, *, whole_gpu: bool = False) -> None:
-    """Run `us` microseconds on the current stream, on one block or on every thread slot of the device."""
+    """Run `us` microseconds on the current stream, on one block or on every thread slot of the
+    device."""
     blocks = 1
     if whole_gpu:
         properties = torch.cuda.get_device_properties(torch.cuda.current_device())

@@ -1,4 +1,5 @@
-"""Workloads whose budget is known by construction, through the whole `nsysalign run`, on a real GPU."""
+"""Workloads whose budget is known by construction, through the whole `nsysalign run`, on a real
+GPU."""
 
 from __future__ import annotations
 

@@ -1,8 +1,10 @@
-"""GPU work whose budget is known by construction, as a plain user script: run it under `nsysalign run`.
+"""GPU work whose budget is known by construction, as a plain user script: run it under `nsysalign
+run`.
 
-Each case prints one JSON line {"case", "cause", "us"}: what dominates the interval and how long that must be.  Kernels
-spin for a set number of nanoseconds of the GPU's own clock; host parts are timed by a host clock around the very call;
-copies are timed by an event pair behind a delay, where the host has run ahead and the pair reads the GPU alone.
+Each case prints one JSON line {"case", "cause", "us"}: what dominates the interval and how long
+that must be.  Kernels spin for a set number of nanoseconds of the GPU's own clock; host parts are
+timed by a host clock around the very call; copies are timed by an event pair behind a delay, where
+the host has run ahead and the pair reads the GPU alone.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ def event() -> torch.cuda.Event:
 
 
 def gpu_time_us(work) -> float:
-    """GPU time of `work` alone: behind a delay long enough that everything is enqueued when it starts.
+    """GPU time of `work` alone: behind a delay long enough that everything is enqueued when it
+    starts.
 
     The least of ten: copies take up to 7 % longer while others use the bus.
     """
@@ -94,8 +97,8 @@ class Stopwatch:
 def kernels_and_host(side: torch.cuda.Stream) -> None:
     timed("spin", lambda: spin(200), before=lambda: spin(1000))
     known("spin", "kernel", 200)
-    # The way into Python and out of it is the host's, too: 6 us beside torch.cuda._sleep, whose own side is thin, and 20
-    # on a slow machine.  So the host is busy for much longer than that.
+    # The way into Python and out of it is the host's, too: 6 us beside torch.cuda._sleep, whose own
+    # side is thin, and 20 on a slow machine.  So the host is busy for much longer than that.
     busy = Stopwatch(lambda: host_busy(3000))
     timed("host_busy", lambda: (busy(), torch.cuda._sleep(100_000)))
     known("host_busy", "host", busy.us)
@@ -105,7 +108,8 @@ def kernels_and_host(side: torch.cuda.Stream) -> None:
     malloc = Stopwatch(
         lambda: runtime.cudaMalloc(ctypes.byref(pointer), ctypes.c_size_t(512 << 20))
     )
-    # What ctypes and the profiler take around a call, 3 us or 10, as the same call shows that allocates nothing
+    # What ctypes and the profiler take around a call, 3 us or 10, as the same call shows that
+    # allocates nothing
     nothing = Stopwatch(
         lambda: runtime.cudaMalloc(ctypes.byref(ctypes.c_void_p()), ctypes.c_size_t(0))
     )

@@ -1,4 +1,5 @@
-"""An nsys export of a simulated GPU's kernels, with their grid ids: the smallest that is analysed."""
+"""An nsys export of a simulated GPU's kernels, with their grid ids: the smallest that is
+analysed."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ GLOBAL_PID = PID << 24
 def export(
     gpu: Gpu, path: Path, *, registers: int = 32, local_bytes: int = 0, name: str = ""
 ) -> Path:
-    """Kernel rows of `gpu`, each with the call that launched it, 5 us before; an NVTX range around each."""
+    """Kernel rows of `gpu`, each with the call that launched it, 5 us before; an NVTX range around
+    each."""
     with closing(sqlite3.connect(path)) as c:
         c.executescript("""
             create table StringIds (id integer primary key, value text);

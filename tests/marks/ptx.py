@@ -1,9 +1,12 @@
-"""A GPU for the PTX of marks.cuh: a warp's lanes go their own ways and meet again, memory is one buffer and nothing else.
+"""A GPU for the PTX of marks.cuh: a warp's lanes go their own ways and meet again, memory is one
+buffer and nothing else.
 
-Lanes at the same place run together; which group runs next is the one that is furthest behind (as compilers arrange it), or
-any (as hardware may choose).  Or they also meet inside a function that each called from another place: ptxas gives both
-calls the same barriers, and an H100 was seen to bring both sides of a branch together there.  An instruction that synchronises waits for all lanes of its mask; if none can go on, that is a
-deadlock.  Every access outside of the buffer is an error.  What ptxas makes of the PTX is not seen here.
+Lanes at the same place run together; which group runs next is the one that is furthest behind (as
+compilers arrange it), or any (as hardware may choose).  Or they also meet inside a function that
+each called from another place: ptxas gives both calls the same barriers, and an H100 was seen to
+bring both sides of a branch together there.  An instruction that synchronises waits for all lanes
+of its mask; if none can go on, that is a deadlock.  Every access outside of the buffer is an error.
+What ptxas makes of the PTX is not seen here.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""A GPU that marks its kernels: dumps and kernel rows with a known truth, from a clock that nobody is told.
+"""A GPU that marks its kernels: dumps and kernel rows with a known truth, from a clock that nobody
+is told.
 
-A kernel's blocks go to the SM that is free first; every warp runs its program, a list of (range, ns) and marks.  Stamps are
-whole ticks of the timer; the trace's clock is timer + offset + drift, with corrections now and then.
+A kernel's blocks go to the SM that is free first; every warp runs its program, a list of (range,
+ns) and marks.  Stamps are whole ticks of the timer; the trace's clock is timer + offset + drift,
+with corrections now and then.
 """
 
 from __future__ import annotations
@@ -71,8 +73,9 @@ class Gpu:
         name="kernel",
         room=None,
     ):
-        """One kernel; `program(block, warp)` gives a list of ("range name", ns), ("", ns) or ("!mark", 0); nested: a list in
-        place of ns.  `room`: marks that find room in the buffer, the rest is dropped."""
+        """One kernel; `program(block, warp)` gives a list of ("range name", ns), ("", ns) or
+        ("!mark", 0); nested: a list in place of ns.  `room`: marks that find room in the buffer,
+        the rest is dropped."""
         begin = self.now
         free = [(begin + ramp + 10 * i, i % self.sms) for i in range(self.sms * self.slots)]
         made, sm_blocks, last = [], {}, begin

@@ -1,4 +1,5 @@
-"""From a trace and dumps to tables, page, Perfetto and findings; times and structure of simulated kernels are known."""
+"""From a trace and dumps to tables, page, Perfetto and findings; times and structure of simulated
+kernels are known."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def rules(analysis) -> dict[str, list[str]]:
 
 
 def test_marks_of_one_tick_stand_in_the_order_they_were_made(gpu, tmp_path):
-    """A mark takes less than a tick of the timer: where one range ends and the next begins, the clock tells which came first."""
+    """A mark takes less than a tick of the timer: where one range ends and the next begins, the
+    clock tells which came first."""
     a = analysed(gpu, tmp_path)
     mine = a.marks[
         a.marks["kernel"].isin(a.marked_kernels.query("name == 'even_kernel'")["kernel"])
@@ -134,7 +136,8 @@ def test_dropped_marks_are_a_finding_with_what_to_do(tmp_path):
 
 
 def test_two_runs_say_what_the_marks_change(gpu, tmp_path):
-    """The run without marks is the one that is shown; kernels of the other stand for those of the same name and turn."""
+    """The run without marks is the one that is shown; kernels of the other stand for those of the
+    same name and turn."""
     plain = Gpu(sms=8, slots=1, seed=5)
     for i in range(6):
         plain.launch(10 + i, 8, lambda b, w: [("", 7_000)], name="even_kernel")

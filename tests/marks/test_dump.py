@@ -184,7 +184,8 @@ def test_names_are_found_in_sources():
 
 
 def test_the_scripts_own_names_are_known_when_it_ends(tmp_path):
-    """Buffers are written by a function of atexit; Python has taken __main__.__file__ away by then."""
+    """Buffers are written by a function of atexit; Python has taken __main__.__file__ away by
+    then."""
     (tmp_path / "own").mkdir()
     (tmp_path / "own" / "kernel.cu").write_text('NSYSALIGN_RANGE(w, "load") {}')
     script = tmp_path / "own" / "script.py"

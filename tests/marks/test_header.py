@@ -1,4 +1,5 @@
-"""marks.cuh as compilers see it: off it is nothing, on it compiles everywhere it should.  Skips where there is no compiler."""
+"""marks.cuh as compilers see it: off it is nothing, on it compiles everywhere it should.  Skips
+where there is no compiler."""
 
 from __future__ import annotations
 
@@ -100,7 +101,8 @@ extern "C" __global__ void kernel(float* x, int units, int inner, nsysalign_mark
 
 
 def barriers(code: bytes) -> int:
-    """How many convergence barriers (BSSY) are in machine code of compute capability 7.0 or newer."""
+    """How many convergence barriers (BSSY) are in machine code of compute capability 7.0 or
+    newer."""
     return sum(
         int.from_bytes(code[at : at + 2], "little") & 0xFFF == 0x945
         for at in range(0, len(code), 16)
@@ -111,7 +113,8 @@ def barriers(code: bytes) -> int:
 @pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_100"])
 def test_marks_put_no_convergence_barrier_into_a_loop_without_divergence(tmp_path, arch):
     assert barriers(code_of(compiled(LOOP, tmp_path, arch=arch)[0])) == 0
-    # those that are left are of long_way(), which is in the same section: one for each try to claim, unrolled
+    # those that are left are of long_way(), which is in the same section: one for each try to
+    # claim, unrolled
     assert barriers(code_of(compiled(LOOP, tmp_path, "-DNSYSALIGN_MARKS", arch=arch)[0])) <= 5
 
 
@@ -152,7 +155,8 @@ def test_the_timer_is_read_after_a_value_that_a_mark_waits_for(tmp_path):
 @needs_nvcc
 @pytest.mark.parametrize("counter", [True, False])
 def test_counters_stay_in_registers(tmp_path, counter):
-    """Also where a compiler has no __COUNTER__, as NVRTC: what is not unrolled lies in local memory, and slows down every loop."""
+    """Also where a compiler has no __COUNTER__, as NVRTC: what is not unrolled lies in local
+    memory, and slows down every loop."""
     folder = tmp_path / "nsysalign"
     folder.mkdir()
     text = HEADER.read_text()

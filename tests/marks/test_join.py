@@ -1,4 +1,5 @@
-"""Marks on the trace's clock: the true place is known, the analysis sees dumps and kernel rows only."""
+"""Marks on the trace's clock: the true place is known, the analysis sees dumps and kernel rows
+only."""
 
 from __future__ import annotations
 

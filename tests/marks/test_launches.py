@@ -1,4 +1,5 @@
-"""Launches of newer kinds: dependent launches that overlap, clusters of blocks, two GPUs.  The truth is known."""
+"""Launches of newer kinds: dependent launches that overlap, clusters of blocks, two GPUs.  The
+truth is known."""
 
 from __future__ import annotations
 
@@ -16,8 +17,8 @@ from tests.marks.test_join import errors, joined, launched
 
 
 def chained(count: int = 24, early: int = 6_000, **gpu) -> Gpu:
-    """Kernels of one stream, each launched so that its blocks come while the one before still works, as programmatic
-    dependent launches do."""
+    """Kernels of one stream, each launched so that its blocks come while the one before still
+    works, as programmatic dependent launches do."""
     made = Gpu(slots=4, **gpu)
     for i in range(count):
         made.launch(100 + i, 6, lambda b, w: [("prologue", 2_000), ("work", 9_000 + 100 * b)])
@@ -47,7 +48,8 @@ def test_dependent_launches_that_overlap_are_joined_and_add_up(tmp_path):
 def test_rows_that_end_where_a_dependent_launch_begins_are_joined_and_move_no_other_kernel(
     tmp_path,
 ):
-    """As nsys writes them: no two kernels of a stream overlap, the earlier one ends 1 ns before the later one begins."""
+    """As nsys writes them: no two kernels of a stream overlap, the earlier one ends 1 ns before the
+    later one begins."""
     gpu = chained()
     rows = gpu.table()
     ends = rows["end_ns"].to_numpy().copy()
@@ -64,7 +66,8 @@ def test_rows_that_end_where_a_dependent_launch_begins_are_joined_and_move_no_ot
 
 
 def test_blocks_of_a_cluster_come_together_and_are_blocks(tmp_path):
-    """Pairs of blocks begin at one time on two SMs of their own; an odd SM has none: that is `none`, and the rest adds up."""
+    """Pairs of blocks begin at one time on two SMs of their own; an odd SM has none: that is
+    `none`, and the rest adds up."""
     gpu = Gpu(sms=5, slots=1)
     free = {0: 0, 1: 0}  # cluster's place -> when it is free
     begin = gpu.now
@@ -95,7 +98,8 @@ def test_blocks_of_a_cluster_come_together_and_are_blocks(tmp_path):
 
 
 def two_gpus(tmp_path, lost: int = 0):
-    """Both count their grids from the same number; their timers have nothing to do with each other.  (gpus, dumps, rows)."""
+    """Both count their grids from the same number; their timers have nothing to do with each other.
+    (gpus, dumps, rows)."""
     gpus = [Gpu(seed=1), Gpu(seed=2, start=1_650_000_000_000_000_000, drift=-9e-6)]
     dumps, tables = [], []
     for device, gpu in enumerate(gpus):

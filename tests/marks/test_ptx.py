@@ -1,7 +1,8 @@
-"""marks.cuh as it is compiled, run lane by lane on a GPU of Python (ptx.py): what is written is what was executed, however a
-warp's lanes part and meet.
+"""marks.cuh as it is compiled, run lane by lane on a GPU of Python (ptx.py): what is written is
+what was executed, however a warp's lanes part and meet.
 
-The PTX is kept in tests/data/marks, so that no compiler is needed; `python -m tests.marks.test_ptx` compiles it anew.
+The PTX is kept in tests/data/marks, so that no compiler is needed; `python -m tests.marks.test_ptx`
+compiles it anew.
 """
 
 from __future__ import annotations
@@ -163,7 +164,8 @@ def test_the_kept_ptx_is_what_the_header_compiles_to():
 
 @pytest.mark.parametrize("order", ["behind", "any", "meeting"])
 def test_whatever_lanes_do_is_written_once(memory, tmp_path, order):  # noqa: F811
-    """A whole warp, one of 8 lanes; they part at ifs, leave early, and may never be brought together again."""
+    """A whole warp, one of 8 lanes; they part at ifs, leave early, and may never be brought
+    together again."""
     found, _ = launched(tmp_path, "parts", 4, threads=40, order=order)
     check(found, 4, 1, 40)
 
@@ -180,7 +182,8 @@ def test_a_warp_together_needs_no_strays_and_chunk_follows_chunk(memory, tmp_pat
 
 
 def test_counters_are_records_behind_the_marks_or_in_the_table(memory, tmp_path):  # noqa: F811
-    """A warp that ends together writes records; without a chunk it counts in the table; what is read is the same."""
+    """A warp that ends together writes records; without a chunk it counts in the table; what is
+    read is the same."""
     roomy, content = launched(tmp_path, "counts", 3, threads=64)
     tight, full = launched(tmp_path, "counts", 3, threads=64, lines=0)
     slots = layout.HEADER.unpack(bytes(content[: layout.LINE]))[6]
@@ -193,8 +196,8 @@ def test_counters_are_records_behind_the_marks_or_in_the_table(memory, tmp_path)
 
 @pytest.mark.parametrize("lines", [0, 1])
 def test_what_finds_no_room_is_counted_and_nothing_is_written_outside(memory, tmp_path, lines):  # noqa: F811
-    """Regions of no line, or of one, which holds a stray and no chunk: an access beyond the buffer ends the test, and what
-    the warps execute is the same as with room."""
+    """Regions of no line, or of one, which holds a stray and no chunk: an access beyond the buffer
+    ends the test, and what the warps execute is the same as with room."""
     roomy, _ = launched(tmp_path, "parts", 2)
     tight, content = launched(tmp_path, "parts", 2, lines=lines)
     assert (
@@ -259,8 +262,8 @@ def test_nothing_is_written_to_another_version_and_to_no_buffer(memory, tmp_path
 
 @pytest.fixture
 def triton_kernel(monkeypatch) -> str:
-    """What Triton makes of a loop with a range and a mark in it: its inline assembly, and little else.  Triton itself, which
-    the assembly does not need, is a stand-in."""
+    """What Triton makes of a loop with a range and a mark in it: its inline assembly, and little
+    else.  Triton itself, which the assembly does not need, is a stand-in."""
     language, stand_in = ModuleType("triton.language"), ModuleType("triton")
     language.constexpr = stand_in.jit = stand_in.constexpr_function = lambda given: given
     stand_in.language = language
@@ -306,7 +309,8 @@ def test_a_triton_program_marks_with_its_first_warp(
     left,
     written,
 ):
-    """Two programs of three warps; with room, with two chunks in each of two regions, and with none."""
+    """Two programs of three warps; with room, with two chunks in each of two regions, and with
+    none."""
     found, content = launched(
         tmp_path,
         "steps",

@@ -23,7 +23,8 @@ def _workers_find_the_tests(monkeypatch):
 
 @pytest.fixture
 def measured(tmp_path):
-    """Measure functions of programs/calls.py on the simulated device, each worker a real process."""
+    """Measure functions of programs/calls.py on the simulated device, each worker a real
+    process."""
 
     def go(*names: str, **more):
         more = {"profile": False, "processes": 2, "most_processes": 2, "seed": 1} | more

@@ -1,7 +1,8 @@
 """How often the 95 % interval of a simulated measurement holds the truth.
 
-A process is a series of 500 repetitions (about what the stopping rule takes of dependent ones) around its own level; levels differ between processes by a normal share.  The truth
-is the median over all processes.
+A process is a series of 500 repetitions (about what the stopping rule takes of dependent ones)
+around its own level; levels differ between processes by a normal share.  The truth is the median
+over all processes.
 """
 
 from __future__ import annotations
@@ -77,8 +78,8 @@ def simulated(case: str, differ: float, trials: int, seed: int, most: int, n: in
 def coverage(
     case: str, differ: float, trials: int, *, few: int = 3, most: int = 7, n: int = 500
 ) -> tuple[float, float]:
-    """(share of trials whose interval holds the truth, mean half width as a share).  As the session does: three
-    processes, and four more where nobody can say that they do not differ."""
+    """(share of trials whose interval holds the truth, mean half width as a share).  As the session
+    does: three processes, and four more where nobody can say that they do not differ."""
     medians, halves = simulated(case, differ, trials, 0, most, n)
     value, reach, scattered = combined(medians[:, :few], halves[:, :few])
     more = scattered > UNSURE
@@ -90,8 +91,8 @@ def coverage(
 def false_alarms(
     case: str, differ: float, trials: int, *, few: int = 3, most: int = 7, n: int = 500
 ) -> float:
-    """The share of A against A that is told apart, decided as the session does: both sides get all processes where one of
-    them may differ."""
+    """The share of A against A that is told apart, decided as the session does: both sides get all
+    processes where one of them may differ."""
     sides = [simulated(case, differ, trials, seed, most, n) for seed in (1, 2)]
     more = np.zeros(trials, dtype=bool)
     for medians, halves in sides:

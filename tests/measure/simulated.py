@@ -1,7 +1,8 @@
-"""A device that exists only in arithmetic, for tests with a known truth: launches, GPU time, clock, memory, failures.
+"""A device that exists only in arithmetic, for tests with a known truth: launches, GPU time, clock,
+memory, failures.
 
-Time is virtual: `now()` is this process's simulated host clock, which launching, waiting and reading advance.  A
-function under test asks `device()` for it:
+Time is virtual: `now()` is this process's simulated host clock, which launching, waiting and
+reading advance.  A function under test asks `device()` for it:
 
     def make(batch):
         gpu = device()
@@ -18,7 +19,8 @@ from typing import Any
 from nsysalign.measure.cuda import Refused
 
 LAUNCH_NS, RECORD_NS, READ_NS, LATENCY_NS = 4_000, 3_000, 45, 6_000
-#: GPU-only distances (facts of an H200): record to record, and what a kernel's launch adds between two.
+#: GPU-only distances (facts of an H200): record to record, and what a kernel's launch adds between
+#: two.
 SPACING_NS, GAP_NS, GRAPH_NS = 1_300, 1_300, 7_000
 TOTAL = 80 << 30
 
@@ -62,7 +64,8 @@ class Event:
 
 
 class Device:
-    """One stream, and another that events do not see.  `noise` is the relative deviation of kernel times, `correlation` that of consecutive ones."""
+    """One stream, and another that events do not see.  `noise` is the relative deviation of kernel
+    times, `correlation` that of consecutive ones."""
 
     name, sms, l2, total = "simulated device", 132, 50 << 20, TOTAL
 

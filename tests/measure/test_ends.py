@@ -1,4 +1,5 @@
-"""`nsysalign measure` as a process: how each way of ending looks from outside, and what is left of the numbers."""
+"""`nsysalign measure` as a process: how each way of ending looks from outside, and what is left of
+the numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Every way for a worker to fail, each a process of its own, without a GPU: what is said, and what is never said."""
+"""Every way for a worker to fail, each a process of its own, without a GPU: what is said, and what
+is never said."""
 
 from __future__ import annotations
 
@@ -63,7 +64,8 @@ def test_each_way_of_running_out_of_memory(tmp_path, name, kind):
 
 @pytest.mark.parametrize("name", ["not_memory", "not_memory_either"])
 def test_anything_else_is_never_called_memory(tmp_path, name):
-    """Not by its words either: a shape out of bounds, somebody else's exception with torch's text."""
+    """Not by its words either: a shape out of bounds, somebody else's exception with torch's
+    text."""
     failure = outcome(tmp_path, name, batch=16).failure
     assert failure.kind == "error" and not failure.memory
 

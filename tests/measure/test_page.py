@@ -125,7 +125,8 @@ def test_one_mode_alone_is_shown(mode):
 
 
 def test_what_is_launch_bound_is_said_so_without_intervals_too():
-    """A quick look at EfficientNet on an H200: 7.10 ms with calls queued, 0.94 ms of them on the GPU, one process."""
+    """A quick look at EfficientNet on an H200: 7.10 ms with calls queued, 0.94 ms of them on the
+    GPU, one process."""
     levels = {
         "latency": 7.23e6,
         "event": 7.38e6,

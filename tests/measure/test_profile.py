@@ -1,4 +1,5 @@
-"""The proof: timed pairs as the event log of a run without nsys, and what is made of a run that fails."""
+"""The proof: timed pairs as the event log of a run without nsys, and what is made of a run that
+fails."""
 
 from __future__ import annotations
 

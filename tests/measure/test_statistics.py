@@ -29,7 +29,8 @@ def test_95_percent_intervals_hold_the_truth_93_to_99_times_of_100(case, differ)
 
 @pytest.mark.parametrize("r", [0.0, 0.8, 0.95])
 def test_the_effective_size_of_the_median_is_that_of_the_series_of_signs(r):
-    """Signs of a normal series with correlation c agree by 2/pi asin(c): the sum over lags is known."""
+    """Signs of a normal series with correlation c agree by 2/pi asin(c): the sum over lags is
+    known."""
     theory = 1 + 2 * sum(2 / math.pi * math.asin(r**k) for k in range(1, 400))
     rows = ar(np.random.default_rng(0), (60, 4_000), r)
     found = 4_000 / sizes(rows)
@@ -76,14 +77,16 @@ def test_outliers_are_counted_and_kept():
 
 
 def test_the_same_program_twice_is_seldom_told_apart():
-    """A against A: at most 1 in 20, whatever the repetitions are like; deviations 0.45 % of all, 1.1 % of a case."""
+    """A against A: at most 1 in 20, whatever the repetitions are like; deviations 0.45 % of all,
+    1.1 % of a case."""
     found = {c: [false_alarms(c, differ, 200, n=200) for differ in (0.0, 0.01)] for c in CASES}
     assert np.mean(list(found.values())) <= 0.05 + 3 * 0.0045, found
     assert max(map(np.mean, found.values())) <= 0.05 + 4 * 0.011, found
 
 
 def test_processes_that_agree_by_chance_are_no_difference():
-    """Two sides whose three medians agree to a nanosecond, and whose repetitions leave 0.5 % open."""
+    """Two sides whose three medians agree to a nanosecond, and whose repetitions leave 0.5 %
+    open."""
     noise = 1e4 * np.random.default_rng(8).standard_normal((3, 101))
     noise -= np.median(noise, axis=1, keepdims=True)
     a, b = (estimate(list(level + noise + np.arange(3)[:, None])) for level in (1e6, 1.0015e6))

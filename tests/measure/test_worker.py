@@ -53,7 +53,8 @@ def failed(facts):
 
 @pytest.mark.torch
 def test_every_mode_measures_what_it_says():
-    """A kernel of 50 us: launch 4, latency 6, record 3, record to record 1.3, kernel after record 1.3, replay 7 us."""
+    """A kernel of 50 us: launch 4, latency 6, record 3, record to record 1.3, kernel after record
+    1.3, replay 7 us."""
     facts = run(calls.default)
     assert facts[-1]["type"] == "done"
     times = {

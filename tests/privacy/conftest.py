@@ -1,4 +1,5 @@
-"""Secrets, planted where nsys puts the real ones, and a search that finds them however they were written."""
+"""Secrets, planted where nsys puts the real ones, and a search that finds them however they were
+written."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ import tiny_export  # noqa: E402
 
 
 def spellings(secret: str) -> set[bytes]:
-    """A secret as it may stand in a file: plain, UTF-16, in JSON, in base64 at each of the three offsets."""
+    """A secret as it may stand in a file: plain, UTF-16, in JSON, in base64 at each of the three
+    offsets."""
     raw = secret.encode()
     escaped = json.dumps(secret)[1:-1].encode()
     hard = "".join(f"\\u{ord(c):04x}" for c in secret).encode()
@@ -32,7 +34,8 @@ def spellings(secret: str) -> set[bytes]:
 
 
 def leaks(folder: Path, secrets: dict[str, str]) -> list[str]:
-    """`file: which secret` for every file below a folder (raw bytes, and unpacked where it is gzip)."""
+    """`file: which secret` for every file below a folder (raw bytes, and unpacked where it is
+    gzip)."""
     found = []
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         data = path.read_bytes()

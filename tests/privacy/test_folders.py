@@ -1,4 +1,5 @@
-"""Run directories that somebody sent: links in them lead nowhere, pipes never hang, labels are only names."""
+"""Run directories that somebody sent: links in them lead nowhere, pipes never hang, labels are only
+names."""
 
 from __future__ import annotations
 
@@ -126,7 +127,8 @@ for name in names:
 
 
 def test_no_command_waits_for_a_pipe_in_a_folder(run, tmp_path):
-    """Whatever file it stands for; what the answer is (most do not need the file) matters less than that there is one."""
+    """Whatever file it stands for; what the answer is (most do not need the file) matters less than
+    that there is one."""
     assert invoke("analyze", run, "-q").exit_code == 0
     (tmp_path / "each.py").write_text(_EACH)
     command = [sys.executable, tmp_path / "each.py", run, tmp_path / "scratch", *PIPES]

@@ -63,7 +63,8 @@ def test_what_is_relative_to_a_folder_of_homes_would_begin_with_a_user(cwd, monk
 
 
 def test_of_what_the_probe_could_not_do_only_the_kind_is_told(tmp_path):
-    """The text of an exception may be the user's: a __eq__ that raises, a path, a token in a message."""
+    """The text of an exception may be the user's: a __eq__ that raises, a path, a token in a
+    message."""
     told = {
         'Traceback (most recent call last):\n  File "/home/me/x.py"\nmy.lib.AuthError: token ghp_s3cret refused': "my.lib.AuthError",
         "probe did not start: ValueError: ghp_s3cret": "probe did not start: ValueError",

@@ -1,4 +1,5 @@
-"""A real nsys around a script with secrets in its environment, arguments, output, home and user name."""
+"""A real nsys around a script with secrets in its environment, arguments, output, home and user
+name."""
 
 from __future__ import annotations
 
@@ -129,7 +130,8 @@ def nsys_path() -> str:
 
 
 def add_gpu_rows(path: Path) -> None:
-    """The tiny export's CUDA tables in the process that nsys recorded; the rest stays nsys's own."""
+    """The tiny export's CUDA tables in the process that nsys recorded; the rest stays nsys's
+    own."""
     with closing(sqlite3.connect(path)) as db:
         (process,) = db.execute("select globalPid from ProcessStreams").fetchone()
         names = {row["id"]: row["id"] + 100_000 for row in tiny()["StringIds"]}

@@ -111,7 +111,8 @@ def test_the_analysis_is_equal_to_the_letter(tmp_path):
         assert db.execute("pragma integrity_check").fetchone() == ("ok",)
 
 
-# --- planted ---------------------------------------------------------------------------------------------------
+# --- planted
+# ---------------------------------------------------------------------------------------------------
 
 
 def planted(path: Path) -> Path:
@@ -321,7 +322,8 @@ def test_payloads_of_the_programs_own_ranges_stay_behind(tmp_path):
     )
 
 
-# --- names -----------------------------------------------------------------------------------------------------
+# --- names
+# -----------------------------------------------------------------------------------------------------
 
 
 def test_names_can_be_exchanged(tmp_path, log):
@@ -362,7 +364,8 @@ def test_names_can_be_exchanged(tmp_path, log):
     assert pseudonyms()("x") != rename("x"), "another key each time: no list of names can be tried"
 
 
-# --- what is refused -------------------------------------------------------------------------------------------
+# --- what is refused
+# -------------------------------------------------------------------------------------------
 
 
 def test_nothing_is_overwritten(tmp_path):

@@ -168,7 +168,8 @@ def test_of_clock_samples_the_numbers(tmp_path):
     ]
 
 
-# --- files ---------------------------------------------------------------------------------------------------------
+# --- files
+# ---------------------------------------------------------------------------------------------------------
 
 
 def test_a_file_system_without_links(tmp_path, monkeypatch):
@@ -202,7 +203,8 @@ def test_a_block_that_fails_leaves_nothing(tmp_path):
     assert os.listdir(tmp_path) == []
 
 
-# --- traces --------------------------------------------------------------------------------------------------------
+# --- traces
+# --------------------------------------------------------------------------------------------------------
 
 
 def rows(path: Path, query: str) -> list[tuple]:
@@ -219,7 +221,8 @@ def changed(path: Path, *statements: str) -> Path:
 
 
 def test_how_many_strings_stay_behind(tmp_path):
-    """Of the tiny export's nine that calls, kernels, ranges and the system's calls name; two more that nobody does."""
+    """Of the tiny export's nine that calls, kernels, ranges and the system's calls name; two more
+    that nobody does."""
     trace = changed(
         export_of(tmp_path / "trace.sqlite"), "insert into StringIds values (600, 'a'), (601, 'b')"
     )

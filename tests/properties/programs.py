@@ -104,7 +104,8 @@ def _flat(steps: list) -> list:
 
 @st.composite
 def programs(draw, *, intervals=4, worker=True, ranges=False, clock=EXACT, pid=500, device=0):
-    """Some event intervals with random work inside and between, another thread's work at the same time."""
+    """Some event intervals with random work inside and between, another thread's work at the same
+    time."""
     main: list = []
     asked: list = []
     for i in range(draw(st.integers(1, intervals))):

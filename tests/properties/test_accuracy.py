@@ -1,4 +1,5 @@
-"""How well records without timestamps are placed, on machines whose latencies vary: a few fixed programs."""
+"""How well records without timestamps are placed, on machines whose latencies vary: a few fixed
+programs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Several devices, contexts and processes, and traces of which a part is missing: right, or `unknown` with the reason."""
+"""Several devices, contexts and processes, and traces of which a part is missing: right, or
+`unknown` with the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ ROWS = ["timestamps", "untimed", "none"]
 
 
 def program(thread: int, kernel: int, *, begin: int = 0, count: int = 4, **more) -> Program:
-    """Intervals that no other could be taken for: kernels of their own length, and idle time before them."""
+    """Intervals that no other could be taken for: kernels of their own length, and idle time before
+    them."""
     steps: list = [Launch(9_000), Sync(), Sleep(100_000)] * 6
     for k in range(count):
         steps += [
@@ -73,8 +75,9 @@ def analysed(worlds, style, *, joined: bool, drop=()):
     ids=["device in the log", "no device in the log", "two contexts on one device"],
 )
 def test_two_devices_or_contexts_of_one_process(event_rows, device, known):
-    """Both work on their default stream, number 7, at the same time, from a thread each.  A log can name a device, but no
-    context: where no event row does, the pairs are placed rightly, or unaligned with the reason."""
+    """Both work on their default stream, number 7, at the same time, from a thread each.  A log can
+    name a device, but no context: where no event row does, the pairs are placed rightly, or
+    unaligned with the reason."""
     worlds = [
         machine.run(program(500, 20_000)),
         machine.run(program(501, 47_000, device=device, begin=3_000)),
@@ -117,7 +120,8 @@ def damaged(world, style, *statements: str):
 
 @pytest.mark.parametrize("event_rows", ROWS)
 def test_kernels_without_launch_rows(event_rows):
-    """Nothing says when they were issued: the kernels are there, the time before them is `unknown`, no cause is made up."""
+    """Nothing says when they were issued: the kernels are there, the time before them is `unknown`,
+    no cause is made up."""
     world = machine.run(program(500, 20_000))
     analysis = damaged(
         world,
@@ -140,8 +144,9 @@ def test_kernels_without_launch_rows(event_rows):
 @pytest.mark.parametrize("event_rows", ROWS)
 @pytest.mark.parametrize("share", [0.35, 0.6, 0.8])
 def test_a_slice_of_a_trace(event_rows, share):
-    """Rows that began before a moment are gone, as after a late start of the profiler: what is whole is right, what is
-    cut is unaligned with a reason, and no earlier record is taken for a later one."""
+    """Rows that began before a moment are gone, as after a late start of the profiler: what is
+    whole is right, what is cut is unaligned with a reason, and no earlier record is taken for a
+    later one."""
     world = machine.run(program(500, 20_000, count=8))
     starts = [c.start for c in world.calls]
     cut = int(min(starts) + share * (max(starts) - min(starts)))

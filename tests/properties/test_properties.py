@@ -218,7 +218,8 @@ def test_the_oracle_is_a_partition(program):
 
 @given(programs())
 def test_the_simulated_machine_obeys_the_order(program):
-    """What section 3 says is always true of a record must be true here, or the truth would be none."""
+    """What section 3 says is always true of a record must be true here, or the truth would be
+    none."""
     world = machine.run(program)
     for r in world.records:
         assert r.t >= r.call.start

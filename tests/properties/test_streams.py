@@ -1,4 +1,5 @@
-"""Which stream a record is on, where only the log says it: cuStreamGetId may answer CUPTI's id plus one."""
+"""Which stream a record is on, where only the log says it: cuStreamGetId may answer CUPTI's id plus
+one."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ STREAMS = {7: LEGACY, 13: NON_BLOCKING, 14: NON_BLOCKING, 15: NON_BLOCKING}
 @pytest.mark.parametrize("shift", [0, 1])
 @pytest.mark.parametrize("working", [13, 14])
 def test_neighbouring_streams_are_not_mixed_up(shift, working, first):
-    """Events on 13, work on `working`: a wrong guess would show kernels where there are none, or none at all.
+    """Events on 13, work on `working`: a wrong guess would show kernels where there are none, or
+    none at all.
 
     Where the trace cannot tell, the interval must be unaligned.
     """

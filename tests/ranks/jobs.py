@@ -11,7 +11,8 @@ from nsysalign.ranks.results import SourceResult
 
 
 def dies_once(job: Job) -> SourceResult:
-    """The worker that first takes rank 1 is killed, as the kernel kills what takes too much memory."""
+    """The worker that first takes rank 1 is killed, as the kernel kills what takes too much
+    memory."""
     mark = job.output.parent / f"{job.output.name}-killed"
     if job.source.name.endswith("1") and not mark.exists():
         mark.touch()

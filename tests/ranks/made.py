@@ -29,8 +29,8 @@ def summary(
     source: str = "",
     label: str = "step",
 ) -> RankSummary:
-    """`clock` distorts the true times; the session began at `session` on it, and says a start that is `wrong` by so
-    much.  The first `skip` collectives are missing."""
+    """`clock` distorts the true times; the session began at `session` on it, and says a start that
+    is `wrong` by so much.  The first `skip` collectives are missing."""
     world = job.worlds[rank]
 
     def seen(times: Sequence[int]) -> np.ndarray:

@@ -88,7 +88,8 @@ def test_a_drifting_clock_is_followed():
 
 
 def test_a_chain_of_communicators_joins_all():
-    """0 and 1 share all-reduces, 1 and 2 all-gathers: rank 2 reaches rank 0 through rank 1, errors add up."""
+    """0 and 1 share all-reduces, 1 and 2 all-gathers: rank 2 reaches rank 0 through rank 1, errors
+    add up."""
     first = run(2, 20, think=uneven)
     second = run(2, 20, think=uneven, names=(ALL_GATHER,), seed=2, begin=1_030_000_000)
     a, b = summary(first, 0), summary(first, 1, wrong=1_000_000)
@@ -104,7 +105,8 @@ def test_a_chain_of_communicators_joins_all():
 
 
 def test_other_jobs_are_refused():
-    """Same names, same sizes, but not the same collectives: nothing is corrected, and no wait is invented."""
+    """Same names, same sizes, but not the same collectives: nothing is corrected, and no wait is
+    invented."""
     one, other = (
         run(2, 30, think=uneven),
         run(2, 30, think=lambda r, s: uneven(r + 5, 2 * s), seed=3),
@@ -142,7 +144,8 @@ def test_a_trace_that_began_later_is_shifted():
 
 
 def test_it_is_said_when_nothing_tells_which_is_which():
-    """Every step like every other, one trace shorter, the clocks half a step apart: two answers are as good."""
+    """Every step like every other, one trace shorter, the clocks half a step apart: two answers are
+    as good."""
     job = run(2, 40, grid=lambda step: 1)
     step = job.arrivals[1][0] - job.arrivals[0][0]
     joined = join([summary(job, 0), summary(job, 1, skip=1, wrong=step // 2)])
@@ -171,7 +174,8 @@ def test_one_machine_has_one_clock():
 
 
 def test_two_pairs_of_ranks_with_equal_collectives_are_two_communicators():
-    """Tensor-parallel pairs run the same kernels at other times: rank 2 and 3 do not wait for 0 and 1."""
+    """Tensor-parallel pairs run the same kernels at other times: rank 2 and 3 do not wait for 0 and
+    1."""
     left, right = (
         run(2, 30, think=uneven),
         run(2, 30, think=lambda r, s: uneven(r + 3, s * s), seed=9),
@@ -243,7 +247,8 @@ def test_whatever_the_clocks_say(offsets, seed, order):
 
 @pytest.mark.parametrize("operation", ["SendRecv", "AllToAll"])
 def test_a_kernel_that_begins_early_waits(operation):
-    """The rank whose kernel is the longest is not the slow one: it waits, in an exchange as in an all-reduce."""
+    """The rank whose kernel is the longest is not the slow one: it waits, in an exchange as in an
+    all-reduce."""
     exchange = f"ncclDevKernel_{operation}(ncclDevKernelArgsStorage<4096ul>)"
     job = run(2, 20, think=lambda rank, step: 50_000 + 900_000 * rank, names=(exchange,))
     found = compare(results(*(summary(job, n, source="one") for n in range(2))))

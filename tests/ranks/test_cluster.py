@@ -1,4 +1,5 @@
-"""A scheduler and workers started by their own commands: the same answer, workers and a scheduler that die."""
+"""A scheduler and workers started by their own commands: the same answer, workers and a scheduler
+that die."""
 
 from __future__ import annotations
 

@@ -168,7 +168,8 @@ def test_logs_find_their_trace_by_process(job, tmp_path):
 
 
 def test_what_counts_as_a_source(job, tmp_path):
-    """Reports beside their exports count once, folders are looked into, results of earlier comparisons are not."""
+    """Reports beside their exports count once, folders are looked into, results of earlier
+    comparisons are not."""
     for rank in (2, 10, 1):
         folder = tmp_path / f"node/rank{rank}"
         folder.mkdir(parents=True)
@@ -196,7 +197,8 @@ def test_what_counts_as_a_source(job, tmp_path):
 
 
 def test_reports_are_exported_into_the_results(job, tmp_path):
-    """A player's nsys whose reports are exports already; the second report is one it cannot read."""
+    """A player's nsys whose reports are exports already; the second report is one it cannot
+    read."""
     nsys = tmp_path / "nsys"
     nsys.write_text(
         '#!/bin/sh\ncase "$1" in --version) echo "NVIDIA Nsight Systems version 2024.2.3.38";; '
@@ -253,7 +255,8 @@ def test_the_launcher_s_rank_and_nothing_else_of_the_environment(job, tmp_path):
 
 @pytest.mark.skipif(not EXPORT.exists(), reason="no exports from public repositories")
 def test_a_real_export_of_two_processes():
-    """Two GPUs, two processes, FSDP, NVTX ranges of every operator; its slice has no NCCL kernels, and none are found."""
+    """Two GPUs, two processes, FSDP, NVTX ranges of every operator; its slice has no NCCL kernels,
+    and none are found."""
     shared = read_shared(EXPORT)
     assert len(shared.collectives) == 0 and shared.rank is None
     ranks = summaries(nsysalign.analyze(EXPORT), shared, "h100")

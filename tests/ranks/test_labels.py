@@ -28,7 +28,8 @@ def test_the_slowest_rank_is_named_with_its_share():
 
 
 def test_the_example_is_the_repetition_in_the_middle():
-    """The longest times of the repetitions are 130, 102, 131 and 132 us: the lower median is the first."""
+    """The longest times of the repetitions are 130, 102, 131 and 132 us: the lower median is the
+    first."""
     label = only(
         measured(0, [100_000, 102_000, 101_000, 100_500]),
         measured(1, [130_000, 101_500, 131_000, 132_000]),
@@ -41,7 +42,8 @@ def test_the_example_is_the_repetition_in_the_middle():
 
 
 def test_the_example_shows_the_wait_for_the_late_rank_on_one_clock():
-    """Every rank's session says another start, 2 ms apart; in the example the collective ends together all the same."""
+    """Every rank's session says another start, 2 ms apart; in the example the collective ends
+    together all the same."""
     job = run(3, 10, think=lambda r, s: 900_000 if r == 1 else 50_000)
     label = only(*(summary(job, r, wrong=2_000_000 * r) for r in range(3)))
     met = [e.collectives[-1] for e in label.example]

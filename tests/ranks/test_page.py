@@ -76,7 +76,8 @@ def test_more_ranks_than_fit_are_fastest_and_slowest():
     ],
 )
 def test_what_comes_first_is_who_is_slow_why_and_what_to_do(parts, advice):
-    """Rank 0's budget has 850 us of waiting: as kernel time where NCCL runs on the interval's stream."""
+    """Rank 0's budget has 850 us of waiting: as kernel time where NCCL runs on the interval's
+    stream."""
     job = run(2, 10, think=lambda r, s: 900_000 if r == 1 else 50_000)
     ranks = [summary(job, r) for r in range(2)]
     waiting = {"kernel": 1_150_000.0}

@@ -1,4 +1,5 @@
-"""Two ranks of scripts/puzzles/ddp_slow_rank.py as recorded on two H200s, one trace each: rank 1 sleeps 5 ms a step."""
+"""Two ranks of scripts/puzzles/ddp_slow_rank.py as recorded on two H200s, one trace each: rank 1
+sleeps 5 ms a step."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ def runs(tmp_path_factory) -> list[Path]:
 
 
 def test_the_wait_for_a_bucket_s_all_reduce_is_no_launch_latency(runs):
-    """DDP's reducer records an event per bucket and then waits for each: the last record before a wait is another's."""
+    """DDP's reducer records an event per bucket and then waits for each: the last record before a
+    wait is another's."""
     analysis = nsysalign.analyze(runs[0] / "trace.sqlite", sorted(runs[0].glob("events-*.jsonl")))
     parts = analysis.parts.pivot(index="interval", columns="cause", values="ns").fillna(0)
     own = analysis.measured[~analysis.measured["library"]]

@@ -1,4 +1,5 @@
-"""The same traces analysed here, in worker processes and on a Dask cluster, workers dying on the way: one answer."""
+"""The same traces analysed here, in worker processes and on a Dask cluster, workers dying on the
+way: one answer."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def same_as_serial(job, results, out: Path) -> None:
 
 
 def test_worker_processes_one_of_which_is_killed(job, tmp_path):
-    """The pool breaks with every job in it; all are done again, and the answer is the serial one."""
+    """The pool breaks with every job in it; all are done again, and the answer is the serial
+    one."""
     work = [Job(source, tmp_path, source.name, None) for source in job[0]]
     with spread.processes(2) as pool:
         results = [outcome for _, outcome in spread.over(jobs.dies_once, work, pool)]

@@ -1,4 +1,5 @@
-"""Programs that cheat, and programs that look as if: each a list of repetitions, each of these a list of what it launches."""
+"""Programs that cheat, and programs that look as if: each a list of repetitions, each of these a
+list of what it launches."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Google's "Trace Event Format", as strictly as its importers ever were (catapult's and Perfetto's)."""
+"""Google's "Trace Event Format", as strictly as its importers ever were (catapult's and
+Perfetto's)."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ import math
 from collections import defaultdict
 from typing import Any
 
-#: phase -> (keys that it must have, keys that it may have); the format's document, sections "Event Phases".
+#: phase -> (keys that it must have, keys that it may have); the format's document, sections "Event
+#: Phases".
 PHASES = {
     "M": ({"ph", "name", "pid", "tid", "args"}, set()),
     "X": ({"ph", "name", "pid", "tid", "ts", "dur"}, {"cat", "args", "cname"}),

@@ -29,7 +29,8 @@ def plain_analysis() -> Analysis:
 
 @pytest.fixture
 def hostile_analysis() -> Analysis:
-    """Every foreign name carries markup, a script's end, an escape sequence and plotly's own tags."""
+    """Every foreign name carries markup, a script's end, an escape sequence and plotly's own
+    tags."""
     finding = {
         **FINDING,
         "label": bad("t1"),

@@ -20,7 +20,8 @@ from nsysalign.store import database, document
 
 @pytest.fixture
 def both_runs(analysis):
-    """The fixture's analysis with a run without nsys: its first label 1.5 times shorter, another one there only."""
+    """The fixture's analysis with a run without nsys: its first label 1.5 times shorter, another
+    one there only."""
     label = analysis.labels.iloc[0]
     parts = analysis.parts[
         (analysis.parts["interval"] == label["row_interval"]) & (analysis.parts["ns"] > 0)

@@ -36,7 +36,8 @@ def open_page(driver, analysis, tmp_path):
 
 @pytest.fixture
 def looked_at(driver, analysis, tmp_path_factory):
-    """The page of `analysis` for tests that only look: opened once for all that follow one another."""
+    """The page of `analysis` for tests that only look: opened once for all that follow one
+    another."""
     path = tmp_path_factory.getbasetemp() / "looked_at" / "report.html"
     if driver.current_url != path.as_uri():
         path.parent.mkdir(exist_ok=True)
@@ -242,7 +243,8 @@ def test_25_000_intervals_are_on_the_screen(driver, builder, tmp_path):
     quiet(driver)
 
 
-# --- tests that only look, one after the other at one page ------------------------------------------------------
+# --- tests that only look, one after the other at one page
+# ------------------------------------------------------
 
 
 def test_the_runs_are_drawn_and_tabulated(looked_at):
@@ -266,7 +268,8 @@ def test_the_runs_are_drawn_and_tabulated(looked_at):
 
 def test_a_record_points_at_the_wait_that_it_releases(looked_at):
     driver = looked_at
-    # the wait of stream 7 ends 5 us after the start, where the record of stream 13 lies: the arrow is upright
+    # the wait of stream 7 ends 5 us after the start, where the record of stream 13 lies: the arrow
+    # is upright
     ends = driver.execute_script(
         "const hit = drawings.get(document.querySelector('#lanes')).hits.find(h => h.said[0].startsWith('waits for')), l = hit.over().querySelector('line');"
         "return [l.x1.baseVal.value, l.x2.baseVal.value, view.frame.x(5), l.y1.baseVal.value > l.y2.baseVal.value]"
@@ -286,7 +289,8 @@ def test_a_record_points_at_the_wait_that_it_releases(looked_at):
 
 
 def test_kernel_to_event(looked_at):
-    """A mark for the kernel and one for the event, the largest gap first; a label without a kernel has one mark."""
+    """A mark for the kernel and one for the event, the largest gap first; a label without a kernel
+    has one mark."""
     driver = looked_at
     rows = driver.execute_script(
         "return [...document.querySelectorAll('#dumbbells li:not(.axis)')].map(r => [r.querySelector('button').textContent,"
@@ -324,7 +328,8 @@ def test_the_waterfall_leads_from_the_event_to_the_kernel(looked_at):
 
 def test_the_run_in_one_sentence_and_a_strip(looked_at):
     driver = looked_at
-    # the user's own labels: 3 x t1, t2, replay; in all 803.55 us, of which kernels and the graph 134.25, the host 535.16
+    # the user's own labels: 3 x t1, t2, replay; in all 803.55 us, of which kernels and the graph
+    # 134.25, the host 535.16
     assert driver.find_element("id", "headline").text.startswith(
         "5 intervals in 3 labels, 804 us under nsys: GPU busy 17 %, host 67 %"
     )

@@ -133,7 +133,8 @@ def test_without_samples_there_is_no_clock(driver, plain_analysis, tmp_path):
 
 
 def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
-    """The demo's recording with samples made up in its CLOCK_MONOTONIC: those of the middle third say 1500 MHz."""
+    """The demo's recording with samples made up in its CLOCK_MONOTONIC: those of the middle third
+    say 1500 MHz."""
     for name, target in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
         packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
         (tmp_path / target).write_bytes(lzma.decompress(packed))

@@ -1,4 +1,5 @@
-"""For other tools: trace events that nest, tables that round-trip, text that stays text in a spreadsheet."""
+"""For other tools: trace events that nest, tables that round-trip, text that stays text in a
+spreadsheet."""
 
 import csv
 import gzip

@@ -115,7 +115,8 @@ def test_an_operation_points_at_its_call(analysis):
 
 
 def test_a_timeline_knows_what_ran_before_it(tmp_path):
-    """The demo's puzzle: the copies before h2d_t1 are blamed, and had ended 2 ms before its start event."""
+    """The demo's puzzle: the copies before h2d_t1 are blamed, and had ended 2 ms before its start
+    event."""
     names = []
     for name in ("demo.sqlite", "demo.events.jsonl"):
         names.append(tmp_path / name)
@@ -217,7 +218,8 @@ def test_columns_of_numbers_are_packed_where_that_is_shorter():
 
 
 def test_25_000_intervals_with_everything_in_them_stay_below_4_megabytes(builder, monkeypatch):
-    """Every cause in every run, times of seven digits: the runs take so much each, the timelines what is left."""
+    """Every cause in every run, times of seven digits: the runs take so much each, the timelines
+    what is left."""
     runs = [
         [(cause, 1_000_003 * (k + r + 1) % 9_999_991, "x") for k, cause in enumerate(CAUSES)]
         for r in range(125)

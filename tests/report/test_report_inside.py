@@ -1,4 +1,5 @@
-"""The insides of kernels in a real browser: a block that is opened shows its warps, and stays open."""
+"""The insides of kernels in a real browser: a block that is opened shows its warps, and stays
+open."""
 
 import pytest
 from browsing import quiet, until

@@ -1,4 +1,5 @@
-"""The sentence about the run says how much of it the intervals cover, and gaps of the host's own work get advice of their own."""
+"""The sentence about the run says how much of it the intervals cover, and gaps of the host's own
+work get advice of their own."""
 
 from handmade import build
 

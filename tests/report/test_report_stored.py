@@ -1,4 +1,5 @@
-"""analysis.json and analysis.db: what they hold, and that an analysis comes back from the latter."""
+"""analysis.json and analysis.db: what they hold, and that an analysis comes back from the
+latter."""
 
 import json as stdlib_json
 import sqlite3

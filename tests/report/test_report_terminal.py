@@ -198,7 +198,8 @@ def test_the_same_advice_about_several_labels_is_given_once(builder, finding):
 
 
 def _opened(analysis, *rows):
-    """The analysis with rows of host_activity: (label, view, name, place, within, samples, ns, share)."""
+    """The analysis with rows of host_activity: (label, view, name, place, within, samples, ns,
+    share)."""
     columns = ["label", "view", "name", "place", "within", "samples", "ns", "share"]
     table = pd.DataFrame(rows, columns=columns).assign(count=1)
     return replace(analysis, host_activity=frames.check(table, frames.HOST_ACTIVITY))

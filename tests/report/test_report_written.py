@@ -57,7 +57,8 @@ def intervals_of(analysis):
 
 
 def mixed(analysis):
-    """Numbers that are not 0, 1, 2..., details out of order, several streams, copies beside calls, odd texts."""
+    """Numbers that are not 0, 1, 2..., details out of order, several streams, copies beside calls,
+    odd texts."""
     renumbered = {old: 7 * (old % 3) + 100 * old for old in analysis.intervals["interval"].tolist()}
     tables = {
         spec.name: getattr(analysis, spec.name).assign(

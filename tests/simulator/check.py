@@ -1,4 +1,5 @@
-"""What holds for every analysis (docs/design.md, section 4, invariants), and short cuts to its numbers."""
+"""What holds for every analysis (docs/design.md, section 4, invariants), and short cuts to its
+numbers."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Runs a program on simulated CUDA streams and returns the world it made.
 
-Threads take turns by the time of their next instruction, so calls are issued in the order of their starts.
-Streams work in that order, therefore the time of a piece of GPU work follows from what was issued before it:
-no event queue is needed, and a call that blocks knows at once when it returns.
+Threads take turns by the time of their next instruction, so calls are issued in the order of their
+starts. Streams work in that order, therefore the time of a piece of GPU work follows from what was
+issued before it: no event queue is needed, and a call that blocks knows at once when it returns.
 """
 
 from __future__ import annotations
@@ -88,11 +88,13 @@ class _Machine:
         return self.world
 
     def _next_call(self, thread: Thread) -> int:
-        """When the next instruction's API call starts: a logged record begins with the probe's own work."""
+        """When the next instruction's API call starts: a logged record begins with the probe's own
+        work."""
         step = thread.todo[0]
         return thread.now + (self.t.probe if isinstance(step, p.Record) and step.logged else 0)
 
-    # --- the GPU -------------------------------------------------------------------------------------------
+    # --- the GPU
+    # -------------------------------------------------------------------------------------------
 
     def _ready(
         self, stream: int, *, idle: int, after_op: int, after_record: int, pdl: bool = False
@@ -141,7 +143,8 @@ class _Machine:
                     start = r.end
         return start
 
-    # --- instructions --------------------------------------------------------------------------------------
+    # --- instructions
+    # --------------------------------------------------------------------------------------
 
     def _launch(self, thread: Thread, i: p.Launch) -> None:
         call = self._issue(thread, i.stream, "launch", i.cost)

@@ -1,7 +1,8 @@
 """The true budget: section 4's table, instant by instant, rule by rule, in plain Python.
 
-Deliberately slow and stupid, and sharing no code with nsysalign: every time that occurs anywhere is a
-breakpoint, and for the first instant of each piece between two breakpoints the rules are tried in order.
+Deliberately slow and stupid, and sharing no code with nsysalign: every time that occurs anywhere is
+a breakpoint, and for the first instant of each piece between two breakpoints the rules are tried in
+order.
 """
 
 from __future__ import annotations
@@ -160,7 +161,8 @@ def _host_side(world: World, at: int, thread: int) -> tuple[str, str]:
     return "host", ""
 
 
-# --- kind host ---------------------------------------------------------------------------------------------
+# --- kind host
+# ---------------------------------------------------------------------------------------------
 
 FULL = 1_000  # unfinished operations of the stream
 

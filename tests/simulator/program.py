@@ -2,8 +2,8 @@
 
     Program({1: [Record("a"), Launch(20_000), Record("b"), Sync(), Elapsed("a", "b", "x#0")]})
 
-Times are nanoseconds.  Streams are CUPTI ids (7 is the default stream), events are names of event objects,
-which can be recorded again and again.
+Times are nanoseconds.  Streams are CUPTI ids (7 is the default stream), events are names of event
+objects, which can be recorded again and again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A data-parallel job on several simulated ranks: every step computes, then meets the others in an all-reduce.
+"""A data-parallel job on several simulated ranks: every step computes, then meets the others in an
+all-reduce.
 
     rank 0   |think |[gemm]   [#####=====]        # waits for rank 1
     rank 1   |think     |[gemm     ][=====]       arrives last
@@ -54,9 +55,10 @@ def run(
     launch_ns: int = 4_000,
     pause_ns: int = 300,
 ) -> Job:
-    """`think` is host time before a step's launches, `compute` the kernel before the collective, `launches` how many short kernels
-    come before that one; the collectives of one step end within `jitter` of each other.  `record_ns`, `launch_ns`: how long such
-    calls take, `pause_ns`: the time between two."""
+    """`think` is host time before a step's launches, `compute` the kernel before the collective,
+    `launches` how many short kernels come before that one; the collectives of one step end within
+    `jitter` of each other.  `record_ns`, `launch_ns`: how long such calls take, `pause_ns`: the
+    time between two."""
     rand = random.Random(seed)
     job = Job(
         [

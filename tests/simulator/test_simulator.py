@@ -73,7 +73,8 @@ def test_empty_pair_behind_work():
 
 
 def test_a_full_queue_blocks_the_launch():
-    """Depth 2: the third launch waits for the end of the first kernel (at 106), then takes its 4 us."""
+    """Depth 2: the third launch waits for the end of the first kernel (at 106), then takes its 4
+    us."""
     world = run(*[Launch(100_000)] * 3, queue_depth=2)
     assert world.calls[2].end == world.ops[0].end + 4_000
 

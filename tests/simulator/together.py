@@ -1,4 +1,5 @@
-"""One process that works on several devices or in several contexts: worlds of one process id, written as one."""
+"""One process that works on several devices or in several contexts: worlds of one process id,
+written as one."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What happened, in plain records: the truth that the simulator (or a hand-drawn case) knows.
 
-One `World` is one process.  `export.write` turns worlds into an nsys-schema SQLite file and event logs,
-`oracle` into budgets.  All times are integer nanoseconds on the trace's clock.
+One `World` is one process.  `export.write` turns worlds into an nsys-schema SQLite file and event
+logs, `oracle` into budgets.  All times are integer nanoseconds on the trace's clock.
 """
 
 from __future__ import annotations
@@ -170,7 +170,8 @@ class World:
     end: int = 0  # of the session
     sequence: int = 0
 
-    # --- drawing by hand: every method adds one thing at given times and returns it -------------------------
+    # --- drawing by hand: every method adds one thing at given times and returns it
+    # -------------------------
 
     def call(self, kind: str, start: int, end: int, thread: int = 0, **more) -> Call:
         call = Call(kind, start, end, thread or self.pid, correlation=len(self.calls) + 1, **more)

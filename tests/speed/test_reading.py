@@ -24,7 +24,8 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture
 def table(tmp_path):
-    """`table(rows)`: an export whose RUNTIME table has them; numbers of every size, one missing row."""
+    """`table(rows)`: an export whose RUNTIME table has them; numbers of every size, one missing
+    row."""
 
     def write(change=None, journal="delete"):
         path = tmp_path / "trace.sqlite"

@@ -1,4 +1,5 @@
-"""Budgets by running sums are those of the pieces, whatever the chunks; what is not kept changes nothing else."""
+"""Budgets by running sums are those of the pieces, whatever the chunks; what is not kept changes
+nothing else."""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def test_segments_that_are_not_kept_change_nothing_else(recording, monkeypatch, 
     consistent(whole)
     monkeypatch.setattr(engine, "MOST_PIECES", 100)
     some = nsysalign.analyze(trace, events=[events], draw=[whole.measured["name"].iloc[-1]])
-    # what the host did is looked at in some of very many intervals, the same ones whatever is drawn or kept
+    # what the host did is looked at in some of very many intervals, the same ones whatever is drawn
+    # or kept
     unmoved = [t for t in TABLES if t != "host_activity"]
     same(whole, some, [t for t in unmoved if t not in ("segments", "timeline")])
     kept = some.segments["interval"].unique()

@@ -1,4 +1,5 @@
-"""Clock readings on simulated traces: which become intervals, what their budgets and flags are, what is said."""
+"""Clock readings on simulated traces: which become intervals, what their budgets and flags are,
+what is said."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def timed(*work):
 
 
 KERNEL = Launch(50_000)
-PATTERNS = {  # what precedes in each repetition, what is timed -> the flags that it must have and must not have
+# what precedes in each repetition, what is timed -> the flags that it must have and must not have
+PATTERNS = {
     "both": (
         [Sync()],
         [Launch(6_000), Sync()],

@@ -113,7 +113,8 @@ def prepare(path: Path, change: Callable[[sqlite3.Connection], None]) -> None:
 
 
 def multiply(path: Path, table: str, *, levels: int = 5, fan: int = 200) -> None:
-    """Let the rows of a one-page table be read `fan ** levels` times: pages that all point at the same page.
+    """Let the rows of a one-page table be read `fan ** levels` times: pages that all point at the
+    same page.
 
     root -> page a, a, a, ... -> page b, b, b, ... -> the leaf with the rows
     """

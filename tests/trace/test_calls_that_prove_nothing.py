@@ -4,8 +4,8 @@ thread 7   |rec| |launch|   ... |rec|  |call|  |        stream synchronise      
 stream 7                                             kernel, copy, memset  | end record |graph
 us         5  10             65    70  76  78  80                         180           182   200
 
-A call that had waited for the end record would have returned after 180: one that returned at 78 and claims to have
-waited contradicts the trace.
+A call that had waited for the end record would have returned after 180: one that returned at 78 and
+claims to have waited contradicts the trace.
 """
 
 from __future__ import annotations

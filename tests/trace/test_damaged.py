@@ -1,4 +1,5 @@
-"""What the command line says of inputs that cannot be used: a line or two, exit code 3, inputs untouched."""
+"""What the command line says of inputs that cannot be used: a line or two, exit code 3, inputs
+untouched."""
 
 from __future__ import annotations
 
@@ -94,12 +95,14 @@ def test_the_traceback_is_there_for_those_who_ask(export):
         main(["--debug", "analyze", str(path)])
 
 
-# --- an export that is older than its report -----------------------------------------------------------------------
+# --- an export that is older than its report
+# -----------------------------------------------------------------------
 
 
 @pytest.fixture
 def stale(export, tmp_path, monkeypatch):
-    """A report newer than the export beside it, and an nsys that notes what it was asked to export."""
+    """A report newer than the export beside it, and an nsys that notes what it was asked to
+    export."""
     trace, made = export(tiny()), []
     report = tmp_path / "trace.nsys-rep"
     report.write_bytes(b"report")

@@ -15,7 +15,8 @@ from nsysalign.commands.doctor_trace import look_at_trace
 
 
 def whole() -> Tables:
-    """The tiny export with what it lacks: GPU timestamps of both records; less the graph and the profiler's remark."""
+    """The tiny export with what it lacks: GPU timestamps of both records; less the graph and the
+    profiler's remark."""
     tables = tiny()
     tables[P + "CUDA_EVENT"] = [
         row | {"timestamp": 50_000 + k} for k, row in enumerate(tables[P + "CUDA_EVENT"])

@@ -1,4 +1,5 @@
-"""Reading event logs of every shape: any program may write one, and any program may be killed while it does."""
+"""Reading event logs of every shape: any program may write one, and any program may be killed while
+it does."""
 
 from __future__ import annotations
 
@@ -181,7 +182,8 @@ def test_bytes_that_are_no_text_are_replaced(read, tmp_path):
 
 @pytest.mark.parametrize("raw", [False, True], ids=["escaped", "raw"])
 def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, raw):
-    """JSON can spell half a character (a file name that is not UTF-8 makes one); pandas and UTF-8 cannot hold it."""
+    """JSON can spell half a character (a file name that is not UTF-8 makes one); pandas and UTF-8
+    cannot hold it."""
     from tiny_export import tiny
 
     lines = [json.loads(line) for line in log.read_text().splitlines()]
@@ -360,7 +362,8 @@ ODD = (
 
 
 def test_what_a_value_is_does_not_depend_on_those_beside_it(read, monkeypatch):
-    """Columns are read as a whole where all values are as they should be: a single odd one among them changes only itself."""
+    """Columns are read as a whole where all values are as they should be: a single odd one among
+    them changes only itself."""
     keys = (
         "seq",
         "tid",

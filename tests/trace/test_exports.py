@@ -1,4 +1,5 @@
-"""Real exports from public repositories, 2021 to 2026: analysed to the nanosecond, or said why not."""
+"""Real exports from public repositories, 2021 to 2026: analysed to the nanosecond, or said why
+not."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Small facts that line coverage does not see: which row of a label, which side of a clock, which end of a window."""
+"""Small facts that line coverage does not see: which row of a label, which side of a clock, which
+end of a window."""
 
 from __future__ import annotations
 
@@ -93,7 +94,8 @@ def test_records_in_a_row_count_those_behind_and_ahead():
 
 
 def test_work_of_other_streams_counts_if_it_was_issued_inside(export, log):
-    """Before the start record, inside, inside but executed after the end, and after the end record."""
+    """Before the start record, inside, inside but executed after the end, and after the end
+    record."""
     tables = tiny()
     more = [
         (3, 4, 250, 251, 21),

@@ -1,4 +1,5 @@
-"""Prepared SQLite files cannot run, write, hang or eat the memory; what is locked or being written is said."""
+"""Prepared SQLite files cannot run, write, hang or eat the memory; what is locked or being written
+is said."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def test_a_prepared_export_is_refused_or_read_as_ever(export, log, name):
 
 
 def test_pages_that_point_at_each_other_end_in_an_error(export, tmp_path):
-    """A few kilobytes that stand for 320 billion rows, read in a process whose memory is counted."""
+    """A few kilobytes that stand for 320 billion rows, read in a process whose memory is
+    counted."""
     paths = []
     for table in (KERNEL, "StringIds", "NVTX_EVENTS", "TARGET_INFO_SYSTEM_ENV"):
         path = export(tiny())
@@ -206,7 +208,8 @@ def test_rows_without_end_in_an_analysis(tmp_path, export, log):
         database.load(path)
 
 
-# --- what other programs do with the file ------------------------------------------------------------------------
+# --- what other programs do with the file
+# ------------------------------------------------------------------------
 
 
 def test_a_locked_export_is_said(export, monkeypatch):
@@ -248,7 +251,8 @@ def test_a_journal_that_is_done_with_does_not_matter(export, tmp_path):
 
 
 def test_a_log_beside_a_file_that_is_in_no_wal_mode(export, tmp_path):
-    """SQLite reads it whatever the file's header says, and leaves a -shm: another answer than the file's own."""
+    """SQLite reads it whatever the file's header says, and leaves a -shm: another answer than the
+    file's own."""
     path, wal = export(tiny()), tmp_path / "trace.sqlite-wal"
     other = tmp_path / "other.sqlite"
     other.write_bytes(path.read_bytes())

@@ -45,7 +45,8 @@ def test_a_slow_mark_is_wide_and_still_good():
 
 
 def test_a_burst_in_which_the_clock_stepped_is_of_no_use():
-    """Offsets in [3900, 4100] and in [8900, 9100], 5 us apart: nobody knows which.  The later burst stands."""
+    """Offsets in [3900, 4100] and in [8900, 9100], 5 us apart: nobody knows which.  The later burst
+    stands."""
     stepped = (1_000, 1_200, 5_100), (2_000, 2_200, 11_100)
     late = (5 * SECOND, 5 * SECOND + 200, 5 * SECOND + 4_100)
     assert clock(*stepped, late).at_ns.tolist() == [5 * SECOND]

@@ -1,9 +1,11 @@
-"""`nsys stats -r cuda_kern_exec_trace` defines three durations per kernel; ours are the same, row by row.
+"""`nsys stats -r cuda_kern_exec_trace` defines three durations per kernel; ours are the same, row
+by row.
 
 Two choices of ours differ from nsys's on purpose, and are asserted as such:
-- nsys joins a kernel to the call whose correlation id it carries, which may be a driver call inside a runtime
-  call; we take the outermost call, because that is what the host spends.
-- nsys lists a kernel only where it has a call; we keep the others (call = -1), their cause is `unknown`.
+- nsys joins a kernel to the call whose correlation id it carries, which may be a driver call inside
+  a runtime call; we take the outermost call, because that is what the host spends.
+- nsys lists a kernel only where it has a call; we keep the others (call = -1), their cause is
+  `unknown`.
 """
 
 from __future__ import annotations
@@ -45,7 +47,8 @@ def recorded(request, tmp_path) -> Path:
 
 
 def of_nsys(path: Path) -> pd.DataFrame:
-    """The report's rows; queue is NaN where nsys gives none (the kernel began before its call ended)."""
+    """The report's rows; queue is NaN where nsys gives none (the kernel began before its call
+    ended)."""
     command = [
         find_nsys().path,
         "stats",
@@ -79,7 +82,8 @@ def of_nsys(path: Path) -> pd.DataFrame:
 
 
 def of_ours(trace: Trace, *, outermost: bool) -> pd.DataFrame:
-    """The same from a Trace, with the call that issued each kernel or the one that carries its correlation id."""
+    """The same from a Trace, with the call that issued each kernel or the one that carries its
+    correlation id."""
     kernels = trace.operations[
         (trace.operations["kind"] == KIND["kernel"]) & (trace.operations["call"] >= 0)
     ]

@@ -1,4 +1,5 @@
-"""Inputs that are larger, longer or further away than any program makes them: linear work, or a refusal with a reason."""
+"""Inputs that are larger, longer or further away than any program makes them: linear work, or a
+refusal with a reason."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def with_region(log, region: str, times: int = 1) -> None:
     log.write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
-# --- names ---------------------------------------------------------------------------------------------------
+# --- names
+# ---------------------------------------------------------------------------------------------------
 
 
 def test_a_long_name_keeps_its_beginning_its_number_and_is_no_other():
@@ -47,7 +49,8 @@ def test_a_long_name_keeps_its_beginning_its_number_and_is_no_other():
 
 @pytest.mark.parametrize("length", [10_000, 900_000])
 def test_labels_as_long_as_a_book(export, log, tmp_path, length):
-    """They took 24 s and 200 s: patterns looked through the rest of the name from each of its characters."""
+    """They took 24 s and 200 s: patterns looked through the rest of the name from each of its
+    characters."""
     with_region(log, "a" * length + "#0")
     analysis = nsysalign.analyze(export(tiny()), [log])
     store(analysis, tmp_path)
@@ -96,7 +99,8 @@ def test_numbers_of_thousands_of_digits_are_names(export, log, tmp_path, region)
     assert analysis.intervals["name"][0].startswith(region[:30])
 
 
-# --- times ---------------------------------------------------------------------------------------------------
+# --- times
+# ---------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,7 +132,8 @@ def test_sums_of_many_days_are_exact():
     assert by_cause(row, cause, np.array([100 * day, 5 * day, 1]), 1)[0, 0] == 105 * day + 1
 
 
-# --- what lies inside each other -----------------------------------------------------------------------------
+# --- what lies inside each other
+# -----------------------------------------------------------------------------
 
 
 def nested(log, count: int) -> None:
@@ -246,11 +251,13 @@ def test_kernels_issued_inside_a_hundred_thousand_windows_of_a_day():
     assert set(inside) == {2_000} and set(after) == {1_500}
 
 
-# --- many processes ------------------------------------------------------------------------------------------
+# --- many processes
+# ------------------------------------------------------------------------------------------
 
 
 def lines_run(function) -> int:
-    """How many lines of Python a call runs, pandas' own included: the same on every machine, unlike a time."""
+    """How many lines of Python a call runs, pandas' own included: the same on every machine, unlike
+    a time."""
     count = 0
 
     def trace(frame, event, arg):

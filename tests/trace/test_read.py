@@ -49,7 +49,8 @@ def check_budgets(analysis: nsysalign.Analysis) -> None:
     assert len(analysis.measured) + len(analysis.unaligned) == 1
 
 
-# --- what is there ---------------------------------------------------------------------------------------------
+# --- what is there
+# ---------------------------------------------------------------------------------------------
 
 
 def test_the_tiny_export_reads_as_it_is_drawn(export, log):
@@ -77,7 +78,8 @@ def test_the_tiny_export_reads_as_it_is_drawn(export, log):
     assert parts["kernel"] == 40 * US and parts["memcpy"] >= 20 * US and parts["memset"] == 5 * US
 
 
-# --- what is absent --------------------------------------------------------------------------------------------
+# --- what is absent
+# --------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("table", sorted(tiny().keys() - {P + "RUNTIME", "StringIds"}))
@@ -163,7 +165,8 @@ def test_no_cuda_activity_is_an_error_with_the_next_step(export):
     assert "-t cuda" in error.value.next_step
 
 
-# --- what cannot be --------------------------------------------------------------------------------------------
+# --- what cannot be
+# --------------------------------------------------------------------------------------------
 
 
 def test_impossible_times_are_left_out_and_counted(export):
@@ -233,7 +236,8 @@ def test_prefetches_and_library_calls_issue_work_too(export):
     assert trace.calls["kind"][1] == CALL["other"] and trace.operations["call"][0] == 1
 
 
-# --- hostile texts and damaged files ---------------------------------------------------------------------------
+# --- hostile texts and damaged files
+# ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,5 @@
-"""Every schema that nsys had from 2020 on: the same numbers, or what is missing and what that costs."""
+"""Every schema that nsys had from 2020 on: the same numbers, or what is missing and what that
+costs."""
 
 from __future__ import annotations
 

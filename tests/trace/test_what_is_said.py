@@ -1,4 +1,5 @@
-"""What the analysis says of a trace is of this trace: the GPU that worked, names that are used, what an old export cannot have."""
+"""What the analysis says of a trace is of this trace: the GPU that worked, names that are used,
+what an old export cannot have."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def test_what_an_old_export_cannot_have_was_not_switched_off(export, old):
 
 
 def test_an_interval_is_disturbed_by_what_overlaps_its_window(export, log):
-    """The profiler's work while the host is ahead, before the GPU begins, disturbs nothing that is measured."""
+    """The profiler's work while the host is ahead, before the GPU begins, disturbs nothing that is
+    measured."""
     analysis = nsysalign.analyze(export(tiny()), [log])
     start = int(analysis.measured["start_ns"].iloc[0])
     calls = read_trace(export(tiny())).calls

@@ -1,4 +1,5 @@
-"""A small nsys export, written row by row so that a test can take away what it wants to see missing.
+"""A small nsys export, written row by row so that a test can take away what it wants to see
+missing.
 
 thread 7   |rec|  |  launch  | |copy| |set| |rec| |graph| |        stream synchronise         |
 stream 7                                             |kernel| |copy| |set| |graph|

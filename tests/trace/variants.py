@@ -1,4 +1,5 @@
-"""What nsys wrote from 2020 to 2026, made from one recording: each variant is a function on an open export."""
+"""What nsys wrote from 2020 to 2026, made from one recording: each variant is a function on an open
+export."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ Change = Callable[[sqlite3.Connection], None]
 
 
 class Variant(NamedTuple):
-    """`like`: whose numbers it must give ("recorded", "untimed": without GPU timestamps, None: its own, exact)."""
+    """`like`: whose numbers it must give ("recorded", "untimed": without GPU timestamps, None: its
+    own, exact)."""
 
     name: str
     changes: tuple[Change, ...]
@@ -64,7 +66,8 @@ def write_slice(folder: Path) -> tuple[Path, Path]:
     return trace, log
 
 
-# --- steps -----------------------------------------------------------------------------------------------------
+# --- steps
+# -----------------------------------------------------------------------------------------------------
 
 
 def drop(*tables: str) -> Change:
@@ -101,7 +104,8 @@ def rename_column(table: str, old: str, new: str) -> Change:
 
 
 def reorder(turn: Callable[[list[str]], list[str]], *, rows: str = "rowid") -> Change:
-    """Columns in another order, in every table; rows as `rows` orders them, with numbers of their own."""
+    """Columns in another order, in every table; rows as `rows` orders them, with numbers of their
+    own."""
 
     def change(db: sqlite3.Connection) -> None:
         tables = [n for (n,) in db.execute("select name from sqlite_master where type = 'table'")]
@@ -164,7 +168,8 @@ def chain(*changes: Change) -> Change:
     return change
 
 
-# --- the versions ----------------------------------------------------------------------------------------------
+# --- the versions
+# ----------------------------------------------------------------------------------------------
 
 no_timestamps = without("timestamp", P + "CUDA_EVENT")
 no_waits_joined = without("eventSyncId", P + "SYNCHRONIZATION", P + "CUDA_EVENT")

@@ -1,4 +1,5 @@
-"""A run directory with a run without nsys in it: analysed, shown again, compared, and never taken for the trace's own."""
+"""A run directory with a run without nsys in it: analysed, shown again, compared, and never taken
+for the trace's own."""
 
 from __future__ import annotations
 

@@ -19,8 +19,8 @@ HEADER = {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 1
 
 
 def log_of(folder, pairs, *, alone=()):
-    """Of one process: (at ms, us of the start record's call, us of the end record's call), compared; and records that no
-    pair ends with: (at ms, us)."""
+    """Of one process: (at ms, us of the start record's call, us of the end record's call),
+    compared; and records that no pair ends with: (at ms, us)."""
     lines = [HEADER]
     for at, *took in pairs:
         first = len(lines)
@@ -127,7 +127,8 @@ def test_lines_of_older_probes_are_passed_over(tmp_path):
     assert log.notes == () and len(log.headers) == 1
 
 
-# --- what a prediction makes of it -------------------------------------------------------------------------------
+# --- what a prediction makes of it
+# -------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
@@ -136,8 +137,8 @@ def recorded(tmp_path_factory):
 
 
 def predicted(files, tmp_path, factor):
-    """The recording as if record calls had taken `factor(region)` times as long; by label, the first replayed
-    interval."""
+    """The recording as if record calls had taken `factor(region)` times as long; by label, the
+    first replayed interval."""
     lines = list(map(json.loads, files["events.jsonl"].read_text().splitlines()))
     for line in lines:
         if line["type"] == "record" and not line.get("calibration"):

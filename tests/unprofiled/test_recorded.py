@@ -1,4 +1,5 @@
-"""Predictions from profiled runs of an H200 against what the same programs measured without nsys."""
+"""Predictions from profiled runs of an H200 against what the same programs measured without
+nsys."""
 
 from __future__ import annotations
 
@@ -20,7 +21,8 @@ from nsysalign.store import database, tables
 
 from .recordings import unpack
 
-#: Measured without nsys and without the probe, us: the table of the project's first recording (`probe`).
+#: Measured without nsys and without the probe, us: the table of the project's first recording
+#: (`probe`).
 ALONE_US = {
     "empty": 7.4, "small50": 300, "graph": 56, "train": 1786, "effnet": 3240, "h2d_t1": 217, "h2d_t2": 51, "h2d_t3": 41,
     "dev_t1": 30, "dev_t2": 30, "dev_t3": 29, "flush_t1": 34, "flush_t2": 34, "flush_t3": 34,
@@ -88,7 +90,8 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     error = pd.Series({k: predicted[k] / us - 1 for k, us in ALONE_US.items()})
     profiled = intervals.groupby("label")["elapsed_ns"].median() / 1e3
     before = pd.Series({k: profiled[k] / us - 1 for k, us in ALONE_US.items()})
-    # the four beyond: two linears after copies, and host timers of 5 and 12 us that lack 0.7 and 1.3
+    # the four beyond: two linears after copies, and host timers of 5 and 12 us that lack 0.7 and
+    # 1.3
     assert (error.abs() <= 0.10).mean() >= 0.75 and error.abs().max() <= 0.15, error
     assert np.abs(error).mean() < 0.4 * np.abs(before).mean()
     # threads that issue at once are not predicted, and it is said why

@@ -40,7 +40,8 @@ def test_a_gpu_bound_operation_stays_where_it_is():
 
 
 def test_a_stream_that_becomes_busy_limits_the_gain():
-    """Idle for 5 before the second operation; the host would come 30 earlier, the predecessor allows 4 (gap 1)."""
+    """Idle for 5 before the second operation; the host would come 30 earlier, the predecessor
+    allows 4 (gap 1)."""
     calls = [Call(0, 10, 0, 30, False), Call(50, 60, 0, 0, False)]
     items = [Item(0, 12, 60, 0, 12, 0), Item(0, 65, 70, 1, 15, 1)]
     assert replay(calls, items).items == [0, 4]
@@ -89,7 +90,8 @@ def test_a_graph_is_shorter_by_what_the_profiler_does_around_it():
 
 @st.composite
 def scenes(draw):
-    """Calls one after the other, operations on two streams, waits; every operation starts when something allows it."""
+    """Calls one after the other, operations on two streams, waits; every operation starts when
+    something allows it."""
     # a stream that nothing ran on yet holds nothing up, however tight
     calls, items, at, free = [], [], 0, {0: -10, 1: -10}
     for number in range(draw(st.integers(1, 12))):

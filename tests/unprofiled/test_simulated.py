@@ -1,6 +1,8 @@
-"""The same program on the simulated machine twice: as it is, and with what a profiler adds to every call.
+"""The same program on the simulated machine twice: as it is, and with what a profiler adds to every
+call.
 
-The second run is analysed, its cost is known exactly, and the replay must find the first one's intervals.
+The second run is analysed, its cost is known exactly, and the replay must find the first one's
+intervals.
 """
 
 from __future__ import annotations
@@ -29,7 +31,8 @@ TIMING = Timing(op_to_op=1_250, op_to_record=2_500, record_to_op=1_250)
 
 
 def random_steps(seed: int) -> list:
-    """Ten intervals: short and long kernels, other calls, pauses and waits between and inside them."""
+    """Ten intervals: short and long kernels, other calls, pauses and waits between and inside
+    them."""
     pick = random.Random(seed)
     steps: list = []
     for number in range(10):
@@ -55,7 +58,8 @@ def random_steps(seed: int) -> list:
 
 
 def slower(step):
-    """The same instruction under the profiler.  A pause is no call: what the machine adds after it is taken back."""
+    """The same instruction under the profiler.  A pause is no call: what the machine adds after it
+    is taken back."""
     if isinstance(step, Sleep):
         return Sleep(step.ns - AFTER)
     if isinstance(step, Launch | Record):
@@ -108,8 +112,8 @@ def test_no_cost_gives_the_profiled_interval_itself(both):
 @settings(settings.get_profile("quick"), max_examples=8)
 @given(st.one_of(programs(), loops(), host_programs()))
 def test_any_program(program):
-    """Several streams, threads, copies, graphs, full queues: no cost moves nothing, some cost never gives a negative time,
-    and every prediction has a bar or a reason."""
+    """Several streams, threads, copies, graphs, full queues: no cost moves nothing, some cost never
+    gives a negative time, and every prediction has a bar or a reason."""
     with tempfile.TemporaryDirectory() as folder:
         trace, logs = export.write([machine.run(program)], Path(folder))
         read, log = engine.read_trace(trace), engine.read_event_logs(logs)

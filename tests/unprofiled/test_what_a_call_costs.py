@@ -1,4 +1,5 @@
-"""What nsys is taken to have added, and how long launches take on an idle device: tables by hand, in nanoseconds."""
+"""What nsys is taken to have added, and how long launches take on an idle device: tables by hand,
+in nanoseconds."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ ANYTHING, WITH_ATTRIBUTES, NAME_OF_KERNEL, LAUNCH = range(len(NAMES))
 
 
 def trace(calls, operations=()):
-    """`calls`: (kind, start, end[, thread, outermost]); `operations`: (kind, start, end, call[, from, to])."""
+    """`calls`: (kind, start, end[, thread, outermost]); `operations`: (kind, start, end, call[,
+    from, to])."""
     rows = [
         (
             CALL[c[0]],
@@ -70,7 +72,8 @@ def test_less_of_a_launch_with_attributes():
 
 
 def test_cupti_itself_asks_for_the_names_of_kernels():
-    """All of such a call before a launch, and the time between the two; one by the program is like any other.
+    """All of such a call before a launch, and the time between the two; one by the program is like
+    any other.
 
     thread 1   [ask 0-10]  [launch 15-115]    [ask 400-410]       [other 500-600]
     thread 2             [ask 12-14]
@@ -91,7 +94,8 @@ def test_of_a_call_that_waits_its_return():
 
 
 def test_after_a_call_a_share_of_the_pause_that_follows():
-    """Pauses of 300, 5, 2,000 and 0: 10 and a tenth of what is beyond 200, 90 at most, and no more than there is."""
+    """Pauses of 300, 5, 2,000 and 0: 10 and a tenth of what is beyond 200, 90 at most, and no more
+    than there is."""
     calls = [
         ("launch", 0, 100),
         ("launch", 400, 500),
@@ -122,7 +126,8 @@ def test_calls_inside_a_call_are_part_of_it():
 
 
 def test_which_calls_wait():
-    """Synchronisations; copies that return when they are done, and those of pageable memory on either side."""
+    """Synchronisations; copies that return when they are done, and those of pageable memory on
+    either side."""
     calls = [(kind, 100 * n, 100 * n + 50) for n, kind in enumerate(
         ("launch", "sync_device", "memcpy", "memcpy", "memcpy", "memcpy", "memset", "query_event"))]  # fmt: skip
     operations = [
@@ -155,7 +160,8 @@ def test_nothing_costs_nothing():
     assert len(found.inside) == len(found.after) == len(found.waits) == 0
 
 
-# --- how long launches take ------------------------------------------------------------------------------------
+# --- how long launches take
+# ------------------------------------------------------------------------------------
 
 
 def launches(*rows):

@@ -29,7 +29,8 @@ def world() -> World:
 
 
 def before(w: World) -> None:
-    """Kernels on an idle stream, each 2 us after its call; the last with a synchronisation that returns 2 us after it."""
+    """Kernels on an idle stream, each 2 us after its call; the last with a synchronisation that
+    returns 2 us after it."""
     for t in range(-900, -200, 100):
         kernel(w, (t, t + 4), (t + 6, t + 20))
     kernel(w, (-100, -96), (-94, -50))
@@ -50,7 +51,8 @@ def ordinary() -> World:
 
 
 class Found(SimpleNamespace):
-    """Numbers in us: `calls` (start), `items` (lane, start, end, call, latency, gap, behind, trim), `device`, `trim`."""
+    """Numbers in us: `calls` (start), `items` (lane, start, end, call, latency, gap, behind, trim),
+    `device`, `trim`."""
 
 
 def scene(w: World, folder: Path, kind: str = "event") -> Found:
@@ -79,7 +81,8 @@ def scene(w: World, folder: Path, kind: str = "event") -> Found:
 
 
 def test_an_ordinary_interval(tmp_path):
-    """Launches of kernels take 2 us on an idle stream: most show it.  No graph was launched on one: 3 us."""
+    """Launches of kernels take 2 us on an idle stream: most show it.  No graph was launched on one:
+    3 us."""
     s = scene(ordinary(), tmp_path)
     assert s.reason == "" and s.back == 2_000
     assert s.calls == [0, 10, 15, 20, 25, 35], "after the wait, up to the end record"
@@ -169,7 +172,8 @@ def test_work_that_was_over_before_is_not_in_it(tmp_path):
 
 
 def test_without_a_wait_the_calls_before_count_as_well(tmp_path, monkeypatch):
-    """The host may have run ahead: two launches before the start record, or the last one of them."""
+    """The host may have run ahead: two launches before the start record, or the last one of
+    them."""
 
     def ahead() -> World:
         w = world()
@@ -246,7 +250,8 @@ def test_how_late_is_late(tmp_path, at, held):
 
 
 def test_another_thread_that_works_for_it(tmp_path):
-    """Autograd's thread issues to the interval's stream; a third one, to another stream, is nobody's business."""
+    """Autograd's thread issues to the interval's stream; a third one, to another stream, is
+    nobody's business."""
     w = world()
     before(w)
     start = w.record(6, 0, 2)

@@ -1,11 +1,11 @@
 """Rules that turn budgets into findings: a plain ordered registry, one file per question.
 
-A rule reads only the Analysis (as Facts) and returns findings, one per label, or says why it could not check.
-Severity: error = the number answers another question; warning = much of the interval is not what the reader takes
-it for; info = worth knowing.
+A rule reads only the Analysis (as Facts) and returns findings, one per label, or says why it could
+not check. Severity: error = the number answers another question; warning = much of the interval is
+not what the reader takes it for; info = worth knowing.
 
-Every finding states its own loss: what would go away if its advice were followed, at most; none where the advice is about
-the measurement only.
+Every finding states its own loss: what would go away if its advice were followed, at most; none
+where the advice is about the measurement only.
 """
 
 from __future__ import annotations
@@ -87,9 +87,11 @@ def diagnose(
     analysis: Analysis,
     segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
 ) -> Analysis:
-    """Apply every rule, in order: findings sorted by severity and loss, remarks appended to the notes.
+    """Apply every rule, in order: findings sorted by severity and loss, remarks appended to the
+    notes.
 
-    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not hold them all.
+    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not
+    hold them all.
     """
     facts = Facts(analysis, segments_of)
     found, notes = apply(facts, REGISTRY)
@@ -121,7 +123,8 @@ def apply(facts: Facts, rules: Iterable[Rule]) -> tuple[list[Finding], list[str]
                 notes.append(f"{rule.name} was not checked: {outcome.reason}")
                 continue
             if outcome.loss is not None:
-                # the time of a cold start has rules of its own, and would hide what every repetition loses
+                # the time of a cold start has rules of its own, and would hide what every
+                # repetition loses
                 some = ~cold[outcome.intervals] | (not outcome.about_row)
                 loss_ns = facts.once(outcome.intervals[some], outcome.loss[some])
                 outcome = replace(outcome, loss_ns=loss_ns)
@@ -141,7 +144,8 @@ def _table(facts: Facts, found: Sequence[Finding]) -> pd.DataFrame:
 
 
 def _per_interval(found: Sequence[Finding], count: int) -> pd.Series:
-    """Tuples of rule names, in the order of the findings; one tuple object for all intervals with the same rules."""
+    """Tuples of rule names, in the order of the findings; one tuple object for all intervals with
+    the same rules."""
     if not found:
         return pd.Series([()] * count, dtype=object)
     at = np.concatenate([f.intervals for f in found]).astype(np.int64)

@@ -22,7 +22,8 @@ _ADVICE_HARDWARE = "Check the machine first (cooling, power supply):   nvidia-sm
 _NOT_MEMORY = ("spin_kernel",)  # torch.cuda._sleep: its length is the requested one
 #: Samples further apart than this say nothing about what lies between them.
 MOST_APART_NS = 250_000_000
-#: Reasons for which the GPU could not run as fast as requested, and those of them that come from the hardware.
+#: Reasons for which the GPU could not run as fast as requested, and those of them that come from
+#: the hardware.
 SLOWED = {bit: text for bit, text in CLOCK_REASONS.items() if bit & SLOWED_BITS}
 HARDWARE = 0x08 | 0x40 | 0x80
 MISSING = (
@@ -91,8 +92,8 @@ def _interval_clocks(facts: Facts) -> IntervalClocks:
 
 
 def throttled(facts: Facts) -> Iterator[Finding]:
-    """The GPU could not run as fast as requested: power cap, heat, or a hardware slowdown during the intervals.  One finding
-    per label.  If there are no samples, clock-changed says so.
+    """The GPU could not run as fast as requested: power cap, heat, or a hardware slowdown during
+    the intervals.  One finding per label.  If there are no samples, clock-changed says so.
     """
     clocks = interval_clocks(facts)
     slowed = clocks.known & ((clocks.reasons & sum(SLOWED)) != 0)
@@ -144,8 +145,8 @@ def throttled(facts: Facts) -> Iterator[Finding]:
 
 
 def _matters(facts: Facts, hit: np.ndarray, others: np.ndarray, clock_share: float) -> bool:
-    """Whether the lower clock can have cost the label much: it is lower, kernels are a good part of the interval, and runs at
-    the full clock, if any, are faster."""
+    """Whether the lower clock can have cost the label much: it is lower, kernels are a good part of
+    the interval, and runs at the full clock, if any, are faster."""
     kernel = facts.kernel_upper
     if clock_share > 1 - thresholds.CLOCK_SHARE:
         return False
@@ -234,7 +235,8 @@ def _watts(values: np.ndarray) -> float | None:
 
 
 def cold_l2(facts: Facts) -> Iterator[Finding]:
-    """The same kernels take longer in one label than in another: cold against warm L2 is the usual cause (not confirmed).
+    """The same kernels take longer in one label than in another: cold against warm L2 is the usual
+    cause (not confirmed).
 
     Labels whose rows ran the same kernels, steadily, alone: the slower ones of each set.
     """

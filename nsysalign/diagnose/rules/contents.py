@@ -71,8 +71,9 @@ def copy(facts: Facts) -> Iterator[Finding]:
 
 
 def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
-    """What the advice would save, at most, per interval: of pageable copies what is longer than at this trace's best pinned rate
-    (the staging where that is unknown), of pinned ones what kernels of the interval could hide, all copies on the device."""
+    """What the advice would save, at most, per interval: of pageable copies what is longer than at
+    this trace's best pinned rate (the staging where that is unknown), of pinned ones what kernels
+    of the interval could hide, all copies on the device."""
     direction, memory, ns = (rows[c].to_numpy() for c in ("direction", "memory", "ns"))
     rate = np.array([best.get(d, 0.0) for d in direction.tolist()])
     staging = rows["detail"].to_numpy() == "staging"
@@ -112,7 +113,8 @@ def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
 
 
 def _advice(direction: str, computes: bool) -> str:
-    """How to measure the kernels without the copy; what makes the copy faster is in `finding.FASTER`."""
+    """How to measure the kernels without the copy; what makes the copy faster is in
+    `finding.FASTER`."""
     if not computes or direction not in ("H2D", "D2H"):
         return ""
     if direction == "H2D":
@@ -123,7 +125,8 @@ def _advice(direction: str, computes: bool) -> str:
 
 
 def memset(facts: Facts) -> Iterator[Finding]:
-    """A memset, or a fill as large as an L2 flush, runs inside the interval in addition to the work."""
+    """A memset, or a fill as large as an L2 flush, runs inside the interval in addition to the
+    work."""
     advice = "Flush or clear before the start event:   flush.zero_(); start.record()"
     why = "(zeroing, or an L2 flush that belongs before the start event)"
     spent = facts.part("memset")
@@ -170,14 +173,15 @@ def memset(facts: Facts) -> Iterator[Finding]:
 
 
 def drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
-    """Per interval: how long the GPU idled because of synchronisations, at most, and how much of that is time in which the host
-    caught up in its own code and in calls (rules about the host leave it out).
+    """Per interval: how long the GPU idled because of synchronisations, at most, and how much of
+    that is time in which the host caught up in its own code and in calls (rules about the host
+    leave it out).
 
         kernel  host | sync host launch latency | kernel
                      |----- of the sync --------|            the host's time before it is not
 
-    Without the synchronisation the host could have used the time in which the device worked before, no more: if it sleeps for
-    a second afterwards, the second is its own.
+    Without the synchronisation the host could have used the time in which the device worked before,
+    no more: if it sleeps for a second afterwards, the second is its own.
     """
     return facts.remember("drains", _drains)
 
@@ -217,14 +221,16 @@ def _drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _pageable(facts: Facts) -> np.ndarray:
-    """Intervals whose synchronisation belongs to a large pageable copy: rule copy-inside covers it."""
+    """Intervals whose synchronisation belongs to a large pageable copy: rule copy-inside covers
+    it."""
     rows = facts.detail_rows("memcpy")
     rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > thresholds.ITEM_BYTES)]
     return facts.detail_ns(rows) > 0
 
 
 def sync(facts: Facts) -> Iterator[Finding]:
-    """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the host has caught up."""
+    """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the host
+    has caught up."""
     total, _ = drains(facts)
     rows = facts.detail_rows("memcpy")
     small = rows[

@@ -17,8 +17,8 @@ _BLAMED = ("host", "api", "api_launch")
 
 
 def run_ahead(facts: Facts, at: int) -> str:
-    """A line of code that lets the host run ahead of interval `at`, or an alternative and the reason if a delay kernel cannot
-    do that."""
+    """A line of code that lets the host run ahead of interval `at`, or an alternative and the
+    reason if a delay kernel cannot do that."""
     host_ns = facts.part("host", "api", "api_launch", "launch_latency", "profiler", "event")[at]
     if facts.operations[at] >= thresholds.QUEUE_DEPTH:
         return (
@@ -34,7 +34,8 @@ def run_ahead(facts: Facts, at: int) -> str:
 
 
 def delay_cycles(host_ns: float) -> int:
-    """Cycles of a delay that outlasts the host's part with a margin, in whole millions; never less than about 1 ms."""
+    """Cycles of a delay that outlasts the host's part with a margin, in whole millions; never less
+    than about 1 ms."""
     wanted = host_ns / 1e3 * thresholds.DELAY_CYCLES_PER_US * thresholds.DELAY_MARGIN
     return max(thresholds.DELAY_CYCLES, math.ceil(wanted / 1e6) * 1_000_000)
 
@@ -44,7 +45,8 @@ def launch_blocking(facts: Facts) -> Iterator[Finding]:
 
     host    [ launch k -------------) host [ launch k+1 -------
     GPU             [kernel k )                   [kernel k+1
-                               ^ the rest of launch k, then host, then launch k+1: two launch calls in one gap
+                               ^ the rest of launch k, then host, then launch k+1: two launch calls
+                               in one gap
     """
     rows = facts.row[facts.row >= 0]
     rows = rows[
@@ -54,7 +56,8 @@ def launch_blocking(facts: Facts) -> Iterator[Finding]:
     at, run, launch = segments.at, segments.run, segments.of_cause("api_launch")
     if len(segments) < 3:
         return
-    # gaps between two operations of one interval, right after a kernel; the last one before the end event launches nothing
+    # gaps between two operations of one interval, right after a kernel; the last one before the end
+    # event launches nothing
     first = (
         np.flatnonzero((run[1:] >= 0) & segments.of_cause("kernel")[:-1] & (at[1:] == at[:-1])) + 1
     )
@@ -151,8 +154,9 @@ def _host_gap(facts: Facts, case: Case, gap: np.ndarray) -> Finding:
 
 
 def _where(segments: Segments, code: bool) -> tuple[str, int, str, int]:
-    """Where most of the wait lies (before, between, after, many), the longest stretch, the operation it waited for, and how much
-    of that stretch the host spent in its own code (`code`), or in all of its own code and calls."""
+    """Where most of the wait lies (before, between, after, many), the longest stretch, the
+    operation it waited for, and how much of that stretch the host spent in its own code (`code`),
+    or in all of its own code and calls."""
     if not len(segments):
         return "many", 0, "", 0
     run = segments.run
@@ -173,7 +177,8 @@ def _where(segments: Segments, code: bool) -> tuple[str, int, str, int]:
 
 
 def many_kernels(facts: Facts) -> Iterator[Finding]:
-    """Many short operations, launched one by one: launch calls and latencies cost more than the work."""
+    """Many short operations, launched one by one: launch calls and latencies cost more than the
+    work."""
     cost = facts.part("api_launch", "launch_latency")
     ran = facts.work - facts.staging
     mask = (
@@ -202,7 +207,8 @@ def many_kernels(facts: Facts) -> Iterator[Finding]:
 
 
 def one_call(facts: Facts, at: int) -> bool:
-    """Whether one call is most of what interval `at` pays for launching: code that is loaded, a copy that blocks."""
+    """Whether one call is most of what interval `at` pays for launching: code that is loaded, a
+    copy that blocks."""
     segments = facts.segments(np.array([at]))
     inside = segments.of_cause("api_launch")
     longest = int(segments.ns[inside].max(initial=0))
@@ -224,7 +230,8 @@ def _graph(facts: Facts, at: int) -> str:
 
 
 def api_launch(facts: Facts) -> Iterator[Finding]:
-    """The launch call itself is what the GPU waits for (few operations; many have a rule of their own)."""
+    """The launch call itself is what the GPU waits for (few operations; many have a rule of their
+    own)."""
     call = facts.part("api_launch")
     host = facts.part("host") + facts.part("api") - facts.loading - facts.allocating
     mask = (
@@ -256,7 +263,8 @@ def api_launch(facts: Facts) -> Iterator[Finding]:
 
 
 def launch_latency(facts: Facts) -> Iterator[Finding]:
-    """The host ran ahead, yet the fixed cost of events and launches is a large part of a short interval."""
+    """The host ran ahead, yet the fixed cost of events and launches is a large part of a short
+    interval."""
     fixed = facts.part("launch_latency", "event")
     late = facts.part("host", "api", "api_launch", "sync")
     few = (facts.operations > 0) & (facts.operations < thresholds.MANY_OPERATIONS)
@@ -312,7 +320,8 @@ def loads(facts: Facts) -> np.ndarray:
 
 
 def module_load(facts: Facts) -> Iterator[Finding]:
-    """Code is loaded, compiled or chosen inside the interval: the first call is not like the others."""
+    """Code is loaded, compiled or chosen inside the interval: the first call is not like the
+    others."""
     spent = loads(facts)
     for case in facts.cases(spent >= thresholds.LOAD_NS, at_least=0):
         code = int(facts.label[case.row])

@@ -1,4 +1,5 @@
-"""What does measuring itself cost or hide?  Host timers, the floor set by an empty pair, the profiler, unknown time."""
+"""What does measuring itself cost or hide?  Host timers, the floor set by an empty pair, the
+profiler, unknown time."""
 
 from __future__ import annotations
 
@@ -14,8 +15,10 @@ from nsysalign.diagnose.rules.validity import enqueues_only
 
 
 def host_timer(facts: Facts) -> Iterator[Finding]:
-    """A host timer of work that the GPU has finished when the clock is read: what it contains in addition to the GPU's work."""
-    # the GPU's execution hides behind the launch's return and the synchronisation's: what was issued inside counts
+    """A host timer of work that the GPU has finished when the clock is read: what it contains in
+    addition to the GPU's work."""
+    # the GPU's execution hides behind the launch's return and the synchronisation's: what was
+    # issued inside counts
     gpu = facts.kernel_upper - facts.kernel_outside
     mask = (
         facts.is_host
@@ -160,14 +163,15 @@ def _short(
 
 
 def inflation(facts: Facts) -> Iterator[Finding]:
-    """Labels that take longer under nsys than without it: the budget shown is not the one without a profiler.  Only a run with
-    --baseline can tell.
+    """Labels that take longer under nsys than without it: the budget shown is not the one without a
+    profiler.  Only a run with --baseline can tell.
     """
     code_of = {label: code for code, label in enumerate(facts.labels.tolist())}
     for row in facts.analysis.baseline.itertuples(index=False):
         code = code_of.get(row.label)
         added = row.profiled_ns - row.baseline_ns
-        # one of the two runs did not measure it, or there are too few intervals, or they vary too much
+        # one of the two runs did not measure it, or there are too few intervals, or they vary too
+        # much
         if code is None or math.isnan(added) or not row.low_ns > 0:
             continue
         share = added / row.profiled_ns

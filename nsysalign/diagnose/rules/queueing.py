@@ -35,7 +35,8 @@ def dependency(facts: Facts) -> Iterator[Finding]:
 
 
 def contention(facts: Facts) -> Iterator[Finding]:
-    """The interval's work has been issued, but another stream keeps the device (or the copy engine) busy."""
+    """The interval's work has been issued, but another stream keeps the device (or the copy engine)
+    busy."""
     for case, severity, ns, stream, several, _ in _waits(facts, "contention"):
         at = case.row
         yield case.finding(
@@ -85,8 +86,8 @@ def earlier_work(facts: Facts) -> Iterator[Finding]:
 
 
 def _waits(facts: Facts, *kinds: str) -> Iterator[tuple[Case, str, np.ndarray, int, bool, bool]]:
-    """(case, severity, ns waited per interval, stream waited for most, whether for several, inferred) of labels that wait
-    like this."""
+    """(case, severity, ns waited per interval, stream waited for most, whether for several,
+    inferred) of labels that wait like this."""
     rows = facts.detail_rows("queued", names=kinds)
     ns = facts.detail_ns(rows)
     for case in facts.cases(facts.share(ns) >= thresholds.SAY_SHARE):

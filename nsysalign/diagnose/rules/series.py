@@ -18,7 +18,8 @@ _KINDS_NAMED = 3
 
 
 def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
-    """The first repetitions are much slower than the rest: warm-up is mixed with warm repetitions."""
+    """The first repetitions are much slower than the rest: warm-up is mixed with warm
+    repetitions."""
     small = 0
     loaded = loads(facts)
     for r in repetitions(facts):
@@ -56,13 +57,16 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
 
 
 def mixed_work(facts: Facts) -> Iterator[Finding]:
-    """Intervals of one label that hold different amounts of work: their statistics mix two questions."""
+    """Intervals of one label that hold different amounts of work: their statistics mix two
+    questions."""
     for r in repetitions(facts):
         if not len(r.different):
             continue
         kinds = facts.kinds_of_work(r.label)
         if kinds and facts.kind[r.row] == "nvtx":
-            continue  # an operator called with several shapes: the table tells them apart, and nothing is wrong
+            # an operator called with several shapes: the table tells them apart, and nothing is
+            # wrong
+            continue
         evidence: dict[str, object]
         if kinds:
             named = ", ".join(f"{name}: {count:,}" for name, count in kinds[:_KINDS_NAMED])
@@ -147,7 +151,8 @@ def overlapping(facts: Facts) -> Iterator[Finding]:
 
 
 def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
-    """The warm repetitions do not measure one thing: they fall into two groups, spread widely, or some lie far off."""
+    """The warm repetitions do not measure one thing: they fall into two groups, spread widely, or
+    some lie far off."""
     few = int((facts.label_count < 2).sum()) if len(facts.labels) else 0
     for r in repetitions(facts):
         order = r.warm[np.argsort(facts.elapsed[r.warm], kind="stable")]
@@ -233,7 +238,8 @@ def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
 def samples(facts: Facts) -> Iterator[Finding]:
     """Too few repetitions to know the spread.
 
-    Only for what the program measured: a range is not a measurement, and an inferred pair may not be one.
+    Only for what the program measured: a range is not a measurement, and an inferred pair may not
+    be one.
     """
     inferred = (facts.analysis.intervals["method"] == "inferred").to_numpy()
     meant = (

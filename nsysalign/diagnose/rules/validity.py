@@ -1,4 +1,5 @@
-"""Does the number answer the question?  Other streams, no synchronisation, events queried too early or recorded again."""
+"""Does the number answer the question?  Other streams, no synchronisation, events queried too early
+or recorded again."""
 
 from __future__ import annotations
 
@@ -46,8 +47,10 @@ def unplaced(facts: Facts, pattern: str) -> Iterator[Lost]:
 
 
 def wrong_stream(facts: Facts) -> Iterator[Finding]:
-    """The events lie on a stream that did no work, while work launched between them ran on another stream."""
-    # other threads launch on their own streams, too: the work must be the timing thread's own, as far as one can tell
+    """The events lie on a stream that did no work, while work launched between them ran on another
+    stream."""
+    # other threads launch on their own streams, too: the work must be the timing thread's own, as
+    # far as one can tell
     threads = facts.analysis.intervals["tid"].nunique()
     own = (facts.part("api_launch") > 0) | (threads == 1)
     compared = (facts.analysis.intervals["method"] != "inferred").to_numpy(dtype=bool)
@@ -81,7 +84,8 @@ def wrong_stream(facts: Facts) -> Iterator[Finding]:
 
 
 def different_streams(facts: Facts) -> Iterator[Finding]:
-    """Start and end lie on different streams: their distance is not the duration of the work on either."""
+    """Start and end lie on different streams: their distance is not the duration of the work on
+    either."""
     v = facts.analysis.intervals
     start, end = v["start_stream"].to_numpy(), v["end_stream"].to_numpy()
     mask = facts.is_event & (start >= 0) & (end >= 0) & (start != end)
@@ -118,8 +122,8 @@ def enqueues_only(facts: Facts) -> np.ndarray:
 
 
 def _open_ended(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
-    """Host intervals of which most work ran after their end; others in which nothing waits, yet the GPU kept up with the
-    launches."""
+    """Host intervals of which most work ran after their end; others in which nothing waits, yet the
+    GPU kept up with the launches."""
     waits = facts.part("sync") > 0
     issued = facts.is_host & (facts.kernel_only > 0) & ~waits
     late = issued & (facts.kernel_outside >= thresholds.ENQUEUE_ONLY_SHARE * facts.kernel_only)
@@ -129,7 +133,8 @@ def _open_ended(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
 
 
 def enqueue_only(facts: Facts) -> Iterator[Finding]:
-    """A host timer that stops before the GPU has finished what was launched inside: it measures the enqueueing."""
+    """A host timer that stops before the GPU has finished what was launched inside: it measures the
+    enqueueing."""
     late, unforced = _open_ended(facts)
     for case in facts.cases(late):
         yield _enqueue_only(facts, case, "error")
@@ -181,7 +186,8 @@ def _enqueue_only(facts: Facts, case: Case, severity: str) -> Finding:
 
 
 def not_ready(facts: Facts) -> Iterator[Finding]:
-    """elapsed_time was called before the work was done: torch raised an exception, and the log has it."""
+    """elapsed_time was called before the work was done: torch raised an exception, and the log has
+    it."""
     for lost in unplaced(facts, r"elapsed_time failed.*(not ready|notready|completed|\b600\b)"):
         yield lost.finding(
             "error",
@@ -192,7 +198,8 @@ def not_ready(facts: Facts) -> Iterator[Finding]:
 
 
 def recorded_again(facts: Facts) -> Iterator[Finding]:
-    """The compared pair is not the measured one: an event was recorded again, or the pair is swapped."""
+    """The compared pair is not the measured one: an event was recorded again, or the pair is
+    swapped."""
     for lost in unplaced(
         facts, r"negative elapsed_time|recorded (again|since)|contradicts the trace"
     ):

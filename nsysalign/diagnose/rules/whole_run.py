@@ -1,4 +1,5 @@
-"""What can be said of a run as a whole: calls that failed, and where its time went if the program measured little of it."""
+"""What can be said of a run as a whole: calls that failed, and where its time went if the program
+measured little of it."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ _MOST_NAMED = 3
 
 
 def failed_calls(facts: Facts) -> Iterator[Finding]:
-    """Launches, copies and synchronisations that returned an error: what they should have done did not happen."""
+    """Launches, copies and synchronisations that returned an error: what they should have done did
+    not happen."""
     failed = sorted(facts.whole.trace.failed_calls, key=lambda row: -row[2])
     if not failed:
         return
@@ -94,8 +96,8 @@ _IDLE: tuple[tuple[tuple[str, ...], str, Words], ...] = (
 
 
 def whole_run(facts: Facts) -> Iterator[Finding]:
-    """A run of which the program measured less than half, by ranges or not at all: the GPU was idle for much of the time between
-    its first and its last work, or copied."""
+    """A run of which the program measured less than half, by ranges or not at all: the GPU was idle
+    for much of the time between its first and its last work, or copied."""
     whole = facts.whole
     if (facts.analysis.intervals["method"] != "inferred")[facts.kind != "nvtx"].any():
         return  # the program measured what it wanted to know
@@ -174,7 +176,8 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
 
 
 def page_migrations(facts: Facts) -> Iterator[Finding]:
-    """Managed memory whose pages moved when they were touched: kernels wait for them, and so does the host."""
+    """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
+    the host."""
     runs = facts.whole.runs.drop_duplicates(["pid", "device"])
     for run in runs.itertuples(index=False):
         moved = _moved(facts, run)
@@ -209,7 +212,8 @@ _MANAGED = Words(
 
 
 def _moved(facts: Facts, run: Any) -> Mapping[str, Any]:
-    """What is known of the migrations of a run's process on its device; {} where there were none."""
+    """What is known of the migrations of a run's process on its device; {} where there were
+    none."""
     moved = (facts.analysis.calibration or {}).get("page_migrations", ())
     return next((m for m in moved if (m["pid"], m["device"]) == (run.pid, run.device)), {})
 

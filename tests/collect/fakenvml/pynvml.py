@@ -1,4 +1,5 @@
-"""NVML without a GPU: what is set and reset is written to the file that FAKE_NVML names.  FAKE_NVML_DENY: error value."""
+"""NVML without a GPU: what is set and reset is written to the file that FAKE_NVML names.
+FAKE_NVML_DENY: error value."""
 
 import os
 

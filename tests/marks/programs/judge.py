@@ -1,4 +1,5 @@
-"""Judges what `checks.cu` and `triggers.cu` wrote: python tests/marks/programs/judge.py FOLDER < their output; JSON lines."""
+"""Judges what `checks.cu` and `triggers.cu` wrote: python tests/marks/programs/judge.py FOLDER <
+their output; JSON lines."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def written(path: Path) -> tuple[int, int]:
 
 
 def lines_of_sms(path: Path) -> np.ndarray:
-    """What each SM counted of that which did not fit (dump.SM_LINE), read without the dump's reader."""
+    """What each SM counted of that which did not fit (dump.SM_LINE), read without the dump's
+    reader."""
     content = np.memmap(path, dtype=np.uint8, mode="r")
     at = 24 + int(np.frombuffer(content[20:24].tobytes(), "<u4")[0])
     return content[at + layout.LINE : at + layout.TABLE].view(dump.SM_LINE)
@@ -70,7 +72,8 @@ def spins(folder: Path) -> None:
 
 
 def counted(name: str, have: list[int], expected: int | list[int]) -> None:
-    """Lanes of a counter; and warps, of which there are more where lanes had come apart before (`expected` is a pair then)."""
+    """Lanes of a counter; and warps, of which there are more where lanes had come apart before
+    (`expected` is a pair then)."""
     least, lanes = expected if isinstance(expected, list) else (0, expected)
     say(
         counter=name,
@@ -82,7 +85,8 @@ def counted(name: str, have: list[int], expected: int | list[int]) -> None:
 
 
 def divergent(path: Path, said: dict[str, int]) -> None:
-    """Marks of both sides of a branch: each side's lanes under its own name, where there was room for all."""
+    """Marks of both sides of a branch: each side's lanes under its own name, where there was room
+    for all."""
     d = dump.read(path)
     lanes = np.array([int(x).bit_count() for x in d.warps["lanes"]])[d.of]
     of = {name: int(lanes[d.id == name_hash(name) << 2].sum()) for name in ("some", "others")}

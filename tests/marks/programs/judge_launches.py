@@ -1,7 +1,9 @@
-"""Judges what `launches.cu` wrote: python tests/marks/programs/judge_launches.py FOLDER [TRACE.sqlite] < its output; JSON lines.
+"""Judges what `launches.cu` wrote: python tests/marks/programs/judge_launches.py FOLDER
+[TRACE.sqlite] < its output; JSON lines.
 
-With the trace: is every launch joined, does every mark lie in its kernel, does SM time add up?  And what is not known yet:
-how many dependent kernels' blocks came before the kernel they depend on had ended, by marks and by rows.
+With the trace: is every launch joined, does every mark lie in its kernel, does SM time add up?  And
+what is not known yet: how many dependent kernels' blocks came before the kernel they depend on had
+ended, by marks and by rows.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Marks in a Triton matmul: what is written, and what it costs; JSON lines.  python tests/marks/programs/triton_check.py FOLDER"""
+"""Marks in a Triton matmul: what is written, and what it costs; JSON lines.  python
+tests/marks/programs/triton_check.py FOLDER"""
 
 import json
 import sys

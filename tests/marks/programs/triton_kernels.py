@@ -1,4 +1,5 @@
-"""One matmul three times, for against.py: plain, with our ranges and with Proton's scopes around each step."""
+"""One matmul three times, for against.py: plain, with our ranges and with Proton's scopes around
+each step."""
 
 import triton
 import triton.language as tl

@@ -1,4 +1,5 @@
-"""A torch without a GPU: enough of torch.cuda for the harness's tests.  Put this folder on PYTHONPATH."""
+"""A torch without a GPU: enough of torch.cuda for the harness's tests.  Put this folder on
+PYTHONPATH."""
 
 __version__ = "0.0+fake"
 
