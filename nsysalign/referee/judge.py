@@ -77,8 +77,6 @@ def judge(inputs: Inputs) -> Verdict:
 def _unchecked(scene: Scene) -> list[str]:
     """What this trace cannot tell."""
     found = []
-    if scene.log is None:
-        found.append("no event log: which events the program compared is not known for sure")
     if scene.trace.info.notes:
         found.append(f"of the trace: {'; '.join(scene.trace.info.notes)}")
     if not any(limit.memory_rate for limit in scene.limits.values()):

@@ -368,6 +368,8 @@ def faulting_threads(trace: Trace) -> np.ndarray:
         np.isin(operations["copy_kind"].to_numpy(), MIGRATIONS)
         & (operations["call"].to_numpy() < 0)
     )
+    if not len(moved):
+        return out
     threads, process = distinct(calls["thread"].to_numpy()), operations["process"].to_numpy()
     for number in distinct(process[moved]).tolist():
         own = threads[process_of(threads) == number]

@@ -117,7 +117,8 @@ def gaps(ran: Ran) -> pd.DataFrame:
     that held it up.  Those that the tool made itself are left out."""
     trace, w = ran.trace, ran.alignment.windows
     tables = []
-    own = disjoint(*(own_ranges(trace)[c].to_numpy() for c in ("start_ns", "end_ns")))[1:]
+    ours, faulting = own_ranges(trace), faulting_threads(trace)
+    own = disjoint(ours["start_ns"].to_numpy(), ours["end_ns"].to_numpy())[1:]
     for at in np.flatnonzero((w["kind"] == "run").to_numpy()).tolist():
         mine, idle = ran.of_lane(int(w["end_lane"].iloc[at]))
         start = trace.operations["start_ns"].to_numpy()[mine]
@@ -130,16 +131,18 @@ def gaps(ran: Ran) -> pd.DataFrame:
             least = np.partition(idle[there], -MOST_GAPS)[-MOST_GAPS]
             there = there[idle[there] >= least]
         longest = there[np.argsort(-idle[there], kind="stable")[:MOST_GAPS]]
-        tables.append(_described(trace, at, mine[longest], idle[longest]))
+        tables.append(_described(trace, at, mine[longest], idle[longest], faulting))
     tables = [t for t in tables if len(t)] or [frames.empty(frames.GAPS)]
     return frames.check(pd.concat(tables, ignore_index=True), frames.GAPS)
 
 
-def _described(trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray) -> pd.DataFrame:
+def _described(
+    trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray, faulting: np.ndarray
+) -> pd.DataFrame:
     end = trace.operations["start_ns"].to_numpy()[op]
     call = trace.operations["call"].to_numpy()[op]
     issuing = np.append(trace.calls["thread"].to_numpy(), -1)[call]
-    issuing = np.where(call >= 0, issuing, faulting_threads(trace)[op])
+    issuing = np.where(call >= 0, issuing, faulting[op])
     held = _held(trace, issuing.tolist(), (end - idle).tolist(), end.tolist())
     table = pd.DataFrame(
         {
