@@ -46,10 +46,6 @@ class Gpu:
             return getattr(self._nvml, name)(*(arguments or (self._handle,)))
         return None
 
-    def bytes(self, which: str) -> int | None:
-        """Memory of the whole device: "total", or "used" by all processes."""
-        return getattr(self._query("nvmlDeviceGetMemoryInfo"), which, None)
-
     def _processes(self) -> int:
         """Processes with a context, other than ours; in a container they are often invisible."""
         running = self._query("nvmlDeviceGetComputeRunningProcesses") or ()
@@ -59,7 +55,7 @@ class Gpu:
         """Before the first worker starts: notes on anything that influences this GPU's numbers."""
         if self._handle is None:
             return [UNKNOWN]
-        notes, used = [], self.bytes("used") or 0
+        notes, used = [], getattr(self._query("nvmlDeviceGetMemoryInfo"), "used", 0)
         busy = getattr(self._query("nvmlDeviceGetUtilizationRates"), "gpu", 0)
         others = self._before = self._processes()
         if used > IDLE_BYTES or others or busy > IDLE_PERCENT:
