@@ -203,7 +203,7 @@ def _explained(
     host = HostSpeed(log, split.alignment.clock_maps)
     if baseline is not None:
         analysis = _with_baseline(analysis, split, log, baseline, host)
-    analysis = diagnose(analysis, None if whole else split.segment_arrays)
+    analysis = diagnose(analysis, split.segment_arrays)
     trim_memory()
     drawn = np.array(chosen_intervals(analysis, wanted), np.int64)
     if not whole:

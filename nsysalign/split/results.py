@@ -16,13 +16,13 @@ from nsysalign.model import (
     Alignment,
     Analysis,
     EventLog,
-    SegmentArrays,
     Trace,
     pid_of,
     tid_of,
 )
 from nsysalign.split import work
 from nsysalign.split.budget import Budgets
+from nsysalign.split.describe import Segments
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.timeline import overview, timeline, whole_runs
 
@@ -42,7 +42,7 @@ class SplitTrace:
         """`frames.SEGMENTS`."""
         return self.budgets.segments(which)
 
-    def segment_arrays(self, which: np.ndarray) -> SegmentArrays:
+    def segment_arrays(self, which: np.ndarray) -> Segments:
         """The same segments without text, for rules."""
         return self.budgets.segment_arrays(which)
 
