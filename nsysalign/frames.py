@@ -508,14 +508,11 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
     high_ns             float64  and less than this
     inflation           float64  profiled_ns / baseline_ns, NaN for none
     predicted_ns        float64  baseline_ns as predicted from the profiled run alone, NaN where it cannot be
-    predicted_lower_ns  float64  lower end of the prediction's error bar, which reaches as far as `host_slowdown` explains
+    predicted_lower_ns  float64  lower end of the prediction's error bar
     predicted_upper_ns  float64  upper end of the prediction's error bar
     predicted_from      int64    intervals replayed for it
     error               float64  predicted_ns / baseline_ns - 1, NaN where one is missing
     remark              str      what to know about this row: different counts, why there is no prediction
-    host_slowdown       float64  how many times slower the host was under nsys than without, by how long the calls took that
-                                 recorded the events and what nsys usually adds to them (too low where caches are cold);
-                                 NaN where the logs do not say
 
 unprofiled: what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per
         label
