@@ -23,7 +23,6 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.compare import confirmations
-from nsysalign.compare.judge import attach
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.effort import trim_memory
@@ -174,7 +173,7 @@ def load(path: str | PathLike[str]) -> Analysis:
         )
     verdicts = confirmations.read(path / CONFIRMED)
     loaded = database.load(stored)
-    return attach(loaded, verdicts) if len(verdicts) else loaded
+    return replace(loaded, confirmations=verdicts) if len(verdicts) else loaded
 
 
 def _explained(
@@ -214,7 +213,9 @@ def _explained(
         timeline=split.timeline(drawn, analysis),
         notes=tuple(dict.fromkeys([*inputs.conditions, *analysis.notes, *said])),
     )
-    return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis
+    if inputs.confirmed:
+        return replace(analysis, confirmations=confirmations.read(inputs.confirmed))
+    return analysis
 
 
 def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Analysis:
