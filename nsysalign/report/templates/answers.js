@@ -58,3 +58,12 @@ function listAnswers(name, rows, heads, cells) {
   if (more) part.append(make("p", { class: "quiet" },
     `${more.toLocaleString("en")} more in analysis.db.`));
 }
+
+// The run under nsys beside the one without.
+function startBaseline() {
+  const { heads, rows, note } = DATA.baseline;
+  $("baseline").hidden = !rows.length;
+  $("baseline-note").textContent = note;
+  fillTable($("baseline").querySelector("table"), "The run under nsys and the one without",
+    heads.map((text, k) => ({ text, number: k > 0 && k < heads.length - 1 })), rows);
+}
