@@ -50,7 +50,7 @@ function listAnswers(name, rows, heads, cells) {
   const all = rows.map(cells), one = new Set(all.map(([first]) => first)).size === 1;
   const kept = heads.map((head, k) => (k === 0 && one && ["of", "label"].includes(head.text) ?
     false : all.some((row) => row[k] !== "")));
-  const title = summary.textContent + (kept[0] ? "" : `: ${all[0][0]}`);
+  const title = summary.textContent + (kept[0] || rows[0].run ? "" : `: ${all[0][0]}`);
   summary.textContent = title;
   fillTable(part.querySelector("table"), title, heads.filter((_, k) => kept[k]),
     all.map((row) => row.filter((_, k) => kept[k])));

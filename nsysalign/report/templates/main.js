@@ -26,7 +26,7 @@ function chooseWhole(number, range, show) {
   view.range = range ? range.map((at) => at - run.start) : wholeRange(view.picture);
   $("label").value = "whole " + number;
   for (const id of ["roles", "interval", "label-fall", "source"]) fill($(id));
-  $("interval").disabled = true;
+  $("interval").parentElement.hidden = $("keys-events").hidden = true;
   $("label-without").textContent = "";
   $("timeline-head").textContent = "The run";
   $("reading").textContent = `${run.name}: ${duration(run.elapsed)} from the first GPU work to ` +
@@ -97,7 +97,8 @@ function drawChoice(label, held, asked) {
     option.selected = item.number === selected.interval;
     return option;
   }));
-  $("interval").disabled = !held.length;
+  $("interval").parentElement.hidden = !held.length;
+  $("keys-events").hidden = false;
   const chosen = held.find((item) => item.number === selected.interval);
   const absent = asked !== null && asked !== undefined &&
     asked !== selected.interval ?

@@ -45,7 +45,7 @@ function drawTimeline() {
     ((at - view.range[0]) / (view.range[1] - view.range[0])) * (right - left) };
   view.frame = frame;
   const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, right - left),
-    letters = Math.floor((left - 14) / (narrow ? 7.2 : 6.3));
+    letters = Math.floor((left - 14) / (narrow ? 7.8 : 6.3));
   const hits = [], drawn = [], labels = [], name = (text, y, strong) =>
     labels.push(
       svg("text", { x: left - 10, y: y + 4, "text-anchor": "end",
@@ -110,8 +110,9 @@ function drawTimeline() {
       ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn,
       ...matches, ...eventMarks(frame, picture, bottom, hits)], hits);
   const said = picture.whole ? [] : [...picture.omitted];
-  if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel are drawn ` +
-    "together with their neighbours.");
+  const [are, their] = merged === 1 ? ["is", "its"] : ["are", "their"];
+  if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel ${are} drawn ` +
+    `together with ${their} neighbours.`);
   $("reduced").textContent = said.join(" ");
   const before = picture.before;
   $("before").textContent = before ?
