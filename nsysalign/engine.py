@@ -23,7 +23,6 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.compare import confirmations
-from nsysalign.compare.judge import attach
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.effort import trim_memory
@@ -33,7 +32,6 @@ from nsysalign.place.gpu_clock import place_samples
 from nsysalign.place.own_work import without_own_work
 from nsysalign.place.solve import align
 from nsysalign.place.timer_windows import timed
-from nsysalign.predict.host_speed import HostSpeed
 from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
@@ -177,7 +175,7 @@ def load(path: str | PathLike[str]) -> Analysis:
         )
     verdicts = confirmations.read(path / CONFIRMED)
     loaded = database.load(stored)
-    return attach(loaded, verdicts) if len(verdicts) else loaded
+    return replace(loaded, confirmations=verdicts) if len(verdicts) else loaded
 
 
 def _explained(
@@ -202,9 +200,8 @@ def _explained(
         kept = real | all_segments | (size.sum() <= MOST_PIECES)
         analysis = replace(analysis, segments=split.segments(np.flatnonzero(kept)))
     baseline, said = read_baseline(inputs.baseline)
-    host = HostSpeed(log, split.alignment.clock_maps)
     if baseline is not None:
-        analysis = _with_baseline(analysis, split, log, baseline, host)
+        analysis = _with_baseline(analysis, split, log, baseline)
     analysis = diagnose(analysis, None if whole else split.segment_arrays)
     trim_memory()
     drawn = np.array(chosen_intervals(analysis, wanted), np.int64)
@@ -212,13 +209,15 @@ def _explained(
         analysis = _with_some_segments(analysis, split, drawn, wanted)
     analysis = _with_host_activity(analysis, split, inputs, drawn if many else None)
     if baseline is None:
-        analysis = _with_predictions(analysis, split, drawn, host)
+        analysis = _with_predictions(analysis, split, drawn)
     analysis = replace(
         analysis,
         timeline=split.timeline(drawn, analysis),
         notes=tuple(dict.fromkeys([*inputs.conditions, *analysis.notes, *said])),
     )
-    return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis
+    if inputs.confirmed:
+        return replace(analysis, confirmations=confirmations.read(inputs.confirmed))
+    return analysis
 
 
 def _tables(split: SplitTrace, log: EventLog | None, inputs: Inputs) -> Analysis:
@@ -295,9 +294,7 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
     )
 
 
-def _with_predictions(
-    analysis: Analysis, split: SplitTrace, drawn: np.ndarray, host: HostSpeed
-) -> Analysis:
+def _with_predictions(analysis: Analysis, split: SplitTrace, drawn: np.ndarray) -> Analysis:
     """Adds what the interval in each label's row would have measured without nsys, which tables
     show next to the profiled time."""
     labels, variants = (
@@ -307,7 +304,7 @@ def _with_predictions(
     rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
     if not len(rows):
         return analysis
-    unprofiled, parts = predict_intervals(split, rows, analysis.measured, analysis.parts, host)
+    unprofiled, parts = predict_intervals(split, rows, analysis.measured, analysis.parts)
     return replace(analysis, unprofiled=unprofiled, unprofiled_parts=parts)
 
 
@@ -356,17 +353,13 @@ def _gpu_clocks(split: SplitTrace, clocks: Path | None) -> tuple[pd.DataFrame, l
 
 
 def _with_baseline(
-    analysis: Analysis,
-    split: SplitTrace,
-    log: EventLog | None,
-    baseline: EventLog,
-    host: HostSpeed,
+    analysis: Analysis, split: SplitTrace, log: EventLog | None, baseline: EventLog
 ) -> Analysis:
     """Adds the run without nsys, and what it should have measured according to the profiled one."""
     real = analysis.measured
-    unprofiled, parts = predict(split, real, analysis.parts, analysis.labels, host)
+    unprofiled, parts = predict(split, real, analysis.parts, analysis.labels)
     windows = split.alignment.windows.iloc[: len(real)]  # all but the run as a whole
-    table, notes = side_by_side(real, windows, log, baseline, unprofiled, parts, timed(baseline))
+    table, notes = side_by_side(real, windows, log, baseline, unprofiled, timed(baseline))
     return replace(
         analysis,
         baseline=table,

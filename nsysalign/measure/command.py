@@ -25,22 +25,7 @@ if TYPE_CHECKING:
     help="Batch sizes, or auto: search the best (default: the function's own, else 1).",
 )
 @click.option(
-    "--input",
-    "shapes",
-    multiple=True,
-    metavar="3x224x224",
-    help="FUNCTION returns a torch.nn.Module: the shape of one example, SHAPE[:TYPE[:BOUND]]; "
-    "repeatable.",
-)
-@click.option(
     "--mode", metavar="M,M", help="latency, event, device, steady, graph (default: all of them)."
-)
-@click.option(
-    "--l2",
-    type=click.Choice(["warm", "cold", "both"]),
-    default="warm",
-    show_default=True,
-    help="Whether the L2 cache holds what the last call left in it, or is overwritten before each.",
 )
 @click.option(
     "--precision",
@@ -69,23 +54,9 @@ if TYPE_CHECKING:
     help="The largest batch size that the search tries.",
 )
 @click.option(
-    "--memory",
-    default="90%",
-    show_default=True,
-    metavar="SHARE",
-    help="Share of the GPU's free memory that the search may use.",
-)
-@click.option(
     "--latency-below",
     metavar="TIME",
-    help="Also find the best batch below this latency, such as 20ms.",
-)
-@click.option(
-    "--at",
-    default="p50",
-    show_default=True,
-    metavar="P",
-    help="The percentile that --latency-below applies to.",
+    help="Also find the best batch whose median latency is below this, such as 20ms.",
 )
 @click.option(
     "--clocks",
@@ -103,9 +74,6 @@ if TYPE_CHECKING:
 @shared.nsys("The nsys to use.")
 @shared.output_folder("Folder, new or empty (default: nsysalign-runs/measure-NNN).")
 @shared.json_out("Write measure.json to this file as well; - is stdout.")
-@click.option(
-    "--seed", type=int, default=0, help="Seed of the random orders; 0 chooses a new one each time."
-)
 @click.option("--backend", default="cuda", hidden=True)
 @shared.quiet()
 @click.pass_context
@@ -113,12 +81,10 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     """Measure a call: fresh processes, five ways of timing it, reliable intervals, the best batch.
 
     FUNCTION(batch), or FUNCTION() without --batch, prepares everything and returns the call to
-    measure (or an nsysalign.Workload).  With --input it returns a torch.nn.Module.  A second
-    function is compared with the first.
+    measure (or an nsysalign.Workload).  A second function is compared with the first.
 
     \b
     Example:  nsysalign measure bench.py:make --batch auto
-              nsysalign measure model.py:build --input 3x224x224 --batch 1,64
               nsysalign measure old.py:make new.py:make
     """
     from nsysalign.commandline.progress import ProgressLine
@@ -169,13 +135,9 @@ def _options(given: dict[str, Any]) -> Options:
     )
     return plan.Options(
         targets=tuple(map(plan.target, given["targets"])), batches=batches, search=search,
-        shapes=tuple(map(plan.shape, given["shapes"])), modes=modes, l2=plan.l2(given["l2"]),
-        precision=plan.share(given["precision"], "--precision"), processes=given["processes"],
-        most_processes=max(plan.MOST_PROCESSES, given["processes"]), budget_s=budget,
-        most_batch=given["max_batch"], memory=plan.share(given["memory"], "--memory", most=1),
-        latency_below_s=below, at=plan.percentile(given["at"]),
-        profile=not given["no_profile"], quick=given["quick"],
-        clocks=given["clocks"], output=given["output"],
-        nsys=given["nsys"], lock_clocks=given["lock_clocks"], seed=given["seed"],
+        modes=modes, precision=plan.share(given["precision"]), processes=given["processes"],
+        budget_s=budget, most_batch=given["max_batch"], latency_below_s=below,
+        profile=not given["no_profile"], quick=given["quick"], clocks=given["clocks"],
+        output=given["output"], nsys=given["nsys"], lock_clocks=given["lock_clocks"],
         backend=given["backend"],
     ).checked()  # fmt: skip

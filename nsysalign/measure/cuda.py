@@ -30,15 +30,17 @@ class Cuda:
 
     now, sleep = staticmethod(time.perf_counter_ns), staticmethod(time.sleep)
 
-    def __init__(self, memory_fraction: float | None = None) -> None:
+    def __init__(self, free_share: float | None = None) -> None:
+        """`free_share`: of the memory that is free now, what torch may take; None is all."""
         import torch
 
         if not torch.cuda.is_available():
             raise RuntimeError("torch sees no CUDA device here")
         self.torch = torch
         self._free_at_start, self.total = torch.cuda.mem_get_info()
-        if memory_fraction is not None:
-            torch.cuda.set_per_process_memory_fraction(min(1.0, max(0.0, memory_fraction)))
+        if free_share is not None:
+            fraction = free_share * self._free_at_start / self.total
+            torch.cuda.set_per_process_memory_fraction(fraction)
         p = torch.cuda.get_device_properties(0)
         self.name, self.l2 = p.name, int(getattr(p, "L2_cache_size", 0)) or _UNKNOWN_L2
         self._buffer: Any = None
@@ -145,33 +147,6 @@ class Cuda:
         return [round(ms * 1e6) for ms in times]
 
     # --- inputs ---
-
-    def inputs(
-        self, shapes: Sequence[tuple[tuple[int, ...], str, int]], batch: int, like: Any
-    ) -> list[Any]:
-        """Random tensors of shape (batch, *shape); by default of the type of the module's
-        parameters."""
-        torch = self.torch
-        own = next((p.dtype for p in like.parameters() if p.is_floating_point()), torch.float32)
-        out = []
-        for shape, kind, top in shapes:
-            dtype, size = getattr(torch, kind) if kind else own, (batch, *shape)
-            if dtype.is_floating_point or dtype.is_complex:
-                out.append(torch.randn(size, device="cuda", dtype=dtype))
-            else:
-                out.append(torch.randint(0, max(1, top), size, device="cuda", dtype=dtype))
-        return out
-
-    def module_call(self, module: Any) -> Callable[..., Any]:
-        """A module's forward pass as a server would make it: eval, inference mode, on the GPU."""
-        torch = self.torch
-        module = module.eval().cuda()
-
-        def call(*inputs: Any) -> Any:
-            with torch.inference_mode():
-                return module(*inputs)
-
-        return call
 
     def tensors(self, values: Any) -> list[Any]:
         """The tensors among the inputs, those in lists and dicts too."""

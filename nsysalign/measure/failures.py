@@ -11,7 +11,6 @@ CLASSES = {
     "oom-torch": "torch's allocator found no GPU memory",
     "oom-cublas": "cuBLAS could not allocate GPU memory",
     "oom-cuda": "the CUDA driver found no GPU memory",
-    "oom-limit": "more GPU memory than the search may take",
     "oom-host": "the system killed the process because of its memory",
     "hang": "it did not finish within its time limit",
     "budget": "the time budget ended it",
@@ -21,7 +20,7 @@ CLASSES = {
     "error": "an exception",
     "interrupted": "interrupted",
 }
-MEMORY = frozenset({"oom-torch", "oom-cublas", "oom-cuda", "oom-limit", "oom-host"})
+MEMORY = frozenset({"oom-torch", "oom-cublas", "oom-cuda", "oom-host"})
 
 #: Library messages that reliably mean memory; torch's RuntimeErrors carry nothing else.
 _TEXTS = {

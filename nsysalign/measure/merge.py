@@ -24,11 +24,11 @@ def merged(a: Measure, b: Measure, names: tuple[str, str]) -> Measure:
                 f"{name} compares two functions already", "name measurements of one function each"
             )
     shift = 1 + max((r.number for r in a.runs), default=0)
-    lists = {k: list(dict.fromkeys([*a.options[k], *b.options[k]])) for k in ("modes", "l2")}
+    modes = list(dict.fromkeys([*a.options["modes"], *b.options["modes"]]))
     return replace(
         a,
         targets=tuple(f"{n} ({m.targets[0]})" for n, m in zip(names, (a, b), strict=True)),
-        options={**a.options, **lists},
+        options={**a.options, "modes": modes},
         runs=(*a.runs, *(replace(r, number=r.number + shift, target=1) for r in b.runs)),
         blocks=(*a.blocks, *(replace(x, run=x.run + shift) for x in b.blocks)),
         profiles=(*a.profiles, *(replace(p, target=1) for p in b.profiles)),

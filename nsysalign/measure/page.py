@@ -38,7 +38,7 @@ def payload(measure: Measure) -> dict[str, Any]:
     for p, row in zip(measure.points, measure.curve_rows(), strict=True):
         of = words.named(measure, p.target, p.batch)
         reading = ". ".join(t[0].upper() + t[1:] for t in words.reading(measure, p))
-        more = {"of": of, "side": p.target, "cells": words.row(measure, p), "reading": reading}
+        more = {"of": of, "side": p.target, "cells": words.row(p), "reading": reading}
         points.append(row | more)
         verdicts[of] = words.clocks_verdict(measure, p)
     for (key, e), row in zip(measure.estimates.items(), measure.mode_rows(), strict=True):
@@ -74,7 +74,7 @@ def payload(measure: Measure) -> dict[str, Any]:
     return {
         "title": " against ".join(names), "targets": names, "headline": words.headline(measure),
         "notes": [safe_text(n) for n in measure.notes], "environment": environment,
-        "heads": words.heads(measure), "points": points, "modes": modes, "spreads": spreads,
+        "heads": words.HEADS, "points": points, "modes": modes, "spreads": spreads,
         "causes": cause_looks(causes), "budgets": budgets,
         "change_heads": words.CHANGE_HEADS,
         "changes": [words.change_row(c) for c in measure.changes()],
@@ -90,9 +90,9 @@ def fragment(measure: Measure) -> str:
         texts = (html.escape(safe_text(v)) for v in values)
         return f"<tr>{''.join(f'<{kind}>{t}</{kind}>' for t in texts)}</tr>"
 
-    rows = [cells("th", ["target", *words.heads(measure)])]
+    rows = [cells("th", ["target", *words.HEADS])]
     for p in measure.points:
-        rows.append(cells("td", [measure.targets[p.target], *words.row(measure, p)]))
+        rows.append(cells("td", [measure.targets[p.target], *words.row(p)]))
     notes = "".join(f"<li>{html.escape(safe_text(n))}</li>" for n in measure.notes)
     head = html.escape(safe_text(words.headline(measure)))
     return f"<p>{head}</p><table>{''.join(rows)}</table><ul>{notes}</ul>"

@@ -18,31 +18,18 @@ CURVE_MODES = ("latency", "steady")
 PROCESSES, MOST_PROCESSES = 3, 7
 #: Of a search that was given none.
 SEARCH_BUDGET_S = 240.0
-_SHAPE = re.compile(r"(\d+(?:x\d+)*|scalar)(?::([a-z]+\d*))?(?::(\d+))?")
+#: Share of the GPU's free memory that a search may take.
+FREE_SHARE = 0.9
 _TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|m)?")
 _UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0}
-_TYPES = [
-    "float16",
-    "bfloat16",
-    "float32",
-    "float64",
-    "int8",
-    "uint8",
-    "int16",
-    "int32",
-    "int64",
-    "bool",
-]
 
 
 @dataclass(frozen=True)
 class Target:
-    """What is measured.  `function`: for this process only, if no other can find it; `path`: where
-    the worker additionally looks for modules."""
+    """What is measured.  `path`: where the worker additionally looks for modules."""
 
     name: str
     spec: str
-    function: Any = None
     path: tuple[str, ...] = ()
 
 
@@ -53,17 +40,13 @@ class Options:
     targets: tuple[Target, ...]
     batches: tuple[int, ...] = ()  # () is the function's default
     search: bool = False  # --batch auto
-    shapes: tuple[tuple[tuple[int, ...], str, int], ...] = ()
     modes: tuple[str, ...] = DEFAULT_MODES
-    l2: tuple[str, ...] = ("warm",)
     precision: float = 0.005
     processes: int = PROCESSES
-    most_processes: int = MOST_PROCESSES
+    most_processes: int = MOST_PROCESSES  # where they differ
     budget_s: float | None = None
     most_batch: int | None = None
-    memory: float = 0.9
     latency_below_s: float | None = None
-    at: float = 50.0  # the percentile that --latency-below is about
     profile: bool = True
     quick: bool = False
     clocks: bool = False  # by every clock, with a warm and a cold L2
@@ -71,7 +54,7 @@ class Options:
     nsys: str | None = None
     lock_clocks: int | None = None
     job_limit_s: float = 300.0  # of one process, after which it counts as hanging
-    seed: int = 0
+    seed: int = 0  # of the random orders; 0 chooses a new one each time
     backend: str = "cuda"
 
     def checked(self) -> Options:
@@ -80,8 +63,6 @@ class Options:
         budget = self.budget_s
         for name, value, sound, allowed in (
             ("precision", self.precision, 0 < self.precision <= 0.5, "a share between 0 and 0.5"),
-            ("memory", self.memory, 0 < self.memory <= 1, "a share up to 1"),
-            ("at", self.at, 50 <= self.at <= 99.9, "a percentile from 50 to 99.9"),
             ("processes", self.processes, self.processes >= 1, "1 or more"),
             ("budget", budget, budget is None or budget > 0, "more than 0 seconds"),
         ):
@@ -104,13 +85,15 @@ class Options:
             raise UsageError("--clocks is about one batch", "add --batch N, or leave it out")
         if self.clocks:
             all_modes = tuple(dict.fromkeys([*self.modes, *DEFAULT_MODES, *TRITON]))
-            self = replace(self, modes=all_modes, l2=L2)
+            self = replace(self, modes=all_modes)
         if self.quick:
-            return replace(
-                replace(self, quick=False).checked(),
-                quick=True, processes=1, most_processes=1, profile=False,
-            )  # fmt: skip
+            self = replace(self, processes=1, profile=False)
         return replace(self, budget_s=SEARCH_BUDGET_S) if self.search and budget is None else self
+
+    @property
+    def l2(self) -> tuple[str, ...]:
+        """States of the L2 to measure in: a cold one is for the ladder of clocks."""
+        return L2 if self.clocks else ("warm",)
 
 
 @dataclass(frozen=True)
@@ -125,8 +108,6 @@ class Job:
     l2: tuple[str, ...]
     seconds: float
     limit_s: float
-    memory_fraction: float | None = None
-    most_bytes: int | None = None  # of the device in use, above which the worker is ended
     batches_s: float = 0.0  # no further batch is begun after this long
 
     def spec(self, options: Options, out: Path, clocks: Path | None) -> dict[str, Any]:
@@ -134,13 +115,12 @@ class Job:
         rough = options.quick or self.role == "probe"
         seconds = max(0.05, self.seconds)
         # samples of one process, so that all together bound every percentile that is shown
-        wanted = max(PERCENTILES.get(p, 0) for p in (99.0, options.at))
+        wanted = PERCENTILES[99]
         return {
             "target": options.targets[self.target].spec,
             "path": options.targets[self.target].path,
             "batches": self.batches,
             "batches_s": self.batches_s,
-            "shapes": options.shapes,
             "modes": self.modes,
             "l2": self.l2,
             "precision": options.precision,
@@ -152,9 +132,8 @@ class Job:
             "least_s": min(0.25 if rough else 0.5, seconds / len(self.modes or (1,))),
             "warm_up_s": min(10.0, max(0.3, seconds if rough else 2 * seconds)),
             "window_s": min(0.25 if rough else 0.5, max(0.1, seconds / 2)),
-            "memory_fraction": self.memory_fraction,
+            "free_share": FREE_SHARE if options.search else None,
             "backend": options.backend,
-            "seed": options.seed * 1_000_003 + self.number,
             "out": str(out),
             "clocks": str(clocks) if clocks else None,
         }
@@ -177,19 +156,6 @@ def target(text: str) -> Target:
     return Target(f"{Path(place).name}:{name}", text)
 
 
-def shape(text: str) -> tuple[tuple[int, ...], str, int]:
-    """`3x224x224`, `128:int64:30000` (type, and for whole numbers the bound of random ones)."""
-    parts = _SHAPE.fullmatch(text)
-    if not parts or (parts[2] and parts[2] not in _TYPES) or "0" in parts[1].split("x"):
-        raise UsageError(
-            f"--input {text}: not a shape",
-            "SHAPE[:TYPE[:BOUND]] without the batch, such as 3x224x224 or 128:int64:30000; types: "
-            + ", ".join(_TYPES),
-        )
-    sizes = () if parts[1] == "scalar" else tuple(int(n) for n in parts[1].split("x"))
-    return sizes, parts[2] or "", int(parts[3] or 100)
-
-
 def seconds(text: str, option: str) -> float:
     """`20ms`, `120s`, `2min`, `30` (seconds)."""
     parts = _TIME.fullmatch(text.strip())
@@ -199,28 +165,15 @@ def seconds(text: str, option: str) -> float:
     return value
 
 
-def share(text: str, option: str, *, most: float = 0.5) -> float:
-    """`0.5%` or `0.005`."""
-    value = _number(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    if not 0 < value <= most:
-        example = "90%" if most == 1 else "0.5%"
-        wrong = f"{option} {text}: not a share of up to {100 * most:.0f} %"
-        raise UsageError(wrong, f"{option} {example}")
-    return value
-
-
-def percentile(text: str) -> float:
-    """`p99`, `99`."""
-    if not 50 <= (value := _number(text.lstrip("p"))) <= 99.9:
-        raise UsageError(f"--at {text}: not a percentile from p50 to p99.9", "--at p99")
-    return value
-
-
-def _number(text: str) -> float:
+def share(text: str) -> float:
+    """Of --precision: `0.5%` or `0.005`."""
     try:
-        return float(text)
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
-        return math.nan
+        value = math.nan
+    if not 0 < value <= 0.5:
+        raise UsageError(f"--precision {text}: not a share of up to 50 %", "--precision 0.5%")
+    return value
 
 
 def modes(text: str) -> tuple[str, ...]:
@@ -249,8 +202,3 @@ def batches(text: str | None) -> tuple[tuple[int, ...], bool]:
             "--batch 64   or   --batch 1,8,64   or   --batch auto",
         )
     return sizes, False
-
-
-def l2(text: str) -> tuple[str, ...]:
-    """`both` is warm and cold."""
-    return L2 if text == "both" else (text,)

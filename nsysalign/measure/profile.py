@@ -37,8 +37,6 @@ class Profile:
     run: str
     elapsed_ns: float = 0.0
     parts_ns: Mapping[str, float] = field(default_factory=dict)
-    kernel_ns: float = 0.0
-    kernel_cold_ns: float = 0.0
     predicted_ns: float = math.nan
     measured_ns: float = math.nan
     problem: str = ""
@@ -114,13 +112,10 @@ def profile(job: Job, options: Options, folder: Path, measured_ns: float) -> Pro
     predicted = table.loc[table["interval"].isin(of_label), "predicted_ns"].dropna()
     unprofiled = analysis.unprofiled_parts
     unprofiled = unprofiled[unprofiled["interval"] == row["interval"]]
-    kernels = analysis.intervals.groupby("label")["kernel_only_ns"].median()
     return replace(
         empty,
         elapsed_ns=float(row["elapsed_ns"]),
         parts_ns={k: float(v) for k, v in zip(parts["cause"], parts["ns"], strict=True) if v},
-        kernel_ns=float(kernels.get(label, 0.0)),
-        kernel_cold_ns=float(kernels.get(f"{label} cold", 0.0)),
         predicted_ns=float(predicted.median()) if len(predicted) else math.nan,
         gpu_ns={
             l2: spans

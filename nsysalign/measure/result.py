@@ -57,7 +57,6 @@ class Run:
     clean: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    fresh: bool = True
 
 
 @dataclass(frozen=True)
@@ -85,8 +84,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """The headline of one batch of one target: a row of frames.CURVE; `at_ns`: the percentile of
-    the latency that was asked for."""
+    """The headline of one batch of one target: a row of frames.CURVE."""
 
     target: int
     batch: int | None
@@ -103,8 +101,6 @@ class Point:
     memory_bytes: int = 0
     sm_mhz: float = NAN
     marks: str = ""
-    at_ns: float = NAN
-    at_bounded: bool = False
 
     @property
     def rate_share(self) -> float:
@@ -158,11 +154,6 @@ class Measure:
         allowed = {"", "budget"} | (MEMORY if self.search else set())
         return any(r.role == "time" and r.failure not in allowed for r in self.runs)
 
-    @property
-    def l2(self) -> str:
-        """State of the L2 that the curve is of: warm, unless only a cold one was asked for."""
-        return str(next(iter(self.options.get("l2") or ("warm",))))
-
     # --- numbers ---
 
     @cached_property
@@ -187,12 +178,11 @@ class Measure:
     @cached_property
     def estimates(self) -> dict[Key, Estimate]:
         """An estimate of all that was measured."""
-        percentile = float(self.options.get("at", 50.0))
-        return {k: estimate(v, percentile) for k, v in self._samples.items() if any(v)}
+        return {k: estimate(v) for k, v in self._samples.items() if any(v)}
 
-    def modes_at(self, point: Point, l2: str = "") -> dict[str, Estimate]:
-        """The estimates at one point, by mode, in the L2 that the curve is of, or another."""
-        wanted = (point.target, point.batch, l2 or self.l2)
+    def modes_at(self, point: Point, l2: str = "warm") -> dict[str, Estimate]:
+        """The estimates at one point, by mode."""
+        wanted = (point.target, point.batch, l2)
         return {k.mode: e for k, e in self.estimates.items() if (k.target, k.batch, k.l2) == wanted}
 
     def _runs_of(self, point: Point) -> list[Run]:
@@ -226,7 +216,6 @@ class Measure:
             more |= {"processes": e.processes, "latency_ns": e.value_ns, "latency_low_ns": e.low_ns}
             more |= {"latency_high_ns": e.high_ns, "p90_ns": e.p90_ns, "p99_ns": e.p99_ns}
             more |= {"p99_bounded": e.p99_bounded}
-            more |= {"at_ns": e.at_ns, "at_bounded": e.at_bounded}
         if steady and steady.value_ns > 0:
             per_ns = 1e9 * next((r.outputs for r in runs if not r.failure), 1.0)
             high = per_ns / steady.low_ns if steady.low_ns > 0 else math.inf
@@ -287,6 +276,11 @@ class Measure:
         return out
 
     # --- rows, tables, files ---
+
+    def _repr_html_(self) -> str:
+        from nsysalign.measure import page
+
+        return page.fragment(self)
 
     def rungs(self, point: Point, l2: str) -> list[ladder.Rung]:
         """What each way of timing the call prints at a point, warm or cold; [] without --clocks."""
@@ -369,7 +363,7 @@ class Measure:
 
 def _trials(points: Any, target: int) -> list[search.Trial]:
     of = [p for p in points if p.target == target and p.rate > 0]
-    return [search.Trial(p.batch or 1, p.rate, p.at_ns) for p in of]
+    return [search.Trial(p.batch or 1, p.rate, p.latency_ns) for p in of]
 
 
 def _frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:

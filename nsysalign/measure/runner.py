@@ -22,7 +22,7 @@ from nsysalign.measure.plan import Job, Options
 #: Variables that a worker must not have: profilers inject themselves through them, and the first
 #: starts the probe.
 _REMOVED = ("NSYSALIGN_DIR", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NSYSALIGN_CONFIRM")
-_LOOK_S = 0.02
+WORKER = [sys.executable, "-m", "nsysalign.measure.worker"]
 _OOM_COUNTS = (
     "/sys/fs/cgroup/memory.events",
     "/sys/fs/cgroup/memory/memory.oom_control",
@@ -39,7 +39,6 @@ class Outcome:
     failure: Failure | None
     wall_s: float
     began_ns: int = 0
-    fresh: bool = True  # a process of its own
 
     def first(self, kind: str) -> dict[str, Any]:
         """The first fact of a type, {} if there is none."""
@@ -50,83 +49,34 @@ class Outcome:
         return [f for f in self.facts if f["type"] == kind]
 
 
-class Workers:
-    """Starts workers.  While one starts, the next one already imports torch and then sleeps,
-    without CUDA: by the time measuring begins only the measured process is running, and starting
-    takes half as long.  None waits on a machine with fewer than four cores, or if torch is not the
-    backend."""
-
-    def __init__(self, options: Options, folder: Path) -> None:
-        self._folder = folder
-        self._spare: tuple[subprocess.Popen, Path] | None = None
-        self._count = 0
-        self._ahead = options.backend == "cuda" and (os.cpu_count() or 1) >= 4
-
-    def start(self, spec: Path, *, more: bool) -> tuple[subprocess.Popen, Path]:
-        """(a worker that has its spec, its log).  `more`: another one will follow."""
-        worker, self._spare = self._spare, None
-        if worker is None or worker[0].poll() is not None:
-            worker = self._new()
-        with contextlib.suppress(OSError):  # the status of a worker that has already died tells
-            worker[0].stdin.write(f"{spec}\n".encode())
-            worker[0].stdin.close()
-        if more and self._ahead:
-            self._spare = self._new()
-        return worker
-
-    def _new(self) -> tuple[subprocess.Popen, Path]:
-        self._count += 1
-        log = self._folder / f"worker-{self._count:04d}.log"
-        command = [sys.executable, "-m", "nsysalign.measure.worker", "--wait", str(os.getpid())]
-        with open(log, "wb") as output:
-            process = subprocess.Popen(
-                command + ["torch"] * self._ahead,
-                stdin=subprocess.PIPE,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=environment(os.environ),
-                start_new_session=True,
-            )
-        return process, log
-
-    def close(self) -> None:
-        """End the waiting worker."""
-        if self._spare is not None:
-            self._spare[0].stdin.close()
-            _end(self._spare[0])
-            self._spare = None
-
-
 def run(
     job: Job,
     options: Options,
     folder: Path,
-    workers: Workers,
     *,
     clocks: Path | None = None,
-    used_bytes: Callable[[], int | None] = lambda: None,
     killed: Callable[[], int] | None = None,
-    more: bool = False,
 ) -> Outcome:
-    """Start a worker, wait for it, and end it if necessary.  `used_bytes()`: device memory in use
-    by all processes; `more`: another worker will follow."""
+    """Start a worker, wait for it, and end it if necessary.  `killed()`: how often the kernel has
+    ended a process for memory."""
     spec, out = _specified(job, options, folder, clocks)
     killed = killed or killed_for_memory
     before, began, began_ns = killed(), time.monotonic(), time.monotonic_ns()
-    process, log = workers.start(spec, more=more)
+    log = folder / f"worker-{job.number:04d}.log"
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            [*WORKER, str(spec), str(os.getpid())],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment(os.environ),
+            start_new_session=True,
+        )
     ended = ""  # by itself
     try:
-        while True:
-            try:
-                process.wait(_LOOK_S)
-                break
-            except subprocess.TimeoutExpired:
-                if time.monotonic() >= began + job.limit_s:
-                    ended = "time"
-                elif job.most_bytes is not None and (used_bytes() or 0) > job.most_bytes:
-                    ended = "memory"
-                if ended:
-                    break
+        process.wait(job.limit_s)
+    except subprocess.TimeoutExpired:
+        ended = "time"
     except KeyboardInterrupt:  # what it has measured so far is kept, too
         ended = "interrupted"
     finally:
@@ -137,24 +87,10 @@ def run(
     return Outcome(job, facts, failure, time.monotonic() - began, began_ns)
 
 
-def run_here(job: Job, options: Options, function: Callable[..., Any]) -> Outcome:
-    """A function that only this process can find (a lambda, a notebook's cell): the worker's loop
-    in this process."""
-    from nsysalign.measure.worker import Worker
-
-    facts: list[dict[str, Any]] = []
-    began, began_ns = time.monotonic(), time.monotonic_ns()
-    spec = job.spec(options, Path("."), None) | {"memory_fraction": None}
-    with contextlib.suppress(KeyboardInterrupt):  # among the facts
-        Worker(spec, facts.append).run(function)
-    failure = _failure(0, facts, "", "", job, False)
-    return Outcome(job, facts, failure, time.monotonic() - began, began_ns, fresh=False)
-
-
 def command(job: Job, options: Options, folder: Path) -> tuple[list[str], Path]:
     """(the worker as a command, its facts' file), for a run under nsys."""
     spec, out = _specified(job, options, folder, None)
-    return [sys.executable, "-m", "nsysalign.measure.worker", str(spec)], out
+    return [*WORKER, str(spec)], out
 
 
 def _specified(job: Job, options: Options, folder: Path, clocks: Path | None) -> tuple[Path, Path]:
@@ -207,9 +143,6 @@ def _failure(
     stage = next((f["stage"] for f in reversed(facts) if f["type"] == "stage"), "starting")
     if ended == "interrupted":
         return Failure("interrupted", "by Ctrl-C or a signal", stage)
-    if ended == "memory":
-        words = "the device's memory in use exceeded the limit, and the process was stopped"
-        return Failure("oom-limit", words, stage)
     for fact in facts:
         if fact["type"] == "failed":
             return Failure(fact["class"], fact["message"], fact["stage"], fact.get("where", ""))

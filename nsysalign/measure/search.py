@@ -16,7 +16,7 @@ LARGEST = 1 << 22
 
 
 class Trial(NamedTuple):
-    """A batch that ran: outputs per second, and the latency at the percentile asked for."""
+    """A batch that ran: outputs per second, and its median latency."""
 
     batch: int
     rate: float

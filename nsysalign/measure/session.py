@@ -41,10 +41,6 @@ ZEROS = (
     "the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster "
     "than with data"
 )
-HERE = (
-    "one process only, this one: a function that no other process can find cannot be measured "
-    "afresh, and how processes differ is not known"
-)
 
 Tell = Callable[[str, int], None]
 #: A target's number and a batch.
@@ -73,7 +69,6 @@ class Session:
         self._work.mkdir(mode=0o700, exist_ok=True)
         self._clocks = self._work / "clocks.jsonl"
         self.gpu = Gpu()
-        self._workers = runner.Workers(self.options, self._work)
         self.outcomes: list[Outcome] = []
         self._runs: list[Run] = []
         self._blocks: list[Block] = []
@@ -106,7 +101,6 @@ class Session:
         except KeyboardInterrupt:
             self._notes.append("interrupted: these are the results until then")
         finally:
-            self._workers.close()
             if cuda:
                 self._notes += self.gpu.newcomers()
             self._note_missing()
@@ -132,8 +126,7 @@ class Session:
         options = {
             "batches": list(o.batches), "search": o.search, "modes": list(o.modes),
             "l2": list(o.l2), "precision": o.precision, "processes": o.processes,
-            "budget_s": o.budget_s, "memory": o.memory, "at": o.at, "quick": o.quick,
-            "seed": o.seed, "clocks": o.clocks,
+            "budget_s": o.budget_s, "quick": o.quick, "clocks": o.clocks,
             "latency_below_ns": o.latency_below_s * NS if o.latency_below_s else None,
         }  # fmt: skip
         hello = next((x.first("hello") for x in self.outcomes if x.first("hello")), {})
@@ -242,7 +235,7 @@ class Session:
         left = share * (o.budget_s or 60.0) - (time.monotonic() - self._began)
         if self.outcomes and left < self._starting_s + LEAST_S:
             raise OutOfTime
-        return self._worker(0, batches, "probe", CURVE_MODES, o.l2[:1], PROBE_S, 2, max(1.0, left))
+        return self._worker(0, batches, "probe", CURVE_MODES, PROBE_S, 2, max(1.0, left))
 
     def _failed_at(self, outcome: Outcome) -> int | None:
         """The batch at which a process of the search found no memory."""
@@ -287,7 +280,7 @@ class Session:
             except OutOfTime:
                 return rest
             o = self.options
-            outcome = self._worker(target, (batch,), "time", o.modes, o.l2, seconds, len(rest))
+            outcome = self._worker(target, (batch,), "time", o.modes, seconds, len(rest))
             if outcome.failure and outcome.failure.kind != "budget":
                 self._failed(outcome)
                 failed.add((target, batch))
@@ -296,7 +289,7 @@ class Session:
     def _unsure(self, now: Measure, pair: Pair) -> bool:
         """Whether the processes may differ, in what the curve shows or else in any mode."""
         of = {k: e for k, e in now.estimates.items() if (k.target, k.batch) == pair}
-        curve = [of.get(Key(*pair, mode, now.l2)) for mode in CURVE_MODES]
+        curve = [of.get(Key(*pair, mode, "warm")) for mode in CURVE_MODES]
         return any(e.unsure for e in ([e for e in curve if e] or of.values()))
 
     def _profiled(self, batches: Sequence[int | None]) -> None:
@@ -317,7 +310,7 @@ class Session:
             number = len(self.outcomes) + len(self._profiles)
             limit_s = min(120.0, max(10.0, self._left_s))
             job = Job(number, target, (batch,), "profile", ("event",), o.l2, PROFILED_S, limit_s)
-            timed = now.estimates.get(Key(target, batch, "event", now.l2))
+            timed = now.estimates.get(Key(target, batch, "event", "warm"))
             profile = proof.profile(job, o, self.folder, timed.value_ns if timed else math.nan)
             self._profiles.append(profile)
             self._profiling.append(time.monotonic() - began)
@@ -331,7 +324,7 @@ class Session:
 
     def _worker(
         self, target: int, batches: tuple[int | None, ...], role: str, modes: tuple[str, ...],
-        l2: tuple[str, ...], seconds: float, jobs: int, batches_s: float = 0.0,
+        seconds: float, jobs: int, batches_s: float = 0.0,
     ) -> Outcome:  # fmt: skip
         """One process; `jobs`: with how many to come, itself included."""
         o, done = self.options, len(self.outcomes)
@@ -341,18 +334,8 @@ class Session:
         usual_s = seconds * 3 + 4 * self._starting_s + 30 + 2 * batches_s
         job_s = min(o.job_limit_s, usual_s)
         limit_s = min(job_s, max(2.0, self._left_s + 0.05 * (o.budget_s or 0.0)))
-        fraction, most_bytes = self.memory_limit()
-        job = Job(
-            done, target, batches, role, modes, l2, seconds, limit_s, fraction, most_bytes,
-            batches_s,
-        )  # fmt: skip
-        if (function := o.targets[target].function) is not None:
-            outcome = runner.run_here(job, o, function)
-        else:
-            outcome = runner.run(
-                job, o, self._work, self._workers, clocks=self._clocks,
-                used_bytes=lambda: self.gpu.bytes("used"), more=jobs > 1,
-            )  # fmt: skip
+        job = Job(done, target, batches, role, modes, o.l2, seconds, limit_s, batches_s)
+        outcome = runner.run(job, o, self._work, clocks=self._clocks)
         if outcome.failure and outcome.failure.kind == "hang" and limit_s < job_s:
             outcome = replace(outcome, failure=replace(outcome.failure, kind="budget"))
         self.outcomes.append(outcome)
@@ -390,18 +373,6 @@ class Session:
                 for b in part.all("block")
                 if b["ns"]
             ]  # fmt: skip
-
-    def memory_limit(self) -> tuple[float | None, int | None]:
-        """(torch's share of the device, bytes in use by all above which the worker is ended), in a
-        search only.  Memory held by other processes is not available: the limit is a share of what
-        was free before."""
-        if not self.options.search:
-            return None, None
-        if (total := self.gpu.bytes("total")) is None:
-            return self.options.memory, None
-        used = self.gpu.bytes("used") or 0
-        own = self.options.memory * (total - used)
-        return own / total, int(used + own + 0.05 * (total - used))
 
     def _failed(self, outcome: Outcome) -> None:
         """A failure becomes a note; what is wrong with the function itself is an error."""
@@ -441,7 +412,7 @@ def _run(outcome: Outcome, number: int) -> Run:
         made.get("outputs", 1.0), made.get("zero", False),
         {k: v for k, v in memory.items() if k != "type"}, outcome.first("hello").get("clean", {}),
         {mode: fact["reason"] for mode, fact in by_mode("refused").items()},
-        by_mode("mode"), outcome.fresh,
+        by_mode("mode"),
     )  # fmt: skip
 
 
@@ -454,7 +425,7 @@ def caveats(runs: Sequence[Run]) -> list[str]:
         notes.append(f"not warm after {of}: {unsettled[0].unsettled}")
     refused = dict.fromkeys((mode, why) for r in runs for mode, why in r.refused.items())
     notes += [f"mode {mode} is not measured: {why}" for mode, why in refused]
-    notes += [ZEROS] * any(r.zero for r in runs) + [HERE] * any(not r.fresh for r in runs)
+    notes += [ZEROS] * any(r.zero for r in runs)
     if signs := sorted({name for r in runs for name in r.clean.get("found", ())}):
         there = f"a profiler or hook is in the timed processes ({', '.join(signs[:4])})"
         notes.append(f"{there}: the numbers include its cost")
@@ -476,7 +447,7 @@ def _next_step(failure: Failure, folder: Path) -> str:
     if failure.kind in ("hang", "budget"):
         return "does the call return at all? if it is only slow, a longer --budget helps"
     if failure.memory:
-        return "a smaller --batch, or --memory nearer to 1"
+        return "a smaller --batch"
     if failure.stage == "starting CUDA":
         return "nvidia-smi, and: nsysalign doctor"
     return f"its output and traceback: {folder}/workers/*.log"

@@ -27,7 +27,7 @@ import numpy as np
 CONFIDENCE = 0.95
 Z95 = NormalDist().inv_cdf(0.975)
 #: Samples from which on a percentile's 95 % upper bound is a sample: the least n with p**n <= 0.05.
-PERCENTILES = {90: 29, 95: 59, 99: 299, 99.9: 2995}
+PERCENTILES = {50: 1, 90: 29, 99: 299}
 #: Two ticks of the event clock: no median is known more precisely.
 RESOLUTION_NS = 64.0
 FEWEST = 8
@@ -46,8 +46,7 @@ TOO_WIDE = 0.25
 @dataclass(frozen=True)
 class Estimate:
     """One mode of one batch, ns.  `low_ns` and `high_ns` are the 95 % interval, infinite if nothing
-    bounds it; `at_ns` is the percentile that was asked for; `own_ns` the standard error of the
-    value due to the repetitions alone.  A percentile that is not `bounded` means "at least"."""
+    bounds it; `own_ns` is the standard error of the value due to the repetitions alone.  A percentile that is not `bounded` means "at least"."""
 
     value_ns: float
     low_ns: float
@@ -57,8 +56,6 @@ class Estimate:
     p90_ns: float
     p99_ns: float
     p99_bounded: bool
-    at_ns: float
-    at_bounded: bool
     mean_ns: float
     std_ns: float
     min_ns: float
@@ -200,9 +197,9 @@ def own_error(halves: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(error), np.maximum(error, tick), tick)
 
 
-def estimate(processes: Sequence[Sequence[float]], percentile: float = 50) -> Estimate:
-    """The estimate of one mode from the samples of each process, in order of time; `percentile`: a
-    further one that is wanted.  Raises ValueError if there are no samples."""
+def estimate(processes: Sequence[Sequence[float]]) -> Estimate:
+    """The estimate of one mode from the samples of each process, in order of time.  Raises
+    ValueError if there are no samples."""
     arrays = [np.asarray(p, dtype=np.float64) for p in processes if len(p)]
     if not arrays:
         raise ValueError("no samples")
@@ -214,12 +211,10 @@ def estimate(processes: Sequence[Sequence[float]], percentile: float = 50) -> Es
     pooled = np.concatenate(arrays)
     low, high = np.quantile(pooled, [0.25, 0.75])
     far = OUTLIER * max(float(high - low), RESOLUTION_NS)
-    p50, p90, p99, at = (quantile(pooled, p) for p in (50, 90, 99, percentile))
-    if percentile == 50:
-        at = (value, True)
+    p50, p90, p99 = (quantile(pooled, p) for p in PERCENTILES)
     return Estimate(
         value, max(0.0, value - reach), value + reach, tuple(medians.tolist()),
-        p50[0], p90[0], *p99, *at, float(pooled.mean()),
+        p50[0], p90[0], *p99, float(pooled.mean()),
         float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0, float(pooled.min()),
         float(pooled.max()), len(pooled), float(sum(w.size[0] for w in inner)),
         int(((pooled < low - far) | (pooled > high + far)).sum()),  # counted, never removed
@@ -229,11 +224,8 @@ def estimate(processes: Sequence[Sequence[float]], percentile: float = 50) -> Es
 
 def quantile(values: np.ndarray, percentile: float) -> tuple[float, bool]:
     """(a sample, whether there are enough samples to bound the percentile from above at 95 %)."""
-    wanted = PERCENTILES.get(percentile) or (
-        math.ceil(math.log(0.05) / math.log(percentile / 100)) if percentile > 50 else 1
-    )
     value = float(np.quantile(values, percentile / 100, method="higher"))
-    return value, len(values) >= wanted
+    return value, len(values) >= PERCENTILES[percentile]
 
 
 class Difference(NamedTuple):

@@ -92,21 +92,19 @@ def _load(place: str) -> Any:
     return module
 
 
-def make(
-    function: Callable[..., Any], batch: int | None, shapes: Sequence[Any], backend: Any
-) -> Made:
+def make(function: Callable[..., Any], batch: int | None) -> Made:
     """Call the user's function, untimed, and turn its result into a call.  Raises Usage if the
     function needs more than the batch size, or its result cannot be called."""
     outputs = float(batch or 1)
-    if shapes:
-        module = _module(function)
-        inputs = tuple(backend.inputs(shapes, batch or 1, module))
-        return Made(Workload(backend.module_call(module), inputs), outputs)
     made = function(batch or 1) if _takes_batch(function) else function()
     if isinstance(made, Workload):
         return Made(made, float(made.outputs_per_call or outputs))
-    if _is_module(made):
-        raise Usage("the function returns a torch.nn.Module: say what goes in: --input 3x224x224")
+    kinds = type(made).__mro__  # without importing torch
+    if any(k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in kinds):
+        raise Usage(
+            "the function returns a torch.nn.Module, which needs inputs: return a call, such as "
+            "lambda: model(x)"
+        )
     if callable(made):
         return Made(Workload(made), outputs)
     hint = " (it did the work itself: return a function that does it)" if made is None else ""
@@ -131,28 +129,3 @@ def _takes_batch(function: Callable[..., Any]) -> bool:
             "batch size: give the others defaults, or wrap it"
         )
     return bool(needed) or any(p.name in ("batch", "batch_size") for p in plain)
-
-
-def _module(function: Callable[..., Any]) -> Any:
-    if _is_module(function):
-        return function
-    if not isinstance(function, type):
-        for p in inspect.signature(function).parameters.values():
-            if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
-                raise Usage(
-                    f"with --input the function takes no arguments ({p.name}) and returns a "
-                    "torch.nn.Module"
-                )
-    made = function()
-    if not _is_module(made) and not callable(made):
-        raise Usage(
-            "with --input the function must return a torch.nn.Module, and it returned "
-            f"{type(made).__name__}"
-        )
-    return made
-
-
-def _is_module(value: Any) -> bool:
-    """A torch.nn.Module, without importing torch."""
-    kinds = type(value).__mro__
-    return any(k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in kinds)

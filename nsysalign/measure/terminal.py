@@ -37,6 +37,7 @@ MODE_WORDS = {
     "do_bench": "triton's, which overwrites the L2 before each call",
     "do_bench_cudagraph": "triton's, replayed from a graph of many calls",
 }
+HEADS = ["batch", "p50 ms", "±", "p99 ms", "per s", "±", "memory", "SM MHz", ""]
 LADDER_HEADS = ["clock", "us", "to the next", "what that is", "measured elsewhere"]
 CHANGE_HEADS = ["batch", "mode", "A", "B", "change", "95 %", ""]
 
@@ -49,7 +50,7 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
         points = [p for p in measure.points if p.target == target]
         if points:
             _print(console, ["", f"  {name}"])
-            _table(console, heads(measure), [row(measure, p) for p in points], left=(8,))
+            _table(console, HEADS, list(map(row, points)), left=(8,), least=(7, 6, 3))
         if profiles := [p for p in map(measure.profile_of, points) if p and p.parts_ns]:
             _print(console, [""])
             _budgets(console, profiles)
@@ -84,17 +85,27 @@ def _print(console: Console, lines: list[str]) -> None:
 
 
 def _table(
-    console: Console, names: list[str], rows: list[list[str]], left: tuple[int, ...]
+    console: Console,
+    names: list[str],
+    rows: list[list[str]],
+    left: tuple[int, ...],
+    least: tuple[int, ...] = (),
 ) -> None:
-    """Columns to the right, but for those in `left`; the last one may wrap."""
+    """Columns to the right, but for those in `left`; the last one may wrap.  A terminal that is too
+    narrow has no columns `least`, the first of them first."""
     from rich.table import Table
 
+    shown = list(range(len(names)))
+    wide = [max(map(len, cells)) + 2 for cells in zip(names, *rows, strict=True)]
+    for n in least:
+        if sum(min(wide[k], 20) for k in shown) > console.width:
+            shown.remove(n)
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for n, name in enumerate(names):
+    for n in shown:
         side = "left" if n in left else "right"
-        table.add_column(name, justify=side, no_wrap=n < len(names) - 1)
+        table.add_column(names[n], justify=side, no_wrap=n < len(names) - 1)
     for cells in rows:
-        table.add_row(*map(safe_text, cells))
+        table.add_row(*(safe_text(cells[n]) for n in shown))
     console.print(table)
 
 
@@ -131,22 +142,12 @@ def _count(batch: int | None) -> str:
     return "-" if batch is None else f"{batch:,}"
 
 
-def heads(measure: Measure) -> list[str]:
-    """The columns of `row`."""
-    p = float(measure.options.get("at", 50.0))
-    tail = f"p{p:g}" if p > 50 else "p99"
-    return ["batch", "p50 ms", "±", f"{tail} ms", "per s", "±", "memory", "SM MHz", ""]
-
-
-def row(measure: Measure, p: Point) -> list[str]:
-    """A point's cells; "-" for what was not measured."""
-    tail, bounded = p.p99_ns, p.p99_bounded
-    if float(measure.options.get("at", 50.0)) > 50:
-        tail, bounded = p.at_ns, p.at_bounded
+def row(p: Point) -> list[str]:
+    """A point's cells, whose heads are HEADS; "-" for what was not measured."""
     late = ["-"] * 3
     if p.latency_ns > 0:
         late = [milliseconds(p.latency_ns), certainty(p.latency_share, p.processes)]
-        late.append(("" if bounded else "≥") + milliseconds(tail))
+        late.append(("" if p.p99_bounded else "≥") + milliseconds(p.p99_ns))
     rates = [rate(p.rate), certainty(p.rate_share, p.processes)] if p.rate > 0 else ["-", "-"]
     memory = gibibytes(p.memory_bytes) if p.memory_bytes else "-"
     mhz = f"{p.sm_mhz:.0f}" if p.sm_mhz == p.sm_mhz else "-"
@@ -186,8 +187,6 @@ def environment(measure: Measure) -> list[tuple[str, str]]:
     timed = sum(r.role == "time" for r in runs) or 1
     rows = [("GPU", str(e.get("device", "no device"))), ("torch", f"torch {e.get('torch', '?')}")]
     rows.append(("processes", f"{timed} process{'' if timed == 1 else 'es'}"))
-    if measure.l2 == "cold":
-        rows.append(("L2", "cold L2"))
     if first := sorted(r.first_ns for r in runs if r.first_ns):
         rows.append(("first call", f"first call {duration(first[len(first) // 2])}, not counted"))
     return rows
@@ -218,15 +217,15 @@ def headline(measure: Measure) -> str:
         known = _known(advised.rate_share, advised.processes)
         text = f"Batch {advised.batch}: {rate(advised.rate)} outputs per second{known}"
         limit_ns = measure.options.get("latency_below_ns") or 0.0
-        below = f"below {duration(limit_ns)} at p{measure.options.get('at', 50.0):g}"
-        if 0 < advised.at_ns <= limit_ns:
+        below = f"below {duration(limit_ns)}"
+        if 0 < advised.latency_ns <= limit_ns:
             text += f", the best {below}"
         elif advised.batch == best.batch:
             text += ", the best of those measured"
         else:
             text += f", within 5 % of the best ({best.batch}: {rate(best.rate)})"
         text += f"; one call takes {duration(advised.latency_ns)}."
-        if limit_ns and advised.at_ns > limit_ns:
+        if limit_ns and advised.latency_ns > limit_ns:
             text += f" No batch is {below}."
         largest = next((p.batch for p in points if "largest that fits" in p.marks), None)
         return text + (f" The largest that fits: {largest}." if largest else "")
@@ -243,19 +242,16 @@ def _verdict(measure: Measure) -> str:
     """B against A by latency, at the batches where that can be said."""
     parts = []
     for verdict in ("faster", "slower", "unclear"):
-        here = [
-            c
-            for c in measure.changes()
-            if (c.mode, c.l2, c.verdict) == ("latency", measure.l2, verdict)
-        ]
+        told = ("latency", "warm", verdict)
+        here = [c for c in measure.changes() if (c.mode, c.l2, c.verdict) == told]
         if not here:
             continue
         where = ", ".join(str(c.batch) for c in here if c.batch is not None)
         where = f" at batch {where}" if where else ""
         ratios = sorted(c.ratio for c in here)
         values = change(ratios[0]) if len(here) == 1 else change_between(ratios[0], ratios[-1])
-        told = f"B is {verdict} than A{where} (latency {values})"
-        parts.append(told if verdict != "unclear" else f"they cannot be told apart{where}")
+        differ = f"B is {verdict} than A{where} (latency {values})"
+        parts.append(differ if verdict != "unclear" else f"they cannot be told apart{where}")
     text = "; ".join(parts) or "latency was not measured of both"
     return f"{text[0].upper()}{text[1:]}."
 
@@ -286,18 +282,7 @@ def reading(measure: Measure, point: Point) -> list[str]:
     ):
         lines.append("on an idle GPU the first launches come late; queued calls hide that")
     profile = measure.profile_of(point)
-    if profile:
-        lines.append(proof(profile))
-    of = [measure.modes_at(point, l2) for l2 in ("warm", "cold")]
-    warm, cold = (at.get("device") or at.get("event") for at in of)
-    if warm and cold:
-        text = f"cold L2: {duration(cold.value_ns)} instead of {duration(warm.value_ns)}"
-        if profile and profile.kernel_ns and profile.kernel_cold_ns:
-            grown = profile.kernel_cold_ns / profile.kernel_ns - 1
-            text += f"; the profiled kernels {change(grown)}"
-            text += "" if grown > 0.005 else ": nothing shows that the L2 mattered"
-        lines.append(text)
-    return lines
+    return [*lines, proof(profile)] if profile else lines
 
 
 def proof(profile: Profile) -> str:

@@ -1,9 +1,9 @@
 """One process that measures.  Imports torch, numpy, the user's file and the standard library.
 
-    python -m nsysalign.measure.worker SPEC.json       (--wait PARENT [torch]: SPEC on standard input)
+    python -m nsysalign.measure.worker SPEC.json [PARENT]
 
-SPEC: {"target", "batches", "shapes", "modes", "l2", "precision", "need", "seconds", "out", "role",
-...} (plan.Job.spec).  `out` gets one JSON line per fact, each flushed when it is known: what was
+SPEC: {"target", "batches", "modes", "l2", "precision", "need", "seconds", "out", "role", ...}
+(plan.Job.spec).  `out` gets one JSON line per fact, each flushed when it is known: what was
 measured survives whatever comes after.  Roles: "time" measures; "probe" measures several batches
 roughly, for a search; "profile" makes event pairs in regions, for a run under nsys.
 """
@@ -58,7 +58,7 @@ class Worker:
         self.spec, self.emit = spec, emit
         self.gpu = gpu
         self.stage = self.traceback = ""
-        self.random = random.Random(spec.get("seed", 0))
+        self.random = random.Random()
 
     def run(self, function: Callable[..., Any] | None = None) -> bool:
         """Measure; False if it failed, in which case the last fact says how."""
@@ -101,12 +101,9 @@ class Worker:
         self._enter("starting CUDA")
         if self.gpu is None:
             module, _, name = spec.get("backend", "cuda").partition(":")
-            fraction = spec.get("memory_fraction")
-            if name:  # tests have a device whose truth is known
-                backend = getattr(importlib.import_module(module), name)
-                self.gpu = backend(fraction, spec.get("seed", 0))
-            else:
-                self.gpu = Cuda(fraction)
+            # tests have a device whose truth is known
+            backend = getattr(importlib.import_module(module), name) if name else Cuda
+            self.gpu = backend(spec.get("free_share"))
         self.emit({"type": "hello", "pid": os.getpid(), "clean": clean(), **self.gpu.describe()})
         began = time.monotonic()
         for number, batch in enumerate(spec.get("batches") or [None]):
@@ -123,7 +120,7 @@ class Worker:
         """The modes that were measured."""
         spec, gpu = self.spec, self.gpu
         self._enter("making the call")
-        work, outputs = target.make(function, batch, spec.get("shapes") or (), gpu)
+        work, outputs = target.make(function, batch)
         gpu.sync()
         self.emit({"type": "made", "outputs": outputs, "zero": gpu.all_zero(work.inputs)})
         self._enter("warm-up")
@@ -278,9 +275,13 @@ def stands(clocks: str | None, since_ns: int) -> bool:
     return not rates or max(rates) - min(rates) <= warmup.CLOCK_SHARE * max(rates)
 
 
-def main(path: str) -> int:
+def main(path: str, parent: str = "") -> int:
     """Exit status 0 even if the call failed, which the facts report; anything else means that the
-    process died."""
+    process died.  `parent`: with whom it is to end, so that no killed one leaves it on the GPU."""
+    if parent:
+        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
+        if os.getppid() != int(parent):
+            return 1
     with open(path, encoding="utf-8") as file:
         spec = json.load(file)
     os.environ[target.IN_WORKER] = "1"
@@ -300,19 +301,5 @@ def main(path: str) -> int:
     os._exit(0)  # nor is a broken CUDA context torn down: it may hang
 
 
-def wait(parent: int, ahead: str = "") -> int:
-    """Import a slow module, then wait for the name of a spec on standard input; an empty line means
-    to exit.  A killed parent leaves no worker on the GPU."""
-    if os.getppid() == parent:
-        ctypes.CDLL(None).prctl(1, signal.SIGKILL, 0, 0, 0)  # PR_SET_PDEATHSIG
-        if os.getppid() != parent:
-            return 1
-    if ahead:
-        importlib.import_module(ahead)  # no CUDA yet
-    path = sys.stdin.readline().strip()
-    return main(path) if path else 0
-
-
 if __name__ == "__main__":
-    first, *rest = sys.argv[1:]
-    sys.exit(wait(int(rest[0]), *rest[1:]) if first == "--wait" else main(first))
+    sys.exit(main(*sys.argv[1:]))

@@ -9,6 +9,8 @@ still ends as it was to:
   show it, and a handler of the program's replaces ours.
 - os._exit is a function of ours that does the same first.
 - After an uncaught KeyboardInterrupt Python would send itself SIGINT: it exits with 130 instead.
+- A program that closed all of its descriptors, as one that becomes a daemon, ends without exit()'s
+  handlers: nsys would wait there for ever for its connection.
 
 Nothing can be done from Python against a crash, SIGKILL and exec: the log then says "killed".
 """
@@ -17,6 +19,8 @@ from __future__ import annotations
 
 import _signal
 import atexit
+import contextlib
+import fcntl
 import os
 import sys
 from _thread import allocate_lock, get_ident, start_new_thread
@@ -29,6 +33,9 @@ _HELD = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT)
 _CRASHES = (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT)
 #: How long exit() may take, and how long the main thread may take to notice a signal.
 _PATIENCE_S, _NOTICE_S = 5.0, 1.0
+#: A program that closes all descriptors opens its next files under low numbers: not under those of
+#: the pipe that Python writes the numbers of signals to.
+_HIGH = 900
 
 
 class Ends:
@@ -39,6 +46,7 @@ class Ends:
         self._armed = self._watching = False
         self._write: Any = None
         self._masks: dict[int, Any] = {}
+        self._sockets: set[str] = set()  # open once nsys listened, its connection among them
         self._leaving = allocate_lock()
         self._signal, self._getsignal, self._exit = _signal.signal, _signal.getsignal, os._exit
 
@@ -64,6 +72,7 @@ class Ends:
             if self._getsignal(number) == _signal.SIG_DFL:
                 self._signal(number, self._on_signal)
         self._armed = True
+        self._sockets = _sockets()
         _signal.signal, _signal.getsignal = self._set, self._get
         original = self._exit
 
@@ -75,23 +84,6 @@ class Ends:
 
         for name in ("os", "posix"):
             sys.modules[name]._exit = _exit  # type: ignore[attr-defined]
-        closerange = os.closerange
-
-        def close(fd_low: int, fd_high: int, /) -> None:
-            """Closes all file descriptors in [fd_low, fd_high), ignoring errors."""
-            if self._watching and get_ident() == main:  # no byte into what gets our pipe's number
-                self._watching = False
-                _signal.set_wakeup_fd(-1)
-            if isinstance(fd_low, int) and isinstance(fd_high, int):
-                # without its connection nsys waits for ever when the program ends
-                for number in sorted(n for n in _of_nsys() if fd_low <= n < fd_high):
-                    closerange(fd_low, number)
-                    fd_low = number + 1
-            closerange(fd_low, fd_high)
-
-        main, close.__name__ = get_ident(), "closerange"
-        for name in ("os", "posix"):
-            sys.modules[name].closerange = close  # type: ignore[attr-defined]
         os.register_at_fork(
             before=self._before_fork,
             after_in_parent=self._after_fork,
@@ -101,6 +93,13 @@ class Ends:
 
     def exits(self) -> None:
         """The process exits in order.  To be called last of all that Python calls then."""
+        if self._sockets and not self._sockets & _sockets():
+            from ctypes import CDLL
+
+            libc = CDLL(None)
+            libc.fflush(None)
+            libc.on_exit(libc._exit, None)  # called first, with the status
+            return
         if not self._armed:
             return
         self._note("exit")
@@ -175,7 +174,7 @@ class Ends:
         """Start a thread that takes a signal up if the main thread does not: handlers run between
         two instructions of Python, and it may be inside a call for long (a collective that waits
         for a rank which is gone)."""
-        reader, writer = os.pipe()
+        reader, writer = (_raised(number) for number in os.pipe())
         os.set_blocking(writer, False)
         before = _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
         if before != -1:  # the program's own
@@ -187,11 +186,12 @@ class Ends:
         def watch() -> None:
             import select
 
-            while number := os.read(reader, 1):
-                if now(number[0]) == own:
-                    select.select([], [], [], _NOTICE_S)
-                    if not self._leaving.locked():
-                        own(number[0], None)
+            with contextlib.suppress(OSError):  # the program closed it
+                while number := os.read(reader, 1):
+                    if now(number[0]) == own:
+                        select.select([], [], [], _NOTICE_S)
+                        if not self._leaving.locked():
+                            own(number[0], None)
 
         _start(watch)
 
@@ -207,6 +207,8 @@ class Ends:
     def _forked(self) -> None:
         """A child without nsys, with its parent's libraries and their handlers: as without us."""
         self._armed = False
+        if self._sockets:
+            self._sockets = _sockets()  # nsys connects anew
         if self._watching:
             _signal.set_wakeup_fd(-1)
         for number in _HELD:
@@ -215,29 +217,23 @@ class Ends:
         self._after_fork()
 
 
-def _of_nsys() -> set[int]:
-    """Descriptors of nsys's library: files in its folder, and each of its loops, an epoll that
-    watches a timer and an event counter, with all that it watches (its connection)."""
-    found: set[int] = set()
+def _raised(number: int) -> int:
+    """The same descriptor under a high number, where so many are allowed."""
     try:
-        links = {}
-        for name in os.listdir("/proc/self/fd"):
-            try:
-                links[int(name)] = os.readlink("/proc/self/fd/" + name)
-            except OSError:
-                continue  # closed meanwhile: the one that listed them
-        for number, link in links.items():
-            if "/nvidia/nsight_systems/" in link:
-                found.add(number)
-            elif link == "anon_inode:[eventpoll]":
-                with open(f"/proc/self/fdinfo/{number}", encoding="ascii") as lines:
-                    watched = {int(line.split()[1]) for line in lines if line.startswith("tfd:")}
-                kinds = {links.get(n) for n in watched}
-                if kinds >= {"anon_inode:[timerfd]", "anon_inode:[eventfd]"}:
-                    found |= {number, *watched}
-    except Exception as error:
-        failed(error)
-    return found
+        raised = fcntl.fcntl(number, fcntl.F_DUPFD_CLOEXEC, _HIGH)
+    except OSError:
+        return number
+    os.close(number)
+    return raised
+
+
+def _sockets() -> set[str]:
+    """The sockets that this process has open."""
+    links = set()
+    for number in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):  # closed meanwhile: the one that listed them
+            links.add(os.readlink("/proc/self/fd/" + number))
+    return {link for link in links if link.startswith("socket:")}
 
 
 def _start(function: Any) -> None:

@@ -34,7 +34,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsysalign.errors import NsysError
-from nsysalign.record.processes import ENDING, HOLDER, SCRIPT, end_all, kill, marked, stat
+from nsysalign.record.processes import ENDING, HOLDER, SCRIPT, alive, end_all, kill, marked, stat
 
 #: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
@@ -221,7 +221,8 @@ class _Script:
 
     def lives(self) -> bool:
         """Whether it, or anything that it started, is alive."""
-        if self.process is not None and self.process.poll() is None:
+        script = self.process
+        if script is not None and script.poll() is None and alive(script.pid):
             return True
         return bool(marked(self.mark))
 

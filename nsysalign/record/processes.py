@@ -24,12 +24,13 @@ ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if ha
 #: wait for.
 HOLDER, SCRIPT = "holder", "script"
 _LOOK_S = 0.1
+_EXITING = 4  # PF_EXITING, of Linux's flags of a process
 
 
 @dataclass(frozen=True)
 class Stat:
-    """What /proc says about a process: `state` is a letter (Z: dead, not waited for), `cpu_s` is
-    its CPU time."""
+    """What /proc says about a process: `state` is a letter (Z: it has ended, or does nothing any
+    more but give its memory back), `cpu_s` is its CPU time."""
 
     parent: int
     state: str
@@ -42,7 +43,8 @@ def stat(pid: int) -> Stat | None:
         # the second field is the program's name in brackets, which may hold anything
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
-        return Stat(int(fields[1]), fields[0], ticks / os.sysconf("SC_CLK_TCK"))
+        state = "Z" if int(fields[6]) & _EXITING else fields[0]
+        return Stat(int(fields[1]), state, ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, IndexError, ValueError):
         return None
 

@@ -67,22 +67,21 @@ class Device:
     """One stream, and another that events do not see.  `noise` is the relative deviation of kernel
     times, `correlation` that of consecutive ones."""
 
-    name, sms, l2, total = "simulated device", 132, 50 << 20, TOTAL
+    name, l2, total = "simulated device", 50 << 20, TOTAL
 
-    def __init__(self, memory_fraction: float | None = None, seed: int = 0) -> None:
+    def __init__(self, free_share: float | None = None, seed: int = 0) -> None:
         global _device
         self.host = 1e9
         self.busy_until = self.elsewhere_until = 0.0
-        self.limit = TOTAL * (memory_fraction if memory_fraction is not None else 1.0)
+        self.limit = TOTAL * (free_share or 1.0)
         self.allocated = self.peak = self.segments = 0
         self.noise, self.correlation, self.drift_per_s = 0.0, 0.0, 0.0
         self.process_offset = 0.0
         self.neighbour = 0
         self.triton = True
         self.cold_factor = 1.0
-        self.sluggish_ns = (
-            0  # a synchronisation that does not follow another takes this much longer
-        )
+        #: A synchronisation that does not follow another takes this much longer.
+        self.sluggish_ns = 0
         self.in_turn = False
         self._cold = False
         self._captured: list[float] | None = None
@@ -219,14 +218,6 @@ class Device:
             out.append(round(self.elapsed_ns(start, end)))
         return out
 
-    def inputs(self, shapes: Sequence[Any], batch: int, like: Any) -> list[Any]:
-        """Shapes stand for tensors."""
-        return [(batch, *shape) for shape, _, _ in shapes]
-
-    def module_call(self, module: Any) -> Callable[..., Any]:
-        """The module itself."""
-        return module
-
     def all_zero(self, inputs: Sequence[Any]) -> bool:
         """What inputs say of themselves."""
         return bool(inputs) and all(getattr(v, "zero", False) for v in inputs)
@@ -245,14 +236,8 @@ class Device:
 
     def describe(self) -> dict[str, Any]:
         """The device as described in the result."""
-        return {
-            "device": self.name,
-            "sms": self.sms,
-            "l2_bytes": self.l2,
-            "torch": "",
-            "cuda": "",
-            "total_bytes": TOTAL,
-        }
+        versions = {"torch": "", "cuda": ""}
+        return {"device": self.name, "l2_bytes": self.l2, "total_bytes": TOTAL, **versions}
 
     def blocking_calls(self, call: Callable[[], Any]) -> list[str]:
         """Not known here."""

@@ -106,20 +106,8 @@ def test_clocks_are_held_while_it_measures_and_let_go(tmp_path):
     status, said, kept = ended(tmp_path, *given, path=[FAKE_NVML], FAKE_NVML=str(log))
     assert status == 0, said
     assert any("were locked at 1500 MHz" in n for n in kept["notes"])
-    assert log.read_text().split() == [
-        "lock",
-        "0",
-        "1500",
-        "1500",
-        "lock",
-        "1",
-        "1500",
-        "1500",
-        "reset",
-        "0",
-        "reset",
-        "1",
-    ]
+    held = "lock 0 1500 1500 lock 1 1500 1500 reset 0 reset 1"
+    assert log.read_text().split() == held.split()
 
 
 @pytest.mark.parametrize(

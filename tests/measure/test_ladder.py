@@ -17,7 +17,7 @@ from nsysalign.store.objects import to_json
 from .conftest import CALLS
 from .test_page import made, said
 
-CLOCKS = {"clocks": True, "processes": 1, "most_processes": 1}
+CLOCKS = {"clocks": True, "processes": 1}
 
 
 def of(measure, l2):

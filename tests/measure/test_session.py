@@ -15,37 +15,25 @@ from waiting import wait_until
 import nsysalign
 from nsysalign.cli import cli
 from nsysalign.errors import UsageError
+from nsysalign.measure import runner
 from nsysalign.measure.gpu import Gpu
-from nsysalign.measure.plan import Options
 from nsysalign.measure.result import Key, load
-from nsysalign.measure.session import MeasureError, Session
+from nsysalign.measure.session import MeasureError
 
 from .conftest import CALLS, SIMULATED
 from .programs import calls
-
-MEMORY = 80 << 30
 
 
 def test_a_measurement_and_everything_it_leaves(measured):
     done = measured("make", batches=(1, 8), processes=3, most_processes=3)
     m = load(done.folder)
     assert m.complete and [p.batch for p in m.points] == [1, 8]
-    one = m.points[0]
-    assert (
-        m.estimates[Key(0, 1, "steady", "warm")].value_ns
-        == pytest.approx(10 * (23_000 + 1_300), rel=0.01)
-        and one.processes == 3
-    )
-    assert one.rate == pytest.approx(1e9 / (10 * 24_300), rel=0.01) and one.memory_bytes == (
-        1 << 30
-    ) + (200 << 20)
-    assert m.curve["marks"].tolist() == ["", "best"] and set(m.modes["mode"]) == {
-        "latency",
-        "event",
-        "device",
-        "steady",
-        "graph",
-    }
+    one, steady = m.points[0], m.estimates[Key(0, 1, "steady", "warm")]
+    assert steady.value_ns == pytest.approx(10 * 24_300, rel=0.01) and one.processes == 3
+    assert one.rate == pytest.approx(1e9 / (10 * 24_300), rel=0.01)
+    assert one.memory_bytes == (1 << 30) + (200 << 20)
+    assert m.curve["marks"].tolist() == ["", "best"]
+    assert set(m.modes["mode"]) == {"latency", "event", "device", "steady", "graph"}
     assert len(m.samples) == sum(len(b.ns) for b in m.blocks) and m.samples["ns"].min() > 0
     assert all(r.clean["found"] == [] for r in m.runs)
 
@@ -59,7 +47,7 @@ def test_orders_are_random_and_rounds_come_one_after_another(measured):
 
 def test_a_search_from_end_to_end(measured):
     """1 GiB and 200 MiB per item, nine tenths of 80 GiB: 363 fit, 512 do not; 360 is between."""
-    done = measured("make", search=True, processes=1, most_processes=1, memory=0.9)
+    done = measured("make", search=True, processes=1)
     m = load(done.folder)
     assert m.search == {"largest": 360, "failed_at": 512, "limited": ""} and not m.failed
     climb, refinement = (o for o in done.outcomes if o.job.role == "probe")
@@ -76,26 +64,22 @@ def test_a_search_from_end_to_end(measured):
 @pytest.mark.parametrize("name", ["oom_cublas", "oom_host"])  # known for what it is: test_failures
 def test_a_search_that_runs_out_of_memory_knows_the_largest(measured, name):
     """1 GiB per item, and from batch 9 on an error that says memory: 8 is the largest."""
-    done = measured(name, search=True, processes=1, most_processes=1, modes=("latency", "steady"))
+    done = measured(name, search=True, processes=1, modes=("latency", "steady"))
     m = load(done.folder)
     assert (m.search["largest"], m.search["failed_at"], m.failed) == (8, 12, False)
 
 
 def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
-    how = {"search": True, "processes": 1, "most_processes": 1, "modes": ("latency", "steady")}
+    how = {"search": True, "processes": 1, "modes": ("latency", "steady")}
     m = load(measured("not_memory", **how).folder)
     assert (m.search["largest"], m.search["failed_at"]) == (8, None)
-    assert (
-        next(n for n in m.notes if "batch 16" in n).startswith(
-            "the search ended at batch 16: an exception"
-        )
-        and sum("batch 16" in n for n in m.notes) == 1
-    )
+    (note,) = (n for n in m.notes if "batch 16" in n)
+    assert note.startswith("the search ended at batch 16: an exception")
     assert not any("largest" in p.marks for p in m.points)
 
 
 def test_a_highest_batch_ends_a_search_without_a_word(measured):
-    m = load(measured("make", search=True, most_batch=5, processes=1, most_processes=1).folder)
+    m = load(measured("make", search=True, most_batch=5, processes=1).folder)
     assert {p.batch for p in m.points} == {1, 2, 3, 4, 5} and not m.failed
     assert not any("search" in n for n in m.notes)
 
@@ -126,9 +110,8 @@ def test_nothing_measured_is_an_error_with_a_next_step(measured):
 
 
 def test_a_hang_is_an_error_that_says_where(measured):
-    with pytest.raises(
-        MeasureError, match=r"did not finish within its time limit in warm-up \(calls.py:\d+\)"
-    ):
+    words = r"did not finish within its time limit in warm-up \(calls.py:\d+\)"
+    with pytest.raises(MeasureError, match=words):
         measured("hangs", job_limit_s=8.0)
 
 
@@ -150,11 +133,7 @@ def test_a_budget_too_short_for_a_process_says_so_or_measures_what_it_can(measur
         assert starts[0] > 0 and starts[-1] < starts[0] + 3.0e9
 
 
-def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
-    from nsysalign.measure import runner
-
-    from .conftest import CALLS
-
+def test_ctrl_c_keeps_what_was_measured(measured, monkeypatch):
     calls_made = []
     run = runner.run
 
@@ -165,37 +144,14 @@ def test_ctrl_c_keeps_what_was_measured(tmp_path, monkeypatch):
         return run(*a, **k)
 
     monkeypatch.setattr(runner, "run", second_is_interrupted)
-    o = Options(
-        (session_target("make"),),
-        backend=SIMULATED,
-        output=tmp_path / "o",
-        profile=False,
-        modes=("event",),
-    )
-    m = Session(o).run()
-    assert not m.complete and len(load(tmp_path / "o").samples) and "interrupted" in m.notes[0]
-    assert CALLS.exists()
+    m = load(measured("make", modes=("event",)).folder)
+    assert not m.complete and len(m.samples) and any("interrupted" in n for n in m.notes)
 
 
 def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
-    command = [
-        sys.executable,
-        "-m",
-        "nsysalign",
-        "measure",
-        f"{CALLS}:hangs_at_two",
-        "--batch",
-        "1,2",
-        "--mode",
-        "event",
-        "--backend",
-        SIMULATED,
-    ]
-    process = subprocess.Popen(
-        [*command, "--no-profile", "-o", str(tmp_path / "o"), "--seed", "5"],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-    )
+    command = [sys.executable, "-m", "nsysalign", "measure", f"{CALLS}:hangs_at_two"]
+    command += f"--batch 1,2 --mode event --no-profile --backend {SIMULATED} -o o".split()
+    process = subprocess.Popen(command, cwd=tmp_path, stdout=-1, stderr=-1)
     workers = tmp_path / "o" / "workers"
     wait_until(lambda: _reached(workers), "batch 2 never hung")
     pids = [json.loads(p.read_text().splitlines()[2])["pid"] for p in workers.glob("*.jsonl")]
@@ -207,14 +163,9 @@ def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):
     assert not any(os.path.exists(f"/proc/{pid}") for pid in pids)
 
 
-def test_ctrl_c_in_the_middle_of_a_process_keeps_its_blocks(tmp_path):
-    r = nsysalign.benchmark(
-        lambda: calls.is_interrupted_late(),
-        backend=SIMULATED,
-        modes=["event"],
-        output=tmp_path / "o",
-    )
-    assert not r.complete and len(r.samples) > 0 and any("interrupted" in n for n in r.notes)
+def test_ctrl_c_in_the_middle_of_a_process_keeps_its_blocks(measured):
+    m = load(measured("is_interrupted_late", modes=("event",)).folder)
+    assert not m.complete and len(m.samples) > 0 and any("interrupted" in n for n in m.notes)
 
 
 def test_a_hang_in_the_middle_keeps_its_blocks_and_says_where(measured):
@@ -232,15 +183,7 @@ def _reached(workers):
     )
 
 
-def session_target(name):
-    from nsysalign.measure.plan import Target
-
-    return Target(name, f"{CALLS}:{name}")
-
-
-def test_processes_that_differ_get_seven(tmp_path, monkeypatch):
-    from nsysalign.measure import runner
-
+def test_processes_that_differ_get_seven(measured, monkeypatch):
     run = runner.run
 
     def differing(job, *a, **k):
@@ -250,14 +193,8 @@ def test_processes_that_differ_get_seven(tmp_path, monkeypatch):
         return outcome
 
     monkeypatch.setattr(runner, "run", differing)
-    o = Options(
-        (session_target("make"),),
-        backend=SIMULATED,
-        output=tmp_path / "o",
-        profile=False,
-        modes=("event", "steady"),
-    )
-    m = Session(o).run()
+    modes = ("event", "steady")
+    m = load(measured("make", processes=3, most_processes=7, modes=modes).folder)
     assert m.points[0].processes == 7 and m.modes["differ"].all()
 
 
@@ -271,10 +208,8 @@ def test_two_functions_are_compared_and_the_slower_one_is_found(measured):
 
 
 def test_caveats(measured):
-    assert any(
-        "the inputs are all zeros" in n
-        for n in load(measured("zeros", modes=("event",), processes=1).folder).notes
-    )
+    notes = load(measured("zeros", modes=("event",), processes=1).folder).notes
+    assert any("the inputs are all zeros" in n for n in notes)
 
 
 def test_refusals_are_caveats(measured):
@@ -304,61 +239,30 @@ def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
     Nvml.nvmlDeviceGetComputeRunningProcesses = staticmethod(
         lambda h: [type("P", (), {"pid": pid}) for pid in (1, 2, 3)]
     )
-    assert gpu.newcomers() == [
-        "somebody else began to use this GPU while it was measured: 2 processes"
-    ]
-
-
-def test_a_neighbours_memory_is_not_the_searchs(tmp_path):
-    """Half the GPU is somebody else's: the limit is a share of the other half."""
-    o = Options((session_target("make"),), backend=SIMULATED, output=tmp_path / "o", search=True)
-    s = Session(o)
-    s.gpu.bytes = {"used": 40 << 30, "total": 80 << 30}.get
-    fraction, most = s.memory_limit()
-    assert fraction * 80 == pytest.approx(0.9 * 40) and most < 80 << 30
+    (note,) = gpu.newcomers()
+    assert note == "somebody else began to use this GPU while it was measured: 2 processes"
 
 
 def test_benchmark_from_python(tmp_path):
-    r = nsysalign.benchmark(
-        calls.make,
-        batch=[1, 4],
-        backend=SIMULATED,
-        profile=False,
-        processes=2,
-        modes=["latency", "steady"],
-        output=tmp_path / "o",
-    )
-    assert (
-        r.curve["batch"].tolist() == [1, 4] and r.best.batch == 4 and "<table>" in r._repr_html_()
-    )
-    assert {run.fresh for run in r.runs} == {True}
+    how = {"backend": SIMULATED, "profile": False, "processes": 2, "output": tmp_path / "o"}
+    r = nsysalign.benchmark(calls.make, batch=[1, 4], modes=["latency", "steady"], **how)
+    assert r.curve["batch"].tolist() == [1, 4] and r.best.batch == 4
+    assert "<table>" in r._repr_html_()
 
 
-def test_a_function_that_no_other_process_finds_is_measured_here_and_marked(tmp_path):
-    from tests.measure import simulated
-
-    r = nsysalign.benchmark(
-        lambda: lambda: simulated.device().launch(9_000),
-        backend=SIMULATED,
-        modes=["latency"],
-        output=tmp_path / "o",
-    )
-    assert not r.runs[0].fresh and any("one process only, this one" in n for n in r.notes)
+def test_a_function_that_no_other_process_finds_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match="a fresh process cannot import it") as error:
+        nsysalign.benchmark(lambda: None)
+    assert "%%writefile bench.py" in error.value.next_step
     with pytest.raises(UsageError, match="expected a function"):
         nsysalign.benchmark(3)
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize(
     "given",
-    [
-        {"precision": 2},
-        {"memory": 5},
-        {"at": 10},
-        {"processes": 0},
-        {"budget": 0},
-        {"batch": "many"},
-        {"max_batch": 4},
-    ],
+    [{"precision": 2}, {"processes": 0}, {"budget": 0}, {"batch": "many"}, {"max_batch": 4}],
 )
 def test_what_benchmark_cannot_be_asked_is_said_before_anything_runs(given, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -375,17 +279,7 @@ def test_no_benchmark_inside_a_worker(monkeypatch):
 
 def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    common = [
-        "--backend",
-        SIMULATED,
-        "--no-profile",
-        "--processes",
-        "3",
-        "--mode",
-        "latency,steady",
-        "--batch",
-        "4",
-    ]
+    common = f"--backend {SIMULATED} --no-profile --mode latency,steady --batch 4".split()
     for name, folder in (("make", "a"), ("slower", "b")):
         with pytest.raises(SystemExit) as end:
             cli.main(["measure", f"{CALLS}:{name}", *common, "-o", folder])
@@ -396,25 +290,11 @@ def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
     kept = load(tmp_path / "a")
     assert len(kept.curve) == 1 and len(kept.samples) > 100
     with pytest.raises(SystemExit) as end:
-        cli.main(
-            [
-                "diff",
-                "a",
-                "b",
-                "--fail-on",
-                "slower",
-                "--json",
-                "d.json",
-                "-o",
-                "d.html",
-                "--threshold",
-                "1",
-            ]
-        )
+        outputs = ["--json", "d.json", "-o", "d.html"]
+        cli.main(["diff", "a", "b", "--fail-on", "slower", "--threshold", "1", *outputs])
     assert end.value.code == 1
-    assert {c["verdict"] for c in json.loads((tmp_path / "d.json").read_text())["changes"]} == {
-        "slower"
-    }
+    changes = json.loads((tmp_path / "d.json").read_text())["changes"]
+    assert {c["verdict"] for c in changes} == {"slower"}
     with pytest.raises(UsageError, match="a measurement cannot be compared with an analysis"):
         (tmp_path / "x.json").write_text("{}")
         cli.main(["diff", "a", "x.json"], standalone_mode=False)
@@ -428,11 +308,8 @@ def test_the_command_its_files_and_diff(tmp_path, monkeypatch, capsys):
         ([f"{CALLS}:make", "--batch", "x"], "neither auto nor whole numbers"),
         ([f"{CALLS}:make", "--batch", "0"], "neither auto nor whole numbers"),
         ([f"{CALLS}:make", "--mode", "wall"], "there is no mode wall"),
-        ([f"{CALLS}:make", "--input", "3x"], "not a shape"),
-        ([f"{CALLS}:make", "--input", "3x4:complex1"], "not a shape"),
         ([f"{CALLS}:make", "--precision", "90%"], "not a share"),
         ([f"{CALLS}:make", "--budget", "soon"], "not a time"),
-        ([f"{CALLS}:make", "--at", "p12"], "not a percentile"),
         ([f"{CALLS}:make", "--latency-below", "2ms"], "chooses among batch sizes"),
         (
             [f"{CALLS}:make", f"{CALLS}:slower", "--batch", "auto"],

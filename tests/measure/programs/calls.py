@@ -77,6 +77,10 @@ def returns_number():
     return 3
 
 
+def returns_module():
+    return type("Module", (), {"__module__": "torch.nn.modules.module"})()
+
+
 def no_work():
     return lambda: None
 
