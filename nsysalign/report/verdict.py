@@ -107,7 +107,7 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
 def _rerun(row: Any) -> dict[str, Any]:  # a row of frames.CONFIRMATIONS
     """What a re-run predicted and measured, None for unknown times."""
     times = ("before_ns", "predicted_low_ns", "predicted_high_ns", "after_ns")
-    return {"verdict": str(row.verdict), "metric": str(row.metric), "changed": str(row.changed)} | {
+    return {"verdict": str(row.verdict), "changed": str(row.changed)} | {
         key: None if np.isnan(value := getattr(row, key)) else float(value) for key in times
     }
 
