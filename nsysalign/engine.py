@@ -36,6 +36,7 @@ from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import attribute
+from nsysalign.split.few_blocks import few_blocks
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.split.kernels import Ran, gaps, kernel_table
@@ -49,6 +50,7 @@ from nsysalign.split.work import of_windows, variant_table
 from nsysalign.text import REPETITION
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
+from nsysalign.trace.gpus import multiprocessors
 from nsysalign.trace.host_calls import os_calls, threads_of
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.stacks import read_stacks
@@ -185,7 +187,7 @@ def _explained(
 ) -> Analysis:
     """Names, labels, segments, what marks and a run without nsys say, findings, what the host did,
     predictions, pictures."""
-    analysis = _tables(split, log, inputs.clocks)
+    analysis = _tables(split, log, inputs)
     if inputs.marks:
         analysis = _with_marks(analysis, inputs)
     real = (analysis.intervals["kind"] != "run").to_numpy()
@@ -218,12 +220,12 @@ def _explained(
     return analysis
 
 
-def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Analysis:
+def _tables(split: SplitTrace, log: EventLog | None, inputs: Inputs) -> Analysis:
     """Everything that needs neither segments nor rules: tables, notes, calibration."""
     trace, alignment, budgets = split.trace, split.alignment, split.budgets
     intervals = intervals_table(split, log)
     ran, ranges = Ran(trace, alignment), on_host(trace, alignment)
-    gpu_clocks, said = _gpu_clocks(split, clocks)
+    gpu_clocks, said = _gpu_clocks(split, inputs.clocks)
     notes = [
         *(log.notes if log else ()),
         *alignment.notes,
@@ -239,6 +241,7 @@ def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Ana
         "launch_latency_ns": {k: budgets.launch_latency[KIND[k]] for k in KIND},
         "collected_with": said_by_the_probe(log),
         "page_migrations": page_migrations(trace),
+        "few_blocks": few_blocks(trace, multiprocessors(inputs.trace)),
         "calls_without_work": _calls_without_work(trace),
     }
     work = of_windows(ran).assign(kernel_only_ns=budgets.columns["kernel_only_ns"])
