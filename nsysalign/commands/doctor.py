@@ -56,7 +56,7 @@ def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list
         "record on Linux (x86-64 or aarch64) and copy the run directory",
     )]  # fmt: skip
     rows += [*_room(environ), found, *(_options(tool) if tool else []), *_gpu(environ), _torch()]
-    return [*rows, _nvtx(tool), _sampling(), *_session(environ)]
+    return [*rows, _nvtx(tool), *_session(environ)]
 
 
 def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
@@ -162,7 +162,8 @@ def _gpu(environ: Mapping[str, str]) -> list[Row]:
     if "Disabled" in modes:
         rows.append(Row(
             "persistence", WARNING, "off",
-            "the driver is unloaded between runs, so the first CUDA call of each run can take seconds",
+            "the driver is unloaded between runs, so the first CUDA call of each run can take "
+            "seconds",
             "sudo nvidia-smi -pm 1",
         ))  # fmt: skip
     elif "Enabled" in modes:
@@ -192,7 +193,8 @@ def _torch() -> Row:
     except metadata.PackageNotFoundError:
         return Row(
             "torch", WARNING, "not installed in this Python",
-            "SCRIPT.py runs under this Python and will not find it; commands that use another Python work",
+            "SCRIPT.py runs under this Python and will not find it; commands that use another "
+            "Python work",
             "install nsysalign where torch is, or: nsysalign run -- /path/to/python SCRIPT.py",
         )  # fmt: skip
     spec = util.find_spec("torch")
@@ -227,18 +229,6 @@ def _nvtx(tool: Nsys | None) -> Row:
     )  # fmt: skip
 
 
-def _sampling() -> Row:
-    """Without NVML's Python binding nothing is sampled while the script runs."""
-    try:
-        return Row("clocks", OK, f"nvidia-ml-py {metadata.version('nvidia-ml-py')}")
-    except metadata.PackageNotFoundError:
-        return Row(
-            "clocks", WARNING, "no nvidia-ml-py in this Python",
-            "the SM clock, power and throttling are not sampled: clock changes cannot be seen",
-            "pip install 'nsysalign[clocks]'",
-        )  # fmt: skip
-
-
 def _session(environ: Mapping[str, str]) -> Iterator[Row]:
     """Other profilers, and variables that change what is measured."""
     from nsysalign.record.command import NOTEWORTHY
@@ -255,8 +245,10 @@ def _session(environ: Mapping[str, str]) -> Iterator[Row]:
     elif tool := environ.get("CUDA_INJECTION64_PATH"):
         yield Row(
             "session", WARNING,
-            f"another tool is injected into CUDA programs here (CUDA_INJECTION64_PATH: {Path(tool).name})",
-            "CUPTI serves one tool at a time: the trace may stay empty", "unset CUDA_INJECTION64_PATH",
+            "another tool is injected into CUDA programs here (CUDA_INJECTION64_PATH: "
+            f"{Path(tool).name})",
+            "CUPTI serves one tool at a time: the trace may stay empty",
+            "unset CUDA_INJECTION64_PATH",
         )  # fmt: skip
     else:
         yield Row("session", OK, "no other profiler is active in this shell")

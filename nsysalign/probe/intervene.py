@@ -34,10 +34,6 @@ _CYCLES_PER_US = 2_000
 _MEASURE_US = 500
 #: A measured rate that is off by more than this factor is discarded (the GPU was busy).
 _PLAUSIBLE = 5.0
-#: L2 size for devices that do not report it; more than any GPU to date has.
-_UNKNOWN_L2 = 256 << 20
-#: The cache does not replace strictly by age: writing twice its size leaves nothing behind.
-_FLUSH_FACTOR = 2
 
 
 def armed(text: str, rt: Any) -> Intervention | None:
@@ -61,13 +57,8 @@ class Intervention:
             for f, line, callers in spec["starts"]
         ]
         self._delay_us = int(spec.get("delay_ns", 0)) / 1e3
-        self._act = {
-            "delay": self._delay,
-            "synchronize": self._synchronize,
-            "flush": self._flush,
-        }[self._kind]
+        self._act = {"delay": self._delay, "synchronize": self._synchronize}[self._kind]
         self._cycles: dict[int, int] = {}  # per device
-        self._buffers: dict[int, Any] = {}
         self._texts: set[str] = set()
 
     def before_record(self, stream: Any, device: int, context: int, me: Any) -> int:
@@ -112,21 +103,6 @@ class Intervention:
         self._changed("torch.cuda.synchronize()")
         return True
 
-    def _flush(self, stream: Any, device: int) -> bool:
-        torch = sys.modules["torch"]
-        buffer = self._buffers.get(device)
-        if buffer is None:
-            size = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
-            size = _FLUSH_FACTOR * size if size > 0 else _UNKNOWN_L2
-            with _ordinary(torch):
-                buffer = torch.empty(size, dtype=torch.int8, device=f"cuda:{device}")
-            self._buffers[device] = buffer
-            mib = f"{size / 2**20:,.0f} MiB"
-            self._changed(f"{mib} overwritten on the same stream", " (so the L2 is cold)")
-        with _ordinary(torch), _on(torch, stream):
-            buffer.zero_()
-        return True
-
     def _measure(self, torch: Any, stream: Any, device: int) -> int:
         """Cycles of the delay.  The rate is measured once, on an idle stream, by the host's clock:
         events would be records of our own, and 1 % is accurate enough for a delay that is twice as
@@ -154,9 +130,9 @@ class Intervention:
                 rate = max(measured, rate)  # the clock may rise again: better too long
         return max(1, int(self._delay_us * rate))
 
-    def _changed(self, what: str, why: str = "") -> None:
+    def _changed(self, what: str) -> None:
         self._note(
-            f"changed by nsysalign confirm: {what} before every start record of {self._label}{why}"
+            f"changed by nsysalign confirm: {what} before every start record of {self._label}"
         )
 
     def _note(self, text: str) -> None:
@@ -188,11 +164,3 @@ def _on(torch: Any, stream: Any) -> Any:
     else:
         with torch.cuda.stream(stream):
             yield
-
-
-@contextlib.contextmanager
-def _ordinary(torch: Any) -> Any:
-    """Makes our tensor an ordinary one whatever mode the user's code is in: inference tensors
-    cannot be written to outside inference mode."""
-    with torch.inference_mode(False), torch.no_grad():
-        yield

@@ -521,7 +521,6 @@ def test_a_rerun_is_seen_on_the_card(driver, builder, finding, tmp_path):
         "rules": ("host-gap",),
         "verdict": "confirmed",
         "changed": "a delay kernel",
-        "metric": "elapsed",
     }
     row |= {
         "before_ns": 197_600.0,
