@@ -22,7 +22,6 @@ from nsysalign.model import (
 )
 from nsysalign.split import work
 from nsysalign.split.budget import Budgets
-from nsysalign.split.describe import Segments
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.timeline import overview, timeline, whole_runs
 
@@ -37,14 +36,6 @@ class SplitTrace:
     trace: Trace
     alignment: Alignment
     budgets: Budgets
-
-    def segments(self, which: np.ndarray) -> pd.DataFrame:
-        """`frames.SEGMENTS`."""
-        return self.budgets.segments(which)
-
-    def segment_arrays(self, which: np.ndarray) -> Segments:
-        """The same segments without text, for rules."""
-        return self.budgets.segment_arrays(which)
 
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE` of some intervals, and of the run as a whole."""
