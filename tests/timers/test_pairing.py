@@ -78,9 +78,8 @@ def test_coroutines_that_take_turns_are_not_mixed_up():
     sites = {k: replace(s, interleaved=True) for k, s in PLAIN.items()}
     assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
     assert pairs("A A B B A B", sites) == ["A4-B5"], "who ended first?"
-    found = candidates(
-        np.zeros(4), np.zeros(4), np.array([0, 0, 1, 1]), list(sites.values()), lambda i, j: True
-    )
+    place = np.array([0, 0, 1, 1])
+    found = candidates(np.zeros(4), np.zeros(4), place, list(sites.values()))
     assert found.unclear == {"f.py:5": 2}
 
 
