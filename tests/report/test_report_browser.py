@@ -164,8 +164,12 @@ def test_dark_is_dark(driver, analysis, tmp_path):
 
 
 def test_hostile_names_are_only_text(driver, hostile_analysis, tmp_path):
-    open_page(driver, hostile_analysis, tmp_path)
+    stretch = [(0, 0, 40_000_000, 9, 1980, 1980, 3201, 4, 690_000, -1)]
+    clocks = frames.of_rows(stretch, frames.GPU_CLOCKS)
+    open_page(driver, replace(hostile_analysis, gpu_clocks=clocks), tmp_path)
     driver.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
+    driver.execute_script("document.querySelector('#clocks').scrollIntoView()")
+    until(driver, "drawings.get(document.querySelector('#clock-plot'))", "the clock")
     driver.execute_script("document.querySelectorAll('#cards a').forEach(b => b.click())")
     time.sleep(0.5)
     # Everything that is drawn explains itself, one after the other.
