@@ -124,12 +124,9 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
         staging = int(held.loc[held["detail"] == "staging", "ns"].sum())
         working = sum(parts[c] for c in OPERATION_KINDS) - staging
         copying, parts["memcpy"] = parts["memcpy"] - staging, staging
-        touching = whole.kernels[
-            (whole.kernels["label"] == run.label)
-            & whole.kernels["kernel"].str.startswith("page migration")
-        ]
-        parts["host"] -= min(parts["host"], int(touching["idle_before_ns"].sum()))
-        copying -= _moved(facts, run).get("alone_ns", 0)  # no copy of the program's
+        moved = _moved(facts, run)
+        parts["host"] -= min(parts["host"], moved.get("touched_ns", 0))
+        copying -= moved.get("alone_ns", 0)  # no copy of the program's
         about = About(str(run.label), "")
         who = "" if run.label == "run" else f"{about.who}: "
         lost, causes, text, remedy = max(
@@ -204,7 +201,9 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
     known = {(f["pid"], f["device"]): f for f in facts.analysis.calibration.get("few_blocks", ())}
     for run in facts.whole.runs.drop_duplicates(["pid", "device"]).itertuples(index=False):
         few = known.get((run.pid, run.device), {})
-        if few.get("few_blocks_ns", 0) <= thresholds.WARN_SHARE * run.elapsed_ns:
+        if few.get("few_blocks_ns", 0) <= max(
+            thresholds.WARN_SHARE * run.elapsed_ns, thresholds.FEW_BLOCKS_NS
+        ):
             continue
         about = About(str(run.label), "")
         who = "" if run.label == "run" else f"{about.who}: "
@@ -236,25 +235,23 @@ _MORE_BLOCKS = Words(
 def page_migrations(facts: Facts) -> Iterator[Finding]:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
     the host."""
-    kernels = facts.whole.kernels
     runs = facts.whole.runs.drop_duplicates(["pid", "device"])
     for run in runs.itertuples(index=False):
         about = About(str(run.label), "")
         who = "" if run.label == "run" else f"{about.who}: "
-        back = kernels[(kernels["label"] == run.label) & (kernels["kernel"] == _TO_HOST)]
-        idle = int(back["idle_before_ns"].sum())
+        moved = _moved(facts, run)
+        idle = moved.get("touched_ns", 0)
         if idle > thresholds.WARN_SHARE * run.elapsed_ns:
             found = about.finding(
                 "warning",
                 f"{who}for {words.of(idle, run.elapsed_ns)} the GPU ran nothing while the host touched managed memory: its pages "
-                f"came back from the GPU in {words.plural(int(back['count'].sum()), 'migration')}, one after the other.",
+                f"came back from the GPU in {words.plural(moved['touched_count'], 'migration')}, one after the other.",
                 "",
                 idle_before_migrations_ns=idle,
                 elapsed_ns=run.elapsed_ns,
-                migrations_to_the_host=int(back["count"].sum()),
+                migrations_to_the_host=moved["touched_count"],
             )
             yield replace(_begun(found), run=int(run.interval), loss_ns=idle, remedy=_BACK)
-        moved = _moved(facts, run)
         lost = moved.get("moving_ns", 0)
         if lost <= thresholds.WARN_SHARE * run.elapsed_ns:
             continue
@@ -277,7 +274,6 @@ def page_migrations(facts: Facts) -> Iterator[Finding]:
         yield replace(_begun(found), run=int(run.interval), loss_ns=lost, remedy=_MANAGED)
 
 
-_TO_HOST = "page migration D2H"
 _BACK = Words(
     "Fetch what the host reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
 )
