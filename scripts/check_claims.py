@@ -162,7 +162,7 @@ class Evidence:
         run, rows = self.rows[number], []
         process = f"(globalPid >> 24) & 16777215 = {run['pid']}"
         calls = process.replace("globalPid", "globalTid")
-        with closing(sqlite3.connect(f"file:{self.export}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
             kept = {name for (name,) in db.execute("select name from sqlite_master")}
             for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
                 if (name := f"CUPTI_ACTIVITY_KIND_{table}") in kept:
@@ -183,7 +183,7 @@ class Evidence:
         run, most, enough = self.rows[number], most or 2, 1 << 40
         where = f"where deviceId = {run['device']} and (globalPid >> 24) & 16777215 = {run['pid']}"
         edges, shapes, tables = [], set(), ("KERNEL", "GRAPH_TRACE")
-        with closing(sqlite3.connect(f"file:{self.export}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
             kept = {name for (name,) in db.execute("select name from sqlite_master")}
             names = dict(db.execute("select id, value from StringIds"))
             for table in (t for t in tables if f"CUPTI_ACTIVITY_KIND_{t}" in kept):

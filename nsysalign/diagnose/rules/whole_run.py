@@ -89,7 +89,7 @@ _IDLE: tuple[tuple[tuple[str, ...], str, Words], ...] = (
     (("host",), "the host was in its own code and had not launched the next work", Words("Launch earlier: move that work to another thread, or do it while the GPU is busy")),
     (("api_launch", "launch_latency"), "the host was inside calls that launch work, or the launched work was on its way", Words("Launch less: fuse the small operations, give each more work, or replay them as a CUDA graph", 'f = torch.compile(f, mode="reduce-overhead")')),
     (("sync",), "the host was inside a synchronisation", Words("Wait only where something depends on it, and on the GPU rather than on the host")),
-    (("api",), "the host was inside another CUDA call", Words("Allocate and load once, before the part that counts")),
+    (("api",), "the host was inside CUDA calls that launch nothing", Words("Allocate and load once, before the part that counts")),
     (("memcpy",), "the host staged pageable memory for a copy", Words("Copy from pinned memory, which needs no staging")),
     (("unknown",), "the trace does not say why", Words("Record the whole program from its start; where it uses managed memory, record its page faults as well:   nsys profile -t cuda,nvtx --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true")),
 )  # fmt: skip
@@ -140,6 +140,8 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             calls = held[held["cause"].isin(causes) & (held["detail"] != "")]
             calls = calls.groupby("detail", sort=False)["ns"].sum()
             most = str(calls.idxmax()) if len(calls) and causes[0] in ("api", "sync") else None
+            if most and causes[0] == "api":
+                text = f"the host was inside CUDA calls that launch nothing, most of it in {most}"
             rest = run.elapsed_ns - working
             once = _one_launch(facts, run.interval) if causes[0] == "api_launch" else None
             if once is not None and once.call_ns > lost / 2:
