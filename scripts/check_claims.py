@@ -305,7 +305,9 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "blocked_ns": lambda: sum(q["ns"] for q in e.queued if q["interval"] == n and q["detail"] == "full-queue"),
         "intervals_with_other_work": lambda: len(marked),
         "kinds_of_work": lambda: e.kinds[f.label],
-        "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n),
+        "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n) - sum(
+            s.ns for s in e.segments[n] if s.detail.startswith("nsysalign:")
+        ),
         "median_disturbed_ns": lambda: statistics.median(elapsed(marked)),
         "median_usual_ns": lambda: (min(elapsed(set(label) - set(marked))), max(elapsed(set(label) - set(marked)))),
         "median_of_the_others_ns": lambda: statistics.median(elapsed(set(label) - set(marked) if f.rule == "profiler-disturbed" else marked)),

@@ -12,7 +12,7 @@ import numpy as np
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import About, Finding, Words
-from nsysalign.model import CAUSES, OPERATION_KINDS
+from nsysalign.model import CAUSES, OPERATION_KINDS, OURS
 from nsysalign.parts import parts_matrix
 
 #: Names of CUDA's error codes (driver_types.h), without `cudaError`.
@@ -142,7 +142,8 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             most = str(calls.idxmax()) if len(calls) and causes[0] in ("api", "sync") else None
             if most and causes[0] == "api":
                 text = f"the host was inside CUDA calls that launch nothing, most of it in {most}"
-            rest = run.elapsed_ns - working
+            ours = held.loc[held["detail"].str.startswith(OURS), "ns"].sum()
+            rest = run.elapsed_ns - working - int(ours)
             once = _one_launch(facts, run.interval) if causes[0] == "api_launch" else None
             if once is not None and once.call_ns > lost / 2:
                 text = f"the host was inside one call, the {once.call} of {words.kernel(once.next)}"
