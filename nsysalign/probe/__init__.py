@@ -170,12 +170,13 @@ def failed(error: BaseException) -> None:
         return
     text = f"Traceback (most recent call last):\n{type(error).__name__}: {error}\n"
     try:
-        import traceback  # not at the top: every Python process of the run pays for that
+        try:
+            import traceback  # not at the top: every Python process of the run pays for that
 
-        text = "".join(traceback.format_exception(type(error), error, error.__traceback__)) + "\n"
-    except Exception as second:  # at shutdown
-        pass_on(second)
-    try:
+            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            text = "".join(lines) + "\n"
+        except TypeError as second:  # the program replaced functions that it calls
+            pass_on(second)
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         number = Files.open(f"{raw_dir}/{os.getpid()}.errors", flags, 0o600)
         try:
@@ -184,7 +185,8 @@ def failed(error: BaseException) -> None:
             Files.close(number)
     except Exception as second:
         pass_on(second)
-        try:  # on a full disk pages that are mapped can still be written
+        # on a full disk pages that are mapped can still be written; at shutdown nothing is imported
+        try:
             _runtime.note(text=f"the probe had a problem: {type(error).__name__}")
         except Exception as third:
             pass_on(third)
