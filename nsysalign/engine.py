@@ -23,7 +23,6 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.compare import confirmations
-from nsysalign.compare.judge import attach
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.diagnose.rules import diagnose
 from nsysalign.effort import trim_memory
@@ -33,11 +32,11 @@ from nsysalign.place.gpu_clock import place_samples
 from nsysalign.place.own_work import without_own_work
 from nsysalign.place.solve import align
 from nsysalign.place.timer_windows import timed
-from nsysalign.predict.host_speed import HostSpeed
 from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import attribute
+from nsysalign.split.few_blocks import few_blocks
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.split.kernels import Ran, gaps, kernel_table
@@ -51,6 +50,7 @@ from nsysalign.split.work import of_windows, variant_table
 from nsysalign.text import REPETITION
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
+from nsysalign.trace.gpus import multiprocessors
 from nsysalign.trace.host_calls import os_calls, threads_of
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.stacks import read_stacks
@@ -175,7 +175,7 @@ def load(path: str | PathLike[str]) -> Analysis:
         )
     verdicts = confirmations.read(path / CONFIRMED)
     loaded = database.load(stored)
-    return attach(loaded, verdicts) if len(verdicts) else loaded
+    return replace(loaded, confirmations=verdicts) if len(verdicts) else loaded
 
 
 def _explained(
@@ -187,7 +187,7 @@ def _explained(
 ) -> Analysis:
     """Names, labels, segments, what marks and a run without nsys say, findings, what the host did,
     predictions, pictures."""
-    analysis = _tables(split, log, inputs.clocks)
+    analysis = _tables(split, log, inputs)
     if inputs.marks:
         analysis = _with_marks(analysis, inputs)
     real = (analysis.intervals["kind"] != "run").to_numpy()
@@ -200,9 +200,8 @@ def _explained(
         kept = real | all_segments | (size.sum() <= MOST_PIECES)
         analysis = replace(analysis, segments=split.segments(np.flatnonzero(kept)))
     baseline, said = read_baseline(inputs.baseline)
-    host = HostSpeed(log, split.alignment.clock_maps)
     if baseline is not None:
-        analysis = _with_baseline(analysis, split, log, baseline, host)
+        analysis = _with_baseline(analysis, split, log, baseline)
     analysis = diagnose(analysis, None if whole else split.segment_arrays)
     trim_memory()
     drawn = np.array(chosen_intervals(analysis, wanted), np.int64)
@@ -210,21 +209,23 @@ def _explained(
         analysis = _with_some_segments(analysis, split, drawn, wanted)
     analysis = _with_host_activity(analysis, split, inputs, drawn if many else None)
     if baseline is None:
-        analysis = _with_predictions(analysis, split, drawn, host)
+        analysis = _with_predictions(analysis, split, drawn)
     analysis = replace(
         analysis,
         timeline=split.timeline(drawn, analysis),
         notes=tuple(dict.fromkeys([*inputs.conditions, *analysis.notes, *said])),
     )
-    return attach(analysis, confirmations.read(inputs.confirmed)) if inputs.confirmed else analysis
+    if inputs.confirmed:
+        return replace(analysis, confirmations=confirmations.read(inputs.confirmed))
+    return analysis
 
 
-def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Analysis:
+def _tables(split: SplitTrace, log: EventLog | None, inputs: Inputs) -> Analysis:
     """Everything that needs neither segments nor rules: tables, notes, calibration."""
     trace, alignment, budgets = split.trace, split.alignment, split.budgets
     intervals = intervals_table(split, log)
     ran, ranges = Ran(trace, alignment), on_host(trace, alignment)
-    gpu_clocks, said = _gpu_clocks(split, clocks)
+    gpu_clocks, said = _gpu_clocks(split, inputs.clocks)
     notes = [
         *(log.notes if log else ()),
         *alignment.notes,
@@ -240,6 +241,7 @@ def _tables(split: SplitTrace, log: EventLog | None, clocks: Path | None) -> Ana
         "launch_latency_ns": {k: budgets.launch_latency[KIND[k]] for k in KIND},
         "collected_with": said_by_the_probe(log),
         "page_migrations": page_migrations(trace),
+        "few_blocks": few_blocks(trace, multiprocessors(inputs.trace)),
         "calls_without_work": _calls_without_work(trace),
     }
     work = of_windows(ran).assign(kernel_only_ns=budgets.columns["kernel_only_ns"])
@@ -292,9 +294,7 @@ def _disturbed(intervals: pd.DataFrame) -> list[str]:
     )
 
 
-def _with_predictions(
-    analysis: Analysis, split: SplitTrace, drawn: np.ndarray, host: HostSpeed
-) -> Analysis:
+def _with_predictions(analysis: Analysis, split: SplitTrace, drawn: np.ndarray) -> Analysis:
     """Adds what the interval in each label's row would have measured without nsys, which tables
     show next to the profiled time."""
     labels, variants = (
@@ -304,7 +304,7 @@ def _with_predictions(
     rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
     if not len(rows):
         return analysis
-    unprofiled, parts = predict_intervals(split, rows, analysis.measured, analysis.parts, host)
+    unprofiled, parts = predict_intervals(split, rows, analysis.measured, analysis.parts)
     return replace(analysis, unprofiled=unprofiled, unprofiled_parts=parts)
 
 
@@ -353,17 +353,13 @@ def _gpu_clocks(split: SplitTrace, clocks: Path | None) -> tuple[pd.DataFrame, l
 
 
 def _with_baseline(
-    analysis: Analysis,
-    split: SplitTrace,
-    log: EventLog | None,
-    baseline: EventLog,
-    host: HostSpeed,
+    analysis: Analysis, split: SplitTrace, log: EventLog | None, baseline: EventLog
 ) -> Analysis:
     """Adds the run without nsys, and what it should have measured according to the profiled one."""
     real = analysis.measured
-    unprofiled, parts = predict(split, real, analysis.parts, analysis.labels, host)
+    unprofiled, parts = predict(split, real, analysis.parts, analysis.labels)
     windows = split.alignment.windows.iloc[: len(real)]  # all but the run as a whole
-    table, notes = side_by_side(real, windows, log, baseline, unprofiled, parts, timed(baseline))
+    table, notes = side_by_side(real, windows, log, baseline, unprofiled, timed(baseline))
     return replace(
         analysis,
         baseline=table,

@@ -444,16 +444,14 @@ findings: diagnoses
 confirmations: what a re-run with one intervention said about a cause (nsysalign confirm)
     label              str      the label whose cause was put to the test
     rules              object   tuple of the rules whose findings about it this settles
-    intervention       str      delay, synchronize, flush or warm: what was done before its start records
-    target             str      the label it was done to (flush: the warm one that a cold one is compared with)
+    intervention       str      delay or synchronize: what was done before its start records
     verdict            str      confirmed, refuted or not conclusive
     reason             str      the verdict in words
-    metric             str      what was compared: elapsed or kernel
-    before_ns          float64  midmean of the metric without the intervention
-    predicted_ns       float64  what the budget predicts with it, NaN where nothing could be predicted
+    before_ns          float64  midmean of the measured times without the intervention
+    predicted_ns       float64  what the budget predicts with it
     predicted_low_ns   float64  least that agrees with the prediction
     predicted_high_ns  float64  most that agrees with the prediction
-    after_ns           float64  midmean of the metric in the re-run, NaN where there was none to compare
+    after_ns           float64  the same in the re-run, NaN where there was none to compare
     after_low_ns       float64  its lower bound (95 %)
     after_high_ns      float64  its upper bound (95 %)
     before_count       int64    intervals compared, before
@@ -508,14 +506,11 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
     high_ns             float64  and less than this
     inflation           float64  profiled_ns / baseline_ns, NaN for none
     predicted_ns        float64  baseline_ns as predicted from the profiled run alone, NaN where it cannot be
-    predicted_lower_ns  float64  lower end of the prediction's error bar, which reaches as far as `host_slowdown` explains
+    predicted_lower_ns  float64  lower end of the prediction's error bar
     predicted_upper_ns  float64  upper end of the prediction's error bar
     predicted_from      int64    intervals replayed for it
     error               float64  predicted_ns / baseline_ns - 1, NaN where one is missing
     remark              str      what to know about this row: different counts, why there is no prediction
-    host_slowdown       float64  how many times slower the host was under nsys than without, by how long the calls took that
-                                 recorded the events and what nsys usually adds to them (too low where caches are cold);
-                                 NaN where the logs do not say
 
 unprofiled: what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per
         label

@@ -211,6 +211,18 @@ def words(key: str) -> str:
     return re.sub(r"_(ns|us|ms|mhz|w|celsius)$", "", str(key)).replace("_", " ")
 
 
+def short_name(kernel: str) -> str:
+    """ "void at::native::reduce_kernel<512, 1>(...)" -> "reduce_kernel": what a line has room for
+    (format.js, `shortName`)."""
+    depth, plain = 0, ""
+    for letter in kernel.removeprefix("void "):
+        if letter == "(" and not depth and plain:
+            break
+        depth = max(0, depth + (letter == "<") - (letter == ">"))
+        plain += letter if not depth and letter != ">" else ""
+    return plain.rpartition("::")[2].strip() or kernel
+
+
 _ROUNDS = 3
 
 

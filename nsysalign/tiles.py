@@ -9,7 +9,7 @@ No loop over rows: searchsorted finds the blocks a piece touches, repeat lays th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
@@ -24,6 +24,11 @@ class Columns:
     def take(self: _C, index: np.ndarray | slice) -> _C:
         """The rows that a mask, positions or a slice name."""
         return type(self)(**{name: values[index] for name, values in vars(self).items()})
+
+    @classmethod
+    def joined(cls: type[_C], parts: Sequence[_C]) -> _C:
+        """The rows of at least one part, one part after the other."""
+        return cls(*map(np.concatenate, zip(*(vars(p).values() for p in parts), strict=True)))
 
     def some(self: _C, index: np.ndarray) -> _C:
         """The rows at these rising positions; itself where these are all."""

@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import lzma
 import re
+import sqlite3
 import statistics
 import sys
 import tarfile
 import tempfile
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -64,7 +66,8 @@ class Checked(NamedTuple):
 class Evidence:
     """The segments, and what else belongs to the intervals of one analysis, as plain Python."""
 
-    def __init__(self, analysis: nsysalign.Analysis) -> None:
+    def __init__(self, analysis: nsysalign.Analysis, export: Path | None = None) -> None:
+        self.export = export
         self.rows = {int(r["interval"]): r for r in analysis.intervals.to_dict("records")}
         self.segments: dict[int, list[Segment]] = defaultdict(list)
         columns = ["interval", "start_ns", "end_ns", "cause", "ref_kind", "ref_id", "detail"]
@@ -150,6 +153,32 @@ class Evidence:
                 worked = 0 if any(i.cause == "sync" for i in idle) else worked
                 idle = []
             worked += s.ns if s is not None else 0
+
+    def few_blocks(self, number: int, most: int | None) -> tuple[int, set[tuple[int, int]]]:
+        """(time in which the kernels of a run's device had blocks for half of it at most, the
+        shapes of such kernels as blocks and threads), read from the export itself."""
+        run, most, enough = self.rows[number], most or 2, 1 << 40
+        where = f"where deviceId = {run['device']} and (globalPid >> 24) & 16777215 = {run['pid']}"
+        edges, shapes, tables = [], set(), ("KERNEL", "GRAPH_TRACE")
+        with closing(sqlite3.connect(f"file:{self.export}?mode=ro", uri=True)) as db:
+            kept = {name for (name,) in db.execute("select name from sqlite_master")}
+            names = dict(db.execute("select id, value from StringIds"))
+            for table in (t for t in tables if f"CUPTI_ACTIVITY_KIND_{t}" in kept):
+                size = "gridX * gridY * gridZ, blockX * blockY * blockZ, demangledName"
+                size = size if table == "KERNEL" else "0, 0, 0"
+                for start, end, blocks, threads, name in db.execute(
+                    f"select start, end, {size} from CUPTI_ACTIVITY_KIND_{table} {where}"
+                ):
+                    text = names.get(name, "").lower()
+                    waits = "spin_kernel" in text or re.search(r"nccl\w*kernel", text)
+                    blocks = enough if waits or not blocks else blocks
+                    edges += [(start, blocks), (end, -blocks)]
+                    shapes |= {(blocks, threads)} if 2 * blocks <= most else set()
+        few = running = before = 0
+        for time, change in sorted(edges):
+            few += (time - before) * (0 < 2 * running <= most)
+            running, before = running + change, time
+        return few, shapes
 
     def synchronising(self, number: int) -> tuple[int, int]:
         """(idle because of synchronisations, what of it is the host's catching up)."""
@@ -242,6 +271,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "kernel_spread_ns": lambda: spread([e.rows[k]["kernel_only_ns"] for k in marked], 0.75) - spread([e.rows[k]["kernel_only_ns"] for k in marked], 0.25),
         "intervals_in_the_upper": lambda: len(marked),
         "upper_median_ns": lambda: statistics.median(elapsed(marked)),
+        "kernels_waited_for_ns": lambda: e.total(n, "kernel", "graph"),
         "kernel_in_the_upper_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
         "intervals_at_the_low_clock": lambda: len(marked),
         "kernel_at_the_low_clock_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
@@ -259,6 +289,24 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     }  # fmt: skip
     if key in simple:
         return simple[key]()
+    if key == "idle_before_migrations_ns":
+        pieces, idle = e.segments[n], 0
+        found = 0
+        for s in pieces:
+            found += idle if s.cause == "memcpy" and "page migration D2H" in s.detail else 0
+            idle = 0 if s.cause in WORK else idle + s.ns
+        return found
+    if key == "one_call_ns":
+        calls: Counter = Counter()
+        for s in e.segments[n]:
+            calls[s.ref_id] += s.ns if s.cause == "api_launch" else 0
+        return max(calls.values())
+    if f.rule == "few-blocks":
+        few, shapes = e.few_blocks(n, f.evidence.get("multiprocessors"))
+        if key == "few_blocks_ns":
+            return few
+        shape = (f.evidence["blocks"], f.evidence["threads_per_block"])
+        return value if shape in shapes else -1
     if key == "kernel_ns":
         return e.total(n, "kernel", "graph") if row.get("kind") != "host" else row["kernel_only_ns"]
     if key == "operations":
@@ -474,9 +522,9 @@ def possible_loss(e: Evidence, f: Any) -> bool:
     return 0 < f.loss_ns <= sum(covered.values()) + 2_000 * len(spans)
 
 
-def check(analysis: nsysalign.Analysis) -> Checked:
-    """Every finding of an analysis that holds all segments."""
-    e = Evidence(analysis)
+def check(analysis: nsysalign.Analysis, export: Path | None = None) -> Checked:
+    """Every finding of an analysis that holds all segments; `export`: its trace (.sqlite)."""
+    e = Evidence(analysis, export)
     numbers, false, unknown = 0, [], []
     for f in analysis.findings.itertuples(index=False):
         who = f"{f.rule} ({f.label[:40]})"
@@ -542,7 +590,7 @@ def main(arguments: list[str]) -> int:
             except NsysAlignError as error:
                 print(f"{path}: {error}", file=sys.stderr)
                 continue
-            result = check(analysis)
+            result = check(analysis, given[0])
         read, found, numbers = read + 1, found + len(analysis.findings), numbers + result.numbers
         false += [f"{path}: {text}" for text in result.false]
         unknown.update(result.unknown)

@@ -117,6 +117,8 @@ def ways() -> dict:
 
     def numba_events():
         import numpy
+
+        numpy.row_stack = numpy.vstack  # an older numba asks for it, a newer numpy lacks it
         from numba import cuda
 
         @cuda.jit
@@ -140,7 +142,10 @@ def ways() -> dict:
             with torch.cuda.stream(torchs):
                 work()
 
-        options = EventOptions(enable_timing=True)
+        try:  # its name since cuda.core 1.0
+            options = EventOptions(timing_enabled=True)
+        except TypeError:
+            options = EventOptions(enable_timing=True)
         record = lambda _: stream.record(options=options)  # noqa: E731
         return times(lambda: None, record, lambda a, b: b - a, do)
 

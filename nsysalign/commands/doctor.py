@@ -56,7 +56,7 @@ def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list
         "record on Linux (x86-64 or aarch64) and copy the run directory",
     )]  # fmt: skip
     rows += [*_room(environ), found, *(_options(tool) if tool else []), *_gpu(environ), _torch()]
-    return [*rows, _nvtx(tool), _sampling(), *_session(environ)]
+    return [*rows, _nvtx(tool), *_session(environ)]
 
 
 def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
@@ -225,18 +225,6 @@ def _nvtx(tool: Nsys | None) -> Row:
         "ranges of the nvtx package are lost (nsysalign's own and torch.cuda.nvtx are not)",
         "pip install nvtx==0.2.11, or a newer nsys",
     )  # fmt: skip
-
-
-def _sampling() -> Row:
-    """Without NVML's Python binding nothing is sampled while the script runs."""
-    try:
-        return Row("clocks", OK, f"nvidia-ml-py {metadata.version('nvidia-ml-py')}")
-    except metadata.PackageNotFoundError:
-        return Row(
-            "clocks", WARNING, "no nvidia-ml-py in this Python",
-            "the SM clock, power and throttling are not sampled: clock changes cannot be seen",
-            "pip install 'nsysalign[clocks]'",
-        )  # fmt: skip
 
 
 def _session(environ: Mapping[str, str]) -> Iterator[Row]:

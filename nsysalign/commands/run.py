@@ -15,13 +15,10 @@ import click
 
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.options import closed, fail_on_option
-from nsysalign.commandline.outputs import deliver
 from nsysalign.commandline.present import finish
 from nsysalign.errors import NoCudaWork
-from nsysalign.rundir import DOCUMENT
 
 if TYPE_CHECKING:
-    from nsysalign.model import Analysis
     from nsysalign.record.session import CollectOptions, CollectResult
 
 #: Marks inside kernels cost time, so they get a run of their own, RUN_DIR/marked: in the run
@@ -40,18 +37,14 @@ _MARKS_OFF, _MARKS_ON = {"NSYSALIGN_MARKS": "0"}, {"NSYSALIGN_MARKS": "1"}
 @click.option(
     "--no-host-timers",
     is_flag=True,
-    help="Do not turn the script's own readings of time.perf_counter and similar clocks into intervals.",
+    help="Do not turn the script's own readings of time.perf_counter and similar clocks into "
+    "intervals.",
 )
 @click.option(
     "--sample-python",
     is_flag=True,
-    help="Let nsys sample the Python stacks, to name the functions that the GPU waited for.  Costs about a tenth "
-    "of the host's time.",
-)
-@click.option(
-    "--confirm",
-    is_flag=True,
-    help="Then test the warnings: run it again with one change per label (see nsysalign confirm).",
+    help="Let nsys sample the Python stacks, to name the functions that the GPU waited for.  Costs "
+    "about a tenth of the host's time.",
 )
 @click.option(
     "--baseline",
@@ -61,12 +54,12 @@ _MARKS_OFF, _MARKS_ON = {"NSYSALIGN_MARKS": "0"}, {"NSYSALIGN_MARKS": "1"}
 @click.option(
     "--marks",
     is_flag=True,
-    help="For kernels with marks (nsysalign.marks): run the command without them, then once more with them, and say "
-    "what they change.",
+    help="For kernels with marks (nsysalign.marks): run the command without them, then once more "
+    "with them, and say what they change.",
 )
 @shared.json_out(
-    "Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to stderr, "
-    "and no table is printed."
+    "Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to "
+    "stderr, and no table is printed."
 )
 @fail_on_option
 @shared.quiet("Print only what the script prints.")
@@ -79,7 +72,6 @@ def run(
     no_host_timers: bool,
     sample_python: bool,
     lock_clocks: int | None,
-    confirm: bool,
     baseline: bool,
     marks: bool,
     json_out: str | None,
@@ -97,13 +89,12 @@ def run(
     Example:  nsysalign run train.py --epochs 1
     """
     _refuse_misspelt(ctx, command[0])
-    on_stdout = json_out == "-"
     options = replace(
         options,
         clocks=not no_clocks,
         host_timers=not no_host_timers,
         sample_python=sample_python,
-        stdout_to_stderr=on_stdout,
+        stdout_to_stderr=json_out == "-",
         environment=_MARKS_OFF if marks else {},
     )
     result = _profiled(command, options, lock_clocks, quiet)
@@ -118,8 +109,8 @@ def run(
         analysis = finish(
             result.run_dir,
             exit_status=status,
-            quiet=quiet or (confirm and on_stdout),
-            json_out=None if confirm else json_out,  # its verdicts belong in it
+            quiet=quiet,
+            json_out=json_out,
         )
     except NoCudaWork as error:
         from nsysalign.commands.doctor import why_no_cuda
@@ -127,10 +118,6 @@ def run(
         why = "; ".join(why_no_cuda(os.environ)) or "nothing here keeps it from that"
         said = f"the program ended with status 0 and did no CUDA work: {why}"
         raise NoCudaWork(said, "nsysalign doctor") from error
-    if confirm and analysis is not None:
-        if status == 0:
-            _confirmed(command, result, analysis, options, lock_clocks, quiet or on_stdout)
-        deliver(result.run_dir / DOCUMENT, json_out)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(status or int(gate))
 
@@ -157,19 +144,6 @@ def _profiled(
                 err=True,
             )
     return result
-
-
-def _confirmed(
-    command: Sequence[str], result: CollectResult, analysis: Analysis, options: CollectOptions,
-    lock_clocks: int | None, quiet: bool,
-) -> None:  # fmt: skip
-    from nsysalign.compare.confirm_command import after_run
-    from nsysalign.record.lock import locked
-
-    with locked(lock_clocks) as conditions:
-        after_run(
-            result.run_dir, analysis, command, replace(options, conditions=conditions), quiet=quiet
-        )
 
 
 def _refuse_misspelt(ctx: click.Context, word: str) -> None:
@@ -218,8 +192,8 @@ def _with_marks(
     notes = [*marked.notes]
     if not RunDirectory(folder).marks():
         notes.append(
-            "no kernel left marks: nsysalign.marks.buffer() makes the memory for them, nsysalign.marks.flags() "
-            "compiles them in (docs/marks.md)"
+            "no kernel left marks: nsysalign.marks.buffer() makes the memory for them, "
+            "nsysalign.marks.flags() compiles them in (docs/marks.md)"
         )
     if marked.exit_status != result.exit_status:
         notes.append(f"with marks the script ended with status {marked.exit_status}")

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from nsysalign.model import Analysis
     from nsysalign.record.session import CollectOptions
 
-#: Labels that `run --confirm` tests, each with a re-run of its own: two at once would disturb each
-#: other.
+#: Labels that are tested where none is named, each with a re-run of its own: two at once would
+#: disturb each other.
 MOST_LABELS = 3
 
 
@@ -59,11 +59,12 @@ class OptionsAtTheEnd(click.Command):
     "labels",
     multiple=True,
     metavar="L",
-    help="Label to test; can be repeated (default: up to three whose warning a second run can test).",
+    help="Label to test; can be repeated (default: up to three whose warning a second run can "
+    "test).",
 )
 @click.option(
     "--intervention",
-    type=click.Choice(["delay", "synchronize", "flush"]),
+    type=click.Choice(["delay", "synchronize"]),
     help="Change to make before its start records (default: what fits its cause).",
 )
 @click.option(
@@ -71,7 +72,8 @@ class OptionsAtTheEnd(click.Command):
     "source",
     type=click.Path(path_type=Path, exists=True, file_okay=False),
     metavar="RUN_DIR",
-    help="Compare with this existing run instead of running the script unchanged first; not with -o.",
+    help="Compare with this existing run instead of running the script unchanged first; not with "
+    "-o.",
 )
 @shared.profiling
 @shared.json_out("Also write confirm.json to this file (- for stdout).")
@@ -99,7 +101,6 @@ def confirm(
     \b
     delay        a delay kernel in front: the host runs ahead, what remains is GPU time
     synchronize  the device is idle before: nothing is left to queue behind
-    flush        the L2 is overwritten before the label that runs the same kernels faster
     \b
     Example:  nsysalign confirm puzzle.py --label t1
               nsysalign confirm --label t1 --intervention delay -- train.py --epochs 1
@@ -119,7 +120,8 @@ def confirm(
         before = finish(source, exit_status=status, quiet=silent, json_out=None)
         if status or before is None:
             click.echo(
-                f"nsysalign: the script ended with status {status}, so it is not run again; its analysis is in {source}",
+                f"nsysalign: the script ended with status {status}, so it is not run again; its "
+                f"analysis is in {source}",
                 err=True,
             )
             ctx.exit(status)
@@ -134,9 +136,11 @@ def confirm(
             labels=labels, intervention=intervention, quiet=silent,
         )  # fmt: skip
     for refusal in outcome.refusals:
-        click.echo(f"nsysalign: {refused(refusal)}", err=True)
+        why = f"{refusal.intervention} is not possible: {refusal.reason}"
+        click.echo(f"nsysalign: {refusal.label}: {why}", err=True)
     if outcome.left:
-        click.echo(f"note: {not_tested(outcome.left)}", err=True)
+        left = f"{', '.join(outcome.left)} (--from RUN_DIR --label L)"
+        click.echo(f"note: not tested, because each needs a run of its own: {left}", err=True)
     if outcome.table is None:
         raise UsageError(
             "nothing could be tested",
@@ -171,7 +175,6 @@ def put_to_the_test(
     """
     from nsysalign.commandline.present import store
     from nsysalign.compare.experiment import Plan, choose, confirmable, plan, spans
-    from nsysalign.compare.judge import attach
     from nsysalign.rundir import event_logs
     from nsysalign.trace.eventlog import read_event_logs
 
@@ -179,24 +182,22 @@ def put_to_the_test(
         raise _unknown(before, unknown[0])
     logs = event_logs(run_dir)
     issued = spans(before, read_event_logs(logs) if logs else None)
-    plans: dict[tuple[str, str], Plan] = {}
+    plans: list[Plan] = []
     refusals, left = [], []
-    for label in labels or confirmable(before):
+    for label in dict.fromkeys(labels or confirmable(before)):
         change = intervention or choose(before, label)
         made = plan(before, label, change, issued)
         if not isinstance(made, Plan):
             refusals.append(made)
-        elif len(plans) < (
-            len(labels) or MOST_LABELS
-        ):  # a flush may be requested from both its labels
-            plans.setdefault((made.label, made.intervention), made)
+        elif len(plans) < (len(labels) or MOST_LABELS):
+            plans.append(made)
         else:
             left.append(label)
     table = None
-    for made in plans.values():
+    for made in plans:
         tested = _test(run_dir, made, command, options, quiet)
         table = tested.table
-        before = attach(before, table)
+        before = replace(before, confirmations=table)
         store(before, run_dir)
         if tested.status != 0:  # it would fail the next time as well, or Ctrl-C was pressed
             break
@@ -224,10 +225,8 @@ def _test(
     stem = f"{file_name(plan.label, 40)}-{plan.intervention}"
     folder = next(f for n in count(1) if not (f := runs / f"{stem}-{n}").exists())
     if not quiet:
-        click.echo(
-            f"nsysalign: running it again with one change: {plan.intervention} before {plan.target}",
-            err=True,
-        )
+        change = f"{plan.intervention} before {plan.label}"
+        click.echo(f"nsysalign: running it again with one change: {change}", err=True)
     again = replace(options, output=folder, environment={"NSYSALIGN_CONFIRM": spec(plan)})
     with ProgressLine(quiet) as progress:
         status = collect(command, again, progress).exit_status
@@ -263,47 +262,12 @@ def spec(plan: Plan) -> str:
     return json.dumps(
         {
             "intervention": plan.intervention,
-            "label": plan.target,
+            "label": plan.label,
             "region": plan.region,
             "starts": starts,
             "delay_ns": plan.delay_ns,
         }
     )
-
-
-def not_tested(left: Sequence[str]) -> str:
-    return f"not tested, because each needs a run of its own: {', '.join(left)} (--from RUN_DIR --label L)"
-
-
-def refused(refusal: Refusal) -> str:
-    return f"{refusal.label}: {refusal.intervention} is not possible: {refusal.reason}"
-
-
-def after_run(
-    run_dir: Path,
-    analysis: Analysis,
-    command: Sequence[str],
-    options: CollectOptions,
-    *,
-    quiet: bool,
-) -> None:
-    """`run --confirm`: the worst labels, after the analysis of the run.  What cannot be tested is
-    reported, not raised: the run itself is complete."""
-    try:
-        outcome = put_to_the_test(
-            run_dir, analysis, command, replace(options, output=None), quiet=quiet
-        )
-    except NsysAlignError as error:
-        click.echo(f"could not confirm: {error}", err=True)
-        return
-    if quiet:
-        return
-    for refusal in outcome.refusals:
-        click.echo(f"note: not tested: {refused(refusal)}", err=True)
-    if outcome.left:
-        click.echo(f"note: {not_tested(outcome.left)}", err=True)
-    if outcome.table is None and not outcome.refusals:
-        click.echo("note: --confirm found no warning that a second run could test", err=True)
 
 
 def _unknown(before: Analysis, label: str) -> UsageError:

@@ -1,10 +1,11 @@
 """`RUN_DIR/confirm.json`: the results of re-runs with one intervention; and the sentence shown next
 to a finding.
 
-    {"format":"nsysalign-confirm","version":1,"confirmations":[{"label":"t1","rules":["host-gap"],"intervention":"delay",
-      "target":"t1","verdict":"confirmed","reason":…,"metric":"elapsed","before_ns":…,"predicted_ns":…,"predicted_low_ns":…,
-      "predicted_high_ns":…,"after_ns":…,"after_low_ns":…,"after_high_ns":…,"before_count":20,"after_count":20,
-      "changed":"a delay kernel of 1,000.0 us …","run":"confirm/t1-delay-1"}]}
+    {"format":"nsysalign-confirm","version":1,"confirmations":[
+      {"label":"t1","rules":["host-gap"],"intervention":"delay","verdict":"confirmed","reason":…,
+       "before_ns":…,"predicted_ns":…,"predicted_low_ns":…,"predicted_high_ns":…,
+       "after_ns":…,"after_low_ns":…,"after_high_ns":…,"before_count":20,"after_count":20,
+       "changed":"a delay kernel of 1,000.0 us …","run":"confirm/t1-delay-1"}]}
 
 The keys are the columns of `frames.CONFIRMATIONS`; null is "none".  The newest verdict about a
 label and an intervention is the one that counts.
@@ -34,8 +35,8 @@ NOT_CONFIRMED = "not confirmed"
 class Status(NamedTuple):
     """What is known about a finding beyond the trace in which it was found."""
 
-    # confirmed, refuted, not conclusive, not confirmed; measured: the finding itself compares two
-    # runs
+    #: confirmed, refuted, not conclusive, not confirmed; measured: the finding itself compares two
+    #: runs.
     verdict: str
     text: str  # what was done and its result; the command to type if a re-run can decide; else ''
 
@@ -68,7 +69,8 @@ def read(path: Path) -> pd.DataFrame:
         return frame(rows, frames.CONFIRMATIONS)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise AnalysisError(
-            f"{path} is not what nsysalign confirm writes ({type(error).__name__}: {str(error)[:200]})",
+            f"{path} is not what nsysalign confirm writes "
+            f"({type(error).__name__}: {str(error)[:200]})",
             "move it away, then make it again: nsysalign confirm --from RUN_DIR",
         ) from error
 

@@ -2,7 +2,6 @@
 
     delay         a delay kernel before the start record: the host runs ahead, GPU time remains
     synchronize   the device is idle before the start record: nothing is left to queue behind
-    flush         the L2 is overwritten before the start record of the label that ran the same kernels faster
 
 `plan` designs the experiment; one that could not give an answer is refused there, with the reason,
 before anything runs again.
@@ -17,12 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsysalign.compare.bootstrap import level
-from nsysalign.compare.prediction import (
-    RESOLUTION_NS,
-    WORK_ERROR_SHARE,
-    gpu_time,
-    parts_of,
-)
+from nsysalign.compare.prediction import WORK_ERROR_SHARE, gpu_time, parts_of
 from nsysalign.model import LAUNCH_QUEUE, Analysis, EventLog
 from nsysalign.text import microseconds
 
@@ -30,7 +24,6 @@ from nsysalign.text import microseconds
 SETTLES: Mapping[str, tuple[str, ...]] = {
     "delay": ("host-gap", "many-tiny-kernels", "api-launch", "allocation-inside"),
     "synchronize": ("queued-dependency", "queued-contention"),
-    "flush": ("cold-l2",),
 }
 #: Causes that a delay hides: what the host does while the stream waits.
 HOST = ("host", "api_launch", "api", "launch_latency", "event", "profiler")
@@ -64,20 +57,17 @@ class Plan:
 
     label: str
     intervention: str
-    target: str  # the label at whose start records (or calls) it is done
     rules: tuple[str, ...]
-    metric: str  # elapsed, kernel
     before_ns: float
     before_bounds_ns: tuple[float, float]
-    predicted_ns: float  # NaN: nothing can be predicted
+    predicted_ns: float
     predicted_bounds_ns: tuple[float, float]
     count: int  # intervals before
     operations: int  # of the typical interval
     delay_ns: int = 0
-    machine: tuple[
-        str, ...
-    ] = ()  # what the re-run must share: the GPUs, and whether events were traced
-    region: str = ""  # the target's label if a region named it
+    #: What the re-run must share: the GPUs, and whether events were traced.
+    machine: tuple[str, ...] = ()
+    region: str = ""  # the label if a region named it
     starts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (site, callers) of its start records
 
 
@@ -105,11 +95,10 @@ def testable(analysis: Analysis) -> frozenset[str]:
 
 
 def confirmable(analysis: Analysis) -> list[str]:
-    """Labels with a warning that a re-run could settle, the most important first; a cold L2 stays a
-    remark until one does."""
+    """Labels with a warning that a re-run could settle, the most important first."""
     rules = {rule for settled in SETTLES.values() for rule in settled}
     f = analysis.findings
-    worth = f[f["rule"].isin(rules) & ((f["severity"] != "info") | (f["rule"] == "cold-l2"))]
+    worth = f[f["rule"].isin(rules) & (f["severity"] != "info")]
     own = testable(analysis)
     return [label for label in dict.fromkeys(worth["label"].tolist()) if label in own]
 
@@ -202,20 +191,11 @@ class Question(NamedTuple):
         rules = [f.rule for f in findings_of(self.analysis, self.label)]
         settled = tuple(dict.fromkeys(r for r in rules if r in SETTLES[intervention]))
         return Plan(
-            self.label,
-            intervention,
-            self.label,
-            settled,
-            "elapsed",
-            before[0],
-            (before[1], before[2]),
-            predicted_ns,
-            bounds_ns,
-            len(self.rows),
-            int(self.analysis.intervals["operations"].iloc[self.rows].median()),
-            delay_ns,
+            self.label, intervention, settled, before[0], (before[1], before[2]), predicted_ns,
+            bounds_ns, len(self.rows),
+            int(self.analysis.intervals["operations"].iloc[self.rows].median()), delay_ns,
             **where(self.analysis, self.label),
-        )
+        )  # fmt: skip
 
 
 def delay(q: Question) -> Plan | str:
@@ -236,7 +216,8 @@ def delay(q: Question) -> Plan | str:
     longest = min(float(issue.max()), 3 * float(np.median(issue)))
     wanted = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
     if wanted * len(rows) > MOST_ADDED_NS:
-        return f"a delay of {wanted / 1e9:.1f} s before each of its {len(rows)} intervals would take too long"
+        each = f"a delay of {wanted / 1e9:.1f} s before each of its {len(rows)} intervals"
+        return f"{each} would take too long"
     bounds = (max(predicted[1] - error, 0.0), predicted[2] + error + queued)
     return q.plan("delay", measured[0], predicted[0], bounds, delay_ns=wanted)
 
@@ -245,25 +226,37 @@ def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> s
     """Why the host could not run ahead of these intervals."""
     i = analysis.intervals.iloc[rows]
     if (i["start_stream"] != i["end_stream"]).any():
-        return "its two records lie on different streams: a delay before the first does not delay the second"
+        return (
+            "its two records lie on different streams: a delay before the first does not delay the "
+            "second"
+        )
     if not spans.same_thread[rows].all():
-        return "its two records are made by different threads: the delay does not let one run ahead of the other"
+        return (
+            "its two records are made by different threads: the delay does not let one run ahead of "
+            "the other"
+        )
     others = analysis.other_streams[analysis.other_streams["interval"].isin(i["interval"])]
     if (i["operations"] == 0).all() and len(others):
         return "its work ran on other streams: a delay before its start record does not delay them"
     if float(np.median(parts_of(analysis, rows, "sync"))) > 0:
-        return "the host synchronises inside (sync in the budget), so it would wait for the delay instead of running ahead"
+        return (
+            "the host synchronises inside (sync in the budget), so it would wait for the delay "
+            "instead of running ahead"
+        )
     if int(i["operations"].max()) >= LAUNCH_QUEUE:
         return (
-            f"it issues {int(i['operations'].max()):,} operations and the launch queue holds about {LAUNCH_QUEUE:,}, "
-            "so the host would wait for the delay"
+            f"it issues {int(i['operations'].max()):,} operations and the launch queue holds about "
+            f"{LAUNCH_QUEUE:,}, so the host would wait for the delay"
         )
     d = analysis.details[analysis.details["interval"].isin(i["interval"])]
     blocking = d[
         (d["memory"] == "pageable") & ((d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES))
     ]
     if len(blocking):
-        return "it copies from or to pageable memory, and the host would wait for the delay in that call (as in .item() and .cpu())"
+        return (
+            "it copies from or to pageable memory, and the host would wait for the delay in that "
+            "call (as in .item() and .cpu())"
+        )
     if any(f.rule == "launch-blocking" for f in findings_of(analysis, label)):
         return "CUDA_LAUNCH_BLOCKING is set: every launch would wait for the delay"
     return ""
@@ -290,54 +283,8 @@ def synchronize(q: Question) -> Plan | str:
     return q.plan("synchronize", values[0], values[1, 0], (max(values[2, 1], 0.0), values[3, 2]))
 
 
-def flush(q: Question) -> Plan | str:
-    """The kernels of the warm label must become as slow as those of the cold one: kernel time is
-    compared, which does not depend on how far the host runs ahead, so no delay is needed."""
-    analysis = q.analysis
-    cold, warm, rules = _pair_of(analysis, q.label)
-    i = analysis.intervals
-    target = warm or q.label
-    mine = rows_of(analysis, target)
-    kernel = i["kernel_only_ns"].to_numpy(dtype=np.float64)
-    if not kernel[mine].any():
-        return "no kernel runs in it, so no cache can be cold"
-    if len(mine) < FEWEST:
-        return f"{len(mine)} intervals of {target}: at least {FEWEST} are needed to see a spread"
-    before = level(kernel[mine][:, None])[0]
-    predicted, bounds = float("nan"), (float("nan"), float("nan"))
-    if cold:
-        there = level(kernel[rows_of(analysis, cold)][:, None])[0]
-        error = WORK_ERROR_SHARE * there[0] + RESOLUTION_NS
-        predicted, bounds = there[0], (there[1] - error, there[2] + error)
-    return Plan(
-        cold or q.label,
-        "flush",
-        target,
-        rules,
-        "kernel",
-        before[0],
-        (before[1], before[2]),
-        predicted,
-        bounds,
-        len(mine),
-        int(i["operations"].iloc[mine].median()),
-        0,
-        **where(analysis, target),
-    )
-
-
-def _pair_of(analysis: Analysis, label: str) -> tuple[str, str, tuple[str, ...]]:
-    """(cold label, warm label, rules) of the cold-l2 finding that involves this label, on either
-    side."""
-    for f in analysis.findings.itertuples(index=False):
-        other = f.evidence.get("compared_with") if isinstance(f.evidence, dict) else None
-        if f.rule == "cold-l2" and other and label in (f.label, other):
-            return str(f.label), str(other), ("cold-l2",)
-    return "", "", ()
-
-
 #: intervention -> its planner: a Plan, or the reason for none.
-PLANNERS = {"delay": delay, "synchronize": synchronize, "flush": flush}
+PLANNERS = {"delay": delay, "synchronize": synchronize}
 
 
 def plan(
@@ -387,10 +334,13 @@ def _no_start_record(analysis: Analysis, label: str, rows: np.ndarray) -> str:
 def _cannot_place(analysis: Analysis, made: Plan) -> str:
     """The intervention must lie outside every interval of the label itself."""
     i = analysis.intervals
-    mine = i.iloc[rows_of(analysis, made.target)]
+    mine = i.iloc[rows_of(analysis, made.label)]
     ends = set(zip(mine["pid"].tolist(), mine["end_record"].tolist(), strict=True))
     if ends & set(zip(mine["pid"].tolist(), mine["start_record"].tolist(), strict=True)):
-        return "its start record is also the end record of the interval before, so the change would lie inside that one"
+        return (
+            "its start record is also the end record of the interval before, so the change would "
+            "lie inside that one"
+        )
     for _, lane in mine.groupby(["pid", "device", "start_stream"]):
         start, end = (lane[c].to_numpy() for c in ("start_ns", "end_ns"))
         if (start[1:] < np.maximum.accumulate(end)[:-1]).any():

@@ -9,7 +9,7 @@ after                   |===================|           not conclusive: they als
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -49,37 +49,13 @@ class Confirmation:
         p = self.plan
         predicted, after = p.predicted_bounds_ns, self.after_bounds_ns
         return {
-            "label": p.label, "rules": p.rules, "intervention": p.intervention, "target": p.target,
-            "verdict": self.verdict, "reason": self.reason, "metric": p.metric,
-            "before_ns": p.before_ns, "predicted_ns": p.predicted_ns,
+            "label": p.label, "rules": p.rules, "intervention": p.intervention,
+            "verdict": self.verdict, "reason": self.reason, "before_ns": p.before_ns, "predicted_ns": p.predicted_ns,
             "predicted_low_ns": predicted[0], "predicted_high_ns": predicted[1],
             "after_ns": self.after_ns, "after_low_ns": after[0], "after_high_ns": after[1],
             "before_count": p.count, "after_count": self.after_count,
             "changed": self.changed, "run": self.run,
         }  # fmt: skip
-
-
-def attach(analysis: Analysis, confirmations: pd.DataFrame) -> Analysis:
-    """The analysis with the results of re-runs.  A finding that rests on an experiment (evidence
-    `confirmed`) is settled by it: if confirmed it becomes a warning, otherwise it stays a
-    remark."""
-    findings = analysis.findings
-    verdicts = {
-        (c.label, rule): c.verdict
-        for c in confirmations.itertuples(index=False)
-        for rule in c.rules
-    }
-    if verdicts and len(findings):
-        severity, evidence = findings["severity"].tolist(), findings["evidence"].tolist()
-        for row, key in enumerate(zip(findings["label"], findings["rule"], strict=True)):
-            if key in verdicts and "confirmed" in evidence[row]:
-                evidence[row] = {**evidence[row], "confirmed": verdicts[key] == "confirmed"}
-                severity[row] = "warning" if verdicts[key] == "confirmed" else severity[row]
-        findings = findings.assign(
-            severity=pd.Series(severity, index=findings.index, dtype=findings["severity"].dtype),
-            evidence=pd.Series(evidence, index=findings.index, dtype=object),
-        )
-    return replace(analysis, confirmations=confirmations, findings=findings)
 
 
 def table(confirmation: Confirmation) -> pd.DataFrame:
@@ -90,36 +66,39 @@ def table(confirmation: Confirmation) -> pd.DataFrame:
 def judge(plan: Plan, after: Analysis, *, run: str = "") -> Confirmation:
     """The verdict about a plan from the analysis of its re-run.  Only intervals at whose start
     record the probe intervened (flag `intervened`) are compared."""
-    everything = rows_of(after, plan.target)
+    everything = rows_of(after, plan.label)
     flags = after.intervals["flags"].to_numpy(dtype=object)
     rows = np.array([r for r in everything if "intervened" in flags[r]], dtype=np.int64)
     done, values = len(rows), np.empty(0)
     if not done:
         reason = (
-            f"the probe found no start record of {plan.target} at which to intervene"
+            f"the probe found no start record of {plan.label} at which to intervene"
             if len(everything)
-            else f"the second run has no interval {plan.target}"
+            else f"the second run has no interval {plan.label}"
         )
     else:
         now, then = float(after.intervals["operations"].iloc[rows].median()), plan.operations
         reason, there = "", machine(after)
         if plan.machine and there != plan.machine:
-            reason = f"the second run was made on {', '.join(there)} instead of {', '.join(plan.machine)}"
+            where, wanted = (", ".join(names) for names in (there, plan.machine))
+            reason = f"the second run was made on {where} instead of {wanted}"
         elif max(now, then) + 1 > SAME_WORK * (min(now, then) + 1) + 1:
             reason = f"the second run did different work: {now:.0f} operations instead of {then}"
         elif plan.intervention == "delay":
             rows, reason = _outlasted(plan, after, rows)
-        intervals = after.intervals.iloc[rows]
-        column = "kernel_only_ns" if plan.metric == "kernel" else "elapsed_ns"
-        values = intervals[column].to_numpy(dtype=np.float64)
+        values = after.intervals["elapsed_ns"].to_numpy(dtype=np.float64)[rows]
         if not reason and len(values) < FEWEST:
-            reason = f"{len(values)} intervals of the re-run can be compared: at least {FEWEST} are needed"
+            few = f"{len(values)} intervals of the re-run can be compared"
+            reason = f"{few}: at least {FEWEST} are needed"
     measured, *bounds = level(values[:, None])[0].tolist() if len(values) else [NONE] * 3
     verdict = "not conclusive"
     if not reason:
         verdict, reason = decide(plan, measured, tuple(bounds))
         if len(rows) < done:
-            reason += f"; {done - len(rows)} of {done} left out, because the delay ended before the host had issued everything"
+            reason += (
+                f"; {done - len(rows)} of {done} left out, because the delay ended before the host "
+                "had issued everything"
+            )
     changed = _changed(plan, done)
     return Confirmation(plan, verdict, reason, measured, tuple(bounds), len(values), changed, run)
 
@@ -133,11 +112,6 @@ def decide(plan: Plan, after_ns: float, bounds_ns: tuple[float, float]) -> tuple
     """(verdict, reason) from numbers alone."""
     low, high = plan.predicted_bounds_ns
     numbers = f"{microseconds(plan.before_ns)} before, {microseconds(after_ns)} after"
-    if np.isnan(low):
-        return (
-            "not conclusive",
-            f"nothing could be predicted, because no other label of this trace ran the same kernels at another speed; {plan.metric}: {numbers}",
-        )
     numbers = f"{numbers}, {microseconds(low)} to {microseconds(high)} predicted"
     meets, unchanged = (
         bounds_ns[0] <= reach[1] and reach[0] <= bounds_ns[1]
@@ -175,10 +149,10 @@ def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarra
         worst,
         f"the host had not issued everything when the delay of {microseconds(plan.delay_ns)} ended",
     )
-    return (
-        kept,
-        f"{why}: in {len(rows) - len(kept)} of {len(rows)} intervals the delay did not outlast the host",
+    short = (
+        f"in {len(rows) - len(kept)} of {len(rows)} intervals the delay did not outlast the host"
     )
+    return kept, f"{why}: {short}"
 
 
 def _changed(plan: Plan, count: int | None = None) -> str:
@@ -186,7 +160,6 @@ def _changed(plan: Plan, count: int | None = None) -> str:
     what = {
         "delay": f"a delay kernel of {microseconds(plan.delay_ns)} on the same stream before",
         "synchronize": "torch.cuda.synchronize() before",
-        "flush": "the L2 overwritten before",
     }[plan.intervention]
     often = "the" if count is None else f"{count:,}"
-    return f"{what} {often} start records of {plan.target}"
+    return f"{what} {often} start records of {plan.label}"

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,7 @@ from nsysalign.model import (
     SegmentArrays,
 )
 from nsysalign.parts import parts_matrix
+from nsysalign.tiles import one_of
 
 _FEW = 200
 _OPERATIONS_AT_ONCE = 50_000
@@ -241,8 +243,8 @@ class Facts:
     def once(self, positions: np.ndarray, ns: np.ndarray) -> int:
         """The sum over intervals in which no time counts twice: of intervals of one process and
         device that overlap (nested ranges, several streams), only the one with most is added."""
-        if not len(positions):
-            return 0
+        if len(positions) < 2:
+            return int(ns.sum())
         keys = (self.pid[positions], self.device[positions])
         order = np.lexsort((self.start[positions], *keys))
         start, end = self.start[positions][order], self.end[positions][order]
@@ -345,12 +347,18 @@ class Facts:
             partial(_taken, table["detail"]),
         )
 
-    def portions(self, positions: np.ndarray) -> Iterator[np.ndarray]:
-        """Positions in batches with a bounded number of segments: those of all intervals are never
-        needed at once."""
+    def lots(self, positions: np.ndarray) -> Iterator[Segments]:
+        """Segments of many intervals (rising positions), a bounded number at a time."""
         length = np.cumsum(self.operations[positions] + 1)
         cuts = np.flatnonzero(np.diff(length // _OPERATIONS_AT_ONCE)) + 1
-        yield from (lot for lot in np.split(positions, cuts) if len(lot))
+        yield from (self.segments(lot) for lot in np.split(positions, cuts) if len(lot))
+
+    def each(self, positions: np.ndarray) -> Iterator[tuple[int, Segments]]:
+        """(position, segments) of every such interval that has segments."""
+        for lot in self.lots(positions):
+            edges = [*np.flatnonzero(np.diff(lot.at, prepend=-1)).tolist(), len(lot)]
+            for begin, end in pairwise(edges):
+                yield int(lot.at[begin]), lot.part(slice(begin, end))
 
 
 @dataclass(frozen=True)
@@ -374,9 +382,14 @@ class Segments:
     def __len__(self) -> int:
         return len(self.at)
 
+    def part(self, where: slice) -> Segments:
+        """Some of them."""
+        columns = (self.at, self.ns, self.cause, self.ref_id, self.row)
+        return Segments(*(c[where] for c in columns), self._words)
+
     def of_cause(self, *causes: str) -> np.ndarray:
         """Mask of the segments with one of these causes."""
-        return np.isin(self.cause, [_CODE[c] for c in causes])
+        return one_of(self.cause, [_CODE[c] for c in causes])
 
     @cached_property
     def run(self) -> np.ndarray:

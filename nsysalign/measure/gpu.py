@@ -5,13 +5,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import warnings
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from nsysalign.record.clock_sampler import visible
+from nsysalign.record.clock_sampler import start_nvml, visible
 from nsysalign.text import gibibytes
 
 #: If more memory than this is in use, or more work than this is done, before the first worker
@@ -21,9 +20,7 @@ MIG = "the GPU is partitioned (MIG): its neighbours share clocks, memory bandwid
 CONFIDENTIAL = (
     "confidential computing is on: launches and copies are slower, and event times can be wrong"
 )
-UNKNOWN = (
-    "NVML is not available (pip install nvidia-ml-py), so it is not known who else uses the GPU"
-)
+UNKNOWN = "NVML does not answer, so it is not known who else uses the GPU"
 
 
 class Gpu:
@@ -34,12 +31,9 @@ class Gpu:
         self._handle: Any = None
         self._before = 0
         with contextlib.suppress(Exception):
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")
-                import pynvml
-            pynvml.nvmlInit()
-            handles, _ = visible(pynvml, os.environ)
-            self._nvml, self._handle = pynvml, handles[0]
+            nvml = start_nvml()
+            handles, _ = visible(nvml, os.environ)
+            self._nvml, self._handle = nvml, handles[0]
 
     def _query(self, name: str, *arguments: Any) -> Any:
         with contextlib.suppress(Exception):

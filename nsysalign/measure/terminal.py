@@ -50,7 +50,7 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
         points = [p for p in measure.points if p.target == target]
         if points:
             _print(console, ["", f"  {name}"])
-            _table(console, HEADS, list(map(row, points)), left=(8,))
+            _table(console, HEADS, list(map(row, points)), left=(8,), least=(7, 6, 3))
         if profiles := [p for p in map(measure.profile_of, points) if p and p.parts_ns]:
             _print(console, [""])
             _budgets(console, profiles)
@@ -85,17 +85,27 @@ def _print(console: Console, lines: list[str]) -> None:
 
 
 def _table(
-    console: Console, names: list[str], rows: list[list[str]], left: tuple[int, ...]
+    console: Console,
+    names: list[str],
+    rows: list[list[str]],
+    left: tuple[int, ...],
+    least: tuple[int, ...] = (),
 ) -> None:
-    """Columns to the right, but for those in `left`; the last one may wrap."""
+    """Columns to the right, but for those in `left`; the last one may wrap.  A terminal that is too
+    narrow has no columns `least`, the first of them first."""
     from rich.table import Table
 
+    shown = list(range(len(names)))
+    wide = [max(map(len, cells)) + 2 for cells in zip(names, *rows, strict=True)]
+    for n in least:
+        if sum(min(wide[k], 20) for k in shown) > console.width:
+            shown.remove(n)
     table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for n, name in enumerate(names):
+    for n in shown:
         side = "left" if n in left else "right"
-        table.add_column(name, justify=side, no_wrap=n < len(names) - 1)
+        table.add_column(names[n], justify=side, no_wrap=n < len(names) - 1)
     for cells in rows:
-        table.add_row(*map(safe_text, cells))
+        table.add_row(*(safe_text(cells[n]) for n in shown))
     console.print(table)
 
 

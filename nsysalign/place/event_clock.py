@@ -182,10 +182,3 @@ def _join(
                     origin[other] = origin[here] + round(apart)
                     queue.append(other)
     return origin, line, error
-
-
-def log_ends(log: EventLog) -> tuple[np.ndarray, np.ndarray]:
-    """Positions in `log.records` of both records of every row of `log.elapsed`, -1 for a missing
-    one."""
-    find = Lookup(log.records["process"].to_numpy(), log.records["seq"].to_numpy())
-    return find(log.elapsed, "start"), find(log.elapsed, "end")

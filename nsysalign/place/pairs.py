@@ -93,7 +93,7 @@ Works = Callable[[int, int, int], bool]
 
 class _Row(NamedTuple):
     """An outermost call that concerns events.  `event`: its number, -1 unknown; `rank`: of the call
-    among all of its thread."""
+    among all of its thread; `driver`: made by the driver API."""
 
     role: int
     thread: int
@@ -102,6 +102,7 @@ class _Row(NamedTuple):
     event: int
     done: bool
     rank: int
+    driver: bool
     call: int
 
 
@@ -113,10 +114,10 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
     role = np.zeros(len(calls), np.int8)
     for name, value in _BY_KIND.items():
         role[kind == CALL[name]] = value
-    ids = np.unique(calls["name_id"].to_numpy()[kind == CALL["other"]]).tolist()
+    name = calls["name_id"].to_numpy()
+    names = {i: trace.names.get(i, "") for i in np.unique(name).tolist()}
     for part, value in _BY_NAME.items():
-        named = [i for i in ids if part in trace.names.get(int(i), "")]
-        role[np.isin(calls["name_id"].to_numpy(), named)] = value
+        role[np.isin(name, [i for i, text in names.items() if part in text])] = value
     role[outer != np.arange(len(calls))] = _NONE
     event = np.full(len(calls), -1, np.int64)
     asked = trace.syncs[trace.syncs["call"] >= 0]
@@ -136,7 +137,8 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
     idle[1:-1] = same[:-1] & same[1:]
     rows = np.sort(rows[~idle])
     columns = [role, thread, calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy(), event]
-    columns += [calls["return_value"].to_numpy() == 0, rank]
+    driver = [i for i, text in names.items() if text.startswith("cuEvent")]
+    columns += [calls["return_value"].to_numpy() == 0, rank, np.isin(name, driver)]
     table = [
         _Row(*values)
         for values in zip(*(c[rows].tolist() for c in columns), rows.tolist(), strict=True)
@@ -152,12 +154,8 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
         times = starts.get(of, np.empty(0, np.int64))
         return bool(np.searchsorted(times, since) < np.searchsorted(times, until))
 
-    # OpenACC's runtime waits for events of the driver as a timing would: without the question, none
-    driver = {i for i in ids if trace.names.get(int(i), "").startswith("cuEventCreate")}
-    made = (role == _CREATE) & np.isin(calls["name_id"].to_numpy(), list(driver))
-    unsure = {int(p) for p in np.unique(calls["process"].to_numpy()[made])}
-    for process, members in of_process.items():
-        _read(members, works, out, waits=process not in unsure)
+    for members in of_process.values():
+        _read(members, works, out)
     order_ = sorted(range(len(out.start)), key=lambda n: (out.start[n], out.end[n]))
     return out.take(order_)
 
@@ -251,9 +249,8 @@ def _together(
     return out
 
 
-def _read(rows: list[_Row], works: Works, out: TracePairs, waits: bool) -> None:
-    """The pairs of one process, whose calls on events these are, by time.  `waits`: a wait tells a
-    pair."""
+def _read(rows: list[_Row], works: Works, out: TracePairs) -> None:
+    """The pairs of one process, whose calls on events these are, by time."""
     number = {n: row.event for n, row in enumerate(rows) if row.role == _RECORD and row.event >= 0}
     told = bool(number)
     if not told:
@@ -291,8 +288,7 @@ def _read(rows: list[_Row], works: Works, out: TracePairs, waits: bool) -> None:
             seen.others.add(row.event)
         before[row.thread] = n
     asked = {event for pair in compared.values() for event in pair}
-    if waits or any(row.role == _ELAPSED for row in rows):
-        _waited(rows, number if told else {}, asked, works, out)
+    _waited(rows, number if told else {}, asked, works, out)
     out.numbers.update({rows[n].call: event for n, event in number.items()})
 
 
@@ -397,6 +393,8 @@ def _waited(
                 together = told.get(end) == row.event and abs(told.get(start, -9) - row.event) == 1
             else:
                 together = start >= 0 and row.event - max(ahead, 0) in groups
+            # OpenACC's runtime, which orders its copies in this way, has other calls in between
+            together &= exact or not row.driver or row.rank == rows[end].rank + 1
             if together and works(row.thread, rows[start].start, rows[end].start):
                 ended[row.thread] = start, end
                 if not exact:

@@ -36,7 +36,6 @@ REASONS = {
     "osrt": "operating system calls were traced too, and what that costs was not measured",
     "unknown": "the trace does not say what much of it was",
     "collectives": "it waits for other ranks in collectives, and one trace does not say how long without nsys",
-    "disturbed": "both of its record calls took {} as long as usual in this run: the host was disturbed",
     "long": f"more than {MOST_CALLS:,} calls: too long to replay",
     "threads": "several threads issue its work at once: their order without nsys is not known",
     "unissued": "the trace has no call for one of its records",

@@ -28,11 +28,9 @@ from nsysalign.predict.costs import (
     overhead,
     part,
 )
-from nsysalign.predict.host_speed import SLOW, HostSpeed
 from nsysalign.predict.replay import Call, Item, replay
 from nsysalign.predict.scene import Scene, Scenes, said
 from nsysalign.split.results import SplitTrace
-from nsysalign.text import times
 from nsysalign.trace.nccl import NCCL_KERNEL
 
 #: Intervals replayed per label at most, evenly spread: more would not add anything.  Fewer if they
@@ -43,9 +41,6 @@ _TICK_NS = 64  # the event clock's, at both ends
 _UNKNOWN_SHARE = 0.05
 #: The same for NCCL's kernels in it and before it.
 _WAITING_SHARE = 0.05
-#: If both record calls of an interval took SLOW times as long as usual, and the host decides more
-#: than this share of it, the profiled run was itself disturbed there (docs/figures.md).
-_HOST_DECIDES = 0.3
 
 
 class Prediction(NamedTuple):
@@ -112,16 +107,11 @@ def predict(
     intervals: pd.DataFrame,
     parts: pd.DataFrame,
     labels: pd.DataFrame,
-    host: HostSpeed | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row
-    among them.
-
-    `intervals`: frames.INTERVALS without runs, numbered by their rows.  `host`: how fast it was, on
-    the trace's clock.
-    """
+    among them.  `intervals`: frames.INTERVALS without runs, numbered by their rows."""
     wanted = np.array(chosen_intervals(intervals, labels, source), dtype=np.int64)
-    return predict_intervals(source, wanted, intervals, parts, host)
+    return predict_intervals(source, wanted, intervals, parts)
 
 
 def predict_intervals(
@@ -129,7 +119,6 @@ def predict_intervals(
     wanted: np.ndarray,
     intervals: pd.DataFrame,
     parts: pd.DataFrame,
-    host: HostSpeed | None = None,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The same for these intervals (ascending numbers).
 
@@ -141,16 +130,12 @@ def predict_intervals(
     (matrix,) = matrices(intervals[intervals["interval"].isin(wanted)], mine, ["ns"])
     working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
-    slowdown = (host or HostSpeed(None)).slowdown(
-        *(windows[c].to_numpy() for c in ("log_process", "open_ns", "close_end_ns"))
-    )
     waits = _collectives(trace, windows)
     predictor = None
     rows, budgets = [], []
     for k, (number, window) in enumerate(
         zip(wanted.tolist(), windows.itertuples(index=False), strict=True)
     ):
-        elapsed = max(int(window.elapsed_ns), 1)
         reason, predicted = "", None
         if window.method in ("inferred", "event-trace"):
             reason = said(window.method)
@@ -160,8 +145,6 @@ def predict_intervals(
             reason = said("unknown")
         elif waits[k] > _WAITING_SHARE * window.elapsed_ns:
             reason = said("collectives")
-        elif slowdown[k] > SLOW and 1 - working[k] / elapsed > _HOST_DECIDES:
-            reason = said("disturbed").format(times(slowdown[k]))
         else:
             predictor = predictor or Predictor(trace, source.alignment)
             predicted = predictor.predict(window, int(working[k]))

@@ -31,10 +31,6 @@ from .slots import INTERVENED, NONE
 #: torch.cuda._sleep counts cycles of the SM clock; more than any GPU to date makes, for a device
 #: that does not report its highest rate.
 _CYCLES_PER_US = 3_000
-#: L2 size for devices that do not report it; more than any GPU to date has.
-_UNKNOWN_L2 = 256 << 20
-#: The cache does not replace strictly by age: writing twice its size leaves nothing behind.
-_FLUSH_FACTOR = 2
 
 
 def armed(text: str, rt: Any) -> Intervention | None:
@@ -58,13 +54,8 @@ class Intervention:
             for f, line, callers in spec["starts"]
         ]
         self._delay_us = int(spec.get("delay_ns", 0)) / 1e3
-        self._act = {
-            "delay": self._delay,
-            "synchronize": self._synchronize,
-            "flush": self._flush,
-        }[self._kind]
+        self._act = {"delay": self._delay, "synchronize": self._synchronize}[self._kind]
         self._cycles: dict[int, int] = {}  # per device
-        self._buffers: dict[int, Any] = {}
         self._texts: set[str] = set()
 
     def before_record(self, stream: Any, device: int, context: int, me: Any) -> int:
@@ -110,24 +101,9 @@ class Intervention:
         self._changed("torch.cuda.synchronize()")
         return True
 
-    def _flush(self, stream: Any, device: int) -> bool:
-        torch = sys.modules["torch"]
-        buffer = self._buffers.get(device)
-        if buffer is None:
-            size = int(getattr(torch.cuda.get_device_properties(device), "L2_cache_size", 0))
-            size = _FLUSH_FACTOR * size if size > 0 else _UNKNOWN_L2
-            with _ordinary(torch):
-                buffer = torch.empty(size, dtype=torch.int8, device=f"cuda:{device}")
-            self._buffers[device] = buffer
-            mib = f"{size / 2**20:,.0f} MiB"
-            self._changed(f"{mib} overwritten on the same stream", " (so the L2 is cold)")
-        with _ordinary(torch), _on(torch, stream):
-            buffer.zero_()
-        return True
-
-    def _changed(self, what: str, why: str = "") -> None:
+    def _changed(self, what: str) -> None:
         self._note(
-            f"changed by nsysalign confirm: {what} before every start record of {self._label}{why}"
+            f"changed by nsysalign confirm: {what} before every start record of {self._label}"
         )
 
     def _note(self, text: str) -> None:
@@ -159,11 +135,3 @@ def _on(torch: Any, stream: Any) -> Any:
     else:
         with torch.cuda.stream(stream):
             yield
-
-
-@contextlib.contextmanager
-def _ordinary(torch: Any) -> Any:
-    """Makes our tensor an ordinary one whatever mode the user's code is in: inference tensors
-    cannot be written to outside inference mode."""
-    with torch.inference_mode(False), torch.no_grad():
-        yield

@@ -353,7 +353,10 @@ def render(comparison: RankComparison, console: Console, report_path: str | None
 def _table(comparison: RankComparison, console: Console) -> None:
     numbers = [rank.rank for rank in comparison.ranks]
     wide = len(numbers) * _RANK_WIDTH + _OTHER_WIDTH <= console.width
+    narrow = console.width < 76  # the ranks' numbers are in the lines below, too
     heads = [f"rank {n}" for n in numbers] if wide else ["fastest", "rank", "slowest", "rank"]
+    if narrow and not wide:
+        heads = ["fastest", "slowest"]
     labels = ordered(comparison)
     # what a library timed on one rank says nothing about the others
     telling = [label for label in labels if not (label.library and label.verdict == "alone")]
@@ -362,9 +365,10 @@ def _table(comparison: RankComparison, console: Console) -> None:
     grid.add_column("label", no_wrap=True)
     for head in ("n", *heads, "spread", "waits"):
         grid.add_column(head, justify="right", no_wrap=True)
-    units = ["us"] * len(heads) if wide else ["us", "", "us", ""]
+    units = ["" if head == "rank" else "us" for head in heads]
     grid.add_row("", "", *units, "us", "us", style="dim")
-    room = max(10, console.width - (len(heads) * _RANK_WIDTH if wide else 38) - 28)
+    taken = len(heads) * _RANK_WIDTH if wide or narrow else 38
+    room = max(10, console.width - taken - 28)
     for label in shown:
         rows = sorted(label.ranks, key=lambda row: row.elapsed["median_ns"])
         times = {row.rank: fixed(row.elapsed["median_ns"]) for row in rows}
@@ -373,7 +377,7 @@ def _table(comparison: RankComparison, console: Console) -> None:
         grid.add_row(
             Text(middle(safe_text(label.label), room)),
             str(label.repetitions),
-            *(columns if wide else ends),
+            *(columns if wide else ends[::2] if narrow else ends),
             fixed(label.spread_ns),
             fixed(max(row.wait_median_ns for row in label.ranks)),
             style="dim" if label.library else "",

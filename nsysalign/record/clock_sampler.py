@@ -52,14 +52,13 @@ def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> I
     """Sample into `path` while the block runs; others can read samples older than `flush_s`.  The
     list holds notes once the block has ended.  Never raises."""
     notes: list[str] = []
-    nvml = _import(notes) if wanted else None
-    if nvml is None:
+    if not wanted:
         yield notes
         return
     stop = threading.Event()
     thread = threading.Thread(
         target=_guarded,
-        args=(nvml, path, stop, notes, flush_s),
+        args=(path, stop, notes, flush_s),
         name="nsysalign-clocks",
         daemon=True,
     )
@@ -73,27 +72,22 @@ def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> I
             notes.append("NVML stopped answering, so the clock samples end early")
 
 
-def _import(notes: list[str]) -> Any:
-    try:
-        with (
-            warnings.catch_warnings()
-        ):  # the package named pynvml warns that it is not nvidia-ml-py
-            warnings.simplefilter("ignore")
-            import pynvml
-    except ImportError:
-        notes.append(_LOST.format("nvidia-ml-py is not installed: pip install 'nsysalign[clocks]'"))
-        return None
+def start_nvml() -> Any:
+    """NVML's Python binding, started.  Raises whatever that raises: no driver, no permission, a
+    mismatch."""
+    with warnings.catch_warnings():  # the package named pynvml warns that it is not nvidia-ml-py
+        warnings.simplefilter("ignore")
+        import pynvml
+    pynvml.nvmlInit()
     return pynvml
 
 
 def _guarded(
-    nvml: Any, path: Path, stop: threading.Event, notes: list[str], flush_s: float = _FLUSH_S
+    path: Path, stop: threading.Event, notes: list[str], flush_s: float = _FLUSH_S
 ) -> None:
     try:
-        nvml.nvmlInit()
-    except (
-        Exception
-    ) as error:  # whatever NVML's binding raises: no driver, no permission, a mismatch
+        nvml = start_nvml()
+    except Exception as error:
         notes.append(_LOST.format(f"NVML: {error}"))
         return
     try:

@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nsysalign.errors import NsysError, UsageError
-from nsysalign.record.clock_sampler import visible
+from nsysalign.record.clock_sampler import start_nvml, visible
 from nsysalign.record.processes import ENDING
 
 _RIGHTS = (
@@ -68,20 +68,12 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
 
 def _nvml() -> Any:
     try:
-        import pynvml
-    except ImportError as error:
-        raise NsysError(
-            "--lock-clocks needs NVIDIA's Python package for NVML",
-            "pip install 'nsysalign[clocks]'",
-        ) from error
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError as error:
+        return start_nvml()
+    except Exception as error:
         raise NsysError(
             f"NVML does not start: {error}",
             "check the driver: nvidia-smi; or leave out --lock-clocks",
         ) from error
-    return pynvml
 
 
 def _visible(nvml: Any, environ: Mapping[str, str]) -> list[Any]:

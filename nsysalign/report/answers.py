@@ -72,7 +72,7 @@ def range_lines(analysis: Analysis) -> list[str]:
         parts = sorted(
             ((ns, word) for c, word in SPLIT.items() if (ns := getattr(r, c))), reverse=True
         )
-        made_of = ", ".join(f"{word} {percent(ns / max(r.host_ns, 1))}" for ns, word in parts[:3])
+        made_of = ", ".join(f"{word} {percent(ns / max(r.host_ns, 1))}" for ns, word in parts[:2])
         gpu = f"GPU {duration(r.gpu_ns)}" if r.with_work else "nothing on the GPU"
         lines.append(
             f"{duration(r.host_ns):>8}  {r.count:>7,} x {duration(r.median_ns):>8}  {gpu:<18}  {safe_text(r.label)}  ({made_of})"

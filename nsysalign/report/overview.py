@@ -13,7 +13,15 @@ from nsysalign.parts import parts_matrix
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, of_interval
 from nsysalign.report.verdict import Entry, staging
-from nsysalign.text import duration, percent, plural, safe_text, told_apart
+from nsysalign.text import (
+    duration,
+    middle,
+    percent,
+    plural,
+    safe_text,
+    short_name,
+    told_apart,
+)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -199,21 +207,22 @@ def _listed(parts: dict[str, int], most: int) -> str:
     return ", ".join(f"{name} {duration(ns)}" for name, ns in largest[:most])
 
 
-def kernel_lines(analysis: Analysis) -> list[str]:
-    """The most expensive kernels of the longest run: share, total, count, median, idle time before,
-    name."""
+def kernel_lines(analysis: Analysis, width: int) -> list[str]:
+    """The most expensive kernels of the longest run: share, total, count, median, name, and the
+    idle time before them where `width` has room for it."""
     devices = of_devices(analysis)
     if devices.empty or analysis.kernels.empty:
         return []
     label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
     rows = analysis.kernels[analysis.kernels["label"] == label]
     names = [safe_text(name) for name in rows["kernel"].head(MOST_KERNELS)]
-    short = told_apart(
-        {n: n if len(n) <= LONGEST else n[: LONGEST - 1] + "…" for n in names}, LONGEST
-    )
+    short = told_apart({name: middle(short_name(name), LONGEST) for name in names}, LONGEST)
+    longest = max(map(len, short.values()))
+    idle = width >= 38 + longest + len(", idle before 18.3 ms")
     lines = [
         f"{percent(k.share):>5}  {duration(k.total_ns):>8}  {k.count:>8,} x {duration(k.median_ns):>8}  "
-        f"idle before {duration(k.idle_before_ns):>8}  {short[safe_text(k.kernel)]}"
+        + f"{short[safe_text(k.kernel)]:{longest}}"
+        + (f"  idle before {duration(k.idle_before_ns):>8}" if idle else "")
         for k in rows.head(MOST_KERNELS).itertuples(index=False)
     ]
     return lines + (
@@ -227,7 +236,7 @@ def gap_lines(analysis: Analysis) -> list[str]:
     """The longest idle times of whole devices."""
     mine = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
     return [
-        f"idle for {duration(g.ns)} before {safe_text(g.next)}: "
+        f"idle for {duration(g.ns)} before {middle(short_name(safe_text(g.next)), LONGEST)}: "
         + (
             f"{duration(g.call_ns)} of it in {safe_text(g.call)}"
             if g.call_ns

@@ -15,8 +15,9 @@ from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, causes_present, in_a_word
 from nsysalign.text import fixed, middle, safe_text, told_apart, within
 
-#: A label gets at least this much width before causes are folded into `other`.
-LABEL_WIDTH = 18
+#: Labels are shown whole where they have room for this much; else small causes are folded into
+#: `other`, down to the least that a label gets.
+LABEL_WIDTHS = (40, 30, 18)
 GAP = 2
 REST = "rest"
 UNITS = {"ms": 1_000_000, "us": 1_000}
@@ -70,19 +71,22 @@ def layout(rows: Sequence[LabelRow], width: int) -> Layout:
         taken = sum(c.width + GAP for c in [*columns, *([predicted] if predicted else [])])
         return width - taken - _count_width(rows) - GAP - _mark_width(rows) - 2
 
-    for fold in range(len(by_weight) + 1):
-        if fold == 1 and len(by_weight) > 1:
-            continue  # a single folded cause would take as much room as its own column
-        for places in (decimals, decimals - 1):
+    for needed in LABEL_WIDTHS:
+        for fold in range(len(by_weight) + 1):
+            if fold == 1 and len(by_weight) > 1:
+                continue  # a single folded cause would take as much room as its own column
             folded = tuple(by_weight[:fold])
-            columns = _columns(rows, causes, folded, unit_ns, places)
-            left = room(columns, unprofiled)
-            if left >= min(longest, LABEL_WIDTH) and not _hidden(rows, folded):
-                return Layout(unit, columns, folded, min(left, longest), unprofiled)
+            if _hidden(rows, folded):
+                break
+            for places in (decimals, decimals - 1):
+                columns = _columns(rows, causes, folded, unit_ns, places)
+                left = room(columns, unprofiled)
+                if left >= min(longest, needed):
+                    return Layout(unit, columns, folded, min(left, longest), unprofiled)
     for named, predicted in ((3, unprofiled), (2, unprofiled), (1, unprofiled), (1, None)):
         columns = _largest(rows, named, unit_ns, decimals - 1)
         left = room(columns, predicted)
-        if left >= min(longest, LABEL_WIDTH) or predicted is None:
+        if left >= min(longest, LABEL_WIDTHS[-1]) or predicted is None:
             return Layout(unit, columns, (), max(min(left, longest), 8), predicted)
     raise AssertionError("the last layout is taken whatever its width")
 

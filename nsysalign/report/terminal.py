@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -102,15 +103,15 @@ def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
 def _what_ran(analysis: Analysis, console: Console) -> None:
     """Kernels and gaps: if nothing was measured they are the answer, otherwise the page has
     them."""
-    for lines in (overview.kernel_lines(analysis), overview.gap_lines(analysis)):
-        _listed(lines, console)
+    _listed(overview.kernel_lines(analysis, console.width - 2), console)
+    _listed(overview.gap_lines(analysis), console)
 
 
 def _listed(lines: list[str], console: Console) -> None:
     if lines:
         console.print()
     for line in lines:
-        console.print(Text("  " + line), no_wrap=True, overflow="ellipsis")
+        console.print(Padding(Text(line.rstrip()), (0, 0, 0, 2)))
 
 
 def _header(analysis: Analysis, console: Console) -> None:

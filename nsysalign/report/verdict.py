@@ -107,7 +107,7 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
 def _rerun(row: Any) -> dict[str, Any]:  # a row of frames.CONFIRMATIONS
     """What a re-run predicted and measured, None for unknown times."""
     times = ("before_ns", "predicted_low_ns", "predicted_high_ns", "after_ns")
-    return {"verdict": str(row.verdict), "metric": str(row.metric), "changed": str(row.changed)} | {
+    return {"verdict": str(row.verdict), "changed": str(row.changed)} | {
         key: None if np.isnan(value := getattr(row, key)) else float(value) for key in times
     }
 
@@ -218,8 +218,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Card:
-    """One rule and one advice, with the labels for which they hold; the one that loses most comes
-    first."""
+    """One rule and one advice, with the labels for which they hold: the program's own before those
+    of libraries, the one that loses most first."""
 
     rule: str  # '' for a reading
     severity: str
@@ -287,7 +287,9 @@ def cards(said: Sequence[Verdict], known: Mapping[str, Spent], first: str = "") 
             entries.setdefault(key, []).append(entry)
     made = []
     for (rule, *_), own in entries.items():
-        order = sorted(own, key=lambda e: (e.finding.label != first, -e.finding.loss_ns))
+        order = sorted(
+            own, key=lambda e: (e.finding.library, e.finding.label != first, -e.finding.loss_ns)
+        )
         worst = min((e.finding.severity for e in own), key=SEVERITIES.index)
         made.append(Card(rule, worst, order[0].finding.loss_ns, tuple(order)))
     return sorted(

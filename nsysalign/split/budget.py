@@ -58,12 +58,7 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     trace's fault.
     """
     windows = alignment.windows
-    streams = Streams(
-        trace,
-        alignment.operation_lane,
-        alignment.lanes["device"].to_numpy(),
-        devices(alignment.lanes),
-    )
+    streams = Streams(trace, alignment)
     latency = launch_latency(trace) if latency is None else latency
     per_lane = lane_operations(trace, alignment.operation_lane)
     explainer = Explainer(trace, alignment, streams, Threads(trace), per_lane, latency)
@@ -76,8 +71,9 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     def pieces(which: np.ndarray) -> Pieces:
         on = which[~host[which]]
         of_stream = stream_pieces(explainer, _stream_windows(alignment, on, shifts[0][on]))
+        of_stream = replace(of_stream, window=on[of_stream.window])
         of_host = host_pieces_of(explainer, windows, which[host[which]])
-        return join([replace(of_stream, window=on[of_stream.window]), of_host])
+        return join([of_stream, of_host]) if len(of_host) else of_stream
 
     found = stream_sums(
         explainer, [_stream_windows(alignment, on, s[on]) for s in shifts], details, on
@@ -154,24 +150,29 @@ def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.D
         windows[c].to_numpy() for c in ("open_ns", "close_ns", "end_lane", "process")
     )
     measured = ~windows["kind"].isin(["host", "run"]).to_numpy()
-    rows = []
+    calls, processes, stream_of = (
+        trace.operations["call"].to_numpy(),
+        *(lanes[c].to_numpy() for c in ("process", "stream")),
+    )
+    rows = [(np.empty(0, np.int64),) * 3]
     for lane in streams.by_lane:
-        wanted = np.flatnonzero(measured & (own != lane) & (process == lanes["process"].iloc[lane]))
-        if not len(wanted):
-            continue
         blocks = streams.blocks(lane)
-        call = trace.operations["call"].to_numpy()[blocks.operation]
+        call = calls[blocks.operation]
         ok = call >= 0
         issue = call_start[call[ok]]
+        if not len(issue):
+            continue
+        open_ = measured & (closed > issue.min()) & (opened <= issue.max())
+        wanted = np.flatnonzero(open_ & (own != lane) & (process == processes[lane]))
         order = np.argsort(issue, kind="stable")
         length = np.append(0, np.cumsum((blocks.end - blocks.start)[ok][order]))
         first = np.searchsorted(issue[order], opened[wanted])
         last = np.searchsorted(issue[order], closed[wanted])
         ns = length[np.maximum(last, first)] - length[first]
         some = ns > 0
-        stream = np.int64(lanes["stream"].iloc[lane])
-        rows.append(pd.DataFrame({"interval": wanted[some], "stream": stream, "ns": ns[some]}))
-    out = pd.concat(rows, ignore_index=True) if rows else frames.empty(frames.OTHER_STREAMS)
+        rows.append((wanted[some], np.full(some.sum(), stream_of[lane]), ns[some]))
+    columns = (np.concatenate(c) for c in zip(*rows, strict=True))
+    out = pd.DataFrame(dict(zip(frames.OTHER_STREAMS.names, columns, strict=True)))
     return frames.check(
         out.sort_values(["interval", "stream"], ignore_index=True), frames.OTHER_STREAMS
     )
@@ -226,13 +227,10 @@ def _begun(trace: Trace, alignment: Alignment, streams: Streams) -> np.ndarray:
     overlap others; 0 for other kinds."""
     windows = alignment.windows
     out, start = np.zeros(len(windows), np.int64), trace.operations["start_ns"].to_numpy()
+    lane, begin, end = (windows[c].to_numpy() for c in ("end_lane", "start_ns", "end_ns"))
     for at in np.flatnonzero((windows["kind"] == "run").to_numpy()).tolist():
-        lane = int(windows["end_lane"].iloc[at])
-        mine = start[streams.positions(lane)]
-        first, last = np.searchsorted(
-            mine, [windows["start_ns"].iloc[at], windows["end_ns"].iloc[at]]
-        )
-        out[at] = last - first
+        mine = start[streams.positions(int(lane[at]))]
+        out[at] = np.diff(np.searchsorted(mine, [begin[at], end[at]]))[0]
     return out
 
 

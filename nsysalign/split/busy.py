@@ -7,13 +7,13 @@ union, never a sum.  Where kinds overlap the first of kernel, graph, memcpy, mem
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
-from nsysalign.model import KIND, Trace
+from nsysalign.model import KIND, Alignment, Trace
+from nsysalign.split.run_windows import devices
 from nsysalign.tiles import disjoint, group, index_type, tile
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
@@ -85,18 +85,12 @@ def _under(top: Blocks, low: Blocks) -> Blocks:
 class Streams:
     """Lazily built views of the trace's lanes."""
 
-    def __init__(
-        self,
-        trace: Trace,
-        operation_lane: np.ndarray,
-        lane_device: np.ndarray,
-        members: Mapping[int, np.ndarray] | None = None,
-    ) -> None:
-        """`members`: for lanes that stand for several, the lanes they stand for."""
+    def __init__(self, trace: Trace, alignment: Alignment) -> None:
         self.trace = trace
-        self.members = members or {}
-        self.operation_lane = operation_lane
-        self.lane_device = lane_device
+        #: For lanes that stand for several, the lanes they stand for.
+        self.members = devices(alignment.lanes)
+        self.operation_lane = alignment.operation_lane
+        self.lane_device = alignment.lanes["device"].to_numpy()
         self._blocks: dict[int, Blocks] = {}
         self._others: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
 
@@ -117,30 +111,22 @@ class Streams:
             return self.by_lane.get(lane, np.empty(0, np.int64))
         return np.flatnonzero(np.isin(self.operation_lane, self.members[lane]))
 
-    def others_of(self, lane: int) -> list[int]:
-        """The other lanes of the device that ever execute anything."""
-        own = self.members.get(lane, [lane])
-        return [
-            o
-            for o in self.by_lane
-            if o not in own and self.lane_device[o] == self.lane_device[lane]
-        ]
-
     def others(self, lane: int, what: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Disjoint (start, end, operation) of the other lanes of the device: `what` is
-        RIVAL_KERNELS (graphs included) or the kind of copies."""
-        key = (lane, what)
-        if not self.others_of(lane):
+        RIVAL_KERNELS (graphs included), the kind of copies, or NO_RIVAL."""
+        key, own = (lane, what), self.members.get(lane, [lane])
+        if what == NO_RIVAL or len(self.by_lane) <= len(own):
             none = np.empty(0, np.int64)
             return none, none, none
         if key not in self._others:
+            if not any(other == lane for other, _ in self._others):
+                self._others = {}  # a trace has thousands of streams: one lane is asked at a time
             operations = self.trace.operations
             kind = operations["kind"].to_numpy()
             if what == RIVAL_KERNELS:
                 wanted = (kind == KIND["kernel"]) | (kind == KIND["graph"])
             else:
                 wanted = (kind == KIND["memcpy"]) & (operations["copy_kind"].to_numpy() == what)
-            own = self.members.get(lane, [lane])
             same_device = self.lane_device[self.operation_lane] == self.lane_device[lane]
             positions = np.flatnonzero(wanted & same_device & ~np.isin(self.operation_lane, own))
             which, s, e = disjoint(

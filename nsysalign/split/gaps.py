@@ -230,11 +230,6 @@ class Explainer:
         parts, own, rival_of = [], self._op_ref(g.next), self._competitor(g.next)
         for number, what in set(zip(g.lane.tolist(), rival_of.tolist(), strict=True)):
             mine = np.flatnonzero((g.lane == number) & (rival_of == what))
-            if what == NO_RIVAL or not self.streams.others_of(number):
-                parts.append(
-                    make(g.window, late, g.end, CAUSE["launch_latency"], own, g.next, where=mine)
-                )
-                continue
             s, e, operation = self.streams.others(number, what)
             cut = tile(late[mine], g.end[mine], s, e)
             n, rival = mine[cut.piece], pick(operation, cut.block, -1)

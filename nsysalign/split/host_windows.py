@@ -24,7 +24,17 @@ from nsysalign.model import (
 )
 from nsysalign.split.details import Details
 from nsysalign.split.gaps import NEVER, Explainer, host_pieces
-from nsysalign.split.pieces import CAUSE, DETAIL, OPERATION_REFS, REF, Pieces, join, make, sums
+from nsysalign.split.pieces import (
+    CAUSE,
+    DETAIL,
+    OPERATION_REFS,
+    REF,
+    Pieces,
+    join,
+    make,
+    none,
+    sums,
+)
 from nsysalign.split.threads import in_lots
 from nsysalign.tiles import Columns, disjoint, group, pick, ragged, tile, union
 
@@ -54,6 +64,8 @@ def _host_windows(windows: pd.DataFrame, which: np.ndarray) -> HostWindows:
 
 def host_pieces_of(explainer: Explainer, windows: pd.DataFrame, which: np.ndarray) -> Pieces:
     """The pieces of these windows of kind host."""
+    if not len(which):
+        return none()
     pieces = host_window_pieces(explainer, _host_windows(windows, which))
     return replace(pieces, window=which[pieces.window])
 
@@ -99,8 +111,7 @@ def host_window_pieces(explainer: Explainer, w: HostWindows) -> Pieces:
         for t in np.unique(w.thread)
         for g in [np.flatnonzero((w.thread == t) & (w.end > w.start))]
     ]
-    none = make(window[:0], w.start[:0], w.end[:0], 0)
-    pieces = join([none, *raw])
+    pieces = join([none(), *raw])
     is_call = pieces.ref_kind == REF["api"]
     kind = np.full(len(pieces), CALL["other"], dtype=np.int8)
     kind[is_call] = calls["kind"].to_numpy()[pieces.ref[is_call]]

@@ -16,10 +16,10 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
 from nsysalign.place.own_work import own_ranges
+from nsysalign.split.busy import Streams
 from nsysalign.split.describe import call_names, operation_names
 from nsysalign.split.gaps import faulting_threads
-from nsysalign.split.run_windows import devices
-from nsysalign.tiles import covered, disjoint, ragged
+from nsysalign.tiles import covered, disjoint, group, ragged
 
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 21
@@ -40,6 +40,7 @@ class Ran:
 
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
         self.trace, self.alignment = trace, alignment
+        self._streams = Streams(trace, alignment)
         self._lanes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
 
     @cached_property
@@ -51,7 +52,11 @@ class Ran:
         """(operations of a lane, by start; how long it had been idle before each, 0 before the
         first)."""
         if lane not in self._lanes:
-            self._lanes[lane] = _of_lane(self.trace, self.alignment, lane)
+            mine = self._streams.positions(lane)
+            start, end = (self.trace.operations[c].to_numpy()[mine] for c in ("start_ns", "end_ns"))
+            idle = np.zeros(len(mine), np.int64)
+            np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0, out=idle[1:])
+            self._lanes[lane] = mine, idle
         return self._lanes[lane]
 
 
@@ -116,14 +121,15 @@ def gaps(ran: Ran) -> pd.DataFrame:
     """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call
     that held it up.  Those that the tool made itself are left out."""
     trace, w = ran.trace, ran.alignment.windows
-    tables = []
-    ours, faulting = own_ranges(trace), faulting_threads(trace)
+    opened, closed, lane = (w[c].to_numpy() for c in ("start_ns", "end_ns", "end_lane"))
+    begin = trace.operations["start_ns"].to_numpy()
+    ours = own_ranges(trace)
     own = disjoint(ours["start_ns"].to_numpy(), ours["end_ns"].to_numpy())[1:]
+    found = [(np.empty(0, np.int64),) * 3]
     for at in np.flatnonzero((w["kind"] == "run").to_numpy()).tolist():
-        mine, idle = ran.of_lane(int(w["end_lane"].iloc[at]))
-        start = trace.operations["start_ns"].to_numpy()[mine]
-        inside = (start >= w["start_ns"].iloc[at]) & (start < w["end_ns"].iloc[at]) & (idle > 0)
-        there = np.flatnonzero(inside)
+        mine, idle = ran.of_lane(int(lane[at]))
+        start = begin[mine]
+        there = np.flatnonzero((start >= opened[at]) & (start < closed[at]) & (idle > 0))
         there = there[
             2 * (covered(*own, start[there]) - covered(*own, (start - idle)[there])) < idle[there]
         ]
@@ -131,18 +137,11 @@ def gaps(ran: Ran) -> pd.DataFrame:
             least = np.partition(idle[there], -MOST_GAPS)[-MOST_GAPS]
             there = there[idle[there] >= least]
         longest = there[np.argsort(-idle[there], kind="stable")[:MOST_GAPS]]
-        tables.append(_described(trace, at, mine[longest], idle[longest], faulting))
-    tables = [t for t in tables if len(t)] or [frames.empty(frames.GAPS)]
-    return frames.check(pd.concat(tables, ignore_index=True), frames.GAPS)
-
-
-def _described(
-    trace: Trace, interval: int, op: np.ndarray, idle: np.ndarray, faulting: np.ndarray
-) -> pd.DataFrame:
-    end = trace.operations["start_ns"].to_numpy()[op]
-    call = trace.operations["call"].to_numpy()[op]
+        found.append((np.full(len(longest), at), mine[longest], idle[longest]))
+    interval, op, idle = (np.concatenate(c) for c in zip(*found, strict=True))
+    end, call = begin[op], trace.operations["call"].to_numpy()[op]
     issuing = np.append(trace.calls["thread"].to_numpy(), -1)[call]
-    issuing = np.where(call >= 0, issuing, faulting[op])
+    issuing = np.where(call >= 0, issuing, faulting_threads(trace)[op])
     held = _held(trace, issuing.tolist(), (end - idle).tolist(), end.tolist())
     table = pd.DataFrame(
         {
@@ -198,17 +197,38 @@ def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     return code, np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
 
 
-def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+_Batch = tuple[np.ndarray, np.ndarray, np.ndarray]
+
+
+def inside(ran: Ran, runs: bool = True) -> Iterator[_Batch]:
     """(window, operation, idle time before it in the window), batch by batch, a whole window in one
     batch: runs first (if wanted), then measured windows."""
+    some: list[_Batch] = []
+    held = 0
+    for batch in _inside(ran, runs):
+        some.append(batch)
+        held += len(batch[0])
+        if held >= _COUNTED_AT_ONCE:
+            yield _together(some)
+            some, held = [], 0
+    if some:
+        yield _together(some)
+
+
+def _together(some: list[_Batch]) -> _Batch:
+    window, operation, idle = (np.concatenate(c) for c in zip(*some, strict=True))
+    return some[0] if len(some) == 1 else (window, operation, idle)
+
+
+def _inside(ran: Ran, runs: bool) -> Iterator[_Batch]:
+    """The same lane by lane."""
     trace, w, operations = ran.trace, ran.alignment.windows, ran.trace.operations
     start = operations["start_ns"].to_numpy()
     kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()
     opened, closed = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
     for of_run in (True, False) if runs else (False,):
         there = ((kind == "run") == of_run) & (kind != "host")
-        for number in np.unique(lane[there]).tolist():
-            which = np.flatnonzero(there & (lane == number))
+        for number, which in group(lane[there], np.flatnonzero(there)).items():
             mine, idle = ran.of_lane(number)
             for at, place in _lots(which, start[mine], opened, closed):
                 before = idle[place]
@@ -231,20 +251,6 @@ def inside(ran: Ran, runs: bool = True) -> Iterator[tuple[np.ndarray, np.ndarray
         mine = mine[np.argsort(issue[mine], kind="stable")]
         for at, place in _lots(which, issue[mine], opened, closed):
             yield at, issued[mine[place]], np.zeros(len(at), np.int64)
-
-
-def _of_lane(trace: Trace, alignment: Alignment, lane: int) -> tuple[np.ndarray, np.ndarray]:
-    members = devices(alignment.lanes).get(lane)
-    here = (
-        alignment.operation_lane == lane
-        if members is None
-        else np.isin(alignment.operation_lane, members)
-    )
-    mine = np.flatnonzero(here)
-    start, end = (trace.operations[c].to_numpy()[mine] for c in ("start_ns", "end_ns"))
-    idle = np.zeros(len(mine), np.int64)
-    np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0, out=idle[1:])
-    return mine, idle
 
 
 def _lots(

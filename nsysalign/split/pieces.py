@@ -82,11 +82,14 @@ def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, wh
     )
 
 
+def none() -> Pieces:
+    """No piece at all."""
+    return make(*(np.empty(0, np.int64),) * 3, 0)
+
+
 def concatenated(parts: list[Pieces]) -> Pieces:
     """All pieces of at least one part, one part after the other."""
-    some = [p for p in parts if len(p)] or parts[:1]
-    fields = Pieces.__dataclass_fields__
-    return Pieces(**{f: np.concatenate([getattr(p, f) for p in some]) for f in fields})
+    return Pieces.joined([p for p in parts if len(p)] or parts[:1])
 
 
 def join(parts: list[Pieces]) -> Pieces:

@@ -17,6 +17,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.issue import FAR
 from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
 from nsysalign.windows import windows_frame
 
@@ -39,9 +40,12 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
         windows.append((_named(where), lane, members))
         if several:
             windows += [(_named([*where, _stream(lanes, m)]), m, [m]) for m in members]
-    spans = [_span(trace, alignment.operation_lane, members) for _, _, members in windows]
+    first, last = _spans(trace, alignment.operation_lane, len(lanes))
+    spans = ((int(first[members].min()), int(last[members].max())) for _, _, members in windows)
     kept = [
-        (name, lane, span) for (name, lane, _), span in zip(windows, spans, strict=True) if span
+        (name, lane, (start, end))
+        for (name, lane, _), (start, end) in zip(windows, spans, strict=True)
+        if end > start
     ]
     whole = pd.concat([lanes, pd.DataFrame(extra)], ignore_index=True) if extra else lanes
     whole = frames.check(whole, frames.LANES)
@@ -88,11 +92,12 @@ def _named(where: list[str]) -> str:
     return f"run ({', '.join(where)})" if where else "run"
 
 
-def _span(trace: Trace, operation_lane: np.ndarray, members: list[int]) -> tuple[int, int] | None:
-    """First start to last end of the work of some lanes; None if there is none."""
-    mine = np.isin(operation_lane, members)
-    start, end = (trace.operations[c].to_numpy()[mine] for c in ("start_ns", "end_ns"))
-    return (int(start.min()), int(end.max())) if len(start) and end.max() > start.min() else None
+def _spans(trace: Trace, operation_lane: np.ndarray, lanes: int) -> tuple[np.ndarray, np.ndarray]:
+    """First start and last end of the work of each lane."""
+    first, last = np.full(lanes, FAR), np.full(lanes, -FAR)
+    np.minimum.at(first, operation_lane, trace.operations["start_ns"].to_numpy())
+    np.maximum.at(last, operation_lane, trace.operations["end_ns"].to_numpy())
+    return first, last
 
 
 def _windows(kept: list[tuple[str, int, tuple[int, int]]], lanes: pd.DataFrame) -> pd.DataFrame:

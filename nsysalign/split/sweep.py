@@ -25,9 +25,9 @@ from nsysalign.model import CAUSES
 from nsysalign.split.busy import Blocks
 from nsysalign.split.details import Details
 from nsysalign.split.gaps import NEVER, Explainer, Gaps
-from nsysalign.split.pieces import CAUSE_OF_KIND, Pieces, by_cause, join, make, sums
+from nsysalign.split.pieces import CAUSE_OF_KIND, Pieces, by_cause, join, make, none, sums
 from nsysalign.split.threads import in_lots
-from nsysalign.tiles import Columns, pick, ragged, tile
+from nsysalign.tiles import Columns, group, pick, ragged, tile
 
 #: Blocks of a stream that are explained at once, and heads and tails of windows.
 _BLOCKS, _EDGES = 1 << 15, 1 << 14
@@ -57,7 +57,7 @@ class StreamWindows(Columns):
 
 def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
     """Tile every window with pieces, exactly."""
-    parts = [make(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), 0)]
+    parts, gaps = [none()], []
     for lane in np.unique(w.lane).tolist():
         mine = np.flatnonzero((w.lane == lane) & (w.end > w.start))
         blocks = explainer.streams.blocks(lane)
@@ -67,9 +67,29 @@ def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
         parts.append(block_pieces(blocks, window, block, cut.start[busy], cut.end[busy]))
         idle = np.flatnonzero(cut.block < 0)
         window = mine[cut.piece[idle]]
-        gaps = gaps_of_windows(explainer, w, lane, window, cut.start[idle], cut.end[idle])
-        parts.append(explainer.explain(gaps))
+        gaps.append(gaps_of_windows(explainer, w, lane, window, cut.start[idle], cut.end[idle]))
+    if gaps:
+        parts.append(_explained_once(explainer, Gaps.joined(gaps)))
     return join(parts)
+
+
+def _explained_once(explainer: Explainer, gaps: Gaps) -> Pieces:
+    """Pieces of gaps; what several windows hold in the same way (ranges in ranges) is
+    explained once, and copied."""
+    _, first, number = np.unique(gaps.start, return_index=True, return_inverse=True)
+    like = first[number]
+    alike = gaps.next >= 0
+    for column in (gaps.lane, gaps.next, gaps.end):
+        alike &= column == column[like]
+    like = np.where(alike, like, np.arange(len(like)))
+    own = np.flatnonzero(like == np.arange(len(like)))
+    if len(own) == len(like):
+        return explainer.explain(gaps)
+    pieces = explainer.explain(replace(gaps.take(own), window=own))
+    pieces = pieces.take(np.argsort(pieces.window, kind="stable"))
+    begin, end = (np.searchsorted(pieces.window, like, side=side) for side in ("left", "right"))
+    owner, at = ragged(begin, end - begin)
+    return replace(pieces.take(at), window=gaps.window[owner])
 
 
 class StreamSums(NamedTuple):
@@ -89,12 +109,13 @@ def stream_sums(
     count, lanes = len(numbers), places[0].lane
     totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
     operations, size = np.zeros(count, np.int64), np.ones(count, np.int64)
-    for lane in np.unique(lanes).tolist():
+    edges: list[list[_Edges]] = [[] for _ in places]
+    for lane, windows in sorted(group(lanes, np.arange(count)).items()):
         blocks = explainer.streams.blocks(lane)
         issued = _latest_issue(explainer, blocks)
         inside = []
         for number, w in enumerate(places):
-            mine = np.flatnonzero((lanes == lane) & (w.end > w.start))
+            mine = windows[w.end[windows] > w.start[windows]]
             first, last = span_of(blocks, w.start[mine], w.end[mine])
             # blocks that the window holds whole, issued before its end record as all before them
             until = last - (pick(blocks.end, last - 1, NEVER) > w.end[mine])
@@ -105,12 +126,7 @@ def stream_sums(
             if number == 0:
                 operations[mine] = _distinct(blocks, first, last)
                 size[mine] += 2 * np.maximum(last - first, 0)
-            for edges in _edges(w, blocks, mine, first, last, until):
-                pieces = stream_pieces(explainer, edges.windows)
-                pieces = replace(pieces, window=edges.of[pieces.window])
-                totals[number] += sums(pieces, count)
-                if number == 0:
-                    details.add(replace(pieces, window=numbers[pieces.window]))
+            edges[number].append(_edges(w, blocks, mine, first, last, until))
         del issued
         low = min((int(i.low.min()) for i in inside if len(i.low)), default=0)
         high = max((int(i.high.max()) for i in inside if len(i.high)), default=0)
@@ -129,6 +145,13 @@ def stream_sums(
                 if number == 0:
                     details.add_inside(numbers[window], a, b, pieces, begin)
         details.end_lane(numbers[inside[0].window], inside[0].low, inside[0].high)
+    for number, w in enumerate(places):
+        for lot in _lots(edges[number]):
+            edge = replace(w.take(lot.of), start=lot.start, end=lot.end)
+            pieces = stream_pieces(explainer, edge)
+            np.add.at(totals[number], lot.of, sums(pieces, len(lot.of)))
+            if number == 0:
+                details.add(replace(pieces, window=numbers[lot.of[pieces.window]]))
     return StreamSums(totals, operations, size)
 
 
@@ -140,11 +163,14 @@ class _Inside(NamedTuple):
     high: np.ndarray
 
 
-class _Edges(NamedTuple):
-    """Heads and tails, as windows, and the windows that they are of."""
+@dataclass(frozen=True)
+class _Edges(Columns):
+    """Heads and tails: the windows that they are of, where they lie, how many blocks they touch."""
 
-    windows: StreamWindows
     of: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    touched: np.ndarray
 
 
 def _edges(
@@ -154,19 +180,28 @@ def _edges(
     first: np.ndarray,
     last: np.ndarray,
     until: np.ndarray,
-) -> Iterator[_Edges]:
-    """Heads (all of windows with nothing inside) and tails of windows, some at a time."""
+) -> _Edges:
+    """Heads (all of windows with nothing inside) and tails of windows of one lane."""
     inner = until > first + 1
     head_end = np.where(inner, pick(blocks.end, np.where(inner, first, -1), 0), w.end[mine])
     tail_start = np.where(inner, pick(blocks.end, np.where(inner, until - 1, -1), 0), w.end[mine])
     tails = np.flatnonzero(tail_start < w.end[mine])
-    of = np.concatenate([mine, mine[tails]])
-    start = np.concatenate([w.start[mine], tail_start[tails]])
-    end = np.concatenate([head_end, w.end[mine[tails]]])
-    touched = np.concatenate([np.where(inner, 1, last - first), (last - until)[tails]])
-    lot = np.cumsum(np.maximum(touched, 0) + 1) // _EDGES
-    for some in np.split(np.arange(len(of)), np.flatnonzero(np.diff(lot)) + 1):
-        yield _Edges(replace(w.take(of[some]), start=start[some], end=end[some]), of[some])
+    return _Edges(
+        np.concatenate([mine, mine[tails]]),
+        np.concatenate([w.start[mine], tail_start[tails]]),
+        np.concatenate([head_end, w.end[mine[tails]]]),
+        np.concatenate([np.where(inner, 1, last - first), (last - until)[tails]]),
+    )
+
+
+def _lots(edges: list[_Edges]) -> Iterator[_Edges]:
+    """The same, of all lanes, some at a time."""
+    if not edges:
+        return
+    every = _Edges.joined(edges)
+    lot = np.cumsum(np.maximum(every.touched, 0) + 1) // _EDGES
+    for some in np.split(np.arange(len(lot)), np.flatnonzero(np.diff(lot)) + 1):
+        yield every.take(some)
 
 
 def _explained(

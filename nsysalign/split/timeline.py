@@ -369,7 +369,7 @@ def _thread_words(table: pd.DataFrame, row: np.ndarray) -> list[str]:
 def _stream_words(trace: Trace, table: pd.DataFrame, row: np.ndarray) -> list[str]:
     several = len(distinct(trace.operations["device"].to_numpy())) > 1
     where = zip(*(table[c].to_numpy()[row].tolist() for c in ("device", "stream")), strict=True)
-    return [f"GPU {d} stream {s}" if several else f"stream {s}" for d, s in where]
+    return [f"GPU {d} stream {s}" if several and d >= 0 else f"stream {s}" for d, s in where]
 
 
 def _merged(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
@@ -33,6 +35,19 @@ def read_limits(path: Path) -> dict[int, Limits]:
         if isinstance(row["cuDevice"], int)
     }
     return found if len(found) == len(rows) else {}  # some exports say 0 of every GPU
+
+
+def multiprocessors(path: Path) -> Mapping[int, int]:
+    """CUDA device -> how many multiprocessors it has, 0 if the export does not say.  Raises
+    TraceError as for any export."""
+    with open_readonly(path) as connection:
+        source = Source(connection)
+        rows = source.pairs("TARGET_INFO_GPU", "cuDevice", "smCount")
+        sizes = {_number(n) for n, _ in source.pairs("TARGET_INFO_GPU", "smCount", "smCount")} - {0}
+    known = {device: _number(n) for device, n in rows}
+    alike = sizes.pop() if len(sizes) == 1 else 0
+    # some exports say 0 of every GPU
+    return defaultdict(lambda: alike, known if len(known) == len(rows) else {})
 
 
 def _number(value: object) -> int:

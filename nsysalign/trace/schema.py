@@ -217,7 +217,7 @@ NAMES = frozenset(
 
 #: Of a GPU: size of its L2 (bytes), rate of its memory (bytes per second).
 GPU_LIMITS = ("l2CacheSize", "memoryBandwidth")
-GPU_COLUMNS = ("id", "name", "cuDevice", *GPU_LIMITS)
+GPU_COLUMNS = ("id", "name", "cuDevice", "smCount", *GPU_LIMITS)
 
 #: The newest schema whose names are known to be these (nsys 2026.3).  Newer ones are read as far as
 #: the names hold.

@@ -23,9 +23,9 @@ def half_on_a_side_stream():
     side = torch.cuda.Stream()
 
     def call():
+        x = a[:512] @ b
         with torch.cuda.stream(side):
-            x = a @ b
-        return x, a[:512] @ b
+            return x, a[512:] @ b
 
     timed(call)
 
@@ -51,7 +51,7 @@ def joined_too_early():
         with torch.cuda.stream(side):
             x = a + b
             torch.cuda.current_stream().record_event(done)
-            y = a @ b
+            y = a @ b @ b  # two kernels: the addition below gets its turn between them
         torch.cuda.current_stream().wait_event(done)
         return x + 1, y
 

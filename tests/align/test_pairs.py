@@ -1,9 +1,9 @@
 """Compared pairs read from a trace, drawn as the order of the calls.
 
 C creates an event, R records one, w issues work, . is another call; with the number of an event: Q
-a query (Q1! "not ready"), W a wait of the host, O a wait of a stream; E asks cudaEventElapsedTime;
-( ) capture. A call of thread 2 is 2:R, one of process B is B:R.  Queries next to each other are 100
-ns apart, all other calls 2 us.  Records are named a, b, c ... by their order.
+a query (Q1! "not ready"), W a wait of the host (V: by the driver API), O a wait of a stream; E asks
+cudaEventElapsedTime; ( ) capture.  A call of thread 2 is 2:R, one of process B is B:R.  Queries
+next to each other are 100 ns apart, all other calls 2 us.  Records are named a, b, c ... by order.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
 DATA = Path(__file__).parents[1] / "data"
-KIND = {"R": "record", "Q": "query_event", "W": "sync_event", "O": "wait_event", "w": "launch"}
-NAMES = {"C": "cudaEventCreateWithFlags", "D": "cuEventCreate", "E": "cudaEventElapsedTime",
+KIND = {"R": "record", "Q": "query_event", "W": "sync_event", "V": "sync_event", "O": "wait_event",
+        "w": "launch"}  # fmt: skip
+NAMES = {"C": "cudaEventCreateWithFlags", "E": "cudaEventElapsedTime", "V": "cuEventSynchronize",
          ".": "cudaMalloc", "(": "cudaStreamBeginCapture", ")": "cudaStreamEndCapture"}  # fmt: skip
 
 
@@ -138,9 +139,10 @@ def test_programs_that_wait_for_the_end_event(program, numbers, wanted, how):
     assert read(program, numbers) == (wanted, {how}, {})
 
 
-def test_waits_for_events_of_the_driver_are_no_timing():
-    assert read("D D R w R W2 R w R W2")[0] == ""  # OpenACC's runtime
-    assert read("D D R w R W2 E")[0] == "ab"
+def test_waits_for_events_of_the_driver_are_a_timing_right_after_the_end():
+    assert read("C C R w R . V2 R w w R . V2 . V1")[0] == ""  # OpenACC's runtime
+    assert read("C C R w R V2 . C C R w R . V4 R w R . W2")[0] == "ab ef"  # numba; C++ beside it
+    assert read("C C R w R . V2 E")[0] == "ab"
 
 
 def test_without_synchronisation_rows_nothing_is_read():

@@ -12,8 +12,10 @@ from hypothesis import strategies as st
 from simulator import check, export
 from simulator.world import Range, World
 
+from nsysalign import engine
 from nsysalign.place.projected_ranges import _spans_of_ranges
 from nsysalign.split import details, threads
+from nsysalign.split.results import SplitTrace
 from nsysalign.tiles import least
 from nsysalign.trace.read import read_trace
 
@@ -54,6 +56,20 @@ def test_the_same_whichever_way_it_is_summed(tmp_path, monkeypatch):
     other = check.analyze(trace, [])
     for table in ("intervals", "parts", "details"):
         assert getattr(one, table).equals(getattr(other, table)), table
+
+
+def test_rules_ask_for_the_segments_of_all_labels_together(tmp_path, monkeypatch):
+    """A label per depth, each with a finding of its own."""
+    asked = []
+    arrays = SplitTrace.segment_arrays
+    monkeypatch.setattr(engine, "MOST_PIECES", 10)
+    monkeypatch.setattr(SplitTrace, "segment_arrays", lambda s, n: asked.append(n) or arrays(s, n))
+    world = nested(60)
+    for n, each in enumerate(world.ranges):
+        each.text = "in" * (n + 1)
+    analysis = check.analyze(export.write(world, tmp_path)[0], [])
+    assert set(analysis.findings["rule"]) >= {"host-gap", "many-tiny-kernels"}
+    assert len(analysis.findings) > 100 and len(asked) < 10
 
 
 @pytest.mark.parametrize("count", [1000])

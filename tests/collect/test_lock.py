@@ -129,17 +129,6 @@ def test_one_gpu_that_refuses_frees_the_others(tmp_path):
     assert "no permission" in out and calls == ["lock 0 1500 1500", *RESET]
 
 
-def test_without_the_package(tmp_path):
-    code = "import sys; sys.modules['pynvml'] = None\nfrom nsysalign.record.lock import locked\nwith locked(1500): pass"
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-    )
-    assert "pip install 'nsysalign[clocks]'" in done.stderr
-
-
 @pytest.mark.nsys
 def test_a_run_with_locked_clocks_says_so_in_its_folder(tmp_path, nsys):
     (tmp_path / "s.py").write_text("print('hello')\n")

@@ -33,8 +33,8 @@ from tiny_export import EPOCH, OFFSET, PID, TEXT, US, tiny  # noqa: E402
 from nsysalign.store import database, document  # noqa: E402
 
 VERDICT = {
-    "label": "event interval", "rules": ["host-gap"], "intervention": "delay", "target": "event interval",
-    "verdict": "confirmed", "reason": "as predicted", "metric": "elapsed", "before_ns": 9e4, "predicted_ns": 2e4,
+    "label": "event interval", "rules": ["host-gap"], "intervention": "delay",
+    "verdict": "confirmed", "reason": "as predicted", "before_ns": 9e4, "predicted_ns": 2e4,
     "predicted_low_ns": 1e4, "predicted_high_ns": 3e4, "after_ns": 2e4, "after_low_ns": 1e4, "after_high_ns": None,
     "before_count": 4, "after_count": 4, "changed": "a delay kernel", "run": "confirm/x-delay-1",
 }  # fmt: skip

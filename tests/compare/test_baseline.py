@@ -14,52 +14,22 @@ from nsysalign.compare.side_by_side import measured, side_by_side
 from nsysalign.place.timer_windows import timed
 from nsysalign.trace.eventlog import read_event_logs
 
+HEADER = {"type": "header", "format": "nsysalign-events", "version": 1}
 
-def log(
-    folder: Path, name: str, *processes: list[tuple], devices=None, took=None, **header
-) -> Path:
-    """An event log.  Each process is a list of (region or site, us) pairs; a site has a colon.
-    `took`: ns of each record call; by default those of an equally fast host with (`a`, `under`) and
-    without nsys."""
-    took = took or (7 if name in ("a", "under") else 4)
+
+def log(folder: Path, name: str, *processes: list[tuple], **header) -> Path:
+    """An event log.  Each process is a list of (region or site, us) pairs; a site has a colon."""
     lines = []
     for n, pairs in enumerate(processes):
-        pid, device = 100 + n, (devices or range(len(processes)))[n]
-        lines.append(
-            {
-                "type": "header",
-                "format": "nsysalign-events",
-                "version": 1,
-                "pid": pid,
-                "torch": "2",
-                **header,
-            }
-        )
+        lines.append({**HEADER, "pid": 100 + n, "torch": "2", **header})
         for k, (place, us) in enumerate(pairs):
             at = {"site": place} if ":" in place else {"site": "bench.py:3", "region": place}
             for seq in (2 * k, 2 * k + 1):
                 t = 1_000_000 * (k + 1) + seq
-                lines.append(
-                    {
-                        "type": "record",
-                        "seq": seq,
-                        "tid": 1,
-                        "device": device,
-                        "t0_ns": t,
-                        "t1_ns": t + took,
-                        **at,
-                    }
-                )
-            lines.append(
-                {
-                    "type": "elapsed",
-                    "start": 2 * k,
-                    "end": 2 * k + 1,
-                    "ms": us / 1e3,
-                    "t0_ns": 1,
-                    "t1_ns": 2,
-                }
-            )
+                call = {"type": "record", "seq": seq, "tid": 1, "device": n}
+                lines.append(call | {"t0_ns": t, "t1_ns": t + 7} | at)
+            pair = {"type": "elapsed", "start": 2 * k, "end": 2 * k + 1, "ms": us / 1e3}
+            lines.append(pair | {"t0_ns": 1, "t1_ns": 2})
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(x) + "\n" for x in lines))
     return path
@@ -75,14 +45,10 @@ def beside(profiled, baseline, predicted: dict[int, int] | None = None):
     labels = [(r.region.rpartition("#")[0] or r.site) for r in found.itertuples()]
     intervals = pd.DataFrame(
         {
-            "interval": range(len(found)),
-            "label": labels,
-            "kind": found["kind"],
-            "site": found["site"],
-            "elapsed_ns": found["elapsed_ns"],
-            "device": 0,
+            "interval": range(len(found)), "label": labels, "kind": found["kind"],
+            "site": found["site"], "elapsed_ns": found["elapsed_ns"], "device": 0,
         }
-    )
+    )  # fmt: skip
     rows = [(i, ns, ns - 1_000, ns + 1_000, "") for i, ns in (predicted or {}).items()]
     rows += [
         (i, pd.NA, pd.NA, pd.NA, "too long")
@@ -92,12 +58,7 @@ def beside(profiled, baseline, predicted: dict[int, int] | None = None):
     unprofiled = frames.check(
         pd.DataFrame(rows, columns=frames.UNPROFILED.names), frames.UNPROFILED
     )
-    budgets = [(i, "kernel", ns // 4) for i, ns in (predicted or {}).items()]
-    parts = frames.of_rows(
-        [*budgets, *((i, "host", ns - ns // 4) for i, ns in (predicted or {}).items())],
-        frames.UNPROFILED_PARTS,
-    )
-    table, notes = side_by_side(intervals, windows, one, two, unprofiled, parts)
+    table, notes = side_by_side(intervals, windows, one, two, unprofiled)
     return table.set_index("label"), notes
 
 
@@ -167,17 +128,10 @@ def test_few_intervals_have_no_confidence(tmp_path):
 
 
 def test_what_differs_between_the_runs_is_noted(tmp_path):
+    ended = {"exit_status": 3, "profiled_exit_status": 0, "stopped": True}
     _, notes = beside(
         log(tmp_path, "a", runs("x", 30), device_name="H200"),
-        log(
-            tmp_path,
-            "b",
-            runs("x", 20),
-            device_name="H100",
-            exit_status=3,
-            profiled_exit_status=0,
-            stopped=True,
-        ),
+        log(tmp_path, "b", runs("x", 20), device_name="H100", **ended),
     )
     assert [n.split(":")[0] for n in notes] == [
         "without nsys the script ended with status 3, under nsys with 0",
@@ -202,7 +156,7 @@ def test_calibration_and_failed_pairs_are_no_measurements(tmp_path):
 def readings(folder: Path, name: str, lengths: list[int]) -> Path:
     """The log of `t0 = clock(); work(); d = clock() - t0` at a.py:3-5, and of the same around
     nothing at b.py."""
-    lines = [{"type": "header", "format": "nsysalign-events", "version": 1, "pid": 7}]
+    lines = [{**HEADER, "pid": 7}]
     for n, file in ((1, "a.py"), (3, "b.py")):
         start = {"function": f"{file}:1:f", "use": "start", "stores": [f"{file}:1:t0"]}
         end = {"function": f"{file}:1:f", "use": "difference", "subtracts": [f"{file}:1:t0"]}
@@ -215,15 +169,8 @@ def readings(folder: Path, name: str, lengths: list[int]) -> Path:
         for k, ns in enumerate(lengths):
             at = 1_000_000 * (2 * k + n)
             for site, t in ((n, at), (n + 1, at + ns)):
-                lines.append(
-                    {
-                        "type": "clock_reading",
-                        "site": site,
-                        "clock": "perf_counter",
-                        "t_ns": t,
-                        "tid": 9,
-                    }
-                )
+                reading = {"type": "clock_reading", "site": site, "clock": "perf_counter"}
+                lines.append(reading | {"t_ns": t, "tid": 9})
     path = folder / f"{name}.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     return path
@@ -244,77 +191,8 @@ def test_clock_readings_are_compared_where_the_trace_saw_cuda_work_inside(tmp_pa
     intervals = found[["kind", "site", "elapsed_ns"]].assign(
         interval=range(6), label="a.py:3-5", device=0
     )
-    nothing = [frames.empty(spec) for spec in (frames.UNPROFILED, frames.UNPROFILED_PARTS)]
-    table, _ = side_by_side(intervals, windows, one, two, *nothing, timed(two))
+    nothing = frames.empty(frames.UNPROFILED)
+    table, _ = side_by_side(intervals, windows, one, two, nothing, timed(two))
     assert table[["label", "profiled_ns", "baseline_ns", "baseline_count"]].values.tolist() == [
         ["a.py:3-5", 15_000, 10_000, 6]
     ]
-
-
-@pytest.mark.parametrize(
-    ("under", "without", "said"),
-    [(1_050, 400, "1.5 times slower"), (700, 600, "1.5 times faster"), (800, 400, None)],
-)
-def test_how_fast_the_host_was_in_either_run_stands_beside_the_times(
-    tmp_path, under, without, said
-):
-    table, _ = beside(
-        log(tmp_path, "under", runs("x", *range(30, 38)), took=under),
-        log(tmp_path, "without", runs("x", *range(30, 38)), took=without),
-    )
-    assert table.loc["x", "host_slowdown"] == pytest.approx(under / without / 1.75)
-    remark = table.loc["x", "remark"]
-    assert ("the host was" in remark) == (said is not None) and (said or "") in remark
-
-
-def test_a_place_with_cold_caches_is_no_faster_host(tmp_path):
-    """Its record calls take three times as long as the others, with nsys and without: nsys adds as
-    much as elsewhere."""
-    logs = []
-    for name, warm, added in (("under", 400, 300), ("without", 400, 0)):
-        path = log(tmp_path, name, runs("x", *range(30, 50)) + runs("cold", *range(30, 36)))
-        lines = [json.loads(line) for line in path.read_text().splitlines()]
-        for line in lines:
-            if line["type"] == "record":
-                took = warm * (3 if line["region"].startswith("cold") else 1) + added
-                line["t1_ns"] = line["t0_ns"] + took
-        path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        logs.append(path)
-    table, _ = beside(*logs)
-    assert table.loc["x", "host_slowdown"] == pytest.approx(1)
-    assert table.loc["cold", "host_slowdown"] == pytest.approx(1500 / 1200 / 1.75)
-    assert not table["remark"].str.contains("the host was").any()
-
-
-@pytest.mark.parametrize(
-    ("took", "lower", "upper"),
-    [
-        (700, 19_000, 21_000),
-        (1_400, 19_000 * (0.25 + 0.75 / 2**1.2), 21_000),
-        (350, 19_000, 21_000 * (0.25 + 0.75 * 2**1.2)),
-    ],
-    ids=["equal", "twice as fast without", "half as fast without"],
-)
-def test_the_bar_reaches_as_far_as_the_hosts_speed_explains(tmp_path, took, lower, upper):
-    """Three quarters of what is predicted are the host's, and how fast it was is not known exactly:
-    a power of 1.2."""
-    table, _ = beside(
-        log(tmp_path, "under", runs("x", *[30] * 6), took=took),
-        log(tmp_path, "without", runs("x", *[20] * 6), took=400),
-        {i: 20_000 for i in range(6)},
-    )
-    row = table.loc["x"]
-    assert row["predicted_ns"] == 20_000
-    assert (row["predicted_lower_ns"], row["predicted_upper_ns"]) == pytest.approx((lower, upper))
-
-
-def test_logs_whose_records_have_no_length_say_nothing_of_the_host(tmp_path):
-    logs = [log(tmp_path, name, runs("x", *range(30, 38))) for name in ("under", "without")]
-    lines = [json.loads(line) for line in logs[1].read_text().splitlines()]
-    logs[1].write_text(
-        "".join(json.dumps(line | {"t1_ns": line.get("t0_ns", 0)}) + "\n" for line in lines)
-    )
-    table, _ = beside(*logs)
-    assert (
-        math.isnan(table.loc["x", "host_slowdown"]) and "host was" not in table.loc["x", "remark"]
-    )

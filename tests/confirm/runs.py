@@ -39,26 +39,14 @@ def busy_gpu(k: int) -> list:
 def behind_earlier_work(k: int) -> list:
     """Another stream's millisecond was launched before the start record and is waited for after
     it."""
-    return [
-        Launch(1_000_000, 13),
-        Record("r", 13),
-        Record("a"),
-        Wait("r", 7),
-        Launch(20_000),
-        Record("b"),
-    ]
+    other = [Launch(1_000_000, 13), Record("r", 13)]
+    return [*other, Record("a"), Wait("r", 7), Launch(20_000), Record("b")]
 
 
 def behind_own_work(k: int) -> list:
     """The same, but it is launched after the start record: part of what is measured."""
-    return [
-        Record("a"),
-        Launch(1_000_000, 13),
-        Record("r", 13),
-        Wait("r", 7),
-        Launch(20_000),
-        Record("b"),
-    ]
+    other = [Launch(1_000_000, 13), Record("r", 13)]
+    return [Record("a"), *other, Wait("r", 7), Launch(20_000), Record("b")]
 
 
 def synchronises(k: int) -> list:
@@ -68,13 +56,8 @@ def synchronises(k: int) -> list:
 def item(k: int) -> list:
     """A copy back to pageable memory, long behind the kernel: no synchronisation part, but the host
     is held up."""
-    return [
-        Record("a"),
-        Sleep(80_000),
-        Launch(25_000),
-        Copy(2_000, pageable=True, direction=2),
-        Record("b"),
-    ]
+    copy = Copy(2_000, pageable=True, direction=2)
+    return [Record("a"), Sleep(80_000), Launch(25_000), copy, Record("b")]
 
 
 def too_many(k: int) -> list:

@@ -1,5 +1,5 @@
-"""`nsysalign confirm` and `run --confirm`: what runs, in which order, with which change, and what
-is stored and said."""
+"""`nsysalign confirm`: what runs, in which order, with which change, and what is stored and
+said."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ import pytest
 from click.testing import CliRunner
 
 import nsysalign
-from nsysalign.commands.run import run
 from nsysalign.compare.confirm_command import confirm
 from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
 from nsysalign.record import session
@@ -26,14 +25,9 @@ def machine(monkeypatch, tmp_path):
     """`collect` replaced by a simulated machine; `machine.calls` are the commands and variables it
     was given."""
     state = types.SimpleNamespace(
-        body=runs.host_gap,
-        after=None,
-        page=False,
-        pairs=(),
-        calls=[],
-        status=[0, 0, 0],
+        body=runs.host_gap, after=None, page=False, pairs=(), calls=[], status=[0, 0, 0],
         folder=tmp_path / "R",
-    )
+    )  # fmt: skip
     monkeypatch.chdir(tmp_path)
 
     def collect(command, options, progress=None):
@@ -95,40 +89,26 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
         "intervention": "delay", "label": "t1", "region": "t1", "delay_ns": 1_000_000,
         "starts": [[str(Path.cwd() / "bench.py"), 10, []]],
     }  # fmt: skip
-    assert (
-        "confirmed: t1 (host-gap):" in result.output
-        and "Changed:  a delay kernel of 1,000.0 us" in result.output
-    )
-    assert (
-        "      nsysalign confirm --label t1 SCRIPT.py" in result.output
-    )  # of the plain run, before
+    assert "confirmed: t1 (host-gap):" in result.output
+    assert "Changed:  a delay kernel of 1,000.0 us" in result.output
+    # of the plain run, before
+    assert "      nsysalign confirm --label t1 SCRIPT.py" in result.output
     stored = json.loads((machine.folder / "confirm.json").read_text())
     (one,) = stored["confirmations"]
     assert (stored["format"], stored["version"]) == ("nsysalign-confirm", 1)
-    assert (one["verdict"], one["rules"], one["run"]) == (
-        "confirmed",
-        ["host-gap"],
-        "confirm/t1-delay-1",
-    )
-    assert (
-        one["predicted_low_ns"]
-        <= one["after_ns"]
-        <= one["predicted_high_ns"]
-        < one["before_ns"] / 3
-    )
+    told = one["verdict"], one["rules"], one["run"]
+    assert told == ("confirmed", ["host-gap"], "confirm/t1-delay-1")
+    low, high = one["predicted_low_ns"], one["predicted_high_ns"]
+    assert low <= one["after_ns"] <= high < one["before_ns"] / 3
     document = json.loads((machine.folder / "analysis.json").read_text())
-    assert [
-        f["confirmation"]["verdict"] for f in document["findings"] if f["rule"] == "host-gap"
-    ] == ["confirmed"]
+    (finding,) = (f for f in document["findings"] if f["rule"] == "host-gap")
+    assert finding["confirmation"]["verdict"] == "confirmed"
     assert document["confirmations"] == stored["confirmations"]
     with sqlite3.connect(machine.folder / "analysis.db") as db:
-        assert db.execute("SELECT label, verdict, rules FROM confirmations").fetchall() == [
-            ("t1", "confirmed", '["host-gap"]')
-        ]
-    assert (
-        '"confirmation":"confirmed: a delay kernel of'
-        in (machine.folder / "report.html").read_text()
-    )
+        kept = db.execute("SELECT label, verdict, rules FROM confirmations").fetchall()
+    assert kept == [("t1", "confirmed", '["host-gap"]')]
+    page = (machine.folder / "report.html").read_text()
+    assert '"confirmation":"confirmed: a delay kernel of' in page
     again = nsysalign.load(machine.folder)
     assert again.confirmations["rules"].tolist() == [("host-gap",)]
     for path in (machine.folder / "analysis.db", machine.folder / "confirm" / "t1-delay-1"):
@@ -168,37 +148,18 @@ def test_a_label_that_is_not_there(machine):
 def test_a_script_that_fails(machine):
     machine.status = [3, 0]
     result = invoke(confirm, "--label", "t1", "s.py")
-    assert (
-        result.exit_code == 3
-        and len(machine.calls) == 1
-        and "status 3, so it is not run again" in result.output
-    )
+    assert result.exit_code == 3 and len(machine.calls) == 1
+    assert "status 3, so it is not run again" in result.output
     machine.calls, machine.folder = [], machine.folder.with_name("R2")
     machine.status = [0, 3]
     assert invoke(confirm, "--label", "t1", "s.py").exit_code == 0
     (one,) = json.loads((machine.folder / "confirm.json").read_text())["confirmations"]
-    assert (one["verdict"], "status 3 in the second run" in one["reason"]) == (
-        "not conclusive",
-        True,
-    )
+    assert one["verdict"] == "not conclusive" and "status 3 in the second run" in one["reason"]
 
 
 def test_json_on_stdout_is_only_that(machine):
     result = invoke(confirm, "--label", "t1", "--json", "-", "s.py")
     assert json.loads(result.output)["confirmations"][0]["verdict"] == "confirmed"
-
-
-def test_run_confirm_takes_the_warnings_and_keeps_the_scripts_status(machine):
-    result = invoke(run, "--confirm", "--json", "copy.json", "s.py", "--label", "x")
-    assert result.exit_code == 0 and [c for c, _ in machine.calls] == [["s.py", "--label", "x"]] * 2
-    assert "confirmed: t1 (host-gap)" in result.output
-    assert json.loads(Path("copy.json").read_text())["confirmations"][0]["verdict"] == "confirmed"
-    machine.calls, machine.folder, machine.body = [], machine.folder.with_name("R2"), runs.busy_gpu
-    result = invoke(run, "--confirm", "s.py")
-    assert len(machine.calls) == 1 and "no warning that a second run could test" in result.output
-    machine.calls, machine.folder, machine.status = [], machine.folder.with_name("R3"), [5]
-    machine.body = runs.host_gap
-    assert invoke(run, "--confirm", "s.py").exit_code == 5 and len(machine.calls) == 1
 
 
 def test_more_labels_than_are_worth_a_run_each_are_said(machine, monkeypatch):

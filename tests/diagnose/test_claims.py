@@ -25,7 +25,7 @@ RECORDINGS = sorted(DATA.glob("*.sqlite.xz")) + sorted((DATA / "puzzles").glob("
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name.split(".")[0])
 def test_a_recording(path, tmp_path):
     trace, logs = unpacked(path, tmp_path)
-    result = check(nsysalign.analyze(trace, logs, all_segments=True))
+    result = check(nsysalign.analyze(trace, logs, all_segments=True), trace)
     assert not result.false and not result.unknown
 
 

@@ -306,8 +306,11 @@ def test_many_segments_come_in_lots(monkeypatch):
     """Operations of a: 1 each; a lot is full with 4 of these and their idle stretches."""
     told = Facts(drawn())
     monkeypatch.setattr(module, "_OPERATIONS_AT_ONCE", 4)
-    lots = [lot.tolist() for lot in told.portions(np.arange(6))]
-    assert lots == [[0], [1, 2], [3, 4], [5]]
-    assert [lot.tolist() for lot in told.portions(np.array([3]))] == [[3]] and list(
-        told.portions(np.arange(0))
-    ) == []
+
+    def lots(positions):
+        return [np.unique(lot.at).tolist() for lot in told.lots(np.array(positions, np.int64))]
+
+    assert lots(range(6)) == [[0], [1, 2], [3, 4], [5]]
+    assert lots([3]) == [[3]] and lots([]) == []
+    for at, segments in told.each(np.arange(6)):
+        assert segments.ns.tolist() == told.segments(np.array([at])).ns.tolist()

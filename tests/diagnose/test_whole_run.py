@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 
 from nsysalign.diagnose.rules import diagnose
@@ -89,6 +90,39 @@ def test_calls_without_a_row_of_gpu_work(issuing, title):
     found = rules(replace(drawn, calibration={"calls_without_work": made}))["no-gpu-work"]
     assert found.title.startswith(title) and found.severity == "warning"
     assert found.evidence["longest_calls"] == {"cudaMalloc_ns": 5_000}
+
+
+def test_one_launch_that_the_run_waits_for():
+    drawn = analysis(
+        interval("run", ("kernel", 100), ("api_launch", 800), ("kernel", 100), kind="run")
+    )
+    row = {"interval": 0, "start_ns": 100_000, "ns": 800_000, "next": "add(int)"}
+    once = pd.DataFrame([{**row, "call": "cudaLaunchKernel", "call_ns": 700_000}])
+    found = rules(replace(drawn, gaps=once))["whole-run"]
+    assert found.title.endswith(
+        "for 700 us of that the host was inside one call, the cudaLaunchKernel of add."
+    )
+    assert "loads its code" in found.faster and found.loss_ns == 700_000
+    many = rules(replace(drawn, gaps=once.assign(call_ns=300_000)))["whole-run"]
+    assert "fuse" in many.faster and many.loss_ns == 800_000
+
+
+def test_kernels_with_few_blocks():
+    few = {
+        "pid": 0, "device": 0, "few_blocks_ns": 300_000, "unused_ns": 290_000, "kernel": "add(int)", "blocks": 1,
+        "threads_per_block": 256, "multiprocessors": 108,
+    }  # fmt: skip
+    drawn = analysis(interval("run", *RUN, kind="run"))
+    run = drawn.intervals.iloc[0]
+    few |= {"pid": int(run["pid"]), "device": int(run["device"])}
+    told = rules(replace(drawn, calibration={"few_blocks": [few]}))["few-blocks"]
+    assert told.title == (
+        "For 300 us of 1 ms at least half of the GPU had nothing to do: add was launched with 1 block of 256 threads, and the "
+        "GPU has 108 multiprocessors."
+    )
+    assert (told.severity, told.loss_ns) == ("warning", 290_000)
+    short = replace(drawn, calibration={"few_blocks": [few | {"few_blocks_ns": 200_000}]})
+    assert "few-blocks" not in rules(short), "a fifth of the run"
 
 
 def managed(moving_ns: int, alone_ns: int):

@@ -60,8 +60,8 @@ SITES = {
            "interleaved": True},
 }  # fmt: skip
 VERDICT = {
-    "label": "case", "rules": ["host-gap"], "intervention": "delay", "target": "case", "verdict": "confirmed",
-    "reason": "as predicted", "metric": "elapsed", "before_ns": 9e4, "predicted_ns": 2e4, "predicted_low_ns": 1e4,
+    "label": "case", "rules": ["host-gap"], "intervention": "delay", "verdict": "confirmed",
+    "reason": "as predicted", "before_ns": 9e4, "predicted_ns": 2e4, "predicted_low_ns": 1e4,
     "predicted_high_ns": 3e4, "after_ns": 2e4, "after_low_ns": 1e4, "after_high_ns": None, "before_count": 4,
     "after_count": 4, "changed": "a delay kernel", "run": "confirm/case-delay-1",
 }  # fmt: skip

@@ -521,7 +521,6 @@ def test_a_rerun_is_seen_on_the_card(driver, builder, finding, tmp_path):
         "rules": ("host-gap",),
         "verdict": "confirmed",
         "changed": "a delay kernel",
-        "metric": "elapsed",
     }
     row |= {
         "before_ns": 197_600.0,
@@ -538,7 +537,7 @@ def test_a_rerun_is_seen_on_the_card(driver, builder, finding, tmp_path):
     }
     table = frames.check(pd.DataFrame([row]), frames.CONFIRMATIONS)
     open_page(driver, replace(builder(findings=[finding]), confirmations=table), tmp_path)
-    said = driver.find_element("css selector", "#cards .rerun.confirmed").text.split()
+    said = driver.find_element("css selector", "#cards .rerun.better").text.split()
     assert (
         " ".join(said)
         == "✔ confirmed by a second run of the script: a delay kernel before 198 us predicted 26.7 us to 29.4 us after 28.4 us"

@@ -4,7 +4,16 @@ import math
 
 import pytest
 
-from nsysalign.text import bytes_text, duration, fixed, middle, percent, quantity, safe_text
+from nsysalign.text import (
+    bytes_text,
+    duration,
+    fixed,
+    middle,
+    percent,
+    quantity,
+    safe_text,
+    short_name,
+)
 
 
 @pytest.mark.parametrize(
@@ -92,3 +101,17 @@ def test_evidence_takes_its_unit_from_its_key():
     assert quantity("host_share", 0.743) == "74 %"
     assert quantity("copies", 0) == "0"
     assert quantity("names", ["a", "b"]) == "a, b"
+
+
+@pytest.mark.parametrize(
+    ("kernel", "short"),
+    [
+        ("void at::native::reduce_kernel<512, 1, Op<a::b>>(Op<int>, long)", "reduce_kernel"),
+        ("(anonymous namespace)::scale(float*)", "scale"),
+        ("nvjet_sm90_hsh_TNT", "nvjet_sm90_hsh_TNT"),
+        ("copy D2H pinned", "copy D2H pinned"),
+        ("<<<", "<<<"),
+    ],
+)
+def test_a_kernels_short_name(kernel, short):
+    assert short_name(kernel) == short

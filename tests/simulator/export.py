@@ -91,6 +91,7 @@ class _Sqlite:
                     "l2CacheSize": 62_914_560,
                     "memoryBandwidth": 4_814_304_000_000,
                     "cuDevice": device,
+                    "smCount": 1,
                 }
             )
 

@@ -59,6 +59,7 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("full-queue", queueing.full_queue),
     Rule("earlier-work", queueing.earlier_work),
     Rule("host-timer", measuring.host_timer),
+    Rule("few-blocks", whole_run.few_blocks),
     Rule("page-migrations", whole_run.page_migrations),
     Rule("whole-run", whole_run.whole_run),
     Rule("event-floor", measuring.event_floor),

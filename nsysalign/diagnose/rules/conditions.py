@@ -26,10 +26,7 @@ MOST_APART_NS = 250_000_000
 #: the hardware.
 SLOWED = {bit: text for bit, text in CLOCK_REASONS.items() if bit & SLOWED_BITS}
 HARDWARE = 0x08 | 0x40 | 0x80
-MISSING = (
-    "the run has no samples of the GPU's clock (`nsysalign run` records them where nvidia-ml-py is installed: "
-    "pip install 'nsysalign[clocks]')"
-)
+MISSING = "the run has no samples of the GPU's clock (`nsysalign run` records them)"
 
 
 @dataclass(frozen=True)

@@ -189,8 +189,7 @@ def drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
 def _drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     total, hosted = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
     positions = np.flatnonzero(facts.on_stream & (facts.part("sync") > 0))
-    for lot in facts.portions(positions):
-        segments = facts.segments(lot)
+    for segments in facts.lots(positions):
         at, ns, run = segments.at, segments.ns, segments.run
         sync, idle = segments.of_cause("sync"), run >= 0
         stretches = int(run.max(initial=-1)) + 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 
@@ -52,29 +53,22 @@ def launch_blocking(facts: Facts) -> Iterator[Finding]:
     rows = rows[
         facts.on_stream[rows] & (facts.operations[rows] > 1) & (facts.part("api_launch")[rows] > 0)
     ]
-    segments = facts.segments(rows)
-    at, run, launch = segments.at, segments.run, segments.of_cause("api_launch")
-    if len(segments) < 3:
-        return
-    # gaps between two operations of one interval, right after a kernel; the last one before the end
-    # event launches nothing
-    first = (
-        np.flatnonzero((run[1:] >= 0) & segments.of_cause("kernel")[:-1] & (at[1:] == at[:-1])) + 1
-    )
-    closing = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
-    closing[run[np.append(at[1:] != at[:-1], True)]] = True
-    first = first[~closing[run[first]]]
-    calls = (
-        np.unique(np.stack([run[launch], segments.ref_id[launch]]), axis=1)[0]
-        if launch.any()
-        else np.empty(0, np.int64)
-    )
-    distinct = np.bincount(calls, minlength=int(run.max(initial=0)) + 1)
-    blocked = launch[first] & (distinct[run[first]] >= 2)
     gaps, hits, rest = (np.zeros(facts.count, np.int64) for _ in range(3))
-    np.add.at(gaps, at[first], 1)
-    np.add.at(hits, at[first], blocked)
-    np.add.at(rest, at[first[blocked]], segments.ns[first[blocked]])
+    for segments in facts.lots(np.sort(rows)):
+        at, run, launch = segments.at, segments.run, segments.of_cause("api_launch")
+        # gaps between two operations of one interval, right after a kernel; the last one before
+        # the end event launches nothing
+        after = (run[1:] >= 0) & segments.of_cause("kernel")[:-1] & (at[1:] == at[:-1])
+        first = np.flatnonzero(after) + 1
+        closing = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
+        closing[run[np.append(at[1:] != at[:-1], True)]] = True
+        first = first[~closing[run[first]]]
+        calls = np.unique(np.stack([run[launch], segments.ref_id[launch]]), axis=1)[0]
+        distinct = np.bincount(calls, minlength=int(run.max(initial=0)) + 1)
+        blocked = launch[first] & (distinct[run[first]] >= 2)
+        np.add.at(gaps, at[first], 1)
+        np.add.at(hits, at[first], blocked)
+        np.add.at(rest, at[first[blocked]], segments.ns[first[blocked]])
     for case in facts.cases(
         (gaps >= thresholds.BLOCKING_KERNELS) & (hits >= thresholds.BLOCKING_SHARE * gaps),
         at_least=0,
@@ -107,16 +101,32 @@ def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         & (host >= call)
         & (facts.share(gap) > thresholds.WARN_SHARE)
     )
-    for case in facts.cases(mask):
-        yield _host_gap(facts, case, gap)
+    own = np.minimum(facts.part("host"), gap)
+    code = facts.share(own) > thresholds.WARN_SHARE
+    cases = list(facts.cases(mask))
+    rows = facts.each(np.sort(np.array([case.row for case in cases], np.int64)))
+    found = {at: _where(segments, bool(code[at])) for at, segments in rows}
+    for case in cases:
+        at = case.row
+        waited = int((own if code[at] else gap)[at])
+        yield _host_gap(facts, case, gap, waited, found.get(at, _Wait("many", 0, "", 0)))
 
 
-def _host_gap(facts: Facts, case: Case, gap: np.ndarray) -> Finding:
+class _Wait(NamedTuple):
+    """Where most of the wait lies (before, between, after, many), the longest stretch, the
+    operation it waited for, and how much of that stretch the host spent in its own code, or in all
+    of its own code and calls."""
+
+    where: str
+    longest: int
+    then: str
+    in_it: int
+
+
+def _host_gap(facts: Facts, case: Case, gap: np.ndarray, waited: int, wait: _Wait) -> Finding:
     at = case.row
     outside = int(facts.part("host")[at])
-    code = min(outside, int(gap[at])) > thresholds.WARN_SHARE * facts.elapsed[at]
-    waited = min(outside, int(gap[at])) if code else int(gap[at])
-    where, longest, then, in_it = _where(facts.segments(np.array([at])), code)
+    where, longest, then, in_it = wait
     if in_it <= thresholds.ONE_GAP_SHARE * waited:
         where = "many"
     lead = (
@@ -153,27 +163,23 @@ def _host_gap(facts: Facts, case: Case, gap: np.ndarray) -> Finding:
     )
 
 
-def _where(segments: Segments, code: bool) -> tuple[str, int, str, int]:
-    """Where most of the wait lies (before, between, after, many), the longest stretch, the
-    operation it waited for, and how much of that stretch the host spent in its own code (`code`),
-    or in all of its own code and calls."""
-    if not len(segments):
-        return "many", 0, "", 0
+def _where(segments: Segments, code: bool) -> _Wait:
+    """`code`: whether the host's own code alone is blamed, not its calls."""
     run = segments.run
     blamed, told = segments.of_cause(*_BLAMED), segments.of_cause(*(("host",) if code else _BLAMED))
     total = np.bincount(run[blamed], segments.ns[blamed], minlength=1)
     worst = int(total.argmax())
     rows = np.flatnonzero(run == worst)
-    its_share = int(segments.ns[told & (run == worst)].sum())
+    in_it = int(segments.ns[told & (run == worst)].sum())
     longest, after = int(total[worst]), int(rows[-1]) + 1
     then = (
         words.kernel(str(segments.details(np.array([after]))[0])) if after < len(segments) else ""
     )
     if longest < thresholds.ONE_GAP_SHARE * total.sum():
-        return "many", longest, then, its_share
+        return _Wait("many", longest, then, in_it)
     if rows[0] == 0:
-        return "before", longest, then, its_share
-    return ("between" if then else "after"), longest, then, its_share
+        return _Wait("before", longest, then, in_it)
+    return _Wait("between" if then else "after", longest, then, in_it)
 
 
 def many_kernels(facts: Facts) -> Iterator[Finding]:
@@ -186,9 +192,11 @@ def many_kernels(facts: Facts) -> Iterator[Finding]:
         & (facts.operations >= thresholds.MANY_OPERATIONS)
         & (facts.share(cost) > thresholds.WARN_SHARE)
     )
-    for case in facts.cases(mask):
+    cases = list(facts.cases(mask))
+    one = _by_one_call(facts, np.array([case.row for case in cases], np.int64))
+    for case in cases:
         at = case.row
-        if one_call(facts, at):  # rule api-launch reports it
+        if one[at]:  # rule api-launch reports it
             continue
         count = int(facts.operations[at])
         yield case.finding(
@@ -206,13 +214,14 @@ def many_kernels(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def one_call(facts: Facts, at: int) -> bool:
-    """Whether one call is most of what interval `at` pays for launching: code that is loaded, a
-    copy that blocks."""
-    segments = facts.segments(np.array([at]))
-    inside = segments.of_cause("api_launch")
-    longest = int(segments.ns[inside].max(initial=0))
-    return bool(longest > thresholds.ONE_GAP_SHARE * facts.part("api_launch", "launch_latency")[at])
+def _by_one_call(facts: Facts, positions: np.ndarray) -> np.ndarray:
+    """Of these intervals, a mask: one call is most of what they pay for launching: code that is
+    loaded, a copy that blocks."""
+    longest = np.zeros(facts.count, np.int64)
+    for segments in facts.lots(np.sort(positions)):
+        inside = segments.of_cause("api_launch")
+        np.maximum.at(longest, segments.at[inside], segments.ns[inside])
+    return longest > thresholds.ONE_GAP_SHARE * facts.part("api_launch", "launch_latency")
 
 
 def _graph(facts: Facts, at: int) -> str:
@@ -240,9 +249,13 @@ def api_launch(facts: Facts) -> Iterator[Finding]:
         & (call > host)
         & (facts.share(call + host.clip(0)) > thresholds.WARN_SHARE)
     )
-    for case in facts.cases(mask):
+    cases = list(facts.cases(mask))
+    many = facts.operations >= thresholds.MANY_OPERATIONS
+    rows = np.array([case.row for case in cases], np.int64)
+    skipped = many & ~_by_one_call(facts, rows[many[rows]])
+    for case in cases:
         at = case.row
-        if facts.operations[at] >= thresholds.MANY_OPERATIONS and not one_call(facts, at):
+        if skipped[at]:
             continue
         rows = rows_of(facts.detail_rows("api_launch"), at)
         longest = rows.groupby("detail", sort=False)["ns"].sum().sort_values(ascending=False)

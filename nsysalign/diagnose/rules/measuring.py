@@ -29,6 +29,9 @@ def host_timer(facts: Facts) -> Iterator[Finding]:
     copied, queued = facts.part("memcpy", "memset"), facts.part("queued")
     rest = np.maximum(facts.elapsed - gpu - copied - queued, 0)
     lost = np.minimum(rest, facts.part("host", "api", "api_launch"))
+    # the parts say what the host did: a kernel that ran beside its calls is none of them
+    seen = facts.part("kernel", "graph")
+    hidden = seen < (1 - thresholds.SAY_SHARE) * gpu
     for case in facts.cases(mask):
         at = case.row
         pattern = host_pattern(facts, case)
@@ -47,6 +50,8 @@ def host_timer(facts: Facts) -> Iterator[Finding]:
             if part[at] >= thresholds.SAY_SHARE * facts.elapsed[at]
         ]
         beside = "".join(f", beside {ns} {text}" for ns, text in held)
+        if hidden[at]:
+            beside = f", {words.span(seen[at]) if seen[at] else 'none'} of it while the host waited for them{beside}"
         yield case.finding(
             "warning",
             f"{case.who} times {what} together: kernels ran for {words.of(gpu[at], facts.elapsed[at])}{beside}; for the "
@@ -58,6 +63,7 @@ def host_timer(facts: Facts) -> Iterator[Finding]:
             lost,
             synchronises=pattern,
             kernels_ran_ns=gpu[at],
+            kernels_waited_for_ns=seen[at] if hidden[at] and seen[at] else None,
             elapsed_ns=facts.elapsed[at],
             launch_calls_ns=facts.part("api_launch")[at],
             synchronisation_ns=facts.part("sync")[at],

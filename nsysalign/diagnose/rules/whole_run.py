@@ -95,15 +95,19 @@ _IDLE: tuple[tuple[tuple[str, ...], str, Words], ...] = (
 )  # fmt: skip
 
 
+def _measured_itself(facts: Facts) -> bool:
+    """Whether the program measured what it wanted to know, or its calls failed: then nothing is said
+    of the run."""
+    whole = facts.whole
+    measured = (facts.analysis.intervals["method"] != "inferred")[facts.kind != "nvtx"].any()
+    return bool(measured or whole.trace.failed_calls or not whole.unaligned.empty)
+
+
 def whole_run(facts: Facts) -> Iterator[Finding]:
     """A run of which the program measured less than half, by ranges or not at all: the GPU was idle
     for much of the time between its first and its last work, or copied."""
     whole = facts.whole
-    if (facts.analysis.intervals["method"] != "inferred")[facts.kind != "nvtx"].any():
-        return  # the program measured what it wanted to know
-    if facts.whole.trace.failed_calls:
-        return  # what its calls should have done did not happen
-    if not whole.unaligned.empty:
+    if _measured_itself(facts):
         return
     own = ~facts.analysis.intervals["library"].to_numpy(dtype=bool)
     runs = whole.runs.drop_duplicates(["pid", "device"])
@@ -140,6 +144,10 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             calls = calls.groupby("detail", sort=False)["ns"].sum()
             most = str(calls.idxmax()) if len(calls) and causes[0] in ("api", "sync") else None
             rest = run.elapsed_ns - working
+            once = _one_launch(facts, run.interval) if causes[0] == "api_launch" else None
+            if once is not None and once.call_ns > lost / 2:
+                text = f"the host was inside one call, the {once.call} of {words.kernel(once.next)}"
+                lost, remedy = once.call_ns, _FIRST
             found = about.finding(
                 "warning",
                 f"{who}between its first and its last work the GPU ran nothing for {words.of(rest, run.elapsed_ns)}; for "
@@ -147,7 +155,7 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
                 "",
                 idle_ns=rest,
                 elapsed_ns=run.elapsed_ns,
-                idle_for_this_ns=lost,
+                **{"one_call_ns" if remedy is _FIRST else "idle_for_this_ns": lost},
                 mostly_in=most,
             )
             yield replace(_begun(found), run=int(run.interval), loss_ns=int(lost), remedy=remedy)
@@ -175,17 +183,81 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             )
 
 
+_FIRST = Words(
+    "A kernel's first launch loads its code: launch it once before the part that counts, or load all when the program starts "
+    "(CUDA_MODULE_LOADING=EAGER)"
+)
+
+
+def _one_launch(facts: Facts, interval: int) -> Any:
+    """The idle stretch of a run in which one launch took longest, as a row of `frames.GAPS`; None
+    for none."""
+    gaps = facts.whole.gaps
+    mine = gaps[(gaps["interval"] == interval) & gaps["call"].str.contains("Launch")]
+    return None if mine.empty else next(mine.nlargest(1, "call_ns").itertuples(index=False))
+
+
+def few_blocks(facts: Facts) -> Iterator[Finding]:
+    """Kernels with so few blocks that half of the GPU or more has nothing to do."""
+    if _measured_itself(facts):
+        return
+    known = {(f["pid"], f["device"]): f for f in facts.analysis.calibration.get("few_blocks", ())}
+    for run in facts.whole.runs.drop_duplicates(["pid", "device"]).itertuples(index=False):
+        few = known.get((run.pid, run.device), {})
+        if few.get("few_blocks_ns", 0) <= thresholds.WARN_SHARE * run.elapsed_ns:
+            continue
+        about = About(str(run.label), "")
+        who = "" if run.label == "run" else f"{about.who}: "
+        size = few["multiprocessors"]
+        found = about.finding(
+            "warning",
+            f"{who}for {words.of(few['few_blocks_ns'], run.elapsed_ns)} at least half of the GPU had nothing to do: "
+            f"{words.kernel(few['kernel'])} was launched with {words.plural(few['blocks'], 'block')} of "
+            f"{words.plural(few['threads_per_block'], 'thread')}"
+            + (f", and the GPU has {size:,} multiprocessors." if size else "."),
+            "",
+            few_blocks_ns=few["few_blocks_ns"],
+            elapsed_ns=run.elapsed_ns,
+            blocks=few["blocks"],
+            threads_per_block=few["threads_per_block"],
+            multiprocessors=size or None,
+        )
+        yield replace(
+            _begun(found), run=int(run.interval), loss_ns=few["unused_ns"], remedy=_MORE_BLOCKS
+        )
+
+
+_MORE_BLOCKS = Words(
+    "Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data; "
+    "or run other work beside it, on other streams"
+)
+
+
 def page_migrations(facts: Facts) -> Iterator[Finding]:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
     the host."""
+    kernels = facts.whole.kernels
     runs = facts.whole.runs.drop_duplicates(["pid", "device"])
     for run in runs.itertuples(index=False):
+        about = About(str(run.label), "")
+        who = "" if run.label == "run" else f"{about.who}: "
+        back = kernels[(kernels["label"] == run.label) & (kernels["kernel"] == _TO_HOST)]
+        idle = int(back["idle_before_ns"].sum())
+        if idle > thresholds.WARN_SHARE * run.elapsed_ns:
+            found = about.finding(
+                "warning",
+                f"{who}for {words.of(idle, run.elapsed_ns)} the GPU ran nothing while the host touched managed memory: its pages "
+                f"came back from the GPU in {words.plural(int(back['count'].sum()), 'migration')}, one after the other.",
+                "",
+                idle_before_migrations_ns=idle,
+                elapsed_ns=run.elapsed_ns,
+                migrations_to_the_host=int(back["count"].sum()),
+            )
+            yield replace(_begun(found), run=int(run.interval), loss_ns=idle, remedy=_BACK)
         moved = _moved(facts, run)
         lost = moved.get("moving_ns", 0)
         if lost <= thresholds.WARN_SHARE * run.elapsed_ns:
             continue
-        about = About(str(run.label), "")
-        who = "" if run.label == "run" else f"{about.who}: "
         inside = lost - moved["alone_ns"]
         count = moved["to_device_count"] + moved["to_host_count"]
         found = about.finding(
@@ -205,6 +277,10 @@ def page_migrations(facts: Facts) -> Iterator[Finding]:
         yield replace(_begun(found), run=int(run.interval), loss_ns=lost, remedy=_MANAGED)
 
 
+_TO_HOST = "page migration D2H"
+_BACK = Words(
+    "Fetch what the host reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
+)
 _MANAGED = Words(
     "Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
     "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);"

@@ -1,33 +1,30 @@
-// Tables that stand by themselves: labels that did different work, the longest idle times, ranges
-// on the host.
+// Tables that stand by themselves, folded where the page has budgets: labels that did different
+// work, the longest idle times, ranges on the host.
 
 function startAnswers() {
-  const { variants, gaps, ranges, host } = DATA.answers, us = (text) => ({ text, number: true });
-  listAnswers("variants", variants, "Labels by the work they did",
-    [{ text: "label" }, { text: "work" }, us("runs"), us("median us"), us("w/o nsys us"),
-    us("least us"), us("most us")],
-    (v) => [v.label, DATA.timelines[v.row_interval] ?
-      make("button", { type: "button", class: "link",
+  const { variants, gaps, ranges, host } = DATA.answers;
+  const text = (...names) => names.map((name) => ({ text: name }));
+  const code = (name, short = name) => make("code", { title: name }, short);
+  listAnswers("variants", variants, [...text("label", "work"),
+    ...numbers("runs", "median us", "w/o nsys us", "least us", "most us")],
+  (v) => [v.label, DATA.timelines[v.row_interval] ?
+    make("button", { type: "button", class: "link",
       onclick: () => choose(v.label, v.row_interval, true) }, v.variant) : v.variant,
-      v.count.toLocaleString("en"), micro(v.median_ns),
-        make("span", { title: withoutHint(v) }, withoutWord(v)), micro(v.min_ns),
-        micro(v.max_ns)]);
-  listAnswers("gaps", gaps, "The longest idle times of the GPU",
-    [{ text: "of" }, us("idle us"), { text: "until" }, { text: "held up by" }, us("for us")],
-    (g) => [g.run, micro(g.ns), make("code", { title: g.next }, shortName(g.next)),
+  v.count.toLocaleString("en"), micro(v.median_ns),
+  make("span", { title: withoutHint(v) }, withoutWord(v)), micro(v.min_ns), micro(v.max_ns)]);
+  listAnswers("gaps", gaps,
+    [...text("of"), ...numbers("idle us"), ...text("until", "held up by"), ...numbers("for us")],
+    (g) => [g.run, micro(g.ns), code(g.next, shortName(g.next)),
       g.call || "the host, outside of CUDA", g.call_ns ? micro(g.call_ns) : ""]);
-  listAnswers("ranges", ranges, "NVTX ranges on the host",
-    [{ text: "range" }, ...["n", "with GPU work", "host us", "median us", "launch us", "copy us",
-    "sync us", "other calls us", "outside us", "GPU us"].map(us)],
-    (r) => [r.label, r.count.toLocaleString("en"), r.with_work.toLocaleString("en"),
-      ...[r.host_ns, r.median_ns, r.launch_ns, r.copy_ns, r.sync_ns, r.other_ns, r.outside_ns,
-      r.gpu_ns].map((ns) => micro(ns))]);
-  listAnswers("host", host, "What the host did while the GPU waited",
-    [{ text: "label" }, { text: "seen in" }, { text: "what" }, { text: "where" },
-    us("share of the gaps"), us("samples"), us("us")],
-    (h) => [h.label, h.view, make("code", null, h.name),
-      h.place + (h.within ? `, in ${h.within}` : ""), percent(h.share),
-      h.samples ? h.samples.toLocaleString("en") : "", h.ns ? micro(h.ns) : ""]);
+  listAnswers("ranges", ranges, [...text("range"), ...numbers("n", "with GPU work", "host us",
+    "median us", "launch us", "copy us", "sync us", "other calls us", "outside us", "GPU us")],
+  (r) => [r.label, r.count.toLocaleString("en"), r.with_work.toLocaleString("en"),
+    ...[r.host_ns, r.median_ns, r.launch_ns, r.copy_ns, r.sync_ns, r.other_ns, r.outside_ns,
+      r.gpu_ns].map(micro)]);
+  listAnswers("host", host, [...text("label", "seen in", "what", "where"),
+    ...numbers("share of the gaps", "samples", "us")],
+  (h) => [h.label, h.view, code(h.name), h.place + (h.within ? `, in ${h.within}` : ""),
+    percent(h.share), h.samples ? h.samples.toLocaleString("en") : "", h.ns ? micro(h.ns) : ""]);
   $("answers").hidden = !variants.length && !gaps.length && !ranges.length && !host.length;
 }
 
@@ -37,15 +34,26 @@ function withoutWord(variant) {
 }
 
 function withoutHint(variant) {
-  if (variant.unprofiled_ns) return "the interval that stands for this work, without nsys, predicted from this trace";
+  if (variant.unprofiled_ns) return "the interval that stands for this work, without nsys, " +
+    "predicted from this trace";
   return "no prediction: " + (variant.no_prediction ||
     "only the first rows have one, since each takes a replay of its calls");
 }
 
-function listAnswers(name, rows, caption, heads, cells) {
-  const part = $("answers-" + name);
+// A column that is empty, or says whose the rows are where all are of one, is left out: then the
+// line above the table says it.
+function listAnswers(name, rows, heads, cells) {
+  const part = $("answers-" + name), summary = part.querySelector("summary");
   part.hidden = !rows.length;
-  if (rows.length) fillTable(part.querySelector("table"), caption, heads, rows.map(cells));
+  if (!rows.length) return;
+  part.open = !DATA.labels.length;
+  const all = rows.map(cells), one = new Set(all.map(([first]) => first)).size === 1;
+  const kept = heads.map((head, k) => (k === 0 && one && ["of", "label"].includes(head.text) ?
+    false : all.some((row) => row[k] !== "")));
+  const title = summary.textContent + (kept[0] ? "" : `: ${all[0][0]}`);
+  summary.textContent = title;
+  fillTable(part.querySelector("table"), title, heads.filter((_, k) => kept[k]),
+    all.map((row) => row.filter((_, k) => kept[k])));
   const more = DATA.answers.more[name];
   if (more) part.append(make("p", { class: "quiet" },
     `${more.toLocaleString("en")} more in analysis.db.`));

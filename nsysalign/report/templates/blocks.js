@@ -99,7 +99,7 @@ function drawBlock(frame, b, top, height, cause, text, patterned) {
 // that it releases.
 function arrow(frame, places, lane, top, i) {
   const source = lane.ax && lane.ax[i] !== null ? places[lane.al[i]] : null;
-  if (!source) return null;
+  if (!source?.rows) return null;
   const from = frame.x(lane.ax[i] / 1e3), to =
     frame.x((lane.x[i] + (lane.kind === "event" ? lane.d[i] : 0)) / 1e3);
   const row = Math.min(lane.r ? lane.r[i] : 0, MOST_ROWS - 1), down = source.top <= top;

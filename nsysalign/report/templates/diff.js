@@ -16,7 +16,7 @@ function signed(value, text) {
 }
 
 function microSigned(ns) {
-  return ns === 0 ? "." : signed(ns, micro(ns));
+  return Math.abs(ns) < 5 ? "." : signed(ns, micro(ns)); // less than its last digit
 }
 
 // The scale of all bounds: what most labels need; longer ones end in an arrow.
@@ -117,7 +117,8 @@ function choose(label, show) {
     `${duration(total.after_ns)}, ${label.words.change}, bounds ${label.words.bounds}.`;
   const line = (name, change) => [name, micro(change.before_ns), micro(change.after_ns),
     microSigned(change.change_ns),
-    `${microSigned(change.low_ns)} to ${microSigned(change.high_ns)}`, change.clear ? "yes" : "no"];
+    `${microSigned(change.low_ns)} to ${microSigned(change.high_ns)}`.replace(". to .", "."),
+    change.clear ? "yes" : "no"];
   const rows = DATA.causes.filter((cause) => label.parts[cause.name]).map((cause) => {
     const colour = swatch(cause);
     colour.classList.add("mark");

@@ -57,6 +57,11 @@ function fill(element, ...children) {
     child !== undefined));
 }
 
+// A phone: the twin of the widths in report.css.
+function narrow() {
+  return matchMedia("(max-width: 700px)").matches;
+}
+
 function theme(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }

@@ -1,15 +1,17 @@
-// For every label how far apart kernel and event are: two marks on one axis, sorted by the gap.
+// For every label with kernels how far apart kernel and event are: two marks on one axis, sorted
+// by the gap.
 
-const MOST_DUMBBELLS = 30;
+const MOST_DUMBBELLS = 16;
 const dumbbell = { all: false };
 
 function drawDumbbells() {
-  const labels = DATA.labels.filter((label) => label.elapsed > 0).map((label) =>
-    ({ label, kernel: label.parts.kernel || label.parts.graph || 0 }));
+  const labels = DATA.labels.map((label) =>
+    ({ label, kernel: label.parts.kernel || label.parts.graph || 0 })).filter((p) => p.kernel);
+  $("against").hidden = !labels.length;
   labels.sort((p, q) => q.label.elapsed - q.kernel - (p.label.elapsed - p.kernel));
   const shown = dumbbell.all ? labels : labels.slice(0, MOST_DUMBBELLS);
   const ends = shown.flatMap(({ label, kernel }) =>
-    [kernel || label.elapsed, label.p05 || label.elapsed, label.p95, label.elapsed]);
+    [kernel, label.p05 || label.elapsed, label.p95, label.elapsed]);
   const logs = ends.filter((ns) => ns > 0).map(Math.log10);
   const low = Math.min(...logs) - 0.06, high = Math.max(...logs) + 0.06;
   const span = Math.max(0.3, high - low);
@@ -26,20 +28,20 @@ function drawDumbbells() {
     if (to !== undefined) element.style.width = place(to) - place(from) + "%";
     return element;
   };
-  const row = ({ label, kernel }) => {
-    const [event, part] = [duration(label.elapsed), kernel ? duration(kernel) : "none"];
+  const names = cutApart(shown.map(({ label }) => label.label), narrow() ? 11 : 36);
+  const row = ({ label, kernel }, at) => {
+    const [event, part] = [duration(label.elapsed), duration(kernel)];
     const spread = `90 % of the intervals from ${duration(label.p05)} to ${duration(label.p95)}`;
     const times = label.elapsed / kernel;
     return make("li", { title: `${label.label}: event ${event}, kernel ${part}; ${spread}` },
       make("button",
         { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
-        label.label),
+        names[at]),
       make("span", { class: "track" }, powers.map((ns) => mark("tick", ns)),
-        kernel ? mark("gap", kernel, label.elapsed) : null,
-        mark("range", label.p05, label.p95),
-        kernel ? mark("dot kernel", kernel) : null, mark("dot event", label.elapsed)),
-      make("span", { class: "value" }, kernel ? `${part} → ${event}` : `no kernel, ${event}`),
-      make("span", { class: "times" }, kernel ? `${times.toFixed(times < 9.95 ? 1 : 0)} ×` : ""));
+        mark("gap", kernel, label.elapsed), mark("range", label.p05, label.p95),
+        mark("dot kernel", kernel), mark("dot event", label.elapsed)),
+      make("span", { class: "value" }, `${part} → ${event}`),
+      make("span", { class: "times" }, `${times.toFixed(times < 9.95 ? 1 : 0)} ×`));
   };
   const scale = powers.map((ns) => {
     const words = make("span", { class: "words" }, duration(ns).replace(/\.0+ /, " "));
@@ -49,7 +51,9 @@ function drawDumbbells() {
   const axis = make("li", { class: "axis", "aria-hidden": "true" }, make("span"),
     make("span", { class: "track" }, scale), make("span"), make("span"));
   fill($("dumbbells"), shown.map(row), axis);
-  const rest = labels.length - shown.length;
+  const rest = labels.length - shown.length, none = DATA.labels.length - labels.length;
+  $("dumbbell-none").textContent =
+    none ? ` Without ${plural(none, "label")} in which no kernel ran.` : "";
   const more = () => {
     dumbbell.all = true;
     drawDumbbells();

@@ -29,6 +29,17 @@ function percent(share) {
   return share > 0 && share < 0.005 ? "<1 %" : (100 * share).toFixed(0) + " %";
 }
 
+// Milliseconds with the separators of the axes.
+function milli(ns) {
+  return ns ? (ns / 1e6).toLocaleString("en",
+    { minimumFractionDigits: 2, maximumFractionDigits: 2 }) : ".";
+}
+
+// Heads of columns of numbers.
+function numbers(...names) {
+  return names.map((text) => ({ text, number: true }));
+}
+
 function plural(count, noun) {
   return count.toLocaleString("en") + " " + noun + (count === 1 ? "" : "s");
 }
@@ -54,12 +65,24 @@ function shortName(name) {
   return plain.split("::").pop().trim() || name;
 }
 
-// Long texts are cut in the middle: names differ at their ends, too.
+// Long texts are cut in the middle: names differ at their ends, too (text.py, `middle`).
 function cut(text, letters) {
   if (letters < 3) return "";
   if (text.length <= letters) return text;
-  const tail = Math.floor((letters - 1) / 3);
+  const tail = Math.floor((letters - 1) / 2);
   return text.slice(0, letters - 1 - tail) + "…" + text.slice(text.length - tail);
+}
+
+// Names cut so that they differ: those that would look alike begin where they stop being the same.
+function cutApart(names, letters) {
+  const short = names.map((name) => cut(name, letters));
+  return names.map((name, i) => {
+    const alike = names.filter((other, k) => short[k] === short[i] && other !== name);
+    if (!alike.length) return short[i];
+    const same = Math.min(...alike.map((other) =>
+      [...name].findIndex((letter, at) => letter !== other[at])));
+    return same > 0 ? cut("…" + name.slice(same), letters) : short[i];
+  });
 }
 
 // The short names of kernels; those that share one are told apart by their template arguments.

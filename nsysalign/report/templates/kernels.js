@@ -25,7 +25,7 @@ function drawKernels() {
   const share = (row) => {
     const bar = swatch(CAUSE[row.kind] || CAUSE.kernel);
     bar.style.width = `${Math.max(1, Math.min(100, 100 * row.share))}%`;
-    return make("span", { class: "share" }, bar, make("span", null, percent(row.share)));
+    return make("span", { class: "share" }, bar, make("span", null, percent(row.share || 1e-6)));
   };
   fillTable($("kernels").querySelector("table"), `Kernels of ${kernels.label}`,
     [{ text: "kernel" }, ...["count", "total us",

@@ -133,10 +133,11 @@ function drawRemarks() {
 // was seen moves, no task is
 // long, and the page answers in between.
 async function start() {
+  const measured = DATA.labels.length, there = { title: true, verdicts: true, remarks: true,
+    whole: measured, labels: measured, runs: measured, timeline: measured || WHOLE.size,
+    kernels: DATA.kernels.names.length, insides: DATA.inside?.length, clocks: DATA.clocks };
   for (const link of document.querySelectorAll("#bar a")) {
-    const section = $(link.hash.slice(1));
-    if (!section || !DATA.labels.length && ["whole", "labels", "runs"].includes(section.id) ||
-      section.id === "timeline" && !DATA.labels.length && !WHOLE.size) link.remove();
+    if (!there[link.hash.slice(1)]) link.remove();
   }
   for (const [ids, draw] of stages()) {
     draw();

@@ -93,10 +93,6 @@ function drawCurves() {
   }
 }
 
-function numbers(...names) {
-  return names.map((text) => ({ text, number: true }));
-}
-
 function drawPoints() {
   const heads = [...(TWO ? [{ text: "of" }] : []), ...numbers(...DATA.heads.slice(0, -1)),
     { text: "processes", number: true }, { text: "" }];
@@ -212,7 +208,8 @@ function drawSpread() {
   const marks = known.filter(([, v]) => v !== null && v <= spread.high).map(([word, v]) => {
     const at = place(v / unit);
     return svg("g", {}, svg("line", { class: "event", x1: at, x2: at, y1: top, y2: bottom }),
-      svg("text", { x: at + 4, y: top + 10 }, word));
+      at > right - 30 ? svg("text", { x: at - 4, y: top + 10, "text-anchor": "end" }, word) :
+        svg("text", { x: at + 4, y: top + 10 }, word));
   });
   const below = axisBelow(spread.low / unit, spread.high / unit, place, bottom, right - left, name);
   showDrawing(plot, width, height,

@@ -29,13 +29,13 @@ function startStrip() {
   }
   if (!(strip.to > strip.from)) strip.to = strip.from + 1;
   strip.whole = [strip.from, strip.to];
-  fill($("strip-labels"), strip.rows.map(({ label }) => make("li", null,
+  const names = cutApart(strip.rows.map(({ label }) => label.label), narrow() ? 13 : 38);
+  fill($("strip-labels"), strip.rows.map(({ label }, at) => make("li", null,
     make("button", { type: "button", class: "link", title: label.label,
-      onclick: () => choose(label.label, null, true) }, label.label))));
+      onclick: () => choose(label.label, null, true) }, names[at]))));
   const rest = order.length - strip.rows.length;
-  $("strip-note")
-    .textContent =
-      `Each block is an interval; the colours fill it by the share of each cause. Click one to open it, drag to zoom (or Ctrl and wheel, or two fingers), double-click to see all.${rest ? ` The ${plural(rest, "label")} that took least time ${rest === 1 ? "is" : "are"} left out.` : ""}`;
+  $("strip-note").textContent = rest ?
+    `The ${plural(rest, "label")} that took least time ${rest === 1 ? "is" : "are"} left out.` : "";
   const canvas = $("strip");
   // nothing below it moves when it is drawn
   canvas.style.height = strip.rows.length * STRIP_ROW + STRIP_AXIS + "px";

@@ -118,8 +118,6 @@ function drawExample(label) {
     make("span"), scale, make("span")));
 }
 
-const numbers = (...texts) => texts.map((text) => ({ text, number: true }));
-
 function choose(label, show) {
   chosen.label = label;
   draw();

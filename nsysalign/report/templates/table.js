@@ -1,5 +1,7 @@
 // The label table: sorted by any column, filtered by text, each row with its budget bar.
 
+// Whether any label's time without nsys is predicted: if none is, it is said once.
+const PREDICTED = Object.values(DATA.predicted).some((found) => found.ns);
 const COLUMNS = [
   { key: "label", text: "label", note: "us; total and idle ms", value: (l) => l.label },
   { key: "count", text: "n", number: true, value: (l) => l.count,
@@ -7,16 +9,16 @@ const COLUMNS = [
     l.count.toLocaleString("en")),
     hint: "intervals placed; 1+5: a cold first one and 5 warm ones" },
   { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total,
-    show: (l) => (l.total / 1e6).toFixed(2), hint:
-    "all intervals together, under nsys, in milliseconds" },
+    show: (l) => milli(l.total), hint: "all intervals together, under nsys, in milliseconds" },
   { key: "idle", text: "idle", unit: "ms", number: true, value: (l) => l.idle,
-    show: (l) => (l.idle ? (l.idle / 1e6).toFixed(2) : "."),
-    hint: "of it without work on the stream, in milliseconds" },
+    show: (l) => milli(l.idle), hint: "of it without work on the stream, in milliseconds" },
   { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed,
     show: (l) => micro(l.elapsed), hint: "measured time of the median interval, under nsys" },
-  { key: "predicted", text: "w/o nsys", unit: "us", number: true,
-    value: (l) => DATA.predicted[l.label]?.ns?.[0] ?? -1, show: (l) => predictedText(l),
-    hint: "the same interval without nsys, predicted from this trace, and how far the prediction may be off" },
+  ...(PREDICTED ? [{ key: "predicted", text: "w/o nsys", unit: "us", number: true,
+    value: (l) => DATA.predicted[l.label]?.ns?.[0] ?? -1,
+    show: (l) => within(DATA.predicted[l.label]?.ns),
+    hint: "the same interval without nsys, predicted from this trace, and how far that may be off",
+  }] : []),
   ...(Object.keys(DATA.measured).length ?
     [{ key: "measured", text: "measured", unit: "us", number: true,
     value: (l) => DATA.measured[l.label]?.[1] ?? -1,
@@ -27,9 +29,9 @@ const COLUMNS = [
     key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning, cause: true,
     value: (l) => l.parts[cause.name], show: (l) => micro(l.parts[cause.name]),
   })),
-  { key: "error", text: "placed ±", unit: "us", number: true, value: (l) => l.error,
-    show: (l) => micro(l.error),
-    hint: "how exactly the two events are placed on the GPU's timeline (95 %)" },
+  ...(DATA.labels.some((l) => l.error) ? [{ key: "error", text: "placed ±", unit: "us",
+    number: true, value: (l) => l.error, show: (l) => micro(l.error),
+    hint: "how exactly the two events are placed on the GPU's timeline (95 %)" }] : []),
   { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95,
     show: (l) => micro(l.p95),
     hint: "95th percentile of the measured time, a cold first interval left out" },
@@ -40,15 +42,11 @@ function flag(label) {
     make("span", { class: "unseen" }, " has findings")) : null;
 }
 
-function predictedText(label) {
-  return within(DATA.predicted[label.label]?.ns);
-}
-
 // The budget under nsys, and below it the predicted one without, to the same scale, where they
 // differ.
 function barPair(label, scale) {
   const predicted = DATA.predicted[label.label],
-    under = budgetBar(label, scale || label.elapsed || 1, 200);
+    under = budgetBar(label, scale || label.elapsed || 1, 150);
   if (!predicted?.ns ||
     Math.abs(predicted.ns[0] - label.elapsed) < 0.02 * label.elapsed) return under;
   const without = { label: label.label, elapsed: predicted.ns[0] || 1, parts: predicted.parts };
@@ -81,7 +79,15 @@ const ROWS_AT_ONCE = 10;
 // its place meanwhile.
 function tableStages() {
   let body = null;
-  const stages = [[["labels"], () => { drawTable(ROWS_AT_ONCE); body = $("budgets").tBodies[0]; }]];
+  const begin = () => {
+    const [reason] = Object.values(DATA.predicted).map((found) => found.reason);
+    $("without").textContent = PREDICTED || !reason ?
+      "the lower bar is the budget predicted without nsys" :
+      `no time without nsys is predicted (${reason})`;
+    drawTable(ROWS_AT_ONCE);
+    body = $("budgets").tBodies[0];
+  };
+  const stages = [[["labels"], begin]];
   for (let from = ROWS_AT_ONCE; from < DATA.labels.length; from += ROWS_AT_ONCE) {
     stages.push([[], () => body.isConnected &&
       body.append(...DATA.labels.slice(from, from + ROWS_AT_ONCE)

@@ -12,12 +12,21 @@ function wholeRange(picture) {
   return [-margin / 1e3, (picture.width + margin) / 1e3];
 }
 
-// Lanes from top to bottom: {lane, top, rows}; y in pixels.
+// Lanes from top to bottom: {lane, top, rows}; y in pixels.  What lies beyond the whole range, in
+// the picture's margins, takes no room until one zooms out to it.
 function placeLanes(picture) {
   let y = HEAD + (picture.strip ? STRIP_TALL + LANE_GAP : 0);
+  const [a, b] = wholeRange(picture), from = 1e3 * Math.min(a, view.range[0]),
+    to = 1e3 * Math.max(b, view.range[1]);
   return picture.lanes.map((lane) => {
-    const placed = { lane, top: y, rows: Math.min(lane.rows, MOST_ROWS) };
-    y += placed.rows * ROW + LANE_GAP;
+    let rows = 0;
+    for (let i = 0; i < lane.x.length && rows < lane.rows; i += 1) {
+      if (lane.x[i] <= to && lane.x[i] + lane.d[i] >= from) {
+        rows = Math.max(rows, lane.r ? lane.r[i] + 1 : 1);
+      }
+    }
+    const placed = { lane, top: y, rows: Math.min(rows, MOST_ROWS) };
+    if (rows) y += placed.rows * ROW + LANE_GAP;
     return placed;
   });
 }
@@ -26,9 +35,9 @@ function drawTimeline() {
   const picture = view.picture, plot = $("lanes");
   if (!picture || plot.hidden) return;
   const width = plot.clientWidth, places = placeLanes(picture), narrow = width < 700;
-  const end = places.length ? places[places.length - 1] : { top: HEAD, rows: STRIP_TALL / ROW };
+  const end = places.findLast(({ rows }) => rows) || { top: HEAD, rows: STRIP_TALL / ROW };
   const bottom = end.top + end.rows * ROW + LANE_GAP + (picture.clock ? ROW + LANE_GAP : 0);
-  const names = [...places.map(({ lane }) => lane.name),
+  const names = [...places.filter(({ rows }) => rows).map(({ lane }) => lane.name),
     picture.clock ? clockWords(picture) : "budget"];
   const left = Math.min(narrow ? 104 : 250, 20 +
     6.5 * Math.max(...names.map((name) => name.length))), right = width - 14;
@@ -60,6 +69,7 @@ function drawTimeline() {
         list.length <= 300), () => stripSaid(picture.strip, b)); }
   }
   for (const { lane, top, rows } of places) {
+    if (!rows) continue;
     if (lane.kind === "stream" && lane.name === picture.before?.lane) drawn.push(
       edge(frame, lane, top, picture.before));
     name(lane.name, top + (rows * ROW) / 2);
@@ -81,7 +91,9 @@ function drawTimeline() {
     name(clockWords(picture), bottom - LANE_GAP - ROW / 2);
     drawn.push(drawClock(frame, picture.clock, bottom - LANE_GAP - ROW, hits));
   }
-  const matches = matching(places).map(({ place, i, row }) => svg("rect", { class: "match",
+  const seen = ({ place: { lane, rows }, i }) => rows && lane.x[i] <= view.range[1] * 1e3 &&
+    lane.x[i] + lane.d[i] >= view.range[0] * 1e3;
+  const matches = matching(places).filter(seen).map(({ place, i, row }) => svg("rect", { class: "match",
     x: Math.max(left, frame.x(place.lane.x[i] / 1e3)), y: place.top + row * ROW + 1,
       height: ROW - 2,
     width: Math.max(2, Math.min(right, frame.x((place.lane.x[i] + place.lane.d[i]) / 1e3)) -

@@ -71,7 +71,7 @@ function rerun(entry) {
   const predicted = said.predicted_low_ns === null ? "none" :
     `${duration(said.predicted_low_ns)} to ${duration(said.predicted_high_ns)}`;
   const cell = (name, value) => make("div", null, make("dt", null, name), make("dd", null, value));
-  return make("div", { class: "rerun " + said.verdict.replace(/\W+/g, "-"),
+  return make("div", { class: "rerun " + ({ confirmed: "better", refuted: "error" }[said.verdict] || ""),
     title: entry.confirmation },
     make("p", null, make("strong", null, `${mark} ${said.verdict} by a second run of the script: `),
       said.changed),

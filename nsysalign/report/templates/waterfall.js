@@ -69,6 +69,6 @@ function withoutNsys(label) {
     `${duration(predicted.ns[0])} predicted (${duration(predicted.ns[1])} to ${duration(predicted.ns[2])})`);
   if (measured) said.push(
     `${duration(measured[1])} measured (${duration(measured[0])} under nsys; means of the middle half)`);
-  if (!said.length && predicted) said.push(`no prediction (${predicted.reason})`);
+  if (!said.length && predicted && PREDICTED) said.push(`no prediction (${predicted.reason})`);
   return said.length ? `Without nsys: ${said.join("; ")}.` : null;
 }

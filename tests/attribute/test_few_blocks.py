@@ -1,0 +1,66 @@
+"""Kernels that leave at least half of the GPU without work.  Everything in microseconds."""
+
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from nsysalign.model import KIND
+from nsysalign.split.few_blocks import few_blocks
+from nsysalign.trace.gpus import multiprocessors
+
+NAMES = {0: "add", 1: "mul", 2: "ncclDevKernel_AllReduce", 3: "spin_kernel"}
+
+
+def ran(*rows: tuple) -> SimpleNamespace:
+    """A trace of these: (start, end, blocks, threads, name), no blocks for a CUDA graph."""
+    columns = ["start_ns", "end_ns", "blocks", "threads", "name_id"]
+    table = pd.DataFrame(rows, columns=columns, dtype="int64")
+    kind = np.where(table["blocks"] < 0, KIND["graph"], KIND["kernel"])
+    shape = np.ones((len(table), 6), np.int64)
+    shape[:, 0], shape[:, 3] = table["blocks"], table["threads"]
+    table = table.assign(kind=kind, process=7 << 24, device=0, row=np.arange(len(table))[::-1])
+    return SimpleNamespace(operations=table, names=NAMES, shapes=lambda rows: shape[::-1][rows])
+
+
+@pytest.mark.parametrize(("rows", "few", "unused"), [
+    ([(0, 10, 1, 32, 0)], 10, 9),
+    ([(0, 10, 5, 32, 0)], 10, 5),                       # half of it
+    ([(0, 10, 6, 32, 0)], 0, 0),
+    ([(0, 10, 0, 0, 0)], 0, 0),                         # the trace does not say
+    ([(0, 10, 1, 32, 2), (20, 30, 1, 1, 3)], 0, 0),     # a collective; torch.cuda._sleep
+    ([(0, 10, 2, 32, 0), (4, 8, 4, 32, 0)], 6, 4),      # beside each other: 2, 6 and 2 blocks
+    ([(0, 10, 2, 32, 0), (4, 8, -1, 0, 0)], 6, 4),      # beside a graph
+])  # fmt: skip
+def test_time_with_too_few_blocks(rows, few, unused):
+    found = few_blocks(ran(*rows), {0: 10})
+    assert [(f["few_blocks_ns"], f["unused_ns"]) for f in found] == ([(few, unused)] if few else [])
+
+
+def test_the_kernel_that_ran_longest_is_named():
+    trace = ran((0, 5, 1, 32, 0), (5, 12, 2, 64, 1), (20, 25, 1, 32, 0), (30, 90, 10, 32, 1))
+    (found,) = few_blocks(trace, {0: 10})
+    named = {k: found[k] for k in ("kernel", "blocks", "threads_per_block", "multiprocessors")}
+    assert named == {"kernel": "add", "blocks": 1, "threads_per_block": 32, "multiprocessors": 10}
+    (found,) = few_blocks(trace, {0: 0})  # not known: only one block is too few
+    assert found["few_blocks_ns"] == 10
+
+
+@pytest.mark.parametrize(("gpus", "wanted"), [
+    ([(0, 132), (1, 24)], [132, 24]),
+    ([(0, 132), (0, 132)], [132, 132]),  # some exports say 0 of every GPU
+    ([(0, 132), (0, 24)], [0, 0]),
+    ([(0, None), (1, -5)], [0, 0]),
+])  # fmt: skip
+def test_multiprocessors_of_each_device(tmp_path, gpus, wanted):
+    with closing(sqlite3.connect(tmp_path / "t.sqlite")) as db:
+        db.execute("create table TARGET_INFO_GPU (cuDevice, smCount)")
+        db.executemany("insert into TARGET_INFO_GPU values (?, ?)", gpus)
+        db.commit()
+    sizes = multiprocessors(tmp_path / "t.sqlite")
+    assert [sizes[0], sizes[1]] == wanted
