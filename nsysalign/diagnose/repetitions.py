@@ -68,7 +68,8 @@ def _slow_first(elapsed: np.ndarray) -> int:
     most = max(1, thresholds.WARMUP_SHARE * len(elapsed))
     is_slow = elapsed > thresholds.WARMUP_FACTOR * float(np.median(elapsed[1:]))
     slow = int(np.argmin(is_slow)) if not is_slow.all() else 0
-    slow = slow if slow <= most else 0
+    if slow > most:  # the very first is one all the same if it stands out from the others
+        slow = int(elapsed[0] > thresholds.WARMUP_FACTOR * elapsed[1:slow].max())
     while slow < len(
         elapsed
     ):  # an upper mode that consists of just the next first ones is warm-up, too

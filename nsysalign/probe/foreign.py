@@ -95,7 +95,8 @@ def wrap_cupy(module: Any, rt: Runtime) -> None:
 
 
 def wrap_numba(module: Any, rt: Runtime) -> None:
-    """numba.cuda.cudadrv.driver: Event.record and Event.elapsed_time, which its functions call."""
+    """numba.cuda.cudadrv.driver: Event.record, and event_elapsed_time, which Event.elapsed_time and
+    numba.cuda call."""
 
     class Default:
         handle = 0
@@ -103,6 +104,5 @@ def wrap_numba(module: Any, rt: Runtime) -> None:
     def parts(args: tuple, result: Any) -> Any:
         return args[0], args[1] if len(args) > 1 and args[1] else Default
 
-    event = module.Event
-    replace(event, "record", _logged(event.record, RECORD, rt, parts))
-    replace(event, "elapsed_time", elapsed_time(event.elapsed_time, rt))
+    replace(module.Event, "record", _logged(module.Event.record, RECORD, rt, parts))
+    replace(module, "event_elapsed_time", elapsed_time(module.event_elapsed_time, rt))

@@ -338,11 +338,17 @@ class Runtime:
 def handle_of(event: Any) -> int:
     """The handle of any library's CUDA event, 0 if there is none (yet)."""
     for name in ("event_id", "cuda_event", "ptr", "handle"):
-        value = getattr(event, name, None)
-        value = getattr(value, "value", value)  # numba: a pointer of ctypes
-        if isinstance(value, int):
+        value = number_of(getattr(event, name, None))
+        if value is not None:
             return value
     return 0
+
+
+def number_of(handle: Any) -> int | None:
+    """A handle as a number: Python's, a pointer of ctypes (older numba) or an object of
+    cuda.bindings, which is none but converts to one."""
+    handle = getattr(handle, "value", handle)
+    return int(handle) if hasattr(handle, "__int__") else None
 
 
 def _clock() -> dict[str, int]:

@@ -23,7 +23,7 @@ from . import rawtime as time
 from .blame import is_ours, pass_on
 from .kept import keep
 from .reference import RENEW_NS, References, nobody_is_timing
-from .runtime import LATEST, NO_RECORD, Runtime
+from .runtime import LATEST, NO_RECORD, Runtime, number_of
 from .slots import (
     CALIBRATION,
     CAPTURED,
@@ -379,7 +379,6 @@ def describe(stream: Any) -> tuple[int, int]:
     """Handle and device of any stream-like object, -1 if unknown."""
     out = []
     for names in (("cuda_stream", "native_handle", "ptr", "handle"), ("device_index", "device_id")):
-        values = (getattr(stream, name, None) for name in names)
-        values = (getattr(value, "value", value) for value in values)
-        out.append(next((int(v) for v in values if isinstance(v, int)), -1))
+        values = (number_of(getattr(stream, name, None)) for name in names)
+        out.append(next((v for v in values if v is not None), -1))
     return out[0], out[1]

@@ -1,9 +1,7 @@
-"""The profiled run and the run without nsys as plain rows, as the page's section, and in the
-terminal."""
+"""The profiled run and the run without nsys as plain rows, on the page and in the terminal."""
 
 from __future__ import annotations
 
-import html
 import math
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -74,54 +72,29 @@ def _why(both: Any) -> str:
 
 
 def budget_text(row: BaselineRow) -> str:
-    """The budget scaled back, largest part first: "255 us: launch 104, host 61.2, kernel 45.0"."""
+    """The budget scaled back, largest part first: "255 us: launch 104, host 61.2, kernel 45.0"; ''
+    where little changes."""
+    if not row.budget:
+        return ""
     parts = ", ".join(
         f"{LOOKS[cause].short} {fixed(ns)}" for cause, ns in row.budget if cause in CAUSES
     )
     return f"{fixed(row.budget_ns)} us: {parts}"
 
 
-_UNITS = {"under nsys": "us", "without": "us", "predicted": "us"}
-
-
-def section(analysis: Analysis) -> str:
-    """The page's section, plain HTML with every text escaped, no script; '' if there was no run
-    without nsys."""
-    rows = baseline_rows(analysis)
-    if not rows:
-        return ""
-    heads = "".join(
-        f'<th scope="col"{_number(k)}>{head}{f" <small>{_UNITS[head]}</small>" if head in _UNITS else ""}</th>'
-        for k, head in enumerate((*HEADS, "predicted budget without nsys"))
-    )
-    return "\n".join(
-        [
-            '  <section id="baseline" aria-labelledby="baseline-head">',
-            '    <h2 id="baseline-head">With and without nsys</h2>',
-            '    <div class="scroll" tabindex="0" role="region" aria-label="Table of both runs"><table>',
-            f"      <thead><tr>{heads}</tr></thead>",
-            f"      <tbody>{''.join(map(_row, rows))}</tbody>",
-            "    </table></div>",
-            f'    <p class="quiet">{html.escape(MEANING)} An error marked ! is larger than its bar.</p>',
-            "  </section>",
-        ]
-    )
-
-
-def _row(row: BaselineRow) -> str:
-    label = f'<th scope="row">{_text(row.both.label)}<span class="site">{_text(row.both.site)}</span></th>'
-    numbers = "".join(f'<td class="number">{_text(cell)}</td>' for cell in cells(row))
-    words = [budget_text(row) if row.budget else "", row.both.remark]
-    last = "".join(f"<div>{_text(w)}</div>" for w in words if w)
-    return f"<tr>{label}{numbers}<td>{last}</td></tr>"
-
-
-def _number(column: int) -> str:
-    return ' class="number"' if 0 < column < len(HEADS) else ""
-
-
-def _text(text: str) -> str:
-    return html.escape(safe_text(text))
+def page_table(analysis: Analysis) -> dict[str, Any]:
+    """The page's table, with words on each row at its end; without rows if there was no run without
+    nsys."""
+    units = {"under nsys": " us", "without": " us", "predicted": " us"}
+    rows = [
+        [row.both.label, *cells(row), "; ".join(filter(None, (budget_text(row), row.both.remark)))]
+        for row in baseline_rows(analysis)
+    ]
+    return {
+        "heads": [*(head + units.get(head, "") for head in HEADS), "predicted budget without nsys"],
+        "rows": [[safe_text(text) for text in row] for row in rows],
+        "note": f"{MEANING} An error marked ! is larger than its bar.",
+    }
 
 
 #: Budgets printed; the page and analysis.json have all.

@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 from nsysalign.files import write_text
 from nsysalign.model import Analysis
-from nsysalign.report import baseline
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.payload import payload
 from nsysalign.report.rows import LabelRow, causes_present, in_a_word, label_rows
@@ -36,14 +35,12 @@ class Page(NamedTuple):
     template: str
     scripts: str
     heading: str
-    head: str = ""  # markup
 
 
 ANALYSIS = Page(
     "page.html",
     "format dom draw bars waterfall overview verdicts labels table dumbbell blocks zoom timeline runs clocks kernels inside answers links main",
     "{} – nsysalign",
-    "<noscript><style>#main > #baseline:not(.filled) { display: block; }</style></noscript>\n",
 )
 
 
@@ -58,11 +55,7 @@ def write(
 def page(analysis: Analysis, focus: int | None = None, run: str = "", first: str = "") -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
     data = payload(analysis, focus, run, first)
-    markup = {
-        "baseline": baseline.section(analysis),
-        "headline": html.escape(data["headline"]["text"]),
-    }
-    return assemble(ANALYSIS, data, markup)
+    return assemble(ANALYSIS, data, {"headline": html.escape(data["headline"]["text"])})
 
 
 def _run_name(path: str | os.PathLike[str]) -> str:
@@ -80,7 +73,6 @@ def assemble(page: Page, data: Mapping[str, Any], markup: Mapping[str, str] = {}
     fields = {
         "title": title,
         "heading": page.heading.format(title),
-        "head": page.head,
         "policy": _policy(script.encode("utf-8")),
         "style": _template("report.css"),
         "data": embed(data),

@@ -1,5 +1,4 @@
-"""The run as a whole: in one sentence if its intervals tell where its time went, else in several
-about the GPU's work."""
+"""The run as a whole in a sentence; its kernels and idle times in lines."""
 
 from __future__ import annotations
 
@@ -61,6 +60,8 @@ def headline(
     counted = f"{plural(count, 'interval')} in {plural(len(own), 'label')}"
     if len(whole):
         of = _extent(analysis, int(intervals["start_ns"].iloc[whole[0]]), total)
+        if len(of_devices(analysis)) > 1 and not count:  # the table has the others
+            of = f"{safe_text(intervals['label'].iloc[whole[0]])}: {of}"
     else:
         of = f"{counted}, {duration(total)} under nsys"
     if loss and loss.finding.severity == "info" and loss.finding.loss_ns < WORTH_SAYING * total:
@@ -134,8 +135,8 @@ def _shares(parts: dict[str, int], staged: int, total: int) -> str:
 
 #: Letters of a kernel's name in a line.
 LONGEST = 40
-#: Devices with a sentence, kernels and gaps that a terminal lists.
-MOST_SENTENCES, MOST_KERNELS, MOST_GAPS = 4, 5, 3
+#: Kernels and gaps that a terminal lists.
+MOST_KERNELS, MOST_GAPS = 5, 3
 
 
 def run_rows(analysis: Analysis) -> list[LabelRow]:
@@ -168,43 +169,6 @@ def run_rows(analysis: Analysis) -> list[LabelRow]:
 def of_devices(analysis: Analysis) -> pd.DataFrame:
     """The runs of whole devices: each process's first one on a device (streams come behind it)."""
     return analysis.runs.drop_duplicates(["pid", "device"])
-
-
-def sentences(analysis: Analysis) -> list[str]:
-    """A sentence per process and device, the one with the most work first."""
-    devices = set(of_devices(analysis)["interval"].tolist())
-    staged = dict(
-        zip(analysis.intervals["interval"].tolist(), staging(analysis).tolist(), strict=True)
-    )
-    starts = dict(analysis.runs[["interval", "start_ns"]].itertuples(index=False))
-    rows = sorted((r for r in run_rows(analysis) if r.interval in devices), key=lambda r: -_work(r))
-    out = [
-        _sentence(analysis, row, int(starts[row.interval]), staged[row.interval])
-        for row in rows[:MOST_SENTENCES]
-    ]
-    if len(rows) > MOST_SENTENCES:
-        out.append(f"… and {plural(len(rows) - MOST_SENTENCES, 'more run')} in the report")
-    return out
-
-
-def _work(row: LabelRow) -> int:
-    return sum(row.parts_ns[c] for c in OPERATION_KINDS)
-
-
-def _sentence(analysis: Analysis, row: LabelRow, start: int, staged: int) -> str:
-    parts = {**row.parts_ns, "memcpy": row.parts_ns["memcpy"] - staged}
-    work, whole = _work(row) - staged, row.elapsed_ns
-    did = _listed({LOOKS[c].short: parts[c] for c in OPERATION_KINDS}, 4)
-    idle = {LOOKS[c].short: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
-    rest = _listed({**idle, "staging of copies": staged}, 3)
-    text = f"{safe_text(row.label)}: {_extent(analysis, start, whole)}; the GPU was busy for "
-    text += f"{duration(work)} ({percent(work / max(whole, 1))}): {did}."
-    return f"{text} Idle: {rest}." if rest else text
-
-
-def _listed(parts: dict[str, int], most: int) -> str:
-    largest = sorted((item for item in parts.items() if item[1] > 0), key=lambda item: -item[1])
-    return ", ".join(f"{name} {duration(ns)}" for name, ns in largest[:most])
 
 
 def kernel_lines(analysis: Analysis, width: int) -> list[str]:

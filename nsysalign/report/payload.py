@@ -13,7 +13,7 @@ from nsysalign.compare.confirmations import NOT_CONFIRMED
 from nsysalign.marks.page import inside
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.report import answers
+from nsysalign.report import answers, baseline
 from nsysalign.report.clock_chart import page_clocks, run_starts, summary
 from nsysalign.report.overview import RUN, headline, of_devices
 from nsysalign.report.pack import packed
@@ -112,6 +112,7 @@ def payload(
         },
         "host": _host(analysis, rows, found),
         "answers": answers.page_tables(analysis),
+        "baseline": baseline.page_table(analysis),
         "unaligned": [
             {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
             for reason, count, names in unaligned_reasons(analysis)
@@ -322,7 +323,6 @@ def _warm(analysis: Analysis, found: dict[str, Spent]) -> dict[str, dict[str, fl
         std = float(ns.std(ddof=1)) if len(ns) > 1 else None
         said[label] = {
             "median": float(np.median(ns)),
-            "mean": float(ns.mean()),
             "std": std,
             "p05": p05,
             "p95": p95,
@@ -338,17 +338,13 @@ def _label(
     std = None if np.isnan(row.std_ns) else row.std_ns
     return {
         "label": safe_text(row.label),
-        "kind": row.kind,
         "count": row.count,
         "site": safe_text(row.site),
         "callers": [safe_text(c) for c in row.callers],
-        "row": safe_text(row.name),
         "elapsed": row.elapsed_ns,
         "error": row.error_ns,
-        "kernelUpper": row.kernel_only_upper_ns,
         "parts": row.parts_ns,
         "median": row.median_ns,
-        "mean": row.mean_ns,
         "std": std,
         "min": row.min_ns,
         "max": row.max_ns,

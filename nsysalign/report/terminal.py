@@ -87,17 +87,9 @@ def _report(console: Console, path: str) -> None:
 
 
 def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
-    """The run as a whole in a sentence; if nothing was measured, everything that can be said about
-    it."""
-    said = (
-        [overview.headline(analysis, rows, parts_matrix(analysis))["text"]]
-        if rows
-        else overview.sentences(analysis)
-    )
-    if said:
-        console.print()
-    for sentence in said:
-        console.print(Text(sentence), soft_wrap=False)
+    """The run as a whole in a sentence."""
+    console.print()
+    console.print(Text(overview.headline(analysis, rows, parts_matrix(analysis))["text"]))
 
 
 def _what_ran(analysis: Analysis, console: Console) -> None:

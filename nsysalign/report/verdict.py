@@ -218,8 +218,8 @@ class Entry:
 
 @dataclass(frozen=True)
 class Card:
-    """One rule and one advice, with the labels for which they hold; the one that loses most comes
-    first."""
+    """One rule and one advice, with the labels for which they hold: the program's own before those
+    of libraries, the one that loses most first."""
 
     rule: str  # '' for a reading
     severity: str
@@ -287,7 +287,9 @@ def cards(said: Sequence[Verdict], known: Mapping[str, Spent], first: str = "") 
             entries.setdefault(key, []).append(entry)
     made = []
     for (rule, *_), own in entries.items():
-        order = sorted(own, key=lambda e: (e.finding.label != first, -e.finding.loss_ns))
+        order = sorted(
+            own, key=lambda e: (e.finding.library, e.finding.label != first, -e.finding.loss_ns)
+        )
         worst = min((e.finding.severity for e in own), key=SEVERITIES.index)
         made.append(Card(rule, worst, order[0].finding.loss_ns, tuple(order)))
     return sorted(

@@ -50,14 +50,19 @@ def benchmark(function):
     return cupy.cuda.get_elapsed_time(one, two)
 """,
     "numba/__init__.py": "",
-    "numba/cuda/__init__.py": "from .cudadrv.driver import Event\nevent = Event\ndef event_elapsed_time(a, b): return a.elapsed_time(b)\n",
+    "numba/cuda/__init__.py": "from .cudadrv import driver\nevent = driver.Event\nevent_elapsed_time = driver.event_elapsed_time\n",
     "numba/cuda/cudadrv/__init__.py": "",
     "numba/cuda/cudadrv/driver.py": """
-import ctypes, itertools, time
+import itertools, time
 handles = itertools.count(5000)
+class CUevent:  # of cuda.bindings: no number, but converts to one
+    def __init__(self):
+        self.number = next(handles)
+    def __int__(self):
+        return self.number
 class Event:
     def __init__(self, timing=True):
-        self.handle = ctypes.c_void_p(next(handles))
+        self.handle = CUevent()
     def record(self, stream=0):
         self.when = time.perf_counter_ns()
     def elapsed_time(self, evtend):

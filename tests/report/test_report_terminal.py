@@ -84,7 +84,7 @@ def test_a_narrow_terminal_folds_the_small_causes_and_says_so(analysis):
 
 def test_small_causes_go_before_a_name_is_cut(builder):
     parts = [("api_launch", 900, ""), ("event", 800, ""), ("api", 700, ""), ("kernel", 50_000, "k")]
-    name = "decoder.layers.31.self_attn.forward"
+    name = "layers.31.self_attn.forward"
     text = shown(builder([(name, "event", "", False, [parts])], timeline=False), 60)
     assert name in text and "other: launch, api, event" in text
 

@@ -26,9 +26,8 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         if len(r.comparable) < 3:
             small += 1
             continue
-        if (
-            not len(r.cold) or loaded[r.cold].max() >= thresholds.LOAD_NS
-        ):  # rule module-load names the cause more precisely
+        least = np.maximum(thresholds.LOAD_NS, thresholds.LOAD_SHARE * facts.elapsed[r.cold])
+        if not len(r.cold) or (loaded[r.cold] >= least).any():  # module-load names the cause
             continue
         slow, warm = float(facts.elapsed[r.cold].max()), float(np.median(facts.elapsed[r.warm]))
         mean = float(facts.elapsed[r.positions].mean())

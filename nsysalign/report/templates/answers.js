@@ -50,11 +50,20 @@ function listAnswers(name, rows, heads, cells) {
   const all = rows.map(cells), one = new Set(all.map(([first]) => first)).size === 1;
   const kept = heads.map((head, k) => (k === 0 && one && ["of", "label"].includes(head.text) ?
     false : all.some((row) => row[k] !== "")));
-  const title = summary.textContent + (kept[0] ? "" : `: ${all[0][0]}`);
+  const title = summary.textContent + (kept[0] || rows[0].run ? "" : `: ${all[0][0]}`);
   summary.textContent = title;
   fillTable(part.querySelector("table"), title, heads.filter((_, k) => kept[k]),
     all.map((row) => row.filter((_, k) => kept[k])));
   const more = DATA.answers.more[name];
   if (more) part.append(make("p", { class: "quiet" },
     `${more.toLocaleString("en")} more in analysis.db.`));
+}
+
+// The run under nsys beside the one without.
+function startBaseline() {
+  const { heads, rows, note } = DATA.baseline;
+  $("baseline").hidden = !rows.length;
+  $("baseline-note").textContent = note;
+  fillTable($("baseline").querySelector("table"), "The run under nsys and the one without",
+    heads.map((text, k) => ({ text, number: k > 0 && k < heads.length - 1 })), rows);
 }

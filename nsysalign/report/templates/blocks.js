@@ -91,7 +91,8 @@ function drawBlock(frame, b, top, height, cause, text, patterned) {
       style: `color:${cause.ink}` }) : null,
     words ? svg("text", { x: x + w / 2, y: top + height / 2 + 4, "text-anchor": "middle",
       class: patterned && cause?.pattern ? "on-pattern" : null,
-      style: `fill:${cause ? cause.ink : "var(--ink)"};stroke:${patterned && cause?.pattern ? cause.colour : "none"}` }, words) : null);
+      style: `fill:${cause?.ink || "var(--ink)"};` +
+        `stroke:${patterned && cause?.pattern ? cause.colour : "none"}` }, words) : null);
   return { element, hit: { x, y: top, w, h: height } };
 }
 

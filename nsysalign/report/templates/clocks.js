@@ -45,17 +45,20 @@ function sayClocks() {
     low = Math.min(...gpu.low), high = Math.max(...gpu.high);
   const chosen = sample(runs.elapsed.length, MOST_RUNS_DRAWN,
     [runs.elapsed.indexOf(slowest(runs))]), rows = holds(gpu);
-  $("clocks-reading")
-    .textContent =
-      `GPU ${gpu.device}: SM clock ${low === high ? high : `${low} to ${high}`} MHz in ${plural(gpu.samples, "sample")}; below it the intervals of ${label.label}.`;
+  $("clocks-reading").textContent = `GPU ${gpu.device}: SM clock ` +
+    `${low === high ? high : `${low} to ${high}`} MHz in ${plural(gpu.samples, "sample")}; ` +
+    `below it the intervals of ${label.label}.`;
   const said =
     ["Between two samples the clock is not known. Circles: measured; filled: kernel only."];
   if (gpu.joined > 1) said.push(
-    `Each point of the clock joins ${gpu.joined} stretches of equal samples, from their least to their highest.`);
+    `Each point of the clock joins ${gpu.joined} stretches of equal samples, from their least to ` +
+    "their highest.");
   if (rows.length > MOST_HOLDS) said.push(
-    `Of ${rows.length} times that something held the clock down the first ${MOST_HOLDS} are drawn.`);
+    `Of ${rows.length} times that something held the clock down the first ${MOST_HOLDS} are ` +
+    "drawn.");
   if (chosen.length < runs.elapsed.length) said.push(
-    `Drawn are ${chosen.length.toLocaleString("en")} of ${plural(runs.elapsed.length, "interval")}, evenly in time.`);
+    `Drawn are ${chosen.length.toLocaleString("en")} of ` +
+    `${plural(runs.elapsed.length, "interval")}, evenly in time.`);
   const limit = upperLimit(label, runs), above = runs.elapsed.filter((ns) => ns > limit).length;
   if (above) said.push(
     `${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range.`);
@@ -110,11 +113,9 @@ function plotClocks(label, runs, gpu, chosen, rows, limit) {
     drawn.push(svg("text", { class: "lane", x: left - 8, y: 216 + 22 * k, "text-anchor": "end" },
       cut(word, Math.floor((left - 12) / 6.2)))));
   // All marks of one sort are one path: thousands of elements would hold up the page.
-  const kernel = kernelOf(runs), marks = (values, name) =>
-    svg("path", {
-      class: name,
-        d: chosen.map(
-        (i) => `M${(x(runs.start[i]) - 3).toFixed(1)} ${ns(values[i]).toFixed(1)}a3 3 0 1 0 6 0a3 3 0 1 0 -6 0`).join("") });
+  const kernel = kernelOf(runs), circle = "a3 3 0 1 0 6 0a3 3 0 1 0 -6 0";
+  const marks = (values, name) => svg("path", { class: name, d: chosen.map((i) =>
+    `M${(x(runs.start[i]) - 3).toFixed(1)} ${ns(values[i]).toFixed(1)}${circle}`).join("") });
   drawn.push(marks(runs.elapsed, "run"), marks(kernel, "run kernel"));
   for (const i of chosen) {
     const said =
@@ -142,7 +143,8 @@ function drawClocksTable() {
     known(gpu.power[i], (gpu.power[i] / 1e3).toFixed(0)), known(gpu.heat[i], `${gpu.heat[i]}`),
       whyWords(gpu.why[i]).join(", ")]);
   const caption =
-    `The first ${most} of ${gpu.x.length.toLocaleString("en")} stretches of equal samples of GPU ${gpu.device}`;
+    `The first ${most} of ${gpu.x.length.toLocaleString("en")} stretches of equal samples of GPU ` +
+    gpu.device;
   const heads = ["from ms", "to ms", "SM MHz", "memory MHz", "W",
     "°C"].map((text) => ({ text, number: true }));
   fillTable($("clocks-table").querySelector("table"), caption,

@@ -92,6 +92,12 @@ function showSections() {
     "filled");
 }
 
+// What scrolls is reached by keyboard, and named.
+for (const box of document.querySelectorAll(".scroll")) {
+  box.tabIndex = 0;
+  box.setAttribute("role", "region");
+}
+
 // When what was changed is on the screen.  A hidden page draws nothing, and is not waited for.
 function shown() {
   return new Promise((done) => {

@@ -51,6 +51,32 @@ function axisBelow(low, high, place, y, width, words, whole = false, grid = 0) {
     svg("text", { x: place((low + high) / 2), y: y + 36, "text-anchor": "middle" }, words));
 }
 
+// A canvas as wide as it is shown and so tall, empty: what draws on it, in the colour of remarks.
+function penOn(canvas, width, height) {
+  const dense = devicePixelRatio || 1, pen = canvas.getContext("2d");
+  canvas.width = Math.round(width * dense);
+  canvas.height = Math.round(height * dense);
+  canvas.style.height = height + "px";
+  pen.scale(dense, dense);
+  pen.font = `12px ${theme("--sans")}`;
+  pen.fillStyle = theme("--quiet");
+  return pen;
+}
+
+// Times (us) below what a canvas shows, from `low` to `high`, with a line through it for each.
+function axisOn(pen, low, high, place, bottom, width, grid = bottom) {
+  const [unit, word] = high - low > 2e6 ? [1e6, "s"] : high - low > 2e3 ? [1e3, "ms"] : [1, "us"];
+  const at = ticks(low / unit, high / unit, Math.max(2, width / 110)), step = at[1] - at[0] || 1;
+  for (const value of at) {
+    const x = Math.min(width - 1, place(value * unit)), text = `${tickText(value, step)} ${word}`;
+    const room = pen.measureText(text).width;
+    pen.globalAlpha = 0.25;
+    pen.fillRect(x, grid, 1, bottom + 4 - grid);
+    pen.globalAlpha = 1;
+    pen.fillText(text, Math.max(0, Math.min(x - room / 2, width - room)), bottom + 18);
+  }
+}
+
 // The left axis, with lines across.
 function axisLeft(low, high, place, left, right, words, most = 5) {
   const at = ticks(low, high, most), step = at.length > 1 ? at[1] - at[0] : 1;

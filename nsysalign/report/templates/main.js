@@ -26,10 +26,11 @@ function chooseWhole(number, range, show) {
   view.range = range ? range.map((at) => at - run.start) : wholeRange(view.picture);
   $("label").value = "whole " + number;
   for (const id of ["roles", "interval", "label-fall", "source"]) fill($(id));
-  $("interval").disabled = true;
+  $("interval").parentElement.hidden = $("keys-events").hidden = true;
   $("label-without").textContent = "";
   $("timeline-head").textContent = "The run";
-  $("reading").textContent = `${run.name}: ${duration(run.elapsed)} from the first GPU work to the last, under nsys.${DATA.labels.length ? " Click an interval to open it." : ""}`;
+  $("reading").textContent = `${run.name}: ${duration(run.elapsed)} from the first GPU work to ` +
+    `the last, under nsys.${DATA.labels.length ? " Click an interval to open it." : ""}`;
   drawLanes();
   if (!first || show) remember(show);
   if (show) bring($("timeline"));
@@ -96,13 +97,16 @@ function drawChoice(label, held, asked) {
     option.selected = item.number === selected.interval;
     return option;
   }));
-  $("interval").disabled = !held.length;
+  $("interval").parentElement.hidden = !held.length;
+  $("keys-events").hidden = false;
   const chosen = held.find((item) => item.number === selected.interval);
   const absent = asked !== null && asked !== undefined &&
     asked !== selected.interval ?
-    "The page does not hold the timeline of the interval you chose; this is another one of its label. " : "";
+    "The page does not hold the timeline of the interval you chose; this is another one of its " +
+    "label. " : "";
   $("reading").textContent = chosen
-    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; its events are placed within ±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`
+    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; its events are placed ` +
+      `within ±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`
     : "The page holds no timeline of this label: see the notes at the end of the page.";
 }
 
@@ -121,7 +125,8 @@ function drawHeader() {
 function drawRemarks() {
   const list = (items) => make("ul", null, items.map((item) => make("li", null, item)));
   const unplaced = DATA.unaligned.map((reason) =>
-    `${plural(reason.count, "interval")} could not be placed: ${reason.reason} (${reason.names.join(", ")}${reason.count > reason.names.length ? ", …" : ""})`);
+    `${plural(reason.count, "interval")} could not be placed: ${reason.reason} ` +
+    `(${reason.names.join(", ")}${reason.count > reason.names.length ? ", …" : ""})`);
   const meanings = make("details", null, make("summary", null, "What each cause means"),
     make("dl", { class: "meanings" }, DATA.causes.map(
       (cause) => make("div", null, make("dt", null, cause.short),
@@ -150,7 +155,7 @@ async function start() {
 function stages() {
   const rest = [["kernels", "insides", "answers", "clocks", "baseline", "remarks"],
     () => { startKernels(); $("insides").classList.add("filled"); startInside(); startAnswers();
-    drawHeader(); drawRemarks(); }];
+    startBaseline(); drawHeader(); drawRemarks(); }];
   drawHeadline();
   for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id)
     .hidden = !DATA.labels.length;

@@ -146,7 +146,8 @@ function drawLadder() {
   fill($("ladder-verdict"), DATA.verdicts[of].map((text) => make("li", null, text)));
   const heads = DATA.ladder_heads.map((text, k) => ({ text, number: k === 1 || k === 2 }));
   fillTable($("ladder-table"), "One row per clock", heads, rows.map((r) => r.cells));
-  const plot = $("ladder-plot"), width = plot.clientWidth, left = 190, right = width - 80, hits = [];
+  const plot = $("ladder-plot"), width = plot.clientWidth, hits = [];
+  const left = 190, right = width - 80;
   const most = Math.max(...rows.map((r) => r.value_ns));
   const x = (ns) => left + (ns / most) * (right - left);
   const drawn = rows.map((r, k) => {
@@ -186,7 +187,8 @@ function drawSpread() {
   const bottom = height - 44, bins = spread.counts[0].length, hits = [];
   const most = Math.max(...spread.counts.flat(), 1);
   const [unit, name] = spread.high > 2e6 ? [1e6, "ms"] : [1e3, "us"];
-  const x = (k) => left + (k / bins) * (right - left), y = (n) => bottom - (n / most) * (bottom - top);
+  const x = (k) => left + (k / bins) * (right - left);
+  const y = (n) => bottom - (n / most) * (bottom - top);
   const value = (k) => spread.low + ((spread.high - spread.low) * k) / bins;
   const place = (v) => x(((v * unit - spread.low) / (spread.high - spread.low)) * bins);
   const drawn = spread.counts.map((counts, process) => {

@@ -46,11 +46,12 @@ function startStrip() {
     const { label, runs } = hit.row, parts = PRESENT.filter(
       (cause) => runs.parts[cause.name]?.[hit.i])
       .sort((p, q) => runs.parts[q.name][hit.i] - runs.parts[p.name][hit.i]);
-    showTip([nameOf(label, runs, hit.i),
-      `${duration(runs.elapsed[hit.i])} under nsys, ${duration((runs.start[hit.i] - strip.whole[0]) * 1e3)} after the first interval began`,
-      parts.slice(0, 4)
-        .map((cause) =>
-          `${cause.short} ${percent(runs.parts[cause.name][hit.i] / Math.max(1, runs.elapsed[hit.i]))}`).join(", ")], event.clientX, event.clientY);
+    const elapsed = runs.elapsed[hit.i], since = (runs.start[hit.i] - strip.whole[0]) * 1e3;
+    const share = (cause) => percent(runs.parts[cause.name][hit.i] / Math.max(1, elapsed));
+    showTip([nameOf(label, runs, hit.i), `${duration(elapsed)} under nsys, ` +
+      `${duration(since)} after the first interval began`,
+    parts.slice(0, 4).map((cause) => `${cause.short} ${share(cause)}`).join(", ")],
+    event.clientX, event.clientY);
   });
   canvas.addEventListener("pointerleave", hideTip);
   canvas.addEventListener("click", (event) => {
@@ -91,30 +92,10 @@ function stripAt(event) {
 }
 
 function drawStrip() {
-  const canvas = $("strip"), width = canvas.clientWidth,
-    height = strip.rows.length * STRIP_ROW + STRIP_AXIS, dense = devicePixelRatio || 1;
-  canvas.width = Math.round(width * dense);
-  canvas.height = Math.round(height * dense);
-  const pen = canvas.getContext("2d"), scale = width / (strip.to - strip.from);
-  pen.scale(dense, dense);
-  const ink = theme("--quiet");
-  pen.font = `12px ${theme("--sans")}`;
-  pen.fillStyle = pen.strokeStyle = ink;
-  const bottom = strip.rows.length * STRIP_ROW,
-    unit = strip.to - strip.from > 2e6 ? [1e6, "s"] : strip.to - strip.from > 2e3 ? [1e3, "ms"] :
-    [1, "us"];
-  const past = strip.from - strip.whole[0], marks = ticks(past / unit[0],
-    (past + strip.to - strip.from) / unit[0], Math.max(2, width / 110));
-  pen.textAlign = "left";
-  for (const value of marks) {
-    const x = Math.min(width - 1, (value * unit[0] - past) * scale);
-    pen.globalAlpha = 0.25;
-    pen.fillRect(x, 0, 1, bottom + 4);
-    pen.globalAlpha = 1;
-    const text = `${tickText(value, marks[1] - marks[0] || 1)} ${unit[1]}`,
-      room = pen.measureText(text).width;
-    pen.fillText(text, Math.max(0, Math.min(x - room / 2, width - room)), bottom + 18);
-  }
+  const bottom = strip.rows.length * STRIP_ROW, width = $("strip").clientWidth,
+    scale = width / (strip.to - strip.from), past = strip.from - strip.whole[0];
+  const pen = penOn($("strip"), width, bottom + STRIP_AXIS);
+  axisOn(pen, past, past + strip.to - strip.from, (us) => (us - past) * scale, bottom, width, 0);
   strip.rows.forEach((row, at) => stripRow(pen, row.runs,
     at * STRIP_ROW + (STRIP_ROW - STRIP_BAR) / 2, scale, Math.ceil(width)));
 }
@@ -127,10 +108,10 @@ function stripRow(pen, runs, top, scale, width) {
   const sums = new Float64Array((width + 1) * Math.max(1, causes.length)),
     used = new Uint8Array(width + 1);
   for (let i = 0; i < runs.start.length; i += 1) {
-    if ((runs.start[i] - strip.from) * scale + runs.elapsed[i] / 1e3 * scale < 0) continue;
-    const from = Math.max(0, Math.floor((runs.start[i] - strip.from) * scale)),
-      to = Math.min(width,
-      Math.max(from, Math.ceil((runs.start[i] - strip.from + runs.elapsed[i] / 1e3) * scale) - 1));
+    const begin = (runs.start[i] - strip.from) * scale, end = begin + runs.elapsed[i] / 1e3 * scale;
+    if (end < 0) continue;
+    const from = Math.max(0, Math.floor(begin)),
+      to = Math.min(width, Math.max(from, Math.ceil(end) - 1));
     for (let x = from; x <= to; x += 1) {
       used[x] = 1;
       for (let k = 0; k < causes.length; k += 1) sums[x * causes.length + k] += columns[k][i] / (

@@ -65,11 +65,14 @@ function sayRuns() {
     `a cold first interval of ${duration(label.cold)}, then ${plural(count - 1, "warm interval")}` :
     plural(count, "interval");
   const spread = count - Boolean(label.cold) > 1 ?
-    `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, standard deviation ${duration(label.std)}` : duration(label.elapsed);
+    `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, ` +
+    `standard deviation ${duration(label.std)}` : duration(label.elapsed);
   $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, under nsys.`;
   const said = [];
-  if (above) said.push(
-    `${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range (slowest ${duration(slowest(runs))}) and ${above === 1 ? "is" : "are"} drawn shorter, broken, in proportion; the table has them.`);
+  const [lie, are] = above === 1 ? ["lies", "is"] : ["lie", "are"];
+  if (above) said.push(`${plural(above, "interval")} ${lie} above the drawn range (slowest ` +
+    `${duration(slowest(runs))}) and ${are} drawn shorter, broken, in proportion; ` +
+    "the table has them.");
   if (size > 1) said.push(`Each column is the mean of ${size} neighbouring intervals.`);
   if (count >= FEWEST_FOR_DISTRIBUTION) said.push(
     "Right: how many intervals measured how much; filled: kernel-only time, to its own scale.");
@@ -106,17 +109,18 @@ function plotRuns(label, runs, size, limit) {
     let path = "";
     values.forEach((part, i) => {
       const ns = whole[i] > limit ? (part * limit) / whole[i] : part;
-      if (ns > 0) path += `M${(x(i) + gap / 2).toFixed(2)} ${y(base[i]).toFixed(1)}V${y(base[i] + ns).toFixed(1)}h${Math.max(step - gap, 0.4).toFixed(2)}V${y(base[i]).toFixed(1)}z`;
+      const [foot, head] = [base[i], base[i] + ns].map((level) => y(level).toFixed(1));
+      if (ns > 0) path += `M${(x(i) + gap / 2).toFixed(2)} ${foot}V${head}` +
+        `h${Math.max(step - gap, 0.4).toFixed(2)}V${foot}z`;
       base[i] += ns;
     });
     drawn.push(svg("path", { class: "cause", d: path, fill: cause.colour }));
     if (cause.pattern) drawn.push(svg("path",
       { d: path, fill: `url(#${patternId(cause.pattern)})`, style: `color:${cause.ink}` }));
   }
-  const line = (values, name) => svg("path", {
-    class: name,
-      d: values.map(
-      (ns, i) => `${i ? "L" : "M"}${(x(i) + (step > 8 ? gap / 2 : step / 2)).toFixed(2)} ${y(ns).toFixed(1)}${step > 8 ? `h${(step - gap).toFixed(2)}` : ""}`).join("") });
+  const [shift, long] = step > 8 ? [gap / 2, `h${(step - gap).toFixed(2)}`] : [step / 2, ""];
+  const line = (values, name) => svg("path", { class: name, d: values.map((ns, i) =>
+    `${i ? "L" : "M"}${(x(i) + shift).toFixed(2)} ${y(ns).toFixed(1)}${long}`).join("") });
   drawn.push(line(whole, "measured"), line(kernel, "kernel-only"));
   // what does not fit keeps its proportions and is cut open below its end
   const broken = whole.map((ns, i) => (ns > limit ? `M${x(i) + gap / 2} 24l${step - gap} -6` : ""))
@@ -154,8 +158,8 @@ function histograms(runs, limit, y, left, right, bottom, hits) {
         to = y((limit * (k + 1)) / bins);
       path += `L${edge} ${from}L${edge} ${to}`;
       if (count) hits.push({ x: left, y: to, w: edge - left, h: from - to,
-        said: [`${plural(count, "interval")}`,
-        `${word} between ${duration((limit * k) / bins)} and ${duration((limit * (k + 1)) / bins)}`] });
+        said: [plural(count, "interval"), `${word} between ${duration((limit * k) / bins)} ` +
+          `and ${duration((limit * (k + 1)) / bins)}`] });
     });
     return svg("path", { class: name, d: path + `L${left} ${y(limit)}V${bottom}z` });
   };
@@ -183,9 +187,8 @@ function drawRunsTable() {
     (text) => ({ text, number: true }))];
   fillTable($("runs-table").querySelector("table"), "Budget of every interval of " + label.label,
     heads, rows);
-  $("page-at")
-    .textContent =
-      `${(from + 1).toLocaleString("en")} to ${to.toLocaleString("en")} of ${plural(runs.elapsed.length, "interval")}`;
+  $("page-at").textContent = `${(from + 1).toLocaleString("en")} to ` +
+    `${to.toLocaleString("en")} of ` + plural(runs.elapsed.length, "interval");
   $("page-back").disabled = from === 0;
   $("page-on").disabled = to === runs.elapsed.length;
 }

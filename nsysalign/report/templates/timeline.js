@@ -45,7 +45,7 @@ function drawTimeline() {
     ((at - view.range[0]) / (view.range[1] - view.range[0])) * (right - left) };
   view.frame = frame;
   const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, right - left),
-    letters = Math.floor((left - 14) / (narrow ? 7.2 : 6.3));
+    letters = Math.floor((left - 14) / (narrow ? 7.8 : 6.3));
   const hits = [], drawn = [], labels = [], name = (text, y, strong) =>
     labels.push(
       svg("text", { x: left - 10, y: y + 4, "text-anchor": "end",
@@ -93,8 +93,8 @@ function drawTimeline() {
   }
   const seen = ({ place: { lane, rows }, i }) => rows && lane.x[i] <= view.range[1] * 1e3 &&
     lane.x[i] + lane.d[i] >= view.range[0] * 1e3;
-  const matches = matching(places).filter(seen).map(({ place, i, row }) => svg("rect", { class: "match",
-    x: Math.max(left, frame.x(place.lane.x[i] / 1e3)), y: place.top + row * ROW + 1,
+  const matches = matching(places).filter(seen).map(({ place, i, row }) => svg("rect", {
+    class: "match", x: Math.max(left, frame.x(place.lane.x[i] / 1e3)), y: place.top + row * ROW + 1,
       height: ROW - 2,
     width: Math.max(2, Math.min(right, frame.x((place.lane.x[i] + place.lane.d[i]) / 1e3)) -
       Math.max(left, frame.x(place.lane.x[i] / 1e3))), "clip-path": "url(#inside)" }));
@@ -110,8 +110,9 @@ function drawTimeline() {
       ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn,
       ...matches, ...eventMarks(frame, picture, bottom, hits)], hits);
   const said = picture.whole ? [] : [...picture.omitted];
-  if (merged) said.push(
-    `At this zoom ${plural(merged, "item")} narrower than a pixel are drawn together with their neighbours.`);
+  const [are, their] = merged === 1 ? ["is", "its"] : ["are", "their"];
+  if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel ${are} drawn ` +
+    `together with ${their} neighbours.`);
   $("reduced").textContent = said.join(" ");
   const before = picture.before;
   $("before").textContent = before ?
@@ -266,8 +267,9 @@ function wholePicture(run) {
     free[at] = x + d;
     return at;
   };
-  const text = DATA.strings.push("Placed here to the microsecond; click to open its own timeline.") - 1;
-  picture.lanes.forEach((lane) => { lane.al &&= lane.al.map((at) => (at === null ? at : at + 1)); });
+  const text = DATA.strings.push(
+    "Placed here to the microsecond; click to open its own timeline.") - 1;
+  for (const lane of picture.lanes) lane.al &&= lane.al.map((at) => (at === null ? at : at + 1));
   picture.lanes.unshift({ kind: "interval", name: "intervals", r: items.map(row),
     x: items.map((item) => item.x), d: items.map((item) => item.d), t: items.map(() => text),
     n: items.map((item) => DATA.strings.push(item.name) - 1), c: items.map(() => -1),

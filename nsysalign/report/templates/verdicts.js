@@ -24,7 +24,9 @@ function card(item) {
       { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
       label.label),
       entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null,
-        `, ${plural(entry.count, `${entry.cold} interval`.trim())}, ${duration(entry.total)} ${entry.count > 1 ? "in all " : ""}under nsys`) : make("p", { class: "where" }, entry.label),
+      `, ${plural(entry.count, `${entry.cold} interval`.trim())}, ${duration(entry.total)} ` +
+        `${entry.count > 1 ? "in all " : ""}under nsys`) :
+      make("p", { class: "where" }, entry.label),
     sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,
     label && entry.cold !== "cold" && withoutNsys(label) ?
@@ -71,8 +73,8 @@ function rerun(entry) {
   const predicted = said.predicted_low_ns === null ? "none" :
     `${duration(said.predicted_low_ns)} to ${duration(said.predicted_high_ns)}`;
   const cell = (name, value) => make("div", null, make("dt", null, name), make("dd", null, value));
-  return make("div", { class: "rerun " + ({ confirmed: "better", refuted: "error" }[said.verdict] || ""),
-    title: entry.confirmation },
+  const look = { confirmed: "better", refuted: "error" }[said.verdict] || "";
+  return make("div", { class: "rerun " + look, title: entry.confirmation },
     make("p", null, make("strong", null, `${mark} ${said.verdict} by a second run of the script: `),
       said.changed),
     make("dl", null, cell("before", duration(said.before_ns)), cell("predicted", predicted),
@@ -150,10 +152,12 @@ function drawVerdicts() {
   fill($("more-cards"), costly.filter((item) => !open.includes(item)).map(folded));
   const said = [];
   if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(
-    `No findings in ${plural(DATA.silent.length, "label")}: ${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : ""}.`);
+    `No findings in ${plural(DATA.silent.length, "label")}: ` +
+    `${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : "."}`);
   const command = DATA.unconfirmed.split(": ").slice(1).join(": ");
   if (command) said.push(
-    `Findings are read from one trace; none is confirmed unless it says so. To test the costliest, run the script again with one change: ${command}`);
+    "Findings are read from one trace; none is confirmed unless it says so. To test the " +
+    `costliest, run the script again with one change: ${command}`);
   $("cards-note").textContent = said.join(" ");
   if (!DATA.cards.length) fill($("cards"), make("p", null,
     "No interval was placed: see the notes at the end of the page."));

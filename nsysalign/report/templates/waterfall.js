@@ -65,10 +65,10 @@ function waterfall(label) {
 // What the label's median interval would read, or did read, without nsys.
 function withoutNsys(label) {
   const predicted = DATA.predicted[label.label], measured = DATA.measured[label.label], said = [];
-  if (predicted?.ns) said.push(
-    `${duration(predicted.ns[0])} predicted (${duration(predicted.ns[1])} to ${duration(predicted.ns[2])})`);
-  if (measured) said.push(
-    `${duration(measured[1])} measured (${duration(measured[0])} under nsys; means of the middle half)`);
+  const [ns, low, high] = (predicted?.ns || []).map(duration);
+  if (ns) said.push(`${ns} predicted (${low} to ${high})`);
+  if (measured) said.push(`${duration(measured[1])} measured ` +
+    `(${duration(measured[0])} under nsys; means of the middle half)`);
   if (!said.length && predicted && PREDICTED) said.push(`no prediction (${predicted.reason})`);
   return said.length ? `Without nsys: ${said.join("; ")}.` : null;
 }
