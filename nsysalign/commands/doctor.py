@@ -162,7 +162,8 @@ def _gpu(environ: Mapping[str, str]) -> list[Row]:
     if "Disabled" in modes:
         rows.append(Row(
             "persistence", WARNING, "off",
-            "the driver is unloaded between runs, so the first CUDA call of each run can take seconds",
+            "the driver is unloaded between runs, so the first CUDA call of each run can take "
+            "seconds",
             "sudo nvidia-smi -pm 1",
         ))  # fmt: skip
     elif "Enabled" in modes:
@@ -192,7 +193,8 @@ def _torch() -> Row:
     except metadata.PackageNotFoundError:
         return Row(
             "torch", WARNING, "not installed in this Python",
-            "SCRIPT.py runs under this Python and will not find it; commands that use another Python work",
+            "SCRIPT.py runs under this Python and will not find it; commands that use another "
+            "Python work",
             "install nsysalign where torch is, or: nsysalign run -- /path/to/python SCRIPT.py",
         )  # fmt: skip
     spec = util.find_spec("torch")
@@ -243,8 +245,10 @@ def _session(environ: Mapping[str, str]) -> Iterator[Row]:
     elif tool := environ.get("CUDA_INJECTION64_PATH"):
         yield Row(
             "session", WARNING,
-            f"another tool is injected into CUDA programs here (CUDA_INJECTION64_PATH: {Path(tool).name})",
-            "CUPTI serves one tool at a time: the trace may stay empty", "unset CUDA_INJECTION64_PATH",
+            "another tool is injected into CUDA programs here (CUDA_INJECTION64_PATH: "
+            f"{Path(tool).name})",
+            "CUPTI serves one tool at a time: the trace may stay empty",
+            "unset CUDA_INJECTION64_PATH",
         )  # fmt: skip
     else:
         yield Row("session", OK, "no other profiler is active in this shell")

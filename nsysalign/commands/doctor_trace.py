@@ -73,7 +73,10 @@ def _tables(trace: Trace) -> Iterator[Row]:
     from nsysalign.model import CALL, KIND
 
     info, operations, rows = trace.info, trace.operations, trace.event_rows
-    found = f"{info.schema_version or 'not named (before 2022.4)'}, nsys {info.nsys_version or 'unknown'}"
+    found = (
+        f"{info.schema_version or 'not named (before 2022.4)'}, nsys "
+        f"{info.nsys_version or 'unknown'}"
+    )
     if any("is newer than" in note for note in info.notes):
         cost = "whatever was renamed since is not read"
         yield Row("schema", WARNING, found, cost, "pip install -U nsysalign")
@@ -152,7 +155,10 @@ def _losses(trace: Trace) -> Iterator[Row]:
     ]
     for text in texts:
         cost = "what was lost is `unknown`, or an interval without a place"
-        fix = "record less and let the script finish; to stop it, use nsysalign run --timeout rather than kill"
+        fix = (
+            "record less and let the script finish; to stop it, use nsysalign run --timeout rather "
+            "than kill"
+        )
         yield Row("losses", WARNING, text, cost, fix)
     if not texts and trace.info.schema_version:
         yield Row("losses", OK, "the profiler reports none")

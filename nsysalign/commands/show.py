@@ -8,7 +8,6 @@ from pathlib import Path
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.options import INTERVALS, LABELS
 from nsysalign.commandline.outputs import console, deliver
 from nsysalign.errors import UsageError
 from nsysalign.text import safe_text
@@ -20,7 +19,6 @@ from nsysalign.text import safe_text
     "-l",
     "--label",
     metavar="LABEL",
-    shell_complete=LABELS,
     help="Label of the interval (default: the one whose stream waits longest).",
 )
 @click.option(
@@ -28,11 +26,10 @@ from nsysalign.text import safe_text
     "--iteration",
     type=int,
     metavar="K",
-    help="The K-th interval of the label in order of time, from 0; negative numbers count from the end (default: the median).",
+    help="The K-th interval of the label in order of time, from 0; negative numbers count from the "
+    "end (default: the median).",
 )
-@click.option(
-    "--interval", metavar="NAME", shell_complete=INTERVALS, help="Choose the interval by its name."
-)
+@click.option("--interval", metavar="NAME", help="Choose the interval by its name.")
 @click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
 @shared.json_out("Write the pieces as JSON to this file (- for stdout).")
 @shared.quiet()
@@ -81,7 +78,8 @@ def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
         return again, ""
     return (
         loaded,
-        f"no pieces of {safe_text(row['name'])} are stored here: nsysalign analyze TRACE --all-segments",
+        f"no pieces of {safe_text(row['name'])} are stored here: nsysalign analyze TRACE "
+        "--all-segments",
     )
 
 
@@ -120,7 +118,8 @@ def find(
     runs = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()
     if not -len(runs) <= iteration < len(runs):
         raise UsageError(
-            f"{safe_text(label)} has {len(runs)} intervals, 0 to {len(runs) - 1}; {iteration} was asked for"
+            f"{safe_text(label)} has {len(runs)} intervals, 0 to {len(runs) - 1}; {iteration} was "
+            "asked for"
         )
     return int(runs[iteration])
 

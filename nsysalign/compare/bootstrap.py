@@ -32,7 +32,7 @@ def middle_half(order: np.ndarray) -> np.ndarray:
     """The middle of positions that are ordered along the last axis: half of them, or the median of
     few.
 
-    12 runs, slowest last:  x x x . . . . . . x x x        6 runs:  x x . . x x        5 runs:  x x . x x
+    12 runs, slowest last:  x x x . . . . . . x x x     6 runs:  x x . . x x     5 runs:  x x . x x
     """
     count = order.shape[-1]
     cut = (count - 1) // 2 if count < FEWEST_FOR_HALF else (count + 1) // 4

@@ -43,12 +43,14 @@ FAILURES = {
     "--fail-on",
     multiple=True,
     type=click.Choice([*FAILURES, "missing"]),
-    help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be repeated.",
+    help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be "
+    "repeated.",
 )
 @click.option(
     "--anyway",
     is_flag=True,
-    help="Judge runs that were recorded differently (GPU, clocks, nsys, event tracing) all the same.",
+    help="Judge runs that were recorded differently (GPU, clocks, nsys, event tracing) all the "
+    "same.",
 )
 @shared.quiet()
 @click.pass_context

@@ -22,7 +22,8 @@ RESOLUTION_NS = 64
 CLOCK_SHARE = 0.03
 #: Why a change is unclear.
 REASONS = {
-    "too few": f"fewer than {FEWEST_RUNS} intervals on a side, or so few that the bounds are wider than the time itself",
+    "too few": f"fewer than {FEWEST_RUNS} intervals on a side, or so few that the bounds are wider "
+    "than the time itself",
     "varies": "the intervals vary too much to tell; more of them would help",
     "small": "there is a change, but it may be too small to matter",
 }
@@ -293,6 +294,7 @@ def _differences(
             remarks.append(f"intervals of {name} disturbed by the profiler's own work: {disturbed}")
         if len(side.unaligned):
             remarks.append(
-                f"intervals of {name} that could not be placed and are not compared: {len(side.unaligned)}"
+                f"intervals of {name} that could not be placed and are not compared: "
+                f"{len(side.unaligned)}"
             )
     return confounders, remarks

@@ -77,8 +77,8 @@ def measured(log: EventLog) -> pd.DataFrame:
         if start is None or end is None or pair.ms < 0:
             continue
         rows.append(
-            ("event", start.region or pair.region, start.site, end.site, start.callers, pair.process,
-             start.t0_ns, round(pair.ms * 1e6), True)
+            ("event", start.region or pair.region, start.site, end.site, start.callers,
+             pair.process, start.t0_ns, round(pair.ms * 1e6), True)
         )  # fmt: skip
     for host in log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]].itertuples(index=False):
         rows.append(
@@ -205,7 +205,8 @@ def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:
         if all(sides) and sides[0] != sides[1]:
             under, without = sides
             notes.append(
-                f"{what} differs between the run under nsys ({under}) and the one without ({without})"
+                f"{what} differs between the run under nsys ({under}) and the one without "
+                f"({without})"
             )
     processes, others = len(profiled.headers), len(baseline.headers)
     if processes != others:

@@ -99,8 +99,9 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     misfit[long] = too_long & ~rows["cut"].to_numpy()[its_row]
     if misfit.any():
         notes.append(
-            f"{int(misfit.sum()):,} launches of {dump.path} last longer according to their marks than according to their kernel rows: they are "
-            "not joined (is this dump of another run?)"
+            f"{int(misfit.sum()):,} launches of {dump.path} last longer according to their marks "
+            "than according to their kernel rows: they are not joined (is this dump of another "
+            "run?)"
         )
         row[misfit] = -1
     known = (row >= 0) & stamped
@@ -114,22 +115,24 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     end[cut] = np.maximum(end, last + shift)[cut]
     if overrun.any():
         notes.append(
-            f"{int(overrun.sum()):,} launches of {dump.path} still worked when a dependent launch began, where nsys ends their rows: here "
-            "they end with their last mark"
+            f"{int(overrun.sum()):,} launches of {dump.path} still worked when a dependent launch "
+            "began, where nsys ends their rows: here they end with their last mark"
         )
     loose = (row < 0) & stamped  # by the clock, or, without one, in the timer's own time
     start[loose], end[loose] = first[loose] + shift[loose], last[loose] + shift[loose]
     table = _described(row, rows).assign(
-        grid_id=grid, replay=replay, first=first, last=last, pid=dump.pid, device=dump.device, start_ns=start, end_ns=end,
-        error_ns=np.where(row >= 0, np.maximum(error, 0), error),
+        grid_id=grid, replay=replay, first=first, last=last, pid=dump.pid, device=dump.device,
+        start_ns=start, end_ns=end, error_ns=np.where(row >= 0, np.maximum(error, 0), error),
     )  # fmt: skip
     if tick >= 500:
         notes.append(
-            f"{dump.path}: this GPU's timer ticks in {tick:,} ns; no mark is known more precisely than that"
+            f"{dump.path}: this GPU's timer ticks in {tick:,} ns; no mark is known more precisely "
+            "than that"
         )
     if len(grid) and not known.any():
         notes.append(
-            f"{dump.path}: none of its {len(grid):,} launches has a kernel row in the trace: its marks keep the GPU's own time"
+            f"{dump.path}: none of its {len(grid):,} launches has a kernel row in the trace: its "
+            "marks keep the GPU's own time"
         )
     order = np.argsort(_rank(dump, warp)[dump.of], kind="stable")
     return Marked(
@@ -263,8 +266,8 @@ def _cut(rows: pd.DataFrame) -> np.ndarray:
 
 
 def _clock(
-    first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, known: np.ndarray, cut: np.ndarray,
-    tick: int,
+    first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, known: np.ndarray,
+    cut: np.ndarray, tick: int,
 ) -> tuple[np.ndarray, float, np.ndarray]:  # fmt: skip
     """(trace time minus timer at each launch's first stamp, drift, half-width of what is possible)
     of all launches; 0, 0 and -1 if nothing was joined.  The end of a `cut` row is no bound, unless

@@ -1,8 +1,11 @@
 """Where an SM's time goes inside a kernel: SMs x duration, split exactly.
 
-SM 0   before | block ...........| between | block ....... | after         an instant in which blocks are there is
-SM 1   before | block ........................ | after                     shared equally by their warps, each in
-SM 2   none                                                                its innermost range or in none
+SM 0   before | block ...........| between | block ....... | after
+SM 1   before | block ........................ | after
+SM 2   none
+
+An instant in which blocks are there is shared equally by their warps, each in its innermost range
+or in none.
 """
 
 from __future__ import annotations
@@ -340,7 +343,9 @@ def _per_launch(launch: np.ndarray, count: int, values: np.ndarray) -> np.ndarra
     return out
 
 
-def _shared(group: np.ndarray, begin: np.ndarray, end: np.ndarray, count: int):  # type: ignore[no-untyped-def]
+def _shared(  # type: ignore[no-untyped-def]
+    group: np.ndarray, begin: np.ndarray, end: np.ndarray, count: int
+):
     """(ns in which each group has a warp; function (group, time) -> integral of 1 / warps there up
     to that time)."""
     groups, times = np.concatenate([group, group]), np.concatenate([begin, end])

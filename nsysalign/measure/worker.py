@@ -37,7 +37,8 @@ _TAIL = 1 << 16
 _T, _DEVICE, _MHZ = 0, 3, 4
 #: Signs of a profiler, which a timed worker must not show (libncurses is none).
 _INJECTED = re.compile(
-    r"ToolsInjection|nvToolsExt-injection|cuda-injection|^libinjection|(?<![a-z])(nsys|ncu)(?![a-z])",
+    r"ToolsInjection|nvToolsExt-injection|cuda-injection|^libinjection|"
+    r"(?<![a-z])(nsys|ncu)(?![a-z])",
     re.IGNORECASE,
 )
 _VARIABLES = (
