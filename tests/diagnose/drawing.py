@@ -75,7 +75,7 @@ def analysis(
             text = p["what"] or p["cause"]
             segments.append((number, at, at + p["ns"], p["cause"], kind_of_ref, p["ref"], text))
             at += p["ns"]
-            if p["cause"] in NAMES:
+            if p["cause"] in NAMES or p["cause"] == "profiler":
                 details.append(
                     (number, p["cause"], p["what"], p["ns"], p.get("direction", ""), p.get("memory", ""), p.get("bytes", 0), p.get("stream", -1), kind_of_ref, p["ref"], float("nan"))
                 )  # fmt: skip

@@ -27,6 +27,14 @@ def test_a_run_in_which_nothing_was_measured_waits_for_the_host():
     assert "another thread" in found.faster and not found.advice
 
 
+def test_what_the_tool_did_itself_is_not_idle():
+    ours = piece("profiler", 200, "nsysalign:calibration")
+    drawn = analysis(
+        interval("run", ("kernel", 100), ours, ("host", 600), ("kernel", 100), kind="run")
+    )
+    assert "ran nothing for 0.60 of 1 ms" in rules(drawn)["whole-run"].title
+
+
 def test_copies_of_a_run():
     copies = piece("memcpy", 600, direction="H2D", memory="pinned", bytes=1 << 20)
     staged = piece("memcpy", 100, "staging", direction="H2D", memory="pageable", bytes=1 << 20)

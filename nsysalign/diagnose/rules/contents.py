@@ -241,7 +241,8 @@ def sync(facts: Facts) -> Iterator[Finding]:
     ]
     item = facts.detail_ns(small) > 0
     calls = facts.detail_rows("sync")
-    said = facts.share(total) >= thresholds.SYNC_SAY_SHARE
+    say = np.where(facts.kind == "nvtx", thresholds.SAY_SHARE, thresholds.SYNC_SAY_SHARE)
+    said = facts.share(total) >= say
     for case in facts.cases(said & (total > 0) & ~(_pageable(facts) & ~item)):
         at = case.row
         mine = rows_of(calls, at)
