@@ -53,23 +53,6 @@ def test_the_trace_module_prints_no_line_of_ours(tmp_path):
     assert "nsysalign" not in printed and "modulename: wrap" not in printed
 
 
-SURPRISES = {
-    "modules are cleared": "import sys, torch\nfor n in [n for n in sys.modules if n not in ('sys', 'builtins', '__main__')]: del sys.modules[n]\n",
-    "builtins are replaced": "import builtins, torch\nbuiltins.open = builtins.round = builtins.min = builtins.sorted = None\n",
-    "files are faked": (
-        "import os, mmap, torch\ndef refuse(*a, **k): raise FileNotFoundError(2, 'fake file system')\n"
-        "os.open = os.ftruncate = os.posix_fallocate = refuse\n"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SURPRISES)
-def test_surprises_lose_records_at_most(probed, name):
-    begin = SURPRISES[name]
-    run = probed(begin + PAIR.replace("import torch\n", ""))
-    assert (run.status, run.out, run.err) == (0, "True\n", "")
-
-
 def test_a_step_limit_by_sys_monitoring_reaches_the_program(tmp_path):
     """Graders raise a builtin exception, in the middle of our code as anywhere."""
     python = interpreters().get("3.13") or interpreters().get("3.12")
