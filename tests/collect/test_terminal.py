@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from nsysalign.record.processes import stat
 
@@ -71,7 +72,7 @@ def test_a_password_ctrl_z_and_ctrl_c(real):
     script = int((real.folder / "pid").read_text())
     terminal.type(b"\x1a")
     terminal.until(b"Stopped")
-    assert stat(script).state == "T"
+    wait_until(lambda: stat(script).state == "T", "the script goes on")
     terminal.type(b"fg; echo status $?\n")
     terminal.until(b"run asks.py\r\n", 10)
     time.sleep(0.5)  # for the shell to have continued it
