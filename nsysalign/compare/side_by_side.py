@@ -19,8 +19,6 @@ from nsysalign.compare.label_changes import FEWEST_RUNS
 from nsysalign.model import EventLog
 from nsysalign.text import REPETITION
 
-CONFIDENCE = 0.95
-
 
 def side_by_side(
     intervals: pd.DataFrame,
@@ -131,7 +129,7 @@ def _row(label, profiled, baseline, predictions, known) -> tuple:
         if min(counts) >= FEWEST_RUNS:
             seed = zlib.crc32(str(label).encode("utf-8", "replace"))
             columns = [s["elapsed_ns"].to_numpy(np.float64)[:, None] for s in (baseline, profiled)]
-            low, high = change(*columns, CONFIDENCE, seed)[0, 3:5]
+            low, high = change(*columns, seed)[0, 3:5]
         else:
             remarks.append(f"fewer than {FEWEST_RUNS} intervals: no confidence")
         each = [sorted(side.groupby("process").size()) for side in (profiled, baseline)]

@@ -264,7 +264,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_work(stored, tmp_
     pages = [("report", stored, "-o"), ("diff", stored, stored, "-o")]
     copies = [
         ("export", stored, "-o"), ("analyze", stored, "--json"),
-        ("analyze", stored / "trace.sqlite", "--json"), ("show", stored, "--json"),
+        ("analyze", stored / "trace.sqlite", "--json"),
         ("diff", stored, stored, "--json"), ("analyze", stored, stored, "--json"),
     ]  # fmt: skip
     for target in ("absent/x.json", "folder", "file/x.json"):
