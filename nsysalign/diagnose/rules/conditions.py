@@ -240,10 +240,7 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
     calm = [
         r
         for r in repetitions(facts)
-        if r.row >= 0
-        and facts.on_stream[r.row]
-        and len(r.warm) >= thresholds.FEW_SAMPLES
-        and not len(r.different)
+        if facts.on_stream[r.row] and len(r.warm) >= thresholds.FEW_SAMPLES and not len(r.different)
     ]
     calm = [
         r
@@ -284,16 +281,12 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
 
 def _kernels(facts: Facts, rows: np.ndarray) -> dict[int, tuple[str, ...]]:
     """Names of the kernels of some intervals, in order of execution."""
-    segments = facts.segments(rows)
-    kernels = np.flatnonzero(segments.of_cause("kernel"))
     names: dict[int, dict[int, str]] = {}
-    for at, ref, name in zip(
-        segments.at[kernels].tolist(),
-        segments.ref_id[kernels].tolist(),
-        segments.details(kernels).tolist(),
-        strict=True,
-    ):
-        names.setdefault(at, {})[ref] = str(name)  # a kernel in two pieces counts once
+    for segments in facts.lots(rows):
+        kernels = np.flatnonzero(segments.of_cause("kernel"))
+        columns = (segments.interval[kernels], segments.ref_id[kernels], segments.words(kernels))
+        for at, ref, name in zip(*(c.tolist() for c in columns), strict=True):
+            names.setdefault(at, {})[ref] = str(name)  # a kernel in two pieces counts once
     out = {at: tuple(by_ref.values()) for at, by_ref in names.items()}
     return {
         at: found
