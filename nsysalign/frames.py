@@ -219,7 +219,7 @@ elapsed: Event.elapsed_time() calls the probe saw
 references: reference events of the probe: all distances to one are on one clock
     int64 process id device t0_ns t1_ns previous; float64 ms; int64 record
 
-distances: further distances that the probe measured: of two records, or of a pair from an older reference
+distances: further distances that the probe measured: of two records, or from an older reference
     int64 process start end; float64 ms; int64 reference; float64 start_ms end_ms
 
 hosts: pairs of host timestamps around a region
@@ -240,7 +240,8 @@ marked: the probe's clock marks, seen from the process: the mark fell between th
 """)
 
 (SOURCE_LINES,) = _specs("""
-source_lines: the lines of the program that call sites name, as they were when it ran; none after redaction
+source_lines: the lines of the program that call sites name, as they were when it ran; none after
+        redaction
     site  str  call site: file:line
     text  str  that line
 """)
@@ -266,7 +267,7 @@ windows: one row per interval with a place on the trace's clock
 """)
 
 # --- analysis
-# ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 _MAIN_SPECS = (
     INTERVALS,
@@ -290,9 +291,11 @@ intervals: one row per placed interval
     interval              int64   number of the interval, the key of the other tables
     name                  str     unique name: label#repetition
     label                 str     what was measured by the same code
-    kind                  str     event, host, nvtx or run (all work of a process on a device or stream; in no label)
+    kind                  str     event, host, nvtx or run (all work of a process on a device or
+                                  stream; in no label)
     pid                   int64   process id
-    tid                   int64   thread of the start record (event), of the readings (host), of the range (nvtx)
+    tid                   int64   thread of the start record (event), of the readings (host), of the
+                                  range (nvtx)
     start_record          int64   seq of the start record, -1 for other kinds
     end_record            int64   seq of the end record, -1 for other kinds
     device                int64   CUDA device, -1 for host intervals
@@ -303,9 +306,11 @@ intervals: one row per placed interval
     end_ns                int64   window end: start_ns + elapsed_ns
     start_lower_ns  int64  the start cannot be earlier
     start_upper_ns  int64  the start cannot be later
-    error_ns              int64   half-width that holds the true start in at least 95 of 100 intervals
+    error_ns              int64   half-width that holds the true start in at least 95 of 100
+                                  intervals
     method                str     clock, event-trace, bounds, inferred (event); exact (host, nvtx)
-    clock_residual_ns     Int64   distance of the end's own GPU timestamp from end_ns, NA without timestamps
+    clock_residual_ns     Int64   distance of the end's own GPU timestamp from end_ns, NA without
+                                  timestamps
     kernel_only_ns        int64   union of kernel execution on the end stream inside the window
     kernel_only_upper_ns  int64   the same plus whole-graph executions
     kernel_outside_ns     int64   host intervals: kernel time issued inside that ran after the end
@@ -314,10 +319,10 @@ intervals: one row per placed interval
     end_site  str  call site of the end
     callers               object  tuple of user frames above the site
     library               bool    timed by a library, not by the user's own code
-    flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while its own was idle, most
-                                  of the time), other-streams-ran (more than 1 % of it); of
-                                  host intervals synchronised-before, synchronised-after, idle-before, guessed-pair,
-                                  loop-of-N (timeit)
+    flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while
+                                  its own was idle, most of the time), other-streams-ran (more than
+                                  1 % of it); of host intervals synchronised-before,
+                                  synchronised-after, idle-before, guessed-pair, loop-of-N (timeit)
     findings              object  tuple of rule names that concern this interval
 
 parts: the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns
@@ -332,16 +337,19 @@ segments: the window in order: touching pieces with one cause each
     start_ns  int64  begin
     end_ns    int64  end
     cause     str    one of model.CAUSES
-    ref_kind  str    kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead, event or ''
+    ref_kind  str    kernel, graph, memcpy, memset (nsys tables), api (RUNTIME), nvtx, overhead,
+                     event or ''
     ref_id    int64  rowid in that nsys table, seq of the record for event, -1 for none
     detail    str    what it was, in words
 
 details: parts broken down further
     like parts: interval cause
-    detail          str      dependency, contention, full-queue, staging, copy, call name, range name...
+    detail          str      dependency, contention, full-queue, staging, copy, call name, range
+                             name...
     ns              int64    nanoseconds inside the window
     direction       str      H2D, D2H, D2D, P2P for copies, '' otherwise
-    memory          str      pageable, pinned, device, managed for the host side of copies, '' otherwise
+    memory          str      pageable, pinned, device, managed for the host side of copies, ''
+                             otherwise
     bytes           int64    bytes moved by the operations involved, 0 otherwise
     stream          int64    the stream that was waited for, -1 otherwise
     ref_kind        str      as in segments, for the longest piece
@@ -370,34 +378,39 @@ labels: one row per label; the budget shown is that of one real interval (`row`)
 
 variants: labels whose intervals did different work, told apart: one row per kind of work
     label      str     the label
-    variant    str     in what it differs: bytes, operations, blocks (of the kernels' grids), kernel; `other`: what is
-                       rare
+    variant    str     in what it differs: bytes, operations, blocks (of the kernels' grids),
+                       kernel; `other`: what is rare
     kind       str     event, host or nvtx
     count      int64   intervals
     like labels: row row_interval site median_ns mean_ns std_ns min_ns max_ns p05_ns p95_ns library
     intervals  object  tuple of the intervals' numbers
 
-kernels: what ran, by label and name: kernels, graphs, copies and memsets; of labels and of the run as a whole
+kernels: what ran, by label and name: kernels, graphs, copies and memsets; of labels and of the run
+        as a whole
     label           str      the label, of a run: that of its interval
     kernel          str      name of the kernel; direction and host memory of copies
     kind            str      kernel, graph, memcpy or memset
     count           int64    how many begin in the label's intervals (host intervals: are issued)
     total_ns        int64    sum of their durations
     median_ns       int64    lower median of their durations
-    share           float64  total_ns over the sum of the label's measured times; more than 1 where work overlaps
-    idle_before_ns  int64    how long the stream (of a run: the device) was idle just before them, within the interval; 0
-                             of host intervals
+    share           float64  total_ns over the sum of the label's measured times; more than 1 where
+                             work overlaps
+    idle_before_ns  int64    how long the stream (of a run: the device) was idle just before them,
+                             within the interval; 0 of host intervals
 
 gaps: the longest idle stretches of each run
     interval  int64  number of the run's interval
     start_ns  int64  begin
     ns        int64  how long nothing of the run's process executed on its device (or stream)
     next      str    the operation that ended it
-    call      str    the call of the issuing thread that lasted through most of it, '' where it was outside of CUDA
+    call      str    the call of the issuing thread that lasted through most of it, '' where it was
+                     outside of CUDA
     call_ns   int64  how long that call lasted within it
 
-host_ranges: NVTX ranges on the host (each with all ranges inside it), the longest first; of traces without an event log
-    label       str    name of the range: the label of its intervals, where it has any (these may add the stream)
+host_ranges: NVTX ranges on the host (each with all ranges inside it), the longest first; of traces
+        without an event log
+    label       str    name of the range: the label of its intervals, where it has any (these may
+                       add the stream)
     count       int64  ranges
     with_work   int64  of these issued work to a GPU
     host_ns     int64  sum of their durations on the host
@@ -408,16 +421,18 @@ host_ranges: NVTX ranges on the host (each with all ranges inside it), the longe
     sync_ns     int64  in synchronisation calls
     other_ns    int64  in other CUDA calls
     outside_ns  int64  outside of CUDA: the five add up to host_ns
-    gpu_ns      int64  sum of the spans of their work on the GPU, first start to last end on any stream
+    gpu_ns      int64  sum of the spans of their work on the GPU, first start to last end on any
+                       stream
 
-host_activity: what the host did while streams waited for it (cause host), by label: three views of the same time, never
-        to be added up
+host_activity: what the host did while streams waited for it (cause host), by label: three views of
+        the same time, never to be added up
     label    str      label of the intervals
-    view     str      all: the label's host gaps; python: sampled stacks; range: innermost NVTX ranges; os: calls of the
-                      OS runtime
+    view     str      all: the label's host gaps; python: sampled stacks; range: innermost NVTX
+                      ranges; os: calls of the OS runtime
     name     str      function, range or call; '' for the rest (for time outside of all ranges)
     place    str      python: file:line of the function's line with most samples
-    within   str      python: the library function that was running inside it most often, '' for none
+    within   str      python: the library function that was running inside it most often, '' for
+                      none
     samples  int64    python and all: samples taken in the gaps, on the thread that was waited for
     count    int64    all: gaps; range: pieces of gaps; os: calls
     ns       int64    nanoseconds of the gaps; 0 for python, whose samples are no durations
@@ -435,11 +450,15 @@ findings: diagnoses
     label     str     the label it concerns
     title     str     one line
     evidence  object  numbers, as a dict
-    advice    str     what to change to measure the GPU's time alone, or to measure right; code follows after three spaces
-    faster    str     what to change to make the program faster, '' where the finding is about the measurement only
+    advice    str     what to change to measure the GPU's time alone, or to measure right; code
+                      follows after three spaces
+    faster    str     what to change to make the program faster, '' where the finding is about the
+                      measurement only
     site      str     call site
-    loss_ns   int64   what would go away over the run if the advice were followed, at most; 0: nothing, or nothing known
-    interval  int64   the interval that shows it, and whose numbers it quotes where it is about one; -1 for none
+    loss_ns   int64   what would go away over the run if the advice were followed, at most; 0:
+                      nothing, or nothing known
+    interval  int64   the interval that shows it, and whose numbers it quotes where it is about one;
+                      -1 for none
 
 confirmations: what a re-run with one intervention said about a cause (nsysalign confirm)
     label              str      the label whose cause was put to the test
@@ -459,29 +478,31 @@ confirmations: what a re-run with one intervention said about a cause (nsysalign
     changed            str      what was changed in the re-run
     run                str      folder of the re-run, relative to the run directory, '' unknown
 
-timeline: what ran around the chosen intervals and in the run as a whole, for drawing: host calls, ranges, operations; in the
-        run, neighbours that do not fit are one row named "37 operations"
+timeline: what ran around the chosen intervals and in the run as a whole, for drawing: host calls,
+        ranges, operations; in the run, neighbours that do not fit are one row named "37 operations"
     interval   int64   number of the interval whose picture it belongs to
-    lane_kind  str     host (API calls), nvtx (ranges), stream (operations), event (records and the waits they release, on
-                       their stream), before (the stream's last operation that began before the interval), clock (SM clock
-                       samples, where there are), omitted (a count of what did not fit)
+    lane_kind  str     host (API calls), nvtx (ranges), stream (operations), event (records and the
+                       waits they release, on their stream), before (the stream's last operation
+                       that began before the interval), clock (SM clock samples, where there are),
+                       omitted (a count of what did not fit)
     lane       str     thread or stream, in words
     kind       str     kind of call or operation
     name       str     name of the call, range or kernel
     like segments: start_ns end_ns
     ref_kind   str     as in segments
     ref_id     int64   as in segments
-    link       int64   an arrow from: operations and records their API call (rowid), waits the record that released them
-                       (seq), -1 for none
+    link       int64   an arrow from: operations and records their API call (rowid), waits the
+                       record that released them (seq), -1 for none
     detail     object  dict for hovering: bytes, grid, bandwidth...
 
-gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed the same; changes happen
-        between two of them, at an unknown time; -1 is unknown
+gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks and reasons stayed
+        the same; changes happen between two of them, at an unknown time; -1 is unknown
     device         int64  CUDA device
     start_ns       int64  first sample, on the trace's clock
     end_ns         int64  last sample, the same as start_ns for a single one
     samples        int64  how many
-    sm_min_mhz     int64  least SM clock of the stretch (the only one, unless neighbours had to be joined)
+    sm_min_mhz     int64  least SM clock of the stretch (the only one, unless neighbours had to be
+                          joined)
     sm_max_mhz     int64  highest SM clock of the stretch
     mem_mhz        int64  memory clock
     reasons        int64  NVML's bits (nvmlClocksEventReason*): why the clock is not higher
@@ -493,7 +514,8 @@ gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks a
 # ----------------------------------
 
 BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS) = _specs("""
-baseline: one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans of the intervals)
+baseline: one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans
+        of the intervals)
     label               str      what was measured by the same code
     kind                str      event or host
     site                str      call site
@@ -501,19 +523,21 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
     baseline_count      int64    intervals in the run without nsys, 0: measured under nsys only
     profiled_ns         float64  measured under nsys: mean of the middle half, NaN for none
     baseline_ns         float64  measured without nsys: the same, NaN for none
-    low_ns              float64  profiled_ns - baseline_ns is more than this (95 %), NaN for fewer than 5 intervals on a
-                                 side
+    low_ns              float64  profiled_ns - baseline_ns is more than this (95 %), NaN for fewer
+                                 than 5 intervals on a side
     high_ns             float64  and less than this
     inflation           float64  profiled_ns / baseline_ns, NaN for none
-    predicted_ns        float64  baseline_ns as predicted from the profiled run alone, NaN where it cannot be
+    predicted_ns        float64  baseline_ns as predicted from the profiled run alone, NaN where it
+                                 cannot be
     predicted_lower_ns  float64  lower end of the prediction's error bar
     predicted_upper_ns  float64  upper end of the prediction's error bar
     predicted_from      int64    intervals replayed for it
     error               float64  predicted_ns / baseline_ns - 1, NaN where one is missing
-    remark              str      what to know about this row: different counts, why there is no prediction
+    remark              str      what to know about this row: different counts, why there is no
+                                 prediction
 
-unprofiled: what an interval would have measured without nsys, predicted from the profiled trace alone; at most 32 per
-        label
+unprofiled: what an interval would have measured without nsys, predicted from the profiled trace
+        alone; at most 32 per label
     interval      int64  number of the interval
     predicted_ns  Int64  the prediction, NA where there is none
     lower_ns      Int64  lower end of its error bar
@@ -545,13 +569,14 @@ marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), 
     stream         int64  CUPTI stream id, -1 unknown
     grid_id        int64  PTX %gridid, nsys's gridId
     replay         int64  which launch of that grid id: a graph's kernels may keep theirs
-    interval       int64  number of the interval whose stream it ran on, -1 none (with `run --marks`: of the run without
-                          marks)
-    row            int64  rowid of its kernel row, -1 where the trace has none: placed by the clock alone
+    interval       int64  number of the interval whose stream it ran on, -1 none (with `run
+                          --marks`: of the run without marks)
+    row            int64  rowid of its kernel row, -1 where the trace has none: placed by the clock
+                          alone
     start_ns       int64  start; without a kernel row that of its first mark
     end_ns         int64  end; without a kernel row that of its last mark
-    error_ns       int64  its marks lie within this of where they are said to be, -1: not placed, times are the GPU
-                          timer's
+    error_ns       int64  its marks lie within this of where they are said to be, -1: not placed,
+                          times are the GPU timer's
     sms            int64  SMs of the device
     blocks         int64  blocks of its grid, -1 unknown
     threads        int64  threads of a block
@@ -564,8 +589,8 @@ marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), 
     local_bytes    int64  local memory (spills, stack) per thread, -1 unknown
     shared_bytes   int64  shared memory per block, -1 unknown
 
-marks: marks of some launches of each kernel (the median and the slowest), in time order; kernel_phases and sm_time are of
-        all
+marks: marks of some launches of each kernel (the median and the slowest), in time order;
+        kernel_phases and sm_time are of all
     kernel      int64  row of marked_kernels
     sm          int64  SM number (%smid)
     block_x     int64  blockIdx.x
@@ -573,7 +598,8 @@ marks: marks of some launches of each kernel (the median and the slowest), in ti
     block_z     int64  blockIdx.z
     warp        int64  warp in its block
     lanes       int64  how many lanes made it
-    first_lane  bool   the warp's first lane is among them: those marks, in order, are that lane's way through the kernel
+    first_lane  bool   the warp's first lane is among them: those marks, in order, are that lane's
+                       way through the kernel
     kind        str    enter and exit of a warp; begin and end of a range; mark
     name        str    its name, '' for enter and exit
     t_ns        int64  when, on the trace's clock: good to the kernel's error_ns
@@ -590,12 +616,15 @@ kernel_phases: ranges inside kernels, by name
     max_ns     int64  longest
     unclosed   int64  begun and not ended, or the reverse
 
-sm_time: the SM-time budget: SMs x duration of a kernel, split exactly; ns sums to sms * (end_ns - start_ns)
+sm_time: the SM-time budget: SMs x duration of a kernel, split exactly; ns sums to sms * (end_ns -
+        start_ns)
     kernel  int64  row of marked_kernels
-    part    str    before (the SM's first block), phase, unmarked (blocks there, outside of ranges), between (its blocks),
-                   after (its last block), none (SMs without a block), unknown (marks are missing)
+    part    str    before (the SM's first block), phase, unmarked (blocks there, outside of ranges),
+                   between (its blocks), after (its last block), none (SMs without a block), unknown
+                   (marks are missing)
     phase   str    name of the innermost range; '' for the other parts
-    ns      int64  nanoseconds of SM time; an instant is shared equally by the warps that are on the SM
+    ns      int64  nanoseconds of SM time; an instant is shared equally by the warps that are on the
+                   SM
 
 sm_spans: each SM's share in a kernel
     kernel    int64  row of marked_kernels
@@ -608,10 +637,12 @@ sm_spans: each SM's share in a kernel
 path_counts: how often a path inside a kernel was taken, per launch and SM
     like sm_spans: kernel sm
     counter  str    its name; prof_trigger_00 and so on for replaced __prof_trigger calls
-    warps    int64  NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger: executions by a warp
+    warps    int64  NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger:
+                    executions by a warp
     lanes    int64  executions by a thread
 
-latencies: cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: a total row, then its histogram
+latencies: cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: a total row, then its
+        histogram
     kernel   int64  row of marked_kernels
     counter  str    its name
     low      int64  at least this many cycles (total row: the least)
@@ -620,7 +651,8 @@ latencies: cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: a tot
     sum      int64  sum of cycles, 0 for bins
     bin      int64  -1 for the total row, else number of the bin
 
-mark_changes: what marks change in a kernel: the run with them and the run without (nsysalign run --marks)
+mark_changes: what marks change in a kernel: the run with them and the run without (nsysalign run
+        --marks)
     name                 str      the kernel
     marked_count         int64    launches with marks
     plain_count          int64    launches without, 0: not measured
@@ -631,7 +663,8 @@ mark_changes: what marks change in a kernel: the run with them and the run witho
     plain_registers      int64    without, -1 unknown
     marked_local_bytes   int64    local memory per thread (spills, stack) with marks, -1 unknown
     plain_local_bytes    int64    without, -1 unknown
-    marked_warps_per_sm  int64    warps that fit on an SM by registers, threads and shared memory, with marks; -1 unknown
+    marked_warps_per_sm  int64    warps that fit on an SM by registers, threads and shared memory,
+                                  with marks; -1 unknown
     plain_warps_per_sm   int64    without, -1 unknown
 """)
 
@@ -647,7 +680,7 @@ collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
 """)
 
 # --- measure
-# -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------------
 
 (CURVE, MODES, SAMPLES, MEASURED_BUDGETS) = _specs("""
 curve: one row per target and batch of `nsysalign measure`: its headline

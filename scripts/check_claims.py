@@ -154,13 +154,36 @@ class Evidence:
                 idle = []
             worked += s.ns if s is not None else 0
 
+    def touched(self, number: int) -> int:
+        """The time in which a run's device had nothing to do before a page of managed memory moved
+        to the host, where no prefetch was called in it, read from the export itself."""
+        if self.export is None:
+            return 0
+        run, rows = self.rows[number], []
+        process = f"(globalPid >> 24) & 16777215 = {run['pid']}"
+        calls = process.replace("globalPid", "globalTid")
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            kept = {name for (name,) in db.execute("select name from sqlite_master")}
+            for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
+                if (name := f"CUPTI_ACTIVITY_KIND_{table}") in kept:
+                    back = "copyKind = 12" if table == "MEMCPY" else "0"
+                    rows += db.execute(f"select start, end, {back} from {name} where {process} and deviceId = {run['device']}")  # fmt: skip
+            asked = [t for (t,) in db.execute("select start from CUPTI_ACTIVITY_KIND_RUNTIME where nameId in (select id from StringIds "
+                                              f"where value like 'cu%MemPrefetch%') and {calls}")]  # fmt: skip
+        idle, reach = 0, None
+        for start, end, back in sorted(rows):
+            if back and reach is not None and start > reach:
+                idle += 0 if any(reach <= t < start for t in asked) else start - reach
+            reach = end if reach is None else max(reach, end)
+        return idle
+
     def few_blocks(self, number: int, most: int | None) -> tuple[int, set[tuple[int, int]]]:
         """(time in which the kernels of a run's device had blocks for half of it at most, the
         shapes of such kernels as blocks and threads), read from the export itself."""
         run, most, enough = self.rows[number], most or 2, 1 << 40
         where = f"where deviceId = {run['device']} and (globalPid >> 24) & 16777215 = {run['pid']}"
         edges, shapes, tables = [], set(), ("KERNEL", "GRAPH_TRACE")
-        with closing(sqlite3.connect(f"file:{self.export}?mode=ro", uri=True)) as db:
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
             kept = {name for (name,) in db.execute("select name from sqlite_master")}
             names = dict(db.execute("select id, value from StringIds"))
             for table in (t for t in tables if f"CUPTI_ACTIVITY_KIND_{t}" in kept):
@@ -282,7 +305,9 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "blocked_ns": lambda: sum(q["ns"] for q in e.queued if q["interval"] == n and q["detail"] == "full-queue"),
         "intervals_with_other_work": lambda: len(marked),
         "kinds_of_work": lambda: e.kinds[f.label],
-        "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n),
+        "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n) - sum(
+            s.ns for s in e.segments[n] if s.detail.startswith("nsysalign:")
+        ),
         "median_disturbed_ns": lambda: statistics.median(elapsed(marked)),
         "median_usual_ns": lambda: (min(elapsed(set(label) - set(marked))), max(elapsed(set(label) - set(marked)))),
         "median_of_the_others_ns": lambda: statistics.median(elapsed(set(label) - set(marked) if f.rule == "profiler-disturbed" else marked)),
@@ -290,12 +315,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key in simple:
         return simple[key]()
     if key == "idle_before_migrations_ns":
-        pieces, idle = e.segments[n], 0
-        found = 0
-        for s in pieces:
-            found += idle if s.cause == "memcpy" and "page migration D2H" in s.detail else 0
-            idle = 0 if s.cause in WORK else idle + s.ns
-        return found
+        return e.touched(n)
     if key == "one_call_ns":
         calls: Counter = Counter()
         for s in e.segments[n]:
@@ -348,8 +368,9 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     if key == "kernels_ns":
         return e.total(n, "kernel", "graph")
     if key == "idle_for_this_ns":
-        groups = (("host",), ("api_launch", "launch_latency"), ("sync",), ("api",), ("unknown",))
-        return max(max(e.total(n, *g) for g in groups), e.staging(n))
+        groups = (("api_launch", "launch_latency"), ("sync",), ("api",), ("unknown",))
+        outside = max(e.total(n, "host") - e.touched(n), 0)
+        return max(outside, max(e.total(n, *g) for g in groups), e.staging(n))
     if key == "median_ns":
         if f.rule == "module-load":
             return statistics.median(elapsed(label))

@@ -1,11 +1,9 @@
 """Programs that others wrote, run plainly and under `nsysalign run`: is anything about them
 different?
 
-    python scripts/real_programs.py --list
-    python scripts/real_programs.py                             # those that need no GPU and are installed
-    python scripts/real_programs.py --cheap                     # of that, what takes seconds and needs nothing but Python
+    python scripts/real_programs.py             # those that need no GPU and are installed
+    python scripts/real_programs.py --cheap     # of that, what takes seconds and needs nothing but Python
     python scripts/real_programs.py --gpu --from FOLDER -o real.json
-    python scripts/real_programs.py --gpu --from FOLDER --dry-run   # anywhere: are all files there, do they compile?
 
 For each program: its exit status and the form of its output (numbers taken out) both times, how
 many event pairs it compared, and how many of them were placed on the trace.  FOLDER holds other
@@ -19,7 +17,6 @@ from __future__ import annotations
 import argparse
 import collections
 import contextlib
-import gzip
 import importlib.util
 import json
 import os
@@ -31,7 +28,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -257,75 +253,24 @@ def start(
 
 def pairs(run_dir: Path) -> int:
     """Successful comparisons of two events in the event logs, without the tool's own."""
-    return sum(
-        line.get("type") == "elapsed" and line.get("ms") is not None and "calibration" not in line
-        for line in _lines(run_dir)
-    )
-
-
-def _lines(run_dir: Path) -> list[dict[str, Any]]:
     texts = [path.read_text("utf-8") for path in run_dir.glob("events-*.jsonl")]
-    texts += [
-        gzip.decompress(path.read_bytes()).decode() for path in run_dir.glob("events-*.jsonl.gz")
-    ]
-    return [json.loads(line) for text in texts for line in text.splitlines()]
+    lines = [json.loads(line) for text in texts for line in text.splitlines()]
+    return sum(line["type"] == "elapsed" and line["ms"] is not None for line in lines)
 
 
-def evaluators_numbers(result: str) -> list[tuple[str, int, float]]:
-    """(case, runs, mean in ns) per benchmark of gpu-mode's evaluator."""
-    found = dict(re.findall(r"^(benchmark\.\d+\.\w+): (.*)$", result, re.M))
-    count = int(
-        dict(re.findall(r"^(benchmark-count): (\d+)$", result, re.M)).get("benchmark-count", 0)
-    )
-    return [
-        (
-            found[f"benchmark.{i}.spec"],
-            int(found[f"benchmark.{i}.runs"]),
-            float(found[f"benchmark.{i}.mean"]),
-        )
-        for i in range(count)
-        if f"benchmark.{i}.mean" in found
-    ]
-
-
-def beside(result: str, plain: str, intervals: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The evaluator's own mean per case, plainly and under the tool, beside ours: the last
-    intervals of all, case by case."""
-    cases, plainly = evaluators_numbers(result), evaluators_numbers(plain)
-    intervals = sorted(intervals, key=lambda interval: interval["start_ns"])
-    at, rows = len(intervals) - sum(runs for _, runs, _ in cases), []
-    for index, (spec, runs, mean) in enumerate(cases):
-        ours = intervals[at : at + runs] if at >= 0 else []
-        at += runs
-        rows.append(
-            {
-                "case": spec, "runs": runs, "evaluator_us": mean / 1e3,
-                "evaluator_plain_us": plainly[index][2] / 1e3 if index < len(plainly) else None,
-                "ours_us": sum(i["elapsed_ns"] for i in ours) / len(ours) / 1e3 if ours else None,
-                "kernel_us": sum(i["kernel_only_ns"] for i in ours) / len(ours) / 1e3 if ours else None,
-            }
-        )  # fmt: skip
-    return rows
-
-
-def compare(program: Program, folder: Path, fetched: Path | None, at_once: bool) -> dict[str, Any]:
-    """Run it both ways, one after the other or both at the same time.  Nothing raises: what went
-    wrong is in the answer."""
+def compare(program: Program, folder: Path, fetched: Path | None) -> dict[str, Any]:
+    """Run it both ways.  Nothing raises: what went wrong is in the answer."""
     run_dir = folder / "run"
     command = [*NSYSALIGN, "run", "-q", "-o", str(run_dir), "--"]
-    with ThreadPoolExecutor(2 if at_once else 1) as pool:
-        plainly = pool.submit(start, program, [], folder / "plain", fetched, program.seconds)
-        traced = pool.submit(
-            start, program, command, folder / "tool", fetched, 2 * program.seconds + 60
-        )
-        plain, tool = plainly.result(), traced.result()
-    status, intervals, unaligned, notes = tool.status, [], [], []
+    plain = start(program, [], folder / "plain", fetched, program.seconds)
+    tool = start(program, command, folder / "tool", fetched, 2 * program.seconds + 60)
+    status, placed, unaligned, notes = tool.status, 0, [], []
     if (run_dir / "run.json").is_file():
         manifest = json.loads((run_dir / "run.json").read_text())
         status, notes = manifest["exit_status"], manifest["notes"]
     if (run_dir / "analysis.json").is_file():
         analysis = json.loads((run_dir / "analysis.json").read_text())
-        intervals = [i for i in analysis["intervals"] if i["kind"] == "event"]
+        placed = sum(interval["kind"] == "event" for interval in analysis["intervals"])
         unaligned = [u["reason"] for u in analysis["unaligned"]]
     answer = {
         "name": program.name,
@@ -334,13 +279,12 @@ def compare(program: Program, folder: Path, fetched: Path | None, at_once: bool)
         "output": likeness(plain.out, tool.out),
         "seconds": [round(plain.seconds, 1), round(tool.seconds, 1)],
         "pairs": pairs(run_dir) if run_dir.is_dir() else 0,
-        "placed": len(intervals),
+        "placed": placed,
         "unaligned": dict(collections.Counter(unaligned)),
         "notes": notes,
     }
     if program.result_fd:
         answer["result"] = likeness(plain.result, tool.result)
-        answer["cases"] = beside(tool.result, plain.result, intervals)
     answer["ok"] = (
         plain.status == status == 0
         and answer["output"] in (("identical",) if program.exact else ("identical", "same form"))
@@ -366,91 +310,25 @@ def lacks(program: Program, fetched: Path | None) -> str:
     return f"not in {fetched}: {', '.join(missing)}" if missing else ""
 
 
-def dry_run(programs: list[Program], fetched: Path | None) -> int:
-    """Compile everything that would run; how many programs lack a file or do not compile."""
-    wrong = 0
-    for program in programs:
-        ours = re.findall(r"{real}/(\S+)", program.command)
-        problems = [
-            f"{name} is missing"
-            for name in program.files
-            if not (fetched and (fetched / name).is_file())
-        ]
-        for path in [REAL / name for name in ours] + [
-            fetched / name for name in program.files if not problems
-        ]:
-            try:
-                compile(path.read_text(), str(path), "exec")
-            except (OSError, SyntaxError, ValueError) as error:
-                problems.append(f"{path.name}: {error}")
-        modules = [name for name in program.needs if importlib.util.find_spec(name) is None]
-        print(f"{'wrong' if problems else 'ready'}  {program.name}  {'; '.join(problems)}", end="")
-        print(f"  (not installed here: {', '.join(modules)})" if modules else "")
-        wrong += bool(problems)
-    return wrong
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument(
-        "--gpu", action="store_true", help="the programs that need a GPU, only them"
-    )
-    parser.add_argument(
-        "--cheap", action="store_true", help="only what takes seconds and needs nothing but Python"
-    )
-    parser.add_argument(
-        "--only",
-        metavar="TEXT",
-        action="append",
-        help="programs whose name contains TEXT; may come several times",
-    )
-    parser.add_argument(
-        "--from", dest="fetched", type=Path, metavar="FOLDER", help="where the fetched code is"
-    )
-    parser.add_argument(
-        "--budget", type=float, default=480, help="begin no program after so many seconds"
-    )
-    parser.add_argument("--jobs", type=int, default=1, help="so many programs at once")
-    parser.add_argument(
-        "--at-once",
-        action="store_true",
-        help="each program both ways at the same time: its own numbers mean nothing then",
-    )
-    parser.add_argument("--keep", type=Path, metavar="FOLDER", help="keep the runs there")
-    parser.add_argument("--list", action="store_true")
-    parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--gpu", action="store_true", help="those that need a GPU, only them")
+    parser.add_argument("--cheap", action="store_true")
+    parser.add_argument("--only", metavar="TEXT", default="", help="whose names contain TEXT")
+    parser.add_argument("--from", dest="fetched", type=Path, metavar="FOLDER")
     parser.add_argument("-o", "--output", type=Path, metavar="JSON")
     options = parser.parse_args()
-    fetched = options.fetched.resolve() if options.fetched else None
+    fetched = options.fetched and options.fetched.resolve()
     programs = [p for p in PROGRAMS if p.gpu == options.gpu and (p.cheap or not options.cheap)]
-    programs = [
-        p for p in programs if not options.only or any(text in p.name for text in options.only)
-    ]
-    if options.list:
-        for program in PROGRAMS:
-            print(f"{'GPU' if program.gpu else '   '}  {program.name}: {program.command}")
-        return 0
-    if options.dry_run:
-        return min(1, dry_run(programs, fetched))
-    began, answers = time.monotonic(), []
-    with (
-        tempfile.TemporaryDirectory(prefix="real-") as temporary,
-        ThreadPoolExecutor(options.jobs) as pool,
-    ):
-        folder = (options.keep or Path(temporary)).resolve()
-
-        def answer(number: int) -> dict[str, Any]:
-            why = lacks(programs[number], fetched)
-            if not why and time.monotonic() - began > options.budget:
-                why = "no time left"
-            if why:
-                return {"name": programs[number].name, "skipped": why}
-            return compare(programs[number], folder / f"{number:02d}", fetched, options.at_once)
-
-        for done in as_completed([pool.submit(answer, number) for number in range(len(programs))]):
-            answers.append(done.result())
+    answers = []
+    with tempfile.TemporaryDirectory(prefix="real-") as temporary:
+        for program in (p for p in programs if options.only in p.name):
+            if why := lacks(program, fetched):
+                answers.append({"name": program.name, "skipped": why})
+            else:
+                answers.append(compare(program, Path(temporary, str(len(answers))), fetched))
             print(json.dumps({k: v for k, v in answers[-1].items() if k != "command"}), flush=True)
             if options.output:  # after each: a machine that is taken away leaves what was done
                 options.output.write_text(json.dumps(answers, indent=1))

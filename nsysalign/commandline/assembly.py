@@ -59,7 +59,8 @@ def _refuse_what_is_no_trace(path: Path) -> None:
     """Raises TraceError for a file that is not a trace itself, and says what it is."""
     if path.name.endswith((".jsonl", ".jsonl.gz")):
         raise TraceError(
-            f"{path.name} is an event log: it says what was measured, and belongs to a trace, which says when",
+            f"{path.name} is an event log: it says what was measured, and belongs to a trace, "
+            "which says when",
             f"nsysalign analyze TRACE.sqlite --events {shlex.quote(str(path))}",
         )
     if path.suffix == ".json":
@@ -141,7 +142,8 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
         if not beside.exists():
             raise
         raise NsysError(
-            f"{beside.name} is older than {trace.name} and cannot be exported again: {error.message}",
+            f"{beside.name} is older than {trace.name} and cannot be exported again: "
+            f"{error.message}",
             error.next_step,
         ) from error
     os.utime(

@@ -5,14 +5,12 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from nsysalign.commandline.outputs import refuse_unwritable
-from nsysalign.rundir import DATABASE
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -84,14 +82,15 @@ def profiling(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_options(
-        *args: Any, accurate: bool, no_calibrate: bool, no_references: bool, graph_trace: str | None,
-        timeout: float | None, nsys: str | None, output: Path | None, **rest: Any,
+        *args: Any, accurate: bool, no_calibrate: bool, no_references: bool,
+        graph_trace: str | None, timeout: float | None, nsys: str | None, output: Path | None,
+        **rest: Any,
     ) -> Any:  # fmt: skip
         from nsysalign.record.session import CollectOptions
 
         options = CollectOptions(
-            nsys=nsys, output=output, accurate=accurate, calibrate=not no_calibrate, references=not no_references,
-            graph_trace=graph_trace, timeout_s=timeout,
+            nsys=nsys, output=output, accurate=accurate, calibrate=not no_calibrate,
+            references=not no_references, graph_trace=graph_trace, timeout_s=timeout,
         )  # fmt: skip
         return command(*args, options=options, **rest)
 
@@ -106,7 +105,8 @@ _PROFILING = (
     click.option(
         "--accurate",
         is_flag=True,
-        help="Record GPU timestamps of events: places them exactly, but the tracing makes intervals longer.",
+        help="Record GPU timestamps of events: places them exactly, but the tracing makes "
+        "intervals longer.",
     ),
     click.option(
         "--no-calibrate",
@@ -131,7 +131,8 @@ _PROFILING = (
         help="Stop the script after this time, as Ctrl-C would; what was recorded is analysed.",
     ),
     lock_clocks(
-        "Lock the SM clock at this frequency while the script runs (NVML; needs administrator rights)."
+        "Lock the SM clock at this frequency while the script runs (NVML; needs administrator "
+        "rights)."
     ),
 )
 
@@ -160,8 +161,8 @@ def fail_on_option(command: Callable[..., Any]) -> Callable[..., Any]:
         multiple=True,
         metavar="RULE",
         callback=_known,
-        help="Exit with 1 when a finding has this rule, or this severity or a worse one (error, warning, info); can be "
-        "repeated.",
+        help="Exit with 1 when a finding has this rule, or this severity or a worse one (error, "
+        "warning, info); can be repeated.",
     )(command)
 
 
@@ -182,44 +183,3 @@ def closed(analysis: Analysis, names: tuple[str, ...], *, quiet: bool) -> bool:
             if any(note.startswith(f"{n} was not checked") for n in names):
                 click.echo(note, err=True)
     return not hits.empty
-
-
-#: Shells ask before they list more than this.
-MOST = 200
-
-
-def names(table: str, column: str) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """A completer for an option whose values are in this column of the run named on the command
-    line.
-
-    eval "$(_NSYSALIGN_COMPLETE=bash_source nsysalign)"
-    nsysalign show nsysalign-runs/train-001 --label <TAB>
-    """
-
-    def propose(ctx: click.Context, _parameter: click.Parameter, incomplete: str) -> list[str]:
-        # click has not parsed the argument while the option before it still lacks its value
-        given = [Path(run) for run in (ctx.params.get("analysis"), *ctx.args) if run]
-        path = next((p / DATABASE if p.is_dir() else p for p in given if p.exists()), None)
-        if path is None or not path.is_file():
-            return []
-        import sqlite3
-
-        sql = (
-            f'SELECT DISTINCT "{column}" FROM "{table}" WHERE substr("{column}", 1, ?) = ? LIMIT ?'
-        )
-        try:
-            with closing(
-                sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-            ) as connection:
-                found = [
-                    str(v) for (v,) in connection.execute(sql, (len(incomplete), incomplete, MOST))
-                ]
-        except sqlite3.Error:  # not an analysis: nothing to propose, and no place to say so
-            return []
-        # one proposal is one line, and a control character would reach the terminal
-        return [text for text in found if text.isprintable()]
-
-    return propose
-
-
-LABELS, INTERVALS = names("labels", "label"), names("intervals", "name")

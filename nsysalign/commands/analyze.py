@@ -18,8 +18,8 @@ from nsysalign.errors import UsageError
 )
 @shared.files("--events", "Event log of a process")
 @shared.output_folder(
-    "Where report.html, analysis.json and analysis.db go (default: the run directory, or TRACE.nsysalign; "
-    "several traces: a new or empty folder, nsysalign-ranks-NNN)."
+    "Where report.html, analysis.json and analysis.db go (default: the run directory, or "
+    "TRACE.nsysalign; several traces: a new or empty folder, nsysalign-ranks-NNN)."
 )
 @shared.files("--baseline", "Event log of the same program run without nsys")
 @shared.files("--marks", "Marks inside the kernels of this trace (.nsam)")
@@ -34,7 +34,8 @@ from nsysalign.errors import UsageError
     "--jobs",
     type=click.IntRange(min=1),
     metavar="N",
-    help="Several traces: the number of worker processes (default: as many as cores and memory allow).",
+    help="Several traces: the number of worker processes (default: as many as cores and memory "
+    "allow).",
 )
 @click.option(
     "--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler."
@@ -48,8 +49,8 @@ from nsysalign.errors import UsageError
 @shared.quiet()
 @click.pass_context
 def analyze(
-    ctx: click.Context, traces: tuple[Path, ...], ranks: bool, dask: str | None, fail_on: tuple[str, ...], quiet: bool,
-    **given: Any,
+    ctx: click.Context, traces: tuple[Path, ...], ranks: bool, dask: str | None,
+    fail_on: tuple[str, ...], quiet: bool, **given: Any,
 ) -> None:  # fmt: skip
     """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
 

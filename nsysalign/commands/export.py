@@ -11,7 +11,6 @@ import click
 
 from nsysalign import frames
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.options import LABELS
 from nsysalign.commandline.outputs import refuse_overwriting, refuse_unwritable
 from nsysalign.commands.show import find
 from nsysalign.errors import OutputError, TraceError, UsageError
@@ -22,7 +21,7 @@ if TYPE_CHECKING:
 
     from nsysalign.model import Analysis
 
-FORMATS = ("perfetto", "chrome", "json", "csv", "parquet")
+FORMATS = ("perfetto", "json", "csv", "parquet")
 
 
 @click.command()
@@ -34,23 +33,21 @@ FORMATS = ("perfetto", "chrome", "json", "csv", "parquet")
     type=click.Choice(FORMATS),
     default="perfetto",
     show_default=True,
-    help="perfetto and chrome: trace-event JSON; json: the analysis as one document; csv and parquet: a folder with one "
-    "file per table.",
+    help="perfetto: trace-event JSON, which chrome://tracing opens, too; json: the analysis as one "
+    "document; csv and parquet: a folder with one file per table.",
 )
 @click.option(
     "-o",
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="File (perfetto, chrome: compressed if it ends in .gz) or folder (default: in the run directory).",
+    help="File (perfetto: compressed if it ends in .gz) or folder (default: in the run directory).",
 )
-@click.option(
-    "-l", "--label", metavar="LABEL", shell_complete=LABELS, help="Export only this label."
-)
+@click.option("-l", "--label", metavar="LABEL", help="Export only this label.")
 @click.option(
     "--intervals-only",
     is_flag=True,
-    help="perfetto, chrome: only what is near the drawn intervals, not the whole trace.",
+    help="perfetto: only what is near the drawn intervals, not the whole trace.",
 )
 @shared.quiet()
 def export(
@@ -93,7 +90,7 @@ def _write(
     tell("reading the analysis", 0)
     folder = RunDirectory.around(analysis).path
     target = output or folder / _default_name(form, label)
-    if form in ("perfetto", "chrome", "json"):
+    if form in ("perfetto", "json"):
         refuse_unwritable(target) if output else refuse_overwriting(target)
     elif target.exists() and not target.is_dir():
         raise OutputError(
@@ -113,7 +110,7 @@ def _write(
         tell("writing", 40)
         document.write(loaded, target)
         said = []
-    elif form in ("perfetto", "chrome"):
+    elif form == "perfetto":
         from nsysalign.report import perfetto
 
         tell("reading the trace", 20)
@@ -126,7 +123,8 @@ def _write(
         without = len(measured) - measured.isin(loaded.segments["interval"]).sum()
         if without and not loaded.segments.empty:
             said.append(
-                f"{without:,} intervals have no pieces here: nsysalign analyze --all-segments keeps them"
+                f"{without:,} intervals have no pieces here: nsysalign analyze --all-segments "
+                "keeps them"
             )
     else:
         from nsysalign.store import tables
@@ -134,7 +132,8 @@ def _write(
         if output is not None:
             for path in tables.foreign(loaded, target, form):
                 raise OutputError(
-                    f"{path}: is there already and was not made by nsysalign; it is never written over",
+                    f"{path}: is there already and was not made by nsysalign; it is never written "
+                    "over",
                     "name another folder: -o DIR",
                 )
         tell("writing", 40)
@@ -147,9 +146,7 @@ def _default_name(form: str, label: str | None) -> str:
     from nsysalign.files import file_name
 
     stem = file_name(label) + "." if label is not None else ""
-    if form == "json":
-        return f"{stem}export.json"
-    return f"{stem}{form}.json" if form in ("perfetto", "chrome") else f"{stem}{form}"
+    return stem + {"json": "export.json", "perfetto": "perfetto.json"}.get(form, form)
 
 
 def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:

@@ -18,8 +18,8 @@ from nsysalign.commandline import options as shared
 @click.option(
     "--hash-names",
     is_flag=True,
-    help="Also rename kernels, NVTX ranges, regions, files and functions (the same name stays the same everywhere), "
-    "and leave notes and messages out.",
+    help="Also rename kernels, NVTX ranges, regions, files and functions (the same name stays the "
+    "same everywhere), and leave notes and messages out.",
 )
 @shared.nsys("The nsys to export a .nsys-rep with.")
 @shared.quiet()
@@ -73,7 +73,8 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
         shutil.rmtree(scratch, ignore_errors=True)
     if not quiet:
         click.echo(
-            f"{out}: {left} strings were left behind; nsysalign analyze {out} gives the same analysis"
+            f"{out}: {left} strings were left behind; nsysalign analyze {out} gives the same "
+            "analysis"
         )
         if trace.is_dir() and (run.marks() or run.marked()):
             click.echo("marks inside kernels are not copied", err=True)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.options import INTERVALS
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 @click.option(
     "--interval",
     metavar="NAME",
-    shell_complete=INTERVALS,
     help="Open the page at this interval, and include its timeline.",
 )
 @shared.quiet()
@@ -94,5 +92,6 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
         )
     return (
         drawn,
-        f"no trace beside the analysis: {name} is drawn from its stored pieces, without other threads and streams",
+        f"no trace beside the analysis: {name} is drawn from its stored pieces, without other "
+        "threads and streams",
     )

@@ -8,8 +8,7 @@ from pathlib import Path
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.options import INTERVALS, LABELS
-from nsysalign.commandline.outputs import console, deliver
+from nsysalign.commandline.outputs import console
 from nsysalign.errors import UsageError
 from nsysalign.text import safe_text
 
@@ -20,7 +19,6 @@ from nsysalign.text import safe_text
     "-l",
     "--label",
     metavar="LABEL",
-    shell_complete=LABELS,
     help="Label of the interval (default: the one whose stream waits longest).",
 )
 @click.option(
@@ -28,13 +26,11 @@ from nsysalign.text import safe_text
     "--iteration",
     type=int,
     metavar="K",
-    help="The K-th interval of the label in order of time, from 0; negative numbers count from the end (default: the median).",
+    help="The K-th interval of the label in order of time, from 0; negative numbers count from the "
+    "end (default: the median).",
 )
-@click.option(
-    "--interval", metavar="NAME", shell_complete=INTERVALS, help="Choose the interval by its name."
-)
+@click.option("--interval", metavar="NAME", help="Choose the interval by its name.")
 @click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
-@shared.json_out("Write the pieces as JSON to this file (- for stdout).")
 @shared.quiet()
 def show(
     analysis: Path,
@@ -42,7 +38,6 @@ def show(
     iteration: int | None,
     interval: str | None,
     everything: bool,
-    json_out: str | None,
     quiet: bool,
 ) -> None:
     """Draw one interval of RUN (a run directory, analysis.db): what happened when, piece by piece.
@@ -52,19 +47,15 @@ def show(
     """
     from nsysalign.engine import load
     from nsysalign.report import waterfall
-    from nsysalign.store.objects import to_json
 
     loaded = load(analysis)
     number = find(loaded, label=label, iteration=iteration, name=interval)
     loaded, said = with_segments(loaded, number, analysis)
-    if said and not quiet:
+    if quiet:
+        return
+    if said:
         click.echo(said, err=True)
-    if json_out:
-        deliver(to_json(waterfall.plain(loaded, number)), json_out)
-    if not quiet and json_out != "-":
-        waterfall.render(
-            loaded, number, console(), most=None if everything else waterfall.MOST_LINES
-        )
+    waterfall.render(loaded, number, console(), most=None if everything else waterfall.MOST_LINES)
 
 
 def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
@@ -81,7 +72,8 @@ def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
         return again, ""
     return (
         loaded,
-        f"no pieces of {safe_text(row['name'])} are stored here: nsysalign analyze TRACE --all-segments",
+        f"no pieces of {safe_text(row['name'])} are stored here: nsysalign analyze TRACE "
+        "--all-segments",
     )
 
 
@@ -120,7 +112,8 @@ def find(
     runs = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()
     if not -len(runs) <= iteration < len(runs):
         raise UsageError(
-            f"{safe_text(label)} has {len(runs)} intervals, 0 to {len(runs) - 1}; {iteration} was asked for"
+            f"{safe_text(label)} has {len(runs)} intervals, 0 to {len(runs) - 1}; {iteration} was "
+            "asked for"
         )
     return int(runs[iteration])
 

@@ -32,23 +32,17 @@ FAILURES = {
     help="Ignore changes smaller than this.",
 )
 @click.option(
-    "--confidence",
-    type=click.FloatRange(50, 99.9),
-    default=95.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="Confidence of the bounds, per label.",
-)
-@click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice([*FAILURES, "missing"]),
-    help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be repeated.",
+    help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be "
+    "repeated.",
 )
 @click.option(
     "--anyway",
     is_flag=True,
-    help="Judge runs that were recorded differently (GPU, clocks, nsys, event tracing) all the same.",
+    help="Judge runs that were recorded differently (GPU, clocks, nsys, event tracing) all the "
+    "same.",
 )
 @shared.quiet()
 @click.pass_context
@@ -59,7 +53,6 @@ def diff(
     output: Path | None,
     json_out: str | None,
     threshold: float,
-    confidence: float,
     fail_on: tuple[str, ...],
     anyway: bool,
     quiet: bool,
@@ -90,7 +83,6 @@ def diff(
         load(before),
         load(after),
         names=(short_path(str(before)), short_path(str(after))),
-        confidence=confidence / 100,
         threshold=threshold / 100,
         anyway=anyway,
     )

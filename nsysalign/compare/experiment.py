@@ -232,8 +232,8 @@ def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> s
         )
     if not spans.same_thread[rows].all():
         return (
-            "its two records are made by different threads: the delay does not let one run ahead of "
-            "the other"
+            "its two records are made by different threads: the delay does not let one run ahead "
+            "of the other"
         )
     others = analysis.other_streams[analysis.other_streams["interval"].isin(i["interval"])]
     if (i["operations"] == 0).all() and len(others):

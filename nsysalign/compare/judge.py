@@ -2,9 +2,9 @@
 
 before                                  |=====|
 predicted            |======|
-after                   |==|                            confirmed: the bounds of the re-run meet the prediction
-after                             |==|                  refuted: they do not
-after                   |===================|           not conclusive: they also include the time before
+after                   |==|                 confirmed: the bounds of the re-run meet the prediction
+after                             |==|       refuted: they do not
+after                   |==================| not conclusive: they also include the time before
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class Confirmation:
         predicted, after = p.predicted_bounds_ns, self.after_bounds_ns
         return {
             "label": p.label, "rules": p.rules, "intervention": p.intervention,
-            "verdict": self.verdict, "reason": self.reason, "before_ns": p.before_ns, "predicted_ns": p.predicted_ns,
+            "verdict": self.verdict, "reason": self.reason,
+            "before_ns": p.before_ns, "predicted_ns": p.predicted_ns,
             "predicted_low_ns": predicted[0], "predicted_high_ns": predicted[1],
             "after_ns": self.after_ns, "after_low_ns": after[0], "after_high_ns": after[1],
             "before_count": p.count, "after_count": self.after_count,

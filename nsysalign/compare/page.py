@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from nsysalign.compare.bootstrap import CONFIDENCE
 from nsysalign.compare.label_changes import REASONS
 from nsysalign.files import write_text
 from nsysalign.report.html import Page, assemble
@@ -55,7 +56,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "version": VERSION,
         "before": comparison.before,
         "after": comparison.after,
-        "confidence": comparison.confidence,
+        "confidence": CONFIDENCE,
         "threshold": comparison.threshold,
         "confounders": list(comparison.confounders),
         "remarks": list(comparison.remarks),
@@ -129,11 +130,14 @@ def summary(comparison: Comparison) -> str:
     both = plural(len(comparison.labels), "label")
     if comparison.count("different"):
         return (
-            f"The two were recorded differently, which alone changes times: {both} in both, none judged. "
-            "Record both alike, or judge all the same with --anyway."
+            f"The two were recorded differently, which alone changes times: {both} in both, none "
+            "judged. Record both alike, or judge all the same with --anyway."
         )
     counts = [(verdict, comparison.count(verdict)) for verdict in VERDICT_ORDER]
-    return f"Of {both} in both: {', '.join(f'{count} {verdict}' for verdict, count in counts if count)}."
+    return (
+        f"Of {both} in both: "
+        f"{', '.join(f'{count} {verdict}' for verdict, count in counts if count)}."
+    )
 
 
 def method(comparison: Comparison) -> str:
@@ -141,11 +145,13 @@ def method(comparison: Comparison) -> str:
     reasons = [r for r in REASONS if any(label.reason == r for label in comparison.labels)]
     return (
         "".join(f"{reason.capitalize()}: {REASONS[reason]}. " for reason in reasons)
-        + "Times are means of the middle half of the intervals, so that a cold one does not count; the causes' changes add up "
-        f"to the total's. Bounds hold the true change with {percent(comparison.confidence)} confidence per label "
-        f"(bootstrap over intervals); changes below {100 * comparison.threshold:.3g} % do not matter."
+        + "Times are means of the middle half of the intervals, so that a cold one does not count; "
+        "the causes' changes add up to the total's. Bounds hold the true change with "
+        f"{percent(CONFIDENCE)} confidence per label (bootstrap over intervals); "
+        f"changes below {100 * comparison.threshold:.3g} % do not matter."
         + (
-            " Times are those under nsys; w/o nsys is predicted for the median interval of each side."
+            " Times are those under nsys; w/o nsys is predicted for the median interval of each "
+            "side."
             if any(any(label.unprofiled) for label in comparison.labels)
             else ""
         )
@@ -188,8 +194,8 @@ def where(label: LabelChange, most: int = 3) -> str:
 
 
 def without_nsys(label: LabelChange) -> str:
-    """What each side's median interval would take without nsys, us: "191 ±25 → 52.3 ±6.1"; '' if
-    neither was predicted."""
+    """What each side's median interval would take without nsys, us: "191 ±25 → 52.3 ±6.1"; ''
+    if neither was predicted."""
     if not any(label.unprofiled):
         return ""
     return " → ".join("none" if u is None else within(*u, 1_000) for u in label.unprofiled)

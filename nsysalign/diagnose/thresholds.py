@@ -13,8 +13,10 @@ SAY_SHARE = 0.05
 #: A copy next to kernels is reported from this share on: "does it contain the copy?" is what people
 #: ask.
 COPY_SAY_SHARE = 0.01
-#: A synchronisation is mentioned from this share on.
+#: A synchronisation is mentioned from this share on, in what the program timed.
 SYNC_SAY_SHARE = 0.002
+#: Kernels of a few blocks that ran for no longer than this would not gain by more.
+FEW_BLOCKS_NS = 20_000
 #: A label has a property when at least this share of its intervals has it.
 TYPICAL_SHARE = 0.5
 #: If the wait for the host is at least this share of the interval, the interval measures the host.

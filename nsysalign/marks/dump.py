@@ -1,8 +1,9 @@
 """Dump files of marks: the contents of a buffer, as arrays.  The file may come from anyone: nothing
 in it is trusted before it has been checked against the file's size.
 
-    "NSYSALIGN-MARKS\\n", u32 version, u32 length, JSON of that length (pid, device, sms, names, finished)
-    the buffer's header and lines of the SMs                                  (described in marks.cuh)
+    "NSYSALIGN-MARKS\\n", u32 version, u32 length
+    JSON of that length (pid, device, sms, names, finished)
+    the buffer's header and lines of the SMs (described in marks.cuh)
     u32 counts: slots of the table, 15 unused, chunks and strays of each region
     those slots; then the chunks and strays of each region
 """
@@ -34,8 +35,9 @@ MARK = np.dtype([("time", "<u8"), ("clock", "<u4"), ("id", "<u4")])
 _CHUNK = np.dtype([("head", HEAD), ("marks", MARK, (layout.CHUNK - layout.LINE) // MARK.itemsize)])
 SLOT = np.dtype(
     [
-        ("tag", "<u8"), ("grid", "<u8"), ("sm", "<u4"), ("id", "<u4"), ("warps", "<u8"), ("lanes", "<u8"),
-        ("sum", "<u8"), ("least", "<u4"), ("most", "<u4"), ("part", "<u4"), ("unused", "<u4"),
+        ("tag", "<u8"), ("grid", "<u8"), ("sm", "<u4"), ("id", "<u4"),
+        ("warps", "<u8"), ("lanes", "<u8"), ("sum", "<u8"),
+        ("least", "<u4"), ("most", "<u4"), ("part", "<u4"), ("unused", "<u4"),
     ]
 )  # fmt: skip
 _LINE_FIELDS = ("given", "dropped", "counts", "count_lanes")
@@ -221,12 +223,14 @@ def warnings(dumps: Sequence[Dump]) -> list[str]:
     for dump in dumps:
         if dump.refused:
             notes.append(
-                f"{dump.path}: a kernel was compiled with version {dump.refused} of marks.cuh, this package has "
-                f"{layout.VERSION}: it wrote nothing (compile it with -I from nsysalign.marks.include())"
+                f"{dump.path}: a kernel was compiled with version {dump.refused} of marks.cuh, "
+                f"this package has {layout.VERSION}: it wrote nothing (compile it with -I from "
+                "nsysalign.marks.include())"
             )
         if not dump.finished:
             notes.append(
-                f"{dump.path}: kernels were still running when it was copied: what they marked later is missing"
+                f"{dump.path}: kernels were still running when it was copied: what they marked "
+                "later is missing"
             )
         if dump.damaged:
             notes.append(f"{dump.path}: {dump.damaged:,} impossible records were left out")

@@ -95,8 +95,8 @@ def mark_tables(
     specs = {spec.name: spec for spec in frames.MARKS_SPECS}
     buffers = tuple(
         {
-            "file": d.path, "pid": d.pid, "device": d.device, "written": d.written, "dropped": d.dropped,
-            "counts_dropped": d.counts_dropped, "capacity": d.capacity,
+            "file": d.path, "pid": d.pid, "device": d.device, "written": d.written,
+            "dropped": d.dropped, "counts_dropped": d.counts_dropped, "capacity": d.capacity,
         }
         for d in dumps
     )  # fmt: skip
@@ -198,8 +198,8 @@ def _chosen_marks(
         if len(both) > room:
             both = _some_sms(dump, both, room)
             notes.append(
-                f"the marks of launch {number} of {dump.path} are too many for the table: those of some SMs are in it, "
-                "phases and SM time are of all"
+                f"the marks of launch {number} of {dump.path} are too many for the table: those of "
+                "some SMs are in it, phases and SM time are of all"
             )
         picked.append(both)
         room -= len(both)
@@ -223,8 +223,9 @@ def _chosen_marks(
     lanes = np.ascontiguousarray(warps["lanes"].astype("<u4")).reshape(-1, 1)
     table = pd.DataFrame(
         {
-            "kernel": which, "sm": warps["sm"], "block_x": warps["x"], "block_y": warps["y"], "block_z": warps["z"],
-            "warp": warps["warp"], "lanes": np.unpackbits(lanes.view(np.uint8), axis=1).sum(axis=1, dtype=np.int64),
+            "kernel": which, "sm": warps["sm"], "block_x": warps["x"], "block_y": warps["y"],
+            "block_z": warps["z"], "warp": warps["warp"],
+            "lanes": np.unpackbits(lanes.view(np.uint8), axis=1).sum(axis=1, dtype=np.int64),
             "first_lane": marked.first_lane[head], "kind": _KINDS[kind], "name": names.of(ids >> 2),
             "t_ns": start + marked.relative(which, timer), "timer_ns": timer, "clock": clock,
         }

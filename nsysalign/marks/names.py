@@ -12,7 +12,8 @@ from nsysalign.errors import UsageError
 from nsysalign.marks.layout import name_hash
 
 _CALL = re.compile(
-    r'NSYSALIGN_(?:RANGE|MARK|MARK_AFTER|COUNT|COUNT_WARPS|LATENCY)\s*\(\s*[\w.>\-]+\s*,\s*"((?:[^"\\\n]|\\.){1,200})"'
+    r"NSYSALIGN_(?:RANGE|MARK|MARK_AFTER|COUNT|COUNT_WARPS|LATENCY)\s*\(\s*[\w.>\-]+\s*,\s*"
+    r'"((?:[^"\\\n]|\\.){1,200})"'
 )
 _TRITON = re.compile(r"""\b(?:mark|begin|end)\s*\([^()\n]*?["']([^"'\\\n]{1,200})["']""")
 _SOURCES = (".cu", ".cuh", ".h", ".hpp", ".cpp", ".cc", ".cxx")

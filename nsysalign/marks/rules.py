@@ -14,13 +14,25 @@ from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import About, Finding
 
 _TAIL_ADVICE = (
-    "Issue the long blocks first, make blocks smaller, or let as many blocks as fit take their work from a queue "
-    "(persistent blocks, stream-K)."
+    "Issue the long blocks first, make blocks smaller, or let as many blocks as fit take their "
+    "work from a queue (persistent blocks, stream-K)."
 )
-_FEW = "There are fewer blocks than SMs: split the work further (smaller tiles, split-K), or run something else beside it."
-_UNEQUAL = "Look at what its blocks do (the table marks, or the strip of SMs on the page): split the long ones, or issue them first."
-_DEALT = "Blocks do not fill the SMs evenly: choose a grid that is a multiple of the blocks that fit, or smaller blocks."
-_MARK_PERTURBED_ADVICE = "Trust shares and order more than durations, or use fewer marks: outside the innermost loop, in one warp per block."
+_FEW = (
+    "There are fewer blocks than SMs: split the work further (smaller tiles, split-K), or run "
+    "something else beside it."
+)
+_UNEQUAL = (
+    "Look at what its blocks do (the table marks, or the strip of SMs on the page): split the long "
+    "ones, or issue them first."
+)
+_DEALT = (
+    "Blocks do not fill the SMs evenly: choose a grid that is a multiple of the blocks that fit, "
+    "or smaller blocks."
+)
+_MARK_PERTURBED_ADVICE = (
+    "Trust shares and order more than durations, or use fewer marks: outside the innermost loop, "
+    "in one warp per block."
+)
 
 
 @dataclass(frozen=True)
@@ -76,10 +88,9 @@ def kernels(facts: Facts) -> Iterator[Kernel]:
 def place(facts: Facts, group: pd.DataFrame, name: str) -> Place:
     """The label of the interval in which most of these launches ran; the kernel's name if they ran
     in none."""
-    at = facts.position(group["interval"].to_numpy())
+    at = group["interval"].to_numpy()
     at = at[at >= 0]
     codes = facts.label[at]
-    codes = codes[codes < len(facts.labels)]
     if not len(codes):
         return Place(words.kernel(name), "")
     code = int(np.bincount(codes).argmax())
@@ -104,12 +115,14 @@ def tail(facts: Facts) -> Iterator[Finding]:
         what = (
             f"{words.plural(kernel.sms - len(last), 'SM')} of {kernel.sms} got no block"
             if none > after
-            else f"half of the SMs were done {words.span(int(last[-1]) - half)} before the last of {words.plural(late, 'other')}"
+            else f"half of the SMs were done {words.span(int(last[-1]) - half)} before the last of "
+            f"{words.plural(late, 'other')}"
         )
         yield kernel.finding(
             "warning" if share >= thresholds.WARN_SHARE else "info",
-            f"{kernel.name}: {words.percent(share)} of its SM time is after the SMs' last blocks: {what} "
-            f"({words.span(kernel.duration_ns)}, {kernel.blocks:,} blocks on {kernel.sms} SMs).",
+            f"{kernel.name}: {words.percent(share)} of its SM time is after the SMs' last blocks: "
+            f"{what} ({words.span(kernel.duration_ns)}, {kernel.blocks:,} blocks on {kernel.sms} "
+            "SMs).",
             _FEW if kernel.blocks < kernel.sms else _TAIL_ADVICE,
             kernel=kernel.name,
             launch=kernel.number,
@@ -148,12 +161,14 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
         why = (
             f"it got {blocks[worst]:,} blocks, half of them {int(np.median(blocks)):,} or fewer"
             if dealt
-            else f"with {words.plural(int(blocks[worst]), 'block')}, no more than others: its blocks have more to do"
+            else f"with {words.plural(int(blocks[worst]), 'block')}, no more than others: its "
+            "blocks have more to do"
         )
         yield kernel.finding(
             "warning" if factor >= thresholds.SM_BUSY_WARN_FACTOR else "info",
-            f"{kernel.name}: SM {int(spans['sm'].iloc[worst])} is busy for {words.span(int(busy[worst]))}, "
-            f"{words.times(factor)} as long as the median SM; {why}.",
+            f"{kernel.name}: SM {int(spans['sm'].iloc[worst])} is busy for "
+            f"{words.span(int(busy[worst]))}, {words.times(factor)} as long as the median SM; "
+            f"{why}.",
             _DEALT if dealt else _UNEQUAL,
             kernel=kernel.name,
             launch=kernel.number,
@@ -184,13 +199,15 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
             continue
         ran = place(facts, table[table["name"] == row.name], row.name)
         said = [
-            f"{words.span(row.marked_ns)} with, {words.span(row.plain_ns)} without ({100 * row.change:+.1f} %)"
+            f"{words.span(row.marked_ns)} with, {words.span(row.plain_ns)} without "
+            f"({100 * row.change:+.1f} %)"
         ]
         if row.marked_registers != row.plain_registers:
             said.append(f"{row.plain_registers} -> {row.marked_registers} registers")
         if spills:
             said.append(
-                f"{row.plain_local_bytes} -> {row.marked_local_bytes} bytes of local memory per thread"
+                f"{row.plain_local_bytes} -> {row.marked_local_bytes} bytes of local memory per "
+                "thread"
             )
         if fewer:
             said.append(f"{row.plain_warps_per_sm} -> {row.marked_warps_per_sm} warps fit on an SM")
@@ -235,9 +252,11 @@ def marks_dropped(facts: Facts) -> Iterator[Finding]:
         ]
         yield ran.finding(
             "warning",
-            f"{' and '.join(x for x in lost if x)} found no room in the buffer: {words.plural(len(mine), 'launch').replace('launchs', 'launches')} "
+            f"{' and '.join(x for x in lost if x)} found no room in the buffer: "
+            f"{words.plural(len(mine), 'launch').replace('launchs', 'launches')} "
             "of marked kernels are incomplete.",
-            f"A larger buffer, nsysalign.marks.buffer(mib={mib}), or fewer launches: the buffer keeps what comes first.",
+            f"A larger buffer, nsysalign.marks.buffer(mib={mib}), or fewer launches: the buffer "
+            "keeps what comes first.",
             written=written,
             dropped=dropped,
             counts_dropped=counts,

@@ -56,7 +56,10 @@ _CLAIM = f"""
   mov.u32 a, 0xffffffff; mov.u32 b, 32; @lead st.global.v4.u32 [at+48], {{a, before, b, d}};
   mov.u64 given, %gridid; @lead st.global.u64 [at+8], given; mov.u64 given, {layout.HEAD | layout.VERSION}; @lead st.global.u64 [at], given;
   FULL:"""
-_REGISTERS = ".reg .pred p, q, r, lead; .reg .u32 a, b, c, d, n, lines, first, sm, tried, before; .reg .u64 t, at, given, cycles;"
+_REGISTERS = (
+    ".reg .pred p, q, r, lead; .reg .u32 a, b, c, d, n, lines, first, sm, tried, before; .reg .u64 "
+    "t, at, given, cycles;"
+)
 _ENTER = f"""{{ {_REGISTERS}
   mov.u64 $0, {_OFF}; mov.u32 a, %tid.x; setp.ge.u32 p, a, 32; setp.eq.or.u64 p, $2, 0, p; vote.sync.any.pred p, p, 0xffffffff;
   @p bra.uni DONE; ld.global.v2.u32 {{a, b}}, [$2]; setp.ne.u32 p, a, {layout.MAGIC}; vote.sync.any.pred p, p, 0xffffffff;

@@ -46,7 +46,8 @@ TOO_WIDE = 0.25
 @dataclass(frozen=True)
 class Estimate:
     """One mode of one batch, ns.  `low_ns` and `high_ns` are the 95 % interval, infinite if nothing
-    bounds it; `own_ns` is the standard error of the value due to the repetitions alone.  A percentile that is not `bounded` means "at least"."""
+    bounds it; `own_ns` is the standard error of the value due to the repetitions alone.  A
+    percentile that is not `bounded` means "at least"."""
 
     value_ns: float
     low_ns: float

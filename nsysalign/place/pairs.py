@@ -363,17 +363,17 @@ def _waited(
 ) -> None:
     """Pairs of programs that wait for the end event and then ask for the time without a query: the
     last record before the wait and, last in first out, one before it that nothing waited for.  Both
-    events were created together.  `told`: numbers that event rows say; `asked`: events of
+    events were created together, the end's after the start's.  `told`: numbers that event rows say; `asked`: events of
     comparisons."""
     exact = any(row.role == _ELAPSED for row in rows)
     made = 0
-    groups: set[int] = set()  # ordinals of creations that follow another
+    seconds: set[int] = set()  # ordinals of creations that follow another: the end's
     last_made: dict[int, int] = {}  # thread -> rank
     for row in rows:
         if row.role == _CREATE:
             made += 1
-            near = row.rank - last_made.get(row.thread, -99) <= _NEXT
-            groups |= {made - 1, made} if near else set()
+            if row.rank - last_made.get(row.thread, -99) <= _NEXT:
+                seconds.add(made)
             last_made[row.thread] = row.rank
     ahead = max((row.event for row in rows if row.role != _RECORD), default=0) - made
     open_: dict[int, list[int]] = defaultdict(list)  # thread -> records that nothing waited for
@@ -392,7 +392,7 @@ def _waited(
             if start >= 0 and told:
                 together = told.get(end) == row.event and abs(told.get(start, -9) - row.event) == 1
             else:
-                together = start >= 0 and row.event - max(ahead, 0) in groups
+                together = start >= 0 and row.event - max(ahead, 0) in seconds
             # OpenACC's runtime, which orders its copies in this way, has other calls in between
             together &= exact or not row.driver or row.rank == rows[end].rank + 1
             if together and works(row.thread, rows[start].start, rows[end].start):

@@ -1,10 +1,10 @@
 """Replays one interval without what the profiler added: a small list scheduler for its calls and
 operations.
 
-    profiled   host    [record][launch A ]  [launch B ]  [record]        every call costs c more, the code after it too
+    profiled   host    [record][launch A ]  [launch B ]  [record]   what follows costs more, too
                stream      R      |   AAA        |   BBB      R
     replayed   host    [rec][launch]  [launch][rec]
-               stream      R    |  AAA   |  BBB  R                       operations take as long as they took
+               stream      R    |  AAA   |  BBB  R                  operations take what they took
 
 The host's calls keep their order; each comes earlier by the time saved in the calls before it.  An
 operation starts when its call has issued it (with the latency it had), not before its predecessor

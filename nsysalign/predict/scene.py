@@ -35,7 +35,8 @@ REASONS = {
     "event-trace": "event timestamps were traced too, and what that costs was not measured",
     "osrt": "operating system calls were traced too, and what that costs was not measured",
     "unknown": "the trace does not say what much of it was",
-    "collectives": "it waits for other ranks in collectives, and one trace does not say how long without nsys",
+    "collectives": "it waits for other ranks in collectives, and one trace does not say how long "
+    "without nsys",
     "long": f"more than {MOST_CALLS:,} calls: too long to replay",
     "threads": "several threads issue its work at once: their order without nsys is not known",
     "unissued": "the trace has no call for one of its records",

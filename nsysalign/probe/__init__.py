@@ -16,8 +16,8 @@ import _thread
 import atexit
 import os
 
-from . import rawtime  # noqa: F401  the clocks as they are before any user code
 from .blame import is_ours, pass_on
+from .rawtime import Files  # loaded here: the clocks as they are before any user code
 
 #: Folder of the raw files of this run, None if the probe does not run in this process.
 raw_dir: str | None = None
@@ -168,17 +168,24 @@ def failed(error: BaseException) -> None:
         _runtime.aside = True
     if _failures > 10 or raw_dir is None:
         return
+    text = f"Traceback (most recent call last):\n{type(error).__name__}: {error}\n"
     try:
-        import traceback  # not at the top: every Python process of the run pays for that
+        try:
+            import traceback  # not at the top: every Python process of the run pays for that
 
-        with open(os.path.join(raw_dir, f"{os.getpid()}.errors"), "a") as file:
-            file.write(
-                "".join(traceback.format_exception(type(error), error, error.__traceback__)) + "\n"
-            )
+            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            text = "".join(lines) + "\n"
+        except TypeError as second:  # the program replaced functions that it calls
+            pass_on(second)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+        number = Files.open(f"{raw_dir}/{os.getpid()}.errors", flags, 0o600)
+        try:
+            Files.write(number, text.encode("utf-8", "replace"))
+        finally:
+            Files.close(number)
     except Exception as second:
         pass_on(second)
-        # on a full disk pages that are mapped can still be written; nothing can be imported at
-        # shutdown
+        # on a full disk pages that are mapped can still be written; at shutdown nothing is imported
         try:
             _runtime.note(text=f"the probe had a problem: {type(error).__name__}")
         except Exception as third:

@@ -22,12 +22,14 @@ import atexit
 import contextlib
 import fcntl
 import os
+import select
 import sys
 from _thread import allocate_lock, get_ident, start_new_thread
 from typing import Any
 
 from . import failed
 from . import rawtime as time
+from .rawtime import Files
 
 _HELD = (_signal.SIGTERM, _signal.SIGHUP, _signal.SIGINT)
 _CRASHES = (_signal.SIGSEGV, _signal.SIGBUS, _signal.SIGFPE, _signal.SIGILL, _signal.SIGABRT)
@@ -143,7 +145,6 @@ class Ends:
         process.  It also does if exit() hangs or crashes: handlers of other libraries run as well.
         """
         import ctypes
-        import select
 
         if not self._leaving.acquire(False):
             select.select([], [], [], 2 * _PATIENCE_S)  # another thread is at it
@@ -184,7 +185,6 @@ class Ends:
         own, now = self._on_signal, self._getsignal
 
         def watch() -> None:
-            import select
 
             with contextlib.suppress(OSError):  # the program closed it
                 while number := os.read(reader, 1):
@@ -230,9 +230,9 @@ def _raised(number: int) -> int:
 def _sockets() -> set[str]:
     """The sockets that this process has open."""
     links = set()
-    for number in os.listdir("/proc/self/fd"):
+    for number in Files.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):  # closed meanwhile: the one that listed them
-            links.add(os.readlink("/proc/self/fd/" + number))
+            links.add(Files.readlink("/proc/self/fd/" + number))
     return {link for link in links if link.startswith("socket:")}
 
 

@@ -14,6 +14,7 @@ import os
 import threading
 
 from .blame import pass_on
+from .rawtime import Files
 from .slots import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
 
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
@@ -24,11 +25,11 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
     try:
         # on a full disk this raises; a store into a page without a block would end the user's
         # process (SIGBUS)
-        os.posix_fallocate(fd, offset, size)
+        Files.posix_fallocate(fd, offset, size)
     except OSError as error:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
-        os.ftruncate(fd, offset + size)  # a file system that does not support it
+        Files.ftruncate(fd, offset + size)  # a file system that does not support it
     chunk = mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
     try:  # MAP_POPULATE maps shared pages for reading: the first store into each would fault
         chunk.madvise(_POPULATE_WRITE)
@@ -51,7 +52,7 @@ class Store:
         self._first = first_seq >> CHUNK_BITS
         self._slots, stem = _create(folder)
         self._stem = stem
-        self._texts = os.open(stem + ".txt", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._texts = Files.open(stem + ".txt", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         self._text_offset = 0
         self._text_used = 0
         self._text = _map(self._texts, 0, TEXT_CHUNK)
@@ -67,11 +68,11 @@ class Store:
 
     def readings(self, size: int) -> mmap.mmap:
         """The file of the clock readings, created on first use at its full size."""
-        fd = os.open(self._stem + ".clk", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = Files.open(self._stem + ".clk", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             return _map(fd, 0, size)
         finally:
-            os.close(fd)
+            Files.close(fd)
 
     def line(self, value: dict) -> None:
         """Append one JSON line to the text file."""
@@ -94,9 +95,9 @@ class Store:
 def _create(folder: str) -> tuple[int, str]:
     """A new slot file: exec() keeps the pid, so the number after it must be searched for."""
     for number in range(10_000):
-        stem = os.path.join(folder, f"{os.getpid()}-{number}")
+        stem = f"{folder}/{os.getpid()}-{number}"
         try:
-            return os.open(
+            return Files.open(
                 stem + ".rec", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
             ), stem
         except FileExistsError:

@@ -22,11 +22,15 @@ def _start():  # no annotations: Python 2 reads this as well
         # the user's interpreter may not have nsysalign: load the probe by its path, under a name of
         # its own
         import _imp
+        import builtins
         from importlib.machinery import FileFinder, SourceFileLoader
         from importlib.util import module_from_spec, spec_from_file_location
 
+        own = dict(vars(builtins))
+
         class Loader(SourceFileLoader):
-            """Gives our code file names that coverage tools ignore, as they do "<string>"."""
+            """Gives our code file names that coverage tools ignore, as they do "<string>", and the
+            built-in functions as they are now: programs replace some."""
 
             def get_code(self, fullname):
                 code = super().get_code(fullname)
@@ -36,6 +40,7 @@ def _start():  # no annotations: Python 2 reads this as well
 
             def exec_module(self, module):
                 module.__dict__.pop("__file__", None)  # `trace` prints no lines of such modules
+                module.__dict__["__builtins__"] = own
                 super().exec_module(module)
 
         for method in (Loader.get_code, Loader.exec_module):

@@ -226,12 +226,21 @@ def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
     apart = abs(fits[0].offset_ns)
     if trust in (Trust.SAME_CLOCK, Trust.SAME_HOST):
         if apart > (SAME_HOST_NS if fits[0].lag == 0 else CERTAIN_NS):
-            return f"they are of one machine and yet end {apart / 1e6:.1f} ms apart: not the same collectives"
+            return (
+                f"they are of one machine and yet end {apart / 1e6:.1f} ms apart: not the same "
+                "collectives"
+            )
     elif len(fits) > 1:
         if trust is Trust.NONE:
-            return "one trace began later, and without its session start it is not known how much later"
+            return (
+                "one trace began later, and without its session start it is not known how much "
+                "later"
+            )
         if abs(fits[1].offset_ns) < MUCH_WORSE * apart:
-            return "one trace began later or ended earlier, and both ways to pair their collectives are equally good"
+            return (
+                "one trace began later or ended earlier, and both ways to pair their collectives "
+                "are equally good"
+            )
     return fits[0]
 
 
@@ -250,11 +259,14 @@ def _paired(first: Stream, other: Stream, lag: int, same_clock: bool) -> Fit | s
     count = end - begin
     if against.sum() > MOST_CONTRADICTIONS * count:
         return (
-            f"{int(against.sum())} of {count} collectives would end on one rank before they began on the other: "
-            "not the same collectives"
+            f"{int(against.sum())} of {count} collectives would end on one rank before they began "
+            "on the other: not the same collectives"
         )
     if scatter > MOST_SCATTER_NS:
-        return f"their ends scatter by {scatter / 1e3:.0f} us (95 %), {MOST_SCATTER_NS / 1e3:.0f} us at most were expected"
+        return (
+            f"their ends scatter by {scatter / 1e3:.0f} us (95 %), {MOST_SCATTER_NS / 1e3:.0f} us "
+            "at most were expected"
+        )
     return Fit(lag, offset, drift, origin, scatter, count)
 
 

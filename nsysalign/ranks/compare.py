@@ -68,15 +68,17 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
         key = rank.info.session_start_utc_ns, rank.pid, rank.host, *(t.tobytes() for t in times)
         if any(map(len, times)) and copies.setdefault(key, number) != number:
             notes.append(
-                f"rank {copies[key]} and rank {number} are copies of one trace, so comparing them means nothing"
+                f"rank {copies[key]} and rank {number} are copies of one trace, so comparing them "
+                "means nothing"
             )
     names = dict.fromkeys(label.label for rank in ranks for label in rank.labels)
     reports = {r.source: r.report for r in results}
     return RankComparison(
         ranks=tuple(
             Rank(
-                number, rank.source, rank.pid, rank.device, sum(len(t.windows) for t in rank.labels),
-                rank.unplaced, len(rank.collectives), rank.warnings, reports[rank.source],
+                number, rank.source, rank.pid, rank.device,
+                sum(len(t.windows) for t in rank.labels), rank.unplaced, len(rank.collectives),
+                rank.warnings, reports[rank.source],
             )
             for number, rank in numbered
         ),
@@ -288,7 +290,8 @@ def _example(
             for m in meetings
             if n in m.ranks
             for start, wait in zip(
-                m.own_start[m.ranks.index(n)].tolist(), m.wait[m.ranks.index(n)].tolist(), strict=True
+                m.own_start[m.ranks.index(n)].tolist(), m.wait[m.ranks.index(n)].tolist(),
+                strict=True,
             )
         }  # fmt: skip
         begin, stop = (

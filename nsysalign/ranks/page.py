@@ -104,10 +104,14 @@ class Conclusion(NamedTuple):
 _BUSY_HOST = (
     "see what keeps rank {0}'s calls: a busy core, another process, a debug or profiling setting"
 )
-_UNEQUAL = "give the ranks equal work (batch, sequence lengths, experts), or compare their GPUs' clocks and power"
+_UNEQUAL = (
+    "give the ranks equal work (batch, sequence lengths, experts), or compare their GPUs' clocks "
+    "and power"
+)
 #: cause that a slow rank has more of -> what to do.
 ADVICE = {
-    "host": "see what rank {0}'s process does there and the others do not: loading data, logging, collecting garbage",
+    "host": "see what rank {0}'s process does there and the others do not: loading data, logging, "
+    "collecting garbage",
     **dict.fromkeys(("api_launch", "api", "launch_latency", "event"), _BUSY_HOST),
     **dict.fromkeys(("kernel", "graph"), _UNEQUAL),
     **dict.fromkeys(
@@ -128,15 +132,18 @@ def conclusion(comparison: RankComparison) -> Conclusion:
         if total:
             most = comparison.waits[0]
             text = (
-                f"No label shows a slow rank, but rank {most.rank} waited {duration(most.wait_ns)} for rank "
-                f"{most.waits_for} in {plural(most.collectives, 'collective')}{cost}"
+                f"No label shows a slow rank, but rank {most.rank} waited {duration(most.wait_ns)} "
+                f"for rank {most.waits_for} in {plural(most.collectives, 'collective')}{cost}"
             )
             return Conclusion(text, _LOOK.format(most.waits_for))
         both = [label for label in own if label.verdict != "alone"]
         if not both:
             return Conclusion("Nothing to compare: no label was measured by two ranks", "")
         if all(label.verdict == "even" for label in both):
-            text = f"No rank is slow: medians of {plural(len(both), 'label')} within {percent(EVEN_SHARE)}"
+            text = (
+                f"No rank is slow: medians of {plural(len(both), 'label')} within "
+                f"{percent(EVEN_SHARE)}"
+            )
             return Conclusion(text, "")
         return Conclusion("No rank is clearly slow", "")
     label = telling[0]
@@ -145,8 +152,8 @@ def conclusion(comparison: RankComparison) -> Conclusion:
         late, share = late_rank(waiting)
         part = percent(waiting.wait_median_ns / max(waiting.elapsed["median_ns"], 1))
         waits = (
-            f"rank {waiting.rank} waits {duration(waiting.wait_median_ns)} of {duration(waiting.elapsed['median_ns'])} "
-            f"({part}) of {label.label} in collectives for"
+            f"rank {waiting.rank} waits {duration(waiting.wait_median_ns)} of "
+            f"{duration(waiting.elapsed['median_ns'])} ({part}) of {label.label} in collectives for"
         )
         if share < CLEAR_SHARE:
             text = f"No one rank is slow: {waits} different ranks{cost}"
@@ -157,8 +164,8 @@ def conclusion(comparison: RankComparison) -> Conclusion:
         others = min(label.ranks, key=lambda row: row.elapsed["median_ns"])
         slow = row_of(label, late)
         text = (
-            f"Rank {late} is slow: {label.label} takes {duration(slow.elapsed['median_ns'])} there, "
-            f"{duration(others.elapsed['median_ns'])} on rank {others.rank}"
+            f"Rank {late} is slow: {label.label} takes {duration(slow.elapsed['median_ns'])} "
+            f"there, {duration(others.elapsed['median_ns'])} on rank {others.rank}"
         )
     more = excess(row_of(label, late), others) if late in [r.rank for r in label.ranks] else None
     if more is None:
@@ -240,10 +247,16 @@ def verdict(label: LabelComparison) -> str:
     longest = max(label.ranks, key=lambda row: row.elapsed["median_ns"])
     often = f"slowest in {longest.slowest_in} of {label.repetitions}"
     if label.repetitions < 3:
-        return f"rank {longest.rank} took longest; {plural(label.repetitions, 'interval')} cannot tell whether it always does"
+        return (
+            f"rank {longest.rank} took longest; {plural(label.repetitions, 'interval')} cannot "
+            "tell whether it always does"
+        )
     if label.verdict == "unclear":
         if not label.collectives and longest.slowest_in >= CLEAR_SHARE * label.repetitions:
-            return f"rank {longest.rank} is {often}, in collectives that could not be matched: it may be the one that waits"
+            return (
+                f"rank {longest.rank} is {often}, in collectives that could not be matched: it may "
+                "be the one that waits"
+            )
         return f"rank {longest.rank} has the longest median, but is {often} only"
     more = excess(longest, min(label.ranks, key=lambda row: row.elapsed["median_ns"]))
     return f"rank {longest.rank} is {often}" + (f": {more.text}" if more else "")
@@ -273,8 +286,9 @@ def accuracy(clock: Clock) -> str:
     if clock.method == "collectives":
         drift = f", drifting {clock.drift * 1e6:+.1f} us/s" if clock.drift else ""
         return (
-            f"moved by {duration(clock.correction_ns)} on {plural(clock.collectives, 'collective')}{drift}: 95 % of "
-            f"their ends agree within {duration(clock.error_ns)} with {clock.root}"
+            f"moved by {duration(clock.correction_ns)} on "
+            f"{plural(clock.collectives, 'collective')}{drift}: 95 % of their ends agree within "
+            f"{duration(clock.error_ns)} with {clock.root}"
         )
     why = f": {clock.reason}" if clock.reason else ""
     if clock.method == "none":

@@ -95,8 +95,8 @@ def dask(address: str, count: int) -> Iterator[Executor]:
         if address == "local":
             # its web server always runs: on a port that no other cluster on this machine uses
             local = distributed.LocalCluster(
-                n_workers=count, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0",
-                scheduler_kwargs={"dashboard": False},
+                n_workers=count, threads_per_worker=1, processes=True,
+                dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
             )  # fmt: skip
             target = stack.enter_context(local)
         try:
@@ -117,7 +117,8 @@ def dask(address: str, count: int) -> Iterator[Executor]:
         if others := sorted({*versions.values()} - {__version__}):
             places = sorted(worker for worker, version in versions.items() if version in others)
             raise UsageError(
-                f"workers of the cluster ({', '.join(places)}) have nsysalign {', '.join(others)}, this is {__version__}",
+                f"workers of the cluster ({', '.join(places)}) have nsysalign {', '.join(others)}, "
+                f"this is {__version__}",
                 "install one version on all machines",
             )
         # pure: the same trace twice would be computed once, and a repeated analysis not at all

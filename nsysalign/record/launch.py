@@ -44,6 +44,7 @@ SAID_S, IDLE_S = 30.0, 120.0
 #: How often to look whether nsys still works.
 LOOK_S = 5.0
 _LOOK_AT_CHILDREN_S = 0.1
+_KEPT = "kept.qdstrm"  # what found no room in the run directory
 _IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
 
@@ -77,10 +78,26 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
         yield folder
         streams = sorted(folder.glob("*.qdstrm"), key=lambda path: path.stat().st_mtime)
         if streams and not any(run_dir.glob("trace.*")):
-            with contextlib.suppress(OSError):
-                shutil.move(streams[-1], run_dir / "trace.qdstrm")
+            _keep(streams[-1], run_dir / "trace.qdstrm")
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        if not any(folder.glob(_KEPT)):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _keep(stream: Path, place: Path) -> None:
+    """Move a recording to its place, or say where it stays if there is no room for it."""
+    partial = place.with_name(place.name + ".partial")
+    try:
+        shutil.move(stream, partial)
+        partial.replace(place)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            partial.unlink()
+        kept = stream.replace(stream.with_name(_KEPT))
+        _say(
+            f"nsys's own recording does not fit into {place.parent} ({error.strerror}) and is kept as {kept}: to go on "
+            f"with it, move it to {place} first"
+        )
 
 
 def open_closed_streams() -> None:

@@ -354,7 +354,7 @@ def _info(
 
 
 #: Errors that say nothing of the work: not ready yet, already enabled, the program's end.
-_NO_FAILURES = (4, 600, 704)
+_NO_FAILURES = (4, 600, 704, 709)
 
 
 def _failed(source: Source) -> tuple[tuple[str, int, int], ...]:

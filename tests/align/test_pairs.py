@@ -105,6 +105,7 @@ def test_two_queries_are_a_comparison(program, wanted):
     "R W5 w R W6 w R W5",              # a library waits for its own work
     "C C R O1 w R O2 w R O1",          # or lets a stream wait for it
     "C C R R W2",                      # no work between
+    "C C C R w R w R W1 W2 W3",        # one for each of three streams, and a wait for all
 ])  # fmt: skip
 def test_what_is_no_comparison(program):
     assert read(program) == ("", set(), {})

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -55,6 +58,11 @@ def test_a_disk_that_is_full_afterwards_leaves_no_half_file(real):
     assert not [n for n in names if "partial" in n or n.startswith("events-")] and any(
         n.endswith(".rec") for n in names
     )
+    (kept,) = (Path(path) for path in re.findall(r"is kept as (/\S+\.qdstrm):", err))
+    try:
+        assert kept.stat().st_size > 10_000 and "trace.qdstrm" not in names
+    finally:
+        shutil.rmtree(kept.parent)
 
 
 def test_what_has_its_final_name_is_whole(tmp_path):

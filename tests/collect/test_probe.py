@@ -455,20 +455,21 @@ def test_a_record_in_the_middle_of_the_beginning(probed):
     the same."""
     run = probed(
         """
-import os, torch
-e, own = torch.cuda.Event(), os.posix_fallocate
+import sys, torch
+calls = sys.modules["_nsysalign_probe"].Files
+e, own = torch.cuda.Event(), calls.posix_fallocate
 def interrupted(*args):
-    os.posix_fallocate = own
+    calls.posix_fallocate = own
     print(e.record())
     return own(*args)
-os.posix_fallocate = interrupted
+calls.posix_fallocate = interrupted
 """
         + PAIR
     )
     assert run.out.startswith("None\n") and run.status == 0
     (lines,) = run.logs.values()
     assert [x["type"] for x in lines].count("header") == 1 and len(run.lines("elapsed")) == 1
-    assert [r["site"] for r in run.lines("record")] == ["script.py:12", "script.py:13"]
+    assert [r["site"] for r in run.lines("record")] == ["script.py:13", "script.py:14"]
     assert "while the probe was starting is not in the log" in run.errors
 
 

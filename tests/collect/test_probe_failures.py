@@ -65,6 +65,14 @@ FAULTS = {
         "import sys, torch\nrt = sys.modules['_nsysalign_probe'].running()\n"
         "def broken(step): raise KeyError('lost')\nrt.sites._learn = broken\n" + WORK, {}, "lost", 0,
     ),
+    "functions of Python's own replaced": (
+        "import builtins, torch\nfor n in 'abs any getattr id isinstance len min open str type'.split(): setattr(builtins, n, None)\n"
+        + WORK, {}, "'NoneType' object is not callable", 0,
+    ),
+    "another file system": (
+        "import builtins, os\ndef broken(*a, **k): raise FileNotFoundError\nbuiltins.open = broken\n"
+        "for n in 'close ftruncate listdir open posix_fallocate readlink'.split(): setattr(os, n, broken)\n" + WORK, {}, "", 12,
+    ),
 }  # fmt: skip
 
 

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from nsysalign.diagnose.rules import diagnose
-
-from .drawing import analysis, interval, piece, repeat
+from .drawing import analysis, diagnose, interval, piece, repeat
 
 RUN = (("kernel", 100), ("host", 700), ("api_launch", 50), ("kernel", 150))
 
@@ -27,6 +25,14 @@ def test_a_run_in_which_nothing_was_measured_waits_for_the_host():
         "code and had not launched the next work."
     )
     assert "another thread" in found.faster and not found.advice
+
+
+def test_what_the_tool_did_itself_is_not_idle():
+    ours = piece("profiler", 200, "nsysalign:calibration")
+    drawn = analysis(
+        interval("run", ("kernel", 100), ours, ("host", 600), ("kernel", 100), kind="run")
+    )
+    assert "ran nothing for 0.60 of 1 ms" in rules(drawn)["whole-run"].title
 
 
 def test_copies_of_a_run():

@@ -232,7 +232,7 @@ def test_planted_secrets_reach_no_output_of_an_analysis(tmp_path, log):
             str(out / "copy.json"),
         ],
         ["report", str(out), "-o", str(out / "again.html")],
-        *(["export", str(out), "--format", form] for form in ("perfetto", "chrome", "csv")),
+        *(["export", str(out), "--format", form] for form in ("perfetto", "csv")),
         ["export", str(out), "--format", "perfetto", "-o", str(out / "p.json.gz")],
         ["show", str(out), "--label", "train.py:3"],
         ["diff", str(out), str(out), "-o", str(out / "diff.html")],

@@ -87,14 +87,8 @@ def test_bars(start, end, text):
 
 
 def test_json_on_stdout_is_only_json(run_dir):
-    shown = json.loads(call("show", run_dir, "-l", "t1", "--json", "-").output)
-    assert (
-        sum(p["end_ns"] - p["start_ns"] for p in shown["pieces"]) == shown["elapsed_ns"] == 234_720
-    )
-    assert (
-        json.loads(call("diff", run_dir, run_dir, "--json", "-").output)["labels"][0]["label"]
-        == "t1"
-    )
+    compared = json.loads(call("diff", run_dir, run_dir, "--json", "-").output)
+    assert compared["labels"][0]["label"] == "t1"
 
 
 def test_an_analysis_without_pieces_says_so(analysis, tmp_path):
@@ -142,12 +136,12 @@ def test_export_of_one_label_has_a_safe_name(tmp_path):
     assert "\x1b" not in result.output
 
 
-@pytest.mark.parametrize("form", ["perfetto", "chrome", "csv", "parquet"])
+@pytest.mark.parametrize("form", ["perfetto", "csv", "parquet"])
 def test_every_format_is_written(run_dir, form):
     if form == "parquet":
         pytest.importorskip("pyarrow")
     assert call("export", run_dir, "--format", form, "-q").output == ""
-    assert (run_dir / (f"{form}.json" if form in ("perfetto", "chrome") else form)).exists()
+    assert (run_dir / ("perfetto.json" if form == "perfetto" else form)).exists()
 
 
 def test_a_report_of_an_interval_that_was_not_drawn(analysis, tmp_path):

@@ -12,7 +12,7 @@ import numpy as np
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import About, Finding, Words
-from nsysalign.model import CAUSES, OPERATION_KINDS
+from nsysalign.model import CAUSES, OPERATION_KINDS, OURS
 from nsysalign.parts import parts_matrix
 
 #: Names of CUDA's error codes (driver_types.h), without `cudaError`.
@@ -89,7 +89,7 @@ _IDLE: tuple[tuple[tuple[str, ...], str, Words], ...] = (
     (("host",), "the host was in its own code and had not launched the next work", Words("Launch earlier: move that work to another thread, or do it while the GPU is busy")),
     (("api_launch", "launch_latency"), "the host was inside calls that launch work, or the launched work was on its way", Words("Launch less: fuse the small operations, give each more work, or replay them as a CUDA graph", 'f = torch.compile(f, mode="reduce-overhead")')),
     (("sync",), "the host was inside a synchronisation", Words("Wait only where something depends on it, and on the GPU rather than on the host")),
-    (("api",), "the host was inside another CUDA call", Words("Allocate and load once, before the part that counts")),
+    (("api",), "the host was inside CUDA calls that launch nothing", Words("Allocate and load once, before the part that counts")),
     (("memcpy",), "the host staged pageable memory for a copy", Words("Copy from pinned memory, which needs no staging")),
     (("unknown",), "the trace does not say why", Words("Record the whole program from its start; where it uses managed memory, record its page faults as well:   nsys profile -t cuda,nvtx --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true")),
 )  # fmt: skip
@@ -124,12 +124,9 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
         staging = int(held.loc[held["detail"] == "staging", "ns"].sum())
         working = sum(parts[c] for c in OPERATION_KINDS) - staging
         copying, parts["memcpy"] = parts["memcpy"] - staging, staging
-        touching = whole.kernels[
-            (whole.kernels["label"] == run.label)
-            & whole.kernels["kernel"].str.startswith("page migration")
-        ]
-        parts["host"] -= min(parts["host"], int(touching["idle_before_ns"].sum()))
-        copying -= _moved(facts, run).get("alone_ns", 0)  # no copy of the program's
+        moved = _moved(facts, run)
+        parts["host"] -= min(parts["host"], moved.get("touched_ns", 0))
+        copying -= moved.get("alone_ns", 0)  # no copy of the program's
         about = About(str(run.label), "")
         who = "" if run.label == "run" else f"{about.who}: "
         lost, causes, text, remedy = max(
@@ -143,7 +140,10 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             calls = held[held["cause"].isin(causes) & (held["detail"] != "")]
             calls = calls.groupby("detail", sort=False)["ns"].sum()
             most = str(calls.idxmax()) if len(calls) and causes[0] in ("api", "sync") else None
-            rest = run.elapsed_ns - working
+            if most and causes[0] == "api":
+                text = f"the host was inside CUDA calls that launch nothing, most of it in {most}"
+            ours = held.loc[held["detail"].str.startswith(OURS), "ns"].sum()
+            rest = run.elapsed_ns - working - int(ours)
             once = _one_launch(facts, run.interval) if causes[0] == "api_launch" else None
             if once is not None and once.call_ns > lost / 2:
                 text = f"the host was inside one call, the {once.call} of {words.kernel(once.next)}"
@@ -204,7 +204,9 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
     known = {(f["pid"], f["device"]): f for f in facts.analysis.calibration.get("few_blocks", ())}
     for run in facts.whole.runs.drop_duplicates(["pid", "device"]).itertuples(index=False):
         few = known.get((run.pid, run.device), {})
-        if few.get("few_blocks_ns", 0) <= thresholds.WARN_SHARE * run.elapsed_ns:
+        if few.get("few_blocks_ns", 0) <= max(
+            thresholds.WARN_SHARE * run.elapsed_ns, thresholds.FEW_BLOCKS_NS
+        ):
             continue
         about = About(str(run.label), "")
         who = "" if run.label == "run" else f"{about.who}: "
@@ -236,25 +238,23 @@ _MORE_BLOCKS = Words(
 def page_migrations(facts: Facts) -> Iterator[Finding]:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
     the host."""
-    kernels = facts.whole.kernels
     runs = facts.whole.runs.drop_duplicates(["pid", "device"])
     for run in runs.itertuples(index=False):
         about = About(str(run.label), "")
         who = "" if run.label == "run" else f"{about.who}: "
-        back = kernels[(kernels["label"] == run.label) & (kernels["kernel"] == _TO_HOST)]
-        idle = int(back["idle_before_ns"].sum())
+        moved = _moved(facts, run)
+        idle = moved.get("touched_ns", 0)
         if idle > thresholds.WARN_SHARE * run.elapsed_ns:
             found = about.finding(
                 "warning",
                 f"{who}for {words.of(idle, run.elapsed_ns)} the GPU ran nothing while the host touched managed memory: its pages "
-                f"came back from the GPU in {words.plural(int(back['count'].sum()), 'migration')}, one after the other.",
+                f"came back from the GPU in {words.plural(moved['touched_count'], 'migration')}, one after the other.",
                 "",
                 idle_before_migrations_ns=idle,
                 elapsed_ns=run.elapsed_ns,
-                migrations_to_the_host=int(back["count"].sum()),
+                migrations_to_the_host=moved["touched_count"],
             )
             yield replace(_begun(found), run=int(run.interval), loss_ns=idle, remedy=_BACK)
-        moved = _moved(facts, run)
         lost = moved.get("moving_ns", 0)
         if lost <= thresholds.WARN_SHARE * run.elapsed_ns:
             continue
@@ -277,7 +277,6 @@ def page_migrations(facts: Facts) -> Iterator[Finding]:
         yield replace(_begun(found), run=int(run.interval), loss_ns=lost, remedy=_MANAGED)
 
 
-_TO_HOST = "page migration D2H"
 _BACK = Words(
     "Fetch what the host reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
 )
