@@ -150,7 +150,7 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
         lines.append([t, 0, 1500 if low <= t < high else 1980, 0])
     (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
     analysis = present(tmp_path, quiet=True)
-    clocks = interval_clocks(Facts(analysis))
+    clocks = interval_clocks(Facts(analysis, lambda numbers: None))
     measured = analysis.measured
     event = (measured["kind"] == "event").to_numpy()
     assert clocks.known[event].all()
