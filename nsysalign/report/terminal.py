@@ -105,9 +105,9 @@ def _listed(lines: list[str], console: Console) -> None:
 def _header(analysis: Analysis, console: Console) -> None:
     info = analysis.trace
     devices = ", ".join(dict.fromkeys(safe_text(d) for d in info.devices)) or "no GPU named"
-    library = (analysis.measured["library"] & (analysis.measured["method"] == "inferred")).to_numpy(
-        bool
-    )
+    library = analysis.measured["library"].to_numpy(bool)
+    if library.all():  # the program asked a library to time: these are its own
+        library = library & (analysis.measured["method"] == "inferred").to_numpy(bool)
     own = len(set(analysis.measured["label"][~library]))
     words = [
         devices,

