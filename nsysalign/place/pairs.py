@@ -338,8 +338,11 @@ class _Seen:
             records = [n for n in records if n > oldest]
         names: list[int] = []
         if records and stale:
-            # one that all others are compared with may be older than they are
-            hubs = [e for e in stale if {f for p in pairs if e in p for f in p} >= set(wanted)]
+            # a start that all others are compared with may be older than they are
+            starts = set(wanted) - {pair[-1] for pair in pairs}
+            others = {e for e in wanted if e not in starts}
+            hubs = [e for e in stale if e in starts]
+            hubs = [e for e in hubs if others <= {f for p in pairs if e in p for f in p}]
             hubs.sort(key=lambda e: latest.get(e, -1))
             older = hubs[: max(len(stale) - len(records), 0)] if len(wanted) > 2 else []
             again = len(records) % len(stale) == 0 and not self.others

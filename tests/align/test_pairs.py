@@ -83,6 +83,10 @@ def read(text: str, numbers: str = ""):
     ("C R w C R W2 Q1 Q2 R w R W2 Q1 Q2 R w R W2 Q1 Q2", "ab cd ef"),      # recorded again
     ("C R C R C R C R R R R R W4 Q1 Q2 . Q3 Q4", "ef gh"),     # and again, four of them
     ("C R w C R R w R R w R W2 Q1 Q2", "ef"),                  # the last one counts
+    # recorded again, and compared with one start, or two, that came after the first time
+    ("C R w C R Q1 Q2 C R C R Q3 Q4 R w R Q1 Q2 . Q3 Q1 . Q3 Q2", "ab cd ce cf ef"),
+    ("C R w C R Q1 Q2 C R C R Q3 Q4 R w R Q1 Q2 . Q3 Q1 . Q3 Q2 . Q4 Q1 . Q4 Q2",
+     "ab cd ce cf de df ef"),
     # libraries created events out of sight
     ("C R w C R Q1 Q7 R R Q1 Q7", "ab cd"),
     ("R w R Q41 Q42 R w R Q41 Q42", "ab cd"),                  # created before the trace began
