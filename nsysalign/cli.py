@@ -13,6 +13,7 @@ from typing import Any
 import click
 
 from nsysalign import __version__
+from nsysalign.commandline.signals import interruptible
 from nsysalign.errors import Interrupted, NsysAlignError, OutputError
 
 #: Exit code for a bug in nsysalign (sysexits.h: EX_SOFTWARE).
@@ -84,10 +85,8 @@ class _Lazy(click.Group):
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
-        try:
+        with interruptible():
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            raise Interrupted("interrupted") from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):

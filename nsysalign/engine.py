@@ -198,11 +198,11 @@ def _explained(
     whole = all_segments or not many
     if whole:
         kept = real | all_segments | (size.sum() <= MOST_PIECES)
-        analysis = replace(analysis, segments=split.segments(np.flatnonzero(kept)))
+        analysis = replace(analysis, segments=split.budgets.segments(np.flatnonzero(kept)))
     baseline, said = read_baseline(inputs.baseline)
     if baseline is not None:
         analysis = _with_baseline(analysis, split, log, baseline)
-    analysis = diagnose(analysis, None if whole else split.segment_arrays)
+    analysis = diagnose(analysis, split.budgets.segment_arrays)
     trim_memory()
     drawn = np.array(chosen_intervals(analysis, wanted), np.int64)
     if not whole:
@@ -328,7 +328,7 @@ def _with_some_segments(
         f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (median, slowest and first of each "
         "label, and those of the findings); to keep all: nsysalign analyze --all-segments"
     )
-    return replace(analysis, segments=split.segments(kept), notes=(*analysis.notes, note))
+    return replace(analysis, segments=split.budgets.segments(kept), notes=(*analysis.notes, note))
 
 
 def _fitting(intervals: np.ndarray, split: SplitTrace) -> np.ndarray:
@@ -392,7 +392,7 @@ def _with_host_activity(
         segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]
     else:
         some = _fitting(some, split)
-        segments = split.segments(some)
+        segments = split.budgets.segments(some)
         notes = [
             f"what the host did in its gaps was determined for {len(some):,} of {len(real):,} intervals"
         ]

@@ -226,18 +226,6 @@ class Alignment:
 
 
 @dataclass(frozen=True)
-class SegmentArrays:
-    """Segments of some intervals, for rules: arrays of equal length, sorted by interval and
-    time."""
-
-    interval: Any
-    ns: Any
-    cause: Any  # code into CAUSES
-    ref_id: Any
-    words: Callable[[Any], Any]  # the segments at these positions in words
-
-
-@dataclass(frozen=True)
 class Analysis:
     """The result (docs/design.md, section 6).  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
 

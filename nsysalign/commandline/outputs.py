@@ -24,7 +24,7 @@ _OF_A_RUN = ("analysis.json", "analysis.db", "measure.json", "ranks.json", "conf
 _BESIDE = ("analysis.db", "trace.sqlite", "ranks.html", "run.json")
 #: How our pages and documents begin.
 _OURS = re.compile(
-    rb'\s*\{\s*"format":\s*"nsysalign-(analysis|diff|interval|measure|measure-diff|ranks|confirm)"'
+    rb'\s*\{\s*"format":\s*"nsysalign-(analysis|diff|measure|measure-diff|ranks|confirm)"'
     rb'|\{"displayTimeUnit":"ns","otherData":\{"producer":"nsysalign"\}'
     rb"|<!DOCTYPE html>(?s:.{1,2000})<title>[^<]*nsysalign[^<]*</title>"
 )

@@ -4,7 +4,6 @@ common."""
 from __future__ import annotations
 
 import shlex
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -112,31 +111,14 @@ def finish(
     script keeps its status: the analysis of what it left may then fail as well, or be interrupted,
     which is only reported.
     """
-    stopped: list[int] = []
-
-    def stop(number: int, _frame: object) -> None:
-        stopped.append(number)
-        raise KeyboardInterrupt
-
-    before = {}
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        if signal.getsignal(number) is signal.SIG_DFL:
-            with suppress(ValueError):  # outside the main thread
-                before[number] = signal.signal(number, stop)
     try:
         try:
             return present(run_dir, quiet=quiet, json_out=json_out)
         except KeyboardInterrupt:
-            interrupted = Interrupted(
+            raise Interrupted(
                 "the analysis was interrupted; what was recorded is kept",
                 f"nsysalign analyze {run_dir}",
-            )
-            if stopped:
-                interrupted.exit_code = 128 + stopped[0]
-            raise interrupted from None
-        finally:
-            for number, old in before.items():
-                signal.signal(number, old)
+            ) from None
     except NsysAlignError as error:
         if exit_status == 0:
             raise

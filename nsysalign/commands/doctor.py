@@ -12,30 +12,39 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commands.doctor_trace import MISSING, OK, WARNING, Row, look_at_trace
 
 if TYPE_CHECKING:
     from nsysalign.record.nsys import Nsys
 
+OK, MISSING, WARNING = "ok", "missing", "warning"
+
+
+class Row(NamedTuple):
+    """One thing that was checked.  `cost` and `fix` are empty if all is well."""
+
+    what: str
+    state: str  # ok, warning or missing
+    found: str
+    cost: str = ""
+    fix: str = ""
+
 
 @click.command()
-@click.argument("trace", required=False, type=click.Path(path_type=Path, exists=True))
 @shared.nsys("The nsys to check (default: the one that `run` would use).")
 @click.pass_context
-def doctor(ctx: click.Context, trace: Path | None, nsys: str | None) -> None:
-    """Look at this machine, or at a TRACE (.sqlite, .nsys-rep or run directory), and say what is
-    missing.
+def doctor(ctx: click.Context, nsys: str | None) -> None:
+    """Look at this machine, and say what is missing, what that costs and how to fix it.  What a
+    trace lacks, `nsysalign analyze TRACE` says below its table.
 
     \b
     Example:  nsysalign doctor
-              nsysalign doctor nsysalign-runs/train-001
     """
-    rows = look_at_trace(trace, nsys) if trace is not None else look_at_machine(os.environ, nsys)
+    rows = look_at_machine(os.environ, nsys)
     for row in rows:
         click.echo(
             f"{ {OK: '+', WARNING: '!', MISSING: '-'}[row.state] } {row.what:<10} {row.found}"

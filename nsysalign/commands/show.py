@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.outputs import console, deliver
+from nsysalign.commandline.outputs import console
 from nsysalign.errors import UsageError
 from nsysalign.text import safe_text
 
@@ -31,7 +31,6 @@ from nsysalign.text import safe_text
 )
 @click.option("--interval", metavar="NAME", help="Choose the interval by its name.")
 @click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
-@shared.json_out("Write the pieces as JSON to this file (- for stdout).")
 @shared.quiet()
 def show(
     analysis: Path,
@@ -39,7 +38,6 @@ def show(
     iteration: int | None,
     interval: str | None,
     everything: bool,
-    json_out: str | None,
     quiet: bool,
 ) -> None:
     """Draw one interval of RUN (a run directory, analysis.db): what happened when, piece by piece.
@@ -49,19 +47,15 @@ def show(
     """
     from nsysalign.engine import load
     from nsysalign.report import waterfall
-    from nsysalign.store.objects import to_json
 
     loaded = load(analysis)
     number = find(loaded, label=label, iteration=iteration, name=interval)
     loaded, said = with_segments(loaded, number, analysis)
-    if said and not quiet:
+    if quiet:
+        return
+    if said:
         click.echo(said, err=True)
-    if json_out:
-        deliver(to_json(waterfall.plain(loaded, number)), json_out)
-    if not quiet and json_out != "-":
-        waterfall.render(
-            loaded, number, console(), most=None if everything else waterfall.MOST_LINES
-        )
+    waterfall.render(loaded, number, console(), most=None if everything else waterfall.MOST_LINES)
 
 
 def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)

@@ -18,6 +18,8 @@ from statistics import NormalDist
 
 import numpy as np
 
+#: Of all bounds.
+CONFIDENCE = 0.95
 RESAMPLES = 2_000
 #: Limit on random numbers drawn per side and label: 25,000 runs need fewer resamples than 10 runs
 #: do.
@@ -64,15 +66,15 @@ def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return out
 
 
-def _reach(half_ns: np.ndarray, confidence: float, runs: int) -> np.ndarray:
+def _reach(half_ns: np.ndarray, runs: int) -> np.ndarray:
     """How far bounds lie from the middle: Student's t times a standard deviation of the resampled
     statistic."""
     from scipy.special import stdtrit  # a tenth of a second that only comparisons need
 
-    return half_ns * float(stdtrit(runs - 1, 0.5 + confidence / 2)) * np.sqrt(runs / (runs - 1))
+    return half_ns * float(stdtrit(runs - 1, 0.5 + CONFIDENCE / 2)) * np.sqrt(runs / (runs - 1))
 
 
-def change(before: np.ndarray, after: np.ndarray, confidence: float, seed: int) -> np.ndarray:
+def change(before: np.ndarray, after: np.ndarray, seed: int) -> np.ndarray:
     """(before, after, after - before, low, high) of every column: an array of shape (columns, 5),
     nanoseconds."""
     random = np.random.default_rng(seed)
@@ -81,7 +83,7 @@ def change(before: np.ndarray, after: np.ndarray, confidence: float, seed: int) 
     resamples = min(len(a), len(b))
     low, high = np.quantile(b[:resamples] - a[:resamples], ONE_SIGMA, axis=0)
     fewest = max(2, min(len(before), len(after)))
-    reach = _reach((high - low) / 2, confidence, fewest)
+    reach = _reach((high - low) / 2, fewest)
     middle = second - first
     return np.column_stack([first, second, middle, middle - reach, middle + reach])
 
@@ -93,5 +95,5 @@ def level(values: np.ndarray) -> np.ndarray:
     if len(values) < 2:
         return np.column_stack([middle, middle, middle])
     low, high = np.quantile(resampled(values, np.random.default_rng(0)), ONE_SIGMA, axis=0)
-    reach = _reach((high - low) / 2, 0.95, len(values))
+    reach = _reach((high - low) / 2, len(values))
     return np.column_stack([middle, middle - reach, middle + reach])

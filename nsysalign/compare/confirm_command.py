@@ -278,7 +278,7 @@ def _unknown(before: Analysis, label: str) -> UsageError:
     if len(lost):
         return UsageError(
             f"{label}: its intervals could not be placed: {lost['reason'].iloc[0]}",
-            "nsysalign doctor RUN_DIR",
+            "nsysalign analyze RUN_DIR says what its trace lacks",
         )
     near = difflib.get_close_matches(label, known, n=3, cutoff=0.3) or known[:5]
     found = ", ".join(near) if known else "no interval was placed at all"

@@ -32,14 +32,6 @@ FAILURES = {
     help="Ignore changes smaller than this.",
 )
 @click.option(
-    "--confidence",
-    type=click.FloatRange(50, 99.9),
-    default=95.0,
-    show_default=True,
-    metavar="PERCENT",
-    help="Confidence of the bounds, per label.",
-)
-@click.option(
     "--fail-on",
     multiple=True,
     type=click.Choice([*FAILURES, "missing"]),
@@ -61,7 +53,6 @@ def diff(
     output: Path | None,
     json_out: str | None,
     threshold: float,
-    confidence: float,
     fail_on: tuple[str, ...],
     anyway: bool,
     quiet: bool,
@@ -92,7 +83,6 @@ def diff(
         load(before),
         load(after),
         names=(short_path(str(before)), short_path(str(after))),
-        confidence=confidence / 100,
         threshold=threshold / 100,
         anyway=anyway,
     )

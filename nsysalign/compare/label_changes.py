@@ -80,7 +80,6 @@ class Comparison:
     labels: tuple[LabelChange, ...]  # in the order of the first analysis
     only_before: tuple[str, ...]
     only_after: tuple[str, ...]
-    confidence: float
     threshold: float
     confounders: tuple[str, ...]  # differences of the recordings that alone change times
     remarks: tuple[str, ...]  # what else differs
@@ -95,7 +94,6 @@ def compare(
     after: Analysis,
     *,
     names: tuple[str, str] = ("A", "B"),
-    confidence: float = 0.95,
     threshold: float = 0.02,
     anyway: bool = False,
 ) -> Comparison:
@@ -113,7 +111,7 @@ def compare(
     for label, other in same_code.items():
         # a label's random numbers depend on its name only: other labels do not change its answer
         number = zlib.crc32(label.encode("utf-8", "replace"))
-        rows = change(a[label], b[other], confidence, number)
+        rows = change(a[label], b[other], number)
         total, kernel_only, *causes = [Change(*map(float, row)) for row in rows]
         verdict, reason = judge(total, len(a[label]), len(b[other]), threshold)
         if confounders and not anyway:
@@ -148,7 +146,6 @@ def compare(
         labels=tuple(labels),
         only_before=only_before,
         only_after=tuple(label for label in b if label not in same_code.values()),
-        confidence=confidence,
         threshold=threshold,
         confounders=tuple(confounders),
         remarks=tuple(remarks),

@@ -11,6 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from nsysalign.compare.bootstrap import CONFIDENCE
 from nsysalign.compare.label_changes import REASONS
 from nsysalign.files import write_text
 from nsysalign.report.html import Page, assemble
@@ -55,7 +56,7 @@ def document(comparison: Comparison) -> dict[str, Any]:
         "version": VERSION,
         "before": comparison.before,
         "after": comparison.after,
-        "confidence": comparison.confidence,
+        "confidence": CONFIDENCE,
         "threshold": comparison.threshold,
         "confounders": list(comparison.confounders),
         "remarks": list(comparison.remarks),
@@ -146,7 +147,7 @@ def method(comparison: Comparison) -> str:
         "".join(f"{reason.capitalize()}: {REASONS[reason]}. " for reason in reasons)
         + "Times are means of the middle half of the intervals, so that a cold one does not count; "
         "the causes' changes add up to the total's. Bounds hold the true change with "
-        f"{percent(comparison.confidence)} confidence per label (bootstrap over intervals); "
+        f"{percent(CONFIDENCE)} confidence per label (bootstrap over intervals); "
         f"changes below {100 * comparison.threshold:.3g} % do not matter."
         + (
             " Times are those under nsys; w/o nsys is predicted for the median interval of each "

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -18,8 +19,6 @@ from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
 from nsysalign.model import EventLog
 from nsysalign.text import REPETITION
-
-CONFIDENCE = 0.95
 
 
 def side_by_side(
@@ -131,7 +130,7 @@ def _row(label, profiled, baseline, predictions, known) -> tuple:
         if min(counts) >= FEWEST_RUNS:
             seed = zlib.crc32(str(label).encode("utf-8", "replace"))
             columns = [s["elapsed_ns"].to_numpy(np.float64)[:, None] for s in (baseline, profiled)]
-            low, high = change(*columns, CONFIDENCE, seed)[0, 3:5]
+            low, high = change(*columns, seed)[0, 3:5]
         else:
             remarks.append(f"fewer than {FEWEST_RUNS} intervals: no confidence")
         each = [sorted(side.groupby("process").size()) for side in (profiled, baseline)]
@@ -141,11 +140,11 @@ def _row(label, profiled, baseline, predictions, known) -> tuple:
                 f"{under} intervals under nsys, {without} without: either the work differs or not "
                 "all could be placed"
             )
-    predicted, lower, upper, used = (nan, nan, nan, 0)
+    prediction = _Prediction()
     if profiled is not None:
         tried = predictions.reindex(profiled["interval"])
-        predicted, lower, upper, used = _predicted(profiled, tried, profiled_ns)
-        if not used:
+        prediction = _predicted(profiled, tried, profiled_ns)
+        if not prediction.used:
             reasons = tried["reason"].dropna()
             untried = "untried: no interval of this label was replayed"
             remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else untried}")
@@ -153,8 +152,7 @@ def _row(label, profiled, baseline, predictions, known) -> tuple:
     return (
         label, str(first["kind"].iloc[0]), str(first["site"].iloc[0]), *counts,
         profiled_ns, baseline_ns, low, high, profiled_ns / baseline_ns if both else nan,
-        predicted, lower, upper, used, predicted / baseline_ns - 1 if both else nan,
-        "; ".join(remarks),
+        *prediction, prediction.ns / baseline_ns - 1 if both else nan, "; ".join(remarks),
     )  # fmt: skip
 
 
@@ -165,22 +163,27 @@ def _midmean(values) -> float:
     return float(midmean(np.asarray(values, dtype=np.float64)[:, None])[0])
 
 
-def _predicted(
-    profiled: pd.DataFrame, tried: pd.DataFrame, profiled_ns: float
-) -> tuple[float, float, float, int]:
-    """The label's prediction with its bar, and of how many intervals it is: the loss of the
-    replayed ones, subtracted from the measurement of all of them.  `tried`: a row per row of
-    `profiled`."""
+class _Prediction(NamedTuple):
+    """Of a label, with its bar, and of how many intervals it is; NaN and 0 for none."""
+
+    ns: float = float("nan")
+    lower_ns: float = float("nan")
+    upper_ns: float = float("nan")
+    used: int = 0
+
+
+def _predicted(profiled: pd.DataFrame, tried: pd.DataFrame, profiled_ns: float) -> _Prediction:
+    """The loss of the intervals that were replayed, subtracted from the measurement of all.
+    `tried`: a row per row of `profiled`."""
     have = tried["predicted_ns"].notna().to_numpy()
     if not have.any():
-        return float("nan"), float("nan"), float("nan"), 0
+        return _Prediction()
     # 0 if all were replayed
     shift = profiled_ns - _midmean(profiled["elapsed_ns"].to_numpy(np.float64)[have])
     columns = (
         tried[c][have].to_numpy(np.float64) for c in ("predicted_ns", "lower_ns", "upper_ns")
     )
-    predicted, lower, upper = (max(_midmean(c) + shift, 0.0) for c in columns)
-    return predicted, lower, upper, int(have.sum())
+    return _Prediction(*(max(_midmean(c) + shift, 0.0) for c in columns), int(have.sum()))
 
 
 def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:

@@ -1,8 +1,7 @@
 """An Analysis as arrays, so that rules can query all intervals at once; everything is derived from
 the analysis alone.
 
-Positions are rows of `analysis.intervals` (0..n-1); `interval` numbers of the other tables are
-mapped to them.
+Positions are the numbers of intervals (0..n-1).
 """
 
 from __future__ import annotations
@@ -10,27 +9,24 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
-from itertools import pairwise
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from nsysalign.diagnose import thresholds
-from nsysalign.diagnose.finding import About, Speaker
+from nsysalign.diagnose.finding import About
 from nsysalign.model import (
     CAUSES,
     OPERATION_KINDS,
     OTHERS_RAN,
     OTHERS_WORKED,
     Analysis,
-    SegmentArrays,
 )
 from nsysalign.parts import parts_matrix
-from nsysalign.tiles import one_of
+from nsysalign.split.describe import Segments
 
-_FEW = 200
 _OPERATIONS_AT_ONCE = 50_000
 _CODE = {name: code for code, name in enumerate(CAUSES)}
 
@@ -61,16 +57,12 @@ class Case(About):
 class Facts:
     """Views of an Analysis; built lazily, all vectorised."""
 
-    def __init__(
-        self,
-        analysis: Analysis,
-        segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
-    ) -> None:
-        """`analysis` with its runs: they are kept apart, positions are those of the measured
-        intervals."""
+    def __init__(self, analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) -> None:
+        """`analysis` with its runs: they are kept apart.  They come last, so that the number of a
+        measured interval is its position.  `segments_of`: segments of intervals (rising)."""
         self.whole = analysis
         self.analysis = analysis = replace(analysis, intervals=analysis.measured)
-        self._segments_of = segments_of  # if analysis.segments does not hold them all
+        self.segments_of = segments_of
         self._remembered: dict[str, Any] = {}
         v = analysis.intervals
         self.count = len(v)
@@ -87,27 +79,14 @@ class Facts:
         self.kernel_only = v["kernel_only_ns"].to_numpy()
         self.kernel_upper = v["kernel_only_upper_ns"].to_numpy()
         self.kernel_outside = v["kernel_outside_ns"].to_numpy()
-        self._number = v["interval"].to_numpy()
-        self._dense = bool(np.array_equal(self._number, np.arange(self.count)))
         labels = analysis.labels
         self.labels = labels["label"].to_numpy(dtype=object)
-        code = pd.Index(self.labels).get_indexer(pd.Index(v["label"].to_numpy(dtype=object)))
-        self.label = np.where(
-            code < 0, len(self.labels), code
-        )  # an interval without a label row has none
-        self.label_count = np.bincount(self.label, minlength=len(self.labels) + 1)[
-            : len(self.labels)
-        ]
-        self.row = self.position(labels["row_interval"].to_numpy())
+        self.label = pd.Index(self.labels).get_indexer(pd.Index(v["label"].to_numpy(dtype=object)))
+        self.label_count = np.bincount(self.label, minlength=len(self.labels))
+        self.row = labels["row_interval"].to_numpy()
         self.median = labels["median_ns"].to_numpy()
         self.sites = labels["site"].to_numpy(dtype=object)
         self.names = v["name"].to_numpy(dtype=object)
-
-    def position(self, interval: np.ndarray) -> np.ndarray:
-        """Interval numbers to positions, -1 for unknown."""
-        if self._dense:
-            return np.where((interval >= 0) & (interval < self.count), interval, -1)
-        return pd.Index(self._number).get_indexer(pd.Index(interval))
 
     def most_common_work(self, label: str) -> np.ndarray:
         """Positions of the intervals that did a label's most common work, empty if it did only one
@@ -119,7 +98,7 @@ class Facts:
         kinds = self.analysis.variants.sort_values("count", ascending=False, kind="stable")
         first = kinds.drop_duplicates("label")
         return {
-            str(label): self.position(np.array(numbers, dtype=np.int64))
+            str(label): np.array(numbers, dtype=np.int64)
             for label, numbers in zip(first["label"], first["intervals"], strict=True)
         }
 
@@ -158,16 +137,6 @@ class Facts:
         nothing."""
         return self.detail_ns(self.detail_rows("memcpy", names=("staging",)))
 
-    @cached_property
-    def details(self) -> pd.DataFrame:
-        """analysis.details sorted by a new column `at`, the interval's position."""
-        d = self.analysis.details
-        at = self.position(d["interval"].to_numpy())
-        out = d.assign(at=at)
-        if len(at) and (at.min() < 0 or (np.diff(at) < 0).any()):
-            out = out[at >= 0].sort_values("at", kind="stable")
-        return out
-
     def detail_rows(
         self, cause: str, pattern: str = "", names: tuple[str, ...] = ()
     ) -> pd.DataFrame:
@@ -175,7 +144,7 @@ class Facts:
         names."""
         rows = self._by_cause.get(cause)
         if rows is None:
-            return self.details.iloc[:0]
+            return self.analysis.details.iloc[:0]
         if not pattern and not names:
             return rows
         code, unique = pd.factorize(rows["detail"].to_numpy(dtype=object))
@@ -185,12 +154,14 @@ class Facts:
 
     @cached_property
     def _by_cause(self) -> dict[str, pd.DataFrame]:
-        return {str(cause): rows for cause, rows in self.details.groupby("cause", sort=False)}
+        details = self.analysis.details  # sorted by interval, those of runs last
+        measured = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
+        return {str(cause): rows for cause, rows in measured.groupby("cause", sort=False)}
 
     def detail_ns(self, rows: pd.DataFrame, column: str = "ns") -> np.ndarray:
         """Sum of a column of detail rows, per interval."""
         out = np.zeros(self.count, dtype=np.int64)
-        np.add.at(out, rows["at"].to_numpy(), rows[column].to_numpy())
+        np.add.at(out, rows["interval"].to_numpy(), rows[column].to_numpy())
         return out
 
     @cached_property
@@ -215,30 +186,21 @@ class Facts:
         return self.flagged(OTHERS_WORKED)
 
     @cached_property
-    def program_is_torch(self) -> bool:
-        return Speaker(self.analysis).torch
-
-    @cached_property
     def other_ns(self) -> np.ndarray:
         """Work on other streams, launched inside the interval."""
         o = self.analysis.other_streams
         out = np.zeros(self.count, dtype=np.int64)
-        at = self.position(o["interval"].to_numpy())
-        np.add.at(out, at[at >= 0], o["ns"].to_numpy()[at >= 0])
+        np.add.at(out, o["interval"].to_numpy(), o["ns"].to_numpy())
         return out
 
     def shows(self, quoted: int, positions: np.ndarray) -> int:
         """The number of the interval that shows a finding: the quoted one, else the label's row if
         it is among the finding's intervals, else the slowest of them; -1 for none."""
         if quoted < 0 and len(positions):
-            row = (
-                int(self.row[self.label[positions[0]]])
-                if self.label[positions[0]] < len(self.row)
-                else -1
-            )
+            row = int(self.row[self.label[positions[0]]])
             slowest = int(positions[self.elapsed[positions].argmax()])
             quoted = row if (positions == row).any() else slowest
-        return int(self._number[quoted]) if quoted >= 0 else -1
+        return quoted
 
     def once(self, positions: np.ndarray, ns: np.ndarray) -> int:
         """The sum over intervals in which no time counts twice: of intervals of one process and
@@ -272,9 +234,8 @@ class Facts:
     ) -> Iterator[Case]:
         """Labels in which at least this share of the intervals, and at least one, has the property;
         in label order."""
-        mask = mask & (self.label < len(self.labels))
         hits = np.flatnonzero(mask)
-        have = np.bincount(self.label[hits], minlength=len(self.labels))[: len(self.labels)]
+        have = np.bincount(self.label[hits], minlength=len(self.labels))
         fires = np.flatnonzero((have > 0) & (have >= at_least * self.label_count))
         if not len(fires):
             return
@@ -283,7 +244,7 @@ class Facts:
         for code in fires.tolist():
             positions = order[edge[code] : edge[code + 1]]
             row = int(self.row[code])
-            if row < 0 or not mask[row]:
+            if not mask[row]:
                 row = int(positions[(len(positions) - 1) // 2])
             yield Case(
                 *self.about(code),
@@ -308,111 +269,18 @@ class Facts:
         order, edge = self.by_time
         return order[edge[code] : edge[code + 1]]
 
-    @cached_property
-    def _segment_columns(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """(order by interval, interval numbers in that order, cause codes in the table's order)."""
-        table = self.analysis.segments
-        number = table["interval"].to_numpy()
-        order = (
-            np.arange(len(number))
-            if (np.diff(number) >= 0).all()
-            else np.argsort(number, kind="stable")
-        )
-        code, unique = pd.factorize(table["cause"])
-        known = np.array(
-            [_CODE.get(str(cause), _CODE["unknown"]) for cause in unique], dtype=np.int8
-        )
-        return order, number[order], known[code] if len(code) else np.empty(0, np.int8)
-
-    def segments(self, positions: np.ndarray) -> Segments:
-        """Segments of some intervals, in time."""
-        if self._segments_of is not None:
-            s = self._segments_of(np.sort(self._number[positions]))
-            return Segments(
-                self.position(s.interval), s.ns, s.cause, s.ref_id, np.arange(len(s.ns)), s.words
-            )
-        order, number, cause = self._segment_columns
-        first = np.searchsorted(number, self._number[positions])
-        length = np.searchsorted(number, self._number[positions], side="right") - first
-        skipped = np.cumsum(length) - length
-        row = order[np.repeat(first - skipped, length) + np.arange(int(length.sum()))]
-        table = self.analysis.segments
-        ns = table["end_ns"].to_numpy()[row] - table["start_ns"].to_numpy()[row]
-        return Segments(
-            np.repeat(positions, length),
-            ns,
-            cause[row],
-            table["ref_id"].to_numpy()[row],
-            row,
-            partial(_taken, table["detail"]),
-        )
-
     def lots(self, positions: np.ndarray) -> Iterator[Segments]:
-        """Segments of many intervals (rising positions), a bounded number at a time."""
-        length = np.cumsum(self.operations[positions] + 1)
+        """Segments of many intervals, a bounded number at a time."""
+        length = np.cumsum(self.operations[np.sort(positions)] + 1)
         cuts = np.flatnonzero(np.diff(length // _OPERATIONS_AT_ONCE)) + 1
-        yield from (self.segments(lot) for lot in np.split(positions, cuts) if len(lot))
-
-    def each(self, positions: np.ndarray) -> Iterator[tuple[int, Segments]]:
-        """(position, segments) of every such interval that has segments."""
-        for lot in self.lots(positions):
-            edges = [*np.flatnonzero(np.diff(lot.at, prepend=-1)).tolist(), len(lot)]
-            for begin, end in pairwise(edges):
-                yield int(lot.at[begin]), lot.part(slice(begin, end))
-
-
-@dataclass(frozen=True)
-class Segments:
-    """Arrays of equal length: position of the interval, length, cause code, nsys's rowid, row in
-    analysis.segments.
-
-    `run` numbers the idle stretches, -1 for work:
-
-        kernel | host launch latency | kernel | sync host launch latency | kernel
-          -1   |  0    0      0      |   -1   |  1    1     1      1     |   -1
-    """
-
-    at: np.ndarray
-    ns: np.ndarray
-    cause: np.ndarray
-    ref_id: np.ndarray
-    row: np.ndarray
-    _words: Callable[[np.ndarray], np.ndarray]  # by row
-
-    def __len__(self) -> int:
-        return len(self.at)
-
-    def part(self, where: slice) -> Segments:
-        """Some of them."""
-        columns = (self.at, self.ns, self.cause, self.ref_id, self.row)
-        return Segments(*(c[where] for c in columns), self._words)
-
-    def of_cause(self, *causes: str) -> np.ndarray:
-        """Mask of the segments with one of these causes."""
-        return one_of(self.cause, [_CODE[c] for c in causes])
-
-    @cached_property
-    def run(self) -> np.ndarray:
-        idle = ~self.of_cause(*OPERATION_KINDS)
-        begins = idle.copy()
-        begins[1:] &= ~idle[:-1] | (self.at[1:] != self.at[:-1])
-        return np.where(idle, np.cumsum(begins) - 1, -1)
-
-    def details(self, index: np.ndarray) -> np.ndarray:
-        """The segments at these positions in words."""
-        return self._words(self.row[index])
-
-
-def _taken(column: pd.Series, rows: np.ndarray) -> np.ndarray:
-    if len(rows) <= _FEW:  # taking from a chunked string column copies the column first
-        values = column.array
-        return np.array([values[row] for row in rows.tolist()], dtype=object)
-    return column.iloc[rows].to_numpy(dtype=object)
+        for lot in np.split(np.sort(positions), cuts):
+            if len(lot):
+                yield self.segments_of(lot)
 
 
 def rows_of(rows: pd.DataFrame, at: int) -> pd.DataFrame:
-    """Rows (of details, sorted by `at`) of one interval, the longest first."""
-    key = rows["at"].to_numpy()
+    """Rows (sorted by interval) of one interval, the longest first."""
+    key = rows["interval"].to_numpy()
     return rows.iloc[slice(*np.searchsorted(key, [at, at + 1]))].sort_values("ns", ascending=False)
 
 

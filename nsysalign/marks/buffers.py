@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nsysalign.errors import NsysAlignError, UsageError
 from nsysalign.marks import layout
@@ -28,6 +28,14 @@ _lock = threading.Lock()
 _PATIENCE_S = 10.0
 _SNAPSHOT_S = 1.0
 _LARGEST_MIB = 1 << 17
+
+
+class _Region(NamedTuple):
+    """A region of a buffer: how many chunks and strays it holds, and they themselves."""
+
+    chunks: int
+    strays: int
+    content: bytes
 
 
 class Buffer:
@@ -97,9 +105,9 @@ class Buffer:
         ]
         counts, regions = [len(used), *[0] * 15], []
         for region in range(layout.REGIONS):
-            chunks, strays, body = self._region(fixed, region)
-            counts += [chunks, strays]
-            regions.append(body)
+            written = self._region(fixed, region)
+            counts += [written.chunks, written.strays]
+            regions.append(written.content)
         about = {
             "pid": os.getpid(),
             "device": self.device,
@@ -118,8 +126,8 @@ class Buffer:
         numbers = b"".join(n.to_bytes(4, "little") for n in counts)
         return b"".join([head, text, bytes(fixed[: layout.TABLE]), numbers, *used, *regions])
 
-    def _region(self, fixed: bytearray, region: int) -> tuple[int, int, bytes]:
-        """(chunks, strays, their bytes).  If the two have met, the last chunk's head tells
+    def _region(self, fixed: bytearray, region: int) -> _Region:
+        """What a region holds.  If chunks and strays have met, the last chunk's head tells
         where."""
         at = layout.LINE * (1 + region)
         low, high = (int.from_bytes(fixed[p : p + 4], "little") for p in (at, at + 4))
@@ -133,17 +141,11 @@ class Buffer:
                     break
                 chunks -= 1
             strays = min(strays, self._lines - chunks * layout.LINES)
-            return (
-                chunks,
-                strays,
-                bytes(whole[: chunks * layout.CHUNK] + whole[len(whole) - strays * layout.LINE :]),
-            )
-        end = start + (self._lines - strays) * layout.LINE
-        return (
-            chunks,
-            strays,
-            bytes(self._read(start, chunks * layout.CHUNK) + self._read(end, strays * layout.LINE)),
-        )
+            both = whole[: chunks * layout.CHUNK] + whole[len(whole) - strays * layout.LINE :]
+        else:
+            end = start + (self._lines - strays) * layout.LINE
+            both = self._read(start, chunks * layout.CHUNK) + self._read(end, strays * layout.LINE)
+        return _Region(chunks, strays, bytes(both))
 
     def _read(self, offset: int, size: int) -> bytearray:
         return self._device.read(self.address + offset, size, self._stream)

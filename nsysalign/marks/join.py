@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -165,16 +166,25 @@ def _of_device(rows: pd.DataFrame, dump: Dump) -> pd.DataFrame:
     return rows[mine & rows["grid_id"].isin(wanted)].reset_index(drop=True)
 
 
-def _launches(dump: Dump) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """(launch of every head, run of a warp of every head, grid id and replay of every launch).
+class _Launches(NamedTuple):
+    """Of every row of `dump.warps`: its launch, its run of a warp.  Of every launch: its grid id,
+    and which of those with that id it is."""
+
+    launch: np.ndarray
+    warp: np.ndarray
+    grid: np.ndarray
+    replay: np.ndarray
+
+
+def _launches(dump: Dump) -> _Launches:
+    """The launches that a dump has marks of.
 
     A warp's first chunk has no predecessor: its k-th first chunk under one grid id belongs to the
     k-th launch with that id.
     """
     heads = dump.warps
     if not len(heads):
-        empty = np.empty(0, np.int64)
-        return empty, empty, empty, empty
+        return _Launches(*[np.empty(0, np.int64)] * 4)
     order = np.lexsort(
         (heads["time"], heads["warp"], heads["x"], heads["y"], heads["z"], heads["grid"])
     )
@@ -196,7 +206,8 @@ def _launches(dump: Dump) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarra
     pairs, number = np.unique(which * most + replay, return_inverse=True)
     launch = np.empty(len(heads), np.int64)
     launch[order] = number
-    return launch, warp, grids[pairs // most].astype(np.int64), (pairs % most).astype(np.int64)
+    grid, again = (n.astype(np.int64) for n in (grids[pairs // most], pairs % most))
+    return _Launches(launch, warp, grid, again)
 
 
 def _first_lane(dump: Dump, warp: np.ndarray) -> np.ndarray:
@@ -265,15 +276,23 @@ def _cut(rows: pd.DataFrame) -> np.ndarray:
     return cut
 
 
+class _Clock(NamedTuple):
+    """`shift`: trace time minus timer at each launch's first stamp, ns; `rate`: the drift;
+    `error`: half the width of what is possible, ns."""
+
+    shift: np.ndarray
+    rate: float
+    error: np.ndarray
+
+
 def _clock(
     first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, known: np.ndarray,
     cut: np.ndarray, tick: int,
-) -> tuple[np.ndarray, float, np.ndarray]:  # fmt: skip
-    """(trace time minus timer at each launch's first stamp, drift, half-width of what is possible)
-    of all launches; 0, 0 and -1 if nothing was joined.  The end of a `cut` row is no bound, unless
-    there is no other."""
+) -> _Clock:  # fmt: skip
+    """The clock at all launches; 0, 0 and -1 if nothing was joined.  The end of a `cut` row is no
+    bound, unless there is no other."""
     if not known.any():
-        return np.zeros(len(first), np.int64), 0.0, np.full(len(first), -1, np.int64)
+        return _Clock(np.zeros(len(first), np.int64), 0.0, np.full(len(first), -1, np.int64))
     at0, at1 = first[known], last[known]
     low, high = start[known] - at0 - tick, end[known] - at1  # a stamp is the beginning of its tick
     sure = ~cut[known] if not cut[known].all() else np.ones(len(low), bool)
@@ -294,7 +313,8 @@ def _clock(
     lower, upper = np.minimum(lower, other[0]), np.maximum(upper, other[1])
     middle, half = _middle(lower, upper)
     shift = np.rint(base + middle + rate * query + tick / 2).astype(np.int64)
-    return shift, rate, np.ceil(np.clip(half, 0, 1e15) + tick / 2).astype(np.int64)
+    error = np.ceil(np.clip(half, 0, 1e15) + tick / 2).astype(np.int64)
+    return _Clock(shift, rate, error)
 
 
 def _middle(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,7 @@ number.
 from __future__ import annotations
 
 import struct
+from typing import NamedTuple
 
 #: Of the buffer's layout: the header of another version is refused, by the kernel and here.
 VERSION = 2
@@ -22,9 +23,8 @@ HEAD, STRAY = 0x4B434E00, 0x41525400
 AT, BEGIN, END, EXIT = range(4)
 #: Names of __prof_trigger(0), (1), ..., which are not hashed.
 TRIGGER = 0x3FFFFF00
-HEADER = struct.Struct(
-    "<IIIIIII36x"
-)  # magic, version, refused, 0, lines of a region, first line, slots
+#: Magic, version, refused, 0, lines of a region, first line, slots.
+HEADER = struct.Struct("<IIIIIII36x")
 
 #: What a dump file begins with; then its own version, the length of its JSON, and the JSON.
 FILE_MAGIC = b"NSYSALIGN-MARKS\n"
@@ -41,11 +41,20 @@ def name_hash(name: str) -> int:
     return (h if h < TRIGGER else h - 0x1000) if h else 1
 
 
-def sizes(mib: int) -> tuple[int, int, int, int]:
-    """(bytes, lines of a region, line at which the regions begin, slots of the table) of a buffer
-    of this many MiB."""
+class Sizes(NamedTuple):
+    """Of a buffer: bytes, lines of a region, the line at which the regions begin, slots of the
+    table."""
+
+    size: int
+    lines: int
+    first: int
+    slots: int
+
+
+def sizes(mib: int) -> Sizes:
+    """Of a buffer of this many MiB."""
     size, slots = mib << 20, 1024
     while slots * 2 * (LINE + TAG) * 16 <= size:
         slots *= 2
     first = -(-(TABLE + slots * (LINE + TAG)) // CHUNK) * (CHUNK // LINE)
-    return size, (size // LINE - first) // REGIONS // LINES * LINES, first, slots
+    return Sizes(size, (size // LINE - first) // REGIONS // LINES * LINES, first, slots)

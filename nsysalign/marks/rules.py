@@ -88,10 +88,9 @@ def kernels(facts: Facts) -> Iterator[Kernel]:
 def place(facts: Facts, group: pd.DataFrame, name: str) -> Place:
     """The label of the interval in which most of these launches ran; the kernel's name if they ran
     in none."""
-    at = facts.position(group["interval"].to_numpy())
+    at = group["interval"].to_numpy()
     at = at[at >= 0]
     codes = facts.label[at]
-    codes = codes[codes < len(facts.labels)]
     if not len(codes):
         return Place(words.kernel(name), "")
     code = int(np.bincount(codes).argmax())

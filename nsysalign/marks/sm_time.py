@@ -10,9 +10,10 @@ or in none.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -67,7 +68,8 @@ def inside(marked: Marked) -> Inside:
     duration = (table["end_ns"] - table["start_ns"]).to_numpy()
     warps, outside = _warps(marked, duration)
     complete, counted = _complete(marked, warps)
-    spans, parts, group, shared = _around(marked, warps, duration)
+    sms = _sms(marked, warps, duration)
+    group, shared = sms.group, sms.shared
     lengths: list[_Passages] = []
     of_phase: dict[int, float] = {}
     unclosed: dict[tuple[int, int], int] = {}
@@ -89,7 +91,8 @@ def inside(marked: Marked) -> Inside:
     kernels = pd.DataFrame(
         counted | {"marks": marks.astype(np.int64), "complete": complete, "outside": outside}
     )
-    return Inside(kernels, _phases(lengths, unclosed), _budget(parts, of_phase, complete), spans)
+    budget = _budget(sms.parts, of_phase, complete)
+    return Inside(kernels, _phases(lengths, unclosed), budget, sms.spans)
 
 
 def _batches(marked: Marked) -> Iterator[np.ndarray]:
@@ -281,9 +284,18 @@ def _phases(passages: list[_Passages], unclosed: dict[tuple[int, int], int]) -> 
     return rows
 
 
-def _around(marked: Marked, warps: _Warps, duration: np.ndarray):  # type: ignore[no-untyped-def]
-    """(`frames.SM_SPANS`; SM time by part of every launch, phases still in `busy`; the (launch, SM)
-    group of every warp; the integral of `_shared`)."""
+class _Sms(NamedTuple):
+    """`spans`: `frames.SM_SPANS`; `parts`: SM time of every launch by part, phases still in `busy`;
+    `group`: the number of the (launch, SM) of every warp; `shared`: the integral of `_shared`."""
+
+    spans: pd.DataFrame
+    parts: dict[str, np.ndarray]
+    group: np.ndarray
+    shared: Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+
+def _sms(marked: Marked, warps: _Warps, duration: np.ndarray) -> _Sms:
+    """When blocks were on each SM of every launch."""
     groups, group = np.unique(warps.launch << 12 | warps.sm, return_inverse=True)
     launch, sm = groups >> 12, groups & 4095
     first, last = np.full(len(groups), np.iinfo(np.int64).max), np.zeros(len(groups), np.int64)
@@ -311,7 +323,7 @@ def _around(marked: Marked, warps: _Warps, duration: np.ndarray):  # type: ignor
         "after": per(duration[launch] - last),
         "none": np.where(seen > 0, (np.maximum(marked.dump.sms, seen) - seen) * duration, 0),
     }
-    return spans, parts, group, shared
+    return _Sms(spans, parts, group, shared)
 
 
 def _budget(

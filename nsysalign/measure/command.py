@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -93,7 +90,7 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     from nsysalign.rundir import MEASUREMENT
 
     options = _options(given)
-    with ProgressLine(quiet) as tell, _stopping():
+    with ProgressLine(quiet) as tell:
         result = Session(options, tell).run()
     deliver(result.folder / MEASUREMENT, json_out)
     report = result.folder / "measure.html"
@@ -101,24 +98,6 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     if not quiet and json_out != "-":
         terminal.render(result, console(), str(report))
     ctx.exit(130 if not result.complete else 3 if result.failed else 0)
-
-
-@contextlib.contextmanager
-def _stopping() -> Iterator[None]:
-    """SIGTERM and a hang-up end the measurement as Ctrl-C does: what was measured so far is
-    written."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    from nsysalign.record.processes import ENDING
-
-    before = {n: signal.signal(n, interrupt) for n in ENDING if n != signal.SIGINT}
-    try:
-        yield
-    finally:
-        for number, old in before.items():
-            signal.signal(number, old)
 
 
 def _options(given: dict[str, Any]) -> Options:

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.place.host_clock import ClockMap
+from nsysalign.place.host_clock import ClockMap, by_session_start
 
 #: Stretches kept per analysis; if there are more, neighbours are joined into one with a minimum and
 #: a maximum.
@@ -37,7 +37,7 @@ def place_samples(
     """
     if samples.empty:
         return frames.empty(frames.GPU_CLOCKS), []
-    clock = min(maps.values(), key=lambda m: m.width_ns, default=None) or _by_realtime(
+    clock = min(maps.values(), key=lambda m: m.width_ns, default=None) or by_session_start(
         samples, session_start_utc_ns
     )
     if clock is None:
@@ -62,15 +62,6 @@ def place_samples(
         )
         table = _joined(table)
     return frames.check(table, frames.GPU_CLOCKS), notes
-
-
-def _by_realtime(samples: pd.DataFrame, session_start_utc_ns: int | None) -> ClockMap | None:
-    known = samples[samples["realtime_ns"] >= 0]
-    if known.empty or not session_start_utc_ns:
-        return None
-    at = known["monotonic_ns"].to_numpy()[:1]
-    offset = known["realtime_ns"].to_numpy()[:1] - at - session_start_utc_ns
-    return ClockMap(at, offset, "session start time", 50_000)
 
 
 def _stretches(placed: pd.DataFrame) -> pd.DataFrame:

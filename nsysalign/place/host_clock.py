@@ -69,16 +69,17 @@ def clock_map(
     if len(with_trace):
         at = with_trace["monotonic_ns"].to_numpy()
         return ClockMap(at, with_trace["trace_ns"].to_numpy() - at, "clock lines", 1_000)
-    real = clocks[clocks["realtime_ns"] >= 0]
-    if len(real) and session_start_utc_ns:
-        at = real["monotonic_ns"].to_numpy()[:1]
-        return ClockMap(
-            at,
-            real["realtime_ns"].to_numpy()[:1] - at - session_start_utc_ns,
-            "session start time",
-            50_000,
-        )
-    return None
+    return by_session_start(clocks, session_start_utc_ns)
+
+
+def by_session_start(clocks: pd.DataFrame, session_start_utc_ns: int | None) -> ClockMap | None:
+    """By the first row that knows both clocks of the host, and when the trace began; None if none
+    does or that is not known."""
+    known = clocks[clocks["realtime_ns"] >= 0]
+    if known.empty or not session_start_utc_ns:
+        return None
+    at, realtime = (known[c].to_numpy()[:1] for c in ("monotonic_ns", "realtime_ns"))
+    return ClockMap(at, realtime - at - session_start_utc_ns, "session start time", 50_000)
 
 
 def _from_marks(marked: pd.DataFrame, marks: pd.DataFrame) -> ClockMap | None:

@@ -18,6 +18,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import OURS, Alignment, Trace
+from nsysalign.place.streams import busy_lanes
 from nsysalign.tiles import any_open
 
 #: The number of the name that the tool's own stretches have among the names of the trace.
@@ -57,5 +58,5 @@ def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignme
     ), replace(
         alignment,
         operation_lane=lane,
-        busy=np.bincount(lane[lane >= 0], minlength=len(alignment.lanes)) > 0,
+        busy=busy_lanes(alignment.lanes, lane),
     )

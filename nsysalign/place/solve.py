@@ -205,9 +205,7 @@ def _on_streams(
     `offset` (None: as they seem to be), else the work around them; and notes.  `inferred`: there is
     no log; `on_clock`: see `_bound`."""
     records, known = read.records, read.exact >= 0
-    lane, remarks = lanes.lane_of_log(
-        trace, read.lanes, read.operation_lane, records, read.waits, offset, known, read.busy
-    )
+    lane, remarks = lanes.lane_of_log(read.lanes, records, read.waits, offset, known, read.busy)
     lane = np.where(known, read.exact, lane)
     if inferred:
         lane = np.where(lane >= 0, lane, lanes.lane_of_thread(trace, read.operation_lane, records))

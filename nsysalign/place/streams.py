@@ -119,14 +119,12 @@ def lane_of_event_rows(
 
 
 def lane_of_log(
-    trace: Trace,
     lanes: pd.DataFrame,
-    operation_lane: np.ndarray,
     records: pd.DataFrame,
     waits: pd.DataFrame,
-    offset: int | None = None,
-    settled: np.ndarray | None = None,
-    busy: np.ndarray | None = None,
+    offset: int | None,
+    settled: np.ndarray,
+    busy: np.ndarray,
 ) -> tuple[np.ndarray, list[str]]:
     """Lane of every record from what Python knew about its stream; -1 if that is ambiguous.
 
@@ -134,11 +132,10 @@ def lane_of_log(
     matched waits with columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus
     cuStreamGetId's answer; None determines it from the waits and the streams that did work.
     `settled`: records with a lane from an event row; they get no note.  `busy`: the lanes on which
-    work ran; None derives them from these operations.
+    work ran.
     """
     lane = np.full(len(records), -1, dtype=np.int64)
     notes: list[str] = []
-    busy = busy_lanes(lanes, operation_lane) if busy is None else busy
     from_log = records["log_process"].to_numpy() >= 0
     for process in np.unique(records["process"].to_numpy()):
         if process < 0:
@@ -151,7 +148,7 @@ def lane_of_log(
         )
         default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
         lane[here[default]] = _default_lane(own, busy, device[default])
-        open_here = here[default] if settled is None else here[default & ~settled[here]]
+        open_here = here[default & ~settled[here]]
         if (lane[open_here] < 0).any() and len(_default_lanes(own)) > 1:
             notes.append(
                 "several contexts have a default stream that did work, and the event log does not say which one is meant: "

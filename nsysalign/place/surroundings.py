@@ -18,6 +18,7 @@ import pandas as pd
 
 from nsysalign.issue import FAR, LaneOperations
 from nsysalign.model import KIND, Trace
+from nsysalign.tiles import Columns
 
 #: CUDA_MEMCPY_KIND: host to device, and back.
 _HOST_COPIES = (1, 2)
@@ -76,7 +77,7 @@ def neighbours(
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class Surroundings(Columns):
     """Per record (arrays of equal length); times in trace ns, 0 / FAR if there is none."""
 
     call_start: np.ndarray
@@ -94,11 +95,6 @@ class Surroundings:
     waits: np.ndarray  # a stream wait lies between the previous operation and the record
     held: np.ndarray  # a stream wait lies between the record and the next operation
     stamp: np.ndarray  # CUPTI's timestamp
-
-    def take(self, index: np.ndarray) -> Surroundings:
-        return Surroundings(
-            **{name: getattr(self, name)[index] for name in self.__dataclass_fields__}
-        )
 
 
 def gather(

@@ -65,26 +65,13 @@ class Candidates:
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
 
-def pair(
-    thread: np.ndarray,
-    clock: np.ndarray,
-    place: np.ndarray,
-    sites: Sequence[Site],
-    holds_launch: Callable[[int, int], bool],
-) -> Candidates:
-    """Pair the readings of every thread and clock.
-
-    thread, clock: integers; place: positions in `sites`; all in the order of each thread.
-    holds_launch(i, j): whether work for the GPU was issued between readings i and j; without any,
-    nothing is guessed.
-    """
-    return chosen(candidates(thread, clock, place, sites), holds_launch)
-
-
 def candidates(
     thread: np.ndarray, clock: np.ndarray, place: np.ndarray, sites: Sequence[Site]
 ) -> Candidates:
-    """What the source and the order of the readings say, without the trace."""
+    """What the source and the order of the readings say, without the trace.
+
+    thread, clock: integers; place: positions in `sites`; all in the order of each thread.
+    """
     found: dict[tuple[int, int], tuple[bool, bool]] = {}  # (guessed, certain)
     again: dict[str, int] = {}
     unclear: dict[str, int] = {}
@@ -113,7 +100,8 @@ def candidates(
 
 
 def chosen(c: Candidates, holds_launch: Callable[[int, int], bool]) -> Candidates:
-    """The candidates that really are intervals."""
+    """The candidates that really are intervals.  `holds_launch(i, j)`: whether work for the GPU was
+    issued between readings i and j; without any, nothing is guessed."""
     keep = c.certain.copy()
     for at in np.flatnonzero(~keep).tolist():
         keep[at] = holds_launch(int(c.start[at]), int(c.end[at]))

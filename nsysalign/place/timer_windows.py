@@ -16,7 +16,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import CALL, ENQUEUEING_CALLS, ORIGIN, EventLog, Trace, process_of, thread_of
 from nsysalign.place.host_clock import ClockMap
-from nsysalign.place.timer_pairs import Candidates, Site, candidates, chosen, pair
+from nsysalign.place.timer_pairs import Candidates, Site, candidates, chosen
 from nsysalign.place.timer_regions import host_frame, host_windows
 from nsysalign.tiles import group, index_type, one_of
 from nsysalign.windows import Unplaced, unplaced
@@ -162,7 +162,7 @@ def timed(log: EventLog) -> pd.DataFrame:
     readings = log.clock_readings.reset_index(drop=True)
     sites, place = clock_sites(log.clock_sites, readings)
     thread = (readings["process"].to_numpy() << 32) | (readings["tid"].to_numpy() & 0xFFFFFFFF)
-    pairs = pair(thread, pd.factorize(readings["clock"])[0], place, sites, lambda _i, _j: True)
+    pairs = candidates(thread, pd.factorize(readings["clock"])[0], place, sites)
     start, end = pairs.start, pairs.end
     return pd.DataFrame(
         {

@@ -40,7 +40,7 @@ WORTH_SAYING = 0.01
 def headline(
     analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray, loss: Entry | None = None
 ) -> dict[str, Any]:
-    """{"text", "parts": ns by cause, "elapsed", "of", "loss"}: of the run as a whole if the
+    """{"text", "untimed", "parts": ns by cause, "elapsed", "of", "loss"}: of the run as a whole if the
     analysis has it, else of all intervals of the user's own code together.
 
     `rows`: the labels shown; `matrix`: parts of every interval by cause; `loss`: the finding that
@@ -71,9 +71,12 @@ def headline(
     if total:
         shares = _shares(dict(zip(CAUSES, parts.tolist(), strict=True)), staged, total)
         text = f"{of}: {shares}."
+    cover, untimed = "", False
+    if len(whole) and count:
+        cover, untimed = _coverage(analysis, own, int(whole[0]), counted)
     return {
-        "text": text
-        + (_coverage(analysis, own, int(whole[0]), counted) if len(whole) and count else ""),
+        "text": text + cover,
+        "untimed": untimed,
         "parts": {cause: int(ns) for cause, ns in zip(CAUSES, parts, strict=True)},
         "elapsed": total,
         "of": "the run" if len(whole) else "all intervals together",
@@ -96,8 +99,9 @@ def _extent(analysis: Analysis, start: int, elapsed: int) -> str:
     )
 
 
-def _coverage(analysis: Analysis, own: set[str], run: int, counted: str) -> str:
-    """How much of the run the user's intervals cover: findings are not about the rest."""
+def _coverage(analysis: Analysis, own: set[str], run: int, counted: str) -> tuple[str, bool]:
+    """How much of the run the user's intervals cover, and whether much was not timed: findings are
+    not about the rest."""
     start, elapsed = (
         analysis.intervals[column].to_numpy() for column in ("start_ns", "elapsed_ns")
     )
@@ -110,12 +114,12 @@ def _coverage(analysis: Analysis, own: set[str], run: int, counted: str) -> str:
     )  # until when others cover it already
     covered, whole = int(np.maximum(end - np.maximum(begin, before), 0).sum()), int(elapsed[run])
     if not covered:  # all of them are in other processes
-        return f" {counted}."
-    rest = "; the rest was not timed" if covered < UNTIMED * whole else ""
+        return f" {counted}.", True
+    untimed = covered < UNTIMED * whole
+    rest = "; the rest was not timed" if untimed else ""
     verb = "covers" if counted.startswith("1 ") else "cover"
-    return (
-        f" {counted} {verb} {duration(covered)} of it ({percent(covered / max(whole, 1))}){rest}."
-    )
+    share = percent(covered / max(whole, 1))
+    return f" {counted} {verb} {duration(covered)} of it ({share}){rest}.", untimed
 
 
 def _shares(parts: dict[str, int], staged: int, total: int) -> str:
@@ -150,13 +154,8 @@ def run_rows(analysis: Analysis) -> list[LabelRow]:
             count=1,
             site="",
             **of_interval(r, parts),
-            median_ns=float(r.elapsed_ns),
-            mean_ns=float(r.elapsed_ns),
+            **dict.fromkeys(("median_ns", "min_ns", "max_ns", "p05_ns", "p95_ns"), r.elapsed_ns),
             std_ns=float("nan"),
-            min_ns=int(r.elapsed_ns),
-            max_ns=int(r.elapsed_ns),
-            p05_ns=float(r.elapsed_ns),
-            p95_ns=float(r.elapsed_ns),
             library=False,
             findings=(),
             flagged=False,

@@ -14,6 +14,12 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+#: What a row takes from `frames.LABELS` as it is.
+OF_LABELS = (
+    "label", "kind", "count", "site", "median_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns", "library",
+)  # fmt: skip
+
+
 @dataclass(frozen=True)
 class LabelRow:
     """A label with the budget of one real interval, so that the parts add up to `elapsed_ns`."""
@@ -30,7 +36,6 @@ class LabelRow:
     kernel_only_upper_ns: int
     parts_ns: dict[str, int]  # every cause, zero included
     median_ns: float
-    mean_ns: float
     std_ns: float
     min_ns: int
     max_ns: int
@@ -62,7 +67,7 @@ def label_rows(analysis: Analysis) -> list[LabelRow]:
     predicted = unprofiled(analysis)
     rows = [
         LabelRow(
-            **_fields(label),
+            **{name: getattr(label, name) for name in OF_LABELS},
             **of_interval(interval, matrix[position]),
             findings=rules.get(str(label.label), ()),
             flagged=str(label.label) in serious,
@@ -115,23 +120,6 @@ def _meanwhile(interval) -> int | None:
     if interval.kind != "host" or not interval.kernel_only_ns:
         return None
     return int(interval.kernel_only_ns) - int(interval.kernel_outside_ns)
-
-
-def _fields(label) -> dict:  # a row of frames.LABELS
-    return {
-        "label": str(label.label),
-        "kind": str(label.kind),
-        "count": int(label.count),
-        "site": str(label.site),
-        "median_ns": float(label.median_ns),
-        "mean_ns": float(label.mean_ns),
-        "std_ns": float(label.std_ns),
-        "min_ns": int(label.min_ns),
-        "max_ns": int(label.max_ns),
-        "p05_ns": float(label.p05_ns),
-        "p95_ns": float(label.p95_ns),
-        "library": bool(label.library),
-    }
 
 
 def _rules(findings: pd.DataFrame) -> dict[str, tuple[str, ...]]:

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from nsysalign.report.palette import LOOKS
 from nsysalign.report.rows import LabelRow, causes_present, in_a_word
-from nsysalign.text import fixed, middle, safe_text, told_apart, within
+from nsysalign.text import fixed, middle, plural, safe_text, told_apart, within
 
 #: Labels are shown whole where they have room for this much; else small causes are folded into
 #: `other`, down to the least that a label gets.
@@ -36,6 +36,8 @@ class Column:
 
 #: A folded cause that takes at least this share of a row is named below the table.
 _WORTH_NAMING = 0.1
+#: As many rows of what libraries timed are shown beside the program's own.
+_LIBRARY_ROWS = 3
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,12 @@ def _shortened(label: str, width: int) -> str:
 
 
 def render(rows: Sequence[LabelRow], console: Console) -> None:
-    """Draw the table and its legend."""
+    """Draw the table and its legend.  What libraries timed is one line if the program has labels of
+    its own and would have to be looked for among theirs."""
+    own, folded = ([row for row in rows if row.library is which] for which in (False, True))
+    if not own or len(folded) <= _LIBRARY_ROWS:
+        own, folded = [*own, *folded], []
+    rows = own
     plan = layout(rows, console.width)
     grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_edge=False, header_style="")
     grid.add_column("\n  label", no_wrap=True, width=plan.label_width + 2)
@@ -254,6 +261,10 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
             cells.append(mark)
         grid.add_row(*cells, style="dim" if row.library else "")
     console.print(grid)
+    if folded:
+        timed = plural(sum(row.count for row in folded), "interval")
+        line = f"… {timed} in {len(folded)} rows more, timed by libraries: the report shows them"
+        console.print(Padding(Text(line, "dim"), (0, 0, 0, 2)))
     for line in legend(rows, plan):
         console.print(Padding(Text(line, "dim"), (0, 0, 0, 2)))
 

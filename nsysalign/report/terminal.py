@@ -53,7 +53,9 @@ def render(
     labels = label_rows(analysis)
     rows = answers.told_apart(analysis, labels)
     _header(analysis, console)
-    _run(analysis, console, labels)
+    first = overview.headline(analysis, labels, parts_matrix(analysis))
+    console.print()
+    console.print(Text(first["text"]))  # the run as a whole
     if rows:
         console.print()
         table.render(rows[:max_labels], console)
@@ -63,9 +65,10 @@ def render(
     elif len(analysis.runs):
         console.print()
         table.render(overview.run_rows(analysis)[:MOST_RUNS], console)
-        _what_ran(analysis, console)
     else:
         console.print(Text("  no interval was placed", "yellow"))
+    if first["untimed"] or not rows:
+        _what_ran(analysis, console)
     _listed(answers.range_lines(analysis), console)
     baseline.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console, labels, only)
@@ -86,15 +89,8 @@ def _report(console: Console, path: str) -> None:
     console.print(line, soft_wrap=True)  # a path that is broken over lines cannot be copied
 
 
-def _run(analysis: Analysis, console: Console, rows: list[LabelRow]) -> None:
-    """The run as a whole in a sentence."""
-    console.print()
-    console.print(Text(overview.headline(analysis, rows, parts_matrix(analysis))["text"]))
-
-
 def _what_ran(analysis: Analysis, console: Console) -> None:
-    """Kernels and gaps: if nothing was measured they are the answer, otherwise the page has
-    them."""
+    """Kernels and gaps of the run: where intervals do not say where its time went."""
     _listed(overview.kernel_lines(analysis, console.width - 2), console)
     _listed(overview.gap_lines(analysis), console)
 
@@ -109,9 +105,9 @@ def _listed(lines: list[str], console: Console) -> None:
 def _header(analysis: Analysis, console: Console) -> None:
     info = analysis.trace
     devices = ", ".join(dict.fromkeys(safe_text(d) for d in info.devices)) or "no GPU named"
-    library = (analysis.measured["library"] & (analysis.measured["method"] == "inferred")).to_numpy(
-        bool
-    )
+    library = analysis.measured["library"].to_numpy(bool)
+    if library.all():  # the program asked a library to time: these are its own
+        library = library & (analysis.measured["method"] == "inferred").to_numpy(bool)
     own = len(set(analysis.measured["label"][~library]))
     words = [
         devices,

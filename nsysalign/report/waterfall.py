@@ -179,34 +179,3 @@ def _encodes(console: Console, text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def plain(analysis: Analysis, interval: int) -> dict:
-    """The same as data, in nanoseconds since the start event, with one line per piece."""
-    row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
-    keys = (
-        "name",
-        "label",
-        "kind",
-        "site",
-        "elapsed_ns",
-        "start_ns",
-        "error_ns",
-        "method",
-        "kernel_only_ns",
-    )
-    return (
-        {"format": "nsysalign-interval", "version": 1}
-        | {key: row[key] for key in keys}
-        | {
-            "pieces": [
-                {
-                    "start_ns": line.start_ns,
-                    "end_ns": line.end_ns,
-                    "cause": line.cause,
-                    "what": line.what,
-                }
-                for line in lines(analysis, interval, None)
-            ]
-        }
-    )

@@ -12,7 +12,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.effort import trim_memory
 from nsysalign.issue import FAR, lane_operations
-from nsysalign.model import KIND, Alignment, SegmentArrays, Trace
+from nsysalign.model import KIND, Alignment, Trace
 from nsysalign.split import describe
 from nsysalign.split.busy import Streams
 from nsysalign.split.details import Details
@@ -47,7 +47,7 @@ class Budgets:
     #: Segments of the windows with these numbers (ascending).
     segments: Callable[[np.ndarray], pd.DataFrame]
     #: The same segments without text, for rules.
-    segment_arrays: Callable[[np.ndarray], SegmentArrays]
+    segment_arrays: Callable[[np.ndarray], describe.Segments]
 
 
 def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CAUSES, KIND, MIGRATIONS, Alignment, SegmentArrays, Trace
+from nsysalign.model import CAUSES, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace
 from nsysalign.split.pieces import CAUSE, DETAIL, OPERATION_REFS, REF, REF_KINDS, Pieces
+from nsysalign.tiles import one_of
 
 #: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in standard terms.
 DIRECTION = {
@@ -70,10 +74,57 @@ def segments(trace: Trace, alignment: Alignment, p: Pieces) -> pd.DataFrame:
     )
 
 
-def segment_arrays(trace: Trace, alignment: Alignment, p: Pieces) -> SegmentArrays:
+@dataclass(frozen=True)
+class Segments:
+    """Segments of some intervals, for rules: arrays of equal length, sorted by interval and
+    time."""
+
+    interval: np.ndarray
+    ns: np.ndarray
+    cause: np.ndarray  # code into CAUSES
+    ref_id: np.ndarray
+    words: Callable[[np.ndarray], np.ndarray]  # the segments at these positions in words
+
+    def __len__(self) -> int:
+        return len(self.ns)
+
+    def of_cause(self, *causes: str) -> np.ndarray:
+        """Mask of the segments with one of these causes."""
+        return one_of(self.cause, [CAUSE[c] for c in causes])
+
+    @cached_property
+    def run(self) -> np.ndarray:
+        """The number of the idle stretch, -1 for work:
+
+        kernel | host launch latency | kernel | sync host launch latency | kernel
+          -1   |  0    0      0      |   -1   |  1    1     1      1     |   -1
+        """
+        idle = ~self.of_cause(*OPERATION_KINDS)
+        begins = idle.copy()
+        begins[1:] &= ~idle[:-1] | (self.interval[1:] != self.interval[:-1])
+        return np.where(idle, np.cumsum(begins) - 1, -1)
+
+    def each(self) -> Iterator[Segments]:
+        """Those of every interval that has any."""
+        edges = [*np.flatnonzero(np.diff(self.interval, prepend=-1)).tolist(), len(self)]
+        for begin, end in pairwise(edges):
+            some = slice(begin, end)
+            yield Segments(
+                interval=self.interval[some],
+                ns=self.ns[some],
+                cause=self.cause[some],
+                ref_id=self.ref_id[some],
+                words=partial(self._words_after, begin),
+            )
+
+    def _words_after(self, begin: int, index: np.ndarray) -> np.ndarray:
+        return self.words(begin + index)
+
+
+def segment_arrays(trace: Trace, alignment: Alignment, p: Pieces) -> Segments:
     """The same as arrays; the text is only made for the rows that are shown."""
     p = merged(p)
-    return SegmentArrays(
+    return Segments(
         p.window,
         p.end - p.start,
         p.cause,

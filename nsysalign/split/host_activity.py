@@ -24,7 +24,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import pid_of, process_of, tid_of
 from nsysalign.text import REPETITION
-from nsysalign.tiles import disjoint, tile
+from nsysalign.tiles import Columns, disjoint, tile
 
 #: Rows per label and view; the rest is one row without a name.
 MOST_ROWS = 12
@@ -41,7 +41,7 @@ class Samples(Protocol):
 
 
 @dataclass(frozen=True)
-class Gaps:
+class Gaps(Columns):
     """Pieces of cause host: arrays of equal length.  `thread`: the nsys globalTid due to issue what
     the stream waited for, -1 if the trace does not say."""
 
@@ -50,9 +50,6 @@ class Gaps:
     end: np.ndarray
     thread: np.ndarray
     range: np.ndarray  # its innermost NVTX range, ''
-
-    def take(self, which: np.ndarray) -> Gaps:
-        return Gaps(**{name: getattr(self, name)[which] for name in self.__dataclass_fields__})
 
 
 def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, thread_of: pd.Series) -> Gaps:

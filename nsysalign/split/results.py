@@ -16,7 +16,6 @@ from nsysalign.model import (
     Alignment,
     Analysis,
     EventLog,
-    SegmentArrays,
     Trace,
     pid_of,
     tid_of,
@@ -37,14 +36,6 @@ class SplitTrace:
     trace: Trace
     alignment: Alignment
     budgets: Budgets
-
-    def segments(self, which: np.ndarray) -> pd.DataFrame:
-        """`frames.SEGMENTS`."""
-        return self.budgets.segments(which)
-
-    def segment_arrays(self, which: np.ndarray) -> SegmentArrays:
-        """The same segments without text, for rules."""
-        return self.budgets.segment_arrays(which)
 
     def timeline(self, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
         """`frames.TIMELINE` of some intervals, and of the run as a whole."""

@@ -484,24 +484,13 @@ def clock_rows(
 def _clock_rows(
     rows: pd.DataFrame, row: np.ndarray, interval: np.ndarray, device: int
 ) -> pd.DataFrame:
-    columns = ("sm_min_mhz", "sm_max_mhz", "mem_mhz", "reasons", "power_mw", "temperature_c")
-    values = zip(*(rows[c].to_numpy()[row].tolist() for c in columns), strict=True)
-    detail = [_clock_detail(*item) for item in values]
+    columns = ("sm_min_mhz", "sm_max_mhz", "mem_mhz", "reasons", "temperature_c", "power_mw")
+    detail = []
+    for least, most, memory, reasons, temperature, power in zip(
+        *(rows[c].to_numpy()[row].tolist() for c in columns), strict=True
+    ):
+        known = {"mem_mhz": memory, "reasons": reasons, "temperature_celsius": temperature}
+        told = {"mhz": (least + most) / 2} | {k: v for k, v in known.items() if v >= 0}
+        detail.append(told | {"power_w": power / 1e3} if power >= 0 else told)
     start, end = (rows[c].to_numpy()[row] for c in ("start_ns", "end_ns"))
     return _table(interval, "clock", f"GPU {device}", "clock", "SM clock", start, end, detail)
-
-
-def _clock_detail(
-    least: int, most: int, memory: int, reasons: int, power: int, temperature: int
-) -> dict:
-    detail: dict = {"mhz": (least + most) / 2}
-    for key, value in (
-        ("mem_mhz", memory),
-        ("reasons", reasons),
-        ("temperature_celsius", temperature),
-    ):
-        if value >= 0:
-            detail[key] = value
-    if power >= 0:
-        detail["power_w"] = power / 1e3
-    return detail

@@ -4,7 +4,8 @@ table."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,19 +53,34 @@ def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
 
 def write_csv(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
     """One file per table.  Text is one line without control characters, and never a formula."""
-    seen: dict[str, str] = {}
+    return _written(
+        analysis,
+        folder,
+        "csv",
+        cell,
+        lambda table, path: table.to_csv(path, index=False, encoding="utf-8", lineterminator="\n"),
+    )
+
+
+def _written(
+    analysis: Analysis,
+    folder: str | os.PathLike[str],
+    form: str,
+    change: Callable[[str], str],
+    write: Callable[[pd.DataFrame, Path], None],
+) -> list[Path]:
+    """One file per table, each text changed once."""
+    once = cache(change)
     written = []
     for name, table in tables(analysis).items():
         out = table.copy()
         for column in table.columns:
-            if not _is_number(table[column]):
-                values = _texts(table[column])
-                out[column] = [
-                    seen[v] if v in seen else seen.setdefault(v, cell(v)) for v in values
-                ]
-        path = Path(folder) / f"{name}.csv"
+            if table[column].dtype.kind not in "iufb":
+                values = table[column].tolist()
+                out[column] = [once(v if isinstance(v, str) else to_json(v)) for v in values]
+        path = Path(folder) / f"{name}.{form}"
         with replacing(path) as temporary:
-            out.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
+            write(out, temporary)
         written.append(path)
     return written
 
@@ -88,20 +104,13 @@ def write_parquet(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Pa
             "Parquet needs the package pyarrow, which is not installed",
             "pip install pyarrow, or --format csv",
         ) from None
-    written = []
-    for name, table in tables(analysis).items():
-        out = table.copy()
-        for column in table.columns:
-            if not _is_number(table[column]):
-                out[column] = [
-                    text.encode("utf-8", "replace").decode("utf-8")
-                    for text in _texts(table[column])
-                ]
-        path = Path(folder) / f"{name}.parquet"
-        with replacing(path) as temporary:
-            out.to_parquet(temporary, engine="pyarrow", index=False)
-        written.append(path)
-    return written
+    return _written(
+        analysis,
+        folder,
+        "parquet",
+        lambda text: text.encode("utf-8", "replace").decode("utf-8"),
+        lambda table, path: table.to_parquet(path, engine="pyarrow", index=False),
+    )
 
 
 def foreign(analysis: Analysis, folder: Path, form: str) -> Iterator[Path]:
@@ -123,11 +132,3 @@ def foreign(analysis: Analysis, folder: Path, form: str) -> Iterator[Path]:
             there = [""]
         if not {*there} <= {*table.columns}:
             yield path
-
-
-def _is_number(column: pd.Series) -> bool:
-    return column.dtype.kind in "iufb"
-
-
-def _texts(column: pd.Series) -> list[str]:
-    return [value if isinstance(value, str) else to_json(value) for value in column.tolist()]

@@ -278,18 +278,3 @@ def _line_by_line(path: Path, out: Path, kept: Callable[[Any], Any]) -> None:
                 json.dumps(kept(json_or_none(line)), separators=(",", ":")) if line.strip() else ""
             )
             file.write(text + "\n")
-
-
-def private_content(path: Path) -> list[str]:
-    """What should be redacted from an export, in words; [] if it can be shared.  Raises TraceError
-    if it is unreadable."""
-    with open_readonly(path) as connection:
-        source = Source(connection)
-        found = [what for table, what in PRIVATE_TABLES.items() if table in source.tables]
-        environment = {str(n) for n, _ in source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value")}
-        about = {str(n) for n, _ in source.pairs("META_DATA_EXPORT", "name", "value")}
-    if "DeviceEnvironment" in environment and "the command line and environment" not in found:
-        found.insert(0, "the environment")
-    if {"EXPORT_HOST", "EXPORT_USER"} & about:
-        found.append("host and user name")
-    return found

@@ -14,8 +14,7 @@ from simulator.world import Range, World
 
 from nsysalign import engine
 from nsysalign.place.projected_ranges import _spans_of_ranges
-from nsysalign.split import details, threads
-from nsysalign.split.results import SplitTrace
+from nsysalign.split import describe, details, threads
 from nsysalign.tiles import least
 from nsysalign.trace.read import read_trace
 
@@ -61,9 +60,9 @@ def test_the_same_whichever_way_it_is_summed(tmp_path, monkeypatch):
 def test_rules_ask_for_the_segments_of_all_labels_together(tmp_path, monkeypatch):
     """A label per depth, each with a finding of its own."""
     asked = []
-    arrays = SplitTrace.segment_arrays
+    arrays = describe.segment_arrays
     monkeypatch.setattr(engine, "MOST_PIECES", 10)
-    monkeypatch.setattr(SplitTrace, "segment_arrays", lambda s, n: asked.append(n) or arrays(s, n))
+    monkeypatch.setattr(describe, "segment_arrays", lambda *a: asked.append(a) or arrays(*a))
     world = nested(60)
     for n, each in enumerate(world.ranges):
         each.text = "in" * (n + 1)

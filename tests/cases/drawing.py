@@ -31,22 +31,15 @@ class Case:
         return in_nanoseconds(world)
 
 
-def collector() -> tuple[list[Case], Callable]:
+def collector(kind: str = "event") -> tuple[list[Case], Callable]:
+    """A list, and the decorator that puts drawings into it: `@case("kernel 25, event 3")` in us."""
     cases: list[Case] = []
 
-    def case(
-        kind: str = "event",
-        details: dict | None = None,
-        kernel_only: int | None = None,
-        kernel_outside: int | None = None,
-        **expected: int,
-    ):
+    def case(budget: str, **more):
+        parts = {cause: int(us) for cause, us in map(str.split, budget.split(", "))}
+
         def keep(draw):
-            cases.append(
-                Case(
-                    draw.__name__, draw, expected, details or {}, kind, kernel_only, kernel_outside
-                )
-            )
+            cases.append(Case(draw.__name__, draw, parts, kind=kind, **more))
             return draw
 
         return keep

@@ -15,7 +15,7 @@ from .drawing import collector, events, kernel, ordinary_launches
 EVENT_CASES, case = collector()
 
 
-@case(kernel=25, launch_latency=2, event=3, kernel_only=25)
+@case("kernel 25, launch_latency 2, event 3", kernel_only=25)
 def rule_1_kernel(w):
     """
     H  r0-2  s3-7 r8-10
@@ -25,7 +25,7 @@ def rule_1_kernel(w):
     events(w, 10, (8, 10), 40)
 
 
-@case(kernel=30, launch_latency=2, event=3, kernel_only=30)
+@case("kernel 30, launch_latency 2, event 3", kernel_only=30)
 def rule_1_overlapping_kernels_are_a_union(w):
     """
     G  |10   #12-32        |45
@@ -36,13 +36,13 @@ def rule_1_overlapping_kernels_are_a_union(w):
     events(w, 10, (8, 10), 45)
 
 
-@case(graph=25, launch_latency=2, event=3, kernel_only=0)
+@case("graph 25, launch_latency 2, event 3", kernel_only=0)
 def rule_2_graph(w):
     w.op("graph", 12, 37, w.call("graph_launch", 3, 7))
     events(w, 10, (8, 10), 40)
 
 
-@case(kernel=20, launch_latency=7, event=3, kernel_only=20)
+@case("kernel 20, launch_latency 7, event 3", kernel_only=20)
 def rule_2_graph_traced_as_nodes(w):
     """
     G  |10   #12-22  .  #27-37   |40      two nodes of one launch: the gap is the second node's latency
@@ -53,13 +53,13 @@ def rule_2_graph_traced_as_nodes(w):
     events(w, 10, (8, 10), 40)
 
 
-@case(memcpy=25, launch_latency=2, event=3, details={"pinned": 25})
+@case("memcpy 25, launch_latency 2, event 3", details={"pinned": 25})
 def rule_3_pinned_copy(w):
     w.copy(12, 37, w.call("memcpy", 3, 7), pageable=False)
     events(w, 10, (8, 10), 40)
 
 
-@case(kernel=5, memcpy=15, launch_latency=2, event=3)
+@case("kernel 5, memcpy 15, launch_latency 2, event 3")
 def rule_1_before_3_a_kernel_wins_over_a_copy(w):
     """
     G  |10  copy #12-32
@@ -71,13 +71,13 @@ def rule_1_before_3_a_kernel_wins_over_a_copy(w):
     events(w, 10, (8, 10), 35)
 
 
-@case(memset=25, launch_latency=2, event=3)
+@case("memset 25, launch_latency 2, event 3")
 def rule_4_memset(w):
     w.op("memset", 12, 37, w.call("memset", 3, 7), bytes=4096)
     events(w, 10, (8, 10), 40)
 
 
-@case(host=11, memcpy=35, event=5, details={"staging": 20})
+@case("host 11, memcpy 35, event 5", details={"staging": 20})
 def rule_5_staging_before_and_after(w):
     """
     H  r0-2         s15------------------50  r52-54
@@ -88,13 +88,13 @@ def rule_5_staging_before_and_after(w):
     events(w, 6, (52, 54), 57)
 
 
-@case(host=11, memcpy=35, event=5, details={"staging": 20})
+@case("host 11, memcpy 35, event 5", details={"staging": 20})
 def rule_5_staging_of_a_copy_to_the_host(w):
     w.copy(30, 45, w.call("memcpy", 15, 50), pageable=True, kind=D2H)
     events(w, 6, (52, 54), 57)
 
 
-@case(host=11, memcpy=15, api_launch=20, event=5)
+@case("host 11, memcpy 15, api_launch 20, event 5")
 def rule_5_not_for_pinned_memory(w):
     """As above, but pinned: 15-30 is rule 9; 45-50 is rule 11, the rest of a call whose copy
     ended."""
@@ -103,12 +103,7 @@ def rule_5_not_for_pinned_memory(w):
 
 
 @case(
-    kernel=15,
-    queued=49,
-    host=4,
-    api_launch=4,
-    launch_latency=2,
-    event=4,
+    "kernel 15, queued 49, host 4, api_launch 4, launch_latency 2, event 4",
     details={"dependency": 49},
 )
 def rule_6_waits_for_another_stream(w):
@@ -126,7 +121,7 @@ def rule_6_waits_for_another_stream(w):
     events(w, 6, (16, 18), 84)
 
 
-@case(kernel=15, queued=0, host=4, api_launch=4, launch_latency=51, event=4)
+@case("kernel 15, queued 0, host 4, api_launch 4, launch_latency 51, event 4")
 def rule_6_not_for_a_wait_that_is_over(w):
     """The awaited record was at -10: N is just slow."""
     r = w.record(-10, -20, -18, 13)
@@ -136,12 +131,7 @@ def rule_6_not_for_a_wait_that_is_over(w):
 
 
 @case(
-    kernel=15,
-    api_launch=4,
-    launch_latency=2,
-    host=4,
-    queued=45,
-    event=4,
+    "kernel 15, api_launch 4, launch_latency 2, host 4, queued 45, event 4",
     details={"dependency": 45},
 )
 def rule_6_the_end_record_itself_waits(w):
@@ -159,12 +149,7 @@ def rule_6_the_end_record_itself_waits(w):
 
 
 @case(
-    kernel=15,
-    queued=46,
-    host=4,
-    api_launch=4,
-    launch_latency=5,
-    event=4,
+    "kernel 15, queued 46, host 4, api_launch 4, launch_latency 5, event 4",
     details={"default-stream": 46},
 )
 def rule_6_legacy_default_stream(w):
@@ -179,12 +164,7 @@ def rule_6_legacy_default_stream(w):
 
 
 @case(
-    kernel=15,
-    queued=46,
-    host=4,
-    api_launch=4,
-    launch_latency=5,
-    event=4,
+    "kernel 15, queued 46, host 4, api_launch 4, launch_latency 5, event 4",
     details={"default-stream": 46},
 )
 def rule_6_blocking_stream_waits_for_the_legacy_one(w):
@@ -194,7 +174,7 @@ def rule_6_blocking_stream_waits_for_the_legacy_one(w):
     events(w, 6, (16, 18), 84, stream=14, end_stream=14)
 
 
-@case(kernel=15, unknown=51, host=4, api_launch=4, event=4)
+@case("kernel 15, unknown 51, host 4, api_launch 4, event 4")
 def rule_6_host_function(w):
     """
     H  r0-2 f3-5 s10-14 r16-18
@@ -207,12 +187,7 @@ def rule_6_host_function(w):
 
 
 @case(
-    kernel=15,
-    queued=44,
-    launch_latency=7,
-    host=4,
-    api_launch=4,
-    event=4,
+    "kernel 15, queued 44, launch_latency 7, host 4, api_launch 4, event 4",
     details={"contention": 44},
 )
 def rule_7_contention_of_kernels(w):
@@ -229,12 +204,7 @@ def rule_7_contention_of_kernels(w):
 
 
 @case(
-    kernel=25,
-    queued=32,
-    launch_latency=9,
-    host=4,
-    api_launch=4,
-    event=4,
+    "kernel 25, queued 32, launch_latency 9, host 4, api_launch 4, event 4",
     details={"contention": 32},
 )
 def rule_7_counts_from_the_previous_operation(w):
@@ -252,7 +222,8 @@ def rule_7_counts_from_the_previous_operation(w):
 
 
 @case(
-    graph=15, queued=44, launch_latency=7, host=4, api_launch=4, event=4, details={"contention": 44}
+    "graph 15, queued 44, launch_latency 7, host 4, api_launch 4, event 4",
+    details={"contention": 44},
 )
 def rule_7_contention_of_a_graph(w):
     ordinary_launches(w)
@@ -262,12 +233,7 @@ def rule_7_contention_of_a_graph(w):
 
 
 @case(
-    memcpy=15,
-    queued=44,
-    launch_latency=7,
-    host=4,
-    api_launch=4,
-    event=4,
+    "memcpy 15, queued 44, launch_latency 7, host 4, api_launch 4, event 4",
     details={"contention": 44},
 )
 def rule_7_contention_of_copies(w):
@@ -277,7 +243,7 @@ def rule_7_contention_of_copies(w):
     events(w, 6, (16, 18), 84)
 
 
-@case(memcpy=15, launch_latency=51, host=4, api_launch=4, event=4)
+@case("memcpy 15, launch_latency 51, host 4, api_launch 4, event 4")
 def rule_7_not_for_copies_in_the_other_direction(w):
     ordinary_launches(w)
     w.copy(0, 60, w.call("memcpy", -8, -5), 13, pageable=False, kind=D2H)
@@ -285,7 +251,7 @@ def rule_7_not_for_copies_in_the_other_direction(w):
     events(w, 6, (16, 18), 84)
 
 
-@case(memset=15, launch_latency=51, host=4, api_launch=4, event=4)
+@case("memset 15, launch_latency 51, host 4, api_launch 4, event 4")
 def rule_7_not_for_a_memset(w):
     ordinary_launches(w)
     kernel(w, (-8, -5), (0, 60), 13)

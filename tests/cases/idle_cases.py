@@ -10,7 +10,7 @@ from .drawing import OTHER, collector, events, kernel
 IDLE_CASES, case = collector()
 
 
-@case(host=1, event=5)
+@case("host 1, event 5")
 def rule_8_and_9_an_empty_pair(w):
     """
     H  r0-2  r7-9
@@ -19,7 +19,7 @@ def rule_8_and_9_an_empty_pair(w):
     events(w, 6, (7, 9), 12)
 
 
-@case(host=14, api_launch=10, launch_latency=2, kernel=10, event=4)
+@case("host 14, api_launch 10, launch_latency 2, kernel 10, event 4")
 def rule_9_api_launch(w):
     """
     H  r0-2        s20--30      r34-36
@@ -29,7 +29,7 @@ def rule_9_api_launch(w):
     events(w, 6, (34, 36), 46)
 
 
-@case(host=17, api_launch=7, kernel=15, event=1)
+@case("host 17, api_launch 7, kernel 15, event 1")
 def rule_9_a_kernel_that_starts_inside_its_call(w):
     """
     H  r0-2        s20-----30    r40-41
@@ -39,7 +39,7 @@ def rule_9_a_kernel_that_starts_inside_its_call(w):
     events(w, 3, (40, 41), 43)
 
 
-@case(host=6, sync=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+@case("host 6, sync 28, api_launch 5, launch_latency 2, kernel 10, event 5")
 def rule_10_device_synchronise(w):
     """
     H  r0-2   y10-------38  s40-45    r58-60      10-38 a synchronisation
@@ -50,14 +50,14 @@ def rule_10_device_synchronise(w):
     events(w, 6, (57, 60), 62)
 
 
-@case(host=6, sync=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+@case("host 6, sync 28, api_launch 5, launch_latency 2, kernel 10, event 5")
 def rule_10_stream_synchronise(w):
     w.sync(10, 38, stream=13)
     kernel(w, (40, 45), (47, 57))
     events(w, 6, (57, 60), 62)
 
 
-@case(host=6, sync=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+@case("host 6, sync 28, api_launch 5, launch_latency 2, kernel 10, event 5")
 def rule_10_event_synchronise(w):
     r = w.record(-10, -20, -18, 13)
     w.sync(10, 38, record=r)
@@ -65,7 +65,7 @@ def rule_10_event_synchronise(w):
     events(w, 6, (57, 60), 62)
 
 
-@case(host=6, api_launch=33, launch_latency=2, kernel=10, event=5)
+@case("host 6, api_launch 33, launch_latency 2, kernel 10, event 5")
 def rule_11_the_thread_launches_elsewhere_first(w):
     """
     H  r0-2   s10-------38  s40-45    r57-60      10-38 launches on stream 13
@@ -76,7 +76,7 @@ def rule_11_the_thread_launches_elsewhere_first(w):
     events(w, 6, (57, 60), 62)
 
 
-@case(host=4, event=14, api_launch=5, launch_latency=2, kernel=10)
+@case("host 4, event 14, api_launch 5, launch_latency 2, kernel 10")
 def rule_12_another_record_and_a_query(w):
     """
     H  r0-2  r8-12 q14-19  s20-25      r37-39
@@ -88,14 +88,14 @@ def rule_12_another_record_and_a_query(w):
     events(w, 7, (37, 39), 42)
 
 
-@case(host=6, api=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+@case("host 6, api 28, api_launch 5, launch_latency 2, kernel 10, event 5")
 def rule_13_allocation(w):
     w.call("other", 10, 38, nested=(("cuMemAlloc_v2", 12, 36),))
     kernel(w, (40, 45), (47, 57))
     events(w, 6, (57, 60), 62)
 
 
-@case(host=6, api=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+@case("host 6, api 28, api_launch 5, launch_latency 2, kernel 10, event 5")
 def rule_13_a_wait_call_is_another_cuda_call(w):
     """A reading of the table: rule 12 names records and queries only."""
     r = w.record(-10, -20, -18, 13)
@@ -104,7 +104,7 @@ def rule_13_a_wait_call_is_another_cuda_call(w):
     events(w, 6, (57, 60), 62)
 
 
-@case(host=20, profiler=14, api_launch=5, launch_latency=2, kernel=10, event=5)
+@case("host 20, profiler 14, api_launch 5, launch_latency 2, kernel 10, event 5")
 def rule_14_profiler_overhead(w):
     w.overheads.append(Overhead(12, 26, 500))
     w.overheads.append(Overhead(28, 36, OTHER))  # another thread's: never a part
@@ -112,7 +112,7 @@ def rule_14_profiler_overhead(w):
     events(w, 6, (57, 60), 62)
 
 
-@case(host=34, api_launch=5, launch_latency=2, kernel=10, event=5, details={"tokenise": 20})
+@case("host 34, api_launch 5, launch_latency 2, kernel 10, event 5", details={"tokenise": 20})
 def rule_15_host_inside_a_range(w):
     """
     H  r0-2   [step 8 [tokenise 10-30] 39]  s40-45    r57-60
@@ -124,13 +124,13 @@ def rule_15_host_inside_a_range(w):
     events(w, 6, (57, 60), 62)
 
 
-@case(unknown=41, kernel=10, event=5)
+@case("unknown 41, kernel 10, event 5")
 def rule_16_no_api_row(w):
     w.kernel(47, 57, None)
     events(w, 6, (57, 60), 62)
 
 
-@case(host=6, api=28, api_launch=5, launch_latency=2, kernel=10, event=5)
+@case("host 6, api 28, api_launch 5, launch_latency 2, kernel 10, event 5")
 def the_thread_that_will_issue_counts(w):
     """
     H    r0-2   y8-----------------------56 r57-60
@@ -143,7 +143,7 @@ def the_thread_that_will_issue_counts(w):
     events(w, 6, (57, 60), 62)
 
 
-@case(host=4, api_launch=4, launch_latency=2, kernel=30, event=4)
+@case("host 4, api_launch 4, launch_latency 2, kernel 30, event 4")
 def events_on_two_streams(w):
     """The start is on 13, the end on 7: the budget is stream 7's."""
     kernel(w, (-8, -5), (0, 5), 13)
@@ -152,7 +152,7 @@ def events_on_two_streams(w):
     events(w, 6, (16, 18), 50, stream=13)
 
 
-@case(kernel=14, api_launch=0, launch_latency=0, event=4)
+@case("kernel 14, api_launch 0, launch_latency 0, event 4")
 def a_kernel_cut_by_the_window(w):
     """
     G13   |6

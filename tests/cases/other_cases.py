@@ -6,17 +6,15 @@ from simulator.world import HostInterval, Range
 
 from .drawing import MAIN, OTHER, collector, kernel
 
-HOST_CASES, host_case = collector()
-NVTX_CASES, nvtx_case = collector()
+HOST_CASES, host_case = collector("host")
+NVTX_CASES, nvtx_case = collector("nvtx")
 
 
 def between(w, start: float, end: float) -> None:
     w.host_intervals.append(HostInterval("case#0", start, end, MAIN))
 
 
-@host_case(
-    kind="host", host=9, api_launch=5, sync=9, kernel=32, api=6, kernel_only=32, kernel_outside=0
-)
+@host_case("host 9, api_launch 5, sync 9, kernel 32, api 6", kernel_only=32, kernel_outside=0)
 def launch_and_synchronise(w):
     """
     H  |0   s5-10  y12--------------53  m55-61  |61
@@ -30,7 +28,7 @@ def launch_and_synchronise(w):
     between(w, 0, 61)
 
 
-@host_case(kind="host", host=5, queued=30, sync=5, kernel_only=0, kernel_outside=0)
+@host_case("host 5, queued 30, sync 5", kernel_only=0, kernel_outside=0)
 def synchronising_with_earlier_work(w):
     """
     H  s-20--16  |0  y5---------40 |40
@@ -41,7 +39,7 @@ def synchronising_with_earlier_work(w):
     between(w, 0, 40)
 
 
-@host_case(kind="host", host=7, memcpy=35, kernel_only=0)
+@host_case("host 7, memcpy 35", kernel_only=0)
 def pageable_copy(w):
     """
     H  |0   s5-----------40 |42
@@ -51,21 +49,21 @@ def pageable_copy(w):
     between(w, 0, 42)
 
 
-@host_case(kind="host", host=7, api_launch=35)
+@host_case("host 7, api_launch 35")
 def pinned_copy(w):
     """The call does not wait for a pinned copy."""
     w.copy(15, 30, w.call("memcpy", 5, 40), pageable=False)
     between(w, 0, 42)
 
 
-@host_case(kind="host", host=14, api_launch=12)
+@host_case("host 14, api_launch 12")
 def memset_and_graph_launches(w):
     w.op("memset", 12, 14, w.call("memset", 4, 8))
     w.op("graph", 30, 50, w.call("graph_launch", 12, 20))
     between(w, 0, 26)
 
 
-@host_case(kind="host", host=4, api_launch=6, sync=3, kernel=20, memcpy=7)
+@host_case("host 4, api_launch 6, sync 3, kernel 20, memcpy 7")
 def a_kernel_wins_over_a_copy(w):
     """
     H  |0  s2-5 s5-8  y10-----------40 |40
@@ -78,7 +76,7 @@ def a_kernel_wins_over_a_copy(w):
     between(w, 0, 40)
 
 
-@host_case(kind="host", host=10, api_launch=5, sync=5, kernel_only=0, kernel_outside=0)
+@host_case("host 10, api_launch 5, sync 5", kernel_only=0, kernel_outside=0)
 def another_stream_is_not_waited_for(w):
     """A synchronisation with stream 13 while stream 7 is busy: nothing that it waits for
     executes."""
@@ -88,7 +86,7 @@ def another_stream_is_not_waited_for(w):
     between(w, 0, 20)
 
 
-@host_case(kind="host", host=5, api_launch=5, kernel_only=40, kernel_outside=34)
+@host_case("host 5, api_launch 5", kernel_only=40, kernel_outside=34)
 def no_synchronisation_at_the_end(w):
     """
     H  |0  s2-7  |10
@@ -98,7 +96,7 @@ def no_synchronisation_at_the_end(w):
     between(w, 0, 10)
 
 
-@host_case(kind="host", host=4, queued=96)
+@host_case("host 4, queued 96")
 def full_launch_queue(w):
     """1,020 kernels are queued behind a long one; the next launch blocks for 96 us."""
     for i in range(1020):
@@ -107,7 +105,7 @@ def full_launch_queue(w):
     between(w, 0, 100)
 
 
-@host_case(kind="host", host=4, api_launch=96)
+@host_case("host 4, api_launch 96")
 def a_slow_launch_without_a_queue(w):
     """The next launch takes as long while 20 kernels are queued, not 1,000: it is no queue that
     blocks it."""
@@ -119,7 +117,7 @@ def a_slow_launch_without_a_queue(w):
     between(w, 0, 100)
 
 
-@host_case(kind="host", host=50, kernel_only=10, kernel_outside=0)
+@host_case("host 50", kernel_only=10, kernel_outside=0)
 def another_threads_calls_do_not_count(w):
     """What another thread issues inside counts for kernel_only_ns, its calls are not this thread's
     time."""
@@ -127,7 +125,7 @@ def another_threads_calls_do_not_count(w):
     between(w, 0, 50)
 
 
-@nvtx_case(kind="nvtx", kernel=30, host=6, api_launch=4, launch_latency=2, kernel_only=30)
+@nvtx_case("kernel 30, host 6, api_launch 4, launch_latency 2", kernel_only=30)
 def range_on_one_stream(w):
     """
     H  [0 step  s2-6            s22-26           60]
@@ -138,9 +136,7 @@ def range_on_one_stream(w):
     w.ranges.append(Range("step", 0, 60, MAIN))
 
 
-@nvtx_case(
-    kind="nvtx", kernel=10, memcpy=12, launch_latency=2, api_launch=3, host=3, kernel_only=10
-)
+@nvtx_case("kernel 10, memcpy 12, launch_latency 2, api_launch 3, host 3", kernel_only=10)
 def only_work_launched_inside_the_range(w):
     """
     H  s-9--5  [0 step  s2-6                s18-21     40]  s42-44

@@ -52,8 +52,9 @@ def probed(tmp_path, request):
     python = getattr(request, "param", sys.executable)
 
     def run(
-        text: str, *args: str, fake: bool = True, calibrate: bool = False, env: dict | None = None
-    ) -> Probed:
+        text: str, *args: str, fake: bool = True, calibrate: bool = False, env: dict | None = None,
+        options: tuple[str, ...] = (), python: str = python,
+    ) -> Probed:  # fmt: skip
         script = tmp_path / "script.py"
         script.write_text(text)
         run_dir = tmp_path / f"run{len(list(tmp_path.glob('run*')))}"
@@ -62,7 +63,7 @@ def probed(tmp_path, request):
         base["PYTHONPATH"] = os.pathsep.join([str(FAKE_TORCH)] * fake + [str(ROOT)])
         full = probe_environment({**base, **(env or {})}, run_dir, calibrate=calibrate)
         done = subprocess.run(
-            [python, "script.py", *args],
+            [python, *options, "script.py", *args],
             cwd=tmp_path,
             env=full,
             capture_output=True,

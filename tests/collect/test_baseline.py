@@ -42,25 +42,6 @@ def environment(tmp_path, monkeypatch):
     return tmp_path
 
 
-def command_line(folder, text: str, *options: str) -> subprocess.Popen:
-    """`nsysalign run --baseline`, as a user would type it; not waited for."""
-    (folder / "script.py").write_text(SCRIPT + text)
-    arguments = [
-        sys.executable,
-        "-m",
-        "nsysalign",
-        "run",
-        "--baseline",
-        "-o",
-        "run",
-        *options,
-        "script.py",
-        "x",
-    ]
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "stdin": subprocess.DEVNULL}
-    return subprocess.Popen(arguments, cwd=folder, text=True, start_new_session=True, **pipes)
-
-
 def alone(folder, text: str, *, status: int = 0, **options):
     """Only the run without nsys, in this process."""
     (folder / "script.py").write_text(SCRIPT + text)
@@ -71,10 +52,11 @@ def alone(folder, text: str, *, status: int = 0, **options):
 
 
 @pytest.mark.nsys
-def test_both_runs_one_after_the_other(environment, nsys):
-    process = command_line(environment, "sys.exit(0 if profiled else 5)", "--nsys", nsys.path)
+def test_both_runs_one_after_the_other(environment, real):
+    text = "sys.exit(0 if profiled else 5)"
+    process = real.run(text, "--baseline", "-o", "run", begin=SCRIPT)
     out, err = process.communicate(timeout=120)
-    assert out.splitlines()[:2] == ["under nsys x kept", "alone x kept"]
+    assert out.splitlines()[:2] == ["under nsys kept", "alone kept"]
     assert err.index("running once more without nsys") < err.index("did no CUDA work")
     (log,) = (environment / "run" / "baseline").glob("events-*.jsonl")
     header = read_log(log)[0]
@@ -88,9 +70,9 @@ def test_both_runs_one_after_the_other(environment, nsys):
 
 
 @pytest.mark.nsys
-def test_a_stopped_run_is_not_run_again(environment, nsys):
+def test_a_stopped_run_is_not_run_again(environment, real):
     sleep = "import time; open('began', 'w').close(); time.sleep(60 if profiled else 0)"
-    process = command_line(environment, sleep, "--nsys", nsys.path)
+    process = real.run(sleep, "--baseline", "-o", "run", begin=SCRIPT)
     wait_for(environment / "began")  # on a busy machine nsys takes seconds to start it
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=120)

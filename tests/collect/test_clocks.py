@@ -6,7 +6,6 @@ import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
@@ -15,10 +14,7 @@ from pathlib import Path
 import pytest
 
 from nsysalign.record import clock_sampler as clocks
-from nsysalign.record.processes import of_run
 from nsysalign.trace.clock_samples import read_clock_samples
-
-from .conftest import FAKE_TORCH, ROOT
 
 FAKE_NVML = Path(__file__).parents[1] / "fakenvml"
 
@@ -151,26 +147,19 @@ def test_unequal_gpus_need_the_pci_order(nvml):
 
 @pytest.mark.nsys
 @pytest.mark.parametrize("ending", ["by itself", "Ctrl-C"])
-def test_a_whole_run_is_sampled_whatever_ends_it(nsys, tmp_path, ending):
-    (tmp_path / "script.py").write_text(
-        "import time, nvtx\nwhile open('out/clocks.jsonl').read().count('\\n') < 9:\n    time.sleep(0.05)\n"
+def test_a_whole_run_is_sampled_whatever_ends_it(real, ending):
+    real.env["PYTHONPATH"] += os.pathsep + str(FAKE_NVML)
+    text = (
+        "import time\nwhile open('out/clocks.jsonl').read().count('\\n') < 9:\n    time.sleep(0.05)\n"
         "print('go', flush=True)\n" + ("" if ending == "by itself" else "time.sleep(600)\n")
     )
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("NSYSALIGN", "NSYS_", "CUDA"))}
-    env |= {
-        "NSYS": nsys.path,
-        "PYTHONPATH": os.pathsep.join([str(FAKE_NVML), str(FAKE_TORCH), str(ROOT)]),
-    }
-    process = subprocess.Popen(
-        [sys.executable, "-m", "nsysalign", "run", "-o", "out", "script.py"],
-        cwd=tmp_path, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
-    )  # fmt: skip
+    process = real.run(text, "-o", "out", begin="")
     assert process.stdout.readline() == "go\n", process.stderr.read()
     if ending != "by itself":
         process.send_signal(signal.SIGINT)
-    process.communicate(timeout=120)
-    samples, notes = read_clock_samples(tmp_path / "out" / "clocks.jsonl")
+    out = real.folder / "out"
+    real.the_end(process, out)
+    samples, notes = read_clock_samples(out / "clocks.jsonl")
     assert notes == [] and len(samples) >= 8
-    assert of_run(tmp_path / "out") == []
-    names = json.loads((tmp_path / "out" / "clocks.jsonl").read_text().splitlines()[0])["columns"]
+    names = json.loads((out / "clocks.jsonl").read_text().splitlines()[0])["columns"]
     assert tuple(names) == clocks.COLUMNS

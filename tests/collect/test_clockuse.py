@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.place.timer_pairs import pair
+from nsysalign.place.timer_pairs import candidates
 from nsysalign.place.timer_windows import clock_sites
 from nsysalign.record.clockuse import Source
 from nsysalign.trace.eventlog import read_event_logs
@@ -151,13 +151,8 @@ def told(probed, text: str, tmp_path) -> list[tuple[int, int, bool]]:
     read = read_event_logs([log])
     readings = read.clock_readings
     sites, place = clock_sites(read.clock_sites, readings)
-    pairs = pair(
-        readings["tid"].to_numpy(),
-        pd.factorize(readings["clock"])[0],
-        place,
-        sites,
-        lambda i, j: True,
-    )
+    clock = pd.factorize(readings["clock"])[0]
+    pairs = candidates(readings["tid"].to_numpy(), clock, place, sites)
     lines = np.array([int(s.site.rpartition(":")[2] or 0) for s in sites])[place]
     return list(
         zip(

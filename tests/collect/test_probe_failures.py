@@ -69,6 +69,10 @@ FAULTS = {
         "import builtins, torch\nfor n in 'abs any getattr id isinstance len min open str type'.split(): setattr(builtins, n, None)\n"
         + WORK, {}, "'NoneType' object is not callable", 0,
     ),
+    "modules deleted": (
+        "import sys, torch\nfor n in [*sys.modules]: n in ('sys', 'builtins', '__main__') or sys.modules.pop(n)\n"
+        + WORK.replace("import torch\n", ""), {}, None, 12,
+    ),
     "another file system": (
         "import builtins, os\ndef broken(*a, **k): raise FileNotFoundError\nbuiltins.open = broken\n"
         "for n in 'close ftruncate listdir open posix_fallocate readlink'.split(): setattr(os, n, broken)\n" + WORK, {}, "", 12,

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from nsysalign.cli import main
-from nsysalign.commands.run import run
+from nsysalign.cli import cli, main
 from nsysalign.errors import Interrupted, TraceError
 from nsysalign.record import session
 
@@ -37,7 +36,7 @@ def invoked(monkeypatch, tmp_path):
 
         monkeypatch.setattr(session, "collect", collect)
         monkeypatch.setattr("nsysalign.commandline.present.present", present)
-        return CliRunner().invoke(run, list(args)), calls
+        return CliRunner().invoke(cli, ["run", *args]), calls
 
     return invoke
 

@@ -5,18 +5,13 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from nsysalign.record.command import probe_environment
 from nsysalign.record.convert import convert
 
-from .conftest import FAKE_TORCH, ROOT
 from .test_transparent import interpreters
-from .user import fresh_environment
 
 PAIR = "import torch\na, b = torch.cuda.Event(), torch.cuda.Event()\na.record(); b.record()\nprint(a.elapsed_time(b) > 0)\n"
 
@@ -29,54 +24,27 @@ def old_pythons() -> list[Path]:
 
 
 @pytest.mark.parametrize("python", old_pythons() or [None])
-def test_a_child_in_an_old_python_runs_without_the_probe(tmp_path, python):
+def test_a_child_in_an_old_python_runs_without_the_probe(probed, python):
     if python is None:
         pytest.skip("no old Python here")
-    (tmp_path / "raw").mkdir()
-    env = probe_environment(fresh_environment(), tmp_path, calibrate=False)
-    done = subprocess.run([python, "-c", "print(1)"], env=env, capture_output=True, text=True)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
-    assert list((tmp_path / "raw").iterdir()) == []
+    run = probed("print(1)", python=python)
+    assert (run.status, run.out, run.err, run.logs, run.errors) == (0, "1\n", "", {}, "")
 
 
 @pytest.mark.torch
-def test_the_trace_module_prints_no_line_of_ours(tmp_path):
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "script.py").write_text(PAIR)
-    env = probe_environment(fresh_environment(FAKE_TORCH, ROOT), tmp_path, calibrate=False)
-    command = [sys.executable, "-m", "trace", "--trace", "script.py"]
-    done = subprocess.run(
-        command, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120
-    )
-    assert done.returncode == 0 and "script.py(2)" in done.stdout
-    printed = done.stdout.replace("__editable___nsysalign_", "")  # pip's finder, not a file of ours
+def test_the_trace_module_prints_no_line_of_ours(probed):
+    run = probed(PAIR, options=("-m", "trace", "--trace"))
+    assert run.status == 0 and "script.py(2)" in run.out
+    printed = run.out.replace("__editable___nsysalign_", "")  # pip's finder, not a file of ours
     assert "nsysalign" not in printed and "modulename: wrap" not in printed
 
 
-SURPRISES = {
-    "modules are cleared": "import sys, torch\nfor n in [n for n in sys.modules if n not in ('sys', 'builtins', '__main__')]: del sys.modules[n]\n",
-    "builtins are replaced": "import builtins, torch\nbuiltins.open = builtins.round = builtins.min = builtins.sorted = None\n",
-    "files are faked": (
-        "import os, mmap, torch\ndef refuse(*a, **k): raise FileNotFoundError(2, 'fake file system')\n"
-        "os.open = os.ftruncate = os.posix_fallocate = refuse\n"
-    ),
-}
-
-
-@pytest.mark.parametrize("name", SURPRISES)
-def test_surprises_lose_records_at_most(probed, name):
-    begin = SURPRISES[name]
-    run = probed(begin + PAIR.replace("import torch\n", ""))
-    assert (run.status, run.out, run.err) == (0, "True\n", "")
-
-
-def test_a_step_limit_by_sys_monitoring_reaches_the_program(tmp_path):
+def test_a_step_limit_by_sys_monitoring_reaches_the_program(probed):
     """Graders raise a builtin exception, in the middle of our code as anywhere."""
     python = interpreters().get("3.13") or interpreters().get("3.12")
     if python is None:
         pytest.skip("no Python with sys.monitoring here")
-    (tmp_path / "raw").mkdir()
-    (tmp_path / "script.py").write_text(
+    run = probed(
         PAIR
         + """
 import sys
@@ -101,14 +69,10 @@ for n in range(1, 40):
         arrived += str(error) == "step limit"
     monitoring.set_events(0, 0)
 print(arrived)
-"""
+""",
+        python=python,
     )
-    env = probe_environment(fresh_environment(FAKE_TORCH, ROOT), tmp_path, calibrate=False)
-    done = subprocess.run(
-        [python, "script.py"], cwd=tmp_path, env=env, capture_output=True, text=True
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n39\n", "")
-    assert not list((tmp_path / "raw").glob("*.errors"))
+    assert (run.status, run.out, run.err, run.errors) == (0, "True\n39\n", "", "")
 
 
 def test_links_among_the_raw_files_are_not_followed(tmp_path):

@@ -11,13 +11,15 @@ import time
 from pathlib import Path
 
 import pytest
+from waiting import wait_until
 
 from nsysalign.record.processes import stat
 
 pytestmark = pytest.mark.nsys
 
 ASKS = """
-import os, time
+import os, sys, time
+print("terminals:", sys.stdin.isatty(), sys.stdout.isatty())
 with open("/dev/tty", "r+b", buffering=0) as terminal:
     terminal.write(b"foreground: %d\\n" % (os.tcgetpgrp(terminal.fileno()) == os.getpgid(0)))
     terminal.write(b"password? ")
@@ -64,13 +66,13 @@ def test_a_password_ctrl_z_and_ctrl_c(real):
     terminal.until(b"password? ")
     terminal.type(b"secret\n")
     terminal.until(b"got secret")
-    assert b"foreground: 1" in terminal.shown
+    assert b"foreground: 1" in terminal.shown and b"terminals: True True" in terminal.shown
     while not (real.folder / "pid").is_file() or not (real.folder / "pid").read_text():
         time.sleep(0.05)
     script = int((real.folder / "pid").read_text())
     terminal.type(b"\x1a")
     terminal.until(b"Stopped")
-    assert stat(script).state == "T"
+    wait_until(lambda: stat(script).state == "T", "the script goes on")
     terminal.type(b"fg; echo status $?\n")
     terminal.until(b"run asks.py\r\n", 10)
     time.sleep(0.5)  # for the shell to have continued it

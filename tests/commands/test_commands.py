@@ -264,7 +264,7 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_work(stored, tmp_
     pages = [("report", stored, "-o"), ("diff", stored, stored, "-o")]
     copies = [
         ("export", stored, "-o"), ("analyze", stored, "--json"),
-        ("analyze", stored / "trace.sqlite", "--json"), ("show", stored, "--json"),
+        ("analyze", stored / "trace.sqlite", "--json"),
         ("diff", stored, stored, "--json"), ("analyze", stored, stored, "--json"),
     ]  # fmt: skip
     for target in ("absent/x.json", "folder", "file/x.json"):
@@ -398,10 +398,13 @@ def test_a_system_without_what_only_unix_has(run, tmp_path):
     """README: analysing works on any system with Python."""
     code = (
         "import json, sys, signal, os\n"
-        "for name in ('fcntl', 'pwd', 'grp', 'resource', 'termios', 'tty', 'pty'): sys.modules[name] = None\n"
-        "for name in ('SIGHUP', 'SIGKILL', 'SIGUSR1', 'SIGQUIT', 'SIGCHLD', 'SIGPIPE', 'pthread_sigmask'):\n"
+        "for name in ('fcntl', 'pwd', 'grp', 'resource', 'termios', 'tty', 'pty'): "
+        "sys.modules[name] = None\n"
+        "for name in ('SIGHUP', 'SIGKILL', 'SIGUSR1', 'SIGQUIT', 'SIGCHLD', 'SIGPIPE', "
+        "'pthread_sigmask'):\n"
         "    hasattr(signal, name) and delattr(signal, name)\n"
-        "for name in ('fork', 'killpg', 'setsid', 'getuid', 'geteuid', 'getpgid', 'O_NONBLOCK', 'sched_getaffinity', 'mkfifo'):\n"
+        "for name in ('fork', 'killpg', 'setsid', 'getuid', 'geteuid', 'getpgid', 'O_NONBLOCK', "
+        "'sched_getaffinity', 'mkfifo'):\n"
         "    hasattr(os, name) and delattr(os, name)\n"
         "from nsysalign.cli import main\n"
         "for command in json.loads(sys.argv[1]):\n"

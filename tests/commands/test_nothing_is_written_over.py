@@ -52,7 +52,7 @@ def test_no_command_writes_over_it(run, name):
     out, trace = run / name, run / "trace.sqlite"
     for command in (
         ("report", run, "-o", out), ("export", run, "-o", out), ("export", run, "-f", "json", "-o", out),
-        ("analyze", trace, "--json", out), ("analyze", run, "--json", out), ("show", run, "--json", out),
+        ("analyze", trace, "--json", out), ("analyze", run, "--json", out),
         ("diff", run, run, "-o", out), ("diff", run, run, "--json", out), ("redact", trace, out),
         ("analyze", "--ranks", run, "--json", out),
     ):  # fmt: skip
@@ -82,7 +82,7 @@ def test_what_we_made_is_made_again(run, tmp_path):
             ("analyze", run, "-q", "--json", tmp_path / "analysis.json"), ("report", run, "-o", tmp_path / "p.html"),
             ("export", run), ("export", run, "-o", tmp_path / "p.json.gz"), ("export", run, "-f", "json"),
             ("export", run, "-f", "csv"), ("export", run, "-f", "csv", "-o", tmp_path / "csv"),
-            ("show", run, "-q", "--json", tmp_path / "show.json"), ("diff", run, run, "-o", tmp_path / "d.html"),
+            ("diff", run, run, "-o", tmp_path / "d.html"),
             ("diff", run, run, "--json", tmp_path / "d.json"),
         ):  # fmt: skip
             done = invoke(*command)

@@ -53,7 +53,8 @@ def test_a_report_of_a_newer_nsys(tmp_path):
     nsys, report = tmp_path / "nsys", tmp_path / "r.nsys-rep"
     nsys.write_text(
         '#!/bin/sh\ncase $1 in --version) echo "NVIDIA Nsight Systems version 2024.2.3.38-0";;\nexport) echo "Exportation error: '
-        "Report was created in Nsight Systems version (2026.2.1.210-262137639646v0), newer than your current version "
+        "Report was created in Nsight Systems version (2026.2.1.210-262137639646v0), newer than "
+        "your current version "
         '(2024.2.3.38-242334140272v0)." >&2; exit 1;; esac\n'
     )
     nsys.chmod(0o755)

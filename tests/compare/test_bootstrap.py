@@ -30,13 +30,13 @@ def test_a_cold_run_does_not_count_and_the_causes_add_up():
 )
 def test_bounds_reach_as_far_as_students_t(freedom, t):
     runs = freedom + 1
-    reach = _reach(np.array([100.0]), 0.95, runs)
+    reach = _reach(np.array([100.0]), runs)
     assert reach == pytest.approx(100 * t * (runs / freedom) ** 0.5, rel=0.0005)
 
 
 def test_the_same_seed_gives_the_same_bounds():
     values = np.random.default_rng(3).integers(100, 200, (20, 4))
-    assert (change(values, values + 5, 0.95, 7) == change(values, values + 5, 0.95, 7)).all()
+    assert (change(values, values + 5, 7) == change(values, values + 5, 7)).all()
 
 
 def log_normal(random, count):
@@ -60,7 +60,7 @@ def test_the_same_program_is_rarely_told_apart(runs, count):
     random = np.random.default_rng(count)
     wrong = 0
     for seed in range(200):
-        low, high = change(runs(random, count), runs(random, count), 0.95, seed)[0, 3:]
+        low, high = change(runs(random, count), runs(random, count), seed)[0, 3:]
         wrong += low > 0 or high < 0
     assert wrong <= 18  # 5 % of 200 are 10; 18 is what a true rate of 5 % exceeds once in 100
 
@@ -68,7 +68,6 @@ def test_the_same_program_is_rarely_told_apart(runs, count):
 def test_a_large_change_is_seen_with_enough_runs():
     random = np.random.default_rng(1)
     seen = sum(
-        change(log_normal(random, 30), 1.5 * log_normal(random, 30), 0.95, k)[0, 3] > 0
-        for k in range(50)
+        change(log_normal(random, 30), 1.5 * log_normal(random, 30), k)[0, 3] > 0 for k in range(50)
     )
     assert seen >= 49

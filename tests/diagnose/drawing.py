@@ -6,13 +6,17 @@ interval("t1", ("host", 160), ("api_launch", 30), ("kernel", 25), ("event", 5))
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.diagnose.rules import diagnose
+from nsysalign.diagnose import rules
+from nsysalign.diagnose.facts import Facts
 from nsysalign.model import CAUSES, Analysis, TraceInfo
+from nsysalign.split.describe import Segments
 from nsysalign.split.labels import label_table
 
 WORK = ("kernel", "graph", "memcpy", "memset")
@@ -101,7 +105,7 @@ def analysis(
         segments=_table(segments, frames.SEGMENTS),
         details=_table(details, frames.DETAILS),
         other_streams=_table(others, frames.OTHER_STREAMS),
-        labels=label_table(intervals),
+        labels=label_table(intervals[intervals["kind"] != "run"]),
         unaligned=_table(lost, frames.UNALIGNED),
         findings=frames.empty(frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
@@ -112,6 +116,25 @@ def _table(rows: list[Any], spec: frames.Spec) -> pd.DataFrame:
     if not rows:
         return frames.empty(spec)
     return frames.check(pd.DataFrame(rows, columns=spec.names), spec)
+
+
+def segments_of(drawn: Analysis, numbers: np.ndarray) -> Segments:
+    """The drawn segments of some intervals."""
+    rows = drawn.segments[drawn.segments["interval"].isin(numbers)]
+    texts = rows["detail"].to_numpy(dtype=object)
+    cause = np.array([CAUSES.index(c) for c in rows["cause"]], np.int8)
+    ns = (rows["end_ns"] - rows["start_ns"]).to_numpy()
+    return Segments(
+        rows["interval"].to_numpy(), ns, cause, rows["ref_id"].to_numpy(), lambda at: texts[at]
+    )
+
+
+def facts(drawn: Analysis) -> Facts:
+    return Facts(drawn, partial(segments_of, drawn))
+
+
+def diagnose(drawn: Analysis) -> Analysis:
+    return rules.diagnose(drawn, partial(segments_of, drawn))
 
 
 def found(*drawn: Any, **more: Any) -> dict[tuple[str, str], Any]:

@@ -12,7 +12,7 @@ import pytest
 
 import nsysalign
 
-from .drawing import analysis, repeat
+from .drawing import analysis, diagnose, repeat
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "scripts"))
@@ -30,7 +30,6 @@ def test_a_recording(path, tmp_path):
 
 
 def test_the_check_finds_what_is_false():
-    from nsysalign.diagnose.rules import diagnose
 
     late = repeat(6, "late", ("host", 164), ("api_launch", 31), ("kernel", 25), ("event", 8))
     told = diagnose(analysis(late))

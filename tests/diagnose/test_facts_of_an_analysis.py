@@ -19,10 +19,11 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.diagnose import facts as module
-from nsysalign.diagnose.facts import Case, Facts, rows_of
-from nsysalign.model import OTHERS_WORKED, SegmentArrays
+from nsysalign.diagnose.facts import Case, rows_of
+from nsysalign.model import OTHERS_WORKED
 
-from .drawing import analysis, interval, piece
+from .drawing import analysis, interval
+from .drawing import facts as facts_of
 
 
 def drawn():
@@ -38,36 +39,18 @@ def drawn():
 
 @pytest.fixture
 def facts():
-    return Facts(drawn())
-
-
-def without(analysis_, *numbers):
-    """The same analysis with the rows of some intervals taken out, as rules see one with a run."""
-    keep = ~analysis_.intervals["interval"].isin(numbers)
-    return replace(analysis_, intervals=analysis_.intervals[keep].reset_index(drop=True))
+    return facts_of(drawn())
 
 
 def mask(facts, *positions):
     return np.isin(np.arange(facts.count), positions)
 
 
-def test_numbers_become_positions():
-    every, some = Facts(drawn()), Facts(without(drawn(), 0, 3))
-    asked = np.array([-1, 0, 1, 2, 5, 6, 99])
-    assert every.position(asked).tolist() == [-1, 0, 1, 2, 5, -1, -1]
-    assert some.position(asked).tolist() == [-1, -1, 0, 1, 3, -1, -1]
-    assert some.part("kernel").tolist() == [30_000, 20_000, 30_000, 20_000], (
-        "the rows of others are left out"
-    )
-    assert some.part("host", "api").tolist() == [0, 20_000, 10_000, 5_000]
-    assert some.other_ns.tolist() == [9_000, 0, 1_000, 0]
-
-
 def test_parts_of_an_unknown_cause_are_not_counted():
     table = drawn()
     odd = pd.DataFrame([(0, "new", 9, 9, 9), (77, "host", 9, 9, 9)], columns=frames.PARTS.names)
-    told = Facts(replace(table, parts=pd.concat([odd, table.parts], ignore_index=True)))
-    assert told._parts.tolist() == Facts(table)._parts.tolist()
+    told = facts_of(replace(table, parts=pd.concat([odd, table.parts], ignore_index=True)))
+    assert told._parts.tolist() == facts_of(table)._parts.tolist()
 
 
 def test_columns(facts):
@@ -83,7 +66,7 @@ def test_columns(facts):
 
 
 def test_calls_that_allocate_are_told_apart_from_calls_that_load():
-    told = Facts(
+    told = facts_of(
         analysis(
             interval("x", ("api", 7, "cudaMalloc"), ("kernel", 20)),
             interval("x", ("api", 5, "cuModuleLoadData"), ("kernel", 20)),
@@ -92,35 +75,17 @@ def test_calls_that_allocate_are_told_apart_from_calls_that_load():
     assert told.allocating.tolist() == [7_000, 0] and told.loading.tolist() == [0, 5_000]
 
 
-def test_details_in_another_order_belong_to_the_same_intervals():
-    """As somebody may have written them: rises and one fall."""
-    table = drawn()
-    turned = pd.concat([table.details.iloc[3:], table.details.iloc[:3]], ignore_index=True)
-    told = Facts(replace(table, details=turned))
-    assert told.details["at"].is_monotonic_increasing
-    assert told.loading.tolist() == Facts(table).loading.tolist()
-
-
 def test_the_most_common_work_of_a_label_is_the_kind_with_most_intervals():
     table = drawn()
     rows = [("a", 1, (3,)), ("a", 3, (0, 2, 5))]
     kinds = pd.DataFrame(rows, columns=["label", "count", "intervals"])
-    told = Facts(replace(table, variants=kinds))
+    told = facts_of(replace(table, variants=kinds))
     assert told.most_common_work("a").tolist() == [0, 2, 5] and not len(told.most_common_work("b"))
 
 
 def test_an_interval_of_no_time_has_no_share():
-    empty = Facts(analysis(interval("x", ("host", 0))))
+    empty = facts_of(analysis(interval("x", ("host", 0))))
     assert empty.share(empty.part("host")).tolist() == [0]
-
-
-def test_an_interval_without_a_label_row_belongs_to_none():
-    """A label row that somebody took out: its intervals are counted with no other label."""
-    table = drawn()
-    told = Facts(replace(table, labels=table.labels[table.labels["label"] == "b"]))
-    assert told.label.tolist() == [1, 0, 1, 1, 0, 1] and told.label_count.tolist() == [2]
-    assert [c.label for c in told.cases(mask(told, 0, 1, 2, 3, 4, 5))] == ["b"]
-    assert list(told.cases(mask(told, 0, 2))) == []
 
 
 def test_what_is_remembered_is_made_once(facts):
@@ -150,14 +115,6 @@ def test_else_the_lower_median_of_those_that_have_it(facts):
     assert case.row == 2, "25, 40 and 60 us: the one in the middle"
 
 
-def test_a_label_whose_row_is_not_there_shows_another():
-    """Its interval was taken out, or somebody edited the table: 25 and 30 us have the property."""
-    table = drawn()
-    told = Facts(replace(table, labels=table.labels.assign(row_interval=[99, 1])))
-    (case,) = told.cases(mask(told, 0, 5), at_least=0.5)
-    assert (case.row, case.name) == (5, "a#3")
-
-
 def test_how_many_of_a_label_it_takes(facts):
     half = mask(facts, 2, 3, 4)  # two of four, one of two
     assert [c.label for c in facts.cases(half, at_least=0.5)] == ["a", "b"], "in label order"
@@ -181,37 +138,23 @@ def test_repetitions_are_in_time_process_by_process(facts):
 
 
 def test_details_of_a_cause(facts):
-    assert facts.detail_rows("host")["at"].tolist() == [0, 2, 4]
-    assert facts.detail_rows("api", "^cuModule")["at"].tolist() == [5]
-    assert facts.detail_rows("api", names=("cuModuleLoadData",))["at"].tolist() == [5]
+    assert facts.detail_rows("host")["interval"].tolist() == [0, 2, 4]
+    assert facts.detail_rows("api", "^cuModule")["interval"].tolist() == [5]
+    assert facts.detail_rows("api", names=("cuModuleLoadData",))["interval"].tolist() == [5]
     for none in (("api", "Alloc"), ("api", "", ("cuModule",)), ("memset",)):
         assert facts.detail_rows(*none).empty
     assert facts.detail_ns(facts.detail_rows("host")).tolist() == [10_000, 0, 20_000, 0, 10_000, 0]
 
 
-def test_details_are_sorted_and_of_known_intervals():
-    table = drawn()
-    shuffled = replace(table, details=table.details.iloc[::-1].reset_index(drop=True))
-    for told in (Facts(shuffled), Facts(table)):
-        assert (
-            told.details["at"].tolist() == sorted(told.details["at"].tolist())
-            and len(told.details) == 5
-        )
-    some = Facts(without(shuffled, 0))
-    assert some.details["at"].tolist() == [1, 2, 3, 4] and some.detail_rows("host")[
-        "at"
-    ].tolist() == [1, 3]
-
-
 def test_rows_of_one_interval_longest_first():
-    told = Facts(analysis(
+    told = facts_of(analysis(
         interval("x", ("host", 1, "p")),
         interval("x", ("host", 2, "q"), ("sync", 9), ("host", 5, "r")),
         interval("x", ("host", 3, "s")),
     ))  # fmt: skip
-    assert rows_of(told.details, 1)["ns"].tolist() == [9_000, 5_000, 2_000]
+    assert rows_of(told.analysis.details, 1)["ns"].tolist() == [9_000, 5_000, 2_000]
     assert rows_of(told.detail_rows("host"), 1)["detail"].tolist() == ["r", "q"]
-    assert rows_of(told.details, 9).empty
+    assert rows_of(told.analysis.details, 9).empty
 
 
 # --- segments
@@ -226,91 +169,42 @@ def long():
     )
 
 
-def test_segments_of_some_intervals_in_the_order_asked_for():
-    told = Facts(long())
-    for positions, ns in (
-        ([0], [1, 2, 3, 4, 5]),
-        ([1, 2], [6, 7, 8, 9]),
-        ([2, 0], [8, 9, 1, 2, 3, 4, 5]),
-        ([], []),
-    ):
-        found = told.segments(np.array(positions, dtype=int))
-        assert (found.ns // 1_000).tolist() == ns and len(found) == len(ns)
-    found = told.segments(np.array([0, 1]))
-    assert found.at.tolist() == [0] * 5 + [1] * 2
-    assert found.of_cause("host").tolist() == [True, False, False, True, False, False, False]
-    assert found.ref_id.tolist() == [1, 2, 3, 4, 5, 6, 7]
-
-
-def test_segments_in_another_order_and_of_an_unknown_cause():
-    table = long()
-    odd = table.segments.iloc[[5, 6, 7, 8, 0, 1, 2, 3, 4]].reset_index(drop=True)
-    odd["cause"] = odd["cause"].astype(object).where(odd["cause"] != "event", "something new")
-    found = Facts(replace(table, segments=odd)).segments(np.array([0, 2]))
-    assert (found.ns // 1_000).tolist() == [1, 2, 3, 4, 5, 8, 9]
-    assert found.of_cause("unknown").tolist() == [False] * 6 + [True]
-
-
 def test_idle_stretches_are_numbered():
     """
     interval 0   host launch | kernel | host | kernel       0 0 - 1 -
     interval 1   sync | kernel                              2 -
     interval 2   kernel | event                             - 3
     """
-    told = Facts(long())
-    assert told.segments(np.array([0, 1, 2])).run.tolist() == [0, 0, -1, 1, -1, 2, -1, -1, 3]
+    told = facts_of(long())
+    assert told.segments_of(np.array([0, 1, 2])).run.tolist() == [0, 0, -1, 1, -1, 2, -1, -1, 3]
 
 
 def test_an_idle_stretch_ends_with_its_interval():
-    told = Facts(
+    told = facts_of(
         analysis(
             interval("x", ("kernel", 1), ("event", 1)), interval("x", ("host", 1), ("kernel", 1))
         )
     )
-    assert told.segments(np.array([0, 1])).run.tolist() == [-1, 0, 1, -1]
-
-
-@pytest.mark.parametrize("few", [0, 1, 200])
-def test_words_of_segments(few, monkeypatch):
-    monkeypatch.setattr(module, "_FEW", few)
-    told = Facts(
-        analysis(
-            interval("x", ("host", 1, "p")),
-            interval("x", piece("sync", 2, "q"), piece("host", 3, "r")),
-        )
-    )
-    found = told.segments(np.array([1, 0]))
-    assert found.details(np.array([0, 2])).tolist() == ["q", "p"] and found.details(
-        np.array([1])
-    ).tolist() == ["r"]
-
-
-def test_segments_that_others_keep():
-    """Where the table does not hold them all: asked for by number, ascending."""
-    asked = []
-
-    def keeper(numbers):
-        asked.append(numbers.tolist())
-        n = len(numbers)
-        return SegmentArrays(
-            numbers, np.full(n, 5), np.zeros(n, np.int8), np.arange(n), lambda row: row.astype(str)
-        )
-
-    told = Facts(without(drawn(), 0), keeper)
-    found = told.segments(np.array([4, 1]))
-    assert asked == [[2, 5]] and found.at.tolist() == [1, 4]
-    assert found.details(np.array([1])).tolist() == ["1"]
+    assert told.segments_of(np.array([0, 1])).run.tolist() == [-1, 0, 1, -1]
 
 
 def test_many_segments_come_in_lots(monkeypatch):
     """Operations of a: 1 each; a lot is full with 4 of these and their idle stretches."""
-    told = Facts(drawn())
+    told = facts_of(drawn())
     monkeypatch.setattr(module, "_OPERATIONS_AT_ONCE", 4)
 
     def lots(positions):
-        return [np.unique(lot.at).tolist() for lot in told.lots(np.array(positions, np.int64))]
+        return [
+            np.unique(lot.interval).tolist() for lot in told.lots(np.array(positions, np.int64))
+        ]
 
     assert lots(range(6)) == [[0], [1, 2], [3, 4], [5]]
     assert lots([3]) == [[3]] and lots([]) == []
-    for at, segments in told.each(np.arange(6)):
-        assert segments.ns.tolist() == told.segments(np.array([at])).ns.tolist()
+
+
+def test_segments_of_each_interval():
+    told = facts_of(long())
+    each = list(told.segments_of(np.arange(3)).each())
+    assert [(s.ns // 1_000).tolist() for s in each] == [[1, 2, 3, 4, 5], [6, 7], [8, 9]]
+    assert each[1].words(np.array([1, 0])).tolist() == ["kernel", "cudaDeviceSynchronize"]
+    assert each[0].of_cause("host").tolist() == [True, False, False, True, False]

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.diagnose.rules import diagnose
 
-from .drawing import analysis, repeat
+from .drawing import analysis, diagnose, repeat
 
 HOST_BOUND = (("host", 60), ("api_launch", 30), ("kernel", 10), ("event", 2))
 

@@ -11,9 +11,9 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.diagnose import words
-from nsysalign.diagnose.rules import REGISTRY, diagnose
+from nsysalign.diagnose.rules import REGISTRY
 
-from .drawing import analysis, found, interval, piece, repeat, severities
+from .drawing import analysis, diagnose, found, interval, piece, repeat, severities
 
 
 def runs(label: str, *kernels_us: float, **more):

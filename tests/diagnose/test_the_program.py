@@ -10,11 +10,11 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.diagnose import words
-from nsysalign.diagnose.finding import _ANYWHERE
-from nsysalign.diagnose.rules import REGISTRY, diagnose
+from nsysalign.diagnose.advice import _ANYWHERE
+from nsysalign.diagnose.rules import REGISTRY
 from nsysalign.model import OTHERS_WORKED
 
-from .drawing import analysis, found, interval, piece, repeat
+from .drawing import analysis, diagnose, found, interval, piece, repeat
 
 GAP = (("event", 4), ("host", 160), ("api_launch", 30), ("kernel", 25), ("event", 5))
 

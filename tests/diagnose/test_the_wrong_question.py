@@ -3,9 +3,7 @@ cost."""
 
 from __future__ import annotations
 
-from nsysalign.diagnose.rules import diagnose
-
-from .drawing import analysis, found, interval, piece, repeat, severities
+from .drawing import analysis, diagnose, found, interval, piece, repeat, severities
 
 KERNEL = (("launch_latency", 1.6), ("kernel", 200), ("event", 2.3))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from .drawing import found, interval, piece, repeat, severities
+from .drawing import analysis, diagnose, found, interval, piece, repeat, severities
 
 GOOD = (("launch_latency", 1.6), ("kernel", 200), ("event", 2.3))  # the host had run ahead
 
@@ -55,10 +55,6 @@ def test_a_delay_grows_with_the_host_and_gives_way_to_a_graph_when_the_queue_is_
 
 
 def test_missing_api_rows_are_not_nothing_found():
-    from nsysalign.diagnose.rules import diagnose
-
-    from .drawing import analysis
-
     result = diagnose(
         analysis(repeat(6, "x", *GOOD), missing=("CUPTI_ACTIVITY_KIND_RUNTIME: no CUDA API rows",))
     )

@@ -8,9 +8,7 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from nsysalign.diagnose.rules import diagnose
-
-from .drawing import analysis, interval, piece, repeat
+from .drawing import analysis, diagnose, interval, piece, repeat
 
 RUN = (("kernel", 100), ("host", 700), ("api_launch", 50), ("kernel", 150))
 

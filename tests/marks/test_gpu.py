@@ -87,7 +87,10 @@ def test_load_inline_compiles_it(tmp_path):
     from torch.utils.cpp_extension import load_inline
 
     buffer = marks.buffer(mib=4)
-    launch = "void launch(int64_t blocks, int64_t turns, int64_t marks) { steps<<<blocks, 64>>>(turns, nsysalign_marks{static_cast<unsigned long long>(marks)}); }"
+    launch = (
+        "void launch(int64_t blocks, int64_t turns, int64_t marks) { steps<<<blocks, 64>>>(turns, "
+        "nsysalign_marks{static_cast<unsigned long long>(marks)}); }"
+    )
     module = load_inline(
         "marked_steps", cpp_sources="#include <torch/extension.h>\nvoid launch(int64_t blocks, int64_t turns, int64_t marks);", cuda_sources="#include <cstdint>\n" + EVERY_THREAD + launch,
         functions=["launch"], extra_cuda_cflags=marks.flags(), build_directory=str(tmp_path), no_implicit_headers=True,

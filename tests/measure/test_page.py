@@ -197,7 +197,8 @@ def test_the_page_draws_and_stays_in_its_width(driver, tmp_path, width):
     )
     assert rows == [11] * 6
     driver.execute_script(
-        "const s = document.getElementById('mode-batch'); s.selectedIndex = 4; s.dispatchEvent(new Event('change'))"
+        "const s = document.getElementById('mode-batch'); s.selectedIndex = 4; s.dispatchEvent(new "
+        "Event('change'))"
     )
     assert len(driver.find_elements("css selector", "#mode-table tbody tr")) == 5
     driver.execute_script("document.getElementById('spread-plot').scrollIntoView()")

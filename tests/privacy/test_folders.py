@@ -192,7 +192,6 @@ def test_inputs_are_the_same_afterwards_and_on_a_disk_that_cannot_be_written(run
     try:
         assert invoke("analyze", run, "-o", tmp_path / "out").exit_code == 0
         assert invoke("redact", run, tmp_path / "shared").exit_code == 0
-        assert invoke("doctor", run).exit_code == 0
     finally:
         run.chmod(0o755)
     assert {p.name: p.read_bytes() for p in run.iterdir()} == before

@@ -134,7 +134,8 @@ def test_in_a_browser(comparison, tmp_path):
         driver.get(path.as_uri())
         browsing.until(driver, "document.body.dataset.ready", "the page")
         links = driver.execute_script(
-            "return [...document.querySelectorAll('#rank-table a')].map((a) => [a.textContent, a.href])"
+            "return [...document.querySelectorAll('#rank-table a')].map((a) => [a.textContent, "
+            "a.href])"
         )
         assert links[0] == ["rank 0", (tmp_path / "rank 0#1/report.html").as_uri()]
         rows = driver.execute_script("return document.querySelectorAll('#table tbody tr').length")
@@ -149,7 +150,8 @@ def test_in_a_browser(comparison, tmp_path):
         )
         assert budgets == 3
         drawn = driver.execute_script(
-            "return [...document.querySelectorAll('#axis li')].map((r) => [r.querySelectorAll('.window').length,"
+            "return [...document.querySelectorAll('#axis li')].map((r) => "
+            "[r.querySelectorAll('.window').length,"
             " r.querySelectorAll('.met').length, r.querySelectorAll('.waits').length])"
         )
         assert drawn == [
@@ -159,11 +161,13 @@ def test_in_a_browser(comparison, tmp_path):
             [0, 0, 0],
         ]  # three ranks, the second waits for nobody; the axis
         waits = driver.execute_script(
-            "return [...document.querySelectorAll('#wait-table tbody tr')].map((r) => [...r.cells].map((c) => c.textContent))"
+            "return [...document.querySelectorAll('#wait-table tbody tr')].map((r) => "
+            "[...r.cells].map((c) => c.textContent))"
         )
         assert [row[2] == "." for row in waits] == [False, True, False, True]
         driver.execute_script(
-            "const f = document.getElementById('filter'); f.value = 'nothing'; f.dispatchEvent(new Event('input'))"
+            "const f = document.getElementById('filter'); f.value = 'nothing'; f.dispatchEvent(new "
+            "Event('input'))"
         )
         assert (
             driver.execute_script("return document.getElementById('shown').textContent")

@@ -164,8 +164,12 @@ def test_dark_is_dark(driver, analysis, tmp_path):
 
 
 def test_hostile_names_are_only_text(driver, hostile_analysis, tmp_path):
-    open_page(driver, hostile_analysis, tmp_path)
+    stretch = [(0, 0, 40_000_000, 9, 1980, 1980, 3201, 4, 690_000, -1)]
+    clocks = frames.of_rows(stretch, frames.GPU_CLOCKS)
+    open_page(driver, replace(hostile_analysis, gpu_clocks=clocks), tmp_path)
     driver.execute_script("for (const d of document.querySelectorAll('details')) d.open = true")
+    driver.execute_script("document.querySelector('#clocks').scrollIntoView()")
+    until(driver, "drawings.get(document.querySelector('#clock-plot'))", "the clock")
     driver.execute_script("document.querySelectorAll('#cards a').forEach(b => b.click())")
     time.sleep(0.5)
     # Everything that is drawn explains itself, one after the other.
@@ -201,6 +205,10 @@ def test_a_verdict_is_a_link_to_its_own_interval(driver, builder, finding, tmp_p
     assert driver.execute_script("return document.querySelector('#cards a').hash") == "#interval-2"
     driver.execute_script("choose('t2', null, false)")
     until(driver, "document.querySelector('#lanes').dataset.drawn.startsWith('3:')", "drawing t2")
+    # the mark beside a label in the table leads to its finding
+    driver.execute_script("document.querySelector('#budgets .flag').click()")
+    top = "document.querySelector('#cards .card').getBoundingClientRect().top"
+    until(driver, f"Math.abs({top}) < 100", "scrolling to the finding")
     driver.execute_script("location.hash = '#interval-2'")
     until(
         driver,
@@ -290,18 +298,20 @@ def test_a_record_points_at_the_wait_that_it_releases(looked_at):
 
 def test_kernel_to_event(looked_at):
     """A mark for the kernel and one for the event, the largest gap first; a label without a kernel
-    has one mark."""
+    has one mark.  What a library timed is shown on demand."""
     driver = looked_at
-    rows = driver.execute_script(
+    rows = (
         "return [...document.querySelectorAll('#dumbbells li:not(.axis)')].map(r => [r.querySelector('button').textContent,"
         " r.querySelector('.value').textContent, r.querySelectorAll('.dot').length])"
     )
-    assert rows == [
+    own = [
         ["t1", "24.8 us → 235 us", 2],
         ["t2", "24.7 us → 57.2 us", 2],
-        ["do_bench", "30.0 us → 51.3 us", 2],
         ["replay", "35.2 us → 52.2 us", 2],
     ]
+    assert driver.execute_script(rows) == own
+    driver.execute_script("document.querySelector('#dumbbell-more button').click()")
+    assert driver.execute_script(rows) == [*own, ["do_bench", "30.0 us → 51.3 us", 2]]
     left = "[...document.querySelectorAll('#dumbbells li')][0].querySelectorAll('.dot')"
     kernel, event = driver.execute_script(f"return [...{left}].map(d => parseFloat(d.style.left))")
     assert 0 <= kernel < event <= 100
@@ -641,6 +651,17 @@ def test_names_are_found_coloured_and_led_to(driver, analysis, tmp_path):
     after = driver.execute_script("return [...view.range]")
     assert after[1] - after[0] < before[1] - before[0]
     assert driver.execute_script(find, "no such thing") == [0, "0 found"]
+
+
+def test_names_that_look_alike_are_told_apart(looked_at):
+    long = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, {}, {}>>(R)"
+    names = [long.format(op, "unsigned int, float, 4, 4, a::long::tail") for op in ("Sum", "Max")]
+    first, second = looked_at.execute_script("return shortNames(arguments[0])", names)
+    assert first.startswith("reduce_kernel …Sum") and second.startswith("reduce_kernel …Max")
+    cut = "return cutApart(arguments[0], 16)"
+    blocks = [f"FSDP::pre_forward (encoder.block.{n}.layer.1)" for n in (14, 15)]
+    assert len(set(looked_at.execute_script(cut, blocks))) == 2
+    assert looked_at.execute_script(cut, ["one", "one", "a name that is not like it"])[0] == "one"
 
 
 def test_a_bar_that_does_not_fit_keeps_its_proportions(driver, builder, tmp_path):

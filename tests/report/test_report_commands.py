@@ -87,14 +87,8 @@ def test_bars(start, end, text):
 
 
 def test_json_on_stdout_is_only_json(run_dir):
-    shown = json.loads(call("show", run_dir, "-l", "t1", "--json", "-").output)
-    assert (
-        sum(p["end_ns"] - p["start_ns"] for p in shown["pieces"]) == shown["elapsed_ns"] == 234_720
-    )
-    assert (
-        json.loads(call("diff", run_dir, run_dir, "--json", "-").output)["labels"][0]["label"]
-        == "t1"
-    )
+    compared = json.loads(call("diff", run_dir, run_dir, "--json", "-").output)
+    assert compared["labels"][0]["label"] == "t1"
 
 
 def test_an_analysis_without_pieces_says_so(analysis, tmp_path):

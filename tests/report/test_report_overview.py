@@ -3,7 +3,8 @@ work get advice of their own."""
 
 from handmade import build
 
-from nsysalign.diagnose.finding import Finding, faster
+from nsysalign.diagnose.advice import faster
+from nsysalign.diagnose.finding import Finding
 from nsysalign.parts import parts_matrix
 from nsysalign.report.overview import headline
 from nsysalign.report.rows import label_rows

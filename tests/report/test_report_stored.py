@@ -171,19 +171,3 @@ def test_what_is_no_analysis_is_named(content, tmp_path):
     with pytest.raises(AnalysisError, match="x"):
         database.load(path)
     assert path.exists() == (content is not None)  # looking for a file does not make it
-
-
-def test_25_000_intervals_are_stored_and_their_page_is_small(builder, tmp_path):
-    pieces = [
-        ("host", 90_000, "python"),
-        ("api_launch", 9_000, "cudaLaunchKernel"),
-        ("kernel", 25_000, "gemm"),
-    ]
-    labels = [(f"region_{k}", "event", f"bench.py:{k}", False, [pieces] * 500) for k in range(50)]
-    analysis = builder(labels, timeline=False)
-    json.write(analysis, tmp_path / "a.json")
-    html.write(analysis, tmp_path / "a.html")
-    database.write(analysis, tmp_path / "a.db")
-    assert (tmp_path / "a.html").stat().st_size < 8e6
-    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
-        assert connection.execute("SELECT count(*) FROM intervals").fetchone() == (25_000,)

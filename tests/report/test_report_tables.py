@@ -100,15 +100,3 @@ def test_arbitrary_values_come_back(some, clocks, baseline, unprofiled):
             pd.testing.assert_frame_equal(
                 getattr(loaded, name), as_stored(frame), check_exact=True, obj=name
             )
-
-
-def test_a_missing_text_is_empty(some, tmp_path):
-    rows = [("a", "event", "x.py:1"), ("b", None, None), ("c", "host", "y.py:2")]
-    nothing = [
-        0 if c.dtype == "int64" else None if c.dtype == "str" else math.nan
-        for c in frames.BASELINE.columns[3:]
-    ]
-    baseline = table(frames.BASELINE, [(*row, *nothing) for row in rows])
-    database.write(replace(some, baseline=baseline), tmp_path / "a.db")
-    found = load(tmp_path / "a.db").baseline
-    pd.testing.assert_frame_equal(found, as_stored(baseline))

@@ -31,7 +31,8 @@ def test_no_line_is_wider_than_the_terminal(analysis, width):
 def test_the_answer_at_80_columns(analysis):
     text = shown(analysis, 80)
     assert text.startswith(
-        "NVIDIA H200, nsys 2024.2.3, 6 intervals in 4 labels, events placed within 800 ns"
+        "NVIDIA H200, nsys 2024.2.3, 5 intervals in 3 labels, 1 more that the program did\nnot time "
+        "itself, events placed within 800 ns"
     )
     row = next(line for line in text.splitlines() if "puzzle.py:14" in line and "28.3" in line)
     assert row.split() == [

@@ -8,7 +8,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysalign.place.timer_pairs import Site, pair
+from nsysalign.place.timer_pairs import Site, candidates, chosen
 
 
 def site(
@@ -24,10 +24,9 @@ def pairs(program: str, sites: dict[str, Site], launches: bool = True) -> list[s
     """`program`: site keys in order; the result as "A0-B1" with positions."""
     keys = list(sites)
     order = program.split()
-    found = pair(
-        np.zeros(len(order)), np.zeros(len(order)), np.array([keys.index(k) for k in order], dtype=np.int64),
-        [sites[k] for k in keys], lambda i, j: launches,
-    )  # fmt: skip
+    place = np.array([keys.index(k) for k in order], dtype=np.int64)
+    every = candidates(np.zeros(len(order)), np.zeros(len(order)), place, [sites[k] for k in keys])
+    found = chosen(every, lambda i, j: launches)
     mark = {True: "?", False: ""}
     return [
         f"{order[a]}{a}-{order[b]}{b}{mark[bool(g)]}"
@@ -79,9 +78,8 @@ def test_coroutines_that_take_turns_are_not_mixed_up():
     sites = {k: replace(s, interleaved=True) for k, s in PLAIN.items()}
     assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
     assert pairs("A A B B A B", sites) == ["A4-B5"], "who ended first?"
-    found = pair(
-        np.zeros(4), np.zeros(4), np.array([0, 0, 1, 1]), list(sites.values()), lambda i, j: True
-    )
+    place = np.array([0, 0, 1, 1])
+    found = candidates(np.zeros(4), np.zeros(4), place, list(sites.values()))
     assert found.unclear == {"f.py:5": 2}
 
 
@@ -111,9 +109,9 @@ def test_another_thread_and_another_clock_are_others():
     both = [PLAIN["A"], PLAIN["B"]]
     place = np.array([0, 0, 1, 1])
     for thread, clock in (([1, 2, 1, 2], [0] * 4), ([0] * 4, [1, 2, 1, 2])):
-        found = pair(np.array(thread), np.array(clock), place, both, lambda i, j: True)
+        found = candidates(np.array(thread), np.array(clock), place, both)
         assert list(zip(found.start, found.end, strict=True)) == [(0, 2), (1, 3)]
-    found = pair(np.array([1, 2]), np.array([0, 0]), np.array([0, 1]), both, lambda i, j: True)
+    found = candidates(np.array([1, 2]), np.array([0, 0]), np.array([0, 1]), both)
     assert len(found.start) == 0
 
 
@@ -132,7 +130,7 @@ def test_what_holds_for_all_programs(sites, data):
         )
 
     thread, clock, place = column(2), column(1), column(len(sites) - 1)
-    found = pair(thread, clock, place, sites, lambda i, j: True)
+    found = candidates(thread, clock, place, sites)
     a, b, guessed = found.start, found.end, found.guessed
     assert (a < b).all() and (thread[a] == thread[b]).all() and (clock[a] == clock[b]).all()
     assert len({(i, j) for i, j in zip(a.tolist(), b.tolist(), strict=True)}) == len(a)

@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.diagnose.advice import advised
 from nsysalign.diagnose.facts import Facts
-from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding, Rule, spoken
+from nsysalign.diagnose.finding import SEVERITIES, CouldNotLook, Finding
 from nsysalign.diagnose.repetitions import repetitions
 from nsysalign.diagnose.rules import (
     conditions,
@@ -31,7 +33,16 @@ from nsysalign.diagnose.rules import (
     whole_run,
 )
 from nsysalign.marks import rules as kernel_marks
-from nsysalign.model import Analysis, SegmentArrays
+from nsysalign.model import Analysis
+from nsysalign.split.describe import Segments
+
+
+class Rule(NamedTuple):
+    """An entry of the registry.  `find` reads only what Facts holds, that is, the Analysis."""
+
+    name: str
+    find: Callable[[Facts], Iterable[Finding | CouldNotLook]]
+
 
 #: In the order in which findings of equal weight are shown.
 REGISTRY: tuple[Rule, ...] = (
@@ -84,19 +95,15 @@ REGISTRY: tuple[Rule, ...] = (
 DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "asked-too-early", "recorded-again", "captured")  # fmt: skip
 
 
-def diagnose(
-    analysis: Analysis,
-    segments_of: Callable[[np.ndarray], SegmentArrays] | None = None,
-) -> Analysis:
+def diagnose(analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) -> Analysis:
     """Apply every rule, in order: findings sorted by severity and loss, remarks appended to the
     notes.
 
-    `segments_of` gives the segments of intervals (ascending numbers) where the analysis does not
-    hold them all.
+    `segments_of` gives the segments of intervals (ascending numbers).
     """
     facts = Facts(analysis, segments_of)
     found, notes = apply(facts, REGISTRY)
-    measured, found = analysis.measured, spoken(analysis, found)
+    measured, found = analysis.measured, advised(analysis, found)
     if measured.empty:
         notes = []  # nothing was placed: the report says so, 30 rules need not repeat it
     found.sort(

@@ -233,17 +233,14 @@ def _watts(values: np.ndarray) -> float | None:
 
 def cold_l2(facts: Facts) -> Iterator[Finding]:
     """The same kernels take longer in one label than in another: cold against warm L2 is the usual
-    cause (not confirmed).
+    cause.
 
     Labels whose rows ran the same kernels, steadily, alone: the slower ones of each set.
     """
     calm = [
         r
         for r in repetitions(facts)
-        if r.row >= 0
-        and facts.on_stream[r.row]
-        and len(r.warm) >= thresholds.FEW_SAMPLES
-        and not len(r.different)
+        if facts.on_stream[r.row] and len(r.warm) >= thresholds.FEW_SAMPLES and not len(r.different)
     ]
     calm = [
         r
@@ -279,22 +276,17 @@ def cold_l2(facts: Facts) -> Iterator[Finding]:
                 kernel_there_ns=fastest,
                 slower_share=factor - 1,
                 compared_with=warm.label,
-                confirmed=False,
             )
 
 
 def _kernels(facts: Facts, rows: np.ndarray) -> dict[int, tuple[str, ...]]:
     """Names of the kernels of some intervals, in order of execution."""
-    segments = facts.segments(rows)
-    kernels = np.flatnonzero(segments.of_cause("kernel"))
     names: dict[int, dict[int, str]] = {}
-    for at, ref, name in zip(
-        segments.at[kernels].tolist(),
-        segments.ref_id[kernels].tolist(),
-        segments.details(kernels).tolist(),
-        strict=True,
-    ):
-        names.setdefault(at, {})[ref] = str(name)  # a kernel in two pieces counts once
+    for segments in facts.lots(rows):
+        kernels = np.flatnonzero(segments.of_cause("kernel"))
+        columns = (segments.interval[kernels], segments.ref_id[kernels], segments.words(kernels))
+        for at, ref, name in zip(*(c.tolist() for c in columns), strict=True):
+            names.setdefault(at, {})[ref] = str(name)  # a kernel in two pieces counts once
     out = {at: tuple(by_ref.values()) for at, by_ref in names.items()}
     return {
         at: found

@@ -8,8 +8,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.advice import in_pieces, is_torch
 from nsysalign.diagnose.facts import Facts, rows_of
-from nsysalign.diagnose.finding import Finding, in_pieces
+from nsysalign.diagnose.finding import Finding
 
 _WORDS = {
     "H2D": "to the device",
@@ -87,7 +88,7 @@ def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.nd
         ("device", ~one_of_words(direction, ("H2D", "D2H")), ns),
     ):
         sums[name] = np.zeros(facts.count)
-        np.add.at(sums[name], rows["at"].to_numpy()[mask], value[mask])
+        np.add.at(sums[name], rows["interval"].to_numpy()[mask], value[mask])
     hidden = np.minimum(sums["pinned"], facts.kernel_upper)
     device = np.where(facts.kernel_upper > 0, sums["device"], 0)  # else a copy is what it times
     return (np.maximum(sums["pageable"], 0) + hidden + device).astype(np.int64)
@@ -114,7 +115,7 @@ def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
 
 def _advice(direction: str, computes: bool) -> str:
     """How to measure the kernels without the copy; what makes the copy faster is in
-    `finding.FASTER`."""
+    `advice.FASTER`."""
     if not computes or direction not in ("H2D", "D2H"):
         return ""
     if direction == "H2D":
@@ -148,15 +149,15 @@ def memset(facts: Facts) -> Iterator[Finding]:
             seen_in=case.frequency,
         )
     # `tensor.zero_()` is a kernel: looked for in the rows of labels with several operations
-    rows = facts.row[(facts.row >= 0) & (facts.label_count > 0)]
+    rows = facts.row
     several = (facts.operations >= 2) & (facts.operations < thresholds.MANY_OPERATIONS)
     rows = rows[(facts.on_stream & several & (share < thresholds.SAY_SHARE))[rows]]
-    segments = facts.segments(rows)
-    kernels = np.flatnonzero(segments.of_cause("kernel"))
-    names = segments.details(kernels).tolist() if len(kernels) else []
-    fill = kernels[np.array(["FillFunctor" in str(name) for name in names], dtype=bool)]
     ns = np.zeros(facts.count, np.int64)
-    np.add.at(ns, segments.at[fill], segments.ns[fill])
+    for segments in facts.lots(rows):
+        kernels = np.flatnonzero(segments.of_cause("kernel"))
+        names = segments.words(kernels).tolist()
+        fill = kernels[np.array(["FillFunctor" in str(name) for name in names], dtype=bool)]
+        np.add.at(ns, segments.interval[fill], segments.ns[fill])
     mask = (facts.share(ns) > thresholds.WARN_SHARE) & (ns < 0.98 * facts.kernel_only)
     for case in facts.cases(mask, at_least=0):
         at = case.row
@@ -190,7 +191,7 @@ def _drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
     total, hosted = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
     positions = np.flatnonzero(facts.on_stream & (facts.part("sync") > 0))
     for segments in facts.lots(positions):
-        at, ns, run = segments.at, segments.ns, segments.run
+        at, ns, run = segments.interval, segments.ns, segments.run
         sync, idle = segments.of_cause("sync"), run >= 0
         stretches = int(run.max(initial=-1)) + 1
         if not stretches:
@@ -231,6 +232,7 @@ def sync(facts: Facts) -> Iterator[Finding]:
     """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the host
     has caught up."""
     total, _ = drains(facts)
+    torch = is_torch(facts.analysis)
     rows = facts.detail_rows("memcpy")
     small = rows[
         (rows["direction"] == "D2H")
@@ -245,7 +247,7 @@ def sync(facts: Facts) -> Iterator[Finding]:
         at = case.row
         mine = rows_of(calls, at)
         name = str(mine["detail"].iloc[0]) if len(mine) else "a synchronisation"
-        how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.program_is_torch else ""
+        how = " (.item(), .cpu(), nonzero, an if on a tensor)" if torch else ""
         what = f"a result is read back{how}" if item[at] else f"{name} waits"
         warn = not facts.others_worked[at] and total[at] > thresholds.WARN_SHARE * facts.elapsed[at]
         yield case.finding(

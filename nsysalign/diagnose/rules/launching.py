@@ -9,12 +9,18 @@ from typing import NamedTuple
 import numpy as np
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.facts import ALLOCATION_CALLS, Case, Facts, Segments, rows_of
+from nsysalign.diagnose.facts import ALLOCATION_CALLS, Case, Facts, rows_of
 from nsysalign.diagnose.finding import CouldNotLook, Finding
 from nsysalign.diagnose.rules.contents import drains
+from nsysalign.split.describe import Segments
 
 LOADS = r"^cu(da)?(LibraryLoad|ModuleLoad|Link)"
 _BLAMED = ("host", "api", "api_launch")
+
+
+def _rows(cases: list[Case]) -> np.ndarray:
+    """The intervals that cases quote."""
+    return np.array([case.row for case in cases], np.int64)
 
 
 def run_ahead(facts: Facts, at: int) -> str:
@@ -49,13 +55,13 @@ def launch_blocking(facts: Facts) -> Iterator[Finding]:
                                ^ the rest of launch k, then host, then launch k+1: two launch calls
                                in one gap
     """
-    rows = facts.row[facts.row >= 0]
+    rows = facts.row
     rows = rows[
         facts.on_stream[rows] & (facts.operations[rows] > 1) & (facts.part("api_launch")[rows] > 0)
     ]
     gaps, hits, rest = (np.zeros(facts.count, np.int64) for _ in range(3))
-    for segments in facts.lots(np.sort(rows)):
-        at, run, launch = segments.at, segments.run, segments.of_cause("api_launch")
+    for segments in facts.lots(rows):
+        at, run, launch = segments.interval, segments.run, segments.of_cause("api_launch")
         # gaps between two operations of one interval, right after a kernel; the last one before
         # the end event launches nothing
         after = (run[1:] >= 0) & segments.of_cause("kernel")[:-1] & (at[1:] == at[:-1])
@@ -104,8 +110,11 @@ def host_gap(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     own = np.minimum(facts.part("host"), gap)
     code = facts.share(own) > thresholds.WARN_SHARE
     cases = list(facts.cases(mask))
-    rows = facts.each(np.sort(np.array([case.row for case in cases], np.int64)))
-    found = {at: _where(segments, bool(code[at])) for at, segments in rows}
+    found = {}
+    for lot in facts.lots(_rows(cases)):
+        for segments in lot.each():
+            at = int(segments.interval[0])
+            found[at] = _where(segments, bool(code[at]))
     for case in cases:
         at = case.row
         waited = int((own if code[at] else gap)[at])
@@ -172,9 +181,7 @@ def _where(segments: Segments, code: bool) -> _Wait:
     rows = np.flatnonzero(run == worst)
     in_it = int(segments.ns[told & (run == worst)].sum())
     longest, after = int(total[worst]), int(rows[-1]) + 1
-    then = (
-        words.kernel(str(segments.details(np.array([after]))[0])) if after < len(segments) else ""
-    )
+    then = words.kernel(str(segments.words(np.array([after]))[0])) if after < len(segments) else ""
     if longest < thresholds.ONE_GAP_SHARE * total.sum():
         return _Wait("many", longest, then, in_it)
     if rows[0] == 0:
@@ -193,7 +200,7 @@ def many_kernels(facts: Facts) -> Iterator[Finding]:
         & (facts.share(cost) > thresholds.WARN_SHARE)
     )
     cases = list(facts.cases(mask))
-    one = _by_one_call(facts, np.array([case.row for case in cases], np.int64))
+    one = _by_one_call(facts, _rows(cases))
     for case in cases:
         at = case.row
         if one[at]:  # rule api-launch reports it
@@ -218,9 +225,9 @@ def _by_one_call(facts: Facts, positions: np.ndarray) -> np.ndarray:
     """Of these intervals, a mask: one call is most of what they pay for launching: code that is
     loaded, a copy that blocks."""
     longest = np.zeros(facts.count, np.int64)
-    for segments in facts.lots(np.sort(positions)):
+    for segments in facts.lots(positions):
         inside = segments.of_cause("api_launch")
-        np.maximum.at(longest, segments.at[inside], segments.ns[inside])
+        np.maximum.at(longest, segments.interval[inside], segments.ns[inside])
     return longest > thresholds.ONE_GAP_SHARE * facts.part("api_launch", "launch_latency")
 
 
@@ -251,7 +258,7 @@ def api_launch(facts: Facts) -> Iterator[Finding]:
     )
     cases = list(facts.cases(mask))
     many = facts.operations >= thresholds.MANY_OPERATIONS
-    rows = np.array([case.row for case in cases], np.int64)
+    rows = _rows(cases)
     skipped = many & ~_by_one_call(facts, rows[many[rows]])
     for case in cases:
         at = case.row
@@ -339,7 +346,7 @@ def module_load(facts: Facts) -> Iterator[Finding]:
     for case in facts.cases(spent >= thresholds.LOAD_NS, at_least=0):
         code = int(facts.label[case.row])
         row, median = int(facts.row[code]), facts.median[code]
-        if typical := row >= 0 and spent[row] > thresholds.WARN_SHARE * facts.elapsed[row]:
+        if typical := spent[row] > thresholds.WARN_SHARE * facts.elapsed[row]:
             at = row
         else:  # not the slowest interval: that one may be slow for another reason
             at = int(case.positions[spent[case.positions].argmax()])

@@ -106,7 +106,7 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
 def overlapping(facts: Facts) -> Iterator[Finding]:
     """Intervals of one label and process that overlap: their sum counts time twice."""
     order, _ = facts.by_time
-    order = order[facts.on_stream[order] & (facts.label[order] < len(facts.labels))]
+    order = order[facts.on_stream[order]]
     if len(order) < 2:
         return
     stream = facts.analysis.intervals["end_stream"].to_numpy()
@@ -241,17 +241,9 @@ def samples(facts: Facts) -> Iterator[Finding]:
     be one.
     """
     inferred = (facts.analysis.intervals["method"] == "inferred").to_numpy()
-    meant = (
-        np.bincount(
-            facts.label[(facts.kind != "nvtx") & ~inferred], minlength=len(facts.labels) + 1
-        )
-        > 0
-    )
-    few = (
-        (facts.label_count > 0)
-        & (facts.label_count < thresholds.FEW_SAMPLES)
-        & meant[: len(facts.labels)]
-    )
+    told = facts.label[(facts.kind != "nvtx") & ~inferred]
+    meant = np.bincount(told, minlength=len(facts.labels)) > 0
+    few = (facts.label_count < thresholds.FEW_SAMPLES) & meant
     once = np.flatnonzero(few & (facts.label_count == 1))
     if len(once) > thresholds.MANY_ONCE:
         yield _together(facts, once)

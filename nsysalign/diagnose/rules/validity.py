@@ -61,13 +61,9 @@ def wrong_stream(facts: Facts) -> Iterator[Finding]:
         & (facts.work == 0)
         & (facts.other_ns >= thresholds.OTHER_STREAM_NS)
     )
-    others = facts.analysis.other_streams
-    others = others.assign(at=facts.position(others["interval"].to_numpy())).sort_values(
-        "at", kind="stable"
-    )
     for case in facts.cases(mask):
         at = case.row
-        where = rows_of(others, at)
+        where = rows_of(facts.analysis.other_streams, at)
         stream = int(facts.analysis.intervals["end_stream"].iloc[at])
         worked, on_it = (int(where[c].iloc[0]) for c in ("stream", "ns"))
         yield case.finding(
@@ -96,7 +92,8 @@ def different_streams(facts: Facts) -> Iterator[Finding]:
     )
     ordered = facts.detail_ns(facts.detail_rows("api", "StreamWaitEvent")) > 0
     ordered |= (
-        facts.detail_ns(waited[waited["stream"].to_numpy() == start[waited["at"].to_numpy()]]) > 0
+        facts.detail_ns(waited[waited["stream"].to_numpy() == start[waited["interval"].to_numpy()]])
+        > 0
     )
     for case in facts.cases(mask):
         at = case.row

@@ -1,15 +1,16 @@
 // For every label with kernels how far apart kernel and event are: two marks on one axis, sorted
-// by the gap.
+// by the gap; what libraries timed is last, and shown on demand beside labels of the program.
 
 const MOST_DUMBBELLS = 16;
 const dumbbell = { all: false };
 
 function drawDumbbells() {
-  const labels = DATA.labels.map((label) =>
-    ({ label, kernel: label.parts.kernel || label.parts.graph || 0 })).filter((p) => p.kernel);
+  const labels = DATA.labels.map((label) => ({ label, kernel: label.ran })).filter((p) => p.kernel);
   $("against").hidden = !labels.length;
-  labels.sort((p, q) => q.label.elapsed - q.kernel - (p.label.elapsed - p.kernel));
-  const shown = dumbbell.all ? labels : labels.slice(0, MOST_DUMBBELLS);
+  labels.sort((p, q) => p.label.library - q.label.library ||
+    q.label.elapsed - q.kernel - (p.label.elapsed - p.kernel));
+  const own = labels.filter((p) => !p.label.library).length || labels.length;
+  const shown = dumbbell.all ? labels : labels.slice(0, Math.min(own, MOST_DUMBBELLS));
   const ends = shown.flatMap(({ label, kernel }) =>
     [kernel, label.p05 || label.elapsed, label.p95, label.elapsed]);
   const logs = ends.filter((ns) => ns > 0).map(Math.log10);

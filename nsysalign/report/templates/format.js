@@ -87,11 +87,11 @@ function cutApart(names, letters) {
 
 // The short names of kernels; those that share one are told apart by their template arguments.
 function shortNames(names) {
-  const short = names.map(shortName), many = new Map();
-  new Set(names).forEach((name) => many.set(shortName(name), (many.get(shortName(name)) || 0) + 1));
+  const short = names.map(shortName);
   return names.map((name, i) => {
-    const from = name.indexOf("<");
-    if (many.get(short[i]) < 2 || from < 0) return short[i];
-    return `${short[i]} ${cut(name.slice(from, name.lastIndexOf(">") + 1), 60)}`;
+    const alike = [...new Set(names.filter((_, k) => short[k] === short[i]))];
+    const inside = alike.map((other) => other.slice(other.indexOf("<"), other.lastIndexOf(">") + 1));
+    if (alike.length < 2 || !name.includes("<")) return short[i];
+    return `${short[i]} ${cutApart(inside, 60)[alike.indexOf(name)]}`;
   });
 }

@@ -141,6 +141,7 @@ async function start() {
   const measured = DATA.labels.length, there = { title: true, verdicts: true, remarks: true,
     whole: measured, labels: measured, runs: measured, timeline: measured || WHOLE.size,
     kernels: DATA.kernels.names.length, insides: DATA.inside?.length, clocks: DATA.clocks };
+  $("bar").querySelector(".brand").textContent = cut(DATA.title.split(",")[0], 24);
   for (const link of document.querySelectorAll("#bar a")) {
     if (!there[link.hash.slice(1)]) link.remove();
   }

@@ -38,8 +38,9 @@ const COLUMNS = [
 ];
 
 function flag(label) {
-  return label.flagged ? make("span", { class: "flag", title: label.findings.join(", ") }, " !",
-    make("span", { class: "unseen" }, " has findings")) : null;
+  return label.flagged ? make("button", { type: "button", class: "link flag",
+    title: label.findings.join(", "), onclick: () => bringFinding(label.label) }, "!",
+  make("span", { class: "unseen" }, ` to the finding of ${label.label}`)) : null;
 }
 
 // The budget under nsys, and below it the predicted one without, to the same scale, where they

@@ -13,7 +13,7 @@ function card(item) {
   const [mark, word] = SEVERITY[item.severity] || SEVERITY.info, [entry, ...same] = item.entries,
     label = byName(entry.label);
   return make(
-    "article", { class: "card " + word },
+    "article", { class: "card " + word, "data-card": DATA.cards.indexOf(item) },
     make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word,
       item.rule ? " · " + item.rule : "",
       item.lost ? make("span", { class: "lost",
@@ -128,10 +128,20 @@ function intervalLink(entry, label) {
     ` of ${entry.label}: ${entry.rule || "reading"}`));
 }
 
+// To the first card that speaks of a label, opened if it is folded.
+function bringFinding(name) {
+  const item = DATA.cards.find((one) => one.entries.some((entry) => entry.label === name));
+  const place = document.querySelector(`[data-card="${DATA.cards.indexOf(item)}"]`);
+  if (!place) return;
+  if (place.tagName === "DETAILS") place.open = true;
+  remember(true);
+  bring(place);
+}
+
 // A card of which only the first line is seen until it is opened.
 function folded(item) {
   const [mark, word] = SEVERITY[item.severity] || SEVERITY.info,
-    details = make("details", { class: "folded " + word },
+    details = make("details", { class: "folded " + word, "data-card": DATA.cards.indexOf(item) },
     make("summary", null, make("span", { class: "kicker" },
       make("span", { "aria-hidden": "true" }, mark + " "), item.rule),
       make("span", { class: "title" }, item.entries[0].title),
