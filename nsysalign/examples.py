@@ -17,15 +17,10 @@ class Roles(NamedTuple):
 
 def roles(analysis: Analysis) -> dict[str, Roles]:
     """Per label, in the order of `analysis.labels`."""
-    found = {}
-    groups = dict(iter(analysis.intervals.groupby("label", sort=False)))
-    for label, median in zip(
-        analysis.labels["label"], analysis.labels["row_interval"], strict=True
-    ):
-        number, elapsed, start = (
-            groups[label][c].to_numpy() for c in ("interval", "elapsed_ns", "start_ns")
-        )
-        found[str(label)] = Roles(
-            int(median), int(number[elapsed.argmax()]), int(number[start.argmin()])
-        )
-    return found
+    labels = analysis.labels
+    of_label = analysis.intervals.set_index("interval").groupby("label", sort=False)
+    slowest, first = of_label["elapsed_ns"].idxmax(), of_label["start_ns"].idxmin()
+    names = labels["label"].tolist()
+    columns = (labels["row_interval"], slowest.reindex(names), first.reindex(names))
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return {str(name): Roles(*map(int, row)) for name, row in zip(names, rows, strict=True)}

@@ -87,9 +87,7 @@ def largest_loss(r: Reader) -> str:
 
 def code_line(r: Reader) -> str:
     r.click("#cards .button", "Show the interval")
-    return r.run(
-        "return document.querySelector('#budgets tbody th').innerText.replace(/\\s+/g, ' ')"
-    )
+    return r.run("return document.querySelector('#budgets tbody th .site').innerText")
 
 
 def slowest_kernel(r: Reader) -> str:

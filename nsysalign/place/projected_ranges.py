@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import ORIGIN, OURS, Trace
-from nsysalign.tiles import any_open, distinct, least
+from nsysalign.tiles import any_open, group, least
 from nsysalign.windows import windows_frame
 
 #: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,
@@ -80,38 +80,24 @@ def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     own = any_open(
         by_thread, opened, closed, thread, issue
     )  # a range of the launching thread itself
-    pieces = []
+    pieces = [(np.empty(0, np.int64),) * 4]
 
     def add(rows: np.ndarray, which: np.ndarray) -> None:
-        for number in distinct(lane[which]).tolist():
-            mine = which[lane[which] == number]
+        for number, mine in group(lane[which], which).items():
             mine = mine[np.argsort(issue[mine], kind="stable")]
             first, last = (np.searchsorted(issue[mine], t[rows]) for t in (opened, closed))
-            some = last > first
+            some = np.flatnonzero(last > first)
             extent = first[some], last[some]
-            pieces.append(
-                pd.DataFrame(
-                    {
-                        "range": rows[some],
-                        "lane": number,
-                        "start": least(begin[mine], *extent),
-                        "end": -least(-end[mine], *extent),
-                    }
-                )
-            )
+            low, high = least(begin[mine], *extent), -least(-end[mine], *extent)
+            pieces.append((rows[some], np.full(len(some), number), low, high))
 
-    for number in distinct(by_thread).tolist():  # launched by the range's own thread
-        add(np.flatnonzero(by_thread == number), np.flatnonzero(thread == number))
-    for number in distinct(
-        ranges["process"].to_numpy()
-    ).tolist():  # and by threads without ranges of their own
-        add(
-            np.flatnonzero(ranges["process"].to_numpy() == number),
-            np.flatnonzero((process == number) & ~own),
-        )
-    if not pieces:
-        return pd.DataFrame({"range": [], "lane": [], "start": [], "end": []}, dtype=np.int64)
-    whole = pd.concat(pieces, ignore_index=True)
+    # launched by the range's own thread, and by threads without ranges of their own
+    for number, rows in group(by_thread, np.arange(len(ranges))).items():
+        add(rows, np.flatnonzero(thread == number))
+    for number, rows in group(ranges["process"].to_numpy(), np.arange(len(ranges))).items():
+        add(rows, np.flatnonzero((process == number) & ~own))
+    columns = (np.concatenate(column) for column in zip(*pieces, strict=True))
+    whole = pd.DataFrame(dict(zip(("range", "lane", "start", "end"), columns, strict=True)))
     return whole.groupby(["range", "lane"], as_index=False).agg(
         start=("start", "min"), end=("end", "max")
     )

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds, kernel
+from cases.drawing import MAIN, OTHER, ZERO, analysed, kernel
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from simulator import check, export
+from simulator import check
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
 from nsysalign.model import OTHERS_WORKED
@@ -20,12 +20,6 @@ from nsysalign.split.sweep import _distinct, span_of
 
 def world() -> World:
     return World(streams={7: LEGACY, 13: NON_BLOCKING, 14: NON_BLOCKING})
-
-
-def analysed(w: World, folder: Path):
-    analysis = check.analyze(*export.write(in_nanoseconds(w), folder))
-    check.invariants(analysis)
-    return analysis
 
 
 # --- while its stream was idle
@@ -70,8 +64,7 @@ def test_without_idle_time_nobody_asks(tmp_path):
     kernel(w, (-40, -38), (0, 60), 13)
     kernel(w, (-20, -18), (0, 40))
     w.ranges.append(Range("step", -21, -10, MAIN))
-    path, _ = export.write(in_nanoseconds(w), tmp_path)
-    (row,) = check.analyze(path, []).measured.itertuples()
+    (row,) = analysed(w, tmp_path, logs=False).measured.itertuples()
     assert (row.kind, row.elapsed_ns, OTHERS_WORKED in row.flags) == ("nvtx", 40_000, False)
 
 

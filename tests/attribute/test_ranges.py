@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases.drawing import in_nanoseconds
+from cases.drawing import analysed, in_nanoseconds
 from simulator import check, export
 from simulator.world import Range, World
 
@@ -22,13 +22,12 @@ def world() -> World:
     made.sync(22, 58)
     made.kernel(76, 77, made.call("launch", 72, 75), name="outside")
     made.ranges += [Range("step", 0, 10, made.pid), Range("item", 20, 60, made.pid)]
-    return in_nanoseconds(made)
+    return made
 
 
 @pytest.fixture
 def analysis(tmp_path):
-    trace, _ = export.write(world(), tmp_path)
-    return check.analyze(trace, [])
+    return analysed(world(), tmp_path, logs=False)
 
 
 def test_a_range_without_gpu_work_has_its_time(analysis):
@@ -67,8 +66,7 @@ def test_numbered_ranges_are_one_label(tmp_path):
             100 * k + 20, 100 * k + 30, made.call("launch", 100 * k + 2, 100 * k + 8), name="block"
         )
         made.ranges.append(Range(f"blocks.{k}", 100 * k, 100 * k + 50, made.pid))
-    trace, _ = export.write(in_nanoseconds(made), tmp_path)
-    analysis = check.analyze(trace, [])
+    analysis = analysed(made, tmp_path, logs=False)
     assert analysis.labels[["label", "count"]].to_numpy().tolist() == [["blocks.*", 5]]
     assert analysis.measured["name"].tolist() == [f"blocks.{k}#0" for k in range(5)], (
         "each keeps its name"

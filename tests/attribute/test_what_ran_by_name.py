@@ -3,11 +3,8 @@ microseconds."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds
-from simulator import check, export
+from cases.drawing import MAIN, OTHER, ZERO, analysed
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
 from nsysalign.split import kernels as module
@@ -15,10 +12,6 @@ from nsysalign.split import kernels as module
 
 def world() -> World:
     return World(streams={7: LEGACY, 13: NON_BLOCKING})
-
-
-def analysed(w: World, folder: Path):
-    return check.analyze(*export.write(in_nanoseconds(w), folder))
 
 
 def run(w: World, call: tuple, run: tuple, name: str, stream: int = 7, thread: int = MAIN):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from cases.drawing import in_nanoseconds
+from cases.drawing import analysed, in_nanoseconds
 from simulator import check, export
 from simulator.world import NON_BLOCKING, Range, World
 
@@ -23,17 +23,15 @@ def two_streams() -> World:
     world.kernel(20, 34, world.call("launch", 12, 16), 13, name="second")
     world.sync(40, 60)
     world.copy(74, 80, world.call("memcpy", 64, 72), pageable=False, nbytes=1000)
-    return in_nanoseconds(world)
+    return world
 
 
 @pytest.fixture
 def analysis(tmp_path):
-    trace, _ = export.write(two_streams(), tmp_path)
-    return check.analyze(trace, [])
+    return analysed(two_streams(), tmp_path, logs=False)
 
 
 def test_a_device_and_its_streams(analysis):
-    check.invariants(analysis)
     runs = analysis.runs.set_index("label")
     assert runs["elapsed_ns"].to_dict() == {
         "run": 70_000,
@@ -75,7 +73,7 @@ def test_what_ran(analysis):
 
 
 def test_processes_and_devices_have_runs_of_their_own(tmp_path):
-    worlds = [two_streams(), two_streams()]
+    worlds = [in_nanoseconds(two_streams()) for _ in range(2)]
     worlds[1].pid, worlds[1].device = 501, 1
     for call in worlds[1].calls:
         call.thread = 501
@@ -89,10 +87,7 @@ def test_processes_and_devices_have_runs_of_their_own(tmp_path):
 
 def test_a_region_called_run_keeps_its_name(tmp_path):
     world = two_streams()
-    world.ranges.append(
-        Range("run", world.calls[0].start - 500, world.calls[0].end + 500, world.pid)
-    )
-    trace, _ = export.write(world, tmp_path)
-    analysis = check.analyze(trace, [])
+    world.ranges.append(Range("run", -0.5, world.calls[0].end + 0.5, world.pid))
+    analysis = analysed(world, tmp_path, logs=False)
     assert analysis.labels["label"].tolist() == ["run"]
     assert analysis.runs["label"].tolist()[0] == "run (all)"

@@ -3,13 +3,19 @@ In microseconds."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pandas as pd
 import pytest
-from cases.drawing import MAIN, OTHER, ZERO, events, in_nanoseconds, kernel, ordinary_launches
-from simulator import check, export
+from cases.drawing import (
+    MAIN,
+    OTHER,
+    ZERO,
+    analysed,
+    events,
+    kernel,
+    ordinary_launches,
+)
+from simulator import check
 from simulator.world import (
     BLOCKING,
     D2H,
@@ -27,12 +33,6 @@ from nsysalign.split.describe import DIRECTION, MEMORY, merged
 
 def world() -> World:
     return World(streams={7: LEGACY, 13: NON_BLOCKING, 14: BLOCKING})
-
-
-def analysed(w: World, folder: Path):
-    analysis = check.analyze(*export.write(in_nanoseconds(w), folder))
-    check.invariants(analysis)
-    return analysis
 
 
 def segments(analysis) -> list[tuple]:

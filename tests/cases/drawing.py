@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 
+from simulator import check, export
 from simulator.world import BLOCKING, LEGACY, NON_BLOCKING, World, milliseconds
+
+from nsysalign.model import Analysis
 
 ZERO = 1_000_000_000  # the pictures' 0 on the trace's clock
 MAIN, OTHER = 500, 501  # threads
@@ -45,6 +49,14 @@ def collector(kind: str = "event") -> tuple[list[Case], Callable]:
         return keep
 
     return cases, case
+
+
+def analysed(world: World, folder: Path, *, logs: bool = True) -> Analysis:
+    """The analysis of a drawing, sound in every way; `logs`: with its event log."""
+    trace, events = export.write(in_nanoseconds(world), folder)
+    analysis = check.analyze(trace, events if logs else [])
+    check.invariants(analysis)
+    return analysis
 
 
 def in_nanoseconds(world: World) -> World:

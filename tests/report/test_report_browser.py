@@ -376,7 +376,7 @@ def test_paper_shows_everything_and_no_buttons(looked_at):
         assert driver.execute_script(f"return {shown.format('.controls')}") == "none"
         assert driver.execute_script(f"return {shown.format('.card')}") != "none"
         assert driver.execute_script(
-            "return document.querySelector('.tall').scrollHeight <= document.querySelector('.tall').clientHeight + 2"
+            "return [...document.querySelectorAll('.scroll')].every(e => getComputedStyle(e).maxHeight === 'none')"
         )
     finally:
         driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})

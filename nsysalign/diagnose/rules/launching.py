@@ -16,6 +16,7 @@ from nsysalign.split.describe import Segments
 
 LOADS = r"^cu(da)?(LibraryLoad|ModuleLoad|Link)"
 _BLAMED = ("host", "api", "api_launch")
+_MOST = np.iinfo(np.int64).max
 
 
 def _rows(cases: list[Case]) -> np.ndarray:
@@ -69,9 +70,10 @@ def launch_blocking(facts: Facts) -> Iterator[Finding]:
         closing = np.zeros(int(run.max(initial=-1)) + 2, dtype=bool)
         closing[run[np.append(at[1:] != at[:-1], True)]] = True
         first = first[~closing[run[first]]]
-        calls = np.unique(np.stack([run[launch], segments.ref_id[launch]]), axis=1)[0]
-        distinct = np.bincount(calls, minlength=int(run.max(initial=0)) + 1)
-        blocked = launch[first] & (distinct[run[first]] >= 2)
+        low, high = np.full(len(closing), _MOST), np.full(len(closing), -_MOST)
+        np.minimum.at(low, run[launch], segments.ref_id[launch])
+        np.maximum.at(high, run[launch], segments.ref_id[launch])
+        blocked = launch[first] & (high > low)[run[first]]  # two calls at least
         np.add.at(gaps, at[first], 1)
         np.add.at(hits, at[first], blocked)
         np.add.at(rest, at[first[blocked]], segments.ns[first[blocked]])
