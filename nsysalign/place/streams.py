@@ -13,9 +13,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CALL, Trace
+from nsysalign.model import CALL, DEFAULT_STREAM, Trace
 from nsysalign.tiles import distinct, least
-from nsysalign.trace.schema import DEFAULT_STREAM
 
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.

@@ -13,7 +13,16 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.effort import trim_memory
 from nsysalign.errors import NoCudaWork, TraceError
-from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
+from nsysalign.model import (
+    CALL,
+    DEFAULT_STREAM,
+    ENQUEUEING_CALLS,
+    SYNC_CALLS,
+    Trace,
+    TraceInfo,
+    pid_of,
+    process_of,
+)
 from nsysalign.private import without_paths
 from nsysalign.tiles import distinct, one_of
 from nsysalign.trace import schema
@@ -173,7 +182,7 @@ def per_thread_streams(
     keys = zip(recording["process"].tolist(), recording["correlation"].tolist(), strict=True)
     of_call = dict(zip(keys, recording["thread"].tolist(), strict=True))
     keys = zip(rows["process"].tolist(), rows["correlation"].tolist(), rows["stream"].tolist(), strict=True)  # fmt: skip
-    stream = [own.get(of_call.get((p, c), -1), s) if s == schema.DEFAULT_STREAM else s for p, c, s in keys]  # fmt: skip
+    stream = [own.get(of_call.get((p, c), -1), s) if s == DEFAULT_STREAM else s for p, c, s in keys]  # fmt: skip
     return frames.check(rows.assign(stream=np.array(stream, np.int64)), frames.EVENT_ROWS)
 
 

@@ -215,9 +215,6 @@ NAMES = frozenset(
     ]
 )
 
-#: CUPTI's streamId of the legacy default stream of the first context.
-DEFAULT_STREAM = 7
-
 #: Of a GPU: size of its L2 (bytes), rate of its memory (bytes per second).
 GPU_LIMITS = ("l2CacheSize", "memoryBandwidth")
 GPU_COLUMNS = ("id", "name", "cuDevice", "smCount", *GPU_LIMITS)
