@@ -115,6 +115,8 @@ MIGRATIONS = (11, 12, 13)
 
 #: How the names of the tool's own NVTX ranges begin: no interval, and in no table.
 OURS = "nsysalign:"
+#: CUPTI's streamId of the legacy default stream of the first context.
+DEFAULT_STREAM = 7
 #: Flag of intervals during whose idle time other streams of the device were mostly executing.
 OTHERS_WORKED = "other-streams-worked"
 #: The same where they executed during more than a hundredth of that time, but not most of it.

@@ -115,8 +115,16 @@ def _of_gap(finding: Finding) -> Words | None:
     )
 
 
+def in_pieces(copied_bytes: int, ns: int) -> bool:
+    """Whether copies took this long because they are many and small: pinned memory does not help
+    them, and a rate says nothing."""
+    return copied_bytes < thresholds.IN_PIECES_BYTES_PER_NS * ns
+
+
 def _of_copy(finding: Finding) -> Words | None:
     direction, memory = finding.evidence.get("direction"), finding.evidence.get("memory")
+    if in_pieces(finding.evidence["copied_bytes"], finding.evidence["copy_ns"]):
+        return Words("Put what is copied in many small pieces together, and copy it once")
     if direction not in ("H2D", "D2H"):
         return Words("Write the result where it is needed", "torch.mm(a, b, out=out)")
     if memory == "pageable":

@@ -13,6 +13,8 @@ SAY_SHARE = 0.05
 #: A copy next to kernels is reported from this share on: "does it contain the copy?" is what people
 #: ask.
 COPY_SAY_SHARE = 0.01
+#: Copies that are slower than this (GB/s) are many small ones.
+IN_PIECES_BYTES_PER_NS = 0.01
 #: A synchronisation is mentioned from this share on, in what the program timed.
 SYNC_SAY_SHARE = 0.002
 #: Kernels of a few blocks that ran for no longer than this would not gain by more.

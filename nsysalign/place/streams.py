@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CALL, Trace
+from nsysalign.model import CALL, DEFAULT_STREAM, Trace
 from nsysalign.tiles import distinct, least
 
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
@@ -21,7 +21,6 @@ LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 STREAM_OFFSETS = (-1, 0)
 #: A handle stands for a stream if at least this share of its records point to it.
 _MOST_SAY = 0.6
-_DEFAULT_STREAM = 7  # CUPTI's streamId of the legacy default stream of the first context
 
 
 def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
@@ -38,12 +37,12 @@ def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
     # every process has a legacy default stream, whether or not a row names it
     processes = distinct(trace.calls["process"].to_numpy())
     silent = np.setdiff1d(
-        processes, every.loc[every["stream"] == _DEFAULT_STREAM, "process"].to_numpy()
+        processes, every.loc[every["stream"] == DEFAULT_STREAM, "process"].to_numpy()
     )
     every = pd.concat(
         [
             every,
-            pd.DataFrame({"process": silent, "context": 1, "stream": _DEFAULT_STREAM, "device": 0}),
+            pd.DataFrame({"process": silent, "context": 1, "stream": DEFAULT_STREAM, "device": 0}),
         ],
         ignore_index=True,
     )
@@ -146,7 +145,7 @@ def lane_of_log(
         handle, stream_id, device = (
             rows[c].to_numpy() for c in ("stream_handle", "stream_id", "device")
         )
-        default = (handle == 0) | ((handle < 0) & (stream_id == _DEFAULT_STREAM))
+        default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
         lane[here[default]] = _default_lane(own, busy, device[default])
         open_here = here[default & ~settled[here]]
         if (lane[open_here] < 0).any() and len(_default_lanes(own)) > 1:
@@ -196,9 +195,9 @@ def _default_lane(own: pd.DataFrame, busy: np.ndarray, device: np.ndarray) -> np
 
 def _default_lanes(own: pd.DataFrame) -> pd.DataFrame:
     legacy = own[
-        (own["flag"] == LEGACY_DEFAULT) | ((own["flag"] < 0) & (own["stream"] == _DEFAULT_STREAM))
+        (own["flag"] == LEGACY_DEFAULT) | ((own["flag"] < 0) & (own["stream"] == DEFAULT_STREAM))
     ]
-    return own[own["stream"] == _DEFAULT_STREAM] if legacy.empty else legacy
+    return own[own["stream"] == DEFAULT_STREAM] if legacy.empty else legacy
 
 
 def _only(lanes: pd.DataFrame, busy: np.ndarray) -> int:
@@ -227,7 +226,7 @@ def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> i
     """CUPTI streamId minus cuStreamGetId's answer, decided on the trace."""
     stream_of = own["stream"]
     certain = waits[
-        (waits["lane"] >= 0) & (waits["stream_id"] >= 0) & (waits["stream_id"] != _DEFAULT_STREAM)
+        (waits["lane"] >= 0) & (waits["stream_id"] >= 0) & (waits["stream_id"] != DEFAULT_STREAM)
     ]
     if len(certain):
         differences = (

@@ -13,7 +13,16 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.effort import trim_memory
 from nsysalign.errors import NoCudaWork, TraceError
-from nsysalign.model import CALL, ENQUEUEING_CALLS, SYNC_CALLS, Trace, TraceInfo, pid_of, process_of
+from nsysalign.model import (
+    CALL,
+    DEFAULT_STREAM,
+    ENQUEUEING_CALLS,
+    SYNC_CALLS,
+    Trace,
+    TraceInfo,
+    pid_of,
+    process_of,
+)
 from nsysalign.private import without_paths
 from nsysalign.tiles import distinct, one_of
 from nsysalign.trace import schema
@@ -44,6 +53,7 @@ def read_trace(path: Path) -> Trace:
         trim_memory()
         syncs = _syncs(source, calls)
         ids = distinct(calls["name_id"].to_numpy()).tolist()
+        ptds, ptsz = ([i for i in ids if s in names.get(i, "")] for s in ("_ptds", "_ptsz"))
         for name_id in ids:  # as in the documentation: without _v7000
             if name_id in names:
                 names[name_id] = schema.api_name(names[name_id])
@@ -56,7 +66,7 @@ def read_trace(path: Path) -> Trace:
             operations=operations,
             calls=calls,
             syncs=syncs,
-            event_rows=_event_rows(source),
+            event_rows=per_thread_streams(_event_rows(source), calls, operations, ptds, ptsz),
             ranges=_ranges(source, ranges, names),
             marks=_marks(source, names),
             streams=_streams(source, operations, contexts),
@@ -151,6 +161,29 @@ def _event_rows(source: Source) -> pd.DataFrame:
     if frame is None:
         return frames.empty(frames.EVENT_ROWS)
     return frames.check(frame.assign(event_sync=_no_id(frame["event_sync"])), frames.EVENT_ROWS)
+
+
+def per_thread_streams(
+    rows: pd.DataFrame,
+    calls: pd.DataFrame,
+    operations: pd.DataFrame,
+    ptds: Sequence[int],
+    ptsz: Sequence[int],
+) -> pd.DataFrame:
+    """Rows of records on a thread's own default stream, which bear the number of the legacy one:
+    with that of the thread's copies that take no stream (names of calls in `ptds`)."""
+    if rows.empty or not ptds or not ptsz:
+        return rows
+    name, thread = calls["name_id"].to_numpy(), calls["thread"].to_numpy()
+    call = operations["call"].to_numpy()
+    copied = np.flatnonzero((call >= 0) & np.isin(name[call], ptds))
+    own = dict(zip(thread[call[copied]].tolist(), operations["stream"].to_numpy()[copied].tolist(), strict=True))  # fmt: skip
+    recording = calls[calls["name_id"].isin(ptsz)]
+    keys = zip(recording["process"].tolist(), recording["correlation"].tolist(), strict=True)
+    of_call = dict(zip(keys, recording["thread"].tolist(), strict=True))
+    keys = zip(rows["process"].tolist(), rows["correlation"].tolist(), rows["stream"].tolist(), strict=True)  # fmt: skip
+    stream = [own.get(of_call.get((p, c), -1), s) if s == DEFAULT_STREAM else s for p, c, s in keys]  # fmt: skip
+    return frames.check(rows.assign(stream=np.array(stream, np.int64)), frames.EVENT_ROWS)
 
 
 def _texts(

@@ -182,6 +182,13 @@ def test_a_pageable_copy_beside_kernels_with_its_bandwidth():
     assert found(*both)["pinned", "copy-inside"].loss_ns == 0
 
 
+def test_many_small_copies_are_put_together_not_pinned():
+    copy = piece("memcpy", 2_000, direction="D2H", memory="pageable", bytes=8_000)
+    finding = found(repeat(10, "x", copy, ("kernel", 500)))["x", "copy-inside"]
+    assert "GB/s" not in finding.title and "achieved_GB_per_s" not in finding.evidence
+    assert "copy it once" in finding.faster and "pin" not in finding.faster
+
+
 def test_the_synchronisation_of_a_pageable_copy_is_the_copys():
     copy = piece("memcpy", 300, direction="H2D", memory="pageable", bytes=1 << 20)
     assert "sync-inside" not in severities(

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.advice import is_torch
+from nsysalign.diagnose.advice import in_pieces, is_torch
 from nsysalign.diagnose.facts import Facts, rows_of
 from nsysalign.diagnose.finding import Finding
 
@@ -41,7 +41,7 @@ def copy(facts: Facts) -> Iterator[Finding]:
         (direction, memory), mine = max(kinds, key=lambda kind: kind[1]["ns"].sum())
         ns, moved = int(mine["ns"].sum()), int(mine.loc[mine["detail"] == "copy", "bytes"].sum())
         # a host timer sees only the part of a copy for which the host waited
-        rate = None if facts.is_host[at] else moved / max(ns, 1)
+        rate = None if facts.is_host[at] or in_pieces(moved, ns) else moved / max(ns, 1)
         could = best.get(direction, 0.0) if memory == "pageable" else 0.0
         where = _WORDS.get(direction, direction)
         amount = words.of(ns, facts.elapsed[at])
