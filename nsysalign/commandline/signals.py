@@ -19,8 +19,8 @@ def interruptible() -> Iterator[None]:
         came.append(number)
         raise KeyboardInterrupt
 
-    before = {}
-    for number in (signal.SIGTERM, signal.SIGHUP):
+    before = {}  # Windows has no hang-up
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
         if signal.getsignal(number) is signal.SIG_DFL:
             with suppress(ValueError):  # outside the main thread
                 before[number] = signal.signal(number, interrupt)
