@@ -177,12 +177,15 @@ def per_thread_streams(
     name, thread = calls["name_id"].to_numpy(), calls["thread"].to_numpy()
     call = operations["call"].to_numpy()
     copied = np.flatnonzero((call >= 0) & np.isin(name[call], ptds))
-    own = dict(zip(thread[call[copied]].tolist(), operations["stream"].to_numpy()[copied].tolist(), strict=True))  # fmt: skip
+    streams = operations["stream"].to_numpy()[copied].tolist()
+    own = dict(zip(thread[call[copied]].tolist(), streams, strict=True))
     recording = calls[calls["name_id"].isin(ptsz)]
     keys = zip(recording["process"].tolist(), recording["correlation"].tolist(), strict=True)
     of_call = dict(zip(keys, recording["thread"].tolist(), strict=True))
-    keys = zip(rows["process"].tolist(), rows["correlation"].tolist(), rows["stream"].tolist(), strict=True)  # fmt: skip
-    stream = [own.get(of_call.get((p, c), -1), s) if s == DEFAULT_STREAM else s for p, c, s in keys]  # fmt: skip
+    named = zip(*(rows[c].tolist() for c in ("process", "correlation", "stream")), strict=True)
+    stream = [
+        own.get(of_call.get((p, c), -1), s) if s == DEFAULT_STREAM else s for p, c, s in named
+    ]
     return frames.check(rows.assign(stream=np.array(stream, np.int64)), frames.EVENT_ROWS)
 
 
