@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
 from nsysalign.errors import Interrupted
+from nsysalign.record.processes import ENDING
 
 
 @contextmanager
@@ -19,8 +20,8 @@ def interruptible() -> Iterator[None]:
         came.append(number)
         raise KeyboardInterrupt
 
-    before = {}  # Windows has no hang-up
-    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):
+    before = {}
+    for number in ENDING:  # SIGINT has a handler of Python's
         if signal.getsignal(number) is signal.SIG_DFL:
             with suppress(ValueError):  # outside the main thread
                 before[number] = signal.signal(number, interrupt)
