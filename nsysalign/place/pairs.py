@@ -339,10 +339,9 @@ class _Seen:
         names: list[int] = []
         if records and stale:
             # a start that all others are compared with may be older than they are
-            starts = set(wanted) - {pair[-1] for pair in pairs}
-            others = {e for e in wanted if e not in starts}
-            hubs = [e for e in stale if e in starts]
-            hubs = [e for e in hubs if others <= {f for p in pairs if e in p for f in p}]
+            ends = {pair[-1] for pair in pairs}
+            compared = {e: {f for p in pairs if e in p for f in p} for e in stale}
+            hubs = [e for e in stale if e not in ends and ends <= compared[e]]
             hubs.sort(key=lambda e: latest.get(e, -1))
             older = hubs[: max(len(stale) - len(records), 0)] if len(wanted) > 2 else []
             again = len(records) % len(stale) == 0 and not self.others
@@ -366,8 +365,8 @@ def _waited(
 ) -> None:
     """Pairs of programs that wait for the end event and then ask for the time without a query: the
     last record before the wait and, last in first out, one before it that nothing waited for.  Both
-    events were created together, the end's after the start's.  `told`: numbers that event rows say; `asked`: events of
-    comparisons."""
+    events were created together, the end's after the start's.  `told`: numbers that event rows say;
+    `asked`: events of comparisons."""
     exact = any(row.role == _ELAPSED for row in rows)
     made = 0
     seconds: set[int] = set()  # ordinals of creations that follow another: the end's
