@@ -344,7 +344,7 @@ def _label(
         "elapsed": row.elapsed_ns,
         "error": row.error_ns,
         "parts": row.parts_ns,
-        "ran": row.meanwhile_ns or row.parts_ns["kernel"] or row.parts_ns["graph"],
+        "ran": row.meanwhile_ns or row.kernel_ns,
         "median": row.median_ns,
         "std": std,
         "min": row.min_ns,

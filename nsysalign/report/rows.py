@@ -51,6 +51,11 @@ class LabelRow:
     #: others.
     meanwhile_ns: int | None = None
 
+    @property
+    def kernel_ns(self) -> int:
+        """Of its own time: kernels, and CUDA graphs traced as one row."""
+        return self.parts_ns["kernel"] + self.parts_ns["graph"]
+
 
 def label_rows(analysis: Analysis) -> list[LabelRow]:
     """One row per label in the analysis' order, labels timed by libraries after the user's own."""

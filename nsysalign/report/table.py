@@ -167,7 +167,7 @@ def _columns(
             continue
         values = [row.parts_ns[cause] for row in rows]
         if cause == "kernel":
-            texts = cells([row.parts_ns["kernel"] + row.parts_ns["graph"] for row in rows])
+            texts = cells([row.kernel_ns for row in rows])
             texts = tuple(
                 f"({fixed(row.meanwhile_ns, unit_ns=unit_ns, decimals=decimals)})"
                 if only_meanwhile(row)
@@ -187,7 +187,7 @@ def _columns(
 def only_meanwhile(row: LabelRow) -> bool:
     """Whether the GPU worked on what a host timer issued without that work being part of the
     timer's own time."""
-    return bool(row.meanwhile_ns) and not row.parts_ns["kernel"] + row.parts_ns["graph"]
+    return bool(row.meanwhile_ns) and not row.kernel_ns
 
 
 def label_text(row: LabelRow, width: int | None = None) -> str:
@@ -227,10 +227,12 @@ def _shortened(label: str, width: int) -> str:
 def render(rows: Sequence[LabelRow], console: Console) -> None:
     """Draw the table and its legend.  What libraries timed is one line if the program has labels of
     its own and would have to be looked for among theirs."""
-    own, folded = ([row for row in rows if row.library is which] for which in (False, True))
-    if not own or len(folded) <= _LIBRARY_ROWS:
-        own, folded = [*own, *folded], []
-    rows = own
+    own = [row for row in rows if not row.library]
+    folded = [row for row in rows if row.library] if own else []
+    if len(folded) > _LIBRARY_ROWS:
+        rows = own
+    else:
+        folded = []
     plan = layout(rows, console.width)
     grid = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), show_edge=False, header_style="")
     grid.add_column("\n  label", no_wrap=True, width=plan.label_width + 2)
