@@ -185,7 +185,6 @@ class Ends:
         own, now = self._on_signal, self._getsignal
 
         def watch() -> None:
-
             with contextlib.suppress(OSError):  # the program closed it
                 while number := os.read(reader, 1):
                     if now(number[0]) == own:
