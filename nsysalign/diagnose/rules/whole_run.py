@@ -12,6 +12,7 @@ import numpy as np
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import About, Finding, Words
+from nsysalign.diagnose.rules.contents import from_pinned_ns
 from nsysalign.model import CAUSES, OPERATION_KINDS, OURS
 from nsysalign.parts import parts_matrix
 
@@ -161,7 +162,10 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             yield replace(_begun(found), run=int(run.interval), loss_ns=int(lost), remedy=remedy)
         if copying > thresholds.WARN_SHARE * run.elapsed_ns:
             kernels = parts["kernel"] + parts["graph"]
-            pageable = held.loc[held["memory"] == "pageable", "ns"].sum() > copying / 2
+            copies = held[(held["cause"] == "memcpy") & (held["detail"] == "copy")]
+            staged = (copies["memory"] == "pageable").to_numpy()
+            pageable = copies.loc[staged, "ns"].sum() > copying / 2
+            faster = int((copies["ns"] - from_pinned_ns(copies))[staged].sum()) if pageable else 0
             found = about.finding(
                 "warning",
                 f"{who}copies take {words.of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
@@ -174,7 +178,7 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             yield replace(
                 _begun(found),
                 run=int(run.interval),
-                loss_ns=int(min(copying, kernels)),
+                loss_ns=int(min(copying, faster + kernels)),  # the rest behind kernels
                 remedy=Words(
                     "Copy less and once, from pinned memory, and on a stream of its own while kernels run"
                     if pageable
