@@ -114,7 +114,8 @@ class Details:
             # it begins, or where a window does
             new = np.diff(mine.ref, prepend=-1) != 0
             size = self._size(mine.ref)
-            running = np.append([[0], [0]], np.cumsum(np.where(new, size, 0), axis=1), axis=1)
+            running = np.zeros((2, len(new) + 1), np.int64)
+            np.cumsum(np.where(new, size, 0), axis=1, out=running[:, 1:])
             first = np.searchsorted(mine.end, start, side="right")
             last = np.searchsorted(mine.start, end, side="left")
             some = np.flatnonzero((last > first) & (end > start))

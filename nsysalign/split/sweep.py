@@ -91,8 +91,8 @@ def stream_sums(
                     spot.start - pieces.start[before], 0
                 )
                 total[window, pieces.cause[after]] -= np.maximum(pieces.end[after] - spot.end, 0)
-            first = spots[0]
-            details.add_inside(numbers[windows[first.span]], first.start, first.end, pieces)
+            spot = spots[0]
+            details.add_inside(numbers[windows[spot.span]], spot.start, spot.end, pieces)
         details.end_lane(numbers[windows], *spans[0])
     for number, (total, place, begin) in enumerate(zip(totals, places, own, strict=True)):
         ends = np.flatnonzero(begin < place.end)
