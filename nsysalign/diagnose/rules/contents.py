@@ -76,20 +76,23 @@ def copy(facts: Facts) -> Iterator[Finding]:
 
 def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
     """What the advice would save, at most, per interval: of pageable copies what is longer than from
-    pinned memory, of pinned ones what kernels of the interval could hide, all copies on the
-    device."""
+    pinned memory; of the rest, which pinned memory could do meanwhile, what kernels could hide, and
+    for pageable copies, for which the host waits, the host's own time; all copies on the device."""
     direction, ns = rows["direction"].to_numpy(), rows["ns"].to_numpy()
     pageable, fast = rows["memory"].to_numpy() == "pageable", from_pinned_ns(rows, best)
     host = one_of_words(direction, ("H2D", "D2H"))
     sums = {}
     for name, mask, value in (
         ("pageable", pageable, ns - fast),
+        ("once pinned", pageable, fast),
         ("pinned", ~pageable & host, ns),
         ("device", ~host, ns),
     ):
         sums[name] = np.zeros(facts.count)
         np.add.at(sums[name], rows["interval"].to_numpy()[mask], value[mask])
-    hidden = np.minimum(sums["pinned"], facts.kernel_upper)
+    rest, waits = sums["pinned"] + sums["once pinned"], sums["once pinned"] > 0
+    beside = facts.kernel_upper + np.where(waits & (facts.kernel_upper > 0), facts.part("host"), 0)
+    hidden = np.minimum(rest, beside)
     device = np.where(facts.kernel_upper > 0, sums["device"], 0)  # else a copy is what it times
     return (sums["pageable"] + hidden + device).astype(np.int64)
 
