@@ -14,6 +14,7 @@ import os
 import sqlite3
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 from nsysalign.record.convert import convert
@@ -52,7 +53,7 @@ def add(export: Path, run_dir: Path) -> None:
         if not records:
             continue
 
-        def launch(at: int, tid: int, kernel: int, end: int) -> None:
+        def launch(at: int, tid: int, kernel: int, end: int, process: int = process) -> None:
             nonlocal correlation
             runtime.append((at, kernel - 1, 0, process | tid, correlation, 900_002, 0))
             ids = correlation, process, 900_003, 900_003
@@ -61,7 +62,7 @@ def add(export: Path, run_dir: Path) -> None:
 
         first = records[0]["t0_ns"] - 60_000 + offset
         launch(first, pid, first + 10_000, first + 20_000)
-        for line, following in zip(records, records[1:], strict=False) if LAUNCHES else ():
+        for line, following in pairwise(records) if LAUNCHES else ():
             begin, end = line["t1_ns"], following["t0_ns"]
             step = (end - begin) // (LAUNCHES + 1)
             for at in range(begin + offset, begin + offset + LAUNCHES * step, step) if step else ():
