@@ -14,7 +14,7 @@ from simulator.world import Range, World
 
 from nsysalign import engine
 from nsysalign.place.projected_ranges import _spans_of_ranges
-from nsysalign.split import describe, details, threads
+from nsysalign.split import describe, details
 from nsysalign.tiles import least
 from nsysalign.trace.read import read_trace
 
@@ -51,7 +51,6 @@ def test_the_same_whichever_way_it_is_summed(tmp_path, monkeypatch):
     one = check.analyze(trace, [])
     check.invariants(one)
     monkeypatch.setattr(details, "_PIECES_EACH", 0)
-    monkeypatch.setattr(threads, "_DEEP", 1)
     other = check.analyze(trace, [])
     for table in ("intervals", "parts", "details"):
         assert getattr(one, table).equals(getattr(other, table)), table

@@ -131,6 +131,36 @@ def test_kernels_with_few_blocks():
     assert "few-blocks" not in rules(short), "a fifth of the run"
 
 
+def test_kernels_with_blocks_of_one_thread():
+    drawn = analysis(interval("run", *RUN, kind="run"))
+    run = drawn.intervals.iloc[0]
+    few = {
+        "pid": int(run["pid"]), "device": int(run["device"]), "few_threads_ns": 320_000, "unused_ns": 310_000,
+        "kernel": "add(int)", "blocks": 4096, "threads_per_block": 1, "multiprocessors": 108,
+    }  # fmt: skip
+    told = rules(replace(drawn, calibration={"few_threads": [few]}))["few-threads"]
+    assert told.title == (
+        "For 320 us of 1 ms only blocks of fewer threads than a warp has ran: add was launched with 4,096 blocks of 1 thread, "
+        "and a warp has 32."
+    )
+    assert (told.severity, told.loss_ns) == ("warning", 310_000)
+
+
+def test_pageable_copies_lose_what_the_host_could_do_meanwhile():
+    """EdVince/TopK: 146 ms of copies, 9 of kernels, 52 of the host's own code, which was named
+    first."""
+    copies = piece("memcpy", 1_460, direction="H2D", memory="pageable", bytes=1 << 30)
+    drawn = analysis(interval("run", copies, ("host", 520), ("kernel", 90), kind="run"))
+    first, second = diagnose(drawn).findings.itertuples(index=False)
+    assert first.title.startswith(
+        "Copies of pageable memory, for which the host waits, take 1.46 of 2.07 ms"
+    )
+    assert (first.loss_ns, second.loss_ns) == (610_000, 520_000)
+    copies = piece("memcpy", 1_460, direction="H2D", memory="pinned", bytes=1 << 30)
+    drawn = analysis(interval("run", copies, ("host", 520), ("kernel", 90), kind="run"))
+    assert diagnose(drawn).findings["loss_ns"].tolist() == [520_000, 90_000]
+
+
 def managed(moving_ns: int, alone_ns: int):
     """A run of 1 ms with pages that moved both ways, and a touch of theirs by the host."""
     drawn = analysis(interval("run", ("kernel", 500), ("host", 400), ("memcpy", 100), kind="run"))

@@ -73,8 +73,9 @@ def copy(facts: Facts) -> Iterator[Finding]:
 
 def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
     """What the advice would save, at most, per interval: of pageable copies what is longer than at
-    this trace's best pinned rate (the staging where that is unknown), of pinned ones what kernels
-    of the interval could hide, all copies on the device."""
+    this trace's best pinned rate (the staging where that is unknown); of the rest, which pinned
+    memory could do meanwhile, what kernels could hide, and for pageable copies, for which the host
+    waits, the host's own time; all copies on the device."""
     direction, memory, ns = (rows[c].to_numpy() for c in ("direction", "memory", "ns"))
     rate = np.array([best.get(d, 0.0) for d in direction.tolist()])
     staging = rows["detail"].to_numpy() == "staging"
@@ -84,12 +85,15 @@ def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.nd
     sums = {}
     for name, mask, value in (
         ("pageable", pageable, np.maximum(ns, 0) - fast),
+        ("once pinned", pageable, np.minimum(fast, ns)),
         ("pinned", ~pageable & one_of_words(direction, ("H2D", "D2H")), ns),
         ("device", ~one_of_words(direction, ("H2D", "D2H")), ns),
     ):
         sums[name] = np.zeros(facts.count)
         np.add.at(sums[name], rows["interval"].to_numpy()[mask], value[mask])
-    hidden = np.minimum(sums["pinned"], facts.kernel_upper)
+    rest, waits = sums["pinned"] + sums["once pinned"], sums["once pinned"] > 0
+    beside = facts.kernel_upper + np.where(waits & (facts.kernel_upper > 0), facts.part("host"), 0)
+    hidden = np.minimum(rest, beside)
     device = np.where(facts.kernel_upper > 0, sums["device"], 0)  # else a copy is what it times
     return (np.maximum(sums["pageable"], 0) + hidden + device).astype(np.int64)
 
