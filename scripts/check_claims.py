@@ -37,7 +37,13 @@ ELSEWHERE = re.compile(
     r"|^queue_holds|^(migrations|bytes)_to_|^migrations(_(during|without)_kernels_ns)?$|^(disturbed|failed_calls|calls|calls_that_issue_work|longest_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
 )
 RULES_OF_MARKS = ("tail", "sm-imbalance", "mark-perturbed", "marks-dropped")
-LOADING = ("LibraryLoad", "ModuleLoad", "Link")
+#: Calls by their names: what loads code, what also looks for what was loaded, what allocates.
+LOAD = r"cu(da)?(LibraryLoad|ModuleLoad|Link)"
+LOOK_UP = r"cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|cuGetProcAddress"
+ALLOCATE = (
+    r"cu(da)?(Malloc|Free|HostAlloc|HostRegister|HostUnregister"
+    r"|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess))"
+)
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -104,33 +110,8 @@ class Evidence:
     def total(self, number: int, *causes: str) -> int:
         return sum(s.ns for s in self.segments[number] if s.cause in causes)
 
-    def called(self, number: int, wanted: tuple[str, ...]) -> int:
-        """Time in calls (not in launches) whose names hold one of these words."""
-        return sum(
-            s.ns
-            for s in self.segments[number]
-            if s.cause == "api" and any(word in s.detail for word in wanted)
-        )
-
-    def loading(self, number: int) -> int:
-        return sum(
-            s.ns
-            for s in self.segments[number]
-            if s.cause == "api" and re.match(r"cu(da)?(LibraryLoad|ModuleLoad|Link)", s.detail)
-        )
-
-    def looking_up(self, number: int) -> int:
-        """Loading, and looking for what was loaded."""
-        names = r"cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|cuGetProcAddress"
-        return sum(
-            s.ns for s in self.segments[number] if s.cause == "api" and re.match(names, s.detail)
-        )
-
-    def allocating(self, number: int) -> int:
-        names = (
-            r"cu(da)?(Malloc|Free|HostAlloc|HostRegister|HostUnregister"
-            r"|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess))"
-        )
+    def called(self, number: int, names: str) -> int:
+        """Time in calls (not in launches) of such names."""
         return sum(
             s.ns for s in self.segments[number] if s.cause == "api" and re.match(names, s.detail)
         )
@@ -250,7 +231,10 @@ class Evidence:
         """The time for which an interval waits for the host: with and without what follows from
         synchronisations."""
         own = self.total(number, "host", "api_launch") + max(
-            0, self.total(number, "api") - self.looking_up(number) - self.allocating(number)
+            0,
+            self.total(number, "api")
+            - self.called(number, LOOK_UP)
+            - self.called(number, ALLOCATE),
         )
         _, caught_up = self.synchronising(number)
         out = set()
@@ -288,8 +272,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "launching_each_ns": lambda: e.total(n, "api_launch", "launch_latency") / row["operations"],
         "running_each_ns": lambda: (e.total(n, *WORK) - e.staging(n)) / row["operations"],
         "pair_and_latency_ns": lambda: e.total(n, "launch_latency", "event"),
-        "allocating_ns": lambda: e.allocating(n),
-        "loading_ns": lambda: e.loading(n),
+        "allocating_ns": lambda: e.called(n, ALLOCATE),
+        "loading_ns": lambda: e.called(n, LOAD),
         "memset_ns": lambda: e.total(n, "memset"),
         "graph_ns": lambda: e.total(n, "graph"),
         "kernel_at_least_ns": lambda: e.total(n, "kernel"),
@@ -308,7 +292,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "timed_stream": lambda: row["end_stream"],
         "start_stream": lambda: row["start_stream"],
         "end_stream": lambda: row["end_stream"],
-        "intervals_that_load": lambda: sum(e.loading(k) >= 100_000 for k in label),
+        "intervals_that_load": lambda: sum(e.called(k, LOAD) >= 100_000 for k in label),
         "cold_intervals": lambda: len(marked),
         "slowest_cold_ns": lambda: max(elapsed(marked)),
         "mean_of_all_ns": lambda: statistics.fmean(elapsed(label)),
@@ -339,7 +323,6 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             s.ns for s in e.segments[n] if s.detail.startswith("nsysalign:")
         ),
         "median_disturbed_ns": lambda: statistics.median(elapsed(marked)),
-        "median_usual_ns": lambda: (min(elapsed(set(label) - set(marked))), max(elapsed(set(label) - set(marked)))),
         "median_of_the_others_ns": lambda: statistics.median(elapsed(set(label) - set(marked) if f.rule == "profiler-disturbed" else marked)),
     }  # fmt: skip
     if key == "outside_CUDA_ns" and f.rule == "whole-run":
@@ -617,7 +600,7 @@ def unpacked(path: Path, folder: Path) -> tuple[Path, list[Path]] | None:
             packed.extractall(folder)
         traces = sorted(folder.rglob("*.sqlite"))
         return (traces[0], sorted(folder.rglob("events*.jsonl"))) if len(traces) == 1 else None
-    stem = re.sub(r"\.(sqlite(\.xz)?|nsys-rep)$", "", path.name)
+    stem = re.sub(r"\.sqlite(\.xz)?$", "", path.name)
     logs = [p for p in sorted(path.parent.glob("*.jsonl*")) if re.fullmatch(rf"(events-.*|{re.escape(stem)}\.events)\.jsonl(\.xz)?", p.name)]  # fmt: skip
     out = []
     for one in (path, *logs):
@@ -633,7 +616,7 @@ def main(arguments: list[str]) -> int:
         one
         for given in map(Path, arguments)
         for one in (sorted(given.rglob("*")) if given.is_dir() else [given])
-        if re.search(r"\.sqlite(\.xz)?$|\.nsys-rep$|\.tar\.xz$", one.name)
+        if re.search(r"\.sqlite(\.xz)?$|\.tar\.xz$", one.name)
     ]
     read = found = numbers = 0
     false: list[str] = []
