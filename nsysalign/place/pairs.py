@@ -31,6 +31,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nsysalign.model import CALL, Trace
+from nsysalign.text import plural
 from nsysalign.tiles import group
 
 #: What a call does to events.
@@ -69,8 +70,8 @@ class TracePairs:
         if self.start:
             how = ", ".join(f"{n:,} {way}" for way, n in Counter(self.how).items())
             said.append(
-                f"{len(self.start):,} compared pairs of events were read from the trace ({how}): elapsed_time "
-                "itself is not in it, their length is estimated from their neighbours"
+                f"read from the trace: {plural(len(self.start), 'compared pair')} of events ({how}); elapsed_time "
+                "itself is not in it, the length is estimated from what lies around"
             )
         if left:
             why = "; ".join(f"{n:,} {reason}" for reason, n in self.left.items())

@@ -212,4 +212,4 @@ def test_recordings_read_without_their_logs(name, compared, tmp_path):
     assert set(analysis.intervals.loc[analysis.intervals["kind"] == "event", "method"]) == {
         "inferred"
     }
-    assert any("were read from the trace" in note for note in analysis.notes)
+    assert any("read from the trace: " in note for note in analysis.notes)
