@@ -19,7 +19,7 @@ from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
 from nsysalign.place.match import other_runs
-from nsysalign.split import host_windows, threads
+from nsysalign.split import threads
 from nsysalign.split.host_windows import kernels_issued_inside
 from nsysalign.split.pieces import by_cause
 from nsysalign.trace import eventlog
@@ -173,41 +173,6 @@ def test_host_timers_of_other_threads_and_later_ones_are_not_inside(log, monkeyp
     assert list(zip(kept["tid"], kept["t0_ns"], kept["t1_ns"], strict=True)) == [
         s for s in spans if s != (7, 20, 30)
     ]
-
-
-def test_lots_of_host_windows_make_no_difference(export, log, monkeypatch):
-    nested(log, 60)
-    path = export(tiny())
-    whole = nsysalign.analyze(path, [log])
-    seen = []
-    pieces = host_windows.host_window_pieces
-    monkeypatch.setattr(threads, "CALLS_AT_ONCE", 64)
-    monkeypatch.setattr(
-        host_windows, "host_window_pieces", lambda *a: seen.append(len(a[-1].start)) or pieces(*a)
-    )
-    in_lots = nsysalign.analyze(path, [log])
-    assert sum(count <= 8 for count in seen) >= 8, (
-        "64 calls, of which a window counts as two and its seven"
-    )
-    assert in_lots.parts.equals(whole.parts) and in_lots.details.equals(whole.details)
-
-
-def test_ranges_inside_each_other_are_looked_at_once(monkeypatch):
-    """20,000 took 44 s: each depth cut all that lies deeper."""
-    looked = [0]
-    tile = threads.tile
-    monkeypatch.setattr(
-        threads,
-        "tile",
-        lambda *a: looked.__setitem__(0, looked[0] + len(a[0]) + len(a[2])) or tile(*a),
-    )
-    for count in (100, 5_000):
-        looked[0] = 0
-        start = np.arange(count)
-        s, e, n = threads.innermost(start, 3 * count - start, start)
-        assert looked[0] <= 60 * count
-        assert n.tolist() == [*range(count), *range(count - 2, -1, -1)]
-        assert (s[1:] == e[:-1]).all() and s[0] == 0 and e[-1] == 3 * count
 
 
 @given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12)), max_size=8))
