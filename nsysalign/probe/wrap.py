@@ -44,8 +44,7 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     event = module.Event
     if hasattr(event.record, _MARK):
         return
-    if os.environ.get("NSYSALIGN_REFERENCES", "1") != "0":
-        rt.references = References(event, rt)
+    rt.references = References(event, rt)
     intervene = None
     if "NSYSALIGN_CONFIRM" in os.environ:
         from .intervene import armed
