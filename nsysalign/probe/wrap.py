@@ -21,7 +21,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
-from .kept import keep
+from .kept import keep, look
 from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import LATEST, NO_RECORD, Runtime, number_of
 from .slots import (
@@ -61,8 +61,8 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
         calibrate = Calibration(event, rt, CALIBRATION).offer
     rt.calibrate = calibrate
     current = _current_stream(module.torch)
-    record = _record(event.record, event, current, rt, calibrate, intervene)
     replace(event, "elapsed_time", elapsed_time(event.elapsed_time, rt))
+    record = _record(event.record, event, current, rt, calibrate, intervene)
     replace(event, "wait", _wait(event.wait, module, rt))
     replace(event, "record", record)
     keep(event, "torch.cuda.Event", "record", "elapsed_time", "synchronize")
@@ -132,6 +132,7 @@ def _record(
     put, context_of, tls = object.__setattr__, rt.sites.context, rt.tls
     ids, chunks = rt.driver.ids, rt.chunks
     calibrated, mask, bits, size = rt.calibrated, CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
+    methods, compared = vars(plain), vars(plain)["elapsed_time"]
 
     @functools.wraps(original)
     def record(self, stream=None):
@@ -144,9 +145,9 @@ def _record(
             except AttributeError as error:  # no Stream of torch's, or the first record of a thread
                 pass_on(error)
                 (handle, device), me = describe(stream), rt.me()
-            if not rt.ready:
-                rt.begin(device)
-            if device not in calibrated:
+            if device not in calibrated:  # nor are there files before the first one is
+                if not rt.ready:
+                    rt.begin(device)
                 calibrate(stream, device, first=True)
             context = context_of(getframe(1))
             flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
@@ -175,6 +176,8 @@ def _record(
                 put(self, LATEST, (seq, device))
             rt.last_record = me.last = seq
             rt.last_record_ns = t1
+            if methods["elapsed_time"] is not compared:
+                look()
         except BaseException as error:
             # unless the call itself failed, an older record must not be mistaken for this one
             if (t1 or not is_ours(error)) and rt.latest(self)[0] != seq:
