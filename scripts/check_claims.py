@@ -350,8 +350,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return e.touched(n)
     if key == "one_call_ns":
         calls: Counter = Counter()
-        for s in e.segments[n]:
-            calls[s.ref_id] += s.ns if s.cause == "api_launch" else 0
+        # by stretches, for a kernel may run before its launch returns
+        for number, (_, idle) in enumerate(e.stretches(n)):
+            for s in idle:
+                calls[number, s.ref_id] += s.ns if s.cause == "api_launch" else 0
         return max(calls.values())
     if f.rule in ("few-blocks", "few-threads"):
         blocks = f.rule == "few-blocks"

@@ -229,9 +229,10 @@ class Facts:
         return self.flagged(OTHERS_RAN)
 
     def idled(self, at: int, what: str = "waited") -> str:
-        """Who idled in interval `at`: "the GPU waited, idle,", or only its stream."""
+        """Who idled in interval `at`: "the GPU waited, idle,", or only its stream.  What the others
+        did is known of the interval's idle time as a whole, not of the part that a rule names."""
         if self.others_worked[at]:
-            return f"its stream {what} (other streams kept the GPU busy)"
+            return f"its stream {what} (other streams worked during most of its idle time)"
         if self._others_ran[at]:
             return f"its stream {what}, idle,"
         return f"the GPU {what}, idle,"

@@ -75,7 +75,8 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     others, lost, said = _on_the_host(trace, known, read)
     told, unnamed = read_windows(records, read.pairs, best, model.expected(surroundings)[1])
     if untold(known):
-        ranges = nvtx_windows(trace, read.operation_lane, read.lanes)
+        ranges, deep = nvtx_windows(trace, read.operation_lane, read.lanes)
+        said += deep
         regions = set(others["region"]) - {""}  # they are NVTX ranges as well
         others = pd.concat([others, told, ranges[~ranges["region"].isin(list(regions))]])
     else:

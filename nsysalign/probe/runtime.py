@@ -18,7 +18,7 @@ from . import rawtime as time
 from .blame import pass_on
 from .cuda_driver import Driver
 from .ends import Ends
-from .kept import replaced
+from .kept import PERSISTING, replaced
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
@@ -87,6 +87,7 @@ class Runtime:
         self._string_numbers, self._error_numbers = itertools.count(1), itertools.count(1)
         self._lock = threading.RLock()
         self.next_sync = 0
+        self._persisting = 0
         os.register_at_fork(after_in_child=self._after_fork)
 
     def begin(self, device: int) -> None:
@@ -278,6 +279,9 @@ class Runtime:
         now = time.perf_counter_ns
         self.next_sync = now() + _SYNC_EVERY_NS
         self._line({"clock": _clock()})
+        if (size := self.driver.persisting_l2()) > self._persisting:
+            self._persisting = size
+            self.note(text=f"{PERSISTING}{size}")
         if self.nvtx is None:
             return
         self.ending.arm(self._line)

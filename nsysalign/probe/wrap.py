@@ -21,7 +21,7 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
-from .kept import keep
+from .kept import keep, look
 from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import LATEST, NO_RECORD, Runtime, number_of
 from .slots import (
@@ -62,8 +62,8 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
         calibrate = Calibration(event, rt, CALIBRATION).offer
     rt.calibrate = calibrate
     current = _current_stream(module.torch)
-    record = _record(event.record, event, current, rt, calibrate, intervene)
     replace(event, "elapsed_time", elapsed_time(event.elapsed_time, rt))
+    record = _record(event.record, event, current, rt, calibrate, intervene)
     replace(event, "wait", _wait(event.wait, module, rt))
     replace(event, "record", record)
     keep(event, "torch.cuda.Event", "record", "elapsed_time", "synchronize")
@@ -133,6 +133,7 @@ def _record(
     put, context_of, tls = object.__setattr__, rt.sites.context, rt.tls
     ids, chunks, starts, ends = rt.driver.ids, rt.chunks, rt.starts, rt.ends
     calibrated, mask, bits, size = rt.calibrated, CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
+    methods, compared = vars(plain), vars(plain)["elapsed_time"]
 
     @functools.wraps(original)
     def record(self, stream=None):
@@ -145,10 +146,8 @@ def _record(
             except AttributeError as error:  # no Stream of torch's, or the first record of a thread
                 pass_on(error)
                 (handle, device), me = describe(stream), rt.me()
-            if not rt.ready:
-                rt.begin(device)
-            if device not in calibrated:
-                calibrate(stream, device, first=True)
+            if device not in calibrated:  # nor are there files before the first one is
+                _first(rt, stream, device, calibrate)
             context = context_of(getframe(1))
             flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
             stream_id = ids.get(handle)
@@ -179,6 +178,8 @@ def _record(
                 put(self, LATEST, (seq, context, me.tid, device))
             rt.last_record = me.last = seq
             rt.last_record_ns = t1
+            if methods["elapsed_time"] is not compared:
+                look()
             if begun is not None or context in ends:
                 rt.turn_ranges(me.open, context, begun)
         except BaseException as error:
@@ -189,6 +190,12 @@ def _record(
         return result
 
     return record
+
+
+def _first(rt: Runtime, stream: Any, device: int, calibrate: Any) -> None:
+    if not rt.ready:
+        rt.begin(device)
+    calibrate(stream, device, first=True)
 
 
 def _cut_short(rt: Runtime, event: Any, seq: int, begun: Any, me: Any, refused: bool) -> None:

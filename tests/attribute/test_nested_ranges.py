@@ -70,6 +70,17 @@ def test_rules_ask_for_the_segments_of_all_labels_together(tmp_path, monkeypatch
     assert len(analysis.findings) > 100 and len(asked) < 10
 
 
+def test_ranges_inside_a_hundred_others_are_left_out(tmp_path):
+    """3,000 of them took 22 s and 1.9 GB: their intervals' rows grow with the square."""
+    analysis = check.analyze(export.write(nested(140), tmp_path)[0], [])
+    check.invariants(analysis)
+    ranges = analysis.intervals[analysis.intervals["kind"] == "nvtx"]
+    assert len(ranges) == 100 and ranges["elapsed_ns"].max() > 139 * 20_000
+    assert "40 NVTX ranges lie inside 100 others of their thread, or more, and have" in "".join(
+        analysis.notes
+    )
+
+
 @pytest.mark.parametrize("count", [1000])
 def test_memory_goes_with_the_ranges(tmp_path, count):
     trace = read_trace(export.write(nested(count), tmp_path)[0])

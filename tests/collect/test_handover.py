@@ -374,7 +374,7 @@ def test_children_that_a_thread_forks_live(real):
 
 
 DAEMON = """
-import os, signal
+import os, signal, time
 def close_all():
     for number in range(3, 1000):
         try:
@@ -389,6 +389,7 @@ if os.fork() == 0:
 print(os.wait()[1], flush=True)
 close_all()
 signal.signal(signal.SIGUSR1, print)
+time.sleep(0.2)
 with open("mine", "w") as first, open("mine", "w") as second:
     os.kill(os.getpid(), signal.SIGUSR1)
 print(os.path.getsize("mine"))
@@ -400,11 +401,11 @@ raise SystemExit(4)
 @pytest.mark.nsys
 def test_a_program_that_closes_all_descriptors_ends(real):
     """nsys waits for ever for a connection that the program has closed; and what Python writes a
-    signal's number to is not a file of the program's."""
+    signal's number to is not a file of the program's, nor warned of."""
     status, out, err = real.the_end(real.run(DAEMON, "--timeout", "30"))
     # nsys's library crashes (11) in such a child: always without us, now and then with us
     assert status == 4 and out.startswith(("0\n10 ", "11\n10 ")) and out.endswith("\n0\n"), err
-    assert elapsed(real.run_dirs()[0]) == 4
+    assert elapsed(real.run_dirs()[0]) >= 3 + out.startswith("0") and "wakeup" not in err
 
 
 @pytest.mark.nsys

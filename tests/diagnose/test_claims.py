@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from simulator import export
+from simulator import export, machine
+from simulator.program import Launch, Program, Sync
 from simulator.world import LEGACY, NON_BLOCKING, World
 
 import nsysalign
@@ -29,6 +30,15 @@ def test_a_recording(path, tmp_path):
     trace, logs = unpacked(path, tmp_path)
     result = check(nsysalign.analyze(trace, logs, all_segments=True), trace)
     assert not result.false and not result.unknown
+
+
+def test_a_launch_that_returns_after_its_kernel_is_counted_up_to_it(tmp_path):
+    long = Launch(1_000, cost=10_000_000, latency=-4_000)
+    simulated = Program({1: [Launch(9_000), long, Launch(9_000), Sync()]})
+    trace, _ = export.write(machine.run(simulated), tmp_path)
+    told = nsysalign.analyze(trace, all_segments=True)
+    assert "one_call_ns" in told.findings.at[0, "evidence"]
+    assert check(told, trace).false == []
 
 
 def test_a_program_that_measures_nothing(tmp_path):

@@ -44,6 +44,14 @@ def test_copies_of_a_run():
     assert found.title.startswith("Copies take 0.60 of 1 ms") and found.loss_ns == 300_000
 
 
+def test_pageable_copies_of_a_run_can_lose_all_but_what_a_bus_needs():
+    """A public program lost 2.0 of 2.5 s when its 13 GB came from pinned memory, and 5.7 ms of
+    kernels had nothing to do with it."""
+    copies = piece("memcpy", 900, direction="D2H", memory="pageable", bytes=6_400_000)
+    found = rules(analysis(interval("run", copies, ("kernel", 10), kind="run")))["whole-run"]
+    assert found.loss_ns == 810_000 and "pinned" in found.faster
+
+
 def test_a_program_that_measured_what_it_wanted_to_know_is_left_alone():
     start = interval("run", ("kernel", 10), ("host", 9_000), ("kernel", 90), kind="run", start=0)
     few = repeat(3, "x", ("launch_latency", 1.6), ("kernel", 200), ("event", 2.3))

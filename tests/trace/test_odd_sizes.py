@@ -13,6 +13,7 @@ import pytest
 from tiny_export import EPOCH, OFFSET, PID, US, P, tiny
 
 import nsysalign
+from nsysalign import tiles
 from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
@@ -20,7 +21,6 @@ from nsysalign.place.match import other_runs
 from nsysalign.split import host_windows, threads
 from nsysalign.split.host_windows import kernels_issued_inside
 from nsysalign.split.pieces import by_cause
-from nsysalign.trace import eventlog
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.names import LONGEST_NAME, shortened
 
@@ -154,7 +154,7 @@ def test_host_timers_inside_each_other_are_kept_to_a_depth(export, log):
 
 
 def test_host_timers_of_other_threads_and_later_ones_are_not_inside(log, monkeypatch):
-    monkeypatch.setattr(eventlog, "_DEEPEST", 2)
+    monkeypatch.setattr(tiles, "MOST_NESTED", 2)
     spans = [
         (7, 0, 90),
         (7, 10, 80),

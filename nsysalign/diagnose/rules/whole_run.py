@@ -12,6 +12,7 @@ import numpy as np
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import GRAPH_LAUNCH, Facts
 from nsysalign.diagnose.finding import About, Finding, Words
+from nsysalign.diagnose.rules.contents import from_pinned_ns
 from nsysalign.model import CAUSES, OPERATION_KINDS, OURS, WARP
 from nsysalign.parts import parts_matrix
 
@@ -163,13 +164,17 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             yield replace(_begun(found), run=int(run.interval), loss_ns=int(lost), remedy=remedy)
         if copying > thresholds.WARN_SHARE * run.elapsed_ns:
             kernels = parts["kernel"] + parts["graph"]
-            pageable = held.loc[held["memory"] == "pageable", "ns"].sum() > copying / 2
+            copies = held[(held["cause"] == "memcpy") & (held["detail"] == "copy")]
+            staged = (copies["memory"] == "pageable").to_numpy()
+            pageable = copies.loc[staged, "ns"].sum() > copying / 2
+            faster = int((copies["ns"] - from_pinned_ns(copies))[staged].sum()) if pageable else 0
             # from pageable memory the host waits for each copy; from pinned it goes on meanwhile
             beside = parts["host"] if pageable else 0
             own = f", the host's own code before and between them {words.span(beside)}"
+            most = " of" if staged.all() else ", most of the time of"
             found = about.finding(
                 "warning",
-                f"{who}copies {'of pageable memory, for which the host waits, ' if pageable else ''}take "
+                f"{who}copies{f'{most} pageable memory, for which the host waits,' if pageable else ''} take "
                 f"{words.of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
                 f"take {words.span(kernels)}{own if beside else ''}.",
                 "",
@@ -181,7 +186,7 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             yield replace(
                 _begun(found),
                 run=int(run.interval),
-                loss_ns=int(min(copying, kernels + beside)),
+                loss_ns=int(min(copying, faster + kernels + beside)),
                 remedy=Words(
                     "Copy less and once, from pinned memory, and on a stream of its own, while kernels run and the host goes on"
                     if pageable
