@@ -36,7 +36,7 @@ from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import attribute
-from nsysalign.split.few_blocks import few_blocks
+from nsysalign.split.few_blocks import small_launches
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.split.kernels import Ran, gaps, kernel_table
@@ -241,7 +241,7 @@ def _tables(split: SplitTrace, log: EventLog | None, inputs: Inputs) -> Analysis
         "launch_latency_ns": {k: budgets.launch_latency[KIND[k]] for k in KIND},
         "collected_with": said_by_the_probe(log),
         "page_migrations": page_migrations(trace),
-        "few_blocks": few_blocks(trace, multiprocessors(inputs.trace)),
+        **small_launches(trace, multiprocessors(inputs.trace)),
         "calls_without_work": _calls_without_work(trace),
     }
     work = of_windows(ran).assign(kernel_only_ns=budgets.columns["kernel_only_ns"])

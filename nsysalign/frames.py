@@ -350,7 +350,7 @@ details: parts broken down further
     direction       str      H2D, D2H, D2D, P2P for copies, '' otherwise
     memory          str      pageable, pinned, device, managed for the host side of copies, ''
                              otherwise
-    bytes           int64    bytes moved by the operations involved, 0 otherwise
+    bytes           int64    bytes moved by the copies or memsets that execute, 0 otherwise
     stream          int64    the stream that was waited for, -1 otherwise
     ref_kind        str      as in segments, for the longest piece
     ref_id          int64    as in segments

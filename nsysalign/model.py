@@ -102,6 +102,8 @@ SLOWED_BITS = 0x04 | 0x08 | 0x20 | 0x40 | 0x80
 #: Launches that fit in one stream's queue before the host blocks, rounded down (1,021 measured
 #: twice).
 LAUNCH_QUEUE = 1_000
+#: Threads of a warp.
+WARP = 32
 
 #: What a window was made of, in the order in which windows come: a pair that elapsed_time compared,
 #: a host timer of the log, two readings of a clock, a region; without a log two records of the

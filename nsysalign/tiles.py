@@ -14,6 +14,9 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+#: Each of n intervals in one another holds the work of all inside it, so that the work on all of
+#: them grows with the square: those inside this many others are left out.
+MOST_NESTED = 100
 _C = TypeVar("_C", bound="Columns")
 _FEW = 1 << 16
 
@@ -220,6 +223,17 @@ def least(values: np.ndarray, first: np.ndarray, last: np.ndarray) -> np.ndarray
         step = 1 << power
         table = np.minimum(table[:-step], table[step:]) if len(table) > step else table[:0]
         power += 1
+    return out
+
+
+def too_deep(owner: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Bool, per interval: whether MOST_NESTED others of its owner or more are open where it
+    begins; of those that begin together the longest comes first."""
+    out = np.zeros(len(start), dtype=bool)
+    for rows in group(owner, np.arange(len(start))).values():
+        order = rows[np.lexsort((-end[rows], start[rows]))]
+        over = np.searchsorted(np.sort(np.maximum(start, end)[rows]), start[order], side="right")
+        out[order] = np.arange(len(rows)) - over >= MOST_NESTED
     return out
 
 

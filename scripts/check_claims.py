@@ -203,6 +203,36 @@ class Evidence:
             running, before = running + change, time
         return few, shapes
 
+    def few_threads(self, number: int) -> tuple[int, set[tuple[int, int]]]:
+        """(time in which only kernels with blocks of less than a warp ran on a run's device, and
+        more of these blocks than half of its multiprocessors, the shapes of such kernels)."""
+        run, enough, edges, shapes = self.rows[number], 1 << 40, [], set()
+        where = f"where deviceId = {run['device']} and (globalPid >> 24) & 16777215 = {run['pid']}"
+        with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
+            kept = {name for (name,) in db.execute("select name from sqlite_master")}
+            names = dict(db.execute("select id, value from StringIds"))
+            gpus = list(db.execute("select cuDevice, smCount from TARGET_INFO_GPU")) if "TARGET_INFO_GPU" in kept else []  # fmt: skip
+            sizes = {count for _, count in gpus}
+            most = (sizes.pop() if len(sizes) == 1 else dict(gpus).get(run["device"])) or 2
+            if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in kept:
+                for start, end in db.execute(f"select start, end from CUPTI_ACTIVITY_KIND_GRAPH_TRACE {where}"):  # fmt: skip
+                    edges += [(start, enough, enough), (end, -enough, -enough)]
+            size = "gridX * gridY * gridZ, blockX * blockY * blockZ, demangledName"
+            for start, end, blocks, threads, name in db.execute(
+                f"select start, end, {size} from CUPTI_ACTIVITY_KIND_KERNEL {where}"
+            ):
+                text = names.get(name, "").lower()
+                waits = "spin_kernel" in text or re.search(r"nccl\w*kernel", text)
+                wide = enough if waits or not blocks else 0 if 0 < threads < 32 else blocks
+                blocks = wide or blocks
+                edges += [(start, blocks, wide), (end, -blocks, -wide)]
+                shapes |= set() if wide else {(blocks, threads)}
+        few = running = wide = before = 0
+        for time, change, more in sorted(edges):
+            few += (time - before) * (2 * running > most and not wide)
+            running, wide, before = running + change, wide + more, time
+        return few, shapes
+
     def synchronising(self, number: int) -> tuple[int, int]:
         """(idle because of synchronisations, what of it is the host's catching up)."""
         idle = own = 0
@@ -312,19 +342,26 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "median_usual_ns": lambda: (min(elapsed(set(label) - set(marked))), max(elapsed(set(label) - set(marked)))),
         "median_of_the_others_ns": lambda: statistics.median(elapsed(set(label) - set(marked) if f.rule == "profiler-disturbed" else marked)),
     }  # fmt: skip
+    if key == "outside_CUDA_ns" and f.rule == "whole-run":
+        return max(e.total(n, "host") - e.touched(n), 0)
     if key in simple:
         return simple[key]()
     if key == "idle_before_migrations_ns":
         return e.touched(n)
     if key == "one_call_ns":
         calls: Counter = Counter()
-        for s in e.segments[n]:
-            calls[s.ref_id] += s.ns if s.cause == "api_launch" else 0
+        # by stretches, for a kernel may run before its launch returns
+        for number, (_, idle) in enumerate(e.stretches(n)):
+            for s in idle:
+                calls[number, s.ref_id] += s.ns if s.cause == "api_launch" else 0
         return max(calls.values())
-    if f.rule == "few-blocks":
-        few, shapes = e.few_blocks(n, f.evidence.get("multiprocessors"))
-        if key == "few_blocks_ns":
+    if f.rule in ("few-blocks", "few-threads"):
+        blocks = f.rule == "few-blocks"
+        few, shapes = e.few_blocks(n, f.evidence.get("multiprocessors")) if blocks else e.few_threads(n)  # fmt: skip
+        if key in ("few_blocks_ns", "few_threads_ns"):
             return few
+        if key == "threads_of_a_warp":
+            return 32
         shape = (f.evidence["blocks"], f.evidence["threads_per_block"])
         return value if shape in shapes else -1
     if key == "kernel_ns":

@@ -7,6 +7,10 @@ scripts/clocks_ladder.py:softmax --clocks`.  OUT/ladder.tsv gets a row per call,
 the difference to the next row, its cause, what is known of it, what is not.  Beside them stands
 what the originals print when they are run by themselves in a process of their own: triton's
 do_bench and do_bench_cudagraph, and the article's loop of event pairs.
+
+The calls of ASKED are those of public threads in which somebody asks which of two numbers is right:
+`clocks_ladder.py OUT asked` measures them, and `nsysalign measure` compares the two of
+NVIDIA/cutlass 2004: `scripts/clocks_ladder.py:gemm_zeros scripts/clocks_ladder.py:gemm_random`.
 """
 
 from __future__ import annotations
@@ -101,6 +105,59 @@ def synchronises():
     return lambda: x.sum().item()
 
 
+def gemm_1_1024():
+    a, b = torch.randn(1, 1024, **HALF), torch.randn(1024, 1024, **HALF)
+    return lambda: a @ b
+
+
+def gemm_256():
+    a, b = (torch.randn(256, 256, **HALF) for _ in range(2))
+    return lambda: a @ b
+
+
+def tiny_relu():
+    x = torch.randn(2048, **HALF)
+    return lambda: torch.relu(x)
+
+
+def l2_norm():
+    x = torch.randn(4096, 4096, **HALF)
+    return lambda: F.normalize(x, dim=-1)
+
+
+def layer_norm_1024():
+    x, weight = torch.randn(4096, 1024, **HALF), torch.ones(1024, **HALF)
+    return lambda: F.layer_norm(x, (1024,), weight)
+
+
+def rms_norm_in_l2():
+    x, weight = torch.randn(4096, 1024, **HALF), torch.ones(1024, **HALF)
+    return lambda: F.rms_norm(x, (1024,), weight)
+
+
+def _gemm(make):
+    a, b = make(8192, 8192, **HALF), make(8192, 8192, **HALF)
+    return lambda: a @ b
+
+
+def gemm_zeros():
+    return _gemm(torch.zeros)
+
+
+def gemm_random():
+    return _gemm(torch.randn)
+
+
+#: Call -> the thread that it stands for, and what was said there (us, on the thread's own GPU).
+ASKED = {
+    gemm_1_1024: "tile-ai/tilelang 1633: events 8.77, CUPTI 4.64, do_bench_cudagraph 3.65",
+    gemm_256: "triton-lang/triton 10149: do_bench 6.1, do_bench_cudagraph 2.2, flushed in between",
+    tiny_relu: "pytorch/pytorch 196413: a graph of one call carries 5 to 7 us of launch and events",
+    l2_norm: "tile-ai/TileOPs 1791: events 67, CUPTI 9",
+    layer_norm_1024: "meta-pytorch/tritonbench 386: do_bench 24 with its launches, graph less",
+    rms_norm_in_l2: "NVIDIA/TileGym 82, flashinfer 4468: a graph's repetitions find the L2 warm",
+}
+
 CALLS = [
     add_inplace, matmul_512, matmul_4096, softmax, layer_norm_backward, fifty_launches,
     efficientnet_1, efficientnet_64, attention, graph_replay, copy, synchronises,
@@ -140,20 +197,13 @@ def main(out: Path, names: list[str]) -> None:
     heads = ("call", "l2", "clock", "us", "to_next_us", "cause", "known_us", "not_known_us")
     with open(out / "ladder.tsv", "w", encoding="utf-8") as file:
         print(*heads, sep="\t", file=file)
-        for name in names or [call.__name__ for call in CALLS]:
+        chosen = ASKED if names == ["asked"] else CALLS
+        for name in [c.__name__ for c in chosen] if names in ([], ["asked"]) else names:
             run, spec = out / name, f"{__file__}:{name}"
-            command = [
-                sys.executable,
-                "-m",
-                "nsysalign",
-                "measure",
-                spec,
-                "--clocks",
-                "-o",
-                str(run),
-            ]
+            options = ["--clocks", "--processes", "1", "--budget", "60s", "-o", run]
             print(f"== {name}", flush=True)
-            if subprocess.run([*command, "--processes", "1", "--budget", "60s"]).returncode:
+            subprocess.run([sys.executable, "-m", "nsysalign", "measure", spec, *options])
+            if not (run / "measure.json").is_file():
                 continue
             for row in load(run).ladder:
                 step, known = row["next_ns"], row["known_ns"]

@@ -15,6 +15,7 @@ from dataclasses import replace
 import pandas as pd
 
 from nsysalign.diagnose import thresholds, words
+from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import Finding, Words
 from nsysalign.model import Analysis
 
@@ -72,6 +73,15 @@ FASTER: Mapping[str, Words] = {
     "queued-contention": Words("Give one stream the GPU to itself while its work is urgent", "urgent = torch.cuda.Stream(priority=-1)"),
     "launch-blocking": Words("Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"),
     "full-queue": Words("The host is ahead and the GPU is the limit: only faster kernels help"),
+}  # fmt: skip
+
+
+#: The same where CUDA graphs are replayed in the interval already.
+_IN_GRAPHS: Mapping[str, Words] = {
+    "host-gap": Words("Put more of the work into the CUDA graph that is replayed here, launch the rest earlier, and move other work off this thread"),
+    "many-tiny-kernels": Words("Put the small operations beside the CUDA graph that is replayed here into it, or fuse them"),
+    "api-launch": Words("Put more work into the CUDA graph that is replayed here, so that it is launched less often"),
+    "launch-latency": Words("Give each launch more work: larger batches, several steps in one CUDA graph"),
 }  # fmt: skip
 
 
@@ -146,17 +156,19 @@ def is_torch(analysis: Analysis) -> bool:
     return any(_TORCH.search(name) for name in names.tolist())
 
 
-def advised(analysis: Analysis, found: Sequence[Finding]) -> list[Finding]:
+def advised(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
     """Findings with both kinds of advice, as they suit the program and the kind of interval."""
+    analysis = facts.whole
     torch, kinds = is_torch(analysis), analysis.labels.set_index("label")["kind"].to_dict()
-    return [
-        replace(
-            f,
-            advice=_measuring(f, kinds.get(f.label, "event"), torch),
-            faster=faster(f, torch),
-        )
-        for f in found
-    ]
+    out = []
+    for f in found:
+        shown = facts.shows(f.interval, f.intervals)
+        graphs = shown >= 0 and bool(facts.graphs[shown])
+        advice = _measuring(f, kinds.get(f.label, "event"), torch)
+        if graphs:
+            advice = advice.replace(", or time a CUDA graph", "")
+        out.append(replace(f, advice=advice, faster=faster(f, torch, graphs)))
+    return out
 
 
 def _measuring(finding: Finding, kind: str, torch: bool) -> str:
@@ -168,10 +180,11 @@ def _measuring(finding: Finding, kind: str, torch: bool) -> str:
     return _ANYWHERE.get(finding.rule, _CODE.sub(".", finding.advice))
 
 
-def faster(finding: Finding, torch: bool) -> str:
+def faster(finding: Finding, torch: bool, graphs: bool = False) -> str:
     """What would make the program faster, '' if the finding is about the measurement only.  Code
-    follows three spaces."""
-    said = finding.remedy or _of(finding) or FASTER.get(finding.rule)
+    follows three spaces.  `graphs`: it replays CUDA graphs in the interval."""
+    said = finding.remedy or _of(finding) or (_IN_GRAPHS.get(finding.rule) if graphs else None)
+    said = said or FASTER.get(finding.rule)
     if said is None:
         return ""
     return f"{said.sentence}:   {said.code}" if said.code and torch else f"{said.sentence}."

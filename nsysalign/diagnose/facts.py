@@ -175,6 +175,13 @@ class Facts:
         """Time inside calls that allocate or free memory, while the stream was idle."""
         return self.detail_ns(self.detail_rows("api", ALLOCATION_CALLS))
 
+    @cached_property
+    def graphs(self) -> np.ndarray:
+        """Intervals in which the program replays CUDA graphs, as far as the stream waited for that
+        or the trace has graphs as a whole."""
+        launched = self.detail_ns(self.detail_rows("api_launch", GRAPH_LAUNCH)) > 0
+        return launched | (self.part("graph") > 0)
+
     def flagged(self, flag: str) -> np.ndarray:
         """Mask of the intervals that carry a flag."""
         flags = self.analysis.intervals["flags"].tolist()
@@ -222,9 +229,10 @@ class Facts:
         return self.flagged(OTHERS_RAN)
 
     def idled(self, at: int, what: str = "waited") -> str:
-        """Who idled in interval `at`: "the GPU waited, idle,", or only its stream."""
+        """Who idled in interval `at`: "the GPU waited, idle,", or only its stream.  What the others
+        did is known of the interval's idle time as a whole, not of the part that a rule names."""
         if self.others_worked[at]:
-            return f"its stream {what} (other streams kept the GPU busy)"
+            return f"its stream {what} (other streams worked during most of its idle time)"
         if self._others_ran[at]:
             return f"its stream {what}, idle,"
         return f"the GPU {what}, idle,"
@@ -286,6 +294,8 @@ def rows_of(rows: pd.DataFrame, at: int) -> pd.DataFrame:
 
 #: Calls that load, link or look up code.
 LOADING_CALLS = r"^cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|^cuGetProcAddress"
+#: Calls that launch CUDA graphs.
+GRAPH_LAUNCH = r"^cu(?:da)?GraphLaunch"
 #: Calls that allocate or free device or pinned memory.
 ALLOCATION_CALLS = (
     r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"

@@ -9,6 +9,7 @@ import click
 
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import console, deliver
+from nsysalign.errors import Interrupted
 
 if TYPE_CHECKING:
     from nsysalign.measure.plan import Options
@@ -97,7 +98,9 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     page.write(result, report)
     if not quiet and json_out != "-":
         terminal.render(result, console(), str(report))
-    ctx.exit(130 if not result.complete else 3 if result.failed else 0)
+    if not result.complete:
+        raise Interrupted("interrupted: the results until then are kept")
+    ctx.exit(3 if result.failed else 0)
 
 
 def _options(given: dict[str, Any]) -> Options:

@@ -11,6 +11,8 @@ t(end) - t(start) = elapsed, within the clocks' slack.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -104,30 +106,28 @@ def _first_after(
 
 def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
     """Per record: end of the first successful event synchronisation or query of its event before
-    that event is recorded again (needs CUPTI event rows for the event's id); FAR if there is
-    none."""
-    out = np.full(len(records), FAR)
+    that event is recorded again; FAR if there is none."""
+    call = first_asked(trace, records, ("sync_event", "query_event"))
+    return np.append(trace.calls["end_ns"].to_numpy(), FAR)[call]
+
+
+def first_asked(trace: Trace, records: pd.DataFrame, kinds: Sequence[str]) -> np.ndarray:
+    """Per record whose event is known: the first successful call of these kinds on its event before
+    that is recorded again; -1 for none."""
+    out = np.full(len(records), -1, dtype=np.int64)
     calls, syncs = trace.calls, trace.syncs
     event = records["event"].to_numpy()
     have = np.flatnonzero((event >= 0) & (records["call"].to_numpy() >= 0))
-    if not len(have) or syncs.empty:
+    good = syncs[(syncs["call"] >= 0) & (syncs["event"] >= 0)]
+    call = good["call"].to_numpy()
+    good = good[
+        np.isin(calls["kind"].to_numpy()[call], [CALL[kind] for kind in kinds])
+        & (calls["return_value"].to_numpy()[call] == 0)
+    ]
+    if not len(have) or good.empty:
         return out
-    call = syncs["call"].to_numpy()
-    safe = np.maximum(call, 0)
-    good = (
-        (call >= 0)
-        & np.isin(calls["kind"].to_numpy()[safe], [CALL["sync_event"], CALL["query_event"]])
-        & (calls["return_value"].to_numpy()[safe] == 0)
-        & (syncs["event"].to_numpy() >= 0)
-    )
-    right = pd.DataFrame(
-        {
-            "process": syncs["process"].to_numpy()[good],
-            "event": syncs["event"].to_numpy()[good],
-            "at": calls["start_ns"].to_numpy()[safe][good],
-            "done": calls["end_ns"].to_numpy()[safe][good],
-        }
-    ).sort_values("at")
+    begun = calls["start_ns"].to_numpy()
+    right = good[["process", "event", "call"]].assign(at=begun[good["call"].to_numpy()])
     recorded = calls["end_ns"].to_numpy()[records["call"].to_numpy()[have]]
     left = pd.DataFrame(
         {
@@ -138,16 +138,10 @@ def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
         }
     ).sort_values("at")
     left["again"] = left.groupby(["process", "event"])["at"].shift(-1, fill_value=int(FAR))
-    if right.empty:
-        return out
     joined = pd.merge_asof(
-        left,
-        right.assign(sync=right["at"]),
-        on="at",
-        by=["process", "event"],
-        direction="forward",
-        allow_exact_matches=True,
+        left, right.sort_values("at"), on="at", by=["process", "event"], direction="forward"
     )
-    ok = joined["done"].notna() & (joined["sync"].fillna(0) < joined["again"])
-    out[joined["position"].to_numpy()[ok]] = joined["done"].to_numpy()[ok].astype(np.int64)
+    asked = joined["call"].fillna(-1).to_numpy().astype(np.int64)
+    asked = np.where(np.append(begun, FAR)[asked] < joined["again"].to_numpy(), asked, -1)
+    out[joined["position"].to_numpy()] = asked
     return out

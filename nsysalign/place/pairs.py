@@ -15,6 +15,7 @@ unless CUPTI's event tracing ran, so they are told by order:
 
 Programs that ask cudaEventElapsedTime without a query (C++, CuPy, numba, cuDNN) wait for the end
 event first: `[create s][create e] ... [record s] work [record e] [synchronize e]` is a pair, too.
+Newer exports hold the call itself, which proves a comparison, but not of which events.
 What only orders work, polls (`event.query()` in a loop, NCCL's watchdog, caching allocators) and
 what can be read in two ways is none; how many there are of these is said.
 """
@@ -162,8 +163,9 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
 
 def _born(rows: list[_Row]) -> dict[int, int]:
     """Position of a record -> number of its event, for first records of events that are created
-    right before (a creation that another follows is no such)."""
+    right before (a creation that another follows is no such, nor one during another thread's)."""
     made, born = 0, {}  # born: ordinal of the creation -> record
+    mixed, until = set(), 0  # ordinals of creations at the same time; when the last one ended
     open_: dict[
         int, tuple[int, int]
     ] = {}  # thread -> its last creation: ordinal (0: of several), rank
@@ -172,6 +174,9 @@ def _born(rows: list[_Row]) -> dict[int, int]:
     for n, row in enumerate(rows):
         if row.role == _CREATE:
             made += 1
+            if row.start < until:
+                mixed |= {made - 1, made}
+            until = max(until, row.end)
             several = row.rank - open_.get(row.thread, (0, -99))[1] <= _NEXT
             open_[row.thread] = 0 if several else made, row.rank
             continue
@@ -190,7 +195,7 @@ def _born(rows: list[_Row]) -> dict[int, int]:
         between = np.searchsorted(asked, split + high, side="right")
         split = split[between == np.searchsorted(asked, split + low, side="right")]
         for ordinal in range(first + 1, last + 1):
-            if ordinal not in born or not len(split):
+            if ordinal not in born or ordinal in mixed or not len(split):
                 continue
             if low == high or split[-1] < ordinal:
                 out[born[ordinal]] = ordinal + high
@@ -287,8 +292,7 @@ def _read(rows: list[_Row], works: Works, out: TracePairs) -> None:
         elif row.role == _QUERY:
             seen.others.add(row.event)
         before[row.thread] = n
-    asked = {event for pair in compared.values() for event in pair}
-    _waited(rows, number if told else {}, asked, works, out)
+    _waited(rows, number if told else {}, compared, works, out)
     out.numbers.update({rows[n].call: event for n, event in number.items()})
 
 
@@ -361,12 +365,17 @@ class _Seen:
 
 
 def _waited(
-    rows: list[_Row], told: Mapping[int, int], asked: set[int], works: Works, out: TracePairs
+    rows: list[_Row],
+    told: Mapping[int, int],
+    compared: Mapping[int, tuple[int, ...]],
+    works: Works,
+    out: TracePairs,
 ) -> None:
     """Pairs of programs that wait for the end event and then ask for the time without a query: the
     last record before the wait and, last in first out, one before it that nothing waited for.  Both
     events were created together, the end's after the start's.  `told`: numbers that event rows say;
-    `asked`: events of comparisons."""
+    `compared`: queries of comparisons."""
+    asked = {event for pair in compared.values() for event in pair}
     exact = any(row.role == _ELAPSED for row in rows)
     made = 0
     seconds: set[int] = set()  # ordinals of creations that follow another: the end's
@@ -397,11 +406,19 @@ def _waited(
                 together = start >= 0 and row.event - max(ahead, 0) in seconds
             # OpenACC's runtime, which orders its copies in this way, has other calls in between
             together &= exact or not row.driver or row.rank == rows[end].rank + 1
-            if together and works(row.thread, rows[start].start, rows[end].start):
+            if together and (exact or works(row.thread, rows[start].start, rows[end].start)):
                 ended[row.thread] = start, end
+                out.numbers[rows[end].call] = row.event
                 if not exact:
                     out.add(rows[start].call, rows[end].call, WAITED)
         elif row.role == _ELAPSED and row.thread in ended:
             start, end = ended.pop(row.thread)
             out.add(rows[start].call, rows[end].call, ELAPSED)
+        elif row.role == _ELAPSED and row.done and last not in compared:
+            # of two events that were ever created, each recorded once since, there is one pair
+            if made == 2 and ahead <= 0 and len(stack) == sum(map(len, open_.values())) == 2:
+                out.add(rows[stack[0]].call, rows[stack[1]].call, ELAPSED)
+            else:
+                out.left["by cudaEventElapsedTime, whose events the trace does not name"] += 1
+            open_.clear()
         before[row.thread] = n

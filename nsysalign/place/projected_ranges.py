@@ -9,7 +9,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import ORIGIN, OURS, Trace
-from nsysalign.tiles import any_open, group, least
+from nsysalign.tiles import MOST_NESTED, any_open, group, least, too_deep
 from nsysalign.windows import windows_frame
 
 #: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,
@@ -17,8 +17,10 @@ from nsysalign.windows import windows_frame
 _OF_LIBRARIES = re.compile(r"(cub|thrust)::|nccl[A-Z]|cu(dnn|blas|solver|sparse|fft)[A-Z_]")
 
 
-def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) -> pd.DataFrame:
-    """One window per NVTX range and stream with work launched inside the range.
+def nvtx_windows(
+    trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame
+) -> tuple[pd.DataFrame, list[str]]:
+    """One window per NVTX range and stream with work launched inside the range, and notes.
 
     Inside: by the thread that opened it, or by a thread with no open range of its own (autograd's
     worker launches the backward kernels of a range that the main thread opened).  Window: first
@@ -29,11 +31,12 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
     own = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
     spans = spans[~own[spans["range"].to_numpy()]]
     if spans.empty:
-        return frames.empty(frames.WINDOWS)
+        return frames.empty(frames.WINDOWS), []
+    spans, notes = _not_too_deep(spans, ranges)
     r = spans["range"].to_numpy()
     texts = ranges["text"].to_numpy(dtype=object)[r]
     several = spans.groupby("range")["lane"].transform("size").to_numpy() > 1
-    return windows_frame(
+    windows = windows_frame(
         len(spans),
         {
             "kind": "nvtx",
@@ -61,6 +64,19 @@ def nvtx_windows(trace: Trace, operation_lane: np.ndarray, lanes: pd.DataFrame) 
             ],
         },
     )
+    return windows, notes
+
+
+def _not_too_deep(spans: pd.DataFrame, ranges: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
+    with_work = np.unique(spans["range"].to_numpy())
+    deep = too_deep(*(ranges[c].to_numpy()[with_work] for c in ("thread", "start_ns", "end_ns")))
+    if not deep.any():
+        return spans, []
+    note = (
+        f"{int(deep.sum()):,} NVTX ranges lie inside {MOST_NESTED} others of their thread, or more, "
+        "and have no interval of their own"
+    )
+    return spans[~spans["range"].isin(with_work[deep])], [note]
 
 
 def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:

@@ -41,12 +41,10 @@ from nsysalign.place.records import (
 from nsysalign.place.surroundings import Surroundings, gather, neighbours
 from nsysalign.place.timer_regions import host_windows
 from nsysalign.place.timer_windows import read_timers, timer_notes, timer_windows
-from nsysalign.place.windows import Bounded, event_windows, read_windows, record_places
+from nsysalign.place.windows import CROSSING_NS, Bounded, event_windows, read_windows, record_places
 from nsysalign.windows import Unplaced, unplaced_frame
 
-#: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
-_CROSSING_NS = 2_000
-#: The same for places by the event clock, in addition to their own error.
+#: Bounds may cross by this for places by the event clock, in addition to their own error.
 _CLOCK_ROOM_NS = 500
 
 
@@ -75,9 +73,10 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     model = likely.model
     records, windows = _placed(known, best, read.lanes, places, on_clock, surroundings, likely)
     others, lost, said = _on_the_host(trace, known, read)
-    told, unnamed = read_windows(records, read.pairs, model.expected(surroundings)[1])
+    told, unnamed = read_windows(records, read.pairs, best, model.expected(surroundings)[1])
     if untold(known):
-        ranges = nvtx_windows(trace, read.operation_lane, read.lanes)
+        ranges, deep = nvtx_windows(trace, read.operation_lane, read.lanes)
+        said += deep
         regions = set(others["region"]) - {""}  # they are NVTX ranges as well
         others = pd.concat([others, told, ranges[~ranges["region"].isin(list(regions))]])
     else:
@@ -212,8 +211,20 @@ def _on_streams(
     else:
         lane = lanes.lane_by_work(trace, read.operation_lane, records, lane)
     start, end = (np.array(side, np.int64) for side in (read.pairs.start, read.pairs.end))
-    lane = lanes.lane_of_pairs(trace, read.operation_lane, records, lane, start, end)
-    return _bound(trace, log, read, records.assign(lane=lane), on_clock), remarks
+    waits = bounds.first_asked(trace, records, ("sync_event",))
+    waited = [np.append(trace.calls[c].to_numpy(), -1)[waits] for c in ("start_ns", "end_ns")]
+    lane, apart = lanes.lane_of_pairs(
+        trace,
+        read.operation_lane,
+        read.per_lane,
+        records,
+        lane,
+        known if inferred else lane >= 0,
+        start,
+        end,
+        np.array(waited),
+    )
+    return _bound(trace, log, read, records.assign(lane=lane, apart_ns=apart), on_clock), remarks
 
 
 def _placed(
@@ -373,7 +384,7 @@ def _placeable(
     nowhere = (reason == "") & ((lane[start] < 0) | (lane[end] < 0))
     reason = np.where(nowhere, "the trace does not say which stream it is on", reason)
     low, high = bounds.of_starts(lower, upper, start, end, elapsed)
-    against = (reason == "") & (low > high + _CROSSING_NS)
+    against = (reason == "") & (low > high + CROSSING_NS)
     reason = np.where(
         against,
         "elapsed_time contradicts the trace: its neighbours leave no place for it (a wrong stream, rows dropped, "

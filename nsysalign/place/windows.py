@@ -18,6 +18,9 @@ from nsysalign.place.pairs import TracePairs
 from nsysalign.place.surroundings import Surroundings
 from nsysalign.windows import Unplaced, windows_frame
 
+#: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
+CROSSING_NS = 2_000
+
 
 @dataclass(frozen=True)
 class Bounded:
@@ -195,20 +198,21 @@ def record_places(
 
 
 def read_windows(
-    records: pd.DataFrame, pairs: TracePairs, bar: np.ndarray
+    records: pd.DataFrame, pairs: TracePairs, best: Bounded, bar: np.ndarray
 ) -> tuple[pd.DataFrame, list[str]]:
     """(windows of pairs that only the trace shows, whose length is itself an estimate; notes).
     `records` with lane, t_ns and bounds; `bar`: half-widths that hold their places."""
     start, end = (np.array(side, np.int64) for side in (pairs.start, pairs.end))
     lane, t = records["lane"].to_numpy(), records["t_ns"].to_numpy().copy()
-    named = (lane[start] >= 0) & (lane[end] >= 0)
+    named = (lane >= 0) & (best.lower <= best.upper + CROSSING_NS)
+    named = named[start] & named[end]
     start, end = start[named], end[named]
     t[end] = np.maximum(t[end], t[start])  # of two between the same operations the order is known
     lower, upper = (records[c].to_numpy() for c in ("lower_ns", "upper_ns"))
     stamped = records["timestamp_ns"].to_numpy() > 0
     room = np.maximum(np.maximum(t - lower, upper - t), 1)
     bar = np.where(stamped, bar, np.minimum(bar, room))  # a stamp of CUPTI's may be late
-    error = bar.astype(np.int64)
+    error = bar.astype(np.int64) + best.records["apart_ns"].to_numpy()
 
     def of(column: str, index: np.ndarray) -> np.ndarray:
         return records[column].to_numpy()[index]
@@ -239,5 +243,8 @@ def read_windows(
         },
     )
     lost = int((~named).sum())
-    note = f"{lost:,} compared pairs have no interval: the trace does not name their stream"
+    note = (
+        f"{lost:,} compared pairs have no interval: their thread works on several streams, and the trace does not name "
+        "theirs (nsysalign run does, and so does nsys profile --cuda-event-trace=true, 2024.6 or newer)"
+    )
     return out, [note] if lost else []

@@ -10,6 +10,7 @@ import ctypes
 from . import failed
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
+_PERSISTING = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
 
 
 class Driver:
@@ -49,6 +50,12 @@ class Driver:
         if self._library is not None:
             self._library.cuCtxGetDevice(ctypes.byref(out))
         return out.value
+
+    def persisting_l2(self) -> int:
+        """How many bytes of the L2 the current context sets aside for persisting data: 0 unless the
+        program asked for some."""
+        out, ask = ctypes.c_size_t(), getattr(self._library, "cuCtxGetLimit", None)
+        return 0 if ask is None or ask(ctypes.byref(out), _PERSISTING) else out.value
 
     def version(self) -> int:
         """The newest CUDA that the driver knows, 13030 for 13.3; 0 without a driver."""

@@ -1,4 +1,5 @@
-"""Whether what measures time is still what it was when the program began, asked once, at its end.
+"""Whether what measures time is still what it was when the program began: asked at its end, and of
+`elapsed_time` whenever an event is recorded, for it may be put back before the end.
 
 Only names are compared: what a program puts in the place of `elapsed_time` may well call ours, and
 then return another number.
@@ -10,6 +11,9 @@ from typing import Any
 
 #: How a note about it begins; trace.eventlog and the checks know it by that.
 REPLACED = "the program replaced "
+#: Another note, before a number of bytes.
+PERSISTING = "bytes of the L2 set aside for persisting data: "
+_seen: dict[str, None] = {}
 _kept: list[tuple[Any, str, str, Any]] = []
 
 
@@ -19,12 +23,18 @@ def keep(owner: Any, where: str, *names: str) -> None:
     _kept.extend((owner, where, name, own[name]) for name in names if name in own)
 
 
-def replaced() -> list[str]:
-    """Notes on those that are something else now; a clock may be the builtin again, which ours
-    stood for."""
-    return [
-        f"{REPLACED}{where}.{name}"
+def look() -> None:
+    """Remember what is something else now."""
+    _seen.update(
+        (f"{REPLACED}{where}.{name}", None)
         for owner, where, name, own in _kept
         for now in (vars(owner).get(name),)
+        # a clock may be the builtin again, which ours stood for
         if now is not own and now is not getattr(own, "_builtin", own)
-    ]
+    )
+
+
+def replaced() -> list[str]:
+    """Notes on those that were something else at a look, or are now."""
+    look()
+    return list(_seen)

@@ -1,5 +1,5 @@
-"""What the GPU's own limits say: copies faster than its memory, memsets that look like a flush of
-an L2 that is larger."""
+"""What the GPU's own limits say: copies faster than its memory, memsets after which the L2 is warm
+nevertheless."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from nsysalign.model import KIND
 from nsysalign.referee.doubt import FOUND, NOTE, Doubt
 from nsysalign.referee.scene import Scene
 from nsysalign.text import bytes_text
+from nsysalign.trace.gpus import Limits
 
 _D2D = 8  # CUDA_MEMCPY_KIND: what is copied is read and written by the same memory
-#: Copies of fewer bytes than this many L2s may stay in it.
+#: What is smaller than this many L2s may stay in it.
 _L2S = 4
 #: Above the memory's rate by this much.
 _FASTER = 1.05
@@ -52,28 +53,70 @@ def rates(scene: Scene) -> Iterator[Doubt]:
 
 
 def flushes(scene: Scene) -> Iterator[Doubt]:
-    """Labels before each of whose repetitions the same memset ran, large, but smaller than the
-    L2."""
-    operations = scene.trace.operations
+    """Labels before each of whose repetitions the same memset ran, large, after which some of the
+    L2 is warm nevertheless."""
+    size = scene.trace.operations["bytes"].to_numpy()
+    for label, at, memset in _flushed(scene):
+        limit, found = _limit(scene, memset), int(size[memset[0]])
+        evidence = {"memset_bytes": found, "l2_bytes": limit.l2_bytes}
+        if found < limit.l2_bytes:
+            yield scene.doubt(
+                "small-flush", NOTE, label, scene.typical(at), at, len(at),
+                f"runs after a memset of {bytes_text(found)} each time; the GPU's L2 holds {bytes_text(limit.l2_bytes)}, so if the "
+                "memset is to flush it, some of the L2 stays warm.",
+                evidence=evidence,
+            )  # fmt: skip
+        elif _filled_again(scene, at, memset, limit):
+            yield scene.doubt(
+                "filled-again", FOUND, label, scene.typical(at), at, len(at),
+                f"runs on a warm L2 although a memset of {bytes_text(found)} flushes it each time: between the memset and the start "
+                "event the same operations run once, untimed.",
+                evidence=evidence,
+            )  # fmt: skip
+        if kept := scene.persisting:
+            yield scene.doubt(
+                "persisting-l2", FOUND, label, scene.typical(at), at, len(at),
+                f"is flushed by a memset each time, and {bytes_text(kept)} of the L2 were set aside for persisting data, which a "
+                "memset does not push out.",
+                evidence={**evidence, "persisting_bytes": kept},
+            )  # fmt: skip
+
+
+def _limit(scene: Scene, memset: np.ndarray) -> Limits:
+    device = int(scene.trace.operations["device"].iloc[memset[0]])
+    return scene.limits.get(device, Limits(0, 0))
+
+
+def _flushed(scene: Scene) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
+    """(label, its intervals, the memset before each of them) where a memset of the same size, a
+    quarter of the L2 or more, ran before each repetition on its stream."""
     memsets = np.flatnonzero((scene.kind == KIND["memset"]) & (scene.issue >= 0))
     memsets = memsets[np.argsort(scene.issue[memsets], kind="stable")]
     lane, opened, closed = (scene.column(c) for c in ("start_lane", "open_ns", "close_ns"))
-    size, device = operations["bytes"].to_numpy(), operations["device"].to_numpy()
+    size = scene.trace.operations["bytes"].to_numpy()
     for label, at in scene.labels():
         mine = memsets[scene.lane[memsets] == lane[at[0]]]
         if len(at) < _FEWEST or not len(mine) or (lane[at] != lane[at[0]]).any():
             continue
-        l2 = getattr(scene.limits.get(int(device[mine[0]])), "l2_bytes", 0)
         before = np.append(0, np.maximum.accumulate(closed[at])[:-1])  # the repetition before
         place = np.searchsorted(scene.issue[mine], opened[at]) - 1
         if (place < 0).any() or (scene.issue[mine[place]] <= before).any():
             continue
-        found = size[mine[place]]
-        if np.ptp(found) or not _FLUSH * l2 <= found[0] < l2:
-            continue
-        yield scene.doubt(
-            "small-flush", NOTE, label, scene.typical(at), at, len(at),
-            f"runs after a memset of {bytes_text(int(found[0]))} each time; the GPU's L2 holds {bytes_text(l2)}, so if the memset "
-            "is to flush it, some of the L2 stays warm.",
-            evidence={"memset_bytes": int(found[0]), "l2_bytes": l2},
-        )  # fmt: skip
+        found, l2 = size[mine[place]], _limit(scene, mine).l2_bytes
+        if l2 and found[0] >= _FLUSH * l2 and not np.ptp(found):
+            yield label, at, mine[place]
+
+
+def _filled_again(scene: Scene, at: np.ndarray, memset: np.ndarray, limit: Limits) -> bool:
+    """Whether between its memset and its start event every repetition runs what it times, and what
+    it can touch in its time is so little that the L2 still holds most of it."""
+    if np.median(scene.column("elapsed_ns")[at]) * limit.memory_rate > 1e9 * _L2S * limit.l2_bytes:
+        return False
+    ours = np.flatnonzero((scene.lane == scene.lane[memset[0]]) & (scene.issue >= 0))
+    ours = ours[np.argsort(scene.issue[ours], kind="stable")]
+    names = np.append(0, np.cumsum(scene.digest[scene.code[ours]]))
+    computes = np.append(0, np.cumsum(scene.kind[ours] == KIND["kernel"]))
+    marks = scene.issue[memset], scene.column("open_ns")[at], scene.column("close_ns")[at]
+    flushed, opened, closed = (np.searchsorted(scene.issue[ours], t, side="right") for t in marks)
+    again = names[opened] - names[flushed] == names[closed] - names[opened]
+    return bool(again.all() and (computes[closed] > computes[opened]).all())

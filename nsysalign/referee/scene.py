@@ -12,6 +12,7 @@ import pandas as pd
 
 from nsysalign.diagnose import words
 from nsysalign.model import CALL, KIND, Alignment, EventLog, Trace
+from nsysalign.probe.kept import PERSISTING
 from nsysalign.referee.doubt import Doubt
 from nsysalign.split.kernels import operation_codes
 from nsysalign.split.labels import name_intervals
@@ -20,12 +21,15 @@ from nsysalign.trace.gpus import Limits
 
 #: Pairs of an interval and an operation that are looked at, at most.
 MOST_PAIRS = 20_000_000
+#: A thread works for a label if all its launches lie in the label's intervals, and would do so by
+#: chance less often than this.
+_BY_CHANCE = 1e-3
 
 
 @dataclass(frozen=True)
 class Issued:
-    """Which operation was issued in which interval, by its own thread or on its stream: positions,
-    sorted by interval and issue."""
+    """Which operation was issued in which interval, by its own thread, by one that works for it, or
+    on its stream: positions, sorted by interval and issue."""
 
     interval: np.ndarray
     operation: np.ndarray
@@ -132,7 +136,35 @@ class Scene:
         ours = self.lane[operation] == self.column("end_lane")[interval]
         for side in ("thread", "end_thread"):
             ours |= self.thread[operation] == self.column(side)[interval]
+        for thread, at in self._helpers:
+            ours |= (self.thread[operation] == thread) & np.isin(interval, at)
         return Issued(interval, operation).where(ours)
+
+    @cached_property
+    def _helpers(self) -> list[tuple[int, np.ndarray]]:
+        """(thread, intervals of a label) of threads that launch inside these intervals only, never
+        between them, although the intervals cover so little of the time that this is no
+        coincidence: a pool's worker that the timed call waits for.
+
+        A thread that works beside launches between them as well.
+        """
+        computes = (self.kind == KIND["kernel"]) | (self.kind == KIND["graph"])
+        threads = np.unique(self.thread[computes & (self.issue >= 0)]).tolist()
+        launched = {t: np.sort(self.issue[computes & (self.thread == t)]) for t in threads}
+        begun, ended = self.column("open_ns"), self.column("close_ns")
+        out = []
+        for _, at in self.labels() if len(threads) > 1 else ():
+            opened, closed = begun[at], np.maximum.accumulate(ended[at])
+            fresh = closed - np.maximum(opened, np.append(opened[0], closed[:-1]))
+            covered = fresh.sum() / max(closed[-1] - opened[0], 1)
+            for thread in {*threads} - {*self.column("thread")[at], *self.column("end_thread")[at]}:
+                low, high = np.searchsorted(launched[thread], [opened[0], closed[-1]])
+                issue = launched[thread][low:high]
+                place = np.searchsorted(opened, issue, side="right") - 1
+                seen = len(np.unique(place))
+                if covered**seen < _BY_CHANCE and (issue < closed[place]).all():
+                    out.append((thread, at))
+        return out
 
     @cached_property
     def without_rows(self) -> np.ndarray:
@@ -143,18 +175,24 @@ class Scene:
         made = calls["kind"].isin(codes) & (calls["outer"] == np.arange(len(calls)))
         begun, thread = (calls[c].to_numpy()[made] for c in ("start_ns", "thread"))
         launched, owner = np.zeros(len(self.intervals), np.int64), self.column("thread")
-        for number in np.unique(owner).tolist():
-            times, mine = np.sort(begun[thread == number]), owner == number
+        own = [(number, np.flatnonzero(owner == number)) for number in np.unique(owner).tolist()]
+        for number, mine in [*own, *self._helpers]:
+            times = np.sort(begun[thread == number])
             opened, closed = (self.column(c)[mine] for c in ("open_ns", "close_ns"))
-            launched[mine] = np.searchsorted(times, closed) - np.searchsorted(times, opened)
+            launched[mine] += np.searchsorted(times, closed) - np.searchsorted(times, opened)
         return launched > self.did["kernels"].to_numpy()
+
+    @cached_property
+    def digest(self) -> np.ndarray:
+        """A random number per code: sums of them are equal where the same names occur equally
+        often."""
+        return np.random.default_rng(0).integers(1 << 62, size=int(self.code.max(initial=0)) + 1)
 
     @cached_property
     def did(self) -> pd.DataFrame:
         """Per interval, of what it issued: `count`, `kernels` (graphs included), `bytes` that were
         copied or set, `names` (a digest of which, and how often each)."""
         issued, n = self.issued, len(self.intervals)
-        digest = np.random.default_rng(0).integers(1 << 62, size=int(self.code.max(initial=0)) + 1)
         kind = self.kind[issued.operation]
         computes = (kind == KIND["kernel"]) | (kind == KIND["graph"])
         moved = self.trace.operations["bytes"].to_numpy()[issued.operation]
@@ -163,7 +201,7 @@ class Scene:
                 "count": issued.sums(n),
                 "kernels": issued.sums(n, computes),
                 "bytes": issued.sums(n, moved),
-                "names": issued.sums(n, digest[self.code[issued.operation]]),
+                "names": issued.sums(n, self.digest[self.code[issued.operation]]),
             }
         )
 
@@ -190,6 +228,13 @@ class Scene:
             check, level, label, str(row["site"]), f"{words.subject(label)} {title}", tuple(names), of,
             str(row["name"]), int(row["elapsed_ns"]), **more,
         )  # fmt: skip
+
+    @property
+    def persisting(self) -> int:
+        """Bytes of the L2 that the program set aside for persisting data, 0 for none."""
+        notes = self.log.notes if self.log is not None else ()
+        found = (note.removeprefix(PERSISTING) for note in notes if note.startswith(PERSISTING))
+        return max((int(size) for size in found if size.isdigit()), default=0)
 
     def typical(self, at: np.ndarray) -> int:
         """Of these intervals the one with the lower-median measured time."""

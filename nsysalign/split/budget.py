@@ -125,7 +125,6 @@ def _stream_windows(alignment: Alignment, which: np.ndarray, shift: np.ndarray) 
         thread,
         np.where(event, calls[record], -1),
         np.where(event, record, -1),
-        end + shift,
     )
 
 

@@ -2,14 +2,15 @@
 key is what a row of `details` holds besides its interval and numbers: cause, detail, direction,
 memory, stream.
 
-Pieces of a window's head and tail come as they are (`add`).  What lies inside comes once for all
-windows (`add_inside`): few pieces are laid out window by window; of windows that hold more pieces
-than there are keys, each key is a difference of running sums, so that outer ranges cost no more
-than the ranges in them.
+Pieces that are a window's own come as they are (`add`).  What windows share comes once for all of
+them (`add_inside`): few pieces are laid out window by window; of windows that hold more pieces than
+there are keys, each key is a difference of running sums, so that outer ranges cost no more than the
+ranges in them.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
@@ -20,7 +21,7 @@ from nsysalign import frames
 from nsysalign.model import CAUSES, KIND, Alignment, Trace
 from nsysalign.split import describe
 from nsysalign.split.pieces import CAUSE, DETAIL, DETAILS, OPERATION_REFS, REF, REF_KINDS, Pieces
-from nsysalign.tiles import distinct, least, one_of, ragged, rising
+from nsysalign.tiles import Columns, distinct, least, one_of, ragged
 
 _NAMED = tuple(CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler"))
 _SPOKEN = tuple(REF[r] for r in ("api", "nvtx", "overhead"))
@@ -42,18 +43,18 @@ class Key(NamedTuple):
     stream: int
 
 
-class _Lot(NamedTuple):
-    """Pieces that belong in details, in the order of `at` (a window, or a place on the stream):
-    arrays of equal length. `key` is a number of `Details`; `sized`: of a copy or memset, which
-    counts once however many pieces it has."""
+@dataclass(frozen=True)
+class _Lot(Columns):
+    """Pieces that belong in details: arrays of equal length.  `key` is a number of `Details`;
+    `moves`: executes a copy or memset."""
 
-    at: np.ndarray
-    key: np.ndarray
+    window: np.ndarray
     start: np.ndarray
-    ns: np.ndarray
+    end: np.ndarray
+    key: np.ndarray
     ref_kind: np.ndarray
     ref: np.ndarray
-    sized: np.ndarray
+    moves: np.ndarray
 
 
 class Details:
@@ -65,79 +66,63 @@ class Details:
         self._spelled: dict[int, int] = {}  # code of a piece -> number of its key
         #: Columns window, key, ns, longest, its start, ref_kind, ref.
         self._rows: list[tuple[np.ndarray, ...]] = []
-        #: Window, key and operation of copies and memsets; place, key and operation of those on the
-        #: present lane.
-        self._sized: list[np.ndarray] = []
-        self._on_lane: list[np.ndarray] = []
-        #: Window, key, bytes and duration of copies and memsets inside windows, and the first and
-        #: last of them.
-        self._sizes: list[np.ndarray] = []
+        #: Columns window, key, bytes and duration of copies and memsets.
+        self._moved: list[np.ndarray] = []
+        #: Columns window, key, copy or memset, which counts once however many pieces it has; and
+        #: pieces of those on the present lane.
+        self._moves: list[np.ndarray] = []
+        self._on_lane: list[_Lot] = []
 
     def add(self, pieces: Pieces) -> None:
         """Whole pieces of windows, sorted by window."""
         lot = self._lot(pieces)
-        sized = np.flatnonzero(lot.sized)
-        self._sized.append(np.stack([lot.at[sized], lot.key[sized], lot.ref[sized]]))
-        new = np.flatnonzero(np.diff(lot.at, prepend=-1))
-        self._laid_out(lot.at[new], new, np.append(new[1:], len(lot.at)), lot)
+        moves = np.flatnonzero(lot.moves)
+        self._moves.append(np.stack([lot.window[moves], lot.key[moves], lot.ref[moves]]))
+        new = np.flatnonzero(np.diff(lot.window, prepend=-1))
+        self._laid_out(lot.window[new], new, np.diff(np.append(new, len(lot.key))), lot)
 
     def add_inside(
-        self, window: np.ndarray, low: np.ndarray, high: np.ndarray, pieces: Pieces, begin: int
+        self, window: np.ndarray, start: np.ndarray, end: np.ndarray, pieces: Pieces
     ) -> None:
-        """Adds to each window the pieces whose `window`, a place on the lane counted from `begin`,
-        is in [low, high)."""
+        """Adds to each window the pieces, sorted and disjoint, that are between its `start` and
+        `end`, and parts of the two that these cut."""
         lot = self._lot(pieces)
-        sized = np.flatnonzero(lot.sized)
-        self._on_lane.append(np.stack([begin + lot.at[sized], lot.key[sized], lot.ref[sized]]))
-        first, last = np.searchsorted(lot.at, low), np.searchsorted(lot.at, high)
+        self._on_lane.append(lot.take(lot.moves))
+        first = np.searchsorted(lot.end, start, side="right")
+        last = np.maximum(np.searchsorted(lot.start, end, side="left"), first)
         count = last - first
-        whole = np.flatnonzero(count == len(lot.at))
-        if len(whole) and len(lot.at):
-            one = _reduced(np.zeros(len(lot.at), np.int64), np.arange(len(lot.at)), lot)
-            each = len(one.longest)
-            self._keep(
-                np.repeat(window[whole], each),
-                np.tile(one.ns, len(whole)),
-                np.tile(one.longest, len(whole)),
-                lot,
-            )
-            count = np.where(count == len(lot.at), 0, count)
         many = np.zeros(len(count), dtype=bool)
-        if count.sum() > _PIECES_EACH * (len(count) + len(lot.at)):
-            many = count > len(distinct(lot.key))
-            self._by_key(window[many], first[many], last[many], lot)
-        some = np.flatnonzero(~many & (count > 0))
-        self._laid_out(window[some], first[some], last[some], lot)
+        if count.sum() > _PIECES_EACH * (len(count) + len(lot.key)):
+            many = count > 2 + len(distinct(lot.key))
+            self._by_key(window[many], first[many] + 1, last[many] - 1, lot)
+            # the outer two, which may be cut
+            outer = np.repeat(np.flatnonzero(many), 2)
+            at = np.stack([first[many], last[many] - 1], axis=1).ravel()
+            self._laid_out(window[outer], at, np.ones_like(at), lot, start[outer], end[outer])
+        few = np.flatnonzero(~many & (count > 0))
+        self._laid_out(window[few], first[few], count[few], lot, start[few], end[few])
 
-    def end_lane(self, window: np.ndarray, low: np.ndarray, high: np.ndarray) -> None:
-        """Sums up the copies and memsets inside windows (numbers of gaps and blocks low..high-1),
-        once a lane is through."""
-        at, key, operation = _joined(self._on_lane)
-        self._on_lane = []
-        order = np.lexsort((at, key))  # stable: pieces at one place stay in the order of time
-        at, key, operation = at[order], key[order], operation[order]
-        # the pieces that one operation has under one key follow each other: it counts where it
-        # begins, or where a window does
-        new = np.concatenate([[True], (np.diff(key) != 0) | (np.diff(operation) != 0)])[: len(key)]
-        moved, took = (np.append(0, np.cumsum(np.where(new, v, 0))) for v in self._size(operation))
-        for number in np.unique(key).tolist():
-            base, end = np.searchsorted(key, [number, number + 1])
-            first, last = (base + np.searchsorted(at[base:end], t) for t in (low, high))
-            some = np.flatnonzero(last > first)
+    def end_lane(self, window: np.ndarray, start: np.ndarray, end: np.ndarray) -> None:
+        """Sums up the copies and memsets between the windows' `start` and `end`, once a lane is
+        through."""
+        if not self._on_lane:
+            return
+        lot, self._on_lane = _Lot.joined(self._on_lane), []
+        for number in distinct(lot.key).tolist():
+            mine = lot.take(lot.key == number)
+            # the pieces that one operation has under one key follow each other: it counts where
+            # it begins, or where a window does
+            new = np.diff(mine.ref, prepend=-1) != 0
+            size = self._size(mine.ref)
+            running = np.zeros((2, len(new) + 1), np.int64)
+            np.cumsum(np.where(new, size, 0), axis=1, out=running[:, 1:])
+            first = np.searchsorted(mine.end, start, side="right")
+            last = np.searchsorted(mine.start, end, side="left")
+            some = np.flatnonzero((last > first) & (end > start))
             first, last = first[some], last[some]
-            begun = np.where(new[first], 0, self._size(operation[first]))
-            self._sizes.append(
-                np.stack(
-                    [
-                        window[some],
-                        np.full(len(some), number),
-                        moved[last] - moved[first] + begun[0],
-                        took[last] - took[first] + begun[1],
-                        operation[first],
-                        operation[last - 1],
-                    ]
-                )
-            )
+            begun = np.where(new[first], 0, size[:, first])
+            moved, took = running[:, last] - running[:, first] + begun
+            self._moved.append(np.stack([window[some], np.full(len(some), number), moved, took]))
 
     def table(self) -> pd.DataFrame:
         """`frames.DETAILS` of everything that was added."""
@@ -154,7 +139,7 @@ class Details:
         order = np.lexsort((start, -longest, code))
         first = np.flatnonzero(np.concatenate([[True], np.diff(code[order]) > 0]))
         at = order[first]
-        moved, took = self._summed(code[at], rank)
+        moved, took = self._sizes(code[at], rank)
         spelled = [np.array(c, dtype=object)[key[at]] for c in zip(*keys, strict=True)]
         out = pd.DataFrame(
             {
@@ -179,22 +164,16 @@ class Details:
         )
         return np.stack([moved, end - start]).astype(np.int64, copy=False)
 
-    def _summed(self, code: np.ndarray, rank: np.ndarray) -> np.ndarray:
+    def _sizes(self, code: np.ndarray, rank: np.ndarray) -> np.ndarray:
         """Bytes and duration of the copies and memsets of every row, given by window and key: int64
-        array (2, rows).  One that has pieces in a window's head or tail and inside it counts
-        once."""
+        array (2, rows)."""
+        own = np.unique(_joined(self._moves, 3), axis=1)
+        moved = np.concatenate([own[:2], self._size(own[2])])
+        window, key, *sizes = _joined([*self._moved, moved], 4)
+        row = np.searchsorted(code, window * len(rank) + rank[key])
         out = np.zeros((2, len(code)), np.int64)
-        inside = _joined(self._sizes, 6)
-        row = np.searchsorted(code, inside[0] * len(rank) + rank[inside[1]])
-        for total, ns in zip(out, inside[2:4], strict=True):
-            np.add.at(total, row, ns)
-        window, key, operation = _joined(self._sized)
-        at = np.searchsorted(code, window * len(rank) + rank[key])
-        counted = np.concatenate([np.stack([row, end]) for end in inside[4:]], axis=1)
-        pair, done = (a * (1 << 31) + b for a, b in ((at, operation), counted))
-        pair = np.setdiff1d(pair, done)
-        for total, ns in zip(out, self._size(pair & ((1 << 31) - 1)), strict=True):
-            np.add.at(total, pair >> 31, ns)
+        for total, size in zip(out, sizes, strict=True):
+            np.add.at(total, row, size)
         return out
 
     # -- keys
@@ -206,18 +185,9 @@ class Details:
         sized = one_of(p.cause, _SIZED) & one_of(p.ref_kind, OPERATION_REFS) & (p.ref >= 0)
         named = one_of(p.cause, _NAMED) & one_of(p.ref_kind, _SPOKEN)
         use = np.flatnonzero(sized | named | one_of(p.cause, _ALWAYS))
-        if not rising(p.window[use]):
-            use = use[np.argsort(p.window[use], kind="stable")]
         p, sized, named = p.take(use), sized[use], named[use]
-        return _Lot(
-            p.window,
-            self._numbers(p, named, sized),
-            p.start,
-            p.end - p.start,
-            p.ref_kind,
-            p.ref,
-            sized,
-        )
+        key, moves = self._numbers(p, named, sized), sized & (p.detail == DETAIL[""])
+        return _Lot(p.window, p.start, p.end, key, p.ref_kind, p.ref, moves)
 
     def _numbers(self, p: Pieces, named: np.ndarray, sized: np.ndarray) -> np.ndarray:
         """The number of every piece's key."""
@@ -292,58 +262,72 @@ class Details:
     # -- sums
     # ----------------------------------------------------------------------------------------------------------
 
-    def _laid_out(self, window: np.ndarray, first: np.ndarray, last: np.ndarray, lot: _Lot) -> None:
-        """One row per window and key, of windows that hold pieces first..last-1 of the lot each."""
-        count = last - first
+    def _laid_out(
+        self,
+        window: np.ndarray,
+        first: np.ndarray,
+        count: np.ndarray,
+        lot: _Lot,
+        start: np.ndarray | None = None,
+        end: np.ndarray | None = None,
+    ) -> None:
+        """One row per window and key, of windows that hold so many pieces of the lot from the
+        `first` on, as far as these lie between `start` and `end`."""
         part = (np.cumsum(count) - count) // _AT_ONCE
         for some in np.split(np.arange(len(count)), np.flatnonzero(np.diff(part)) + 1):
             owner, at = ragged(first[some], count[some])
-            if len(at):
-                rows = _reduced(owner, at, lot)
-                self._keep(window[some][rows.owner], rows.ns, rows.longest, lot)
+            if not len(at):
+                continue
+            begin, over = lot.start[at], lot.end[at]
+            if start is not None and end is not None:
+                begin = np.maximum(begin, start[some][owner])
+                over = np.minimum(over, end[some][owner])
+            rows = _reduced(owner, lot.key[at], begin, over - begin)
+            n = rows.longest
+            whose = window[some][owner[n]]
+            self._keep(whose, rows.ns, (over - begin)[n], begin[n], lot.take(at[n]))
 
     def _by_key(self, window: np.ndarray, first: np.ndarray, last: np.ndarray, lot: _Lot) -> None:
-        """The same by running sums over the pieces of each key."""
-        if not len(window):
-            return
+        """The same of windows that hold the pieces first..last-1 whole, by running sums over the
+        pieces of each key."""
         order = np.argsort(lot.key, kind="stable")
-        keys = distinct(lot.key)
-        place = (
-            lot.key[order] * (len(order) + 1) + order
-        )  # rising: by key, then by place in the lot
-        total = np.append(0, np.cumsum(lot.ns[order]))
-        by_length = np.lexsort((lot.start[order], -lot.ns[order]))
+        keys, ns, start = distinct(lot.key), (lot.end - lot.start)[order], lot.start[order]
+        # rising: by key, then by place in the lot
+        place = lot.key[order] * (len(order) + 1) + order
+        total = np.append(0, np.cumsum(ns))
+        by_length = np.lexsort((start, -ns))
         rank = np.empty(len(order), np.int64)
         rank[by_length] = np.arange(len(order))
-        for begin in range(0, len(window), max(_AT_ONCE // len(keys), 1)):
-            some = slice(begin, begin + max(_AT_ONCE // len(keys), 1))
+        at_once = max(_AT_ONCE // len(keys), 1)
+        for begin in range(0, len(window), at_once):
+            some = slice(begin, begin + at_once)
             a, b = (
                 np.searchsorted(place, keys * (len(order) + 1) + t[some, None]).ravel()
                 for t in (first, last)
             )
             there = np.flatnonzero((b > a) & (total[b] > total[a]))
             a, b = a[there], b[there]
-            longest = order[by_length[least(rank, a, b)]]
-            self._keep(np.repeat(window[some], len(keys))[there], total[b] - total[a], longest, lot)
+            n = by_length[least(rank, a, b)]
+            whose = np.repeat(window[some], len(keys))[there]
+            self._keep(whose, total[b] - total[a], ns[n], start[n], lot.take(order[n]))
 
-    def _keep(self, window: np.ndarray, ns: np.ndarray, longest: np.ndarray, lot: _Lot) -> None:
-        """Rows with the `longest` piece of each."""
-        columns = (lot.key, ns, lot.ns, lot.start, lot.ref_kind, lot.ref)
-        self._rows.append((window, *(c if c is ns else c[longest] for c in columns)))
+    def _keep(
+        self, window: np.ndarray, ns: np.ndarray, most: np.ndarray, start: np.ndarray, longest: _Lot
+    ) -> None:
+        """Rows, with their longest pieces as they came, which last `most` from `start` on."""
+        self._rows.append((window, longest.key, ns, most, start, longest.ref_kind, longest.ref))
 
 
 class _Rows(NamedTuple):
-    """Per owner and key: the sum, and the position of the longest piece in the lot, of equal ones
-    the first."""
+    """Per owner and key: the sum, and the position of the longest piece, of equal ones the
+    first."""
 
-    owner: np.ndarray
     ns: np.ndarray
     longest: np.ndarray
 
 
-def _reduced(owner: np.ndarray, at: np.ndarray, lot: _Lot) -> _Rows:
-    """Rows of the pieces `at` of a lot, which belong to owners (ascending)."""
-    key, ns = lot.key[at], lot.ns[at]
+def _reduced(owner: np.ndarray, key: np.ndarray, start: np.ndarray, ns: np.ndarray) -> _Rows:
+    """Rows of pieces that belong to owners (ascending)."""
     low, keys = int(key.min()), int(key.max()) - int(key.min()) + 1
     # a trace has a key for every text of a range, a lot few of them
     code, slots = owner * keys + (key - low), (int(owner[-1]) + 1) * keys
@@ -355,15 +339,14 @@ def _reduced(owner: np.ndarray, at: np.ndarray, lot: _Lot) -> _Rows:
     longest = np.zeros(slots, np.int64)
     np.maximum.at(longest, code, ns)
     is_longest = np.flatnonzero(ns == longest[code])
-    start, earliest = lot.start[at[is_longest]], np.full(slots, np.iinfo(np.int64).max)
-    np.minimum.at(earliest, code[is_longest], start)
-    is_longest = is_longest[start == earliest[code[is_longest]]]
+    earliest = np.full(slots, np.iinfo(np.int64).max)
+    np.minimum.at(earliest, code[is_longest], start[is_longest])
+    is_longest = is_longest[start[is_longest] == earliest[code[is_longest]]]
     which = np.zeros(slots, np.int64)
     which[code[is_longest][::-1]] = is_longest[::-1]
     there = np.flatnonzero(total)
-    which = which[there]
-    return _Rows(owner[which], total[there].astype(np.int64), at[which])
+    return _Rows(total[there].astype(np.int64), which[there])
 
 
-def _joined(parts: list[np.ndarray], rows: int = 3) -> np.ndarray:
+def _joined(parts: list[np.ndarray], rows: int) -> np.ndarray:
     return np.concatenate([np.empty((rows, 0), np.int64), *parts], axis=1)

@@ -1,15 +1,14 @@
 """Windows on a stream (kinds event, nvtx and run): every gap of a stream is explained once, every
 window read off running sums.
 
-    window       [--------------------------------)
+    window          [-----------------------------------)
     stream    KKKKKK  gap  KKKK  gap  KKKK  gap  KKKK  gap
-    head         [KK)
-    inside          [gap   KKKK  gap  KKKK)               the same for every window: a difference of running sums
-    tail                                  [gap  KK)
+    shared          [gap   KKKK  gap  KKKK  gap  KKKK)        the same for every window: running sums at two times
+    own                                              [gap)    ends with the end record, not with an operation
 
-A gap that no window cuts has one explanation: P and N are the operations beside it.  Only a
-window's head and tail depend on it, and what follows the first operation in it that was issued
-after its end record.  A window at either end of its error bar is a window like all others.
+A gap has one explanation, from its P and N, the operations beside it; a window that cuts it holds a
+part of that.  Only what follows the last operation that was issued before a window's end record is
+the window's own.  A window at either end of its error bar is a window like all others.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from nsysalign.model import CAUSES
 from nsysalign.split.busy import Blocks
 from nsysalign.split.details import Details
 from nsysalign.split.gaps import NEVER, Explainer, Gaps
-from nsysalign.split.pieces import CAUSE_OF_KIND, Pieces, by_cause, join, make, none, sums
+from nsysalign.split.pieces import CAUSE_OF_KIND, Pieces, join, make, none, sums
 from nsysalign.split.threads import in_lots
-from nsysalign.tiles import Columns, group, pick, ragged, tile
+from nsysalign.tiles import Columns, distinct, group, pick, ragged, tile
 
-#: Blocks of a stream that are explained at once, and heads and tails of windows.
-_BLOCKS, _EDGES = 1 << 15, 1 << 14
+#: Blocks of a stream that are explained at once, and windows' own ends.
+_BLOCKS, _ENDS = 1 << 15, 1 << 14
 
 
 @dataclass(frozen=True)
@@ -40,8 +39,7 @@ class StreamWindows(Columns):
 
     close_ns: start of the end record's call (nothing issued later belongs to the window);
     close_end_ns: its end; close_thread, close_call: who made it; record: its position in the
-    alignment's records, -1 for none; last_ns: where the whole window ends of which this is the head
-    or the tail.
+    alignment's records, -1 for none.
     """
 
     start: np.ndarray
@@ -52,44 +50,6 @@ class StreamWindows(Columns):
     close_thread: np.ndarray
     close_call: np.ndarray
     record: np.ndarray
-    last_ns: np.ndarray
-
-
-def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
-    """Tile every window with pieces, exactly."""
-    parts, gaps = [none()], []
-    for lane in np.unique(w.lane).tolist():
-        mine = np.flatnonzero((w.lane == lane) & (w.end > w.start))
-        blocks = explainer.streams.blocks(lane)
-        cut = tile(w.start[mine], w.end[mine], blocks.start, blocks.end)
-        busy = np.flatnonzero(cut.block >= 0)
-        window, block = mine[cut.piece[busy]], cut.block[busy]
-        parts.append(block_pieces(blocks, window, block, cut.start[busy], cut.end[busy]))
-        idle = np.flatnonzero(cut.block < 0)
-        window = mine[cut.piece[idle]]
-        gaps.append(gaps_of_windows(explainer, w, lane, window, cut.start[idle], cut.end[idle]))
-    if gaps:
-        parts.append(_explained_once(explainer, Gaps.joined(gaps)))
-    return join(parts)
-
-
-def _explained_once(explainer: Explainer, gaps: Gaps) -> Pieces:
-    """Pieces of gaps; what several windows hold in the same way (ranges in ranges) is
-    explained once, and copied."""
-    _, first, number = np.unique(gaps.start, return_index=True, return_inverse=True)
-    like = first[number]
-    alike = gaps.next >= 0
-    for column in (gaps.lane, gaps.next, gaps.end):
-        alike &= column == column[like]
-    like = np.where(alike, like, np.arange(len(like)))
-    own = np.flatnonzero(like == np.arange(len(like)))
-    if len(own) == len(like):
-        return explainer.explain(gaps)
-    pieces = explainer.explain(replace(gaps.take(own), window=own))
-    pieces = pieces.take(np.argsort(pieces.window, kind="stable"))
-    begin, end = (np.searchsorted(pieces.window, like, side=side) for side in ("left", "right"))
-    owner, at = ragged(begin, end - begin)
-    return replace(pieces.take(at), window=gaps.window[owner])
 
 
 class StreamSums(NamedTuple):
@@ -106,159 +66,173 @@ def stream_sums(
 ) -> StreamSums:
     """The sums of all windows at every place (as measured, and at the ends of the error bar).  Adds
     the pieces of the first place to `details`, in which the windows have these `numbers`."""
-    count, lanes = len(numbers), places[0].lane
+    count = len(numbers)
     totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
     operations, size = np.zeros(count, np.int64), np.ones(count, np.int64)
-    edges: list[list[_Edges]] = [[] for _ in places]
-    for lane, windows in sorted(group(lanes, np.arange(count)).items()):
+    own = [np.empty(count, np.int64) for _ in places]
+    for lane, windows in sorted(group(places[0].lane, np.arange(count)).items()):
         blocks = explainer.streams.blocks(lane)
-        issued = _latest_issue(explainer, blocks)
-        inside = []
-        for number, w in enumerate(places):
-            mine = windows[w.end[windows] > w.start[windows]]
-            first, last = span_of(blocks, w.start[mine], w.end[mine])
-            # blocks that the window holds whole, issued before its end record as all before them
-            until = last - (pick(blocks.end, last - 1, NEVER) > w.end[mine])
-            until = np.minimum(until, np.searchsorted(issued, w.close_ns[mine]))
-            until = np.maximum(until, first + 1)
-            some = np.flatnonzero(until > first + 1)
-            inside.append(_Inside(mine[some], first[some] + 1, until[some]))
+        first, last = _held(blocks, places[0].start[windows], places[0].end[windows])
+        operations[windows] = _distinct(blocks, first, last)
+        size[windows] += 2 * (last - first)
+        for at, place in zip(own, places, strict=True):
+            at[windows] = _own_from(explainer, blocks, place.take(windows))
+        spans = [(p.start[windows], at[windows]) for p, at in zip(places, own, strict=True)]
+        for pieces in _explained(explainer, lane, spans):
+            spots = [_Spots.of(pieces, *span) for span in spans]
+            ns = pieces.end - pieces.start
+            for code in distinct(pieces.cause).tolist():
+                running = np.append(0, np.cumsum(np.where(pieces.cause == code, ns, 0)))
+                for total, spot in zip(totals, spots, strict=True):
+                    total[windows[spot.span], code] += running[spot.last] - running[spot.first]
+            for total, spot in zip(totals, spots, strict=True):
+                window, before, after = windows[spot.span], spot.first, spot.last - 1
+                total[window, pieces.cause[before]] -= np.maximum(
+                    spot.start - pieces.start[before], 0
+                )
+                total[window, pieces.cause[after]] -= np.maximum(pieces.end[after] - spot.end, 0)
+            spot = spots[0]
+            details.add_inside(numbers[windows[spot.span]], spot.start, spot.end, pieces)
+        details.end_lane(numbers[windows], *spans[0])
+    for number, (total, place, begin) in enumerate(zip(totals, places, own, strict=True)):
+        ends = np.flatnonzero(begin < place.end)
+        for some in np.split(ends, np.arange(_ENDS, len(ends), _ENDS)):
+            pieces = _own_pieces(explainer, replace(place.take(some), start=begin[some]))
+            total[some] += sums(pieces, len(some))
             if number == 0:
-                operations[mine] = _distinct(blocks, first, last)
-                size[mine] += 2 * np.maximum(last - first, 0)
-            edges[number].append(_edges(w, blocks, mine, first, last, until))
-        del issued
-        low = min((int(i.low.min()) for i in inside if len(i.low)), default=0)
-        high = max((int(i.high.max()) for i in inside if len(i.high)), default=0)
-        for begin, stop, pieces in _explained(explainer, lane, low, high):
-            running = np.zeros((len(CAUSES), stop - begin + 1), np.int64)
-            np.cumsum(
-                by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, stop - begin),
-                axis=1,
-                out=running[:, 1:],
-            )
-            for number, i in enumerate(inside):
-                here = np.flatnonzero((i.low < stop) & (i.high > begin))
-                window = i.window[here]
-                a, b = (np.clip(t[here], begin, stop) - begin for t in (i.low, i.high))
-                totals[number][window] += (running[:, b] - running[:, a]).T
-                if number == 0:
-                    details.add_inside(numbers[window], a, b, pieces, begin)
-        details.end_lane(numbers[inside[0].window], inside[0].low, inside[0].high)
-    for number, w in enumerate(places):
-        for lot in _lots(edges[number]):
-            edge = replace(w.take(lot.of), start=lot.start, end=lot.end)
-            pieces = stream_pieces(explainer, edge)
-            np.add.at(totals[number], lot.of, sums(pieces, len(lot.of)))
-            if number == 0:
-                details.add(replace(pieces, window=numbers[lot.of[pieces.window]]))
+                details.add(replace(pieces, window=numbers[some[pieces.window]]))
     return StreamSums(totals, operations, size)
 
 
-class _Inside(NamedTuple):
-    """Windows that hold gaps and blocks low..high-1 of a lane whole; gap j lies before block j."""
+def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
+    """Tile every window with pieces, exactly."""
+    own = np.empty(len(w.start), np.int64)
+    parts = [none()]
+    for lane, windows in group(w.lane, np.arange(len(own))).items():
+        blocks = explainer.streams.blocks(lane)
+        own[windows] = _own_from(explainer, blocks, w.take(windows))
+        start, end = w.start[windows], own[windows]
+        for pieces in _explained(explainer, lane, [(start, end)]):
+            spot = _Spots.of(pieces, start, end)
+            owner, at = ragged(spot.first, spot.last - spot.first)
+            parts.append(
+                replace(
+                    pieces.take(at),
+                    window=windows[spot.span[owner]],
+                    start=np.maximum(pieces.start[at], spot.start[owner]),
+                    end=np.minimum(pieces.end[at], spot.end[owner]),
+                )
+            )
+    return join([*parts, _own_pieces(explainer, replace(w, start=own))])
 
-    window: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
 
+class _Spots(NamedTuple):
+    """Spans that hold pieces first..last-1, the outer two perhaps cut."""
 
-@dataclass(frozen=True)
-class _Edges(Columns):
-    """Heads and tails: the windows that they are of, where they lie, how many blocks they touch."""
-
-    of: np.ndarray
+    span: np.ndarray
     start: np.ndarray
     end: np.ndarray
-    touched: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+    @classmethod
+    def of(cls, pieces: Pieces, start: np.ndarray, end: np.ndarray) -> _Spots:
+        """The spans [start, end) among sorted disjoint pieces."""
+        here = np.flatnonzero((start < pieces.end[-1]) & (end > pieces.start[0]))
+        first, last = _held(pieces, start[here], end[here])
+        some = np.flatnonzero(last > first)
+        here = here[some]
+        return cls(here, start[here], end[here], first[some], last[some])
 
 
-def _edges(
-    w: StreamWindows,
-    blocks: Blocks,
-    mine: np.ndarray,
-    first: np.ndarray,
-    last: np.ndarray,
-    until: np.ndarray,
-) -> _Edges:
-    """Heads (all of windows with nothing inside) and tails of windows of one lane."""
-    inner = until > first + 1
-    head_end = np.where(inner, pick(blocks.end, np.where(inner, first, -1), 0), w.end[mine])
-    tail_start = np.where(inner, pick(blocks.end, np.where(inner, until - 1, -1), 0), w.end[mine])
-    tails = np.flatnonzero(tail_start < w.end[mine])
-    return _Edges(
-        np.concatenate([mine, mine[tails]]),
-        np.concatenate([w.start[mine], tail_start[tails]]),
-        np.concatenate([head_end, w.end[mine[tails]]]),
-        np.concatenate([np.where(inner, 1, last - first), (last - until)[tails]]),
-    )
+def _held(b: Blocks | Pieces, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The blocks or pieces first..last-1, sorted and disjoint, that windows hold, the outer two
+    perhaps cut."""
+    first = np.searchsorted(b.end, start, side="right")
+    last = np.searchsorted(b.start, end, side="left")
+    return first, np.where(end > start, np.maximum(last, first), first)
 
 
-def _lots(edges: list[_Edges]) -> Iterator[_Edges]:
-    """The same, of all lanes, some at a time."""
-    if not edges:
-        return
-    every = _Edges.joined(edges)
-    lot = np.cumsum(np.maximum(every.touched, 0) + 1) // _EDGES
-    for some in np.split(np.arange(len(lot)), np.flatnonzero(np.diff(lot)) + 1):
-        yield every.take(some)
+def _own_from(explainer: Explainer, b: Blocks, w: StreamWindows) -> np.ndarray:
+    """From when on each window of one lane sees the stream in its own way: from the end of the last
+    operation that was issued before its end record, as were all before that; its end where the
+    operation behind it was issued before the end record, too."""
+    issue = pick(explainer.call_start, explainer.call[b.operation], NEVER)
+    issued = np.searchsorted(np.maximum.accumulate(issue), w.close_ns) if len(issue) else 0
+    _, last = _held(b, w.start, w.end)
+    until = np.minimum(issued, last)
+    following = pick(issue, np.where(last < len(issue), last, -1), NEVER)
+    shared = (until == last) & (following > NEVER) & (following < w.close_ns)
+    return np.where(shared, w.end, np.clip(pick(b.end, until - 1, NEVER), w.start, w.end))
 
 
 def _explained(
-    explainer: Explainer, lane: int, low: int, high: int
-) -> Iterator[tuple[int, int, Pieces]]:
-    """(begin, stop, pieces) of gaps and blocks low..high-1 of a lane, in lots of a bounded number
-    of blocks and of calls that were made meanwhile; `window` is the number of the gap or block,
-    from `begin`."""
-    b, x = explainer.streams.blocks(lane), explainer
-    for begin in range(low, high, _BLOCKS):
-        stop = min(begin + _BLOCKS, high)
-        every = np.arange(begin, stop)
-        yield begin, stop, block_pieces(b, every - begin, every)
-        start, end = b.end[begin - 1 : stop - 1], b.start[begin:stop]
-        at = np.flatnonzero(end > start)
-        start, end = start[at], end[at]
-        following = b.operation[begin:stop][at].astype(np.int64)
-        call = x.call[following].astype(np.int64)
-        known = call >= 0
-        gaps = Gaps(
-            window=at,
-            start=start,
-            end=end,
-            lane=np.full(len(at), lane),
-            next=following,
-            previous=b.operation[begin - 1 : stop - 1][at].astype(np.int64),
-            issue_start=pick(x.call_start, call, FAR),
-            issue_end=pick(x.call_end, call, FAR),
-            issue_thread=np.where(known, pick(x.call_thread, call, 0), x.faulting[following]),
-            issue_call=call,
-            known=known | (x.faulting[following] >= 0),
-            record=np.full(len(at), -1),
-        )
-        for lot in in_lots(x.threads, gaps.issue_thread, start, end):
+    explainer: Explainer, lane: int, spans: Sequence[tuple[np.ndarray, np.ndarray]]
+) -> Iterator[Pieces]:
+    """Pieces of all gaps and blocks of a lane that spans of time (start, end) touch, in lots of a
+    bounded number of blocks and of calls that were made meanwhile; each lot is sorted and
+    disjoint."""
+    b = explainer.streams.blocks(lane)
+    touched = np.zeros(len(b.start) + 1, np.int64)
+    since = FAR
+    for start, end in spans:
+        some = end > start
+        start, end = start[some], end[some]
+        since = min(since, int(start.min(initial=FAR)))
+        np.add.at(touched, np.searchsorted(b.end, start, side="right"), 1)
+        until = np.minimum(np.searchsorted(b.end, end, side="left") + 1, len(b.start))
+        np.add.at(touched, until, -1)
+    every = np.flatnonzero(np.cumsum(touched[:-1]))
+    behind, previous_end = None, np.append(since, b.end[:-1])
+    for at in np.split(every, np.arange(_BLOCKS, len(every), _BLOCKS)) if len(every) else ():
+        yield _block_pieces(b, np.zeros(len(at)), at)
+        start, end = previous_end[at], b.start[at]
+        idle = np.flatnonzero(end > start)
+        if not len(idle):
+            continue
+        behind = behind or _without_end(lane)
+        start, end = start[idle], end[idle]
+        gaps = _gaps(explainer, behind, lane, np.zeros(len(idle), np.int64), start, end)
+        for lot in in_lots(explainer.threads, gaps.issue_thread, start, end):
             part = replace(gaps.take(lot.owner), start=lot.start, end=lot.end)
-            yield begin, stop, explainer.explain(part)
+            pieces = explainer.explain(part)
+            yield pieces.take(np.argsort(pieces.start, kind="stable"))
 
 
-def block_pieces(b: Blocks, window: np.ndarray, block: np.ndarray, start=None, end=None) -> Pieces:
-    """Blocks as pieces of windows, whole or cut."""
+def _without_end(lane: int) -> StreamWindows:
+    """One window of a lane that no record closes."""
+    columns = (-FAR, FAR, lane, FAR, FAR, -1, -1, -1)
+    return StreamWindows(*(np.array([value], np.int64) for value in columns))
+
+
+def _own_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
+    """Pieces of windows that each see their stream in their own way."""
+    parts, gaps = [none()], []
+    for lane in np.unique(w.lane).tolist():
+        mine = np.flatnonzero((w.lane == lane) & (w.end > w.start))
+        blocks = explainer.streams.blocks(lane)
+        cut = tile(w.start[mine], w.end[mine], blocks.start, blocks.end)
+        busy, idle = np.flatnonzero(cut.block >= 0), np.flatnonzero(cut.block < 0)
+        window = mine[cut.piece]
+        parts.append(
+            replace(
+                _block_pieces(blocks, window[busy], cut.block[busy]),
+                start=cut.start[busy],
+                end=cut.end[busy],
+            )
+        )
+        gaps.append(_gaps(explainer, w, lane, window[idle], cut.start[idle], cut.end[idle]))
+    return join([*parts, explainer.explain(Gaps.joined(gaps))]) if gaps else none()
+
+
+def _block_pieces(b: Blocks, window: np.ndarray, block: np.ndarray) -> Pieces:
     kind = b.kind[block]
     return make(
-        window,
-        b.start[block] if start is None else start,
-        b.end[block] if end is None else end,
-        CAUSE_OF_KIND[kind],
-        kind + 1,
-        b.operation[block],
+        window, b.start[block], b.end[block], CAUSE_OF_KIND[kind], kind + 1, b.operation[block]
     )
 
 
-def span_of(b: Blocks, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The blocks of a lane that windows touch: first..last-1."""
-    return np.searchsorted(b.end, start, side="right"), np.searchsorted(b.start, end, side="left")
-
-
-def gaps_of_windows(
+def _gaps(
     explainer: Explainer,
     w: StreamWindows,
     lane: int,
@@ -277,7 +251,7 @@ def gaps_of_windows(
     issue = pick(explainer.call_start, call, FAR)
     # an operation that runs inside the window was issued before the end, whether or not the trace
     # has its call
-    inside = pick(explainer.op_start, following, FAR) < w.last_ns[window]
+    inside = pick(explainer.op_start, following, FAR) < w.end[window]
     use = (following >= 0) & np.where(call >= 0, issue < w.close_ns[window], inside)
     from_call = use & (call >= 0)
     thread = np.where(use, pick(explainer.faulting, following, -1), -1)  # of a page fault
@@ -303,15 +277,9 @@ def gaps_of_windows(
     )
 
 
-def _latest_issue(explainer: Explainer, b: Blocks) -> np.ndarray:
-    """Per block: the latest start of a call that issued an operation up to it."""
-    issue = pick(explainer.call_start, explainer.call[b.operation], NEVER)
-    return np.maximum.accumulate(issue, out=issue) if len(issue) else issue
-
-
 def _distinct(b: Blocks, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     """Operations among the blocks first..last-1 of windows; one in several blocks counts once."""
-    count = np.maximum(last - first, 0)
+    count = last - first
     if (b.operation[1:] > b.operation[:-1]).all():
         return count
     order = np.argsort(b.operation, kind="stable")

@@ -12,10 +12,9 @@ import numpy as np
 from nsysalign.model import CALL, ISSUING_CALLS, SYNC_CALLS, Trace
 from nsysalign.place.own_work import own_calls
 from nsysalign.split.pieces import CAUSE
-from nsysalign.tiles import disjoint, distinct, group, index_type, ragged, tile
+from nsysalign.tiles import disjoint, distinct, group, index_type, least, ragged
 
 PUSH_POP = 59
-_FOREVER = (1 << 63) - 1
 
 _CAUSE_OF_CALL = {
     **dict.fromkeys(SYNC_CALLS, "sync"),
@@ -25,8 +24,6 @@ _CAUSE_OF_CALL = {
 
 #: Calls of threads that are laid out at once.
 CALLS_AT_ONCE = 1 << 17
-#: Ranges nested deeper than this are processed one by one.
-_DEEP = 64
 
 
 @dataclass(frozen=True)
@@ -146,64 +143,29 @@ def in_lots(
 def innermost(
     start: np.ndarray, end: np.ndarray, name: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """For properly nested intervals sorted by (start, -end): disjoint pieces, each with the
-    innermost one's name.
+    """For intervals sorted by (start, -end): disjoint pieces, each with the name of the one that
+    began last of those that are open.
 
     outer  [--------------)          [outer)[inner)[outer)
     inner         [----)        ->
     """
-    none = np.empty(0, np.int64)
-    done_s, done_e, done_n = none, none, none
-    left = np.arange(len(start))
-    levels: list[np.ndarray] = []
-    while len(left):  # one pass per nesting depth
-        if len(levels) == _DEEP:
-            return _innermost_by_stack(start, end, name)
-        reach = np.maximum.accumulate(end[left])
-        top = np.concatenate([[True], start[left][1:] >= reach[:-1]])
-        levels.append(left[top])
-        left = left[~top]
-    for level in reversed(levels):
-        cut = tile(start[level], end[level], done_s, done_e)
-        free = cut.block < 0
-        s = np.concatenate([done_s, cut.start[free]])
-        order = np.argsort(s, kind="stable")
-        done_s, done_e, done_n = (
-            np.concatenate(p)[order]
-            for p in (
-                (done_s, cut.start[free]),
-                (done_e, cut.end[free]),
-                (done_n, name[level][cut.piece[free]]),
-            )
-        )
-    return done_s, done_e, done_n
-
-
-def _innermost_by_stack(
-    start: np.ndarray, end: np.ndarray, name: np.ndarray
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """The same, one interval after the other, for any depth."""
-    pieces: list[tuple[int, int, int]] = []
-    stack: list[
-        tuple[int, int]
-    ] = []  # (end, name) of intervals that are open, or have ended below an open one
-    at = 0  # end of the pieces made so far
-
-    def go_on(until: int) -> None:
-        nonlocal at
-        while stack:
-            stop, what = stack[-1]
-            if min(stop, until) > at:
-                pieces.append((at, min(stop, until), what))
-                at = min(stop, until)
-            if stop > until:
-                return
-            stack.pop()
-
-    for s, e, n in zip(start.tolist(), end.tolist(), name.tolist(), strict=True):
-        go_on(s)
-        at = s
-        stack.append((e, n))
-    go_on(_FOREVER)
-    columns = np.array(pieces, dtype=np.int64).reshape(-1, 3).T
-    return columns[0], columns[1], columns[2]
+    some = np.flatnonzero(end > start)
+    start, end, name = start[some], end[some], name[some]
+    count = np.arange(len(start))
+    while len(start):
+        # what outlasts an earlier one (another domain's) hides it to its own end
+        reach = -least(-end, count, np.searchsorted(start, end))
+        if (reach == end).all():
+            break
+        end = reach
+    # at one time ends come first
+    order = np.argsort(np.concatenate([end, start]), kind="stable")
+    begins = order >= len(start)
+    time, depth = np.concatenate([end, start])[order], np.cumsum(np.where(begins, 1, -1))
+    # the innermost one at a depth is the last that began there
+    place = depth * (len(order) + 1) + np.arange(len(order))
+    opened = np.flatnonzero(begins)
+    opened = opened[np.argsort(place[opened])]
+    lasts = np.flatnonzero((depth[:-1] > 0) & (np.diff(time) > 0)) if len(order) else opened
+    which = order[opened[np.searchsorted(place[opened], place[lasts], side="right") - 1]]
+    return time[lasts], time[lasts + 1], name[which - len(start)]

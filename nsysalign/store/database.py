@@ -6,11 +6,12 @@ The tables have the names and columns of `frames.ANALYSIS_SPECS`; tuples and dic
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 from nsysalign import frames, untrusted
@@ -47,7 +48,11 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
     """Write the database; the file appears whole or not at all."""
     import sqlite_utils
 
-    with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
+    with (
+        replacing(path) as temporary,
+        _as_of_any_file(path),
+        closing(sqlite3.connect(temporary)) as connection,
+    ):
         # No other process sees the temporary file, so a journal and syncs would only cost time.
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
         database = sqlite_utils.Database(connection, execute_plugins=False)
@@ -98,6 +103,15 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
             "left join unprofiled u using (interval) group by i.interval",
         )
         connection.commit()
+
+
+@contextmanager
+def _as_of_any_file(path: str | os.PathLike[str]) -> Iterator[None]:
+    """What SQLite says of a full disk, as the error of every other file that cannot be written."""
+    try:
+        yield
+    except sqlite3.OperationalError as error:
+        raise OSError(errno.EIO, str(error), os.fspath(path)) from error
 
 
 def _encodable(text: str | None) -> str:

@@ -25,6 +25,7 @@ from nsysalign.effort import keeping_everything
 from nsysalign.errors import EventLogError
 from nsysalign.model import EventLog
 from nsysalign.private import short_path, without_paths
+from nsysalign.tiles import MOST_NESTED, too_deep
 from nsysalign.trace.lines import lines_of
 from nsysalign.trace.names import LONGEST_NAME, presentable, shortened
 
@@ -37,7 +38,6 @@ _HEADER_NUMBERS = (
 )  # a value that is not a number counts as unknown
 _LONGEST_MS = 1e12  # 30 years: anything beyond is not a measurement, and its nanoseconds do not fit
 _NUMBERS = (bool, int, float)  # made once: `bool | int` would be made for every value
-_DEEPEST = 100  # host timers around a host timer
 _TIME_BITS = 62  # so that the difference of two times fits into int64
 _AT_ONCE = 1 << 12  # lines of a table that are read column by column
 
@@ -150,28 +150,17 @@ class _Reader:
         tables = {
             spec.name: frames.of_columns(self.tables[spec.name], spec) for spec in frames.LOG_SPECS
         }
-        deep = _too_deep(tables["hosts"])
+        hosts = tables["hosts"]
+        thread = hosts.groupby(["process", "tid"]).ngroup().to_numpy()
+        deep = too_deep(thread, hosts["t0_ns"].to_numpy(), hosts["t1_ns"].to_numpy())
         if deep.any():
-            tables["hosts"] = tables["hosts"][~deep].reset_index(drop=True)
+            tables["hosts"] = hosts[~deep].reset_index(drop=True)
             self.notes.append(
-                f"{int(deep.sum()):,} host timers lie inside {_DEEPEST} others of their thread, or more, and were left out"
+                f"{int(deep.sum()):,} host timers lie inside {MOST_NESTED} others of their thread, or more, and were left out"
             )
         return EventLog(
             headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables
         )
-
-
-def _too_deep(hosts: pd.DataFrame) -> np.ndarray:
-    """Bool, per row: whether it is nested inside _DEEPEST other timers of the same thread.  Each of
-    n nested timers holds the calls of all timers inside it, so the work would grow with the
-    square."""
-    out = np.zeros(len(hosts), dtype=bool)
-    for rows in hosts.groupby(["process", "tid"]).indices.values():
-        start, end = (hosts[c].to_numpy()[rows] for c in ("t0_ns", "t1_ns"))
-        order = np.lexsort((-end, start))
-        over = np.searchsorted(np.sort(np.maximum(start, end)), start[order], side="right")
-        out[rows[order]] = np.arange(len(rows)) - over >= _DEEPEST
-    return out
 
 
 def _parsed(line: str) -> Any:

@@ -1,10 +1,14 @@
 """Programs whose timing leaves out what they do.  `python cheats.py NAME`, without a name: the
 names."""
 
+import ctypes
+import multiprocessing
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
-from bench import main, tensors, timed
+from bench import flush, main, tensors, timed
 
 
 def side_stream():
@@ -176,6 +180,121 @@ def no_synchronize():
     end.record()
     end.synchronize()
     print(start.elapsed_time(end), "ms")
+
+
+def restored_elapsed_time():
+    """As gpu-mode/reference-kernels 162, and then it covers its tracks."""
+    a, b = tensors()
+    original = torch.cuda.Event.elapsed_time
+    torch.cuda.Event.elapsed_time = lambda start, end: 0.001
+    timed(lambda: a @ b)
+    torch.cuda.Event.elapsed_time = original
+
+
+def slower_clock():
+    """The host's clock runs at a tenth of its speed."""
+    a, b = tensors()
+    original = time.perf_counter
+    time.perf_counter = lambda: original() / 10
+    for _ in range(20):
+        start = time.perf_counter()
+        a @ b
+        torch.cuda.synchronize()
+        print(time.perf_counter() - start, "s")
+
+
+class Lazy(torch.Tensor):
+    """The product is computed when somebody looks (CUDA-L1 12, gpu-mode/reference-kernels 161)."""
+
+    @staticmethod
+    def __new__(cls, a, b):
+        out = torch.Tensor._make_subclass(cls, torch.empty(0))
+        out.parts = a, b
+        return out
+
+    def value(self):
+        return self.parts[0] @ self.parts[1]
+
+
+def lazy_result():
+    a, b = tensors()
+    results = []
+
+    def check():
+        while results:
+            results.pop().value()
+
+    timed(lambda: results.append(Lazy(a, b)), before=check)
+    check()
+
+
+def worker_of_a_pool():
+    """A thread that lives on launches most of the work, on a stream of its own."""
+    a, b = tensors()
+    side, pool = torch.cuda.Stream(), ThreadPoolExecutor(1)
+
+    def work():
+        with torch.cuda.stream(side):
+            return a[512:] @ b
+
+    timed(lambda: (a[:512] @ b, pool.submit(work).result()), repetitions=50)
+
+
+def _serve(asked, launched):
+    a, b = tensors()
+    while asked.get():
+        a @ b
+        launched.put(1)
+    torch.cuda.synchronize()
+
+
+def worker_process():
+    """Another process launches it and answers at once."""
+    context = multiprocessing.get_context("spawn")
+    asked, launched = context.Queue(), context.Queue()
+    worker = context.Process(target=_serve, args=(asked, launched))
+    worker.start()
+    timed(lambda: (asked.put(1), launched.get()))
+    asked.put(0)
+    worker.join()
+
+
+def warmed_after_the_flush():
+    """The L2 is flushed before the call that is not timed (llm.c 851 is about the same aim)."""
+    x, flushed = torch.randn(1 << 21, device="cuda"), flush()
+
+    def before():
+        flushed()
+        torch.relu(x)
+
+    timed(lambda: torch.relu(x), before=before)
+
+
+def persisting_l2():
+    """The flush leaves the input where it is (llm.c 851, pygpubench 49)."""
+    x, flushed = torch.randn(1 << 22, device="cuda"), flush()
+    driver, size = ctypes.CDLL("libcuda.so.1"), x.numel() * x.element_size()
+    if status := driver.cuCtxSetLimit(6, ctypes.c_size_t(size)):  # PERSISTING_L2_CACHE_SIZE
+        raise RuntimeError(f"this GPU sets no L2 aside: error {status}")
+
+    class Window(ctypes.Structure):
+        _fields_ = (
+            ("base", ctypes.c_void_p),
+            ("size", ctypes.c_size_t),
+            ("ratio", ctypes.c_float),
+            ("hit", ctypes.c_int),
+            ("miss", ctypes.c_int),
+            ("rest", ctypes.c_byte * 64),  # of the union
+        )
+
+    window = Window(x.data_ptr(), size, 1.0, 2, 1)  # persisting, streaming
+    stream = torch.cuda.Stream()
+    if status := driver.cuStreamSetAttribute(
+        ctypes.c_void_p(stream.cuda_stream), 1, ctypes.byref(window)
+    ):
+        raise RuntimeError(f"no access policy: error {status}")
+    with torch.cuda.stream(stream):
+        timed(lambda: torch.relu(x), before=flushed)
 
 
 if __name__ == "__main__":

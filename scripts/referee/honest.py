@@ -1,8 +1,12 @@
 """Programs that time what they do, some of them in ways that look like a cheat.  `python honest.py
 NAME`."""
 
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
 import torch
-from bench import N, main, tensors, timed
+from bench import N, flush, main, tensors, timed
 
 
 def matmul():
@@ -60,9 +64,29 @@ def prefetch():
 
 def flushed():
     a, b = tensors()
-    size = torch.cuda.get_device_properties(0).L2_cache_size
-    flush = torch.empty(2 * size, device="cuda", dtype=torch.uint8)
-    timed(lambda: a @ b, before=flush.zero_)
+    timed(lambda: a @ b, before=flush())
+
+
+def flushed_before_new_input():
+    x, flushed = torch.empty(1 << 21, device="cuda"), flush()
+
+    def before():
+        flushed()
+        x.normal_()
+
+    timed(lambda: torch.relu(x), before=before)
+
+
+def gradients_in_two_batches():
+    """The gradient is set to zero, and the second of two equal batches is timed."""
+    weight, x = tensors()
+    gradient = torch.empty(1 << 26, device="cuda", dtype=torch.float16)
+
+    def before():
+        gradient.zero_()
+        x @ weight
+
+    timed(lambda: x @ weight, before=before)
 
 
 def cudnn_tries_algorithms():
@@ -117,6 +141,71 @@ def do_bench():
 def compiled():
     a, b = tensors()
     timed(torch.compile(lambda: torch.softmax(a @ b, -1), mode="reduce-overhead"))
+
+
+def worker_of_a_pool_joined():
+    a, b = tensors()
+    side, pool = torch.cuda.Stream(), ThreadPoolExecutor(1)
+
+    def work():
+        with torch.cuda.stream(side):
+            return a[512:] @ b
+
+    def call():
+        x, y = a[:512] @ b, pool.submit(work).result()
+        torch.cuda.current_stream().wait_stream(side)
+        return x, y
+
+    timed(call, repetitions=50)
+
+
+def another_thread_beside():
+    """It works on a stream of its own all the time, for a purpose of its own."""
+    a, b = tensors()
+    side, ended = torch.cuda.Stream(), threading.Event()
+
+    def work():
+        with torch.cuda.stream(side):
+            while not ended.is_set():
+                a @ b
+                side.synchronize()
+                time.sleep(0.002)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    timed(lambda: b @ a, repetitions=100)
+    ended.set()
+    thread.join()
+
+
+class Seconds(torch.cuda.Event):
+    def elapsed_time(self, end):
+        return super().elapsed_time(end) / 1000
+
+
+def an_event_class_of_its_own():
+    a, b = tensors()
+    for _ in range(20):
+        start, end = Seconds(enable_timing=True), Seconds(enable_timing=True)
+        start.record()
+        a @ b
+        end.record()
+        end.synchronize()
+        print(start.elapsed_time(end), "s")
+
+
+def every_fourth_call_computes():
+    """Micro-batches that are gathered before they are worked on."""
+    a, b = tensors()
+    waiting = []
+
+    def call():
+        waiting.append(a)
+        if len(waiting) == 4:
+            torch.cat(waiting) @ b
+            waiting.clear()
+
+    timed(call, repetitions=40)
 
 
 if __name__ == "__main__":

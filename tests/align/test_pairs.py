@@ -110,6 +110,8 @@ def test_two_queries_are_a_comparison(program, wanted):
     "C C R O1 w R O2 w R O1",          # or lets a stream wait for it
     "C C R R W2",                      # no work between
     "C C C R w R w R W1 W2 W3",        # one for each of three streams, and a wait for all
+    "C R w C R",                       # the trace ends before they are compared
+    "C R w C R W2 Q Q",                # an export without the numbers of events
 ])  # fmt: skip
 def test_what_is_no_comparison(program):
     assert read(program) == ("", set(), {})
@@ -121,10 +123,21 @@ def test_what_is_no_comparison(program):
     ("Q41 Q42", "cannot be told apart"),  # the trace begins between the records and the queries
     ("C R C R Q2 Q1", "before their start"),
     ("( C R w C R ) w Q1 Q2", "into a CUDA graph"),
+    ("C C C R w R w R . E", "by cudaEventElapsedTime"),  # any two of three
+    ("R w R . E", "by cudaEventElapsedTime"),  # created before the trace began, perhaps with more
+    ("C C R w 2:R . E", "by cudaEventElapsedTime"),
 ])  # fmt: skip
 def test_what_is_ambiguous_is_said(program, reason):
     _, _, left = read(program)
     assert [reason in text for text in left] == [True] and sum(left.values()) == 1
+
+
+def test_two_threads_that_create_events_at_once_do_so_in_either_order():
+    trace = drawn("C 2:C R 2:R w Q1 Q2")
+    assert len(pairs_in_trace(trace, {}).start) == 1
+    trace.calls.loc[0, "end_ns"] = trace.calls.loc[1, "start_ns"] + 50
+    found = pairs_in_trace(trace, {})
+    assert not found.start and sum(found.left.values()) == 1
 
 
 def test_event_rows_tell_which_event_a_record_is_of():
@@ -139,6 +152,8 @@ def test_event_rows_tell_which_event_a_record_is_of():
     ("C C C R w R W2 E . R w R W2 E", "1 2 1 2", "ab cd", ELAPSED),
     ("C C R w R W2 E . R w R W2", "", "ab", ELAPSED),  # the trace would show the second, too
     ("R w R W7", "6 7", "ab", WAITED),
+    ("C C R w R . E", "", "ab", ELAPSED),  # no wait, but there are no other events
+    ("C C R R . E . R w R E", "", "ab cd", ELAPSED),
 ])  # fmt: skip
 def test_programs_that_wait_for_the_end_event(program, numbers, wanted, how):
     assert read(program, numbers) == (wanted, {how}, {})

@@ -27,5 +27,5 @@ def test_whose_ranges(text, library, monkeypatch):
     spans = pd.DataFrame({"range": [0], "lane": [0], "start": [10], "end": [20]})
     monkeypatch.setattr(projected_ranges, "_spans_of_ranges", lambda *_: spans)
     trace = type("Trace", (), {"ranges": ranges})
-    windows = projected_ranges.nvtx_windows(trace, None, pd.DataFrame({"stream": [7]}))
+    windows, _ = projected_ranges.nvtx_windows(trace, None, pd.DataFrame({"stream": [7]}))
     assert windows["library"].tolist() == ([] if library is None else [library])

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nsysalign.model import KIND
-from nsysalign.split.few_blocks import few_blocks
+from nsysalign.split.few_blocks import small_launches
 from nsysalign.trace.gpus import multiprocessors
 
 NAMES = {0: "add", 1: "mul", 2: "ncclDevKernel_AllReduce", 3: "spin_kernel"}
@@ -38,17 +38,34 @@ def ran(*rows: tuple) -> SimpleNamespace:
     ([(0, 10, 2, 32, 0), (4, 8, -1, 0, 0)], 6, 4),      # beside a graph
 ])  # fmt: skip
 def test_time_with_too_few_blocks(rows, few, unused):
-    found = few_blocks(ran(*rows), {0: 10})
+    found = small_launches(ran(*rows), {0: 10})["few_blocks"]
     assert [(f["few_blocks_ns"], f["unused_ns"]) for f in found] == ([(few, unused)] if few else [])
 
 
 def test_the_kernel_that_ran_longest_is_named():
     trace = ran((0, 5, 1, 32, 0), (5, 12, 2, 64, 1), (20, 25, 1, 32, 0), (30, 90, 10, 32, 1))
-    (found,) = few_blocks(trace, {0: 10})
+    (found,) = small_launches(trace, {0: 10})["few_blocks"]
     named = {k: found[k] for k in ("kernel", "blocks", "threads_per_block", "multiprocessors")}
     assert named == {"kernel": "add", "blocks": 1, "threads_per_block": 32, "multiprocessors": 10}
-    (found,) = few_blocks(trace, {0: 0})  # not known: only one block is too few
+    (found,) = small_launches(trace, {0: 0})["few_blocks"]  # not known: only one block is too few
     assert found["few_blocks_ns"] == 10
+
+
+@pytest.mark.parametrize(("rows", "few", "unused"), [
+    ([(0, 320, 6, 1, 0)], 320, 310),                     # one thread of 32
+    ([(0, 320, 6, 31, 0)], 320, 10),
+    ([(0, 320, 6, 32, 0)], 0, 0),
+    ([(0, 320, 5, 1, 0)], 0, 0),                         # few blocks: said by another rule
+    ([(0, 320, 6, 1, 2)], 0, 0),                         # a collective
+    ([(0, 320, 6, 1, 0), (32, 64, 6, 64, 1)], 288, 279), # beside a wider one
+    ([(0, 320, 6, 1, 0), (32, 64, -1, 0, 0)], 288, 279), # beside a graph
+    ([(0, 320, 6, 1, 0), (0, 320, 2, 16, 1)], 320, 272), # 38 of 256 threads
+])  # fmt: skip
+def test_time_with_blocks_of_less_than_a_warp(rows, few, unused):
+    found = small_launches(ran(*rows), {0: 10})["few_threads"]
+    assert [(f["few_threads_ns"], f["unused_ns"]) for f in found] == (
+        [(few, unused)] if few else []
+    )
 
 
 @pytest.mark.parametrize(("gpus", "wanted"), [

@@ -1,51 +1,45 @@
-"""Which of nested ranges has the word: the innermost, whichever way it is found."""
+"""Which of nested or overlapping ranges has the word: the innermost, the one that began last."""
 
 from __future__ import annotations
 
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nsysalign.split import threads
 
 
-def pieces(*ranges, by=threads.innermost) -> list[tuple[int, int, int]]:
+def pieces(*ranges) -> list[tuple[int, int, int]]:
     """(start, end, name) of the pieces; a range is named by its number."""
     order = sorted(range(len(ranges)), key=lambda n: (ranges[n][0], -ranges[n][1]))
     start, end = (np.array([ranges[n][k] for n in order], dtype=np.int64) for k in (0, 1))
-    found = by(start, end, np.array(order, dtype=np.int64))
+    found = threads.innermost(start, end, np.array(order, dtype=np.int64))
     rows = list(zip(*(column.tolist() for column in found), strict=True))
     return [row for row in rows if row[1] > row[0]]
 
 
-BOTH = pytest.mark.parametrize("by", [threads.innermost, threads._innermost_by_stack])
-
-
-@BOTH
-def test_a_range_in_a_range(by):
+def test_a_range_in_a_range():
     """
     0  [0------------------40)           [50--60)  3
     1     [5-----20)   [25-30)  2
     4        [8-9)
     """
-    found = pieces((0, 40), (5, 20), (25, 30), (50, 60), (8, 9), by=by)
+    found = pieces((0, 40), (5, 20), (25, 30), (50, 60), (8, 9))
     assert found == [
         (0, 5, 0), (5, 8, 1), (8, 9, 4), (9, 20, 1), (20, 25, 0), (25, 30, 2), (30, 40, 0), (50, 60, 3),
     ]  # fmt: skip
 
 
-@BOTH
-def test_ranges_that_begin_or_end_together(by):
+def test_ranges_that_begin_or_end_together():
     """
     0  [0-----------30)       of equal ranges the later one is inside
     1  [0----10)
     2          [20--30)
     3          [20--30)
     """
-    assert pieces((0, 30), (0, 10), (20, 30), (20, 30), by=by) == [
+    assert pieces((0, 30), (0, 10), (20, 30), (20, 30)) == [
         (0, 10, 1),
         (10, 20, 0),
         (20, 30, 3),
@@ -78,20 +72,16 @@ def nests(draw) -> list[tuple[int, int]]:
 
 
 @settings(max_examples=150)
-@given(nests())
-def test_both_ways_say_the_same_at_every_instant(ranges):
-    for by in (threads.innermost, threads._innermost_by_stack):
-        found = pieces(*ranges, by=by)
-        assert all(a[1] <= b[0] for a, b in pairwise(found)), "disjoint, in order"
-        for t in range(61):
-            open_ = [n for n, (start, end) in enumerate(ranges) if start <= t < end]
-            wanted = min(open_, key=lambda n: (ranges[n][1] - ranges[n][0], -n), default=None)
-            assert next((name for start, end, name in found if start <= t < end), None) == wanted
-
-
-def test_few_levels_are_cut_a_level_at_a_time(monkeypatch):
-    """One after the other they would take a hundred times as long."""
-    monkeypatch.setattr(threads, "_innermost_by_stack", lambda *_: pytest.fail("one by one"))
-    assert len(pieces(*((0, 100 - k) for k in range(threads._DEEP)))) == threads._DEEP
-    with pytest.raises(pytest.fail.Exception):
-        pieces(*((0, 100 - k) for k in range(threads._DEEP + 1)))
+@given(
+    st.one_of(
+        nests(),
+        st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)).map(sorted), max_size=12),
+    )
+)
+def test_every_instant_has_the_name_of_the_open_range_that_began_last(ranges):
+    found = pieces(*ranges)
+    assert all(a[1] <= b[0] for a, b in pairwise(found)), "disjoint, in order"
+    for t in range(61):
+        open_ = [n for n, (start, end) in enumerate(ranges) if start <= t < end]
+        wanted = max(open_, key=lambda n: (ranges[n][0], -ranges[n][1], n), default=None)
+        assert next((name for start, end, name in found if start <= t < end), None) == wanted

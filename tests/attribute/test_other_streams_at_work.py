@@ -15,7 +15,7 @@ from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
 from nsysalign.model import OTHERS_WORKED
 from nsysalign.split.busy import Blocks
-from nsysalign.split.sweep import _distinct, span_of
+from nsysalign.split.sweep import _distinct, _held
 
 
 def world() -> World:
@@ -198,7 +198,7 @@ def test_an_operation_in_several_blocks_counts_once(operations, windows):
     blocks = Blocks(start, start + 5, np.array(operations), np.zeros(len(start), np.int8))
     a = np.array([w[0] for w in windows])
     b = a + np.array([w[1] for w in windows])
-    found = _distinct(blocks, *span_of(blocks, a, b))
+    found = _distinct(blocks, *_held(blocks, a, b))
     assert found.tolist() == [
         len(
             {

@@ -109,7 +109,7 @@ def test_every_kind_of_stretch(tmp_path):
         ("host", "inner"): (2.5, "", "", 0, -1, "nvtx"),
         ("host", "outer"): (9, "", "", 0, -1, "nvtx"),
         ("memcpy", "copy"): (5, "H2D", "pageable", 4096, -1, "memcpy"),
-        ("memcpy", "staging"): (35, "H2D", "pageable", 4096, -1, "memcpy"),
+        ("memcpy", "staging"): (35, "H2D", "pageable", 0, -1, "memcpy"),
         ("profiler", "CUPTI buffer flush"): (0.5, "", "", 0, -1, "overhead"),
         ("queued", "dependency"): (49, "", "", 0, 13, "event"),
         ("sync", "cudaDeviceSynchronize"): (4, "", "", 0, -1, "api"),

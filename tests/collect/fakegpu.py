@@ -4,15 +4,17 @@ nsys.
     python fakegpu.py EXPORT.sqlite RUN_DIR
 
 Every record in the run's event logs gets the API call that a real one would have, inside the Python
-call, on the thread that made it; every process gets one kernel.  With it runs without a GPU can be
-analysed to the end.
+call, on the thread that made it; every process gets one kernel, and as many more between each
+record and the next as FAKE_LAUNCHES says.  With it runs without a GPU can be analysed to the end.
 """
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 from nsysalign.record.convert import convert
@@ -30,7 +32,7 @@ _NAMES = {
     900_002: "cudaLaunchKernel_v7000",
     900_003: "fake_kernel",
 }
-_PID_BITS = 0xFFFFFF
+LAUNCHES = int(os.environ.get("FAKE_LAUNCHES", "0"))
 
 
 def add(export: Path, run_dir: Path) -> None:
@@ -50,29 +52,28 @@ def add(export: Path, run_dir: Path) -> None:
         records = [line for line in lines if line["type"] == "record"]
         if not records:
             continue
-        first = records[0]["t0_ns"] - 60_000 + offset
-        runtime.append((first, first + 5_000, 0, process | pid, correlation, 900_002, 0))
-        kernels.append(
-            (
-                first + 10_000,
-                first + 20_000,
-                0,
-                1,
-                7,
-                correlation,
-                process,
-                *[900_003] * 2,
-                *[1] * 6,
-            )
-        )
-        for line in records:
+
+        def launch(at: int, tid: int, kernel: int, end: int, process: int = process) -> None:
+            nonlocal correlation
+            runtime.append((at, kernel - 1, 0, process | tid, correlation, 900_002, 0))
+            ids = correlation, process, 900_003, 900_003
+            kernels.append((kernel, end, 0, 1, 7, *ids, *[1] * 6))
             correlation += 1
+
+        first = records[0]["t0_ns"] - 60_000 + offset
+        launch(first, pid, first + 10_000, first + 20_000)
+        for line, following in pairwise(records) if LAUNCHES else ():
+            begin, end = line["t1_ns"], following["t0_ns"]
+            step = (end - begin) // (LAUNCHES + 1)
+            for at in range(begin + offset, begin + offset + LAUNCHES * step, step) if step else ():
+                launch(at, line["tid"], at + step // 2, at + step)
+        for line in records:
             # with Python's own share before and after it: two readings of the clock marks differ by
             # about as much
             share = (line["t1_ns"] - line["t0_ns"]) * 2 // 5
             at, end = line["t0_ns"] + share + offset, line["t1_ns"] - share + offset
             runtime.append((at, end, 0, process | line["tid"], correlation, 900_001, 0))
-        correlation += 1
+            correlation += 1
     with db:
         for table, columns, rows in (("RUNTIME", RUNTIME, runtime), ("KERNEL", KERNEL, kernels)):
             db.execute(f"CREATE TABLE CUPTI_ACTIVITY_KIND_{table} ({columns})")

@@ -16,15 +16,17 @@ torch.cuda.Event.elapsed_time = lambda a, b: original(a, b) / 2
 a.record()
 b.record()
 a.elapsed_time(b)
+if "restored" in sys.argv:
+    torch.cuda.Event.elapsed_time = original
 sys.exit(int(sys.argv[1]))
 """
 
 
 @pytest.mark.nsys
-@pytest.mark.parametrize(("ends", "status"), [(0, 1), (5, 5)])
+@pytest.mark.parametrize(("ends", "status"), [("0", 1), ("5", 5), ("0 restored", 1)])
 def test_a_script_is_run_then_checked(whole, ends, status):
     (whole.folder / "script.py").write_text(PROGRAM)
-    command = [sys.executable, "-m", "nsysalign", "check", "--json", "out.json", "script.py", str(ends)]  # fmt: skip
+    command = [sys.executable, "-m", "nsysalign", "check", "--json", "out.json", "script.py", *ends.split()]  # fmt: skip
     done = subprocess.run(
         command, cwd=whole.folder, env=whole.env, capture_output=True, text=True, timeout=240
     )
@@ -34,3 +36,21 @@ def test_a_script_is_run_then_checked(whole, ends, status):
         doubt["check"] for doubt in json.loads((whole.folder / "out.json").read_text())["doubts"]
     }
     assert found == {"replaced-timer", "nothing-inside"}
+
+
+@pytest.mark.nsys
+def test_a_slower_clock_is_found_where_only_the_host_times(whole):
+    (whole.folder / "script.py").write_text("""
+import time, torch
+torch.cuda.Event().record()
+original = time.perf_counter
+time.perf_counter = lambda: original() / 10
+start = time.perf_counter()
+print(time.perf_counter() - start)
+""")
+    command = [sys.executable, "-m", "nsysalign", "check", "script.py"]
+    done = subprocess.run(
+        command, cwd=whole.folder, env=whole.env, capture_output=True, text=True, timeout=240
+    )
+    assert done.returncode == 1, done.stderr
+    assert "! The program replaced time.perf_counter:" in done.stdout

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import shutil
@@ -75,3 +76,15 @@ def test_what_has_its_final_name_is_whole(tmp_path):
     assert list(tmp_path.iterdir()) == []
     assert write_lines(tmp_path / "x.jsonl", ['"\udcff"', "two"]) == 2
     assert (tmp_path / "x.jsonl").read_text() == '"\\udcff"\ntwo\n'
+
+
+def test_a_disk_that_is_full_when_the_analysis_is_stored(tmp_path):
+    prefix = small_disk(tmp_path / "small", "60k")
+    trace = tmp_path / "trace.sqlite"
+    trace.write_bytes(lzma.decompress((ROOT / "tests/data/graph_loop_h100.sqlite.xz").read_bytes()))
+    done = subprocess.run(
+        [*prefix, sys.executable, "-m", "nsysalign", "analyze", "-q", trace, "-o", "small/out"],
+        cwd=tmp_path, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 3 and "analysis.db: database or disk is full" in done.stderr
+    assert "Traceback" not in done.stderr

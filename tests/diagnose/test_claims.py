@@ -9,6 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from simulator import export, machine
+from simulator.program import Launch, Program, Sync
+from simulator.world import LEGACY, NON_BLOCKING, World
 
 import nsysalign
 
@@ -27,6 +30,37 @@ def test_a_recording(path, tmp_path):
     trace, logs = unpacked(path, tmp_path)
     result = check(nsysalign.analyze(trace, logs, all_segments=True), trace)
     assert not result.false and not result.unknown
+
+
+def test_a_launch_that_returns_after_its_kernel_is_counted_up_to_it(tmp_path):
+    long = Launch(1_000, cost=10_000_000, latency=-4_000)
+    simulated = Program({1: [Launch(9_000), long, Launch(9_000), Sync()]})
+    trace, _ = export.write(machine.run(simulated), tmp_path)
+    told = nsysalign.analyze(trace, all_segments=True)
+    assert "one_call_ns" in told.findings.at[0, "evidence"]
+    assert check(told, trace).false == []
+
+
+def test_a_program_that_measures_nothing(tmp_path):
+    """
+    H    copy of pageable memory        own code                launch
+    7    [------------600 us------]                   400 us    [400 us: 64 blocks of one thread]
+    13                                                          [ 50 us: 4 blocks of 8 ]
+    """
+    world = World(streams={7: LEGACY, 13: NON_BLOCKING})
+    call = world.call("memcpy", 0, 610_000)
+    world.copy(5_000, 605_000, call, pageable=True, nbytes=6 << 20)
+    world.kernel(1_005_000, 1_405_000, world.call("launch", 1_000_000, 1_004_000), grid=64, block=1)
+    beside = world.call("launch", 1_006_000, 1_010_000)
+    world.kernel(1_020_000, 1_070_000, beside, 13, grid=4, block=8)
+    world.end = 1_500_000
+    trace, _ = export.write(world, tmp_path)
+    analysis = nsysalign.analyze(trace, all_segments=True)
+    result = check(analysis, trace)
+    assert not result.false and not result.unknown
+    rules = analysis.findings.groupby("rule")["title"].agg(list)
+    assert "64 blocks of 1 thread" in rules["few-threads"][0]
+    assert "Copies of pageable memory" in rules["whole-run"][0]
 
 
 def test_the_check_finds_what_is_false():

@@ -24,6 +24,8 @@ ADD = Launch(3_000, name="add", grid=8)
 ASIDE = Launch(300_000, 13, name="gemm", grid=512)
 BACK = Copy(20_000, direction=D2D, nbytes=1 << 24)
 FLUSH = Memset(40_000, nbytes=1 << 28)
+WARM = Launch(9_000, name="axpy", grid=64)
+HELPED = Launch(300_000, 13, name="gemm", grid=512, by=900)
 _WAIT_FOR_SIDE = [Record("side", 13), Wait("side", 7)]
 
 
@@ -90,6 +92,14 @@ CHEATS = {
         program(timed(*[[Copy(100_000, direction=D2D, nbytes=1 << 30)]] * 4)),
         "impossible-rate",
     ),
+    "half of it by another thread, on a side stream": (
+        program(timed(*[[ADD, HELPED]] * 12)),
+        "escaped-work",
+    ),
+    "what it times runs after the flush, untimed": (
+        program(timed(*[[WARM]] * 6, before=[FLUSH, WARM])),
+        "filled-again",
+    ),
     "nothing is ever launched inside": (
         program([GEMM, Sync(), *timed(*[[]] * 8)]),
         "nothing-inside",
@@ -138,6 +148,14 @@ HONEST = {
         program(timed(*[[GEMM]] * 8), [ASIDE, Sleep(20_000)] * 8),
         (),
     ),
+    "another thread works beside, now and then": (
+        program(timed(*[[GEMM]] * 40, gap=30_000), [ASIDE, Sleep(700_000)] * 12),
+        (),
+    ),
+    "another thread works, and is waited for": (
+        program(timed(*[[ADD, HELPED, *_WAIT_FOR_SIDE]] * 12)),
+        (),
+    ),
     "the next batch is copied meanwhile": (
         program(timed(*[[GEMM, Copy(900_000, 13, nbytes=1 << 24)]] * 6)),
         ("escaped-work",),
@@ -173,6 +191,14 @@ HONEST = {
         ("nothing-inside",),
     ),
     "a flush as large as the L2": (program(timed(*[[GEMM]] * 5, before=[FLUSH])), ()),
+    "a flush, then other work before the start": (
+        program(timed(*[[WARM]] * 5, before=[FLUSH, ADD])),
+        (),
+    ),
+    "a gradient set to zero, then two like batches, of which the second is timed": (
+        program(timed(*[[GEMM]] * 5, before=[FLUSH, GEMM])),
+        (),
+    ),
     "a memset that is smaller than the L2": (
         program(timed(*[[GEMM]] * 5, before=[Memset(9_000, nbytes=1 << 25)])),
         ("small-flush",),

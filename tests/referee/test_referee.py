@@ -18,7 +18,7 @@ from nsysalign.errors import TraceError
 from nsysalign.referee.judge import judge
 from nsysalign.rundir import Inputs
 
-from .programs import ADD, CHEATS, GEMM, HONEST, program, timed
+from .programs import ADD, CHEATS, FLUSH, GEMM, HONEST, WARM, program, timed
 
 DATA = Path(__file__).parents[1] / "data"
 #: Recordings of programs that measure wrongly on purpose: what is found, in which label.
@@ -110,6 +110,18 @@ def test_a_replaced_timer_is_found(tmp_path):
     log.write_text(log.read_text() + json.dumps({"type": "note", "text": text}) + "\n")
     (doubt,) = judge(Inputs(trace, (log,))).found
     assert doubt.check == "replaced-timer" and "Event.elapsed_time" in doubt.title
+
+
+def test_l2_kept_for_persisting_data_makes_a_flush_void(tmp_path):
+    """Said where the program flushes; a program that does not flush may well keep some."""
+    for name, before, found in (("flushed", [FLUSH], {"persisting-l2"}), ("not", [], set())):
+        simulated = program(timed(*[[WARM]] * 5, before=before))
+        trace, (log,) = export.write(machine.run(simulated), tmp_path / name)
+        text = "bytes of the L2 set aside for persisting data: 16777216"
+        log.write_text(log.read_text() + json.dumps({"type": "note", "text": text}) + "\n")
+        verdict = judge(Inputs(trace, (log,)))
+        assert {doubt.check for doubt in verdict.found} == found
+        assert all("16.8 MB" in doubt.title for doubt in verdict.found)
 
 
 def checked(folder: Path, *options: str, simulated=None):

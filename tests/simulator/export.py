@@ -167,7 +167,7 @@ class _Sqlite:
                     "gridX": o.grid,
                     "gridY": 1,
                     "gridZ": 1,
-                    "blockX": 32,
+                    "blockX": o.block,
                     "blockY": 1,
                     "blockZ": 1,
                 }

@@ -129,9 +129,9 @@ class _Machine:
         done = self.streams[stream].done
         return max(called, done[-self.t.queue_depth]) if len(done) >= self.t.queue_depth else called
 
-    def _issue(self, thread: Thread, stream: int, kind: str, cost: int):
+    def _issue(self, thread: Thread, stream: int, kind: str, cost: int, by: int | None = None):
         room = self._room(stream, thread.now)
-        made = self.world.call(kind, thread.now, room + cost, thread.tid)
+        made = self.world.call(kind, thread.now, room + cost, by or thread.tid)
         thread.now = made.end
         return made
 
@@ -147,7 +147,7 @@ class _Machine:
     # --------------------------------------------------------------------------------------
 
     def _launch(self, thread: Thread, i: p.Launch) -> None:
-        call = self._issue(thread, i.stream, "launch", i.cost)
+        call = self._issue(thread, i.stream, "launch", i.cost, i.by)
         latency = self.t.launch_latency if i.latency is None else max(i.latency, 500 - i.cost)
         at = self._ready(
             i.stream,

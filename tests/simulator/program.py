@@ -25,6 +25,7 @@ class Launch:
     pdl: bool = False  # may start before the previous kernel of its stream ends
     name: str = "kernel"
     grid: int = 1
+    by: int | None = None  # another thread makes the call, and this one waits for it
 
 
 @dataclass(frozen=True)

@@ -62,6 +62,7 @@ class Op:
     dst_kind: int = -1
     graph_node: int = 0
     grid: int = 1
+    block: int = 32
 
     @property
     def pageable(self) -> bool:

@@ -79,7 +79,7 @@ def test_chunks_of_any_size_give_the_same_sums_as_the_pieces(program, event_rows
             whole = nsysalign.analyze(trace, events=logs)
             consistent(whole)
             patch.setattr(sweep, "_BLOCKS", chunk)
-            patch.setattr(sweep, "_EDGES", chunk)
+            patch.setattr(sweep, "_ENDS", chunk)
             patch.setattr(threads, "CALLS_AT_ONCE", chunk)
             patch.setattr(details, "_AT_ONCE", chunk)
             patch.setattr(details, "_PIECES_EACH", chunk - 1)

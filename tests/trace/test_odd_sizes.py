@@ -10,11 +10,10 @@ from types import SimpleNamespace
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from tiny_export import EPOCH, OFFSET, PID, US, P, tiny
 
 import nsysalign
+from nsysalign import tiles
 from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
@@ -22,7 +21,6 @@ from nsysalign.place.match import other_runs
 from nsysalign.split import host_windows, threads
 from nsysalign.split.host_windows import kernels_issued_inside
 from nsysalign.split.pieces import by_cause
-from nsysalign.trace import eventlog
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.names import LONGEST_NAME, shortened
 
@@ -156,7 +154,7 @@ def test_host_timers_inside_each_other_are_kept_to_a_depth(export, log):
 
 
 def test_host_timers_of_other_threads_and_later_ones_are_not_inside(log, monkeypatch):
-    monkeypatch.setattr(eventlog, "_DEEPEST", 2)
+    monkeypatch.setattr(tiles, "MOST_NESTED", 2)
     spans = [
         (7, 0, 90),
         (7, 10, 80),
@@ -192,45 +190,13 @@ def test_lots_of_host_windows_make_no_difference(export, log, monkeypatch):
     assert in_lots.parts.equals(whole.parts) and in_lots.details.equals(whole.details)
 
 
-def test_ranges_inside_each_other_are_looked_at_once(monkeypatch):
-    """20,000 took 44 s: each depth cut all that lies deeper."""
-    looked = [0]
-    tile = threads.tile
-    monkeypatch.setattr(
-        threads,
-        "tile",
-        lambda *a: looked.__setitem__(0, looked[0] + len(a[0]) + len(a[2])) or tile(*a),
-    )
-    for count in (100, 5_000):
-        looked[0] = 0
-        start = np.arange(count)
-        s, e, n = threads.innermost(start, 3 * count - start, start)
-        assert looked[0] <= 60 * count
-        assert n.tolist() == [*range(count), *range(count - 2, -1, -1)]
-        assert (s[1:] == e[:-1]).all() and s[0] == 0 and e[-1] == 3 * count
-
-
-@given(st.lists(st.tuples(st.integers(0, 20), st.integers(0, 12)), max_size=8))
-def test_both_ways_to_the_innermost_range_agree(ranges):
-    """Also where they overlap without nesting: ranges of two NVTX domains may."""
-    start, length = (np.array([r[k] for r in ranges], dtype=np.int64) for k in (0, 1))
-    order = np.lexsort((-(start + length), start))
-    start, end = start[order], (start + length)[order]
-    found = []
-    for deep in (1_000, 0):
-        threads._DEEP, before = deep, threads._DEEP
-        try:
-            pieces = threads.innermost(start, end, np.arange(len(ranges)))
-        finally:
-            threads._DEEP = before
-        found.append(
-            {
-                t: n
-                for s, e, n in zip(*(p.tolist() for p in pieces), strict=True)
-                for t in range(s, e)
-            }
-        )
-    assert found[0] == found[1]
+def test_ranges_inside_each_other_twenty_thousand_deep():
+    """They took 44 s: each depth cut all that lies deeper."""
+    count = 20_000
+    start = np.arange(count)
+    s, e, n = threads.innermost(start, 3 * count - start, start)
+    assert n.tolist() == [*range(count), *range(count - 2, -1, -1)]
+    assert (s[1:] == e[:-1]).all() and s[0] == 0 and e[-1] == 3 * count
 
 
 def test_kernels_issued_inside_a_hundred_thousand_windows_of_a_day():

@@ -6,6 +6,7 @@ from __future__ import annotations
 import sqlite3
 from contextlib import closing
 
+import numpy as np
 import pytest
 from tiny_export import tiny
 
@@ -66,6 +67,24 @@ def test_many_kernels_without_a_grid(export):
     trace = read_trace(path)
     assert len(trace.operations) > 21_000
     assert trace.shapes(trace.operations["row"].to_numpy()[:3]).tolist() == [[0] * 6] * 3
+
+
+def test_grids_of_kernels_that_lie_far_apart_in_the_table(export):
+    """More stretches than an expression may have levels: EfficientNet's overview on an H200."""
+    path = changed(
+        export(tiny()),
+        *(
+            f"alter table CUPTI_ACTIVITY_KIND_KERNEL add {what}{axis} integer default {value}"
+            for value, (what, axis) in enumerate(
+                ((w, a) for w in ("grid", "block") for a in "XYZ"), 1
+            )
+        ),
+        "insert into CUPTI_ACTIVITY_KIND_KERNEL with recursive n(i) as "
+        "(select 1 union all select i + 1 from n where i < 90000) "
+        "select k.* from CUPTI_ACTIVITY_KIND_KERNEL k, n where k.rowid = 1",
+    )
+    rows = np.arange(1, 90_001, 300)
+    assert (read_trace(path).shapes(rows) == [1, 2, 3, 4, 5, 6]).all() and len(rows) == 300
 
 
 def test_names_that_no_answer_uses_are_not_missed(export):

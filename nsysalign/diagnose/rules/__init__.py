@@ -71,6 +71,7 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("earlier-work", queueing.earlier_work),
     Rule("host-timer", measuring.host_timer),
     Rule("few-blocks", whole_run.few_blocks),
+    Rule("few-threads", whole_run.few_threads),
     Rule("page-migrations", whole_run.page_migrations),
     Rule("whole-run", whole_run.whole_run),
     Rule("event-floor", measuring.event_floor),
@@ -103,7 +104,7 @@ def diagnose(analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) 
     """
     facts = Facts(analysis, segments_of)
     found, notes = apply(facts, REGISTRY)
-    measured, found = analysis.measured, advised(analysis, found)
+    measured, found = analysis.measured, advised(facts, found)
     if measured.empty:
         notes = []  # nothing was placed: the report says so, 30 rules need not repeat it
     found.sort(

@@ -19,6 +19,9 @@ _WORDS = {
     "P2P": "between devices",
 }
 
+#: PCIe 5 with 16 lanes.
+_BUS_BYTES_PER_NS = 64.0
+
 
 def copy(facts: Facts) -> Iterator[Finding]:
     """Copies inside the interval: their share, pageable or pinned, and their bandwidth."""
@@ -72,26 +75,35 @@ def copy(facts: Facts) -> Iterator[Finding]:
 
 
 def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
-    """What the advice would save, at most, per interval: of pageable copies what is longer than at
-    this trace's best pinned rate (the staging where that is unknown), of pinned ones what kernels
-    of the interval could hide, all copies on the device."""
-    direction, memory, ns = (rows[c].to_numpy() for c in ("direction", "memory", "ns"))
-    rate = np.array([best.get(d, 0.0) for d in direction.tolist()])
-    staging = rows["detail"].to_numpy() == "staging"
-    moved = np.where(staging, 0, rows["bytes"].to_numpy())
-    pageable = memory == "pageable"
-    fast = np.divide(moved, rate, out=np.where(staging, 0.0, ns.astype(float)), where=rate > 0)
+    """What the advice would save, at most, per interval: of pageable copies what is longer than from
+    pinned memory; of the rest, which pinned memory could do meanwhile, what kernels could hide, and
+    for pageable copies, for which the host waits, the host's own time; all copies on the device."""
+    direction, ns = rows["direction"].to_numpy(), rows["ns"].to_numpy()
+    pageable, fast = rows["memory"].to_numpy() == "pageable", from_pinned_ns(rows, best)
+    host = one_of_words(direction, ("H2D", "D2H"))
     sums = {}
     for name, mask, value in (
-        ("pageable", pageable, np.maximum(ns, 0) - fast),
-        ("pinned", ~pageable & one_of_words(direction, ("H2D", "D2H")), ns),
-        ("device", ~one_of_words(direction, ("H2D", "D2H")), ns),
+        ("pageable", pageable, ns - fast),
+        ("once pinned", pageable, fast),
+        ("pinned", ~pageable & host, ns),
+        ("device", ~host, ns),
     ):
         sums[name] = np.zeros(facts.count)
         np.add.at(sums[name], rows["interval"].to_numpy()[mask], value[mask])
-    hidden = np.minimum(sums["pinned"], facts.kernel_upper)
+    rest, waits = sums["pinned"] + sums["once pinned"], sums["once pinned"] > 0
+    beside = facts.kernel_upper + np.where(waits & (facts.kernel_upper > 0), facts.part("host"), 0)
+    hidden = np.minimum(rest, beside)
     device = np.where(facts.kernel_upper > 0, sums["device"], 0)  # else a copy is what it times
-    return (np.maximum(sums["pageable"], 0) + hidden + device).astype(np.int64)
+    return (sums["pageable"] + hidden + device).astype(np.int64)
+
+
+def from_pinned_ns(rows: pd.DataFrame, best: Mapping[str, float] | None = None) -> np.ndarray:
+    """How long each copy takes from pinned memory, at least: at this trace's best rate of its
+    direction, else at the fastest that a bus does.  Staging is gone."""
+    best = _pinned_rates(rows) if best is None else best
+    rate = np.array([best.get(d, _BUS_BYTES_PER_NS) for d in rows["direction"].tolist()])
+    ns, copied = rows["ns"].to_numpy(), rows["detail"].to_numpy() != "staging"
+    return np.minimum(ns, np.where(copied, rows["bytes"].to_numpy() / rate, 0))
 
 
 def one_of_words(values: np.ndarray, wanted: tuple[str, ...]) -> np.ndarray:

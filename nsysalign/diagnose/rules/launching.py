@@ -28,7 +28,7 @@ def run_ahead(facts: Facts, at: int) -> str:
     """A line of code that lets the host run ahead of interval `at`, or an alternative and the
     reason if a delay kernel cannot do that."""
     host_ns = facts.part("host", "api", "api_launch", "launch_latency", "profiler", "event")[at]
-    if facts.operations[at] >= thresholds.QUEUE_DEPTH:
+    if facts.operations[at] >= thresholds.QUEUE_DEPTH and not facts.graphs[at]:
         return (
             f"Capture it once and time the replay (its {facts.operations[at]:,} operations do not fit in the launch queue, so a delay cannot "
             "hide them):   start.record(); graph.replay(); end.record()"
@@ -36,7 +36,8 @@ def run_ahead(facts: Facts, at: int) -> str:
     first = (
         "Move the synchronisation out of the interval, then let the host run ahead"
         if facts.part("sync")[at] > 0
-        else "Let the host run ahead before the start event, or time a CUDA graph"
+        else "Let the host run ahead before the start event"
+        + ("" if facts.graphs[at] else ", or time a CUDA graph")
     )
     return f"{first}:   torch.cuda._sleep({delay_cycles(host_ns):_}); start.record()"
 
@@ -234,8 +235,9 @@ def _by_one_call(facts: Facts, positions: np.ndarray) -> np.ndarray:
 
 
 def _graph(facts: Facts, at: int) -> str:
-    """A graph, and a delay if that helps; neither is possible around a synchronisation."""
-    if facts.part("sync")[at] > 0:
+    """A graph, where the work is not in one, and a delay if that helps; neither is possible around a
+    synchronisation."""
+    if facts.part("sync")[at] > 0 or facts.graphs[at]:
         return run_ahead(facts, at)
     graph = (
         "Capture the work in a CUDA graph and time the replay:   with torch.cuda.graph(g): f()   "

@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from nsysalign.diagnose import thresholds, words
-from nsysalign.diagnose.facts import Facts
+from nsysalign.diagnose.facts import GRAPH_LAUNCH, Facts
 from nsysalign.diagnose.finding import About, Finding, Words
-from nsysalign.model import CAUSES, OPERATION_KINDS, OURS
+from nsysalign.diagnose.rules.contents import from_pinned_ns
+from nsysalign.model import CAUSES, OPERATION_KINDS, OURS, WARP
 from nsysalign.parts import parts_matrix
 
 #: Names of CUDA's error codes (driver_types.h), without `cudaError`.
@@ -145,6 +146,8 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             ours = held.loc[held["detail"].str.startswith(OURS), "ns"].sum()
             rest = run.elapsed_ns - working - int(ours)
             once = _one_launch(facts, run.interval) if causes[0] == "api_launch" else None
+            if causes[0] == "api_launch" and held["detail"].str.contains(GRAPH_LAUNCH).any():
+                remedy = _MORE_IN_GRAPHS
             if once is not None and once.call_ns > lost / 2:
                 text = f"the host was inside one call, the {once.call} of {words.kernel(once.next)}"
                 lost, remedy = once.call_ns, _FIRST
@@ -161,28 +164,40 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             yield replace(_begun(found), run=int(run.interval), loss_ns=int(lost), remedy=remedy)
         if copying > thresholds.WARN_SHARE * run.elapsed_ns:
             kernels = parts["kernel"] + parts["graph"]
-            pageable = held.loc[held["memory"] == "pageable", "ns"].sum() > copying / 2
+            copies = held[(held["cause"] == "memcpy") & (held["detail"] == "copy")]
+            staged = (copies["memory"] == "pageable").to_numpy()
+            pageable = copies.loc[staged, "ns"].sum() > copying / 2
+            faster = int((copies["ns"] - from_pinned_ns(copies))[staged].sum()) if pageable else 0
+            # from pageable memory the host waits for each copy; from pinned it goes on meanwhile
+            beside = parts["host"] if pageable else 0
+            own = f", the host's own code before and between them {words.span(beside)}"
+            most = " of" if staged.all() else ", most of the time of"
             found = about.finding(
                 "warning",
-                f"{who}copies take {words.of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
-                f"take {words.span(kernels)}.",
+                f"{who}copies{f'{most} pageable memory, for which the host waits,' if pageable else ''} take "
+                f"{words.of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
+                f"take {words.span(kernels)}{own if beside else ''}.",
                 "",
                 copying_ns=copying,
                 elapsed_ns=run.elapsed_ns,
                 kernels_ns=kernels,
+                outside_CUDA_ns=beside or None,
             )
             yield replace(
                 _begun(found),
                 run=int(run.interval),
-                loss_ns=int(min(copying, kernels)),
+                loss_ns=int(min(copying, faster + kernels + beside)),
                 remedy=Words(
-                    "Copy less and once, from pinned memory, and on a stream of its own while kernels run"
+                    "Copy less and once, from pinned memory, and on a stream of its own, while kernels run and the host goes on"
                     if pageable
                     else "Copy less and once, and on a stream of its own while kernels run"
                 ),
             )
 
 
+_MORE_IN_GRAPHS = Words(
+    "Put more of the work into the CUDA graphs that are replayed here, several steps into one, and fuse what is launched beside them"
+)
 _FIRST = Words(
     "A kernel's first launch loads its code: launch it once before the part that counts, or load all when the program starts "
     "(CUDA_MODULE_LOADING=EAGER)"
@@ -199,24 +214,12 @@ def _one_launch(facts: Facts, interval: int) -> Any:
 
 def few_blocks(facts: Facts) -> Iterator[Finding]:
     """Kernels with so few blocks that half of the GPU or more has nothing to do."""
-    if _measured_itself(facts):
-        return
-    known = {(f["pid"], f["device"]): f for f in facts.analysis.calibration.get("few_blocks", ())}
-    for run in facts.whole.runs.drop_duplicates(["pid", "device"]).itertuples(index=False):
-        few = known.get((run.pid, run.device), {})
-        if few.get("few_blocks_ns", 0) <= max(
-            thresholds.WARN_SHARE * run.elapsed_ns, thresholds.FEW_BLOCKS_NS
-        ):
-            continue
-        about = About(str(run.label), "")
-        who = "" if run.label == "run" else f"{about.who}: "
+    for run, who, few in _small_launches(facts, "few_blocks"):
         size = few["multiprocessors"]
-        found = about.finding(
+        found = About(str(run.label), "").finding(
             "warning",
             f"{who}for {words.of(few['few_blocks_ns'], run.elapsed_ns)} at least half of the GPU had nothing to do: "
-            f"{words.kernel(few['kernel'])} was launched with {words.plural(few['blocks'], 'block')} of "
-            f"{words.plural(few['threads_per_block'], 'thread')}"
-            + (f", and the GPU has {size:,} multiprocessors." if size else "."),
+            f"{_launched(few)}" + (f", and the GPU has {size:,} multiprocessors." if size else "."),
             "",
             few_blocks_ns=few["few_blocks_ns"],
             elapsed_ns=run.elapsed_ns,
@@ -229,6 +232,47 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
         )
 
 
+def few_threads(facts: Facts) -> Iterator[Finding]:
+    """Kernels with blocks of less than a warp: the rest of each warp has nothing to do."""
+    for run, who, few in _small_launches(facts, "few_threads"):
+        found = About(str(run.label), "").finding(
+            "warning",
+            f"{who}for {words.of(few['few_threads_ns'], run.elapsed_ns)} only blocks of fewer threads than a warp has ran: "
+            f"{_launched(few)}, and a warp has {WARP}.",
+            "",
+            few_threads_ns=few["few_threads_ns"],
+            elapsed_ns=run.elapsed_ns,
+            blocks=few["blocks"],
+            threads_per_block=few["threads_per_block"],
+            threads_of_a_warp=WARP,
+        )
+        yield replace(
+            _begun(found), run=int(run.interval), loss_ns=few["unused_ns"], remedy=_WHOLE_WARPS
+        )
+
+
+def _small_launches(facts: Facts, what: str) -> Iterator[tuple[Any, str, Mapping[str, Any]]]:
+    """(run, who ran it as titles begin, what `split.few_blocks` says) where that is much of it."""
+    if _measured_itself(facts):
+        return
+    known = {(f["pid"], f["device"]): f for f in facts.analysis.calibration.get(what, ())}
+    for run in facts.whole.runs.drop_duplicates(["pid", "device"]).itertuples(index=False):
+        few = known.get((run.pid, run.device), {})
+        least = max(thresholds.WARN_SHARE * run.elapsed_ns, thresholds.FEW_BLOCKS_NS)
+        if few.get(f"{what}_ns", 0) > least:
+            yield run, "" if run.label == "run" else f"{words.subject(run.label)}: ", few
+
+
+def _launched(few: Mapping[str, Any]) -> str:
+    return (
+        f"{words.kernel(few['kernel'])} was launched with {words.plural(few['blocks'], 'block')} of "
+        f"{words.plural(few['threads_per_block'], 'thread')}"
+    )
+
+
+_WHOLE_WARPS = Words(
+    "Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
+)
 _MORE_BLOCKS = Words(
     "Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data; "
     "or run other work beside it, on other streams"
