@@ -112,7 +112,7 @@ def parts_of(
     launch     the event pair as predicted without nsys, less records, kernels and gaps
     records    a pair around an empty kernel behind a delay, less that kernel in the trace
     unhidden   the event pair on an idle GPU, less the flush that hides launches
-    graph      the pair around a replay under nsys, less the graph in the trace
+    graph      the pair around a replay as predicted without nsys, less the graph in the trace
     in graph   the graph in the trace, less the sum of its kernels on a stream
     gaps       the kernels behind a delay in the trace: span less sum
     """

@@ -42,8 +42,8 @@ class Profile:
     measured_ns: float = math.nan
     problem: str = ""
     #: By L2: "sum" of its operations and, where a delay was possible, "queued", their span behind
-    #: one (of the interval with the median span); "event": the event pair as predicted without
-    #: nsys; "replay" and "graph": a pair around a replay, and the graph in the trace.
+    #: one (of the interval with the median span); "graph", the span of a replay's; "event" and
+    #: "replay": pairs on an idle GPU around the call and around a replay, predicted without nsys.
     gpu_ns: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: An empty kernel in the trace; NaN without --clocks.
     empty_kernel_ns: float = math.nan
@@ -137,16 +137,17 @@ def _clocks(analysis: Analysis, call: str, l2: str) -> dict[str, float]:
     graph = _spans(analysis, profiled(call, l2, "graph"))
     numbers = {
         "sum": found.get("sum"), "queued": queued.get("span"), "graph": graph.get("span"),
-        "replay": graph.get("elapsed"), "event": _predicted(analysis, profiled(call, l2)),
+        "replay": _predicted(analysis, profiled(call, l2, "graph")),
+        "event": _predicted(analysis, profiled(call, l2)),
     }  # fmt: skip
     return {name: ns for name, ns in numbers.items() if ns is not None and ns == ns}
 
 
 def _spans(analysis: Analysis, label: str) -> dict[str, float]:
-    """From the first operation's start to the last one's end, the time with any, and what the
-    event pair read, in the interval whose span is the median; {} where there is no operation."""
-    named = analysis.intervals.loc[analysis.intervals["label"] == label]
-    pieces = analysis.segments[analysis.segments["interval"].isin(named["interval"])]
+    """From the first operation's start to the last one's end, and the time with any, in the
+    interval whose span is the median; {} where there is no operation."""
+    named = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
+    pieces = analysis.segments[analysis.segments["interval"].isin(named)]
     pieces = pieces[pieces["cause"].isin(OPERATIONS)]
     if pieces.empty:
         return {}
@@ -154,6 +155,5 @@ def _spans(analysis: Analysis, label: str) -> dict[str, float]:
     by = pieces.groupby("interval")
     table = by.agg(start=("start_ns", "min"), end=("end_ns", "max"), sum=("ns", "sum"))
     table["span"] = table["end"] - table["start"]
-    table["elapsed"] = named.set_index("interval")["elapsed_ns"]
     row = table.sort_values("span").iloc[(len(table) - 1) // 2]
-    return {name: float(row[name]) for name in ("span", "sum", "elapsed")}
+    return {name: float(row[name]) for name in ("span", "sum")}
