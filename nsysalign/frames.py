@@ -322,7 +322,7 @@ intervals: one row per placed interval
     flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while
                                   its own was idle, most of the time), other-streams-ran (more than
                                   1 % of it); of host intervals synchronised-before,
-                                  synchronised-after, idle-before, guessed-pair, loop-of-N (timeit)
+                                  synchronised-after, idle-before, loop-of-N (timeit)
     findings              object  tuple of rule names that concern this interval
 
 parts: the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns

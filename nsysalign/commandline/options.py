@@ -82,7 +82,7 @@ def profiling(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(command)
     def with_options(
-        *args: Any, accurate: bool, no_calibrate: bool, no_references: bool,
+        *args: Any, accurate: bool, no_calibrate: bool,
         graph_trace: str | None, timeout: float | None, nsys: str | None, output: Path | None,
         **rest: Any,
     ) -> Any:  # fmt: skip
@@ -90,7 +90,7 @@ def profiling(command: Callable[..., Any]) -> Callable[..., Any]:
 
         options = CollectOptions(
             nsys=nsys, output=output, accurate=accurate, calibrate=not no_calibrate,
-            references=not no_references, graph_trace=graph_trace, timeout_s=timeout,
+            graph_trace=graph_trace, timeout_s=timeout,
         )  # fmt: skip
         return command(*args, options=options, **rest)
 
@@ -112,12 +112,6 @@ _PROFILING = (
         "--no-calibrate",
         is_flag=True,
         help="Skip the calibration, a few milliseconds of known GPU work before the first event.",
-    ),
-    click.option(
-        "--no-references",
-        is_flag=True,
-        help="Do not measure events against reference events: saves some microseconds after each "
-        "elapsed_time, but their places are then only estimated.",
     ),
     click.option(
         "--graph-trace",

@@ -101,6 +101,40 @@ class Cuda:
             out.append(median(times))
         return out[0], out[1]
 
+    def flush_ns(self) -> float:
+        """How long overwriting one byte of the L2 takes, as part of a flush."""
+        start, end = self.event(), self.event()
+        self.flush()
+        times = []
+        for _ in range(9):
+            self.delay(120)
+            start.record()
+            self.flush()
+            end.record()
+            end.synchronize()
+            times.append(self.elapsed_ns(start, end))
+        return median(times) / (FLUSH_FACTOR * self.l2)
+
+    def returns(self, us: float) -> float:
+        """What a host timer around a kernel of this length, and a synchronisation, reads more than
+        an event pair: ns, on an idle GPU."""
+        self.delay(1)  # which learns the rate
+        cycles = int(us * self._cycles_per_us)
+        start, end = self.event(), self.event()
+        by_host, by_events = [], []
+        for _ in range(25):
+            self.sync()
+            began = self.now()
+            self.torch.cuda._sleep(cycles)
+            self.sync()
+            by_host.append(self.now() - began)
+            start.record()
+            self.torch.cuda._sleep(cycles)
+            end.record()
+            end.synchronize()
+            by_events.append(self.elapsed_ns(start, end))
+        return median(by_host) - median(by_events)
+
     def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
         """The call captured into a graph.  Raises Refused if that is impossible."""
         torch = self.torch

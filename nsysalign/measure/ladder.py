@@ -3,9 +3,10 @@
     host timer + sync > event pair > event pair behind a delay > do_bench > do_bench_cudagraph
     > graph replay > span of kernels (nsys) > sum of kernels (nsys)
 
-Each row is one way; the difference to the next one is named by what the first contains and the
-second does not, and the other way round, so the differences and the last row add up to the first.
-Where something else has measured that cause, its number stands beside the difference.
+Each row is one way: the time in which its kernels ran, and what else is in it.  What else that is
+has been measured by something other than the row (`parts_of`), so a difference between two rows has
+names, what they are known to take, and a rest that nothing explains.  The differences and the last
+row add up to the first.
 """
 
 from __future__ import annotations
@@ -18,25 +19,25 @@ from nsysalign.measure.profile import Profile
 from nsysalign.measure.statistics import Estimate
 from nsysalign.text import duration
 
-#: mode or what nsys says -> (its name, what it contains beside the kernels and the gaps between).
+#: mode or what nsys says -> (its name, what it contains beside the time in which kernels ran).
 ROWS = {
-    "latency": ("host timer + synchronise", {"return", "launch"}),
-    "event": ("event pair, idle GPU", {"launch", "floor"}),
-    "device": ("event pair behind a delay", {"floor"}),
-    "do_bench": ("triton do_bench", {"floor", "triton"}),
-    "do_bench_cudagraph": ("triton do_bench_cudagraph", {"triton"}),
-    "graph": ("CUDA graph, event pair", {"floor", "graph"}),
-    "span": ("span of its kernels, nsys", {"launch", "nsys"}),
-    "sum": ("sum of its kernels, nsys", {"nsys", "no gaps"}),
+    "latency": ("host timer + synchronise", {"return", "launch", "records", "gaps"}),
+    "event": ("event pair, idle GPU", {"launch", "records", "gaps"}),
+    "device": ("event pair behind a delay", {"records", "gaps"}),
+    "do_bench": ("triton do_bench", {"unhidden", "records", "gaps"}),
+    "do_bench_cudagraph": ("triton do_bench_cudagraph", {"in graph"}),
+    "graph": ("CUDA graph, event pair", {"graph", "in graph"}),
+    "span": ("span of its kernels behind a delay, nsys", {"gaps"}),
+    "sum": ("sum of its kernels behind a delay, nsys", set()),
 }
 CAUSES = {
     "return": "the way to the GPU and back",
     "launch": "waits for launches",
-    "floor": "the event records themselves",
-    "triton": "triton's own loop",
-    "graph": "the graph's own launch",
-    "nsys": "nsys's own run and clocks",
-    "no gaps": "gaps between kernels",
+    "records": "the event records",
+    "unhidden": "launches that triton's flush does not hide",
+    "graph": "the graph's launch and the event records",
+    "in graph": "gaps inside a graph",
+    "gaps": "gaps between kernels",
 }
 #: Which row answers which question, best first.
 QUESTIONS = (
@@ -45,14 +46,18 @@ QUESTIONS = (
     ("the kernels in a model that keeps the GPU busy", ("device", "do_bench_cudagraph", "sum")),
     ("inside a CUDA graph", ("do_bench_cudagraph", "graph")),
 )
-_WAITS = ("api_launch", "launch_latency", "sync", "api", "host", "profiler")
+#: What triton's do_bench overwrites before each call.
+TRITON_BYTES = 256 << 20
+#: An event pair on an idle GPU this much longer than behind a delay: the host launches until the
+#: end, so that a synchronisation finds the work done.
+LAUNCH_BOUND = 1.2
 #: A profiled sum this much above the timed device time contradicts it.
 CONTRADICTS, CONTRADICTS_NS = 0.02, 1_000
 
 
 class Rung(NamedTuple):
     """One way of timing the call.  `next_ns`: the difference to the next row; `cause`: its words;
-    `known_ns`: what another measurement says of that cause, NaN where none does."""
+    `known_ns`: what those causes take by other measurements, NaN where one of them has none."""
 
     way: str
     name: str
@@ -63,43 +68,70 @@ class Rung(NamedTuple):
 
 
 def rungs(
-    modes: Mapping[str, Estimate], l2: str, profile: Profile | None, floor_ns: float
+    modes: Mapping[str, Estimate], l2: str, profile: Profile | None, facts: Mapping[str, float]
 ) -> list[Rung]:
     """The rows of one batch with a warm or a cold L2, in order; [] if nothing was measured so.
-    `modes`: what was timed so; `floor_ns`: what a pair around an empty kernel reads, 0 unknown."""
+    `modes`: what was timed so; `facts`: what the worker measured beside it (`Modes.facts`)."""
     # triton prints the mean
     values = {m: e.mean_ns if m.startswith("do_bench") else e.value_ns for m, e in modes.items()}
     gpu = profile.gpu_ns.get(l2, {}) if profile else {}
-    values |= {name: gpu[name] for name in ("span", "sum") if name in gpu}
+    parts = parts_of(values, gpu, profile.empty_kernel_ns if profile else math.nan, facts)
+    if "sum" in gpu:
+        values["sum"] = gpu["sum"]
+    if parts["gaps"] > 0:  # else it is one kernel, or nobody knows
+        values["span"] = gpu["queued"]
     ways = [way for way in ROWS if way in values]
     out = []
     for way, following in zip(ways, [*ways, None][1:], strict=True):
         rung = Rung(way, ROWS[way][0], values[way])
         if following:
-            more, less = (ROWS[a][1] - ROWS[b][1] for a, b in ((way, following), (following, way)))
-            gone = [CAUSES[c] for c in CAUSES if c in more or (c == "no gaps" and c in less)]
-            new = [CAUSES[c] for c in CAUSES if c in less and c != "no gaps"]
-            cause = f"without {' and '.join(gone)}" if gone else ""
-            cause += (", " if gone and new else "") + (f"plus {' and '.join(new)}" if new else "")
-            known = _known_ns(profile, gpu, floor_ns, way, following)
+            gone, new = (ROWS[a][1] - ROWS[b][1] for a, b in ((way, following), (following, way)))
+            told = [
+                f"{word} {' and '.join(names)}"
+                for word, causes in (("without", gone), ("plus", new))
+                if (names := [CAUSES[c] for c in CAUSES if c in causes and parts[c] != 0])
+            ]
+            known = sum(parts[c] for c in gone) - sum(parts[c] for c in new)
             ns = values[way] - values[following]
+            cause = ", ".join(told) or "nothing that should differ"
             rung = rung._replace(next_ns=ns, cause=cause, known_ns=known)
         out.append(rung)
     return out
 
 
-def _known_ns(
-    profile: Profile | None, gpu: Mapping[str, float], floor_ns: float, a: str, b: str
-) -> float:
-    """What else has measured the difference between two rows: the floor of an event pair around an
-    empty kernel; waits in the budget without nsys; gaps between kernels in the trace."""
-    if (a, b) == ("span", "sum"):
-        return float(gpu["gaps"])
-    if ROWS[a][1] - ROWS[b][1] == {"floor"}:
-        return floor_ns or math.nan
-    if (a, b) == ("event", "device") and profile and profile.without_nsys_ns:
-        return sum(profile.without_nsys_ns.get(cause, 0.0) for cause in _WAITS)
-    return math.nan
+def parts_of(
+    timed: Mapping[str, float],
+    gpu: Mapping[str, float],
+    empty_kernel_ns: float,
+    facts: Mapping[str, float],
+) -> dict[str, float]:
+    """Cause -> ns, NaN where nothing has measured it.
+
+    return     an empty kernel (or one of 50 us, where the GPU is what the call waits for): host
+               timer less event pair
+    launch     the event pair as predicted without nsys, less records, kernels and gaps
+    records    a pair around an empty kernel behind a delay, less that kernel in the trace
+    unhidden   the event pair on an idle GPU, less the flush that hides launches
+    graph      the pair around a replay as predicted without nsys, less the graph in the trace
+    in graph   the graph in the trace, less the sum of its kernels on a stream
+    gaps       the kernels behind a delay in the trace: span less sum
+    """
+    nan = math.nan
+    event, device = timed.get("event", nan), timed.get("device", nan)
+    total, graph = gpu.get("sum", nan), gpu.get("graph", nan)
+    gaps = gpu.get("queued", nan) - total
+    records = facts.get("empty_kernel_ns", nan) - empty_kernel_ns
+    unhidden = event - facts.get("flush_ns_per_byte", nan) * TRITON_BYTES - device
+    returns = "return_short_ns" if event > LAUNCH_BOUND * device else "return_long_ns"
+    return {
+        "return": facts.get(returns, nan),
+        "launch": gpu.get("event", nan) - (records + total + gaps),
+        "records": records,
+        "unhidden": 0.0 if unhidden < 0 else unhidden,
+        "graph": gpu.get("replay", nan) - graph,
+        "in graph": graph - total,
+        "gaps": gaps,
+    }
 
 
 def verdict(warm_rungs: Sequence[Rung], cold_rungs: Sequence[Rung]) -> Iterator[str]:

@@ -31,6 +31,9 @@ BLOCK_NS = 60e6
 #: The delay kernel lasts this many times as long as the host needs to enqueue the call.
 DELAY_FACTOR, LEAST_DELAY_US, LONGEST_DELAY_US = 2.5, 60.0, 200_000.0
 LONGEST_LOOK_US = 10e6
+#: Kernels of these lengths tell what a host timer reads more than an event pair: one that is over
+#: when the host begins to wait, and one for which it waits.
+RETURNS_US = {"short": 0.0, "long": 50.0}
 #: This many late samples in a row make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
 STEADY_NS, FILL = 20e6, 2
@@ -44,6 +47,15 @@ LOOKS, PAUSE_S = 5, 0.002
 ELSEWHERE = (
     "the call's work, or a part of it, is not on the current stream, where the events are recorded"
 )
+
+
+#: The region in which the profiled worker times an empty kernel behind a delay.
+EMPTY = "empty kernel"
+
+
+def profiled(call: str, l2: str, mode: str = "") -> str:
+    """The region of a mode in the profiled worker: "call", "batch=8 cold device"."""
+    return " ".join(filter(None, (call, l2 if l2 == "cold" else "", mode)))
 
 
 @dataclass
@@ -85,16 +97,20 @@ class Modes:
             graph = name == "do_bench_cudagraph"
             first = gpu.do_bench(run, graph)  # a refusal comes before anything is measured
             took_ns = max(BLOCK_NS, sum(first))
-            return Mode(name, l2, lambda count: gpu.do_bench(run, graph), took_ns)
+            known = {} if graph else {"flush_ns_per_byte": gpu.flush_ns()}
+            return Mode(name, l2, lambda count: gpu.do_bench(run, graph), took_ns, facts=known)
         if name == "device":
             return self._device(l2)
         if name == "steady":
             return self._steady()
+        known = {}
         if name == "latency":
             block = self._by_host(run, l2)
+            if l2 == "warm":
+                known = {f"return_{n}_ns": gpu.returns(us) for n, us in RETURNS_US.items()}
         else:
             block = self._pairs(gpu.capture(run) if name == "graph" else run, l2)
-        return Mode(name, l2, block, self.call_ns)
+        return Mode(name, l2, block, self.call_ns, facts=known)
 
     @property
     def floor(self) -> tuple[float, float]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from nsysalign.errors import NsysAlignError
 from nsysalign.measure import runner
+from nsysalign.measure.modes import EMPTY, L2, profiled
 from nsysalign.measure.plan import Job, Options
 from nsysalign.rundir import CLOCKS, DATABASE, DOCUMENT, PAGE
 
@@ -40,10 +41,12 @@ class Profile:
     predicted_ns: float = math.nan
     measured_ns: float = math.nan
     problem: str = ""
-    #: By L2, of the interval with the median span: "span", "sum" and "gaps" of its operations.
+    #: By L2: "sum" of its operations and, where a delay was possible, "queued", their span behind
+    #: one (of the interval with the median span); "graph", the span of a replay's; "event" and
+    #: "replay": pairs on an idle GPU around the call and around a replay, predicted without nsys.
     gpu_ns: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
-    #: The budget as predicted for a run without nsys.
-    without_nsys_ns: Mapping[str, float] = field(default_factory=dict)
+    #: An empty kernel in the trace; NaN without --clocks.
+    empty_kernel_ns: float = math.nan
 
     @property
     def error(self) -> float:
@@ -107,31 +110,42 @@ def profile(job: Job, options: Options, folder: Path, measured_ns: float) -> Pro
         return replace(empty, problem="the profile has no interval of the call")
     row = analysis.intervals.set_index("name").loc[labels.loc[label, "row"]]
     parts = analysis.parts[analysis.parts["interval"] == row["interval"]]
-    of_label = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
-    table = analysis.unprofiled
-    predicted = table.loc[table["interval"].isin(of_label), "predicted_ns"].dropna()
-    unprofiled = analysis.unprofiled_parts
-    unprofiled = unprofiled[unprofiled["interval"] == row["interval"]]
+    expected = _predicted(analysis, label)
     return replace(
         empty,
         elapsed_ns=float(row["elapsed_ns"]),
         parts_ns={k: float(v) for k, v in zip(parts["cause"], parts["ns"], strict=True) if v},
-        predicted_ns=float(predicted.median()) if len(predicted) else math.nan,
-        gpu_ns={
-            l2: spans
-            for l2, name in (("warm", label), ("cold", f"{label} cold"))
-            if (spans := _spans(analysis, name))
-        },
-        without_nsys_ns={
-            k: float(v) for k, v in zip(unprofiled["cause"], unprofiled["ns"], strict=True)
-        },
+        predicted_ns=expected,
+        gpu_ns={l2: _clocks(analysis, label, l2) for l2 in L2},
+        empty_kernel_ns=_spans(analysis, EMPTY).get("sum", math.nan),
         measured_ns=measured_ns,
     )
 
 
+def _predicted(analysis: Analysis, label: str) -> float:
+    """The median prediction of a label's intervals without nsys; NaN without any."""
+    of_label = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
+    table = analysis.unprofiled
+    predicted = table.loc[table["interval"].isin(of_label), "predicted_ns"].dropna()
+    return float(predicted.median()) if len(predicted) else math.nan
+
+
+def _clocks(analysis: Analysis, call: str, l2: str) -> dict[str, float]:
+    """`Profile.gpu_ns` of one state of the L2, without what was not seen."""
+    queued = _spans(analysis, profiled(call, l2, "device"))
+    found = queued or _spans(analysis, profiled(call, l2))
+    graph = _spans(analysis, profiled(call, l2, "graph"))
+    numbers = {
+        "sum": found.get("sum"), "queued": queued.get("span"), "graph": graph.get("span"),
+        "replay": _predicted(analysis, profiled(call, l2, "graph")),
+        "event": _predicted(analysis, profiled(call, l2)),
+    }  # fmt: skip
+    return {name: ns for name, ns in numbers.items() if ns is not None and ns == ns}
+
+
 def _spans(analysis: Analysis, label: str) -> dict[str, float]:
-    """From the first operation's start to the last one's end, the time with any, the time between,
-    in the interval whose span is the median; {} where there is no operation."""
+    """From the first operation's start to the last one's end, and the time with any, in the
+    interval whose span is the median; {} where there is no operation."""
     named = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
     pieces = analysis.segments[analysis.segments["interval"].isin(named)]
     pieces = pieces[pieces["cause"].isin(OPERATIONS)]
@@ -142,5 +156,4 @@ def _spans(analysis: Analysis, label: str) -> dict[str, float]:
     table = by.agg(start=("start_ns", "min"), end=("end_ns", "max"), sum=("ns", "sum"))
     table["span"] = table["end"] - table["start"]
     row = table.sort_values("span").iloc[(len(table) - 1) // 2]
-    span, busy = float(row["span"]), float(row["sum"])
-    return {"span": span, "sum": busy, "gaps": span - busy}
+    return {name: float(row[name]) for name in ("span", "sum")}

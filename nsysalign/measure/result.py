@@ -188,10 +188,18 @@ class Measure:
     def _runs_of(self, point: Point) -> list[Run]:
         return [r for r in self.runs if (r.target, r.batch) == (point.target, point.batch)]
 
+    def facts_of(self, point: Point) -> dict[str, float]:
+        """What was measured beside the modes of a point, by the first process that did: name ->
+        value."""
+        facts: dict[str, float] = {}
+        for run in self._runs_of(point):
+            for mode in run.facts.values():
+                facts = {**mode, **facts}
+        return facts
+
     def floor_ns(self, point: Point) -> float:
         """What an event pair around an empty kernel read beside this point; 0 if unknown."""
-        of = (r.facts.get("device", {}).get("empty_kernel_ns", 0) for r in self._runs_of(point))
-        return float(next(filter(None, of), 0))
+        return float(self.facts_of(point).get("empty_kernel_ns", 0))
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -287,7 +295,7 @@ class Measure:
         if not self.options.get("clocks"):
             return []
         modes = self.modes_at(point, l2)
-        return ladder.rungs(modes, l2, self.profile_of(point), self.floor_ns(point))
+        return ladder.rungs(modes, l2, self.profile_of(point), self.facts_of(point))
 
     @property
     def ladder(self) -> list[dict[str, Any]]:

@@ -173,8 +173,8 @@ def change_row(c: Change) -> list[str]:
 def ladder_row(rung: ladder.Rung) -> list[str]:
     """A rung's cells; LADDER_HEADS names them."""
     step = f"{-rung.next_ns / 1e3:+,.2f}" if rung.next_ns == rung.next_ns else ""
-    known, left = rung.known_ns, rung.next_ns - rung.known_ns
-    elsewhere = f"{duration(known)} known, {left / 1e3:+.2f} us not" if known == known else ""
+    known, left = (0.0 - ns / 1e3 for ns in (rung.known_ns, rung.next_ns - rung.known_ns))
+    elsewhere = f"{known:+,.2f} us known, {left:+,.2f} not" if known == known else ""
     return [rung.name, fixed(rung.value_ns), step, rung.cause, elsewhere]
 
 

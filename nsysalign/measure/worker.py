@@ -27,7 +27,7 @@ from typing import Any
 
 from nsysalign.measure import failures, statistics, target, warmup
 from nsysalign.measure.cuda import Cuda, Refused
-from nsysalign.measure.modes import TRITON, Mode, Modes
+from nsysalign.measure.modes import EMPTY, TRITON, Mode, Modes, profiled
 
 MOST_SAMPLES, MOST_S, LEAST_S = 20_000, 10.0, 0.5
 #: A call this long needs no block that is not counted before the first one.
@@ -130,7 +130,7 @@ class Worker:
         gpu.quiet()
         if spec.get("role") == "profile":
             self._enter("the profiled loop")
-            self._profiled(work.run, warm.call_ns, batch)
+            self._profiled(work, warm.call_ns, batch)
             return []
         self._enter("setting up")
         modes = self._modes(Modes(gpu, work, warm.call_ns))
@@ -221,11 +221,12 @@ class Worker:
         mode.checked_at = count
         return statistics.precise(mode.samples, spec["precision"])
 
-    def _profiled(self, call: Callable[[], Any], call_ns: float, batch: int | None) -> None:
-        """Event pairs in regions: the loop of mode `event`, under nsys."""
+    def _profiled(self, work: target.Workload, call_ns: float, batch: int | None) -> None:
+        """Event pairs in regions, under nsys: the loop of mode `event`; for the ladder of clocks
+        also behind a delay, around a graph, and around an empty kernel behind a delay."""
         from nsysalign.region import region
 
-        gpu, spec = self.gpu, self.spec
+        gpu, spec, call = self.gpu, self.spec, work.run
         start, end = gpu.event(), gpu.event()
         base = f"batch={batch}" if batch is not None else "call"
         count = int(spec["seconds"] * 1e9 / max(call_ns, 1_000) / len(spec["l2"]))
@@ -235,12 +236,25 @@ class Worker:
                 if l2 == "cold":
                     gpu.flush()
                 gpu.sync()
-                with region(base if l2 == "warm" else f"{base} {l2}"):
+                with region(profiled(base, l2)):
                     start.record()
                     call()
                     end.record()
                 end.synchronize()
                 gpu.elapsed_ns(start, end)
+        if "cold" in spec["l2"]:
+            with region("setting up"):
+                maker = Modes(gpu, work, call_ns)
+            for name, l2 in ((n, l2) for n in ("device", "graph") for l2 in spec["l2"]):
+                with region("setting up"):
+                    try:
+                        mode = maker.make(name, l2)
+                    except Refused:
+                        continue
+                with region(profiled(base, l2, name)):
+                    mode.block(max(5, min(50, count)))
+            with region(EMPTY):
+                gpu.floor()
         self.emit({"type": "profiled", "label": base})
 
 

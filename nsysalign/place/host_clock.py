@@ -3,13 +3,12 @@
 The two differ by a constant (plus drift over minutes).  Sources, best first: NVTX marks that carry
 their own CLOCK_MONOTONIC (good to 0.2 us), `clock` lines with `trace_ns`, and the session's start
 time (good to about 10 us, subject to steps of CLOCK_REALTIME).  The last is refined on the trace: a
-record call lies inside its Python call, and one line must fit all of them at once (0.5 to 1 us).
+record call lies inside its Python call (2 us).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import pairwise
 
 import numpy as np
 import pandas as pd
@@ -20,9 +19,6 @@ from nsysalign.tiles import ragged
 #: this.
 TOLERANCE_NS = 300
 _CHUNK_NS, _CHUNK_RECORDS = 250_000_000, 400
-#: The offset of two clocks is linear for this long, at rates that differ by less than _STEEPEST;
-#: fewer calls do not determine a line, and none is known better than _SHARPEST_NS.
-_STRAIGHT_NS, _STEEPEST, _FEWEST, _SHARPEST_NS = 20_000_000_000, 50e-6, 20, 300
 FROM_MARKS = "NVTX marks"
 #: (range, step) of the searches for a shift: first for clocks that were read together, then for
 #: steps of CLOCK_REALTIME.
@@ -141,61 +137,7 @@ def refine(
     moments = np.array(at, dtype=np.int64)
     offsets = rough.to_trace(moments) - moments + np.array(shifts, dtype=np.int64)
     source = rough.source + ", refined on record calls"
-    return _through_all(ClockMap(moments, offsets, source, 2_000), threads)
-
-
-def _through_all(near: ClockMap, threads: list[tuple]) -> ClockMap:
-    """The middle of all straight lines that leave every record call inside its Python call: offset
-    <= c0 - t0, and offset >= c1 - t1.  `near` itself if there is no such line because the clock was
-    set or runs unevenly."""
-    found = [
-        (t0, t1, contained(near.to_trace(t0), near.to_trace(t1), c0, c1), c0, c1)
-        for t0, t1, c0, c1 in threads
-    ]
-    rows = [
-        (t0[f >= 0], c1[f[f >= 0]] - t1[f >= 0], c0[f[f >= 0]] - t0[f >= 0])
-        for t0, t1, f, c0, c1 in found
-    ]
-    t, low, high = (np.concatenate(column) for column in zip(*rows, strict=True))
-    order = np.argsort(t, kind="stable")
-    t, low, high = t[order], low[order], high[order]
-    # where a new stretch begins: a far time makes one of its own, not all those before it
-    edges = np.unique((t - t[:1]) // _STRAIGHT_NS, return_index=True)[1].tolist()
-    stretches: list[tuple[int, int]] = []
-    for a, b in pairwise(
-        [*edges, len(t)]
-    ):  # the last call is always kept: past its last point a map is constant
-        few = stretches and min(b - a, stretches[-1][1] - stretches[-1][0]) < _FEWEST
-        stretches.append((stretches.pop()[0], b) if few else (a, b))
-    found_lines = (_line(t[a:b], low[a:b], high[a:b]) for a, b in stretches if b - a >= _FEWEST)
-    lines = [line for line in found_lines if line is not None]
-    if not lines or len(lines) < len(stretches):
-        return near
-    at = np.concatenate([line.at_ns for line in lines])
-    offset = np.concatenate([line.offset_ns for line in lines])
-    return ClockMap(at, offset, near.source, max(line.width_ns for line in lines))
-
-
-def _line(t: np.ndarray, low: np.ndarray, high: np.ndarray) -> ClockMap | None:
-    """The middle of all straight lines between bounds on an offset; None if there is no line."""
-    first, base = int(t[0]), int(low[0])
-    x, lo, hi = (t - first).astype(float), (low - base).astype(float), (high - base).astype(float)
-
-    def room(slope: float) -> tuple[float, float]:
-        return float((lo - slope * x).max()), float((hi - slope * x).min())
-
-    left, right = -_STEEPEST, _STEEPEST
-    for _ in range(40):  # the slack is a concave function of the slope
-        third = (right - left) / 3
-        a, b = room(left + third), room(right - third)
-        left, right = (left + third, right) if a[1] - a[0] < b[1] - b[0] else (left, right - third)
-    slope = (left + right) / 2
-    bottom, top = room(slope)
-    if bottom > top:
-        return None
-    ends = np.array([first, max(int(t[-1]), first + 1)])
-    offset = base + np.rint((bottom + top) / 2 + slope * (ends - first)).astype(np.int64)
-    return ClockMap(ends, offset, "", max(round((top - bottom) / 2), _SHARPEST_NS))
+    return ClockMap(moments, offsets, source, 2_000)
 
 
 def _chunks(t0: np.ndarray) -> list[tuple[int, int]]:

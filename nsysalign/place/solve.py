@@ -269,7 +269,7 @@ def _on_the_host(
     hosts, lost = host_windows(trace, explicit, read.processes, read.clocks)
     timed, missed, alone = timer_windows(trace, log, read.processes, read.clocks, timers)
     some = [w for w in (hosts, timed) if len(w)] or [hosts]
-    notes = timer_notes(timed, timers.candidates, alone)
+    notes = timer_notes(timers.candidates, alone)
     return pd.concat(some, ignore_index=True), lost + missed, notes
 
 

@@ -10,9 +10,8 @@
         dt, last = now - last, now
 
 The call sites say what is subtracted from what (`clockuse`): a reading is paired with the latest
-one on its thread, of the same clock, that was stored in the variable it subtracts.  If the source
-does not tell, consecutive readings of one function are taken as a pair, the earlier line first;
-such pairs are marked as guessed, and each reading is at most once a start and once an end.
+one on its thread, of the same clock, that was stored in the variable it subtracts.  Where the
+source does not tell, nothing is guessed.
 """
 
 from __future__ import annotations
@@ -45,15 +44,13 @@ class Candidates:
     """Possible intervals: `certain` pairs always count, the others only if work for the GPU was
     issued in between.
 
-    Arrays of equal length, sorted by start and end: positions in the readings, whether the pair is
-    `guessed`, and its `number`.  `again`: site -> how often it subtracted a start that it had
+    Arrays of equal length, sorted by start and end: positions in the readings, and its `number`.  `again`: site -> how often it subtracted a start that it had
     subtracted before; `unclear`: how often several activations of a coroutine had a start that this
     site could have subtracted.
     """
 
     start: np.ndarray
     end: np.ndarray
-    guessed: np.ndarray
     certain: np.ndarray
     number: np.ndarray
     again: Mapping[str, int] = field(default_factory=dict)
@@ -61,7 +58,7 @@ class Candidates:
 
     def take(self, rows: np.ndarray) -> Candidates:
         """Some of the pairs."""
-        arrays = ("start", "end", "guessed", "certain", "number")
+        arrays = ("start", "end", "certain", "number")
         return replace(self, **{name: getattr(self, name)[rows] for name in arrays})
 
 
@@ -72,7 +69,7 @@ def candidates(
 
     thread, clock: integers; place: positions in `sites`; all in the order of each thread.
     """
-    found: dict[tuple[int, int], tuple[bool, bool]] = {}  # (guessed, certain)
+    found: dict[tuple[int, int], bool] = {}  # certain
     again: dict[str, int] = {}
     unclear: dict[str, int] = {}
     groups = (
@@ -81,27 +78,22 @@ def candidates(
     for _, rows in groups:
         mine = rows.tolist()
         places = place[mine].tolist()
-        for pairs, is_guess, is_certain in (
-            (_told(places, sites, again, unclear), False, True),
-            (
-                _loops(places, sites),
-                False,
-                False,
-            ),  # torch.utils.benchmark also times an empty loop, which only waits
-            (_guessed(places, sites), True, False),
+        # torch.utils.benchmark also times an empty loop, which only waits
+        for pairs, certain in (
+            (_loops(places, sites), False),
+            (_told(places, sites, again, unclear), True),
         ):
             for i, j in pairs:  # a reading that two variables hold is still one start
-                guess, certain = found.get((mine[i], mine[j]), (True, False))
-                found[mine[i], mine[j]] = (guess and is_guess, certain or is_certain)
+                found[mine[i], mine[j]] = certain
     order = sorted(found)
     start, end = (np.array([key[k] for key in order], dtype=np.int64) for k in (0, 1))
-    guesses, sure = (np.array([found[key][k] for key in order], dtype=bool) for k in (0, 1))
-    return Candidates(start, end, guesses, sure, np.arange(len(order)), again, unclear)
+    sure = np.array([found[key] for key in order], dtype=bool)
+    return Candidates(start, end, sure, np.arange(len(order)), again, unclear)
 
 
 def chosen(c: Candidates, holds_launch: Callable[[int, int], bool]) -> Candidates:
     """The candidates that really are intervals.  `holds_launch(i, j)`: whether work for the GPU was
-    issued between readings i and j; without any, nothing is guessed."""
+    issued between readings i and j."""
     keep = c.certain.copy()
     for at in np.flatnonzero(~keep).tolist():
         keep[at] = holds_launch(int(c.start[at]), int(c.end[at]))
@@ -184,24 +176,6 @@ def _loops(places: list[int], sites: Sequence[Site]) -> Iterator[tuple[int, int]
             and first.position < second.position
         ):
             yield i, i + 1
-
-
-def _guessed(places: list[int], sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
-    """Pairs of consecutive readings in one function about which nothing is known."""
-    last = -1
-    for i, n in enumerate(places):
-        if sites[n].use not in ("", "kept"):
-            continue
-        before, last = last, i
-        if (
-            before < 0
-            or not sites[n].function
-            or sites[places[before]].function != sites[n].function
-        ):
-            continue
-        rolling = places[before] == n and sites[n].use == "kept"
-        if rolling or sites[places[before]].position < sites[n].position:
-            yield before, i
 
 
 def _is_attribute(variable: str) -> bool:

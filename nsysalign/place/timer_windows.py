@@ -26,7 +26,6 @@ _IDLE = ("record", "query_event", "query_stream", "wait_event")
 #: If the wall clock and the monotonic clock differ by more than this, the wall clock was set in
 #: between.
 _STEP_NS, _STEP_SHARE = 1_000_000, 0.01
-GUESSED = "guessed-pair"
 
 
 class _Inside:
@@ -255,9 +254,7 @@ def _windows(
     keep = np.array(
         [inside.work(int(thread[a]), int(t[a]), int(t[b])) for a, b in ends], dtype=bool
     )
-    start, end, guessed, number = (
-        c[keep] for c in (pairs.start, pairs.end, pairs.guessed, pairs.number)
-    )
+    start, end, number = (c[keep] for c in (pairs.start, pairs.end, pairs.number))
     elapsed, truth = own[end] - own[start], t[end] - t[start]
     stepped = np.abs(elapsed - truth) > _STEP_NS + _STEP_SHARE * truth
     good = ~stepped & (elapsed >= 0)
@@ -268,16 +265,13 @@ def _windows(
         for i, n in zip(start[~good].tolist(), number[~good].tolist(), strict=True)
         for site in [sites[place[i]].site]
     ]
-    start, end, guessed, elapsed, number = (c[good] for c in (start, end, guessed, elapsed, number))
+    start, end, elapsed, number = (c[good] for c in (start, end, elapsed, number))
     width = np.array(
         [clocks[p].width_ns for p in readings["process"].to_numpy()[start].tolist()], dtype=np.int64
     )
     site = np.array([sites[n].site for n in place[start].tolist()], dtype=object)
     count = readings["count"].to_numpy()[start].tolist()
-    remarks = [
-        (*((GUESSED,) if g else ()), *((f"loop-of-{n}",) if n else ()))
-        for g, n in zip(guessed, count, strict=True)
-    ]
+    remarks = [(f"loop-of-{n}",) if n else () for n in count]
     frame = host_frame(
         log_process=readings["process"].to_numpy()[start],
         process=process[start],
@@ -319,18 +313,9 @@ def _regions(
     return windows[np.array(keep, dtype=bool)].reset_index(drop=True), lost
 
 
-def timer_notes(windows: pd.DataFrame, c: Candidates, alone: Mapping[str, int]) -> list[str]:
-    """Notes on what was guessed and what may be missing.  `windows`: their site, end_site and
-    remarks; `alone`: per site, readings that belong to no interval."""
-    notes = []
-    guessed = windows[np.array([GUESSED in r for r in windows["remarks"].tolist()], dtype=bool)]
-    for (a, b), rows in guessed.groupby(["site", "end_site"], sort=False):
-        where = a if a == b else f"{a} to {b}"
-        notes.append(
-            f"host timers, {where}: {len(rows)} intervals are guessed from consecutive readings "
-            "(the source does not say what is subtracted from what); nsysalign.region names such a stretch for certain"
-        )
-    notes += [
+def timer_notes(c: Candidates, alone: Mapping[str, int]) -> list[str]:
+    """Notes on what may be missing.  `alone`: per site, readings that belong to no interval."""
+    notes = [
         f"host timers, {site}: {count} more differences from a start that was already subtracted there are no intervals"
         for site, count in sorted(c.again.items())
     ]

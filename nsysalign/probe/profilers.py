@@ -47,11 +47,12 @@ def wrap_profiler(module: Any, rt: Runtime) -> None:
 
 
 def _note(rt: Runtime, name: str, frame: Any) -> None:
-    context = rt.sites.context(frame)
+    places = rt.sites.places[rt.sites.context(frame)]
+    where = f"{os.path.basename(places[0][0])}:{places[0][1]}" if places else "an unknown place"
     if not rt.ready:
         rt.begin(-1)
     rt.note(
-        text=f"{name} began at {rt.sites.labels[context]} inside the program, but nsys alone gets the GPU's "
+        text=f"{name} began at {where} inside the program, but nsys alone gets the GPU's "
         "activity: GPU times that the program prints from it are void (0, or missing). Intervals of events and "
         "host timers here stay right. Time by events instead (a benchmark's own event mode; DeepGEMM: "
         "DG_USE_NVIDIA_TOOLS=1). CUDA 13.3 with driver r610 or newer lets both record"

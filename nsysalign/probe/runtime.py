@@ -1,4 +1,4 @@
-"""The state of the probe in one process: what is written where, which regions and ranges are open.
+"""The state of the probe in one process: what is written where, which regions are open.
 The hot path is in `wrap`; everything here that costs more than a dictionary look-up runs once, or
 outside timed pairs.  All objects that closures hold are changed in place, so that a forked child
 can start afresh.
@@ -23,14 +23,13 @@ from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
 
-LATEST = "_nsysalign_record"  # on an event: (seq, context, tid, device) of its latest record
-NO_RECORD = (-1, 0, 0, -1)
+LATEST = "_nsysalign_record"  # on an event: (seq, device) of its latest record
+NO_RECORD = (-1, -1)
 
 _SYNC_EVERY_NS = 5_000_000_000
 _BURST = 50
 #: Mapping a chunk takes a fraction of a millisecond: it must not happen inside a timed pair.
 _CHUNKS_AHEAD = 3
-_PAIRS_PER_START = 4  # ranges begun at one start site: bounds the cost of one record
 
 
 class ThreadState:
@@ -42,7 +41,6 @@ class ThreadState:
         self.stack: list[tuple[int, int, int | None]] = []
         self.region = NONE
         self.repetition = 0
-        self.open: dict[tuple[int, int], int] = {}
         # seq of its latest record, and of the latest that it compared; what `reference` noticed
         # about them, and when
         self.last = self.compared = self.noticed = -1
@@ -66,7 +64,7 @@ class Runtime:
         self.states: dict[int, ThreadState] = {}  # by thread id
         self.references: Any = None  # reference.References, None if turned off
         self.calibrate: Any = None  # calibrate(stream, device, first), None without torch
-        self.foreign: dict[int, tuple[int, int, int, int]] = {}  # handle -> what LATEST holds
+        self.foreign: dict[int, tuple[int, int]] = {}  # handle -> what LATEST holds
         self.driver = Driver()
         self.ending = Ends()
         self.sites = Sites(start_cwd, lambda number, value: self._line({"ctx": number, **value}))
@@ -74,9 +72,6 @@ class Runtime:
         self.calibrated: set[int] = set()  # devices that need no calibration (any more)
         self.nvtx: Any = None
         self._nvtx_tried = False
-        self.starts: dict[int, list] = {}  # context of a start -> [((start, end), Text)]
-        self.ends: dict[int, list] = {}  # context of an end -> [(start, end)]
-        self.pairs: set[tuple[int, int]] = set()
         self.decisions: dict[int, bool] = {}  # context -> whether confirm intervenes there
         self.intervene: Any = None  # intervene.Intervention of a confirming re-run
         self._texts: dict[str, Any] = {}
@@ -188,7 +183,7 @@ class Runtime:
             self.states[state.tid] = state
             return state
 
-    def latest(self, event: Any) -> tuple[int, int, int, int]:
+    def latest(self, event: Any) -> tuple[int, int]:
         """The latest record of an event, bypassing any __getattr__ of the user's."""
         try:
             return object.__getattribute__(event, LATEST)
@@ -243,35 +238,6 @@ class Runtime:
             text = self._texts[message] = self.nvtx.text(message)
         return text
 
-    # --- implicit ranges ---
-
-    def learn_pair(self, start: int, end: int) -> None:
-        """From now on a record at `start` begins a range and the next one at `end` on its thread
-        ends it."""
-        with self._lock:
-            if (start, end) in self.pairs:
-                return
-            self.pairs.add((start, end))
-            begun = self.starts.setdefault(start, [])
-            # one call that makes both (a loop over events) would also begin ranges at ends
-            if self.nvtx is None or len(begun) >= _PAIRS_PER_START or start == end:
-                return
-            begun.append(((start, end), self.text(self.sites.labels[start])))
-            self.ends.setdefault(end, []).append((start, end))
-
-    def turn_ranges(self, open_ranges: dict, context: int, begun: list | None) -> None:
-        """End the ranges that a record at `context` ends, and remember those that `begun` before
-        it, [(key, range)]."""
-        for key in self.ends.get(context, ()):
-            range_id = open_ranges.pop(key, None)
-            if range_id is not None:
-                self.nvtx.end(range_id)
-        for key, range_id in begun or ():
-            before = open_ranges.pop(key, None)  # a start that was never compared with an end
-            if before is not None:
-                self.nvtx.end(before)
-            open_ranges[key] = range_id
-
     # --- clocks ---
 
     def sync(self) -> None:
@@ -324,8 +290,8 @@ class Runtime:
                 self.references.after_fork()
             self.sites.clear()
             for table in (
-                self.chunks, self.states, self.starts, self.ends, self.pairs, self.foreign,
-                self.calibrated, self.decisions, self._errors,
+                self.chunks, self.states, self.foreign, self.calibrated, self.decisions,
+                self._errors,
             ):  # fmt: skip
                 table.clear()  # type: ignore[attr-defined]
             me = getattr(self.tls, "state", None)
@@ -333,7 +299,6 @@ class Runtime:
                 me.tid = threading.get_native_id()
                 me.last = me.compared = me.noticed = -1
                 self.states[me.tid] = me
-                me.open.clear()
                 me.stack = [(number, repetition, None) for number, repetition, _ in me.stack]
         except Exception as error:
             failed(error)

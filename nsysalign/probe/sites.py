@@ -47,7 +47,6 @@ class Sites:
             CodeType
         ] = []  # an id in the trie must not be reused by another code object
         self._roots = _roots()
-        self.labels: dict[int, str] = {0: "unknown"}
         self.places: dict[int, tuple] = {
             0: ()
         }  # number -> ((absolute file, line), ...), the innermost first
@@ -113,9 +112,6 @@ class Sites:
         if number is None:
             number = next(self._count)
             self.places[number] = places
-            self.labels[number] = (
-                f"{os.path.basename(places[0][0])}:{places[0][1]}" if places else "unknown"
-            )
             self._add(number, {"frames": [list(p) for p in places], "library": library})
             self._numbers[key] = number  # last: an exception of the user's may arrive in between
         return number

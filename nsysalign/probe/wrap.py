@@ -44,8 +44,7 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     event = module.Event
     if hasattr(event.record, _MARK):
         return
-    if os.environ.get("NSYSALIGN_REFERENCES", "1") != "0":
-        rt.references = References(event, rt)
+    rt.references = References(event, rt)
     intervene = None
     if "NSYSALIGN_CONFIRM" in os.environ:
         from .intervene import armed
@@ -131,7 +130,7 @@ def _record(
 ) -> Any:
     clock, getframe, pack = time.perf_counter_ns, sys._getframe, SLOT.pack_into
     put, context_of, tls = object.__setattr__, rt.sites.context, rt.tls
-    ids, chunks, starts, ends = rt.driver.ids, rt.chunks, rt.starts, rt.ends
+    ids, chunks = rt.driver.ids, rt.chunks
     calibrated, mask, bits, size = rt.calibrated, CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
     methods, compared = vars(plain), vars(plain)["elapsed_time"]
 
@@ -147,7 +146,9 @@ def _record(
                 pass_on(error)
                 (handle, device), me = describe(stream), rt.me()
             if device not in calibrated:  # nor are there files before the first one is
-                _first(rt, stream, device, calibrate)
+                if not rt.ready:
+                    rt.begin(device)
+                calibrate(stream, device, first=True)
             context = context_of(getframe(1))
             flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
             stream_id = ids.get(handle)
@@ -157,10 +158,7 @@ def _record(
                 rt.references.renew(device, wait=False)
             if intervene is not None and not flags:
                 flags = intervene(stream, device, context, me)
-            begun, t1 = None, 0
-            if context in starts and not me.stack:
-                begun = [(key, rt.nvtx.start(text, 0)) for key, text in starts[context]]
-            seq = next(rt.count)
+            seq, t1 = next(rt.count), 0
         except Exception as error:
             failed(error)
             return original(self, stream)
@@ -173,39 +171,23 @@ def _record(
                 me.region, me.repetition, t0, t1, handle, stream_id, 0.0, me.tid, 0, 0, RECORD,
             )  # fmt: skip
             if type(self) is plain:
-                self._nsysalign_record = (seq, context, me.tid, device)
+                self._nsysalign_record = (seq, device)
             else:  # a subclass may have a __setattr__ of its own
-                put(self, LATEST, (seq, context, me.tid, device))
+                put(self, LATEST, (seq, device))
             rt.last_record = me.last = seq
             rt.last_record_ns = t1
             if methods["elapsed_time"] is not compared:
                 look()
-            if begun is not None or context in ends:
-                rt.turn_ranges(me.open, context, begun)
         except BaseException as error:
-            _cut_short(rt, self, seq, begun, me, not t1 and is_ours(error))
+            # unless the call itself failed, an older record must not be mistaken for this one
+            if (t1 or not is_ours(error)) and rt.latest(self)[0] != seq:
+                put(self, LATEST, NO_RECORD)
             if not t1:
                 raise
             failed(error)
         return result
 
     return record
-
-
-def _first(rt: Runtime, stream: Any, device: int, calibrate: Any) -> None:
-    if not rt.ready:
-        rt.begin(device)
-    calibrate(stream, device, first=True)
-
-
-def _cut_short(rt: Runtime, event: Any, seq: int, begun: Any, me: Any, refused: bool) -> None:
-    """An exception arrived before the record `seq` was in the log; `refused`: the call itself
-    failed. Otherwise an older record of the event must not be mistaken for it."""
-    for key, range_id in begun or ():
-        if me.open.get(key) != range_id:
-            rt.nvtx.end(range_id)
-    if not refused and rt.latest(event)[0] != seq:
-        object.__setattr__(event, LATEST, NO_RECORD)
 
 
 def _current_stream(torch: Any) -> Any:
@@ -325,12 +307,9 @@ def _log_elapsed(
         # nothing was recorded since this pair ended: no timed pair is open, so there is time for
         # our own work
         quiet = rt.last_record in (start[0], end[0])
-        if rt.references is not None and start[3] == end[3]:
+        if rt.references is not None and start[1] == end[1]:
             alone = quiet and nobody_is_timing(rt, me)
-            rt.references.compared(start_event, end_event, (start[0], end[0]), seq, end[3], alone)
-        known = (start[1], end[1]) in rt.pairs
-        if not known and start[2] == end[2] and start[0] >= 0 and end[0] >= 0:
-            rt.learn_pair(start[1], end[1])
+            rt.references.compared(start_event, end_event, (start[0], end[0]), seq, end[1], alone)
         if quiet:
             rt.housekeeping(seq)
             if rt.calibrate is not None:
@@ -358,7 +337,7 @@ def _wait(original: Any, module: Any, rt: Runtime) -> Any:
 
 def log_call(
     rt: Runtime, kind: int, event: Any, stream: Any, t0: int, t1: int, frame: Any
-) -> tuple[int, int, int, int]:
+) -> tuple[int, int]:
     """Log a record or a wait, the slow way; what to remember of a record."""
     try:
         handle, device = describe(stream)
@@ -376,7 +355,7 @@ def log_call(
             kind, flags, seq, device=device, context=context, t0=t0, t1=t1, a=handle, b=stream_id,
             x=awaited,
         )  # fmt: skip
-        return seq, context, rt.me().tid, device
+        return seq, device
     except Exception as error:
         failed(error)
         return NO_RECORD

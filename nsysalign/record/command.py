@@ -114,7 +114,6 @@ def probe_environment(
     *,
     calibrate: bool,
     host_timers: bool = True,
-    references: bool = True,
 ) -> dict[str, str]:
     """The user's environment plus what starts the probe.  Nothing of the user's is removed."""
     folder = str(Path(__file__).resolve().parents[1] / "probe_path")
@@ -127,6 +126,4 @@ def probe_environment(
         added["NSYSALIGN_CALIBRATE"] = "0"
     if not host_timers:
         added["NSYSALIGN_HOST_TIMERS"] = "0"
-    if not references:
-        added["NSYSALIGN_REFERENCES"] = "0"
     return {**environ, **added}

@@ -58,7 +58,6 @@ class CollectOptions:
     output: Path | None = None
     accurate: bool = False
     calibrate: bool = True
-    references: bool = True  # measure every compared pair's distances to a reference event
     host_timers: bool = True  # make intervals of readings of the host's clocks as well
     graph_trace: str | None = None
     timeout_s: float | None = None  # stop the script after this long
@@ -226,7 +225,6 @@ def _added(run_dir: Path, options: CollectOptions) -> dict[str, str]:
         run_dir,
         calibrate=options.calibrate,
         host_timers=options.host_timers,
-        references=options.references,
     ) | dict(options.environment)
 
 

@@ -149,79 +149,62 @@ def ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarra
     return out
 
 
+def _each(codes: np.ndarray, text: Callable[[int], str]) -> np.ndarray:
+    """The text of each code, asked for once per code."""
+    values, inverse = np.unique(codes, return_inverse=True)
+    return np.array([text(code) for code in values.tolist()], dtype=object)[inverse]
+
+
 def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
     """Operations in words: kernel names; direction and memory of copies."""
     operations = trace.operations
-    kind, name = operations["kind"].to_numpy()[position], operations["name_id"].to_numpy()[position]
-    out = np.full(len(position), "", dtype=object)
-    for code in np.unique(name[kind == KIND["kernel"]]):
-        out[(kind == KIND["kernel"]) & (name == code)] = trace.names.get(int(code), "kernel")
-    out[kind == KIND["graph"]] = "CUDA graph"
-    out[kind == KIND["memset"]] = "memset"
-    copies = np.flatnonzero(kind == KIND["memcpy"])
+    kind, name = (operations[c].to_numpy()[position] for c in ("kind", "name_id"))
+    out = _each(kind, lambda k: {KIND["graph"]: "CUDA graph", KIND["memset"]: "memset"}.get(k, ""))
+    kernels, copies = (np.flatnonzero(kind == KIND[k]) for k in ("kernel", "memcpy"))
+    out[kernels] = _each(name[kernels], lambda n: trace.names.get(n, "kernel"))
     if len(copies):
         direction, memory = copy_words(trace, position[copies])
         pages = np.isin(operations["copy_kind"].to_numpy()[position[copies]], MIGRATIONS)
-        out[copies] = np.where(
-            pages,
-            "page migration "
-            + pd.Series(direction, dtype=object).str.removeprefix("UVM ").to_numpy(),
-            "copy " + direction + " " + memory,
-        )
+        way = pd.Series(direction, dtype=object).str.removeprefix("UVM ").to_numpy()
+        out[copies] = np.where(pages, "page migration " + way, "copy " + direction + " " + memory)
     return out
 
 
 def copy_words(trace: Trace, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(direction, memory on the host side) of operations, '' for operations other than copies."""
-    operations = trace.operations
-    kind, copy = (
-        operations["kind"].to_numpy()[position],
-        operations["copy_kind"].to_numpy()[position],
+    """(direction, memory on the host side) of copies."""
+    copy, source, target = (
+        trace.operations[c].to_numpy()[position] for c in ("copy_kind", "src_kind", "dst_kind")
     )
-    side = np.where(
-        copy == 1,
-        operations["src_kind"].to_numpy()[position],
-        operations["dst_kind"].to_numpy()[position],
+    side = np.where(copy == 1, source, target)
+    return (
+        _each(copy, lambda code: DIRECTION.get(code, f"kind {code}")),
+        _each(side, lambda code: MEMORY.get(code, "unknown")),
     )
-    is_copy = kind == KIND["memcpy"]
-    direction, memory = (
-        np.full(len(position), "", dtype=object),
-        np.full(len(position), "", dtype=object),
-    )
-    for code in np.unique(copy[is_copy]):
-        direction[is_copy & (copy == code)] = DIRECTION.get(int(code), f"kind {code}")
-    for code in np.unique(side[is_copy]):
-        memory[is_copy & (side == code)] = MEMORY.get(int(code), "unknown")
-    return direction, memory
 
 
 def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
-    ids, inverse = np.unique(trace.calls["name_id"].to_numpy()[position], return_inverse=True)
-    return (
-        np.array([trace.names.get(int(i), "CUDA call") for i in ids], dtype=object)[inverse]
-        if len(ids)
-        else np.empty(0, object)
-    )
+    """Names of calls."""
+    names = trace.calls["name_id"].to_numpy()[position]
+    return _each(names, lambda n: trace.names.get(n, "CUDA call"))
 
 
 def ref_names(trace: Trace, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
+    """What pieces point to, in words."""
     out = np.full(len(ref), "", dtype=object)
-    mask = np.isin(kind, OPERATION_REFS) & (ref >= 0)
-    out[mask] = operation_names(trace, ref[mask])
-    mask = (kind == REF["api"]) & (ref >= 0)
-    out[mask] = call_names(trace, ref[mask])
-    mask = (kind == REF["nvtx"]) & (ref >= 0)
-    out[mask] = trace.ranges["text"].to_numpy(dtype=object)[ref[mask]]
-    mask = (kind == REF["overhead"]) & (ref >= 0)
-    out[mask] = np.array(
-        [
-            trace.names.get(int(i), "profiler")
-            for i in trace.overhead["name_id"].to_numpy()[ref[mask]]
-        ],
-        dtype=object,
-    )
-    mask = kind == REF["event"]
-    out[mask] = "event record"
+    ranges, overhead = trace.ranges["text"], trace.overhead["name_id"].to_numpy()
+    for kinds, named in (
+        (OPERATION_REFS, lambda at: operation_names(trace, at)),
+        ((REF["api"],), lambda at: call_names(trace, at)),
+        ((REF["nvtx"],), lambda at: ranges.to_numpy(dtype=object)[at]),
+        (
+            (REF["overhead"],),
+            lambda at: _each(overhead[at], lambda n: trace.names.get(n, "profiler")),
+        ),
+    ):
+        mine = np.flatnonzero(np.isin(kind, kinds) & (ref >= 0))
+        if len(mine):
+            out[mine] = named(ref[mine])
+    out[kind == REF["event"]] = "event record"
     return out
 
 
@@ -241,13 +224,11 @@ def words(trace: Trace, alignment: Alignment, p: Pieces) -> np.ndarray:
     """Each piece in words."""
     cause, kind, ref, detail, lane = p.cause, p.ref_kind, p.ref, p.detail, p.lane
     names = ref_names(trace, kind, ref)
-    prefix = np.full(len(names), "", dtype=object)
-    for code, text in _PREFIX.items():
-        prefix[detail == code] = text
+    prefix = _each(detail, lambda code: _PREFIX.get(code, ""))
     prefix[(cause == CAUSE["launch_latency"])] = "on the way: "
     out = prefix + names
     on = lane >= 0
     if on.any():
         streams = alignment.lanes["stream"].to_numpy()[lane[on]]
-        out[on] = out[on] + np.array([f" (stream {s})" for s in streams.tolist()], dtype=object)
+        out[on] += _each(streams, " (stream {})".format)
     return out

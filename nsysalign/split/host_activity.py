@@ -14,7 +14,7 @@ gap if it was taken in it, on the thread that was to issue N.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -24,7 +24,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import pid_of, process_of, tid_of
 from nsysalign.text import REPETITION
-from nsysalign.tiles import Columns, disjoint, tile
+from nsysalign.tiles import Columns, disjoint, group, tile
 
 #: Rows per label and view; the rest is one row without a name.
 MOST_ROWS = 12
@@ -95,48 +95,28 @@ def host_activity(
 ) -> pd.DataFrame:
     """`frames.HOST_ACTIVITY`: per label the total, then each view that has data, its largest row
     first."""
-    rows: list[dict[str, Any]] = []
+    if not len(gaps.label):
+        return frames.empty(frames.HOST_ACTIVITY)
     found = _owners(gaps, samples) if samples is not None else None
-    for label, which in _by_label(gaps.label):
-        mine = gaps.take(which)
-        whole = int((mine.end - mine.start).sum())
+    pieces = pd.concat([_ranges(gaps), _os(gaps, os_calls, names)], ignore_index=True)
+    views = {key: rows for key, rows in pieces.groupby(["label", "view"], sort=False)}
+    rows: list[dict[str, Any]] = []
+    base = {"place": "", "within": "", "samples": 0}
+    code, labels = pd.factorize(gaps.label)
+    for label, which in zip(labels, group(code, np.arange(len(code))).values(), strict=True):
+        whole = int((gaps.end[which] - gaps.start[which]).sum())
         hits = found[0][np.isin(found[1], which)] if found is not None else np.empty(0, np.int64)
-        base = {"label": label, "place": "", "within": "", "samples": 0}
-        rows.append(
-            base
-            | {
-                "view": "all",
-                "name": "",
-                "count": len(which),
-                "ns": whole,
-                "samples": len(hits),
-                "share": 1.0,
-            }
-        )
+        total = {"name": "", "count": len(which), "ns": whole, "samples": len(hits), "share": 1.0}
+        mine: list[tuple[str, dict[str, Any]]] = [("all", total)]
         if samples is not None and len(hits):
-            rows += [base | {"view": "python"} | row for row in _functions(samples, hits)]
-        for view, said in (
-            ("range", _ranges(mine, str(label))),
-            ("os", _os(mine, os_calls, names)),
-        ):
-            rows += [
-                base | {"view": view} | row | {"share": row["ns"] / max(whole, 1)}
-                for row in _most(said)
-            ]
-    table = pd.DataFrame(rows, columns=frames.HOST_ACTIVITY.names) if rows else None
-    return (
-        frames.empty(frames.HOST_ACTIVITY)
-        if table is None
-        else frames.check(table, frames.HOST_ACTIVITY)
+            mine += [("python", row) for row in _functions(samples, hits)]
+        for view in ("range", "os"):
+            if (label, view) in views:
+                mine += [(view, row) for row in _most(views[label, view], whole)]
+        rows += [base | {"label": label, "view": view} | row for view, row in mine]
+    return frames.check(
+        pd.DataFrame(rows, columns=frames.HOST_ACTIVITY.names), frames.HOST_ACTIVITY
     )
-
-
-def _by_label(label: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:
-    code, unique = pd.factorize(label)
-    order = np.argsort(code, kind="stable")
-    edge = np.searchsorted(code[order], np.arange(len(unique) + 1))
-    for number, name in enumerate(unique):
-        yield name, order[edge[number] : edge[number + 1]]
 
 
 def _owners(gaps: Gaps, samples: Samples) -> tuple[np.ndarray, np.ndarray]:
@@ -195,45 +175,48 @@ def _mode(values: Sequence[Any]) -> Any:
     return min(counts[counts == counts.iloc[0]].index)
 
 
-def _ranges(gaps: Gaps, label: str) -> list[tuple[str, int, int]]:
-    """(name, pieces, ns) of the innermost ranges, '' for the label's own and for none; [] where
-    that is all there is."""
-    texts, ns = gaps.range.tolist(), (gaps.end - gaps.start).tolist()
-    names = {text: _REPETITION.sub("", text) for text in set(texts)}
-    sums: dict[str, list[int]] = {}
-    for text, length in zip(texts, ns, strict=True):
-        total = sums.setdefault("" if names[text] == label else names[text], [0, 0])
-        total[0] += 1
-        total[1] += length
-    return [(name, count, total) for name, (count, total) in sums.items()] if any(sums) else []
+def _ranges(gaps: Gaps) -> pd.DataFrame:
+    """Pieces (label, view, name, ns) of the innermost ranges, '' for the label's own and for none;
+    nothing of labels where that is all there is."""
+    names = {text: _REPETITION.sub("", text) for text in set(gaps.range.tolist())}
+    name = [names[text] for text in gaps.range.tolist()]
+    table = pd.DataFrame(
+        {"label": gaps.label, "view": "range", "name": name, "ns": gaps.end - gaps.start}
+    )
+    table["name"] = table["name"].where(table["name"] != table["label"], "")
+    return table[table["label"].isin(table.loc[table["name"] != "", "label"])]
 
 
-def _os(gaps: Gaps, os_calls: pd.DataFrame, names: Any) -> list[tuple[str, int, int]]:
-    """(function, calls, ns) of OS-runtime calls on the gaps' threads."""
-    sums: dict[str, list[int]] = {}
+def _os(gaps: Gaps, os_calls: pd.DataFrame, names: Any) -> pd.DataFrame:
+    """The same of calls of the OS runtime on the gaps' threads."""
+    parts = [pd.DataFrame({"label": [], "view": [], "name": [], "ns": []}, dtype=object)]
     for thread in np.unique(gaps.thread[gaps.thread >= 0]):
-        mine = os_calls[os_calls["thread"] == thread]
-        if mine.empty:
-            continue
-        start, end = mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy()
-        order = np.argsort(start, kind="stable")
-        which, begin, over = disjoint(start[order], end[order])  # nested calls count once
-        here = gaps.thread == thread
+        mine = os_calls[os_calls["thread"] == thread].sort_values("start_ns", kind="stable")
+        here = np.flatnonzero(gaps.thread == thread)
+        # nested calls count once
+        which, begin, over = disjoint(mine["start_ns"].to_numpy(), mine["end_ns"].to_numpy())
         cut = tile(gaps.start[here], gaps.end[here], begin, over)
-        busy = cut.block >= 0
-        name = mine["name_id"].to_numpy()[order][which[cut.block[busy]]]
-        for number, ns in zip(name.tolist(), (cut.end - cut.start)[busy].tolist(), strict=True):
-            total = sums.setdefault(str(names.get(number, "OS call")), [0, 0])
-            total[0] += 1
-            total[1] += ns
-    return [(name, count, ns) for name, (count, ns) in sums.items()]
+        busy = np.flatnonzero(cut.block >= 0)
+        number = mine["name_id"].to_numpy()[which[cut.block[busy]]]
+        columns = {
+            "label": gaps.label[here[cut.piece[busy]]],
+            "view": "os",
+            "name": [str(names.get(n, "OS call")) for n in number.tolist()],
+            "ns": (cut.end - cut.start)[busy],
+        }
+        parts.append(pd.DataFrame(columns))
+    return pd.concat(parts, ignore_index=True)
 
 
-def _most(said: list[tuple[str, int, int]]) -> list[dict[str, Any]]:
-    """The largest as rows, the rest as one row without a name."""
+def _most(pieces: pd.DataFrame, whole: int) -> list[dict[str, Any]]:
+    """The largest of one label and view as rows, the rest as one row without a name."""
+    sums = pieces.groupby("name", sort=False)["ns"].agg(["size", "sum"])
+    said = [(str(name), int(count), int(ns)) for name, count, ns in sums.itertuples()]
     ranked = sorted(said, key=lambda item: (item[0] == "", -item[2], item[0]))
-    rows = [{"name": name, "count": count, "ns": ns} for name, count, ns in ranked[:MOST_ROWS]]
-    rest = ranked[MOST_ROWS:]
+    kept, rest = ranked[:MOST_ROWS], ranked[MOST_ROWS:]
     if rest:
-        rows.append({"name": "", "count": sum(r[1] for r in rest), "ns": sum(r[2] for r in rest)})
-    return rows
+        kept.append(("", sum(r[1] for r in rest), sum(r[2] for r in rest)))
+    return [
+        {"name": name, "count": count, "ns": ns, "share": ns / max(whole, 1)}
+        for name, count, ns in kept
+    ]

@@ -36,7 +36,7 @@ from nsysalign.split.pieces import (
     sums,
 )
 from nsysalign.split.threads import in_lots
-from nsysalign.tiles import Columns, disjoint, group, pick, ragged, tile, union
+from nsysalign.tiles import Columns, disjoint, pick, ragged, tile, union
 
 _WAITING = (*SYNC_CALLS, "memcpy")
 _RANKED = ("kernel", "graph", "memcpy", "memset")  # otherwise: earlier work
@@ -322,46 +322,23 @@ def kernels_issued_inside(
         first, last = np.searchsorted(issue, open_ns[mine]), np.searchsorted(issue, close_ns[mine])
         start, end = (operations[c].to_numpy()[k] for c in ("start_ns", "end_ns"))
         some = np.flatnonzero(last > first)
-        for lot in _lots(last[some] - first[some], start, end):
-            w = some[lot]
-            total[mine[w]], outside[mine[w]] = _unions(
-                first[w], last[w], start, end, close_ns[mine[w]]
-            )
-    return total, outside
-
-
-def _lots(count: np.ndarray, start: np.ndarray, end: np.ndarray) -> list[np.ndarray]:
-    """Positions of windows that hold `count` kernels each, in batches for `_unions`, such that the
-    flat layout fits into memory and the concatenated times into int64."""
-    if not len(count):
-        return []
-    most = max((1 << 62) // (int(end.max()) - int(start.min()) + 1), 1)
-    size, number = np.cumsum(count) // _KERNELS_AT_ONCE, np.arange(len(count)) // most
-    return np.split(np.arange(len(count)), np.flatnonzero(np.diff(size) | np.diff(number)) + 1)
-
-
-def _unions(
-    first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, close_ns: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(length of the union of the intervals first..last-1, how much of it lies after `close_ns`)
-    per window."""
-    owner, at = ragged(first, last - first)
-    s, e = start[at], end[at]
-    order = np.lexsort((s, owner))
-    s, e = s[order], e[order]
-    # with a shift that keeps owners apart, one running maximum serves all
-    shift = owner * (int(end.max()) - int(start.min()) + 1) - int(start.min())
-    which, begin, stop = disjoint(s + shift, e + shift)
-    owner, begin, stop = owner[which], begin - shift[which], stop - shift[which]
-    total, outside = np.zeros(len(first), np.int64), np.zeros(len(first), np.int64)
-    np.add.at(total, owner, stop - begin)
-    np.add.at(outside, owner, np.maximum(stop - np.maximum(begin, close_ns[owner]), 0))
+        held = np.cumsum(last[some] - first[some]) // _KERNELS_AT_ONCE
+        for w in np.split(some, np.flatnonzero(np.diff(held)) + 1):
+            owner, at = ragged(first[w], last[w] - first[w])
+            at = at[np.lexsort((start[at], owner))]
+            reach = pd.Series(end[at]).groupby(owner).cummax().to_numpy()
+            # what each kernel adds to the union of those that began before it
+            begin = start[at]
+            later = np.flatnonzero(owner[1:] == owner[:-1]) + 1
+            begin[later] = np.maximum(begin[later], reach[later - 1])
+            np.add.at(total, mine[w[owner]], reach - np.minimum(begin, reach))
+            begin = np.maximum(begin, close_ns[mine[w[owner]]])
+            np.add.at(outside, mine[w[owner]], np.maximum(reach - begin, 0))
     return total, outside
 
 
 #: Flags of an interval.
 BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
-_NEVER = np.iinfo(np.int64).min
 
 
 def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str, ...]]:
@@ -380,62 +357,42 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     before the window had ended when the window began.
     """
     w, calls = alignment.windows, trace.calls
-    out: list[tuple[str, ...]] = [()] * len(w)
     host = np.flatnonzero((w["kind"] == "host").to_numpy())
     if not len(host):
-        return out
+        return [()] * len(w)
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
-    kind, begin, end = (calls[c].to_numpy()[outer] for c in ("kind", "start_ns", "end_ns"))
-    syncs = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (
-        calls["return_value"].to_numpy()[outer] == 0
+    kind, begin, end, of = (
+        calls[c].to_numpy()[outer] for c in ("kind", "start_ns", "end_ns", "thread")
     )
+    syncs = np.isin(kind, [CALL[k] for k in SYNC_CALLS])
+    syncs &= calls["return_value"].to_numpy()[outer] == 0
     launches = np.isin(kind, [CALL[k] for k in ENQUEUEING_CALLS])
-    of_thread = group(calls["thread"].to_numpy()[outer], np.arange(len(outer)))
-    drained = _drained(trace)
-    start_ns, end_ns, thread, process = (
-        w[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "process")
-    )
+    columns = ("start_ns", "end_ns", "thread", "process")
+    opened, closed, thread, process = (w[c].to_numpy() for c in columns)
+    flags = np.zeros((len(w), 3), dtype=bool)
     for number in np.unique(thread[host]).tolist():
-        mine = of_thread.get(number, np.empty(0, np.int64))
-        launched, waited = np.sort(begin[mine[launches[mine]]]), np.sort(end[mine[syncs[mine]]])
-        windows = host[thread[host] == number]
-        ends = np.sort(end_ns[windows])
-        for at in windows.tolist():
-            a, b = int(start_ns[at]), int(end_ns[at])
-            flags = []
-            # a window that ends where this one starts was closed by the same reading, so its wait
-            # also counts for this one
-            if _last(waited, a) > max(_last(launched, a), _last(ends, a - 1)):
-                flags.append(BEFORE)
-            if _last(waited, b) > max(a, _last(launched, b)):
-                flags.append(AFTER)
-            if a >= drained(int(process[at]), a):
-                flags.append(IDLE)
-            out[at] = tuple(flags)
-    return out
+        at = host[thread[host] == number]
+        a, b, ends = opened[at], closed[at], np.sort(closed[at])
+        launched = np.sort(begin[launches & (of == number)])
+        waited = np.sort(end[syncs & (of == number)])
+        # a window that ends where this one starts was closed by the same reading, so its wait
+        # also counts for this one
+        since = np.maximum(_last(launched, a), _last(ends, a - 1))
+        flags[at, 0] = _last(waited, a) > since
+        flags[at, 1] = _last(waited, b) > np.maximum(a, _last(launched, b))
+    call = trace.operations["call"].to_numpy()
+    for number in np.unique(process[host]).tolist():
+        at = host[process[host] == number]
+        mine = np.flatnonzero((trace.operations["process"].to_numpy() == number) & (call >= 0))
+        issue = calls["start_ns"].to_numpy()[call[mine]]
+        order = np.argsort(issue, kind="stable")
+        done = np.maximum.accumulate(trace.operations["end_ns"].to_numpy()[mine[order]])
+        before = np.searchsorted(issue[order], opened[at]) - 1
+        flags[at, 2] = opened[at] >= pick(done, before, NEVER)
+    names = np.array([BEFORE, AFTER, IDLE], dtype=object)
+    return [tuple(names[row]) for row in flags]
 
 
-def _last(times: np.ndarray, before: int) -> int:
-    """The latest of some sorted times that is not later than `before`."""
-    at = int(np.searchsorted(times, before, side="right"))
-    return int(times[at - 1]) if at else _NEVER
-
-
-def _drained(trace: Trace):
-    """drained(process, at): when all work that the process had issued before `at` was done."""
-    operations, calls = trace.operations, trace.calls
-    call = operations["call"].to_numpy()
-    known = np.flatnonzero(call >= 0)
-    issue = calls["start_ns"].to_numpy()[call[known]] if len(known) else known
-    order = np.argsort(issue, kind="stable")
-    per_process = {}
-    for number, rows in group(operations["process"].to_numpy()[known[order]], order).items():
-        done = np.maximum.accumulate(operations["end_ns"].to_numpy()[known[rows]])
-        per_process[number] = (issue[rows], done)
-
-    def drained(process: int, at: int) -> int:
-        issued, done = per_process.get(process, (np.empty(0, np.int64),) * 2)
-        count = int(np.searchsorted(issued, at))
-        return int(done[count - 1]) if count else _NEVER
-
-    return drained
+def _last(times: np.ndarray, until: np.ndarray) -> np.ndarray:
+    """The latest of some sorted times that is not later than each of `until`."""
+    return np.append(NEVER, times)[np.searchsorted(times, until, side="right")]

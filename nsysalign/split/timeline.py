@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import examples, frames
+from nsysalign.issue import lane_operations
 from nsysalign.model import (
     CALL_KINDS,
     KIND,
@@ -22,7 +23,7 @@ from nsysalign.model import (
     tid_of,
 )
 from nsysalign.split.describe import call_names, operation_names
-from nsysalign.tiles import distinct, ragged
+from nsysalign.tiles import distinct, group, pick, ragged
 
 #: A page draws about this many intervals, and at most this many rows of each (the rest is counted,
 #: not hidden).
@@ -209,36 +210,22 @@ def _operation_rows(
     )
 
 
-#: How many operations are searched backwards at first for the one before an interval; then more and
-#: more.
-_LOOK_BACK = 1 << 12
-
-
 def _before(trace: Trace, alignment: Alignment, windows: pd.DataFrame) -> pd.DataFrame:
     """Per interval with a stream: the operation of its end's stream that ended last, of those that
     began before it.
 
     stream   |  first  |  | this one |      |start ... end|
     """
-    operations, lanes = trace.operations, alignment.lanes
-    start, end = operations["start_ns"].to_numpy(), operations["end_ns"].to_numpy()
-    keys = [operations[c].to_numpy() for c in ("process", "device", "stream")]
-    numbers, rows = [], []
-    columns = (windows[c].tolist() for c in ("interval", "end_lane", "start_ns"))
-    for number, lane, at in zip(*columns, strict=True):
-        last, reach, found = int(np.searchsorted(start, at)), _LOOK_BACK, np.empty(0, np.int64)
-        wanted = lanes.iloc[lane][["process", "device", "stream"]] if lane >= 0 else ()
-        while lane >= 0 and not len(found) and last:
-            first = max(0, last - reach)
-            mine = [key[first:last] == value for key, value in zip(keys, wanted, strict=True)]
-            found = first + np.flatnonzero(mine[0] & mine[1] & mine[2])
-            if not first:
-                break
-            reach *= 16
-        if len(found):
-            numbers.append(number)
-            rows.append(int(found[end[found].argmax()]))
-    return _operation_rows(trace, np.array(numbers, np.int64), "before", np.array(rows, np.int64))
+    start, end = (trace.operations[c].to_numpy() for c in ("start_ns", "end_ns"))
+    row = np.full(len(windows), -1, np.int64)
+    lane, begin = (windows[c].to_numpy() for c in ("end_lane", "start_ns"))
+    for number, which in group(lane, np.arange(len(lane))).items():
+        mine = np.flatnonzero(alignment.operation_lane == number)
+        reach = np.maximum.accumulate(end[mine])
+        count = np.searchsorted(start[mine], begin[which])
+        some = np.flatnonzero(count)
+        row[which[some]] = mine[np.searchsorted(reach, reach[count[some] - 1])]
+    return _operation_rows(trace, windows["interval"].to_numpy()[row >= 0], "before", row[row >= 0])
 
 
 def _operation_details(trace: Trace, row: np.ndarray) -> list[dict[str, Any]]:
@@ -335,23 +322,12 @@ def _stream_free(
 ) -> np.ndarray:
     """When the last operation that was issued to each lane before the wait's call ends; 0 where
     there is none."""
-    operations, calls = trace.operations, trace.calls
-    issued = (
-        calls["start_ns"].to_numpy()[operations["call"].to_numpy()]
-        if len(operations)
-        else np.empty(0, np.int64)
-    )
-    usable = operations["call"].to_numpy() >= 0
-    free = np.zeros(len(lane), np.int64)
-    for number in np.unique(lane).tolist():
-        mine = np.flatnonzero((alignment.operation_lane == number) & usable)
-        mine = mine[np.argsort(issued[mine], kind="stable")]
-        if not len(mine):
-            continue
-        ends = np.maximum.accumulate(operations["end_ns"].to_numpy()[mine])
-        waiting = np.flatnonzero(lane == number)
-        before = np.searchsorted(issued[mine], calls["start_ns"].to_numpy()[call[waiting]]) - 1
-        free[waiting] = np.where(before >= 0, ends[np.maximum(before, 0)], 0)
+    free, made = np.zeros(len(lane), np.int64), trace.calls["start_ns"].to_numpy()[call]
+    per_lane = lane_operations(trace, alignment.operation_lane)
+    for number, waiting in group(lane, np.arange(len(lane))).items():
+        if number in per_lane:
+            before = np.searchsorted(per_lane[number].issue_ns, made[waiting]) - 1
+            free[waiting] = pick(per_lane[number].reach_ns, before, 0)
     return free
 
 

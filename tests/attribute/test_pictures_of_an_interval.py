@@ -95,12 +95,6 @@ def test_the_operation_before_is_drawn_whenever_it_was(rows):
     ]
 
 
-@pytest.mark.parametrize("back", [1, 2, 3])
-def test_it_is_found_however_far_back_one_looks_at_first(tmp_path, monkeypatch, back):
-    monkeypatch.setattr(module, "_LOOK_BACK", back)
-    assert of_kind(drawn(waiting(), tmp_path), "before", "start") == [(-30,)]
-
-
 def test_records_with_their_bars_and_calls(rows):
     bars = {"at_most_earlier_ns": 32, "at_most_later_ns": 32}
     assert of_kind(rows, "event", "lane", "kind", "start", "end", "ref_id", "link", "detail") == [

@@ -29,30 +29,28 @@ def rough(error: int) -> ClockMap:
 
 
 @pytest.mark.parametrize("ppm", [-4.0, 0.0, 12.0])
-def test_all_record_calls_together_say_more_than_each(ppm):
+def test_record_calls_sharpen_the_clock(ppm):
     def offset(t):
         return START + np.rint(ppm * 1e-6 * (t - 5_000_000_000)).astype(np.int64)
 
     t0, t1, c0, c1 = calls(np.random.default_rng(2), 3.0, offset)
     clock = refine(rough(7_300), [(t0, t1, c0, c1)])
     error = np.abs(clock.to_trace(t0) - t0 - offset(t0))
-    assert error.max() <= clock.width_ns < 800
-    assert len(clock.at_ns) == 2, "one straight line"
+    assert error.max() <= clock.width_ns == 2_000
 
 
 @pytest.mark.parametrize("set_by", [9_000, -30_000])
-def test_no_line_through_a_clock_that_was_set(set_by):
+def test_a_clock_that_was_set(set_by):
     def offset(t):
         return START + np.where(t > 6_500_000_000, set_by, 0)
 
     t0, t1, c0, c1 = calls(np.random.default_rng(3), 3.0, offset)
     clock = refine(rough(0), [(t0, t1, c0, c1)])
     error = np.abs(clock.to_trace(t0) - t0 - offset(t0))
-    assert clock.width_ns == 2_000
     assert (error[np.abs(t0 - 6_500_000_000) > 260_000_000] <= 2_000).all()
 
 
-def test_a_long_run_is_straight_in_stretches():
+def test_a_long_run_whose_rate_changes():
     """A rate that changes by 0.2 ppm from minute to minute: 12 us in all."""
 
     def offset(t):
@@ -63,4 +61,4 @@ def test_a_long_run_is_straight_in_stretches():
     t0, t1, c0, c1 = calls(np.random.default_rng(5), 80.0, offset, 4_000)
     clock = refine(rough(0), [(t0, t1, c0, c1)])
     error = np.abs(clock.to_trace(t0) - t0 - offset(t0))
-    assert len(clock.at_ns) == 8 and error.max() <= clock.width_ns <= 900
+    assert error.max() <= clock.width_ns == 2_000

@@ -128,7 +128,7 @@ def matlab():
 def kept():
     ts = []
     for _ in range(3):
-        ts.append(perf_counter())    # kept:A A
+        ts.append(perf_counter())    # kept:A
 def table():
     t = {}
     t["secret"] = perf_counter()        # table:A
@@ -143,8 +143,8 @@ for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, ob
 """
 
 
-def told(probed, text: str, tmp_path) -> list[tuple[int, int, bool]]:
-    """(line of the start, line of the end, guessed) of all pairs of a script."""
+def told(probed, text: str, tmp_path) -> list[tuple[int, int]]:
+    """(line of the start, line of the end) of all pairs of a script."""
     run = probed(text)
     assert run.status == 0 and run.errors == "", run.err + run.errors
     (log,) = tmp_path.glob("run*/events-*.jsonl")
@@ -154,14 +154,7 @@ def told(probed, text: str, tmp_path) -> list[tuple[int, int, bool]]:
     clock = pd.factorize(readings["clock"])[0]
     pairs = candidates(readings["tid"].to_numpy(), clock, place, sites)
     lines = np.array([int(s.site.rpartition(":")[2] or 0) for s in sites])[place]
-    return list(
-        zip(
-            lines[pairs.start].tolist(),
-            lines[pairs.end].tolist(),
-            pairs.guessed.tolist(),
-            strict=True,
-        )
-    )
+    return list(zip(lines[pairs.start].tolist(), lines[pairs.end].tolist(), strict=True))
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
@@ -175,21 +168,18 @@ def test_every_way_of_writing_it(probed, tmp_path):
     pairs = told(probed, text, tmp_path)
     (log,) = tmp_path.glob("run*/events-*.jsonl")
     assert "secret" not in log.read_text()
-    got = [(mark.get(a, a), mark.get(b, b)) for a, b, _ in pairs]
+    got = [(mark.get(a, a), mark.get(b, b)) for a, b in pairs]
     assert set(got) == expected
-    assert {mark[b] for _, b, guessed in pairs if guessed} == {"kept:A"}, (
-        "only a list of readings has to be guessed"
-    )
     count = {pair: got.count(pair) for pair in expected}
     assert count["class:A", "class:B"] == 3 and count["rolling:B", "rolling:B"] == 2
     assert count["meter:D", "meter:C"] == 1 and count["direct:A", "direct:B"] == 2
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
-def test_without_the_source_consecutive_lines_are_guessed(probed, tmp_path):
+def test_without_the_source_nothing_is_guessed(probed, tmp_path):
     code = "a = perf_counter()\nb = perf_counter()\nfor _ in range(3):\n    perf_counter()\n"
     pairs = told(probed, HEAD + f"exec(compile({code!r}, '<cell>', 'exec'))\n", tmp_path)
-    assert pairs == [(1, 2, True), (2, 4, True)], "a loop around one site may as well poll: no pair"
+    assert pairs == []
 
 
 def test_a_file_that_is_no_python_tells_nothing(tmp_path):
@@ -251,6 +241,6 @@ async def main():
 asyncio.run(main())
 """
     first = HEAD.count("\n") + 4
-    assert told(probed, HEAD + body, tmp_path) == [(first, first + 2, False)], (
+    assert told(probed, HEAD + body, tmp_path) == [(first, first + 2)], (
         "the two that took turns are left out"
     )

@@ -82,22 +82,6 @@ def alone(tmp_path):
     return start
 
 
-def test_many_descriptors_keep_their_numbers(alone, tmp_path):
-    """More than fit into one message, and at numbers at which the starter itself receives
-    others."""
-    files = [os.open("/dev/null", os.O_RDONLY) for _ in range(150)]
-    pipes = [end for _ in range(75) for end in os.pipe()]
-    passed = [n for pair in zip(files, pipes, strict=True) for n in pair]
-    expected = {str(n): os.fstat(n).st_ino for n in passed}
-    done = alone(sys.executable, "state.py", "state.json", pass_fds=passed)
-    assert done.returncode == 0, done.stderr
-    state = json.loads((tmp_path / "state.json").read_text())
-    found = {n: ino for n, (_, ino, *_) in state["descriptors"].items() if int(n) > 2}
-    assert found == expected
-    for number in passed:
-        os.close(number)
-
-
 def test_a_command_that_cannot_be_started_says_so_as_a_shell_would(alone, tmp_path):
     done = alone("no-such-command-anywhere")
     assert (done.returncode, done.stderr) == (
@@ -182,40 +166,6 @@ def test_under_a_real_nsys_a_script_inherits_what_it_would_inherit_plainly(real)
         os.close(descriptor)
     one.close()
     other.close()
-
-
-RESULT_PIPE = """
-import os, socket, sys
-pair()
-with os.fdopen(int(os.environ["RESULT_FD"]), "w") as result:
-    result.write("answer: 42")
-server = socket.socket(fileno=3)
-print(server.getsockname() == tuple(__import__("json").loads(os.environ["ADDRESS"])), os.read(5, 1))
-os.write(6, b"+")
-"""
-
-
-@pytest.mark.nsys
-def test_result_pipes_sockets_and_job_servers_work(real):
-    """The three ways in which programs are told of an inherited descriptor: by name, from 3 on, in
-    MAKEFLAGS."""
-    (real.folder / "script.py").write_text("import torch\n" + RESULT_PIPE.replace("pair()", ""))
-    reads, writes = os.pipe()
-    jobs = os.pipe()
-    os.write(jobs[1], b"+")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        shell = f'exec "$@" 3<&{server.fileno()} 5<&{jobs[0]} 6>&{jobs[1]} 200>&{writes}'
-        done = subprocess.run(
-            ["bash", "-c", shell, "bash", sys.executable, "-m", "nsysalign", "run", "-q", "script.py"],
-            cwd=real.folder, capture_output=True, text=True, timeout=120, stdin=subprocess.DEVNULL,
-            pass_fds=[server.fileno(), *jobs, writes],
-            env={**real.env, "RESULT_FD": "200", "ADDRESS": json.dumps(server.getsockname())},
-        )  # fmt: skip
-    assert done.stdout == "True b'+'\n", done.stderr
-    os.close(writes)
-    assert os.read(reads, 100) == b"answer: 42" and os.read(jobs[0], 2) == b"+"
-    for descriptor in (reads, *jobs):
-        os.close(descriptor)
 
 
 @pytest.mark.nsys

@@ -79,11 +79,6 @@ def test_flags_are_those_defined_not_those_mentioned():
     assert "not-a-flag" not in flags
 
 
-def test_version_and_release(fake):
-    nsys = describe(fake())
-    assert nsys.version == "2024.2.3.38-242334140272v0" and nsys.release == (2024, 2, 3)
-
-
 def test_an_explicit_nsys_is_the_only_one(fake, monkeypatch):
     monkeypatch.setenv("NSYS", "/from/environment")
     assert candidates("/explicit") == ["/explicit"]

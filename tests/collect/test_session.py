@@ -45,8 +45,7 @@ sys.exit(3)
 
 
 def test_what_a_run_leaves(real):
-    """Clock marks, ranges of known pairs and of regions in the trace; private files that name no
-    folder."""
+    """Clock marks and ranges of regions in the trace; private files that name no folder."""
     text = """
 import nsysalign
 pair(4)
@@ -72,7 +71,6 @@ with nsysalign.region("work"):
     upper = min(at - sync[p]["before_ns"] for at, p in marks if p in sync)
     assert -2_000 < upper - lower < 20_000, "one offset fits every mark, and it is known well"
     names = [(name, payload) for _, name, payload in rows]
-    assert names.count(("script.py:6", 0)) == 3, "known after the first comparison"
     assert names.count(("work", 0)) == 1 and names.count(("work", 1)) == 1
     assert all(0 < length < 1_000_000_000 for length, *_ in rows)
 

@@ -30,13 +30,18 @@ def uneven(block, warp):
     return [("load", 1_000), ("work", 30_000 if block == 7 else 3_000)]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def gpu() -> Gpu:
     gpu = Gpu(sms=8, slots=1)
     for i in range(6):
         gpu.launch(10 + i, 8, even, name="even_kernel")
         gpu.launch(50 + i, 8, uneven, name="uneven_kernel")
     return gpu
+
+
+@pytest.fixture(scope="module")
+def analysis(gpu, tmp_path_factory):
+    return analysed(gpu, tmp_path_factory.mktemp("analysis"))
 
 
 def analysed(gpu: Gpu, folder: Path, **options):
@@ -54,10 +59,10 @@ def rules(analysis) -> dict[str, list[str]]:
     return found
 
 
-def test_marks_of_one_tick_stand_in_the_order_they_were_made(gpu, tmp_path):
+def test_marks_of_one_tick_stand_in_the_order_they_were_made(analysis):
     """A mark takes less than a tick of the timer: where one range ends and the next begins, the
     clock tells which came first."""
-    a = analysed(gpu, tmp_path)
+    a = analysis
     mine = a.marks[
         a.marks["kernel"].isin(a.marked_kernels.query("name == 'even_kernel'")["kernel"])
     ]
@@ -90,8 +95,8 @@ def test_marks_of_one_tick_stand_in_the_order_they_were_made(gpu, tmp_path):
     assert strips
 
 
-def test_kernels_are_joined_opened_and_put_into_their_intervals(gpu, tmp_path):
-    a = analysed(gpu, tmp_path)
+def test_kernels_are_joined_opened_and_put_into_their_intervals(analysis):
+    a = analysis
     kernels = a.marked_kernels
     assert kernels["name"].tolist() == ["even_kernel", "uneven_kernel"] * 6
     assert kernels["complete"].all() and (kernels["row"] > 0).all()
@@ -109,8 +114,8 @@ def test_kernels_are_joined_opened_and_put_into_their_intervals(gpu, tmp_path):
         frames.check(getattr(a, spec.name), spec)
 
 
-def test_the_tail_and_the_busy_sm_are_found_with_their_numbers(gpu, tmp_path):
-    a = analysed(gpu, tmp_path)
+def test_the_tail_and_the_busy_sm_are_found_with_their_numbers(analysis):
+    a = analysis
     found = rules(a)
     (tail,) = found["tail"]
     assert tail.startswith("uneven_kernel: 7") and "after the SMs' last blocks" in tail
@@ -165,8 +170,8 @@ def test_two_runs_say_what_the_marks_change(gpu, tmp_path):
     ]  # another run's times do not belong there
 
 
-def test_stored_and_loaded_it_is_the_same(gpu, tmp_path):
-    a = analysed(gpu, tmp_path)
+def test_stored_and_loaded_it_is_the_same(analysis, tmp_path):
+    a = analysis
     database.write(a, tmp_path / "a.db")
     loaded = database.load(tmp_path / "a.db")
     for spec in frames.MARKS_SPECS:
@@ -195,8 +200,8 @@ def test_the_page_holds_a_strip_and_hostile_names_stay_text(tmp_path):
     assert 'id="insides"' in page
 
 
-def test_perfetto_has_a_track_for_every_warps_place(gpu, tmp_path):
-    a = analysed(gpu, tmp_path)
+def test_perfetto_has_a_track_for_every_warps_place(analysis):
+    a = analysis
     events = [e for e in trace_events(a, a.timeline, []) if e["pid"] == 7]
     tracks = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
     assert {f"SM {i}" for i in range(8)} <= tracks
@@ -244,7 +249,9 @@ def test_a_damaged_dump_costs_its_own_answers_only(gpu, tmp_path):
     assert any("bad.nsam" in n for n in a.notes)
 
 
-def test_names_that_cannot_be_told_apart_cost_the_marks_and_nothing_else(gpu, tmp_path):
+def test_names_that_cannot_be_told_apart_cost_the_marks_and_nothing_else(tmp_path):
+    gpu = Gpu(sms=8, slots=1)
+    gpu.launch(1, 8, even, name="even_kernel")
     gpu.names |= {"p53601", "p223588"}  # of one hash
     a = analysed(gpu, tmp_path)
     assert a.marked_kernels.empty and len(a.intervals)

@@ -117,16 +117,7 @@ def kernel(buffer, warps: int, each: int, region: int = 0, strays: int = 0) -> i
 
 @pytest.mark.parametrize(
     ("warps", "each", "strays"),
-    [
-        (1, 1, 0),
-        (3, 59, 2),
-        (40, 61, 1),
-        (300, 70, 0),
-        (700, 10, 30),
-        (40, 1, 700),
-        (5, 4_000, 9),
-        (1_200, 61, 5),
-    ],
+    [(1, 1, 0), (3, 59, 2), (1_200, 61, 5)],
 )
 def test_written_and_dropped_are_what_was_executed(memory, tmp_path, warps, each, strays):
     buffer = marks.buffer(mib=1)

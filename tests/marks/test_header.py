@@ -110,7 +110,7 @@ def barriers(code: bytes) -> int:
 
 
 @needs_nvcc
-@pytest.mark.parametrize("arch", ["sm_75", "sm_80", "sm_90", "sm_100"])
+@pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_100"])
 def test_marks_put_no_convergence_barrier_into_a_loop_without_divergence(tmp_path, arch):
     assert barriers(code_of(compiled(LOOP, tmp_path, arch=arch)[0])) == 0
     # those that are left are of long_way(), which is in the same section: one for each try to
@@ -187,14 +187,7 @@ def test_a_mark_without_a_warp_is_the_compilers_error(tmp_path):
 @needs_nvcc
 @pytest.mark.parametrize(
     ("arch", "standard"),
-    [
-        ("sm_75", "c++17"),
-        ("sm_80", "c++17"),
-        ("sm_90", "c++14"),
-        ("sm_90", "c++17"),
-        ("sm_90", "c++20"),
-        ("sm_100", "c++17"),
-    ],
+    [("sm_75", "c++17"), ("sm_90", "c++14"), ("sm_100", "c++20")],
 )
 def test_every_macro_compiles_without_a_warning(tmp_path, arch, standard):
     """On and off, with the triggers replaced; nvcc 13 knows no compute capability below 7.5."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -40,10 +41,11 @@ def test_the_rows_of_a_known_call_and_their_differences(measured):
         first, *_, last = rows.values()
         steps = sum(r.next_ns for r in rows.values() if r is not last)
         assert steps + last.value_ns == pytest.approx(first.value_ns) and math.isnan(last.next_ns)
-    floor = warm["device"]
-    assert floor.cause == "without the event records themselves, plus triton's own loop"
-    assert floor.known_ns == 2_600 and floor.next_ns == pytest.approx(2_600, abs=100)
     assert warm["event"].cause == "without waits for launches"
+    # the flush hides one launch, and the rest is the same
+    assert cold["device"].cause == "nothing that should differ" and cold["device"].known_ns == 0
+    # a synchronisation of 2 us and a launch of 4, and half of the records, which the pair has
+    assert warm["latency"].known_ns == pytest.approx(warm["latency"].next_ns, abs=100)
     document = json.loads((m.folder / "measure.json").read_text())
     assert [r["way"] for r in document["ladder"]] == [*warm, *cold]
 
@@ -69,34 +71,51 @@ def test_without_nsys_the_timed_half_is_there(measured, tmp_path):
 
 
 def with_profile(**numbers):
-    from dataclasses import replace
-
     m = made(batches=(None,))
-    gpu = {"warm": {"span": 7.6e5, "sum": 7.4e5, "gaps": 2e4}} | numbers
+    gpu = {"sum": 740e3, "queued": 760e3, "event": 1.0e6, "graph": 745e3, "replay": 752e3}
     profile = Profile(
-        0, None, "profile-default", gpu_ns=gpu, without_nsys_ns={"kernel": 7e5, "host": 3e5}
+        0, None, "profile-default", gpu_ns={"warm": gpu | numbers}, empty_kernel_ns=1_000.0
     )
-    return replace(m, profiles=(profile,), options={**m.options, "clocks": True})
+    facts = {"device": {"empty_kernel_ns": 2_600}}
+    runs = tuple(replace(run, facts=facts) for run in m.runs)
+    return replace(m, profiles=(profile,), runs=runs, options={**m.options, "clocks": True})
 
 
-def test_what_nsys_saw_stands_at_the_end_with_what_its_budget_knows():
+def test_what_else_was_measured_explains_the_differences():
     m = with_profile()
     rows = of(m, "warm")
-    assert list(rows)[-2:] == ["span", "sum"] and rows["span"].known_ns == 20_000
-    assert rows["span"].next_ns == 20_000 and rows["event"].known_ns == 3e5
-    assert "gaps between kernels" in rows["span"].cause
+    assert list(rows)[-2:] == ["span", "sum"] and rows["sum"].value_ns == 740e3
+    assert rows["span"].cause == "without gaps between kernels"
+    assert rows["span"].known_ns == rows["span"].next_ns == 20e3
+    assert rows["event"].known_ns == pytest.approx(1.0e6 - 760e3 - 1_600)
+    # a graph less its launch and records, and with the gaps of a stream instead of its own
+    assert rows["graph"].known_ns == pytest.approx(7e3 + 5e3 - 20e3)
     verdict = terminal.clocks_verdict(m, m.points[0])
     assert verdict[0] == "how long one caller waits: 1.15 ms (host timer + synchronise)"
     assert "in a model that keeps the GPU busy: 770 us (event pair behind a delay)" in verdict[2]
     assert not any("that nsys saw" in line for line in verdict)
     lines = said(m).splitlines()
     assert all(len(line) <= 100 for line in lines if " us  " in line)
-    assert any("gaps between kernels (20.0 us known, +0.00 us not)" in line for line in lines)
+    assert any("without gaps between kernels (-20.00 us known, +0.00 not)" in x for x in lines)
     assert f"  {verdict[0]}" in lines
 
 
+def test_one_kernel_has_no_gaps_and_no_span():
+    rows = of(with_profile(queued=740e3), "warm")
+    assert "span" not in rows and "gaps between kernels" not in rows["graph"].cause.split(", ")[0]
+
+
+def test_a_call_that_no_delay_can_hide_has_a_sum_and_unknown_gaps():
+    m = with_profile()
+    (profile,) = m.profiles
+    gpu = {"warm": {"sum": 740e3, "event": 1.0e6}}
+    rows = of(replace(m, profiles=(replace(profile, gpu_ns=gpu),)), "warm")
+    assert list(rows)[-1] == "sum" and "span" not in rows
+    assert math.isnan(rows["event"].known_ns) and rows["event"].cause
+
+
 def test_a_profile_of_other_kernels_is_contradicted():
-    m = with_profile(warm={"span": 9e5, "sum": 8.9e5, "gaps": 1e4})
+    m = with_profile(queued=9e5, sum=8.9e5)
     *_, line = terminal.clocks_verdict(m, m.points[0])
     assert line.startswith("warm L2: the kernels that nsys saw take 890 us, longer than the call")
 

@@ -27,11 +27,7 @@ def pairs(program: str, sites: dict[str, Site], launches: bool = True) -> list[s
     place = np.array([keys.index(k) for k in order], dtype=np.int64)
     every = candidates(np.zeros(len(order)), np.zeros(len(order)), place, [sites[k] for k in keys])
     found = chosen(every, lambda i, j: launches)
-    mark = {True: "?", False: ""}
-    return [
-        f"{order[a]}{a}-{order[b]}{b}{mark[bool(g)]}"
-        for a, b, g in zip(found.start, found.end, found.guessed, strict=True)
-    ]
+    return [f"{order[a]}{a}-{order[b]}{b}" for a, b in zip(found.start, found.end, strict=True)]
 
 
 PLAIN = {"A": site(3, "start", "t0"), "B": site(5, "difference", "t1", "t0")}
@@ -97,12 +93,9 @@ def test_timeit_pairs_its_own_two():
     assert pairs("A B", sites, launches=False) == [], "its empty loop launches nothing"
 
 
-def test_guesses_go_forward_in_one_function_and_need_a_launch():
-    sites = {"A": site(3), "B": site(5), "C": Site("g.py:9", (), "g.py:1:g", 9, "")}
-    assert pairs("A B A B", sites) == ["A0-B1?", "A2-B3?"]
-    assert pairs("A B A B", sites, launches=False) == []
-    assert pairs("A C B", sites) == [], "another function's reading came between"
-    assert pairs("A A", sites) == [] and pairs("A A", {"A": site(3, "kept")}) == ["A0-A1?"]
+def test_nothing_is_guessed():
+    assert pairs("A B A B", {"A": site(3), "B": site(5)}) == []
+    assert pairs("A A", {"A": site(3, "kept")}) == []
 
 
 def test_another_thread_and_another_clock_are_others():
@@ -131,23 +124,14 @@ def test_what_holds_for_all_programs(sites, data):
 
     thread, clock, place = column(2), column(1), column(len(sites) - 1)
     found = candidates(thread, clock, place, sites)
-    a, b, guessed = found.start, found.end, found.guessed
+    a, b = found.start, found.end
     assert (a < b).all() and (thread[a] == thread[b]).all() and (clock[a] == clock[b]).all()
     assert len({(i, j) for i, j in zip(a.tolist(), b.tolist(), strict=True)}) == len(a)
-    assert len(set(a[guessed].tolist())) == guessed.sum() == len(set(b[guessed].tolist()))
     told = [
-        (int(i), sites[place[j]].position, sites[place[j]].use)
-        for i, j in zip(a[~guessed], b[~guessed], strict=True)
+        (int(i), sites[place[j]].position, sites[place[j]].use) for i, j in zip(a, b, strict=True)
     ]
     # a start serves each variable of each difference once
     assert all(told.count(t) <= max(len(sites[place[t[0]]].stores), 1) for t in told)
-    for i, j, g in zip(a.tolist(), b.tolist(), guessed.tolist(), strict=True):
+    for i, j in zip(a.tolist(), b.tolist(), strict=True):
         start, end = sites[place[i]], sites[place[j]]
-        if g:
-            assert (
-                start.use in ("", "kept")
-                and end.use in ("", "kept")
-                and start.position <= end.position
-            )
-        elif not start.use == end.use == "loop":
-            assert set(start.stores) & set(end.subtracts)
+        assert start.use == end.use == "loop" or set(start.stores) & set(end.subtracts)

@@ -122,18 +122,6 @@ def test_a_workers_launches_count_for_the_thread_that_waits_for_it(tmp_path):
     assert row.kernel_only_ns == 50_000 and row.tid == MAIN
 
 
-def test_a_guess_is_said_and_flagged(tmp_path):
-    steps = [Read("one"), KERNEL, Sync(), Read("two")] * 3
-    analysis, _ = analysed(tmp_path, *steps)
-    assert len(analysis.measured) == 3 and all(
-        "guessed-pair" in f for f in analysis.measured["flags"]
-    )
-    (note,) = [n for n in analysis.notes if "host timers" in n]
-    assert note.startswith(
-        "host timers, cell:1 to cell:2: 3 intervals are guessed from consecutive readings"
-    )
-
-
 def test_what_is_missed_is_said(tmp_path):
     analysis, _ = analysed(
         tmp_path, Read("one"), KERNEL, Read("one"), KERNEL, Read("one"), KERNEL, Read("end")

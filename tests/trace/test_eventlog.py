@@ -75,17 +75,6 @@ def test_calibration_pairs_are_not_the_programs(read):
     assert log.records["calibration"].tolist() == [True, False]
 
 
-def test_calibration_pairs_are_neither_placed_nor_named(export, log):
-    from tiny_export import tiny
-
-    path = export(tiny())
-    plain = nsysalign.analyze(path, [log])
-    with log.open("a") as file:
-        file.write(json.dumps({"type": "calibration", "start": 0, "end": 1, "ms": 0.17}) + "\n")
-    known = nsysalign.analyze(path, [log])
-    assert len(known.measured) == len(plain.measured) == 1 and known.unaligned.empty
-
-
 @pytest.mark.parametrize("cut", range(1, 50, 7))
 def test_a_cut_last_line_is_normal(read, cut):
     log = read([*PAIR, json.dumps(record(2))[:-cut]])

@@ -5,9 +5,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
-import numpy as np
 import pandas as pd
 import pytest
 
@@ -18,7 +16,6 @@ from tiny_export import US, P, call, tiny, work
 
 import nsysalign
 from nsysalign.place.host_clock import clock_map
-from nsysalign.place.surroundings import gather
 from nsysalign.split.labels import label_table
 
 
@@ -54,43 +51,6 @@ def test_marks_join_the_clocks_between_their_two_readings():
     # the one bounds it from below, the other from above
     both = clock([(1, 1_000, 1_400), (2, 2_000, 2_400)], [(1, 5_300), (2, 6_050)])
     assert both.offset_ns.tolist() == [3_975] and both.width_ns == 76
-
-
-def test_records_in_a_row_count_those_behind_and_ahead():
-    """Three records of one stream with nothing between them, one of another."""
-    count = 4
-    records = pd.DataFrame(
-        {"call_start_ns": [10, 20, 30, 25], "call_end_ns": [12, 22, 32, 27], "lane": [0, 0, 0, 1]}
-    )
-    names = (
-        "before",
-        "previous_end_ns",
-        "previous_kind",
-        "next_start_ns",
-        "next_issued_ns",
-        "next_kind",
-        "previous_position",
-    )
-    records["timestamp_ns"], records["process"] = 0, 1
-    around = pd.DataFrame({name: np.full(count, -1) for name in names})
-    operations = pd.DataFrame(
-        {
-            name: np.empty(0, np.int64)
-            for name in ("kind", "start_ns", "end_ns", "call", "copy_kind", "graph_node")
-        }
-    )
-    trace = SimpleNamespace(
-        operations=operations, calls=pd.DataFrame({"start_ns": np.empty(0, np.int64)})
-    )
-    found = gather(
-        trace,
-        records,
-        around,
-        pd.DataFrame({"device": np.empty(0, np.int64)}),
-        np.empty(0, np.int64),
-        pd.DataFrame({"lane": np.empty(0, np.int64), "call": np.empty(0, np.int64)}),
-    )
-    assert found.behind.tolist() == [0, 1, 2, 0] and found.ahead.tolist() == [2, 1, 0, 0]
 
 
 def test_work_of_other_streams_counts_if_it_was_issued_inside(export, log):
