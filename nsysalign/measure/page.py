@@ -41,7 +41,11 @@ def payload(measure: Measure) -> dict[str, Any]:
         more = {"of": of, "side": p.target, "cells": words.row(p), "reading": reading}
         points.append(row | more)
         verdicts[of] = words.clocks_verdict(measure, p)
-    for (key, e), row in zip(measure.estimates.items(), measure.mode_rows(), strict=True):
+    rows = zip(measure.estimates.items(), measure.mode_rows(), strict=True)
+    order = list(words.MODE_WORDS)  # workers measure them in random order
+    for (key, e), row in sorted(
+        rows, key=lambda r: (order.index(r[0][0].mode), r[0][0].l2 == "cold")
+    ):
         of = words.named(measure, key.target, key.batch)
         name = key.mode if key.l2 == "warm" else f"{key.mode}, cold L2"
         known = words.certainty(e.share, e.processes)

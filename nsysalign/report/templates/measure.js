@@ -117,7 +117,7 @@ function drawModes() {
     duration(m.min_ns), duration(m.max_ns), m.samples.toLocaleString("en"),
     Math.round(m.effective).toLocaleString("en"), String(m.outliers),
     m.words + (m.differ ? "; processes differ" : "")]));
-  const plot = $("mode-plot"), width = plot.clientWidth, left = 118, right = width - 90, hits = [];
+  const plot = $("mode-plot"), width = plot.clientWidth, left = 152, right = width - 90, hits = [];
   const most = Math.max(...rows.map((m) => Math.max(m.value_ns, ...m.medians))) * 1.02;
   const x = (ns) => left + (Math.min(ns, most) / most) * (right - left);
   const drawn = rows.map((m, k) => {
