@@ -27,8 +27,8 @@ ROWS = {
     "do_bench": ("triton do_bench", {"unhidden", "records", "gaps"}),
     "do_bench_cudagraph": ("triton do_bench_cudagraph", {"in graph"}),
     "graph": ("CUDA graph, event pair", {"graph", "in graph"}),
-    "span": ("span of its kernels behind a delay, nsys", {"gaps"}),
-    "sum": ("sum of its kernels behind a delay, nsys", set()),
+    "span": ("span of its kernels, nsys", {"gaps"}),
+    "sum": ("sum of its kernels, nsys", set()),
 }
 CAUSES = {
     "return": "the way to the GPU and back",
