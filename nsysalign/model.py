@@ -41,6 +41,14 @@ CAUSES: tuple[str, ...] = (
     "unknown",
 )
 
+#: Which causes are the host's, by what is asked: a delay before the start event hides them; they end
+#: sooner when the host is faster (the profiler's own work is apart); a host that has run ahead has
+#: none of them; a row of `details` names the call or range behind each.
+HIDDEN_BY_DELAY = ("host", "api_launch", "api", "launch_latency", "event", "profiler")
+SHORTER_WITH_HOST = ("host", "api_launch", "api", "event", "sync", "launch_latency")
+NONE_IF_AHEAD = ("host", "api_launch", "api", "sync", "profiler")
+WITH_A_NAME = ("api", "sync", "api_launch", "host", "event", "profiler")
+
 #: The meaning of each cause, for legends, hover texts and documentation.
 CAUSE_MEANING: Mapping[str, str] = {
     "kernel": "a kernel executes on the interval's stream",

@@ -7,10 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CAUSES, Analysis
-
-#: Parts that end sooner when the host is faster; the profiler's own work goes first.
-_HOST_SIDE = ("host", "api_launch", "api", "event", "sync", "launch_latency")
+from nsysalign.model import CAUSES, SHORTER_WITH_HOST, Analysis
 
 
 def parts_matrix(analysis: Analysis) -> np.ndarray:
@@ -68,7 +65,7 @@ def scale_budget(parts: np.ndarray, predicted_ns: int) -> np.ndarray:
     then from everything.  Missing time was spent waiting: it is `queued`.
     """
     out = parts.astype(np.int64).copy()
-    tiers = [("profiler",), _HOST_SIDE, CAUSES]
+    tiers = [("profiler",), SHORTER_WITH_HOST, CAUSES]
     for tier in tiers:
         excess = int(out.sum()) - predicted_ns
         if excess <= 0:

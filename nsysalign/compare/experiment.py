@@ -17,7 +17,7 @@ import numpy as np
 
 from nsysalign.compare.bootstrap import level
 from nsysalign.compare.prediction import WORK_ERROR_SHARE, gpu_time, parts_of
-from nsysalign.model import LAUNCH_QUEUE, Analysis, EventLog
+from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE, Analysis, EventLog
 from nsysalign.text import microseconds
 
 #: intervention -> the rules whose findings it settles.
@@ -25,8 +25,6 @@ SETTLES: Mapping[str, tuple[str, ...]] = {
     "delay": ("host-gap", "many-tiny-kernels", "api-launch", "allocation-inside"),
     "synchronize": ("queued-dependency", "queued-contention"),
 }
-#: Causes that a delay hides: what the host does while the stream waits.
-HOST = ("host", "api_launch", "api", "launch_latency", "event", "profiler")
 #: Fewer intervals on a side say nothing about a spread.
 FEWEST = 3
 #: The largest of this many calls is larger than 95 of 100 further ones.
@@ -112,7 +110,9 @@ def choose(analysis: Analysis, label: str) -> str:
                 return intervention
     rows = rows_of(analysis, label)
     queued = float(np.median(parts_of(analysis, rows, "queued"))) if len(rows) else 0.0
-    return "synchronize" if queued > np.median(parts_of(analysis, rows, *HOST)) else "delay"
+    return (
+        "synchronize" if queued > np.median(parts_of(analysis, rows, *HIDDEN_BY_DELAY)) else "delay"
+    )
 
 
 def machine(analysis: Analysis) -> tuple[str, ...]:

@@ -18,12 +18,10 @@ from nsysalign import frames
 from nsysalign.compare.bootstrap import level
 from nsysalign.compare.experiment import FEWEST, Plan, machine, rows_of
 from nsysalign.compare.prediction import parts_of
-from nsysalign.model import Analysis
+from nsysalign.model import NONE_IF_AHEAD, Analysis
 from nsysalign.text import microseconds
 
 NONE = float("nan")
-#: Causes that appear in a budget only if the host has not run ahead.
-LATE = ("host", "api_launch", "api", "sync", "profiler")
 #: This much of them can come from the window's own error bar.
 LATE_NS = 500
 #: The delay must have outlasted the host before this share of the intervals.
@@ -137,11 +135,11 @@ def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> tuple[np.ndarra
     The start record stands at the delay's end.  If a budget still contains host, API or
     synchronisation time, the host had not finished issuing by then.
     """
-    late = parts_of(after, rows, *LATE)
+    late = parts_of(after, rows, *NONE_IF_AHEAD)
     kept = rows[late <= LATE_NS]
     if len(kept) >= ENOUGH_SHARE * len(rows):
         return kept, ""
-    causes = {cause: float(np.median(parts_of(after, rows, cause))) for cause in LATE}
+    causes = {cause: float(np.median(parts_of(after, rows, cause))) for cause in NONE_IF_AHEAD}
     worst = max(causes, key=causes.__getitem__)
     why = {
         "sync": "the host synchronised inside and waited for the delay",

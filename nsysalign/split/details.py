@@ -18,12 +18,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import CAUSES, KIND, Alignment, Trace
+from nsysalign.model import CAUSES, KIND, WITH_A_NAME, Alignment, Trace
 from nsysalign.split import describe
 from nsysalign.split.pieces import CAUSE, DETAIL, DETAILS, OPERATION_REFS, REF, REF_KINDS, Pieces
 from nsysalign.tiles import Columns, distinct, least, one_of, ragged
 
-_NAMED = tuple(CAUSE[c] for c in ("api", "sync", "api_launch", "host", "event", "profiler"))
+_NAMED = tuple(CAUSE[c] for c in WITH_A_NAME)
 _SPOKEN = tuple(REF[r] for r in ("api", "nvtx", "overhead"))
 _SIZED = (CAUSE["memcpy"], CAUSE["memset"])
 _ALWAYS = (CAUSE["queued"], CAUSE["unknown"])

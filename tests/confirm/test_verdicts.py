@@ -18,8 +18,9 @@ from hypothesis import strategies as st
 import nsysalign
 from nsysalign.compare.confirmations import statuses
 from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, plan, rows_of, spans
-from nsysalign.compare.judge import LATE, decide, judge
+from nsysalign.compare.judge import decide, judge
 from nsysalign.compare.prediction import gpu_time, parts_of
+from nsysalign.model import NONE_IF_AHEAD
 from nsysalign.split.results import _intervened
 
 from . import runs
@@ -234,7 +235,7 @@ def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_pa
     analysis = nsysalign.analyze(names[0], events=names[1:])
     measured = analysis.labels.set_index("label")["median_ns"]
     rows = np.flatnonzero(analysis.measured["label"].str.match("dev_t|flush_t"))
-    ahead = rows[parts_of(analysis, rows, *LATE) == 0]
+    ahead = rows[parts_of(analysis, rows, *NONE_IF_AHEAD) == 0]
     predicted, elapsed = (
         gpu_time(analysis, ahead),
         analysis.measured["elapsed_ns"].to_numpy()[ahead],

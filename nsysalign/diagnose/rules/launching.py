@@ -12,6 +12,7 @@ from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import ALLOCATION_CALLS, Case, Facts, rows_of
 from nsysalign.diagnose.finding import CouldNotLook, Finding
 from nsysalign.diagnose.rules.contents import drains
+from nsysalign.model import HIDDEN_BY_DELAY
 from nsysalign.split.describe import Segments
 
 LOADS = r"^cu(da)?(LibraryLoad|ModuleLoad|Link)"
@@ -27,7 +28,7 @@ def _rows(cases: list[Case]) -> np.ndarray:
 def run_ahead(facts: Facts, at: int) -> str:
     """A line of code that lets the host run ahead of interval `at`, or an alternative and the
     reason if a delay kernel cannot do that."""
-    host_ns = facts.part("host", "api", "api_launch", "launch_latency", "profiler", "event")[at]
+    host_ns = facts.part(*HIDDEN_BY_DELAY)[at]
     if facts.operations[at] >= thresholds.QUEUE_DEPTH and not facts.graphs[at]:
         return (
             f"Capture it once and time the replay (its {facts.operations[at]:,} operations do not fit in the launch queue, so a delay cannot "
