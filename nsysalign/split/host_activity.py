@@ -102,8 +102,10 @@ def host_activity(
     views = {key: rows for key, rows in pieces.groupby(["label", "view"], sort=False)}
     rows: list[dict[str, Any]] = []
     base = {"place": "", "within": "", "samples": 0}
-    code, labels = pd.factorize(gaps.label)
-    for label, which in zip(labels, group(code, np.arange(len(code))).values(), strict=True):
+    code, labels = pd.factorize(gaps.label)  # -1: a gap of the run itself, which has no label
+    gaps_of = group(code, np.arange(len(code)))
+    for number, label in enumerate(labels):
+        which = gaps_of[number]
         whole = int((gaps.end[which] - gaps.start[which]).sum())
         hits = found[0][np.isin(found[1], which)] if found is not None else np.empty(0, np.int64)
         total = {"name": "", "count": len(which), "ns": whole, "samples": len(hits), "share": 1.0}
