@@ -204,6 +204,10 @@ def profile_arguments(nsys: Nsys, output: Path, **asked: Any) -> tuple[list[str]
     return [nsys.path, "profile", "-t", "cuda,nvtx", "-o", str(output), *options], notes
 
 
+#: A disk with less free space than this is why a file is not whole.
+FULL_BYTES = 1 << 20
+
+
 def export_sqlite(
     nsys: Nsys, report: Path, sqlite: Path, progress: Callable[[int], None] | None = None
 ) -> Path:
@@ -211,15 +215,16 @@ def export_sqlite(
 
     Written under another name and renamed: an interrupted export must not look like a finished one.
     """
-    partial = sqlite.with_name(sqlite.stem + ".partial.sqlite")
+    partial, step = sqlite.with_name(sqlite.stem + ".partial.sqlite"), "check the free"
     try:
         said, status = _export(nsys, "sqlite", report, partial, progress)
         if said is None:
             problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
         elif not _is_whole(partial):
-            problem = (
-                f"nsys export left no whole SQLite file (exit status {status}): {_words(said)}"
-            )
+            why = _words(said)
+            if shutil.disk_usage(partial.parent).free < FULL_BYTES:  # nsys prints SQLite's calls
+                why, step = "No space left on device", "free some"
+            problem = f"nsys export left no whole SQLite file (exit status {status}): {why}"
         else:
             partial.replace(sqlite)
             return sqlite
@@ -235,9 +240,7 @@ def export_sqlite(
             f"use an nsys at least as new: nsysalign analyze {shlex.quote(str(report))} --nsys PATH; or export it where it was recorded:   "
             f"nsys export --type sqlite {report.name}",
         )
-    raise NsysError(
-        problem, f"check the free space beside {report.name}, then: nsysalign analyze {report}"
-    )
+    raise NsysError(problem, f"{step} space beside {report.name}, then: nsysalign analyze {report}")
 
 
 #: Names of the format with one event per line, the best first: newer nsys have no `json`.

@@ -47,18 +47,33 @@ def test_a_full_disk_does_not_touch_the_program(tmp_path):
     assert said or "No space left" in "".join(errors)
 
 
-@pytest.mark.nsys
-def test_a_disk_that_is_full_afterwards_leaves_no_half_file(real):
-    prefix = small_disk(real.folder / RUNS, "3m")
+def recorded(user, pairs: int) -> tuple[str, list[str]]:
+    """(standard error, names of files) of a run of pairs in regions, which are in nsys's recording,
+    on a disk of 3 MB.  The program ended well, the tool did not."""
+    prefix = small_disk(user.folder / RUNS, "3m")
     listing = f'"$@"; s=$?; find {RUNS} -type f -printf "%f\\n" >files; exit $s'
-    process = real.run("pair(20_000)\nprint('done')", prefix=(*prefix, "sh", "-c", listing, "sh"))
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 3 and out == "done\n", err
-    assert "No space left" in err and "next: free some space" in err and "Traceback" not in err
-    names = (real.folder / "files").read_text().split()
-    assert not [n for n in names if "partial" in n or n.startswith("events-")] and any(
-        n.endswith(".rec") for n in names
+    program = (
+        "from nsysalign.region import region\n"
+        f"for _ in range({pairs}):\n    with region('r'):\n        pair(1)\nprint('done')"
     )
+    process = user.run(program, prefix=(*prefix, "sh", "-c", listing, "sh"))
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 3 and out == "done\n" and "Traceback" not in err, err
+    names = (user.folder / "files").read_text().split()
+    assert not [n for n in names if "partial" in n]
+    return err, names
+
+
+@pytest.mark.nsys
+def test_an_export_that_finds_no_room_leaves_no_half_file(real):
+    err, names = recorded(real, 20_000)
+    assert "No space left" in err and "next: free some space" in err
+    assert "trace.nsys-rep" in names and "trace.sqlite" not in names
+
+
+@pytest.mark.nsys
+def test_a_recording_that_finds_no_room_is_kept_elsewhere(real):
+    err, names = recorded(real, 60_000)
     (kept,) = (Path(path) for path in re.findall(r"is kept as (/\S+\.qdstrm):", err))
     try:
         assert kept.stat().st_size > 10_000 and "trace.qdstrm" not in names
