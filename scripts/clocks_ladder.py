@@ -4,7 +4,7 @@
 
 Every call is a function of this file, so each can be measured by itself: `nsysalign measure
 scripts/clocks_ladder.py:softmax --clocks`.  OUT/ladder.tsv gets a row per call, L2 and clock: us,
-the difference to the next row, its cause, what is known of it, what is not.  Beside them stands
+the difference to the next row, its cause, what is known of it, what is not, and the SM clock.  Beside them stands
 what the originals print when they are run by themselves in a process of their own: triton's
 do_bench and do_bench_cudagraph, and the article's loop of event pairs.
 
@@ -18,6 +18,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import torch
 from torch.nn import functional as F
@@ -194,7 +195,7 @@ def main(out: Path, names: list[str]) -> None:
     from nsysalign.measure.result import load
 
     out.mkdir(parents=True, exist_ok=True)
-    heads = ("call", "l2", "clock", "us", "to_next_us", "cause", "known_us", "not_known_us")
+    heads = ("call", "l2", "clock", "us", "to_next_us", "cause", "known_us", "not_known_us", "mhz")
     with open(out / "ladder.tsv", "w", encoding="utf-8") as file:
         print(*heads, sep="\t", file=file)
         chosen = ASKED if names == ["asked"] else CALLS
@@ -205,17 +206,23 @@ def main(out: Path, names: list[str]) -> None:
             subprocess.run([sys.executable, "-m", "nsysalign", "measure", spec, *options])
             if not (run / "measure.json").is_file():
                 continue
-            for row in load(run).ladder:
+            measured = load(run)
+            for row in measured.ladder:
                 step, known = row["next_ns"], row["known_ns"]
                 numbers = (row["value_ns"], step, known, step - known)
                 us = [f"{ns / 1e3:.2f}" if ns == ns else "" for ns in numbers]
+                mhz = [
+                    block.sm_mhz
+                    for block in measured.blocks
+                    if (block.mode, block.l2) == (row["way"], row["l2"])
+                ]
                 cells = (name, row["l2"], row["name"], us[0], us[1], row["cause"], us[2], us[3])
-                print(*cells, sep="\t", file=file, flush=True)
+                print(*cells, median(mhz) if mhz else "", sep="\t", file=file, flush=True)
             by_itself = [sys.executable, __file__, "--originals", name]
             done = subprocess.run(by_itself, capture_output=True, text=True)
             for line in done.stdout.splitlines():
                 clock, _, value = line.partition("\t")
-                print(name, "", f"original: {clock}", value, *[""] * 4, sep="\t", file=file)
+                print(name, "", f"original: {clock}", value, *[""] * 5, sep="\t", file=file)
                 print(line, flush=True)
 
 

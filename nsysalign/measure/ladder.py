@@ -51,6 +51,9 @@ TRITON_BYTES = 256 << 20
 #: An event pair on an idle GPU this much longer than behind a delay: the host launches until the
 #: end, so that a synchronisation finds the work done.
 LAUNCH_BOUND = 1.2
+#: The host paces a pair that the profile predicts to be no longer than this many times what the
+#: host needs for it.
+PACED = 1.25
 #: A profiled sum this much above the timed device time contradicts it.
 CONTRADICTS, CONTRADICTS_NS = 0.02, 1_000
 
@@ -75,7 +78,7 @@ def rungs(
     # triton prints the mean
     values = {m: e.mean_ns if m.startswith("do_bench") else e.value_ns for m, e in modes.items()}
     gpu = profile.gpu_ns.get(l2, {}) if profile else {}
-    parts = parts_of(values, gpu, profile.empty_kernel_ns if profile else math.nan, facts)
+    parts = parts_of(values, l2, gpu, profile.empty_kernel_ns if profile else math.nan, facts)
     if "sum" in gpu:
         values["sum"] = gpu["sum"]
     if parts["gaps"] > 0:  # else it is one kernel, or nobody knows
@@ -101,6 +104,7 @@ def rungs(
 
 def parts_of(
     timed: Mapping[str, float],
+    l2: str,
     gpu: Mapping[str, float],
     empty_kernel_ns: float,
     facts: Mapping[str, float],
@@ -109,12 +113,15 @@ def parts_of(
 
     return     an empty kernel (or one of 50 us, where the GPU is what the call waits for): host
                timer less event pair
-    launch     the event pair as predicted without nsys, less records, kernels and gaps
+    launch     the event pair alone (below), less records, kernels and gaps
     records    a pair around an empty kernel behind a delay, less that kernel in the trace
     unhidden   the event pair on an idle GPU, less the flush that hides launches
-    graph      the pair around a replay as predicted without nsys, less the graph in the trace
+    graph      the pair around a replay alone, less the graph in the trace
     in graph   the graph in the trace, less the sum of its kernels on a stream
     gaps       the kernels behind a delay in the trace: span less sum
+
+    A pair alone is what the host needed from record to record, by its own clock, where that paces
+    it, and otherwise what the profile predicts without nsys.
     """
     nan = math.nan
     event, device = timed.get("event", nan), timed.get("device", nan)
@@ -123,12 +130,17 @@ def parts_of(
     records = facts.get("empty_kernel_ns", nan) - empty_kernel_ns
     unhidden = event - facts.get("flush_ns_per_byte", nan) * TRITON_BYTES - device
     returns = "return_short_ns" if event > LAUNCH_BOUND * device else "return_long_ns"
+
+    def alone(mode: str, predicted_ns: float) -> float:
+        paced_ns = facts.get(f"{mode}_{l2}_paced_ns", nan)
+        return paced_ns if predicted_ns <= PACED * paced_ns else predicted_ns
+
     return {
         "return": facts.get(returns, nan),
-        "launch": gpu.get("event", nan) - (records + total + gaps),
+        "launch": alone("event", gpu.get("event", nan)) - (records + total + gaps),
         "records": records,
         "unhidden": 0.0 if unhidden < 0 else unhidden,
-        "graph": gpu.get("replay", nan) - graph,
+        "graph": alone("graph", gpu.get("replay", nan)) - graph,
         "in graph": graph - total,
         "gaps": gaps,
     }
