@@ -212,7 +212,7 @@ class Modes:
         """Its fact: what the pair would read if the host alone paced it, which is what the host
         needs for both records and the call, by what it needs for an empty pair."""
         host: list[int] = []
-        empty = self._pair_blocks(lambda: None, "warm", host)(EMPTY_PAIRS)
+        empty = self._pair_blocks(lambda: None, l2, host)(EMPTY_PAIRS)
         base = median(empty) - median(host)
         host = []
         made = self._pair_blocks(call, l2, host)
