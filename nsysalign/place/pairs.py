@@ -14,7 +14,10 @@ unless CUPTI wrote rows of them, so they are told by order:
                                                 asked for, in the order in which those were created
 
 Programs that ask cudaEventElapsedTime without a query (C++, CuPy, numba, cuDNN) wait for the end
-event first: `[create s][create e] ... [record s] work [record e] [synchronize e]` is a pair, too.
+event first: `[create s][create e] ... [record s] work [record e] [synchronize e]` is a pair, too,
+and so are two such events for which nothing ever waits (the program waits for the device): they can
+be good for nothing else.  For this, CUPTI's rows must name them (nsys writes such for
+`cudaEventRecord`, not for torch's `cudaEventRecordWithFlags`).
 Newer exports hold the call itself, which proves a comparison, but not of which events.
 What only orders work, polls (`event.query()` in a loop, NCCL's watchdog, caching allocators) and
 what can be read in two ways is none; how many there are of these is said.
@@ -49,6 +52,7 @@ _WITHIN_NS, _BETWEEN_NS = 10_000, 400
 _NEXT = 2  # a record follows the creation of its event as one of so many calls of the thread
 
 QUERIED, ELAPSED, WAITED = "asked by queries", "asked by cudaEventElapsedTime", "waited for"
+UNASKED = "around work, of events that nothing waits for"
 
 
 @dataclass
@@ -411,7 +415,8 @@ def _waited(
             if row.rank - last_made.get(row.thread, -99) <= _NEXT:
                 seconds.add(made)
             last_made[row.thread] = row.rank
-    ahead = max((row.event for row in rows if row.role != _RECORD), default=0) - made
+    others = {row.event for row in rows if row.role != _RECORD}
+    ahead = max(others, default=0) - made
     open_: dict[int, list[int]] = defaultdict(list)  # thread -> records that nothing waited for
     ended: dict[int, tuple[int, int]] = {}  # thread -> a pair whose time is not asked for yet
     before: dict[int, int] = {}
@@ -419,7 +424,14 @@ def _waited(
         stack = open_[row.thread]
         last = before.get(row.thread, -1)
         if row.role == _RECORD:
-            stack.append(n)
+            one, two = told.get(stack[-1], -1) if stack else -1, told.get(n, -1)
+            alone = two == one + 1 and not {one, two} & others  # nothing orders work by them
+            if one >= 0 and alone and two in seconds and ahead <= 0 and not exact:
+                start = stack.pop()
+                if works(row.thread, rows[start].start, row.start):
+                    out.add(rows[start].call, row.call, UNASKED)
+            else:
+                stack.append(n)
         elif row.role == _ORDER and stack and stack[-1] == last:
             stack.pop()
         elif row.role == _WAIT and stack and stack[-1] == last and row.event not in asked:
