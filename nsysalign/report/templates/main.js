@@ -188,6 +188,13 @@ function chooseFirst() {
   const redrawLanes = whenSeen($("lanes"), drawTimeline, true);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
     () => { strip.redraw(); redrawLanes(); });
+  chooseDefault();
+  redrawRuns = whenSeen($("iterations"), drawRuns);
+  redrawClocks = watchClocks();
+}
+
+// What a page without an address opens on.
+function chooseDefault() {
   if (!DATA.labels.length) return chooseWhole(DATA.wholes[0].number, null, false);
   const known = DATA.cards.filter((item) => byName(item.entries[0].label));
   // what loses most and can be changed
@@ -195,15 +202,16 @@ function chooseFirst() {
   if (DATA.focus !== null) chooseNumber(DATA.focus, false);
   else if (first) choose(first.label, first.interval < 0 ? null : first.interval, false);
   else choose(DATA.labels[0].label, null, false);
-  redrawRuns = whenSeen($("iterations"), drawRuns);
-  redrawClocks = watchClocks();
 }
 
 // Where a link leads, once everything above it has its place.
 function arrive() {
   if (!follow(true) && DATA.focus !== null) bring($("timeline"));
   // Back to a step of ours: the browser knows where the page was
-  addEventListener("popstate", (event) => follow(!event.state));
+  addEventListener("popstate", (event) => {
+    if (location.hash) follow(!event.state);
+    else if (view.picture) chooseDefault();
+  });
 }
 
 function listen() {

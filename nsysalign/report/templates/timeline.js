@@ -31,6 +31,11 @@ function placeLanes(picture) {
   });
 }
 
+// "CUDA calls, thread 667" as "calls 667", where there is no room for it.
+function laneName(name) {
+  return name.replace(/^CUDA /, "").replace(/, (thread|stream)/, "");
+}
+
 function drawTimeline() {
   const picture = view.picture, plot = $("lanes");
   if (!picture || plot.hidden) return;
@@ -40,7 +45,7 @@ function drawTimeline() {
   const names = [...places.filter(({ rows }) => rows).map(({ lane }) => lane.name),
     picture.clock ? clockWords(picture) : "budget"];
   const left = Math.min(narrow ? 104 : 250, 20 +
-    6.5 * Math.max(...names.map((name) => name.length))), right = width - 14;
+    6.5 * Math.max(...names.map((text) => text.length))), right = width - 14;
   const frame = { left, right, x: (at) => left +
     ((at - view.range[0]) / (view.range[1] - view.range[0])) * (right - left) };
   view.frame = frame;
@@ -49,7 +54,8 @@ function drawTimeline() {
   const hits = [], drawn = [], labels = [], name = (text, y, strong) =>
     labels.push(
       svg("text", { x: left - 10, y: y + 4, "text-anchor": "end",
-      class: strong ? "lane strong" : "lane" }, cut(text, letters), svg("title", {}, text)));
+      class: strong ? "lane strong" : "lane" }, cut(narrow ? laneName(text) : text, letters),
+      svg("title", {}, text)));
   let merged = 0;
   // colour -> path of all blocks that are nothing but that colour: thousands of elements take long
   // to draw
@@ -70,7 +76,7 @@ function drawTimeline() {
   }
   for (const { lane, top, rows } of places) {
     if (!rows) continue;
-    if (lane.kind === "stream" && lane.name === picture.before?.lane) drawn.push(
+    if (lane.name === picture.before?.lane && view.range[0] <= 0) drawn.push(
       edge(frame, lane, top, picture.before));
     name(lane.name, top + (rows * ROW) / 2);
     for (const b of blocks(lane, view.range, pixel)) {
@@ -132,7 +138,7 @@ function matching(places) {
   });
   out.sort((p, q) => p.place.lane.x[p.i] - q.place.lane.x[q.i]);
   $("finds").textContent = words ? `${out.length.toLocaleString("en")} found${out.length ?
-    ", Enter: the next" : ""}` : "";
+    ", Enter: next" : ""}` : "";
   return out;
 }
 
