@@ -36,6 +36,7 @@ LONGEST_LOOK_US = 10e6
 RETURNS_US = {"short": 0.0, "long": 50.0}
 #: This many late samples in a row make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
+EMPTY_PAIRS = 50
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED = 512
 #: A synchronisation that takes this much longer than on an idle GPU has waited for work, which
@@ -103,14 +104,11 @@ class Modes:
             return self._device(l2)
         if name == "steady":
             return self._steady()
-        known = {}
         if name == "latency":
-            block = self._by_host(run, l2)
-            if l2 == "warm":
-                known = {f"return_{n}_ns": gpu.returns(us) for n, us in RETURNS_US.items()}
-        else:
-            block = self._pairs(gpu.capture(run) if name == "graph" else run, l2)
-        return Mode(name, l2, block, self.call_ns, facts=known)
+            returns = RETURNS_US.items() if l2 == "warm" else ()
+            known = {f"return_{n}_ns": gpu.returns(us) for n, us in returns}
+            return Mode(name, l2, self._by_host(run, l2), self.call_ns, facts=known)
+        return self._pairs(name, l2, gpu.capture(run) if name == "graph" else run)
 
     @property
     def floor(self) -> tuple[float, float]:
@@ -210,7 +208,28 @@ class Modes:
 
         return block
 
-    def _pairs(self, call: Callable[[], Any], l2: str) -> Callable[[int], list[int]]:
+    def _pairs(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
+        """Its fact: what the pair would read if the host alone paced it, which is what the host
+        needs for both records and the call, by what it needs for an empty pair."""
+        host: list[int] = []
+        empty = self._pair_blocks(lambda: None, l2, host)(EMPTY_PAIRS)
+        base = median(empty) - median(host)
+        host = []
+        made = self._pair_blocks(call, l2, host)
+        mode = Mode(name, l2, list, self.call_ns)
+
+        def block(count: int) -> list[int]:
+            out = made(count)
+            mode.facts[f"{name}_{l2}_paced_ns"] = round(base + median(host))
+            return out
+
+        mode.block = block
+        return mode
+
+    def _pair_blocks(
+        self, call: Callable[[], Any], l2: str, host: list[int]
+    ) -> Callable[[int], list[int]]:
+        """`host` gets how long the host took from before the first record until after the last."""
         gpu, start, end = self.gpu, self.start, self.end
 
         def block(count: int) -> list[int]:
@@ -218,9 +237,11 @@ class Modes:
             call()
             for _ in range(count):
                 self._prepare(l2)
+                began = gpu.now()
                 start.record()
                 call()
                 end.record()
+                host.append(gpu.now() - began)
                 end.synchronize()
                 out.append(round(gpu.elapsed_ns(start, end)))
             return out
