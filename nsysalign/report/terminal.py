@@ -61,7 +61,7 @@ def render(
         table.render(rows[:max_labels], console)
         left_out = len(rows) - len(rows[:max_labels])
         if left_out:
-            console.print(Text(f"  … {plural(left_out, 'more label')} in the report", "dim"))
+            console.print(Text(f"  … {plural(left_out, 'more row')} in the report", "dim"))
     elif len(analysis.runs):
         console.print()
         table.render(overview.run_rows(analysis)[:MOST_RUNS], console)
@@ -69,7 +69,7 @@ def render(
         console.print(Text("  no interval was placed", "yellow"))
     if first["untimed"] or not rows:
         _what_ran(analysis, console)
-    _listed(answers.range_lines(analysis), console)
+    _listed(answers.range_lines(analysis, console.width - 2), console)
     baseline.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console, labels, only)
     _unaligned(analysis, console)

@@ -98,15 +98,17 @@ function drawChoice(label, held, asked) {
     return option;
   }));
   $("interval").parentElement.hidden = !held.length;
-  $("keys-events").hidden = false;
+  $("keys-events").hidden = !view.picture || exact(view.picture);
   const chosen = held.find((item) => item.number === selected.interval);
   const absent = asked !== null && asked !== undefined &&
     asked !== selected.interval ?
     "The page does not hold the timeline of the interval you chose; this is another one of its " +
     "label. " : "";
   $("reading").textContent = chosen
-    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; its events are placed ` +
-      `within ±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`
+    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; ` + (exact(view.picture) ?
+      "both ends are in the trace" + (view.picture.error ?
+      `, ±${duration(view.picture.error)}.` : ".") : "its events are placed within " +
+      `±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`)
     : "The page holds no timeline of this label: see the notes at the end of the page.";
 }
 
@@ -114,7 +116,12 @@ function drawChoice(label, held, asked) {
 function methodWords(method) {
   return { clock: "by the events' own clock", bounds: "between the work before and after them",
     "event-trace": "by the GPU's timestamps", inferred: "a pair inferred from the trace",
-    exact: "both ends are in the trace" }[method] || method;
+  }[method] || method;
+}
+
+// A host timer or an NVTX range: it has no events.
+function exact(picture) {
+  return picture.method === "exact";
 }
 
 function drawHeader() {
@@ -182,6 +189,7 @@ function chooseFirst() {
     make("option", { value: label.label }, label.label)));
   for (const run of WHOLE.values()) $("label").prepend(
     make("option", { value: "whole " + run.number }, `the whole of ${run.name}`));
+  $("label").parentElement.hidden = $("label").options.length < 2;
   listen();
   // drawings ask how wide they are
   for (const id of ["timeline", "runs"]) $(id).classList.add("filled");
@@ -189,6 +197,7 @@ function chooseFirst() {
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
     () => { strip.redraw(); redrawLanes(); });
   chooseDefault();
+  if (!DATA.labels.length) return;
   redrawRuns = whenSeen($("iterations"), drawRuns);
   redrawClocks = watchClocks();
 }
