@@ -51,9 +51,8 @@ TRITON_BYTES = 256 << 20
 #: An event pair on an idle GPU this much longer than behind a delay: the host launches until the
 #: end, so that a synchronisation finds the work done.
 LAUNCH_BOUND = 1.2
-#: The host paces a pair that the profile predicts to be no longer than this many times what the
-#: host needs for it.
-PACED = 1.25
+#: The host paces a pair that reads no more than this many times what the host needs for it.
+PACED = 1.15
 #: Rows whose SM clocks differ by less than this share ran at the same.
 ANOTHER_CLOCK = 0.01
 #: A profiled sum this much above the timed device time contradicts it.
@@ -149,7 +148,7 @@ def parts_of(
 
     def alone(mode: str, predicted_ns: float) -> float:
         paced_ns = facts.get(f"{mode}_{l2}_paced_ns", nan)
-        return paced_ns if predicted_ns <= PACED * paced_ns else predicted_ns
+        return paced_ns if timed.get(mode, nan) <= PACED * paced_ns else predicted_ns
 
     return {
         "return": facts.get(returns, nan),
