@@ -393,6 +393,36 @@ class _Seen:
                 self.loose[t] = []
 
 
+def _creations(rows: list[_Row]) -> tuple[int, set[int]]:
+    """(how many events were created, ordinals of the creations that follow another: the end's)."""
+    made, seconds = 0, set()
+    last: dict[int, int] = {}  # thread -> rank
+    for row in rows:
+        if row.role == _CREATE:
+            made += 1
+            if row.rank - last.get(row.thread, -99) <= _NEXT:
+                seconds.add(made)
+            last[row.thread] = row.rank
+    return made, seconds
+
+
+def _waited_by_nobody(
+    rows: list[_Row], told: Mapping[int, int], seconds: set[int]
+) -> dict[int, int]:
+    """End -> start of records, one after the other, of two events that were created together and
+    that nothing waits for or asks: they order no work."""
+    others = {row.event for row in rows if row.role != _RECORD}
+    out, last = {}, {}  # last: thread -> its last record
+    for n, row in enumerate(rows):
+        if row.role == _RECORD:
+            start = last.get(row.thread, -1)
+            one, two = told.get(start, -1), told.get(n, -1)
+            if 0 <= one == two - 1 and two in seconds and not {one, two} & others:
+                out[n] = start
+            last[row.thread] = n
+    return out
+
+
 def _waited(
     rows: list[_Row],
     told: Mapping[int, int],
@@ -406,35 +436,32 @@ def _waited(
     `compared`: queries of comparisons."""
     asked = {event for pair in compared.values() for event in pair}
     exact = any(row.role == _ELAPSED for row in rows)
-    made = 0
-    seconds: set[int] = set()  # ordinals of creations that follow another: the end's
-    last_made: dict[int, int] = {}  # thread -> rank
-    for row in rows:
-        if row.role == _CREATE:
-            made += 1
-            if row.rank - last_made.get(row.thread, -99) <= _NEXT:
-                seconds.add(made)
-            last_made[row.thread] = row.rank
-    others = {row.event for row in rows if row.role != _RECORD}
-    ahead = max(others, default=0) - made
+    made, seconds = _creations(rows)
+    ahead = max((row.event for row in rows if row.role != _RECORD), default=0) - made
+    nobody = {} if exact or ahead > 0 else _waited_by_nobody(rows, told, seconds)
     open_: dict[int, list[int]] = defaultdict(list)  # thread -> records that nothing waited for
     ended: dict[int, tuple[int, int]] = {}  # thread -> a pair whose time is not asked for yet
     before: dict[int, int] = {}
+
+    def awaits_the_start(row: _Row, start: int) -> bool:
+        first = row.event - max(ahead, 0)
+        alone = {first, first + 1, first + 2} & seconds == {first + 1}
+        return told.get(start) == row.event if told else alone
+
     for n, row in enumerate(rows):
         stack = open_[row.thread]
         last = before.get(row.thread, -1)
-        if row.role == _RECORD:
-            one, two = told.get(stack[-1], -1) if stack else -1, told.get(n, -1)
-            alone = two == one + 1 and not {one, two} & others  # nothing orders work by them
-            if one >= 0 and alone and two in seconds and ahead <= 0 and not exact:
-                start = stack.pop()
-                if works(row.thread, rows[start].start, row.start):
-                    out.add(rows[start].call, row.call, UNASKED)
-            else:
-                stack.append(n)
+        if n in nobody:
+            start = stack.pop()
+            if works(row.thread, rows[start].start, row.start):
+                out.add(rows[start].call, row.call, UNASKED)
+        elif row.role == _RECORD:
+            stack.append(n)
         elif row.role == _ORDER and stack and stack[-1] == last:
             stack.pop()
         elif row.role == _WAIT and stack and stack[-1] == last and row.event not in asked:
+            if len(stack) > 1 and awaits_the_start(row, stack[-2]):
+                continue  # [synchronize s][synchronize e]
             end = stack.pop()
             start = stack.pop() if stack else -1
             if start >= 0 and told:

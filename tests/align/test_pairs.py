@@ -180,6 +180,8 @@ def test_queries_without_a_call(program, numbers, wanted):
     ("R w R W7", "6 7", "ab", WAITED),
     ("C C R w R . E", "", "ab", ELAPSED),  # no wait, but there are no other events
     ("C C R R . E . R w R E", "", "ab cd", ELAPSED),
+    ("C C R w R W1 W2 . R w R W1 W2", "", "ab cd", WAITED),  # and for the start, first
+    ("C C R w R W1 W2 . R w R W1 W2", "1 2 1 2", "ab cd", WAITED),
     ("C C R w R D . R w R D", "1 2 1 2", "ab cd", UNASKED),  # CuPy, C++: a wait for the device
 ])  # fmt: skip
 def test_programs_that_wait_for_the_end_event(program, numbers, wanted, how):
