@@ -51,16 +51,19 @@ TRITON_BYTES = 256 << 20
 #: An event pair on an idle GPU this much longer than behind a delay: the host launches until the
 #: end, so that a synchronisation finds the work done.
 LAUNCH_BOUND = 1.2
-#: The host paces a pair that the profile predicts to be no longer than this many times what the
-#: host needs for it.
-PACED = 1.25
+#: The host paces a pair that reads no more than this many times what the host needs for it.
+PACED = 1.15
+#: Rows whose SM clocks differ by less than this share ran at the same.
+ANOTHER_CLOCK = 0.01
 #: A profiled sum this much above the timed device time contradicts it.
 CONTRADICTS, CONTRADICTS_NS = 0.02, 1_000
 
 
 class Rung(NamedTuple):
     """One way of timing the call.  `next_ns`: the difference to the next row; `cause`: its words;
-    `known_ns`: what those causes take by other measurements, NaN where one of them has none."""
+    `known_ns`: what those causes take by other measurements, NaN where one of them has none; `mhz`:
+    the median SM clock, NaN where unknown; `clock_ns`: what another clock in the next row adds to
+    the difference if the call's kernels follow the clock: nothing, if they wait for memory."""
 
     way: str
     name: str
@@ -68,13 +71,20 @@ class Rung(NamedTuple):
     next_ns: float = math.nan
     cause: str = ""
     known_ns: float = math.nan
+    mhz: float = math.nan
+    clock_ns: float = 0.0
 
 
 def rungs(
-    modes: Mapping[str, Estimate], l2: str, profile: Profile | None, facts: Mapping[str, float]
+    modes: Mapping[str, Estimate],
+    l2: str,
+    profile: Profile | None,
+    facts: Mapping[str, float],
+    mhz: Mapping[str, float],
 ) -> list[Rung]:
     """The rows of one batch with a warm or a cold L2, in order; [] if nothing was measured so.
-    `modes`: what was timed so; `facts`: what the worker measured beside it (`Modes.facts`)."""
+    `modes`: what was timed so; `facts`: what the worker measured beside it (`Modes.facts`); `mhz`:
+    the SM clock by mode."""
     # triton prints the mean
     values = {m: e.mean_ns if m.startswith("do_bench") else e.value_ns for m, e in modes.items()}
     gpu = profile.gpu_ns.get(l2, {}) if profile else {}
@@ -84,9 +94,11 @@ def rungs(
     if parts["gaps"] > 0:  # else it is one kernel, or nobody knows
         values["span"] = gpu["queued"]
     ways = [way for way in ROWS if way in values]
+    of_profile = profile.mhz.get(l2, math.nan) if profile else math.nan
+    clock = {way: mhz.get(way, of_profile if way in ("span", "sum") else math.nan) for way in ways}
     out = []
     for way, following in zip(ways, [*ways, None][1:], strict=True):
-        rung = Rung(way, ROWS[way][0], values[way])
+        rung = Rung(way, ROWS[way][0], values[way], mhz=clock[way])
         if following:
             gone, new = (ROWS[a][1] - ROWS[b][1] for a, b in ((way, following), (following, way)))
             told = [
@@ -97,6 +109,9 @@ def rungs(
             known = sum(parts[c] for c in gone) - sum(parts[c] for c in new)
             ns = values[way] - values[following]
             cause = ", ".join(told) or "nothing that should differ"
+            faster = clock[following] / clock[way] - 1
+            if abs(faster) >= ANOTHER_CLOCK:
+                rung = rung._replace(clock_ns=faster * gpu.get("sum", values[following]))
             rung = rung._replace(next_ns=ns, cause=cause, known_ns=known)
         out.append(rung)
     return out
@@ -133,7 +148,7 @@ def parts_of(
 
     def alone(mode: str, predicted_ns: float) -> float:
         paced_ns = facts.get(f"{mode}_{l2}_paced_ns", nan)
-        return paced_ns if predicted_ns <= PACED * paced_ns else predicted_ns
+        return paced_ns if timed.get(mode, nan) <= PACED * paced_ns else predicted_ns
 
     return {
         "return": facts.get(returns, nan),

@@ -36,7 +36,8 @@ LONGEST_LOOK_US = 10e6
 RETURNS_US = {"short": 0.0, "long": 50.0}
 #: This many late samples in a row make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
-EMPTY_PAIRS = 50
+#: With each block of pairs.
+EMPTY_PAIRS = 10
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED = 512
 #: A synchronisation that takes this much longer than on an idle GPU has waited for work, which
@@ -211,42 +212,32 @@ class Modes:
     def _pairs(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
         """Its fact: what the pair would read if the host alone paced it, which is what the host
         needs for both records and the call, by what it needs for an empty pair."""
+        gpu, start, end = self.gpu, self.start, self.end
         host: list[int] = []
-        empty = self._pair_blocks(lambda: None, "warm", host)(EMPTY_PAIRS)
-        base = median(empty) - median(host)
-        host = []
-        made = self._pair_blocks(call, l2, host)
+        beside: list[int] = []  # of empty pairs: what they read, less what the host needs
         mode = Mode(name, l2, list, self.call_ns)
 
+        def pair(work: Callable[[], Any]) -> tuple[int, int]:
+            self._prepare(l2)
+            began = gpu.now()
+            start.record()
+            work()
+            end.record()
+            took = gpu.now() - began
+            end.synchronize()
+            return round(gpu.elapsed_ns(start, end)), took
+
         def block(count: int) -> list[int]:
-            out = made(count)
-            mode.facts[f"{name}_{l2}_paced_ns"] = round(base + median(host))
-            return out
+            call()
+            pairs = [pair(call) for _ in range(count)]
+            host.extend(took for _, took in pairs)
+            empty = [pair(lambda: None) for _ in range(EMPTY_PAIRS)]
+            beside.extend(ns - took for ns, took in empty)
+            mode.facts[f"{name}_{l2}_paced_ns"] = round(median(host) + median(beside))
+            return [ns for ns, _ in pairs]
 
         mode.block = block
         return mode
-
-    def _pair_blocks(
-        self, call: Callable[[], Any], l2: str, host: list[int]
-    ) -> Callable[[int], list[int]]:
-        """`host` gets how long the host took from before the first record until after the last."""
-        gpu, start, end = self.gpu, self.start, self.end
-
-        def block(count: int) -> list[int]:
-            out = []
-            call()
-            for _ in range(count):
-                self._prepare(l2)
-                began = gpu.now()
-                start.record()
-                call()
-                end.record()
-                host.append(gpu.now() - began)
-                end.synchronize()
-                out.append(round(gpu.elapsed_ns(start, end)))
-            return out
-
-        return block
 
     def _device(self, l2: str) -> Mode:
         gpu, call = self.gpu, self.work.run
