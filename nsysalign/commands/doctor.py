@@ -66,7 +66,14 @@ def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list
         "system", WARNING, system, "nothing can be recorded here; analyze, report and demo work",
         "record on Linux (x86-64 or aarch64) and copy the run directory",
     )]  # fmt: skip
-    rows += [*_room(environ), *_numbers(), found, *(_options(tool) if tool else []), *_gpu(environ), _torch()]
+    rows += [
+        *_room(environ),
+        *_numbers(),
+        found,
+        *(_options(tool) if tool else []),
+        *_gpu(environ),
+        _torch(),
+    ]
     return [*rows, _nvtx(tool), *_session(environ)]
 
 

@@ -13,7 +13,6 @@ from nsysalign.record.command import probe_environment
 from .conftest import FAKE_TORCH, ROOT
 from .user import fresh_environment
 
-
 #: pytest has a finder of its own for the files of its plugins, of which time_machine is one.
 FINDER = """
 import importlib.machinery, sys
