@@ -412,7 +412,8 @@ def _waited_by_nobody(
     """End -> start of records, one after the other, of two events that were created together and
     that nothing waits for or asks: they order no work."""
     others = {row.event for row in rows if row.role != _RECORD}
-    out, last = {}, {}  # last: thread -> its last record
+    out: dict[int, int] = {}
+    last: dict[int, int] = {}  # thread -> its last record
     for n, row in enumerate(rows):
         if row.role == _RECORD:
             start = last.get(row.thread, -1)
@@ -439,13 +440,13 @@ def _waited(
     made, seconds = _creations(rows)
     ahead = max((row.event for row in rows if row.role != _RECORD), default=0) - made
     nobody = {} if exact or ahead > 0 else _waited_by_nobody(rows, told, seconds)
+    ends = {n + max(ahead, 0) for n in seconds}
     open_: dict[int, list[int]] = defaultdict(list)  # thread -> records that nothing waited for
     ended: dict[int, tuple[int, int]] = {}  # thread -> a pair whose time is not asked for yet
     before: dict[int, int] = {}
 
     def awaits_the_start(row: _Row, start: int) -> bool:
-        first = row.event - max(ahead, 0)
-        alone = {first, first + 1, first + 2} & seconds == {first + 1}
+        alone = {row.event, row.event + 1, row.event + 2} & ends == {row.event + 1}
         return told.get(start) == row.event if told else alone
 
     for n, row in enumerate(rows):
@@ -467,9 +468,12 @@ def _waited(
             if start >= 0 and told:
                 together = told.get(end) == row.event and abs(told.get(start, -9) - row.event) == 1
             else:
-                together = start >= 0 and row.event - max(ahead, 0) in seconds
-            # OpenACC's runtime, which orders its copies in this way, has other calls in between
-            together &= exact or not row.driver or row.rank == rows[end].rank + 1
+                together = start >= 0 and row.event in ends
+            # OpenACC's runtime, which orders its copies in this way, has other calls in between, or
+            # events that it created one by one
+            created = row.event in ends or told.get(start, -1) in ends
+            at_once = row.rank == rows[end].rank + 1 and created
+            together &= exact or not row.driver or at_once
             if together and (exact or works(row.thread, rows[start].start, rows[end].start)):
                 ended[row.thread] = start, end
                 out.numbers[rows[end].call] = row.event

@@ -202,6 +202,7 @@ def test_records_for_which_nothing_waits_are_a_timing_only_if_created_for_one(pr
 
 def test_waits_for_events_of_the_driver_are_a_timing_right_after_the_end():
     assert read("C C R w R . V2 R w w R . V2 . V1")[0] == ""  # OpenACC's runtime
+    assert read("C . . C . . C . . C R w R V3", "4 3")[0] == ""  # and its events, one by one
     assert read("C C R w R V2 . C C R w R . V4 R w R . W2")[0] == "ab ef"  # numba; C++ beside it
     assert read("C C R w R . V2 E")[0] == "ab"
 
