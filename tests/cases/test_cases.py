@@ -35,13 +35,29 @@ def test_the_oracle_agrees_with_the_drawing(case):
     assert oracle.parts(pieces) == expected_ns(case)
 
 
+@pytest.fixture(scope="module")
+def analyses(tmp_path_factory):
+    """kind -> (analysis, {name of a case: its intervals}): every case is a process with a GPU of
+    its own."""
+    made = {}
+    for kinds in (("event", "host"), ("nvtx",)):
+        worlds = {c.name: c.world() for c in CASES if c.kind in kinds}
+        for number, world in enumerate(worlds.values()):
+            world.pid, world.device = 1_000 + number, number
+        trace, logs = export.write(list(worlds.values()), tmp_path_factory.mktemp(kinds[0]))
+        analysis = check.analyze(trace, [] if kinds == ("nvtx",) else logs)
+        check.invariants(analysis)
+        measured = analysis.measured
+        of = {name: measured[measured.pid == world.pid] for name, world in worlds.items()}
+        made |= dict.fromkeys(kinds, (analysis, of))
+    return made
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.kind}-{c.name}")
-def test_nsysalign_agrees_with_the_drawing(case, tmp_path):
-    world = case.world()
-    trace, logs = export.write(world, tmp_path)
-    analysis = check.analyze(trace, [] if case.kind == "nvtx" else logs)
-    check.invariants(analysis)
-    found = analysis.measured[analysis.measured.kind == case.kind]
+def test_nsysalign_agrees_with_the_drawing(case, analyses):
+    analysis, intervals = analyses[case.kind]
+    found = intervals[case.name]
+    found = found[found.kind == case.kind]
     assert len(found) == 1, (analysis.unaligned, analysis.notes)
     row = found.iloc[0]
     assert check.parts(analysis, row.interval) == expected_ns(case)
