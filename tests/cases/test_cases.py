@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from simulator import check, export, oracle
+from simulator import check, oracle
 
+from .drawing import side_by_side
 from .event_cases import EVENT_CASES
 from .idle_cases import IDLE_CASES
 from .other_cases import HOST_CASES, NVTX_CASES
@@ -37,19 +38,12 @@ def test_the_oracle_agrees_with_the_drawing(case):
 
 @pytest.fixture(scope="module")
 def analyses(tmp_path_factory):
-    """kind -> (analysis, {name of a case: its intervals}): every case is a process with a GPU of
-    its own."""
+    """kind -> (analysis, {name of a case: its intervals})."""
     made = {}
     for kinds in (("event", "host"), ("nvtx",)):
         worlds = {c.name: c.world() for c in CASES if c.kind in kinds}
-        for number, world in enumerate(worlds.values()):
-            world.pid, world.device = 1_000 + number, number
-        trace, logs = export.write(list(worlds.values()), tmp_path_factory.mktemp(kinds[0]))
-        analysis = check.analyze(trace, [] if kinds == ("nvtx",) else logs)
-        check.invariants(analysis)
-        measured = analysis.measured
-        of = {name: measured[measured.pid == world.pid] for name, world in worlds.items()}
-        made |= dict.fromkeys(kinds, (analysis, of))
+        folder = tmp_path_factory.mktemp(kinds[0])
+        made |= dict.fromkeys(kinds, side_by_side(worlds, folder, logs="event" in kinds))
     return made
 
 
