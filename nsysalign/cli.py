@@ -10,7 +10,17 @@ import sys
 import traceback
 from typing import Any
 
-import click
+try:
+    import click
+except ImportError as error:
+    if "PYTHONHOME" not in os.environ:
+        raise
+    print(
+        f"nsysalign: with PYTHONHOME={os.environ['PYTHONHOME']} this Python lacks parts of itself: {error}\n"
+        "  next: unset PYTHONHOME; for a program that needs it: nsysalign run -- env PYTHONHOME=... PYTHON SCRIPT.py",
+        file=sys.stderr,
+    )
+    sys.exit(3)
 
 from nsysalign import __version__
 from nsysalign.commandline.signals import interruptible
@@ -113,6 +123,11 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point: expected errors become two lines on stderr and their exit code."""
+    if arguments is None and "PYTHONINSPECT" in os.environ:
+        # It is for the script: here Python would end with a prompt and a status of its own
+        environ = dict(os.environ)
+        environ["NSYSALIGN_INSPECT"] = environ.pop("PYTHONINSPECT")
+        os.execve(sys.executable, sys.orig_argv, environ)
     _stand_in_for_closed_streams()
     if sys.stderr is sys.__stderr__:  # a terminal or a file; not a test's
         raw = _Messages(2, "wb", closefd=False)

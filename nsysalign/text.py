@@ -51,13 +51,13 @@ def safe_text(text: Any) -> str:
 
 
 def fixed(ns: float | None, *, unit_ns: int = 1_000, decimals: int = 2) -> str:
-    """A table cell: 234720 -> "234.72" (microseconds); exactly zero is a dot, unknown is a question
+    """A table cell: 1234720 -> "1,234.72" (microseconds); exactly zero is a dot, unknown is a question
     mark."""
     if ns is None or (isinstance(ns, float) and math.isnan(ns)):
         return "?"
     if ns == 0:
         return ZERO
-    return f"{ns / unit_ns:.{decimals}f}"
+    return f"{ns / unit_ns:,.{decimals}f}"
 
 
 def duration(ns: float | None) -> str:
@@ -263,4 +263,4 @@ def within(middle_ns: float, lower_ns: float, upper_ns: float, unit_ns: int) -> 
     """ "191 ±25": no more digits than the bar allows."""
     reach = max(upper_ns - middle_ns, middle_ns - lower_ns)
     places = 0 if reach >= 10 * unit_ns else 1 if reach >= unit_ns else 2
-    return f"{middle_ns / unit_ns:.{places}f} ±{reach / unit_ns:.{places}f}"
+    return f"{middle_ns / unit_ns:,.{places}f} ±{reach / unit_ns:,.{places}f}"

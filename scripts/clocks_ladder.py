@@ -4,7 +4,7 @@
 
 Every call is a function of this file, so each can be measured by itself: `nsysalign measure
 scripts/clocks_ladder.py:softmax --clocks`.  OUT/ladder.tsv gets a row per call, L2 and clock: us,
-the difference to the next row, its cause, what is known of it, what is not.  Beside them stands
+the difference to the next row, its cause, what is known of it, what is not, and the SM clock.  Beside them stands
 what the originals print when they are run by themselves in a process of their own: triton's
 do_bench and do_bench_cudagraph, and the article's loop of event pairs.
 
@@ -170,15 +170,17 @@ def originals(name: str) -> None:
     for _ in range(20):
         call()
     torch.cuda.synchronize()
-    times = []
-    for _ in range(300):
-        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        start.record()
-        call()
-        end.record()
-        torch.cuda.synchronize()
-        times.append(start.elapsed_time(end))
-    print(f"event loop, median\t{1e3 * sorted(times)[150]:.2f}")
+    kept = [torch.cuda.Event(enable_timing=True) for _ in range(2)]
+    for name, made in (("new events", lambda: torch.cuda.Event(enable_timing=True)), ("events", 0)):
+        times = []
+        for _ in range(300):
+            start, end = (made(), made()) if made else kept
+            start.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            times.append(start.elapsed_time(end))
+        print(f"loop of {name}, median\t{1e3 * sorted(times)[150]:.2f}")
     try:
         from triton import testing
     except ImportError:
@@ -194,7 +196,7 @@ def main(out: Path, names: list[str]) -> None:
     from nsysalign.measure.result import load
 
     out.mkdir(parents=True, exist_ok=True)
-    heads = ("call", "l2", "clock", "us", "to_next_us", "cause", "known_us", "not_known_us")
+    heads = ("call", "l2", "clock", "us", "to_next_us", "cause", "known_us", "not_known_us", "mhz")
     with open(out / "ladder.tsv", "w", encoding="utf-8") as file:
         print(*heads, sep="\t", file=file)
         chosen = ASKED if names == ["asked"] else CALLS
@@ -210,12 +212,12 @@ def main(out: Path, names: list[str]) -> None:
                 numbers = (row["value_ns"], step, known, step - known)
                 us = [f"{ns / 1e3:.2f}" if ns == ns else "" for ns in numbers]
                 cells = (name, row["l2"], row["name"], us[0], us[1], row["cause"], us[2], us[3])
-                print(*cells, sep="\t", file=file, flush=True)
+                print(*cells, row["mhz"], sep="\t", file=file, flush=True)
             by_itself = [sys.executable, __file__, "--originals", name]
             done = subprocess.run(by_itself, capture_output=True, text=True)
             for line in done.stdout.splitlines():
                 clock, _, value = line.partition("\t")
-                print(name, "", f"original: {clock}", value, *[""] * 4, sep="\t", file=file)
+                print(name, "", f"original: {clock}", value, *[""] * 5, sep="\t", file=file)
                 print(line, flush=True)
 
 

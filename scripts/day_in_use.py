@@ -3,6 +3,7 @@ after the program's end.
 
     python scripts/day_in_use.py                       # a loop, a server that forks, many processes at once
     python scripts/day_in_use.py loop --scale 0.1      # one of them, a tenth as long
+    python scripts/day_in_use.py loop --minutes 30     # the same pairs, spread over half an hour
 
 torch is the tests' stand-in, and the export gets the API call of every record and one kernel per
 process from tests/collect/fakegpu.py (of the loop five between each record and the next), whose
@@ -28,7 +29,7 @@ ROOT = Path(__file__).resolve().parents[1]
 COMMON = """
 import json, os, sys, time
 import nsysalign, torch
-began = time.time()
+began, PACE = time.time(), float(os.environ["PACE"])
 def pair(n):
     for _ in range(n):
         a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
@@ -49,6 +50,7 @@ PROGRAMS = {
 for step in range(N // 100):
     with nsysalign.region("step"):
         pair(100)
+    time.sleep(max(0.0, began + (step + 1) * PACE - time.time()))
 ended(N // 100 * 100)
 """,
         200_000,
@@ -100,13 +102,13 @@ def stand_in(folder: Path) -> Path:
     return tool
 
 
-def once(folder: Path, command: list[str], launches: int = 0) -> dict:
+def once(folder: Path, command: list[str], launches: int = 0, pace: float = 0) -> dict:
     """What the program wrote at its end; seconds from there to the command's end, status, largest
-    process."""
+    process.  A step of the loop takes `pace` seconds or more."""
     path = os.pathsep.join([str(ROOT / "tests/collect/faketorch"), str(ROOT)])
     env = os.environ | {"DAY": str(folder / "day.json"), "PYTHONPATH": path}
     env["NSYS"] = str(folder / "bin" / "nsys")
-    env["FAKE_LAUNCHES"] = str(launches)
+    env |= {"FAKE_LAUNCHES": str(launches), "PACE": str(pace)}
     process = subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.DEVNULL)
     _, status, usage = os.wait4(process.pid, 0)
     told = json.loads((folder / "day.json").read_text())
@@ -115,7 +117,7 @@ def once(folder: Path, command: list[str], launches: int = 0) -> dict:
     return told | {"status": os.waitstatus_to_exitcode(status)}
 
 
-def day(name: str, scale: float) -> dict:
+def day(name: str, scale: float, minutes: float) -> dict:
     program, size, counts = PROGRAMS[name]
     count = max(int(size * scale), 1)
     with tempfile.TemporaryDirectory() as temporary:
@@ -124,7 +126,8 @@ def day(name: str, scale: float) -> dict:
         (folder / "day.py").write_text(f"N = {count}\n{COMMON}{program}")
         plain = once(folder, [sys.executable, "day.py"])
         run = [sys.executable, "-m", "nsysalign", "run", "-q", "-o", "out", "day.py"]
-        under = once(folder, run, 5 if name == "loop" else 0)
+        steps = count // 100 or 1
+        under = once(folder, run, 5 if name == "loop" else 0, minutes * 60 / steps)
         measured = subprocess.check_output(
             [sys.executable, "-c", COUNT, "out/analysis.json"], cwd=folder
         )
@@ -151,9 +154,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("program", nargs="*", choices=[[], *PROGRAMS], metavar="|".join(PROGRAMS))
     parser.add_argument("--scale", type=float, default=1.0)
+    parser.add_argument("--minutes", type=float, default=0.0, help="that the loop lasts under it")
     arguments = parser.parse_args()
     for name in arguments.program or PROGRAMS:
-        print(json.dumps(day(name, arguments.scale)), flush=True)
+        print(json.dumps(day(name, arguments.scale, arguments.minutes)), flush=True)
 
 
 if __name__ == "__main__":

@@ -51,13 +51,19 @@ TRITON_BYTES = 256 << 20
 #: An event pair on an idle GPU this much longer than behind a delay: the host launches until the
 #: end, so that a synchronisation finds the work done.
 LAUNCH_BOUND = 1.2
+#: The host paces a pair that reads no more than this many times what the host needs for it.
+PACED = 1.15
+#: Rows whose SM clocks differ by less than this share ran at the same.
+ANOTHER_CLOCK = 0.01
 #: A profiled sum this much above the timed device time contradicts it.
 CONTRADICTS, CONTRADICTS_NS = 0.02, 1_000
 
 
 class Rung(NamedTuple):
     """One way of timing the call.  `next_ns`: the difference to the next row; `cause`: its words;
-    `known_ns`: what those causes take by other measurements, NaN where one of them has none."""
+    `known_ns`: what those causes take by other measurements, NaN where one of them has none; `mhz`:
+    the median SM clock, NaN where unknown; `clock_ns`: what another clock in the next row adds to
+    the difference if the call's kernels follow the clock: nothing, if they wait for memory."""
 
     way: str
     name: str
@@ -65,25 +71,34 @@ class Rung(NamedTuple):
     next_ns: float = math.nan
     cause: str = ""
     known_ns: float = math.nan
+    mhz: float = math.nan
+    clock_ns: float = 0.0
 
 
 def rungs(
-    modes: Mapping[str, Estimate], l2: str, profile: Profile | None, facts: Mapping[str, float]
+    modes: Mapping[str, Estimate],
+    l2: str,
+    profile: Profile | None,
+    facts: Mapping[str, float],
+    mhz: Mapping[str, float],
 ) -> list[Rung]:
     """The rows of one batch with a warm or a cold L2, in order; [] if nothing was measured so.
-    `modes`: what was timed so; `facts`: what the worker measured beside it (`Modes.facts`)."""
+    `modes`: what was timed so; `facts`: what the worker measured beside it (`Modes.facts`); `mhz`:
+    the SM clock by mode."""
     # triton prints the mean
     values = {m: e.mean_ns if m.startswith("do_bench") else e.value_ns for m, e in modes.items()}
     gpu = profile.gpu_ns.get(l2, {}) if profile else {}
-    parts = parts_of(values, gpu, profile.empty_kernel_ns if profile else math.nan, facts)
+    parts = parts_of(values, l2, gpu, profile.empty_kernel_ns if profile else math.nan, facts)
     if "sum" in gpu:
         values["sum"] = gpu["sum"]
     if parts["gaps"] > 0:  # else it is one kernel, or nobody knows
         values["span"] = gpu["queued"]
     ways = [way for way in ROWS if way in values]
+    of_profile = profile.mhz.get(l2, math.nan) if profile else math.nan
+    clock = {way: mhz.get(way, of_profile if way in ("span", "sum") else math.nan) for way in ways}
     out = []
     for way, following in zip(ways, [*ways, None][1:], strict=True):
-        rung = Rung(way, ROWS[way][0], values[way])
+        rung = Rung(way, ROWS[way][0], values[way], mhz=clock[way])
         if following:
             gone, new = (ROWS[a][1] - ROWS[b][1] for a, b in ((way, following), (following, way)))
             told = [
@@ -94,6 +109,9 @@ def rungs(
             known = sum(parts[c] for c in gone) - sum(parts[c] for c in new)
             ns = values[way] - values[following]
             cause = ", ".join(told) or "nothing that should differ"
+            faster = clock[following] / clock[way] - 1
+            if abs(faster) >= ANOTHER_CLOCK:
+                rung = rung._replace(clock_ns=faster * gpu.get("sum", values[following]))
             rung = rung._replace(next_ns=ns, cause=cause, known_ns=known)
         out.append(rung)
     return out
@@ -101,6 +119,7 @@ def rungs(
 
 def parts_of(
     timed: Mapping[str, float],
+    l2: str,
     gpu: Mapping[str, float],
     empty_kernel_ns: float,
     facts: Mapping[str, float],
@@ -109,12 +128,15 @@ def parts_of(
 
     return     an empty kernel (or one of 50 us, where the GPU is what the call waits for): host
                timer less event pair
-    launch     the event pair as predicted without nsys, less records, kernels and gaps
+    launch     the event pair alone (below), less records, kernels and gaps
     records    a pair around an empty kernel behind a delay, less that kernel in the trace
     unhidden   the event pair on an idle GPU, less the flush that hides launches
-    graph      the pair around a replay as predicted without nsys, less the graph in the trace
+    graph      the pair around a replay alone, less the graph in the trace
     in graph   the graph in the trace, less the sum of its kernels on a stream
     gaps       the kernels behind a delay in the trace: span less sum
+
+    A pair alone is what the host needed from record to record, by its own clock, where that paces
+    it, and otherwise what the profile predicts without nsys.
     """
     nan = math.nan
     event, device = timed.get("event", nan), timed.get("device", nan)
@@ -123,12 +145,17 @@ def parts_of(
     records = facts.get("empty_kernel_ns", nan) - empty_kernel_ns
     unhidden = event - facts.get("flush_ns_per_byte", nan) * TRITON_BYTES - device
     returns = "return_short_ns" if event > LAUNCH_BOUND * device else "return_long_ns"
+
+    def alone(mode: str, predicted_ns: float) -> float:
+        paced_ns = facts.get(f"{mode}_{l2}_paced_ns", nan)
+        return paced_ns if timed.get(mode, nan) <= PACED * paced_ns else predicted_ns
+
     return {
         "return": facts.get(returns, nan),
-        "launch": gpu.get("event", nan) - (records + total + gaps),
+        "launch": alone("event", gpu.get("event", nan)) - (records + total + gaps),
         "records": records,
         "unhidden": 0.0 if unhidden < 0 else unhidden,
-        "graph": gpu.get("replay", nan) - graph,
+        "graph": alone("graph", gpu.get("replay", nan)) - graph,
         "in graph": graph - total,
         "gaps": gaps,
     }

@@ -36,6 +36,8 @@ LONGEST_LOOK_US = 10e6
 RETURNS_US = {"short": 0.0, "long": 50.0}
 #: This many late samples in a row make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
+#: With each block of pairs.
+EMPTY_PAIRS = 10
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED = 512
 #: A synchronisation that takes this much longer than on an idle GPU has waited for work, which
@@ -103,14 +105,11 @@ class Modes:
             return self._device(l2)
         if name == "steady":
             return self._steady()
-        known = {}
         if name == "latency":
-            block = self._by_host(run, l2)
-            if l2 == "warm":
-                known = {f"return_{n}_ns": gpu.returns(us) for n, us in RETURNS_US.items()}
-        else:
-            block = self._pairs(gpu.capture(run) if name == "graph" else run, l2)
-        return Mode(name, l2, block, self.call_ns, facts=known)
+            returns = RETURNS_US.items() if l2 == "warm" else ()
+            known = {f"return_{n}_ns": gpu.returns(us) for n, us in returns}
+            return Mode(name, l2, self._by_host(run, l2), self.call_ns, facts=known)
+        return self._pairs(name, l2, gpu.capture(run) if name == "graph" else run)
 
     @property
     def floor(self) -> tuple[float, float]:
@@ -210,22 +209,35 @@ class Modes:
 
         return block
 
-    def _pairs(self, call: Callable[[], Any], l2: str) -> Callable[[int], list[int]]:
+    def _pairs(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
+        """Its fact: what the pair would read if the host alone paced it, which is what the host
+        needs for both records and the call, by what it needs for an empty pair."""
         gpu, start, end = self.gpu, self.start, self.end
+        host: list[int] = []
+        beside: list[int] = []  # of empty pairs: what they read, less what the host needs
+        mode = Mode(name, l2, list, self.call_ns)
+
+        def pair(work: Callable[[], Any]) -> tuple[int, int]:
+            self._prepare(l2)
+            began = gpu.now()
+            start.record()
+            work()
+            end.record()
+            took = gpu.now() - began
+            end.synchronize()
+            return round(gpu.elapsed_ns(start, end)), took
 
         def block(count: int) -> list[int]:
-            out = []
             call()
-            for _ in range(count):
-                self._prepare(l2)
-                start.record()
-                call()
-                end.record()
-                end.synchronize()
-                out.append(round(gpu.elapsed_ns(start, end)))
-            return out
+            pairs = [pair(call) for _ in range(count)]
+            host.extend(took for _, took in pairs)
+            empty = [pair(lambda: None) for _ in range(EMPTY_PAIRS)]
+            beside.extend(ns - took for ns, took in empty)
+            mode.facts[f"{name}_{l2}_paced_ns"] = round(median(host) + median(beside))
+            return [ns for ns, _ in pairs]
 
-        return block
+        mode.block = block
+        return mode
 
     def _device(self, l2: str) -> Mode:
         gpu, call = self.gpu, self.work.run

@@ -45,6 +45,8 @@ class Profile:
     #: one (of the interval with the median span); "graph", the span of a replay's; "event" and
     #: "replay": pairs on an idle GPU around the call and around a replay, predicted without nsys.
     gpu_ns: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    #: The median SM clock meanwhile, by L2.
+    mhz: Mapping[str, float] = field(default_factory=dict)
     #: An empty kernel in the trace; NaN without --clocks.
     empty_kernel_ns: float = math.nan
 
@@ -117,6 +119,7 @@ def profile(job: Job, options: Options, folder: Path, measured_ns: float) -> Pro
         parts_ns={k: float(v) for k, v in zip(parts["cause"], parts["ns"], strict=True) if v},
         predicted_ns=expected,
         gpu_ns={l2: _clocks(analysis, label, l2) for l2 in L2},
+        mhz={l2: _mhz(analysis, label, l2) for l2 in L2},
         empty_kernel_ns=_spans(analysis, EMPTY).get("sum", math.nan),
         measured_ns=measured_ns,
     )
@@ -141,6 +144,18 @@ def _clocks(analysis: Analysis, call: str, l2: str) -> dict[str, float]:
         "event": _predicted(analysis, profiled(call, l2)),
     }  # fmt: skip
     return {name: ns for name, ns in numbers.items() if ns is not None and ns == ns}
+
+
+def _mhz(analysis: Analysis, call: str, l2: str) -> float:
+    """The median SM clock while the intervals ran whose kernels `_clocks` adds up; NaN if unknown."""
+    table, clocks = analysis.intervals, analysis.gpu_clocks
+    for label in (profiled(call, l2, "device"), profiled(call, l2)):
+        named = table[table["label"] == label]
+        if len(named):
+            since, until = named["start_ns"].min(), named["end_ns"].max()
+            near = clocks[(clocks["end_ns"] >= since) & (clocks["start_ns"] <= until)]
+            return float(near["sm_max_mhz"].median())
+    return math.nan
 
 
 def _spans(analysis: Analysis, label: str) -> dict[str, float]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from pathlib import Path
+from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -295,7 +296,14 @@ class Measure:
         if not self.options.get("clocks"):
             return []
         modes = self.modes_at(point, l2)
-        return ladder.rungs(modes, l2, self.profile_of(point), self.facts_of(point))
+        numbers = {r.number for r in self._runs_of(point)}
+        mhz: dict[str, list[float]] = {}
+        for block in self.blocks:
+            if block.run in numbers and block.l2 == l2 and block.sm_mhz == block.sm_mhz:
+                mhz.setdefault(block.mode, []).append(block.sm_mhz)
+        clocks = {mode: median(values) for mode, values in mhz.items()}
+        profile = self.profile_of(point)
+        return ladder.rungs(modes, l2, profile, self.facts_of(point), clocks)
 
     @property
     def ladder(self) -> list[dict[str, Any]]:

@@ -175,6 +175,9 @@ def ladder_row(rung: ladder.Rung) -> list[str]:
     step = f"{-rung.next_ns / 1e3:+,.2f}" if rung.next_ns == rung.next_ns else ""
     known, left = (0.0 - ns / 1e3 for ns in (rung.known_ns, rung.next_ns - rung.known_ns))
     elsewhere = f"{known:+,.2f} us known, {left:+,.2f} not" if known == known else ""
+    if rung.clock_ns:
+        clock = f"another SM clock up to {0.0 - rung.clock_ns / 1e3:+,.2f}"
+        elsewhere = f"{elsewhere}; {clock}" if elsewhere else clock
     return [rung.name, fixed(rung.value_ns), step, rung.cause, elsewhere]
 
 

@@ -6,7 +6,7 @@ two calls with the numbers of the events:
     host   [record s] launch [record e]  ...  [query s][query e]   0.1 to 1 us apart, nothing between
 
 Numbers count the events that a process created, its libraries' included.  Record calls carry none
-unless CUPTI's event tracing ran, so they are told by order:
+unless CUPTI wrote rows of them, so they are told by order:
 
     [create][record]          torch creates an event when it records it first: the n-th creation
     [record][wait of a stream or of the host for event n]
@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.model import CALL, Trace
+from nsysalign.model import CALL, SYNC_CALLS, Trace
 from nsysalign.text import plural
 from nsysalign.tiles import group
 
@@ -149,6 +149,9 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
     of_process = defaultdict(list)
     for row, process in zip(table, calls["process"].to_numpy()[rows].tolist(), strict=True):
         of_process[process].append(row)
+    if not (role == _QUERY).any():
+        for process, members in of_process.items():
+            of_process[process] = _with_unlisted(members, trace, process)
     issued = np.unique(outer[trace.operations["call"].to_numpy()[trace.operations["call"] >= 0]])
     starts = group(thread[issued], calls["start_ns"].to_numpy()[issued])
 
@@ -160,6 +163,24 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
         _read(members, works, out)
     order_ = sorted(range(len(out.start)), key=lambda n: (out.start[n], out.end[n]))
     return out.take(order_)
+
+
+def _with_unlisted(rows: list[_Row], trace: Trace, process: int) -> list[_Row]:
+    """The calls of a process with the queries of which the trace holds the synchronisation row
+    alone: some profilers list the calls that wait, not those that ask.  Correlation ids tell
+    whether one followed the other; the thread is that which records, -1 if several do."""
+    threads = {row.thread for row in rows if row.role == _RECORD}
+    thread = threads.pop() if len(threads) == 1 else -1
+    syncs = trace.syncs
+    syncs = syncs[(syncs["call"] < 0) & (syncs["event"] >= 0) & (syncs["stream"] < 0)]
+    syncs = syncs[syncs["process"] == process]
+    if not np.isin(trace.calls["kind"], [CALL[k] for k in SYNC_CALLS]).any():
+        return rows
+    more = [
+        _Row(_QUERY, thread, row.start_ns, row.end_ns, row.event, True, row.correlation, False, -1)
+        for row in syncs.itertuples()
+    ]
+    return sorted(rows + more, key=lambda row: row.start)
 
 
 def _born(rows: list[_Row]) -> dict[int, int]:
@@ -257,10 +278,11 @@ def _together(
 
 def _read(rows: list[_Row], works: Works, out: TracePairs) -> None:
     """The pairs of one process, whose calls on events these are, by time."""
-    number = {n: row.event for n, row in enumerate(rows) if row.role == _RECORD and row.event >= 0}
-    told = bool(number)
-    if not told:
-        number = _born(rows)
+    told = {n: row.event for n, row in enumerate(rows) if row.role == _RECORD and row.event >= 0}
+    number = _born(rows)  # nsys writes event rows of some records only, unless told to trace them
+    if any(number.get(n, event) != event for n, event in told.items()):
+        number = {}
+    number |= told
     compared = _comparisons(rows)
     together = _together(rows, compared)
     seen = _Seen(number, {row.thread for row in rows if row.role == _RECORD})
@@ -286,6 +308,8 @@ def _read(rows: list[_Row], works: Works, out: TracePairs) -> None:
                 out.left["of events whose records cannot be told apart"] += 1
             elif one in captured or two in captured:
                 out.left["of events recorded into a CUDA graph"] += 1
+            elif row.thread < 0 and rows[one].thread != rows[two].thread:
+                out.left["by queries of an unknown thread"] += 1
             elif one > two:
                 out.left["whose end was recorded before their start"] += 1
             else:
@@ -293,7 +317,7 @@ def _read(rows: list[_Row], works: Works, out: TracePairs) -> None:
         elif row.role == _QUERY:
             seen.others.add(row.event)
         before[row.thread] = n
-    _waited(rows, number if told else {}, compared, works, out)
+    _waited(rows, told, compared, works, out)
     out.numbers.update({rows[n].call: event for n, event in number.items()})
 
 

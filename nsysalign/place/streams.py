@@ -24,8 +24,9 @@ LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 STREAM_OFFSETS = (-1, 0)
 #: A wait of the host for an event ends 2 to 6 us after it (99 of 100 of 4,135 waits; once 41 us).
 _WAKES_NS = 50_000
-#: Places of a record on several streams that are this close are one place, with a wider bar.
-_ALIKE_NS = 5_000
+#: Places of a record on several streams that are this close, in all or as a share of what its pair
+#: takes, are one place, with a wider bar.
+_ALIKE_NS, _ALIKE_SHARE = 5_000, 0.05
 #: A handle stands for a stream if at least this share of its records point to it.
 _MOST_SAY = 0.6
 
@@ -299,8 +300,8 @@ def lane_of_pairs(
         stream B   BBBBBBBBBBBBBBB           when the work of one stream was done: it is that one
         host       [R]  [wait      ]
 
-        stream A   AAAAAAAAAAAAAA            all put the record in the same place: whichever it is,
-        stream B   BBBBBBBBBBBBBBB           the window is this one
+        stream A   AAAAAAAAAAAAAA            all put the record in nearly the same place: whichever
+        stream B   BBBBBBBBBBBBBBB           it is, the window is this one, with a bar that says so
 
     Else that of the other record, else that of the work around it.  `waited_ns`: start and end of
     the host's first wait for each record's event (2, records).
@@ -348,7 +349,8 @@ def lane_of_pairs(
     for side in (start, end):
         only = (count == 1) & (lane[side] < 0)
         lane[side[only]] = last[only]
-    at, to, alike = lane[start], lane[end], high - low <= _ALIKE_NS
+    at, to = lane[start], lane[end]
+    alike = high - low <= np.maximum(_ALIKE_NS, _ALIKE_SHARE * (high[1] - low[0]))
     told = np.where(to >= 0, to, np.where(alike[1], np.where(at >= 0, at, last), -1))
     sure = (count > 1) & (told >= 0) & ((at >= 0) | alike[0])
     for side, before, n in ((start, at, 0), (end, to, 1)):

@@ -6,11 +6,14 @@ error); and a stream for the probe.
 from __future__ import annotations
 
 import ctypes
+import struct
 
 from . import failed
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
-_PERSISTING = 6  # CU_LIMIT_PERSISTING_L2_CACHE_SIZE
+_ACCESS_POLICY, _PERSISTING = 1, 2  # CU_STREAM_ATTRIBUTE_..._WINDOW, CU_ACCESS_PROPERTY_...
+#: CUaccessPolicyWindow in a CUstreamAttrValue of 64 bytes: address, size, ratio, hit, miss.
+_WINDOW = struct.Struct("@PNfii")
 
 
 class Driver:
@@ -51,11 +54,15 @@ class Driver:
             self._library.cuCtxGetDevice(ctypes.byref(out))
         return out.value
 
-    def persisting_l2(self) -> int:
-        """How many bytes of the L2 the current context sets aside for persisting data: 0 unless the
-        program asked for some."""
-        out, ask = ctypes.c_size_t(), getattr(self._library, "cuCtxGetLimit", None)
-        return 0 if ask is None or ask(ctypes.byref(out), _PERSISTING) else out.value
+    def persisting(self) -> int:
+        """How many bytes of the L2 the access policy of one of torch's streams keeps, at most."""
+        sizes, ask = [0], getattr(self._library, "cuStreamGetAttribute", None)
+        for handle in list(self.ids) if ask is not None else ():
+            value = ctypes.create_string_buffer(64)
+            if not ask(ctypes.c_void_p(handle), _ACCESS_POLICY, value):
+                _, size, _, hit, _ = _WINDOW.unpack_from(value)
+                sizes.append(size * (hit == _PERSISTING))
+        return max(sizes)
 
     def version(self) -> int:
         """The newest CUDA that the driver knows, 13030 for 13.3; 0 without a driver."""

@@ -12,7 +12,7 @@ from typing import Any
 #: How a note about it begins; trace.eventlog and the checks know it by that.
 REPLACED = "the program replaced "
 #: Another note, before a number of bytes.
-PERSISTING = "bytes of the L2 set aside for persisting data: "
+PERSISTING = "bytes that a stream's access policy keeps in the L2: "
 _seen: dict[str, None] = {}
 _kept: list[tuple[Any, str, str, Any]] = []
 

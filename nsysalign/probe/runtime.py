@@ -82,7 +82,6 @@ class Runtime:
         self._string_numbers, self._error_numbers = itertools.count(1), itertools.count(1)
         self._lock = threading.RLock()
         self.next_sync = 0
-        self._persisting = 0
         os.register_at_fork(after_in_child=self._after_fork)
 
     def begin(self, device: int) -> None:
@@ -245,9 +244,6 @@ class Runtime:
         now = time.perf_counter_ns
         self.next_sync = now() + _SYNC_EVERY_NS
         self._line({"clock": _clock()})
-        if (size := self.driver.persisting_l2()) > self._persisting:
-            self._persisting = size
-            self.note(text=f"{PERSISTING}{size}")
         if self.nvtx is None:
             return
         self.ending.arm(self._line)
@@ -272,7 +268,8 @@ class Runtime:
     def _at_exit(self) -> None:
         try:
             self.sync()
-            for text in replaced():
+            kept = self.driver.persisting()
+            for text in [*replaced(), *([f"{PERSISTING}{kept}"] if kept else ())]:
                 self.note(text=text)
         except Exception as error:
             failed(error)

@@ -67,7 +67,10 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
     that nsys accepts whatever it is really called. A recording that nsys did not make a report of
     is moved there (`trace.qdstrm`)."""
     try:
-        folder = Path(tempfile.mkdtemp(prefix="nsysalign-"))
+        place = tempfile.gettempdir()
+        if place != place.encode(errors="ignore").decode():  # nsys takes UTF-8 only
+            place = "/tmp"
+        folder = Path(tempfile.mkdtemp(prefix="nsysalign-", dir=place))
     except OSError as error:
         raise NsysError(
             f"nsys needs a folder for temporary files, and none can be made: {error.strerror}",
@@ -159,7 +162,10 @@ def launch(
                 # child that calls exit() dies of SIGSEGV.  NVTX itself loads the library at its
                 # first call, by NVTX_INJECTION64_PATH.
                 del environ["QUADD_INJECTION_PROXY"]
-        status = script.start(command, environ | dict(added), stdout_to_stderr)
+        environ |= added
+        if "NSYSALIGN_INSPECT" in environ:  # `cli.main` has set it aside
+            environ["PYTHONINSPECT"] = environ.pop("NSYSALIGN_INSPECT")
+        status = script.start(command, environ, stdout_to_stderr)
         if status is None:
             if nsys is not None:
                 nsys.wait_for(script)

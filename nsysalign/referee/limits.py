@@ -21,6 +21,8 @@ _L2S = 4
 _FASTER = 1.05
 #: A memset before each repetition is about a flush if it covers at least this share of the L2.
 _FLUSH, _FEWEST = 0.25, 3
+#: In the name of the kernel of torch's `zero_` and `fill_` (and so of triton's do_bench).
+_FILL = "FillFunctor"
 
 
 def rates(scene: Scene) -> Iterator[Doubt]:
@@ -53,70 +55,89 @@ def rates(scene: Scene) -> Iterator[Doubt]:
 
 
 def flushes(scene: Scene) -> Iterator[Doubt]:
-    """Labels before each of whose repetitions the same memset ran, large, after which some of the
+    """Labels before each of whose repetitions a large memset or fill ran, after which some of the
     L2 is warm nevertheless."""
     size = scene.trace.operations["bytes"].to_numpy()
-    for label, at, memset in _flushed(scene):
-        limit, found = _limit(scene, memset), int(size[memset[0]])
-        evidence = {"memset_bytes": found, "l2_bytes": limit.l2_bytes}
-        if found < limit.l2_bytes:
+    for label, at, flush in _flushed(scene):
+        limit, found = _limit(scene, flush[0]), int(size[flush[0]])
+        took = words.span(int(np.median((scene.end - scene.start)[flush])))
+        name = f"a memset of {bytes_text(found)}" if found else f"a fill that takes {took}"
+        evidence = {"memset_bytes": found} if found else {}
+        evidence |= {"l2_bytes": limit.l2_bytes}
+        if found and found < limit.l2_bytes:
             yield scene.doubt(
                 "small-flush", NOTE, label, scene.typical(at), at, len(at),
-                f"runs after a memset of {bytes_text(found)} each time; the GPU's L2 holds {bytes_text(limit.l2_bytes)}, so if the "
+                f"runs after {name} each time; the GPU's L2 holds {bytes_text(limit.l2_bytes)}, so if the "
                 "memset is to flush it, some of the L2 stays warm.",
                 evidence=evidence,
             )  # fmt: skip
-        elif _filled_again(scene, at, memset, limit):
+        elif _filled_again(scene, at, flush, limit):
             yield scene.doubt(
                 "filled-again", FOUND, label, scene.typical(at), at, len(at),
-                f"runs on a warm L2 although a memset of {bytes_text(found)} flushes it each time: between the memset and the start "
+                f"runs on a warm L2 although {name} flushes it each time: between that and the start "
                 "event the same operations run once, untimed.",
                 evidence=evidence,
             )  # fmt: skip
         if kept := scene.persisting:
             yield scene.doubt(
                 "persisting-l2", FOUND, label, scene.typical(at), at, len(at),
-                f"is flushed by a memset each time, and {bytes_text(kept)} of the L2 were set aside for persisting data, which a "
-                "memset does not push out.",
+                f"runs after {name} each time, which does not push out the {bytes_text(kept)} that the access policy of a stream "
+                "keeps in the L2.",
                 evidence={**evidence, "persisting_bytes": kept},
             )  # fmt: skip
 
 
-def _limit(scene: Scene, memset: np.ndarray) -> Limits:
-    device = int(scene.trace.operations["device"].iloc[memset[0]])
+def _limit(scene: Scene, operation: int) -> Limits:
+    device = int(scene.trace.operations["device"].iloc[operation])
     return scene.limits.get(device, Limits(0, 0))
 
 
+def _overwrites(scene: Scene) -> np.ndarray:
+    """The memsets of a quarter of the L2 or more, and torch's fills that take as long as the memory
+    needs for the whole L2, by issue.  How much a kernel fills is not in a trace."""
+    operations = scene.trace.operations
+    fills = [number for number, name in scene.trace.names.items() if _FILL in name]
+    filling = (scene.kind == KIND["kernel"]) & operations["name_id"].isin(fills).to_numpy()
+    size, device = operations["bytes"].to_numpy(), operations["device"].to_numpy()
+    out = np.zeros(len(size), bool)
+    for number, (l2, rate) in scene.limits.items():
+        if l2:
+            large = (scene.kind == KIND["memset"]) & (size >= _FLUSH * l2)
+            long = filling & ((scene.end - scene.start) * rate >= 1e9 * l2)
+            out |= (device == number) & (large | long)
+    return np.flatnonzero(out & (scene.issue >= 0))
+
+
 def _flushed(scene: Scene) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
-    """(label, its intervals, the memset before each of them) where a memset of the same size, a
-    quarter of the L2 or more, ran before each repetition on its stream."""
-    memsets = np.flatnonzero((scene.kind == KIND["memset"]) & (scene.issue >= 0))
-    memsets = memsets[np.argsort(scene.issue[memsets], kind="stable")]
+    """(label, its intervals, what overwrote the L2 before each of them) where the same did so
+    before each repetition on its stream."""
+    flush = _overwrites(scene)
+    flush = flush[np.argsort(scene.issue[flush], kind="stable")]
     lane, opened, closed = (scene.column(c) for c in ("start_lane", "open_ns", "close_ns"))
     size = scene.trace.operations["bytes"].to_numpy()
     for label, at in scene.labels():
-        mine = memsets[scene.lane[memsets] == lane[at[0]]]
+        mine = flush[scene.lane[flush] == lane[at[0]]]
         if len(at) < _FEWEST or not len(mine) or (lane[at] != lane[at[0]]).any():
             continue
         before = np.append(0, np.maximum.accumulate(closed[at])[:-1])  # the repetition before
         place = np.searchsorted(scene.issue[mine], opened[at]) - 1
         if (place < 0).any() or (scene.issue[mine[place]] <= before).any():
             continue
-        found, l2 = size[mine[place]], _limit(scene, mine).l2_bytes
-        if l2 and found[0] >= _FLUSH * l2 and not np.ptp(found):
-            yield label, at, mine[place]
+        last = mine[place]
+        if not np.ptp(size[last]) and not np.ptp(scene.code[last]):
+            yield label, at, last
 
 
-def _filled_again(scene: Scene, at: np.ndarray, memset: np.ndarray, limit: Limits) -> bool:
-    """Whether between its memset and its start event every repetition runs what it times, and what
+def _filled_again(scene: Scene, at: np.ndarray, flush: np.ndarray, limit: Limits) -> bool:
+    """Whether between its flush and its start event every repetition runs what it times, and what
     it can touch in its time is so little that the L2 still holds most of it."""
     if np.median(scene.column("elapsed_ns")[at]) * limit.memory_rate > 1e9 * _L2S * limit.l2_bytes:
         return False
-    ours = np.flatnonzero((scene.lane == scene.lane[memset[0]]) & (scene.issue >= 0))
+    ours = np.flatnonzero((scene.lane == scene.lane[flush[0]]) & (scene.issue >= 0))
     ours = ours[np.argsort(scene.issue[ours], kind="stable")]
     names = np.append(0, np.cumsum(scene.digest[scene.code[ours]]))
     computes = np.append(0, np.cumsum(scene.kind[ours] == KIND["kernel"]))
-    marks = scene.issue[memset], scene.column("open_ns")[at], scene.column("close_ns")[at]
+    marks = scene.issue[flush], scene.column("open_ns")[at], scene.column("close_ns")[at]
     flushed, opened, closed = (np.searchsorted(scene.issue[ours], t, side="right") for t in marks)
     again = names[opened] - names[flushed] == names[closed] - names[opened]
     return bool(again.all() and (computes[closed] > computes[opened]).all())

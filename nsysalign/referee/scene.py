@@ -143,26 +143,30 @@ class Scene:
     @cached_property
     def _helpers(self) -> list[tuple[int, np.ndarray]]:
         """(thread, intervals of a label) of threads that launch inside these intervals only, never
-        between them, although the intervals cover so little of the time that this is no
-        coincidence: a pool's worker that the timed call waits for.
+        between them, although so much of the time from one to the next lies between them that this
+        is no coincidence: a pool's worker that the timed call waits for.
 
         A thread that works beside launches between them as well.
         """
         computes = (self.kind == KIND["kernel"]) | (self.kind == KIND["graph"])
-        threads = np.unique(self.thread[computes & (self.issue >= 0)]).tolist()
-        launched = {t: np.sort(self.issue[computes & (self.thread == t)]) for t in threads}
+        threads, first = np.unique(self.thread[computes & (self.issue >= 0)], return_index=True)
+        ran_by = self.trace.operations["process"].to_numpy()[computes & (self.issue >= 0)][first]
+        process_of = dict(zip(threads.tolist(), ran_by.tolist(), strict=True))
+        launched = {t: np.sort(self.issue[computes & (self.thread == t)]) for t in process_of}
         begun, ended = self.column("open_ns"), self.column("close_ns")
         out = []
         for _, at in self.labels() if len(threads) > 1 else ():
             opened, closed = begun[at], np.maximum.accumulate(ended[at])
             fresh = closed - np.maximum(opened, np.append(opened[0], closed[:-1]))
-            covered = fresh.sum() / max(closed[-1] - opened[0], 1)
-            for thread in {*threads} - {*self.column("thread")[at], *self.column("end_thread")[at]}:
+            covered = fresh / np.maximum(np.diff(opened, append=closed[-1]), 1)
+            own = {*self.column("thread")[at], *self.column("end_thread")[at]}
+            near = {t for t, of in process_of.items() if of == self.column("process")[at[0]]}
+            for thread in near - own:
                 low, high = np.searchsorted(launched[thread], [opened[0], closed[-1]])
                 issue = launched[thread][low:high]
                 place = np.searchsorted(opened, issue, side="right") - 1
-                seen = len(np.unique(place))
-                if covered**seen < _BY_CHANCE and (issue < closed[place]).all():
+                by_chance = covered[np.unique(place)].prod()
+                if by_chance < _BY_CHANCE and (issue < closed[place]).all():
                     out.append((thread, at))
         return out
 
@@ -231,7 +235,7 @@ class Scene:
 
     @property
     def persisting(self) -> int:
-        """Bytes of the L2 that the program set aside for persisting data, 0 for none."""
+        """Bytes that the access policy of a stream keeps in the L2, 0 for none."""
         notes = self.log.notes if self.log is not None else ()
         found = (note.removeprefix(PERSISTING) for note in notes if note.startswith(PERSISTING))
         return max((int(size) for size in found if size.isdigit()), default=0)

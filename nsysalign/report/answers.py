@@ -62,12 +62,13 @@ def told_apart(analysis: Analysis, rows: Sequence[LabelRow]) -> list[LabelRow]:
     return [each for row in rows for each in several.get(row.label, [row])]
 
 
-def range_lines(analysis: Analysis) -> list[str]:
-    """Ranges by their time on the host: that time, its parts, and the GPU time of their work."""
+def range_lines(analysis: Analysis, width: int) -> list[str]:
+    """Ranges by their time on the host: that time, the GPU time of their work, and its parts where
+    `width` has room for all of them."""
     table = analysis.host_ranges
     if table.empty:
         return []
-    lines = ["NVTX ranges by their time on the host, each with all inside it:"]
+    lines, parted = [], []
     for r in table.head(MOST_LINES).itertuples(index=False):
         parts = sorted(
             ((ns, word) for c, word in SPLIT.items() if (ns := getattr(r, c))), reverse=True
@@ -75,8 +76,12 @@ def range_lines(analysis: Analysis) -> list[str]:
         made_of = ", ".join(f"{word} {percent(ns / max(r.host_ns, 1))}" for ns, word in parts[:2])
         gpu = f"GPU {duration(r.gpu_ns)}" if r.with_work else "nothing on the GPU"
         lines.append(
-            f"{duration(r.host_ns):>8}  {r.count:>7,} x {duration(r.median_ns):>8}  {gpu:<18}  {safe_text(r.label)}  ({made_of})"
+            f"{duration(r.host_ns):>8}  {r.count:>7,} x {duration(r.median_ns):>8}  {gpu:<18}  {safe_text(r.label)}"
         )
+        parted.append(f"{lines[-1]}  ({made_of})")
+    if max(map(len, parted)) <= width:
+        lines = parted
+    lines.insert(0, "NVTX ranges by their time on the host, each with all inside it:")
     if len(table) > MOST_LINES:
         lines.append(f"          … {len(table) - MOST_LINES:,} more in the report")
     return lines

@@ -145,7 +145,7 @@ def fragment(analysis: Analysis) -> str:
             if row.unprofiled_ns is None
             else within(*row.unprofiled_ns, 1_000)
         )
-        numbers = [str(row.count), fixed(row.elapsed_ns), *([without] if predicted else [])]
+        numbers = [f"{row.count:,}", fixed(row.elapsed_ns), *([without] if predicted else [])]
         numbers += [fixed(row.parts_ns[c]) for c in causes]
         cells = [*(cell("left", t) for t in left), *(cell("right", n) for n in numbers)]
         lines.append("<tr>" + "".join(cells) + "</tr>")

@@ -18,7 +18,7 @@ from nsysalign.report.clock_chart import page_clocks, run_starts, summary
 from nsysalign.report.overview import RUN, headline, of_devices
 from nsysalign.report.pack import packed
 from nsysalign.report.palette import LOOKS
-from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
+from nsysalign.report.rows import LabelRow, counted, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.timeline_rows import Timelines, timelines
 from nsysalign.report.verdict import (
     Card,
@@ -90,7 +90,7 @@ def payload(
     return {
         "title": _title(analysis, run),
         "headline": headline(analysis, rows, matrix, largest_loss(shown)),
-        "environment": _environment(analysis, rows),
+        "environment": _environment(analysis),
         "notes": _notes(analysis),
         "causes": cause_looks(present),
         "cards": [_card(card) for card in shown],
@@ -275,7 +275,7 @@ def _title(analysis: Analysis, run: str) -> str:
     return f"{name or 'analysis'}, {when.day} {when:%b %Y %H:%M} UTC"
 
 
-def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
+def _environment(analysis: Analysis) -> list[list[str]]:
     info = analysis.trace
     within = placed_within_ns(analysis)
     intervals = analysis.measured
@@ -286,10 +286,7 @@ def _environment(analysis: Analysis, rows: list[LabelRow]) -> list[list[str]]:
         ("nsys", info.nsys_version or "unknown version"),
         ("torch", analysis.collected_with("torch")),
         ("SM clock", summary(analysis)),
-        (
-            "intervals",
-            f"{plural(len(analysis.measured), 'interval')} in {plural(len(rows), 'label')}",
-        ),
+        ("measured", counted(analysis) if len(intervals) else ""),
         ("events placed within", duration(within) if within is not None else ""),
         ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
         ("not placed", f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else ""),

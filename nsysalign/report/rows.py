@@ -9,6 +9,7 @@ import numpy as np
 
 from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
+from nsysalign.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -137,6 +138,17 @@ def _rules(findings: pd.DataFrame) -> dict[str, tuple[str, ...]]:
 def causes_present(rows: list[LabelRow]) -> list[str]:
     """The causes that are not zero in every row, in the order of `model.CAUSES`."""
     return [cause for cause in CAUSES if any(row.parts_ns[cause] for row in rows)]
+
+
+def counted(analysis: Analysis) -> str:
+    """ "144 intervals in 24 labels, 57 more that the program did not time itself"."""
+    library = analysis.measured["library"].to_numpy(bool)
+    if library.all():  # the program asked a library to time: these are its own
+        library = library & (analysis.measured["method"] == "inferred").to_numpy(bool)
+    own = len(set(analysis.measured["label"][~library]))
+    text = f"{plural(int((~library).sum()), 'interval')} in {plural(own, 'label')}"
+    more = f", {library.sum():,} more that the program did not time itself"
+    return text + (more if library.any() else "")
 
 
 def placed_within_ns(analysis: Analysis) -> float | None:

@@ -143,7 +143,7 @@ def _predicted(row: LabelRow, unit_ns: int) -> str:
 
 
 def _count_width(rows: Sequence[LabelRow]) -> int:
-    return max(1, *(len(str(row.count)) for row in rows))
+    return max(1, *(len(f"{row.count:,}") for row in rows))
 
 
 def _mark_width(rows: Sequence[LabelRow]) -> int:
@@ -249,7 +249,7 @@ def render(rows: Sequence[LabelRow], console: Console) -> None:
         {safe_text(row.label): label_text(row, plan.label_width) for row in rows}, plan.label_width
     )
     for number, row in enumerate(rows):
-        cells = [Text("  " + texts[safe_text(row.label)]), Text(str(row.count))]
+        cells = [Text("  " + texts[safe_text(row.label)]), Text(f"{row.count:,}")]
         # The dot of a zero recedes, so that the eye finds the numbers.
         cells.append(Text(time.cells[number]))
         cells += [Text(plan.unprofiled.cells[number])] if plan.unprofiled else []

@@ -24,7 +24,7 @@ from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.report import answers, baseline, overview, table
 from nsysalign.report.clock_chart import summary
-from nsysalign.report.rows import LabelRow, label_rows, placed_within_ns, unaligned_reasons
+from nsysalign.report.rows import LabelRow, counted, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.report.verdict import Card, Entry, advices, cards, spent, verdicts
 from nsysalign.text import duration, middle, plural, safe_text
 
@@ -61,7 +61,7 @@ def render(
         table.render(rows[:max_labels], console)
         left_out = len(rows) - len(rows[:max_labels])
         if left_out:
-            console.print(Text(f"  … {plural(left_out, 'more label')} in the report", "dim"))
+            console.print(Text(f"  … {plural(left_out, 'more row')} in the report", "dim"))
     elif len(analysis.runs):
         console.print()
         table.render(overview.run_rows(analysis)[:MOST_RUNS], console)
@@ -69,7 +69,7 @@ def render(
         console.print(Text("  no interval was placed", "yellow"))
     if first["untimed"] or not rows:
         _what_ran(analysis, console)
-    _listed(answers.range_lines(analysis), console)
+    _listed(answers.range_lines(analysis, console.width - 2), console)
     baseline.render(analysis, console, max_labels=max_labels)
     _findings(analysis, console, labels, only)
     _unaligned(analysis, console)
@@ -105,19 +105,10 @@ def _listed(lines: list[str], console: Console) -> None:
 def _header(analysis: Analysis, console: Console) -> None:
     info = analysis.trace
     devices = ", ".join(dict.fromkeys(safe_text(d) for d in info.devices)) or "no GPU named"
-    library = analysis.measured["library"].to_numpy(bool)
-    if library.all():  # the program asked a library to time: these are its own
-        library = library & (analysis.measured["method"] == "inferred").to_numpy(bool)
-    own = len(set(analysis.measured["label"][~library]))
     words = [
         devices,
         f"nsys {safe_text(info.nsys_version)}" if info.nsys_version else "nsys",
-        f"{plural(int((~library).sum()), 'interval')} in {plural(own, 'label')}",
-        *(
-            [f"{library.sum():,} more that the program did not time itself"]
-            if library.any()
-            else []
-        ),
+        counted(analysis),
     ]
     within = placed_within_ns(analysis)
     if within is not None:

@@ -122,7 +122,7 @@ def render(
 def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
     ascii_only = not _encodes(console, "█▏")
     unit_ns, unit, places = (1_000, "us", 2) if elapsed < 1e7 else (1_000_000, "ms", 3)
-    starts = [f"{line.start_ns / unit_ns:.{places}f}" for line in shown]
+    starts = [f"{line.start_ns / unit_ns:,.{places}f}" for line in shown]
     lengths = [
         fixed(line.end_ns - line.start_ns, unit_ns=unit_ns, decimals=places) for line in shown
     ]

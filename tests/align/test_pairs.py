@@ -2,7 +2,7 @@
 
 C creates an event, R records one, w issues work, . is another call; with the number of an event: Q
 a query (Q1! "not ready"), W a wait of the host (V: by the driver API), O a wait of a stream; E asks
-cudaEventElapsedTime; ( ) capture.  A call of thread 2 is 2:R, one of process B is B:R.  Queries
+cudaEventElapsedTime; ( ) capture; q is a query of which the trace holds the synchronisation row alone.  A call of thread 2 is 2:R, one of process B is B:R.  Queries
 next to each other are 100 ns apart, all other calls 2 us.  Records are named a, b, c ... by order.
 """
 
@@ -27,7 +27,7 @@ from nsysalign.trace.read import read_trace
 
 DATA = Path(__file__).parents[1] / "data"
 KIND = {"R": "record", "Q": "query_event", "W": "sync_event", "V": "sync_event", "O": "wait_event",
-        "w": "launch"}  # fmt: skip
+        "w": "launch", "D": "sync_device"}  # fmt: skip
 NAMES = {"C": "cudaEventCreateWithFlags", "E": "cudaEventElapsedTime", "V": "cuEventSynchronize",
          ".": "cudaMalloc", "(": "cudaStreamBeginCapture", ")": "cudaStreamEndCapture"}  # fmt: skip
 
@@ -38,13 +38,17 @@ def drawn(text: str) -> SimpleNamespace:
     for n, token in enumerate(text.split()):
         who, what, event, failed = re.fullmatch(r"(?:(\w):)?(.)(\d*)(!?)", token).groups()
         process = 9 if who == "B" else 8
-        at += 200 if last == what == "Q" else 2_000
+        at += 200 if last == what and what in "Qq" else 2_000
         last = what
+        if what == "q":
+            syncs.append((-1, int(event), at, at + 100, process, -1, n))
+            continue
         kind, name = CALL[KIND.get(what, "other")], list(NAMES).index(what) if what in NAMES else 9
         thread = process * 100 + (2 if who == "2" else 1)
-        calls.append((at, at + 100, process, thread, kind, name, 600 if failed else 0, n))
+        here = len(calls)
+        calls.append((at, at + 100, process, thread, kind, name, 600 if failed else 0, here))
         if event:
-            syncs.append((n, int(event)))
+            syncs.append((here, int(event), at, at + 100, process, -1, n))
     columns = [
         "start_ns",
         "end_ns",
@@ -59,7 +63,11 @@ def drawn(text: str) -> SimpleNamespace:
     launches = np.flatnonzero(table["kind"] == CALL["launch"])
     return SimpleNamespace(
         calls=table,
-        syncs=pd.DataFrame(syncs, columns=["call", "event"], dtype="int64"),
+        syncs=pd.DataFrame(
+            syncs,
+            columns=["call", "event", "start_ns", "end_ns", "process", "stream", "correlation"],
+            dtype="int64",
+        ),
         operations=pd.DataFrame({"call": launches}, dtype="int64"),
         names=dict(enumerate(NAMES.values())),
     )
@@ -143,6 +151,24 @@ def test_two_threads_that_create_events_at_once_do_so_in_either_order():
 def test_event_rows_tell_which_event_a_record_is_of():
     assert read("C R w C R R w R Q1 Q2 Q2 Q1", "1 2 1 2")[0] == ""  # a run that is no list of pairs
     assert read("C R w C R R Q1 Q2", "1 2 2")[0] == "ac"
+
+
+def test_event_rows_of_some_records_leave_the_others_to_their_order():
+    # nsys 2024.2 writes rows of the records that other streams of a process wait for
+    assert read("C R O1 C R w C R R Q2 Q3", "1")[0] == "bc"
+    assert read("C R O1 C R w C R R Q2 Q3", "7")[0] == ""  # numbers that count something else
+
+
+@pytest.mark.parametrize(("program", "numbers", "wanted"), [
+    ("C R w C R D q1 q2 . R w R D q1 q2", "", "ab cd"),
+    ("C R w 2:C 2:R D q1 q2", "1 2", ""),           # whoever asked: recorded by two threads
+    ("C R w C R 2:C 2:R w 2:C 2:R D q1 q2 . q3 q4", "1 2 3 4", "ab cd"),
+    ("C R w C R D q1 . q2", "", ""),
+    ("C R w C R q1 q2", "", ""),                    # nothing tells queries from waits
+    ("C R w C R D q1 q2 Q1 . Q2", "", ""),          # this trace does hold queries
+])  # fmt: skip
+def test_queries_without_a_call(program, numbers, wanted):
+    assert read(program, numbers)[0] == wanted
 
 
 @pytest.mark.parametrize(("program", "numbers", "wanted", "how"), [

@@ -20,7 +20,9 @@ SIDE = 13
     (300_000, 900_000, 7, True),
     (300_000, 298_000, 7, True),      # both are done within 5 us: whichever it is
     (300_000, 298_000, SIDE, True),
-    (320_000, 300_000, 7, False),     # both shortly before the wait returned
+    (920_000, 900_000, 7, True),      # both are done within 5 % of the pair
+    (920_000, 900_000, SIDE, True),
+    (340_000, 300_000, 7, False),     # both shortly before the wait returned
     (0, 300_000, 7, False),           # the wait returned at once: it may be a third stream
 ])  # fmt: skip
 def test_a_pair_of_a_thread_with_two_streams(default_ns, side_ns, end, decided, tmp_path):

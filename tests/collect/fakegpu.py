@@ -69,8 +69,8 @@ def add(export: Path, run_dir: Path) -> None:
                 launch(at, line["tid"], at + step // 2, at + step)
         for line in records:
             # with Python's own share before and after it: two readings of the clock marks differ by
-            # about as much
-            share = (line["t1_ns"] - line["t0_ns"]) * 2 // 5
+            # about as much.  A call that is slower was held up before its event's time or after it
+            share = min((line["t1_ns"] - line["t0_ns"]) * 2 // 5, 1_000)
             at, end = line["t0_ns"] + share + offset, line["t1_ns"] - share + offset
             runtime.append((at, end, 0, process | line["tid"], correlation, 900_001, 0))
             correlation += 1

@@ -377,9 +377,46 @@ def test_nobody_else_can_read_what_nsys_records(real):
     (real.folder / "script.py").write_text("import tempfile\nprint(tempfile.gettempdir())")
     done = subprocess.run(
         [NSYSALIGN, "run", "-q", "script.py"], cwd=real.folder, capture_output=True, text=True, timeout=120,
-        env={**real.env, "TMPDIR": "/no/such/folder", "PYTHONINSPECT": ""},
+        env={**real.env, "TMPDIR": "/no/such/folder"},
     )  # fmt: skip
     assert done.stdout == "/tmp\n", "as plainly"
+
+
+@pytest.mark.nsys
+def test_variables_that_are_meant_for_the_script(real):
+    """Python ends with a prompt under PYTHONINSPECT, here at the end of its input, and nsys takes
+    no folder that is not UTF-8: neither is of any use to nsysalign."""
+    (real.folder / "script.py").write_text(
+        "import os, sys, tempfile\nprint(os.getenv('PYTHONINSPECT'), ascii(tempfile.gettempdir()))\nsys.exit(5)"
+    )
+    odd = os.fsencode(real.folder) + b"/\xff"
+    os.mkdir(odd)
+    env = {**real.env, "PYTHONINSPECT": "1", "TMPDIR": os.fsdecode(odd)}
+    plainly, ours = (
+        subprocess.run(
+            [*command, "script.py"], cwd=real.folder, env=env, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=120,
+        )
+        for command in ([sys.executable], [NSYSALIGN, "run", "-q"])
+    )  # fmt: skip
+    assert (ours.returncode, ours.stdout) == (plainly.returncode, plainly.stdout)
+    assert ours.stderr.startswith(plainly.stderr) and "cli.py" not in ours.stderr
+    assert (real.run_dirs()[0] / "trace.sqlite").is_file()
+
+
+def test_a_python_that_lacks_parts_of_itself(tmp_path):
+    """Python starts with the PYTHONHOME of another build, until something of its own is missing."""
+    library = tmp_path / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    library.mkdir(parents=True)
+    for path in Path(os.__file__).parent.iterdir():
+        if path.name not in ("datetime.py", "site-packages"):
+            (library / path.name).symlink_to(path)
+    done = subprocess.run(
+        [sys.executable, "-m", "nsysalign", "run", "script.py"], cwd=tmp_path, capture_output=True, text=True,
+        env={**os.environ, "PYTHONHOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert done.returncode == 3 and f"PYTHONHOME={tmp_path}" in done.stderr, done.stderr
+    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 2
 
 
 @pytest.mark.nsys

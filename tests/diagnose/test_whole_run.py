@@ -148,7 +148,7 @@ def test_kernels_with_blocks_of_one_thread():
     }  # fmt: skip
     told = rules(replace(drawn, calibration={"few_threads": [few]}))["few-threads"]
     assert told.title == (
-        "For 320 us of 1 ms only blocks of fewer threads than a warp has ran: add was launched with 4,096 blocks of 1 thread, "
+        "For 320 us of 1 ms nothing ran but blocks of fewer threads than a warp: add was launched with 4,096 blocks of 1 thread, "
         "and a warp has 32."
     )
     assert (told.severity, told.loss_ns) == ("warning", 310_000)

@@ -100,6 +100,19 @@ def test_what_else_was_measured_explains_the_differences():
     assert f"  {verdict[0]}" in lines
 
 
+def test_another_sm_clock_is_named_with_what_it_may_explain():
+    m = with_profile()
+    (profile,) = m.profiles
+    blocks = tuple(replace(b, sm_mhz=1500.0) for b in m.blocks)
+    m = replace(m, blocks=blocks, profiles=(replace(profile, mhz={"warm": 1650.0}),))
+    rows = of(m, "warm")
+    assert rows["event"].mhz == 1500 and rows["event"].clock_ns == 0 and rows["sum"].mhz == 1650
+    above = list(rows)[-3]  # the last one that was timed, above the span
+    # at a clock that is 10 % faster the kernels take 10 % less, at most
+    assert rows[above].clock_ns == pytest.approx(0.1 * rows["sum"].value_ns)
+    assert terminal.ladder_row(rows[above])[-1].endswith("; another SM clock up to -74.00")
+
+
 def test_one_kernel_has_no_gaps_and_no_span():
     rows = of(with_profile(queued=740e3), "warm")
     assert "span" not in rows and "gaps between kernels" not in rows["graph"].cause.split(", ")[0]

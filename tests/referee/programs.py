@@ -24,6 +24,8 @@ ADD = Launch(3_000, name="add", grid=8)
 ASIDE = Launch(300_000, 13, name="gemm", grid=512)
 BACK = Copy(20_000, direction=D2D, nbytes=1 << 24)
 FLUSH = Memset(40_000, nbytes=1 << 28)
+FILL = Launch(60_000, name="elementwise_kernel<4, at::native::FillFunctor<unsigned char>>")
+SMALL_FILL = Launch(2_000, name="elementwise_kernel<4, at::native::FillFunctor<float>>")
 WARM = Launch(9_000, name="axpy", grid=64)
 HELPED = Launch(300_000, 13, name="gemm", grid=512, by=900)
 _WAIT_FOR_SIDE = [Record("side", 13), Wait("side", 7)]
@@ -99,6 +101,14 @@ CHEATS = {
     "what it times runs after the flush, untimed": (
         program(timed(*[[WARM]] * 6, before=[FLUSH, WARM])),
         "filled-again",
+    ),
+    "what it times runs after a fill by a kernel, untimed": (
+        program(timed(*[[WARM]] * 6, before=[FILL, WARM])),
+        "filled-again",
+    ),
+    "half of it by another thread, after a first repetition that takes long": (
+        program(timed([ADD, Sleep(90_000_000), HELPED], *[[ADD, HELPED]] * 40, gap=100_000)),
+        "escaped-work",
     ),
     "nothing is ever launched inside": (
         program([GEMM, Sync(), *timed(*[[]] * 8)]),
@@ -191,6 +201,11 @@ HONEST = {
         ("nothing-inside",),
     ),
     "a flush as large as the L2": (program(timed(*[[GEMM]] * 5, before=[FLUSH])), ()),
+    "a fill as large as the L2": (program(timed(*[[GEMM]] * 5, before=[FILL])), ()),
+    "a small fill, then two like calls, of which the second is timed": (
+        program(timed(*[[WARM]] * 5, before=[SMALL_FILL, WARM])),
+        (),
+    ),
     "a flush, then other work before the start": (
         program(timed(*[[WARM]] * 5, before=[FLUSH, ADD])),
         (),

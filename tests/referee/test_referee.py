@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import lzma
 import sqlite3
+import struct
 import tarfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -15,6 +17,7 @@ from simulator.style import Style
 
 from nsysalign.cli import cli
 from nsysalign.errors import TraceError
+from nsysalign.probe.cuda_driver import Driver
 from nsysalign.referee.judge import judge
 from nsysalign.rundir import Inputs
 
@@ -117,11 +120,27 @@ def test_l2_kept_for_persisting_data_makes_a_flush_void(tmp_path):
     for name, before, found in (("flushed", [FLUSH], {"persisting-l2"}), ("not", [], set())):
         simulated = program(timed(*[[WARM]] * 5, before=before))
         trace, (log,) = export.write(machine.run(simulated), tmp_path / name)
-        text = "bytes of the L2 set aside for persisting data: 16777216"
+        text = "bytes that a stream's access policy keeps in the L2: 16777216"
         log.write_text(log.read_text() + json.dumps({"type": "note", "text": text}) + "\n")
         verdict = judge(Inputs(trace, (log,)))
         assert {doubt.check for doubt in verdict.found} == found
         assert all("16.8 MB" in doubt.title for doubt in verdict.found)
+
+
+def test_only_a_window_that_persists_counts():
+    """cuStreamGetAttribute of torch's streams; 11.8 MB may persist on an H200 without any."""
+    windows = {0: (1 << 20, 0), 7: (1 << 24, 2), 8: (1 << 26, 1), 9: None}
+
+    def attribute(handle, number, value):
+        size, hit = windows[handle.value or 0] or (0, 0)
+        struct.pack_into("@PNfii", value, 0, 0xABC, size, 1.0, hit, 1)
+        return int(number != 1 or windows[handle.value or 0] is None)
+
+    driver = Driver()
+    driver.ids, driver._library = dict.fromkeys(windows, 1), SimpleNamespace()
+    assert driver.persisting() == 0  # a driver that cannot be asked
+    driver._library.cuStreamGetAttribute = attribute
+    assert driver.persisting() == 1 << 24
 
 
 def checked(folder: Path, *options: str, simulated=None):

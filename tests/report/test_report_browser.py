@@ -1,5 +1,6 @@
 """The page in a real browser, from file://: it runs, it is quiet, and foreign text stays text."""
 
+import re
 import time
 from dataclasses import replace
 
@@ -130,9 +131,10 @@ def test_the_mouse_explains_and_zooms(driver, analysis, tmp_path):
     assert driver.execute_script("return document.querySelectorAll('#lanes .arrow').length") == 1
     drawn = driver.find_element("id", "lanes").get_attribute("data-drawn")
     plot = driver.find_element("id", "lanes")
-    ActionChains(driver).move_to_element(plot).click_and_hold().move_by_offset(
-        150, 0
-    ).release().perform()
+    ActionChains(driver).move_to_element(plot).click_and_hold().move_by_offset(150, 0).perform()
+    assert not driver.execute_script("return $('tip').hidden")  # how long, while dragging
+    assert re.fullmatch(r"[\d.]+ us", driver.find_element("id", "tip").text)
+    ActionChains(driver).release().perform()
     until(
         driver,
         f"document.querySelector('#lanes').dataset.drawn != '{drawn}'",
@@ -334,6 +336,11 @@ def test_the_waterfall_leads_from_the_event_to_the_kernel(looked_at):
     ns = [234_720, 174_490, 28_310, 7_150]
     rest = [ns[0] - sum(ns[1 : k + 1]) for k in range(1, 4)]
     assert edges == [pytest.approx(100 * r / ns[0], abs=0.01) for r in rest] + [0]
+    # a host timer's own time holds no kernel: what ran beside it is said, as in the terminal
+    timer = "{label: 'timer', elapsed: 9000, ran: 2240, parts: {host: 9000, kernel: 0, graph: 0}}"
+    last = driver.execute_script(f"return waterfall({timer}).lastChild.textContent")
+    assert last == "meanwhile2.24 us"
+    assert driver.execute_script(f"return aside({timer})")
 
 
 def test_the_run_in_one_sentence_and_a_strip(looked_at):
@@ -624,11 +631,16 @@ def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(
 
 def test_back_leads_to_the_interval_before_and_an_anchor_scrolls(driver, analysis, tmp_path):
     open_page(driver, analysis, tmp_path)
-    for label in ("t1", "t2"):
+    at_first = driver.execute_script("return selected.label")
+    for label in ("t2", "t1"):
         driver.execute_script("choose(arguments[0], null, true)", label)
         until(driver, f"location.hash.includes('label={label}')", f"the address of {label}")
     driver.back()
-    until(driver, "selected.label === 't1'", "the label before")
+    until(driver, "selected.label === 't2'", "the label before")
+    driver.back()
+    until(driver, f"selected.label === '{at_first}'", "what the page opened on")
+    driver.forward()
+    until(driver, "selected.label === 't2'", "the label after")
     driver.execute_script("location.hash = '#runs'")
     until(driver, "Math.abs($('runs').getBoundingClientRect().top) < 120", "the section")
 

@@ -25,7 +25,7 @@ from nsysalign.text import (
         (4, "0.00"),
         (None, "?"),
         (math.nan, "?"),
-        (78_709_984, "78709.98"),
+        (78_709_984, "78,709.98"),
     ],
 )
 def test_a_cell_is_microseconds_and_zero_is_a_dot(ns, text):

@@ -104,7 +104,7 @@ def test_library_labels_come_last(analysis):
 
 
 def test_many_labels_are_counted_when_not_shown(analysis):
-    assert "… 2 more labels in the report" in shown(analysis, 80, max_labels=2)
+    assert "… 2 more rows in the report" in shown(analysis, 80, max_labels=2)
 
 
 def test_hostile_names_neither_drive_the_terminal_nor_rich(hostile_analysis):

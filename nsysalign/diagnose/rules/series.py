@@ -68,8 +68,8 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
             continue
         evidence: dict[str, object]
         if kinds:
-            named = ", ".join(f"{name}: {count:,}" for name, count in kinds[:_KINDS_NAMED])
-            more = ", …" if len(kinds) > _KINDS_NAMED else ""
+            named = "; ".join(f"{count:,} x {name}" for name, count in kinds[:_KINDS_NAMED])
+            more = "; …" if len(kinds) > _KINDS_NAMED else ""
             held = f"{len(kinds)} kinds, which the table tells apart ({named}{more}); the spread is that of the most frequent one."
             evidence = {
                 "kinds_of_work": len(kinds),

@@ -237,7 +237,7 @@ def few_threads(facts: Facts) -> Iterator[Finding]:
     for run, who, few in _small_launches(facts, "few_threads"):
         found = About(str(run.label), "").finding(
             "warning",
-            f"{who}for {words.of(few['few_threads_ns'], run.elapsed_ns)} only blocks of fewer threads than a warp has ran: "
+            f"{who}for {words.of(few['few_threads_ns'], run.elapsed_ns)} nothing ran but blocks of fewer threads than a warp: "
             f"{_launched(few)}, and a warp has {WARP}.",
             "",
             few_threads_ns=few["few_threads_ns"],

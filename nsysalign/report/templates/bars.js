@@ -34,8 +34,8 @@ function budgetBar(label, scale, room) {
   const bar = make("div", { class: "bar", role: "img", "aria-label": budgetText(label) });
   for (const cause of PRESENT) {
     const ns = label.parts[cause.name];
-    if (!ns) continue;
     const width = (100 * ns) / scale;
+    if (!(width > 0.1)) continue; // less than a pixel, and its border would be more
     const piece = swatch(cause);
     piece.style.width = width + "%";
     piece.title =

@@ -35,9 +35,9 @@ function causeOf(block) {
   return code < 0 ? null : DATA.causes[code];
 }
 
-// A name may be cut, a count may not: "48…" of 481 calls would be a lie.
+// A name may be cut, but not to "c…s"; a count may not: "48…" of 481 calls would be a lie.
 function fitting(block, text, letters) {
-  return block.count > 1 && text.length > letters ? "" : cut(text, letters);
+  return text.length > letters && (block.count > 1 || letters < 8) ? "" : cut(text, letters);
 }
 
 const NOUN = { nvtx: "range", host: "call", stream: "operation", event: "record" };

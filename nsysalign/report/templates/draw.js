@@ -103,6 +103,7 @@ function showDrawing(plot, width, height, content, hits) {
   drawings.set(plot, { hits, image });
   if (known) return;
   plot.addEventListener("pointermove", (event) => {
+    if (event.buttons) return; // dragging says how long
     const hit = hitAt(plot, event);
     plot.classList.toggle("pointing", Boolean(hit?.go));
     drawings.get(plot).over?.remove();

@@ -29,7 +29,7 @@ function drawDumbbells() {
     if (to !== undefined) element.style.width = place(to) - place(from) + "%";
     return element;
   };
-  const names = cutApart(shown.map(({ label }) => label.label), narrow() ? 11 : 36);
+  const names = cutApart(shown.map(({ label }) => label.label), narrow() ? 13 : 36);
   const row = ({ label, kernel }, at) => {
     const [event, part] = [duration(label.elapsed), duration(kernel)];
     const spread = `90 % of the intervals from ${duration(label.p05)} to ${duration(label.p95)}`;

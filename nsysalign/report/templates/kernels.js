@@ -29,7 +29,7 @@ function drawKernels() {
   };
   fillTable($("kernels").querySelector("table"), `Kernels of ${kernels.label}`,
     [{ text: "kernel" }, ...["count", "total us",
-      "median us"].map((text) => ({ text, number: true })), { text: "share" },
+      "median us"].map((text) => ({ text, number: true })), { text: byName(kernels.label) ? "of its time" : "of the run" },
       { text: "idle before us", number: true }],
     rows.map((row, i) => [make("code", { title: row.kernel }, names[i]),
       row.count.toLocaleString("en"), micro(row.total_ns), micro(row.median_ns), share(row),

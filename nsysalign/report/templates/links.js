@@ -12,7 +12,7 @@ function remember(jump = false) {
   clearTimeout(remembering);
   if (jump) return step(() => history.pushState({ jump }, "", address()));
   remembering = setTimeout(
-    () => step(() => history.replaceState(history.state, "", address())), 150);
+    () => step(() => history.replaceState(history.state || {}, "", address())), 150);
 }
 
 function address() {
@@ -62,7 +62,7 @@ function tableText(table, markdown) {
       node !== from).filter((node) => !node.matches?.("[aria-hidden],.flag,.site,small"))
       .map((node) => node.textContent).join(" ").replace(/\s+/g, " ").trim();
     if (!cell.classList.contains("number") || cell.tagName === "TH") return words;
-    return words === "." ? "0" : words.replace(/(\d),(?=\d{3})/g, "$1");
+    return words === "." || words.startsWith("(") ? "0" : words.replace(/(\d),(?=\d{3})/g, "$1");
   };
   const skip = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim() === "budget");
   const lines = [...table.rows].map((row) => [...row.cells].filter((_, k) => !skip[k]).map(text));

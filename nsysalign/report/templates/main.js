@@ -98,15 +98,17 @@ function drawChoice(label, held, asked) {
     return option;
   }));
   $("interval").parentElement.hidden = !held.length;
-  $("keys-events").hidden = false;
+  $("keys-events").hidden = !view.picture || exact(view.picture);
   const chosen = held.find((item) => item.number === selected.interval);
   const absent = asked !== null && asked !== undefined &&
     asked !== selected.interval ?
     "The page does not hold the timeline of the interval you chose; this is another one of its " +
     "label. " : "";
   $("reading").textContent = chosen
-    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; its events are placed ` +
-      `within ±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`
+    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; ` + (exact(view.picture) ?
+      "both ends are in the trace" + (view.picture.error ?
+      `, ±${duration(view.picture.error)}.` : ".") : "its events are placed within " +
+      `±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`)
     : "The page holds no timeline of this label: see the notes at the end of the page.";
 }
 
@@ -114,7 +116,12 @@ function drawChoice(label, held, asked) {
 function methodWords(method) {
   return { clock: "by the events' own clock", bounds: "between the work before and after them",
     "event-trace": "by the GPU's timestamps", inferred: "a pair inferred from the trace",
-    exact: "both ends are in the trace" }[method] || method;
+  }[method] || method;
+}
+
+// A host timer or an NVTX range: it has no events.
+function exact(picture) {
+  return picture.method === "exact";
 }
 
 function drawHeader() {
@@ -182,12 +189,21 @@ function chooseFirst() {
     make("option", { value: label.label }, label.label)));
   for (const run of WHOLE.values()) $("label").prepend(
     make("option", { value: "whole " + run.number }, `the whole of ${run.name}`));
+  $("label").parentElement.hidden = $("label").options.length < 2;
   listen();
   // drawings ask how wide they are
   for (const id of ["timeline", "runs"]) $(id).classList.add("filled");
   const redrawLanes = whenSeen($("lanes"), drawTimeline, true);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
     () => { strip.redraw(); redrawLanes(); });
+  chooseDefault();
+  if (!DATA.labels.length) return;
+  redrawRuns = whenSeen($("iterations"), drawRuns);
+  redrawClocks = watchClocks();
+}
+
+// What a page without an address opens on.
+function chooseDefault() {
   if (!DATA.labels.length) return chooseWhole(DATA.wholes[0].number, null, false);
   const known = DATA.cards.filter((item) => byName(item.entries[0].label));
   // what loses most and can be changed
@@ -195,15 +211,16 @@ function chooseFirst() {
   if (DATA.focus !== null) chooseNumber(DATA.focus, false);
   else if (first) choose(first.label, first.interval < 0 ? null : first.interval, false);
   else choose(DATA.labels[0].label, null, false);
-  redrawRuns = whenSeen($("iterations"), drawRuns);
-  redrawClocks = watchClocks();
 }
 
 // Where a link leads, once everything above it has its place.
 function arrive() {
   if (!follow(true) && DATA.focus !== null) bring($("timeline"));
   // Back to a step of ours: the browser knows where the page was
-  addEventListener("popstate", (event) => follow(!event.state));
+  addEventListener("popstate", (event) => {
+    if (location.hash) follow(!event.state);
+    else if (view.picture) chooseDefault();
+  });
 }
 
 function listen() {

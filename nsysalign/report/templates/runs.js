@@ -60,7 +60,7 @@ function sayRuns() {
   const at = labelAt();
   const label = DATA.labels[at], runs = DATA.runs[at], count = runs.elapsed.length;
   const size = Math.ceil(count / MOST_POINTS), limit = upperLimit(label, runs);
-  const above = runs.elapsed.filter((ns) => ns > limit).length;
+  const above = condense(runs.elapsed, size).filter((ns) => ns > limit).length;
   const warm = label.cold ?
     `a cold first interval of ${duration(label.cold)}, then ${plural(count - 1, "warm interval")}` :
     plural(count, "interval");
@@ -70,7 +70,7 @@ function sayRuns() {
   $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, under nsys.`;
   const said = [];
   const [lie, are] = above === 1 ? ["lies", "is"] : ["lie", "are"];
-  if (above) said.push(`${plural(above, "interval")} ${lie} above the drawn range (slowest ` +
+  if (above) said.push(`${plural(above, size > 1 ? "column" : "interval")} ${lie} above the drawn range (slowest ` +
     `${duration(slowest(runs))}) and ${are} drawn shorter, broken, in proportion; ` +
     "the table has them.");
   if (size > 1) said.push(`Each column is the mean of ${size} neighbouring intervals.`);

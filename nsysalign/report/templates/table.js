@@ -2,8 +2,11 @@
 
 // Whether any label's time without nsys is predicted: if none is, it is said once.
 const PREDICTED = Object.values(DATA.predicted).some((found) => found.ns);
+// Kernels ran, but beside what a host timer measured: not a part of its budget.
+const aside = ({ ran, parts }) => ran && !parts.kernel && !parts.graph;
 const COLUMNS = [
   { key: "label", text: "label", note: "us; total and idle ms", value: (l) => l.label },
+  { key: "bar", text: "budget" },
   { key: "count", text: "n", number: true, value: (l) => l.count,
     show: (l) => (l.cold ? `1+${(l.count - 1).toLocaleString("en")}` :
     l.count.toLocaleString("en")),
@@ -24,10 +27,11 @@ const COLUMNS = [
     value: (l) => DATA.measured[l.label]?.[1] ?? -1,
     show: (l) => (DATA.measured[l.label] ? micro(DATA.measured[l.label][1]) : "?"),
     hint: "measured in the run without nsys: mean of the middle half of its intervals" }] : []),
-  { key: "bar", text: "budget" },
   ...PRESENT.filter((cause) => DATA.labels.some((l) => l.parts[cause.name])).map((cause) => ({
     key: cause.name, text: cause.short, unit: "us", number: true, hint: cause.meaning, cause: true,
-    value: (l) => l.parts[cause.name], show: (l) => micro(l.parts[cause.name]),
+    value: (l) => l.parts[cause.name],
+    show: (l) => (cause.name === "kernel" && aside(l) ? `(${micro(l.ran)})` :
+      micro(l.parts[cause.name])),
   })),
   ...(DATA.labels.some((l) => l.error) ? [{ key: "error", text: "placed ±", unit: "us",
     number: true, value: (l) => l.error, show: (l) => micro(l.error),
@@ -82,9 +86,10 @@ function tableStages() {
   let body = null;
   const begin = () => {
     const [reason] = Object.values(DATA.predicted).map((found) => found.reason);
-    $("without").textContent = PREDICTED || !reason ?
+    $("without").textContent = (PREDICTED || !reason ?
       "the lower bar is the budget predicted without nsys" :
-      `no time without nsys is predicted (${reason})`;
+      `no time without nsys is predicted (${reason})`) + (DATA.labels.some(aside) ?
+      "; in brackets: how long kernels ran beside the host's time" : "");
     drawTable(ROWS_AT_ONCE);
     body = $("budgets").tBodies[0];
   };

@@ -31,6 +31,11 @@ function placeLanes(picture) {
   });
 }
 
+// "CUDA calls, thread 667" as "calls 667", where there is no room for it.
+function laneName(name) {
+  return name.replace(/^CUDA /, "").replace(/, (thread|stream)/, "");
+}
+
 function drawTimeline() {
   const picture = view.picture, plot = $("lanes");
   if (!picture || plot.hidden) return;
@@ -39,17 +44,18 @@ function drawTimeline() {
   const bottom = end.top + end.rows * ROW + LANE_GAP + (picture.clock ? ROW + LANE_GAP : 0);
   const names = [...places.filter(({ rows }) => rows).map(({ lane }) => lane.name),
     picture.clock ? clockWords(picture) : "budget"];
-  const left = Math.min(narrow ? 104 : 250, 20 +
-    6.5 * Math.max(...names.map((name) => name.length))), right = width - 14;
+  const left = Math.min(narrow ? 112 : 250, 20 +
+    6.5 * Math.max(...names.map((text) => text.length))), right = width - 14;
   const frame = { left, right, x: (at) => left +
     ((at - view.range[0]) / (view.range[1] - view.range[0])) * (right - left) };
   view.frame = frame;
   const pixel = ((view.range[1] - view.range[0]) * 1e3) / Math.max(200, right - left),
-    letters = Math.floor((left - 14) / (narrow ? 7.8 : 6.3));
+    letters = Math.floor((left - 14) / (narrow ? 7 : 6.3));
   const hits = [], drawn = [], labels = [], name = (text, y, strong) =>
     labels.push(
       svg("text", { x: left - 10, y: y + 4, "text-anchor": "end",
-      class: strong ? "lane strong" : "lane" }, cut(text, letters), svg("title", {}, text)));
+      class: strong ? "lane strong" : "lane" }, cut(narrow ? laneName(text) : text, letters),
+      svg("title", {}, text)));
   let merged = 0;
   // colour -> path of all blocks that are nothing but that colour: thousands of elements take long
   // to draw
@@ -60,7 +66,7 @@ function drawTimeline() {
     else plain.set(made.fill, (plain.get(made.fill) || "") + made.path);
     hits.push({ ...made.hit, over, go, get said() { return say(); } });
   };
-  if (!picture.whole) name("events", HEAD - 12);
+  if (!picture.whole) name(exact(picture) ? "ends" : "events", HEAD - 12);
   if (picture.strip) {
     name("budget", HEAD + STRIP_TALL / 2, true);
     const list = blocks(picture.strip, view.range, pixel);
@@ -70,7 +76,7 @@ function drawTimeline() {
   }
   for (const { lane, top, rows } of places) {
     if (!rows) continue;
-    if (lane.kind === "stream" && lane.name === picture.before?.lane) drawn.push(
+    if (lane.name === picture.before?.lane && view.range[0] <= 0) drawn.push(
       edge(frame, lane, top, picture.before));
     name(lane.name, top + (rows * ROW) / 2);
     for (const b of blocks(lane, view.range, pixel)) {
@@ -104,7 +110,7 @@ function drawTimeline() {
     svg("rect", { x: left, y: 0, width: Math.max(1, right - left), height: bottom + AXIS_PX }));
   showDrawing(plot, width, bottom + AXIS_PX, [clip,
     axisBelow(view.range[0] / unit, view.range[1] / unit, (at) => frame.x(at * unit), bottom,
-    right - left, `${word} since the ${picture.whole ? "first GPU work" : "start event"}`, false,
+    right - left, `${word} since the ${picture.whole ? "first GPU work" : "start"}`, false,
     HEAD), svg("line", {
     class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels,
       ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn,
@@ -116,7 +122,7 @@ function drawTimeline() {
   $("reduced").textContent = said.join(" ");
   const before = picture.before;
   $("before").textContent = before ?
-    `Last on ${before.lane} before the start event: ${shortName(before.what)}; it ${before.when}.` :
+    `Last on ${before.lane} before the start: ${shortName(before.what)}; it ${before.when}.` :
     "";
   plot.dataset.drawn = `${selected.interval}:${view.range.map((v) => v.toFixed(3)).join(":")}`;
 }
@@ -132,7 +138,7 @@ function matching(places) {
   });
   out.sort((p, q) => p.place.lane.x[p.i] - q.place.lane.x[q.i]);
   $("finds").textContent = words ? `${out.length.toLocaleString("en")} found${out.length ?
-    ", Enter: the next" : ""}` : "";
+    ", Enter: next" : ""}` : "";
   return out;
 }
 
@@ -175,8 +181,8 @@ function eventMarks(frame, picture, bottom, hits) {
     if (x < frame.left || x > frame.right) return;
     out.push(svg("line", { class: "event", x1: x, x2: x, y1: HEAD - 12, y2: bottom }),
       svg("path", { class: "record", d: `M${x} ${HEAD - 20}l7 7l-7 7l-7 -7z` }));
-    hits.push({ x: x - 8, y: HEAD - 22, w: 16, h: 18,
-      said: [`${word} event at ${us(ns)} us`,
+    hits.push({ x: x - 8, y: HEAD - 22, w: 16, h: 18, said: exact(picture) ? [`${word} at ${us(ns)} us`] :
+      [`${word} event at ${us(ns)} us`,
       `placed ±${duration(picture.error)} with 95 % confidence (${methodWords(picture.method)})`,
       `certainly between ${us(picture.lower)} and +${us(picture.upper)} us of here`] });
   });
@@ -216,11 +222,11 @@ function drawPieces() {
   if (!strip || !$("pieces").open) return;
   const rows = strip.x.slice(0, MOST_PIECES).map(
     (x, i) => [us(x), micro(strip.d[i]), DATA.causes[strip.c[i]].short, DATA.strings[strip.n[i]]]);
-  const caption = `The first ${rows.length} of ${plural(strip.x.length, "piece")} of the interval`;
+  const caption = `The first ${rows.length} of ${plural(strip.x.length, "piece")} of the budget`;
   fillTable(table, caption, [{ text: "from us", number: true }, { text: "length us", number: true },
     { text: "cause" }, { text: "what" }], rows);
   $("pieces").querySelector("summary").textContent = strip.x.length > MOST_PIECES ? caption :
-    "Table of the pieces of this interval";
+    "Table of the pieces of the budget";
 }
 
 // Everything in the lanes as a table, in order of time: what the plot says to those who cannot see

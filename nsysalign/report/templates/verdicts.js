@@ -16,9 +16,7 @@ function card(item) {
     "article", { class: "card " + word, "data-card": DATA.cards.indexOf(item) },
     make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word,
       item.rule ? " · " + item.rule : "",
-      item.lost ? make("span", { class: "lost",
-        title: "what would go away over the run if the advice were followed, at most" },
-        `loss ${duration(item.lost)}`) : null),
+      item.lost ? make("span", { class: "lost" }, `loss ${duration(item.lost)}`) : null),
     make("h3", null, entry.title),
     label ? make("p", { class: "where" }, make("button",
       { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
@@ -160,7 +158,8 @@ function drawVerdicts() {
   const open = costly.filter((item) => !item.library).slice(0, CARDS_AT_FIRST);
   fill($("cards"), open.map(card));
   fill($("more-cards"), costly.filter((item) => !open.includes(item)).map(folded));
-  const said = [];
+  const said = DATA.cards.some((item) => item.lost) ?
+    ["Loss: what would go away over the run if the advice were followed, at most."] : [];
   if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(
     `No findings in ${plural(DATA.silent.length, "label")}: ` +
     `${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : "."}`);

@@ -50,13 +50,21 @@ function fallPiece(step, whole) {
   return piece;
 }
 
+// Where no kernel is part of the time: what ran beside it, on the clock of a host timer.
+function meanwhile({ ran }, whole) {
+  return ran ? fallRow("meanwhile",
+    fallPiece({ cause: CAUSE.kernel, from: 0, ns: Math.min(ran, whole) }, whole), duration(ran),
+    `kernels ran for ${duration(ran)} while the host went on, in the median interval`) :
+    fallRow("kernel", null, "none");
+}
+
 function waterfall(label) {
   const whole = label.elapsed || 1, first = make("span", { class: "piece whole" });
   first.style.width = "100%";
   const rows = fallSteps(label).map((step) =>
     fallRow(step.name, fallPiece(step, whole), (step.down ? "−" : "") + duration(step.ns),
       step.hint || `${step.name} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
-  if (!LAST_STEPS.some((name) => label.parts[name] > 0)) rows.push(fallRow("kernel", null, "none"));
+  if (!LAST_STEPS.some((name) => label.parts[name] > 0)) rows.push(meanwhile(label, whole));
   return make("ol", { class: "fall", "aria-label":
     `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
     fallRow("measured", first, duration(label.elapsed), "what was measured, under nsys"), rows);
