@@ -36,7 +36,7 @@ LONGEST_LOOK_US = 10e6
 RETURNS_US = {"short": 0.0, "long": 50.0}
 #: This many late samples in a row make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
-#: With each block of pairs.
+#: After each block of pairs.
 EMPTY_PAIRS = 10
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED = 512
@@ -74,6 +74,8 @@ class Mode:
     checked_at: int = 0
     done: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
+    #: To be called after each block, outside of its time.
+    beside: Callable[[], None] = lambda: None
 
     def size(self) -> int:
         """Samples in a block of about 60 ms."""
@@ -210,11 +212,11 @@ class Modes:
         return block
 
     def _pairs(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
-        """Its fact: what the pair would read if the host alone paced it, which is what the host
-        needs for both records and the call, by what it needs for an empty pair."""
+        """Its facts: what the host needs for both records and the call, and what the pair would
+        read if that alone paced it, by what the host needs for an empty pair."""
         gpu, start, end = self.gpu, self.start, self.end
         host: list[int] = []
-        beside: list[int] = []  # of empty pairs: what they read, less what the host needs
+        empty: list[int] = []  # what an empty pair reads less what the host needs for it
         mode = Mode(name, l2, list, self.call_ns)
 
         def pair(work: Callable[[], Any]) -> tuple[int, int]:
@@ -231,12 +233,15 @@ class Modes:
             call()
             pairs = [pair(call) for _ in range(count)]
             host.extend(took for _, took in pairs)
-            empty = [pair(lambda: None) for _ in range(EMPTY_PAIRS)]
-            beside.extend(ns - took for ns, took in empty)
-            mode.facts[f"{name}_{l2}_paced_ns"] = round(median(host) + median(beside))
             return [ns for ns, _ in pairs]
 
-        mode.block = block
+        def beside() -> None:
+            empty.extend(ns - took for ns, took in (pair(lambda: None) for _ in range(EMPTY_PAIRS)))
+            needs_ns = round(median(host))
+            mode.facts[f"{name}_{l2}_host_ns"] = needs_ns
+            mode.facts[f"{name}_{l2}_paced_ns"] = needs_ns + round(median(empty))
+
+        mode.block, mode.beside = block, beside
         return mode
 
     def _device(self, l2: str) -> Mode:
