@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import platform
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from nsysalign.record.nsys import Nsys
 
 OK, MISSING, WARNING = "ok", "missing", "warning"
+_MANY_NUMBERS = 1 << 22  # Linux's limit, and most distributions' default
 
 
 class Row(NamedTuple):
@@ -64,7 +66,14 @@ def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list
         "system", WARNING, system, "nothing can be recorded here; analyze, report and demo work",
         "record on Linux (x86-64 or aarch64) and copy the run directory",
     )]  # fmt: skip
-    rows += [*_room(environ), found, *(_options(tool) if tool else []), *_gpu(environ), _torch()]
+    rows += [
+        *_room(environ),
+        *_numbers(),
+        found,
+        *(_options(tool) if tool else []),
+        *_gpu(environ),
+        _torch(),
+    ]
     return [*rows, _nvtx(tool), *_session(environ)]
 
 
@@ -89,6 +98,8 @@ def _python() -> Row:
 def _room(environ: Mapping[str, str]) -> Iterator[Row]:
     """Where a run writes: the run directory here, nsys's own files in $TMPDIR."""
     temporary = Path(environ.get("TMPDIR") or "/tmp")
+    if not os.access(temporary, os.W_OK | os.X_OK):
+        temporary = Path("/tmp")  # that is where Python goes then, and nsys with us
     for what, folder, option in (
         ("folder", Path(), "nsysalign run -o DIR"),
         ("temporary", temporary, "TMPDIR=/another/folder nsysalign run ..."),
@@ -108,6 +119,16 @@ def _room(environ: Mapping[str, str]) -> Iterator[Row]:
             yield Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", option)
         else:
             yield Row(what, OK, f"{free:.0f} GB free")
+
+
+def _numbers(limit: Path = Path("/proc/sys/kernel/pid_max")) -> Iterator[Row]:
+    """How many processes and threads have a number of their own: nsys lists those of the whole
+    machine again and again, and its importer refuses a number that changed hands."""
+    with contextlib.suppress(OSError, ValueError):
+        if (count := int(limit.read_text())) < _MANY_NUMBERS:
+            cost = "nsys cannot import a run in which Linux used one twice: minutes beside a test suite are enough"
+            fix = f"sudo sysctl kernel.pid_max={_MANY_NUMBERS}"
+            yield Row("numbers", WARNING, f"{count:,} for processes and threads", cost, fix)
 
 
 def _nsys(explicit: str | None) -> tuple[Nsys | None, Row]:

@@ -36,7 +36,8 @@ LONGEST_LOOK_US = 10e6
 RETURNS_US = {"short": 0.0, "long": 50.0}
 #: This many late samples in a row make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
-EMPTY_PAIRS = 50
+#: After each block of pairs.
+EMPTY_PAIRS = 10
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED = 512
 #: A synchronisation that takes this much longer than on an idle GPU has waited for work, which
@@ -73,6 +74,8 @@ class Mode:
     checked_at: int = 0
     done: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
+    #: To be called after each block, outside of its time.
+    beside: Callable[[], None] = lambda: None
 
     def size(self) -> int:
         """Samples in a block of about 60 ms."""
@@ -209,44 +212,37 @@ class Modes:
         return block
 
     def _pairs(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
-        """Its fact: what the pair would read if the host alone paced it, which is what the host
-        needs for both records and the call, by what it needs for an empty pair."""
+        """Its facts: what the host needs for both records and the call, and what the pair would
+        read if that alone paced it, by what the host needs for an empty pair."""
+        gpu, start, end = self.gpu, self.start, self.end
         host: list[int] = []
-        empty = self._pair_blocks(lambda: None, l2, host)(EMPTY_PAIRS)
-        base = median(empty) - median(host)
-        host = []
-        made = self._pair_blocks(call, l2, host)
+        empty: list[int] = []  # what an empty pair reads less what the host needs for it
         mode = Mode(name, l2, list, self.call_ns)
 
-        def block(count: int) -> list[int]:
-            out = made(count)
-            mode.facts[f"{name}_{l2}_paced_ns"] = round(base + median(host))
-            return out
-
-        mode.block = block
-        return mode
-
-    def _pair_blocks(
-        self, call: Callable[[], Any], l2: str, host: list[int]
-    ) -> Callable[[int], list[int]]:
-        """`host` gets how long the host took from before the first record until after the last."""
-        gpu, start, end = self.gpu, self.start, self.end
+        def pair(work: Callable[[], Any]) -> tuple[int, int]:
+            self._prepare(l2)
+            began = gpu.now()
+            start.record()
+            work()
+            end.record()
+            took = gpu.now() - began
+            end.synchronize()
+            return round(gpu.elapsed_ns(start, end)), took
 
         def block(count: int) -> list[int]:
-            out = []
             call()
-            for _ in range(count):
-                self._prepare(l2)
-                began = gpu.now()
-                start.record()
-                call()
-                end.record()
-                host.append(gpu.now() - began)
-                end.synchronize()
-                out.append(round(gpu.elapsed_ns(start, end)))
-            return out
+            pairs = [pair(call) for _ in range(count)]
+            host.extend(took for _, took in pairs)
+            return [ns for ns, _ in pairs]
 
-        return block
+        def beside() -> None:
+            empty.extend(ns - took for ns, took in (pair(lambda: None) for _ in range(EMPTY_PAIRS)))
+            needs_ns = round(median(host))
+            mode.facts[f"{name}_{l2}_host_ns"] = needs_ns
+            mode.facts[f"{name}_{l2}_paced_ns"] = needs_ns + round(median(empty))
+
+        mode.block, mode.beside = block, beside
+        return mode
 
     def _device(self, l2: str) -> Mode:
         gpu, call = self.gpu, self.work.run

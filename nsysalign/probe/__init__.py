@@ -52,8 +52,9 @@ def start(run_dir: str) -> None:
         _timers = Timers(sys.modules[__name__], start_cwd)
         _timers.install()
         keep(sys.modules["time"], "time", *CLOCKS)
-        # they exchange the clocks, in C, for ones that tell another time
-        before = dict.fromkeys(("time_machine", "freezegun"), _exchanged)
+        # they exchange the clocks, in C, for ones that tell another time.  A finder that comes before
+        # ours (pytest's, for plugins as time_machine is one) knows files of Python only
+        before = dict.fromkeys(("time_machine", "_time_machine", "freezegun"), _exchanged)
     atexit.register(_exits)
     install(before, dict.fromkeys(_WRAPPED, _imported))
 
@@ -81,7 +82,7 @@ def _spare_forks_of_threads() -> None:
 
 
 def _exchanged(name: str) -> None:
-    _timers.step_aside(f"{name} exchanges the clocks")
+    _timers.step_aside(f"{name.strip('_')} exchanges the clocks")
 
 
 def running():

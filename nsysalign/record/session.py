@@ -302,14 +302,14 @@ def _report(run_dir: Path, nsys: Nsys, ended: Ended, logs: Sequence[Path]) -> Pa
         shutil.rmtree(run_dir / RAW, ignore_errors=True)
     if _NUMBER_TWICE in said:
         step = (
-            "this nsys cannot import a run in which Linux gave a process or thread number twice: record a part that "
-            "starts fewer processes, raise the limit (sysctl kernel.pid_max), or use a newer nsys (--nsys)"
+            "nsys lists all processes of the machine, and cannot import a run in which Linux gave one of their numbers "
+            "twice: raise the limit (sudo sysctl kernel.pid_max=4194304), or record a shorter part"
         )
     raise NsysError(f"nsys {nsys.version} left no report ({_told(ended)}): {said}{kept}", step)
 
 
-#: What nsys 2024.2's importer says of process numbers that were used again (seen in a suite that
-#: starts thousands).
+#: What nsys 2024.2's importer says of process numbers that were used again (seen in half an hour
+#: beside others' test suites).
 _NUMBER_TWICE = "definitions of the same VmTidToPidInfo"
 
 

@@ -13,10 +13,20 @@ from nsysalign.record.command import probe_environment
 from .conftest import FAKE_TORCH, ROOT
 from .user import fresh_environment
 
+#: pytest has a finder of its own for the files of its plugins, of which time_machine is one.
+FINDER = """
+import importlib.machinery, sys
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        return importlib.machinery.PathFinder.find_spec(name, path) if name == "time_machine" else None
+sys.meta_path.insert(0, Finder())
+"""
 
-def test_time_machine(probed):
+
+@pytest.mark.parametrize("finder", ["", FINDER], ids=["alone", "behind-a-finder"])
+def test_time_machine(probed, finder):
     pytest.importorskip("time_machine")
-    run = probed("""
+    run = probed(f"""{finder}
 import datetime, time, torch
 torch.cuda.init()
 time.time()
