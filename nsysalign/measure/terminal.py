@@ -261,20 +261,23 @@ def headline(measure: Measure) -> str:
 
 
 def _verdict(measure: Measure) -> str:
-    """B against A by latency, at the batches where that can be said."""
+    """B against A by latency, or else by the first mode that was measured of both, at the batches
+    where that can be said."""
+    changes = [c for c in measure.changes() if c.l2 == "warm"]
+    modes = dict.fromkeys(["latency", *(c.mode for c in changes)])
+    mode = next((m for m in modes if any(c.mode == m for c in changes)), "")
     parts = []
     for verdict in ("faster", "slower", "unclear"):
-        told = ("latency", "warm", verdict)
-        here = [c for c in measure.changes() if (c.mode, c.l2, c.verdict) == told]
+        here = [c for c in changes if (c.mode, c.verdict) == (mode, verdict)]
         if not here:
             continue
         where = ", ".join(_count(c.batch) for c in here if c.batch is not None)
         where = f" at batch {where}" if where else ""
         ratios = sorted(c.ratio for c in here)
         values = change(ratios[0]) if len(here) == 1 else change_between(ratios[0], ratios[-1])
-        differ = f"B is {verdict} than A{where} (latency {values})"
+        differ = f"B is {verdict} than A{where} ({mode} {values})"
         parts.append(differ if verdict != "unclear" else f"they cannot be told apart{where}")
-    text = "; ".join(parts) or "latency was not measured of both"
+    text = "; ".join(parts) or "nothing was measured of both"
     return f"{text[0].upper()}{text[1:]}."
 
 

@@ -167,6 +167,9 @@ def test_b_against_a():
     words = "B is slower than A at batch 1, 8, 64 (latency +"
     assert measure_terminal.headline(m).startswith(words)
     assert {c[-1] for c in measure_html.payload(m)["changes"]} == {"slower"}
+    m = replace(m, blocks=tuple(b for b in m.blocks if b.mode == "device"))
+    words = "B is slower than A at batch 1, 8, 64 (device +"
+    assert measure_terminal.headline(m).startswith(words)
 
 
 @pytest.fixture(scope="module")
