@@ -68,6 +68,13 @@ def test_a_run_is_chosen_by_number_or_name(run_dir):
     assert "t1" in error.value.next_step
 
 
+def test_a_finding_about_the_whole_run_is_not_a_label_to_show(builder, finding, tmp_path):
+    """`show` without a label took the first finding's, and a run is no label."""
+    found = builder(findings=[finding | {"label": "run", "severity": "error", "rule": "whole-run"}])
+    database.write(found, tmp_path / "analysis.db")
+    assert call("show", tmp_path).output.startswith("t1#0")
+
+
 def test_a_waterfall_of_many_pieces_leaves_nothing_out():
     pieces = [("host", 900, "python"), ("kernel", 100, "gemm")] * 500
     analysis = build([("many", "event", "a.py:1", False, [pieces])])
