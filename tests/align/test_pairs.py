@@ -8,15 +8,14 @@ next to each other are 100 ns apart, all other calls 2 us.  Records are named a,
 
 from __future__ import annotations
 
-import lzma
 import re
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from recordings import unpack
 
 import nsysalign
 from nsysalign.model import CALL
@@ -25,7 +24,6 @@ from nsysalign.place.solve import align
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
-DATA = Path(__file__).parents[1] / "data"
 KIND = {"R": "record", "Q": "query_event", "W": "sync_event", "V": "sync_event", "O": "wait_event",
         "w": "launch", "D": "sync_device"}  # fmt: skip
 NAMES = {"C": "cudaEventCreateWithFlags", "E": "cudaEventElapsedTime", "V": "cuEventSynchronize",
@@ -227,14 +225,9 @@ def test_a_million_queries_take_time_in_proportion():
     ("globaltimer_h100", 960), ("truth_random1", 753), ("unprofiled_linears", 180), ("threads_h200", 160),
 ])  # fmt: skip
 def test_recordings_read_without_their_logs(name, compared, tmp_path):
-    for suffix in ("sqlite", "events.jsonl"):
-        data = lzma.decompress((DATA / f"{name}.{suffix}.xz").read_bytes())
-        (tmp_path / f"t.{suffix}").write_bytes(data)
-    trace = read_trace(tmp_path / "t.sqlite")
-    with_log, alone = (
-        align(trace, read_event_logs([tmp_path / "t.events.jsonl"])),
-        align(trace, None),
-    )
+    path, log = unpack(name, tmp_path)
+    trace = read_trace(path)
+    with_log, alone = align(trace, read_event_logs([log])), align(trace, None)
 
     def windows(a):
         rows, call = a.windows[a.windows["kind"] == "event"], a.records["call"].to_numpy()
@@ -250,7 +243,7 @@ def test_recordings_read_without_their_logs(name, compared, tmp_path):
         if k in true
     ]
     assert np.mean(off) >= 0.95
-    analysis = nsysalign.analyze(tmp_path / "t.sqlite")
+    analysis = nsysalign.analyze(path)
     assert set(analysis.intervals.loc[analysis.intervals["kind"] == "event", "method"]) == {
         "inferred"
     }
