@@ -100,6 +100,7 @@ def read(text: str, numbers: str = ""):
     ("C R B:C B:R w B:w C R B:C B:R Q1 Q2 B:Q1 B:Q2", "ac bd"),            # the same numbers
     ("C R w C R C R O3 W2 Q1 Q2", "ab"),                       # what orders work is no timing
     ("C R w C R W2 Q1! . Q1 Q2! . Q1 Q2", "ab"),               # not done when first asked
+    ("C R w C R C R w C R Q109 Q110 . Q111 Q112", "ab cd"),    # the trace begins after 108 events
 ])  # fmt: skip
 def test_two_queries_are_a_comparison(program, wanted):
     assert read(program) == (wanted, {QUERIED}, {})
@@ -118,6 +119,7 @@ def test_two_queries_are_a_comparison(program, wanted):
     "C C C R w R w R W1 W2 W3",        # one for each of three streams, and a wait for all
     "C R w C R",                       # the trace ends before they are compared
     "C R w C R W2 Q Q",                # an export without the numbers of events
+    "C R w C R W2 Q Q2",               # or without some
 ])  # fmt: skip
 def test_what_is_no_comparison(program):
     assert read(program) == ("", set(), {})
