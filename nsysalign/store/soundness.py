@@ -61,9 +61,6 @@ def _problems(analysis: Analysis) -> Iterator[str]:
             for value in getattr(analysis, spec.name)[column]:
                 if not isinstance(value, kind) or not all(isinstance(v, within) for v in value):
                     yield f"{spec.name}.{column} holds something other than declared"
-    bars = analysis.unprofiled[["predicted_ns", "lower_ns", "upper_ns"]].isna()
-    if (bars.any(axis=1) != bars.all(axis=1)).any():
-        yield "a prediction lacks an end of its error bar"
     told = analysis.host_activity
     if set(told["label"]) != set(told.loc[told["view"] == "all", "label"]):
         yield "host_activity lacks what its shares are of"
@@ -106,6 +103,9 @@ def _wrong_sums(analysis: Analysis) -> Iterator[str]:
         covered = _sums(segments["interval"], segments["end_ns"] - segments["start_ns"])
         if not covered.equals(elapsed.reindex(covered.index, fill_value=-1)):
             yield "the pieces of an interval do not add up"
+    bars = analysis.unprofiled[["predicted_ns", "lower_ns", "upper_ns"]].isna()
+    if (bars.any(axis=1) != bars.all(axis=1)).any():
+        yield "a prediction lacks an end of its error bar"
 
 
 def _sums(numbers: pd.Series, values: pd.Series) -> pd.Series:
