@@ -159,7 +159,7 @@ def milliseconds(ns: float) -> str:
 
 def gibibytes(count: float) -> str:
     """Memory as GPUs' is counted: "79.2 GiB"."""
-    return f"{count / 2**30:.1f} GiB"
+    return f"{count / 2**30:,.1f} GiB"
 
 
 def times(factor: float) -> str:

@@ -5,7 +5,7 @@
     python scripts/same_numbers.py compare BEFORE AFTER
 
 A recording is NAME.sqlite[.xz] with NAME.events.jsonl[.xz] and NAME.baseline.jsonl[.xz] where they
-are, or a packed run directory (.tar.xz).  `compare` names the first rows of each table that differ,
+are, or a run directory, packed (.tar.xz) or not.  `compare` names the first rows of each table that differ,
 and ends with 1 if there are any.
 """
 
@@ -44,12 +44,10 @@ def inputs(
                 room, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {})
             )
         for trace in sorted(room.rglob("*.sqlite")):
-            home = trace.parent
-            logs = sorted([*home.glob("events-*.jsonl"), *home.glob("events-*.jsonl.gz")])
-            baseline = sorted((home / "baseline").glob("events-*.jsonl*"))
-            clocks = home / "clocks.jsonl"
-            name = f"{recording.name}:{trace.relative_to(room)}"
-            yield name, trace, logs, baseline, clocks if clocks.exists() else None
+            yield f"{recording.name}:{trace.relative_to(room)}", *_of_run(trace)
+        return
+    if recording.name == "trace.sqlite":
+        yield f"{recording.parent.name}:{recording.name}", *_of_run(recording)
         return
     stem = recording.name.removesuffix(".xz").removesuffix(".sqlite")
 
@@ -58,6 +56,14 @@ def inputs(
         return [_unpacked(p, room) for p in found if p.exists()][:1]
 
     yield recording.name, _unpacked(recording, room), beside("events"), beside("baseline"), None
+
+
+def _of_run(trace: Path) -> tuple[Path, list[Path], list[Path], Path | None]:
+    home = trace.parent
+    logs = sorted([*home.glob("events-*.jsonl"), *home.glob("events-*.jsonl.gz")])
+    baseline = sorted((home / "baseline").glob("events-*.jsonl*"))
+    clocks = home / "clocks.jsonl"
+    return trace, logs, baseline, clocks if clocks.exists() else None
 
 
 def _unpacked(path: Path, room: Path) -> Path:

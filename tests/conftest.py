@@ -36,6 +36,10 @@ def _browser() -> str | None:
     return None if shutil.which("chromium") or shutil.which("google-chrome") else "no Chromium"
 
 
+def _nvcc() -> str | None:
+    return None if shutil.which("nvcc") else "no nvcc"
+
+
 def _torch() -> str | None:
     return None if importlib.util.find_spec("torch") else "no torch"
 
@@ -59,7 +63,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items:
             if "nsys" in getattr(item, "fixturenames", ()):
                 item.add_marker(again)
-    needs = {"gpu": _gpu, "nsys": _nsys, "browser": _browser, "torch": _torch}
+    needs = {"gpu": _gpu, "nsys": _nsys, "browser": _browser, "torch": _torch, "nvcc": _nvcc}
     for marker, missing in needs.items():
         marked = [i for i in items if i.get_closest_marker(marker)]
         reason = missing() if marked else None
@@ -72,6 +76,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 REMEDIES = {
     "no NVIDIA GPU": ("on a GPU", "a machine with one"),
     "no nsys": ("with a real nsys", "scripts/install-nsys"),
+    "no nvcc": ("with a compiler of CUDA", "nvcc on PATH"),
     "Chromium": ("in a browser", "apt install chromium chromium-driver"),
     "selenium": ("in a browser", "pip install -e '.[test]'"),
     "torch": ("with the real torch", "pip install torch"),

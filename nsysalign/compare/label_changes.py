@@ -115,7 +115,7 @@ def compare(
         total, kernel_only, *causes = [Change(*map(float, row)) for row in rows]
         verdict, reason = judge(total, len(a[label]), len(b[other]), threshold)
         if confounders and not anyway:
-            verdict, reason = "different", ""
+            verdict, reason = "different", reason if reason == "too few" else ""
         row = first.loc[label]
         labels.append(
             LabelChange(

@@ -152,7 +152,7 @@ def method(comparison: Comparison) -> str:
         + (
             " Times are those under nsys; w/o nsys is predicted for the median interval of each "
             "side."
-            if any(any(label.unprofiled) for label in comparison.labels)
+            if any(all(label.unprofiled) for label in comparison.labels)
             else ""
         )
     )
@@ -195,10 +195,9 @@ def where(label: LabelChange, most: int = 3) -> str:
 
 def without_nsys(label: LabelChange) -> str:
     """What each side's median interval would take without nsys, us: "191 ±25 → 52.3 ±6.1"; ''
-    if neither was predicted."""
-    if not any(label.unprofiled):
-        return ""
-    return " → ".join("none" if u is None else within(*u, 1_000) for u in label.unprofiled)
+    unless both were predicted."""
+    known = [within(*u, 1_000) for u in label.unprofiled if u]
+    return " → ".join(known) if len(known) == 2 else ""
 
 
 # --- the terminal ---
@@ -286,7 +285,7 @@ def _table(comparison: Comparison, console: Console) -> None:
     console.out(head, highlight=False)
     for label, line in zip(labels, lines, strict=True):
         console.out(line, highlight=False)
-        predicted = f"w/o nsys {without_nsys(label)} us" if any(label.unprofiled) else ""
+        predicted = f"w/o nsys {without_nsys(label)} us" if all(label.unprofiled) else ""
         below = "; ".join(filter(None, (between(label), where(label), predicted)))
         if below:
             console.print(Padding(Text(below, "dim"), (0, 0, 0, 2)))

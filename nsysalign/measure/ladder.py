@@ -53,6 +53,8 @@ TRITON_BYTES = 256 << 20
 LAUNCH_BOUND = 1.2
 #: The host paces a pair that reads no more than this many times what the host needs for it.
 PACED = 1.15
+#: A graph's row in the trace that is less than this share of its operations does not cover them.
+COVERED = 0.5
 #: Rows whose SM clocks differ by less than this share ran at the same.
 ANOTHER_CLOCK = 0.01
 #: A profiled sum this much above the timed device time contradicts it.
@@ -136,26 +138,35 @@ def parts_of(
     gaps       the kernels behind a delay in the trace: span less sum
 
     A pair alone is what the host needed from record to record, by its own clock, where that paces
-    it, and otherwise what the profile predicts without nsys.
+    it.  Elsewhere it is the less of what the profile predicts without nsys and of what it measured
+    with nsys, the wait scaled by how much faster the timed host was.  A graph of copies has a row
+    in the trace that does not cover them: unknown.
     """
     nan = math.nan
     event, device = timed.get("event", nan), timed.get("device", nan)
     total, graph = gpu.get("sum", nan), gpu.get("graph", nan)
+    graph = graph if graph > COVERED * total else nan
     gaps = gpu.get("queued", nan) - total
     records = facts.get("empty_kernel_ns", nan) - empty_kernel_ns
     unhidden = event - facts.get("flush_ns_per_byte", nan) * TRITON_BYTES - device
     returns = "return_short_ns" if event > LAUNCH_BOUND * device else "return_long_ns"
 
-    def alone(mode: str, predicted_ns: float) -> float:
+    def alone(mode: str, profiled: str, busy_ns: float) -> float:
         paced_ns = facts.get(f"{mode}_{l2}_paced_ns", nan)
-        return paced_ns if timed.get(mode, nan) <= PACED * paced_ns else predicted_ns
+        if timed.get(mode, nan) <= PACED * paced_ns:
+            return paced_ns
+        faster = facts.get(f"{mode}_{l2}_host_ns", nan) / gpu.get(f"{profiled}_host", nan)
+        scaled = busy_ns + (gpu.get(f"{profiled}_read", nan) - busy_ns) * faster
+        known = [ns for ns in (scaled, gpu.get(profiled, nan)) if ns == ns]
+        return min(known, default=nan)
 
+    busy = records + total + gaps
     return {
         "return": facts.get(returns, nan),
-        "launch": alone("event", gpu.get("event", nan)) - (records + total + gaps),
+        "launch": alone("event", "event", busy) - busy,
         "records": records,
         "unhidden": 0.0 if unhidden < 0 else unhidden,
-        "graph": alone("graph", gpu.get("replay", nan)) - graph,
+        "graph": alone("graph", "replay", graph) - graph,
         "in graph": graph - total,
         "gaps": gaps,
     }

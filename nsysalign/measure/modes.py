@@ -36,7 +36,7 @@ LONGEST_LOOK_US = 10e6
 RETURNS_US = {"short": 0.0, "long": 50.0}
 #: This many late samples in a row make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
-#: With each block of pairs.
+#: After each block of pairs.
 EMPTY_PAIRS = 10
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED = 512
@@ -74,6 +74,8 @@ class Mode:
     checked_at: int = 0
     done: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
+    #: To be called after each block, outside of its time.
+    beside: Callable[[], None] = lambda: None
 
     def size(self) -> int:
         """Samples in a block of about 60 ms."""
@@ -106,9 +108,7 @@ class Modes:
         if name == "steady":
             return self._steady()
         if name == "latency":
-            returns = RETURNS_US.items() if l2 == "warm" else ()
-            known = {f"return_{n}_ns": gpu.returns(us) for n, us in returns}
-            return Mode(name, l2, self._by_host(run, l2), self.call_ns, facts=known)
+            return self._by_host(run, l2)
         return self._pairs(name, l2, gpu.capture(run) if name == "graph" else run)
 
     @property
@@ -193,8 +193,11 @@ class Modes:
             self.gpu.flush()
         self.gpu.sync()
 
-    def _by_host(self, call: Callable[[], Any], l2: str) -> Callable[[int], list[int]]:
+    def _by_host(self, call: Callable[[], Any], l2: str) -> Mode:
+        """Its facts: what a host timer reads more than an event pair, around empty kernels."""
         now, sync = self.gpu.now, self.gpu.sync
+        returns: dict[str, list[float]] = {name: [] for name in RETURNS_US}
+        mode = Mode("latency", l2, list, self.call_ns)
 
         def block(count: int) -> list[int]:
             out = []
@@ -207,14 +210,20 @@ class Modes:
                 out.append(now() - began)
             return out
 
-        return block
+        def beside() -> None:
+            for name, us in RETURNS_US.items():
+                returns[name].append(self.gpu.returns(us))
+                mode.facts[f"return_{name}_ns"] = median(returns[name])
+
+        mode.block, mode.beside = block, beside
+        return mode
 
     def _pairs(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
-        """Its fact: what the pair would read if the host alone paced it, which is what the host
-        needs for both records and the call, by what it needs for an empty pair."""
+        """Its facts: what the host needs for both records and the call, and what the pair would
+        read if that alone paced it, by what the host needs for an empty pair."""
         gpu, start, end = self.gpu, self.start, self.end
         host: list[int] = []
-        beside: list[int] = []  # of empty pairs: what they read, less what the host needs
+        empty: list[int] = []  # what an empty pair reads less what the host needs for it
         mode = Mode(name, l2, list, self.call_ns)
 
         def pair(work: Callable[[], Any]) -> tuple[int, int]:
@@ -231,12 +240,15 @@ class Modes:
             call()
             pairs = [pair(call) for _ in range(count)]
             host.extend(took for _, took in pairs)
-            empty = [pair(lambda: None) for _ in range(EMPTY_PAIRS)]
-            beside.extend(ns - took for ns, took in empty)
-            mode.facts[f"{name}_{l2}_paced_ns"] = round(median(host) + median(beside))
             return [ns for ns, _ in pairs]
 
-        mode.block = block
+        def beside() -> None:
+            empty.extend(ns - took for ns, took in (pair(lambda: None) for _ in range(EMPTY_PAIRS)))
+            needs_ns = round(median(host))
+            mode.facts[f"{name}_{l2}_host_ns"] = needs_ns
+            mode.facts[f"{name}_{l2}_paced_ns"] = needs_ns + round(median(empty))
+
+        mode.block, mode.beside = block, beside
         return mode
 
     def _device(self, l2: str) -> Mode:

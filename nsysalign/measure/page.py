@@ -74,7 +74,10 @@ def payload(measure: Measure) -> dict[str, Any]:
         cells = words.ladder_row(Rung(*(row[f] for f in Rung._fields)))
         of = words.named(measure, row["target"], row["batch"])
         rungs.append(row | {"of": of, "cells": cells})
-    environment = [[safe_text(x) for x in pair] for pair in words.environment(measure)]
+    environment = [
+        [name, safe_text(text.removeprefix(f"{name} "))]
+        for name, text in words.environment(measure)
+    ]
     return {
         "title": " against ".join(names), "targets": names, "headline": words.headline(measure),
         "notes": [safe_text(n) for n in measure.notes], "environment": environment,

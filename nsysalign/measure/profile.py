@@ -42,8 +42,10 @@ class Profile:
     measured_ns: float = math.nan
     problem: str = ""
     #: By L2: "sum" of its operations and, where a delay was possible, "queued", their span behind
-    #: one (of the interval with the median span); "graph", the span of a replay's; "event" and
-    #: "replay": pairs on an idle GPU around the call and around a replay, predicted without nsys.
+    #: one (of the interval with the median span); "graph", the span of a replay's.  Of pairs on an
+    #: idle GPU around the call and around a replay: "event" and "replay", predicted without nsys;
+    #: "event_read" and "replay_read", as they were measured under it; "event_host" and
+    #: "replay_host", what the host needed for them there.
     gpu_ns: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     #: The median SM clock meanwhile, by L2.
     mhz: Mapping[str, float] = field(default_factory=dict)
@@ -95,7 +97,7 @@ def profile(job: Job, options: Options, folder: Path, measured_ns: float) -> Pro
         if "profiled" not in facts:
             problem = f"under nsys the worker did not finish (status {result.exit_status})"
             return replace(empty, problem=problem)
-        label = facts["profiled"]["label"]
+        label, known = facts["profiled"]["label"], facts["profiled"].get("facts", {})
         clocks = run / CLOCKS
         analysis = analyze(
             result.sqlite,
@@ -118,7 +120,7 @@ def profile(job: Job, options: Options, folder: Path, measured_ns: float) -> Pro
         elapsed_ns=float(row["elapsed_ns"]),
         parts_ns={k: float(v) for k, v in zip(parts["cause"], parts["ns"], strict=True) if v},
         predicted_ns=expected,
-        gpu_ns={l2: _clocks(analysis, label, l2) for l2 in L2},
+        gpu_ns={l2: _clocks(analysis, label, l2, known) for l2 in L2},
         mhz={l2: _mhz(analysis, label, l2) for l2 in L2},
         empty_kernel_ns=_spans(analysis, EMPTY).get("sum", math.nan),
         measured_ns=measured_ns,
@@ -133,8 +135,15 @@ def _predicted(analysis: Analysis, label: str) -> float:
     return float(predicted.median()) if len(predicted) else math.nan
 
 
-def _clocks(analysis: Analysis, call: str, l2: str) -> dict[str, float]:
-    """`Profile.gpu_ns` of one state of the L2, without what was not seen."""
+def _read(analysis: Analysis, label: str) -> float:
+    """The median of a label's intervals under nsys; NaN without any."""
+    of_label = analysis.intervals.loc[analysis.intervals["label"] == label, "elapsed_ns"]
+    return float(of_label.median()) if len(of_label) else math.nan
+
+
+def _clocks(analysis: Analysis, call: str, l2: str, facts: Mapping[str, float]) -> dict[str, float]:
+    """`Profile.gpu_ns` of one state of the L2, without what was not seen; `facts`: the profiled
+    worker's."""
     queued = _spans(analysis, profiled(call, l2, "device"))
     found = queued or _spans(analysis, profiled(call, l2))
     graph = _spans(analysis, profiled(call, l2, "graph"))
@@ -142,6 +151,10 @@ def _clocks(analysis: Analysis, call: str, l2: str) -> dict[str, float]:
         "sum": found.get("sum"), "queued": queued.get("span"), "graph": graph.get("span"),
         "replay": _predicted(analysis, profiled(call, l2, "graph")),
         "event": _predicted(analysis, profiled(call, l2)),
+        "replay_read": _read(analysis, profiled(call, l2, "graph")),
+        "event_read": _read(analysis, profiled(call, l2)),
+        "replay_host": facts.get(f"graph_{l2}_host_ns"),
+        "event_host": facts.get(f"event_{l2}_host_ns"),
     }  # fmt: skip
     return {name: ns for name, ns in numbers.items() if ns is not None and ns == ns}
 

@@ -242,7 +242,7 @@ class Measure:
             marks += ["within 5 % of the best"] * (batch == advised != best)
             marks += ["best below the latency limit"] * bool(under and under.batch == batch)
         if batch == self.search.get("largest") and isinstance(failed, int):
-            marks.append(f"largest that fits ({failed} does not)")
+            marks.append(f"largest that fits ({failed:,} does not)")
         return marks
 
     def trials(self) -> list[search.Trial]:

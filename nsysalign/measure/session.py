@@ -211,9 +211,9 @@ class Session:
         elif done >= search.LARGEST:
             limited = f"memory does not limit the search: batch {done:,} still fits"
         elif not failed and done < (o.most_batch or search.LARGEST):
-            self._missing.append((60.0, f"batches above {begun[-1]} to the search"))
+            self._missing.append((60.0, f"batches above {begun[-1]:,} to the search"))
         if limited:
-            where = f" at batch {begun[-1]}" if begun else ""
+            where = f" at batch {begun[-1]:,}" if begun else ""
             self._notes.append(f"the search ended{where}: {limited}")
         more = search.refined(trials, failed, o.most_batch, limit_ns) if trials else ()
         try:
@@ -264,7 +264,7 @@ class Session:
         if left:
             seconds = len(left) * (self._starting_s + 1.0)
             named = sorted({b for _, b in left if b is not None})
-            of = f" of batch {', '.join(map(str, named))}" if named else ""
+            of = f" of batch {', '.join(f'{b:,}' for b in named)}" if named else ""
             words = "process" if len(left) == 1 else "processes"
             self._missing.append((seconds, f"{len(left)} {words}{of}"))
 
@@ -305,7 +305,7 @@ class Session:
                 many = plural(len(pairs) - done, "profile")
                 self._missing.append(((len(pairs) - done) * self._profiling_s, many))
                 return
-            self._say(f"profiling batch {batch}" if batch is not None else "profiling", 92)
+            self._say(f"profiling batch {batch:,}" if batch is not None else "profiling", 92)
             began = time.monotonic()
             number = len(self.outcomes) + len(self._profiles)
             limit_s = min(120.0, max(10.0, self._left_s))
@@ -315,7 +315,7 @@ class Session:
             self._profiles.append(profile)
             self._profiling.append(time.monotonic() - began)
             if profile.problem:
-                of = "" if batch is None else f" of batch {batch}"
+                of = "" if batch is None else f" of batch {batch:,}"
                 self._notes.append(f"no profile{of}: {profile.problem}")
                 if "no nsys" in profile.problem.lower():
                     return
@@ -328,7 +328,7 @@ class Session:
     ) -> Outcome:  # fmt: skip
         """One process; `jobs`: with how many to come, itself included."""
         o, done = self.options, len(self.outcomes)
-        named = "" if batches[0] is None else f" batch {batches[0]}"
+        named = "" if batches[0] is None else f" batch {batches[0]:,}"
         named = f" batches {batches[0]} to {batches[-1]}" if len(batches) > 1 else named
         self._say(f"measuring{named} (process {done + 1})", min(90, 90 * done // (done + jobs)))
         usual_s = seconds * 3 + 4 * self._starting_s + 30 + 2 * batches_s
@@ -379,7 +379,7 @@ class Session:
         job, failure = outcome.job, outcome.failure
         name = self.options.targets[job.target].name
         begun = [f["batch"] for f in outcome.all("batch")] or list(job.batches)
-        which = name if begun[-1] is None else f"{name}, batch {begun[-1]}"
+        which = name if begun[-1] is None else f"{name}, batch {begun[-1]:,}"
         self._notes.append(f"{which}: {_short(failure)}")
         if failure.kind in WRONG:
             reason = failure.message.partition(": ")[2] or failure.message
@@ -431,7 +431,7 @@ def caveats(runs: Sequence[Run]) -> list[str]:
         notes.append(f"{there}: the numbers include its cost")
     if tight := max((r.batch or 0 for r in good if r.memory.get("retries")), default=0):
         again = "torch had to free its cache and allocate again: it barely fits"
-        notes.append(f"at batch {tight} {again}")
+        notes.append(f"at batch {tight:,} {again}")
     return notes
 
 

@@ -4,6 +4,8 @@ sentences and cells from here."""
 from __future__ import annotations
 
 import math
+import re
+import textwrap
 from typing import TYPE_CHECKING
 
 from nsysalign.measure import ladder
@@ -45,7 +47,7 @@ CHANGE_HEADS = ["batch", "mode", "A", "B", "change", "95 %", ""]
 def render(measure: Measure, console: Console, report: str = "") -> None:
     """The whole answer: first what is known, then what the numbers rest on."""
     head = ", ".join(value for _, value in environment(measure))
-    _print(console, [head + (f", report: {report}" if report else ""), "", headline(measure)])
+    _print(console, [head, "", headline(measure)])
     for target, name in enumerate(measure.targets):
         points = [p for p in measure.points if p.target == target]
         if points:
@@ -65,8 +67,9 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
             lines += [f"  {text}" for text in more]
     _print(console, [f"  {line}" for line in lines])
     if len(measure.targets) > 1:
-        _table(console, CHANGE_HEADS, [change_row(c) for c in measure.changes()], left=(1, 5, 6))
+        _changes(console, measure.changes())
     _print(console, [f"  ! {note}" for note in measure.notes])
+    _where(console, report)
 
 
 def render_changes(
@@ -74,14 +77,29 @@ def render_changes(
 ) -> None:
     """Two measurements: a row per batch and mode."""
     _print(console, [f"A {both.targets[0]}", f"B {both.targets[1]}"])
-    _print(console, [f"report: {report}"] if report else [])
-    _table(console, CHANGE_HEADS, [change_row(c) for c in changes], left=(1, 5, 6))
+    _changes(console, changes)
     _print(console, [f"  ! {note}" for note in both.notes])
+    _where(console, report)
+
+
+def _where(console: Console, report: str) -> None:
+    if report:  # a path that is broken over lines cannot be copied
+        console.print(f"report: {safe_text(report)}", soft_wrap=True, markup=False)
+
+
+def _changes(console: Console, changes: list[Change]) -> None:
+    rows = [change_row(c) for c in changes]
+    _table(console, CHANGE_HEADS, rows, left=(1, 5, 6), least=(2, 3))
 
 
 def _print(console: Console, lines: list[str]) -> None:
-    for line in lines:
-        console.print(safe_text(line), soft_wrap=True, markup=False)
+    """Lines; what is longer than the terminal goes on below the beginning of its own text."""
+    for line in map(safe_text, lines):
+        number = re.match(r" +[-+]?[\d.,]+ (us)? +", line)
+        indent = number.end() if number else len(line) - len(line.lstrip())
+        more = " " * (indent + 2 if indent and not number else indent)
+        broken = textwrap.wrap(line, console.width, subsequent_indent=more, break_on_hyphens=False)
+        console.print("\n".join(broken), soft_wrap=True, markup=False)
 
 
 def _table(
@@ -119,7 +137,8 @@ def _budgets(console: Console, profiles: list[Profile]) -> None:
         cells = [percent(share) if share else "." for share in shares]
         rows.append([_count(p.batch), milliseconds(p.elapsed_ns), *cells, percent(p.idle_share())])
     names = ["batch", "nsys ms", *(LOOKS[c].short for c in causes), "GPU idle"]
-    _table(console, names, rows, left=())
+    least = tuple(2 + causes.index(c) for c in sorted(causes, key=most.__getitem__))
+    _table(console, names, rows, left=(), least=least)
 
 
 def _ladder(console: Console, measure: Measure, point: Point) -> None:
@@ -150,7 +169,7 @@ def row(p: Point) -> list[str]:
         late.append(("" if p.p99_bounded else "≥") + milliseconds(p.p99_ns))
     rates = [rate(p.rate), certainty(p.rate_share, p.processes)] if p.rate > 0 else ["-", "-"]
     memory = gibibytes(p.memory_bytes) if p.memory_bytes else "-"
-    mhz = f"{p.sm_mhz:.0f}" if p.sm_mhz == p.sm_mhz else "-"
+    mhz = f"{p.sm_mhz:,.0f}" if p.sm_mhz == p.sm_mhz else "-"
     return [_count(p.batch), *late, *rates, memory, mhz, p.marks]
 
 
@@ -198,7 +217,7 @@ def environment(measure: Measure) -> list[tuple[str, str]]:
 def named(measure: Measure, target: int, batch: int | None) -> str:
     """A point in prose: "batch 8", "B, the call"."""
     side = f"{'AB'[target]}, " if len(measure.targets) > 1 else ""
-    return side + ("the call" if batch is None else f"batch {batch}")
+    return side + ("the call" if batch is None else f"batch {batch:,}")
 
 
 def _known(share: float, processes: int) -> str:
@@ -218,7 +237,7 @@ def headline(measure: Measure) -> str:
         return _verdict(measure)
     if len(points) > 1 and advised and best:
         known = _known(advised.rate_share, advised.processes)
-        text = f"Batch {advised.batch}: {rate(advised.rate)} outputs per second{known}"
+        text = f"Batch {advised.batch:,}: {rate(advised.rate)} outputs per second{known}"
         limit_ns = measure.options.get("latency_below_ns") or 0.0
         below = f"below {duration(limit_ns)}"
         if 0 < advised.latency_ns <= limit_ns:
@@ -226,12 +245,12 @@ def headline(measure: Measure) -> str:
         elif advised.batch == best.batch:
             text += ", the best of those measured"
         else:
-            text += f", within 5 % of the best ({best.batch}: {rate(best.rate)})"
+            text += f", within 5 % of the best ({best.batch:,}: {rate(best.rate)})"
         text += f"; one call takes {duration(advised.latency_ns)}."
         if limit_ns and advised.latency_ns > limit_ns:
             text += f" No batch is {below}."
         largest = next((p.batch for p in points if "largest that fits" in p.marks), None)
-        return text + (f" The largest that fits: {largest}." if largest else "")
+        return text + (f" The largest that fits: {largest:,}." if largest else "")
     if points:
         p = points[0]
         text = f"One call takes {duration(p.latency_ns)}{_known(p.latency_share, p.processes)}"
@@ -242,20 +261,23 @@ def headline(measure: Measure) -> str:
 
 
 def _verdict(measure: Measure) -> str:
-    """B against A by latency, at the batches where that can be said."""
+    """B against A by latency, or else by the first mode that was measured of both, at the batches
+    where that can be said."""
+    changes = [c for c in measure.changes() if c.l2 == "warm"]
+    modes = dict.fromkeys(["latency", *(c.mode for c in changes)])
+    mode = next((m for m in modes if any(c.mode == m for c in changes)), "")
     parts = []
     for verdict in ("faster", "slower", "unclear"):
-        told = ("latency", "warm", verdict)
-        here = [c for c in measure.changes() if (c.mode, c.l2, c.verdict) == told]
+        here = [c for c in changes if (c.mode, c.verdict) == (mode, verdict)]
         if not here:
             continue
-        where = ", ".join(str(c.batch) for c in here if c.batch is not None)
+        where = ", ".join(_count(c.batch) for c in here if c.batch is not None)
         where = f" at batch {where}" if where else ""
         ratios = sorted(c.ratio for c in here)
         values = change(ratios[0]) if len(here) == 1 else change_between(ratios[0], ratios[-1])
-        differ = f"B is {verdict} than A{where} (latency {values})"
+        differ = f"B is {verdict} than A{where} ({mode} {values})"
         parts.append(differ if verdict != "unclear" else f"they cannot be told apart{where}")
-    text = "; ".join(parts) or "latency was not measured of both"
+    text = "; ".join(parts) or "nothing was measured of both"
     return f"{text[0].upper()}{text[1:]}."
 
 

@@ -23,6 +23,7 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from statistics import median
 from typing import Any
 
 from nsysalign.measure import failures, statistics, target, warmup
@@ -190,6 +191,8 @@ class Worker:
                 started = gpu.now()
                 values = mode.block(mode.size())
                 ended = gpu.now()
+                if "cold" in self.spec["l2"]:  # for the ladder of clocks
+                    mode.beside()
                 mode.samples += values
                 mode.spent_ns += ended - started
                 if len(values):
@@ -230,18 +233,23 @@ class Worker:
         start, end = gpu.event(), gpu.event()
         base = f"batch={batch}" if batch is not None else "call"
         count = int(spec["seconds"] * 1e9 / max(call_ns, 1_000) / len(spec["l2"]))
+        facts: dict[str, float] = {}
         for l2 in spec["l2"]:
             call()
+            host = []
             for _ in range(max(5, min(200, count))):
                 if l2 == "cold":
                     gpu.flush()
                 gpu.sync()
                 with region(profiled(base, l2)):
+                    began = gpu.now()
                     start.record()
                     call()
                     end.record()
+                    host.append(gpu.now() - began)
                 end.synchronize()
                 gpu.elapsed_ns(start, end)
+            facts[f"event_{l2}_host_ns"] = median(host)
         if "cold" in spec["l2"]:
             with region("setting up"):
                 maker = Modes(gpu, work, call_ns)
@@ -253,9 +261,12 @@ class Worker:
                         continue
                 with region(profiled(base, l2, name)):
                     mode.block(max(5, min(50, count)))
+                with region("setting up"):
+                    mode.beside()
+                facts |= mode.facts
             with region(EMPTY):
                 gpu.floor()
-        self.emit({"type": "profiled", "label": base})
+        self.emit({"type": "profiled", "label": base, "facts": facts})
 
 
 def clean() -> dict[str, Any]:

@@ -14,7 +14,10 @@ unless CUPTI wrote rows of them, so they are told by order:
                                                 asked for, in the order in which those were created
 
 Programs that ask cudaEventElapsedTime without a query (C++, CuPy, numba, cuDNN) wait for the end
-event first: `[create s][create e] ... [record s] work [record e] [synchronize e]` is a pair, too.
+event first: `[create s][create e] ... [record s] work [record e] [synchronize e]` is a pair, too,
+and so are two such events for which nothing ever waits (the program waits for the device): they can
+be good for nothing else.  For this, CUPTI's rows must name them (nsys writes such for
+`cudaEventRecord`, not for torch's `cudaEventRecordWithFlags`).
 Newer exports hold the call itself, which proves a comparison, but not of which events.
 What only orders work, polls (`event.query()` in a loop, NCCL's watchdog, caching allocators) and
 what can be read in two ways is none; how many there are of these is said.
@@ -49,6 +52,7 @@ _WITHIN_NS, _BETWEEN_NS = 10_000, 400
 _NEXT = 2  # a record follows the creation of its event as one of so many calls of the thread
 
 QUERIED, ELAPSED, WAITED = "asked by queries", "asked by cudaEventElapsedTime", "waited for"
+UNASKED = "around work, of events that nothing waits for"
 
 
 @dataclass
@@ -208,6 +212,8 @@ def _born(rows: list[_Row]) -> dict[int, int]:
         elif row.event >= 0 and row.role in (_QUERY, _WAIT, _ORDER):
             numbers.add(row.event)
             if row.event - made > seen[-1][1]:
+                if seen[-1][0] == made > 0:
+                    seen.pop()
                 seen.append((made, row.event - made))
         open_.pop(row.thread, None)
     # events created out of sight (by libraries, before the trace) push numbers up, at unknown times
@@ -243,7 +249,8 @@ def _comparisons(rows: list[_Row]) -> dict[int, tuple[int, ...]]:
             return
         for n, gap in zip(range(0, len(run), 2), within, strict=True):
             one, two = rows[run[n]], rows[run[n + 1]]
-            if one.done and two.done and one.event != two.event and gap <= _WITHIN_NS:
+            known = one.done and two.done and min(one.event, two.event) >= 0
+            if known and one.event != two.event and gap <= _WITHIN_NS:
                 out[run[n]], out[run[n + 1]] = (one.event, two.event), ()
 
     for n, row in enumerate(rows):
@@ -389,6 +396,37 @@ class _Seen:
                 self.loose[t] = []
 
 
+def _creations(rows: list[_Row]) -> tuple[int, set[int]]:
+    """(how many events were created, ordinals of the creations that follow another: the end's)."""
+    made, seconds = 0, set()
+    last: dict[int, int] = {}  # thread -> rank
+    for row in rows:
+        if row.role == _CREATE:
+            made += 1
+            if row.rank - last.get(row.thread, -99) <= _NEXT:
+                seconds.add(made)
+            last[row.thread] = row.rank
+    return made, seconds
+
+
+def _waited_by_nobody(
+    rows: list[_Row], told: Mapping[int, int], seconds: set[int]
+) -> dict[int, int]:
+    """End -> start of records, one after the other, of two events that were created together and
+    that nothing waits for or asks: they order no work."""
+    others = {row.event for row in rows if row.role != _RECORD}
+    out: dict[int, int] = {}
+    last: dict[int, int] = {}  # thread -> its last record
+    for n, row in enumerate(rows):
+        if row.role == _RECORD:
+            start = last.get(row.thread, -1)
+            one, two = told.get(start, -1), told.get(n, -1)
+            if 0 <= one == two - 1 and two in seconds and not {one, two} & others:
+                out[n] = start
+            last[row.thread] = n
+    return out
+
+
 def _waited(
     rows: list[_Row],
     told: Mapping[int, int],
@@ -402,35 +440,43 @@ def _waited(
     `compared`: queries of comparisons."""
     asked = {event for pair in compared.values() for event in pair}
     exact = any(row.role == _ELAPSED for row in rows)
-    made = 0
-    seconds: set[int] = set()  # ordinals of creations that follow another: the end's
-    last_made: dict[int, int] = {}  # thread -> rank
-    for row in rows:
-        if row.role == _CREATE:
-            made += 1
-            if row.rank - last_made.get(row.thread, -99) <= _NEXT:
-                seconds.add(made)
-            last_made[row.thread] = row.rank
+    made, seconds = _creations(rows)
     ahead = max((row.event for row in rows if row.role != _RECORD), default=0) - made
+    nobody = {} if exact or ahead > 0 else _waited_by_nobody(rows, told, seconds)
+    ends = {n + max(ahead, 0) for n in seconds}
     open_: dict[int, list[int]] = defaultdict(list)  # thread -> records that nothing waited for
     ended: dict[int, tuple[int, int]] = {}  # thread -> a pair whose time is not asked for yet
     before: dict[int, int] = {}
+
+    def awaits_the_start(row: _Row, start: int) -> bool:
+        alone = {row.event, row.event + 1, row.event + 2} & ends == {row.event + 1}
+        return told.get(start) == row.event if told else alone
+
     for n, row in enumerate(rows):
         stack = open_[row.thread]
         last = before.get(row.thread, -1)
-        if row.role == _RECORD:
+        if n in nobody:
+            start = stack.pop()
+            if works(row.thread, rows[start].start, row.start):
+                out.add(rows[start].call, row.call, UNASKED)
+        elif row.role == _RECORD:
             stack.append(n)
         elif row.role == _ORDER and stack and stack[-1] == last:
             stack.pop()
         elif row.role == _WAIT and stack and stack[-1] == last and row.event not in asked:
+            if len(stack) > 1 and awaits_the_start(row, stack[-2]):
+                continue  # [synchronize s][synchronize e]
             end = stack.pop()
             start = stack.pop() if stack else -1
             if start >= 0 and told:
                 together = told.get(end) == row.event and abs(told.get(start, -9) - row.event) == 1
             else:
-                together = start >= 0 and row.event - max(ahead, 0) in seconds
-            # OpenACC's runtime, which orders its copies in this way, has other calls in between
-            together &= exact or not row.driver or row.rank == rows[end].rank + 1
+                together = start >= 0 and row.event in ends
+            # OpenACC's runtime, which orders its copies in this way, has other calls in between, or
+            # events that it created one by one
+            created = row.event in ends or told.get(start, -1) in ends
+            at_once = row.rank == rows[end].rank + 1 and created
+            together &= exact or not row.driver or at_once
             if together and (exact or works(row.thread, rows[start].start, rows[end].start)):
                 ended[row.thread] = start, end
                 out.numbers[rows[end].call] = row.event

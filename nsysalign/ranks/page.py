@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -298,9 +299,13 @@ def accuracy(clock: Clock) -> str:
 
 # --- the terminal ---
 
-#: A column per rank needs this many characters; with more ranks than fit, the fastest and the
-#: slowest are named.
-_RANK_WIDTH, _OTHER_WIDTH = 12, 44
+#: Columns where those of all ranks leave no room for the labels' names, the widest first.
+_FEWER = (
+    ("n", "fastest", "rank", "slowest", "rank ", "spread", "waits"),
+    ("n", "fastest", "slowest", "spread", "waits"),
+    ("n", "slowest", "waits"),
+    ("waits",),
+)
 _MOST_LABELS = 30
 _MOST_LINES = 8
 
@@ -364,36 +369,60 @@ def render(comparison: RankComparison, console: Console, report_path: str | None
         console.print(Text(f"report: {safe_text(report_path)}"), soft_wrap=True)
 
 
+def _cells(label: LabelComparison) -> dict[str, str]:
+    """What the table can say of a label, by head."""
+    rows = sorted(label.ranks, key=lambda row: row.elapsed["median_ns"])
+    times = {f"rank {row.rank}": fixed(row.elapsed["median_ns"]) for row in rows}
+    first, last = (f"rank {row.rank}" for row in (rows[0], rows[-1]))
+    return times | {
+        "n": f"{label.repetitions:,}",
+        "fastest": times[first],
+        "rank": first[5:],
+        "slowest": times[last],
+        "rank ": last[5:],
+        "spread": fixed(label.spread_ns),
+        "waits": fixed(max(row.wait_median_ns for row in label.ranks)),
+    }
+
+
 def _table(comparison: RankComparison, console: Console) -> None:
-    numbers = [rank.rank for rank in comparison.ranks]
-    wide = len(numbers) * _RANK_WIDTH + _OTHER_WIDTH <= console.width
-    narrow = console.width < 76  # the ranks' numbers are in the lines below, too
-    heads = [f"rank {n}" for n in numbers] if wide else ["fastest", "rank", "slowest", "rank"]
-    if narrow and not wide:
-        heads = ["fastest", "slowest"]
     labels = ordered(comparison)
     # what a library timed on one rank says nothing about the others
     telling = [label for label in labels if not (label.library and label.verdict == "alone")]
     shown = telling[:_MOST_LABELS]
+    cells = [_cells(label) for label in shown]
+    names = [safe_text(label.label) for label in shown]
+    longest = min(32, max(map(len, names), default=0))
+    numbers = [f"rank {rank.rank}" for rank in comparison.ranks]
+
+    def room(heads: Sequence[str]) -> int:
+        """Letters that columns under these heads leave for a name."""
+        widths = (max([len(head), *(len(c.get(head, "-")) for c in cells)]) for head in heads)
+        return console.width - sum(width + 2 for width in widths)
+
+    # columns go before names are cut: the ranks' numbers are in the lines below, too
+    heads = next(
+        (
+            heads
+            for heads in (("n", *numbers, "spread", "waits"), *_FEWER)
+            if room(heads) >= longest
+        ),
+        _FEWER[-1],
+    )
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
     grid.add_column("label", no_wrap=True)
-    for head in ("n", *heads, "spread", "waits"):
-        grid.add_column(head, justify="right", no_wrap=True)
-    units = ["" if head == "rank" else "us" for head in heads]
-    grid.add_row("", "", *units, "us", "us", style="dim")
-    taken = len(heads) * _RANK_WIDTH if wide or narrow else 38
-    room = max(10, console.width - taken - 28)
-    for label in shown:
-        rows = sorted(label.ranks, key=lambda row: row.elapsed["median_ns"])
-        times = {row.rank: fixed(row.elapsed["median_ns"]) for row in rows}
-        ends = [text for row in (rows[0], rows[-1]) for text in (times[row.rank], str(row.rank))]
-        columns = [Text(times.get(n, "-"), "bold" if n == label.slowest else "") for n in numbers]
+    for head in heads:
+        grid.add_column(head.strip(), justify="right", no_wrap=True)
+    grid.add_row(
+        "", *("" if head.strip() in ("n", "rank") else "us" for head in heads), style="dim"
+    )
+    for label, name, mine in zip(shown, names, cells, strict=True):
         grid.add_row(
-            Text(middle(safe_text(label.label), room)),
-            str(label.repetitions),
-            *(columns if wide else ends[::2] if narrow else ends),
-            fixed(label.spread_ns),
-            fixed(max(row.wait_median_ns for row in label.ranks)),
+            Text(middle(name, max(10, room(heads)))),
+            *(
+                Text(mine.get(head, "-"), "bold" if head == f"rank {label.slowest}" else "")
+                for head in heads
+            ),
             style="dim" if label.library else "",
         )
     with console.capture() as capture:

@@ -8,24 +8,22 @@ next to each other are 100 ns apart, all other calls 2 us.  Records are named a,
 
 from __future__ import annotations
 
-import lzma
 import re
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from recordings import unpack
 
 import nsysalign
 from nsysalign.model import CALL
-from nsysalign.place.pairs import ELAPSED, QUERIED, WAITED, pairs_in_trace
+from nsysalign.place.pairs import ELAPSED, QUERIED, UNASKED, WAITED, pairs_in_trace
 from nsysalign.place.solve import align
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
-DATA = Path(__file__).parents[1] / "data"
 KIND = {"R": "record", "Q": "query_event", "W": "sync_event", "V": "sync_event", "O": "wait_event",
         "w": "launch", "D": "sync_device"}  # fmt: skip
 NAMES = {"C": "cudaEventCreateWithFlags", "E": "cudaEventElapsedTime", "V": "cuEventSynchronize",
@@ -180,13 +178,29 @@ def test_queries_without_a_call(program, numbers, wanted):
     ("R w R W7", "6 7", "ab", WAITED),
     ("C C R w R . E", "", "ab", ELAPSED),  # no wait, but there are no other events
     ("C C R R . E . R w R E", "", "ab cd", ELAPSED),
+    ("C C R w R W1 W2 . R w R W1 W2", "", "ab cd", WAITED),  # and for the start, first
+    ("C C R w R W1 W2 . R w R W1 W2", "1 2 1 2", "ab cd", WAITED),
+    ("C C R w R D . R w R D", "1 2 1 2", "ab cd", UNASKED),  # CuPy, C++: a wait for the device
 ])  # fmt: skip
 def test_programs_that_wait_for_the_end_event(program, numbers, wanted, how):
     assert read(program, numbers) == (wanted, {how}, {})
 
 
+@pytest.mark.parametrize(("program", "numbers"), [
+    ("C R w C R D", "1 2"),           # created one by one: what an array waits for (XLA)
+    ("C C R w R D O2", "1 2"),        # something waits
+    ("C C R . R w D", "1 2"),         # no work between
+    ("C C C C R w R D", "1 4"),       # not created together
+    ("C C R w R D . C C R w R W4 E", "1 2 3 4"),  # the trace would show that it was asked for
+    ("R w R D", "6 7"),               # created before the trace began, nobody knows how
+])  # fmt: skip
+def test_records_for_which_nothing_waits_are_a_timing_only_if_created_for_one(program, numbers):
+    assert UNASKED not in read(program, numbers)[1]
+
+
 def test_waits_for_events_of_the_driver_are_a_timing_right_after_the_end():
     assert read("C C R w R . V2 R w w R . V2 . V1")[0] == ""  # OpenACC's runtime
+    assert read("C . . C . . C . . C R w R V3", "4 3")[0] == ""  # and its events, one by one
     assert read("C C R w R V2 . C C R w R . V4 R w R . W2")[0] == "ab ef"  # numba; C++ beside it
     assert read("C C R w R . V2 E")[0] == "ab"
 
@@ -211,14 +225,9 @@ def test_a_million_queries_take_time_in_proportion():
     ("globaltimer_h100", 960), ("truth_random1", 753), ("unprofiled_linears", 180), ("threads_h200", 160),
 ])  # fmt: skip
 def test_recordings_read_without_their_logs(name, compared, tmp_path):
-    for suffix in ("sqlite", "events.jsonl"):
-        data = lzma.decompress((DATA / f"{name}.{suffix}.xz").read_bytes())
-        (tmp_path / f"t.{suffix}").write_bytes(data)
-    trace = read_trace(tmp_path / "t.sqlite")
-    with_log, alone = (
-        align(trace, read_event_logs([tmp_path / "t.events.jsonl"])),
-        align(trace, None),
-    )
+    path, log = unpack(name, tmp_path)
+    trace = read_trace(path)
+    with_log, alone = align(trace, read_event_logs([log])), align(trace, None)
 
     def windows(a):
         rows, call = a.windows[a.windows["kind"] == "event"], a.records["call"].to_numpy()
@@ -234,7 +243,7 @@ def test_recordings_read_without_their_logs(name, compared, tmp_path):
         if k in true
     ]
     assert np.mean(off) >= 0.95
-    analysis = nsysalign.analyze(tmp_path / "t.sqlite")
+    analysis = nsysalign.analyze(path)
     assert set(analysis.intervals.loc[analysis.intervals["kind"] == "event", "method"]) == {
         "inferred"
     }

@@ -6,12 +6,10 @@ s: launch, y: synchronisation, |: a reading; the kernel of a launch runs 2 us af
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
+from collections.abc import Callable
 
 import pytest
-from cases.drawing import MAIN, OTHER, in_nanoseconds, kernel
-from simulator import check, export
+from cases.drawing import MAIN, OTHER, in_nanoseconds, kernel, side_by_side
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
 from nsysalign.split.host_windows import AFTER, BEFORE, IDLE
@@ -19,21 +17,42 @@ from nsysalign.split.host_windows import AFTER, BEFORE, IDLE
 ALL = (BEFORE, AFTER, IDLE)
 
 
+#: name -> (what happened, the windows, the flags of each)
+DRAWINGS: dict[str, tuple[Callable[[World], None], tuple[tuple[float, float], ...], list[set]]] = {}
+WINDOW = ((0, 40),)
+
+
 def launch(w: World, at: float, length: float = 5, thread: int = MAIN, stream: int = 7) -> None:
     kernel(w, (at, at + 2), (at + 4, at + 4 + length), stream, thread)
 
 
-def flags(w: World, *windows: tuple[float, float], folder, statement: str = "") -> list[set[str]]:
-    """Of the windows, in their order."""
-    for n, (start, end) in enumerate(windows):
-        w.host_intervals.append(HostInterval(f"case#{n}", start, end, MAIN))
-    path, logs = export.write(in_nanoseconds(w), folder)
-    if statement:
-        with closing(sqlite3.connect(path)) as db:
-            db.execute(statement)
-            db.commit()
-    found = check.analyze(path, logs).measured.sort_values("start_ns")["flags"]
-    return [set(row) & set(ALL) for row in found]
+def drawn(*flags: set, windows: tuple[tuple[float, float], ...] = WINDOW, name: str = ""):
+    def keep(draw: Callable[[World], None]):
+        DRAWINGS[name or draw.__name__] = draw, windows, list(flags)
+        return draw
+
+    return keep
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory) -> dict[str, list[set]]:
+    """The flags of the windows of every drawing."""
+    worlds = {}
+    for name, (draw, windows, _) in DRAWINGS.items():
+        w = World(streams={7: LEGACY, 13: NON_BLOCKING})
+        draw(w)
+        for n, (start, end) in enumerate(windows):
+            w.host_intervals.append(HostInterval(f"case#{n}", start, end, MAIN))
+        worlds[name] = in_nanoseconds(w)
+    failed = 1_000 + list(worlds).index("a_synchronisation_that_failed_waited_for_nothing")
+    statement = f"""update CUPTI_ACTIVITY_KIND_RUNTIME set returnValue = 719
+        where correlationId = 4 and (globalTid >> 24 & 0xFFFFFF) = {failed}"""
+    folder = tmp_path_factory.mktemp("drawn")
+    _, rows = side_by_side(worlds, folder, statement=statement)
+    return {
+        name: [set(flags) & set(ALL) for flags in of.sort_values("start_ns")["flags"]]
+        for name, of in rows.items()
+    }
 
 
 CASES = {
@@ -61,93 +80,87 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_one_window_from_0_to_40(tmp_path, name):
-    launches, syncs, expected = CASES[name]
-    w = World(streams={7: LEGACY})
-    for at in launches:
-        launch(w, at)
-    for start, end in syncs:
-        w.sync(start, end)
-    w.call("other", 100, 101)
-    assert flags(w, (0, 40), folder=tmp_path) == [set(expected)]
+for _name, (_launches, _syncs, _flags) in CASES.items():
+
+    @drawn(set(_flags), name=_name)
+    def _(w, launches=_launches, syncs=_syncs):
+        for at in launches:
+            launch(w, at)
+        for start, end in syncs:
+            w.sync(start, end)
+        w.call("other", 100, 101)
 
 
-@pytest.mark.parametrize(
-    ("length", "idle"), [(33, True), (33.5, True), (36, True), (36.1, False), (80, False)]
-)
-def test_idle_before_is_when_all_that_was_issued_had_ended(tmp_path, length, idle):
-    """Issued at -40, it runs from -36."""
-    w = World(streams={7: LEGACY})
-    launch(w, -40, length)
-    launch(w, 12)
-    w.sync(120, 130)
-    assert (IDLE in flags(w, (0, 40), folder=tmp_path)[0]) is idle
+for _length, _idle in ((33, True), (33.5, True), (36, True), (36.1, False), (80, False)):
+
+    @drawn({IDLE} if _idle else set(), name=f"idle before: issued at -40, runs {_length} from -36")
+    def _(w, length=_length):
+        launch(w, -40, length)
+        launch(w, 12)
+        w.sync(120, 130)
 
 
-def test_the_longest_of_what_was_issued_decides(tmp_path):
+@drawn(set())
+def the_longest_of_what_was_issued_decides(w):
     """
     7    #-36---------------4      13   #-26--21
     """
-    w = World(streams={7: LEGACY, 13: NON_BLOCKING})
     launch(w, -40, 40)
     launch(w, -30, stream=13)
     w.sync(120, 130)
-    assert flags(w, (0, 40), folder=tmp_path) == [set()]
 
 
-def test_work_that_another_thread_issued_counts_for_idle_only(tmp_path):
+@drawn({BEFORE, AFTER})
+def work_that_another_thread_issued_counts_for_idle_only(w):
     """
     H    y-30--20  |0   s12    y20-30  |40        the other thread's launch at -10 runs until 20
     H2          s-10
     """
-    w = World(streams={7: LEGACY, 13: NON_BLOCKING})
     launch(w, -40)
     w.sync(-30, -20)
     launch(w, -10, 26, OTHER, 13)
     launch(w, 12)
     w.sync(20, 30)
-    assert flags(w, (0, 40), folder=tmp_path) == [{BEFORE, AFTER}]
 
 
-def test_a_wait_inside_the_window_before_is_not_one_before_this(tmp_path):
+@drawn({AFTER, IDLE}, {AFTER, IDLE}, windows=((0, 35), (40, 75)))
+def a_wait_inside_the_window_before_is_not_one_before_this(w):
     """
     |0 s y30 |35   |40 s y70 |75         a loop that synchronises only at the end of each repetition
     """
-    w = World(streams={7: LEGACY})
     for at in (0, 40):
         launch(w, at + 5)
         w.sync(at + 20, at + 30)
-    assert flags(w, (0, 35), (40, 75), folder=tmp_path) == [{AFTER, IDLE}, {AFTER, IDLE}]
 
 
-def test_of_windows_that_share_a_reading_both_have_the_wait(tmp_path):
+@drawn({AFTER, IDLE}, {BEFORE, AFTER, IDLE}, windows=((0, 35), (35, 75)))
+def of_windows_that_share_a_reading_both_have_the_wait(w):
     """
     |0 s y30 |35 s y70 |75
     """
-    w = World(streams={7: LEGACY})
     for at in (0, 40):
         launch(w, at + 5)
         w.sync(at + 20, at + 30)
-    assert flags(w, (0, 35), (35, 75), folder=tmp_path) == [{AFTER, IDLE}, {BEFORE, AFTER, IDLE}]
 
 
-def test_a_synchronisation_that_failed_waited_for_nothing(tmp_path):
-    w = World(streams={7: LEGACY})
+@drawn({BEFORE, IDLE})
+def a_synchronisation_that_failed_waited_for_nothing(w):
     launch(w, -40)
     w.sync(-30, -20)
     launch(w, 12)
     w.sync(20, 30)
-    failed = "update CUPTI_ACTIVITY_KIND_RUNTIME set returnValue = 719 where correlationId = 4"
-    assert flags(w, (0, 40), folder=tmp_path, statement=failed) == [{BEFORE, IDLE}]
 
 
-def test_intervals_of_events_have_no_such_flag(tmp_path):
-    w = World(streams={7: LEGACY})
+@drawn(set(), windows=())
+def intervals_of_events_have_no_such_flag(w):
     launch(w, -40)
     w.sync(-30, -20)
     first = w.record(6, 0, 2)
     launch(w, 12)
     w.pair(first, w.record(30, 15, 17))
     w.sync(40, 50)
-    assert flags(w, folder=tmp_path) == [set()]
+
+
+@pytest.mark.parametrize("name", DRAWINGS)
+def test_flags_of_every_window(found, name):
+    assert found[name] == DRAWINGS[name][2]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from simulator import check, export, oracle
+from simulator import check, oracle
 
+from .drawing import side_by_side
 from .event_cases import EVENT_CASES
 from .idle_cases import IDLE_CASES
 from .other_cases import HOST_CASES, NVTX_CASES
@@ -35,13 +36,22 @@ def test_the_oracle_agrees_with_the_drawing(case):
     assert oracle.parts(pieces) == expected_ns(case)
 
 
+@pytest.fixture(scope="module")
+def analyses(tmp_path_factory):
+    """kind -> (analysis, {name of a case: its intervals})."""
+    made = {}
+    for kinds in (("event", "host"), ("nvtx",)):
+        worlds = {c.name: c.world() for c in CASES if c.kind in kinds}
+        folder = tmp_path_factory.mktemp(kinds[0])
+        made |= dict.fromkeys(kinds, side_by_side(worlds, folder, logs="event" in kinds))
+    return made
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda c: f"{c.kind}-{c.name}")
-def test_nsysalign_agrees_with_the_drawing(case, tmp_path):
-    world = case.world()
-    trace, logs = export.write(world, tmp_path)
-    analysis = check.analyze(trace, [] if case.kind == "nvtx" else logs)
-    check.invariants(analysis)
-    found = analysis.measured[analysis.measured.kind == case.kind]
+def test_nsysalign_agrees_with_the_drawing(case, analyses):
+    analysis, intervals = analyses[case.kind]
+    found = intervals[case.name]
+    found = found[found.kind == case.kind]
     assert len(found) == 1, (analysis.unaligned, analysis.notes)
     row = found.iloc[0]
     assert check.parts(analysis, row.interval) == expected_ns(case)

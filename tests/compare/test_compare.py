@@ -50,6 +50,9 @@ def test_few_runs_say_nothing():
     a = build([("one", "event", "a.py:1", False, runs(10, count=4))])
     label = compare(a, a).labels[0]
     assert (label.verdict, label.reason) == ("unclear", "too few")
+    elsewhere = replace(a, trace=replace(a.trace, devices=("NVIDIA H100",)))
+    label = compare(a, elsewhere).labels[0]  # not judged, and its bounds would be nonsense
+    assert (label.verdict, label.reason) == ("different", "too few")
 
 
 def test_bounds_wider_than_the_time_itself_are_too_few():

@@ -1,14 +1,15 @@
-"""marks.cuh as compilers see it: off it is nothing, on it compiles everywhere it should.  Skips
-where there is no compiler."""
+"""marks.cuh as compilers see it: off it is nothing, on it compiles everywhere it should.  Each
+source is compiled once."""
 
 from __future__ import annotations
 
 import ctypes
 import glob
 import re
-import shutil
 import subprocess
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -33,19 +34,22 @@ extern "C" __global__ void kernel(float* x, int n, nsysalign_marks m) {
   x[threadIdx.x] = a;
 }
 """
-needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+EXAMPLE = Path(__file__).with_name("programs") / "example.cu"
+ON = "-DNSYSALIGN_MARKS"
 
 
-def compiled(source: str, folder: Path, *flags: str, arch: str = "sm_90") -> tuple[bytes, str]:
+@cache
+def compiled(source: str, *flags: str, arch: str = "sm_90") -> tuple[bytes, str]:
     """(cubin, what ptxas says)."""
-    (folder / "k.cu").write_text(source)
-    done = subprocess.run(
-        ["nvcc", f"-arch={arch}", "-O3", "-Xptxas", "-v", "-cubin", "-I", marks.include(), *flags, "k.cu", "-o", "k.cubin"],
-        cwd=folder, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    if done.returncode:
-        raise AssertionError(done.stderr)
-    return (folder / "k.cubin").read_bytes(), done.stderr
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "k.cu").write_text(source)
+        done = subprocess.run(
+            ["nvcc", f"-arch={arch}", "-O3", "-Xptxas", "-v", "-cubin", *flags, "-I", marks.include(), "k.cu", "-o", "k.cubin"],
+            cwd=folder, capture_output=True, text=True, timeout=120,
+        )  # fmt: skip
+        if done.returncode:
+            raise AssertionError(done.stderr)
+        return Path(folder, "k.cubin").read_bytes(), done.stderr
 
 
 def code_of(cubin: bytes, name: str = ".text.kernel") -> bytes:
@@ -63,26 +67,23 @@ def code_of(cubin: bytes, name: str = ".text.kernel") -> bytes:
     raise AssertionError(f"no {name}")
 
 
-@needs_nvcc
-def test_off_it_leaves_no_instruction(tmp_path):
+@pytest.mark.nvcc
+def test_off_it_leaves_no_instruction():
     bare = re.sub(r"NSYSALIGN_(RANGE)\(.*?\)", "", KERNEL)
     bare = re.sub(r"NSYSALIGN_\w+\([^;]*?\);", ";", bare)
     assert "NSYSALIGN" not in bare.replace("nsysalign_marks", "")
-    assert code_of(compiled(KERNEL, tmp_path)[0]) == code_of(compiled(bare, tmp_path)[0])
-    assert code_of(compiled(KERNEL, tmp_path, "-DNSYSALIGN_MARKS")[0]) != code_of(
-        compiled(bare, tmp_path)[0]
-    )
+    assert code_of(compiled(KERNEL)[0]) == code_of(compiled(bare)[0])
+    assert code_of(compiled(KERNEL, ON)[0]) != code_of(compiled(bare)[0])
 
 
-@needs_nvcc
-def test_a_mark_in_a_gemm_takes_few_registers_and_spills_nothing(tmp_path):
-    source = (Path(__file__).parents[2] / "tests" / "marks" / "programs" / "example.cu").read_text()
+@pytest.mark.nvcc
+def test_a_mark_in_a_gemm_takes_few_registers_and_spills_nothing():
     used = {}
-    for flag in ("-DNOTHING", "-DNSYSALIGN_MARKS"):
-        said = compiled(source, tmp_path, flag)[1].split("entry function 'gemm'")[1]
+    for flag in ("-DNOTHING", ON):
+        said = compiled(EXAMPLE.read_text(), flag)[1].split("entry function 'gemm'")[1]
         assert "0 bytes spill stores" in said
         used[flag] = int(re.search(r"Used (\d+) registers", said)[1])
-    assert used["-DNSYSALIGN_MARKS"] - used["-DNOTHING"] <= 4
+    assert used[ON] - used["-DNOTHING"] <= 4
 
 
 LOOP = """
@@ -109,13 +110,12 @@ def barriers(code: bytes) -> int:
     )
 
 
-@needs_nvcc
+@pytest.mark.nvcc
 @pytest.mark.parametrize("arch", ["sm_75", "sm_90", "sm_100"])
-def test_marks_put_no_convergence_barrier_into_a_loop_without_divergence(tmp_path, arch):
-    assert barriers(code_of(compiled(LOOP, tmp_path, arch=arch)[0])) == 0
+def test_marks_put_no_convergence_barrier_into_a_loop_without_divergence(arch):
     # those that are left are of long_way(), which is in the same section: one for each try to
     # claim, unrolled
-    assert barriers(code_of(compiled(LOOP, tmp_path, "-DNSYSALIGN_MARKS", arch=arch)[0])) <= 5
+    assert barriers(code_of(compiled(LOOP, ON, arch=arch)[0])) <= 5
 
 
 def operations(code: bytes) -> list[int]:
@@ -126,19 +126,19 @@ def operations(code: bytes) -> list[int]:
 BRANCH, TIMER, STORE, LOAD, VOTE = 0x947, 0x805, 0x986, 0x981, 0x806
 
 
-@needs_nvcc
-def test_a_mark_is_twelve_instructions(tmp_path):
+@pytest.mark.nvcc
+def test_a_mark_is_twelve_instructions():
     """From the branch that a null pointer takes to the one that passes over what is seldom."""
     body = LOOP.replace('    NSYSALIGN_MARK_AFTER(w, "a", a);\n', "")
-    code = operations(code_of(compiled(body, tmp_path, "-DNSYSALIGN_MARKS")[0]))
+    code = operations(code_of(compiled(body, ON)[0]))
     store = next(i for i, op in enumerate(code) if op == STORE and TIMER in code[max(0, i - 8) : i])
     first = max(i for i in range(store) if code[i] == BRANCH)
     last = min(i for i in range(store, len(code)) if code[i] == BRANCH)
     assert last - first + 1 <= 12
 
 
-@needs_nvcc
-def test_the_timer_is_read_after_a_value_that_a_mark_waits_for(tmp_path):
+@pytest.mark.nvcc
+def test_the_timer_is_read_after_a_value_that_a_mark_waits_for():
     """A load, a vote that needs it, then the timer: instructions are issued in order."""
     source = """
     #include <nsysalign/marks.cuh>
@@ -146,71 +146,65 @@ def test_the_timer_is_read_after_a_value_that_a_mark_waits_for(tmp_path):
       NSYSALIGN_WARP(w, m);
       for (int i = 0; i < 100; i++) { const float a = x[i * 32 + threadIdx.x]; NSYSALIGN_MARK_AFTER(w, "landed", a); }
     }"""
-    code = operations(code_of(compiled(source, tmp_path, "-DNSYSALIGN_MARKS")[0]))
+    code = operations(code_of(compiled(source, ON)[0]))
     load = next(i for i, op in enumerate(code) if op == LOAD and STORE in code[i : i + 24])
     timer = next(i for i in range(load, len(code)) if code[i] == TIMER)
     assert VOTE in code[load:timer]
 
 
-@needs_nvcc
+@pytest.mark.nvcc
 @pytest.mark.parametrize("counter", [True, False])
 def test_counters_stay_in_registers(tmp_path, counter):
     """Also where a compiler has no __COUNTER__, as NVRTC: what is not unrolled lies in local
     memory, and slows down every loop."""
-    folder = tmp_path / "nsysalign"
-    folder.mkdir()
-    text = HEADER.read_text()
+    flags, text = [ON], HEADER.read_text()
     assert text.count("defined(__COUNTER__)") > 1
-    (folder / "marks.cuh").write_text(
-        text if counter else text.replace("defined(__COUNTER__)", "0")
-    )
-    source = (Path(__file__).parents[2] / "tests" / "marks" / "programs" / "example.cu").read_text()
-    said = compiled(
-        source.replace("<nsysalign/marks.cuh>", '"nsysalign/marks.cuh"'),
-        tmp_path,
-        "-DNSYSALIGN_MARKS",
-    )[1]
+    if not counter:
+        (tmp_path / "nsysalign").mkdir()
+        (tmp_path / "nsysalign" / "marks.cuh").write_text(text.replace("defined(__COUNTER__)", "0"))
+        flags += ["-I", str(tmp_path)]
+    said = compiled(EXAMPLE.read_text(), *flags)[1]
     assert said.count("0 bytes stack frame, 0 bytes spill stores") >= 3
     assert not re.search(r"[1-9]\d* bytes (stack frame|cumulative stack)", said)
 
 
-@needs_nvcc
-def test_a_mark_without_a_warp_is_the_compilers_error(tmp_path):
-    source = '#include <nsysalign/marks.cuh>\n__global__ void k() { NSYSALIGN_MARK(w, "x"); }'
-    with pytest.raises(AssertionError, match='"w" is undefined'):
-        compiled(source, tmp_path, "-DNSYSALIGN_MARKS")
-    source = '#include <nsysalign/marks.cuh>\n__global__ void k(int w) { NSYSALIGN_MARK(w, "x"); }'
-    with pytest.raises(AssertionError, match=r"NSYSALIGN_WARP\(w, marks\)"):
-        compiled(source, tmp_path, "-DNSYSALIGN_MARKS")
+@pytest.mark.nvcc
+def test_a_mark_without_a_warp_is_the_compilers_error():
+    source = '#include <nsysalign/marks.cuh>\n__global__ void k() { NSYSALIGN_MARK(w, "x"); }\n'
+    source += '__global__ void other(int w) { NSYSALIGN_MARK(w, "x"); }'
+    with pytest.raises(AssertionError, match='"w" is undefined') as error:
+        compiled(source, ON)
+    assert "NSYSALIGN_WARP(w, marks)" in str(error.value)
 
 
-@needs_nvcc
+@pytest.mark.nvcc
 @pytest.mark.parametrize(
-    ("arch", "standard"),
-    [("sm_75", "c++17"), ("sm_90", "c++14"), ("sm_100", "c++20")],
-)
-def test_every_macro_compiles_without_a_warning(tmp_path, arch, standard):
+    ("arch", "standard", "flag"),
+    [("sm_75", "c++17", ON), ("sm_90", "c++14", ON), ("sm_90", "c++14", "-DNOTHING"), ("sm_100", "c++20", ON)],
+)  # fmt: skip
+def test_every_macro_compiles_without_a_warning(tmp_path, arch, standard, flag):
     """On and off, with the triggers replaced; nvcc 13 knows no compute capability below 7.5."""
-    body = KERNEL.replace(
-        'NSYSALIGN_MARK(w, "done");', 'NSYSALIGN_COUNT_WARPS(w, "done"); __prof_trigger(n + 1);'
+    (tmp_path / "k.cu").write_text(
+        KERNEL.replace(
+            'NSYSALIGN_MARK(w, "done");', 'NSYSALIGN_COUNT_WARPS(w, "done"); __prof_trigger(n + 1);'
+        )
     )
-    for number, flag in enumerate(("-DNSYSALIGN_MARKS", "-DNOTHING")):
-        (tmp_path / f"{number}.cu").write_text(body)
-        done = subprocess.run(
-            ["nvcc", f"-arch={arch}", f"-std={standard}", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(),
-             "-Xcompiler", "-Wall,-Wextra,-Wshadow", "-Wreorder", "-c", f"{number}.cu", "-o", f"{number}.o"],
-            cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
-        assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    done = subprocess.run(
+        ["nvcc", f"-arch={arch}", f"-std={standard}", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(),
+         "-Xcompiler", "-Wall,-Wextra,-Wshadow", "-Wreorder", "-c", "k.cu", "-o", "k.o"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-@needs_nvcc
-@pytest.mark.parametrize("program", ["checks.cu", "triggers.cu", "launches.cu"])
-@pytest.mark.parametrize("flag", ["-DNSYSALIGN_MARKS", "-DNOTHING"])
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("program", "flag"),
+    [("checks.cu", ON), ("checks.cu", "-DNOTHING"), ("triggers.cu", ON), ("launches.cu", ON)],
+)
 def test_programs_with_a_recorder_compile(tmp_path, program, flag):
-    source = Path(__file__).parents[2] / "tests" / "marks" / "programs" / program
     subprocess.run(
-        ["nvcc", "-arch=sm_90", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(), "-c", str(source), "-o", "x.o"],
+        ["nvcc", "-arch=sm_90", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(), "-c", str(EXAMPLE.with_name(program)), "-o", "x.o"],
         cwd=tmp_path, check=True, timeout=300,
     )  # fmt: skip
 
@@ -259,17 +253,13 @@ def test_the_numbers_of_the_header_are_the_hosts():
     assert f"NSYSALIGN_MARKS_VERSION {layout.VERSION}\n" in text
 
 
-@needs_nvcc
-def test_the_compiler_hashes_as_the_host_does(tmp_path):
+@pytest.mark.nvcc
+def test_the_compiler_hashes_as_the_host_does():
     literals = ["load", "mma", "a longer name, with more in it", "x", "slow path"]
     checks = "".join(
         f'static_assert(nsysalign::hash("{n}") == {name_hash(n)}u, "");\n' for n in literals
     )
-    compiled(
-        f"#include <nsysalign/marks.cuh>\n{checks}__global__ void kernel() {{}}",
-        tmp_path,
-        "-DNSYSALIGN_MARKS",
-    )
+    compiled(f"#include <nsysalign/marks.cuh>\n{checks}__global__ void kernel() {{}}", ON)
 
 
 def test_flags_leave_marks_out_where_they_are_off(monkeypatch):

@@ -11,7 +11,6 @@ import gzip
 import hashlib
 import re
 import runpy
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -158,8 +157,6 @@ def test_the_kept_ptx_is_what_the_header_compiles_to():
     assert kept().startswith(f"// {source_hash()}\n"), (
         "compile it anew: python -m tests.marks.test_ptx"
     )
-    if shutil.which("nvcc"):
-        assert "inline asm" in compiled()
 
 
 @pytest.mark.parametrize("order", ["behind", "any", "meeting"])

@@ -100,6 +100,33 @@ def test_what_else_was_measured_explains_the_differences():
     assert f"  {verdict[0]}" in lines
 
 
+def paced(**facts):
+    """The ladder of `with_profile` whose worker also read the host's clock around its pairs."""
+    m = with_profile(event=1.3e6, event_read=1.5e6, event_host=400e3)
+    runs = [replace(r, facts={"device": {"empty_kernel_ns": 2_600} | facts}) for r in m.runs]
+    return of(replace(m, runs=tuple(runs)), "warm")
+
+
+def test_the_host_s_own_clock_explains_what_the_host_paces():
+    """1.1 ms from record to record; kernels, gaps and records take 761.6 us of them."""
+    row = paced(event_warm_paced_ns=1.099e6, event_warm_host_ns=1.1e6)["event"]
+    assert row.known_ns == pytest.approx(1.099e6 - 761.6e3)
+
+
+def test_where_the_gpu_is_last_the_wait_under_nsys_is_scaled_by_the_host_s_speed():
+    """A host that is twice as fast as the profiled one waits half as long, if that is less than
+    what is predicted."""
+    row = paced(event_warm_paced_ns=199e3, event_warm_host_ns=200e3)["event"]
+    assert row.known_ns == pytest.approx((1.5e6 - 761.6e3) / 2)
+    row = paced(event_warm_paced_ns=399e3, event_warm_host_ns=400e3)["event"]
+    assert row.known_ns == pytest.approx(1.3e6 - 761.6e3)
+
+
+def test_a_graph_of_copies_has_no_length_in_the_trace():
+    rows = of(with_profile(graph=480.0), "warm")
+    assert math.isnan(rows["graph"].known_ns) and rows["event"].known_ns > 0
+
+
 def test_another_sm_clock_is_named_with_what_it_may_explain():
     m = with_profile()
     (profile,) = m.profiles

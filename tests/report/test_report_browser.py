@@ -110,6 +110,29 @@ def test_an_interval_is_chosen_drawn_zoomed_and_explained(driver, analysis, tmp_
     quiet(driver)
 
 
+def test_an_interval_is_told_by_the_other_clocks_of_its_trace(looked_at, analysis):
+    """The span of its operations, which may have gaps, and their sum, recomputed from its pieces."""
+    ran = analysis.segments[
+        analysis.segments["cause"].isin(["kernel", "graph", "memcpy", "memset"])
+    ]
+    shown = looked_at.execute_script("return Object.keys(DATA.timelines).map(Number)")
+    told = set()
+    for row in analysis.measured[analysis.measured["interval"].isin(shown)].itertuples():
+        said, mine = clocks_of(looked_at, row), ran[ran["interval"] == row.interval]
+        lengths = mine["end_ns"].max() - mine["start_ns"].min(), sum(mine["end_ns"] - mine["start_ns"])  # fmt: skip
+        if len(mine):
+            words = [looked_at.execute_script("return duration(arguments[0])", int(ns)) for ns in lengths]  # fmt: skip
+            assert "end of its last one: {}, {} with one running.".format(*words) in said
+        assert ("first operation" in said) == bool(len(mine))
+        told.add(bool(len(mine)))
+    assert True in told
+
+
+def clocks_of(driver, row):
+    chosen = "choose(arguments[0], arguments[1], false); return $('label-without').textContent"
+    return driver.execute_script(chosen, row.label, row.interval)
+
+
 def test_the_mouse_explains_and_zooms(driver, analysis, tmp_path):
     from selenium.webdriver import ActionChains
 

@@ -71,6 +71,8 @@ const number = (key, text, value, show, hint) => ({ key, text, number: true, val
 const COLUMNS = [
   { key: "label", text: "label", value: (l) => l.label },
   { key: "verdict", text: "verdict", value: (l) => Object.keys(VERDICT).indexOf(l.verdict) },
+  number("share", "change", (l) => share(l.total.change_ns, l.total.before_ns),
+    (l) => l.words.change),
   number("before", "A us", (l) => l.total.before_ns, (l) => micro(l.total.before_ns), DATA.before),
   number("after", "B us", (l) => l.total.after_ns, (l) => micro(l.total.after_ns), DATA.after),
   ...(DATA.labels.some((l) => l.words.without) ? [
@@ -78,8 +80,6 @@ const COLUMNS = [
       (l) => l.words.without, "the median interval of A and of B without nsys, predicted"),
   ] : []),
   number("change", "change us", (l) => l.total.change_ns, (l) => microSigned(l.total.change_ns)),
-  number("share", "change", (l) => share(l.total.change_ns, l.total.before_ns),
-    (l) => l.words.change),
   { key: "bounds", text: `bounds, ±${SCALE.toFixed(0)} %` },
   { key: "bars", text: "budgets" },
   number("count", "n A, B", (l) => Math.min(l.count_before, l.count_after),

@@ -63,9 +63,10 @@ function choose(label, interval, show) {
   if (view.picture) view.range = wholeRange(view.picture);
   drawLanes();
   fill($("label-fall"), waterfall(asRun(item, selected.interval)));
+  fill($("label-without"), [withoutNsys(item), byOperations(view.picture)].filter(Boolean)
+    .flatMap((text) => [text, " "]));
   if (fresh) {
     fill($("source"), [item.site, ...item.callers].map(sourceLine));
-    $("label-without").textContent = withoutNsys(item) || "";
     sayRuns();
     redrawRuns();
     if (DATA.clocks) sayClocks();

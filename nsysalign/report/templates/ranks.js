@@ -44,6 +44,7 @@ function rankColumn({ rank, source }) {
 
 const COLUMNS = [
   { key: "label", text: "label", value: (l) => l.label },
+  { key: "words", text: "what the ranks say", value: (l) => l.words },
   { key: "n", text: "n", number: true, value: (l) => l.repetitions,
     show: (l) => count(l.repetitions), hint: "intervals that every rank has" },
   ...(DATA.ranks.length <= MOST_COLUMNS ? DATA.ranks.map(rankColumn)
@@ -51,7 +52,6 @@ const COLUMNS = [
   { key: "strip", text: "ranks" },
   timeColumn("spread", "spread", (l) => l.spread_ns),
   timeColumn("waits", "waits", waits),
-  { key: "words", text: "what the ranks say", value: (l) => l.words },
 ];
 
 function bodyRow(label) {

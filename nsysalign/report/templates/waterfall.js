@@ -80,3 +80,16 @@ function withoutNsys(label) {
   if (!said.length && predicted && PREDICTED) said.push(`no prediction (${predicted.reason})`);
   return said.length ? `Without nsys: ${said.join("; ")}.` : null;
 }
+
+// An interval by the other clocks that its trace has: the span of its operations, and their sum.
+function byOperations(picture) {
+  const strip = picture && !picture.whole && picture.strip;
+  const work = strip ? [...strip.x.keys()].filter(
+    (i) => LAST_STEPS.includes(DATA.causes[strip.c[i]].name)) : [];
+  if (!work.length) return null;
+  const ends = work.map((i) => strip.x[i] + strip.d[i]);
+  const span = Math.max(...ends) - strip.x[work[0]];
+  const sum = work.reduce((total, i) => total + strip.d[i], 0);
+  return `From its first operation to the end of its last one: ${duration(span)}, ` +
+    `${duration(sum)} with one running.`;
+}
