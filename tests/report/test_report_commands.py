@@ -1,15 +1,14 @@
 """show, diff, export and report as a user calls them."""
 
 import json
-import lzma
 import re
 from dataclasses import replace
-from importlib.resources import files
 from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner
 from handmade import bad, build
+from recordings import unpack
 
 from nsysalign import frames
 from nsysalign.cli import COMMANDS, cli
@@ -166,9 +165,7 @@ def test_a_report_of_an_interval_that_was_not_drawn(analysis, tmp_path):
 
 
 def test_analyze_writes_the_document_to_stdout_and_nothing_else(tmp_path):
-    for name, target in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
-        packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
-        (tmp_path / target).write_bytes(lzma.decompress(packed))
+    unpack("demo", tmp_path)
     done = call("analyze", tmp_path, "--json", "-")
     document = json.loads(done.stdout)
     assert document["format"] == "nsysalign-analysis" and len(document["labels"]) >= 5
