@@ -30,6 +30,8 @@ def main(report: Path | None) -> None:
             cli(["demo", "-q", "-o", f"{folder}/demo"], standalone_mode=False)
             report = Path(folder, "demo", "report.html")
         driver = browsing.start()
+        # a picture beyond the window has none, and without it the page is laid out anew
+        driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         try:
             if report.name == "measure.html":
                 driver.set_window_size(WIDTH, 1000)

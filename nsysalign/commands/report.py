@@ -61,12 +61,9 @@ def _measurement(path: Path, output: Path | None) -> Path:
     """The page of a measurement, with numbers computed again from the samples."""
     from nsysalign.measure import page as measure_html
     from nsysalign.measure.result import load
-    from nsysalign.rundir import MEASUREMENT
 
     measure = load(path)
     page = output or measure.folder / "measure.html"
-    if path.is_dir():
-        measure.write(path / MEASUREMENT)
     measure_html.write(measure, page)
     return page
 

@@ -99,23 +99,25 @@ def find(
     if label is None:
         from nsysalign.report.verdict import verdicts
 
+        known = set(analysis.labels["label"])  # findings are about whole runs, too
         label = next(
-            (v.label for v in verdicts(analysis) if v.label), str(intervals["label"].iloc[0])
+            (v.label for v in verdicts(analysis) if v.label in known),
+            str(intervals["label"].iloc[0]),
         )
     row = analysis.labels[analysis.labels["label"] == label]
-    if row.empty:
+    mine = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()
+    if not mine:
         raise UsageError(
             f"no label is {safe_text(label)}", _like(label, analysis.labels["label"].tolist())
         )
     if iteration is None:
-        return int(row["row_interval"].iloc[0])
-    runs = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()
-    if not -len(runs) <= iteration < len(runs):
+        return int(mine[0] if row.empty else row["row_interval"].iloc[0])
+    if not -len(mine) <= iteration < len(mine):
         raise UsageError(
-            f"{safe_text(label)} has {len(runs)} intervals, 0 to {len(runs) - 1}; {iteration} was "
+            f"{safe_text(label)} has {len(mine)} intervals, 0 to {len(mine) - 1}; {iteration} was "
             "asked for"
         )
-    return int(runs[iteration])
+    return int(mine[iteration])
 
 
 def _like(wanted: str, names: list[str]) -> str:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from statistics import median
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 import numpy as np
 
@@ -57,7 +57,7 @@ class Run:
     memory: Mapping[str, int] = field(default_factory=dict)
     clean: Mapping[str, Any] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
-    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -408,25 +408,57 @@ def load(path: Path) -> Measure:
         if (version := data.get("version")) != VERSION:
             words = f"version {version!r}, and this nsysalign reads {VERSION}"
             raise AnalysisError(f"{file.name}: {words}", "measure again")
-        runs, blocks, profiles = (
-            tuple(_known(kind, row) for row in data[name])
-            for kind, name in ((Run, "runs"), (Block, "blocks"), (Profile, "profiles"))
-        )
-        return Measure(
-            tuple(map(str, data["targets"])), data["options"], data["environment"], runs, blocks,
-            profiles, data["search"], tuple(map(str, data["notes"])), bool(data["complete"]),
-            file.parent,
-        )  # fmt: skip
+        measure = _known(Measure, data)
+        _refer(measure)
+        return replace(measure, folder=file.parent)
     except AnalysisError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         reason = f"cannot be read as a measurement ({type(error).__name__}: {error})"
         raise AnalysisError(f"{file.name}: {reason}", "measure again") from error
 
 
-def _known(kind: Any, row: Mapping[str, Any]) -> Any:
-    """The row as this class, without what it does not know; null is NaN where a number belongs."""
-    names = {f.name for f in fields(kind)}
-    out = {k: v for k, v in row.items() if k in names}
-    out |= {k: NAN for k, v in out.items() if v is None and (k.endswith("_ns") or k == "sm_mhz")}
-    return kind(**out | ({"ns": tuple(map(int, out["ns"]))} if kind is Block else {}))
+def _known(kind: Any, row: Any) -> Any:
+    """The row as this class, without what it does not know.  Raises TypeError if a value is not
+    what the class says: the file may come from anyone."""
+    wanted = get_type_hints(kind) if isinstance(row, dict) else {}
+    return kind(**{k: _typed(row[k], wanted[k]) for k in wanted if k in row})
+
+
+def _typed(value: Any, wanted: Any) -> Any:
+    """A value of JSON as this type; null is NaN where a number belongs."""
+    parts = get_args(wanted)
+    if wanted is Any:
+        return value
+    if type(None) in parts:
+        return None if value is None else _typed(value, parts[0])
+    if is_dataclass(wanted):
+        return _known(wanted, value)
+    if isinstance(value, list) and get_origin(wanted) is tuple:
+        return tuple(_typed(v, parts[0]) for v in value)
+    if isinstance(value, dict) and get_origin(wanted) is Mapping:
+        return {k: _typed(v, parts[1]) for k, v in value.items()}
+    if wanted is float and value is None:
+        return NAN
+    if wanted is int and isinstance(value, float):
+        return _typed(int(value), int)
+    good = isinstance(value, int | float if wanted is float else wanted)
+    if not good or (wanted is not bool and isinstance(value, bool)):
+        raise TypeError(f"{value!r:.40} where {wanted} is expected")
+    if not isinstance(value, str) and abs(value) >= 1 << 63:
+        raise TypeError(f"{value!r:.40} is no number of a measurement")
+    return value
+
+
+def _refer(measure: Measure) -> None:
+    """Raises TypeError or ValueError if a part names what is not there."""
+    _typed(measure.options["modes"], tuple[str, ...])
+    _typed(measure.options.get("latency_below_ns"), float | None)
+    _typed(measure.search.get("largest"), int | None)
+    numbers, targets = {run.number for run in measure.runs}, range(len(measure.targets))
+    good = len(targets) in (1, 2) and len(numbers) == len(measure.runs)
+    good &= all(x.target in targets for x in (*measure.runs, *measure.profiles))
+    good &= all(x.batch is None or x.batch > 0 for x in (*measure.runs, *measure.profiles))
+    good &= all(b.run in numbers and b.mode in measure.options["modes"] for b in measure.blocks)
+    if not good:
+        raise ValueError("a target, a batch, a run or a mode that cannot be")

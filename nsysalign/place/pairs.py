@@ -212,6 +212,8 @@ def _born(rows: list[_Row]) -> dict[int, int]:
         elif row.event >= 0 and row.role in (_QUERY, _WAIT, _ORDER):
             numbers.add(row.event)
             if row.event - made > seen[-1][1]:
+                if seen[-1][0] == made > 0:
+                    seen.pop()
                 seen.append((made, row.event - made))
         open_.pop(row.thread, None)
     # events created out of sight (by libraries, before the trace) push numbers up, at unknown times
@@ -247,7 +249,8 @@ def _comparisons(rows: list[_Row]) -> dict[int, tuple[int, ...]]:
             return
         for n, gap in zip(range(0, len(run), 2), within, strict=True):
             one, two = rows[run[n]], rows[run[n + 1]]
-            if one.done and two.done and one.event != two.event and gap <= _WITHIN_NS:
+            known = one.done and two.done and min(one.event, two.event) >= 0
+            if known and one.event != two.event and gap <= _WITHIN_NS:
                 out[run[n]], out[run[n + 1]] = (one.event, two.event), ()
 
     for n, row in enumerate(rows):

@@ -144,13 +144,16 @@ class Ends:
         so exit() waits there, and the thread at its other end, who sees the first byte, ends the
         process.  It also does if exit() hangs or crashes: handlers of other libraries run as well.
         """
-        import ctypes
-
         if not self._leaving.acquire(False):
             select.select([], [], [], 2 * _PATIENCE_S)  # another thread is at it
         self._note(how)
+        try:
+            import ctypes
+
+            reader, writer = os.pipe()
+        except (OSError, ImportError):  # no descriptors are left
+            return last()
         libc = ctypes.CDLL(None)
-        reader, writer = os.pipe()
         size = 1 << 17
         content = ctypes.create_string_buffer(size)
         libc.fdopen.restype = ctypes.c_void_p

@@ -1,14 +1,13 @@
-"""A verdict as text, for terminals of 80 columns and for logs of CI."""
+"""A verdict as text, for terminals and for logs of CI."""
 
 from __future__ import annotations
 
+import shutil
 import textwrap
 
 from nsysalign.referee.doubt import FOUND, Doubt
 from nsysalign.referee.judge import Verdict
 from nsysalign.text import plural, quantity, safe_text, span, words
-
-_WIDTH = 80
 
 
 def render(verdict: Verdict) -> str:
@@ -50,6 +49,5 @@ def _doubt(doubt: Doubt) -> list[str]:
 
 
 def _wrapped(head: str, text: str) -> list[str]:
-    return textwrap.wrap(
-        safe_text(text), _WIDTH, initial_indent=head, subsequent_indent=" " * min(len(head), 12)
-    )
+    width, more = shutil.get_terminal_size().columns, " " * min(len(head), 12)
+    return textwrap.wrap(safe_text(text), width, initial_indent=head, subsequent_indent=more)

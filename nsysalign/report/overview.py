@@ -179,7 +179,8 @@ def kernel_lines(analysis: Analysis, width: int) -> list[str]:
     label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
     rows = analysis.kernels[analysis.kernels["label"] == label]
     names = [safe_text(name) for name in rows["kernel"].head(MOST_KERNELS)]
-    short = told_apart({name: middle(short_name(name), LONGEST) for name in names}, LONGEST)
+    letters = max(10, min(LONGEST, width - 38))
+    short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
     idle = width >= 38 + longest + len(", idle before 18.3 ms")
     lines = [

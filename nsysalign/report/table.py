@@ -20,6 +20,9 @@ from nsysalign.text import fixed, middle, plural, safe_text, told_apart, within
 LABEL_WIDTHS = (40, 30, 18)
 GAP = 2
 REST = "rest"
+#: Each row's largest causes, where a column for each cause has no room; and the letters of a name
+#: that even these columns leave whole.
+_LARGEST, _NAME_WIDTH = ("largest other", "second", "third"), 24
 UNITS = {"ms": 1_000_000, "us": 1_000}
 
 
@@ -88,9 +91,10 @@ def layout(rows: Sequence[LabelRow], width: int) -> Layout:
     for named, predicted in ((3, unprofiled), (2, unprofiled), (1, unprofiled), (1, None)):
         columns = _largest(rows, named, unit_ns, decimals - 1)
         left = room(columns, predicted)
-        if left >= min(longest, LABEL_WIDTHS[-1]) or predicted is None:
-            return Layout(unit, columns, (), max(min(left, longest), 8), predicted)
-    raise AssertionError("the last layout is taken whatever its width")
+        if left >= min(longest, _NAME_WIDTH):
+            break
+    # the last layout is taken whatever its width
+    return Layout(unit, columns, (), max(min(left, longest), 8), predicted)
 
 
 def _hidden(rows: Sequence[LabelRow], folded: Sequence[str]) -> bool:
@@ -121,7 +125,7 @@ def _largest(
             cells[at].append(f"{LOOKS[order[at]].short} {number}" if at < len(order) else number)
         rest = sum(parts[c] for c in order[named:])
         cells[named].append(fixed(rest, unit_ns=unit_ns, decimals=decimals))
-    heads = [*("largest other", "second", "third")[:named], REST]
+    heads = [*_LARGEST[:named], REST]
     return (
         time,
         kernel,
@@ -293,7 +297,7 @@ def legend(rows: Sequence[LabelRow], plan: Layout) -> list[str]:
     if plan.folded:
         folded = [_folded(c, rows, plan.unit) for c in LOOKS if c in plan.folded]
         lines.append("other: " + ", ".join(folded) + " (a wider terminal shows them)")
-    if plan.columns and plan.columns[-1].head == REST:
+    if any(column.head == _LARGEST[0] for column in plan.columns):
         lines.append(
             "largest other: what took most apart from kernels (a wider terminal has a column for every cause)"
         )

@@ -103,6 +103,9 @@ def _wrong_sums(analysis: Analysis) -> Iterator[str]:
         covered = _sums(segments["interval"], segments["end_ns"] - segments["start_ns"])
         if not covered.equals(elapsed.reindex(covered.index, fill_value=-1)):
             yield "the pieces of an interval do not add up"
+    bars = analysis.unprofiled[["predicted_ns", "lower_ns", "upper_ns"]].isna()
+    if (bars.any(axis=1) != bars.all(axis=1)).any():
+        yield "a prediction lacks an end of its error bar"
 
 
 def _sums(numbers: pd.Series, values: pd.Series) -> pd.Series:

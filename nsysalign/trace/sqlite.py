@@ -175,7 +175,8 @@ class Source:
             if column is None:
                 if field.default is None:
                     raise TraceError(
-                        f"{table.name} has no column {' or '.join(field.candidates)}: not an nsys export this version knows"
+                        f"{table.name} has no column {' or '.join(field.candidates)}: not an nsys export this version knows",
+                        AGAIN,
                     )
                 constants[field.name] = field.default
             else:

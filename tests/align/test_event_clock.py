@@ -6,11 +6,12 @@ from __future__ import annotations
 import json
 import lzma
 from dataclasses import replace
-from pathlib import Path
+from functools import cache
 
 import numpy as np
 import pandas as pd
 import pytest
+import recordings
 
 from nsysalign import frames
 from nsysalign.issue import FAR
@@ -21,7 +22,6 @@ from nsysalign.place.surroundings import Surroundings
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
-DATA = Path(__file__).parents[1] / "data"
 MS = 1_000_000
 
 
@@ -203,13 +203,10 @@ def test_nothing_seen_no_line():
 def unpack(tmp_path_factory):
     folder = tmp_path_factory.mktemp("recordings")
 
+    @cache
     def unpacked(name: str):
-        for suffix in ("sqlite", "events.jsonl"):
-            path = folder / f"{name}.{suffix}"
-            path.write_bytes(lzma.decompress((DATA / f"{name}.{suffix}.xz").read_bytes()))
-        return read_trace(folder / f"{name}.sqlite"), read_event_logs(
-            [folder / f"{name}.events.jsonl"]
-        )
+        trace, log = recordings.unpack(name, folder)
+        return read_trace(trace), read_event_logs([log])
 
     return unpacked
 
@@ -250,7 +247,9 @@ def test_every_record_lies_between_the_stamps_of_the_kernels_around_it(unpack):
     """A truth that is not CUPTI's, in nsys's default mode on an H100: kernels that read
     %globaltimer before and after each record; `bounds` are their readings on the trace's clock."""
     trace, log = unpack("globaltimer_h100")
-    told = json.loads(lzma.decompress((DATA / "globaltimer_h100.bounds.json.xz").read_bytes()))
+    told = json.loads(
+        lzma.decompress((recordings.DATA / "globaltimer_h100.bounds.json.xz").read_bytes())
+    )
     windows = align(trace, log).windows.set_index("region")
     slack = told["width_ns"] // 2 + 32
     assert len(told["bounds_ns"]) == 960

@@ -4,23 +4,19 @@ out."""
 from __future__ import annotations
 
 import json
-import lzma
-from pathlib import Path
 
 import pandas as pd
 import pytest
+from recordings import unpack
 
 import nsysalign
-
-DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture
 def both(request, tmp_path):
     """The analysis of a recording, and the one without `tid` in its log."""
-    trace, log, bare = (tmp_path / name for name in ("trace.sqlite", "with.jsonl", "without.jsonl"))
-    trace.write_bytes(lzma.decompress((DATA / f"{request.param}.sqlite.xz").read_bytes()))
-    log.write_bytes(lzma.decompress((DATA / f"{request.param}.events.jsonl.xz").read_bytes()))
+    trace, log = unpack(request.param, tmp_path)
+    bare = tmp_path / "without.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     bare.write_text("".join(json.dumps({**x, "tid": None}) + "\n" for x in lines))
     return nsysalign.analyze(trace, [log]), nsysalign.analyze(trace, [bare])

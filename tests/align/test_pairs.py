@@ -8,15 +8,14 @@ next to each other are 100 ns apart, all other calls 2 us.  Records are named a,
 
 from __future__ import annotations
 
-import lzma
 import re
 import time
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
 import pytest
+from recordings import unpack
 
 import nsysalign
 from nsysalign.model import CALL
@@ -25,7 +24,6 @@ from nsysalign.place.solve import align
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
-DATA = Path(__file__).parents[1] / "data"
 KIND = {"R": "record", "Q": "query_event", "W": "sync_event", "V": "sync_event", "O": "wait_event",
         "w": "launch", "D": "sync_device"}  # fmt: skip
 NAMES = {"C": "cudaEventCreateWithFlags", "E": "cudaEventElapsedTime", "V": "cuEventSynchronize",
@@ -102,6 +100,7 @@ def read(text: str, numbers: str = ""):
     ("C R B:C B:R w B:w C R B:C B:R Q1 Q2 B:Q1 B:Q2", "ac bd"),            # the same numbers
     ("C R w C R C R O3 W2 Q1 Q2", "ab"),                       # what orders work is no timing
     ("C R w C R W2 Q1! . Q1 Q2! . Q1 Q2", "ab"),               # not done when first asked
+    ("C R w C R C R w C R Q109 Q110 . Q111 Q112", "ab cd"),    # the trace begins after 108 events
 ])  # fmt: skip
 def test_two_queries_are_a_comparison(program, wanted):
     assert read(program) == (wanted, {QUERIED}, {})
@@ -120,6 +119,7 @@ def test_two_queries_are_a_comparison(program, wanted):
     "C C C R w R w R W1 W2 W3",        # one for each of three streams, and a wait for all
     "C R w C R",                       # the trace ends before they are compared
     "C R w C R W2 Q Q",                # an export without the numbers of events
+    "C R w C R W2 Q Q2",               # or without some
 ])  # fmt: skip
 def test_what_is_no_comparison(program):
     assert read(program) == ("", set(), {})
@@ -227,14 +227,9 @@ def test_a_million_queries_take_time_in_proportion():
     ("globaltimer_h100", 960), ("truth_random1", 753), ("unprofiled_linears", 180), ("threads_h200", 160),
 ])  # fmt: skip
 def test_recordings_read_without_their_logs(name, compared, tmp_path):
-    for suffix in ("sqlite", "events.jsonl"):
-        data = lzma.decompress((DATA / f"{name}.{suffix}.xz").read_bytes())
-        (tmp_path / f"t.{suffix}").write_bytes(data)
-    trace = read_trace(tmp_path / "t.sqlite")
-    with_log, alone = (
-        align(trace, read_event_logs([tmp_path / "t.events.jsonl"])),
-        align(trace, None),
-    )
+    path, log = unpack(name, tmp_path)
+    trace = read_trace(path)
+    with_log, alone = align(trace, read_event_logs([log])), align(trace, None)
 
     def windows(a):
         rows, call = a.windows[a.windows["kind"] == "event"], a.records["call"].to_numpy()
@@ -250,7 +245,7 @@ def test_recordings_read_without_their_logs(name, compared, tmp_path):
         if k in true
     ]
     assert np.mean(off) >= 0.95
-    analysis = nsysalign.analyze(tmp_path / "t.sqlite")
+    analysis = nsysalign.analyze(path)
     assert set(analysis.intervals.loc[analysis.intervals["kind"] == "event", "method"]) == {
         "inferred"
     }

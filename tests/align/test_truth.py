@@ -3,19 +3,17 @@ analysis."""
 
 from __future__ import annotations
 
-import lzma
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from recordings import unpack
 
 from nsysalign.place.solve import align
 from nsysalign.split.budget import attribute
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
-DATA = Path(__file__).parents[1] / "data"
 #: recording -> (p50, p95, p99) of the start's placement error in ns that must be met, blind in both
 #: ways
 LIMITS = {
@@ -30,14 +28,8 @@ LIMITS = {
 @pytest.fixture(scope="module", params=LIMITS)
 def recording(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
-    for suffix in ("sqlite", "events.jsonl"):
-        data = lzma.decompress((DATA / f"truth_{request.param}.{suffix}.xz").read_bytes())
-        (folder / f"truth.{suffix}").write_bytes(data)
-    return (
-        request.param,
-        read_trace(folder / "truth.sqlite"),
-        read_event_logs([folder / "truth.events.jsonl"]),
-    )
+    trace, log = unpack(f"truth_{request.param}", folder)
+    return request.param, read_trace(trace), read_event_logs([log])
 
 
 @pytest.fixture(scope="module")

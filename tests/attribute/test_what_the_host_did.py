@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import json
-import lzma
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from recordings import unpack
 
 import nsysalign
 from nsysalign import frames
 from nsysalign.split.host_activity import Gaps, calls_after_gaps, host_activity, host_gaps
 from nsysalign.trace.stacks import Frame, Stacks, read_stacks
 
-DATA = Path(__file__).parents[1] / "data"
 PROCESS = 7 << 24  # globalPid of process 7; its main thread has the number 7
 MAIN, OTHER = PROCESS | 7, PROCESS | 8
 
@@ -134,20 +133,10 @@ def test_a_gap_belongs_to_the_thread_of_the_next_call_of_its_interval():
     assert not len(calls_after_gaps(SEGMENTS[SEGMENTS["cause"] != "host"]))
 
 
-def recording(name: str, folder: Path) -> tuple[Path, list[Path]]:
-    export, log = folder / "trace.sqlite", folder / "events-1.jsonl"
-    export.write_bytes(lzma.decompress((DATA / f"{name}.sqlite.xz").read_bytes()))
-    found = DATA / f"{name}.events.jsonl.xz"
-    if not found.exists():
-        return export, []
-    log.write_bytes(lzma.decompress(found.read_bytes()))
-    return export, [log]
-
-
 @pytest.mark.parametrize("name", ["probe", "truth_random1"])
 def test_all_of_a_recordings_host_time_is_there(name, tmp_path):
-    export, logs = recording(name, tmp_path)
-    a = nsysalign.analyze(export, logs)
+    export, log = unpack(name, tmp_path)
+    a = nsysalign.analyze(export, [log])
     label = a.measured.set_index("interval")["label"]
     host = a.parts[(a.parts["cause"] == "host") & a.parts["interval"].isin(a.measured["interval"])]
     expected = host.groupby(label.reindex(host["interval"]).to_numpy())["ns"].sum()
@@ -160,7 +149,7 @@ def test_all_of_a_recordings_host_time_is_there(name, tmp_path):
 def test_samples_of_a_run_reach_its_analysis(tmp_path):
     """A recording with samples put into its longest host gap: what a run with --sample-python
     leaves."""
-    export, _ = recording("probe", tmp_path)
+    export, _ = unpack("probe", tmp_path)
     a = nsysalign.analyze(tmp_path)
     host = a.segments[
         (a.segments["cause"] == "host") & a.segments["interval"].isin(a.measured["interval"])

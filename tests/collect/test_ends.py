@@ -111,6 +111,9 @@ ENDS = {
     "an uncaught exception": ("raise KeyError", None, 1, "e", "exit"),
     "sys.exit": ("sys.exit(4)", None, 4, "e", "exit"),
     "os._exit": ("os._exit(5)", None, 5, "e", "_exit"),
+    "os._exit, no descriptors are left": (
+        "import resource\nresource.setrlimit(resource.RLIMIT_NOFILE, (3, 3))\nos._exit(5)", None, 5, "", "_exit"
+    ),
     "SIGTERM, Python code runs": ("print(1)\nwhile True: pass", 15, -15, "e", "signal 15"),
     "SIGTERM, asleep": (SLEEP, 15, -15, "e", "signal 15"),
     "SIGTERM, inside a C call": ("print(1)\nlibrary.hang()", 15, -15, "e", "signal 15"),

@@ -119,10 +119,11 @@ for pid in filter(str.isdecimal, os.listdir("/proc")):
 @pytest.mark.nsys
 def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
     """Stopped by a signal, it neither computes nor writes: its agent wrote the report all the
-    same."""
-    status, _, err = whole.the_end(whole.run(STOPS_ITS_NSYS + "raise SystemExit(4)", impatient=3.5))
+    same.  On a busy machine it is seconds until the agent is asked, and seconds until it answers."""
+    text = STOPS_ITS_NSYS + "raise SystemExit(4)"
+    status, _, err = whole.the_end(whole.run(text, impatient=15, grace_s=5))
     (run_dir,) = whole.run_dirs()
-    said = r"the script has ended but nsys has not, and it is doing nothing; it will be stopped in \d s"
+    said = r"the script has ended but nsys has not, and it is doing nothing; it will be stopped in \d+ s"
     assert status == 4 and re.search(said, err)
     assert json.loads((run_dir / "run.json").read_text())["exit_status"] == 4
     assert (elapsed(run_dir), analysed(run_dir)) == (9, 9)
@@ -137,7 +138,7 @@ case "$OUT" in
   */late-*) kill -STOP $$;;
   */hangs-*) APP "$@"; kill -STOP $$;;
   */impatient-*) APP "$@"; kill -STOP $$;;
-  */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 7000000))
+  */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 4000000))
     while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH;;
   */writes-*) APP "$@"; mkfifo fifo; exec 5<>fifo
     for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do read -t 0.3 -u 5; echo $i >>"$OUT.part"; done; FINISH;;
@@ -145,7 +146,7 @@ case "$OUT" in
 esac""",
         export=f'{DATABASE} >"$OUT"',
     )
-    patience = {"late": 3, "hangs": 3, "impatient": 600, "busy": 6, "writes": 3, "long": 3}
+    patience = {"late": 3, "hangs": 3, "impatient": 600, "busy": 3, "writes": 3, "long": 3}
     text = {name: "pair(3)\nraise SystemExit(6)" for name in patience}
     text["long"] = "import time\npair(3)\ntime.sleep(4)\nraise SystemExit(6)"
     runs = {

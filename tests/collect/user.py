@@ -34,7 +34,7 @@ def pair(n=1):
 IMPATIENT = """
 import sys
 from nsysalign.record import launch
-launch.GRACE_S = 0.7
+launch.GRACE_S = {grace_s}
 launch.SAID_S, launch.IDLE_S, launch.LOOK_S = min(1.5, {idle_s} / 4), {idle_s}, 0.2
 from nsysalign.cli import main
 main(sys.argv[1:])
@@ -51,15 +51,17 @@ class User:
 
     def run(
         self, text: str, *options: str, script: str = "script.py", prefix: tuple[str, ...] = (),
-        impatient: float | None = None, begin: str = PAIRS,
+        impatient: float | None = None, grace_s: float = 0.7, begin: str = PAIRS,
     ) -> subprocess.Popen:  # fmt: skip
         """Start `nsysalign run OPTIONS SCRIPT`; `impatient`: an nsys that does nothing is ended
-        after so long."""
+        after so long, and killed `grace_s` later."""
         (self.folder / script).write_text(begin + text)
         program = ["-m", "nsysalign"]
         if impatient is not None:
             program = [f"impatient-{script}"]
-            (self.folder / program[0]).write_text(IMPATIENT.format(idle_s=impatient))
+            (self.folder / program[0]).write_text(
+                IMPATIENT.format(idle_s=impatient, grace_s=grace_s)
+            )
         self.started.append(
             subprocess.Popen(
                 [*prefix, sys.executable, *program, "run", *options, script],

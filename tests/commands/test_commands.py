@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from handmade import build
+from tiny_export import LOG, write_export, write_lines
 
 import nsysalign
 from nsysalign import cli as command_line
@@ -23,14 +25,7 @@ from nsysalign.commandline import assembly
 from nsysalign.compare import confirmations
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
 from nsysalign.record import session
-
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
-
-from handmade import build  # noqa: E402
-from tiny_export import EPOCH, OFFSET, PID, TEXT, US, tiny  # noqa: E402
-
-from nsysalign.store import database, document  # noqa: E402
+from nsysalign.store import database, document
 
 VERDICT = {
     "label": "event interval", "rules": ["host-gap"], "intervention": "delay",
@@ -38,35 +33,6 @@ VERDICT = {
     "predicted_low_ns": 1e4, "predicted_high_ns": 3e4, "after_ns": 2e4, "after_low_ns": 1e4, "after_high_ns": None,
     "before_count": 4, "after_count": 4, "changed": "a delay kernel", "run": "confirm/x-delay-1",
 }  # fmt: skip
-TIMES = {"tid": PID, "device": 0, "stream_handle": 0, "stream_id": 7}
-LOG = [
-    {"type": "header", "format": "nsysalign-events", "version": 1, "pid": PID,
-     "clock": {"monotonic_ns": OFFSET, "realtime_ns": EPOCH, "trace_ns": 0}},
-    {"type": "record", "seq": 0, **TIMES, "t0_ns": OFFSET + 4 * US, "t1_ns": OFFSET + 11 * US},
-    {"type": "record", "seq": 1, **TIMES, "t0_ns": OFFSET + 64 * US, "t1_ns": OFFSET + 71 * US},
-    {"type": "elapsed", "start": 0, "end": 1, "ms": 0.170, "t1_ns": OFFSET + 210 * US},
-]  # fmt: skip
-
-
-def write_lines(path: Path, lines: list) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
-
-
-def write_export(path: Path) -> Path:
-    with closing(sqlite3.connect(path)) as db:
-        for table, rows in tiny().items():
-            columns = list(dict.fromkeys(c for row in rows for c in row))
-            declared = ", ".join(f'"{c}" {"TEXT" if c in TEXT else "INTEGER"}' for c in columns)
-            db.execute(f'create table "{table}" ({declared})')
-            marks = ", ".join("?" * len(columns))
-            db.executemany(
-                f'insert into "{table}" values ({marks})',
-                [[r.get(c) for c in columns] for r in rows],
-            )
-        db.commit()
-    return path
 
 
 def baseline_of(log: list) -> list:

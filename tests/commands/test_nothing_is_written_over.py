@@ -4,18 +4,14 @@ is, again and again."""
 from __future__ import annotations
 
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tiny_export import LOG, write_export, write_lines
 
-TESTS = Path(__file__).parents[1]
-sys.path[:0] = [str(TESTS / "trace"), str(TESTS)]
-
-from nsysalign.cli import cli  # noqa: E402
-from nsysalign.errors import OutputError, UsageError  # noqa: E402
-from tests.commands.test_commands import LOG, write_export, write_lines  # noqa: E402
+from nsysalign.cli import cli
+from nsysalign.errors import OutputError, UsageError
 
 
 def invoke(*arguments: object):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from handmade import build
 
 from nsysalign.cli import cli
 from nsysalign.commandline.present import printed
@@ -78,11 +79,6 @@ def test_a_misspelt_option_is_no_command():
 
 
 def test_the_hint_for_two_processes_is_the_whole_command(tmp_path):
-    import sys
-
-    sys.path.insert(0, str(Path(__file__).parents[1]))
-    from handmade import build
-
     analysis = build()
     analysis.intervals.loc[0, "pid"] = 485
     text = printed(analysis, tmp_path, again=[tmp_path / "my trace.sqlite", "--events", "a.jsonl"])

@@ -3,9 +3,7 @@ machines, whose truth is known."""
 
 from __future__ import annotations
 
-import lzma
 from dataclasses import replace
-from importlib.resources import files
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,6 +12,7 @@ import pytest
 from handmade import build
 from hypothesis import given
 from hypothesis import strategies as st
+from recordings import unpack
 
 import nsysalign
 from nsysalign.compare.confirmations import statuses
@@ -227,12 +226,8 @@ def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_pa
     """There the interval already is what a delay would make of it.  And 50 tiny launches behind a
     delay took 89.0 and 93.6 us in other runs on an H200 (this one reads 414 us): within the
     prediction."""
-    names = [tmp_path / name for name in ("demo.sqlite", "demo.events.jsonl")]
-    for path in names:
-        path.write_bytes(
-            lzma.decompress(files("nsysalign.demo").joinpath(path.name + ".xz").read_bytes())
-        )
-    analysis = nsysalign.analyze(names[0], events=names[1:])
+    trace, log = unpack("demo", tmp_path)
+    analysis = nsysalign.analyze(trace, events=[log])
     measured = analysis.labels.set_index("label")["median_ns"]
     rows = np.flatnonzero(analysis.measured["label"].str.match("dev_t|flush_t"))
     ahead = rows[parts_of(analysis, rows, *NONE_IF_AHEAD) == 0]

@@ -2,36 +2,39 @@
 
 from __future__ import annotations
 
-import lzma
 from dataclasses import replace
-from importlib.resources import files
 
 import pytest
 from click.testing import CliRunner
+from recordings import unpack
 
+from nsysalign import engine
 from nsysalign.cli import cli
 from nsysalign.commandline.options import closed
 from nsysalign.engine import load
 from nsysalign.errors import NsysAlignError
 
-DEMO = files("nsysalign.demo")
-
 
 @pytest.fixture(scope="module")
 def exit_code(tmp_path_factory):
     folder = tmp_path_factory.mktemp("demo")
-    for name in ("demo.sqlite", "demo.events.jsonl"):
-        (folder / name).write_bytes(lzma.decompress(DEMO.joinpath(name + ".xz").read_bytes()))
+    trace, log = unpack("demo", folder, "demo.sqlite", "demo.events.jsonl")
+    analyses, analyze = [], engine.analyze_inputs
+
+    def once(inputs, **more):
+        analyses.append(analyses[0] if analyses else analyze(inputs, **more))
+        return analyses[0]
 
     def code(*options: str) -> tuple[int, str]:
-        trace, log = folder / "demo.sqlite", folder / "demo.events.jsonl"
         done = CliRunner().invoke(cli, ["analyze", str(trace), "--events", str(log), *options])
         if isinstance(done.exception, NsysAlignError):
             raise done.exception
         return done.exit_code, done.output
 
     code.folder = folder
-    return code
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(engine, "analyze_inputs", once)
+        yield code
 
 
 @pytest.mark.parametrize(

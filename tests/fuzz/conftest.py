@@ -1,10 +1,6 @@
 import os
-import sys
-from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `simulator` and `properties`
 
 #: `NSYSALIGN_FUZZ=100 pytest tests/fuzz` tries a hundred times as much, other things each time, and
 #: shrinks what it finds.
@@ -12,7 +8,7 @@ TIMES = int(os.environ.get("NSYSALIGN_FUZZ", "1"))
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 settings.register_profile(
     "fuzz",
-    max_examples=12 * TIMES,
+    max_examples=8 * TIMES,
     derandomize=TIMES == 1,
     phases=(Phase.explicit, Phase.generate) if TIMES == 1 else tuple(Phase),
     print_blob=TIMES > 1,

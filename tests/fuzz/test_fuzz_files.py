@@ -12,8 +12,10 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
+from measure.test_page import made
 from pandas.testing import assert_frame_equal as same
 from simulator import check, export, machine
 from simulator.export import Style
@@ -32,6 +34,7 @@ from simulator.world import LEGACY
 
 import nsysalign
 from nsysalign import frames
+from nsysalign.cli import cli
 from nsysalign.compare import confirmations
 from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, NsysAlignError
@@ -129,6 +132,20 @@ def run(tmp_path_factory) -> Run:
 def spelt(value: object) -> bytes:
     """JSON as a program of any sort may have written it."""
     return json.dumps(value).encode("utf-8", "surrogatepass")
+
+
+@FUZZ
+@given(node_changes)
+def test_measurements_that_are_wrong(changes):
+    with tempfile.TemporaryDirectory() as name:
+        file = Path(name) / "measure.json"
+        made(batches=(1, 8), processes=2).write(file)
+        text = json.dumps(change_document(json.loads(file.read_text()), changes))
+        file.write_text(text)
+        for command in (["report", "-q", name], ["diff", "-q", name, name]):
+            result = CliRunner().invoke(cli, command)
+            assert isinstance(result.exception, NsysAlignError | SystemExit | None), text[:2000]
+        assert file.read_text() == text
 
 
 @FUZZ

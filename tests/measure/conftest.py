@@ -1,12 +1,9 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `browsing`
 
 from nsysalign.measure.plan import Options, Target
 from nsysalign.measure.session import Session

@@ -61,10 +61,9 @@ def test_a_search_from_end_to_end(measured):
     assert advised.marks == "within 5 % of the best"
 
 
-@pytest.mark.parametrize("name", ["oom_cublas", "oom_host"])  # known for what it is: test_failures
-def test_a_search_that_runs_out_of_memory_knows_the_largest(measured, name):
+def test_a_search_that_runs_out_of_memory_knows_the_largest(measured):
     """1 GiB per item, and from batch 9 on an error that says memory: 8 is the largest."""
-    done = measured(name, search=True, processes=1, modes=("latency", "steady"))
+    done = measured("oom_host", search=True, processes=1, modes=("latency", "steady"))
     m = load(done.folder)
     assert (m.search["largest"], m.search["failed_at"], m.failed) == (8, 12, False)
 

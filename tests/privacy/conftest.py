@@ -6,17 +6,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-import sqlite3
-import sys
-from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tiny_export import write_lines
 
 TESTS = Path(__file__).parents[1]
-sys.path.insert(0, str(TESTS / "trace"))
-
-import tiny_export  # noqa: E402
 
 
 def spellings(secret: str) -> set[bytes]:
@@ -59,42 +54,7 @@ def search_that_works(tmp_path_factory) -> None:
     assert [line[0] for line in leaks(folder, {"it": secret})] == ["a", "b", "c", "d"]
 
 
-def export_of(path: Path) -> Path:
-    """The tiny export of tests/trace as a file."""
-    with closing(sqlite3.connect(path)) as db:
-        for table, rows in tiny_export.tiny().items():
-            columns = list(dict.fromkeys(c for row in rows for c in row))
-            declared = ", ".join(
-                f'"{c}" {"TEXT" if c in tiny_export.TEXT else "INTEGER"}' for c in columns
-            )
-            db.execute(f'create table "{table}" ({declared})')
-            marks = ", ".join("?" * len(columns))
-            db.executemany(
-                f'insert into "{table}" values ({marks})',
-                [[r.get(c) for c in columns] for r in rows],
-            )
-        db.commit()
-    return path
-
-
 @pytest.fixture
 def log(tmp_path) -> Path:
     """Two records, 170 us apart, and their elapsed_time."""
-    at, us = tiny_export.OFFSET, tiny_export.US
-    clock = {"monotonic_ns": at, "realtime_ns": tiny_export.EPOCH, "trace_ns": 0}
-    where = {"tid": tiny_export.PID, "device": 0, "stream_handle": 0, "stream_id": 7}
-    lines = [
-        {
-            "type": "header",
-            "format": "nsysalign-events",
-            "version": 1,
-            "pid": tiny_export.PID,
-            "clock": clock,
-        },
-        {"type": "record", "seq": 0, **where, "t0_ns": at + 4 * us, "t1_ns": at + 11 * us},
-        {"type": "record", "seq": 1, **where, "t0_ns": at + 64 * us, "t1_ns": at + 71 * us},
-        {"type": "elapsed", "start": 0, "end": 1, "ms": 0.170, "t1_ns": at + 210 * us},
-    ]
-    path = tmp_path / "events-7.jsonl"
-    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return path
+    return write_lines(tmp_path / "events-7.jsonl")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tiny_export import write_export
 
 from nsysalign.cli import cli
 from nsysalign.errors import (
@@ -28,8 +29,6 @@ from nsysalign.errors import (
 from nsysalign.files import write_lines
 from nsysalign.trace.redaction import redact_log
 
-from .conftest import export_of
-
 OURS = ("report.html", "analysis.json", "analysis.db", "perfetto.json")
 
 
@@ -38,7 +37,7 @@ def run(tmp_path, log) -> Path:
     """A run directory with a trace and its log."""
     folder = tmp_path / "run"
     folder.mkdir()
-    export_of(folder / "trace.sqlite")
+    write_export(folder / "trace.sqlite")
     shutil.move(log, folder / log.name)
     return folder
 

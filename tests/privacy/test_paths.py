@@ -8,14 +8,13 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
+from tiny_export import write_export
 
 import nsysalign
 from nsysalign import private
 from nsysalign.cli import cli
 from nsysalign.private import short_path
 from nsysalign.record.convert import errors, shorten
-
-from .conftest import export_of
 
 
 @pytest.mark.parametrize(
@@ -83,7 +82,7 @@ def test_what_a_prepared_analysis_calls_its_method_is_only_text(tmp_path, log):
     database = tmp_path / "analysis.db"
     from nsysalign.store.database import write
 
-    write(nsysalign.analyze(export_of(tmp_path / "trace.sqlite"), log), database)
+    write(nsysalign.analyze(write_export(tmp_path / "trace.sqlite"), log), database)
     with closing(sqlite3.connect(database)) as db:
         for column in ("method", "site", "end_site"):
             db.execute(

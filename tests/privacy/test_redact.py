@@ -13,6 +13,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from tiny_export import write_export
 
 import nsysalign
 from nsysalign import frames
@@ -24,7 +25,7 @@ from nsysalign.trace.eventlog import TEXT_KEYS, read_event_logs
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.redaction import pseudonyms, redact, redact_log
 
-from .conftest import TESTS, export_of, leaks
+from .conftest import TESTS, leaks
 
 RECORDINGS = sorted(p.name.removesuffix(".sqlite.xz") for p in (TESTS / "data").glob("*.sqlite.xz"))
 EXPORTS = Path(
@@ -117,7 +118,7 @@ def test_the_analysis_is_equal_to_the_letter(tmp_path):
 
 def planted(path: Path) -> Path:
     """An export with a secret in every place that nsys has for one, and a few more."""
-    export_of(path)
+    write_export(path)
     s = SECRETS
     with closing(sqlite3.connect(path)) as db:
         for table, columns in {
@@ -296,7 +297,7 @@ def test_lines_of_code_stay_behind(tmp_path, log):
 
 
 def test_payloads_of_the_programs_own_ranges_stay_behind(tmp_path):
-    trace, out = export_of(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
+    trace, out = write_export(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
     with closing(sqlite3.connect(trace)) as db:
         db.execute("alter table NVTX_EVENTS add column uint64Value integer")
         db.execute(
@@ -327,7 +328,7 @@ def test_payloads_of_the_programs_own_ranges_stay_behind(tmp_path):
 
 
 def test_names_can_be_exchanged(tmp_path, log):
-    trace = export_of(tmp_path / "trace.sqlite")
+    trace = write_export(tmp_path / "trace.sqlite")
     with closing(sqlite3.connect(trace)) as db:
         db.execute("update PROFILER_OVERHEAD set nameId = 10")  # 9 is the range's
         db.execute("update NVTX_EVENTS set text = 'load customer 4711' where text = 'open'")
@@ -369,7 +370,7 @@ def test_names_can_be_exchanged(tmp_path, log):
 
 
 def test_nothing_is_overwritten(tmp_path):
-    trace, out = export_of(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
+    trace, out = write_export(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
     out.write_text("mine")
     link = tmp_path / "link.sqlite"
     link.symlink_to(tmp_path / "elsewhere.sqlite")
@@ -385,7 +386,7 @@ def test_nothing_is_overwritten(tmp_path):
 
 
 def test_a_trace_that_cannot_be_read_leaves_nothing(tmp_path):
-    trace = export_of(tmp_path / "trace.sqlite")
+    trace = write_export(tmp_path / "trace.sqlite")
     with closing(sqlite3.connect(trace)) as db:
         db.execute("update CUPTI_ACTIVITY_KIND_KERNEL set streamId = 'a secret'")
         db.commit()
@@ -459,7 +460,7 @@ def test_a_line_that_cannot_be_used_is_the_same_to_a_shared_log(tmp_path, line, 
 def test_a_run_directory_keeps_its_clock_samples_and_its_run_without_nsys(tmp_path):
     run, out = tmp_path / "run", tmp_path / "out"
     (run / "baseline").mkdir(parents=True)
-    export_of(run / "trace.sqlite")
+    write_export(run / "trace.sqlite")
     for folder in (run, run / "baseline"):
         (folder / "events-7.jsonl").write_text(json.dumps(EVERY_LINE[0]) + "\n")
     header = {

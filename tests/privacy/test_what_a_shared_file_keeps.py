@@ -9,13 +9,12 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tiny_export import write_export
 
 from nsysalign import files as module
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.files import new_file
 from nsysalign.trace.redaction import pseudonyms, redact, redact_log, redact_samples
-
-from .conftest import export_of
 
 
 def shared(*lines: dict | str, folder: Path, rename=None) -> list:
@@ -224,7 +223,8 @@ def test_how_many_strings_stay_behind(tmp_path):
     """Of the tiny export's nine that calls, kernels, ranges and the system's calls name; two more
     that nobody does."""
     trace = changed(
-        export_of(tmp_path / "trace.sqlite"), "insert into StringIds values (600, 'a'), (601, 'b')"
+        write_export(tmp_path / "trace.sqlite"),
+        "insert into StringIds values (600, 'a'), (601, 'b')",
     )
     out = tmp_path / "out.sqlite"
     left = redact(trace, out)
@@ -240,7 +240,7 @@ def test_how_many_strings_stay_behind(tmp_path):
 def test_rows_keep_their_numbers(tmp_path):
     """What an analysis refers to: also where the original has holes."""
     trace = changed(
-        export_of(tmp_path / "trace.sqlite"),
+        write_export(tmp_path / "trace.sqlite"),
         "update CUPTI_ACTIVITY_KIND_RUNTIME set rowid = rowid + 100 where rowid > 3",
     )
     redact(trace, tmp_path / "out.sqlite")
@@ -252,7 +252,7 @@ def test_rows_keep_their_numbers(tmp_path):
 
 def test_ranges_that_were_never_closed_and_marks_of_the_harness_stay(tmp_path):
     trace = changed(
-        export_of(tmp_path / "trace.sqlite"),
+        write_export(tmp_path / "trace.sqlite"),
         "insert into NVTX_EVENTS (start, eventType, text) values (1, 34, 'mine'), (2, 33, 'x'), (3, 61, 'y'), (4, 35, 'nsysalign:sync')",
     )
     redact(trace, tmp_path / "out.sqlite")
@@ -265,7 +265,7 @@ def test_ranges_that_were_never_closed_and_marks_of_the_harness_stay(tmp_path):
 def test_a_mark_whose_text_is_a_string_of_the_table(tmp_path):
     """nsys writes a text into the row, or its number."""
     trace = changed(
-        export_of(tmp_path / "trace.sqlite"),
+        write_export(tmp_path / "trace.sqlite"),
         "insert into StringIds values (700, 'nsysalign:sync'), (701, 'my own mark')",
         "insert into NVTX_EVENTS (start, eventType, textId) values (21, 34, 700), (22, 34, 701)",
     )
@@ -281,7 +281,8 @@ def test_a_mark_whose_text_is_a_string_of_the_table(tmp_path):
 def test_what_a_call_is_called_stays_also_where_a_range_is_called_so(tmp_path):
     """`rename` is for kernels and ranges: the text of an API call says what it does."""
     trace = changed(
-        export_of(tmp_path / "trace.sqlite"), "update NVTX_EVENTS set textId = 2 where textId = 9"
+        write_export(tmp_path / "trace.sqlite"),
+        "update NVTX_EVENTS set textId = 2 where textId = 9",
     )
     redact(trace, tmp_path / "out.sqlite", rename=str.upper)
     kept = dict(rows(tmp_path / "out.sqlite", "select id, value from StringIds"))
@@ -290,7 +291,7 @@ def test_what_a_call_is_called_stays_also_where_a_range_is_called_so(tmp_path):
 
 def test_of_the_system_its_driver_and_of_the_session_its_start(tmp_path):
     trace = changed(
-        export_of(tmp_path / "trace.sqlite"),
+        write_export(tmp_path / "trace.sqlite"),
         "insert into TARGET_INFO_SYSTEM_ENV values ('HostName', 'secret'), ('User', 'secret')",
         "insert into META_DATA_EXPORT values ('EXPORT_PATH', 'secret')",
     )
@@ -310,7 +311,7 @@ def test_of_the_system_its_driver_and_of_the_session_its_start(tmp_path):
 def test_a_number_column_with_one_value_that_is_none(tmp_path, value):
     """In one row of several: the others are numbers."""
     trace = changed(
-        export_of(tmp_path / "trace.sqlite"),
+        write_export(tmp_path / "trace.sqlite"),
         f"update CUPTI_ACTIVITY_KIND_RUNTIME set correlationId = {value} where rowid = 2",
     )
     with pytest.raises(TraceError, match="a column of numbers holds something else"):
@@ -319,7 +320,7 @@ def test_a_number_column_with_one_value_that_is_none(tmp_path, value):
 
 def test_numbers_with_a_fraction_and_none_are_numbers(tmp_path):
     trace = changed(
-        export_of(tmp_path / "trace.sqlite"),
+        write_export(tmp_path / "trace.sqlite"),
         "update PROFILER_OVERHEAD set nameId = null",
         "update OSRT_API set start = 43000.5",
     )

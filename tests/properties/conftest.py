@@ -1,10 +1,6 @@
 import os
-import sys
-from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, settings
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `simulator`
 
 COMMON = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 # the suite fails fast; the hunt shrinks what it finds, which can take minutes

@@ -168,7 +168,7 @@ def comparable(analysis, shift: int = 0) -> list:
     return sorted(out)
 
 
-@settings(max_examples=-(-settings.default.max_examples * 2 // 3))  # three analyses each
+@settings(max_examples=-(-settings.default.max_examples // 2))  # three analyses each, or four
 @given(
     programs(),
     st.sampled_from(["timestamps", "untimed", "none"]),
@@ -186,7 +186,7 @@ def test_order_clock_and_names_change_nothing(program, event_rows, shift, clock_
     assert comparable(analysed(world, Style(**style, rename="zz '\"<b>% "))) == plain
 
 
-@settings(max_examples=-(-settings.default.max_examples * 2 // 3))  # three analyses each
+@settings(max_examples=-(-settings.default.max_examples // 2))  # three analyses each, or four
 @given(programs(), programs(pid=600, device=1))
 def test_processes_do_not_disturb_each_other(one, two):
     worlds = [machine.run(one), machine.run(two)]

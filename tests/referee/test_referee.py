@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import lzma
 import sqlite3
 import struct
 import tarfile
@@ -12,6 +11,7 @@ from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
+from recordings import unpack
 from simulator import export, machine
 from simulator.style import Style
 
@@ -82,9 +82,7 @@ def test_recordings_are_accused_of_nothing_else(packed, tmp_path):
         with tarfile.open(packed) as tar:
             tar.extractall(tmp_path)
     else:
-        log = packed.with_name(f"{name}.events.jsonl.xz")
-        for given, made in ((packed, "trace.sqlite"), (log, "events-1.jsonl")):
-            (tmp_path / made).write_bytes(lzma.decompress(given.read_bytes()))
+        unpack(name, tmp_path)
     for trace in tmp_path.rglob("trace.sqlite"):
         inputs = Inputs(trace, tuple(sorted(trace.parent.glob("events-*.jsonl"))))
         if name in UNPLACED:

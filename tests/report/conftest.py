@@ -2,15 +2,8 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `handmade`
-sys.path.insert(0, str(Path(__file__).parent))  # for `chrome_format`
-
 import browsing
+import pytest
 from handmade import FINDING, UNALIGNED, bad, build
 
 from nsysalign.model import Analysis

@@ -1,14 +1,13 @@
 """The GPU's clock in the page, in the stored forms, and where there is none."""
 
 import json as stdlib_json
-import lzma
 from dataclasses import replace
-from importlib.resources import files
 
 import numpy as np
 import pandas as pd
 import pytest
 from browsing import quiet, until
+from recordings import unpack
 
 from nsysalign import frames
 from nsysalign.commandline.present import present
@@ -135,9 +134,7 @@ def test_without_samples_there_is_no_clock(driver, plain_analysis, tmp_path):
 def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
     """The demo's recording with samples made up in its CLOCK_MONOTONIC: those of the middle third
     say 1500 MHz."""
-    for name, target in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
-        packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
-        (tmp_path / target).write_bytes(lzma.decompress(packed))
+    unpack("demo", tmp_path)
     log = [
         stdlib_json.loads(line) for line in (tmp_path / "events-1.jsonl").read_text().splitlines()
     ]

@@ -1,15 +1,14 @@
 """show, diff, export and report as a user calls them."""
 
 import json
-import lzma
 import re
 from dataclasses import replace
-from importlib.resources import files
 from itertools import pairwise
 
 import pytest
 from click.testing import CliRunner
 from handmade import bad, build
+from recordings import unpack
 
 from nsysalign import frames
 from nsysalign.cli import COMMANDS, cli
@@ -67,6 +66,13 @@ def test_a_run_is_chosen_by_number_or_name(run_dir):
     with pytest.raises(UsageError, match="no label is t9") as error:
         call("show", run_dir, "-l", "t9")
     assert "t1" in error.value.next_step
+
+
+def test_a_finding_about_the_whole_run_is_not_a_label_to_show(builder, finding, tmp_path):
+    """`show` without a label took the first finding's, and a run is no label."""
+    found = builder(findings=[finding | {"label": "run", "severity": "error", "rule": "whole-run"}])
+    database.write(found, tmp_path / "analysis.db")
+    assert call("show", tmp_path).output.startswith("t1#0")
 
 
 def test_a_waterfall_of_many_pieces_leaves_nothing_out():
@@ -159,9 +165,7 @@ def test_a_report_of_an_interval_that_was_not_drawn(analysis, tmp_path):
 
 
 def test_analyze_writes_the_document_to_stdout_and_nothing_else(tmp_path):
-    for name, target in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
-        packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
-        (tmp_path / target).write_bytes(lzma.decompress(packed))
+    unpack("demo", tmp_path)
     done = call("analyze", tmp_path, "--json", "-")
     document = json.loads(done.stdout)
     assert document["format"] == "nsysalign-analysis" and len(document["labels"]) >= 5

@@ -4,17 +4,16 @@ spreadsheet."""
 import csv
 import gzip
 import json
-import lzma
 import sys
 from collections import defaultdict
 from dataclasses import replace
-from importlib.resources import files
 
 import pandas as pd
 import pytest
 from chrome_format import check
 from click.testing import CliRunner
 from handmade import build
+from recordings import unpack
 
 from nsysalign import frames
 from nsysalign.cli import cli
@@ -68,12 +67,7 @@ def test_the_streams_of_two_processes_are_two_tracks(analysis, tmp_path):
 @pytest.mark.parametrize("which", ["by hand", "hostile", "a recording"])
 def test_the_file_is_what_the_format_allows(analysis, hostile_analysis, tmp_path, which):
     if which == "a recording":
-        for name, target in (
-            ("demo.sqlite", "trace.sqlite"),
-            ("demo.events.jsonl", "events-1.jsonl"),
-        ):
-            packed = files("nsysalign.demo").joinpath(name + ".xz").read_bytes()
-            (tmp_path / target).write_bytes(lzma.decompress(packed))
+        unpack("demo", tmp_path)
         present(tmp_path, quiet=True)
         done = CliRunner().invoke(cli, ["export", str(tmp_path), "-o", str(tmp_path / "a.json")])
         assert done.exit_code == 0

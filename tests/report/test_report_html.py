@@ -2,15 +2,14 @@
 
 import itertools
 import json
-import lzma
 import re
 import sqlite3
 from dataclasses import replace
-from importlib.resources import files
 
 import numpy as np
 import pandas as pd
 import pytest
+from recordings import unpack
 
 from nsysalign import frames
 from nsysalign.engine import analyze
@@ -117,13 +116,8 @@ def test_an_operation_points_at_its_call(analysis):
 def test_a_timeline_knows_what_ran_before_it(tmp_path):
     """The demo's puzzle: the copies before h2d_t1 are blamed, and had ended 2 ms before its start
     event."""
-    names = []
-    for name in ("demo.sqlite", "demo.events.jsonl"):
-        names.append(tmp_path / name)
-        names[-1].write_bytes(
-            lzma.decompress(files("nsysalign.demo").joinpath(name + ".xz").read_bytes())
-        )
-    analysis = analyze(names[0], events=names[1:])
+    trace, log = unpack("demo", tmp_path)
+    analysis = analyze(trace, events=[log])
     row = analysis.intervals.set_index("name").loc["h2d_t1#4"]
     number = int(row["interval"])
     before = (
@@ -131,16 +125,16 @@ def test_a_timeline_knows_what_ran_before_it(tmp_path):
         .set_index("interval")
         .loc[number]
     )
-    with sqlite3.connect(names[0]) as trace:
-        copies = trace.execute(
+    with sqlite3.connect(trace) as db:
+        copies = db.execute(
             "SELECT max(end), bytes FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE streamId = 7 AND end < ?",
             [int(row["start_ns"])],
         ).fetchone()
-        (kernel,) = trace.execute(
+        (kernel,) = db.execute(
             "SELECT max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE streamId = 7 AND start < ?",
             [int(row["start_ns"])],
         ).fetchone()
-    trace.close()
+    db.close()
     assert copies[0] > kernel and (before["end_ns"], before["detail"]["bytes"]) == copies
     picture = timelines(analysis, [number]).intervals[str(number)]
     assert picture["before"] == {

@@ -78,6 +78,14 @@ def test_every_row_adds_up_at_every_width(analysis, width):
         assert values[0] == pytest.approx(sum(values[1:]), abs=0.06 * len(values))
 
 
+def test_columns_go_before_names_where_nothing_is_predicted(analysis):
+    """As of NVTX ranges: the layout with most columns was taken, and all names were cut to 8."""
+    rows = [replace(row, unprofiled_ns=None) for row in label_rows(analysis)]
+    plan = table.layout(rows, 60)
+    taken = sum(c.width + table.GAP for c in plan.columns)
+    assert len(plan.columns) == 4 and plan.label_width > 8 and plan.label_width + taken < 60
+
+
 def test_a_narrow_terminal_folds_the_small_causes_and_says_so(analysis):
     text = shown(analysis, 72)
     assert "other" in text and "other: " in text

@@ -3,14 +3,8 @@ end of a window."""
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import pandas as pd
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parents[1]))
-
 from handmade import build
 from tiny_export import US, P, call, tiny, work
 

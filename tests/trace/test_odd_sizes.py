@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import sys
+from itertools import product
 from types import SimpleNamespace
 
 import numpy as np
@@ -101,12 +102,14 @@ def test_numbers_of_thousands_of_digits_are_names(export, log, tmp_path, region)
 # ---------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "far", [(1 << 63) - 10**9, 1 << 62, (1 << 62) - 10**9, 1 << 61, -(1 << 62), 10**9 - (1 << 63)]
-)
+FAR = (1 << 63) - 10**9, 1 << 62, 10**9 - (1 << 63)
+TABLES = (*(P + t for t in ("RUNTIME", "KERNEL", "MEMCPY", "GRAPH_TRACE")), "NVTX_EVENTS", None)
+
+
 @pytest.mark.parametrize("only_end", [False, True], ids=["both", "end"])
 @pytest.mark.parametrize(
-    "table", [*(P + t for t in ("RUNTIME", "KERNEL", "MEMCPY", "GRAPH_TRACE")), "NVTX_EVENTS", None]
+    ("table", "far"),
+    [*product(TABLES, FAR), *((None, far) for far in ((1 << 62) - 10**9, 1 << 61, -(1 << 62)))],
 )
 def test_times_at_the_edge_of_what_a_number_holds(export, far, only_end, table):
     """Budgets add up, or the trace is refused: an AssertionError is neither."""

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
+from dataclasses import fields
 
 import numpy as np
+import pandas as pd
 import pytest
 from tiny_export import OFFSET, PROCESS, US, P, Tables, call, tiny, work
 
 import nsysalign
 from nsysalign.errors import TraceError
-from nsysalign.model import CALL, KIND
+from nsysalign.model import CALL, KIND, Trace
 from nsysalign.trace.read import read_trace
 
 OTHER = (1 << 56) | (8 << 24)
@@ -39,6 +40,13 @@ def without(table: str, column: str | None = None) -> Tables:
     if column is None:
         return tables
     return {**tables, table: [{k: v for k, v in row.items() if k != column} for row in rows]}
+
+
+def alike(a: Trace, b: Trace) -> bool:
+    """The same in every table."""
+    tables = {f.name for f in fields(Trace) if isinstance(getattr(a, f.name), pd.DataFrame)}
+    assert len(tables) > 8
+    return all(getattr(a, name).equals(getattr(b, name)) for name in tables)
 
 
 def check_budgets(analysis: nsysalign.Analysis) -> None:
@@ -105,9 +113,16 @@ def test_an_absent_column_costs_one_feature_or_is_named(export, log, table, colu
 
 @pytest.mark.parametrize(("table", "column"), COLUMNS)
 def test_null_in_every_row_of_a_column_is_no_number(export, log, table, column):
+    """It reads as if the column were absent, which the test above is about, or the budgets add
+    up."""
+    absent = None
+    if table.startswith(P) and column not in NEEDED.get(table, ()):
+        absent = read_trace(export(without(table, column)))
     tables = tiny()
     tables[table] = [{**row, column: None} for row in tables[table]]
-    check_budgets(nsysalign.analyze(export(tables), [log]))
+    path = export(tables)
+    if absent is None or not alike(read_trace(path), absent):
+        check_budgets(nsysalign.analyze(path, [log]))
 
 
 def test_rows_without_a_possible_time_are_left_out_and_counted(export):
@@ -277,21 +292,6 @@ def test_what_is_no_file_is_said(tmp_path):
         read_trace(tmp_path / "absent.sqlite")
     with pytest.raises(TraceError, match="is a folder"):
         read_trace(tmp_path)
-
-
-def test_bit_rot_is_an_error_or_an_exact_budget(export, log):
-    path = export(tiny())
-    good, dice = path.read_bytes(), random.Random(5)
-    for _ in range(30):
-        bad = bytearray(good)
-        for _ in range(dice.choice((1, 4, 40))):
-            bad[dice.randrange(100, len(bad))] ^= 1 << dice.randrange(8)
-        path.write_bytes(bad)
-        try:
-            analysis = nsysalign.analyze(path, [log])
-        except TraceError:
-            continue
-        check_budgets(analysis)
 
 
 def test_reading_changes_nothing(export, log, tmp_path):

@@ -8,6 +8,12 @@ us         5  10  20        40 50  60 62 64 65 70 71  75 80 100 140 150 170 175 
 
 from __future__ import annotations
 
+import json
+import sqlite3
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+
 US = 1000
 EPOCH = 1_700_000_000_000_000_000
 OFFSET = 5_000_000_000  # CLOCK_MONOTONIC - trace time
@@ -88,3 +94,38 @@ def tiny() -> Tables:
         "DIAGNOSTIC_EVENT": [{"severity": 2, "text": "Not all events might have been collected."}],
         "StringIds": [{"id": i, "value": text} for i, text in NAMES.items()],
     }  # fmt: skip
+
+
+TIMES = {"tid": PID, "device": 0, "stream_handle": 0, "stream_id": 7}
+#: The event log that goes with it: 170 us between its two records.
+LOG = [
+    {"type": "header", "format": "nsysalign-events", "version": 1, "pid": PID,
+     "clock": {"monotonic_ns": OFFSET, "realtime_ns": EPOCH, "trace_ns": 0}},
+    {"type": "record", "seq": 0, **TIMES, "t0_ns": OFFSET + 4 * US, "t1_ns": OFFSET + 11 * US},
+    {"type": "record", "seq": 1, **TIMES, "t0_ns": OFFSET + 64 * US, "t1_ns": OFFSET + 71 * US},
+    {"type": "elapsed", "start": 0, "end": 1, "ms": 0.170, "t1_ns": OFFSET + 210 * US},
+]  # fmt: skip
+
+
+def write_lines(path: Path, lines: Sequence = LOG) -> Path:
+    """A log."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def write_export(path: Path, tables: Mapping[str, Sequence[Mapping]] | None = None) -> Path:
+    """An SQLite file with these tables, or the tiny ones."""
+    path.unlink(missing_ok=True)
+    with closing(sqlite3.connect(path)) as db:
+        for table, rows in (tiny() if tables is None else tables).items():
+            columns = list(dict.fromkeys(c for row in rows for c in row)) or ["start"]
+            declared = ", ".join(f'"{c}" {"TEXT" if c in TEXT else "INTEGER"}' for c in columns)
+            db.execute(f'create table "{table}" ({declared})')
+            marks = ", ".join("?" * len(columns))
+            db.executemany(
+                f'insert into "{table}" values ({marks})',
+                [tuple(r.get(c) for c in columns) for r in rows],
+            )
+        db.commit()
+    return path

@@ -1,9 +1,5 @@
-import sys
-from pathlib import Path
-
 from hypothesis import HealthCheck, settings
 
-sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `simulator`
 settings.register_profile(
     "quick",
     max_examples=60,

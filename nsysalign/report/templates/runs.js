@@ -1,7 +1,7 @@
 // Interval by interval: the budget of every interval of the chosen label over time, its
 // distribution, and both as a table.
 
-const MOST_BARS = 150, FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50, RUNS_TALL = 330;
+const FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50, RUNS_TALL = 330;
 const paging = { at: 0 };
 
 // The chosen label's place among the labels and runs, -1 for none.
@@ -87,15 +87,10 @@ function sayRuns() {
   return { label, runs, size, limit };
 }
 
-function drawRuns() {
-  const { label, runs, size, limit } = sayRuns();
-  plotRuns(label, runs, size, limit);
-}
-
 // Stacked budgets of all intervals in order of time, one path per cause, and next to them the
 // distribution.
-function plotRuns(label, runs, size, limit) {
-  const plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46,
+function drawRuns() {
+  const { label, runs, size, limit } = sayRuns(), plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46,
     left = 64;
   const whole = condense(runs.elapsed, size), kernel = condense(kernelOf(runs), size),
     distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION && width > 560;

@@ -1,5 +1,0 @@
-import sys
-from pathlib import Path
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # tests/: for `simulator` and `browsing`
-sys.path.insert(0, str(Path(__file__).parent))  # for `made`

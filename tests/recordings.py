@@ -1,0 +1,20 @@
+"""The recordings of tests/data and the demo's, as files."""
+
+from __future__ import annotations
+
+import lzma
+from importlib.resources import files
+from pathlib import Path
+
+DATA = Path(__file__).parent / "data"
+
+
+def unpack(
+    name: str, folder: Path, trace: str = "trace.sqlite", log: str = "events-1.jsonl"
+) -> tuple[Path, Path]:
+    """(trace, event log) of `demo` or of a recording of tests/data."""
+    source = files("nsysalign.demo") if name == "demo" else DATA
+    for suffix, target in (("sqlite", trace), ("events.jsonl", log)):
+        packed = source.joinpath(f"{name}.{suffix}.xz").read_bytes()
+        (folder / target).write_bytes(lzma.decompress(packed))
+    return folder / trace, folder / log
