@@ -13,8 +13,9 @@ from nsysalign.diagnose.finding import About
 
 @dataclass(frozen=True, kw_only=True)
 class Repetitions(About):
-    """Positions, in time.  `comparable` do the same work; of those, `cold` are the slow first ones,
-    `warm` the rest."""
+    """Positions, in time.  `comparable` do the same work; `cold` are the slow first ones, those
+    before them included whose work is another and that idle for long (what compiles, or captures a
+    graph); `warm` are the comparable ones without them."""
 
     of_row = False
     row: int
@@ -44,19 +45,25 @@ def _split(facts: Facts, code: int) -> Repetitions:
             else _same_work(facts.operations[at])
         )
     comparable = at[same]
-    cold = np.zeros(len(comparable), dtype=bool)
-    pid = facts.pid[comparable]
-    for process in np.unique(pid):  # every rank warms up by itself
-        mine = np.flatnonzero(pid == process)
-        cold[mine[: _slow_first(facts.elapsed[comparable[mine]])]] = True
+    cold = np.zeros(len(at), dtype=bool)
+    for process in np.unique(facts.pid[at]):  # every rank warms up by itself
+        mine = np.flatnonzero((facts.pid[at] == process) & same)
+        slow = _slow_first(facts.elapsed[at[mine]])
+        cold[mine[:slow]] = True
+        if slow < len(mine):
+            usual = float(np.median(facts.elapsed[at[mine[slow:]]]))
+            before = np.flatnonzero((facts.pid[at] == process) & ~same)
+            before = before[before < mine[slow]]
+            idle = facts.elapsed[at[before]] - facts.work[at[before]]
+            cold[before[idle > thresholds.WARMUP_FACTOR * usual]] = True
     return Repetitions(
         *facts.about(code),
         at,
         row=int(facts.row[code]),
         comparable=comparable,
         different=at[~same],
-        cold=comparable[cold],
-        warm=comparable[~cold],
+        cold=at[cold],
+        warm=at[same & ~cold],
     )
 
 

@@ -27,6 +27,7 @@ from nsysalign.report.verdict import (
     Verdict,
     advices,
     cards,
+    cold,
     largest_loss,
     spent,
     verdicts,
@@ -306,16 +307,16 @@ def _notes(analysis: Analysis) -> list[str]:
 
 
 def _warm(analysis: Analysis, found: dict[str, Spent]) -> dict[str, dict[str, float]]:
-    """Statistics of the warm intervals of every label whose first one is cold: it would dominate
+    """Statistics of the warm intervals of every label that has cold ones, which would dominate
     mean, deviation and tail."""
     groups = analysis.intervals.groupby("label", sort=False).indices
-    elapsed, start = (analysis.intervals[c].to_numpy() for c in ("elapsed_ns", "start_ns"))
+    elapsed, is_cold = analysis.intervals["elapsed_ns"].to_numpy(), cold(analysis)
     said = {}
     for label, mine in found.items():
-        if not mine.first_ns:
+        if not mine.cold:
             continue
         at = groups[label]
-        ns = np.delete(elapsed[at], start[at].argmin())
+        ns = elapsed[at[~is_cold[at]]]
         p05, p95 = (float(p) for p in np.percentile(ns, [5, 95]))
         std = float(ns.std(ddof=1)) if len(ns) > 1 else None
         said[label] = {
@@ -352,9 +353,10 @@ def _label(
         "findings": [safe_text(f) for f in row.findings],
         "flagged": row.flagged,
         "roles": roles,
-        "cold": mine.first_ns,
-        "total": mine.total_ns + mine.first_ns,
-        "idle": mine.idle_ns + mine.first_idle_ns,
+        "cold": mine.cold,
+        "cold_ns": mine.cold_ns,
+        "total": mine.total_ns + mine.cold_ns,
+        "idle": mine.idle_ns + mine.cold_idle_ns,
         **warm,
     }
 

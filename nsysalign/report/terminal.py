@@ -132,7 +132,7 @@ def _findings(
         chosen = [
             (
                 Card(v.rule, v.severity, v.loss_ns, ()),
-                Entry(v, mine.count, mine.total_ns, (), "warm" if mine.first_ns else ""),
+                Entry(v, mine.count, mine.total_ns, (), "warm" if mine.cold else ""),
             )
             for v in said
             if (v.label, v.rule) == only and mine is not None

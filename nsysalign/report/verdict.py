@@ -189,20 +189,21 @@ def sentence_and_code(text: str) -> tuple[str, tuple[str, ...]]:
     return sentence, tuple(code)
 
 
-#: Rules about the first interval of a label only.
+#: Rules about the first intervals of a label only.
 COLD = ("module-load", "warm-up")
 
 
 @dataclass(frozen=True)
 class Spent:
-    """Nanoseconds over the intervals of a label; if a rule calls the first one cold, it is not
-    among them."""
+    """Nanoseconds over the intervals of a label; those that a rule calls cold are not among
+    them."""
 
     count: int  # intervals
     total_ns: int  # what they measured
     idle_ns: int  # of that, without work on the stream
-    first_ns: int = 0  # what the cold first one measured, 0 if none is cold
-    first_idle_ns: int = 0
+    cold: int = 0  # cold intervals
+    cold_ns: int = 0
+    cold_idle_ns: int = 0
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ class Entry:
     count: int  # intervals of the label
     total_ns: int  # measured in them
     others: tuple[Verdict, ...]  # further findings about the label that have no card
-    cold: str = ""  # "warm" or "cold" if the first interval is counted separately
+    cold: str = ""  # "warm" or "cold" if cold intervals are counted separately
 
 
 @dataclass(frozen=True)
@@ -234,19 +235,25 @@ class Card:
 def spent(analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray) -> dict[str, Spent]:
     """Per label; `matrix`: parts of every interval by cause (`rows.parts_matrix`)."""
     groups = analysis.intervals.groupby("label", sort=False).indices
-    elapsed, start = (analysis.intervals[c].to_numpy() for c in ("elapsed_ns", "start_ns"))
+    elapsed = analysis.intervals["elapsed_ns"].to_numpy()
     work = [CAUSES.index(cause) for cause in OPERATION_KINDS]
     idle = elapsed - matrix[:, work].sum(axis=1) + staging(analysis)
+    is_cold = cold(analysis)
     out = {}
     for row in rows:
         at = groups[row.label]
-        total, waited = int(elapsed[at].sum()), int(idle[at].sum())
-        out[row.label] = Spent(len(at), total, waited)
-        if len(at) > 1 and set(COLD) & set(row.findings):
-            first = at[start[at].argmin()]
-            cold, cold_idle = int(elapsed[first]), int(idle[first])
-            out[row.label] = Spent(len(at) - 1, total - cold, waited - cold_idle, cold, cold_idle)
+        colds, warm = at[is_cold[at]], at[~is_cold[at]]
+        sums = (int(values[some].sum()) for some in (warm, colds) for values in (elapsed, idle))
+        total, waited, cold_ns, cold_idle_ns = sums
+        out[row.label] = Spent(len(warm), total, waited, len(colds), cold_ns, cold_idle_ns)
     return out
+
+
+def cold(analysis: Analysis) -> np.ndarray:
+    """Which intervals a rule calls cold; none of a label of which it does so of all."""
+    named = [bool(set(COLD).intersection(rules)) for rules in analysis.intervals["findings"]]
+    warm = analysis.intervals.loc[~np.array(named, bool), "label"]
+    return np.array(named, bool) & analysis.intervals["label"].isin(warm).to_numpy()
 
 
 def staging(analysis: Analysis) -> np.ndarray:
@@ -279,11 +286,11 @@ def cards(said: Sequence[Verdict], known: Mapping[str, Spent], first: str = "") 
         chosen = [v for v in own if v.severity != "info" or v.loss_ns] or own[:1]
         chips = tuple(v for v in own if v not in chosen)
         for number, verdict in enumerate(chosen):
-            cold = verdict.rule in COLD and mine.first_ns > 0
-            count, total = (1, mine.first_ns) if cold else (mine.count, mine.total_ns)
-            which = "cold" if cold else "warm" if mine.first_ns else ""
+            is_cold = verdict.rule in COLD and mine.cold > 0
+            own_count = (mine.cold, mine.cold_ns) if is_cold else (mine.count, mine.total_ns)
+            which = "cold" if is_cold else "warm" if mine.cold else ""
             key = (verdict.rule, verdict.advice, verdict.faster)
-            entry = Entry(verdict, count, total, () if number else chips, which)
+            entry = Entry(verdict, *own_count, () if number else chips, which)
             entries.setdefault(key, []).append(entry)
     made = []
     for (rule, *_), own in entries.items():

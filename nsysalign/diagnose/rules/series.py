@@ -26,10 +26,12 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         if len(r.comparable) < 3:
             small += 1
             continue
-        least = np.maximum(thresholds.LOAD_NS, thresholds.LOAD_SHARE * facts.elapsed[r.cold])
-        if not len(r.cold) or (loaded[r.cold] >= least).any():  # module-load names the cause
+        if not len(r.cold):
             continue
-        slow, warm = float(facts.elapsed[r.cold].max()), float(np.median(facts.elapsed[r.warm]))
+        slowest = int(r.cold[facts.elapsed[r.cold].argmax()])
+        slow, warm = float(facts.elapsed[slowest]), float(np.median(facts.elapsed[r.warm]))
+        if loaded[slowest] >= max(thresholds.LOAD_NS, thresholds.LOAD_SHARE * slow):
+            continue  # module-load names the cause
         mean = float(facts.elapsed[r.positions].mean())
         which = (
             "the first interval"
@@ -41,7 +43,7 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             f"{r.who} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the median "
             f"of the later ones ({words.span(warm)}); the mean of all is {words.span(mean)}.",
             "Run it a few times before timing:   for _ in range(3): f(x)",
-            interval=int(r.cold[facts.elapsed[r.cold].argmax()]),
+            interval=slowest,
             positions=r.cold,
             cold_intervals=len(r.cold),
             slowest_cold_ns=slow,

@@ -62,9 +62,10 @@ function sayRuns() {
   const size = Math.ceil(count / MOST_POINTS), limit = upperLimit(label, runs);
   const above = condense(runs.elapsed, size).filter((ns) => ns > limit).length;
   const warm = label.cold ?
-    `a cold first interval of ${duration(label.cold)}, then ${plural(count - 1, "warm interval")}` :
+    `${label.cold > 1 ? `${label.cold} cold intervals` : "a cold interval"} of ` +
+    `${duration(label.cold_ns)}, then ${plural(count - label.cold, "warm interval")}` :
     plural(count, "interval");
-  const spread = count - Boolean(label.cold) > 1 ?
+  const spread = count - label.cold > 1 ?
     `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, ` +
     `standard deviation ${duration(label.std)}` : duration(label.elapsed);
   $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, under nsys.`;

@@ -8,9 +8,9 @@ const COLUMNS = [
   { key: "label", text: "label", note: "us; total and idle ms", value: (l) => l.label },
   { key: "bar", text: "budget" },
   { key: "count", text: "n", number: true, value: (l) => l.count,
-    show: (l) => (l.cold ? `1+${(l.count - 1).toLocaleString("en")}` :
+    show: (l) => (l.cold ? `${l.cold}+${(l.count - l.cold).toLocaleString("en")}` :
     l.count.toLocaleString("en")),
-    hint: "intervals placed; 1+5: a cold first one and 5 warm ones" },
+    hint: "intervals placed; 1+5: a cold one and 5 warm ones" },
   { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total,
     show: (l) => milli(l.total), hint: "all intervals together, under nsys, in milliseconds" },
   { key: "idle", text: "idle", unit: "ms", number: true, value: (l) => l.idle,
