@@ -71,7 +71,8 @@ function sayRuns() {
   $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, under nsys.`;
   const said = [];
   const [lie, are] = above === 1 ? ["lies", "is"] : ["lie", "are"];
-  if (above) said.push(`${plural(above, size > 1 ? "column" : "interval")} ${lie} above the drawn range (slowest ` +
+  if (above) said.push(`${plural(above, size > 1 ? "column" : "interval")} ${lie} above the ` +
+    "drawn range (slowest " +
     `${duration(slowest(runs))}) and ${are} drawn shorter, broken, in proportion; ` +
     "the table has them.");
   if (size > 1) said.push(`Each column is the mean of ${size} neighbouring intervals.`);
@@ -87,10 +88,15 @@ function sayRuns() {
   return { label, runs, size, limit };
 }
 
+function drawRuns() {
+  const { label, runs, size, limit } = sayRuns();
+  plotRuns(label, runs, size, limit);
+}
+
 // Stacked budgets of all intervals in order of time, one path per cause, and next to them the
 // distribution.
-function drawRuns() {
-  const { label, runs, size, limit } = sayRuns(), plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46,
+function plotRuns(label, runs, size, limit) {
+  const plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46,
     left = 64;
   const whole = condense(runs.elapsed, size), kernel = condense(kernelOf(runs), size),
     distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION && width > 560;
