@@ -45,7 +45,7 @@ from nsysalign.split.migrations import page_migrations
 from nsysalign.split.ranges import on_host
 from nsysalign.split.results import SplitTrace, intervals_table, parts_table
 from nsysalign.split.run_windows import with_runs
-from nsysalign.split.timeline import chosen_intervals
+from nsysalign.split.timeline import MAX_INTERVALS, chosen_intervals
 from nsysalign.split.work import of_windows, variant_table
 from nsysalign.text import REPETITION
 from nsysalign.trace.clock_samples import read_clock_samples
@@ -301,7 +301,7 @@ def _with_predictions(analysis: Analysis, split: SplitTrace, drawn: np.ndarray) 
         table["row_interval"].to_numpy(dtype=np.int64)
         for table in (analysis.labels, analysis.variants)
     )
-    rows = np.union1d(np.intersect1d(labels, drawn), variants[: len(drawn)])
+    rows = np.union1d(np.intersect1d(labels, drawn), variants[:MAX_INTERVALS])
     if not len(rows):
         return analysis
     unprofiled, parts = predict_intervals(split, rows, analysis.measured, analysis.parts)

@@ -27,6 +27,8 @@ from typing import Any, NamedTuple
 
 import nsysalign
 from nsysalign.errors import NsysAlignError
+from nsysalign.report.rows import label_rows, parts_matrix
+from nsysalign.report.verdict import cards, spent, verdicts
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 HOST = ("host", "api", "api_launch")
@@ -590,7 +592,24 @@ def check(analysis: nsysalign.Analysis, export: Path | None = None) -> Checked:
             numbers += 1
             if not same(value, found):
                 false.append(f"{who}: {key} is {value}, not {found}: {f.title}")
+    false += shown_losses(analysis)
     return Checked(numbers, false, unknown)
+
+
+def shown_losses(analysis: nsysalign.Analysis) -> Iterator[str]:
+    """ "at most X of Y in N warm intervals", as the cards say it: X is no more than Y, and Y and N
+    are those of the label's intervals, cold ones apart."""
+    elapsed = analysis.intervals.groupby("label")["elapsed_ns"].agg(["sum", "size"])
+    rows = label_rows(analysis)
+    for card in cards(verdicts(analysis, rows), spent(analysis, rows, parts_matrix(analysis))):
+        for entry in card.entries:
+            who = f"{card.rule} ({entry.finding.label[:40]})"
+            if entry.count and entry.finding.loss_ns > entry.total_ns:
+                yield f"{who}: a loss of {entry.finding.loss_ns} of {entry.total_ns} ns"
+            if entry.count and not entry.cold:
+                told = (entry.total_ns, entry.count)
+                if told != tuple(elapsed.loc[entry.finding.label].tolist()):
+                    yield f"{who}: {told} is not what the label's intervals take"
 
 
 def unpacked(path: Path, folder: Path) -> tuple[Path, list[Path]] | None:

@@ -84,6 +84,12 @@ _IN_GRAPHS: Mapping[str, Words] = {
     "launch-latency": Words("Give each launch more work: larger batches, several steps in one CUDA graph"),
 }  # fmt: skip
 
+#: In an interval that synchronises, which no graph can capture.
+_BEYOND_GRAPHS: Mapping[str, Words] = {
+    "host-gap": Words("Launch less and earlier: fuse operations, move the synchronisation and other work out of this code", "f = torch.compile(f)"),
+    "many-tiny-kernels": Words("Fuse the small operations", "f = torch.compile(f)"),
+}  # fmt: skip
+
 
 def _of(finding: Finding) -> Words | None:
     """For rules with several remedies."""
@@ -167,7 +173,9 @@ def advised(facts: Facts, found: Sequence[Finding]) -> list[Finding]:
         advice = _measuring(f, kinds.get(f.label, "event"), torch)
         if graphs:
             advice = advice.replace(", or time a CUDA graph", "")
-        out.append(replace(f, advice=advice, faster=faster(f, torch, graphs)))
+        waits = shown >= 0 and facts.part("sync")[shown] > 0
+        better = _IN_GRAPHS if graphs else _BEYOND_GRAPHS if waits else {}
+        out.append(replace(f, advice=advice, faster=faster(f, torch, better)))
     return out
 
 
@@ -180,10 +188,11 @@ def _measuring(finding: Finding, kind: str, torch: bool) -> str:
     return _ANYWHERE.get(finding.rule, _CODE.sub(".", finding.advice))
 
 
-def faster(finding: Finding, torch: bool, graphs: bool = False) -> str:
+def faster(finding: Finding, torch: bool, better: Mapping[str, Words] | None = None) -> str:
     """What would make the program faster, '' if the finding is about the measurement only.  Code
-    follows three spaces.  `graphs`: it replays CUDA graphs in the interval."""
-    said = finding.remedy or _of(finding) or (_IN_GRAPHS.get(finding.rule) if graphs else None)
+    follows three spaces.  `better`: by rule, what suits the interval better than what FASTER says.
+    """
+    said = finding.remedy or _of(finding) or (better or {}).get(finding.rule)
     said = said or FASTER.get(finding.rule)
     if said is None:
         return ""

@@ -33,6 +33,16 @@ def test_host_gap_between_kernels():
     assert "between two launches" in found(repeat(6, "gap", *busy))["gap", "host-gap"].title
 
 
+def test_no_graph_is_advised_where_the_interval_synchronises():
+    """A graph cannot be captured over a synchronisation (nonzero on an H200 was advised one)."""
+    gap = ("host", 160), ("api_launch", 30), ("kernel", 25)
+    plain = found(repeat(8, "t", *gap, ("event", 5)))["t", "host-gap"]
+    assert "CUDA graph" in plain.faster
+    waits = found(repeat(8, "t", *gap, ("sync", 9), ("event", 5)))["t", "host-gap"]
+    assert "CUDA graph" not in waits.faster and "synchronisation" in waits.faster
+    assert "reduce-overhead" not in waits.faster and "synchronisation" in waits.advice
+
+
 def test_host_gap_needs_more_than_a_fifth_and_an_operation():
     assert "host-gap" not in severities(repeat(6, "x", ("host", 18), ("kernel", 90)))
     assert "host-gap" in severities(repeat(6, "x", ("host", 24), ("kernel", 90)))
