@@ -169,12 +169,16 @@ def _picture(
     }
     if pieces is not None:
         pieces = sorted(pieces, key=_START)
-        picture["strip"] = {
-            "x": [piece.start_ns - origin for piece in pieces],
+        columns = {
+            "x": [piece.start_ns for piece in pieces],
             "d": [piece.end_ns - piece.start_ns for piece in pieces],
             "c": [_CAUSE.get(piece.cause, len(CAUSES) - 1) for piece in pieces],
             "n": [strings.number(piece.detail) for piece in pieces],
         }
+        # short text: pieces adjoin, so that the first one's start tells all others'
+        first = columns.pop("x")[:1] or [origin]
+        picture["strip"] = {key: packed(np.array(column)) for key, column in columns.items()}
+        picture["strip"]["x0"] = first[0] - origin
     return picture
 
 

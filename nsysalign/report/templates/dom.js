@@ -8,6 +8,11 @@ for (const runs of DATA.runs || []) {
   for (const key of ["elapsed", "kernel", "error", "start"]) runs[key] = unpack(runs[key]);
   for (const cause of Object.keys(runs.parts)) runs.parts[cause] = unpack(runs.parts[cause]);
 }
+for (const { strip } of Object.values(DATA.timelines || {}).filter((picture) => picture.strip)) {
+  for (const key of ["d", "c", "n"]) strip[key] = unpack(strip[key]);
+  let end = strip.x0;
+  strip.x = strip.d.map((length) => (end += length) - length);
+}
 const CAUSE = Object.fromEntries(DATA.causes.map((cause) => [cause.name, cause]));
 const PRESENT = DATA.causes.filter((cause) => cause.present);
 
