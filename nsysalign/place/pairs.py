@@ -196,7 +196,8 @@ def _born(rows: list[_Row]) -> dict[int, int]:
         int, tuple[int, int]
     ] = {}  # thread -> its last creation: ordinal (0: of several), rank
     seen = [(0, 0)]  # creations so far, and by how much a number is ahead of them, at least
-    numbers = set()
+    # until a number confirms the count, each raises it: events were made before the trace began
+    begun_before, numbers = True, set()
     for n, row in enumerate(rows):
         if row.role == _CREATE:
             made += 1
@@ -212,9 +213,11 @@ def _born(rows: list[_Row]) -> dict[int, int]:
         elif row.event >= 0 and row.role in (_QUERY, _WAIT, _ORDER):
             numbers.add(row.event)
             if row.event - made > seen[-1][1]:
-                if seen[-1][0] == made > 0:
+                if begun_before and seen[-1][0] == made > 0:
                     seen.pop()
                 seen.append((made, row.event - made))
+            else:
+                begun_before = False
         open_.pop(row.thread, None)
     # events created out of sight (by libraries, before the trace) push numbers up, at unknown times
     asked, out = np.array(sorted(numbers), np.int64), {}

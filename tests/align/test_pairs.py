@@ -250,3 +250,19 @@ def test_recordings_read_without_their_logs(name, compared, tmp_path):
         "inferred"
     }
     assert any("read from the trace: " in note for note in analysis.notes)
+
+
+def test_the_demo_has_no_pair_that_its_recording_has_not(tmp_path):
+    """Its trace was cut from `probe` with holes, and its log has the kept cases only: a number
+    counted across a hole made a pair of 3.6 s of two events that were never compared."""
+    ends = {}
+    for name in ("demo", "probe"):
+        (tmp_path / name).mkdir()
+        trace, log = unpack(name, tmp_path / name)
+        windows = align(read_trace(trace), read_event_logs([log])).windows
+        read = windows["method"] == "inferred"
+        chosen = windows[(read if name == "demo" else ~read) & (windows["kind"] == "event")]
+        ends[name] = chosen[["start_ns", "end_ns"]].to_numpy()
+    assert len(ends["demo"]) > 50
+    far = np.abs(ends["demo"][:, None] - ends["probe"][None]).max(axis=2).min(axis=1)
+    assert far.max() < 6_000  # both ends lie where one pair of the recording has them, within bars

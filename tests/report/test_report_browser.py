@@ -122,7 +122,8 @@ def test_an_interval_is_told_by_the_other_clocks_of_its_trace(looked_at, analysi
         lengths = mine["end_ns"].max() - mine["start_ns"].min(), sum(mine["end_ns"] - mine["start_ns"])  # fmt: skip
         if len(mine):
             words = [looked_at.execute_script("return duration(arguments[0])", int(ns)) for ns in lengths]  # fmt: skip
-            assert "end of its last one: {}, {} with one running.".format(*words) in said
+            gap = "without a gap." if lengths[0] == lengths[1] else f"{words[1]} with one running."
+            assert f"end of its last one: {words[0]}, {gap}" in said
         assert ("first operation" in said) == bool(len(mine))
         told.add(bool(len(mine)))
     assert True in told

@@ -91,5 +91,5 @@ function byOperations(picture) {
   const span = Math.max(...ends) - strip.x[work[0]];
   const sum = work.reduce((total, i) => total + strip.d[i], 0);
   return `From its first operation to the end of its last one: ${duration(span)}, ` +
-    `${duration(sum)} with one running.`;
+    (sum === span ? "without a gap." : `${duration(sum)} with one running.`);
 }
