@@ -53,6 +53,12 @@ def test_what_compiles_or_captures_first_is_cold_although_its_work_is_another():
     assert rows["host-gap"].loss_ns == 17 * 218_000 <= known.total_ns == 17 * 498_000
 
 
+def test_a_cold_interval_that_is_not_the_first_is_named():
+    """Among different work the first of the usual kind comes later."""
+    drawn = [interval("x", *[("kernel", 300)] * 6), *runs("x", 900, *[96] * 9)]
+    assert "x warms up: x#1 took 904 us" in found(drawn)["x", "warm-up"].title
+
+
 def test_more_work_at_the_beginning_is_not_cold():
     drawn = [interval("x", *[("kernel", 300)] * 6), *runs("x", *[96] * 9)]
     assert "warm-up" not in severities(drawn)

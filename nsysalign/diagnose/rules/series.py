@@ -10,7 +10,7 @@ import pandas as pd
 from nsysalign.diagnose import thresholds, words
 from nsysalign.diagnose.facts import Facts
 from nsysalign.diagnose.finding import About, CouldNotLook, Finding
-from nsysalign.diagnose.repetitions import repetitions, split
+from nsysalign.diagnose.repetitions import Repetitions, repetitions, split
 from nsysalign.diagnose.rules.launching import loads
 from nsysalign.model import CAUSES
 
@@ -34,7 +34,9 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             continue  # module-load names the cause
         mean = float(facts.elapsed[r.positions].mean())
         which = (
-            "the first interval"
+            words.subject(str(facts.names[slowest]))
+            if not _leads(facts, r)
+            else "the first interval"
             if len(r.cold) == 1
             else f"the slowest of the first {len(r.cold)} intervals"
         )
@@ -55,6 +57,17 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         yield CouldNotLook(
             f"{words.plural(small, 'label')} with fewer than 3 comparable repetitions"
         )
+
+
+def _leads(facts: Facts, r: Repetitions) -> bool:
+    """Whether the cold intervals are the first ones of their processes: among different work they
+    need not be."""
+    for process in np.unique(facts.pid[r.cold]):
+        first = r.positions[facts.pid[r.positions] == process]
+        cold = r.cold[facts.pid[r.cold] == process]
+        if (first[: len(cold)] != cold).any():
+            return False
+    return True
 
 
 def mixed_work(facts: Facts) -> Iterator[Finding]:
