@@ -194,7 +194,8 @@ class Modes:
         self.gpu.sync()
 
     def _by_host(self, call: Callable[[], Any], l2: str) -> Mode:
-        """Its facts: what a host timer reads more than an event pair, around empty kernels."""
+        """Its facts, where the L2 is warm: what a host timer reads more than an event pair, around
+        empty kernels."""
         now, sync = self.gpu.now, self.gpu.sync
         returns: dict[str, list[float]] = {name: [] for name in RETURNS_US}
         mode = Mode("latency", l2, list, self.call_ns)
@@ -215,7 +216,9 @@ class Modes:
                 returns[name].append(self.gpu.returns(us))
                 mode.facts[f"return_{name}_ns"] = median(returns[name])
 
-        mode.block, mode.beside = block, beside
+        mode.block = block
+        if l2 == "warm":  # empty kernels have no data
+            mode.beside = beside
         return mode
 
     def _pairs(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:

@@ -63,8 +63,8 @@ function choose(label, interval, show) {
   if (view.picture) view.range = wholeRange(view.picture);
   drawLanes();
   fill($("label-fall"), waterfall(asRun(item, selected.interval)));
-  fill($("label-without"), [withoutNsys(item), byOperations(view.picture)].filter(Boolean)
-    .flatMap((text) => [text, " "]));
+  $("label-without").textContent =
+    [withoutNsys(item), byOperations(view.picture)].filter(Boolean).join(" ");
   if (fresh) {
     fill($("source"), [item.site, ...item.callers].map(sourceLine));
     sayRuns();
