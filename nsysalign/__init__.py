@@ -15,19 +15,19 @@ from typing import TYPE_CHECKING, Any
 from nsysalign.region import region
 
 if TYPE_CHECKING:
-    from nsysalign.measure.api import benchmark
-    from nsysalign.measure.target import Workload
-    from nsysalign.notebook import Analysis, analyze, load
+    from nsysalign.addons.measure.api import benchmark
+    from nsysalign.addons.measure.target import Workload
+    from nsysalign.show.notebook import Analysis, analyze, load
 
 __version__ = "0.1.0"
 __all__ = ["Analysis", "Workload", "__version__", "analyze", "benchmark", "load", "region"]
 
 _LAZY = {
-    "analyze": "nsysalign.notebook",
-    "load": "nsysalign.notebook",
-    "Analysis": "nsysalign.notebook",
-    "Workload": "nsysalign.measure.target",
-    "benchmark": "nsysalign.measure.api",
+    "analyze": "nsysalign.show.notebook",
+    "load": "nsysalign.show.notebook",
+    "Analysis": "nsysalign.show.notebook",
+    "Workload": "nsysalign.addons.measure.target",
+    "benchmark": "nsysalign.addons.measure.api",
 }
 
 

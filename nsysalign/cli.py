@@ -38,11 +38,11 @@ COMMANDS = {
         "Profile a script or command and show where the time of its CUDA events went.",
     ),
     "confirm": (
-        "compare.confirm_command",
+        "addons.confirm.command",
         "Run a script again with one change, to confirm or refute a cause.",
     ),
     "measure": (
-        "measure.command",
+        "addons.measure.command",
         "Measure how long a call takes and how certain that is, and find the best batch.",
     ),
     "analyze": (
@@ -50,13 +50,13 @@ COMMANDS = {
         "The same from an existing export, report or run directory; several are compared as ranks.",
     ),
     "check": (
-        "referee.command",
+        "addons.check.command",
         "Check whether what was timed in a run is what was launched.",
     ),
     "report": ("commands.report", "Write the HTML report of a stored analysis again."),
     "show": ("commands.show", "Show one interval as a waterfall in the terminal."),
     "diff": (
-        "compare.diff_command",
+        "commands.diff",
         "Compare two analyses label by label: what got slower, and why.",
     ),
     "export": (

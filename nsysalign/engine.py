@@ -22,21 +22,20 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.compare import confirmations
+from nsysalign.addons.confirm import confirmations
 from nsysalign.compare.side_by_side import side_by_side
-from nsysalign.diagnose.rules import diagnose
-from nsysalign.effort import trim_memory
 from nsysalign.errors import AnalysisError, EventLogError
+from nsysalign.explain.rules import diagnose
+from nsysalign.memory import trim_memory
 from nsysalign.model import CALL, ISSUING_CALLS, KIND, Analysis, EventLog, Trace, TraceInfo
+from nsysalign.paths import without_paths
 from nsysalign.place.gpu_clock import place_samples
 from nsysalign.place.own_work import without_own_work
 from nsysalign.place.solve import align
 from nsysalign.place.timer_windows import timed
 from nsysalign.predict.unprofiled import predict, predict_intervals
-from nsysalign.private import without_paths
 from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import attribute
-from nsysalign.split.few_blocks import small_launches
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
 from nsysalign.split.kernels import Ran, gaps, kernel_table
@@ -45,8 +44,9 @@ from nsysalign.split.migrations import page_migrations
 from nsysalign.split.ranges import on_host
 from nsysalign.split.results import SplitTrace, intervals_table, parts_table
 from nsysalign.split.run_windows import with_runs
+from nsysalign.split.small_grids import small_launches
 from nsysalign.split.timeline import MAX_INTERVALS, chosen_intervals
-from nsysalign.split.work import of_windows, variant_table
+from nsysalign.split.variants import of_windows, variant_table
 from nsysalign.text import REPETITION
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
@@ -371,7 +371,7 @@ def _with_baseline(
 
 def _with_marks(analysis: Analysis, inputs: Inputs) -> Analysis:
     """Adds what the dumps of marks say about the insides of kernels."""
-    from nsysalign.marks.inside import marked_inside
+    from nsysalign.addons.marks.inside import marked_inside
 
     inside = marked_inside(inputs.marks, inputs.trace, inputs.marked, analysis.measured)
     return replace(

@@ -270,7 +270,7 @@ class Analysis:
     #: Predictions: for the interval in each label's row, and for more if there is a baseline.
     unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
     unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
-    #: Only for programs that mark their kernels (nsysalign.marks); empty otherwise.
+    #: Only for programs that mark their kernels (nsysalign.addons.marks); empty otherwise.
     marked_kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("MARKED_KERNELS"))
     marks: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNEL_MARKS"))
     kernel_phases: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNEL_PHASES"))

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import nsysalign
 from nsysalign.errors import NsysAlignError
-from nsysalign.report.rows import label_rows, parts_matrix
-from nsysalign.report.verdict import cards, spent, verdicts
+from nsysalign.show.rows import label_rows, parts_matrix
+from nsysalign.show.verdict import cards, spent, verdicts
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 HOST = ("host", "api", "api_launch")

@@ -193,7 +193,7 @@ def originals(name: str) -> None:
 
 
 def main(out: Path, names: list[str]) -> None:
-    from nsysalign.measure.result import load
+    from nsysalign.addons.measure.result import load
 
     out.mkdir(parents=True, exist_ok=True)
     heads = ("call", "l2", "clock", "us", "to_next_us", "cause", "known_us", "not_known_us", "mhz")

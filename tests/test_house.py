@@ -33,7 +33,7 @@ def test_every_name_of_the_package_is_used_in_it():
     assert unused <= CALLED_BY_OTHERS, "nothing uses them"
 
 
-@pytest.mark.parametrize("what", ["py.typed", "report/templates/page.html"])
+@pytest.mark.parametrize("what", ["py.typed", "show/templates/page.html"])
 def test_what_is_no_code_is_part_of_the_package(what):
     assert (PACKAGE / what).is_file()
 

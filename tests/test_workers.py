@@ -15,7 +15,7 @@ import pytest
 from waiting import command_line, wait_until
 
 from nsysalign import workers
-from nsysalign.ranks import spread
+from nsysalign.addons.ranks import spread
 
 LEAVES_TWO_AT_WORK = """
 import os, time

@@ -137,8 +137,8 @@ def _known(
     """Refuse a misspelt rule before anything runs: a check that can never fail is worse than
     none."""
     if names:
-        from nsysalign.diagnose.finding import SEVERITIES
-        from nsysalign.diagnose.rules import REGISTRY
+        from nsysalign.explain.finding import SEVERITIES
+        from nsysalign.explain.rules import REGISTRY
 
         rules = [*SEVERITIES, *sorted(rule.name for rule in REGISTRY)]
         if unknown := [n for n in names if n not in rules]:
@@ -164,7 +164,7 @@ def closed(analysis: Analysis, names: tuple[str, ...], *, quiet: bool) -> bool:
     """Whether a finding is among `names`; stderr says which."""
     if not names:
         return False
-    from nsysalign.diagnose.finding import SEVERITIES
+    from nsysalign.explain.finding import SEVERITIES
 
     severities = [SEVERITIES.index(n) for n in names if n in SEVERITIES]
     grave = {s for s in SEVERITIES if severities and SEVERITIES.index(s) <= max(severities)}

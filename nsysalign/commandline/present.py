@@ -16,8 +16,8 @@ import click
 from nsysalign.commandline.assembly import assembled
 from nsysalign.commandline.outputs import console, deliver, refuse_overwriting
 from nsysalign.commandline.progress import ProgressLine
-from nsysalign.effort import imported, trim_memory
 from nsysalign.errors import Interrupted, NsysAlignError, UsageError
+from nsysalign.memory import imported, trim_memory
 from nsysalign.rundir import DATABASE, DOCUMENT, PAGE
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def _no_empty_folder(output: Path) -> Iterator[None]:
 
 def store(analysis: Analysis, output: Path, *, first: str = "") -> None:
     """Write analysis.json, analysis.db and report.html to `output`."""
-    from nsysalign.report import html
+    from nsysalign.show import html
     from nsysalign.store import database, document
 
     database.write(analysis, output / DATABASE)
@@ -89,7 +89,7 @@ def store(analysis: Analysis, output: Path, *, first: str = "") -> None:
 def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:
     """The table as this terminal shows it; `again`: the arguments of `analyze`, for the hint on
     comparing processes."""
-    from nsysalign.report import terminal
+    from nsysalign.show import terminal
 
     shown = console()
     with shown.capture() as capture:

@@ -61,15 +61,15 @@ def analyze(
     Example:  nsysalign analyze trace.sqlite --events events-484.jsonl
               nsysalign analyze report_rank0.nsys-rep report_rank1.nsys-rep
     """
-    from nsysalign.effort import look_for_garbage_less_often
+    from nsysalign.memory import look_for_garbage_less_often
 
     look_for_garbage_less_often()
+    from nsysalign.addons.ranks.sources import is_many
     from nsysalign.commandline.present import present
-    from nsysalign.ranks.sources import is_many
 
     trace = traces[0]
     if ranks or len(traces) > 1 or is_many(trace):
-        from nsysalign.ranks.command import present_many
+        from nsysalign.addons.ranks.command import present_many
 
         if (
             option := "fail-on"

@@ -32,7 +32,7 @@ def demo(output: Path | None, quiet: bool) -> None:
     \b
     Example:  nsysalign demo
     """
-    from nsysalign.effort import imported, look_for_garbage_less_often
+    from nsysalign.memory import imported, look_for_garbage_less_often
 
     look_for_garbage_less_often()
     engine = imported("nsysalign.engine")
@@ -52,7 +52,7 @@ def demo(output: Path | None, quiet: bool) -> None:
             analysis = engine.analyze(names[0], events=names[1:], progress=tell)
     store(analysis, run_dir, first=FINDING[0])
     if not quiet:
-        from nsysalign.report import terminal
+        from nsysalign.show import terminal
 
         click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8"))
         terminal.render(analysis, console(), str(run_dir / PAGE), max_labels=SHOWN, only=FINDING)

@@ -111,7 +111,7 @@ def _write(
         document.write(loaded, target)
         said = []
     elif form == "perfetto":
-        from nsysalign.report import perfetto
+        from nsysalign.show import perfetto
 
         tell("reading the trace", 20)
         around = (

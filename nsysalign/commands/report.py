@@ -32,8 +32,8 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     from nsysalign.commandline.outputs import refuse_overwriting
     from nsysalign.engine import load
     from nsysalign.files import file_name
-    from nsysalign.report import html
     from nsysalign.rundir import PAGE, RunDirectory, is_measure
+    from nsysalign.show import html
 
     if is_measure(analysis):
         page = _measurement(analysis, output)
@@ -59,8 +59,8 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
 
 def _measurement(path: Path, output: Path | None) -> Path:
     """The page of a measurement, with numbers computed again from the samples."""
-    from nsysalign.measure import page as measure_html
-    from nsysalign.measure.result import load
+    from nsysalign.addons.measure import page as measure_html
+    from nsysalign.addons.measure.result import load
 
     measure = load(path)
     page = output or measure.folder / "measure.html"
@@ -79,7 +79,7 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     again = drawn_again(path, loaded, name)
     if again is not None and (again.timeline["interval"] == number).any():
         return again, ""
-    from nsysalign.report.timeline_rows import with_segments
+    from nsysalign.show.timeline_rows import with_segments
 
     drawn = with_segments(loaded, number)
     if drawn is loaded:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nsysalign.record.session import CollectOptions, CollectResult
 
 #: Marks inside kernels cost time, so they get a run of their own, RUN_DIR/marked: in the run
-#: directory's own run `nsysalign.marks.flags()` leaves them out and buffers are off, so every time
+#: directory's own run `nsysalign.addons.marks.flags()` leaves them out and buffers are off, so every time
 #: that is shown elsewhere is without them.
 _MARKS_OFF, _MARKS_ON = {"NSYSALIGN_MARKS": "0"}, {"NSYSALIGN_MARKS": "1"}
 
@@ -54,7 +54,7 @@ _MARKS_OFF, _MARKS_ON = {"NSYSALIGN_MARKS": "0"}, {"NSYSALIGN_MARKS": "1"}
 @click.option(
     "--marks",
     is_flag=True,
-    help="For kernels with marks (nsysalign.marks): run the command without them, then once more "
+    help="For kernels with marks (nsysalign.addons.marks): run the command without them, then once more "
     "with them, and say what they change.",
 )
 @shared.json_out(
@@ -192,8 +192,8 @@ def _with_marks(
     notes = [*marked.notes]
     if not RunDirectory(folder).marks():
         notes.append(
-            "no kernel left marks: nsysalign.marks.buffer() makes the memory for them, "
-            "nsysalign.marks.flags() compiles them in (docs/marks.md)"
+            "no kernel left marks: nsysalign.addons.marks.buffer() makes the memory for them, "
+            "nsysalign.addons.marks.flags() compiles them in (docs/marks.md)"
         )
     if marked.exit_status != result.exit_status:
         notes.append(f"with marks the script ended with status {marked.exit_status}")

@@ -46,7 +46,7 @@ def show(
     Example:  nsysalign show nsysalign-runs/train-001 --label forward --iteration 3
     """
     from nsysalign.engine import load
-    from nsysalign.report import waterfall
+    from nsysalign.show import waterfall
 
     loaded = load(analysis)
     number = find(loaded, label=label, iteration=iteration, name=interval)
@@ -97,7 +97,7 @@ def find(
             )
         return int(found.iloc[0])
     if label is None:
-        from nsysalign.report.verdict import verdicts
+        from nsysalign.show.verdict import verdicts
 
         known = set(analysis.labels["label"])  # findings are about whole runs, too
         label = next(

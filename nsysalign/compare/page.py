@@ -14,9 +14,9 @@ from rich.text import Text
 from nsysalign.compare.bootstrap import CONFIDENCE
 from nsysalign.compare.label_changes import REASONS
 from nsysalign.files import write_text
-from nsysalign.report.html import Page, assemble
-from nsysalign.report.palette import LOOKS
-from nsysalign.report.payload import cause_looks
+from nsysalign.show.html import Page, assemble
+from nsysalign.show.palette import LOOKS
+from nsysalign.show.payload import cause_looks
 from nsysalign.text import change as relative
 from nsysalign.text import (
     change_between,

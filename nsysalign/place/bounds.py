@@ -16,7 +16,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 
-from nsysalign.issue import FAR
+from nsysalign.issue_order import FAR
 from nsysalign.model import CALL, Trace
 from nsysalign.place.streams import stream_lane
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysalign.tiles import ragged
+from nsysalign.intervals import ragged
 
 #: Python's call of `record` must contain the API call; readings of the two clocks agree to within
 #: this.

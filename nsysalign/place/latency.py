@@ -24,7 +24,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysalign.issue import FAR
+from nsysalign.issue_order import FAR
 from nsysalign.place.bounds import CLOCK_RATE
 from nsysalign.place.surroundings import Surroundings
 

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.errors import EventLogError
+from nsysalign.intervals import distinct
 from nsysalign.model import CALL, EventLog, Trace, pid_of, process_of, thread_of, tid_of
 from nsysalign.place.host_clock import ClockMap, clock_map, contained, refine
-from nsysalign.tiles import distinct
 
 #: A map this accurate needs no refinement on the record calls.
 _SHARP_NS = 2_000

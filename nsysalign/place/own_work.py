@@ -17,9 +17,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import any_open
 from nsysalign.model import OURS, Alignment, Trace
 from nsysalign.place.streams import busy_lanes
-from nsysalign.tiles import any_open
 
 #: The number of the name that the tool's own stretches have among the names of the trace.
 _NAME = -2

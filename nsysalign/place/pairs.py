@@ -33,9 +33,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nsysalign.intervals import group
 from nsysalign.model import CALL, SYNC_CALLS, Trace
 from nsysalign.text import plural
-from nsysalign.tiles import group
 
 #: What a call does to events.
 _NONE, _CREATE, _RECORD, _QUERY, _WAIT, _ORDER, _ELAPSED, _CAPTURE, _CAPTURED = range(9)

@@ -8,8 +8,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import MOST_NESTED, any_open, group, least, too_deep
 from nsysalign.model import ORIGIN, OURS, Trace
-from nsysalign.tiles import MOST_NESTED, any_open, group, least, too_deep
 from nsysalign.windows import windows_frame
 
 #: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.issue import FAR, LaneOperations, lane_operations
+from nsysalign.issue_order import FAR, LaneOperations, lane_operations
 from nsysalign.model import CALL, Alignment, EventLog, Trace, pid_of
 from nsysalign.place import bounds
 from nsysalign.place import streams as lanes

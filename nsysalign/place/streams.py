@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.issue import FAR, LaneOperations
+from nsysalign.intervals import distinct, group
+from nsysalign.issue_order import FAR, LaneOperations
 from nsysalign.model import CALL, DEFAULT_STREAM, Trace
-from nsysalign.tiles import distinct, group
 
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.

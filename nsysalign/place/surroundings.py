@@ -16,9 +16,9 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysalign.issue import FAR, LaneOperations
+from nsysalign.intervals import Columns
+from nsysalign.issue_order import FAR, LaneOperations
 from nsysalign.model import KIND, Trace
-from nsysalign.tiles import Columns
 
 #: CUDA_MEMCPY_KIND: host to device, and back.
 _HOST_COPIES = (1, 2)

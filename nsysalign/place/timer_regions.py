@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import distinct
 from nsysalign.model import ORIGIN, EventLog, Trace, pid_of, process_of, thread_of
 from nsysalign.place.host_clock import ClockMap
-from nsysalign.tiles import distinct
 from nsysalign.windows import Unplaced, unplaced, windows_frame
 
 

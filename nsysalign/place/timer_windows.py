@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import group, index_type, one_of
 from nsysalign.model import CALL, ENQUEUEING_CALLS, ORIGIN, EventLog, Trace, process_of, thread_of
 from nsysalign.place.host_clock import ClockMap
 from nsysalign.place.timer_pairs import Candidates, Site, candidates, chosen
 from nsysalign.place.timer_regions import host_frame, host_windows
-from nsysalign.tiles import group, index_type, one_of
 from nsysalign.windows import Unplaced, unplaced
 
 #: Calls that are neither work nor a wait: an interval with nothing else inside is not about CUDA.

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.issue import FAR
+from nsysalign.issue_order import FAR
 from nsysalign.model import ORIGIN, EventLog, tid_of
 from nsysalign.place import bounds
 from nsysalign.place.fit import ClockPlaces

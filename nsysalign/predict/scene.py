@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.issue import lane_operations
+from nsysalign.issue_order import lane_operations
 from nsysalign.model import KIND, Alignment, Trace
 from nsysalign.predict.costs import Costs
 from nsysalign.predict.replay import HIDDEN, NOTHING, Item

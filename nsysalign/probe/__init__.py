@@ -45,8 +45,8 @@ def start(run_dir: str) -> None:
     if os.environ.get("NSYSALIGN_HOST_TIMERS", "1") != "0":
         import sys
 
-        from .kept import keep
         from .slots import CLOCKS
+        from .tampering import keep
         from .timers import Timers
 
         _timers = Timers(sys.modules[__name__], start_cwd)

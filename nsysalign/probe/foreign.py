@@ -12,9 +12,9 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
-from .kept import keep
 from .runtime import Runtime, handle_of
 from .slots import RECORD, WAIT
+from .tampering import keep
 from .wrap import elapsed_time, log_call, replace
 
 

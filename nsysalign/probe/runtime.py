@@ -18,10 +18,10 @@ from . import rawtime as time
 from .blame import pass_on
 from .cuda_driver import Driver
 from .ends import Ends
-from .kept import PERSISTING, replaced
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
+from .tampering import PERSISTING, replaced
 
 LATEST = "_nsysalign_record"  # on an event: (seq, device) of its latest record
 NO_RECORD = (-1, -1)
@@ -261,7 +261,7 @@ class Runtime:
                 self.chunk(seq + ahead * CHUNK_SLOTS)
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
-        marks = sys.modules.get("nsysalign.marks.buffers")  # the program marks its kernels
+        marks = sys.modules.get("nsysalign.addons.marks.buffers")  # the program marks its kernels
         if marks is not None and not self.captures:
             marks.between_intervals()
 

@@ -21,7 +21,6 @@ from typing import Any
 from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
-from .kept import keep, look
 from .reference import RENEW_NS, References, nobody_is_timing
 from .runtime import LATEST, NO_RECORD, Runtime, number_of
 from .slots import (
@@ -35,6 +34,7 @@ from .slots import (
     SLOT_SIZE,
     WAIT,
 )
+from .tampering import keep, look
 
 _MARK = "_nsysalign_wrapped"
 

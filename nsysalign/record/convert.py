@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from nsysalign.files import write_lines
-from nsysalign.private import HOMES, short_path
+from nsysalign.paths import HOMES, short_path
 from nsysalign.probe.slots import (
     BETWEEN,
     CALIBRATION,

@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.effort import trim_memory
-from nsysalign.issue import FAR, lane_operations
+from nsysalign.intervals import covered
+from nsysalign.issue_order import FAR, lane_operations
+from nsysalign.memory import trim_memory
 from nsysalign.model import KIND, Alignment, Trace
 from nsysalign.split import describe
 from nsysalign.split.busy import Streams
@@ -27,7 +28,6 @@ from nsysalign.split.pieces import CAUSE, Pieces, join
 from nsysalign.split.run_windows import devices
 from nsysalign.split.sweep import StreamWindows, stream_pieces, stream_sums
 from nsysalign.split.threads import Threads
-from nsysalign.tiles import covered
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,9 @@ from functools import cached_property
 
 import numpy as np
 
+from nsysalign.intervals import disjoint, group, index_type, tile
 from nsysalign.model import KIND, Alignment, Trace
 from nsysalign.split.run_windows import devices
-from nsysalign.tiles import disjoint, group, index_type, tile
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
 RIVAL_KERNELS, NO_RIVAL = -2, -1

@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import one_of
 from nsysalign.model import CAUSES, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace
 from nsysalign.split.pieces import CAUSE, DETAIL, OPERATION_REFS, REF, REF_KINDS, Pieces
-from nsysalign.tiles import one_of
 
 #: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in standard terms.
 DIRECTION = {

@@ -18,10 +18,10 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import Columns, distinct, least, one_of, ragged
 from nsysalign.model import CAUSES, KIND, WITH_A_NAME, Alignment, Trace
 from nsysalign.split import describe
 from nsysalign.split.pieces import CAUSE, DETAIL, DETAILS, OPERATION_REFS, REF, REF_KINDS, Pieces
-from nsysalign.tiles import Columns, distinct, least, one_of, ragged
 
 _NAMED = tuple(CAUSE[c] for c in WITH_A_NAME)
 _SPOKEN = tuple(REF[r] for r in ("api", "nvtx", "overhead"))

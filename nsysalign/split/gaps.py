@@ -16,7 +16,8 @@ from functools import cached_property
 
 import numpy as np
 
-from nsysalign.issue import FAR, LaneOperations
+from nsysalign.intervals import Columns, distinct, one_of, pick, ragged, tile
+from nsysalign.issue_order import FAR, LaneOperations
 from nsysalign.model import (
     CALL,
     KIND,
@@ -29,7 +30,6 @@ from nsysalign.model import (
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams
 from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, concatenated, make
 from nsysalign.split.threads import Threads
-from nsysalign.tiles import Columns, distinct, one_of, pick, ragged, tile
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
 NEVER = -FAR  # a time before all others

@@ -22,9 +22,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import Columns, disjoint, group, tile
 from nsysalign.model import pid_of, process_of, tid_of
 from nsysalign.text import REPETITION
-from nsysalign.tiles import Columns, disjoint, group, tile
 
 #: Rows per label and view; the rest is one row without a name.
 MOST_ROWS = 12

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from nsysalign.intervals import Columns, disjoint, pick, ragged, tile, union
 from nsysalign.model import (
     CALL,
     CAUSES,
@@ -36,7 +37,6 @@ from nsysalign.split.pieces import (
     sums,
 )
 from nsysalign.split.threads import in_lots
-from nsysalign.tiles import Columns, disjoint, pick, ragged, tile, union
 
 _WAITING = (*SYNC_CALLS, "memcpy")
 _RANKED = ("kernel", "graph", "memcpy", "memset")  # otherwise: earlier work

@@ -14,12 +14,12 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import covered, disjoint, group, ragged
 from nsysalign.model import OPERATION_KINDS, Alignment, Trace
 from nsysalign.place.own_work import own_ranges
 from nsysalign.split.busy import Streams
 from nsysalign.split.describe import call_names, operation_names
 from nsysalign.split.gaps import faulting_threads
-from nsysalign.tiles import covered, disjoint, group, ragged
 
 #: Pairs of a window and an operation in it that are held at once.
 _AT_ONCE = 1 << 21

@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from nsysalign.intervals import covered, disjoint
 from nsysalign.model import KIND, MIGRATIONS, Trace, pid_of
-from nsysalign.tiles import covered, disjoint
 
 TO_DEVICE, TO_HOST, _ = MIGRATIONS
 _ASKED = ("cudaMemPrefetch", "cuMemPrefetch")

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from nsysalign.intervals import Columns, distinct
 from nsysalign.model import CAUSES, OPERATION_KINDS
-from nsysalign.tiles import Columns, distinct
 
 CAUSE = {name: code for code, name in enumerate(CAUSES)}
 #: The cause of the time in which an operation of each kind executes.

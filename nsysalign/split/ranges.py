@@ -16,9 +16,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import any_open, covered, group
 from nsysalign.model import CALL, ORIGIN, OURS, SYNC_CALLS, Alignment, Trace
 from nsysalign.split.labels import grouped, plain_region
-from nsysalign.tiles import any_open, covered, group
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
 _KINDS = {

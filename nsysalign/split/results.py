@@ -20,7 +20,7 @@ from nsysalign.model import (
     pid_of,
     tid_of,
 )
-from nsysalign.split import work
+from nsysalign.split import variants
 from nsysalign.split.budget import Budgets
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.timeline import overview, timeline, whole_runs
@@ -50,7 +50,7 @@ class SplitTrace:
     def blocks(self, which: np.ndarray) -> np.ndarray:
         """Blocks of the grids of their kernels, -1 if that is not determined."""
         windows = self.alignment.windows.iloc[which].reset_index(drop=True)
-        return work.blocks(self.trace, replace(self.alignment, windows=windows))
+        return variants.blocks(self.trace, replace(self.alignment, windows=windows))
 
     def calls(self, which: np.ndarray) -> np.ndarray:
         """About how many calls were made while each interval was open."""

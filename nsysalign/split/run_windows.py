@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.issue import FAR
+from nsysalign.issue_order import FAR
 from nsysalign.model import ORIGIN, Alignment, Trace, pid_of
 from nsysalign.windows import windows_frame
 

@@ -19,14 +19,14 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.issue import FAR
+from nsysalign.intervals import Columns, distinct, group, pick, ragged, tile
+from nsysalign.issue_order import FAR
 from nsysalign.model import CAUSES
 from nsysalign.split.busy import Blocks
 from nsysalign.split.details import Details
 from nsysalign.split.gaps import NEVER, Explainer, Gaps
 from nsysalign.split.pieces import CAUSE_OF_KIND, Pieces, join, make, none, sums
 from nsysalign.split.threads import in_lots
-from nsysalign.tiles import Columns, distinct, group, pick, ragged, tile
 
 #: Blocks of a stream that are explained at once, and windows' own ends.
 _BLOCKS, _ENDS = 1 << 15, 1 << 14

@@ -9,10 +9,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from nsysalign.intervals import disjoint, distinct, group, index_type, least, ragged
 from nsysalign.model import CALL, ISSUING_CALLS, SYNC_CALLS, Trace
 from nsysalign.place.own_work import own_calls
 from nsysalign.split.pieces import CAUSE
-from nsysalign.tiles import disjoint, distinct, group, index_type, least, ragged
 
 PUSH_POP = 59
 

@@ -11,7 +11,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import examples, frames
-from nsysalign.issue import lane_operations
+from nsysalign.intervals import distinct, group, pick, ragged
+from nsysalign.issue_order import lane_operations
 from nsysalign.model import (
     CALL_KINDS,
     KIND,
@@ -23,7 +24,6 @@ from nsysalign.model import (
     tid_of,
 )
 from nsysalign.split.describe import call_names, operation_names
-from nsysalign.tiles import distinct, group, pick, ragged
 
 #: A page draws about this many intervals, and at most this many rows of each (the rest is counted,
 #: not hidden).

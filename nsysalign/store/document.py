@@ -56,7 +56,7 @@ def pieces(analysis: Analysis) -> Iterator[bytes]:
 
 def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     """The document with an empty list of intervals; `parts`: ns by interval and cause."""
-    from nsysalign.compare.confirmations import statuses
+    from nsysalign.addons.confirm.confirmations import statuses
 
     labels = records(analysis.labels)
     codes = known_as(analysis.intervals["label"], [label["label"] for label in labels])

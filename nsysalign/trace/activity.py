@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
+from nsysalign.intervals import distinct, one_of
 from nsysalign.model import CALL, ISSUING_CALLS, process_of
-from nsysalign.tiles import distinct, one_of
 from nsysalign.trace import schema
 from nsysalign.trace.gathered import chosen
 from nsysalign.trace.sqlite import possible

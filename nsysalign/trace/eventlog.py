@@ -21,11 +21,11 @@ import orjson
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.effort import keeping_everything
 from nsysalign.errors import EventLogError
+from nsysalign.intervals import MOST_NESTED, too_deep
+from nsysalign.memory import keeping_everything
 from nsysalign.model import EventLog
-from nsysalign.private import short_path, without_paths
-from nsysalign.tiles import MOST_NESTED, too_deep
+from nsysalign.paths import short_path, without_paths
 from nsysalign.trace.lines import lines_of
 from nsysalign.trace.names import LONGEST_NAME, presentable, shortened
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import re
 
-from nsysalign.private import without_paths
+from nsysalign.paths import without_paths
 
 LONGEST_NAME = 1_000
 _REPETITION = re.compile(r"#\d{1,15}\Z")

@@ -11,8 +11,9 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.effort import trim_memory
 from nsysalign.errors import NoCudaWork, TraceError
+from nsysalign.intervals import distinct, one_of
+from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CALL,
     DEFAULT_STREAM,
@@ -23,8 +24,7 @@ from nsysalign.model import (
     pid_of,
     process_of,
 )
-from nsysalign.private import without_paths
-from nsysalign.tiles import distinct, one_of
+from nsysalign.paths import without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.activity import calls_table, joined, only_possible, operations_table
 from nsysalign.trace.names import presentable

@@ -20,7 +20,7 @@ from typing import Any
 from nsysalign import untrusted
 from nsysalign.errors import TraceError
 from nsysalign.files import new_file
-from nsysalign.private import short_path, without_paths
+from nsysalign.paths import short_path, without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
 from nsysalign.trace.lines import json_or_none, lines_of

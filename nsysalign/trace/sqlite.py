@@ -13,8 +13,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import untrusted
-from nsysalign.effort import together
 from nsysalign.errors import TraceError
+from nsysalign.memory import together
 from nsysalign.trace import fast, schema
 from nsysalign.trace.gathered import Gathered
 from nsysalign.trace.schema import Table

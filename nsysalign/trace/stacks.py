@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from nsysalign.errors import EventLogError
-from nsysalign.private import short_path
+from nsysalign.paths import short_path
 from nsysalign.trace.lines import is_natural, json_or_none, lines_of
 
 FORMAT = "nsysalign-stacks"

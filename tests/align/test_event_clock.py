@@ -14,7 +14,7 @@ import pytest
 import recordings
 
 from nsysalign import frames
-from nsysalign.issue import FAR
+from nsysalign.issue_order import FAR
 from nsysalign.place.event_clock import event_clock, rounding_ns, tick_of
 from nsysalign.place.fit import fit_line, place_records
 from nsysalign.place.solve import align, no_log

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.marks import join as marked
+from nsysalign.addons.marks import join as marked
 from nsysalign.model import CALL, EventLog
 from nsysalign.place import bounds
 from nsysalign.place import projected_ranges as ranges

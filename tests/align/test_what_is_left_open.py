@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.issue import FAR
+from nsysalign.issue_order import FAR
 from nsysalign.place.fit import fit_line
 from nsysalign.place.latency import PARAMETERS, assumed, place_pairs
 from nsysalign.place.surroundings import Surroundings

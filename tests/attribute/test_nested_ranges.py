@@ -13,9 +13,9 @@ from simulator import check, export
 from simulator.world import Range, World
 
 from nsysalign import engine
+from nsysalign.intervals import least
 from nsysalign.place.projected_ranges import _spans_of_ranges
 from nsysalign.split import describe, details
-from nsysalign.tiles import least
 from nsysalign.trace.read import read_trace
 
 

@@ -99,7 +99,7 @@ def test_both_tables_come_back_from_files(tmp_path):
 def test_the_terminal_has_a_row_for_each(tmp_path):
     from rich.console import Console
 
-    from nsysalign.report import terminal
+    from nsysalign.show import terminal
 
     console = Console(width=100, record=True)
     terminal.render(analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path), console)

@@ -20,9 +20,9 @@ from tiny_export import LOG, write_export, write_lines
 
 import nsysalign
 from nsysalign import cli as command_line
+from nsysalign.addons.confirm import confirmations
 from nsysalign.cli import cli, main
 from nsysalign.commandline import assembly
-from nsysalign.compare import confirmations
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
 from nsysalign.record import session
 from nsysalign.store import database, document
@@ -120,7 +120,7 @@ def test_a_folder_of_several_traces_says_nothing_of_one_of_them(run, tmp_path):
 
 
 def test_a_page_of_one_interval_loses_nothing_of_the_run(run, monkeypatch):
-    from nsysalign.report import html
+    from nsysalign.show import html
 
     assert invoke("analyze", run, "-q").exit_code == 0
     stored = nsysalign.load(run)

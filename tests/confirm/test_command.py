@@ -12,10 +12,10 @@ import pytest
 from click.testing import CliRunner
 
 import nsysalign
-from nsysalign.compare.confirm_command import confirm
+from nsysalign.addons.confirm.command import confirm
 from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
 from nsysalign.record import session
-from nsysalign.report import html
+from nsysalign.show import html
 
 from . import runs
 
@@ -163,7 +163,7 @@ def test_json_on_stdout_is_only_that(machine):
 
 
 def test_more_labels_than_are_worth_a_run_each_are_said(machine, monkeypatch):
-    from nsysalign.compare import confirm_command as module
+    from nsysalign.addons.confirm import command as module
 
     monkeypatch.setattr(module, "MOST_LABELS", 1)
     machine.body, machine.pairs = runs.two_gaps, (("a", "b", "t1"), ("c", "d", "t2"))

@@ -15,10 +15,18 @@ from hypothesis import strategies as st
 from recordings import unpack
 
 import nsysalign
-from nsysalign.compare.confirmations import statuses
-from nsysalign.compare.experiment import Plan, Refusal, choose, confirmable, plan, rows_of, spans
-from nsysalign.compare.judge import decide, judge
-from nsysalign.compare.prediction import gpu_time, parts_of
+from nsysalign.addons.confirm.confirmations import statuses
+from nsysalign.addons.confirm.experiment import (
+    Plan,
+    Refusal,
+    choose,
+    confirmable,
+    plan,
+    rows_of,
+    spans,
+)
+from nsysalign.addons.confirm.judge import decide, judge
+from nsysalign.addons.confirm.prediction import gpu_time, parts_of
 from nsysalign.model import NONE_IF_AHEAD
 from nsysalign.split.results import _intervened
 

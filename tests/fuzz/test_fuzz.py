@@ -20,7 +20,7 @@ from simulator.export import Style
 import nsysalign
 from nsysalign.engine import load
 from nsysalign.errors import NsysAlignError
-from nsysalign.report import html, terminal
+from nsysalign.show import html, terminal
 from nsysalign.store import database, document
 from nsysalign.trace.redaction import redact, redact_log
 

@@ -34,13 +34,13 @@ from simulator.world import LEGACY
 
 import nsysalign
 from nsysalign import frames
+from nsysalign.addons.confirm import confirmations
+from nsysalign.addons.ranks.command import pids_of
 from nsysalign.cli import cli
-from nsysalign.compare import confirmations
 from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, NsysAlignError
-from nsysalign.ranks.command import pids_of
-from nsysalign.report import html
 from nsysalign.rundir import RunDirectory
+from nsysalign.show import html
 from nsysalign.store import database
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.redaction import redact_log, redact_samples

@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.marks import dump, layout
-from nsysalign.marks.layout import name_hash
+from nsysalign.addons.marks import dump, layout
+from nsysalign.addons.marks.layout import name_hash
 
 WHOLE = 0xFFFFFFFF
 

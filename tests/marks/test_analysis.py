@@ -11,12 +11,12 @@ from click.testing import CliRunner
 
 import nsysalign
 from nsysalign import frames
+from nsysalign.addons.marks.inside import warps_per_sm
+from nsysalign.addons.marks.page import inside
 from nsysalign.cli import cli
-from nsysalign.marks.inside import warps_per_sm
-from nsysalign.marks.page import inside
-from nsysalign.report import html
-from nsysalign.report.payload import payload
-from nsysalign.report.perfetto import trace_events
+from nsysalign.show import html
+from nsysalign.show.payload import payload
+from nsysalign.show.perfetto import trace_events
 from nsysalign.store import database, document
 from tests.marks.export import export
 from tests.marks.simulated import Gpu

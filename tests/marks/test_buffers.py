@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import nsysalign.marks as marks
+import nsysalign.addons.marks as marks
+from nsysalign.addons.marks import buffers, dump, layout
+from nsysalign.addons.marks.layout import name_hash
 from nsysalign.errors import UsageError
-from nsysalign.marks import buffers, dump, layout
-from nsysalign.marks.layout import name_hash
 
 BASE = 0x7F0000000000
 
@@ -187,7 +187,7 @@ def test_a_fork_forgets_its_parents_buffers(memory):
 
 def test_without_a_gpu_it_says_so(monkeypatch):
     monkeypatch.delenv("NSYSALIGN_MARKS", raising=False)
-    from nsysalign.marks import driver
+    from nsysalign.addons.marks import driver
 
     def absent(name: str) -> None:
         raise OSError("libcuda.so.1: cannot open shared object file")

@@ -10,10 +10,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from nsysalign.addons.marks import dump, layout, names
+from nsysalign.addons.marks.dump import MarksError, read, warnings
+from nsysalign.addons.marks.layout import name_hash
 from nsysalign.errors import UsageError
-from nsysalign.marks import dump, layout, names
-from nsysalign.marks.dump import MarksError, read, warnings
-from nsysalign.marks.layout import name_hash
 from tests.marks.simulated import Gpu, file
 
 
@@ -70,7 +70,7 @@ def test_flipped_bytes_never_raise_anything_else(content, tmp_path, seed):
     except MarksError:
         return
     from nsysalign import frames
-    from nsysalign.marks.inside import mark_tables
+    from nsysalign.addons.marks.inside import mark_tables
 
     gpu = Gpu()
     gpu.launch(1, 3, lambda b, w: [("load", 500)])
@@ -179,7 +179,7 @@ def test_names_are_found_in_sources():
       NSYSALIGN_MARK(w, "with \\"quotes\\"");
     """
     assert names.found_in(text) == {"load", "landed", "after it", "slow path", "gather"}
-    python = 'from nsysalign.marks import triton as nm\nw = nm.begin(m, w, "t1")\nnm.end(m, w, "t1"); nm.mark(m, w, \'t2\')'
+    python = 'from nsysalign.addons.marks import triton as nm\nw = nm.begin(m, w, "t1")\nnm.end(m, w, "t1"); nm.mark(m, w, \'t2\')'
     assert names.found_in(python) == {"t1", "t2"}
 
 
@@ -190,9 +190,9 @@ def test_the_scripts_own_names_are_known_when_it_ends(tmp_path):
     (tmp_path / "own" / "kernel.cu").write_text('NSYSALIGN_RANGE(w, "load") {}')
     script = tmp_path / "own" / "script.py"
     script.write_text(
-        "import atexit\nfrom nsysalign.marks import names\n"
+        "import atexit\nfrom nsysalign.addons.marks import names\n"
         'atexit.register(lambda: print(sorted(names.of_program()) == ["load", "step"]))\n'
-        'def kernel(nm, m, w): nm.mark(m, w, "step")  # nsysalign.marks.triton\n'
+        'def kernel(nm, m, w): nm.mark(m, w, "step")  # nsysalign.addons.marks.triton\n'
     )
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     told = subprocess.run(

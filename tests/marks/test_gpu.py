@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import nsysalign.marks as marks
-from nsysalign.marks import dump, layout
-from nsysalign.marks.layout import name_hash
+import nsysalign.addons.marks as marks
+from nsysalign.addons.marks import dump, layout
+from nsysalign.addons.marks.layout import name_hash
 
 pytestmark = pytest.mark.gpu
 SCRIPTS = Path(__file__).parents[2] / "tests" / "marks" / "programs"
@@ -111,7 +111,7 @@ def test_more_blocks_than_there_is_room_for_and_two_streams(cupy, tmp_path):
 ENDLESS = """
 import os, signal, sys, time
 import cupy, numpy as np
-import nsysalign.marks as marks
+import nsysalign.addons.marks as marks
 buffer = marks.buffer(mib=1)
 source = '''#include <nsysalign/marks.cuh>
 extern "C" __global__ void endless(const volatile int* stop, nsysalign_marks m) {
@@ -189,7 +189,7 @@ def test_replays_of_a_graph_are_launches_of_their_own(cupy, tmp_path):
             graph.launch()
     stream.synchronize()
     from nsysalign import frames
-    from nsysalign.marks.join import join
+    from nsysalign.addons.marks.join import join
 
     marked = join(dump.read(buffer.write(tmp_path / "m.nsam")), frames.empty(frames.LAUNCHES))
     assert marked.launches["replay"].tolist() == [0, 0, 1, 2, 3]

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-import nsysalign.marks as marks
-from nsysalign.marks import layout
-from nsysalign.marks.layout import name_hash
+import nsysalign.addons.marks as marks
+from nsysalign.addons.marks import layout
+from nsysalign.addons.marks.layout import name_hash
 
 HEADER = Path(marks.include(), "nsysalign", "marks.cuh")
 KERNEL = """

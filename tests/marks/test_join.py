@@ -6,8 +6,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysalign.marks import dump
-from nsysalign.marks.join import join
+from nsysalign.addons.marks import dump
+from nsysalign.addons.marks.join import join
 from tests.marks.simulated import Gpu
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.marks import dump
-from nsysalign.marks.join import join
-from nsysalign.marks.sm_time import inside
+from nsysalign.addons.marks import dump
+from nsysalign.addons.marks.join import join
+from nsysalign.addons.marks.sm_time import inside
 from tests.marks.simulated import Gpu
 from tests.marks.test_join import errors, joined, launched
 

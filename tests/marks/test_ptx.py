@@ -20,9 +20,9 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-import nsysalign.marks as marks
-from nsysalign.marks import dump, layout
-from nsysalign.marks.layout import name_hash
+import nsysalign.addons.marks as marks
+from nsysalign.addons.marks import dump, layout
+from nsysalign.addons.marks.layout import name_hash
 from tests.marks.ptx import Machine
 from tests.marks.test_buffers import BASE, memory  # noqa: F401
 

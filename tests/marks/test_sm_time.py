@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from nsysalign.marks import dump, layout
-from nsysalign.marks.join import join
-from nsysalign.marks.layout import name_hash
-from nsysalign.marks.sm_time import inside
+from nsysalign.addons.marks import dump, layout
+from nsysalign.addons.marks.join import join
+from nsysalign.addons.marks.layout import name_hash
+from nsysalign.addons.marks.sm_time import inside
 from tests.marks.simulated import Gpu, sm_time
 
 

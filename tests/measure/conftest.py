@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from nsysalign.measure.plan import Options, Target
-from nsysalign.measure.session import Session
+from nsysalign.addons.measure.plan import Options, Target
+from nsysalign.addons.measure.session import Session
 
 #: The backend of tests: a device whose truth is known, found by workers through PYTHONPATH.
 SIMULATED = "tests.measure.simulated:Device"

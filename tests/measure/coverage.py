@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.signal import lfilter
 
-from nsysalign.measure.statistics import UNSURE, combined, compared, own_error, within_rows
+from nsysalign.addons.measure.statistics import UNSURE, combined, compared, own_error, within_rows
 
 LEVEL_NS = 1e6
 NOISE = 0.01

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from nsysalign.measure import failures, runner
-from nsysalign.measure.plan import Job, Options, Target
+from nsysalign.addons.measure import failures, runner
+from nsysalign.addons.measure.plan import Job, Options, Target
 
 from .conftest import CALLS, SIMULATED
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pytest
 
+from nsysalign.addons.measure import page, terminal
+from nsysalign.addons.measure.profile import Profile
+from nsysalign.addons.measure.result import load
 from nsysalign.cli import cli
 from nsysalign.errors import UsageError
-from nsysalign.measure import page, terminal
-from nsysalign.measure.profile import Profile
-from nsysalign.measure.result import load
 from nsysalign.store.objects import to_json
 
 from .conftest import CALLS

@@ -11,11 +11,11 @@ import browsing
 import pytest
 from rich.console import Console
 
-from nsysalign.measure import page as measure_html
-from nsysalign.measure import terminal as measure_terminal
-from nsysalign.measure.profile import Profile
-from nsysalign.measure.result import Block, Measure, Run
-from nsysalign.report.html import assemble
+from nsysalign.addons.measure import page as measure_html
+from nsysalign.addons.measure import terminal as measure_terminal
+from nsysalign.addons.measure.profile import Profile
+from nsysalign.addons.measure.result import Block, Measure, Run
+from nsysalign.show.html import assemble
 from nsysalign.store.objects import to_json
 
 HOSTILE = "</script><b>\x1b[31mbench.py\u202e:make"

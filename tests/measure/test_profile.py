@@ -6,10 +6,10 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from nsysalign.measure import profile
-from nsysalign.measure.plan import Job, Options, Target
-from nsysalign.measure.profile import Profile
-from nsysalign.measure.terminal import proof
+from nsysalign.addons.measure import profile
+from nsysalign.addons.measure.plan import Job, Options, Target
+from nsysalign.addons.measure.profile import Profile
+from nsysalign.addons.measure.terminal import proof
 
 from .conftest import CALLS, SIMULATED
 

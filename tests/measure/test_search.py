@@ -7,8 +7,8 @@ import random
 
 import pytest
 
-from nsysalign.measure import search
-from nsysalign.measure.search import Trial
+from nsysalign.addons.measure import search
+from nsysalign.addons.measure.search import Trial
 
 GIB = 1 << 30
 

@@ -13,12 +13,12 @@ import pytest
 from waiting import wait_until
 
 import nsysalign
+from nsysalign.addons.measure import runner
+from nsysalign.addons.measure.gpu import Gpu
+from nsysalign.addons.measure.result import Key, load
+from nsysalign.addons.measure.session import MeasureError
 from nsysalign.cli import cli
 from nsysalign.errors import UsageError
-from nsysalign.measure import runner
-from nsysalign.measure.gpu import Gpu
-from nsysalign.measure.result import Key, load
-from nsysalign.measure.session import MeasureError
 
 from .conftest import CALLS, SIMULATED
 from .programs import calls

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from nsysalign.measure.statistics import (
+from nsysalign.addons.measure.statistics import (
     difference,
     effective_sizes,
     estimate,

@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from nsysalign.measure import warmup
+from nsysalign.addons.measure import warmup
 
 
 class Program:

@@ -9,10 +9,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsysalign.measure import worker
-from nsysalign.measure.cuda import Cuda
-from nsysalign.measure.modes import NAMES
-from nsysalign.measure.worker import Worker
+from nsysalign.addons.measure import worker
+from nsysalign.addons.measure.cuda import Cuda
+from nsysalign.addons.measure.modes import NAMES
+from nsysalign.addons.measure.worker import Worker
 from tests.measure import simulated
 
 from .programs import calls
@@ -175,7 +175,7 @@ def test_what_a_profiler_brings_is_found(monkeypatch):
 def test_the_worker_imports_nothing_but_numpy_and_the_standard_library():
     """Not even torch, until there is a device."""
     text = (
-        "import sys\nbefore = set(sys.modules)\nimport nsysalign.measure.worker\n"
+        "import sys\nbefore = set(sys.modules)\nimport nsysalign.addons.measure.worker\n"
         "names = {m.partition('.')[0] for m in set(sys.modules) - before}\n"
         "print(sorted(n for n in names if n not in sys.stdlib_module_names))"
     )
@@ -184,7 +184,7 @@ def test_the_worker_imports_nothing_but_numpy_and_the_standard_library():
 
 
 def test_the_torch_backend_imports_torch_late():
-    text = "import sys\nimport nsysalign.measure.cuda\nprint('torch' in sys.modules)"
+    text = "import sys\nimport nsysalign.addons.measure.cuda\nprint('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
 

@@ -11,9 +11,9 @@ from click.testing import CliRunner
 from tiny_export import write_export
 
 import nsysalign
-from nsysalign import private
+from nsysalign import paths
 from nsysalign.cli import cli
-from nsysalign.private import short_path
+from nsysalign.paths import short_path
 from nsysalign.record.convert import errors, shorten
 
 
@@ -40,14 +40,14 @@ from nsysalign.record.convert import errors, shorten
 )
 def test_a_folder_that_may_be_called_like_a_user_is_left_out(file, short, monkeypatch):
     monkeypatch.setenv("USER", "alice")
-    private._own_names.cache_clear()
+    paths._own_names.cache_clear()
     short_path.cache_clear()
     try:
         assert short_path(file) == short
         if not file.startswith(("C:", "project")) and file != "/":
             assert shorten(file, Path("/work")) == short
     finally:
-        private._own_names.cache_clear()
+        paths._own_names.cache_clear()
         short_path.cache_clear()
 
 

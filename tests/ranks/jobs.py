@@ -6,8 +6,8 @@ import os
 import signal
 from pathlib import Path
 
-from nsysalign.ranks.command import Job, one
-from nsysalign.ranks.results import SourceResult
+from nsysalign.addons.ranks.command import Job, one
+from nsysalign.addons.ranks.results import SourceResult
 
 
 def dies_once(job: Job) -> SourceResult:

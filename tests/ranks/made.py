@@ -9,8 +9,8 @@ import pandas as pd
 from simulator.ranks import Job
 
 from nsysalign import frames
+from nsysalign.addons.ranks.results import LabelTimes, RankSummary, SourceResult
 from nsysalign.model import TraceInfo
-from nsysalign.ranks.results import LabelTimes, RankSummary, SourceResult
 from nsysalign.trace.nccl import operation_of
 
 EPOCH = 1_795_229_128_000_000_000

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from made import results, summary
 from simulator.ranks import ALL_GATHER, ALL_REDUCE, run
 
-from nsysalign.ranks.collectives import common, join
-from nsysalign.ranks.compare import compare
+from nsysalign.addons.ranks.collectives import common, join
+from nsysalign.addons.ranks.compare import compare
 
 
 def uneven(rank: int, step: int) -> int:

@@ -17,10 +17,10 @@ import pytest
 from simulator.ranks import run, write_ranks
 from waiting import wait_until
 
+from nsysalign.addons.ranks import spread
+from nsysalign.addons.ranks.command import Job, analyse, present_many
+from nsysalign.addons.ranks.sources import find
 from nsysalign.errors import UsageError
-from nsysalign.ranks import spread
-from nsysalign.ranks.command import Job, analyse, present_many
-from nsysalign.ranks.sources import find
 
 TESTS = Path(__file__).parents[1]
 DASK = [sys.executable, "-m", "dask"]

@@ -15,12 +15,12 @@ from simulator.ranks import run, write_ranks
 from simulator.style import Style
 
 import nsysalign
+from nsysalign.addons.ranks.compare import compare
+from nsysalign.addons.ranks.results import SourceResult
+from nsysalign.addons.ranks.sources import find, is_many
+from nsysalign.addons.ranks.summary import summaries
 from nsysalign.cli import cli
 from nsysalign.errors import TraceError, UsageError
-from nsysalign.ranks.compare import compare
-from nsysalign.ranks.results import SourceResult
-from nsysalign.ranks.sources import find, is_many
-from nsysalign.ranks.summary import summaries
 from nsysalign.trace.nccl import read_shared
 
 EXPORTS = Path(

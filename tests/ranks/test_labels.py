@@ -8,8 +8,8 @@ import pytest
 from made import measured, results, summary
 from simulator.ranks import run
 
-from nsysalign.ranks.compare import compare, number_ranks
-from nsysalign.ranks.results import SourceResult
+from nsysalign.addons.ranks.compare import compare, number_ranks
+from nsysalign.addons.ranks.results import SourceResult
 
 
 def only(*ranks):

@@ -13,8 +13,8 @@ from made import measured, results, summary, times
 from rich.console import Console
 from simulator.ranks import run
 
-from nsysalign.ranks.compare import compare
-from nsysalign.ranks.page import conclusion, document, dumps, page, render
+from nsysalign.addons.ranks.compare import compare
+from nsysalign.addons.ranks.page import conclusion, document, dumps, page, render
 
 BAD = "</script><img src=x onerror=alert(1)>\x1b[31m{{@@data@@"
 
@@ -29,7 +29,7 @@ def comparison():
     ranks.append(measured(3, [1_000, 2_000, 3_000], label=BAD))
     found = results(*ranks)
     found = [replace(r, report=f"rank {n}#1/report.html") for n, r in enumerate(found)]
-    from nsysalign.ranks.results import SourceResult
+    from nsysalign.addons.ranks.results import SourceResult
 
     return compare(
         [*found, SourceResult("rank9", BAD, failure=f"damaged {BAD}", next_step="export again")]

@@ -9,12 +9,12 @@ import jobs
 import pytest
 from simulator.ranks import run, write_ranks
 
+from nsysalign.addons.ranks import spread
+from nsysalign.addons.ranks.command import Job, analyse, one
+from nsysalign.addons.ranks.compare import compare
+from nsysalign.addons.ranks.page import dumps
+from nsysalign.addons.ranks.sources import find
 from nsysalign.errors import UsageError
-from nsysalign.ranks import spread
-from nsysalign.ranks.command import Job, analyse, one
-from nsysalign.ranks.compare import compare
-from nsysalign.ranks.page import dumps
-from nsysalign.ranks.sources import find
 
 
 @pytest.fixture(scope="module")
@@ -63,7 +63,7 @@ def test_only_the_job_that_kills_its_worker_is_lost(tmp_path):
 
 def test_a_result_that_is_not_here_is_a_failure(job, tmp_path):
     """A Dask worker that does not share the file system writes to a disk of its own."""
-    from nsysalign.ranks.command import checked
+    from nsysalign.addons.ranks.command import checked
 
     made = one(Job(job[0][0], tmp_path, "rank0", None))
     (tmp_path / made.report).unlink()

@@ -14,7 +14,7 @@ import pytest
 from tiny_export import EPOCH, OFFSET, PID, US, P, tiny
 
 import nsysalign
-from nsysalign import tiles
+from nsysalign import intervals
 from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
@@ -157,7 +157,7 @@ def test_host_timers_inside_each_other_are_kept_to_a_depth(export, log):
 
 
 def test_host_timers_of_other_threads_and_later_ones_are_not_inside(log, monkeypatch):
-    monkeypatch.setattr(tiles, "MOST_NESTED", 2)
+    monkeypatch.setattr(intervals, "MOST_NESTED", 2)
     spans = [
         (7, 0, 90),
         (7, 10, 80),

@@ -1,5 +1,5 @@
 // What marks.cuh costs and whether it is right, on a GPU; prints JSON lines, writes dumps into a folder.
-//   nvcc -arch=sm_90 -O3 -DNSYSALIGN_MARKS -I nsysalign/marks/include tests/marks/programs/checks.cu -o checks;  ./checks OUT [PART...]
+//   nvcc -arch=sm_90 -O3 -DNSYSALIGN_MARKS -I nsysalign/addons/marks/include tests/marks/programs/checks.cu -o checks;  ./checks OUT [PART...]
 // Built without -DNSYSALIGN_MARKS it measures the same kernels without them.  tests/marks/programs/judge.py reads what it wrote.
 #include <nsysalign/marks_host.h>
 #include <cstdint>

@@ -8,10 +8,10 @@ import sys
 from pathlib import Path
 
 import numpy as np
-
-from nsysalign.marks import dump, layout
 from nsysalign.marks.layout import name_hash
 from nsysalign.marks.names import by_hash, of_file
+
+from nsysalign.marks import dump, layout
 
 
 def say(**what: object) -> None:

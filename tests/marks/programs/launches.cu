@@ -1,5 +1,5 @@
 // Dependent launches, clusters and every GPU that there is, marked; prints JSON lines, writes a dump per part and device.
-//   nvcc -arch=sm_90 -O3 -DNSYSALIGN_MARKS -I nsysalign/marks/include tests/marks/programs/launches.cu -o launches;  ./launches OUT
+//   nvcc -arch=sm_90 -O3 -DNSYSALIGN_MARKS -I nsysalign/addons/marks/include tests/marks/programs/launches.cu -o launches;  ./launches OUT
 // Plainly, or under `nsys profile`; tests/marks/programs/judge_launches.py says whether everything is joined and adds up.
 #include <nsysalign/marks_host.h>
 #include <cstdio>

@@ -1,5 +1,5 @@
 // Programs written for nvprof's __prof_trigger, unchanged but for the recorder; prints what can be counted by hand.
-//   nvcc -arch=sm_90 -DNSYSALIGN_MARKS -DNSYSALIGN_REPLACE_PROF_TRIGGER -I nsysalign/marks/include tests/marks/programs/triggers.cu
+//   nvcc -arch=sm_90 -DNSYSALIGN_MARKS -DNSYSALIGN_REPLACE_PROF_TRIGGER -I nsysalign/addons/marks/include tests/marks/programs/triggers.cu
 #include <nsysalign/marks_host.h>
 #define OK(x) do { cudaError_t e = (x); if (e) { std::fprintf(stderr, "%s\n", cudaGetErrorString(e)); std::exit(1); } } while (0)
 __global__ void per_iteration(int* x, int n) {

@@ -1,0 +1,103 @@
+"""`nsysalign check`: is what was measured what the program claims?"""
+
+from __future__ import annotations
+
+import shlex
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.assembly import assembled
+from nsysalign.commandline.outputs import deliver
+from nsysalign.commandline.progress import ProgressLine
+from nsysalign.errors import NsysAlignError
+from nsysalign.rundir import TRACE_SUFFIXES
+
+if TYPE_CHECKING:
+    from nsysalign.record.session import CollectOptions
+
+
+@click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@shared.files("--events", "Event log of a process")
+@shared.profiling
+@shared.json_out("Also write the verdict as JSON to this file (- for stdout).")
+@shared.quiet()
+@click.argument(
+    "command",
+    nargs=-1,
+    type=click.UNPROCESSED,
+    required=True,
+    metavar="RUN_DIR|TRACE|SCRIPT.py [ARGS]...",
+)
+@click.pass_context
+def check(
+    ctx: click.Context,
+    events: tuple[Path, ...],
+    options: CollectOptions,
+    lock_clocks: int | None,
+    json_out: str | None,
+    quiet: bool,
+    command: tuple[str, ...],
+) -> None:
+    """Say whether what was timed in a run is what was launched: work that escapes the timing,
+    repetitions that leave work out, rates beyond the GPU's limits, timers that were changed.
+
+    A run directory or a trace is checked as it is; a script is run first, as by nsysalign run. The
+    exit status is 0 if nothing is found, else 1; a script that fails keeps its own.
+
+    \b
+    Example:  nsysalign check nsysalign-runs/bench-001
+              nsysalign check bench.py --sizes small
+    """
+    from nsysalign.addons.check.judge import judge
+    from nsysalign.addons.check.terminal import headline, render
+    from nsysalign.store.objects import to_json
+
+    path = Path(command[0])
+    recorded = path.is_dir() or path.suffix in TRACE_SUFFIXES
+    if recorded and len(command) > 1:  # of a script they would be its arguments
+        raise click.UsageError(
+            f"options come before a recording: nsysalign check {shlex.join(command[1:])} {path}"
+        )
+    silent, status = quiet or json_out == "-", 0
+    if not recorded:
+        path, status = _recorded(
+            command, replace(options, stdout_to_stderr=json_out == "-"), lock_clocks, silent
+        )
+    try:
+        with tempfile.TemporaryDirectory() as scratch, ProgressLine(silent) as tell:
+            inputs = assembled(path, Path(scratch), events=events, nsys=options.nsys, quiet=True)
+            tell("checking", 50)
+            verdict = judge(inputs)
+    except NsysAlignError as error:
+        if not status:
+            raise
+        click.echo(f"nsysalign: {error}", err=True)
+        ctx.exit(status)  # the script's own: what it left cannot be checked either
+    if json_out:
+        deliver(to_json(verdict.document()), json_out)
+    if not silent:
+        click.echo(render(verdict), nl=False)
+    elif quiet and verdict.found:
+        click.echo(f"nsysalign: {headline(verdict)}", err=True)
+    ctx.exit(status or int(bool(verdict.found)))
+
+
+def _recorded(
+    command: tuple[str, ...], options: CollectOptions, lock_clocks: int | None, quiet: bool
+) -> tuple[Path, int]:
+    """(directory of a run of the script, its status)."""
+    from nsysalign.record.lock import locked
+    from nsysalign.record.session import collect
+
+    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
+        result = collect(command, replace(options, conditions=conditions), progress)
+    for note in result.notes if not quiet else ():
+        click.echo(f"note: {note}", err=True)
+    if result.exit_status and not quiet:
+        click.echo(f"the script ended with status {result.exit_status}", err=True)
+    return result.run_dir, result.exit_status

@@ -1,0 +1,1 @@
+"""`nsysalign confirm`: test a finding by a second run with one change."""

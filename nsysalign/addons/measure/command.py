@@ -1,0 +1,125 @@
+"""`nsysalign measure`: how long a call takes, how certain that is, and the best batch."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.outputs import console, deliver
+from nsysalign.errors import Interrupted
+
+if TYPE_CHECKING:
+    from nsysalign.addons.measure.plan import Options
+
+
+@click.command()
+@click.argument("targets", nargs=-1, required=True, metavar="FILE.py:FUNCTION [FILE.py:FUNCTION]")
+@click.option(
+    "--batch",
+    metavar="N,N|auto",
+    help="Batch sizes, or auto: search the best (default: the function's own, else 1).",
+)
+@click.option(
+    "--mode", metavar="M,M", help="latency, event, device, steady, graph (default: all of them)."
+)
+@click.option(
+    "--precision",
+    default="0.5%",
+    show_default=True,
+    metavar="SHARE",
+    help="Repeat until the median is known to within this share.",
+)
+@click.option(
+    "--processes",
+    type=click.IntRange(1, 30),
+    default=3,
+    show_default=True,
+    help="Fresh processes per batch; up to 7 where they differ.",
+)
+@click.option(
+    "--budget",
+    metavar="TIME",
+    help="Time limit for everything, such as 45s or 4min (default: 4min with --batch auto).  What "
+    "does not fit is left out, and the output says so.",
+)
+@click.option(
+    "--max-batch",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="The largest batch size that the search tries.",
+)
+@click.option(
+    "--latency-below",
+    metavar="TIME",
+    help="Also find the best batch whose median latency is below this, such as 20ms.",
+)
+@click.option(
+    "--clocks",
+    is_flag=True,
+    help="By every clock, with a warm and a cold L2: what each way of timing prints for the same "
+    "call, what the differences are, and which answers which question.",
+)
+@click.option("--quick", is_flag=True, help="One process, rough, no profile: a first look.")
+@click.option(
+    "--no-profile",
+    is_flag=True,
+    help="Skip the run under nsys: no budgets, and no proof that they explain the numbers.",
+)
+@shared.lock_clocks("Lock the SM clock at this frequency meanwhile (needs administrator rights).")
+@shared.nsys("The nsys to use.")
+@shared.output_folder("Folder, new or empty (default: nsysalign-runs/measure-NNN).")
+@shared.json_out("Write measure.json to this file as well; - is stdout.")
+@click.option("--backend", default="cuda", hidden=True)
+@shared.quiet()
+@click.pass_context
+def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any) -> None:
+    """Measure a call: fresh processes, five ways of timing it, reliable intervals, the best batch.
+
+    FUNCTION(batch), or FUNCTION() without --batch, prepares everything and returns the call to
+    measure (or an nsysalign.Workload).  A second function is compared with the first.
+
+    \b
+    Example:  nsysalign measure bench.py:make --batch auto
+              nsysalign measure old.py:make new.py:make
+    """
+    from nsysalign.addons.measure import page, terminal
+    from nsysalign.addons.measure.session import Session
+    from nsysalign.commandline.progress import ProgressLine
+    from nsysalign.rundir import MEASUREMENT
+
+    options = _options(given)
+    with ProgressLine(quiet) as tell:
+        result = Session(options, tell).run()
+    deliver(result.folder / MEASUREMENT, json_out)
+    report = result.folder / "measure.html"
+    page.write(result, report)
+    if not quiet and json_out != "-":
+        terminal.render(result, console(), str(report))
+    if not result.complete:
+        raise Interrupted("interrupted: the results until then are kept")
+    ctx.exit(3 if result.failed else 0)
+
+
+def _options(given: dict[str, Any]) -> Options:
+    """Options from the command line.  Raises UsageError, which names the invalid one."""
+    from nsysalign.addons.measure import plan
+    from nsysalign.record.command import refuse_nested
+
+    refuse_nested(os.environ)
+    batches, search = plan.batches(given["batch"])
+    modes = plan.modes(given["mode"]) if given["mode"] else plan.DEFAULT_MODES
+    budget, below = (
+        plan.seconds(text, option) if (text := given[name]) else None
+        for name, option in (("budget", "--budget"), ("latency_below", "--latency-below"))
+    )
+    return plan.Options(
+        targets=tuple(map(plan.target, given["targets"])), batches=batches, search=search,
+        modes=modes, precision=plan.share(given["precision"]), processes=given["processes"],
+        budget_s=budget, most_batch=given["max_batch"], latency_below_s=below,
+        profile=not given["no_profile"], quick=given["quick"], clocks=given["clocks"],
+        output=given["output"], nsys=given["nsys"], lock_clocks=given["lock_clocks"],
+        backend=given["backend"],
+    ).checked()  # fmt: skip

@@ -1,0 +1,325 @@
+"""The ways to put a clock around one call.  Worker side.
+
+    latency   idle GPU; host clock around call and synchronise: what one request waits
+    event     idle GPU; record, call, record, synchronise: what most benchmarks write
+    device    behind a delay kernel that outlasts the enqueueing: GPU time only
+    steady    calls queued one behind the other, events at both ends: throughput
+    graph     the call captured, replayed between two records on an idle GPU
+    do_bench  triton's own, which overwrites the L2; do_bench_cudagraph, which does not
+
+A mode makes blocks of samples (int nanoseconds each).  Every block begins with one call that is not
+counted, because another mode ran before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from nsysalign.addons.measure.cuda import Refused
+from nsysalign.addons.measure.failures import NoWork
+from nsysalign.addons.measure.target import Workload
+
+NAMES = ("latency", "event", "device", "steady", "graph")
+#: triton's, and the state of the L2 that each makes for itself.
+TRITON = {"do_bench": "cold", "do_bench_cudagraph": "warm"}
+L2 = ("warm", "cold")
+BLOCK_NS = 60e6
+#: The delay kernel lasts this many times as long as the host needs to enqueue the call.
+DELAY_FACTOR, LEAST_DELAY_US, LONGEST_DELAY_US = 2.5, 60.0, 200_000.0
+LONGEST_LOOK_US = 10e6
+#: Kernels of these lengths tell what a host timer reads more than an event pair: one that is over
+#: when the host begins to wait, and one for which it waits.
+RETURNS_US = {"short": 0.0, "long": 50.0}
+#: This many late samples in a row make the delay longer; isolated ones are left out and counted.
+LATE_SHARE = 0.2
+#: After each block of pairs.
+EMPTY_PAIRS = 10
+STEADY_NS, FILL = 20e6, 2
+MOST_QUEUED = 512
+#: A synchronisation that takes this much longer than on an idle GPU has waited for work, which
+#: matters if it is so much of the call.
+WAITED_NS, WAITED_SHARE = 20_000, 0.005
+#: How often that is looked at where it seems so, and how long the host sleeps, at least, until all
+#: work has ended.
+LOOKS, PAUSE_S = 5, 0.002
+ELSEWHERE = (
+    "the call's work, or a part of it, is not on the current stream, where the events are recorded"
+)
+
+
+#: The region in which the profiled worker times an empty kernel behind a delay.
+EMPTY = "empty kernel"
+
+
+def profiled(call: str, l2: str, mode: str = "") -> str:
+    """The region of a mode in the profiled worker: "call", "batch=8 cold device"."""
+    return " ".join(filter(None, (call, l2 if l2 == "cold" else "", mode)))
+
+
+@dataclass
+class Mode:
+    """One mode of one call: its samples so far."""
+
+    name: str
+    l2: str
+    block: Callable[[int], list[int]]
+    call_ns: float
+    samples: list[int] = field(default_factory=list)
+    spent_ns: int = 0
+    late: int = 0
+    checked_at: int = 0
+    done: bool = False
+    facts: dict[str, Any] = field(default_factory=dict)
+    #: To be called after each block, outside of its time.
+    beside: Callable[[], None] = lambda: None
+
+    def size(self) -> int:
+        """Samples in a block of about 60 ms."""
+        return max(1, min(2_000, int(BLOCK_NS / max(self.call_ns, 1_000))))
+
+
+class Modes:
+    """Makes the modes of one workload on one device.  `call_ns`: about how long a call takes, warm.
+    Raises NoWork where the call leaves nothing on the GPU."""
+
+    def __init__(self, gpu: Any, work: Workload, call_ns: float) -> None:
+        self.gpu, self.work, self.call_ns = gpu, work, call_ns
+        self.start, self.end = gpu.event(), gpu.event()
+        self._floor: tuple[float, float] | None = None
+        self.elsewhere = self._work_elsewhere()
+
+    def make(self, name: str, l2: str) -> Mode:
+        """Raises Refused if the call cannot be measured in this mode."""
+        gpu, run = self.gpu, self.work.run
+        if self.elsewhere and name != "latency":
+            raise Refused(ELSEWHERE)
+        if name in TRITON:
+            graph = name == "do_bench_cudagraph"
+            first = gpu.do_bench(run, graph)  # a refusal comes before anything is measured
+            took_ns = max(BLOCK_NS, sum(first))
+            known = {} if graph else {"flush_ns_per_byte": gpu.flush_ns()}
+            return Mode(name, l2, lambda count: gpu.do_bench(run, graph), took_ns, facts=known)
+        if name == "device":
+            return self._device(l2)
+        if name == "steady":
+            return self._steady()
+        if name == "latency":
+            return self._by_host(run, l2)
+        return self._pairs(name, l2, gpu.capture(run) if name == "graph" else run)
+
+    @property
+    def floor(self) -> tuple[float, float]:
+        """(an empty pair, a pair around an empty kernel), ns."""
+        if self._floor is None:
+            self._floor = self.gpu.floor()
+        return self._floor
+
+    # --- where the work is ---
+
+    def _work_elsewhere(self) -> bool:
+        """Whether work of the call is where no event sees it; NoWork where it leaves none.
+
+        One call is enough where the GPU is still busy when it returns.  What waits for the GPU,
+        what takes the host longer than the GPU, and what does nothing there is told apart behind a
+        delay kernel.
+        """
+        gpu, run, end = self.gpu, self.work.run, self.end
+        matters_ns = max(WAITED_NS, WAITED_SHARE * self.call_ns)
+        idle = median(self._synchronise() for _ in range(5))
+        run()
+        began = gpu.now()
+        end.record()
+        end.synchronize()
+        pending = gpu.now() - began
+        if self._synchronise() > idle + matters_ns:
+            # With nothing to wait for, the first synchronisation after a call takes longer than one
+            # in a loop, on a slow host by tens of microseconds (seen on an H100), so each is
+            # compared with one that comes when all work has ended.
+            waits: dict[bool, list[int]] = {True: [], False: []}
+            for ended in (False, True) * (LOOKS if self.call_ns < 10e6 else 2):
+                run()
+                if ended:
+                    gpu.sleep(PAUSE_S + 2 * self.call_ns / 1e9)
+                end.record()
+                end.synchronize()
+                waits[ended].append(self._synchronise())
+            if min(waits[False]) > max(waits[True]) + matters_ns:
+                return True
+        if pending > idle + WAITED_NS:
+            return False
+        delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (self.call_ns / 1e3 + 20))
+        for _ in range(3):
+            gpu.sync()
+            between, late = self._behind(min(delay_us, LONGEST_LOOK_US), run)
+            if not late:
+                break
+        if late or between < 0 or between > sum(self.floor) / 2:
+            return False  # it waits for the GPU; the clock is wrong, as samples show; it is short
+        waits = []
+        for _ in range(15 if self.call_ns < 10e6 else 3):
+            gpu.sync()
+            run()
+            waits.append(self._synchronise())
+        if median(waits) > idle + 3_000:
+            return True
+        raise NoWork(
+            "the call does no work on the GPU: it returned, and nothing had been enqueued (does it "
+            "build the work instead of doing it?)"
+        )
+
+    def _synchronise(self) -> int:
+        began = self.gpu.now()
+        self.gpu.sync()
+        return self.gpu.now() - began
+
+    def _behind(self, delay_us: float, call: Callable[[], Any]) -> tuple[float, bool]:
+        """(ns of an event pair behind a delay kernel, whether the delay was too short)."""
+        self.gpu.delay(delay_us)
+        self.start.record()
+        call()
+        self.end.record()
+        late = self.start.query()
+        self.end.synchronize()
+        return self.gpu.elapsed_ns(self.start, self.end), late
+
+    # --- the modes ---
+
+    def _prepare(self, l2: str) -> None:
+        if l2 == "cold":
+            self.gpu.flush()
+        self.gpu.sync()
+
+    def _by_host(self, call: Callable[[], Any], l2: str) -> Mode:
+        """Its facts, where the L2 is warm: what a host timer reads more than an event pair, around
+        empty kernels."""
+        now, sync = self.gpu.now, self.gpu.sync
+        returns: dict[str, list[float]] = {name: [] for name in RETURNS_US}
+        mode = Mode("latency", l2, list, self.call_ns)
+
+        def block(count: int) -> list[int]:
+            out = []
+            call()
+            for _ in range(count):
+                self._prepare(l2)
+                began = now()
+                call()
+                sync()
+                out.append(now() - began)
+            return out
+
+        def beside() -> None:
+            for name, us in RETURNS_US.items():
+                returns[name].append(self.gpu.returns(us))
+                mode.facts[f"return_{name}_ns"] = median(returns[name])
+
+        mode.block = block
+        if l2 == "warm":  # empty kernels have no data
+            mode.beside = beside
+        return mode
+
+    def _pairs(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
+        """Its facts: what the host needs for both records and the call, and what the pair would
+        read if that alone paced it, by what the host needs for an empty pair."""
+        gpu, start, end = self.gpu, self.start, self.end
+        host: list[int] = []
+        empty: list[int] = []  # what an empty pair reads less what the host needs for it
+        mode = Mode(name, l2, list, self.call_ns)
+
+        def pair(work: Callable[[], Any]) -> tuple[int, int]:
+            self._prepare(l2)
+            began = gpu.now()
+            start.record()
+            work()
+            end.record()
+            took = gpu.now() - began
+            end.synchronize()
+            return round(gpu.elapsed_ns(start, end)), took
+
+        def block(count: int) -> list[int]:
+            call()
+            pairs = [pair(call) for _ in range(count)]
+            host.extend(took for _, took in pairs)
+            return [ns for ns, _ in pairs]
+
+        def beside() -> None:
+            empty.extend(ns - took for ns, took in (pair(lambda: None) for _ in range(EMPTY_PAIRS)))
+            needs_ns = round(median(host))
+            mode.facts[f"{name}_{l2}_host_ns"] = needs_ns
+            mode.facts[f"{name}_{l2}_paced_ns"] = needs_ns + round(median(empty))
+
+        mode.block, mode.beside = block, beside
+        return mode
+
+    def _device(self, l2: str) -> Mode:
+        gpu, call = self.gpu, self.work.run
+        took = []
+        for _ in range(7):
+            gpu.sync()
+            began = gpu.now()
+            call()
+            took.append(gpu.now() - began)
+        gpu.sync()
+        delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (median(took) / 1e3 + 20))
+        mode = Mode("device", l2, list, 0.0)
+        mode.facts |= {"delay_us": delay_us, "empty_pair_ns": round(self.floor[0])}
+        mode.facts["empty_kernel_ns"] = round(self.floor[1])
+
+        def one() -> tuple[int, bool]:
+            if l2 == "cold":
+                gpu.flush()
+            ns, late = self._behind(mode.facts["delay_us"], call)
+            return round(ns), late
+
+        def block(count: int) -> list[int]:
+            call()
+            gpu.sync()
+            pairs = [one() for _ in range(count)]
+            late = sum(was for _, was in pairs)
+            mode.late += late
+            if late > LATE_SHARE * count and mode.facts["delay_us"] < LONGEST_DELAY_US / 2:
+                mode.facts["delay_us"] *= 2
+                mode.call_ns = self.call_ns + mode.facts["delay_us"] * 1e3
+            return [ns for ns, was in pairs if not was]
+
+        while True:  # refused where no delay outlasts the call
+            one()
+            began = gpu.now()
+            late = sum(one()[1] for _ in range(3))
+            took_us = (gpu.now() - began) / 3e3
+            delay_us = mode.facts["delay_us"]
+            if late < 2:
+                break
+            if delay_us * 4 > LONGEST_DELAY_US or delay_us > 8 * took_us:
+                lines = gpu.blocking_calls(call)
+                why = f" ({', '.join(lines[:3])})" if lines else (
+                    ", or launches more than the queue holds (about 1,000)"
+                )  # fmt: skip
+                raise Refused(f"the call waits for the GPU{why}: no delay can hide its enqueueing")
+            mode.facts["delay_us"] *= 4
+        mode.block, mode.call_ns = block, self.call_ns + delay_us * 1e3
+        return mode
+
+    def _steady(self) -> Mode:
+        gpu, call, start, end = self.gpu, self.work.run, self.start, self.end
+        queued = max(2, min(MOST_QUEUED, math.ceil(STEADY_NS / max(self.call_ns, 1_000))))
+
+        def block(count: int) -> list[int]:
+            out = []
+            for _ in range(count):
+                for _ in range(FILL):
+                    call()
+                start.record()
+                for _ in range(queued):
+                    call()
+                end.record()
+                end.synchronize()
+                out.append(round(gpu.elapsed_ns(start, end) / queued))
+            return out
+
+        mode = Mode("steady", "warm", block, self.call_ns * (queued + FILL))
+        mode.facts["calls_per_sample"] = queued
+        return mode

@@ -1,0 +1,131 @@
+"""The function to measure: found, checked, called; and what it may return.  Worker side."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import inspect
+import os
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from nsysalign.addons.measure.failures import Usage
+
+#: Set in every worker: calling `nsysalign.benchmark` again from the file's top level would recurse.
+IN_WORKER = "NSYSALIGN_MEASURE_WORKER"
+
+
+@dataclass(frozen=True)
+class Workload:
+    """A call, and what it is called with.
+
+    call: called as `call(*inputs)`; must only enqueue its work on the current stream, and need not
+    wait for it.
+    inputs: tensors on the GPU, checked for being all zeros; those of a closure cannot be.
+    outputs_per_call: what one call makes (images, tokens): the unit of throughput.  None: the batch
+    size, else 1.
+
+        >>> Workload(abs, inputs=(-3,)).run()
+        3
+    """
+
+    call: Callable[..., Any]
+    inputs: Sequence[Any] = ()
+    outputs_per_call: float | None = None
+
+    def run(self) -> Any:
+        """One call with the inputs as they are."""
+        return self.call(*self.inputs)
+
+
+class Made(NamedTuple):
+    """What the target returned for a batch, and how many outputs a call makes."""
+
+    workload: Workload
+    outputs: float
+
+
+def find(spec: str) -> Callable[..., Any]:
+    """`bench.py:make` or `package.module:make` -> the function.  Raises Usage if there is none."""
+    place, colon, name = spec.rpartition(":")
+    if not colon or not place or not name:
+        raise Usage(f"{spec}: name a function as FILE.py:FUNCTION or package.module:FUNCTION")
+    module = function = _load(place)
+    for part in name.split("."):
+        if not hasattr(function, part):
+            own = [
+                n
+                for n, v in vars(module).items()
+                if callable(v) and getattr(v, "__module__", "") == module.__name__
+            ]
+            there = f" (there: {', '.join(own[:6])})" if own else ""
+            raise Usage(f"{place} has no function {name}{there}")
+        function = getattr(function, part)
+    if not callable(function):
+        kind = type(function).__name__
+        raise Usage(f"{place}: {name} is of type {kind}, and a function is needed")
+    return function
+
+
+def _load(place: str) -> Any:
+    if not place.endswith(".py"):
+        sys.path.insert(0, os.getcwd())
+        try:
+            return importlib.import_module(place)
+        except ModuleNotFoundError as error:
+            if error.name and place.startswith(error.name):
+                raise Usage(f"no module is called {place}") from error
+            raise
+    path = os.path.abspath(place)
+    if not os.path.isfile(path):
+        raise Usage(f"{place}: no such file")
+    sys.path.insert(0, os.path.dirname(path))  # as if it were run as a script
+    name = os.path.basename(path)[:-3]
+    if name in sys.modules or not name.isidentifier():
+        name = "_nsysalign_measured"
+    spec = importlib.util.spec_from_file_location(name, path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+def make(function: Callable[..., Any], batch: int | None) -> Made:
+    """Call the user's function, untimed, and turn its result into a call.  Raises Usage if the
+    function needs more than the batch size, or its result cannot be called."""
+    outputs = float(batch or 1)
+    made = function(batch or 1) if _takes_batch(function) else function()
+    if isinstance(made, Workload):
+        return Made(made, float(made.outputs_per_call or outputs))
+    kinds = type(made).__mro__  # without importing torch
+    if any(k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in kinds):
+        raise Usage(
+            "the function returns a torch.nn.Module, which needs inputs: return a call, such as "
+            "lambda: model(x)"
+        )
+    if callable(made):
+        return Made(Workload(made), outputs)
+    hint = " (it did the work itself: return a function that does it)" if made is None else ""
+    raise Usage(
+        f"the function returned {type(made).__name__}, and a call or nsysalign.Workload was "
+        f"expected{hint}"
+    )
+
+
+def _takes_batch(function: Callable[..., Any]) -> bool:
+    """Whether it is called with the batch size.  Raises Usage if it needs more arguments."""
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return False
+    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    needed = [p.name for p in plain if p.default is p.empty]
+    keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
+    if len(needed) > 1 or keyword:
+        raise Usage(
+            f"{function.__name__}({', '.join(needed + keyword)}) needs more arguments than the "
+            "batch size: give the others defaults, or wrap it"
+        )
+    return bool(needed) or any(p.name in ("batch", "batch_size") for p in plain)

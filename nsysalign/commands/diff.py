@@ -1,0 +1,154 @@
+"""`nsysalign diff`: two analyses, label by label."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from nsysalign.commandline import options as shared
+from nsysalign.commandline.outputs import console, deliver
+
+#: What --fail-on names -> verdicts.
+FAILURES = {
+    "slower": ("slower",),
+    "faster": ("faster",),
+    "changed": ("slower", "faster"),
+    "unclear": ("unclear",),
+}
+
+
+@click.command()
+@click.argument("before", metavar="A", type=click.Path(path_type=Path, exists=True))
+@click.argument("after", metavar="B", type=click.Path(path_type=Path, exists=True))
+@shared.output_file("Also write an HTML page.")
+@shared.json_out("Write the comparison as JSON to this file (- for stdout).")
+@click.option(
+    "--threshold",
+    type=click.FloatRange(0, 100),
+    default=2.0,
+    show_default=True,
+    metavar="PERCENT",
+    help="Ignore changes smaller than this.",
+)
+@click.option(
+    "--fail-on",
+    multiple=True,
+    type=click.Choice([*FAILURES, "missing"]),
+    help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be "
+    "repeated.",
+)
+@click.option(
+    "--anyway",
+    is_flag=True,
+    help="Judge runs that were recorded differently (GPU, clocks, nsys, event tracing) all the "
+    "same.",
+)
+@shared.quiet()
+@click.pass_context
+def diff(
+    ctx: click.Context,
+    before: Path,
+    after: Path,
+    output: Path | None,
+    json_out: str | None,
+    threshold: float,
+    fail_on: tuple[str, ...],
+    anyway: bool,
+    quiet: bool,
+) -> None:
+    """Compare two analyses (run directories, or an analysis.db): what got slower, and why.
+
+    Two measurements (folders of nsysalign measure, measure.json) are compared batch by batch and
+    mode by mode.
+
+    Regions are matched by name, call sites by their code. Runs that were recorded differently are
+    not judged: then --fail-on ends with 3.
+
+    \b
+    Example:  nsysalign diff nsysalign-runs/train-001 nsysalign-runs/train-002 -o diff.html
+    In CI:    nsysalign diff baseline/analysis.db run --fail-on slower --threshold 5
+    """
+    from nsysalign.compare import page as pages
+    from nsysalign.compare.label_changes import compare
+    from nsysalign.engine import load
+    from nsysalign.errors import AnalysisError
+    from nsysalign.paths import short_path
+    from nsysalign.store.objects import to_json
+    from nsysalign.text import safe_text
+
+    if _measures(before, after):
+        ctx.exit(_diff_measures(before, after, output, json_out, threshold / 100, fail_on, quiet))
+    comparison = compare(
+        load(before),
+        load(after),
+        names=(short_path(str(before)), short_path(str(after))),
+        threshold=threshold / 100,
+        anyway=anyway,
+    )
+    if output:
+        pages.write_page(comparison, output)
+    if json_out:
+        deliver(to_json(pages.document(comparison)), json_out)
+    if not quiet and json_out != "-":
+        pages.render(comparison, console(), str(output) if output else None)
+    if fail_on and comparison.count("different"):
+        if quiet or json_out == "-":
+            click.echo(f"nsysalign: {pages.summary(comparison)}", err=True)
+            for confounder in comparison.confounders:
+                click.echo(f"  {safe_text(confounder)}", err=True)
+        ctx.exit(AnalysisError.exit_code)
+    # labels of libraries cannot be changed here
+    judged = {label.verdict for label in comparison.labels if not label.library}
+    ctx.exit(_failed(fail_on, judged, missing=bool(comparison.missing)))
+
+
+def _failed(fail_on: tuple[str, ...], judged: set[str], *, missing: bool) -> int:
+    """The exit status: 1 if one of these verdicts was asked for, or something is missing that may
+    not be."""
+    verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
+    return int(bool(judged & verdicts) or (missing and "missing" in fail_on))
+
+
+def _measures(before: Path, after: Path) -> bool:
+    """Whether both are measurements.  Raises UsageError if only one of them is."""
+    from nsysalign.errors import UsageError
+    from nsysalign.rundir import is_measure
+
+    kinds = [is_measure(p) for p in (before, after)]
+    if kinds[0] != kinds[1]:
+        raise UsageError(
+            "a measurement cannot be compared with an analysis",
+            "name two measurements, or two analyses",
+        )
+    return kinds[0]
+
+
+def _diff_measures(
+    before: Path,
+    after: Path,
+    output: Path | None,
+    json_out: str | None,
+    threshold: float,
+    fail_on: tuple[str, ...],
+    quiet: bool,
+) -> int:
+    """The same for two measurements; returns the exit code."""
+    from nsysalign.addons.measure import merge
+    from nsysalign.addons.measure import page as measure_html
+    from nsysalign.addons.measure import terminal as measure_terminal
+    from nsysalign.addons.measure.result import load
+    from nsysalign.paths import short_path
+    from nsysalign.store.objects import to_json
+
+    a, b = load(before), load(after)
+    both = merge.merged(a, b, (short_path(str(before)), short_path(str(after))))
+    found = both.changes(threshold)
+    if output:
+        measure_html.write(both, output)
+    if json_out:
+        deliver(to_json(merge.document(both, found, threshold)), json_out)
+    if not quiet and json_out != "-":
+        measure_terminal.render_changes(both, found, console(), str(output) if output else "")
+    missing = {p.batch for p in a.points} - {p.batch for p in b.points}
+    return _failed(fail_on, {c.verdict for c in found}, missing=bool(missing))

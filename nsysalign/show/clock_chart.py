@@ -1,0 +1,82 @@
+"""The GPU clock samples as the page and the exports show them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from nsysalign.model import CLOCK_REASONS, SLOWED_BITS, Analysis
+from nsysalign.show.pack import packed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+#: Stretches of one GPU that the page draws; more are joined with their neighbours.
+MOST_DRAWN = 2_000
+
+
+def reason_words(bits: int) -> str:
+    """ "software power cap, hardware slowdown": what kept the clock low, "" for nothing or
+    unknown."""
+    if bits <= 0:
+        return ""
+    known = [text for bit, text in CLOCK_REASONS.items() if bits & bit]
+    rest = bits & ~sum(CLOCK_REASONS)
+    return ", ".join([*known, *([f"reason {rest:#x}"] if rest else [])])
+
+
+def summary(analysis: Analysis) -> str:
+    """For the environment strip: "345 to 1980 MHz, 1,234 samples" or "not sampled"."""
+    table = analysis.gpu_clocks
+    if not len(table):
+        return "not sampled"
+    low, high = int(table["sm_min_mhz"].min()), int(table["sm_max_mhz"].max())
+    span = f"{high} MHz" if low == high else f"{low} to {high} MHz"
+    slowed = bool((np.maximum(table["reasons"].to_numpy(), 0) & SLOWED_BITS).any())
+    return f"{span}, {int(table['samples'].sum()):,} samples" + (
+        ", slowed down at times" if slowed else ""
+    )
+
+
+def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
+    """Columns per GPU, times in microseconds since the first sample; None without samples."""
+    table = analysis.gpu_clocks
+    if not len(table):
+        return None
+    origin = int(table["start_ns"].min())
+    devices = []
+    for device, rows in table.groupby("device", sort=True):
+        size = -(-len(rows) // MOST_DRAWN)
+        devices.append(_columns(int(device), rows, origin, size))
+    return {"origin": origin, "devices": devices, "why": _why(table)}
+
+
+def run_starts(analysis: Analysis, positions: np.ndarray, origin: int) -> str | list[int]:
+    """Starts of some intervals, in microseconds since the first sample."""
+    starts = analysis.intervals["start_ns"].to_numpy()[positions]
+    return packed((starts - origin) // 1_000)
+
+
+def _columns(device: int, rows: pd.DataFrame, origin: int, size: int) -> dict[str, Any]:
+    begin = np.arange(0, len(rows), size)
+    column = {name: rows[name].to_numpy() for name in rows.columns}
+    return {
+        "device": device,
+        "joined": size,
+        "samples": int(column["samples"].sum()),
+        "x": ((np.minimum.reduceat(column["start_ns"], begin) - origin) // 1_000).tolist(),
+        "end": ((np.maximum.reduceat(column["end_ns"], begin) - origin) // 1_000).tolist(),
+        "low": np.minimum.reduceat(column["sm_min_mhz"], begin).tolist(),
+        "high": np.maximum.reduceat(column["sm_max_mhz"], begin).tolist(),
+        "memory": np.maximum.reduceat(column["mem_mhz"], begin).tolist(),
+        "why": np.bitwise_or.reduceat(np.maximum(column["reasons"], 0), begin).tolist(),
+        "power": np.maximum.reduceat(column["power_mw"], begin).tolist(),
+        "heat": np.maximum.reduceat(column["temperature_c"], begin).tolist(),
+    }
+
+
+def _why(table: pd.DataFrame) -> dict[str, str]:
+    """Names of the reasons that occur, by bit."""
+    every = int(np.bitwise_or.reduce(np.maximum(table["reasons"].to_numpy(), 0)))
+    return {str(bit): reason_words(bit) for bit in (1 << k for k in range(63)) if every & bit}

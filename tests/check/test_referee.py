@@ -1,0 +1,176 @@
+"""What `nsysalign check` finds in programs that cheat, and that it accuses no honest one."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import struct
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from click.testing import CliRunner
+from recordings import unpack
+from simulator import export, machine
+from simulator.style import Style
+
+from nsysalign.addons.check.judge import judge
+from nsysalign.cli import cli
+from nsysalign.errors import TraceError
+from nsysalign.probe.cuda_driver import Driver
+from nsysalign.rundir import Inputs
+
+from .programs import ADD, CHEATS, FLUSH, GEMM, HONEST, WARM, program, timed
+
+DATA = Path(__file__).parents[1] / "data"
+#: Recordings of programs that measure wrongly on purpose: what is found, in which label.
+WRONG = {
+    "probe": {("escaped-work", "wrongstream"), ("escaped-work", "contended")},
+    "truth_event_timestamps": {("escaped-work", "wrongstream"), ("escaped-work", "contended")},
+    "demo": {("escaped-work", "wrongstream")},
+    "wrong_stream": {("escaped-work", "wrong_stream.py:13-16")},
+}
+#: Recordings without a pair of events that has a place, and why.
+UNPLACED = {"captured": "captured", "recorded_again": "negative"}
+UNPLACED |= dict.fromkeys(("full_queue", "host_timers"), "no pair of events")  # host timers only
+PACKED = [
+    *sorted(DATA.glob("*.sqlite.xz")),
+    *sorted(DATA.glob("puzzles/*.tar.xz")),
+    *sorted(DATA.glob("*.tar.xz")),
+    DATA.parents[1] / "nsysalign/demo/demo.sqlite.xz",
+]
+
+
+def judged(simulated, folder: Path, style: Style = export.PLAIN):
+    trace, logs = export.write(machine.run(simulated), folder, style)
+    return judge(Inputs(trace, tuple(logs)))
+
+
+@pytest.mark.parametrize("name", CHEATS)
+@pytest.mark.parametrize("rows", ["timestamps", "none"])
+def test_cheats_are_found(name, rows, tmp_path):
+    simulated, check = CHEATS[name]
+    found = judged(simulated, tmp_path, Style(event_rows=rows)).found
+    assert {(doubt.check, doubt.label) for doubt in found} == {(check, "work")}
+    assert found[0].right_ns is None or found[0].right_ns > found[0].measured_ns
+
+
+@pytest.mark.parametrize("name", HONEST)
+@pytest.mark.parametrize("rows", ["timestamps", "none"])
+def test_honest_programs_are_not_accused(name, rows, tmp_path):
+    simulated, notes = HONEST[name]
+    verdict = judged(simulated, tmp_path, Style(event_rows=rows))
+    assert verdict.found == () and {doubt.check for doubt in verdict.doubts} == set(notes)
+
+
+def test_the_right_number_is_the_true_one(tmp_path):
+    """An interval that escapes is worth what lies between its end and the end of its last work."""
+    world = machine.run(CHEATS["half of the work on a side stream"][0])
+    trace, logs = export.write(world, tmp_path)
+    (doubt,) = judge(Inputs(trace, tuple(logs))).found
+    pair = next(p for p in world.pairs if p.name == doubt.quoted)
+    last = max(op.end for op in world.ops if op.start < pair.end.t + 50_000)
+    assert doubt.right_ns == pytest.approx(last - pair.start.t, abs=50)
+    assert doubt.worth_ns == pytest.approx(last - pair.end.t, abs=50)
+
+
+@pytest.mark.parametrize("packed", PACKED, ids=lambda p: p.name.partition(".")[0])
+def test_recordings_are_accused_of_nothing_else(packed, tmp_path):
+    name = packed.name.partition(".")[0]
+    if packed.name.endswith(".tar.xz"):
+        with tarfile.open(packed) as tar:
+            tar.extractall(tmp_path)
+    else:
+        unpack(name, tmp_path)
+    for trace in tmp_path.rglob("trace.sqlite"):
+        inputs = Inputs(trace, tuple(sorted(trace.parent.glob("events-*.jsonl"))))
+        if name in UNPLACED:
+            with pytest.raises(TraceError, match="nothing to check: .*" + UNPLACED[name]):
+                judge(inputs)
+            return
+        verdict = judge(inputs)
+        assert {(doubt.check, doubt.label) for doubt in verdict.found} == WRONG.get(name, set())
+        assert not any("the work of" in text for text in verdict.unchecked)
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4])
+def test_rows_that_the_profiler_dropped_accuse_nobody(kept, tmp_path):
+    trace, logs = export.write(machine.run(program(timed(*[[GEMM]] * 8))), tmp_path)
+    with sqlite3.connect(trace) as db:
+        db.execute("delete from CUPTI_ACTIVITY_KIND_KERNEL where rowid > ?", [kept])
+    verdict = judge(Inputs(trace, tuple(logs)))
+    assert verdict.doubts == () and f"the work of {8 - kept} intervals" in "".join(
+        verdict.unchecked
+    )
+
+
+def test_a_replaced_timer_is_found(tmp_path):
+    trace, (log,) = export.write(machine.run(program(timed(*[[ADD]] * 3))), tmp_path)
+    text = "the program replaced torch.cuda.Event.elapsed_time"
+    log.write_text(log.read_text() + json.dumps({"type": "note", "text": text}) + "\n")
+    (doubt,) = judge(Inputs(trace, (log,))).found
+    assert doubt.check == "replaced-timer" and "Event.elapsed_time" in doubt.title
+
+
+def test_l2_kept_for_persisting_data_makes_a_flush_void(tmp_path):
+    """Said where the program flushes; a program that does not flush may well keep some."""
+    for name, before, found in (("flushed", [FLUSH], {"persisting-l2"}), ("not", [], set())):
+        simulated = program(timed(*[[WARM]] * 5, before=before))
+        trace, (log,) = export.write(machine.run(simulated), tmp_path / name)
+        text = "bytes that a stream's access policy keeps in the L2: 16777216"
+        log.write_text(log.read_text() + json.dumps({"type": "note", "text": text}) + "\n")
+        verdict = judge(Inputs(trace, (log,)))
+        assert {doubt.check for doubt in verdict.found} == found
+        assert all("16.8 MB" in doubt.title for doubt in verdict.found)
+
+
+def test_only_a_window_that_persists_counts():
+    """cuStreamGetAttribute of torch's streams; 11.8 MB may persist on an H200 without any."""
+    windows = {0: (1 << 20, 0), 7: (1 << 24, 2), 8: (1 << 26, 1), 9: None}
+
+    def attribute(handle, number, value):
+        size, hit = windows[handle.value or 0] or (0, 0)
+        struct.pack_into("@PNfii", value, 0, 0xABC, size, 1.0, hit, 1)
+        return int(number != 1 or windows[handle.value or 0] is None)
+
+    driver = Driver()
+    driver.ids, driver._library = dict.fromkeys(windows, 1), SimpleNamespace()
+    assert driver.persisting() == 0  # a driver that cannot be asked
+    driver._library.cuStreamGetAttribute = attribute
+    assert driver.persisting() == 1 << 24
+
+
+def checked(folder: Path, *options: str, simulated=None):
+    world = machine.run(simulated or CHEATS["all work on a side stream"][0])
+    trace, (log,) = export.write(world, folder)
+    return CliRunner().invoke(cli, ["check", *options, "--events", str(log), str(trace)])
+
+
+def test_the_command_prints_what_it_found_and_ends_with_one(tmp_path):
+    result = checked(tmp_path / "cheat", "--json", str(tmp_path / "out.json"))
+    assert result.exit_code == 1 and max(map(len, result.output.splitlines())) <= 80
+    assert "! work does not wait for all that it launches" in result.output
+    document = json.loads((tmp_path / "out.json").read_text())
+    (doubt,) = document["doubts"]
+    assert (document["format"], document["found"]) == ("nsysalign-check", 1)
+    assert doubt["worth_ns"] == doubt["right_ns"] - doubt["measured_ns"] > 0
+    honest = checked(tmp_path / "honest", simulated=program(timed(*[[ADD]] * 4)))
+    assert honest.exit_code == 0 and honest.output.startswith("Nothing found in 4 timed intervals")
+
+
+@pytest.mark.parametrize("content", [None, "no database"])
+def test_what_cannot_be_read_ends_with_three(content, tmp_path):
+    if content:
+        (tmp_path / "trace.sqlite").write_text(content)
+    result = CliRunner().invoke(cli, ["check", str(tmp_path / "trace.sqlite")])
+    assert result.exception.exit_code == 3
+
+
+def test_options_after_a_recording_say_where_they_belong(tmp_path):
+    (tmp_path / "trace.sqlite").touch()
+    result = CliRunner().invoke(
+        cli, ["check", str(tmp_path / "trace.sqlite"), "--events", "a.jsonl"]
+    )
+    assert result.exit_code == 2
+    assert "nsysalign check --events a.jsonl" in result.output

@@ -1,0 +1,148 @@
+"""Analyses drawn by hand: an interval is a list of pieces in microseconds, and everything else
+follows from them.
+
+interval("t1", ("host", 160), ("api_launch", 30), ("kernel", 25), ("event", 5))
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.explain import rules
+from nsysalign.explain.facts import Facts
+from nsysalign.model import CAUSES, Analysis, TraceInfo
+from nsysalign.split.describe import Segments
+from nsysalign.split.labels import label_table
+
+WORK = ("kernel", "graph", "memcpy", "memset")
+#: Causes whose pieces become rows of `details`, and what they are called when the drawing does not
+#: say.
+NAMES = {
+    "host": "", "api": "cudaGetDevice", "api_launch": "cudaLaunchKernel", "sync": "cudaDeviceSynchronize", "memcpy": "copy",
+    "memset": "", "queued": "contention",
+}  # fmt: skip
+
+
+def piece(cause: str, us: float, what: str | None = None, **more: Any) -> dict[str, Any]:
+    """One stretch.  more: stream, direction, memory, bytes, ref."""
+    return {
+        "cause": cause,
+        "ns": round(us * 1000),
+        "what": NAMES.get(cause, cause) if what is None else what,
+        **more,
+    }
+
+
+def interval(label: str, *pieces: Any, **more: Any) -> dict[str, Any]:
+    """One interval.  more: kind, start (us), stream, start_stream, pid, other {stream: us}, outside
+    (us), issued (us), operations, flags, error (us)."""
+    return {
+        "label": label,
+        "pieces": [p if isinstance(p, dict) else piece(*p) for p in pieces],
+        **more,
+    }
+
+
+def repeat(count: int, *args: Any, **more: Any) -> list[dict[str, Any]]:
+    """The same interval so many times."""
+    return [interval(*args, **more) for _ in range(count)]
+
+
+def analysis(
+    *drawn: Any, unaligned: list[tuple[str, str]] | None = None, missing: tuple[str, ...] = ()
+) -> Analysis:
+    """Intervals (or lists of them), one after the other, 1 ms apart unless they say where they
+    start."""
+    flat = [i for d in drawn for i in (d if isinstance(d, list) else [d])]
+    rows, parts, segments, details, others = [], [], [], [], []
+    clock, counts, ref = 0, {}, 0
+    for number, i in enumerate(flat):
+        elapsed = sum(p["ns"] for p in i["pieces"])
+        start = round(i["start"] * 1000) if "start" in i else clock
+        clock = max(clock, start + elapsed) + 1_000_000
+        label, kind = i["label"], i.get("kind", "event")
+        k = counts[label] = counts.get(label, -1) + 1
+        at = start
+        for p in i["pieces"]:
+            ref += 1
+            p = {"ref": ref, **p}
+            kind_of_ref = p["cause"] if p["cause"] in WORK else "api"
+            text = p["what"] or p["cause"]
+            segments.append((number, at, at + p["ns"], p["cause"], kind_of_ref, p["ref"], text))
+            at += p["ns"]
+            if p["cause"] in NAMES or p["cause"] == "profiler":
+                details.append(
+                    (number, p["cause"], p["what"], p["ns"], p.get("direction", ""), p.get("memory", ""), p.get("bytes", 0), p.get("stream", -1), kind_of_ref, p["ref"], float("nan"))
+                )  # fmt: skip
+        total = {c: sum(p["ns"] for p in i["pieces"] if p["cause"] == c) for c in CAUSES}
+        parts += [(number, c, ns, ns, ns) for c, ns in total.items()]
+        others += [(number, s, round(us * 1000)) for s, us in i.get("other", {}).items()]
+        stream = -1 if kind == "host" else i.get("stream", 7)
+        kernel = round(i["issued"] * 1000) if "issued" in i else total["kernel"]
+        rows.append({
+            "interval": number, "name": f"{label}#{k}", "label": label, "kind": kind, "pid": i.get("pid", 1), "tid": i.get("tid", 1),
+            "start_record": 2 * number, "end_record": 2 * number + 1, "device": 0, "start_stream": i.get("start_stream", stream),
+            "end_stream": stream, "elapsed_ns": elapsed, "start_ns": start, "end_ns": start + elapsed, "start_lower_ns": start,
+            "start_upper_ns": start, "error_ns": round(i.get("error", 0) * 1000), "method": i.get("method", "bounds"), "clock_residual_ns": pd.NA,
+            "kernel_only_ns": kernel, "kernel_only_upper_ns": kernel + total["graph"],
+            "kernel_outside_ns": round(i.get("outside", 0) * 1000),
+            "operations": i.get("operations", sum(p["cause"] in WORK for p in i["pieces"])), "site": "bench.py:7",
+            "end_site": "bench.py:9", "callers": (), "library": False, "flags": i.get("flags", ()), "findings": (),
+        })  # fmt: skip
+    lost = [(f"{label}#0", label, reason, "bench.py:9") for label, reason in unaligned or []]
+    intervals = _table(rows, frames.INTERVALS)
+    return Analysis(
+        trace=TraceInfo(
+            "t.sqlite", "2024.2", "3.11", ("NVIDIA H200",), None, None, missing=missing
+        ),
+        intervals=intervals,
+        parts=_table(parts, frames.PARTS),
+        segments=_table(segments, frames.SEGMENTS),
+        details=_table(details, frames.DETAILS),
+        other_streams=_table(others, frames.OTHER_STREAMS),
+        labels=label_table(intervals[intervals["kind"] != "run"]),
+        unaligned=_table(lost, frames.UNALIGNED),
+        findings=frames.empty(frames.FINDINGS),
+        timeline=frames.empty(frames.TIMELINE),
+    )
+
+
+def _table(rows: list[Any], spec: frames.Spec) -> pd.DataFrame:
+    if not rows:
+        return frames.empty(spec)
+    return frames.check(pd.DataFrame(rows, columns=spec.names), spec)
+
+
+def segments_of(drawn: Analysis, numbers: np.ndarray) -> Segments:
+    """The drawn segments of some intervals."""
+    rows = drawn.segments[drawn.segments["interval"].isin(numbers)]
+    texts = rows["detail"].to_numpy(dtype=object)
+    cause = np.array([CAUSES.index(c) for c in rows["cause"]], np.int8)
+    ns = (rows["end_ns"] - rows["start_ns"]).to_numpy()
+    return Segments(
+        rows["interval"].to_numpy(), ns, cause, rows["ref_id"].to_numpy(), lambda at: texts[at]
+    )
+
+
+def facts(drawn: Analysis) -> Facts:
+    return Facts(drawn, partial(segments_of, drawn))
+
+
+def diagnose(drawn: Analysis) -> Analysis:
+    return rules.diagnose(drawn, partial(segments_of, drawn))
+
+
+def found(*drawn: Any, **more: Any) -> dict[tuple[str, str], Any]:
+    """(label, rule) -> finding, of a drawn analysis."""
+    result = diagnose(analysis(*drawn, **more))
+    return {(f.label, f.rule): f for f in result.findings.itertuples(index=False)}
+
+
+def severities(*drawn: Any, **more: Any) -> dict[str, str]:
+    """rule -> severity, of a drawing with one label."""
+    return {rule: f.severity for (_, rule), f in found(*drawn, **more).items()}

@@ -1,0 +1,173 @@
+"""The GPU's clock in the page, in the stored forms, and where there is none."""
+
+import json as stdlib_json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from browsing import quiet, until
+from recordings import unpack
+
+from nsysalign import frames
+from nsysalign.commandline.present import present
+from nsysalign.commands.report import with_timeline
+from nsysalign.engine import load
+from nsysalign.explain.facts import Facts
+from nsysalign.explain.rules.conditions import interval_clocks
+from nsysalign.show import html
+from nsysalign.show.clock_chart import MOST_DRAWN, page_clocks, reason_words
+from nsysalign.split.timeline import clock_rows
+from nsysalign.store import database
+
+MS = 1_000_000
+
+
+def clocks(*stretches, device=0):
+    """(from ms, to ms, MHz, reasons)"""
+    rows = [
+        (device, a * MS, b * MS, 1 + (b - a) // 25, mhz, mhz, 3201, why, 690_000, -1)
+        for a, b, mhz, why in stretches
+    ]
+    return frames.check(pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names), frames.GPU_CLOCKS)
+
+
+@pytest.fixture
+def sampled(analysis):
+    """Six intervals, from 10 ms on, 1 ms apart; the clock falls at 12 ms."""
+    table = clocks((0, 11, 1980, 0), (12, 13, 1755, 4), (13, 40, 1740, 4))
+    drawn = analysis.timeline[analysis.timeline["lane_kind"] != "clock"]
+    v = analysis.intervals
+    lane = clock_rows(
+        table,
+        v["interval"].to_numpy(),
+        v["device"].to_numpy(),
+        v["start_ns"].to_numpy(),
+        v["end_ns"].to_numpy(),
+    )
+    timeline = frames.check(pd.concat([drawn, lane], ignore_index=True), frames.TIMELINE)
+    return replace(analysis, gpu_clocks=table, timeline=timeline)
+
+
+def test_a_picture_has_the_samples_around_it():
+    table = clocks((0, 10, 1000, 0), (20, 30, 1100, 0), (40, 50, 1200, 0), (60, 70, 1300, 0))
+    at = np.array([0, 1, 2])
+    rows = clock_rows(
+        table, at, np.array([0, 0, -1]), np.array([22, 32, 80]) * MS, np.array([23, 35, 81]) * MS
+    )
+    seen = {i: [d["mhz"] for d in g["detail"]] for i, g in rows.groupby("interval")}
+    # inside a stretch: it and its neighbours; between two: these; after the last: that one
+    assert seen == {0: [1000, 1100, 1200], 1: [1100, 1200], 2: [1300]}
+    two = pd.concat([table, clocks((0, 90, 500, 0), device=1)], ignore_index=True)
+    rows = clock_rows(
+        two, at, np.array([1, 2, -1]), np.array([22, 32, 80]) * MS, np.array([23, 35, 81]) * MS
+    )
+    assert rows["interval"].tolist() == [0] and rows["lane"].tolist() == ["GPU 1"]
+
+
+def test_words():
+    assert reason_words(0x24) == "software power cap, software thermal slowdown"
+    assert reason_words(0x1000) == "reason 0x1000" and reason_words(0) == reason_words(-1) == ""
+
+
+def test_stored_and_read_again(sampled, tmp_path):
+    database.write(sampled, tmp_path / "a.db")
+    pd.testing.assert_frame_equal(load(tmp_path / "a.db").gpu_clocks, sampled.gpu_clocks)
+
+
+def test_the_page_holds_a_bounded_number_of_stretches(sampled):
+    stretches = [(k, k, 1980 - 15 * (k % 2), 4 * (k == 777)) for k in range(3 * MOST_DRAWN)]
+    gpu = page_clocks(replace(sampled, gpu_clocks=clocks(*stretches)))["devices"][0]
+    assert len(gpu["x"]) <= MOST_DRAWN and gpu["joined"] == 3 and gpu["samples"] == 3 * MOST_DRAWN
+    assert set(gpu["low"]) == {1965} and sum(gpu["why"]) == 4
+
+
+@pytest.mark.browser
+def test_the_clock_in_the_page(driver, sampled, tmp_path):
+    html.write(sampled, tmp_path / "report.html")
+    driver.get((tmp_path / "report.html").as_uri())
+    until(driver, "document.querySelector('#lanes').dataset.drawn", "the first drawing")
+    strip = driver.find_element("id", "environment").text
+    assert "1740 to 1980 MHz" in strip and "slowed down at times" in strip and "CUDA_EVENT" in strip
+    ticks = "[...document.querySelectorAll('#lanes text.lane')].map(t => t.firstChild.textContent)"
+    assert driver.execute_script(f"return {ticks}")[-1] == "SM clock 1980 MHz"
+    driver.execute_script("choose('t2', null, false)")  # from 13.7 ms on
+    until(driver, f"{ticks}.at(-1) == 'SM clock 1740 MHz'", "the other label's clock")
+    hovers = "drawings.get(document.querySelector('#lanes')).hits.map(hit => hit.said.join(' | '))"
+    said = [h for h in driver.execute_script(f"return {hovers}") if h.startswith("SM clock")]
+    assert any("software power cap" in h and "power 690 W" in h for h in said)
+    driver.execute_script("document.querySelector('#clocks').scrollIntoView()")
+    plot = "drawings.get(document.querySelector('#clock-plot'))"
+    until(driver, plot, "the chart of the whole run")
+    said = driver.execute_script(f"return {plot}.hits.map(hit => hit.said.join(' | '))")
+    assert "software power cap | for 28.0 ms" in said
+    # one run of t2, which measured 57.2 us, as two marks: measured and kernel only
+    assert said.count("t2#0 | measured 57.2 us, kernel only 24.7 us") == 2
+    assert (
+        driver.execute_script("return document.querySelectorAll('#clock-plot .held').length") == 1
+    )
+    driver.execute_script("document.querySelector('#clocks-table').open = true")
+    rows = "[...document.querySelectorAll('#clocks-table tbody tr')].map(r => [...r.cells].map(c => c.textContent).join(' '))"
+    assert (
+        until(driver, f"{rows}.length && {rows}", "its table")[1]
+        == "12.0 13.0 1755 3201 690 ? software power cap"
+    )
+    quiet(driver)
+
+
+@pytest.mark.browser
+def test_without_samples_there_is_no_clock(driver, plain_analysis, tmp_path):
+    timeline = plain_analysis.timeline[plain_analysis.timeline["lane_kind"] != "clock"]
+    html.write(replace(plain_analysis, timeline=timeline), tmp_path / "report.html")
+    driver.get((tmp_path / "report.html").as_uri())
+    until(driver, "document.querySelector('#lanes').dataset.drawn", "the first drawing")
+    assert not driver.find_element("id", "clocks").is_displayed()
+    assert "not sampled" in driver.find_element("id", "environment").text
+    ticks = driver.execute_script(
+        "return [...document.querySelectorAll('#lanes text.lane')].map(t => t.textContent)"
+    )
+    assert ticks
+    assert not any("SM clock" in tick for tick in ticks)
+    quiet(driver)
+
+
+def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
+    """The demo's recording with samples made up in its CLOCK_MONOTONIC: those of the middle third
+    say 1500 MHz."""
+    unpack("demo", tmp_path)
+    log = [
+        stdlib_json.loads(line) for line in (tmp_path / "events-1.jsonl").read_text().splitlines()
+    ]
+    began = {line["seq"]: line["t0_ns"] for line in log if line["type"] == "record"}
+    first, last = min(began.values()), max(began.values())
+    low, high = first + (last - first) // 3, first + 2 * (last - first) // 3
+    columns = ["monotonic_ns", "device", "sm_mhz", "reasons"]
+    lines = [{"format": "nsysalign-clocks", "columns": columns}]
+    for t in range(first - 10 * MS, last + 10 * MS, MS):
+        lines.append([t, 0, 1500 if low <= t < high else 1980, 0])
+    (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
+    analysis = present(tmp_path, quiet=True)
+    clocks = interval_clocks(Facts(analysis, lambda numbers: None))
+    measured = analysis.measured
+    event = (measured["kind"] == "event").to_numpy()
+    assert clocks.known[event].all()
+    start = np.array([began.get(seq, low) for seq in measured["start_record"]])
+    sure = (abs(start - low) > 2 * MS) & (abs(start - high) > 2 * MS)
+    expected = np.where((start >= low) & (start < high), 1500, 1980)
+    assert sure.sum() > 20 and len(set(expected[sure])) == 2
+    assert (clocks.sm_mhz[sure] == expected[sure]).all()
+    assert (analysis.timeline["lane_kind"] == "clock").any()
+    assert "1500 to 1980 MHz" in (tmp_path / "report.html").read_text()
+
+
+def test_an_interval_without_its_trace_has_its_clock_all_the_same(sampled, tmp_path):
+    database.write(
+        replace(sampled, timeline=frames.empty(frames.TIMELINE)), tmp_path / "analysis.db"
+    )
+    loaded, said = with_timeline(load(tmp_path), 3, "t2#0", tmp_path)
+    assert "no trace beside" in said
+    clock = loaded.timeline[loaded.timeline["lane_kind"] == "clock"]
+    assert (
+        clock["interval"].tolist() == [3] * len(clock)
+        and [d["mhz"] for d in clock["detail"]][-1] == 1740
+    )

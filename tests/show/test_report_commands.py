@@ -1,0 +1,172 @@
+"""show, diff, export and report as a user calls them."""
+
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from click.testing import CliRunner
+from handmade import bad, build
+from recordings import unpack
+
+from nsysalign import frames
+from nsysalign.cli import COMMANDS, cli
+from nsysalign.errors import UsageError
+from nsysalign.show import waterfall
+from nsysalign.store import database
+
+
+@pytest.fixture
+def run_dir(analysis, tmp_path):
+    database.write(analysis, tmp_path / "analysis.db")
+    return tmp_path
+
+
+def call(*arguments, width="100", **more):
+    result = CliRunner(env={"COLUMNS": width, "NO_COLOR": "1"}).invoke(
+        cli, [str(a) for a in arguments], **more
+    )
+    if result.exception and not isinstance(result.exception, SystemExit):
+        raise result.exception
+    return result
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_every_help_has_an_example_and_fits(command):
+    text = call(command, "--help").output
+    assert f"Example:  nsysalign {command}" in text
+
+
+def test_the_waterfall_of_an_interval(run_dir):
+    text = call("show", run_dir, "--label", "t1").output
+    lines = text.splitlines()
+    assert lines[0] == "t1#0  puzzle.py:14   235 us, kernel 24.8 us, placed within 800 ns (bounds)"
+    pieces = [
+        re.split(r"\s{2,}", line.strip()) for line in lines if re.match(r" *\d+\.\d\d ", line)
+    ]
+    assert [p[:3] for p in pieces] == [
+        ["0.00", "4.00", "event"], ["4.00", "174.49", "host"], ["178.49", "28.31", "launch"], ["206.80", "24.77", "kernel"],
+        ["231.57", "3.15", "event"],
+    ]  # fmt: skip
+    assert (
+        lines[-1]
+        == "= 235 us: kernel 24.8 us (11 %) + launch 28.3 us (12 %) + event 7.15 us (3 %) + host 174 us (74 %)"
+    )
+    assert max(map(len, lines)) <= 100 and "\x1b" not in text
+
+
+def test_a_run_is_chosen_by_number_or_name(run_dir):
+    assert call("show", run_dir, "-l", "t1", "-k", "2").output.startswith("t1#2")
+    assert call("show", run_dir, "-l", "t1", "-k", "-2").output.startswith("t1#1")
+    assert call("show", run_dir, "--interval", "t2#0").output.startswith("t2#0")
+    assert call("show", run_dir).output.startswith("t1#0")  # what the first verdict is about
+    with pytest.raises(UsageError, match="t1 has 3 intervals"):
+        call("show", run_dir, "-l", "t1", "-k", "3")
+    with pytest.raises(UsageError, match="no label is t9") as error:
+        call("show", run_dir, "-l", "t9")
+    assert "t1" in error.value.next_step
+
+
+def test_a_finding_about_the_whole_run_is_not_a_label_to_show(builder, finding, tmp_path):
+    """`show` without a label took the first finding's, and a run is no label."""
+    found = builder(findings=[finding | {"label": "run", "severity": "error", "rule": "whole-run"}])
+    database.write(found, tmp_path / "analysis.db")
+    assert call("show", tmp_path).output.startswith("t1#0")
+
+
+def test_a_waterfall_of_many_pieces_leaves_nothing_out():
+    pieces = [("host", 900, "python"), ("kernel", 100, "gemm")] * 500
+    analysis = build([("many", "event", "a.py:1", False, [pieces])])
+    lines = waterfall.lines(analysis, 0)
+    assert len(lines) <= 2 * waterfall.MOST_LINES and sum(line.count for line in lines) == 1000
+    assert all(a.end_ns == b.start_ns for a, b in pairwise(lines))
+    assert "host 90 %, kernel 10 %" in lines[3].what
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "text"),
+    [(0, 1, "████"), (0, 0, "▏"), (0.5, 0.75, "  █"), (0.99, 1, "   █"), (1, 1, "   █")],
+)
+def test_bars(start, end, text):
+    assert waterfall.bar(start, end, 4) == text
+
+
+def test_json_on_stdout_is_only_json(run_dir):
+    compared = json.loads(call("diff", run_dir, run_dir, "--json", "-").output)
+    assert compared["labels"][0]["label"] == "t1"
+
+
+def test_an_analysis_without_pieces_says_so(analysis, tmp_path):
+    database.write(
+        replace(analysis, segments=frames.empty(frames.SEGMENTS)), tmp_path / "analysis.db"
+    )
+    assert "are not stored here" in call("show", tmp_path / "analysis.db", "-l", "t1").output
+
+
+def steady(host_us):
+    pieces = [("host", host_us * 1000, "python"), ("kernel", 50_000, "gemm")]
+    return build([("step", "event", "a.py:1", False, [pieces] * 8)])
+
+
+def test_diff_fails_a_build_on_what_it_was_asked_for(tmp_path):
+    database.write(steady(100), tmp_path / "a.db")
+    database.write(steady(150), tmp_path / "b.db")
+    a, b = tmp_path / "a.db", tmp_path / "b.db"
+    assert call("diff", a, b).exit_code == 0
+    assert call("diff", a, b, "--fail-on", "slower", "-q").output == ""
+    assert call("diff", a, b, "--fail-on", "slower").exit_code == 1
+    assert call("diff", a, b, "--fail-on", "faster").exit_code == 0
+    assert call("diff", b, a, "--fail-on", "changed").exit_code == 1
+    assert call("diff", a, b, "--fail-on", "slower", "--threshold", "60").exit_code == 0
+    result = call("diff", a, b, "-o", tmp_path / "d.html")
+    assert "report:" in result.output and (tmp_path / "d.html").stat().st_size < 200_000
+
+
+def test_export_of_one_label_has_a_safe_name(tmp_path):
+    analysis = build(name=bad)
+    database.write(analysis, tmp_path / "analysis.db")
+    result = call("export", tmp_path, "--label", bad("t1"))
+    (made,) = tmp_path.glob("*perfetto.json")
+    assert made.parent == tmp_path and set(made.name) <= set(
+        "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-"
+    )
+    names = {
+        e["args"]["name"]
+        for e in json.loads(made.read_text())["traceEvents"]
+        if e["name"] == "thread_name"
+    }
+    assert sum("t1" in name for name in names) >= 1 and not any(
+        name.startswith("t2") for name in names
+    )
+    assert "\x1b" not in result.output
+
+
+@pytest.mark.parametrize("form", ["perfetto", "csv", "parquet"])
+def test_every_format_is_written(run_dir, form):
+    if form == "parquet":
+        pytest.importorskip("pyarrow")
+    assert call("export", run_dir, "--format", form, "-q").output == ""
+    assert (run_dir / ("perfetto.json" if form == "perfetto" else form)).exists()
+
+
+def test_a_report_of_an_interval_that_was_not_drawn(analysis, tmp_path):
+    from dataclasses import replace
+
+    kept = analysis.timeline[analysis.timeline["interval"] != 2]
+    database.write(replace(analysis, timeline=kept), tmp_path / "analysis.db")
+    result = call("report", tmp_path, "--interval", "t1#2")
+    assert "report-t1_2_" in result.output and "drawn from its stored pieces" in result.output
+    (page,) = tmp_path.glob("report-*.html")
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.S).group(1))
+    assert data["focus"] == 2 and {lane["name"] for lane in data["timelines"]["2"]["lanes"]} == {
+        "CUDA calls, the issuing thread", "stream 7",
+    }  # fmt: skip
+
+
+def test_analyze_writes_the_document_to_stdout_and_nothing_else(tmp_path):
+    unpack("demo", tmp_path)
+    done = call("analyze", tmp_path, "--json", "-")
+    document = json.loads(done.stdout)
+    assert document["format"] == "nsysalign-analysis" and len(document["labels"]) >= 5
+    assert {"report.html", "analysis.db", "analysis.json"} <= {p.name for p in tmp_path.iterdir()}

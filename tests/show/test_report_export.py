@@ -1,0 +1,183 @@
+"""For other tools: trace events that nest, tables that round-trip, text that stays text in a
+spreadsheet."""
+
+import csv
+import gzip
+import json
+import sys
+from collections import defaultdict
+from dataclasses import replace
+
+import pandas as pd
+import pytest
+from chrome_format import check
+from click.testing import CliRunner
+from handmade import build
+from recordings import unpack
+
+from nsysalign import frames
+from nsysalign.cli import cli
+from nsysalign.commandline.present import present
+from nsysalign.errors import UsageError
+from nsysalign.files import file_name
+from nsysalign.show import perfetto
+from nsysalign.store import tables
+
+
+def exported(analysis, path):
+    perfetto.write(analysis, analysis.timeline, path)
+    content = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
+    return json.loads(content)["traceEvents"]
+
+
+@pytest.mark.parametrize("name", ["a.json", "a.json.gz"])
+def test_budgets_are_tracks_over_the_operations(analysis, tmp_path, name):
+    events = exported(analysis, tmp_path / name)
+    tracks = {(e["pid"], e["tid"]): e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    groups = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    t1 = [e for e in events if e["ph"] == "X" and tracks[e["pid"], e["tid"]] == "t1"]
+    assert groups[t1[0]["pid"]] == "nsysalign budgets"
+    whole, *pieces = t1[:6]
+    assert (
+        whole["name"] == "t1" and whole["args"]["interval"] == "t1#0"
+    )  # names add up, numbers are arguments
+    assert whole["args"]["host_ns"] == 174_490 and whole["args"]["elapsed_ns"] == 234_720
+    assert [p["name"] for p in pieces] == ["event", "host", "launch", "kernel", "event"]
+    assert sum(p["dur"] for p in pieces) == pytest.approx(whole["dur"])
+    assert {"stream 7", "thread 484"} <= set(tracks.values())
+    arrows = defaultdict(list)
+    for event in events:
+        if event["ph"] in "sf":
+            arrows[event["id"]].append(event["ph"])
+    assert arrows and all(ends == ["s", "f"] for ends in arrows.values())
+
+
+def test_the_streams_of_two_processes_are_two_tracks(analysis, tmp_path):
+    analysis.intervals["pid"] = [
+        484 if number % 2 else 485 for number in analysis.intervals["interval"]
+    ]
+    tracks = {
+        e["args"]["name"]
+        for e in exported(analysis, tmp_path / "a.json")
+        if e["name"] == "thread_name"
+    }
+    assert {"stream 7 (pid 484)", "stream 7 (pid 485)"} <= tracks and "stream 7" not in tracks
+
+
+@pytest.mark.parametrize("which", ["by hand", "hostile", "a recording"])
+def test_the_file_is_what_the_format_allows(analysis, hostile_analysis, tmp_path, which):
+    if which == "a recording":
+        unpack("demo", tmp_path)
+        present(tmp_path, quiet=True)
+        done = CliRunner().invoke(cli, ["export", str(tmp_path), "-o", str(tmp_path / "a.json")])
+        assert done.exit_code == 0
+    else:
+        clocks = frames.GPU_CLOCKS.names
+        table = pd.DataFrame(
+            [(0, 10**7, 2 * 10**7, 3, 1755, 1980, 2619, 4, p, 60) for p in (-1, 690_000)],
+            columns=clocks,
+        )
+        chosen = analysis if which == "by hand" else hostile_analysis
+        exported(replace(chosen, gpu_clocks=table), tmp_path / "a.json")
+    document = json.loads((tmp_path / "a.json").read_text("ascii"))
+    check(document)
+    phases = {e["ph"] for e in document["traceEvents"]}
+    assert phases == set("MXisf") | (set() if which == "a recording" else {"C"})
+
+
+def test_rows_for_items_that_overlap():
+    #        0123456789
+    #  a     |--------|      c inside a, b partly outside, d after all
+    #  b          |-----|
+    #  c      |-|
+    starts, ends = [0, 1, 5, 12], [9, 3, 11, 13]
+    assert perfetto.nested_rows(starts, ends, nest=True) == [0, 0, 1, 0]
+    assert perfetto.nested_rows(starts, ends, nest=False) == [0, 1, 1, 0]
+
+
+def test_csv_holds_every_table_and_adds_up(analysis, tmp_path):
+    written = tables.write_csv(analysis, tmp_path)
+    assert {p.stem for p in written} >= {"budgets", "intervals", "parts", "segments", "labels"}
+    with (tmp_path / "budgets.csv").open(newline="") as file:
+        first = next(csv.DictReader(file))
+    causes = [
+        key
+        for key in first
+        if key.endswith("_ns")
+        and key not in ("elapsed_ns", "kernel_only_ns", "error_ns", "start_ns", "end_ns")
+        and not key.startswith("unprofiled")
+    ]
+    assert sum(int(first[key]) for key in causes) == int(first["elapsed_ns"]) == 234_720
+
+
+FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1", "＝1", "|x"]
+
+
+@pytest.mark.parametrize("text", FORMULAS)
+def test_no_cell_is_a_formula(text, tmp_path):
+    assert tables.cell(text).startswith("'")
+    tables.write_csv(build(name=lambda _: text), tmp_path)
+    for path in tmp_path.glob("*.csv"):
+        with path.open(newline="", encoding="utf-8") as file:
+            for row in csv.reader(file):
+                assert not any(cell.lstrip()[:1] in tuple("=+@＝") for cell in row), path
+
+
+def test_a_hostile_cell_is_one_line_without_control_characters(hostile_analysis, tmp_path):
+    tables.write_csv(hostile_analysis, tmp_path)
+    text = (tmp_path / "intervals.csv").read_text("utf-8")
+    assert not set("\x1b\u202e\u2028\r") & set(text)
+    assert tables.cell("gemm<512, 1>") == "gemm<512, 1>"
+
+
+def test_hostile_names_in_trace_events(hostile_analysis, tmp_path):
+    events = exported(hostile_analysis, tmp_path / "a.json")
+    texts = json.dumps(events)
+    assert "\\u001b" not in texts and "\\u202e" not in texts and "onerror" in texts
+    assert (tmp_path / "a.json").read_bytes().isascii()
+
+
+def test_parquet_comes_back(analysis, tmp_path):
+    pytest.importorskip("pyarrow")
+    import pandas as pd
+
+    tables.write_parquet(analysis, tmp_path)
+    back = pd.read_parquet(tmp_path / "intervals.parquet")
+    assert back["elapsed_ns"].tolist() == analysis.intervals["elapsed_ns"].tolist()
+    assert json.loads(back["callers"][0]) == ["train.py:88"]
+
+
+def test_parquet_names_what_is_missing(analysis, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match="pyarrow"):
+        tables.write_parquet(analysis, tmp_path)
+
+
+NAMES = [
+    "../../etc/passwd",
+    "/abs",
+    "con",
+    "NUL.txt",
+    "-rf",
+    "",
+    ".",
+    "..",
+    "a b",
+    "x" * 300,
+    "é",
+    "a/b",
+    "a:b",
+    "\x00",
+    "\ud800",
+]
+
+
+def test_labels_become_file_names_that_are_only_names(tmp_path):
+    made = [file_name(name) for name in NAMES]
+    assert len(set(made)) == len(NAMES)
+    for name in made:
+        assert (
+            name and len(name) <= 100 and name[0] not in ".-" and not set(name) & set("/\\:\x00 ")
+        )
+        (tmp_path / name).touch()
+    assert file_name("h2d_t1") == "h2d_t1"

@@ -1,0 +1,91 @@
+"""An analysis in a notebook."""
+
+import html as stdlib_html
+import json
+import re
+from dataclasses import replace
+
+import pytest
+from browsing import until
+
+from nsysalign.errors import UsageError
+from nsysalign.show.notebook import shown
+
+
+@pytest.fixture(name="analysis")
+def in_a_notebook(analysis):
+    return shown(analysis)
+
+
+@pytest.fixture(name="hostile_analysis")
+def hostile_in_a_notebook(hostile_analysis):
+    return shown(hostile_analysis)
+
+
+def test_repr_is_one_short_line(analysis):
+    assert (
+        repr(analysis)
+        == "<Analysis of runs/puzzle-003/trace.sqlite: 6 intervals in 4 labels, 1 finding>"
+    )
+
+
+def test_the_page_stands_in_a_frame_and_opens_where_it_is_asked_to(analysis):
+    shown = analysis.show("t2#0")._repr_html_()
+    page = stdlib_html.unescape(re.search(r'srcdoc="([^"]*)"', shown).group(1))
+    assert page.startswith("<!DOCTYPE html>") and '"focus":3,' in page
+    assert '"focus":0,' in stdlib_html.unescape(
+        analysis.show("t1")._repr_html_()
+    )  # a label: its median run
+    with pytest.raises(UsageError):
+        analysis.show("t9")
+
+
+def test_an_interval_whose_surroundings_were_not_kept_is_shown_all_the_same(analysis):
+    timeline = analysis.timeline[analysis.timeline["interval"] != 1]
+    without = replace(analysis, timeline=timeline)
+    page = stdlib_html.unescape(without.show("t1#1")._repr_html_())
+    data = json.loads(re.search(r'id="data"[^>]*>(.*?)</script>', page, re.S)[1])
+    assert (
+        data["focus"] == 1
+        and data["timelines"]["1"]["width"]
+        and not (timeline["interval"] == 1).any()
+    )
+
+
+def test_a_frame_cannot_be_left_by_a_name(hostile_analysis):
+    shown = hostile_analysis.show()._repr_html_()
+    assert "<" not in re.sub(r'^<iframe |</iframe>$|srcdoc="[^"]*"', "", shown)
+
+
+@pytest.mark.browser
+def test_the_page_runs_inside_the_frame(driver, analysis, tmp_path):
+    (tmp_path / "notebook.html").write_text(
+        f"<title>notebook</title>{analysis.show('t2')._repr_html_()}"
+    )
+    driver.get_log("browser")
+    driver.get((tmp_path / "notebook.html").as_uri())
+    driver.switch_to.frame(0)
+    try:
+        until(
+            driver,
+            "document.querySelector('#lanes')?.dataset.drawn?.startsWith('3:')",
+            "drawing t2",
+        )
+        driver.execute_script("choose('t1', null, true)")
+        until(
+            driver, "document.querySelector('#lanes').dataset.drawn.startsWith('0:')", "drawing t1"
+        )
+    finally:
+        driver.switch_to.default_content()
+    assert [entry for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
+
+
+def test_a_waterfall_is_a_figure_that_adds_up(analysis):
+    bars = analysis.waterfall("t1").data[0]
+    assert bars.y == ("measured", "host", "launch", "event", "kernel")
+    assert bars.x == (234.72, 174.49, 28.31, 7.15, 24.77)
+    assert sum(bars.x[1:]) == pytest.approx(bars.x[0])
+    # each step ends where the one above begins
+    assert [b + x for b, x in zip(bars.base[2:], bars.x[2:], strict=True)] == pytest.approx(
+        bars.base[1:4]
+    )

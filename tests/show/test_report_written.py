@@ -1,0 +1,203 @@
+"""What is written column by column is what its rows say, read from the tables one by one."""
+
+import json as stdlib_json
+import math
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from handmade import CASES
+
+from nsysalign import frames
+from nsysalign.model import CAUSES
+from nsysalign.show.payload import payload
+from nsysalign.store import database
+from nsysalign.store import document as json
+from nsysalign.store.objects import encoded, listed, to_json
+
+
+def cell(value):
+    """A cell of a table as JSON knows it."""
+    if isinstance(value, (tuple, list)):
+        return [cell(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): cell(item) for key, item in value.items()}
+    if value is pd.NA or (isinstance(value, float) and not math.isfinite(value)):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def rows_of(table):
+    return [{name: cell(table[name].iloc[k]) for name in table.columns} for k in range(len(table))]
+
+
+def intervals_of(analysis):
+    """`intervals` of the document, row by row."""
+    parts, details, others = (
+        rows_of(getattr(analysis, t)) for t in ("parts", "details", "other_streams")
+    )
+    expected = rows_of(analysis.intervals)
+    for interval in expected:
+        number = interval["interval"]
+        for key, column in (
+            ("parts_ns", "ns"),
+            ("parts_lower_ns", "lower_ns"),
+            ("parts_upper_ns", "upper_ns"),
+        ):
+            mine = {part["cause"]: part[column] for part in parts if part["interval"] == number}
+            interval[key] = {cause: mine.get(cause, 0) for cause in CAUSES}
+        own = [dict(detail) for detail in details if detail["interval"] == number]
+        interval["details"] = [detail for detail in own if detail.pop("interval") == number]
+        mine = [other for other in others if other["interval"] == number]
+        interval["other_streams_ns"] = {str(other["stream"]): other["ns"] for other in mine}
+    return expected
+
+
+def mixed(analysis):
+    """Numbers that are not 0, 1, 2..., details out of order, several streams, copies beside calls,
+    odd texts."""
+    renumbered = {old: 7 * (old % 3) + 100 * old for old in analysis.intervals["interval"].tolist()}
+    tables = {
+        spec.name: getattr(analysis, spec.name).assign(
+            interval=[renumbered[n] for n in getattr(analysis, spec.name)["interval"].tolist()]
+        )
+        for spec in (
+            frames.INTERVALS,
+            frames.PARTS,
+            frames.SEGMENTS,
+            frames.DETAILS,
+            frames.OTHER_STREAMS,
+        )
+    }
+    first, second = list(renumbered.values())[:2]
+    details = tables["details"]
+    copies = details.assign(ns=7, detail="100 % \"of\" it, %s", bandwidth_gb_s=[math.inf, 12.5, 1e-9] + [math.nan] * (len(details) - 3))  # fmt: skip
+    tables["details"] = pd.concat([copies.iloc[::-1], details], ignore_index=True)
+    streams = [(second, 13, 5), (first, 13, 1), (first, 2, 9)]
+    tables["other_streams"] = frames.check(pd.DataFrame(streams, columns=frames.OTHER_STREAMS.names), frames.OTHER_STREAMS)  # fmt: skip
+    tables["labels"] = analysis.labels.assign(
+        row_interval=analysis.labels["row_interval"].map(renumbered)
+    )
+    return replace(analysis, timeline=frames.empty(frames.TIMELINE), **tables)
+
+
+@pytest.fixture(params=["by hand", "hostile", "mixed", "one interval", "none"])
+def case(request, analysis, hostile_analysis, builder):
+    return {
+        "by hand": lambda: analysis,
+        "hostile": lambda: hostile_analysis,
+        "mixed": lambda: mixed(analysis),
+        "one interval": lambda: builder(CASES[1:2]),  # every column is the same in all rows
+        "none": lambda: builder([]),
+    }[request.param]()
+
+
+@pytest.mark.parametrize("at_once", [1, 2, 512])
+def test_the_text_has_every_row(case, monkeypatch, at_once):
+    monkeypatch.setattr(json, "_AT_ONCE", at_once)
+    text = json.dumps(case)
+    assert repr(stdlib_json.loads(text)["intervals"]) == repr(intervals_of(case))
+    assert text.isascii()
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        1 << 80,
+        "half \udcff",
+        "µs",
+        {"k": [None, True, 1e-9, 1e22, -0.0]},
+        '"\n</script>',
+        [],
+        2**63 + 1,
+    ],
+)
+def test_any_value_is_ascii_and_comes_back(value):
+    """What orjson refuses or would not spell in ASCII is spelled by the standard library."""
+    assert repr(stdlib_json.loads(encoded(value))) == repr(value)
+    assert encoded(value).isascii()
+
+
+@pytest.mark.parametrize("listed_at_once", [1, 3, 5_000])
+def test_the_tables_have_every_row(case, monkeypatch, tmp_path, listed_at_once):
+    monkeypatch.setattr(database, "_LISTED_AT_ONCE", listed_at_once)
+    database.write(case, tmp_path / "a.db")
+    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
+        for spec in frames.ANALYSIS_SPECS:
+            names = ", ".join(f'"{name}"' for name in spec.names)
+            stored = connection.execute(
+                f'SELECT {names} FROM "{spec.name}" ORDER BY rowid'
+            ).fetchall()
+            expected = [
+                tuple(
+                    to_json(row[c.name]) if c.dtype == "object" else row[c.name]
+                    for c in spec.columns
+                )
+                for row in rows_of(getattr(case, spec.name))
+            ]
+            if spec.name in ("intervals", "unprofiled"):  # whose key is the rowid
+                expected.sort()
+            assert stored == expected, spec.name
+
+
+def test_columns_as_lists():
+    table = pd.DataFrame(
+        {
+            "same": [5, 5, 5, 5],
+            "number": [1, -1, 2**62, 0],
+            "float": [1.5, math.nan, math.inf, 2.0],
+            "unknown": [math.nan] * 4,
+            "nullable": pd.array([1, None, 2**62 + 1, 4], dtype="Int64"),
+            "na": pd.array([None] * 4, dtype="Int64"),
+            "bool": [True, False, True, True],
+            "text": pd.Series(["a", None, "b", "a"], dtype="str"),
+            "tuple": pd.Series([("a",), (), ("a",), ("b", "a")], dtype=object),
+            # Equal to Python, and not the same.
+            "alike": pd.Series([(1,), (True,), (1.0,), {"k": [1]}], dtype=object),
+        }
+    )
+    told = []
+
+    def change(value):
+        told.append(value)
+        return "-" if value is None else value
+
+    everything = {name: listed(table[name], change) for name in table.columns}
+    assert repr(everything) == repr(
+        {
+            "same": [5, 5, 5, 5],
+            "number": [1, -1, 2**62, 0],
+            "float": [1.5, "-", "-", 2.0],
+            "unknown": ["-"] * 4,
+            "nullable": [1, "-", 2**62 + 1, 4],
+            "na": ["-"] * 4,
+            "bool": [True, False, True, True],
+            "text": ["a", "-", "b", "a"],
+            "tuple": [("a",), (), ("a",), ("b", "a")],
+            "alike": [(1,), (True,), (1.0,), {"k": [1]}],
+        }
+    )
+    assert told.count(("a",)) == told.count("a") == 1
+    assert not any(listed(table[name].iloc[:0], str) for name in table.columns)
+
+
+@pytest.mark.parametrize(
+    ("names", "kept"),
+    [
+        (["a#0", "a#1", "a#2"], {"from": 0, "step": 1, "count": 3}),
+        (["a#10", "a#20", "a#30"], {"from": 10, "step": 10, "count": 3}),
+        (["a#2", "a#0", "a#1"], [2, 0, 1]),
+        (["a#0", "a#01", "a#2"], [0, "a#01", 2]),
+        (["b#0", "a#1", "a#2"], ["b#0", 1, 2]),
+        ([f"a#{2**60}", f"a#{2**60 + 1}", f"a#{2**60 + 2}"], [2**60, 2**60 + 1, 2**60 + 2]),
+        ([f"a#{10**30 + k}" for k in range(3)], [10**30, 10**30 + 1, 10**30 + 2]),
+    ],
+)
+def test_names_of_runs_are_numbers(builder, names, kept):
+    runs = [[("kernel", 1000 + k, "gemm")] for k in range(len(names))]
+    analysis = builder([("a", "event", "a.py:1", False, runs)], timeline=False)
+    analysis.intervals["name"] = pd.Series(names, dtype="str")
+    assert payload(analysis)["runs"][0]["names"] == kept
