@@ -118,50 +118,25 @@ def test_other_jobs_are_refused():
     assert comparison.waits == () and comparison.labels[0].collectives == 0
 
 
-def test_sizes_that_differ_by_rank_do_not_hide_what_meets():
-    job = run(2, 30, think=uneven)
-    other = summary(job, 1, wrong=2_000_000)
-    sizes = other.collectives.assign(signature=other.collectives["signature"] + 1)
-    clock = join([summary(job, 0), replace(other, collectives=sizes)]).clocks[1]
-    assert clock.correction_ns == pytest.approx(-2_000_000, abs=1_500)
+@pytest.mark.parametrize(
+    ("steps", "skip", "reason"),
+    [(2, 0, "2 collectives are fewer than 3"), (40, 7, "33 collectives where another has 40")],
+)
+def test_too_few_collectives_or_not_the_same_number_prove_nothing(steps, skip, reason):
+    job = run(2, steps)
+    clock = join([summary(job, 0), summary(job, 1, skip=skip)]).clocks[1]
+    assert clock.method == "session start" and reason in clock.reason
 
 
-def test_two_collectives_prove_nothing():
-    job = run(2, 2)
-    assert [c.method for c in join([summary(job, 0), summary(job, 1)]).clocks] == [
-        "reference",
-        "session start",
-    ]
-
-
-def test_a_trace_that_began_later_is_shifted():
-    job = run(2, 40, think=uneven, grid=lambda step: 1)
-    ranks = [summary(job, 0), summary(job, 1, skip=7, wrong=200_000)]
-    joined = join(ranks)
-    assert joined.groups[0].members[0][1].lag == -7
-    assert joined.clocks[1].correction_ns == pytest.approx(-200_000, abs=1_500)
-    assert joined.clocks[1].collectives == 33
-
-
-def test_it_is_said_when_nothing_tells_which_is_which():
-    """Every step like every other, one trace shorter, the clocks half a step apart: two answers are
-    as good."""
+def test_without_a_session_start_the_order_tells():
     job = run(2, 40, grid=lambda step: 1)
-    step = job.arrivals[1][0] - job.arrivals[0][0]
-    joined = join([summary(job, 0), summary(job, 1, skip=1, wrong=step // 2)])
-    assert joined.clocks[1].method == "session start"
-    assert "equally good" in joined.clocks[1].reason
-
-
-@pytest.mark.parametrize(("skip", "method"), [(0, "collectives"), (3, "none")])
-def test_without_a_session_start_only_the_order_can_tell(skip, method):
-    job = run(2, 40, grid=lambda step: 1)
-    ranks = [summary(job, 0), summary(job, 1, session=77_000_000, known=False, skip=skip)]
+    ranks = [summary(job, 0), summary(job, 1, session=77_000_000, known=False)]
     joined = join(ranks)
-    assert joined.clocks[1].method == method
-    if method == "collectives":
-        found = common(joined.clocks[1], ranks[1].collectives["start_ns"].to_numpy())
-        assert np.abs(found - [s[1] for s in job.arrivals]).max() < 1_500
+    assert joined.clocks[1].method == "collectives"
+    found = common(joined.clocks[1], ranks[1].collectives["start_ns"].to_numpy())
+    assert np.abs(found - [s[1] for s in job.arrivals]).max() < 1_500
+    alone = join([ranks[0], replace(ranks[1], collectives=ranks[1].collectives[:2])]).clocks[1]
+    assert alone.method == "none"
 
 
 def test_one_machine_has_one_clock():
@@ -187,7 +162,7 @@ def test_two_pairs_of_ranks_with_equal_collectives_are_two_communicators():
         summary(right, 1, source="rank3"),
     ]
     groups = join(ranks).groups
-    assert [tuple(s.rank for s in g.shared()[0]) for g in groups] == [(0, 1), (2, 3)]
+    assert [tuple(s.rank for s in g.streams) for g in groups] == [(0, 1), (2, 3)]
     comparison = compare(results(*ranks))
     assert {frozenset((w.rank, w.waits_for)) for w in comparison.waits} == {
         frozenset((0, 1)),

@@ -67,7 +67,7 @@ def test_a_folder_of_ranks(job, tmp_path):
     assert result.exit_code == 0, result.output
     assert listing(job) == before, "the inputs were touched"
     document = json.loads((tmp_path / "out/ranks.json").read_text())
-    assert (document["format"], document["version"]) == ("nsysalign-ranks", 2)
+    assert (document["format"], document["version"]) == ("nsysalign-ranks", 3)
     assert (tmp_path / "copy.json").read_bytes() == (tmp_path / "out/ranks.json").read_bytes()
     assert [r["rank"] for r in document["ranks"]] == [0, 1, 2]
     assert document["clocks"][2]["correction_ns"] == pytest.approx(-3_000_000, abs=2_000)

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from made import measured, results, summary
-from simulator.ranks import run
+from made import measured, results
 
 from nsysalign.addons.ranks.compare import compare, number_ranks
 from nsysalign.addons.ranks.results import SourceResult
@@ -25,33 +24,6 @@ def test_the_slowest_rank_is_named_with_its_share():
     assert (label.verdict, label.slowest) == ("slowest", 1)
     assert label.spread_ns == 130_500 - 100_750
     assert [row.slowest_in for row in label.ranks] == [1, 3]
-
-
-def test_the_example_is_the_repetition_in_the_middle():
-    """The longest times of the repetitions are 130, 102, 131 and 132 us: the lower median is the
-    first."""
-    label = only(
-        measured(0, [100_000, 102_000, 101_000, 100_500]),
-        measured(1, [130_000, 101_500, 131_000, 132_000]),
-    )
-    assert [(e.rank, e.start_ns, e.end_ns, e.collectives) for e in label.example] == [
-        (0, 0, 100_000, ()),
-        (1, 0, 130_000, ()),
-    ]
-    assert only(measured(0, [1_000])).example == ()
-
-
-def test_the_example_shows_the_wait_for_the_late_rank_on_one_clock():
-    """Every rank's session says another start, 2 ms apart; in the example the collective ends
-    together all the same."""
-    job = run(3, 10, think=lambda r, s: 900_000 if r == 1 else 50_000)
-    label = only(*(summary(job, r, wrong=2_000_000 * r) for r in range(3)))
-    met = [e.collectives[-1] for e in label.example]
-    assert max(end for _, end, _ in met) - min(end for _, end, _ in met) < 20_000
-    waits = [wait for *_, wait in met]
-    assert waits[1] == 0 and all(800_000 < wait < 900_000 for wait in (waits[0], waits[2]))
-    late = met[1][0]  # the others wait exactly until rank 1 begins
-    assert [start + wait for start, _, wait in met] == [late] * 3
 
 
 def test_differences_that_do_not_matter_are_none():

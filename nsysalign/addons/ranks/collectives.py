@@ -8,19 +8,16 @@ ends nearly together everywhere:
     rank 1   ...................[============]        arrived last: the wait of rank 0 ends here
                                 ^ start 1 <= end 0 : holds for the true clocks, whatever they are
 
-So two streams run the same collectives when, for one distance of their clocks (and a slow drift),
-all their ends agree and no collective ends on one before it begins on the other.  Nothing else is
-assumed: the k-th collective of one name is the k-th of the other; where one trace has fewer, it
-lacks the first or the last ones, which the sizes and the clocks tell.  Sends and receives
-(pipelines; all-to-all, which NCCL before 2.28 calls SendRecv) bind those who exchange something:
-streams whose ends agree met, too, and the one that began early waited there.  Broadcast and reduce
-let the sender go on and are left out.
+So two streams with equally many collectives of one name run the same ones when, for one distance of
+their clocks (and a slow drift), all their ends agree and no collective ends on one before it begins
+on the other.  Sends and receives (pipelines; all-to-all, which NCCL before 2.28 calls SendRecv) bind
+those who exchange something: streams whose ends agree met, too.  Broadcast and reduce let the sender
+go on and are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from enum import Enum
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -29,13 +26,11 @@ from nsysalign.addons.ranks.results import Clock, RankSummary
 
 #: Collectives in which every rank needs something of every other.
 TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")
-#: Those in which some do: believed where the ends agree, and for clocks only where nothing better
-#: joins two traces.
+#: Those in which some do: they join clocks only where nothing better joins two traces.
 PAIRWISE = ("SendRecv",)
 #: Fewer matched collectives prove nothing: two can agree by chance.
 FEWEST = 3
-#: Ends that agree worse than this (95 %) are not ends of the same collectives, or cannot improve a
-#: clock.
+#: Ends that agree worse than this (95 %) are not ends of the same collectives.
 MOST_SCATTER_NS = 50_000
 #: CUPTI corrects its clock now and then: GPU times of one machine are good to 3-5 us at worst.
 CLOCK_SLACK_NS = 10_000
@@ -44,22 +39,9 @@ MOST_CONTRADICTIONS = 0.02
 #: Clocks of one machine agree far better than this: realtime is read once per session, within tens
 #: of us.
 SAME_HOST_NS = 1_000_000
-#: Farther apart than this, on one machine, none but the straight pairing is believed.
-CERTAIN_NS = 100_000
-#: A pairing this many times worse than the best one is not considered.
-MUCH_WORSE = 4
 #: From here on a drift can be told from scatter.
 FEWEST_FOR_DRIFT = 12
 MOST_DRIFT = 1e-3
-
-
-class Trust(Enum):
-    """How well the coarse clocks of two streams agree before anything is fitted."""
-
-    SAME_CLOCK = "one trace"
-    SAME_HOST = "two traces of one machine"
-    REALTIME = "two machines, or not known"
-    NONE = "a trace that does not say when it began"
 
 
 class Stream(NamedTuple):
@@ -67,43 +49,29 @@ class Stream(NamedTuple):
 
     rank: int  # position among the summaries
     trace: int
-    stream: int
     name: str
     operation: str
     rows: np.ndarray  # positions in the rank's collectives
     start: np.ndarray
     end: np.ndarray
-    signature: np.ndarray
 
 
 class Fit(NamedTuple):
     """How the clock of a stream stands against its reference's: later by offset + drift * (t -
-    origin)."""
+    origin), with t and origin on the reference's coarse clock."""
 
-    lag: int  # collective i of the reference is i + lag here
     offset_ns: int
     drift: float
-    origin_ns: int  # on the reference's coarse clock
+    origin_ns: int
     scatter_ns: int
-    count: int
 
 
 class Group(NamedTuple):
-    """A communicator: streams of several ranks that ran the same collectives."""
+    """A communicator: streams of several ranks that ran the same collectives, the first of which
+    is the reference (its own fit is zero)."""
 
-    reference: Stream
-    members: list[tuple[Stream, Fit]]
-
-    def shared(self) -> tuple[list[Stream], list[np.ndarray]]:
-        """All streams, and for each the rows of the collectives that every one took part in, in
-        order."""
-        begin = max([0, *(-fit.lag for _, fit in self.members)])
-        ends = [len(stream.rows) - fit.lag for stream, fit in self.members]
-        end = max(begin, min([len(self.reference.rows), *ends]))
-        streams = [self.reference, *(stream for stream, _ in self.members)]
-        lags = [0, *(fit.lag for _, fit in self.members)]
-        rows = [s.rows[begin + lag : end + lag] for s, lag in zip(streams, lags, strict=True)]
-        return streams, rows
+    streams: list[Stream]
+    fits: list[Fit]
 
 
 class Joined(NamedTuple):
@@ -119,144 +87,88 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
     machine's clock.  Machines' clocks differ by up to milliseconds; collectives tell by how much.
     """
     names = list(dict.fromkeys(rank.source for rank in ranks))
-    traces = [names.index(rank.source) for rank in ranks]
-    firsts = [ranks[traces.index(n)] for n in range(len(names))]
+    firsts = [next(rank for rank in ranks if rank.source == name) for name in names]
     starts = [rank.info.session_start_utc_ns for rank in firsts]
-    root = next((n for n, s in enumerate(starts) if s is not None), 0)
+    root = next((n for n, start in enumerate(starts) if start is not None), 0)
     # a difference of nanoseconds since 1970: small, and 0 if nothing is known
     coarse = [0 if s is None or starts[root] is None else s - starts[root] for s in starts]
-
-    def trust(a: int, b: int) -> Trust:
-        if a == b:
-            return Trust.SAME_CLOCK
-        if starts[a] is None or starts[b] is None:
-            return Trust.NONE
-        same = firsts[a].host is not None and firsts[a].host == firsts[b].host
-        return Trust.SAME_HOST if same else Trust.REALTIME
-
-    groups, refusals = group(list(streams_of(ranks, traces, coarse)), trust)
+    hosts = [None if s is None else rank.host for s, rank in zip(starts, firsts, strict=True)]
+    groups, refusals = _groups(list(_streams(ranks, names, coarse)), hosts)
     clocks: dict[int, Clock] = {}
     for n in dict.fromkeys([root, *range(len(names))]) if names else ():
         if n in clocks:  # collectives join it to an earlier one
             continue
-        reason = ""
-        if n != root:
-            own = any(len(r.collectives) for r, t in zip(ranks, traces, strict=True) if t == n)
+        reason, method = "", "none" if n != root and starts[n] is None else "session start"
+        if n == root:
+            method = "reference"
+        elif not any(len(r.collectives) for r in ranks if r.source == names[n]):
+            reason = "it has no collectives"
+        else:
             shares = f"it shares no collectives with {names[root]}, or fewer than {FEWEST}"
-            reason = refusals.get(n) or (shares if own else "it has no collectives")
-        method = "reference" if n == root else "session start"
-        method = "none" if trust(root, n) is Trust.NONE else method
+            reason = refusals.get(n, shares)
         clocks[n] = Clock(names[n], method, coarse[n], root=names[n], reason=reason)
         _join_others(clocks, groups, coarse, names)
     return Joined(tuple(clocks[n] for n in range(len(names))), tuple(groups))
 
 
-def streams_of(
-    ranks: Sequence[RankSummary], traces: Sequence[int], coarse: Sequence[int]
+def _streams(
+    ranks: Sequence[RankSummary], names: Sequence[str], coarse: Sequence[int]
 ) -> Iterator[Stream]:
-    """Streams of collectives, rank by rank; `coarse`: what is added to the times of each trace."""
-    for position, (rank, trace) in enumerate(zip(ranks, traces, strict=True)):
-        table = rank.collectives
+    """Streams of collectives; `coarse`: what is added to the times of each trace."""
+    for position, rank in enumerate(ranks):
+        table, trace = rank.collectives, names.index(rank.source)
         bound = np.flatnonzero(table["operation"].isin([*TOGETHER, *PAIRWISE]))
-        for (stream, name), inside in (
-            table.iloc[bound].groupby(["stream", "name"], sort=True).indices.items()
-        ):
+        by_stream = table.iloc[bound].groupby(["stream", "name"], sort=True).indices
+        for (_, name), inside in by_stream.items():
             rows = bound[inside]
-            start, end, signature = (
-                table[c].to_numpy()[rows] for c in ("start_ns", "end_ns", "signature")
-            )
+            start, end = (table[c].to_numpy()[rows] + coarse[trace] for c in ("start_ns", "end_ns"))
             operation = str(table["operation"].iloc[rows[0]])
-            yield Stream(
-                position, trace, int(stream), str(name), operation, rows,
-                start + coarse[trace], end + coarse[trace], signature,
-            )  # fmt: skip
+            yield Stream(position, trace, str(name), operation, rows, start, end)
 
 
-def group(
-    streams: Sequence[Stream], trust: Callable[[int, int], Trust]
-) -> tuple[list[Group], dict[int, str]]:
+def _groups(
+    streams: Sequence[Stream], hosts: Sequence[str | None]
+) -> tuple[list[Group], Mapping[int, str]]:
     """Streams that run the same collectives, and why traces could not join any: each joins the
-    group that it fits best, or begins one.  `trust(trace, trace)`: how well their coarse clocks are
-    known to agree."""
+    group that it fits best, or begins one."""
     groups: list[Group] = []
     refused: dict[int, str] = {}
-    joined: set[int] = set()
     for stream in sorted(streams, key=lambda s: (s.name, s.rank, s.start[0])):
-        best: tuple[Fit, Group] | None = None
-        for candidate in groups:
-            first = candidate.reference
-            taken = {first.rank, *(member.rank for member, _ in candidate.members)}
-            if first.name != stream.name or stream.rank in taken:
+        fits: list[tuple[Fit, Group]] = []
+        for group in groups:
+            first = group.streams[0]
+            if first.name != stream.name or stream.rank in {s.rank for s in group.streams}:
                 continue
-            fitted = fit(first, stream, trust(first.trace, stream.trace))
+            host = hosts[first.trace]
+            fitted = _fit(first, stream, host is not None and host == hosts[stream.trace])
             if isinstance(fitted, str):
                 refused.setdefault(stream.trace, fitted)
-            elif best is None or fitted.scatter_ns < best[0].scatter_ns:
-                best = fitted, candidate
-        if best:
-            best[1].members.append((stream, best[0]))
-            joined.add(stream.trace)
+            else:
+                fits.append((fitted, group))
+        if fits:
+            fitted, group = min(fits, key=lambda pair: pair[0].scatter_ns)
+            group.streams.append(stream)
+            group.fits.append(fitted)
         else:
-            groups.append(Group(stream, []))
-    return [g for g in groups if g.members], {t: r for t, r in refused.items() if t not in joined}
+            groups.append(Group([stream], [Fit(0, 0.0, int(stream.end[0]), 0)]))
+    return [group for group in groups if len(group.streams) > 1], refused
 
 
-def fit(first: Stream, other: Stream, trust: Trust) -> Fit | str:
-    """How `other` fits onto `first`, or in words why it does not.
-
-    Streams that are equally long are paired straight, whatever the sizes say: their times decide.
-    Else the shorter one lacks the first or the last collectives; the ends, then the clocks, decide
-    between the two.
-    """
-    n, m = len(first.rows), len(other.rows)
-    fits, reasons = [], []
-    for lag in dict.fromkeys((0, m - n)):
-        begin, end = max(0, -lag), min(n, m - lag)
-        sizes = first.signature[begin:end], other.signature[begin + lag : end + lag]
-        few = end - begin < max(FEWEST, (min(n, m) + 1) // 2)
-        if few or (n != m and not np.array_equal(*sizes)):
-            continue
-        tried = _paired(first, other, lag, trust is Trust.SAME_CLOCK)
-        (reasons if isinstance(tried, str) else fits).append(tried)
-    if not fits:
-        return reasons[0] if reasons else "their sizes and order differ"
-    least = min(fitted.scatter_ns for fitted in fits)
-    fits = [fitted for fitted in fits if fitted.scatter_ns <= MUCH_WORSE * least + 1_000]
-    fits.sort(key=lambda fitted: abs(fitted.offset_ns))
-    apart = abs(fits[0].offset_ns)
-    if trust in (Trust.SAME_CLOCK, Trust.SAME_HOST):
-        if apart > (SAME_HOST_NS if fits[0].lag == 0 else CERTAIN_NS):
-            return (
-                f"they are of one machine and yet end {apart / 1e6:.1f} ms apart: not the same "
-                "collectives"
-            )
-    elif len(fits) > 1:
-        if trust is Trust.NONE:
-            return (
-                "one trace began later, and without its session start it is not known how much "
-                "later"
-            )
-        if abs(fits[1].offset_ns) < MUCH_WORSE * apart:
-            return (
-                "one trace began later or ended earlier, and both ways to pair their collectives "
-                "are equally good"
-            )
-    return fits[0]
-
-
-def _paired(first: Stream, other: Stream, lag: int, same_clock: bool) -> Fit | str:
-    """The clocks' distance for one pairing, or why it cannot be the true one."""
-    begin, end = max(0, -lag), min(len(first.rows), len(other.rows) - lag)
-    ours, theirs = slice(begin, end), slice(begin + lag, end + lag)
-    start_a, end_a = first.start[ours], first.end[ours]
-    start_b, end_b = other.start[theirs], other.end[theirs]
-    distance, origin = end_b - end_a, int(end_a[0])
-    offset, drift = (0, 0.0) if same_clock else _line(end_a - origin, distance)
-    drifted = np.rint(drift * (end_a - origin)).astype(np.int64)
+def _fit(first: Stream, other: Stream, same_host: bool) -> Fit | str:
+    """How `other` fits onto `first`, the k-th collective paired with the k-th; or in words why it
+    does not."""
+    count = len(first.rows)
+    if count != len(other.rows):
+        return f"it has {len(other.rows)} collectives where another has {count}"
+    if count < FEWEST:
+        return f"{count} collectives are fewer than {FEWEST}"
+    origin = int(first.end[0])
+    since, distance = first.end - origin, other.end - first.end
+    offset, drift = (0, 0.0) if first.trace == other.trace else _line(since, distance)
+    drifted = np.rint(drift * since).astype(np.int64)
     scatter = int(np.percentile(np.abs(distance - drifted - offset), 95))
-    against = offset < start_b - drifted - end_a - CLOCK_SLACK_NS
-    against |= offset > end_b - drifted - start_a + CLOCK_SLACK_NS
-    count = end - begin
+    against = offset < other.start - drifted - first.end - CLOCK_SLACK_NS
+    against |= offset > other.end - drifted - first.start + CLOCK_SLACK_NS
     if against.sum() > MOST_CONTRADICTIONS * count:
         return (
             f"{int(against.sum())} of {count} collectives would end on one rank before they began "
@@ -267,7 +179,12 @@ def _paired(first: Stream, other: Stream, lag: int, same_clock: bool) -> Fit | s
             f"their ends scatter by {scatter / 1e3:.0f} us (95 %), {MOST_SCATTER_NS / 1e3:.0f} us "
             "at most were expected"
         )
-    return Fit(lag, offset, drift, origin, scatter, count)
+    if same_host and abs(offset) > SAME_HOST_NS:
+        return (
+            f"they are of one machine and yet end {abs(offset) / 1e6:.1f} ms apart: not the same "
+            "collectives"
+        )
+    return Fit(offset, drift, origin, scatter)
 
 
 def _line(x: np.ndarray, y: np.ndarray) -> tuple[int, float]:
@@ -275,8 +192,7 @@ def _line(x: np.ndarray, y: np.ndarray) -> tuple[int, float]:
     medians of the outer thirds (Tukey's resistant line) where that halves the scatter.  Machines'
     clocks drift by some 10 us a second.
     """
-    flat = int(np.median(y))
-    third = len(x) // 3
+    flat, third = int(np.median(y)), len(x) // 3
     run = float(np.median(x[-third:]) - np.median(x[:third])) if third else 0.0
     if len(x) < FEWEST_FOR_DRIFT or run <= 0:
         return flat, 0.0
@@ -294,32 +210,34 @@ def _join_others(
 ) -> None:
     """Starting from the known clocks, determine those that collectives connect to them, best fit
     first (Prim)."""
-    edges = [(g.reference, s, f) for g in groups for s, f in g.members]
+    edges = [
+        (group.streams[0], stream, fitted)
+        for group in groups
+        for stream, fitted in zip(group.streams[1:], group.fits[1:], strict=True)
+    ]
     while True:
         leading = [e for e in edges if (e[0].trace in clocks) != (e[1].trace in clocks)]
         if not leading:
             return
         first, other, fitted = min(
-            leading, key=lambda e: (e[0].operation in PAIRWISE, e[2].scatter_ns, -e[2].count)
+            leading, key=lambda e: (e[0].operation in PAIRWISE, e[2].scatter_ns, -len(e[0].rows))
         )
-        # `other` is later than `first` by offset + drift * (t - origin): taken off it, or added to
-        # the first
+        # `other` is later than `first`: the correction is taken off it, or added to the first
         ahead = first.trace in clocks
-        known, new = (first, other) if ahead else (other, first)
-        base, sign = clocks[known.trace], -1 if ahead else 1
+        known, new, sign = (first, other, -1) if ahead else (other, first, 1)
+        base = clocks[known.trace]
         correction = sign * fitted.offset_ns + base.correction_ns
         correction += round(base.drift * (fitted.origin_ns - coarse[known.trace] - base.origin_ns))
-        origin = fitted.origin_ns + (fitted.offset_ns if ahead else 0) - coarse[new.trace]
         clocks[new.trace] = Clock(
             names[new.trace],
             "collectives",
             offset_ns=coarse[new.trace] + correction,
             root=base.root,
             drift=sign * fitted.drift + base.drift,
-            origin_ns=origin,
+            origin_ns=fitted.origin_ns + (fitted.offset_ns if ahead else 0) - coarse[new.trace],
             correction_ns=correction,
             error_ns=fitted.scatter_ns + (base.error_ns or 0),
-            collectives=fitted.count,
+            collectives=len(first.rows),
         )
 
 

@@ -15,7 +15,6 @@ from nsysalign.addons.ranks.results import (
     LabelTimes,
     Rank,
     RankComparison,
-    RankExample,
     RankLabel,
     RankSummary,
     SourceResult,
@@ -34,8 +33,6 @@ FEWEST_REPETITIONS = 3
 WAIT_MATTERS = 0.05
 #: Two GPUs of one trace: the timestamps of each agree with the trace's clock to 0.5 us (95 %).
 GPU_CLOCK_NS = 1_000
-#: Ranks of which a typical repetition is kept.
-MOST_EXAMPLES = 32
 
 
 class Meeting(NamedTuple):
@@ -59,7 +56,7 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
     ranks, numbers = [rank for _, rank in numbered], [number for number, _ in numbered]
     joined = join(ranks)
     clocks = {clock.source: clock for clock in joined.clocks}
-    meetings = [m for g in joined.groups if (m := _meeting(g, ranks, clocks)) is not None]
+    meetings = [_meeting(group, ranks, clocks) for group in joined.groups]
     notes = [f"{r.source}: {note}" for r in results for note in r.notes]
     copies: dict[tuple, int] = {}
     for number, rank in numbered:
@@ -83,7 +80,7 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
             for number, rank in numbered
         ),
         clocks=joined.clocks,
-        labels=tuple(_label(name, ranks, numbers, meetings, clocks) for name in names),
+        labels=tuple(_label(name, ranks, numbers, meetings) for name in names),
         waits=_waits(meetings, numbers),
         failures=tuple(r for r in results if r.failure),
         notes=tuple(dict.fromkeys(notes)),
@@ -109,35 +106,34 @@ def number_ranks(ranks: Sequence[RankSummary]) -> list[tuple[int, RankSummary]]:
     return list(enumerate(sorted(ranks, key=lambda r: (natural(r.source), r.device, r.pid))))
 
 
-def _meeting(
-    group: Group, ranks: Sequence[RankSummary], clocks: Mapping[str, Clock]
-) -> Meeting | None:
-    """Who waited for whom in every collective that all ranks of a communicator took part in; None
-    without any.
+def _meeting(group: Group, ranks: Sequence[RankSummary], clocks: Mapping[str, Clock]) -> Meeting:
+    """Who waited for whom in every collective of a communicator.
 
     rank 0   ....[#####=======]      wait #####
     rank 1   .........[=======]      last
     """
-    streams, rows = group.shared()
-    if not len(rows[0]):
-        return None
-    tables = [ranks[s.rank].collectives for s in streams]
-    own = [t["start_ns"].to_numpy()[r] for t, r in zip(tables, rows, strict=True)]
-    ends = [t["end_ns"].to_numpy()[r] for t, r in zip(tables, rows, strict=True)]
-    on = [clocks[ranks[s.rank].source] for s in streams]
-    start = np.stack([common(clock, times) for clock, times in zip(on, own, strict=True)])
-    stop = np.stack([common(clock, times) for clock, times in zip(on, ends, strict=True)])
+    streams = group.streams
+    of_streams = [clocks[ranks[s.rank].source] for s in streams]
+
+    def times(column: str) -> list[np.ndarray]:
+        return [ranks[s.rank].collectives[column].to_numpy()[s.rows] for s in streams]
+
+    own_start = times("start_ns")
+    start, end = (
+        np.stack([common(clock, own) for clock, own in zip(of_streams, column, strict=True)])
+        for column in (own_start, times("end_ns"))
+    )
     if len({s.trace for s in streams}) == 1:
         errors = np.full(len(streams), GPU_CLOCK_NS)
     else:
-        worst = max(fit.scatter_ns for _, fit in group.members)
-        errors = np.maximum([clock.error_ns or worst for clock in on], GPU_CLOCK_NS)
+        worst = max(fit.scatter_ns for fit in group.fits)
+        errors = np.maximum([clock.error_ns or worst for clock in of_streams], GPU_CLOCK_NS)
     last, latest = start.argmax(axis=0), start.max(axis=0)
-    early = np.clip(np.minimum(latest, stop) - start, 0, None)
+    early = np.clip(np.minimum(latest, end) - start, 0, None)
     # a wait shorter than the possible difference of the two clocks may not be one
     wait = np.where(early > np.maximum(errors[:, None], errors[last][None, :]), early, 0)
     clear = latest - np.sort(start, axis=0)[-2] > errors[last]
-    return Meeting([s.rank for s in streams], np.stack(own), wait, last, clear)
+    return Meeting([s.rank for s in streams], np.stack(own_start), wait, last, clear)
 
 
 def _waits(meetings: Sequence[Meeting], numbers: Sequence[int]) -> tuple[Wait, ...]:
@@ -159,7 +155,6 @@ def _label(
     ranks: Sequence[RankSummary],
     numbers: Sequence[int],
     meetings: Sequence[Meeting],
-    clocks: Mapping[str, Clock],
 ) -> LabelComparison:
     having = {
         n: times for n, rank in enumerate(ranks) for times in rank.labels if times.label == name
@@ -200,7 +195,7 @@ def _label(
     first = next(iter(having.values()))
     return LabelComparison(
         name, first.kind, first.site, first.library, verdict, slowest, waiting, spread, repetitions,
-        together, tuple(rows), _example(having, elapsed, ranks, numbers, meetings, clocks),
+        together, tuple(rows),
     )  # fmt: skip
 
 
@@ -262,43 +257,3 @@ def _in_collectives(rank: RankSummary, times: LabelTimes) -> bool:
     start, end = (rank.collectives[c].to_numpy() for c in ("start_ns", "end_ns"))
     inside = _interval_of(times.windows, start) >= 0
     return int((end - start)[inside].sum()) > WAIT_MATTERS * int(np.diff(times.windows).sum())
-
-
-def _example(
-    having: Mapping[int, LabelTimes],
-    elapsed: np.ndarray,
-    ranks: Sequence[RankSummary],
-    numbers: Sequence[int],
-    meetings: Sequence[Meeting],
-    clocks: Mapping[str, Clock],
-) -> tuple[RankExample, ...]:
-    """The repetition whose longest time is the lower median of all, with its collectives."""
-    own = {n: clocks[ranks[n].source] for n in having}
-    lost = len(clocks) > 1 and any(clock.method == "none" for clock in own.values())
-    if len(having) < 2 or lost:
-        return ()
-    longest = elapsed.max(axis=0)
-    k = int(np.argsort(longest, kind="stable")[(len(longest) - 1) // 2])
-    edges = {n: common(own[n], times.windows[k]) for n, times in having.items()}
-    origin = min(int(edge[0]) for edge in edges.values())
-    examples = []
-    for n, times in list(having.items())[:MOST_EXAMPLES]:
-        table = ranks[n].collectives
-        inside = table[_interval_of(times.windows[k : k + 1], table["start_ns"].to_numpy()) == 0]
-        waits = {
-            start: wait
-            for m in meetings
-            if n in m.ranks
-            for start, wait in zip(
-                m.own_start[m.ranks.index(n)].tolist(), m.wait[m.ranks.index(n)].tolist(),
-                strict=True,
-            )
-        }  # fmt: skip
-        begin, stop = (
-            (common(own[n], inside[c].to_numpy()) - origin).tolist() for c in ("start_ns", "end_ns")
-        )
-        waited = [waits.get(start, 0) for start in inside["start_ns"].tolist()]
-        start, end = (edges[n] - origin).tolist()
-        met = tuple(zip(begin, stop, waited, strict=True))
-        examples.append(RankExample(numbers[n], start, end, met))
-    return tuple(examples)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,18 +25,13 @@ from nsysalign.text import duration, fixed, middle, percent, plural, safe_text
 if TYPE_CHECKING:
     from nsysalign.addons.ranks.results import Clock, LabelComparison, RankComparison, RankLabel
 
-FORMAT, VERSION = "nsysalign-ranks", 2
-PAGE = Page("ranks.html", "format dom bars labels ranks", "nsysalign ranks: {}")
+FORMAT, VERSION = "nsysalign-ranks", 3
+PAGE = Page("ranks.html", "format dom bars ranks", "nsysalign ranks: {}")
 
 
 def dumps(comparison: RankComparison) -> str:
-    """The document as text.  The same ranks give the same bytes, however they were analysed."""
-    return to_json(document(comparison)) + "\n"
-
-
-def document(comparison: RankComparison) -> dict[str, Any]:
-    """The document (docs/formats.md): the records of results.py, times in ns, and the verdict in
-    words."""
+    """ranks.json (docs/design.md): the records of results.py, times in ns, and the verdict in
+    words.  The same ranks give the same bytes, however they were analysed."""
     failures = [  # the terminal shows whole paths; files that may be passed on do not
         {
             "source": f.source,
@@ -47,7 +41,7 @@ def document(comparison: RankComparison) -> dict[str, Any]:
         }
         for f in comparison.failures
     ]
-    return {
+    document = {
         "format": FORMAT,
         "version": VERSION,
         "verdict": conclusion(comparison)._asdict(),
@@ -55,31 +49,34 @@ def document(comparison: RankComparison) -> dict[str, Any]:
         "failures": failures,
         "notes": [without_paths(note) for note in comparison.notes],
     }
+    return to_json(document) + "\n"
 
 
 def page(comparison: RankComparison) -> str:
     """The whole page as text: self-contained and small; it links to the ranks' own pages."""
-    data = _plain(document(comparison))
-    labels = {label["label"]: label for label in data["labels"]}
+    labels = [asdict(x) | {"words": verdict(x)} for x in ordered(comparison)]
     causes = {c for label in comparison.labels for row in label.ranks for c in row.parts_mean_ns}
-    for rank in data["ranks"]:
-        rank["href"] = quote(rank["report"])
-    return assemble(
-        PAGE,
-        {
-            **data,
-            "title": size(comparison),
-            "clocks": [
-                {"source": safe_text(c.source), "method": c.method, "words": safe_text(accuracy(c))}
-                for c in comparison.clocks
-            ],
-            "labels": [
-                {**labels[safe_text(label.label)], "words": safe_text(verdict(label))}
-                for label in ordered(comparison)
-            ],
-            "causes": cause_looks(causes or {"kernel"}),
-        },
-    )
+    data = {
+        "title": size(comparison),
+        "verdict": conclusion(comparison)._asdict(),
+        "labels": labels,
+        "ranks": [asdict(rank) | {"href": quote(rank.report)} for rank in comparison.ranks],
+        "waits": list(map(asdict, comparison.waits)),
+        "clocks": [
+            {"source": c.source, "method": c.method, "words": accuracy(c)}
+            for c in comparison.clocks
+        ],
+        "failures": [
+            {
+                "source": f.source,
+                "failure": without_paths(f.failure),
+                "next": without_paths(f.next_step),
+            }
+            for f in comparison.failures
+        ],
+        "notes": list(map(without_paths, comparison.notes)),
+    }
+    return assemble(PAGE, {**_plain(data), "causes": cause_looks(causes or {"kernel"})})
 
 
 def _plain(value: Any) -> Any:
@@ -126,88 +123,31 @@ def conclusion(comparison: RankComparison) -> Conclusion:
     """The label that loses most time decides, else what the collectives say over the whole
     trace."""
     own = [label for label in ordered(comparison) if not label.library]
-    telling = [label for label in own if label.verdict in ("waits", "slowest")]
+    both = [label for label in own if label.verdict != "alone"]
     total = sum(wait.wait_ns for wait in comparison.waits)
     cost = f"; all waits in collectives together: {duration(total)}" if total else ""
-    if not telling:
-        if total:
-            most = comparison.waits[0]
-            text = (
-                f"No label shows a slow rank, but rank {most.rank} waited {duration(most.wait_ns)} "
-                f"for rank {most.waits_for} in {plural(most.collectives, 'collective')}{cost}"
-            )
-            return Conclusion(text, _LOOK.format(most.waits_for))
-        both = [label for label in own if label.verdict != "alone"]
-        if not both:
-            return Conclusion("Nothing to compare: no label was measured by two ranks", "")
-        if all(label.verdict == "even" for label in both):
-            text = (
-                f"No rank is slow: medians of {plural(len(both), 'label')} within "
-                f"{percent(EVEN_SHARE)}"
-            )
-            return Conclusion(text, "")
-        return Conclusion("No rank is clearly slow", "")
-    label = telling[0]
-    if label.verdict == "waits":
-        waiting = row_of(label, label.waiting)
-        late, share = late_rank(waiting)
-        part = percent(waiting.wait_median_ns / max(waiting.elapsed["median_ns"], 1))
-        waits = (
-            f"rank {waiting.rank} waits {duration(waiting.wait_median_ns)} of "
-            f"{duration(waiting.elapsed['median_ns'])} ({part}) of {label.label} in collectives for"
-        )
-        if share < CLEAR_SHARE:
-            text = f"No one rank is slow: {waits} different ranks{cost}"
-            return Conclusion(text, _UNEQUAL)
-        text, others = f"Rank {late} is slow: {waits} it", waiting
-    else:
-        late = label.slowest
-        others = min(label.ranks, key=lambda row: row.elapsed["median_ns"])
-        slow = row_of(label, late)
+    for label in both:
+        if label.verdict not in ("waits", "slowest"):
+            continue
+        late, text = slow_rank(label), f"{label.label}: {verdict(label)}{cost}"
+        if late is None:
+            return Conclusion(f"No one rank is slow: {text}", _UNEQUAL)
+        more = excess(label)
+        advice = ADVICE.get(more.cause, _LOOK) if more else _LOOK
+        return Conclusion(f"Rank {late} is slow: {text}", advice.format(late))
+    if comparison.waits:
+        most = comparison.waits[0]
         text = (
-            f"Rank {late} is slow: {label.label} takes {duration(slow.elapsed['median_ns'])} "
-            f"there, {duration(others.elapsed['median_ns'])} on rank {others.rank}"
+            f"No label shows a slow rank, but rank {most.rank} waited {duration(most.wait_ns)} "
+            f"for rank {most.waits_for} in {plural(most.collectives, 'collective')}{cost}"
         )
-    more = excess(row_of(label, late), others) if late in [r.rank for r in label.ranks] else None
-    if more is None:
-        return Conclusion(text + cost, _LOOK.format(late))
-    advice = ADVICE.get(more.cause, _LOOK).format(late)
-    return Conclusion(f"{text}; {more.text}{cost}", advice)
-
-
-class Excess(NamedTuple):
-    """What a slow rank has more of than another one."""
-
-    cause: str
-    text: str
-
-
-def excess(slow: RankLabel, other: RankLabel) -> Excess | None:
-    """The cause that makes a rank slow; None if none explains half of the difference.
-
-    Who waits inside NCCL's kernels has kernel time for it that is no work, where they run on the
-    interval's own stream:
-
-        waits for it   kernel ####  kernel (NCCL, waits) ==========     kernel 14, of which 10 wait
-        slow           kernel ############  NCCL ==                     kernel 14
-    """
-    a, b = slow.parts_mean_ns, other.parts_mean_ns
-    waited = other.wait_ns / other.count - slow.wait_ns / slow.count
-    lost = max(waited, slow.elapsed["mean_ns"] - other.elapsed["mean_ns"])
-    more = {cause: a.get(cause, 0) - b.get(cause, 0) for cause in {*a, *b} - {"queued", "sync"}}
-    cause, ns = max(more.items(), key=lambda item: (item[1], item[0]), default=("", 0))
-    elsewhere = b.get("queued", 0) + b.get("sync", 0) - a.get("queued", 0) - a.get("sync", 0)
-    if ns < lost / 2 and waited > 0 and elsewhere < waited / 2:
-        cause, ns = "kernel", more.get("kernel", 0) + waited
-    if ns <= 0 or ns < lost / 2:
-        return None
-    return Excess(cause, f"{LOOKS[cause].short} +{duration(ns)} on average")
-
-
-def late_rank(waiting: RankLabel) -> tuple[int, float]:
-    """(rank that is waited for most, its share of the waits)."""
-    late = next(iter(waiting.waits_for_ns))
-    return late, waiting.waits_for_ns[late] / max(sum(waiting.waits_for_ns.values()), 1)
+        return Conclusion(text, _LOOK.format(most.waits_for))
+    if not both:
+        return Conclusion("Nothing to compare: no label was measured by two ranks", "")
+    if all(label.verdict == "even" for label in both):
+        labels = plural(len(both), "label")
+        return Conclusion(f"No rank is slow: medians of {labels} within {percent(EVEN_SHARE)}", "")
+    return Conclusion("No rank is clearly slow", "")
 
 
 def ordered(comparison: RankComparison) -> list[LabelComparison]:
@@ -221,8 +161,57 @@ def ordered(comparison: RankComparison) -> list[LabelComparison]:
     return sorted(comparison.labels, key=place)
 
 
-def row_of(label: LabelComparison, rank: int | None) -> RankLabel:
-    return next(row for row in label.ranks if row.rank == rank)
+def slow_rank(label: LabelComparison) -> int | None:
+    """The rank that is waited for most, or that is slowest; None if that is not one rank."""
+    if label.verdict != "waits":
+        return label.slowest
+    waits = row_of(label, label.waiting).waits_for_ns  # the longest first
+    late, ns = next(iter(waits.items()))
+    return late if ns >= CLEAR_SHARE * sum(waits.values()) else None
+
+
+def row_of(label: LabelComparison, rank: int | None) -> RankLabel | None:
+    """A rank's row of a label, None without one."""
+    return next((row for row in label.ranks if row.rank == rank), None)
+
+
+def by_median(label: LabelComparison) -> list[RankLabel]:
+    """Its ranks, the fastest first."""
+    return sorted(label.ranks, key=lambda row: row.elapsed["median_ns"])
+
+
+class Excess(NamedTuple):
+    """What a slow rank has more of than another one."""
+
+    cause: str
+    text: str
+
+
+def excess(label: LabelComparison) -> Excess | None:
+    """The cause that makes a label's slow rank slow; None if none explains half of the difference
+    to the rank that waits for it, or that is fastest.
+
+    Who waits inside NCCL's kernels has kernel time for it that is no work, where they run on the
+    interval's own stream:
+
+        waits for it   kernel ####  kernel (NCCL, waits) ==========     kernel 14, of which 10 wait
+        slow           kernel ############  NCCL ==                     kernel 14
+    """
+    slow = row_of(label, slow_rank(label))
+    other = row_of(label, label.waiting) or by_median(label)[0]
+    if slow is None:
+        return None
+    a, b = slow.parts_mean_ns, other.parts_mean_ns
+    waited = other.wait_ns / other.count - slow.wait_ns / slow.count
+    lost = max(waited, slow.elapsed["mean_ns"] - other.elapsed["mean_ns"])
+    more = {cause: a.get(cause, 0) - b.get(cause, 0) for cause in {*a, *b} - {"queued", "sync"}}
+    cause, ns = max(more.items(), key=lambda item: (item[1], item[0]), default=("", 0))
+    elsewhere = b.get("queued", 0) + b.get("sync", 0) - a.get("queued", 0) - a.get("sync", 0)
+    if ns < lost / 2 and waited > 0 and elsewhere < waited / 2:
+        cause, ns = "kernel", more.get("kernel", 0) + waited
+    if ns <= 0 or ns < lost / 2:
+        return None
+    return Excess(cause, f"{LOOKS[cause].short} +{duration(ns)} on average")
 
 
 def verdict(label: LabelComparison) -> str:
@@ -231,36 +220,35 @@ def verdict(label: LabelComparison) -> str:
         return f"only rank {label.ranks[0].rank} measured it"
     if label.verdict == "even":
         return "even"
+    late = slow_rank(label)
     if label.verdict == "waits":
         waiting = row_of(label, label.waiting)
-        late, share = late_rank(waiting)
-        part = percent(waiting.wait_median_ns / max(waiting.elapsed["median_ns"], 1))
-        text = f"rank {waiting.rank} waits {part} of its time in collectives"
-        if share < CLEAR_SHARE:
-            return f"{text}, for different ranks"
-        text = f"{text} for rank {late}"
-        if late not in {row.rank for row in label.ranks}:
-            return text
-        row = row_of(label, late)
-        more = excess(row, waiting)
-        text += f", the last to arrive in {row.arrived_last} of {label.collectives}"
-        return f"{text}: {more.text}" if more else text
-    longest = max(label.ranks, key=lambda row: row.elapsed["median_ns"])
-    often = f"slowest in {longest.slowest_in} of {label.repetitions}"
-    if label.repetitions < 3:
-        return (
-            f"rank {longest.rank} took longest; {plural(label.repetitions, 'interval')} cannot "
-            "tell whether it always does"
-        )
-    if label.verdict == "unclear":
-        if not label.collectives and longest.slowest_in >= CLEAR_SHARE * label.repetitions:
+        wait, whole = waiting.wait_median_ns, waiting.elapsed["median_ns"]
+        share = percent(wait / max(whole, 1))
+        text = f"rank {waiting.rank} waits {duration(wait)} of {duration(whole)} ({share})"
+        if late is None:
+            return f"{text} in collectives for different ranks"
+        text += f" in collectives for rank {late}"
+        if row := row_of(label, late):
+            text += f", the last to arrive in {row.arrived_last} of {label.collectives}"
+    else:
+        fastest, *_, longest = by_median(label)
+        often = f"slowest in {longest.slowest_in} of {label.repetitions}"
+        clear = longest.slowest_in >= CLEAR_SHARE * label.repetitions
+        if label.repetitions < 3:
+            few = plural(label.repetitions, "interval")
+            return f"rank {longest.rank} took longest; {few} cannot tell whether it always does"
+        if late is None and not label.collectives and clear:
             return (
                 f"rank {longest.rank} is {often}, in collectives that could not be matched: it may "
                 "be the one that waits"
             )
-        return f"rank {longest.rank} has the longest median, but is {often} only"
-    more = excess(longest, min(label.ranks, key=lambda row: row.elapsed["median_ns"]))
-    return f"rank {longest.rank} is {often}" + (f": {more.text}" if more else "")
+        if late is None:
+            return f"rank {longest.rank} has the longest median, but is {often} only"
+        times = [duration(row.elapsed["median_ns"]) for row in (longest, fastest)]
+        text = f"rank {late} is {often}: {times[0]} there, {times[1]} on rank {fastest.rank}"
+    more = excess(label)
+    return f"{text}: {more.text}" if more else text
 
 
 def size(comparison: RankComparison) -> str:
@@ -299,56 +287,38 @@ def accuracy(clock: Clock) -> str:
 
 # --- the terminal ---
 
-#: Columns where those of all ranks leave no room for the labels' names, the widest first.
-_FEWER = (
-    ("n", "fastest", "rank", "slowest", "rank ", "spread", "waits"),
-    ("n", "fastest", "slowest", "spread", "waits"),
-    ("n", "slowest", "waits"),
-    ("waits",),
-)
 _MOST_LABELS = 30
 _MOST_LINES = 8
 
 
 def render(comparison: RankComparison, console: Console, report_path: str | None = None) -> None:
-    """Print the comparison: the verdict, then labels by ranks, and below each what the ranks say
-    about it.
+    """Print the comparison: the verdict, a row per label, what the ranks say about each, who waits
+    for whom, and how the clocks were joined."""
 
-    Rank 1 is slow: rank 0 waits 4.81 ms of 6.11 ms (79 %) of step in collectives for it; host +4.80
-    ms on average
-      Change: see what rank 1's process does there and the others do not: loading data, logging,
-      collecting garbage
-
-    label      n   rank 0   rank 1    spread   waits
-                       us       us        us      us
-    step      20  6105.20  6104.91      0.30  4810.2
-      rank 0 waits 79 % of its time in collectives for rank 1, the last to arrive in 20 of 20
-    """
+    def write(text: str, style: str = "dim", *, whole: bool = False) -> None:
+        console.print(Text(safe_text(text), style), soft_wrap=whole)
 
     def limited(lines: list[str], rest: str) -> None:
         for line in lines[:_MOST_LINES]:
-            console.print(Text(safe_text(line), "dim"))
+            write(line)
         if len(lines) > _MOST_LINES:
-            console.print(Text(f"{len(lines) - _MOST_LINES} more {rest}", "dim"))
+            write(f"{len(lines) - _MOST_LINES} more {rest}")
 
     first = conclusion(comparison)
-    console.print(Text(safe_text(first.text), "bold"))
+    write(first.text, "bold")
     if first.advice:
         console.print(Padding(Text(f"Change: {safe_text(first.advice)}"), (0, 0, 0, 2)))
     folder = os.path.dirname(report_path) if report_path else ""
     reports = list(dict.fromkeys(rank.report for rank in comparison.ranks if rank.report))
     if first.advice and len(reports) > 1:
         two = shlex.join(os.path.join(folder, PurePath(r).parent) for r in reports[:2])
-        console.print(Text(f"  Compare: nsysalign diff {safe_text(two)}"), soft_wrap=True)
-    console.print(Text(size(comparison), "dim"))
+        write(f"  Compare: nsysalign diff {two}", "", whole=True)
+    write(size(comparison))
     for failure in comparison.failures:
-        text = f"left out: {safe_text(failure.source)}: {safe_text(failure.failure)}"
-        console.print(Text(text, "bold red"))
+        write(f"left out: {failure.source}: {failure.failure}", "bold red")
         if failure.next_step:
-            console.print(Text(f"  next: {safe_text(failure.next_step)}", "red"))
-    if comparison.labels:
-        console.print()
-        _table(comparison, console)
+            write(f"  next: {failure.next_step}", "red")
+    _labels(comparison, console)
     if comparison.waits:
         total = sum(wait.wait_ns for wait in comparison.waits)
         console.print(f"\nwho waits for whom, all collectives together ({duration(total)}):")
@@ -366,79 +336,41 @@ def render(comparison: RankComparison, console: Console, report_path: str | None
         limited(lines, "clocks in ranks.json")
     limited([f"note: {note}" for note in comparison.notes], "notes in ranks.json")
     if report_path:
-        console.print(Text(f"report: {safe_text(report_path)}"), soft_wrap=True)
+        write(f"report: {report_path}", "", whole=True)
 
 
-def _cells(label: LabelComparison) -> dict[str, str]:
-    """What the table can say of a label, by head."""
-    rows = sorted(label.ranks, key=lambda row: row.elapsed["median_ns"])
-    times = {f"rank {row.rank}": fixed(row.elapsed["median_ns"]) for row in rows}
-    first, last = (f"rank {row.rank}" for row in (rows[0], rows[-1]))
-    return times | {
-        "n": f"{label.repetitions:,}",
-        "fastest": times[first],
-        "rank": first[5:],
-        "slowest": times[last],
-        "rank ": last[5:],
-        "spread": fixed(label.spread_ns),
-        "waits": fixed(max(row.wait_median_ns for row in label.ranks)),
-    }
-
-
-def _table(comparison: RankComparison, console: Console) -> None:
-    labels = ordered(comparison)
+def _labels(comparison: RankComparison, console: Console) -> None:
+    """A row per label: medians of the fastest and the slowest rank, and the longest wait; below
+    them a line for each whose ranks differ."""
     # what a library timed on one rank says nothing about the others
-    telling = [label for label in labels if not (label.library and label.verdict == "alone")]
-    shown = telling[:_MOST_LABELS]
-    cells = [_cells(label) for label in shown]
-    names = [safe_text(label.label) for label in shown]
-    longest = min(32, max(map(len, names), default=0))
-    numbers = [f"rank {rank.rank}" for rank in comparison.ranks]
-
-    def room(heads: Sequence[str]) -> int:
-        """Letters that columns under these heads leave for a name."""
-        widths = (max([len(head), *(len(c.get(head, "-")) for c in cells)]) for head in heads)
-        return console.width - sum(width + 2 for width in widths)
-
-    # columns go before names are cut: the ranks' numbers are in the lines below, too
-    heads = next(
-        (
-            heads
-            for heads in (("n", *numbers, "spread", "waits"), *_FEWER)
-            if room(heads) >= longest
-        ),
-        _FEWER[-1],
-    )
+    labels = [x for x in ordered(comparison) if not (x.library and x.verdict == "alone")]
+    if not labels:
+        return
+    shown = labels[:_MOST_LABELS]
     grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
-    grid.add_column("label", no_wrap=True)
-    for head in heads:
-        grid.add_column(head.strip(), justify="right", no_wrap=True)
-    grid.add_row(
-        "", *("" if head.strip() in ("n", "rank") else "us" for head in heads), style="dim"
-    )
-    for label, name, mine in zip(shown, names, cells, strict=True):
+    for head in ("label", "n", "fastest us", "rank", "slowest us", "rank", "waits us"):
+        grid.add_column(head, justify="left" if head == "label" else "right", no_wrap=True)
+    for label in shown:
+        fastest, slowest = by_median(label)[0], by_median(label)[-1]
         grid.add_row(
-            Text(middle(name, max(10, room(heads)))),
-            *(
-                Text(mine.get(head, "-"), "bold" if head == f"rank {label.slowest}" else "")
-                for head in heads
-            ),
+            middle(safe_text(label.label), max(10, console.width - 56)),
+            f"{label.repetitions:,}",
+            fixed(fastest.elapsed["median_ns"]),
+            str(fastest.rank),
+            Text(fixed(slowest.elapsed["median_ns"]), "" if label.slowest is None else "bold"),
+            str(slowest.rank),
+            fixed(max(row.wait_median_ns for row in label.ranks)),
             style="dim" if label.library else "",
         )
-    with console.capture() as capture:
-        console.print(grid)
-    head, units_line, *lines = capture.get().splitlines()
-    console.out(f"{head.rstrip()}\n{units_line.rstrip()}", highlight=False)
-    for label, line in zip(shown, lines, strict=True):
-        console.out(line.rstrip(), highlight=False)
-        if label.verdict != "even":
+    console.print("\n", grid, sep="", end="")
+    meaning = "medians; waits: of the rank that waits most, in collectives for the last to arrive"
+    console.print(Text(meaning, "dim"))
+    first = conclusion(comparison).text
+    for label in shown:
+        if label.verdict != "even" and verdict(label) not in first:
             telling = label.verdict in ("waits", "slowest") and not label.library
-            words = Text(safe_text(verdict(label)), "yellow" if telling else "dim")
-            console.print(Padding(words, (0, 0, 0, 2)))
+            line = f"{safe_text(label.label)}: {safe_text(verdict(label))}"
+            console.print(Text(line, "yellow" if telling else "dim"))
     if len(labels) > len(shown):
         rest = plural(len(labels) - len(shown), "label")
         console.print(Text(f"{rest} more in the report", "dim"))
-    meaning = (
-        "medians; waits: of the rank that waits most, in collectives for the last rank to arrive"
-    )
-    console.print(Text(meaning, "dim"))

@@ -105,16 +105,6 @@ class RankLabel:
 
 
 @dataclass(frozen=True)
-class RankExample:
-    """One repetition of a label on one rank, on the common clock, since the first rank began it."""
-
-    rank: int
-    start_ns: int
-    end_ns: int
-    collectives: tuple[tuple[int, int, int], ...]  # start, end, and the wait for the last rank
-
-
-@dataclass(frozen=True)
 class LabelComparison:
     """One label over all ranks.  `verdict` is the first of these that applies:
 
@@ -138,7 +128,6 @@ class LabelComparison:
     repetitions: int  # that every rank has
     collectives: int  # matched collectives inside
     ranks: tuple[RankLabel, ...]  # in the order of the ranks; ranks without the label are absent
-    example: tuple[RankExample, ...] = ()  # a typical repetition, where the clocks are comparable
 
 
 @dataclass(frozen=True)

@@ -1,9 +1,5 @@
-"""One function over many jobs: here, in processes of this machine, or on a Dask cluster.
-
-All three are executors with the standard library's interface and differ only in how they are
-created.  Workers of a cluster see the traces and the folder of the results under the paths that
-this machine uses: a shared file system.
-"""
+"""One function over many jobs: here, in processes of this machine, or on a Dask cluster, whose
+workers see the traces and the folder of the results under the paths that this machine uses."""
 
 from __future__ import annotations
 
@@ -31,9 +27,8 @@ Job = TypeVar("Job")
 Result = TypeVar("Result")
 
 #: Peak memory of the analysis of one trace: a fixed amount, plus this many bytes per byte of its
-#: export.
-BASE_BYTES = 200 << 20
-BYTES_PER_BYTE = 10
+#: export; a report's export is about seven times as large as the report.
+BASE_BYTES, BYTES_PER_BYTE, EXPORT_BYTES = 200 << 20, 10, 7
 #: Seconds to wait for the first worker of a cluster.
 WORKER_S = 60
 
@@ -93,32 +88,26 @@ def dask(address: str, count: int) -> Iterator[Executor]:
     with contextlib.ExitStack() as stack:
         target: Any = address
         if address == "local":
-            # its web server always runs: on a port that no other cluster on this machine uses
-            local = distributed.LocalCluster(
-                n_workers=count, threads_per_worker=1, processes=True,
-                dashboard_address="127.0.0.1:0", scheduler_kwargs={"dashboard": False},
-            )  # fmt: skip
-            target = stack.enter_context(local)
+            target = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+                )
+            )
         try:
             client = stack.enter_context(distributed.Client(target, timeout=20))
+            client.wait_for_workers(1, timeout=WORKER_S)
         except (OSError, ValueError, TimeoutError) as error:
             raise UsageError(
-                f"--dask {address}: no scheduler answers there ({error})",
-                "give local, or the address that dask scheduler printed: tcp://HOST:8786",
+                f"--dask {address}: no scheduler answers there, or no worker has joined it "
+                f"({error})",
+                "give local, or the address that dask scheduler printed: tcp://HOST:8786; and on "
+                "each machine: dask worker ADDRESS",
             ) from error
-        try:
-            client.wait_for_workers(1, timeout=WORKER_S)
-        except TimeoutError as error:
+        versions = set(client.run(_version).values())
+        if versions - {__version__}:
             raise UsageError(
-                f"--dask {address}: no worker has joined this scheduler",
-                f"on each machine: dask worker {address}",
-            ) from error
-        versions = client.run(_version)
-        if others := sorted({*versions.values()} - {__version__}):
-            places = sorted(worker for worker, version in versions.items() if version in others)
-            raise UsageError(
-                f"workers of the cluster ({', '.join(places)}) have nsysalign {', '.join(others)}, "
-                f"this is {__version__}",
+                f"workers of the cluster have nsysalign {', '.join(sorted(versions))}, this is "
+                f"{__version__}",
                 "install one version on all machines",
             )
         # pure: the same trace twice would be computed once, and a repeated analysis not at all
@@ -135,17 +124,15 @@ def _version() -> str:
 
 def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
     """How many analyses at once: as many as there are traces, cores, and pieces of memory for the
-    largest ones.
-
-    `wanted` overrules cores and memory.
-    """
+    largest ones; `wanted` overrules cores and memory."""
     if wanted:
         return max(1, min(wanted, len(traces)))
     needs = []
-    for trace in traces:  # a report's export is about seven times as large as the report
+    for trace in traces:
         size, export = 0, trace.with_suffix(".sqlite")
         with contextlib.suppress(OSError):
-            size = export.stat().st_size if export.exists() else 7 * trace.stat().st_size
+            there = export.exists()
+            size = export.stat().st_size if there else EXPORT_BYTES * trace.stat().st_size
         needs.append(BASE_BYTES + BYTES_PER_BYTE * size)
     free, fits = free_memory(), 0
     for need in sorted(needs, reverse=True):
