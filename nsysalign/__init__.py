@@ -35,7 +35,15 @@ def __getattr__(name: str) -> Any:
     if name in _LAZY:
         import importlib
 
-        return getattr(importlib.import_module(_LAZY[name]), name)
+        try:
+            module = importlib.import_module(_LAZY[name])
+        except ModuleNotFoundError as error:
+            if not (error.name or "").startswith("nsysalign.addons"):
+                raise
+            raise ImportError(
+                f"nsysalign.{name} needs the add-on measure, which is not installed here"
+            ) from error
+        return getattr(module, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

@@ -22,7 +22,7 @@ except ImportError as error:
     )
     sys.exit(3)
 
-from nsysalign import __version__
+from nsysalign import __version__, registry
 from nsysalign.commandline.signals import interruptible
 from nsysalign.errors import Interrupted, NsysAlignError, OutputError
 
@@ -31,58 +31,39 @@ INTERNAL_ERROR = 70
 _HELP = "check the path, its permissions and the free space; --debug shows where it happened"
 _REPORT = "this is a bug in nsysalign; the traceback above shows where"
 
-#: name -> (its module, one line of help): a command is imported when it is called.
+#: Name -> one line of help, in the order of --help; `commands.NAME` is imported when it is called.
 COMMANDS = {
-    "run": (
-        "commands.run",
-        "Profile a script or command and show where the time of its CUDA events went.",
-    ),
-    "confirm": (
-        "addons.confirm.command",
-        "Run a script again with one change, to confirm or refute a cause.",
-    ),
-    "measure": (
-        "addons.measure.command",
-        "Measure how long a call takes and how certain that is, and find the best batch.",
-    ),
-    "analyze": (
-        "commands.analyze",
-        "The same from an existing export, report or run directory; several are compared as ranks.",
-    ),
-    "check": (
-        "addons.check.command",
-        "Check whether what was timed in a run is what was launched.",
-    ),
-    "report": ("commands.report", "Write the HTML report of a stored analysis again."),
-    "show": ("commands.show", "Show one interval as a waterfall in the terminal."),
-    "diff": (
-        "commands.diff",
-        "Compare two analyses label by label: what got slower, and why.",
-    ),
-    "export": (
-        "commands.export",
-        "Export for Perfetto, Chrome's tracing, spreadsheets or data frames.",
-    ),
-    "redact": ("commands.redact", "Make a copy of a trace to share, without private data."),
-    "demo": (
-        "commands.demo",
-        "Try it on a trace recorded on an H200; needs neither a GPU nor nsys.",
-    ),
-    "doctor": (
-        "commands.doctor",
-        "Check what is installed, what is missing, what that costs and how to fix it.",
-    ),
+    "run": "Profile a script or command and show where the time of its CUDA events went.",
+    "analyze": "The same from an existing export, report or run directory.",
+    "report": "Write the HTML report of a stored analysis again.",
+    "show": "Show one interval as a waterfall in the terminal.",
+    "diff": "Compare two analyses label by label: what got slower, and why.",
+    "export": "Export for Perfetto, Chrome's tracing, spreadsheets or data frames.",
+    "redact": "Make a copy of a trace to share, without private data.",
+    "demo": "Try it on a trace recorded on an H200; needs neither a GPU nor nsys.",
+    "doctor": "Check what is installed, what is missing, what that costs and how to fix it.",
 }
+
+
+def _of_addons() -> dict[str, tuple[str, str, str]]:
+    """Commands of add-ons: name -> (add-on, its function, one line of help)."""
+    return {
+        name: (addon, *command)
+        for addon, declared in registry.addons().items()
+        for name, command in declared.commands.items()
+    }
 
 
 class _Lazy(click.Group):
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
+        return [*COMMANDS, *_of_addons()]
 
     def get_command(self, ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        return getattr(importlib.import_module(f"nsysalign.{COMMANDS[name][0]}"), name)
+        if name in COMMANDS:
+            return getattr(importlib.import_module(f"nsysalign.commands.{name}"), name)
+        if name in (others := _of_addons()):
+            return registry.imported(*others[name][:2])
+        return None
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -90,7 +71,7 @@ class _Lazy(click.Group):
         except click.UsageError as error:
             import difflib
 
-            for near in difflib.get_close_matches(args[0], COMMANDS, 1):
+            for near in difflib.get_close_matches(args[0], self.list_commands(ctx), 1):
                 error.message += f" Did you mean {near}?"
             raise
 
@@ -100,7 +81,10 @@ class _Lazy(click.Group):
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
-            formatter.write_dl([(name, words) for name, (_, words) in COMMANDS.items()])
+            formatter.write_dl([*COMMANDS.items()])
+        if others := [(name, words) for name, (_, _, words) in _of_addons().items()]:
+            with formatter.section("Add-ons"):
+                formatter.write_dl(others)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})

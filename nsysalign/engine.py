@@ -5,7 +5,7 @@
     >>> a.intervals[["name", "elapsed_ns", "kernel_only_ns"]]
 
     export, logs --> read --> place --> split --> explain --> Analysis
-                    (trace)  (place)   (split)   (tables, marks, segments, baseline, diagnose, host, predict, pictures)
+                    (trace)  (place)   (split)   (tables, add-ons, segments, baseline, diagnose, host, predict, pictures)
 
 The DataFrames' columns are declared, with dtype and unit, in `nsysalign.frames`.
 """
@@ -21,8 +21,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from nsysalign import frames
-from nsysalign.addons.confirm import confirmations
+from nsysalign import frames, registry
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.explain.rules import diagnose
@@ -34,7 +33,7 @@ from nsysalign.place.own_work import without_own_work
 from nsysalign.place.solve import align
 from nsysalign.place.timer_windows import timed
 from nsysalign.predict.unprofiled import predict, predict_intervals
-from nsysalign.rundir import CONFIRMED, DATABASE, Inputs, RunDirectory
+from nsysalign.rundir import DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import attribute
 from nsysalign.split.gaps import launch_latency
 from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
@@ -73,20 +72,22 @@ def analyze(
     draw: Sequence[str] = (),
     all_segments: bool = False,
     progress: Progress | None = None,
-    marks: _Paths = (),
-    marked: str | PathLike[str] | None = None,
+    **given: _Paths,
 ) -> Analysis:
     """Analyse an nsys SQLite export with the event logs of its processes, or a run directory with
     all that belongs to it.
 
     Without a log the NVTX ranges of the trace become intervals of kind `nvtx`.  `clocks` is the
     run's clocks.jsonl, `baseline` the event logs of the same program run without nsys, for
-    comparison.  `marks`: dumps of marks inside kernels (.nsam), made in the run of this trace, or
-    in that of the trace `marked` of the same program.  `draw` names intervals whose timeline and
+    comparison.  `given`: files for add-ons, such as `marks`: dumps of marks inside kernels (.nsam),
+    made in the run of this trace, or in that of the trace `marked` of the same program.  `draw` names intervals whose timeline and
     segments are always kept; `all_segments` keeps those of every interval, even if a long trace has
     more than fit into a table of ordinary size; `progress(step, percent)` is called when a step
     begins.  Raises TraceError or EventLogError with what to do next.
     """
+    known = {name for addon in registry.addons().values() for name in addon.files}
+    if unknown := sorted(given.keys() - known):
+        raise TypeError(f"analyze() got an unexpected keyword argument {unknown[0]!r}")
     path, logs, without = Path(trace), _several(events), _several(baseline)
     if path.is_dir():
         run = RunDirectory(path)
@@ -96,10 +97,8 @@ def analyze(
         inputs = Inputs(path, logs, without)
     if clocks is not None:
         inputs = replace(inputs, clocks=Path(clocks))
-    if marks:
-        inputs = replace(
-            inputs, marks=_several(marks), marked=Path(marked) if marked is not None else None
-        )
+    if given:
+        inputs = replace(inputs, given={name: _several(paths) for name, paths in given.items()})
     return analyze_inputs(inputs, draw=draw, all_segments=all_segments, progress=progress)
 
 
@@ -173,9 +172,10 @@ def load(path: str | PathLike[str]) -> Analysis:
         raise AnalysisError(
             f"{path}: no analysis.db in this directory", f"nsysalign analyze {path}"
         )
-    verdicts = confirmations.read(path / CONFIRMED)
     loaded = database.load(stored)
-    return replace(loaded, confirmations=verdicts) if len(verdicts) else loaded
+    for add in registry.each("since"):
+        loaded = add(loaded, path)
+    return loaded
 
 
 def _explained(
@@ -185,11 +185,11 @@ def _explained(
     draw: Sequence[str],
     all_segments: bool,
 ) -> Analysis:
-    """Names, labels, segments, what marks and a run without nsys say, findings, what the host did,
+    """Names, labels, segments, what add-ons and a run without nsys say, findings, what the host did,
     predictions, pictures."""
     analysis = _tables(split, log, inputs)
-    if inputs.marks:
-        analysis = _with_marks(analysis, inputs)
+    for add in registry.each("step"):
+        analysis = add(analysis, inputs)
     real = (analysis.intervals["kind"] != "run").to_numpy()
     named = analysis.intervals["name"].isin(list(draw)).to_numpy()
     wanted = np.flatnonzero(named & real).tolist()
@@ -210,14 +210,11 @@ def _explained(
     analysis = _with_host_activity(analysis, split, inputs, drawn if many else None)
     if baseline is None:
         analysis = _with_predictions(analysis, split, drawn)
-    analysis = replace(
+    return replace(
         analysis,
         timeline=split.timeline(drawn, analysis),
         notes=tuple(dict.fromkeys([*inputs.conditions, *analysis.notes, *said])),
     )
-    if inputs.confirmed:
-        return replace(analysis, confirmations=confirmations.read(inputs.confirmed))
-    return analysis
 
 
 def _tables(split: SplitTrace, log: EventLog | None, inputs: Inputs) -> Analysis:
@@ -366,19 +363,6 @@ def _with_baseline(
         unprofiled=unprofiled,
         unprofiled_parts=parts,
         notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
-    )
-
-
-def _with_marks(analysis: Analysis, inputs: Inputs) -> Analysis:
-    """Adds what the dumps of marks say about the insides of kernels."""
-    from nsysalign.addons.marks.inside import marked_inside
-
-    inside = marked_inside(inputs.marks, inputs.trace, inputs.marked, analysis.measured)
-    return replace(
-        analysis,
-        **inside.tables,
-        notes=tuple(dict.fromkeys([*analysis.notes, *inside.notes])),
-        calibration={**analysis.calibration, "marks": list(inside.buffers)},
     )
 
 

@@ -118,7 +118,7 @@ def _nothing(dtype: str) -> Any:
     return pd.Series(dtype=dtype).array
 
 
-def _specs(text: str) -> tuple[Spec, ...]:
+def specs(text: str) -> tuple[Spec, ...]:
     """The tables of some paragraphs; `like` refers to tables declared before."""
     found = []
     for paragraph in text.strip().split("\n\n"):
@@ -239,7 +239,7 @@ marked: the probe's clock marks, seen from the process: the mark fell between th
     int64 process payload before_ns after_ns
 """)
 
-(SOURCE_LINES,) = _specs("""
+(SOURCE_LINES,) = specs("""
 source_lines: the lines of the program that call sites name, as they were when it ran; none after
         redaction
     site  str  call site: file:line
@@ -283,10 +283,9 @@ _MAIN_SPECS = (
     HOST_ACTIVITY,
     UNALIGNED,
     FINDINGS,
-    CONFIRMATIONS,
     TIMELINE,
     GPU_CLOCKS,
-) = _specs("""
+) = specs("""
 intervals: one row per placed interval
     interval              int64   number of the interval, the key of the other tables
     name                  str     unique name: label#repetition
@@ -460,24 +459,6 @@ findings: diagnoses
     interval  int64   the interval that shows it, and whose numbers it quotes where it is about one;
                       -1 for none
 
-confirmations: what a re-run with one intervention said about a cause (nsysalign confirm)
-    label              str      the label whose cause was put to the test
-    rules              object   tuple of the rules whose findings about it this settles
-    intervention       str      delay or synchronize: what was done before its start records
-    verdict            str      confirmed, refuted or not conclusive
-    reason             str      the verdict in words
-    before_ns          float64  midmean of the measured times without the intervention
-    predicted_ns       float64  what the budget predicts with it
-    predicted_low_ns   float64  least that agrees with the prediction
-    predicted_high_ns  float64  most that agrees with the prediction
-    after_ns           float64  the same in the re-run, NaN where there was none to compare
-    after_low_ns       float64  its lower bound (95 %)
-    after_high_ns      float64  its upper bound (95 %)
-    before_count       int64    intervals compared, before
-    after_count        int64    intervals compared, after
-    changed            str      what was changed in the re-run
-    run                str      folder of the re-run, relative to the run directory, '' unknown
-
 timeline: what ran around the chosen intervals and in the run as a whole, for drawing: host calls,
         ranges, operations; in the run, neighbours that do not fit are one row named "37 operations"
     interval   int64   number of the interval whose picture it belongs to
@@ -513,7 +494,7 @@ gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks a
 # --- predictions, and the run without nsys: only a run with --baseline fills BASELINE
 # ----------------------------------
 
-BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS) = _specs("""
+BASELINE_SPECS = (BASELINE, UNPROFILED, UNPROFILED_PARTS) = specs("""
 baseline: one row per label of a run with --baseline: profiled and unprofiled side by side (midmeans
         of the intervals)
     label               str      what was measured by the same code
@@ -548,127 +529,8 @@ unprofiled_parts: the budget scaled back to the prediction; ns sums to unprofile
     like parts: interval cause ns
 """)
 
-# --- insides of kernels: only of programs that mark them
-# ---------------------------------------------------------------
-
-MARKS_SPECS = (
-    MARKED_KERNELS,
-    KERNEL_MARKS,
-    KERNEL_PHASES,
-    SM_TIME,
-    SM_SPANS,
-    PATH_COUNTS,
-    LATENCIES,
-    MARK_CHANGES,
-) = _specs("""
-marked_kernels: one row per kernel that left marks or counts (nsysalign.addons.marks), sorted by start_ns
-    kernel         int64  its number, the key of the tables of marks
-    name           str    the kernel's name, '' unknown
-    pid            int64  process id
-    device         int64  CUDA device
-    stream         int64  CUPTI stream id, -1 unknown
-    grid_id        int64  PTX %gridid, nsys's gridId
-    replay         int64  which launch of that grid id: a graph's kernels may keep theirs
-    interval       int64  number of the interval whose stream it ran on, -1 none (with `run
-                          --marks`: of the run without marks)
-    row            int64  rowid of its kernel row, -1 where the trace has none: placed by the clock
-                          alone
-    start_ns       int64  start; without a kernel row that of its first mark
-    end_ns         int64  end; without a kernel row that of its last mark
-    error_ns       int64  its marks lie within this of where they are said to be, -1: not placed,
-                          times are the GPU timer's
-    sms            int64  SMs of the device
-    blocks         int64  blocks of its grid, -1 unknown
-    threads        int64  threads of a block
-    marked_blocks  int64  blocks that left marks
-    warps          int64  warps that left marks
-    marks          int64  marks written, without those that end a warp
-    complete       bool   every warp of the grid was seen from its beginning to its end
-    outside        int64  marks outside of the kernel row by more than error_ns
-    registers      int64  per thread, -1 unknown
-    local_bytes    int64  local memory (spills, stack) per thread, -1 unknown
-    shared_bytes   int64  shared memory per block, -1 unknown
-
-marks: marks of some launches of each kernel (the median and the slowest), in time order;
-        kernel_phases and sm_time are of all
-    kernel      int64  row of marked_kernels
-    sm          int64  SM number (%smid)
-    block_x     int64  blockIdx.x
-    block_y     int64  blockIdx.y
-    block_z     int64  blockIdx.z
-    warp        int64  warp in its block
-    lanes       int64  how many lanes made it
-    first_lane  bool   the warp's first lane is among them: those marks, in order, are that lane's
-                       way through the kernel
-    kind        str    enter and exit of a warp; begin and end of a range; mark
-    name        str    its name, '' for enter and exit
-    t_ns        int64  when, on the trace's clock: good to the kernel's error_ns
-    timer_ns    int64  the GPU's timer (%globaltimer)
-    clock       int64  low 32 bits of the SM's clock64: differences on one SM are cycles
-
-kernel_phases: ranges inside kernels, by name
-    kernel     int64  row of marked_kernels
-    phase      str    name of the range
-    count      int64  how often a warp passed it
-    total_ns   int64  sum over warps
-    min_ns     int64  shortest
-    median_ns  int64  lower median
-    max_ns     int64  longest
-    unclosed   int64  begun and not ended, or the reverse
-
-sm_time: the SM-time budget: SMs x duration of a kernel, split exactly; ns sums to sms * (end_ns -
-        start_ns)
-    kernel  int64  row of marked_kernels
-    part    str    before (the SM's first block), phase, unmarked (blocks there, outside of ranges),
-                   between (its blocks), after (its last block), none (SMs without a block), unknown
-                   (marks are missing)
-    phase   str    name of the innermost range; '' for the other parts
-    ns      int64  nanoseconds of SM time; an instant is shared equally by the warps that are on the
-                   SM
-
-sm_spans: each SM's share in a kernel
-    kernel    int64  row of marked_kernels
-    sm        int64  SM number
-    blocks    int64  blocks that ran there
-    first_ns  int64  its first block began, after the kernel's start_ns
-    last_ns   int64  its last block ended, after the kernel's start_ns
-    busy_ns   int64  a block was there
-
-path_counts: how often a path inside a kernel was taken, per launch and SM
-    like sm_spans: kernel sm
-    counter  str    its name; prof_trigger_00 and so on for replaced __prof_trigger calls
-    warps    int64  NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger:
-                    executions by a warp
-    lanes    int64  executions by a thread
-
-latencies: cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: a total row, then its
-        histogram
-    kernel   int64  row of marked_kernels
-    counter  str    its name
-    low      int64  at least this many cycles (total row: the least)
-    high     int64  less than this many cycles (total row: the most, inclusive)
-    lanes    int64  threads that measured it
-    sum      int64  sum of cycles, 0 for bins
-    bin      int64  -1 for the total row, else number of the bin
-
-mark_changes: what marks change in a kernel: the run with them and the run without (nsysalign run
-        --marks)
-    name                 str      the kernel
-    marked_count         int64    launches with marks
-    plain_count          int64    launches without, 0: not measured
-    marked_ns            float64  median duration with marks
-    plain_ns             float64  median duration without, NaN where not measured
-    change               float64  marked_ns / plain_ns - 1, NaN where not measured
-    marked_registers     int64    registers per thread with marks, -1 unknown
-    plain_registers      int64    without, -1 unknown
-    marked_local_bytes   int64    local memory per thread (spills, stack) with marks, -1 unknown
-    plain_local_bytes    int64    without, -1 unknown
-    marked_warps_per_sm  int64    warps that fit on an SM by registers, threads and shared memory,
-                                  with marks; -1 unknown
-    plain_warps_per_sm   int64    without, -1 unknown
-""")
-
-ANALYSIS_SPECS = (*_MAIN_SPECS, SOURCE_LINES, *BASELINE_SPECS, *MARKS_SPECS)
+#: Add-ons have more (`registry.specs`).
+ANALYSIS_SPECS = (*_MAIN_SPECS, SOURCE_LINES, *BASELINE_SPECS)
 
 (LAUNCHES, COLLECTIVES) = _internal("""
 launches: kernel rows with their grid ids, sorted by start_ns
@@ -682,7 +544,7 @@ collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
 # --- measure
 # --------------------------------------------------------------------------------------------------
 
-(CURVE, MODES, SAMPLES, MEASURED_BUDGETS) = _specs("""
+(CURVE, MODES, SAMPLES, MEASURED_BUDGETS) = specs("""
 curve: one row per target and batch of `nsysalign measure`: its headline
     target           str      what was measured
     batch            Int64    batch size, NA for the function's own default

@@ -17,8 +17,10 @@ Six terms for time:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
+
+from nsysalign import frames, registry
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -262,7 +264,6 @@ class Analysis:
     #: What the host did while streams waited for it.
     host_activity: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_ACTIVITY"))
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
-    confirmations: pd.DataFrame = field(default_factory=lambda: _no_rows("CONFIRMATIONS"))
     #: The source lines of call sites, if the run was recorded with them.
     source_lines: pd.DataFrame = field(default_factory=lambda: _no_rows("SOURCE_LINES"))
     #: Only for a run with --baseline; empty otherwise.
@@ -270,15 +271,22 @@ class Analysis:
     #: Predictions: for the interval in each label's row, and for more if there is a baseline.
     unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
     unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
-    #: Only for programs that mark their kernels (nsysalign.addons.marks); empty otherwise.
-    marked_kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("MARKED_KERNELS"))
-    marks: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNEL_MARKS"))
-    kernel_phases: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNEL_PHASES"))
-    sm_time: pd.DataFrame = field(default_factory=lambda: _no_rows("SM_TIME"))
-    sm_spans: pd.DataFrame = field(default_factory=lambda: _no_rows("SM_SPANS"))
-    path_counts: pd.DataFrame = field(default_factory=lambda: _no_rows("PATH_COUNTS"))
-    latencies: pd.DataFrame = field(default_factory=lambda: _no_rows("LATENCIES"))
-    mark_changes: pd.DataFrame = field(default_factory=lambda: _no_rows("MARK_CHANGES"))
+    #: Tables of add-ons by name (`registry.tables`); they are attributes, too: `a.marks`.
+    extra: Mapping[str, pd.DataFrame] = field(default_factory=dict)
+
+    def __getattr__(self, name: str) -> pd.DataFrame:
+        """A table of an add-on, without rows if it has filled none."""
+        if name in self.__dict__.get("extra", ()):
+            return self.extra[name]
+        if not name.startswith("_") and name in registry.tables():
+            return frames.empty(registry.tables()[name])
+        raise AttributeError(f"an analysis has no table or attribute {name!r}")
+
+    def with_tables(self, tables: Mapping[str, pd.DataFrame]) -> Analysis:
+        """The same analysis with other tables, its own or those of add-ons."""
+        extra = {name: table for name, table in tables.items() if name in registry.tables()}
+        own = {name: table for name, table in tables.items() if name not in extra}
+        return replace(self, **own, extra={**self.extra, **extra})
 
     @property
     def measured(self) -> pd.DataFrame:
@@ -301,6 +309,4 @@ class Analysis:
 
 
 def _no_rows(spec: str) -> pd.DataFrame:
-    from nsysalign import frames
-
     return frames.empty(getattr(frames, spec))

@@ -17,25 +17,22 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from nsysalign.errors import NsysError, TraceError
 from nsysalign.text import natural
-from nsysalign.untrusted import contents, open_regular
+from nsysalign.untrusted import contents
 
 #: Where runs go, below the working directory.
 RUNS = "nsysalign-runs"
 EXPORT, REPORT, STREAM = "trace.sqlite", "trace.nsys-rep", "trace.qdstrm"
-CLOCKS, CONFIRMED, MANIFEST, NSYS_LOG = "clocks.jsonl", "confirm.json", "run.json", "nsys.log"
+CLOCKS, MANIFEST, NSYS_LOG = "clocks.jsonl", "run.json", "nsys.log"
 STACKS = "stacks.jsonl"
-RAW, BASELINE, RERUNS, MARKED = "raw", "baseline", "confirm", "marked"
+RAW, BASELINE = "raw", "baseline"
 DOCUMENT, DATABASE, PAGE = "analysis.json", "analysis.db", "report.html"
-#: A measurement (`nsysalign measure`): its file, and the format that the file names in its first
-#: bytes.
-MEASUREMENT, MEASUREMENT_FORMAT = "measure.json", "nsysalign-measure"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
 
@@ -48,11 +45,11 @@ class Inputs:
     events: tuple[Path, ...] = ()
     baseline: tuple[Path, ...] = ()  # event logs of the same program without nsys
     clocks: Path | None = None
-    confirmed: Path | None = None  # verdicts of re-runs
     manifest: Path | None = None
     stacks: Path | None = None  # sampled Python stacks
-    marks: tuple[Path, ...] = ()  # dumps of marks inside kernels
-    marked: Path | None = None  # the export of the run that made them, if it is a different one
+    home: Path | None = None  # the run directory, whose other files belong to this trace
+    #: Files given for add-ons, by option.
+    given: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
 
     @property
     def conditions(self) -> tuple[str, ...]:
@@ -115,15 +112,6 @@ class RunDirectory:
         """The event logs of the run without nsys."""
         return event_logs(self.path / BASELINE)
 
-    def marks(self) -> list[Path]:
-        """Dumps of marks inside its kernels, sorted by name."""
-        return sorted(self.path.glob("marks-*.nsam"), key=lambda p: natural(p.name))
-
-    def marked(self) -> RunDirectory | None:
-        """The run that made the marks, if it was a separate one."""
-        run = RunDirectory(self.path / MARKED)
-        return run if run.marks() and run.traces() else None
-
     def manifest(self) -> dict[str, Any]:
         """The contents of run.json; {} if there is no such file, or nothing useful in it."""
         return _object(self.path / MANIFEST)
@@ -137,7 +125,7 @@ class RunDirectory:
         trace: Path | None = None,
         events: tuple[Path, ...] = (),
         baseline: tuple[Path, ...] = (),
-        marks: tuple[Path, ...] = (),
+        given: Mapping[str, tuple[Path, ...]] = {},
     ) -> Inputs:
         """The inputs of its analysis; files given explicitly replace the run's own.  A folder of
         several traces says nothing about a single one.  Raises TraceError if there is no trace.
@@ -148,17 +136,13 @@ class RunDirectory:
             role: self.path / name
             for role, name in (
                 ("clocks", CLOCKS),
-                ("confirmed", CONFIRMED),
                 ("manifest", MANIFEST),
                 ("stacks", STACKS),
             )
             if alone and (self.path / name).is_file()
         }
-        own = self.marked() if alone and not marks else None
-        marks = marks or tuple((own or self).marks() if alone else ())
-        return Inputs(
-            trace, events, baseline, **own_files, marks=marks, marked=own.export() if own else None
-        )
+        home = self.path if alone else None
+        return Inputs(trace, events, baseline, **own_files, home=home, given=given)
 
 
 def _object(path: Path) -> dict[str, Any]:
@@ -244,16 +228,3 @@ def private(run_dir: Path) -> Iterator[None]:
             path.chmod(0o600)
         with contextlib.suppress(PermissionError):
             run_dir.chmod(mode)
-
-
-def is_measure(path: Path) -> bool:
-    """Whether this is a measurement: a folder with measure.json, or such a file."""
-    if path.is_dir():
-        return (path / MEASUREMENT).is_file()
-    if path.suffix != ".json":
-        return False
-    try:
-        with open_regular(path) as file:
-            return f'"{MEASUREMENT_FORMAT}"'.encode() in file.read(200)
-    except OSError:
-        return False

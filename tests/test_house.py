@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import ast
+import lzma
+import os
 import re
+import shutil
+import subprocess
+import sys
 from collections import Counter
 from pathlib import Path
 
@@ -36,6 +41,45 @@ def test_every_name_of_the_package_is_used_in_it():
 @pytest.mark.parametrize("what", ["py.typed", "show/templates/page.html"])
 def test_what_is_no_code_is_part_of_the_package(what):
     assert (PACKAGE / what).is_file()
+
+
+def test_without_add_ons_the_core_works(tmp_path):
+    """The folder `addons` deleted: every command of the core, and what is said where one of its
+    add-ons' public names is used."""
+    skip = shutil.ignore_patterns("addons", "__pycache__")
+    shutil.copytree(PACKAGE, tmp_path / "nsysalign", ignore=skip)
+    (tmp_path / "run").mkdir()
+    for name, file in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
+        packed = (PACKAGE / "demo" / f"{name}.xz").read_bytes()
+        (tmp_path / "run" / file).write_bytes(lzma.decompress(packed))
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def python(*arguments: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True,
+            text=True, timeout=60,
+        )  # fmt: skip
+
+    for words in (
+        "demo -o demo",
+        "analyze run --json analysis.json",
+        "show run --label h2d_t1",
+        "diff run run",
+        "report run -o page.html",
+        "export run -o run.json",
+        "redact run/trace.sqlite shared.sqlite",
+        "run --help",
+    ):
+        done = python("-m", "nsysalign", *words.split())
+        assert done.returncode == 0, f"{words}: {done.stderr}"
+    help_text = python("-m", "nsysalign", "--help").stdout
+    assert "doctor" in help_text and "measure" not in help_text
+    assert "nsysalign" in python("-m", "nsysalign", "doctor").stdout
+    several = python("-m", "nsysalign", "analyze", "run", "run")
+    assert several.returncode == 2 and "add-on" in several.stderr
+    for name, words in (("marks", "addons/marks"), ("benchmark", "add-on measure")):
+        done = python("-c", f"from nsysalign import {name}")
+        assert done.returncode == 1 and words in done.stderr
 
 
 def test_the_version_is_in_one_place():

@@ -6,7 +6,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -25,13 +25,13 @@ def assembled(
     *,
     events: Sequence[Path] = (),
     baseline: Sequence[Path] = (),
-    marks: Sequence[Path] = (),
+    given: Mapping[str, Sequence[Path]] = {},
     nsys: str | None = None,
     quiet: bool = True,
 ) -> Inputs:
     """The inputs of a run directory, a report or an export; files given explicitly replace the
     run's own logs.  Raw files of a killed run are converted; a report is exported into `output`
-    (created here) unless its export lies next to it.  A trace given by itself brings no logs, only
+    (created here) unless its export lies next to it; `given`: files for add-ons, by option.  A trace given by itself brings no logs, only
     the other files of its run.  Raises TraceError or NsysError with what to do next.
     """
     if not path.exists():
@@ -49,10 +49,8 @@ def assembled(
         _refuse_what_is_no_trace(path)
         trace = path
     export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
-    own = run.marked() if not marks else None
-    if own is not None:
-        exported(trace_of(own), own.path, nsys=nsys, quiet=quiet)
-    return run.inputs(export, tuple(events), tuple(baseline), tuple(marks))
+    files = {name: tuple(paths) for name, paths in given.items() if paths}
+    return run.inputs(export, tuple(events), tuple(baseline), files)
 
 
 def _refuse_what_is_no_trace(path: Path) -> None:

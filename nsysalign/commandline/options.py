@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsysalign import registry
 from nsysalign.commandline.outputs import refuse_unwritable
 
 if TYPE_CHECKING:
@@ -51,6 +52,18 @@ def output_folder(words: str) -> Decorator:
     """-o DIR: argument `output`."""
     kind = click.Path(path_type=Path, file_okay=False)
     return click.option("-o", "--output", type=kind, metavar="DIR", help=words)
+
+
+def of_addons(command: str) -> Decorator:
+    """The options that add-ons have for a command of the core: arguments of these names."""
+
+    def decorated(function: Callable[..., Any]) -> Callable[..., Any]:
+        for name, addon in registry.addons().items():
+            if command in addon.options:
+                function = registry.imported(name, addon.options[command])(function)
+        return function
+
+    return decorated
 
 
 def files(name: str, words: str) -> Decorator:
@@ -138,9 +151,9 @@ def _known(
     none."""
     if names:
         from nsysalign.explain.finding import SEVERITIES
-        from nsysalign.explain.rules import REGISTRY
+        from nsysalign.explain.rules import every_rule
 
-        rules = [*SEVERITIES, *sorted(rule.name for rule in REGISTRY)]
+        rules = [*SEVERITIES, *sorted(rule.name for rule in every_rule())]
         if unknown := [n for n in names if n not in rules]:
             raise click.BadParameter(
                 f"there is no rule {unknown[0]}; there are: {', '.join(rules)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from os.path import realpath
 from pathlib import Path
@@ -29,14 +29,14 @@ def present(
     *,
     events: Sequence[Path] = (),
     baseline: Sequence[Path] = (),
-    marks: Sequence[Path] = (),
+    given: Mapping[str, Sequence[Path]] = {},
     output: Path | None = None,
     quiet: bool = False,
     json_out: str | None = None,
     nsys: str | None = None,
     all_segments: bool = False,
 ) -> Analysis:
-    """Analyse a run directory or a trace, store, print."""
+    """Analyse a run directory or a trace, store, print.  `given`: files for add-ons, by option."""
     if output is not None:
         for name in (DATABASE, DOCUMENT, PAGE):
             refuse_overwriting(output / name)
@@ -47,7 +47,7 @@ def present(
         )
     with _no_empty_folder(output):
         inputs = assembled(
-            path, output, events=events, baseline=baseline, marks=marks, nsys=nsys, quiet=quiet
+            path, output, events=events, baseline=baseline, given=given, nsys=nsys, quiet=quiet
         )
         with ProgressLine(quiet) as tell:
             engine = imported("nsysalign.engine")

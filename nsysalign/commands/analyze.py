@@ -22,36 +22,30 @@ from nsysalign.errors import UsageError
     "TRACE.nsysalign; several traces: a new or empty folder, nsysalign-ranks-NNN)."
 )
 @shared.files("--baseline", "Event log of the same program run without nsys")
-@shared.files("--marks", "Marks inside the kernels of this trace (.nsam)")
 @shared.json_out("Also write the analysis as JSON to this file (- for stdout).")
 @shared.nsys("The nsys to export a .nsys-rep with.")
-@click.option(
-    "--ranks",
-    is_flag=True,
-    help="Also compare the processes of one trace (such as torchrun under one nsys).",
-)
-@click.option(
-    "--jobs",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Several traces: the number of worker processes (default: as many as cores and memory "
-    "allow).",
-)
-@click.option(
-    "--dask", metavar="ADDRESS|local", help="Several traces: use the workers of a Dask scheduler."
-)
 @click.option(
     "--all-segments",
     is_flag=True,
     help="Keep the segments of every interval in analysis.db, however many there are.",
 )
+@shared.of_addons("analyze")
 @fail_on_option
 @shared.quiet()
 @click.pass_context
 def analyze(
-    ctx: click.Context, traces: tuple[Path, ...], ranks: bool, dask: str | None,
-    fail_on: tuple[str, ...], quiet: bool, **given: Any,
-) -> None:  # fmt: skip
+    ctx: click.Context,
+    traces: tuple[Path, ...],
+    events: tuple[Path, ...],
+    baseline: tuple[Path, ...],
+    output: Path | None,
+    json_out: str | None,
+    nsys: str | None,
+    all_segments: bool,
+    fail_on: tuple[str, ...],
+    quiet: bool,
+    **added: Any,
+) -> None:
     """Place, split and explain the intervals of TRACE: a .sqlite, a .nsys-rep or a run directory.
 
     Several of them, or a folder of them, are the ranks of one job: each is analysed, and then label
@@ -64,33 +58,27 @@ def analyze(
     from nsysalign.memory import look_for_garbage_less_often
 
     look_for_garbage_less_often()
-    from nsysalign.addons.ranks.sources import is_many
+    from nsysalign import registry
     from nsysalign.commandline.present import present
 
-    trace = traces[0]
-    if ranks or len(traces) > 1 or is_many(trace):
-        from nsysalign.addons.ranks.command import present_many
-
-        if (
-            option := "fail-on"
-            if fail_on
-            else next((o for o in ("baseline", "marks") if given[o]), "")
-        ):
-            raise UsageError(
-                f"--{option} is for one trace, several are given",
-                "nsysalign analyze RUN, once for each of them",
-            )
-        shared_by_both = {
-            name: given[name] for name in ("events", "output", "json_out", "nsys", "jobs")
-        }
-        debug = bool((ctx.obj or {}).get("debug"))
-        present_many(traces, quiet=quiet, dask=dask, debug=debug, **shared_by_both)
+    debug = bool((ctx.obj or {}).get("debug"))
+    if any(answer(traces, ctx.params, debug) for answer in registry.each("several")):
         return
-    if dask:
+    if len(traces) > 1:
         raise UsageError(
-            f"--dask is for several traces; {trace} is one",
-            "nsysalign analyze RUN1 RUN2 ... | FOLDER",
+            "several traces are compared by an add-on (ranks) that is not installed here",
+            "nsysalign analyze RUN, once for each of them",
         )
-    del given["jobs"]  # one trace is the work of one process
-    analysis = present(trace, quiet=quiet, **given)
+    files = {name for addon in registry.addons().values() for name in addon.files}
+    analysis = present(
+        traces[0],
+        events=events,
+        baseline=baseline,
+        given={name: paths for name, paths in added.items() if name in files},
+        output=output,
+        quiet=quiet,
+        json_out=json_out,
+        nsys=nsys,
+        all_segments=all_segments,
+    )
     ctx.exit(1 if fail_on and closed(analysis, fail_on, quiet=quiet) else 0)

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from nsysalign import registry
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import console, deliver
 
@@ -72,13 +73,20 @@ def diff(
     from nsysalign.compare import page as pages
     from nsysalign.compare.label_changes import compare
     from nsysalign.engine import load
-    from nsysalign.errors import AnalysisError
+    from nsysalign.errors import AnalysisError, UsageError
     from nsysalign.paths import short_path
     from nsysalign.store.objects import to_json
     from nsysalign.text import safe_text
 
-    if _measures(before, after):
-        ctx.exit(_diff_measures(before, after, output, json_out, threshold / 100, fail_on, quiet))
+    for results in registry.each("results"):
+        kinds = [results.holds(path) for path in (before, after)]
+        if kinds[0] != kinds[1]:
+            raise UsageError(
+                "a measurement cannot be compared with an analysis",
+                "name two measurements, or two analyses",
+            )
+        if kinds[0]:
+            ctx.exit(_failed(fail_on, *results.diff(ctx.params)))
     comparison = compare(
         load(before),
         load(after),
@@ -100,55 +108,11 @@ def diff(
         ctx.exit(AnalysisError.exit_code)
     # labels of libraries cannot be changed here
     judged = {label.verdict for label in comparison.labels if not label.library}
-    ctx.exit(_failed(fail_on, judged, missing=bool(comparison.missing)))
+    ctx.exit(_failed(fail_on, judged, bool(comparison.missing)))
 
 
-def _failed(fail_on: tuple[str, ...], judged: set[str], *, missing: bool) -> int:
+def _failed(fail_on: tuple[str, ...], judged: set[str], missing: bool) -> int:
     """The exit status: 1 if one of these verdicts was asked for, or something is missing that may
     not be."""
     verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
     return int(bool(judged & verdicts) or (missing and "missing" in fail_on))
-
-
-def _measures(before: Path, after: Path) -> bool:
-    """Whether both are measurements.  Raises UsageError if only one of them is."""
-    from nsysalign.errors import UsageError
-    from nsysalign.rundir import is_measure
-
-    kinds = [is_measure(p) for p in (before, after)]
-    if kinds[0] != kinds[1]:
-        raise UsageError(
-            "a measurement cannot be compared with an analysis",
-            "name two measurements, or two analyses",
-        )
-    return kinds[0]
-
-
-def _diff_measures(
-    before: Path,
-    after: Path,
-    output: Path | None,
-    json_out: str | None,
-    threshold: float,
-    fail_on: tuple[str, ...],
-    quiet: bool,
-) -> int:
-    """The same for two measurements; returns the exit code."""
-    from nsysalign.addons.measure import merge
-    from nsysalign.addons.measure import page as measure_html
-    from nsysalign.addons.measure import terminal as measure_terminal
-    from nsysalign.addons.measure.result import load
-    from nsysalign.paths import short_path
-    from nsysalign.store.objects import to_json
-
-    a, b = load(before), load(after)
-    both = merge.merged(a, b, (short_path(str(before)), short_path(str(after))))
-    found = both.changes(threshold)
-    if output:
-        measure_html.write(both, output)
-    if json_out:
-        deliver(to_json(merge.document(both, found, threshold)), json_out)
-    if not quiet and json_out != "-":
-        measure_terminal.render_changes(both, found, console(), str(output) if output else "")
-    missing = {p.batch for p in a.points} - {p.batch for p in b.points}
-    return _failed(fail_on, {c.verdict for c in found}, missing=bool(missing))

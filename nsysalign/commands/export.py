@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign import frames
+from nsysalign import registry
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import refuse_overwriting, refuse_unwritable
 from nsysalign.commands.show import find
@@ -175,10 +174,10 @@ def only(analysis: Analysis, label: str) -> Analysis:
     find(analysis, label=label, iteration=None, name=None)
     mine = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
     kept = {}
-    for spec in frames.ANALYSIS_SPECS:
+    for spec in registry.specs():
         table = getattr(analysis, spec.name)
         if "interval" in spec.names:
             kept[spec.name] = table[table["interval"].isin(mine)]
         elif "label" in spec.names:
             kept[spec.name] = table[table["label"] == label]
-    return replace(analysis, **kept)
+    return analysis.with_tables(kept)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import click
 
+from nsysalign import registry
 from nsysalign.commandline import options as shared
 
 
@@ -39,10 +40,10 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
     from nsysalign.commandline.assembly import exported, trace_of
     from nsysalign.errors import UsageError
     from nsysalign.files import refuse_existing
-    from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory, is_measure
+    from nsysalign.rundir import BASELINE, CLOCKS, EXPORT, STACKS, RunDirectory
     from nsysalign.trace import redaction
 
-    if is_measure(trace):
+    if any(results.holds(trace) for results in registry.each("results")):
         raise UsageError(
             f"{trace}: a measurement is not redacted", "nsysalign redact one of the profiles in it"
         )
@@ -76,5 +77,5 @@ def redact(trace: Path, out: Path, hash_names: bool, nsys: str | None, quiet: bo
             f"{out}: {left} strings were left behind; nsysalign analyze {out} gives the same "
             "analysis"
         )
-        if trace.is_dir() and (run.marks() or run.marked()):
+        if trace.is_dir() and any(trace.glob("**/marks-*.nsam")):
             click.echo("marks inside kernels are not copied", err=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from nsysalign import registry
 from nsysalign.commandline import options as shared
 
 if TYPE_CHECKING:
@@ -32,11 +33,13 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     from nsysalign.commandline.outputs import refuse_overwriting
     from nsysalign.engine import load
     from nsysalign.files import file_name
-    from nsysalign.rundir import PAGE, RunDirectory, is_measure
+    from nsysalign.rundir import PAGE, RunDirectory
     from nsysalign.show import html
 
-    if is_measure(analysis):
-        page = _measurement(analysis, output)
+    for results in registry.each("results"):
+        if not results.holds(analysis):
+            continue
+        page = results.report(analysis, output)
         if not quiet:
             click.echo(str(page))
         return
@@ -55,17 +58,6 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
         click.echo(str(target))
         if said:
             click.echo(said, err=True)
-
-
-def _measurement(path: Path, output: Path | None) -> Path:
-    """The page of a measurement, with numbers computed again from the samples."""
-    from nsysalign.addons.measure import page as measure_html
-    from nsysalign.addons.measure.result import load
-
-    measure = load(path)
-    page = output or measure.folder / "measure.html"
-    measure_html.write(measure, page)
-    return page
 
 
 def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple[Analysis, str]:

@@ -9,10 +9,11 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsysalign import registry
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.options import closed, fail_on_option
 from nsysalign.commandline.present import finish
@@ -20,11 +21,6 @@ from nsysalign.errors import NoCudaWork
 
 if TYPE_CHECKING:
     from nsysalign.record.session import CollectOptions, CollectResult
-
-#: Marks inside kernels cost time, so they get a run of their own, RUN_DIR/marked: in the run
-#: directory's own run `nsysalign.addons.marks.flags()` leaves them out and buffers are off, so every time
-#: that is shown elsewhere is without them.
-_MARKS_OFF, _MARKS_ON = {"NSYSALIGN_MARKS": "0"}, {"NSYSALIGN_MARKS": "1"}
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -51,12 +47,7 @@ _MARKS_OFF, _MARKS_ON = {"NSYSALIGN_MARKS": "0"}, {"NSYSALIGN_MARKS": "1"}
     is_flag=True,
     help="Run the command once more without nsys and show both times side by side.",
 )
-@click.option(
-    "--marks",
-    is_flag=True,
-    help="For kernels with marks (nsysalign.addons.marks): run the command without them, then once more "
-    "with them, and say what they change.",
-)
+@shared.of_addons("run")
 @shared.json_out(
     "Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to "
     "stderr, and no table is printed."
@@ -73,11 +64,11 @@ def run(
     sample_python: bool,
     lock_clocks: int | None,
     baseline: bool,
-    marks: bool,
     json_out: str | None,
     fail_on: tuple[str, ...],
     quiet: bool,
     command: tuple[str, ...],
+    **added: Any,
 ) -> None:
     """Profile a script or a command, unedited, and say where the time of its CUDA events went.
 
@@ -89,17 +80,24 @@ def run(
     Example:  nsysalign run train.py --epochs 1
     """
     _refuse_misspelt(ctx, command[0])
+    reruns = [
+        registry.imported(name, rerun)
+        for name, addon in registry.addons().items()
+        for option, rerun in addon.reruns.items()
+        if added[option]
+    ]
     options = replace(
         options,
         clocks=not no_clocks,
         host_timers=not no_host_timers,
         sample_python=sample_python,
         stdout_to_stderr=json_out == "-",
-        environment=_MARKS_OFF if marks else {},
+        environment={k: v for rerun in reruns for k, v in rerun.environment.items()},
     )
     result = _profiled(command, options, lock_clocks, quiet)
-    if marks:
-        once_more("with marks", result, partial(_with_marks, command, result, options), quiet=quiet)
+    for rerun in reruns:
+        again = partial(rerun.again, command, result, options)
+        once_more(rerun.how, result, again, quiet=quiet)
     if baseline:
         once_more(
             "without nsys", result, partial(_without_nsys, command, result, options), quiet=quiet
@@ -179,25 +177,6 @@ def once_more(
         return
     for note in notes if not quiet else ():
         click.echo(f"note: {note}", err=True)
-
-
-def _with_marks(
-    command: Sequence[str], result: CollectResult, options: CollectOptions
-) -> Sequence[str]:
-    from nsysalign.record.session import collect
-    from nsysalign.rundir import MARKED, RunDirectory
-
-    folder = result.run_dir / MARKED
-    marked = collect(command, replace(options, output=folder, environment=_MARKS_ON, clocks=False))
-    notes = [*marked.notes]
-    if not RunDirectory(folder).marks():
-        notes.append(
-            "no kernel left marks: nsysalign.addons.marks.buffer() makes the memory for them, "
-            "nsysalign.addons.marks.flags() compiles them in (docs/marks.md)"
-        )
-    if marked.exit_status != result.exit_status:
-        notes.append(f"with marks the script ended with status {marked.exit_status}")
-    return notes
 
 
 def _without_nsys(

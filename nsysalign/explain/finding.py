@@ -4,13 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from nsysalign import registry
 from nsysalign.explain import words
 
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
+
 SEVERITIES = ("error", "warning", "info")
+
+
+NOT_CONFIRMED = "not confirmed"
+
+
+class Status(NamedTuple):
+    """What is known about a finding beyond the trace in which it was found."""
+
+    #: confirmed, refuted, unclear, not confirmed; measured: the finding itself compares two runs.
+    verdict: str
+    text: str  # what was done and its result; the command to type if a re-run can decide; else ''
+
+
+def statuses(analysis: Analysis) -> list[Status]:
+    """One for each row of `analysis.findings`: what add-ons found out since."""
+    for ask in registry.each("statuses"):
+        return ask(analysis)
+    return [Status(NOT_CONFIRMED, "")] * len(analysis.findings)
 
 
 class Words(NamedTuple):

@@ -112,11 +112,3 @@ CLOCK_SHARE, CLOCK_FOLLOWS, CLOCK_CORRELATION = 0.03, 0.3, 0.5
 CLOCK_SAY_SHARE, CLOCK_WARN_SHARE = 0.02, 0.10
 #: Slowed down by power or heat in this share of a label's runs: worth mentioning.
 THROTTLED_SAY_SHARE = 0.05
-
-#: SM time after the last blocks, and an SM's longer work, are named from this share of the kernel
-#: on.
-SM_SAY_SHARE = 0.10
-#: An SM that is busy this many times as long as the median SM.
-SM_BUSY_FACTOR, SM_BUSY_WARN_FACTOR = 1.2, 1.5
-#: How much marks may change a kernel before that is mentioned, and before it is a warning.
-MARKS_SAY_SHARE, MARKS_WARN_SHARE = 0.02, 0.05

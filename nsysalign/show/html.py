@@ -18,6 +18,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from nsysalign import registry
 from nsysalign.files import write_text
 from nsysalign.model import Analysis
 from nsysalign.show.palette import LOOKS
@@ -39,7 +40,7 @@ class Page(NamedTuple):
 
 ANALYSIS = Page(
     "page.html",
-    "format dom draw bars waterfall overview verdicts labels table dumbbell blocks zoom timeline runs clocks kernels inside answers links main",
+    "format dom draw bars waterfall overview verdicts labels table dumbbell blocks zoom timeline runs clocks kernels answers links",
     "{} – nsysalign",
 )
 
@@ -68,7 +69,10 @@ def _run_name(path: str | os.PathLike[str]) -> str:
 def assemble(page: Page, data: Mapping[str, Any], markup: Mapping[str, str] = {}) -> str:
     """A page as text: `data` (with its "title") and the scripts are embedded, `markup` is finished
     HTML for its placeholders."""
-    script = "\n".join(_template(f"{name}.js") for name in page.scripts.split())
+    names = [f"{name}.js" for name in page.scripts.split()]
+    if page is ANALYSIS:
+        names += [*(section.script for section, _ in registry.sections()), "main.js"]
+    script = "\n".join(map(_template, names))
     title = html.escape(data["title"])
     fields = {
         "title": title,
@@ -88,6 +92,11 @@ def assemble(page: Page, data: Mapping[str, Any], markup: Mapping[str, str] = {}
 def _with_sections(template: str) -> str:
     """Replaces `@@section.html@@` in a template by the text of that file: a section of the page can
     have its own file."""
+    sections = [section for section, _ in registry.sections()]
+    links = (section.link.partition(" ") for section in sections)
+    template = template.replace(
+        "@@addon-links@@", "\n".join(f'  <a href="#{to}">{words}</a>' for to, _, words in links)
+    ).replace("@@addons@@", "\n".join(f"@@{section.template}@@" for section in sections))
     return re.sub(r"@@(\w+\.html)@@", lambda name: _template(name[1]), template)
 
 
@@ -106,7 +115,8 @@ def _policy(script: bytes) -> str:
 
 
 def _template(name: str) -> str:
-    return resources.files("nsysalign.show").joinpath("templates", name).read_text(encoding="utf-8")
+    own = resources.files("nsysalign.show").joinpath("templates", name)
+    return (own if own.is_file() else registry.template(name)).read_text(encoding="utf-8")
 
 
 #: Verdicts that a notebook shows above the table.

@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from nsysalign import examples
-from nsysalign.addons.confirm.confirmations import NOT_CONFIRMED
-from nsysalign.addons.marks.page import inside
+from nsysalign import examples, registry
+from nsysalign.explain.finding import NOT_CONFIRMED
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.show import answers, baseline
@@ -106,7 +105,7 @@ def payload(
         "measured": _measured(analysis),
         "runs": runs,
         "kernels": _kernels(analysis),
-        "inside": inside(analysis),
+        **{section.key: draw(analysis) for section, draw in registry.sections()},
         "source": {
             safe_text(site): safe_text(text)
             for site, text in analysis.source_lines.itertuples(index=False)
@@ -173,7 +172,6 @@ def _finding(v: Verdict) -> dict[str, Any]:
         "confirmation": ""
         if v.confirmation.startswith(NOT_CONFIRMED)
         else safe_text(v.confirmation),
-        "rerun": None if v.rerun is None else {**v.rerun, "changed": safe_text(v.rerun["changed"])},
         "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence],
     }
 

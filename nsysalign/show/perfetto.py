@@ -15,12 +15,12 @@ from __future__ import annotations
 
 import functools
 import gzip
-import itertools
 import os
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from nsysalign import registry
 from nsysalign.files import replacing
 from nsysalign.model import Analysis
 from nsysalign.show.palette import LOOKS
@@ -41,7 +41,6 @@ GROUPS = {
     "host": (5, "host, CUDA calls"),
 }
 CLOCKS = (6, "GPU clocks")
-INSIDE = (7, "inside kernels")
 #: Arrows cost two events each, and a viewer cannot show more than this well.
 MOST_ARROWS = 100_000
 
@@ -70,76 +69,23 @@ def trace_events(
 ) -> Iterator[dict[str, Any]]:
     """Metadata, budgets, what ran around them, arrows; what is left out is added to `said`."""
     for order, (pid, name) in enumerate(GROUPS.values()):
-        yield _meta("process_name", pid, 0, name=name)
-        yield _meta("process_sort_index", pid, 0, sort_index=order)
+        yield meta("process_name", pid, 0, name=name)
+        yield meta("process_sort_index", pid, 0, sort_index=order)
     if len(analysis.gpu_clocks):
-        yield _meta("process_name", CLOCKS[0], 0, name=CLOCKS[1])
-        yield _meta("process_sort_index", CLOCKS[0], 0, sort_index=len(GROUPS))
+        yield meta("process_name", CLOCKS[0], 0, name=CLOCKS[1])
+        yield meta("process_sort_index", CLOCKS[0], 0, sort_index=len(GROUPS))
     yield from _budgets(analysis)
     yield from _clocks(analysis)
     yield from _around(_apart(analysis, around), said)
-    yield from _inside(analysis)
+    for tracks in registry.each("tracks"):
+        yield from tracks(analysis)
 
 
-def _inside(analysis: Analysis) -> Iterator[dict[str, Any]]:
-    """A track for every place of a warp on an SM: its run, its ranges inside, its marks.  Only for
-    kernels that ran in this trace: if marks had a run of their own, that run's export holds
-    them."""
-    kernels = analysis.marked_kernels
-    shown = kernels[
-        (kernels["error_ns"] >= 0) & kernels["kernel"].isin(analysis.marks["kernel"].unique())
-    ]
-    if shown.empty or (analysis.mark_changes["plain_count"] > 0).any():
-        return
-    pid, name = INSIDE
-    yield _meta("process_name", pid, 0, name=name)
-    yield _meta("process_sort_index", pid, 0, sort_index=len(GROUPS) + 1)
-    names = dict(zip(shown["kernel"].tolist(), shown["name"].tolist(), strict=True))
-    keys = ["kernel", "sm", "block_x", "block_y", "block_z", "warp"]
-    mine = analysis.marks[analysis.marks["first_lane"] & analysis.marks["kernel"].isin(list(names))]
-    runs = [
-        (int(g["t_ns"].iloc[0]), int(g["t_ns"].iloc[-1]), key, g)
-        for key, g in mine.groupby(keys, sort=False)
-    ]
-    runs.sort(key=lambda run: (run[2][1], run[0], -run[1]))
-    tid = 0
-    for sm, group in itertools.groupby(runs, key=lambda run: run[2][1]):
-        here = list(group)
-        rows = nested_rows([r[0] for r in here], [r[1] for r in here], nest=False)
-        for row in range(max(rows) + 1):
-            yield _meta(
-                "thread_name", pid, tid + row, name=f"SM {sm}" + (f" ({row + 1})" if row else "")
-            )
-            yield _meta("thread_sort_index", pid, tid + row, sort_index=tid + row)
-        for row, (start, end, key, marks) in zip(rows, here, strict=True):
-            yield from _warp(pid, tid + row, start, end, safe_text(names[key[0]]), key, marks)
-        tid += max(rows) + 1
-
-
-def _warp(
-    pid: int, tid: int, start: int, end: int, kernel: str, key: tuple[int, ...], marks: pd.DataFrame
-) -> Iterator[dict[str, Any]]:
-    _, sm, x, y, z, warp = (int(k) for k in key)
-    yield _slice(pid, tid, kernel, start, end, "warp", {"sm": sm, "block": [x, y, z], "warp": warp})
-    open_ranges: list[tuple[str, int]] = []
-    for at, kind, name in zip(*(marks[c].tolist() for c in ("t_ns", "kind", "name")), strict=True):
-        if kind == "begin":
-            open_ranges.append((name, at))
-        elif kind == "end" and open_ranges:
-            what, since = open_ranges.pop()
-            yield _slice(pid, tid, safe_text(what), since, at, "phase", {})
-        elif kind == "mark":
-            yield {
-                "ph": "i", "s": "t", "cat": "mark", "name": safe_text(name), "pid": pid, "tid": tid, "ts": at / 1000,
-                "args": {},
-            }  # fmt: skip
-
-
-def _meta(what: str, pid: int, tid: int, **arguments: Any) -> dict[str, Any]:
+def meta(what: str, pid: int, tid: int, **arguments: Any) -> dict[str, Any]:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": arguments}
 
 
-def _slice(
+def piece(
     pid: int, tid: int, name: str, start: int, end: int, category: str, arguments: dict[str, Any]
 ) -> dict[str, Any]:
     return {
@@ -176,13 +122,13 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
     ).groupby("label", sort=False):
         rows = nested_rows(runs["start_ns"].tolist(), runs["end_ns"].tolist(), nest=False)
         for row in range(max(rows) + 1):
-            yield _meta(
+            yield meta(
                 "thread_name",
                 pid,
                 tid + row,
                 name=safe_text(label) + (f" ({row + 1})" if row else ""),
             )
-            yield _meta("thread_sort_index", pid, tid + row, sort_index=tid + row)
+            yield meta("thread_sort_index", pid, tid + row, sort_index=tid + row)
         for row, run in zip(rows, runs.itertuples(index=False), strict=True):
             keys = ("elapsed_ns", "kernel_only_ns", "error_ns", "method", "site")
             arguments = {"interval": run.name} | {key: plain(getattr(run, key)) for key in keys}
@@ -191,7 +137,7 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
                 key: safe_text(value) if isinstance(value, str) else value
                 for key, value in arguments.items()
             }
-            yield _slice(
+            yield piece(
                 pid,
                 tid + row,
                 safe_text(label),  # one name, so that a viewer adds them up
@@ -206,9 +152,7 @@ def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
             columns = (inner[c].tolist() for c in ("start_ns", "end_ns", "cause", "detail"))
             for start, end, cause, detail in zip(*columns, strict=True):
                 name = LOOKS[cause].short if cause in LOOKS else safe_text(cause)
-                yield _slice(
-                    pid, tid + row, name, start, end, "budget", {"what": safe_text(detail)}
-                )
+                yield piece(pid, tid + row, name, start, end, "budget", {"what": safe_text(detail)})
         tid += max(rows) + 1
 
 
@@ -252,7 +196,7 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
         pid, starts, ends = GROUPS[kind][0], items["start_ns"].tolist(), items["end_ns"].tolist()
         tracks = nested_rows(starts, ends, nest=True)
         for row in range(max(tracks, default=0) + 1):
-            yield _meta(
+            yield meta(
                 "thread_name",
                 pid,
                 tid + row,
@@ -278,7 +222,7 @@ def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
                     "args": arguments,
                 }
                 continue
-            yield _slice(at[0], at[1], safe_text(name), start, end, kind, arguments)
+            yield piece(at[0], at[1], safe_text(name), start, end, kind, arguments)
             if ref_kind == "api" and kind == "host":
                 sources[("call", ref)] = at
             elif link >= 0 and kind == "stream":

@@ -19,7 +19,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from nsysalign.addons.confirm.confirmations import NOT_CONFIRMED
+from nsysalign.explain.finding import NOT_CONFIRMED
 from nsysalign.model import Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.show import answers, baseline, overview, table
@@ -29,7 +29,7 @@ from nsysalign.show.verdict import Card, Entry, advices, cards, spent, verdicts
 from nsysalign.text import duration, middle, plural, safe_text
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 #: Findings printed in full, and labels named if a finding is about several; the page has all.
 MOST_FINDINGS, MOST_NAMED = 5, 4
@@ -209,21 +209,6 @@ def _finding(
 def _command(confirmation: str) -> str:
     """The command to type, from "not confirmed: nsysalign confirm ..."."""
     return safe_text(confirmation.partition(": ")[2])
-
-
-def confirmations(table: pd.DataFrame, console: Console) -> None:
-    """The results of re-runs, one paragraph each."""
-    looks = {"confirmed": "bold green", "refuted": "bold red"}
-    for c in table.itertuples(index=False):
-        console.print()
-        causes = ", ".join(c.rules) or "its cause"
-        _hanging(
-            console,
-            safe_text(f"{c.verdict}:"),
-            safe_text(f"{c.label} ({causes}): {c.reason}"),
-            looks.get(c.verdict, "bold yellow"),
-        )
-        _hanging(console, "  Changed: ", safe_text(c.changed), "dim")
 
 
 def _unaligned(analysis: Analysis, console: Console) -> None:

@@ -11,11 +11,10 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from nsysalign.addons.confirm.confirmations import statuses
+from nsysalign.explain.finding import statuses
 from nsysalign.explain.rules import DOUBTS
 from nsysalign.model import CAUSE_MEANING, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.show.palette import LOOKS
@@ -48,9 +47,6 @@ class Verdict:
     confirmation: str = (
         ""  # the result of a re-run, "not confirmed" for findings without one, '' for readings
     )
-    rerun: dict[str, Any] | None = (
-        None  # its numbers: the prediction and the result; None without a re-run
-    )
     faster: str = ""  # what makes the program faster; `advice` is about measuring
     loss_ns: int = 0  # over the run, at most
     library: bool = False  # about what a library measured, not the program
@@ -62,11 +58,6 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
     `rows`: the analysis' `label_rows`, if the caller has them.
     """
     rows = label_rows(analysis) if rows is None else rows
-    reruns = {
-        (c.label, rule): _rerun(c)
-        for c in analysis.confirmations.itertuples(index=False)
-        for rule in c.rules
-    }
     libraries = {row.label for row in rows if row.library}
     found = [
         Verdict(
@@ -80,7 +71,6 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
             rule=str(f.rule),
             interval=int(f.interval),
             confirmation=": ".join(filter(None, status)),
-            rerun=reruns.get((f.label, f.rule)),
             faster=str(f.faster),
             loss_ns=int(f.loss_ns),
             library=str(f.label) in libraries,
@@ -102,14 +92,6 @@ def verdicts(analysis: Analysis, rows: list[LabelRow] | None = None) -> list[Ver
         )
     )
     return found + [reading(row) for row in silent]
-
-
-def _rerun(row: Any) -> dict[str, Any]:  # a row of frames.CONFIRMATIONS
-    """What a re-run predicted and measured, None for unknown times."""
-    times = ("before_ns", "predicted_low_ns", "predicted_high_ns", "after_ns")
-    return {"verdict": str(row.verdict), "changed": str(row.changed)} | {
-        key: None if np.isnan(value := getattr(row, key)) else float(value) for key in times
-    }
 
 
 def reading(row: LabelRow) -> Verdict:

@@ -1,6 +1,6 @@
 """`analysis.db`: the one stored form of an analysis, documented inside (sqlite-utils, Datasette).
 
-The tables have the names and columns of `frames.ANALYSIS_SPECS`; tuples and dicts are JSON text.
+The tables have the names and columns of `registry.specs`; tuples and dicts are JSON text.
 `documentation` says what every column means, `meta` holds everything that is not a table.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
-from nsysalign import frames, untrusted
+from nsysalign import registry, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis, TraceInfo
@@ -34,7 +34,6 @@ _KEYS = {
     "baseline": "label",
     "unprofiled": "interval",
     "unprofiled_parts": ("interval", "cause"),
-    "marked_kernels": "kernel",
 }
 #: Tables whose `interval` is a row of `intervals`: Datasette makes links of them.
 _OF_INTERVALS = (
@@ -56,7 +55,7 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
         # No other process sees the temporary file, so a journal and syncs would only cost time.
         connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
         database = sqlite_utils.Database(connection, execute_plugins=False)
-        for spec in frames.ANALYSIS_SPECS:
+        for spec in registry.specs():
             database.table(spec.name).create(
                 {c.name: _SQL_TYPES.get(c.dtype, int) for c in spec.columns},
                 pk=_KEYS.get(spec.name),
@@ -76,7 +75,7 @@ def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
         database.table("intervals").create_index(["label"])
         documentation = [
             {"table_name": spec.name, "column_name": column, "dtype": dtype, "meaning": meaning}
-            for spec in frames.ANALYSIS_SPECS
+            for spec in registry.specs()
             for column, dtype, meaning in [("", "table", spec.meaning), *spec.columns]
         ]
         database.table("documentation").insert_all(documentation, pk=("table_name", "column_name"))
@@ -135,7 +134,7 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         with untrusted.opened(
             path, AnalysisError, expected="an analysis.db", again=_AGAIN
         ) as connection:
-            names = {"meta", *(spec.name for spec in frames.ANALYSIS_SPECS)}
+            names = {"meta", *(spec.name for spec in registry.specs())}
             for name, what in untrusted.unlike_tables(connection, names).items():
                 raise AnalysisError(
                     f"{path} is not an analysis ({name} {what}, and should be a table)", _AGAIN
@@ -150,7 +149,11 @@ def load(path: str | os.PathLike[str]) -> Analysis:
                         _AGAIN,
                     )
                 read = {}
-                for spec in frames.ANALYSIS_SPECS:
+                for spec in registry.specs():
+                    if spec.name in registry.tables() and not untrusted.columns(
+                        connection, spec.name
+                    ):
+                        continue  # written where that add-on was not there
                     rows = _rows(connection, path, spec.name, spec.names, size)
                     lists = [list(column) for column in zip(*rows, strict=True)] or [[]] * len(
                         spec.names
@@ -167,6 +170,7 @@ def load(path: str | os.PathLike[str]) -> Analysis:
             trace=TraceInfo(**about),
             notes=tuple(meta["notes"]),
             calibration=meta["calibration"],
+            extra={name: read.pop(name) for name in registry.tables() if name in read},
             **read,
         )
         refuse_unsound(analysis, path.name)

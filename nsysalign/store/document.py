@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsysalign import frames
+from nsysalign import frames, registry
+from nsysalign.explain.finding import statuses
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis, TraceInfo
 from nsysalign.parts import known_as, parts_matrices, positions
@@ -28,7 +29,7 @@ _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "up
 #: Tables that are lists of their rows.
 _AS_ROWS = (
     *(frames.UNALIGNED, frames.VARIANTS, frames.KERNELS, frames.GAPS, frames.HOST_RANGES),
-    *(frames.HOST_ACTIVITY, frames.CONFIRMATIONS, frames.GPU_CLOCKS),
+    *(frames.HOST_ACTIVITY, frames.GPU_CLOCKS),
 )
 _ELAPSED = ("median_ns", "mean_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
 
@@ -56,8 +57,6 @@ def pieces(analysis: Analysis) -> Iterator[bytes]:
 
 def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     """The document with an empty list of intervals; `parts`: ns by interval and cause."""
-    from nsysalign.addons.confirm.confirmations import statuses
-
     labels = records(analysis.labels)
     codes = known_as(analysis.intervals["label"], [label["label"] for label in labels])
     sums = np.zeros((len(labels) + 1, len(CAUSES)), dtype=np.int64)
@@ -75,7 +74,8 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     for prediction in unprofiled:
         prediction["parts_ns"] = of_interval.get(prediction["interval"], {})
 
-    inside = () if analysis.marked_kernels.empty else frames.MARKS_SPECS
+    long = {name for addon in registry.addons().values() for name in addon.long}
+    extra = {n: t for n, t in analysis.extra.items() if n not in long and not t.empty}
     return {
         "format": FORMAT,
         "version": VERSION,
@@ -94,7 +94,7 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
         "source_lines": dict(analysis.source_lines.itertuples(index=False)),
         "unprofiled": unprofiled,
         "baseline": None if analysis.baseline.empty else {"labels": records(analysis.baseline)},
-        **{s.name: records(getattr(analysis, s.name)) for s in inside if s != frames.KERNEL_MARKS},
+        **{name: records(table) for name, table in extra.items()},
     }
 
 

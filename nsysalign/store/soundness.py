@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from nsysalign import frames
+from nsysalign import registry
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES, Analysis
 
@@ -52,7 +52,7 @@ def _problems(analysis: Analysis) -> Iterator[str]:
     for (name, column), words in _WORDS.items():
         if not set(getattr(analysis, name)[column]) <= {*words}:
             yield f"{name}.{column} holds an unknown word"
-    for spec in frames.ANALYSIS_SPECS:
+    for spec in registry.specs():
         for column, dtype, _ in spec.columns:
             if dtype != "object":
                 continue

@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from nsysalign import frames
+from nsysalign import registry
 from nsysalign.errors import UsageError
 from nsysalign.files import replacing
 from nsysalign.model import CAUSES, Analysis
@@ -47,7 +47,7 @@ def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
     for name in ("predicted_ns", "lower_ns", "upper_ns"):
         budgets[f"unprofiled_{name}".replace("_predicted", "")] = predicted[name].array
     return {"budgets": budgets} | {
-        spec.name: getattr(analysis, spec.name) for spec in frames.ANALYSIS_SPECS
+        spec.name: getattr(analysis, spec.name) for spec in registry.specs()
     }
 
 

@@ -10,7 +10,6 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from tiny_export import LOG, write_export, write_lines
 import nsysalign
 from nsysalign import cli as command_line
 from nsysalign.addons.confirm import confirmations
+from nsysalign.addons.confirm.tables import CONFIRMATIONS
 from nsysalign.cli import cli, main
 from nsysalign.commandline import assembly
 from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
@@ -142,7 +142,7 @@ def test_an_export_of_one_label_has_nothing_of_others(tmp_path):
 
     analysis = build()
     tables = {}
-    for spec, column in ((frames.BASELINE, "label"), (frames.CONFIRMATIONS, "label"), (frames.UNPROFILED, "interval"), (frames.UNPROFILED_PARTS, "interval")):  # fmt: skip
+    for spec, column in ((frames.BASELINE, "label"), (CONFIRMATIONS, "label"), (frames.UNPROFILED, "interval"), (frames.UNPROFILED_PARTS, "interval")):  # fmt: skip
         values = ["t1", "t2"] if column == "label" else [0, 3]
         rows = pd.DataFrame(
             {
@@ -151,7 +151,7 @@ def test_an_export_of_one_label_has_nothing_of_others(tmp_path):
             }
         )
         tables[spec.name] = rows.assign(**{column: values})
-    chosen = only(replace(analysis, **tables), "t2")
+    chosen = only(analysis.with_tables(tables), "t2")
     assert set(chosen.baseline["label"]) == set(chosen.confirmations["label"]) == {"t2"}
     assert set(chosen.unprofiled["interval"]) == set(chosen.unprofiled_parts["interval"]) == {3}
 

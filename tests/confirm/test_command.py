@@ -90,7 +90,7 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
         "starts": [[str(Path.cwd() / "bench.py"), 10, []]],
     }  # fmt: skip
     assert "confirmed: t1 (host-gap):" in result.output
-    assert "Changed:  a delay kernel of 1,000.0 us" in result.output
+    assert "Changed: a delay kernel of 1,000.0 us" in result.output
     # of the plain run, before
     assert "      nsysalign confirm --label t1 SCRIPT.py" in result.output
     stored = json.loads((machine.folder / "confirm.json").read_text())

@@ -13,6 +13,7 @@ import nsysalign
 from nsysalign import frames
 from nsysalign.addons.marks.inside import warps_per_sm
 from nsysalign.addons.marks.page import inside
+from nsysalign.addons.marks.tables import MARKS_SPECS
 from nsysalign.cli import cli
 from nsysalign.show import html
 from nsysalign.show.payload import payload
@@ -110,7 +111,7 @@ def test_kernels_are_joined_opened_and_put_into_their_intervals(analysis):
     ] * 6
     marks = a.marks[a.marks["name"] == "done"]
     assert set(marks["kind"]) == {"mark"}
-    for spec in frames.MARKS_SPECS:
+    for spec in MARKS_SPECS:
         frames.check(getattr(a, spec.name), spec)
 
 
@@ -174,7 +175,7 @@ def test_stored_and_loaded_it_is_the_same(analysis, tmp_path):
     a = analysis
     database.write(a, tmp_path / "a.db")
     loaded = database.load(tmp_path / "a.db")
-    for spec in frames.MARKS_SPECS:
+    for spec in MARKS_SPECS:
         assert getattr(loaded, spec.name).equals(getattr(a, spec.name)), spec.name
 
 
@@ -182,7 +183,7 @@ def test_an_analysis_without_marks_has_none_of_it(gpu, tmp_path):
     a = nsysalign.analyze(export(gpu, tmp_path / "trace.sqlite"))
     assert payload(a)["inside"] == []
     assert '"sm_time"' not in document.dumps(a)
-    assert all(getattr(a, spec.name).empty for spec in frames.MARKS_SPECS)
+    assert all(getattr(a, spec.name).empty for spec in MARKS_SPECS)
 
 
 def test_the_page_holds_a_strip_and_hostile_names_stay_text(tmp_path):

@@ -11,7 +11,7 @@ from handmade import bad, build
 from recordings import unpack
 
 from nsysalign import frames
-from nsysalign.cli import COMMANDS, cli
+from nsysalign.cli import cli
 from nsysalign.errors import UsageError
 from nsysalign.show import waterfall
 from nsysalign.store import database
@@ -32,7 +32,7 @@ def call(*arguments, width="100", **more):
     return result
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", cli.list_commands(None))
 def test_every_help_has_an_example_and_fits(command):
     text = call(command, "--help").output
     assert f"Example:  nsysalign {command}" in text

@@ -8,7 +8,7 @@ from contextlib import closing
 import pandas as pd
 import pytest
 
-from nsysalign import frames
+from nsysalign import registry
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES
 from nsysalign.show import html
@@ -107,7 +107,7 @@ def test_nan_becomes_null(analysis):
 def test_database_round_trip(analysis, tmp_path):
     database.write(analysis, tmp_path / "a.db")
     loaded = database.load(tmp_path / "a.db")
-    same(analysis, loaded, [spec.name for spec in frames.ANALYSIS_SPECS])
+    same(analysis, loaded, [spec.name for spec in registry.specs()])
     assert loaded.trace == analysis.trace and loaded.notes == analysis.notes
     assert {p.name for p in tmp_path.iterdir()} == {"a.db"}
 
@@ -120,9 +120,7 @@ def test_the_database_documents_itself(analysis, tmp_path):
                 "SELECT table_name, column_name FROM documentation WHERE column_name != ''"
             )
         )
-        assert documented == {
-            (spec.name, name) for spec in frames.ANALYSIS_SPECS for name in spec.names
-        }
+        assert documented == {(spec.name, name) for spec in registry.specs() for name in spec.names}
         total = "SELECT p.interval, sum(ns) = elapsed_ns FROM parts p JOIN intervals USING (interval) GROUP BY 1"
         assert all(exact for _, exact in connection.execute(total))
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 from handmade import CASES
 
-from nsysalign import frames
+from nsysalign import frames, registry
 from nsysalign.model import CAUSES
 from nsysalign.show.payload import payload
 from nsysalign.store import database
@@ -126,7 +126,7 @@ def test_the_tables_have_every_row(case, monkeypatch, tmp_path, listed_at_once):
     monkeypatch.setattr(database, "_LISTED_AT_ONCE", listed_at_once)
     database.write(case, tmp_path / "a.db")
     with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
-        for spec in frames.ANALYSIS_SPECS:
+        for spec in registry.specs():
             names = ", ".join(f'"{name}"' for name in spec.names)
             stored = connection.execute(
                 f'SELECT {names} FROM "{spec.name}" ORDER BY rowid'

@@ -16,7 +16,7 @@ from simulator import export, machine
 from simulator.export import Style
 
 import nsysalign
-from nsysalign import engine, frames
+from nsysalign import engine, registry
 from nsysalign.cli import cli
 from nsysalign.split import details, sweep, threads
 from nsysalign.store import database
@@ -30,7 +30,7 @@ QUICK = settings(
     database=None,
     suppress_health_check=list(HealthCheck),
 )
-TABLES = [spec.name for spec in frames.ANALYSIS_SPECS]
+TABLES = [spec.name for spec in registry.specs()]
 
 
 def same(one, other, tables=TABLES) -> None:

@@ -11,11 +11,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from nsysalign.addons.confirm.confirmations import CONFIRMED
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.outputs import console, deliver
+from nsysalign.commandline.outputs import deliver
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
-from nsysalign.rundir import CONFIRMED, RERUNS
+from nsysalign.text import safe_text
+
+#: Re-runs, in the run directory.
+RERUNS = "confirm"
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -197,7 +201,7 @@ def put_to_the_test(
     for made in plans:
         tested = _test(run_dir, made, command, options, quiet)
         table = tested.table
-        before = replace(before, confirmations=table)
+        before = before.with_tables({"confirmations": table})
         store(before, run_dir)
         if tested.status != 0:  # it would fail the next time as well, or Ctrl-C was pressed
             break
@@ -244,9 +248,10 @@ def _test(
     everything = pd.concat([kept, new], ignore_index=True) if len(kept) else new
     confirmations.write(everything, run_dir / CONFIRMED)
     if not quiet:
-        from nsysalign.show import terminal
-
-        terminal.confirmations(new, console())
+        for row in new.itertuples(index=False):
+            causes = ", ".join(row.rules) or "its cause"
+            said = f"{row.verdict}: {row.label} ({causes}): {row.reason}\n  Changed: {row.changed}"
+            click.echo("\n" + "\n".join(map(safe_text, said.split("\n"))))
     return Tested(everything, status)
 
 

@@ -7,7 +7,7 @@ to a finding.
        "after_ns":…,"after_low_ns":…,"after_high_ns":…,"before_count":20,"after_count":20,
        "changed":"a delay kernel of 1,000.0 us …","run":"confirm/t1-delay-1"}]}
 
-The keys are the columns of `frames.CONFIRMATIONS`; null is "none".  The newest verdict about a
+The keys are the columns of `CONFIRMATIONS`; null is "none".  The newest verdict about a
 label and an intervention is the one that counts.
 """
 
@@ -16,12 +16,15 @@ from __future__ import annotations
 import json
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from nsysalign import frames
+from nsysalign.addons.confirm.tables import CONFIRMATIONS
 from nsysalign.errors import AnalysisError
+from nsysalign.explain.finding import NOT_CONFIRMED, Status
 from nsysalign.files import write_text
 from nsysalign.model import Analysis
+from nsysalign.rundir import Inputs
 from nsysalign.store.objects import frame, records
 from nsysalign.untrusted import contents
 
@@ -29,16 +32,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FORMAT, VERSION = "nsysalign-confirm", 1
-NOT_CONFIRMED = "not confirmed"
-
-
-class Status(NamedTuple):
-    """What is known about a finding beyond the trace in which it was found."""
-
-    #: confirmed, refuted, not conclusive, not confirmed; measured: the finding itself compares two
-    #: runs.
-    verdict: str
-    text: str  # what was done and its result; the command to type if a re-run can decide; else ''
+CONFIRMED = "confirm.json"
 
 
 _MEASURED = {"profiler-inflation": Status("measured", "in two runs, with and without nsys")}
@@ -58,7 +52,7 @@ def read(path: Path) -> pd.DataFrame:
     """The table of a confirm.json, empty if there is no such file.  Raises AnalysisError if it is
     something else."""
     if not path.is_file():
-        return frames.empty(frames.CONFIRMATIONS)
+        return frames.empty(CONFIRMATIONS)
     try:
         stored = json.loads(contents(path).decode())
         if stored["format"] != FORMAT or stored["version"] != VERSION:
@@ -66,7 +60,7 @@ def read(path: Path) -> pd.DataFrame:
         rows = stored["confirmations"]
         for row in rows:
             _check(row)
-        return frame(rows, frames.CONFIRMATIONS)
+        return frame(rows, CONFIRMATIONS)
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise AnalysisError(
             f"{path} is not what nsysalign confirm writes "
@@ -78,7 +72,7 @@ def read(path: Path) -> pd.DataFrame:
 def _check(row: dict[str, Any]) -> None:
     """Raises ValueError, KeyError or TypeError if a row holds impossible values: the file may come
     from anyone."""
-    for column in frames.CONFIRMATIONS.columns:
+    for column in CONFIRMATIONS.columns:
         value = row[column.name]
         if column.dtype == "object":
             good = isinstance(value, list) and all(isinstance(v, str) for v in value)
@@ -94,6 +88,17 @@ def _check(row: dict[str, Any]) -> None:
             good = good or (value is None and column.dtype == "float64")
         if not good:
             raise ValueError(f"{column.name} is {value!r:.40}")
+
+
+def since(analysis: Analysis, run: Path) -> Analysis:
+    """A stored analysis with the re-runs made since it was stored."""
+    table = read(run / CONFIRMED)
+    return analysis.with_tables({"confirmations": table}) if len(table) else analysis
+
+
+def step(analysis: Analysis, inputs: Inputs) -> Analysis:
+    """The analysis with the re-runs of its run directory."""
+    return since(analysis, inputs.home) if inputs.home else analysis
 
 
 def statuses(analysis: Analysis) -> list[Status]:

@@ -17,6 +17,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.addons.confirm.experiment import FEWEST, Plan, machine, rows_of
 from nsysalign.addons.confirm.prediction import parts_of
+from nsysalign.addons.confirm.tables import CONFIRMATIONS
 from nsysalign.compare.bootstrap import level
 from nsysalign.model import NONE_IF_AHEAD, Analysis
 from nsysalign.text import microseconds
@@ -32,7 +33,7 @@ SAME_WORK = 1.2
 
 @dataclass(frozen=True)
 class Confirmation:
-    """One row of frames.CONFIRMATIONS."""
+    """One row of CONFIRMATIONS."""
 
     plan: Plan
     verdict: str
@@ -59,7 +60,7 @@ class Confirmation:
 
 def table(confirmation: Confirmation) -> pd.DataFrame:
     """Its row as a table."""
-    return frames.check(pd.DataFrame([confirmation.row()]), frames.CONFIRMATIONS)
+    return frames.check(pd.DataFrame([confirmation.row()]), CONFIRMATIONS)
 
 
 def judge(plan: Plan, after: Analysis, *, run: str = "") -> Confirmation:

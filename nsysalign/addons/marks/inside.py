@@ -12,9 +12,13 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.addons.marks import layout
+from nsysalign.addons.marks.command import MARKED, dumps
 from nsysalign.addons.marks.dump import Dump, MarksError, read, warnings
 from nsysalign.addons.marks.join import Marked, join
 from nsysalign.addons.marks.sm_time import inside
+from nsysalign.addons.marks.tables import MARK_CHANGES, MARKS_SPECS
+from nsysalign.model import Analysis
+from nsysalign.rundir import Inputs, RunDirectory
 from nsysalign.trace.launches import read_launches
 
 #: Rows of the table `marks`: the median and the slowest launch of each kernel, as many as fit.
@@ -29,11 +33,30 @@ _SM_WARPS, _SM_BLOCKS, _PART_REGISTERS, _SM_SHARED, _BLOCK_RESERVED = 64, 32, 16
 
 @dataclass(frozen=True)
 class MarkTables:
-    """The tables of `frames.MARKS_SPECS` by name, and notes about them."""
+    """The tables of `MARKS_SPECS` by name, and notes about them."""
 
     tables: Mapping[str, pd.DataFrame] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     buffers: tuple[Mapping[str, object], ...] = ()  # what each dump contains and lacks
+
+
+def step(analysis: Analysis, inputs: Inputs) -> Analysis:
+    """Adds what dumps of marks say about the insides of kernels: those that were given, else those
+    of the run directory or of its run with marks (run --marks)."""
+    paths, marked = inputs.given.get("marks", ()), inputs.given.get("marked", (None,))[0]
+    if not paths and inputs.home:
+        paths = dumps(inputs.home)
+        own = RunDirectory(inputs.home / MARKED)
+        if (theirs := dumps(own.path)) and own.traces():
+            paths, marked = theirs, own.export()
+    if not paths:
+        return analysis
+    inside = marked_inside(paths, inputs.trace, marked, analysis.measured)
+    return replace(
+        analysis.with_tables(inside.tables),
+        notes=tuple(dict.fromkeys([*analysis.notes, *inside.notes])),
+        calibration={**analysis.calibration, "marks": list(inside.buffers)},
+    )
 
 
 def marked_inside(
@@ -65,7 +88,7 @@ def mark_tables(
     `plain`: the kernels of the same program without marks, where `rows` are of a run of their own;
     `intervals` are then of the run without.
     """
-    parts: dict[str, list[pd.DataFrame]] = {spec.name: [] for spec in frames.MARKS_SPECS}
+    parts: dict[str, list[pd.DataFrame]] = {spec.name: [] for spec in MARKS_SPECS}
     notes = warnings(dumps)
     count = 0
     for dump in dumps:
@@ -78,7 +101,7 @@ def mark_tables(
         spec.name: pd.concat(parts[spec.name], ignore_index=True)
         if parts[spec.name]
         else frames.empty(spec)
-        for spec in frames.MARKS_SPECS
+        for spec in MARKS_SPECS
     }
     kernels = tables["marked_kernels"]
     if len(kernels):
@@ -92,7 +115,7 @@ def mark_tables(
                 "kernels were marked in the run that was measured: what that changes is not known "
                 "(nsysalign run --marks measures it, and shows times without marks)"
             )
-    specs = {spec.name: spec for spec in frames.MARKS_SPECS}
+    specs = {spec.name: spec for spec in MARKS_SPECS}
     buffers = tuple(
         {
             "file": d.path, "pid": d.pid, "device": d.device, "written": d.written,
@@ -263,7 +286,7 @@ def _some_sms(dump: Dump, both: np.ndarray, room: int) -> np.ndarray:
 
 
 def _counters(marked: Marked, names: _Names) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """(`frames.PATH_COUNTS`, `frames.LATENCIES`) of a dump.  Counts of launches that share a grid
+    """(`tables.PATH_COUNTS`, `tables.LATENCIES`) of a dump.  Counts of launches that share a grid
     id (a graph's) are one sum: they stand at the first."""
     slots, launches = marked.dump.counters, marked.launches
     firsts = launches[launches["replay"] == 0]
@@ -339,7 +362,7 @@ def _counterparts(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame
 
 
 def _changes(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame | None) -> pd.DataFrame:
-    """`frames.MARK_CHANGES`: every kernel that was marked, with and without."""
+    """`tables.MARK_CHANGES`: every kernel that was marked, with and without."""
     most = ["registers", "local_bytes", "shared_bytes", "threads"]
     sides = {}
     for side, table in (("marked", rows), ("plain", rows.iloc[:0] if plain is None else plain)):
@@ -354,7 +377,7 @@ def _changes(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame | No
         sides[side] = there.add_prefix(f"{side}_")
     out = sides["marked"].join(sides["plain"]).reset_index(names="name")
     change = out["marked_ns"] / out["plain_ns"].where(out["plain_ns"] > 0) - 1
-    return out.assign(change=change)[frames.MARK_CHANGES.names]
+    return out.assign(change=change)[MARK_CHANGES.names]
 
 
 def warps_per_sm(registers: int, threads: int, shared_bytes: int) -> int:

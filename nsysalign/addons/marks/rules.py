@@ -12,6 +12,15 @@ import pandas as pd
 from nsysalign.explain import thresholds, words
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import About, Finding
+from nsysalign.explain.rules import Rule
+
+#: SM time after the last blocks, and an SM's longer work, are named from this share of the kernel
+#: on.
+SM_SAY_SHARE = 0.10
+#: An SM that is busy this many times as long as the median SM.
+SM_BUSY_FACTOR, SM_BUSY_WARN_FACTOR = 1.2, 1.5
+#: How much marks may change a kernel before that is mentioned, and before it is a warning.
+MARKS_SAY_SHARE, MARKS_WARN_SHARE = 0.02, 0.05
 
 _TAIL_ADVICE = (
     "Issue the long blocks first, make blocks smaller, or let as many blocks as fit take their "
@@ -106,7 +115,7 @@ def tail(facts: Facts) -> Iterator[Finding]:
     for kernel in kernels(facts):
         after, none = kernel.parts.get("after", 0), kernel.parts.get("none", 0)
         share = (after + none) / kernel.whole_ns
-        if share < thresholds.SM_SAY_SHARE or kernel.spans.empty:
+        if share < SM_SAY_SHARE or kernel.spans.empty:
             continue
         last = np.sort(kernel.spans["last_ns"].to_numpy())
         half = int(last[(len(last) - 1) // 2])
@@ -152,10 +161,7 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
         median = float(np.median(busy))
         worst = int(busy.argmax())
         factor = busy[worst] / max(median, 1.0)
-        if (
-            factor < thresholds.SM_BUSY_FACTOR
-            or (busy[worst] - median) < thresholds.SM_SAY_SHARE * kernel.duration_ns
-        ):
+        if factor < SM_BUSY_FACTOR or (busy[worst] - median) < SM_SAY_SHARE * kernel.duration_ns:
             continue
         dealt = blocks[worst] > np.median(blocks)
         why = (
@@ -165,7 +171,7 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
             "blocks have more to do"
         )
         yield kernel.finding(
-            "warning" if factor >= thresholds.SM_BUSY_WARN_FACTOR else "info",
+            "warning" if factor >= SM_BUSY_WARN_FACTOR else "info",
             f"{kernel.name}: SM {int(spans['sm'].iloc[worst])} is busy for "
             f"{words.span(int(busy[worst]))}, {words.times(factor)} as long as the median SM; "
             f"{why}.",
@@ -193,9 +199,7 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
             continue
         fewer = 0 <= row.marked_warps_per_sm < row.plain_warps_per_sm
         spills = row.marked_local_bytes > row.plain_local_bytes >= 0
-        if np.isnan(row.change) or not (
-            abs(row.change) >= thresholds.MARKS_SAY_SHARE or fewer or spills
-        ):
+        if np.isnan(row.change) or not (abs(row.change) >= MARKS_SAY_SHARE or fewer or spills):
             continue
         ran = place(facts, table[table["name"] == row.name], row.name)
         said = [
@@ -212,7 +216,7 @@ def mark_perturbed(facts: Facts) -> Iterator[Finding]:
         if fewer:
             said.append(f"{row.plain_warps_per_sm} -> {row.marked_warps_per_sm} warps fit on an SM")
         yield ran.finding(
-            "warning" if abs(row.change) >= thresholds.MARKS_WARN_SHARE or fewer else "info",
+            "warning" if abs(row.change) >= MARKS_WARN_SHARE or fewer else "info",
             f"{words.kernel(row.name)}: its marks change it: {', '.join(said)}.",
             _MARK_PERTURBED_ADVICE,
             kernel=words.kernel(row.name),
@@ -263,3 +267,11 @@ def marks_dropped(facts: Facts) -> Iterator[Finding]:
             room_for=size,
             launches_not_whole=len(mine),
         )
+
+
+RULES = (
+    Rule("tail", tail),
+    Rule("sm-imbalance", sm_imbalance),
+    Rule("mark-perturbed", mark_perturbed),
+    Rule("marks-dropped", marks_dropped),
+)

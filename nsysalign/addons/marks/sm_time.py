@@ -251,7 +251,7 @@ def _depths(stream: np.ndarray, begins: np.ndarray) -> tuple[np.ndarray, np.ndar
 
 
 def _phases(passages: list[_Passages], unclosed: dict[tuple[int, int], int]) -> pd.DataFrame:
-    """Statistics of passages by launch and name (`frames.KERNEL_PHASES`; `phase` is the hash)."""
+    """Statistics of passages by launch and name (`tables.KERNEL_PHASES`; `phase` is the hash)."""
     known = [n for _, n in unclosed] + [i for p in passages for i in np.unique(p.id).tolist()]
     ids = np.unique(np.array(known, np.int64))
     keys = [
@@ -285,7 +285,7 @@ def _phases(passages: list[_Passages], unclosed: dict[tuple[int, int], int]) -> 
 
 
 class _Sms(NamedTuple):
-    """`spans`: `frames.SM_SPANS`; `parts`: SM time of every launch by part, phases still in `busy`;
+    """`spans`: `tables.SM_SPANS`; `parts`: SM time of every launch by part, phases still in `busy`;
     `group`: the number of the (launch, SM) of every warp; `shared`: the integral of `_shared`."""
 
     spans: pd.DataFrame
@@ -329,7 +329,7 @@ def _sms(marked: Marked, warps: _Warps, duration: np.ndarray) -> _Sms:
 def _budget(
     parts: dict[str, np.ndarray], of_phase: dict[int, float], complete: np.ndarray
 ) -> pd.DataFrame:
-    """`frames.SM_TIME` with hashes for names, of all launches that have marks.  Phases are rounded
+    """`tables.SM_TIME` with hashes for names, of all launches that have marks.  Phases are rounded
     down, and the rest of the time with blocks is `unmarked`, so the sum is exact."""
     phases: dict[int, list[tuple[int, int]]] = {}
     for key, ns in of_phase.items():

@@ -87,8 +87,8 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     """
     from nsysalign.addons.measure import page, terminal
     from nsysalign.addons.measure.session import Session
+    from nsysalign.addons.measure.stored import MEASUREMENT
     from nsysalign.commandline.progress import ProgressLine
-    from nsysalign.rundir import MEASUREMENT
 
     options = _options(given)
     with ProgressLine(quiet) as tell:

@@ -23,9 +23,9 @@ from nsysalign.addons.measure import ladder, search
 from nsysalign.addons.measure.failures import MEMORY
 from nsysalign.addons.measure.profile import Profile
 from nsysalign.addons.measure.statistics import Estimate, difference, estimate
+from nsysalign.addons.measure.stored import FORMAT, MEASUREMENT
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
-from nsysalign.rundir import MEASUREMENT, MEASUREMENT_FORMAT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -368,7 +368,7 @@ class Measure:
         from nsysalign.store.objects import to_json
 
         named = ("targets", "options", "environment", "search", "notes", "complete")
-        out: dict[str, Any] = {"format": MEASUREMENT_FORMAT, "version": VERSION}
+        out: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         out |= {name: getattr(self, name) for name in named}
         out |= {"runs": list(map(asdict, self.runs)), "profiles": list(map(asdict, self.profiles))}
         out |= {"points": self.curve.to_dict("records"), "modes": self.modes.to_dict("records")}
@@ -401,10 +401,8 @@ def load(path: Path) -> Measure:
         if file.stat().st_size > LARGEST_FILE:
             raise AnalysisError(f"{file.name}: too large for a measurement", again)
         data = json.loads(untrusted.contents(file))
-        if not isinstance(data, dict) or data.get("format") != MEASUREMENT_FORMAT:
-            raise AnalysisError(
-                f"{file.name}: not a measurement (format {MEASUREMENT_FORMAT})", again
-            )
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise AnalysisError(f"{file.name}: not a measurement (format {FORMAT})", again)
         if (version := data.get("version")) != VERSION:
             words = f"version {version!r}, and this nsysalign reads {VERSION}"
             raise AnalysisError(f"{file.name}: {words}", "measure again")

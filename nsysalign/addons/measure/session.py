@@ -19,11 +19,12 @@ from nsysalign.addons.measure.gpu import Clocks, Gpu
 from nsysalign.addons.measure.plan import CURVE_MODES, Job, Options
 from nsysalign.addons.measure.result import Block, Key, Measure, Run
 from nsysalign.addons.measure.runner import Outcome
+from nsysalign.addons.measure.stored import MEASUREMENT
 from nsysalign.errors import NsysAlignError
 from nsysalign.paths import without_paths
 from nsysalign.record.clock_sampler import sampling
 from nsysalign.record.lock import locked
-from nsysalign.rundir import MEASUREMENT, make_run_dir
+from nsysalign.rundir import make_run_dir
 from nsysalign.text import plural
 
 PROBE_S, QUICK_S, PROFILED_S = 1.0, 1.5, 1.0

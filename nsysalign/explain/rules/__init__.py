@@ -17,8 +17,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign import frames
-from nsysalign.addons.marks import rules as kernel_marks
+from nsysalign import frames, registry
 from nsysalign.explain.advice import advised
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.finding import SEVERITIES, CouldNotLook, Finding
@@ -86,11 +85,13 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("cold-l2", conditions.cold_l2),
     Rule("high-variance", series.variance),
     Rule("too-few-samples", series.samples),
-    Rule("tail", kernel_marks.tail),
-    Rule("sm-imbalance", kernel_marks.sm_imbalance),
-    Rule("mark-perturbed", kernel_marks.mark_perturbed),
-    Rule("marks-dropped", kernel_marks.marks_dropped),
 )
+
+
+def every_rule() -> tuple[Rule, ...]:
+    """The rules above, then those of add-ons."""
+    return (*REGISTRY, *(rule for rules in registry.each("rules") for rule in rules))
+
 
 #: Rules that say that a number is not what it seems: before all others of their severity.
 DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "asked-too-early", "recorded-again", "captured")  # fmt: skip
@@ -103,7 +104,7 @@ def diagnose(analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) 
     `segments_of` gives the segments of intervals (ascending numbers).
     """
     facts = Facts(analysis, segments_of)
-    found, notes = apply(facts, REGISTRY)
+    found, notes = apply(facts, every_rule())
     measured, found = analysis.measured, advised(facts, found)
     if measured.empty:
         notes = []  # nothing was placed: the report says so, 30 rules need not repeat it

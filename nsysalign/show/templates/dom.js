@@ -33,6 +33,9 @@ function $(id) {
   return document.getElementById(id);
 }
 
+// Sections of add-ons: [id, key of the data, what draws it].
+const SECTIONS = [];
+
 function make(tag, attributes, ...children) {
   const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes || {})) {

@@ -148,7 +148,8 @@ function drawRemarks() {
 async function start() {
   const measured = DATA.labels.length, there = { title: true, verdicts: true, remarks: true,
     whole: measured, labels: measured, runs: measured, timeline: measured || WHOLE.size,
-    kernels: DATA.kernels.names.length, insides: DATA.inside?.length, clocks: DATA.clocks };
+    kernels: DATA.kernels.names.length, clocks: DATA.clocks };
+  for (const [id, key] of SECTIONS) there[id] = DATA[key]?.length;
   $("bar").querySelector(".brand").textContent = cut(DATA.title.split(",")[0], 24);
   for (const link of document.querySelectorAll("#bar a")) {
     if (!there[link.hash.slice(1)]) link.remove();
@@ -162,8 +163,10 @@ async function start() {
 }
 
 function stages() {
-  const rest = [["kernels", "insides", "answers", "clocks", "baseline", "remarks"],
-    () => { startKernels(); $("insides").classList.add("filled"); startInside(); startAnswers();
+  const rest = [["kernels", "answers", "clocks", "baseline", "remarks"],
+    () => { startKernels();
+      for (const [id, , draw] of SECTIONS) { $(id).classList.add("filled"); draw(); }
+      startAnswers();
     startBaseline(); drawHeader(); drawRemarks(); }];
   drawHeadline();
   for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id)

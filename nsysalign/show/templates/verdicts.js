@@ -63,20 +63,12 @@ function evidence(entry) {
       make("div", null, make("dt", null, what), make("dd", null, number)))));
 }
 
-// before | predicted | after of a re-run with one change.
+// What a second run of the script with one change said.
 function rerun(entry) {
-  const said = entry.rerun;
-  if (!said) return entry.confirmation ? make("p", { class: "rerun" }, entry.confirmation) : null;
-  const mark = { confirmed: "✔", refuted: "✖" }[said.verdict] || "?";
-  const predicted = said.predicted_low_ns === null ? "none" :
-    `${duration(said.predicted_low_ns)} to ${duration(said.predicted_high_ns)}`;
-  const cell = (name, value) => make("div", null, make("dt", null, name), make("dd", null, value));
-  const look = { confirmed: "better", refuted: "error" }[said.verdict] || "";
-  return make("div", { class: "rerun " + look, title: entry.confirmation },
-    make("p", null, make("strong", null, `${mark} ${said.verdict} by a second run of the script: `),
-      said.changed),
-    make("dl", null, cell("before", duration(said.before_ns)), cell("predicted", predicted),
-      cell("after", duration(said.after_ns))));
+  if (!entry.confirmation) return null;
+  const [mark, look] = { confirmed: ["✔ ", "better"], refuted: ["✖ ", "error"] }[
+    entry.confirmation.split(":")[0]] || ["", ""];
+  return make("p", { class: "rerun " + look }, mark + entry.confirmation);
 }
 
 // Further findings about the label: the words on a click.
@@ -106,8 +98,7 @@ function sameIn(entries) {
     ? make("button", { type: "button", class: "link",
       onclick: () => choose(entry.label, entry.interval < 0 ? null : entry.interval, true) },
       entry.label) : entry.label,
-  entry.lost ? ` loss ${duration(entry.lost)}` : "",
-    entry.rerun ? ` (${entry.rerun.verdict})` : "");
+  entry.lost ? ` loss ${duration(entry.lost)}` : "");
   const rest = entries.length - MOST_SAME;
   return make("div", { class: "same" }, make("span", null, "The same in:"),
     make("ul", null, entries.slice(0, MOST_SAME).map(item),

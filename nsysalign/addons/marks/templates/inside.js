@@ -13,6 +13,8 @@ const PART_LOOKS = {
 };
 const SM_LEFT = 54, WARP_ROW = 12;
 
+SECTIONS.push(["insides", "inside", startInside]);
+
 function startInside() {
   const list = DATA.inside || [], strip = $("inside-strip");
   $("insides").hidden = !list.length;

@@ -1,0 +1,16 @@
+"""What this add-on adds."""
+
+from nsysalign.registry import AddOn
+
+ADDON = AddOn(
+    commands={
+        "confirm": (
+            "command:confirm",
+            "Run a script again with one change, to confirm or refute a cause.",
+        )
+    },
+    tables="tables:TABLES",
+    step="confirmations:step",
+    since="confirmations:since",
+    statuses="confirmations:statuses",
+)

@@ -1,0 +1,17 @@
+"""What this add-on adds."""
+
+from nsysalign.registry import AddOn, Section
+
+ADDON = AddOn(
+    options={"run": "command:run_option", "analyze": "command:analyze_option"},
+    reruns={"marks": "command:RERUN"},
+    files=("marks", "marked"),
+    tables="tables:MARKS_SPECS",
+    long=("marks",),
+    step="inside:step",
+    rules="rules:RULES",
+    tracks="perfetto:tracks",
+    sections=(
+        Section("inside.html", "inside.js", "inside", "insides inside kernels", "page:inside"),
+    ),
+)

@@ -1,0 +1,125 @@
+"""Add-ons: what a folder under `nsysalign/addons` adds, according to its `addon.py`.
+
+The core names no add-on and works without them.  Functions and objects of an add-on are named by
+texts "module:name", the module relative to the add-on's folder; they are imported when used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from nsysalign import frames
+
+PACKAGE = "nsysalign.addons"
+
+
+class Section(NamedTuple):
+    """A section of the page.  Template and script lie in the add-on's folder `templates`."""
+
+    template: str
+    script: str
+    key: str  # of its data in the page's data; in the script `SECTIONS.push([id, key, draw])`
+    link: str  # "id words" for the contents
+    data: str  # (analysis) -> plain objects; none: the section is not shown
+
+
+class AddOn(NamedTuple):
+    """What an add-on adds; the core looks up everything else by itself."""
+
+    #: Command -> (its function, a line of help).
+    commands: Mapping[str, tuple[str, str]] = {}
+    #: Command of the core (run, analyze) -> a decorator that adds options to it.
+    options: Mapping[str, str] = {}
+    #: Option of `run` -> a `Rerun`: the command once more, after the profiled run.
+    reruns: Mapping[str, str] = {}
+    #: (traces, all options of `analyze`, --debug) -> whether it has answered in its place.
+    several: str = ""
+    #: Files that `analyze` takes for it, by option.
+    files: tuple[str, ...] = ()
+    #: Tables of an analysis: a tuple of `frames.Spec`; and those too long for analysis.json.
+    tables: str = ""
+    long: tuple[str, ...] = ()
+    #: (analysis, inputs) -> analysis with these tables, before rules look at it.
+    step: str = ""
+    #: (stored analysis, run directory) -> the same with what was found since.
+    since: str = ""
+    #: A tuple of `explain.rules.Rule`.
+    rules: str = ""
+    #: (analysis) -> a `finding.Status` for each finding.
+    statuses: str = ""
+    #: (analysis) -> events for Perfetto.
+    tracks: str = ""
+    sections: tuple[Section, ...] = ()
+    #: An object with holds(path), report(path, output), diff(a, b, options): results of its own.
+    results: str = ""
+
+
+class Rerun(NamedTuple):
+    """What `run` does again, with "marks" for example: how, in words; the environment of the
+    profiled run; and (command, result, options) -> notes."""
+
+    how: str
+    environment: Mapping[str, str]
+    again: Any
+
+
+@cache
+def addons() -> dict[str, AddOn]:
+    """The add-ons that are there, by name."""
+    package = importlib.util.find_spec(PACKAGE)
+    folders = (package.submodule_search_locations or ()) if package else ()
+    names = sorted(module.name for module in pkgutil.iter_modules(folders) if module.ispkg)
+    return {n: importlib.import_module(f"{PACKAGE}.{n}.addon").ADDON for n in names}
+
+
+def imported(name: str, text: str) -> Any:
+    """The object that an add-on names by "module:name"; a module for a text without a colon."""
+    module, _, attribute = text.partition(":")
+    found = importlib.import_module(f"{PACKAGE}.{name}.{module}")
+    return getattr(found, attribute) if attribute else found
+
+
+def each(field: str) -> Iterator[Any]:
+    """What every add-on declares in this field, imported."""
+    for name, addon in addons().items():
+        if text := getattr(addon, field):
+            yield imported(name, text)
+
+
+@cache
+def sections() -> list[tuple[Section, Any]]:
+    """Sections of the page, each with the function of the analysis that gives its data."""
+    return [
+        (section, imported(name, section.data))
+        for name, addon in addons().items()
+        for section in addon.sections
+    ]
+
+
+@cache
+def tables() -> dict[str, frames.Spec]:
+    """Tables of add-ons by name."""
+    return {spec.name: spec for specs in each("tables") for spec in specs}
+
+
+def specs() -> tuple[frames.Spec, ...]:
+    """Every table of an analysis."""
+    from nsysalign import frames
+
+    return (*frames.ANALYSIS_SPECS, *tables().values())
+
+
+def template(name: str) -> Path:
+    """A page's template or script, in an add-on's folder `templates`.  Raises FileNotFoundError."""
+    package = importlib.util.find_spec(PACKAGE)
+    for folder in (package.submodule_search_locations or ()) if package else ():
+        for path in Path(folder).glob(f"*/templates/{name}"):
+            return path
+    raise FileNotFoundError(name)
