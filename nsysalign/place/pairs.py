@@ -1,138 +1,170 @@
-"""Which events a program compared, read from the trace.
+"""Which events a program compared, read from a trace without a log: only pairs that are known.
 
-torch's `elapsed_time` first asks both events whether they are done, start first; nsys records these
-two calls with the numbers of the events:
+Numbers of events count the creations of a process.  nsys writes the number for every record by
+`cudaEventRecord`, for waits and for queries; none for `cudaEventRecordWithFlags` (torch).
 
-    host   [record s] launch [record e]  ...  [query s][query e]   0.1 to 1 us apart, nothing between
+C++, CuPy, numba      the rows name the events of records.  Start and end were created together, their
+                      records alternate, and the host waits for each end before the next start:
 
-Numbers count the events that a process created, its libraries' included.  Record calls carry none
-unless CUPTI wrote rows of them, so they are told by order:
+    [create s][create e]  ...  [record s] work [record e] [wait for e]   [record s] ...
 
-    [create][record]          torch creates an event when it records it first: the n-th creation
-    [record][wait of a stream or of the host for event n]
-    [record][record] ... [query a][query b]     recorded again: as many records as events that are
-                                                asked for, in the order in which those were created
+torch                 `elapsed_time` asks both events whether they are done, start first:
 
-Programs that ask cudaEventElapsedTime without a query (C++, CuPy, numba, cuDNN) wait for the end
-event first: `[create s][create e] ... [record s] work [record e] [synchronize e]` is a pair, too,
-and so are two such events for which nothing ever waits (the program waits for the device): they can
-be good for nothing else.  For this, CUPTI's rows must name them (nsys writes such for
-`cudaEventRecord`, not for torch's `cudaEventRecordWithFlags`).
-Newer exports hold the call itself, which proves a comparison, but not of which events.
-What only orders work, polls (`event.query()` in a loop, NCCL's watchdog, caching allocators) and
-what can be read in two ways is none; how many there are of these is said.
+    [create s][record s] work [create e][record e]  ...  [query s][query e]   nothing in between
+
+In a process that runs torch, pairs of the first kind are those of libraries (cuDNN's search, DDP's
+timers): they are counted, as is everything that can be read in two ways.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.intervals import group
-from nsysalign.model import CALL, SYNC_CALLS, Trace
+from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace
 from nsysalign.text import plural
 
 #: What a call does to events.
-_NONE, _CREATE, _RECORD, _QUERY, _WAIT, _ORDER, _ELAPSED, _CAPTURE, _CAPTURED = range(9)
-_BY_KIND = {"record": _RECORD, "query_event": _QUERY, "sync_event": _WAIT, "wait_event": _ORDER}
-_BY_NAME = {
-    "EventCreate": _CREATE,
-    "EventElapsedTime": _ELAPSED,
-    "StreamBeginCapture": _CAPTURE,
-    "StreamEndCapture": _CAPTURED,
-}
+_CREATE, _DESTROY, _RECORD, _QUERY, _WAIT, _WAIT_ALL, _ORDER, _CAPTURE, _CAPTURED = range(1, 10)
+_BY_KIND = {"record": _RECORD, "query_event": _QUERY, "sync_event": _WAIT, "sync_stream": _WAIT,
+            "sync_device": _WAIT_ALL, "wait_event": _ORDER}  # fmt: skip
+#: cudaEventElapsedTime fails for an event that is not done: it had been waited for.
+_BY_NAME = {"EventCreate": _CREATE, "EventDestroy": _DESTROY, "EventElapsedTime": _WAIT_ALL,
+            "StreamBeginCapture": _CAPTURE, "StreamEndCapture": _CAPTURED}  # fmt: skip
 #: Between the two queries of a comparison lies less than this, and between two comparisons more by
 #: this.
 _WITHIN_NS, _BETWEEN_NS = 10_000, 400
 _NEXT = 2  # a record follows the creation of its event as one of so many calls of the thread
+_PINNED = 1  # CUDA_MEMORY_KIND
 
-QUERIED, ELAPSED, WAITED = "asked by queries", "asked by cudaEventElapsedTime", "waited for"
-UNASKED = "around work, of events that nothing waits for"
+QUERIED, WAITED = "asked by queries", "created together and waited for"
 
 
 @dataclass
 class TracePairs:
     """Compared pairs as calls of their records (positions in `trace.calls`), by the start's call,
-    and how each is known; `left`: reason -> comparisons that could not be read; `numbers`: call of
-    a record -> number of its event in its process."""
+    and how each is known; `left`: reason -> comparisons that could not be read; `of_libraries`: how
+    many pairs are not the program's; `events`: call of a record -> number of its event."""
 
     start: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
     how: list[str] = field(default_factory=list)
     left: Counter[str] = field(default_factory=Counter)
-    numbers: dict[int, int] = field(default_factory=dict)
+    of_libraries: int = 0
+    events: dict[int, int] = field(default_factory=dict)
 
     @property
     def notes(self) -> list[str]:
-        """What was read, on what grounds, and what could not be."""
-        said, left = [], sum(self.left.values())
+        """What was read, on what grounds, and what is only counted."""
+        notes = []
         if self.start:
             how = ", ".join(f"{n:,} {way}" for way, n in Counter(self.how).items())
-            said.append(
+            notes.append(
                 f"read from the trace: {plural(len(self.start), 'compared pair')} of events ({how}); elapsed_time "
                 "itself is not in it, the length is estimated from what lies around"
             )
-        if left:
+        if self.left:
             why = "; ".join(f"{n:,} {reason}" for reason, n in self.left.items())
-            said.append(f"{left:,} comparisons of events have no interval: {why}")
-        return said
-
-    def take(self, which: list[int]) -> TracePairs:
-        """Some of the pairs."""
-        start, end = ([column[n] for n in which] for column in (self.start, self.end))
-        return TracePairs(start, end, [self.how[n] for n in which], self.left, self.numbers)
-
-    def add(self, start: int, end: int, how: str) -> None:
-        self.start.append(start)
-        self.end.append(end)
-        self.how.append(how)
+            notes.append(
+                f"{sum(self.left.values()):,} comparisons of events have no interval: {why}"
+            )
+        if self.of_libraries:
+            notes.append(
+                f"{plural(self.of_libraries, 'pair')} of events that libraries seem to time for themselves "
+                "(cuDNN's search, DDP's timers) have no interval"
+            )
+        return notes
 
 
-#: Whether a thread issued work between two times.
-Works = Callable[[int, int, int], bool]
-
-
-class _Row(NamedTuple):
-    """An outermost call that concerns events.  `event`: its number, -1 unknown; `rank`: of the call
-    among all of its thread; `driver`: made by the driver API."""
+class EventCall(NamedTuple):
+    """An outermost call that concerns events.  `event`: its number, `lane`: of what it records or
+    waits for (-1: unknown); `rank`: of the call among all of its thread; `done`: it succeeded;
+    `name`: of the function; `call`: position in `trace.calls`."""
 
     role: int
     thread: int
     start: int
     end: int
     event: int
+    lane: int
     done: bool
     rank: int
-    driver: bool
+    name: int
     call: int
 
 
-def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
-    """The pairs that a program compared.  `known`: number of the event by the call of its record,
-    where event rows say it."""
+def pairs_in_trace(trace: Trace, named: Mapping[int, int], lane: np.ndarray) -> TracePairs:
+    """The pairs that a program compared.  `named`: number of the event by the call of its record,
+    where event rows say it; `lane`: of every call that records an event or waits for a stream, as
+    far as it is known (-1)."""
+    found = TracePairs()
+    torch = _processes_with_torch(trace)
+    pairs: list[tuple[int, int, str]] = []
+    for process, calls in _event_calls(trace, named, lane).items():
+        ordinal = _numbers_are_ordinals(calls)
+        found.events |= {c.call: c.event for c in calls if c.role == _RECORD and c.event >= 0}
+        together = _created_together(calls) if ordinal else []
+        if process in torch:
+            compared = _compared(calls, ordinal, _after_pinned_copies(trace, calls), found)
+            pairs += [(*pair, QUERIED) for pair in compared]
+            records = {call for pair in compared for call in pair}
+            found.of_libraries += sum(not records & {*pair} for pair in together)
+        else:
+            pairs += [(*pair, WAITED) for pair in together]
+            asked = sum(c.role == _WAIT and c.event >= 0 for c in calls)
+            if asked and not ordinal:
+                found.left["by waits for events that the trace numbers in another way"] += asked
+            elif asked and not any(c.role == _RECORD and c.event >= 0 for c in calls):
+                found.left["by waits for events whose records the trace does not name"] += asked
+    for start, end, how in sorted(pairs):
+        found.start.append(start)
+        found.end.append(end)
+        found.how.append(how)
+    return found
+
+
+def _processes_with_torch(trace: Trace) -> set[int]:
+    """Processes with a kernel of ATen's, or a record by cudaEventRecordWithFlags."""
+    names = {n: text for n, text in trace.names.items() if text}
+    kernels = [n for n, text in names.items() if "at::native" in text]
+    flagged = [n for n, text in names.items() if text.startswith("cudaEventRecordWithFlags")]
+    rows = (
+        trace.operations[np.isin(trace.operations["name_id"], kernels)],
+        trace.calls[np.isin(trace.calls["name_id"], flagged)],
+    )
+    return {int(p) for table in rows for p in np.unique(table["process"].to_numpy())}
+
+
+def _event_calls(
+    trace: Trace, named: Mapping[int, int], lane: np.ndarray
+) -> dict[int, list[EventCall]]:
+    """By process: its outermost calls that concern events, by time."""
     calls = trace.calls
     kind, outer = calls["kind"].to_numpy(), calls["outer"].to_numpy()
     role = np.zeros(len(calls), np.int8)
-    for name, value in _BY_KIND.items():
-        role[kind == CALL[name]] = value
+    for text, value in _BY_KIND.items():
+        role[kind == CALL[text]] = value
     name = calls["name_id"].to_numpy()
     names = {i: trace.names.get(i, "") for i in np.unique(name).tolist()}
     for part, value in _BY_NAME.items():
         role[np.isin(name, [i for i, text in names.items() if part in text])] = value
-    role[outer != np.arange(len(calls))] = _NONE
+    copies = [i for i, n in names.items() if n.startswith("cudaMemcpy") and "Async" not in n]
+    role[np.isin(name, copies)] = _WAIT_ALL
+    outermost = outer == np.arange(len(calls))
+    role[~outermost] = 0
     event = np.full(len(calls), -1, np.int64)
     asked = trace.syncs[trace.syncs["call"] >= 0]
     event[outer[asked["call"].to_numpy()]] = asked["event"].to_numpy()
-    for call, number in known.items():
-        event[call] = number
+    event[list(named)] = list(named.values())
     thread = calls["thread"].to_numpy()
-    outermost = np.flatnonzero(outer == np.arange(len(calls)))
-    order = outermost[np.argsort(thread[outermost], kind="stable")]
+    order = np.flatnonzero(outermost)
+    order = order[np.argsort(thread[order], kind="stable")]
     rank = np.zeros(len(calls), np.int64)
     rank[order] = np.arange(len(order))
     # a loop that polls one event says nothing new between its first and last call
@@ -142,357 +174,311 @@ def pairs_in_trace(trace: Trace, known: Mapping[int, int]) -> TracePairs:
     idle = np.zeros(len(rows), dtype=bool)
     idle[1:-1] = same[:-1] & same[1:]
     rows = np.sort(rows[~idle])
-    columns = [role, thread, calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy(), event]
-    driver = [i for i, text in names.items() if text.startswith("cuEvent")]
-    columns += [calls["return_value"].to_numpy() == 0, rank, np.isin(name, driver)]
-    table = [
-        _Row(*values)
-        for values in zip(*(c[rows].tolist() for c in columns), rows.tolist(), strict=True)
-    ]
-    out = TracePairs()
-    of_process = defaultdict(list)
-    for row, process in zip(table, calls["process"].to_numpy()[rows].tolist(), strict=True):
-        of_process[process].append(row)
-    if not (role == _QUERY).any():
-        for process, members in of_process.items():
-            of_process[process] = _with_unlisted(members, trace, process)
-    issued = np.unique(outer[trace.operations["call"].to_numpy()[trace.operations["call"] >= 0]])
-    starts = group(thread[issued], calls["start_ns"].to_numpy()[issued])
-
-    def works(of: int, since: int, until: int) -> bool:
-        times = starts.get(of, np.empty(0, np.int64))
-        return bool(np.searchsorted(times, since) < np.searchsorted(times, until))
-
-    for members in of_process.values():
-        _read(members, works, out)
-    order_ = sorted(range(len(out.start)), key=lambda n: (out.start[n], out.end[n]))
-    return out.take(order_)
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    done = calls["return_value"].to_numpy() == 0
+    columns = (c[rows].tolist() for c in (role, thread, start, end, event, lane, done, rank, name))
+    found = defaultdict(list)
+    process = calls["process"].to_numpy()[rows].tolist()
+    for number, *values in zip(process, *columns, rows.tolist(), strict=True):
+        found[number].append(EventCall(*values))
+    if (role == _QUERY).any():
+        return found
+    return {number: _with_unlisted(own, trace, number) for number, own in found.items()}
 
 
-def _with_unlisted(rows: list[_Row], trace: Trace, process: int) -> list[_Row]:
+def _with_unlisted(calls: list[EventCall], trace: Trace, process: int) -> list[EventCall]:
     """The calls of a process with the queries of which the trace holds the synchronisation row
     alone: some profilers list the calls that wait, not those that ask.  Correlation ids tell
     whether one followed the other; the thread is that which records, -1 if several do."""
-    threads = {row.thread for row in rows if row.role == _RECORD}
+    threads = {c.thread for c in calls if c.role == _RECORD}
     thread = threads.pop() if len(threads) == 1 else -1
     syncs = trace.syncs
     syncs = syncs[(syncs["call"] < 0) & (syncs["event"] >= 0) & (syncs["stream"] < 0)]
     syncs = syncs[syncs["process"] == process]
     if not np.isin(trace.calls["kind"], [CALL[k] for k in SYNC_CALLS]).any():
-        return rows
+        return calls
     more = [
-        _Row(_QUERY, thread, row.start_ns, row.end_ns, row.event, True, row.correlation, False, -1)
+        EventCall(
+            _QUERY, thread, row.start_ns, row.end_ns, row.event, -1, True, row.correlation, -1, -1
+        )
         for row in syncs.itertuples()
     ]
-    return sorted(rows + more, key=lambda row: row.start)
+    return sorted(calls + more, key=lambda c: c.start)
 
 
-def _born(rows: list[_Row]) -> dict[int, int]:
-    """Position of a record -> number of its event, for first records of events that are created
-    right before (a creation that another follows is no such, nor one during another thread's)."""
-    made, born = 0, {}  # born: ordinal of the creation -> record
-    mixed, until = set(), 0  # ordinals of creations at the same time; when the last one ended
-    open_: dict[
-        int, tuple[int, int]
-    ] = {}  # thread -> its last creation: ordinal (0: of several), rank
-    seen = [(0, 0)]  # creations so far, and by how much a number is ahead of them, at least
-    # until a number confirms the count, each raises it: events were made before the trace began
-    begun_before, numbers = True, set()
-    for n, row in enumerate(rows):
-        if row.role == _CREATE:
+def _numbers_are_ordinals(calls: Sequence[EventCall]) -> bool:
+    """Whether event n is the n-th that the process created: no number exceeds the creations seen
+    so far, and none is recorded after all events up to it were destroyed."""
+    made = destroyed = gone = 0
+    for c in calls:
+        if c.role == _CREATE:
             made += 1
-            if row.start < until:
-                mixed |= {made - 1, made}
-            until = max(until, row.end)
-            several = row.rank - open_.get(row.thread, (0, -99))[1] <= _NEXT
-            open_[row.thread] = 0 if several else made, row.rank
-            continue
-        ordinal, rank = open_.get(row.thread, (0, 0))
-        if row.role == _RECORD and ordinal and row.rank - rank <= _NEXT:
-            born[ordinal] = n
-        elif row.event >= 0 and row.role in (_QUERY, _WAIT, _ORDER):
-            numbers.add(row.event)
-            if row.event - made > seen[-1][1]:
-                if begun_before and seen[-1][0] == made > 0:
-                    seen.pop()
-                seen.append((made, row.event - made))
-            else:
-                begun_before = False
-        open_.pop(row.thread, None)
-    # events created out of sight (by libraries, before the trace) push numbers up, at unknown times
-    asked, out = np.array(sorted(numbers), np.int64), {}
-    for (first, low), (last, high) in zip(seen, [*seen[1:], (made, seen[-1][1])], strict=True):
-        split = np.arange(first, max(last, first + 1))  # creations up to here came before them
-        between = np.searchsorted(asked, split + high, side="right")
-        split = split[between == np.searchsorted(asked, split + low, side="right")]
-        for ordinal in range(first + 1, last + 1):
-            if ordinal not in born or ordinal in mixed or not len(split):
-                continue
-            if low == high or split[-1] < ordinal:
-                out[born[ordinal]] = ordinal + high
-            elif split[0] >= ordinal:
-                out[born[ordinal]] = ordinal + low
-    return out
+        elif c.role == _DESTROY:
+            destroyed += 1
+            gone = made if destroyed >= made else gone
+        elif c.event > made or (c.role == _RECORD and 0 <= c.event <= gone):
+            return False
+    return True
 
 
-def _comparisons(rows: list[_Row]) -> dict[int, tuple[int, ...]]:
+# --- rows that name the events
+
+
+def _created_together(calls: Sequence[EventCall]) -> list[tuple[int, int]]:
+    """Pairs of record calls of events that were created one after the other, as s, e, s, e ... or
+    as s, s, ..., e, e, ...: whichever has start and end of more on one stream, and fewer records of
+    the others between them."""
+    runs: list[list[int]] = []
+    records: dict[int, list[EventCall]] = defaultdict(list)
+    waits: dict[tuple[str, int], list[int]] = defaultdict(list)
+    made, last = 0, None
+    for c in calls:
+        if c.role == _CREATE:
+            made += 1
+            follows = last and (c.thread, c.name, c.rank) == (last.thread, last.name, last.rank + 1)
+            runs[-1].append(made) if follows else runs.append([made])
+            last = c
+        elif c.role == _RECORD and c.event >= 0:
+            records[c.event].append(c)
+        elif c.role in (_QUERY, _WAIT) and c.done and c.event >= 0:
+            waits["event", c.event].append(c.end)
+        elif c.role == _WAIT and c.done:
+            waits["lane", c.lane].append(c.end)
+        elif c.role == _WAIT_ALL and c.done:
+            waits["all", 0].append(c.end)
+    ordering = {c.event for c in calls if c.role == _ORDER}
+
+    def known(start: int, end: int) -> list[tuple[EventCall, EventCall]]:
+        """The records of two events that the host waited for; [] if the two are no pair."""
+        starts, ends = records.get(start, []), records.get(end, [])
+        if not starts or len(starts) != len(ends) or {start, end} & ordering:
+            return []
+        both = list(zip(starts, ends, strict=True))
+        in_turn = [c for pair in both for c in pair]
+        if (
+            any(a.start >= b.start for a, b in pairwise(in_turn))
+            or starts[0].thread != ends[0].thread
+        ):
+            return []
+        until = [s.start for s in starts[1:]] + [float("inf")]
+        keys = [("event", end), ("all", 0)]
+        return [
+            (s, e)
+            for (s, e), again in zip(both, until, strict=True)
+            for ended in [[waits[key] for key in (*keys, ("lane", e.lane))]]
+            if any((n := bisect_right(t, e.start)) < len(t) and t[n] < again for t in ended)
+        ]
+
+    def likeness(
+        run: list[int], pairs: list[list[tuple[EventCall, EventCall]]]
+    ) -> tuple[int, int, int]:
+        some = [pair for records_of_two in pairs for pair in records_of_two[:100]]
+        others = sorted(c.start for number in run for c in records.get(number, []))
+        between = sum(
+            bisect_right(others, e.start - 1) - bisect_right(others, s.start) for s, e in some
+        )
+        return len(pairs), sum(pair[0][0].lane == pair[0][1].lane for pair in pairs), -between
+
+    found: list[tuple[int, int]] = []
+    for run in runs:
+        half = len(run) // 2
+        ways = [list(zip(run[0::2], run[1::2], strict=False))]
+        if half > 1 and len(run) == 2 * half:
+            ways.append(list(zip(run[:half], run[half:], strict=True)))
+        candidates = [[pairs for s, e in way if (pairs := known(s, e))] for way in ways]
+        best = max(candidates, key=lambda pairs: likeness(run, pairs))
+        found += [(s.call, e.call) for pairs in best for s, e in pairs]
+    return found
+
+
+# --- torch
+
+
+def _after_pinned_copies(trace: Trace, calls: Sequence[EventCall]) -> set[int]:
+    """Events whose record, by cudaEventRecord, is the call right after a copy from or to pinned
+    memory: those of PyTorch's allocator of such memory, which asks the oldest ones in a row."""
+    operations = trace.operations
+    pinned = (operations["src_kind"] == _PINNED) | (operations["dst_kind"] == _PINNED)
+    copies = operations["call"][(operations["kind"] == KIND["memcpy"]) & pinned].to_numpy()
+    copying = set(trace.calls["outer"].to_numpy()[copies[copies >= 0]].tolist())
+    if not copying:
+        return set()
+    thread, outer = trace.calls["thread"].to_numpy(), trace.calls["outer"].to_numpy()
+    outermost = np.flatnonzero(outer == np.arange(len(outer)))
+    of_thread = {
+        int(t): outermost[thread[outermost] == t]
+        for t in {c.thread for c in calls if c.thread >= 0}
+    }
+    found = set()
+    for c in calls:
+        flagged = "WithFlags" in trace.names.get(c.name, "")
+        if c.role == _RECORD and c.event >= 0 and not flagged:
+            own = of_thread[c.thread]
+            before = int(np.searchsorted(own, c.call)) - 1
+            if before >= 0 and int(own[before]) in copying:
+                found.add(c.event)
+    return found
+
+
+def _comparisons(calls: Sequence[EventCall]) -> dict[int, tuple[int, ...]]:
     """Positions of the queries of comparisons -> the two events, none for the second query of
     each."""
-    out: dict[int, tuple[int, ...]] = {}
-    last: dict[int, list[int]] = {}  # thread -> the queries of a run, one call after the other
-    exact = any(row.role == _ELAPSED for row in rows)
-
-    def close(run: list[int], then: _Row | None) -> None:
-        gaps = [rows[b].start - rows[a].end for a, b in pairwise(run)]
-        if exact and not (len(run) == 2 and then is not None and then.role == _ELAPSED):
-            return
+    runs: list[list[int]] = []
+    last: dict[int, int] = {}  # thread -> number of its run of queries, one call after the other
+    for n, c in enumerate(calls):
+        if c.role == _QUERY:
+            run = runs[last[c.thread]] if c.thread in last else []
+            if run and c.rank == calls[run[-1]].rank + 1:
+                run.append(n)
+            else:
+                last[c.thread] = len(runs)
+                runs.append([n])
+    found: dict[int, tuple[int, ...]] = {}
+    for run in runs:
+        gaps = [calls[b].start - calls[a].end for a, b in pairwise(run)]
         within, between = gaps[0::2], gaps[1::2]
         regular = not between or np.median(between) >= np.median(within) + _BETWEEN_NS
         if len(run) % 2 or not regular:
-            return
-        for n, gap in zip(range(0, len(run), 2), within, strict=True):
-            one, two = rows[run[n]], rows[run[n + 1]]
-            known = one.done and two.done and min(one.event, two.event) >= 0
-            if known and one.event != two.event and gap <= _WITHIN_NS:
-                out[run[n]], out[run[n + 1]] = (one.event, two.event), ()
-
-    for n, row in enumerate(rows):
-        run = last.setdefault(row.thread, [])
-        follows = run and row.rank == rows[run[-1]].rank + 1
-        if not (row.role == _QUERY and follows):
-            close(run, row if follows else None)
-            run.clear()
-        if row.role == _QUERY:
-            run.append(n)
-    for run in last.values():
-        close(run, None)
-    return out
+            continue
+        for one, two, gap in zip(run[0::2], run[1::2], within, strict=True):
+            events = calls[one].event, calls[two].event
+            if min(events) >= 0 and events[0] != events[1] and gap <= _WITHIN_NS:
+                found[one], found[two] = events, ()
+    return found
 
 
-def _together(
-    rows: list[_Row], compared: Mapping[int, tuple[int, ...]]
-) -> dict[int, list[tuple[int, ...]]]:
-    """What a thread compares between two of its records: position of the first query -> the
-    events."""
-    out: dict[int, list[tuple[int, ...]]] = {}
-    current: dict[int, list[tuple[int, ...]]] = {}
-    for n, row in enumerate(rows):
-        if row.role == _RECORD:
-            current.pop(row.thread, None)
-        elif compared.get(n):
-            if row.thread not in current:
-                current[row.thread] = out[n] = []
-            current[row.thread].append(compared[n])
-    return out
-
-
-def _read(rows: list[_Row], works: Works, out: TracePairs) -> None:
-    """The pairs of one process, whose calls on events these are, by time."""
-    told = {n: row.event for n, row in enumerate(rows) if row.role == _RECORD and row.event >= 0}
-    number = _born(rows)  # nsys writes event rows of some records only, unless told to trace them
-    if any(number.get(n, event) != event for n, event in told.items()):
-        number = {}
-    number |= told
-    compared = _comparisons(rows)
-    together = _together(rows, compared)
-    seen = _Seen(number, {row.thread for row in rows if row.role == _RECORD})
-    captured: set[int] = set()  # records
-    capturing: set[int] = set()  # threads
-    before: dict[int, int] = {}  # thread -> its last call on events
-    for n, row in enumerate(rows):
-        if row.role in (_CAPTURE, _CAPTURED):
-            (capturing.add if row.role == _CAPTURE else capturing.discard)(row.thread)
-        elif row.role == _RECORD:
-            if row.thread in capturing:
-                captured.add(n)
-            seen.record(n, row.thread)
-        elif row.role == _ORDER and row.event >= 0:
-            seen.order(row.event, before.get(row.thread, -1), row.thread)
-        elif n in compared:
-            if n in together:
-                seen.ask(together[n], row.thread)
-            if not compared[n]:
-                continue
-            one, two = (seen.latest.get(event, -1) for event in compared[n])
-            if one < 0 or two < 0:
-                out.left["of events whose records cannot be told apart"] += 1
-            elif one in captured or two in captured:
-                out.left["of events recorded into a CUDA graph"] += 1
-            elif row.thread < 0 and rows[one].thread != rows[two].thread:
-                out.left["by queries of an unknown thread"] += 1
-            elif one > two:
-                out.left["whose end was recorded before their start"] += 1
-            else:
-                out.add(rows[one].call, rows[two].call, QUERIED)
-        elif row.role == _QUERY:
-            seen.others.add(row.event)
-        before[row.thread] = n
-    _waited(rows, told, compared, works, out)
-    out.numbers.update({rows[n].call: event for n, event in number.items()})
+def _first_records(calls: Sequence[EventCall]) -> dict[int, int]:
+    """Position of a record -> number of its event: torch creates an event when it records it for
+    the first time.  Creations of several threads at once have no order."""
+    made, until, mixed = 0, 0, set()
+    created: dict[int, tuple[int, int]] = {}  # thread -> ordinal and rank of its last creation
+    found = {}
+    for n, c in enumerate(calls):
+        if c.role == _CREATE:
+            made += 1
+            if c.start < until:
+                mixed |= {made - 1, made}
+            until = max(until, c.end)
+            created[c.thread] = made, c.rank
+        elif c.role == _RECORD and c.thread in created:
+            ordinal, rank = created.pop(c.thread)
+            if c.rank - rank <= _NEXT:
+                found[n] = ordinal
+    return {n: ordinal for n, ordinal in found.items() if ordinal not in mixed}
 
 
 @dataclass
-class _Seen:
-    """What is known of the events of a process at one moment.  `number`: position of a record ->
-    its event; `latest`: event -> its last record; `fresh`: records for which no comparison has
-    asked since; `loose`: thread -> records of unknown events; `others`: events that are polled or
-    order work."""
+class _Recorder:
+    """A thread that records, since it last compared: the events that it recorded for the first
+    time, and its records of unknown events (positions); `compared`: what it compared then."""
 
-    number: dict[int, int]
-    recorders: set[int]
-    latest: dict[int, int] = field(default_factory=dict)
-    fresh: set[int] = field(default_factory=set)
-    loose: dict[int, list[int]] = field(default_factory=lambda: defaultdict(list))
-    others: set[int] = field(default_factory=set)
+    first: set[int] = field(default_factory=set)
+    again: list[int] = field(default_factory=list)
+    compared: set[int] = field(default_factory=set)
 
-    def _name(self, record: int, event: int) -> None:
-        self.number[record] = event
-        self.latest[event] = record
-        self.fresh.add(record)
+    def told(self, events: set[int]) -> list[int] | None:
+        """The events of `again` if now these are compared: those that were compared the last time,
+        each recorded once more in the same order, or, the first time, all that were ever recorded,
+        in the same order each time.  None: it could be others."""
+        rounds = len(self.again) // max(len(events), 1)
+        whole = rounds * len(events) == len(self.again)
+        again = events == self.compared and not self.first and rounds == 1
+        warm_up = events == self.first and not self.compared
+        return sorted(events) * rounds if whole and (again or warm_up) else None
 
-    def record(self, n: int, thread: int) -> None:
-        if n in self.number:
-            self._name(n, self.number[n])
+
+def _compared(
+    calls: Sequence[EventCall], ordinal: bool, pinned: set[int], found: TracePairs
+) -> list[tuple[int, int]]:
+    """Pairs of record calls that torch's elapsed_time compared; adds to `found` what could not be
+    read, and the events of records that were told."""
+    comparisons = _comparisons(calls)
+    queried = [(n, c) for n, c in enumerate(calls) if c.role == _QUERY]
+    polled = pinned | {c.event for n, c in queried if not c.done or n not in comparisons}
+    first = _first_records(calls) if ordinal else {}
+    records, latest = _last_records(calls, first, _batches(calls, comparisons, polled), polled)
+    found.events |= latest
+    captured, capturing = set(), set()  # records, threads
+    for n, c in enumerate(calls):
+        if c.role in (_CAPTURE, _CAPTURED):
+            (capturing.add if c.role == _CAPTURE else capturing.discard)(c.thread)
+        elif c.role == _RECORD and c.thread in capturing:
+            captured.add(n)
+    pairs = []
+    for n, events in comparisons.items():
+        if not events:
+            continue
+        one, two = records.get(n, (-1, -1))
+        if polled & {*events}:
+            found.left["by queries of events that are also polled (a memory allocator's)"] += 1
+        elif one < 0 or two < 0:
+            found.left["of events whose records cannot be told apart"] += 1
+        elif {one, two} & captured:
+            found.left["of events recorded into a CUDA graph"] += 1
+        elif calls[n].thread < 0 and calls[one].thread != calls[two].thread:
+            found.left["by queries of an unknown thread"] += 1
+        elif one > two:
+            found.left["whose end was recorded before their start"] += 1
         else:
-            self.loose[thread].append(n)
-
-    def order(self, event: int, before: int, thread: int) -> None:
-        """A stream waits for the event; `before`: the thread's call on events just before."""
-        if self.loose[thread] and self.loose[thread][-1] == before:
-            self._name(self.loose[thread].pop(), event)
-        self.others.add(event)
-
-    def ask(self, pairs: list[tuple[int, ...]], thread: int) -> None:
-        """A thread compares these events: say which of the records of unknown events are theirs."""
-        latest, wanted = self.latest, list(dict.fromkeys(e for pair in pairs for e in pair))
-        stale = [e for e in wanted if latest.get(e, -1) not in self.fresh]
-        anyone = thread not in self.recorders
-        records = sorted(
-            n for t, found in self.loose.items() if anyone or t == thread for n in found
-        )
-        if len(records) > len(stale):  # some of those told by their creation were recorded again
-            stale = [e for e in wanted if e in stale or latest[e] < records[-1]]
-        if stale and all(e in latest for e in stale):  # older ones are not theirs
-            oldest = min(latest[e] for e in stale)
-            records = [n for n in records if n > oldest]
-        names: list[int] = []
-        if records and stale:
-            # a start that all others are compared with may be older than they are
-            ends = {pair[-1] for pair in pairs}
-            compared = {e: {f for p in pairs if e in p for f in p} for e in stale}
-            hubs = [e for e in stale if e not in ends and ends <= compared[e]]
-            hubs.sort(key=lambda e: latest.get(e, -1))
-            older = hubs[: max(len(stale) - len(records), 0)] if len(wanted) > 2 else []
-            again = len(records) % len(stale) == 0 and not self.others
-            if len(records) == len(stale) - len(older) or again:
-                names = sorted(e for e in stale if e not in older)
-            else:
-                for event in stale:
-                    if not (self.others and latest.get(event, -1) in self.fresh):
-                        latest.pop(event, None)
-        for record, event in zip(records[len(records) - len(names) :], names, strict=True):
-            self._name(record, event)
-        for event in wanted:
-            self.fresh.discard(latest.get(event, -1))
-        for t in self.loose:
-            if anyone or t == thread:
-                self.loose[t] = []
+            pairs.append((calls[one].call, calls[two].call))
+    return pairs
 
 
-def _creations(rows: list[_Row]) -> tuple[int, set[int]]:
-    """(how many events were created, ordinals of the creations that follow another: the end's)."""
-    made, seconds = 0, set()
-    last: dict[int, int] = {}  # thread -> rank
-    for row in rows:
-        if row.role == _CREATE:
-            made += 1
-            if row.rank - last.get(row.thread, -99) <= _NEXT:
-                seconds.add(made)
-            last[row.thread] = row.rank
-    return made, seconds
+def _batches(
+    calls: Sequence[EventCall], comparisons: Mapping[int, tuple[int, ...]], polled: set[int]
+) -> dict[int, dict[int, tuple[int, ...]]]:
+    """What a thread compares between two of its records, or of anyone's if it records nothing:
+    position of the first query -> position and events of each comparison."""
+    recorders = {c.thread for c in calls if c.role == _RECORD}
+    found: dict[int, dict[int, tuple[int, ...]]] = {}
+    current: dict[int, dict[int, tuple[int, ...]]] = {}
+    for n, c in enumerate(calls):
+        if c.role == _RECORD:
+            current = {t: b for t, b in current.items() if t in recorders and t != c.thread}
+        elif comparisons.get(n) and not polled & {*comparisons[n]}:
+            if c.thread not in current:
+                current[c.thread] = found[n] = {}
+            current[c.thread][n] = comparisons[n]
+    return found
 
 
-def _waited_by_nobody(
-    rows: list[_Row], told: Mapping[int, int], seconds: set[int]
-) -> dict[int, int]:
-    """End -> start of records, one after the other, of two events that were created together and
-    that nothing waits for or asks: they order no work."""
-    others = {row.event for row in rows if row.role != _RECORD}
-    out: dict[int, int] = {}
-    last: dict[int, int] = {}  # thread -> its last record
-    for n, row in enumerate(rows):
-        if row.role == _RECORD:
-            start = last.get(row.thread, -1)
-            one, two = told.get(start, -1), told.get(n, -1)
-            if 0 <= one == two - 1 and two in seconds and not {one, two} & others:
-                out[n] = start
-            last[row.thread] = n
-    return out
+def _last_records(
+    calls: Sequence[EventCall],
+    first: Mapping[int, int],
+    batches: Mapping[int, Mapping[int, tuple[int, int]]],
+    polled: set[int],
+) -> tuple[dict[int, tuple[int, int]], dict[int, int]]:
+    """(position of a comparison's first query -> the last records of its two events, -1 where that
+    is not known; call of a record -> its event).  `first`: record -> event."""
+    found: dict[int, tuple[int, int]] = {}
+    told: dict[int, int] = {}
+    latest: dict[int, int] = {}  # event -> its last record
+    threads: dict[int, _Recorder] = defaultdict(_Recorder)
+    before: dict[int, int] = {}  # thread -> its last call
 
+    def name(record: int, event: int) -> None:
+        latest[event] = record
+        told[calls[record].call] = event
 
-def _waited(
-    rows: list[_Row],
-    told: Mapping[int, int],
-    compared: Mapping[int, tuple[int, ...]],
-    works: Works,
-    out: TracePairs,
-) -> None:
-    """Pairs of programs that wait for the end event and then ask for the time without a query: the
-    last record before the wait and, last in first out, one before it that nothing waited for.  Both
-    events were created together, the end's after the start's.  `told`: numbers that event rows say;
-    `compared`: queries of comparisons."""
-    asked = {event for pair in compared.values() for event in pair}
-    exact = any(row.role == _ELAPSED for row in rows)
-    made, seconds = _creations(rows)
-    ahead = max((row.event for row in rows if row.role != _RECORD), default=0) - made
-    nobody = {} if exact or ahead > 0 else _waited_by_nobody(rows, told, seconds)
-    ends = {n + max(ahead, 0) for n in seconds}
-    open_: dict[int, list[int]] = defaultdict(list)  # thread -> records that nothing waited for
-    ended: dict[int, tuple[int, int]] = {}  # thread -> a pair whose time is not asked for yet
-    before: dict[int, int] = {}
-
-    def awaits_the_start(row: _Row, start: int) -> bool:
-        alone = {row.event, row.event + 1, row.event + 2} & ends == {row.event + 1}
-        return told.get(start) == row.event if told else alone
-
-    for n, row in enumerate(rows):
-        stack = open_[row.thread]
-        last = before.get(row.thread, -1)
-        if n in nobody:
-            start = stack.pop()
-            if works(row.thread, rows[start].start, row.start):
-                out.add(rows[start].call, row.call, UNASKED)
-        elif row.role == _RECORD:
-            stack.append(n)
-        elif row.role == _ORDER and stack and stack[-1] == last:
-            stack.pop()
-        elif row.role == _WAIT and stack and stack[-1] == last and row.event not in asked:
-            if len(stack) > 1 and awaits_the_start(row, stack[-2]):
-                continue  # [synchronize s][synchronize e]
-            end = stack.pop()
-            start = stack.pop() if stack else -1
-            if start >= 0 and told:
-                together = told.get(end) == row.event and abs(told.get(start, -9) - row.event) == 1
-            else:
-                together = start >= 0 and row.event in ends
-            # OpenACC's runtime, which orders its copies in this way, has other calls in between, or
-            # events that it created one by one
-            created = row.event in ends or told.get(start, -1) in ends
-            at_once = row.rank == rows[end].rank + 1 and created
-            together &= exact or not row.driver or at_once
-            if together and (exact or works(row.thread, rows[start].start, rows[end].start)):
-                ended[row.thread] = start, end
-                out.numbers[rows[end].call] = row.event
-                if not exact:
-                    out.add(rows[start].call, rows[end].call, WAITED)
-        elif row.role == _ELAPSED and row.thread in ended:
-            start, end = ended.pop(row.thread)
-            out.add(rows[start].call, rows[end].call, ELAPSED)
-        elif row.role == _ELAPSED and row.done and last not in compared:
-            # of two events that were ever created, each recorded once since, there is one pair
-            if made == 2 and ahead <= 0 and len(stack) == sum(map(len, open_.values())) == 2:
-                out.add(rows[stack[0]].call, rows[stack[1]].call, ELAPSED)
-            else:
-                out.left["by cudaEventElapsedTime, whose events the trace does not name"] += 1
-            open_.clear()
-        before[row.thread] = n
+    for n, c in enumerate(calls):
+        recorder = threads[c.thread]
+        if c.role == _RECORD and max(c.event, first.get(n, -1)) >= 0:
+            name(n, max(c.event, first.get(n, -1)))
+            recorder.first |= {told[c.call]} - polled
+        elif c.role == _RECORD:
+            recorder.again.append(n)
+        elif c.role == _ORDER and recorder.again[-1:] == [before.get(c.thread)]:
+            name(recorder.again.pop(), c.event)
+        elif n in batches:
+            events = {e for pair in batches[n].values() for e in pair}
+            again = recorder.told(events)
+            if again is None:  # any event may have been recorded again
+                latest = {
+                    e: at for e, at in latest.items() if calls[at].event >= 0 or not recorder.again
+                }
+            for record, event in zip(recorder.again, again or (), strict=False):
+                name(record, event)
+            found |= {q: (latest.get(a, -1), latest.get(b, -1)) for q, (a, b) in batches[n].items()}
+            threads[c.thread] = _Recorder(compared=events)
+        before[c.thread] = n
+    return found, told

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -79,8 +78,6 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         said += deep
         regions = set(others["region"]) - {""}  # they are NVTX ranges as well
         others = pd.concat([others, told, ranges[~ranges["region"].isin(list(regions))]])
-    else:
-        others = pd.concat([others, told.assign(library=True)]) if len(told) else others
     said += read.pairs.notes + unnamed
     every = [w for w in (windows, others) if len(w)] or [windows]
     return Alignment(
@@ -132,7 +129,7 @@ def _read(trace: Trace, log: EventLog) -> _Read:
     records = build_records(trace, log, processes, matched)
     exact, rows = lanes.lane_of_event_rows(trace, table, records)
     records[["event", "event_sync", "timestamp_ns"]] = rows
-    pairs = _read_pairs(trace, log, clocks, processes, records)
+    pairs = _read_pairs(trace, log, clocks, processes, records, exact, table)
     waits = match_waits(trace, log, processes, clocks, lanes.wait_calls(trace, table))
     waits["record"] = awaited(trace, waits, records)
     return _Read(
@@ -157,6 +154,8 @@ def _read_pairs(
     clocks: Mapping[int, ClockMap],
     processes: Mapping[int, int],
     records: pd.DataFrame,
+    exact: np.ndarray,
+    table: pd.DataFrame,
 ) -> TracePairs:
     """Pairs that the trace shows and no log line does, as positions in `records`, whose events they
     tell where there is no log."""
@@ -177,24 +176,28 @@ def _read_pairs(
     if not untold(log) and ((call >= 0) & ~ours).sum() < 2:
         return TracePairs()
     rows = np.flatnonzero((call >= 0) & (event >= 0))
-    pairs = pairs_in_trace(trace, dict(zip(call[rows].tolist(), event[rows].tolist(), strict=True)))
-    if untold(log):
-        numbers = (pairs.numbers.get(c, -1) for c in call.tolist())
-        records["event"] = np.fromiter(numbers, np.int64, len(call))
+    named = dict(zip(call[rows].tolist(), event[rows].tolist(), strict=True))
+    lane = np.full(len(trace.calls), -1, np.int64)
+    waits = trace.syncs[trace.syncs["call"] >= 0]
+    lane[trace.calls["outer"].to_numpy()[waits["call"].to_numpy()]] = lanes.stream_lane(
+        table, waits
+    )
+    lane[call[call >= 0]] = exact[call >= 0]
+    pairs = pairs_in_trace(trace, named, lane)
     position = {c: n for n, c in enumerate(call.tolist()) if c >= 0}
-    pairs.start, pairs.end = ([position[c] for c in side] for side in (pairs.start, pairs.end))
-    # beside a log, events with no work between them time nothing: they order work, or are the
-    # probe's own
-    by = trace.operations["call"].to_numpy()
-    issued = np.sort(trace.calls["start_ns"].to_numpy()[by[by >= 0]])
-    before = np.searchsorted(issued, begun)
-    keep = [
-        n
-        for n, (a, b) in enumerate(zip(pairs.start, pairs.end, strict=True))
-        if not (ours[a] or ours[b]) and (untold(log) or before[b] > before[a])
-    ]
-    others = pairs.take(keep)
-    return others if untold(log) else replace(others, left=Counter())
+    start, end = ([position[c] for c in side] for side in (pairs.start, pairs.end))
+    if not untold(log):
+        others = sum(not (ours[a] or ours[b]) for a, b in zip(start, end, strict=True))
+        return TracePairs(of_libraries=pairs.of_libraries + others)
+    numbers = (pairs.events.get(c, -1) for c in call.tolist())
+    records["event"] = np.fromiter(numbers, np.int64, len(call))
+    keep = [n for n, (a, b) in enumerate(zip(start, end, strict=True)) if not (ours[a] or ours[b])]
+    return replace(
+        pairs,
+        start=[start[n] for n in keep],
+        end=[end[n] for n in keep],
+        how=[pairs.how[n] for n in keep],
+    )
 
 
 def _on_streams(
@@ -207,24 +210,14 @@ def _on_streams(
     lane, remarks = lanes.lane_of_log(read.lanes, records, read.waits, offset, known, read.busy)
     lane = np.where(known, read.exact, lane)
     if inferred:
-        lane = np.where(lane >= 0, lane, lanes.lane_of_thread(trace, read.operation_lane, records))
+        start, end = (np.array(side, np.int64) for side in (read.pairs.start, read.pairs.end))
+        beside = lanes.lane_of_thread(trace, read.operation_lane, records)
+        beside[np.concatenate([start, end])] = -1
+        lane = lanes.lane_of_pairs(trace, read.operation_lane, records, lane, start, end)
+        lane = np.where(lane >= 0, lane, beside)
     else:
         lane = lanes.lane_by_work(trace, read.operation_lane, records, lane)
-    start, end = (np.array(side, np.int64) for side in (read.pairs.start, read.pairs.end))
-    waits = bounds.first_asked(trace, records, ("sync_event",))
-    waited = [np.append(trace.calls[c].to_numpy(), -1)[waits] for c in ("start_ns", "end_ns")]
-    lane, apart = lanes.lane_of_pairs(
-        trace,
-        read.operation_lane,
-        read.per_lane,
-        records,
-        lane,
-        known if inferred else lane >= 0,
-        start,
-        end,
-        np.array(waited),
-    )
-    return _bound(trace, log, read, records.assign(lane=lane, apart_ns=apart), on_clock), remarks
+    return _bound(trace, log, read, records.assign(lane=lane), on_clock), remarks
 
 
 def _placed(

@@ -9,24 +9,16 @@ pairs refute a wrong one.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import distinct, group
-from nsysalign.issue_order import FAR, LaneOperations
 from nsysalign.model import CALL, DEFAULT_STREAM, Trace
 
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
 STREAM_OFFSETS = (-1, 0)
-#: A wait of the host for an event ends 2 to 6 us after it (99 of 100 of 4,135 waits; once 41 us).
-_WAKES_NS = 50_000
-#: Places of a record on several streams that are this close, in all or as a share of what its pair
-#: takes, are one place, with a wider bar.
-_ALIKE_NS, _ALIKE_SHARE = 5_000, 0.05
 #: A handle stands for a stream if at least this share of its records point to it.
 _MOST_SAY = 0.6
 
@@ -282,85 +274,32 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
 def lane_of_pairs(
     trace: Trace,
     operation_lane: np.ndarray,
-    per_lane: Mapping[int, LaneOperations],
     records: pd.DataFrame,
     lane: np.ndarray,
-    certain: np.ndarray,
     start: np.ndarray,
     end: np.ndarray,
-    waited_ns: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """(the same with a lane for records of pairs (positions of their starts and ends) that have
-    none; per record, how far apart its places on the streams are that it may be on).  Lanes that
-    are not `certain` give way to what the host waited for.
-
-    The only stream on which the start's thread issued work between them.  Of several streams:
-
-        stream A   AAAAAA                    the host waited long for the end, and the wait returned
-        stream B   BBBBBBBBBBBBBBB           when the work of one stream was done: it is that one
-        host       [R]  [wait      ]
-
-        stream A   AAAAAAAAAAAAAA            all put the record in nearly the same place: whichever
-        stream B   BBBBBBBBBBBBBBB           it is, the window is this one, with a bar that says so
-
-    Else that of the other record, else that of the work around it.  `waited_ns`: start and end of
-    the host's first wait for each record's event (2, records).
-    """
-    lane, apart = lane.copy(), np.zeros(len(lane), np.int64)
-    whole = start, end
-    open_ = np.flatnonzero(~certain[start] | ~certain[end])
-    start, end = start[open_], end[open_]
-    if not len(open_):
-        return lane, apart
-    thread, begun, done = (
-        records[c].to_numpy() for c in ("thread", "call_start_ns", "call_end_ns")
-    )
-    since, until = waited_ns[:, end]
-    low, high = np.full((2, len(start)), FAR), np.zeros((2, len(start)), np.int64)
-    count, hits = np.zeros((2, len(start)), np.int64)
-    last, hit = np.full((2, len(start)), -1)
-    call, caller = trace.operations["call"].to_numpy(), trace.calls["thread"].to_numpy()
-    work = np.unique(call[call >= 0])
-    issued_by = group(caller[work], trace.calls["start_ns"].to_numpy()[work])
-    empty = np.ones(len(start), dtype=bool)  # whether the thread issued nothing between the two
-    for who, issued in issued_by.items():
-        mine = np.flatnonzero(thread[start] == who)
-        first, more = (np.searchsorted(issued, begun[side[mine]]) for side in (start, end))
-        empty[mine] = more <= first
-    for number, ops in per_lane.items():
-        issuer, reach = caller[call[ops.position]], np.append(0, ops.reach_ns)
-        for who in np.intersect1d(issuer, thread[start]):
-            issued, mine = ops.issue_ns[issuer == who], np.flatnonzero(thread[start] == who)
-            first, more = (np.searchsorted(issued, begun[side[mine]]) for side in (start, end))
-            mine = mine[(more > first) | empty[mine]]
-            count[mine] += 1
-            for n, side in enumerate((start, end)):
-                behind = reach[np.searchsorted(ops.issue_ns, begun[side[mine]])]
-                at = np.maximum(behind, done[side[mine]])
-                if n == 1:
-                    last[mine] = np.where(at > high[n, mine], number, last[mine])
-                    woke = mine[(at <= until[mine]) & (at > until[mine] - _WAKES_NS)]
-                    hits[woke] += 1
-                    hit[woke] = number
-                low[n, mine] = np.minimum(low[n, mine], at)
-                high[n, mine] = np.maximum(high[n, mine], at)
-    woke = (hits == 1) & (until - since > _WAKES_NS) & ~certain[end]
-    lane[end[woke]] = hit[woke]
-    for side in (start, end):
-        only = (count == 1) & (lane[side] < 0)
-        lane[side[only]] = last[only]
-    at, to = lane[start], lane[end]
-    alike = high - low <= np.maximum(_ALIKE_NS, _ALIKE_SHARE * (high[1] - low[0]))
-    told = np.where(to >= 0, to, np.where(alike[1], np.where(at >= 0, at, last), -1))
-    sure = (count > 1) & (told >= 0) & ((at >= 0) | alike[0])
-    for side, before, n in ((start, at, 0), (end, to, 1)):
-        new = sure & (before < 0)
-        lane[side[new]], apart[side[new]] = told[new], (high[n] - low[n])[new]
-    beside = lane_of_thread(trace, operation_lane, records)
-    for one, other in (whole, whole[::-1]):
-        out = np.where(lane[one] >= 0, lane[one], lane[other])
-        lane[one] = np.where(out >= 0, out, beside[one])
-    return lane, apart
+) -> np.ndarray:
+    """The same with a lane for records of pairs (positions of their starts and ends) that have
+    none: the only one on which the start's thread issued work between the two; if it issued none,
+    that of its work around them."""
+    lane = lane.copy()
+    call = trace.operations["call"].to_numpy()
+    issued = np.flatnonzero(call >= 0)
+    issued = issued[np.argsort(call[issued], kind="stable")]  # calls are sorted by start
+    thread, begun = records["thread"].to_numpy(), records["call_start_ns"].to_numpy()
+    by_thread = group(trace.calls["thread"].to_numpy()[call[issued]], issued)
+    for number in np.intersect1d(thread[start], list(by_thread)).tolist():
+        work, own = by_thread[number], np.flatnonzero(thread[start] == number)
+        when, on = trace.calls["start_ns"].to_numpy()[call[work]], operation_lane[work]
+        changes = np.cumsum(np.diff(on, prepend=on[:1]) != 0)
+        first, last = (np.searchsorted(when, begun[side[own]]) for side in (start, end))
+        inner = (last <= first) & (first > 0) & (first < len(work))
+        first, last = first - inner, last + inner
+        own, first, last = (x[last > first] for x in (own, first, last))
+        only = changes[last - 1] == changes[first]
+        for side in (start[own[only]], end[own[only]]):
+            lane[side] = np.where(lane[side] >= 0, lane[side], on[first[only]])
+    return lane
 
 
 def lane_by_work(

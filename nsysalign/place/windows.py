@@ -212,7 +212,7 @@ def read_windows(
     stamped = records["timestamp_ns"].to_numpy() > 0
     room = np.maximum(np.maximum(t - lower, upper - t), 1)
     bar = np.where(stamped, bar, np.minimum(bar, room))  # a stamp of CUPTI's may be late
-    error = bar.astype(np.int64) + best.records["apart_ns"].to_numpy()
+    error = bar.astype(np.int64)
 
     def of(column: str, index: np.ndarray) -> np.ndarray:
         return records[column].to_numpy()[index]

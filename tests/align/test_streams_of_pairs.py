@@ -2,43 +2,34 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
 import pytest
-from simulator import export, machine
-from simulator.program import Api, Launch, Program, Record, Sync
-from simulator.style import Style
 
-from nsysalign.place.solve import align
-from nsysalign.trace.read import read_trace
-
-CREATE = Api(1_000, "cudaEventCreateWithFlags_v3020")
-SIDE = 13
+from nsysalign.place.streams import lane_of_pairs
 
 
-@pytest.mark.parametrize(("default_ns", "side_ns", "end", "decided"), [
-    (900_000, 300_000, 7, True),      # the wait returned when the default stream was done
-    (900_000, 300_000, SIDE, True),
-    (300_000, 900_000, 7, True),
-    (300_000, 298_000, 7, True),      # both are done within 5 us: whichever it is
-    (300_000, 298_000, SIDE, True),
-    (920_000, 900_000, 7, True),      # both are done within 5 % of the pair
-    (920_000, 900_000, SIDE, True),
-    (340_000, 300_000, 7, False),     # both shortly before the wait returned
-    (0, 300_000, 7, False),           # the wait returned at once: it may be a third stream
+@pytest.mark.parametrize(("program", "known", "wanted"), [
+    ("0 R 1 R 0", (-1, -1), (1, 1)),      # work on one stream between the two
+    ("1 R 1 1 R 0", (-1, -1), (1, 1)),
+    ("0 R 0 1 R 0", (-1, -1), (-1, -1)),  # on two: it may be either
+    ("0 R 1 R 0", (0, -1), (0, 1)),       # a row says the start's
+    ("0 R R 0", (-1, -1), (0, 0)),        # none between: that of the work around them
+    ("0 R R 1", (-1, -1), (-1, -1)),
 ])  # fmt: skip
-def test_a_pair_of_a_thread_with_two_streams(default_ns, side_ns, end, decided, tmp_path):
-    work = [CREATE, CREATE, Record("a"), Launch(default_ns or 1), Launch(side_ns, SIDE)]
-    program = Program(
-        {1: [*work, Record("b", end), Sync(event="b"), Sync()]}, streams={7: 3, SIDE: 2}
+def test_lanes_of_a_pair(program, known, wanted):
+    """R records, a number issues work on that lane, one call a microsecond."""
+    steps = program.split()
+    now = np.arange(len(steps)) * 1_000
+    work = np.array([n for n, step in enumerate(steps) if step != "R"])
+    records = np.array([n for n, step in enumerate(steps) if step == "R"])
+    trace = SimpleNamespace(
+        calls=pd.DataFrame({"start_ns": now, "thread": 1}), operations=pd.DataFrame({"call": work})
     )
-    world = machine.run(program)
-    trace = export.write(world, tmp_path, Style(event_rows="none"))[0]
-    found = align(read_trace(trace), None)
-    windows = found.windows[found.windows["kind"] == "event"]
-    assert len(windows) == decided
-    if not decided:
-        assert any("on several streams" in note and "nsysalign run" in note for note in found.notes)
-        return
-    (window,) = windows.itertuples()
-    a, b = (r.t for r in world.records)
-    assert abs(window.start_ns - a) <= window.error_ns
-    assert abs(window.end_ns - b) <= window.error_ns
+    table = pd.DataFrame({"call": records, "thread": 1, "call_start_ns": now[records]})
+    lane = np.array([int(steps[n]) for n in work])
+    start, end = np.array([0]), np.array([1])
+    found = lane_of_pairs(trace, lane, table, np.array(known), start, end)
+    assert tuple(found) == wanted
