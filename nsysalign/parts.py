@@ -1,13 +1,20 @@
-"""The parts of intervals as dense arrays: a row per interval, a column per cause."""
+"""The parts of intervals: their display names, and dense arrays: a row per interval, a column per
+cause."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from nsysalign.model import CAUSES, SHORTER_WITH_HOST, Analysis
+
+#: What the causes are called in tables, sentences and pictures: at most eight letters.
+SHORT: Mapping[str, str] = {cause: cause for cause in CAUSES} | {
+    "api_launch": "launch",
+    "launch_latency": "latency",
+}
 
 
 def parts_matrix(analysis: Analysis) -> np.ndarray:

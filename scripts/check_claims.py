@@ -26,9 +26,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import nsysalign
+from nsysalign.answer import answer
 from nsysalign.errors import NsysAlignError
-from nsysalign.show.rows import label_rows, parts_matrix
-from nsysalign.show.verdict import cards, spent, verdicts
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 HOST = ("host", "api", "api_launch")
@@ -600,8 +599,7 @@ def shown_losses(analysis: nsysalign.Analysis) -> Iterator[str]:
     """ "at most X of Y in N warm intervals", as the cards say it: X is no more than Y, and Y and N
     are those of the label's intervals, cold ones apart."""
     elapsed = analysis.intervals.groupby("label")["elapsed_ns"].agg(["sum", "size"])
-    rows = label_rows(analysis)
-    for card in cards(verdicts(analysis, rows), spent(analysis, rows, parts_matrix(analysis))):
+    for card in answer(analysis).groups:
         for entry in card.entries:
             who = f"{card.rule} ({entry.finding.label[:40]})"
             if entry.count and entry.finding.loss_ns > entry.total_ns:

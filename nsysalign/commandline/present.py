@@ -21,6 +21,7 @@ from nsysalign.memory import imported, trim_memory
 from nsysalign.rundir import DATABASE, DOCUMENT, PAGE
 
 if TYPE_CHECKING:
+    from nsysalign.answer import Answer
     from nsysalign.model import Analysis
 
 
@@ -54,11 +55,12 @@ def present(
             analysis = engine.analyze_inputs(inputs, all_segments=all_segments, progress=tell)
             tell("writing the report", 97)
             trim_memory()  # the trace's memory
-            store(analysis, output)
+            said = imported("nsysalign.answer").answer(analysis)
+            store(analysis, output, said)
         deliver(output / DOCUMENT, json_out)
         if not quiet and json_out != "-":
             given = [path, *(part for log in events for part in ("--events", log))]
-            sys.stdout.write(printed(analysis, output, again=given))
+            sys.stdout.write(printed(analysis, said, output, again=given))
             sys.stdout.flush()
         return analysis
 
@@ -76,24 +78,25 @@ def _no_empty_folder(output: Path) -> Iterator[None]:
         raise
 
 
-def store(analysis: Analysis, output: Path, *, first: str = "") -> None:
-    """Write analysis.json, analysis.db and report.html to `output`."""
+def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
+    """Write analysis.json, analysis.db and report.html to `output`; `said`: the analysis' answer, if
+    the caller has it."""
     from nsysalign.show import html
     from nsysalign.store import database, document
 
     database.write(analysis, output / DATABASE)
     document.write(analysis, output / DOCUMENT)
-    html.write(analysis, output / PAGE, first=first)
+    html.write(analysis, output / PAGE, said=said)
 
 
-def printed(analysis: Analysis, output: Path, *, again: Sequence[object] = ()) -> str:
+def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[object] = ()) -> str:
     """The table as this terminal shows it; `again`: the arguments of `analyze`, for the hint on
     comparing processes."""
     from nsysalign.show import terminal
 
     shown = console()
     with shown.capture() as capture:
-        terminal.render(analysis, shown, report_path=str(output / PAGE))
+        terminal.render(analysis, shown, str(output / PAGE), said=said)
     processes = analysis.measured["pid"].nunique()
     hint = (
         f"{processes} processes measured something; to compare them:\n"

@@ -50,9 +50,11 @@ def demo(output: Path | None, quiet: bool) -> None:
             )
         with ProgressLine(quiet) as tell:
             analysis = engine.analyze(names[0], events=names[1:], progress=tell)
-    store(analysis, run_dir, first=FINDING[0])
+    said = imported("nsysalign.answer").answer(analysis, first=FINDING[0])
+    store(analysis, run_dir, said)
     if not quiet:
         from nsysalign.show import terminal
 
         click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8"))
-        terminal.render(analysis, console(), str(run_dir / PAGE), max_labels=SHOWN, only=FINDING)
+        page = str(run_dir / PAGE)
+        terminal.render(analysis, console(), page, said=said, max_labels=SHOWN, only=FINDING)

@@ -97,13 +97,9 @@ def find(
             )
         return int(found.iloc[0])
     if label is None:
-        from nsysalign.show.verdict import verdicts
+        from nsysalign.answer import answer
 
-        known = set(analysis.labels["label"])  # findings are about whole runs, too
-        label = next(
-            (v.label for v in verdicts(analysis) if v.label in known),
-            str(intervals["label"].iloc[0]),
-        )
+        label = answer(analysis).first or str(intervals["label"].iloc[0])
     row = analysis.labels[analysis.labels["label"] == label]
     mine = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()
     if not mine:

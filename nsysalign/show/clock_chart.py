@@ -6,37 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsysalign.model import CLOCK_REASONS, SLOWED_BITS, Analysis
-from nsysalign.show.pack import packed
+from nsysalign.answer import reason_words
+from nsysalign.model import Analysis
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: Stretches of one GPU that the page draws; more are joined with their neighbours.
 MOST_DRAWN = 2_000
-
-
-def reason_words(bits: int) -> str:
-    """ "software power cap, hardware slowdown": what kept the clock low, "" for nothing or
-    unknown."""
-    if bits <= 0:
-        return ""
-    known = [text for bit, text in CLOCK_REASONS.items() if bits & bit]
-    rest = bits & ~sum(CLOCK_REASONS)
-    return ", ".join([*known, *([f"reason {rest:#x}"] if rest else [])])
-
-
-def summary(analysis: Analysis) -> str:
-    """For the environment strip: "345 to 1980 MHz, 1,234 samples" or "not sampled"."""
-    table = analysis.gpu_clocks
-    if not len(table):
-        return "not sampled"
-    low, high = int(table["sm_min_mhz"].min()), int(table["sm_max_mhz"].max())
-    span = f"{high} MHz" if low == high else f"{low} to {high} MHz"
-    slowed = bool((np.maximum(table["reasons"].to_numpy(), 0) & SLOWED_BITS).any())
-    return f"{span}, {int(table['samples'].sum()):,} samples" + (
-        ", slowed down at times" if slowed else ""
-    )
 
 
 def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
@@ -50,12 +27,6 @@ def page_clocks(analysis: Analysis) -> dict[str, Any] | None:
         size = -(-len(rows) // MOST_DRAWN)
         devices.append(_columns(int(device), rows, origin, size))
     return {"origin": origin, "devices": devices, "why": _why(table)}
-
-
-def run_starts(analysis: Analysis, positions: np.ndarray, origin: int) -> str | list[int]:
-    """Starts of some intervals, in microseconds since the first sample."""
-    starts = analysis.intervals["start_ns"].to_numpy()[positions]
-    return packed((starts - origin) // 1_000)
 
 
 def _columns(device: int, rows: pd.DataFrame, origin: int, size: int) -> dict[str, Any]:

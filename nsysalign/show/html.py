@@ -1,4 +1,4 @@
-"""`report.html`: one self-contained page, and the small table a notebook shows.
+"""`report.html`: one self-contained page.
 
 Trace text is hostile: names of kernels, ranges and files come from whoever made the program. It
 enters the page as JSON in a data block, `<`, `>` and `&` escaped, and the DOM through textContent
@@ -19,14 +19,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from nsysalign import registry
+from nsysalign.answer import Answer, answer
 from nsysalign.files import write_text
 from nsysalign.model import Analysis
-from nsysalign.show.palette import LOOKS
 from nsysalign.show.payload import payload
-from nsysalign.show.rows import LabelRow, causes_present, in_a_word, label_rows
-from nsysalign.show.verdict import verdicts
 from nsysalign.store.objects import to_json
-from nsysalign.text import fixed, percent, safe_text, within
 
 
 class Page(NamedTuple):
@@ -46,17 +43,23 @@ ANALYSIS = Page(
 
 
 def write(
-    analysis: Analysis, path: str | os.PathLike[str], focus: int | None = None, first: str = ""
+    analysis: Analysis,
+    path: str | os.PathLike[str],
+    focus: int | None = None,
+    said: Answer | None = None,
 ) -> None:
     """Write the page; the file appears whole or not at all.  `focus`: the interval that it opens
-    with; `first`: a label that it speaks of first."""
-    write_text(path, page(analysis, focus, _run_name(path), first))
+    with; `said`: the analysis' answer, if the caller has it."""
+    write_text(path, page(analysis, focus, _run_name(path), said))
 
 
-def page(analysis: Analysis, focus: int | None = None, run: str = "", first: str = "") -> str:
+def page(
+    analysis: Analysis, focus: int | None = None, run: str = "", said: Answer | None = None
+) -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
-    data = payload(analysis, focus, run, first)
-    return assemble(ANALYSIS, data, {"headline": html.escape(data["headline"]["text"])})
+    said = said or answer(analysis)
+    data = payload(analysis, said, focus, run)
+    return assemble(ANALYSIS, data, {"headline": html.escape(said.headline.text)})
 
 
 def _run_name(path: str | os.PathLike[str]) -> str:
@@ -117,70 +120,3 @@ def _policy(script: bytes) -> str:
 def _template(name: str) -> str:
     own = resources.files("nsysalign.show").joinpath("templates", name)
     return (own if own.is_file() else registry.template(name)).read_text(encoding="utf-8")
-
-
-#: Verdicts that a notebook shows above the table.
-MOST_VERDICTS = 3
-
-
-def fragment(analysis: Analysis) -> str:
-    """The first verdicts and the label table as HTML for notebooks: every value escaped, no script,
-    its style inline."""
-    rows = label_rows(analysis)
-    causes = causes_present(rows)
-    text = lambda value: html.escape(safe_text(value))  # noqa: E731
-    cell = '<td style="text-align:{}">{}</td>'.format
-    sites = any(row.site for row in rows)
-    predicted = any(row.unprofiled_ns for row in rows)
-    heads = ["label", *(["site"] if sites else []), "budget", "n", "time us"]
-    heads += ["w/o nsys us"] if predicted else []
-    heads += [f"{_swatch(cause)}{LOOKS[cause].short} us" for cause in causes]
-    lines = [
-        f"<p><b>{text(v.label)}</b>: {text(v.title)}</p>"
-        for v in verdicts(analysis, rows)[:MOST_VERDICTS]
-    ]
-    lines += [
-        "<table>",
-        "<thead><tr>",
-        *(f"<th>{head}</th>" for head in heads),
-        "</tr></thead>",
-        "<tbody>",
-    ]
-    for row in rows:
-        left = [text(row.label), *([text(row.site)] if sites else []), _bar(row)]
-        without = (
-            in_a_word(row.no_prediction)
-            if row.unprofiled_ns is None
-            else within(*row.unprofiled_ns, 1_000)
-        )
-        numbers = [f"{row.count:,}", fixed(row.elapsed_ns), *([without] if predicted else [])]
-        numbers += [fixed(row.parts_ns[c]) for c in causes]
-        cells = [*(cell("left", t) for t in left), *(cell("right", n) for n in numbers)]
-        lines.append("<tr>" + "".join(cells) + "</tr>")
-    lines.append("</tbody></table>")
-    info = ", ".join(text(device) for device in dict.fromkeys(analysis.trace.devices))
-    lines.append(
-        f"<p>{info}{', ' if info else ''}times are those under nsys, of the median interval of each label"
-        f"{'; w/o nsys: what that interval would take without it' if predicted else ''}</p>"
-    )
-    return "\n".join(lines)
-
-
-def _swatch(cause: str) -> str:
-    return (
-        f'<span style="display:inline-block;width:9px;height:9px;margin-right:4px;background:{LOOKS[cause].colour}">'
-        "</span>"
-    )
-
-
-def _bar(row: LabelRow) -> str:
-    """The budget as a bar of inline-styled pieces: notebooks keep neither scripts nor style
-    sheets."""
-    whole = max(row.elapsed_ns, 1)
-    pieces = [
-        f'<span title="{LOOKS[cause].short} {percent(ns / whole)}" style="display:inline-block;height:14px;'
-        f'width:{160 * ns / whole:.1f}px;background:{LOOKS[cause].colour}"></span>'
-        for cause, ns in row.parts_ns.items()
-        if ns > 0
-    ]
-    return f'<span style="display:inline-block;width:162px;white-space:nowrap;font-size:0">{"".join(pieces)}</span>'

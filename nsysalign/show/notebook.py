@@ -9,16 +9,21 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import engine, model
+from nsysalign.answer import LabelRow, answer, causes_present, in_a_word
 from nsysalign.errors import UsageError
 from nsysalign.model import CAUSES
-from nsysalign.parts import parts_matrix
-from nsysalign.show.html import fragment, page
+from nsysalign.parts import SHORT, parts_matrix
+from nsysalign.show.html import page
 from nsysalign.show.palette import LOOKS
 from nsysalign.show.timeline_rows import with_segments
-from nsysalign.text import duration, plural, safe_text
+from nsysalign.text import duration, fixed, percent, plural, safe_text, within
 
 if TYPE_CHECKING:
     import plotly.graph_objects
+
+
+#: Findings and readings that a notebook shows above the table.
+MOST_SAID = 3
 
 
 class Analysis(model.Analysis):
@@ -71,6 +76,55 @@ def analyze(*args: Any, **options: Any) -> Analysis:
 def load(path: str | PathLike[str]) -> Analysis:
     """`engine.load`, whose result shows itself."""
     return shown(engine.load(path))
+
+
+def fragment(analysis: model.Analysis) -> str:
+    """The first findings and the label table as HTML for notebooks: every value escaped, no script,
+    its style inline."""
+    said = answer(analysis)
+    rows, causes = said.labels, causes_present(said.labels)
+
+    def text(value: str) -> str:
+        return html.escape(safe_text(value))
+
+    lines = [
+        f"<p><b>{text(finding.label)}</b>: {text(finding.title)}</p>"
+        for finding in (*said.findings, *said.readings)[:MOST_SAID]
+    ]
+    sites, predicted = any(row.site for row in rows), any(row.unprofiled_ns for row in rows)
+    swatch = "display:inline-block;width:9px;height:9px;margin-right:4px;background:"
+    heads = ["label", *["site"] * sites, "budget", "n", "time us", *["w/o nsys us"] * predicted]
+    heads += [f'<span style="{swatch}{LOOKS[c].colour}"></span>{SHORT[c]} us' for c in causes]
+    lines.append("<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads))
+    lines.append("</tr></thead><tbody>")
+    for row in rows:
+        without = in_a_word(row.no_prediction)
+        if row.unprofiled_ns:
+            without = within(*row.unprofiled_ns, 1_000)
+        texts = [text(row.label), *[text(row.site)] * sites, _bar(row)]
+        numbers = [f"{row.count:,}", fixed(row.elapsed_ns), *[without] * predicted]
+        numbers += [fixed(row.parts_ns[cause]) for cause in causes]
+        cells = [("left", cell) for cell in texts] + [("right", cell) for cell in numbers]
+        row_html = "".join(f'<td style="text-align:{side}">{cell}</td>' for side, cell in cells)
+        lines.append(f"<tr>{row_html}</tr>")
+    about = [html.escape(said.trust.gpu)] if said.trust.gpu else []
+    about.append("times are those under nsys, of the median interval of each label")
+    also = "; w/o nsys: what that interval would take without it" if predicted else ""
+    return "\n".join([*lines, f"</tbody></table><p>{', '.join(about)}{also}</p>"])
+
+
+def _bar(row: LabelRow) -> str:
+    """The breakdown as a bar of inline-styled pieces: notebooks keep neither scripts nor style
+    sheets."""
+    whole = max(row.elapsed_ns, 1)
+    pieces = [
+        f'<span title="{SHORT[cause]} {percent(ns / whole)}" style="display:inline-block;'
+        f'height:14px;width:{160 * ns / whole:.1f}px;background:{LOOKS[cause].colour}"></span>'
+        for cause, ns in row.parts_ns.items()
+        if ns > 0
+    ]
+    style = "display:inline-block;width:162px;white-space:nowrap;font-size:0"
+    return f'<span style="{style}">{"".join(pieces)}</span>'
 
 
 class Framed:

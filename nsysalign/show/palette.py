@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from nsysalign.model import SYNC_CALLS
+from nsysalign.parts import SHORT
 
 
 class Look(NamedTuple):
-    short: str  # column head and label of a piece; at most eight letters
+    short: str  # column head and label of a piece
     colour: str  # fill
     ink: str  # text on the fill: at least 4.5:1
     pattern: str  # its shape: one of x . / \\ - | +, '' for solid
@@ -24,19 +25,22 @@ class Look(NamedTuple):
 
 
 LOOKS: Mapping[str, Look] = {
-    "kernel": Look("kernel", "#009E73", "#000000", "", "green"),
-    "graph": Look("graph", "#8FD3BC", "#000000", "x", "green"),
-    "memcpy": Look("memcpy", "#0072B2", "#FFFFFF", "", "blue"),
-    "memset": Look("memset", "#56B4E9", "#000000", ".", "cyan"),
-    "api_launch": Look("launch", "#E69F00", "#000000", "/", "yellow"),
-    "launch_latency": Look("latency", "#F0E442", "#000000", ".", "yellow"),
-    "queued": Look("queued", "#CC79A7", "#000000", "-", "magenta"),
-    "sync": Look("sync", "#7B3F98", "#FFFFFF", "|", "magenta"),
-    "api": Look("api", "#B08D57", "#000000", "\\", "yellow"),
-    "event": Look("event", "#9AA0A6", "#000000", "", "white"),
-    "profiler": Look("profiler", "#5F6368", "#FFFFFF", "x", "white"),
-    "host": Look("host", "#D55E00", "#000000", "", "red"),
-    "unknown": Look("unknown", "#D7DADF", "#000000", "+", "white"),
+    cause: Look(SHORT[cause], *look)
+    for cause, look in {
+        "kernel": ("#009E73", "#000000", "", "green"),
+        "graph": ("#8FD3BC", "#000000", "x", "green"),
+        "memcpy": ("#0072B2", "#FFFFFF", "", "blue"),
+        "memset": ("#56B4E9", "#000000", ".", "cyan"),
+        "api_launch": ("#E69F00", "#000000", "/", "yellow"),
+        "launch_latency": ("#F0E442", "#000000", ".", "yellow"),
+        "queued": ("#CC79A7", "#000000", "-", "magenta"),
+        "sync": ("#7B3F98", "#FFFFFF", "|", "magenta"),
+        "api": ("#B08D57", "#000000", "\\", "yellow"),
+        "event": ("#9AA0A6", "#000000", "", "white"),
+        "profiler": ("#5F6368", "#FFFFFF", "x", "white"),
+        "host": ("#D55E00", "#000000", "", "red"),
+        "unknown": ("#D7DADF", "#000000", "+", "white"),
+    }.items()
 }
 
 #: The cause whose colour a host call of each kind has in the timeline: the cause it would explain.

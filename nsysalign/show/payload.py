@@ -2,37 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Sequence
 from datetime import datetime, timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from nsysalign import examples, registry
-from nsysalign.explain.finding import NOT_CONFIRMED
+from nsysalign.answer import (
+    VIEWS,
+    Answer,
+    Entry,
+    Finding,
+    Group,
+    LabelRow,
+    answer,
+    cold_intervals,
+    of_devices,
+)
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import parts_matrix
-from nsysalign.show import answers, baseline
-from nsysalign.show.clock_chart import page_clocks, run_starts, summary
-from nsysalign.show.overview import RUN, headline, of_devices
+from nsysalign.show import baseline
+from nsysalign.show.clock_chart import page_clocks
 from nsysalign.show.pack import packed
 from nsysalign.show.palette import LOOKS
-from nsysalign.show.rows import LabelRow, counted, label_rows, placed_within_ns, unaligned_reasons
 from nsysalign.show.timeline_rows import Timelines, timelines
-from nsysalign.show.verdict import (
-    Card,
-    Entry,
-    Spent,
-    Verdict,
-    advices,
-    cards,
-    cold,
-    largest_loss,
-    spent,
-    verdicts,
-)
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 #: The page may hold this much of runs, clocks and timelines, besides its own text, style and
 #: script: below 2 MB in total.
@@ -49,34 +48,33 @@ _PLAIN_NAMES = ("trace.sqlite", "trace.nsys-rep")
 MOST_READINGS = 3
 #: Kernels of one label that the page lists.
 MOST_KERNELS = 40
+#: Rows of the tables of ranges, kinds of work and what the host did.
+MOST_ROWS, MOST_GAPS = 150, 20
 
 
 def payload(
-    analysis: Analysis, focus: int | None = None, run: str = "", first: str = ""
+    analysis: Analysis, said: Answer | None = None, focus: int | None = None, run: str = ""
 ) -> dict[str, Any]:
     """The page's data: plain objects, integer nanoseconds, foreign text without control characters.
 
-    `focus` is the number of the interval that the page opens with; `run` is the run's name if the
-    trace's own says nothing; `first` a label that is spoken of first.
+    `said`: the analysis' answer, if the caller has it; `focus` is the number of the interval that
+    the page opens with; `run` is the run's name if the trace's own says nothing.
     """
-    every = label_rows(analysis)
-    rows = [row for row in every if row.kind != RUN]
-    roles = examples.roles(analysis)
-    said = [
-        v for v in verdicts(analysis, every) if v.rule or any(v.label == row.label for row in rows)
-    ]
-    matrix = parts_matrix(analysis)
-    found = spent(analysis, every, matrix)
-    shown = cards(said, found, first) or [_reading(v, found[v.label]) for v in said[:MOST_READINGS]]
+    said = said or answer(analysis)
+    rows, matrix, roles = said.labels, parts_matrix(analysis), examples.roles(analysis)
+    spent = {row.label: row.spent for row in rows}
+    groups = said.groups or tuple(
+        Group("", v.severity, (Entry(v, spent[v.label].count, spent[v.label].total_ns),))
+        for v in said.readings[:MOST_READINGS]
+    )
     # By priority: the requested one, those that cards point at, the medians, the slowest, the
     # first.
     wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
     wanted = [focus] if focus is not None else []
     wanted += wholes["interval"].tolist()
-    wanted += [entry.finding.interval for card in shown for entry in card.entries]
-    wanted += [v.interval for v in said] + [
-        roles[row.label][role] for role in range(3) for row in rows
-    ]
+    wanted += [entry.finding.interval for group in groups for entry in group.entries]
+    wanted += [finding.interval for finding in (*said.findings, *said.readings)]
+    wanted += [roles[row.label][role] for role in range(3) for row in rows]
     clocks = page_clocks(analysis)
     present = [
         cause for cause, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns
@@ -84,39 +82,34 @@ def payload(
     first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
     origin = clocks["origin"] if clocks else first
     runs = _runs(analysis, rows, matrix, present, origin)
-    warm = _warm(analysis, found)
+    warm = _warm(analysis, rows)
     rest = MAX_BYTES - len(to_json([runs, clocks]))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
+    spoken = {entry.finding.label for group in groups for entry in group.entries}
+    silent = [v.label for v in (*said.findings, *said.readings) if v.label not in spoken]
     return {
         "title": _title(analysis, run),
-        "headline": headline(analysis, rows, matrix, largest_loss(shown)),
-        "environment": _environment(analysis),
-        "notes": _notes(analysis),
+        "headline": _headline(said),
+        "environment": _environment(analysis, said),
+        "notes": said.notes,
         "causes": cause_looks(present),
-        "cards": [_card(card) for card in shown],
-        "silent": _silent(said, shown),
-        "unconfirmed": _unconfirmed(shown),
+        "cards": [_card(group) for group in groups],
+        "silent": list(dict.fromkeys(map(safe_text, silent))),
+        "next": said.next,
         "focus": focus,
         "labels": [
-            _label(row, roles[row.label]._asdict(), found[row.label], warm.get(row.label, {}))
-            for row in rows
+            _label(row, roles[row.label]._asdict(), warm.get(row.label, {})) for row in rows
         ],
         "predicted": _predicted(analysis, rows),
         "measured": _measured(analysis),
         "runs": runs,
         "kernels": _kernels(analysis),
         **{section.key: draw(analysis) for section, draw in registry.sections()},
-        "source": {
-            safe_text(site): safe_text(text)
-            for site, text in analysis.source_lines.itertuples(index=False)
-        },
-        "host": _host(analysis, rows, found),
-        "answers": answers.page_tables(analysis),
+        "source": said.source,
+        "host": {safe_text(row.label): row.host for row in rows if row.host},
+        "answers": _answers(analysis),
         "baseline": baseline.page_table(analysis),
-        "unaligned": [
-            {"reason": safe_text(reason), "count": count, "names": [safe_text(n) for n in names]}
-            for reason, count, names in unaligned_reasons(analysis)
-        ],
+        "unaligned": [vars(unplaced) for unplaced in said.unplaced],
         "timelines": held.intervals,
         "wholes": [
             {
@@ -134,17 +127,24 @@ def payload(
     }
 
 
-def _reading(v: Verdict, mine: Spent) -> Card:
-    """A label without a finding as a card."""
-    return Card("", v.severity, 0, (Entry(v, mine.count, mine.total_ns, ()),))
-
-
-def _card(card: Card) -> dict[str, Any]:
+def _headline(said: Answer) -> dict[str, Any]:
+    finding = said.costliest.finding if said.costliest else None
     return {
-        "rule": safe_text(card.rule),
-        "severity": card.severity,
-        "lost": card.loss_ns,
-        "library": card.library,
+        "text": said.headline.text,
+        "untimed": said.headline.untimed,
+        "parts": said.headline.parts_ns,
+        "elapsed": said.headline.elapsed_ns,
+        "of": said.headline.of,
+        "loss": finding and {"ns": finding.loss_ns, "title": finding.title},
+    }
+
+
+def _card(group: Group) -> dict[str, Any]:
+    return {
+        "rule": group.rule,
+        "severity": group.severity,
+        "lost": group.loss_ns,
+        "library": group.library,
         "entries": [
             {
                 **_finding(entry.finding),
@@ -152,53 +152,60 @@ def _card(card: Card) -> dict[str, Any]:
                 "cold": entry.cold,
                 "total": entry.total_ns,
                 "lost": entry.finding.loss_ns,
-                "others": [_finding(v) for v in entry.others],
+                "others": [_finding(finding) for finding in entry.others],
             }
-            for entry in card.entries
+            for entry in group.entries
         ],
     }
 
 
-def _finding(v: Verdict) -> dict[str, Any]:
-    return {
-        "severity": v.severity,
-        "rule": safe_text(v.rule),
-        "label": safe_text(v.label),
-        "title": safe_text(v.title),
-        "explanation": safe_text(v.explanation),
-        "advice": [[head, sentence, list(code)] for head, sentence, code in advices(v)],
-        "site": safe_text(v.site),
-        "interval": v.interval,
-        "confirmation": ""
-        if v.confirmation.startswith(NOT_CONFIRMED)
-        else safe_text(v.confirmation),
-        "evidence": [[safe_text(k), safe_text(t)] for k, t in v.evidence],
+def _finding(finding: Finding) -> dict[str, Any]:
+    names = ("severity", "rule", "title", "explanation", "advice", "site", "interval")
+    names += ("confirmation", "evidence")
+    return {name: getattr(finding, name) for name in names} | {"label": safe_text(finding.label)}
+
+
+def _answers(analysis: Analysis) -> dict[str, Any]:
+    """The tables of ranges, gaps, kinds of work, and of what the host did."""
+    labels = analysis.runs.set_index("interval")["label"]
+    gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
+    gaps = gaps.assign(run=labels.reindex(gaps["interval"]).to_numpy()).nlargest(MOST_GAPS, "ns")
+    host = analysis.host_activity
+    host = host[(host["view"] != "all") & (host["name"] != "")]
+    host = host.assign(view=host["view"].map(VIEWS).fillna(""))
+    predicted = {
+        int(u.interval): {
+            "unprofiled_ns": None if u.reason else [int(u.predicted_ns), int(u.lower_ns), int(u.upper_ns)],
+            "no_prediction": str(u.reason),
+        }
+        for u in analysis.unprofiled.itertuples(index=False)
+    }  # fmt: skip
+    nothing = {"unprofiled_ns": None, "no_prediction": ""}
+    variants = ["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]
+    tables = {
+        "host": host[["label", "view", "name", "place", "within", "share", "samples", "ns"]],
+        "ranges": analysis.host_ranges,
+        "gaps": gaps[["run", "ns", "next", "call", "call_ns"]],
+        "variants": analysis.variants[variants],
     }
-
-
-def _unconfirmed(shown: list[Card]) -> str:
-    """A sentence for all findings that no re-run tested, with the command for the costliest that
-    can be tested; '' for none."""
-    open_ones = [
-        entry.finding.confirmation
-        for card in sorted(shown, key=lambda card: -card.loss_ns)
-        for entry in card.entries
-        if entry.finding.confirmation.startswith(NOT_CONFIRMED)
+    rows = {name: _plain_rows(table.head(MOST_ROWS)) for name, table in tables.items()}
+    rows["variants"] = [
+        row | predicted.get(row["row_interval"], nothing) for row in rows["variants"]
     ]
-    return safe_text(
-        next((text for text in open_ones if text != NOT_CONFIRMED), "".join(open_ones[:1]))
-    )
+    return rows | {"more": {name: max(0, len(t) - MOST_ROWS) for name, t in tables.items()}}
 
 
-def _silent(said: list[Verdict], shown: list[Card]) -> list[str]:
-    """Labels that no card mentions."""
-    spoken = {entry.finding.label for card in shown for entry in card.entries}
-    return list(dict.fromkeys(safe_text(v.label) for v in said if v.label not in spoken))
+def _plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
+    """Rows as the page's data, with foreign text made plain."""
+    return [
+        {name: safe_text(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in table.to_dict("records")
+    ]
 
 
-def _predicted(analysis: Analysis, rows: list[LabelRow]) -> dict[str, dict[str, Any]]:
+def _predicted(analysis: Analysis, rows: Sequence[LabelRow]) -> dict[str, dict[str, Any]]:
     """By label, of the interval in its row: what it would have measured without nsys, its bounds
-    and its budget, or why that is unknown."""
+    and its breakdown, or why that is unknown."""
     parts: dict[int, dict[str, int]] = {}
     for part in analysis.unprofiled_parts.itertuples(index=False):
         parts.setdefault(int(part.interval), {})[str(part.cause)] = int(part.ns)
@@ -214,30 +221,16 @@ def _predicted(analysis: Analysis, rows: list[LabelRow]) -> dict[str, dict[str, 
 def _measured(analysis: Analysis) -> dict[str, list[float]]:
     """Label -> [under nsys, without it] in two runs, each the mean of the middle half of its
     intervals."""
-    both = analysis.baseline.dropna(subset=["profiled_ns", "baseline_ns"])
-    return {
-        safe_text(label): [with_ns, without_ns]
-        for label, with_ns, without_ns in both[["label", "profiled_ns", "baseline_ns"]].itertuples(
-            index=False
-        )
-    }
-
-
-def _host(analysis: Analysis, rows: list[LabelRow], found: Mapping[str, Spent]) -> dict[str, str]:
-    """Label -> what the host did in its gaps, if waiting for it matters."""
-    said = answers.host_sentences(analysis, found)
-    return {
-        safe_text(row.label): said[row.label]
-        for row in rows
-        if row.label in said and answers.host_matters(row)
-    }
+    columns = ["label", "profiled_ns", "baseline_ns"]
+    both = analysis.baseline.dropna(subset=columns)[columns].itertuples(index=False)
+    return {safe_text(label): times for label, *times in both}
 
 
 def _kernels(analysis: Analysis) -> dict[str, Any]:
     """Kernels by label, the most costly first, in columns; `kernel` and `label` are numbers into
     `names`."""
     costly = analysis.kernels.sort_values("total_ns", ascending=False, kind="stable")
-    rows = answers.plain_rows(costly.groupby("label", sort=False).head(MOST_KERNELS))
+    rows = _plain_rows(costly.groupby("label", sort=False).head(MOST_KERNELS))
     names = list(dict.fromkeys(row[key] for row in rows for key in ("label", "kernel")))
     number = {name: n for n, name in enumerate(names)}
     columns = {key: [row[key] for row in rows] for key in analysis.kernels.columns}
@@ -274,64 +267,46 @@ def _title(analysis: Analysis, run: str) -> str:
     return f"{name or 'analysis'}, {when.day} {when:%b %Y %H:%M} UTC"
 
 
-def _environment(analysis: Analysis) -> list[list[str]]:
-    info = analysis.trace
-    within = placed_within_ns(analysis)
-    intervals = analysis.measured
+def _environment(analysis: Analysis, said: Answer) -> list[list[str]]:
+    trust, info = said.trust, analysis.trace
+    within, intervals = trust.placed_within_ns, analysis.measured
     methods = intervals["method"].value_counts()
-    strip = [
-        ("GPU", ", ".join(dict.fromkeys(info.devices)) or "not named"),
-        ("driver", info.driver_version or ""),
-        ("nsys", info.nsys_version or "unknown version"),
-        ("torch", analysis.collected_with("torch")),
-        ("SM clock", summary(analysis)),
-        ("measured", counted(analysis) if len(intervals) else ""),
-        ("events placed within", duration(within) if within is not None else ""),
-        ("placed by", ", ".join(f"{method} ({count:,})" for method, count in methods.items())),
-        ("not placed", f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else ""),
-        (
-            "missing from the trace",
-            ", ".join(m.split(":")[0].removeprefix(_CUPTI) for m in info.missing),
-        ),
-    ]
-    return [[key, safe_text(value)] for key, value in strip if value]
+    missing = (m.split(":")[0].removeprefix(_CUPTI) for m in info.missing)
+    strip = {
+        "GPU": trust.gpu or "not named",
+        "driver": trust.driver,
+        "nsys": trust.nsys or "unknown version",
+        "torch": trust.torch,
+        "SM clock": trust.clock or "not sampled",
+        "measured": trust.measured if len(intervals) else "",
+        "events placed within": duration(within) if within is not None else "",
+        "placed by": ", ".join(f"{method} ({count:,})" for method, count in methods.items()),
+        "not placed": f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else "",
+        "missing from the trace": ", ".join(missing),
+    }
+    return [[key, safe_text(value)] for key, value in strip.items() if value]
 
 
-def _notes(analysis: Analysis) -> list[str]:
-    notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
-    if analysis.trace.missing:
-        notes.append("Not in the trace: " + ", ".join(safe_text(m) for m in analysis.trace.missing))
-    return list(dict.fromkeys(notes))
-
-
-def _warm(analysis: Analysis, found: dict[str, Spent]) -> dict[str, dict[str, float]]:
+def _warm(analysis: Analysis, rows: Sequence[LabelRow]) -> dict[str, dict[str, Any]]:
     """Statistics of the warm intervals of every label that has cold ones, which would dominate
     mean, deviation and tail."""
     groups = analysis.intervals.groupby("label", sort=False).indices
-    elapsed, is_cold = analysis.intervals["elapsed_ns"].to_numpy(), cold(analysis)
-    said = {}
-    for label, mine in found.items():
-        if not mine.cold:
+    elapsed, cold = analysis.intervals["elapsed_ns"].to_numpy(), cold_intervals(analysis)
+    found = {}
+    for row in rows:
+        if not row.spent.cold:
             continue
-        at = groups[label]
-        ns = elapsed[at[~is_cold[at]]]
+        positions = groups[row.label]
+        ns = elapsed[positions[~cold[positions]]]
         p05, p95 = (float(p) for p in np.percentile(ns, [5, 95]))
         std = float(ns.std(ddof=1)) if len(ns) > 1 else None
-        said[label] = {
-            "median": float(np.median(ns)),
-            "std": std,
-            "p05": p05,
-            "p95": p95,
-        }
-        said[label] |= {"min": int(ns.min()), "max": int(ns.max())}
-    return said
+        found[row.label] = {"median": float(np.median(ns)), "std": std, "p05": p05, "p95": p95}
+        found[row.label] |= {"min": int(ns.min()), "max": int(ns.max())}
+    return found
 
 
-def _label(
-    row: LabelRow, roles: dict[str, int], mine: Spent, warm: dict[str, Any]
-) -> dict[str, Any]:
+def _label(row: LabelRow, roles: dict[str, int], warm: dict[str, Any]) -> dict[str, Any]:
     """`warm` replaces the statistics of all intervals if the first one is counted separately."""
-    std = None if np.isnan(row.std_ns) else row.std_ns
     return {
         "label": safe_text(row.label),
         "count": row.count,
@@ -342,26 +317,26 @@ def _label(
         "parts": row.parts_ns,
         "ran": row.meanwhile_ns or row.kernel_ns,
         "median": row.median_ns,
-        "std": std,
+        "std": None if np.isnan(row.std_ns) else row.std_ns,
         "min": row.min_ns,
         "max": row.max_ns,
         "p05": row.p05_ns,
         "p95": row.p95_ns,
         "library": row.library,
-        "findings": [safe_text(f) for f in row.findings],
+        "findings": [safe_text(rule) for rule in row.findings],
         "flagged": row.flagged,
         "roles": roles,
-        "cold": mine.cold,
-        "cold_ns": mine.cold_ns,
-        "total": mine.total_ns + mine.cold_ns,
-        "idle": mine.idle_ns + mine.cold_idle_ns,
+        "cold": row.spent.cold,
+        "cold_ns": row.spent.cold_ns,
+        "total": row.spent.total_ns + row.spent.cold_ns,
+        "idle": row.spent.idle_ns + row.spent.cold_idle_ns,
         **warm,
     }
 
 
 def _runs(
     analysis: Analysis,
-    rows: list[LabelRow],
+    rows: Sequence[LabelRow],
     matrix: np.ndarray,
     present: list[str],
     origin: int,
@@ -394,7 +369,7 @@ def _runs(
                 "error": _constant(errors[at]),
                 "interval": _constant_step(numbers[at]),
                 "device": int(devices[at[0]]),
-                "start": run_starts(analysis, at, origin),
+                "start": packed((starts[at] - origin) // 1_000),
                 "parts": parts,
             }
         )

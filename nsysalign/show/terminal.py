@@ -1,5 +1,5 @@
-"""The answer in a terminal: header, one table row per label, findings, what could not be placed,
-the report's path.
+"""The answer in a terminal: header, one table row per label, what ran, findings, what could not be
+placed, the report's path.
 
     label            n    time  w/o nsys  kernel  launch  latency    host   event
                             us        us      us      us       us      us      us
@@ -11,31 +11,34 @@ as `Text`, never as rich markup.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from rich.console import Console
 from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from nsysalign.explain.finding import NOT_CONFIRMED
+from nsysalign.answer import Answer, Entry, Group, answer, of_devices
 from nsysalign.model import Analysis
-from nsysalign.parts import parts_matrix
-from nsysalign.show import answers, baseline, overview, table
-from nsysalign.show.clock_chart import summary
-from nsysalign.show.rows import LabelRow, counted, label_rows, placed_within_ns, unaligned_reasons
-from nsysalign.show.verdict import Card, Entry, advices, cards, spent, verdicts
-from nsysalign.text import duration, middle, plural, safe_text
-
-if TYPE_CHECKING:
-    pass
+from nsysalign.show import baseline, label_table
+from nsysalign.show.table import Column, draw, fitted, text
+from nsysalign.text import duration, middle, percent, plural, safe_text, short_name, told_apart
 
 #: Findings printed in full, and labels named if a finding is about several; the page has all.
 MOST_FINDINGS, MOST_NAMED = 5, 4
-#: Rows of runs if nothing was measured.
-MOST_RUNS = 12
+#: Rows of runs if nothing was measured; kernels, gaps, ranges and budgets without nsys.
+MOST_RUNS, MOST_KERNELS, MOST_GAPS, MOST_RANGES, MOST_BUDGETS = 12, 5, 3, 6, 6
+#: Letters of a kernel's name in a line.
+LONGEST = 40
 MARKS = {"error": ("!", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
+#: The parts of a range's time on the host.
+RANGE_PARTS = {
+    "launch_ns": "launch",
+    "copy_ns": "copy",
+    "sync_ns": "sync",
+    "other_ns": "other calls",
+    "outside_ns": "outside",
+}
 
 
 def render(
@@ -43,56 +46,77 @@ def render(
     console: Console,
     report_path: str | None = None,
     *,
+    said: Answer | None = None,
     max_labels: int | None = 60,
     only: tuple[str, str] | None = None,
 ) -> None:
-    """Print the analysis.  `max_labels` bounds the table; what it leaves out is counted below it.
+    """Print the analysis.  `said`: its answer, if the caller has it; `max_labels` bounds the table;
+    what it leaves out is counted below it.
 
     `only`: a label and a rule, if one finding is to be printed and the others are to be counted.
     """
-    labels = label_rows(analysis)
-    rows = answers.told_apart(analysis, labels)
-    _header(analysis, console)
-    first = overview.headline(analysis, labels, parts_matrix(analysis))
+    said = said or answer(analysis)
+    _header(said, console)
     console.print()
-    console.print(Text(first["text"]))  # the run as a whole
-    if rows:
+    console.print(Text(said.headline.text))  # the run as a whole
+    if said.rows:
         console.print()
-        table.render(rows[:max_labels], console)
-        left_out = len(rows) - len(rows[:max_labels])
+        label_table.render(said.rows[:max_labels], console)
+        left_out = len(said.rows) - len(said.rows[:max_labels])
         if left_out:
             console.print(Text(f"  … {plural(left_out, 'more row')} in the report", "dim"))
-    elif len(analysis.runs):
+    elif said.runs:
         console.print()
-        table.render(overview.run_rows(analysis)[:MOST_RUNS], console)
+        label_table.render(said.runs[:MOST_RUNS], console)
     else:
         console.print(Text("  no interval was placed", "yellow"))
-    if first["untimed"] or not rows:
-        _what_ran(analysis, console)
-    _listed(answers.range_lines(analysis, console.width - 2), console)
-    baseline.render(analysis, console, max_labels=max_labels)
-    _findings(analysis, console, labels, only)
-    _unaligned(analysis, console)
-    if only is None:
-        _notes(analysis, console)
+    room = console.width - 2
+    if said.headline.untimed or not said.rows:
+        _listed(_kernels(analysis, room), console)
+        _listed(_gaps(analysis), console)
+    _listed(_ranges(analysis, room), console)
+    _baseline(analysis, console, max_labels)
+    _findings(said, console, only)
+    if said.unplaced:
+        console.print()
+        count = sum(unplaced.count for unplaced in said.unplaced)
+        console.print(Text(f"{plural(count, 'interval')} could not be placed:", "yellow"))
+    for unplaced in said.unplaced:
+        names = ", ".join(middle(name, 30) for name in unplaced.names)
+        hanging(console, f"  {unplaced.count:>5,}", f"{unplaced.reason}  ({names})", "")
+    if said.notes and only is None:
+        console.print()
+        for note in said.notes:
+            hanging(console, "note:", note, "dim")
     if report_path is not None:
-        _report(console, report_path)
+        report_line(console, report_path)
 
 
-def _report(console: Console, path: str) -> None:
+def report_line(console: Console, path: str) -> None:
     """The last line: what to open next, as a link if the terminal supports links."""
-    from pathlib import Path
-
     link = Path(path).absolute().as_uri() if console.is_terminal else ""
     console.print()
     line = Text("report: ", "bold") + Text(safe_text(path), f"link {link}" if link else "")
     console.print(line, soft_wrap=True)  # a path that is broken over lines cannot be copied
 
 
-def _what_ran(analysis: Analysis, console: Console) -> None:
-    """Kernels and gaps of the run: where intervals do not say where its time went."""
-    _listed(overview.kernel_lines(analysis, console.width - 2), console)
-    _listed(overview.gap_lines(analysis), console)
+def hanging(console: Console, head: str, body: str, style: str) -> None:
+    """`head` once, `body` wrapped beside it."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(head, style), Text(body))
+    console.print(grid)
+
+
+def _header(said: Answer, console: Console) -> None:
+    trust = said.trust
+    line = [trust.gpu or "no GPU named", f"nsys {trust.nsys}".strip(), trust.measured]
+    if trust.placed_within_ns is not None:
+        line.append(f"events placed within {duration(trust.placed_within_ns)}")
+    if trust.clock:
+        line.append(f"SM clock {trust.clock}")
+    console.print(Text(", ".join(line), "bold"))
 
 
 def _listed(lines: list[str], console: Console) -> None:
@@ -102,140 +126,153 @@ def _listed(lines: list[str], console: Console) -> None:
         console.print(Padding(Text(line.rstrip()), (0, 0, 0, 2)))
 
 
-def _header(analysis: Analysis, console: Console) -> None:
-    info = analysis.trace
-    devices = ", ".join(dict.fromkeys(safe_text(d) for d in info.devices)) or "no GPU named"
-    words = [
-        devices,
-        f"nsys {safe_text(info.nsys_version)}" if info.nsys_version else "nsys",
-        counted(analysis),
-    ]
-    within = placed_within_ns(analysis)
-    if within is not None:
-        words.append(f"events placed within {duration(within)}")
-    if len(analysis.gpu_clocks):
-        words.append(f"SM clock {summary(analysis)}")
-    console.print(Text(", ".join(words), "bold"))
+def _kernels(analysis: Analysis, width: int) -> list[str]:
+    """The most expensive kernels of the longest run: share, total, count, median, name, and the
+    idle time before them where `width` has room for it."""
+    devices = of_devices(analysis)
+    if devices.empty or analysis.kernels.empty:
+        return []
+    label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
+    rows = analysis.kernels[analysis.kernels["label"] == label]
+    names = [safe_text(name) for name in rows["kernel"].head(MOST_KERNELS)]
+    letters = max(10, min(LONGEST, width - 38))
+    short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
+    longest = max(map(len, short.values()))
+    idle = width >= 38 + longest + len(", idle before 18.3 ms")
+    lines = []
+    for kernel in rows.head(MOST_KERNELS).itertuples(index=False):
+        line = f"{percent(kernel.share):>5}  {duration(kernel.total_ns):>8}  {kernel.count:>8,} x "
+        line += f"{duration(kernel.median_ns):>8}  {short[safe_text(kernel.kernel)]:{longest}}"
+        line += f"  idle before {duration(kernel.idle_before_ns):>8}" if idle else ""
+        lines.append(line)
+    if len(rows) > MOST_KERNELS:
+        lines.append(f"       … {len(rows) - MOST_KERNELS:,} more in the report")
+    return lines
 
 
-def _findings(
-    analysis: Analysis, console: Console, rows: list[LabelRow], only: tuple[str, str] | None
-) -> None:
-    """The findings as the page ranks them: errors, warnings, notes, each by loss."""
-    said = [v for v in verdicts(analysis, rows) if v.rule]
-    known = {row.label: row for row in rows}
-    found = spent(analysis, rows, parts_matrix(analysis))
-    ranked = cards(said, found)
-    chosen = [(card, entry) for card in ranked for entry in card.entries[:1]][:MOST_FINDINGS]
-    if only is not None:
-        mine = found.get(only[0])
-        chosen = [
-            (
-                Card(v.rule, v.severity, v.loss_ns, ()),
-                Entry(v, mine.count, mine.total_ns, (), "warm" if mine.cold else ""),
-            )
-            for v in said
-            if (v.label, v.rule) == only and mine is not None
-        ]
-    source = dict(analysis.source_lines.itertuples(index=False))
-    host = answers.host_sentences(analysis, found)
-    for card, entry in chosen:
-        console.print()
-        # once per label: what its host did is the same for all its findings
-        did = host.pop(entry.finding.label, "")
-        _finding(card, entry, known.get(entry.finding.label), source, did, console)
-    unconfirmed = [e.finding for _, e in chosen if e.finding.confirmation.startswith(NOT_CONFIRMED)]
-    if unconfirmed:
-        console.print()
-        command = next((text for v in unconfirmed if (text := _command(v.confirmation))), "")
-        test = " To test one:" if command else ""
-        console.print(
-            Text(
-                f"Findings are read from one trace; none is confirmed unless it says so.{test}",
-                "dim",
-            )
-        )
-        if command:
-            console.print(Text(f"      {command}", "cyan"), soft_wrap=True)  # to be copied
-    spoken = {(e.finding.label, e.finding.rule) for c, first in chosen for e in (first, *c.entries)}
-    left = [v for v in said if (v.label, v.rule) not in spoken]
-    if left:
-        serious = sum(v.severity != "info" for v in left)
-        kinds = [plural(serious, "warning")] * bool(serious)
-        kinds += [plural(len(left) - serious, "note")] * bool(len(left) - serious)
-        console.print()
-        console.print(Text(f"… and {' and '.join(kinds)} more in the report", "dim"))
+def _gaps(analysis: Analysis) -> list[str]:
+    """The longest idle times of whole devices."""
+    gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
+    lines = []
+    for gap in gaps.nlargest(MOST_GAPS, "ns").itertuples(index=False):
+        did = safe_text(gap.call) or "the host was not in a CUDA call"
+        if gap.call_ns:
+            did = f"{duration(gap.call_ns)} of it in {safe_text(gap.call)}"
+        before = middle(short_name(safe_text(gap.next)), LONGEST)
+        lines.append(f"idle for {duration(gap.ns)} before {before}: {did}")
+    return lines
 
 
-def _finding(
-    card: Card,
-    entry: Entry,
-    row: LabelRow | None,
-    source: Mapping[str, str],
-    did: str,
-    console: Console,
-) -> None:
-    """Title, the line of code, what was lost, evidence, what the host did, both kinds of advice,
-    the result of a second run."""
-    v = entry.finding
-    mark, style = MARKS.get(v.severity, MARKS["info"])
-    named = not v.site or v.site in v.title or v.site in source
-    site = "" if named else f"  ({safe_text(v.site)})"
-    _hanging(console, mark, f"{safe_text(v.title)}{site}", style)
-    if v.site in source:
-        _hanging(console, "  Code:    ", f"{safe_text(v.site)}  {safe_text(source[v.site])}", "dim")
-    if v.loss_ns:
-        where = f"{entry.cold} interval".strip()
-        measured = f" of {duration(entry.total_ns)} in {plural(entry.count, where)}" if row else ""
-        _hanging(console, "  Loss:    ", f"at most {duration(v.loss_ns)}{measured}", "dim")
-    if same := [e.finding.label for e in card.entries[1:]]:
-        more = ", …" if len(same) > MOST_NAMED else ""
-        text = ", ".join(map(safe_text, same[:MOST_NAMED])) + more
-        _hanging(console, "  Also in: ", text, "dim")
-    evidence = ", ".join(f"{what} {number}" for what, number in v.evidence)
-    if evidence:
-        _hanging(console, "  Evidence:", evidence, "dim")
-    if did and row is not None and answers.host_matters(row):
-        _hanging(console, "  Host:    ", did, "dim")
-    for head, sentence, code in advices(v):
-        _hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")
-        for line in code:
-            console.print(Text(f"      {line}", "cyan"), soft_wrap=True)
-    if v.confirmation and not v.confirmation.startswith(NOT_CONFIRMED):
-        verdict, _, text = v.confirmation.partition(": ")
-        _hanging(console, f"  {verdict.capitalize()}:", safe_text(text), "dim")
+def _ranges(analysis: Analysis, width: int) -> list[str]:
+    """Ranges by their time on the host: that time, the GPU time of their work, and its parts where
+    `width` has room for all of them."""
+    table = analysis.host_ranges
+    if table.empty:
+        return []
+    lines, parted = [], []
+    for row in table.head(MOST_RANGES).itertuples(index=False):
+        parts = sorted(((getattr(row, c), word) for c, word in RANGE_PARTS.items()), reverse=True)
+        named = [f"{word} {percent(ns / max(row.host_ns, 1))}" for ns, word in parts[:2] if ns]
+        gpu = f"GPU {duration(row.gpu_ns)}" if row.with_work else "nothing on the GPU"
+        counted = f"{row.count:>7,} x {duration(row.median_ns):>8}"
+        lines.append(f"{duration(row.host_ns):>8}  {counted}  {gpu:<18}  {safe_text(row.label)}")
+        parted.append(f"{lines[-1]}  ({', '.join(named)})")
+    if max(map(len, parted)) <= width:
+        lines = parted
+    if len(table) > MOST_RANGES:
+        lines.append(f"          … {len(table) - MOST_RANGES:,} more in the report")
+    return ["NVTX ranges by their time on the host, each with all inside it:", *lines]
 
 
-def _command(confirmation: str) -> str:
-    """The command to type, from "not confirmed: nsysalign confirm ..."."""
-    return safe_text(confirmation.partition(": ")[2])
-
-
-def _unaligned(analysis: Analysis, console: Console) -> None:
-    count = len(analysis.unaligned)
-    if not count:
+def _baseline(analysis: Analysis, console: Console, most: int | None) -> None:
+    """The run with nsys beside the one without it; nothing if there was none."""
+    every = baseline.rows(analysis)
+    if not every:
         return
     console.print()
-    console.print(Text(f"{plural(count, 'interval')} could not be placed:", "yellow"))
-    for reason, number, names in unaligned_reasons(analysis):
-        examples = ", ".join(middle(safe_text(name), 30) for name in names)
-        _hanging(console, f"  {number:>5,}", f"{safe_text(reason)}  ({examples})", "")
+    console.print(Text("With and without nsys (us)", "bold"))
+    rows = every[:most]
+    numbers = zip(*(row.cells for row in rows), strict=True)
+    leaves = {"error": 3, "inflation": 2, "intervals": 1}
+    columns = [text("label", [row.label for row in rows])]
+    for head, cells in zip(baseline.HEADS[1:], numbers, strict=True):
+        columns.append(Column(head, cells, leaves=leaves.get(head)))
+    draw(fitted(columns, console.width)[0], console)
+    if len(every) > len(rows):
+        more = plural(len(every) - len(rows), "more label")
+        console.print(Text(f"  … {more} in the report", "dim"))
+    console.print(Text(baseline.MEANING, "dim"))
+    for row in every:
+        if row.remark:
+            console.print(Text(f"  {row.label}: {row.remark}", "yellow"))
+    inflated = sorted((r for r in every if r.budget), key=lambda row: -row.inflation)
+    if inflated:
+        console.print("Predicted budgets without nsys, of the interval in each row:")
+    for row in inflated[:MOST_BUDGETS]:
+        hanging(console, f"  {middle(row.label, 24)}", row.budget, "")
+    if len(inflated) > MOST_BUDGETS:
+        console.print(Text(f"  … and {len(inflated) - MOST_BUDGETS} more in the report", "dim"))
 
 
-def _notes(analysis: Analysis, console: Console) -> None:
-    notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
-    if analysis.trace.missing:
-        notes.append("not in the trace: " + ", ".join(safe_text(m) for m in analysis.trace.missing))
-    if notes:
+def _findings(said: Answer, console: Console, only: tuple[str, str] | None) -> None:
+    """The first groups of findings, each by its first label; how many are left."""
+    shown = [(group, group.entries[0]) for group in said.groups[:MOST_FINDINGS]]
+    if only is not None:
+        shown = [
+            (Group(group.rule, group.severity, (entry,)), entry)
+            for group in said.groups
+            for entry in group.entries
+            if (entry.finding.label, entry.finding.rule) == only
+        ]
+    hosts = {row.label: row.host for row in said.labels}
+    for group, entry in shown:
         console.print()
-    for note in dict.fromkeys(notes):
-        _hanging(console, "note:", note, "dim")
+        # once per label: what its host did is the same for all its findings
+        _finding(said, group, entry, hosts.pop(entry.finding.label, ""), console)
+    if any(entry.finding.to_confirm is not None for _, entry in shown):
+        test = " To test one:" if said.next else ""
+        line = f"Findings are read from one trace; none is confirmed unless it says so.{test}"
+        console.print()
+        console.print(Text(line, "dim"))
+        if said.next:
+            console.print(Text(f"      {said.next}", "cyan"), soft_wrap=True)  # to be copied
+    entries = [e for group, first in shown for e in (first, *group.entries)]
+    spoken = {(e.finding.label, e.finding.rule) for e in entries}
+    left = [f for f in said.findings if (f.label, f.rule) not in spoken]
+    serious = sum(finding.severity != "info" for finding in left)
+    kinds = [(serious, "warning"), (len(left) - serious, "note")]
+    counted = " and ".join(plural(count, kind) for count, kind in kinds if count)
+    if counted:
+        console.print()
+        console.print(Text(f"… and {counted} more in the report", "dim"))
 
 
-def _hanging(console: Console, head: str, body: str, style: str) -> None:
-    """`head` once, `body` wrapped beside it."""
-    grid = Table.grid(padding=(0, 1, 0, 0))
-    grid.add_column(no_wrap=True)
-    grid.add_column(overflow="fold")
-    grid.add_row(Text(head, style), Text(body))
-    console.print(grid)
+def _finding(said: Answer, group: Group, entry: Entry, host: str, console: Console) -> None:
+    """Title, the line of code, what was lost, evidence, what the host did, both kinds of advice,
+    the result of a second run."""
+    finding = entry.finding
+    mark, style = MARKS.get(finding.severity, MARKS["info"])
+    line = said.source.get(finding.site)
+    named = not finding.site or finding.site in finding.title or line is not None
+    hanging(console, mark, finding.title + ("" if named else f"  ({finding.site})"), style)
+    if line is not None:
+        hanging(console, "  Code:    ", f"{finding.site}  {line}", "dim")
+    if finding.loss_ns:
+        where = plural(entry.count, f"{entry.cold} interval".strip())
+        measured = f" of {duration(entry.total_ns)} in {where}" if entry.count else ""
+        hanging(console, "  Loss:    ", f"at most {duration(finding.loss_ns)}{measured}", "dim")
+    if also := [safe_text(e.finding.label) for e in group.entries[1:]]:
+        more = ", …" if len(also) > MOST_NAMED else ""
+        hanging(console, "  Also in: ", ", ".join(also[:MOST_NAMED]) + more, "dim")
+    if finding.evidence:
+        evidence = ", ".join(f"{what} {number}" for what, number in finding.evidence)
+        hanging(console, "  Evidence:", evidence, "dim")
+    if host:
+        hanging(console, "  Host:    ", host, "dim")
+    for head, sentence, code in finding.advice:
+        hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")
+        for line in code:
+            console.print(Text(f"      {line}", "cyan"), soft_wrap=True)
+    if finding.confirmation:
+        verdict, _, result = finding.confirmation.partition(": ")
+        hanging(console, f"  {verdict.capitalize()}:", result, "dim")

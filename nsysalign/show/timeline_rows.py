@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 import numpy as np
 
 from nsysalign import frames
+from nsysalign.answer import reason_words
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
-from nsysalign.show.clock_chart import reason_words
 from nsysalign.show.pack import packed
 from nsysalign.show.palette import CALL_LOOK
 from nsysalign.store.objects import listed

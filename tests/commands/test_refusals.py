@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner
 from handmade import build
 
+from nsysalign.answer import answer
 from nsysalign.cli import cli
 from nsysalign.commandline.present import printed
 from nsysalign.errors import NsysError, TraceError
@@ -81,5 +82,10 @@ def test_a_misspelt_option_is_no_command():
 def test_the_hint_for_two_processes_is_the_whole_command(tmp_path):
     analysis = build()
     analysis.intervals.loc[0, "pid"] = 485
-    text = printed(analysis, tmp_path, again=[tmp_path / "my trace.sqlite", "--events", "a.jsonl"])
+    text = printed(
+        analysis,
+        answer(analysis),
+        tmp_path,
+        again=[tmp_path / "my trace.sqlite", "--events", "a.jsonl"],
+    )
     assert f"nsysalign analyze --ranks '{tmp_path}/my trace.sqlite' --events a.jsonl\n" in text

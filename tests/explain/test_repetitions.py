@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 
 from nsysalign import frames
+from nsysalign.answer import answer
 from nsysalign.explain import words
 from nsysalign.explain.rules import REGISTRY
-from nsysalign.show.rows import label_rows, parts_matrix
-from nsysalign.show.verdict import spent
 
 from .drawing import analysis, diagnose, found, interval, piece, repeat, severities
 
@@ -48,7 +47,7 @@ def test_what_compiles_or_captures_first_is_cold_although_its_work_is_another():
     diagnosed = diagnose(analysis(drawn))
     rows = {f.rule: f for f in diagnosed.findings.itertuples()}
     assert "the slowest of the first 3 intervals took 2.70 s" in rows["warm-up"].title
-    known = spent(diagnosed, label_rows(diagnosed), parts_matrix(diagnosed))["replay"]
+    known = next(row.spent for row in answer(diagnosed).labels if row.label == "replay")
     assert (known.count, known.cold, known.cold_ns) == (17, 3, 2_741_855_000)
     assert rows["host-gap"].loss_ns == 17 * 218_000 <= known.total_ns == 17 * 498_000
 

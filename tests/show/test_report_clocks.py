@@ -10,13 +10,14 @@ from browsing import quiet, until
 from recordings import unpack
 
 from nsysalign import frames
+from nsysalign.answer import reason_words
 from nsysalign.commandline.present import present
 from nsysalign.commands.report import with_timeline
 from nsysalign.engine import load
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.rules.conditions import interval_clocks
 from nsysalign.show import html
-from nsysalign.show.clock_chart import MOST_DRAWN, page_clocks, reason_words
+from nsysalign.show.clock_chart import MOST_DRAWN, page_clocks
 from nsysalign.split.timeline import clock_rows
 from nsysalign.store import database
 

@@ -12,16 +12,16 @@ import pytest
 from recordings import unpack
 
 from nsysalign import frames
+from nsysalign.answer import answer
 from nsysalign.engine import analyze
 from nsysalign.model import CAUSES
 from nsysalign.show import html
 from nsysalign.show import payload as payload_module
-from nsysalign.show.notebook import shown
+from nsysalign.show.notebook import fragment, shown
 from nsysalign.show.pack import packed
 from nsysalign.show.palette import CALL_LOOK, LOOKS
 from nsysalign.show.payload import payload
 from nsysalign.show.timeline_rows import timelines
-from nsysalign.show.verdict import verdicts
 
 
 def test_foreign_text_stays_in_the_data_block(hostile_analysis):
@@ -64,23 +64,21 @@ def test_the_title_is_the_run_and_no_other_folder(analysis, tmp_path):
 
 
 def test_a_notebook_fragment_is_escaped(hostile_analysis, analysis):
-    assert "<img" not in html.fragment(hostile_analysis)
-    assert ">234.72</td>" in html.fragment(analysis)
-    assert shown(analysis)._repr_html_() == html.fragment(analysis)
+    assert "<img" not in fragment(hostile_analysis)
+    assert ">234.72</td>" in fragment(analysis)
+    assert shown(analysis)._repr_html_() == fragment(analysis)
 
 
 def test_a_notebook_fragment_has_the_time_without_nsys(analysis):
     row = int(analysis.labels["row_interval"].iloc[0])
     predicted = frames.of_rows([(row, 200_000, 180_000, 221_000, "")], frames.UNPROFILED)
-    shown = html.fragment(replace(analysis, unprofiled=predicted))
+    shown = fragment(replace(analysis, unprofiled=predicted))
     assert "<th>w/o nsys us</th>" in shown and ">200 ±21</td>" in shown and ">none</td>" in shown
-    assert "w/o nsys" not in html.fragment(
-        replace(analysis, unprofiled=frames.empty(frames.UNPROFILED))
-    )
+    assert "w/o nsys" not in fragment(replace(analysis, unprofiled=frames.empty(frames.UNPROFILED)))
 
 
 def test_a_reading_says_where_the_time_is(plain_analysis):
-    reading = {v.label: v for v in verdicts(plain_analysis)}
+    reading = {v.label: v for v in answer(plain_analysis).readings}
     assert (
         reading["t1"].title
         == "puzzle.py:14 reads 235 us; the kernel takes 24.8 us. The largest other part is host: 174 us."
@@ -90,7 +88,8 @@ def test_a_reading_says_where_the_time_is(plain_analysis):
 
 
 def test_findings_come_before_readings(analysis):
-    assert [(v.severity, v.label) for v in verdicts(analysis)] == [
+    said = answer(analysis)
+    assert [(v.severity, v.label) for v in (*said.findings, *said.readings)] == [
         ("warning", "t1"),
         ("reading", "t2"),
         ("reading", "replay"),

@@ -1,13 +1,13 @@
 """The sentence about the run says how much of it the intervals cover, and gaps of the host's own
 work get advice of their own."""
 
+from dataclasses import replace
+
 from handmade import build
 
+from nsysalign.answer import answer
 from nsysalign.explain.advice import faster
 from nsysalign.explain.finding import Finding
-from nsysalign.parts import parts_matrix
-from nsysalign.show.overview import headline
-from nsysalign.show.rows import label_rows
 
 
 def said(spans):
@@ -20,8 +20,8 @@ def said(spans):
     analysis = build(labels)
     starts = [start * 1_000 for start, _ in spans] + [0]
     analysis.intervals["start_ns"] = starts
-    rows = [row for row in label_rows(analysis) if row.kind != "run"]
-    return headline(analysis, rows, parts_matrix(analysis))["text"]
+    own = analysis.labels[analysis.labels["kind"] != "run"]
+    return answer(replace(analysis, labels=own)).headline.text
 
 
 def test_what_was_not_timed_is_said():

@@ -9,8 +9,10 @@ import pytest
 from rich.console import Console
 
 from nsysalign import frames
-from nsysalign.show import table, terminal
-from nsysalign.show.rows import label_rows
+from nsysalign.answer import answer
+from nsysalign.show import terminal
+from nsysalign.show.label_table import label_text, layout
+from nsysalign.show.table import GAP
 
 
 def shown(analysis, width, **options):
@@ -39,13 +41,12 @@ def test_the_answer_at_80_columns(analysis):
         "t1",
         "puzzle.py:14",
         "3",
-        "234.7",
-        "24.8",
+        "234.72",
+        "24.77",
         ".",
-        "28.3",
-        ".",
-        "7.2",
-        "174.5",
+        "28.31",
+        "174.49",
+        "7.15",
         "!",
     ]
     assert "memcpy" not in text and "sync" not in text  # empty in every row
@@ -70,20 +71,19 @@ def test_a_graph_stands_in_the_kernel_column_as_a_bound(analysis):
 
 @pytest.mark.parametrize("width", [40, 60, 80, 200])
 def test_every_row_adds_up_at_every_width(analysis, width):
-    rows = label_rows(analysis)
-    plan = table.layout(rows, width)
+    rows = answer(analysis).labels
+    columns = [c for c in layout(rows, width)[0] if c.unit and c.head != "w/o nsys"]
     for number in range(len(rows)):
-        cells = [c.cells[number].split()[-1].removeprefix("<=") for c in plan.columns]
+        cells = [c.cells[number].split()[-1].removeprefix("<=") for c in columns]
         values = [0.0 if cell == "." else float(cell) for cell in cells]
         assert values[0] == pytest.approx(sum(values[1:]), abs=0.06 * len(values))
 
 
 def test_columns_go_before_names_where_nothing_is_predicted(analysis):
     """As of NVTX ranges: the layout with most columns was taken, and all names were cut to 8."""
-    rows = [replace(row, unprofiled_ns=None) for row in label_rows(analysis)]
-    plan = table.layout(rows, 60)
-    taken = sum(c.width + table.GAP for c in plan.columns)
-    assert len(plan.columns) == 4 and plan.label_width > 8 and plan.label_width + taken < 60
+    rows = [replace(row, unprofiled_ns=None) for row in answer(analysis).labels]
+    columns, _ = layout(rows, 60)
+    assert columns[0].width > 8 and sum(c.width + GAP for c in columns) <= 60 + GAP
 
 
 def test_a_narrow_terminal_folds_the_small_causes_and_says_so(analysis):
@@ -107,7 +107,7 @@ def test_what_a_row_is_made_of_is_named_where_no_column_for_it_fits(analysis):
 
 
 def test_library_labels_come_last(analysis):
-    assert [row.label for row in label_rows(analysis)] == ["t1", "t2", "replay", "do_bench"]
+    assert [row.label for row in answer(analysis).labels] == ["t1", "t2", "replay", "do_bench"]
     assert "dimmed: timed by a library" in shown(analysis, 80)
 
 
@@ -127,8 +127,6 @@ def test_nothing_placed(builder):
 
 def test_labels_of_one_site_stay_apart_when_there_is_little_room():
     from types import SimpleNamespace
-
-    from nsysalign.show.table import label_text
 
     rows = [
         SimpleNamespace(
@@ -180,29 +178,12 @@ def test_the_time_without_nsys_stands_beside_the_profiled_one(analysis):
     assert "w/o nsys" not in shown(analysis, 120)
 
 
-def test_what_is_folded_is_named_where_it_is_much():
-    from types import SimpleNamespace
-
-    parts = dict.fromkeys(table.LOOKS, 0) | {
-        "kernel": 50_000,
-        "launch_latency": 40_000,
-        "sync": 10_000,
-    }
-    row = SimpleNamespace(
-        label="small",
-        count=1,
-        elapsed_ns=100_000,
-        parts_ns=parts,
-        no_prediction="",
-        findings=(),
-        meanwhile_ns=0,
-        library=False,
-    )
-    plan = table.Layout("us", (), ("launch_latency", "sync"), 8)
-    assert (
-        "other: latency (40.00 in small), sync (10.00 in small) (a wider terminal shows them)"
-        in table.legend([row], plan)
-    )
+def test_what_is_folded_is_named_where_it_is_much(builder):
+    parts = [("kernel", 50_000, "k"), ("host", 20_000, "")]
+    parts += [("launch_latency", 12_000, ""), ("sync", 10_000, "")]
+    case = ("layers.31.self_attn.forward_of_the_model", "event", "", False, [parts])
+    text = " ".join(shown(builder([case], timeline=False), 68).split())
+    assert re.search(r"other: latency( \(12.00 in .+?\))?, sync \(10.00 in .+?\) \(a wider", text)
 
 
 def test_the_same_advice_about_several_labels_is_given_once(builder, finding):

@@ -154,10 +154,9 @@ function drawVerdicts() {
   if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(
     `No findings in ${plural(DATA.silent.length, "label")}: ` +
     `${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : "."}`);
-  const command = DATA.unconfirmed.split(": ").slice(1).join(": ");
-  if (command) said.push(
-    "Findings are read from one trace; none is confirmed unless it says so. To test the " +
-    `costliest, run the script again with one change: ${command}`);
+  if (DATA.next) said.push(
+    "Findings are read from one trace; none is confirmed unless it says so. To test one, " +
+    `run the script again with one change: ${DATA.next}`);
   $("cards-note").textContent = said.join(" ");
   if (!DATA.cards.length) fill($("cards"), make("p", null,
     "No interval was placed: see the notes at the end of the page."));
