@@ -26,7 +26,7 @@ from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.explain.rules import diagnose
 from nsysalign.memory import trim_memory
-from nsysalign.model import CALL, ISSUING_CALLS, KIND, Analysis, EventLog, Trace, TraceInfo
+from nsysalign.model import KIND, Analysis, EventLog, Trace, TraceInfo
 from nsysalign.paths import without_paths
 from nsysalign.place.gpu_clock import place_samples
 from nsysalign.place.own_work import without_own_work
@@ -34,18 +34,25 @@ from nsysalign.place.solve import align
 from nsysalign.place.timer_windows import timed
 from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.rundir import DATABASE, Inputs, RunDirectory
-from nsysalign.split.budget import attribute
+from nsysalign.split.budget import (
+    SplitTrace,
+    intervals_table,
+    other_streams,
+    parts_table,
+    split_trace,
+)
 from nsysalign.split.gaps import launch_latency
-from nsysalign.split.host_activity import calls_after_gaps, host_activity, host_gaps
-from nsysalign.split.kernels import Ran, gaps, kernel_table
+from nsysalign.split.host import calls_after_gaps, host_activity, host_gaps, on_host
 from nsysalign.split.labels import label_table
-from nsysalign.split.migrations import page_migrations
-from nsysalign.split.ranges import on_host
-from nsysalign.split.results import SplitTrace, intervals_table, parts_table
-from nsysalign.split.run_windows import with_runs
-from nsysalign.split.small_grids import small_launches
-from nsysalign.split.timeline import MAX_INTERVALS, chosen_intervals
-from nsysalign.split.variants import of_windows, variant_table
+from nsysalign.split.runs import (
+    calls_without_work,
+    idle_gaps,
+    page_migrations,
+    small_launches,
+    with_runs,
+)
+from nsysalign.split.timeline import MAX_INTERVALS, chosen_intervals, split_timeline
+from nsysalign.split.work import Ran, kernel_table, variant_table
 from nsysalign.text import REPETITION
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
@@ -120,7 +127,7 @@ def analyze_inputs(
     alignment = with_runs(trace, alignment)
     trim_memory()
     tell("splitting the intervals", 60)
-    split = SplitTrace(trace, alignment, attribute(trace, alignment, latency))
+    split = split_trace(trace, alignment, latency)
     trim_memory()
     tell("explaining", 85)
     return _explained(split, log, inputs, draw, all_segments)
@@ -193,16 +200,16 @@ def _explained(
     real = (analysis.intervals["kind"] != "run").to_numpy()
     named = analysis.intervals["name"].isin(list(draw)).to_numpy()
     wanted = np.flatnonzero(named & real).tolist()
-    size = split.budgets.size
+    size = split.size
     many = size[real].sum() > MOST_PIECES
     whole = all_segments or not many
     if whole:
         kept = real | all_segments | (size.sum() <= MOST_PIECES)
-        analysis = replace(analysis, segments=split.budgets.segments(np.flatnonzero(kept)))
+        analysis = replace(analysis, segments=split.segments(np.flatnonzero(kept)))
     baseline, said = read_baseline(inputs.baseline)
     if baseline is not None:
         analysis = _with_baseline(analysis, split, log, baseline)
-    analysis = diagnose(analysis, split.budgets.segment_arrays)
+    analysis = diagnose(analysis, split.segment_arrays)
     trim_memory()
     drawn = np.array(chosen_intervals(analysis, wanted), np.int64)
     if not whole:
@@ -212,16 +219,17 @@ def _explained(
         analysis = _with_predictions(analysis, split, drawn)
     return replace(
         analysis,
-        timeline=split.timeline(drawn, analysis),
+        timeline=split_timeline(split, drawn, analysis),
         notes=tuple(dict.fromkeys([*inputs.conditions, *analysis.notes, *said])),
     )
 
 
 def _tables(split: SplitTrace, log: EventLog | None, inputs: Inputs) -> Analysis:
     """Everything that needs neither segments nor rules: tables, notes, calibration."""
-    trace, alignment, budgets = split.trace, split.alignment, split.budgets
+    trace, alignment = split.trace, split.alignment
     intervals = intervals_table(split, log)
-    ran, ranges = Ran(trace, alignment), on_host(trace, alignment)
+    ran = Ran(trace, split.explainer.streams, alignment.windows)
+    ranges = on_host(trace, alignment)
     gpu_clocks, said = _gpu_clocks(split, inputs.clocks)
     notes = [
         *(log.notes if log else ()),
@@ -235,51 +243,32 @@ def _tables(split: SplitTrace, log: EventLog | None, inputs: Inputs) -> Analysis
         label=unaligned["name"].astype(str).str.replace(REPETITION, "", regex=True)
     )
     calibration = dict(alignment.calibration) | {
-        "launch_latency_ns": {k: budgets.launch_latency[KIND[k]] for k in KIND},
+        "launch_latency_ns": {k: split.explainer.launch_latency[KIND[k]] for k in KIND},
         "collected_with": said_by_the_probe(log),
         "page_migrations": page_migrations(trace),
         **small_launches(trace, multiprocessors(inputs.trace)),
-        "calls_without_work": _calls_without_work(trace),
+        "calls_without_work": calls_without_work(trace),
     }
-    work = of_windows(ran).assign(kernel_only_ns=budgets.columns["kernel_only_ns"])
     return Analysis(
         trace=_without_what_the_clock_replaces(trace.info, intervals),
         intervals=intervals,
-        parts=parts_table(budgets),
+        parts=parts_table(split),
         segments=frames.empty(frames.SEGMENTS),
-        details=budgets.details,
-        other_streams=budgets.other_streams,
+        details=split.details,
+        other_streams=other_streams(split),
         labels=label_table(intervals[intervals["kind"] != "run"]),
         unaligned=frames.check(unaligned, frames.UNALIGNED),
         findings=frames.empty(frames.FINDINGS),
         timeline=frames.empty(frames.TIMELINE),
         kernels=kernel_table(ran, intervals),
-        gaps=gaps(ran),
-        variants=variant_table(work, intervals, split.blocks),
+        gaps=idle_gaps(ran),
+        variants=variant_table(ran, intervals),
         host_ranges=ranges.table,
         notes=tuple(dict.fromkeys(notes)),
         calibration=calibration,
         gpu_clocks=gpu_clocks,
         source_lines=source_lines(log),
     )
-
-
-def _calls_without_work(trace: Trace) -> dict[str, object]:
-    """Of a trace with calls and no GPU work: how many there are, how many issue work, and how long
-    the longest took by name."""
-    if len(trace.operations) or trace.calls.empty:
-        return {}
-    calls = trace.calls[trace.calls["outer"].to_numpy() == np.arange(len(trace.calls))]
-    spent = (calls["end_ns"] - calls["start_ns"]).groupby(calls["name_id"]).sum()
-    issuing = [CALL[kind] for kind in ISSUING_CALLS]
-    return {
-        "calls": len(calls),
-        "issuing": int(calls["kind"].isin(issuing).sum()),
-        "longest": {
-            f"{trace.names.get(int(n), 'CUDA call')}_ns": int(ns)
-            for n, ns in spent.nlargest(3).items()
-        },
-    }
 
 
 def _disturbed(intervals: pd.DataFrame) -> list[str]:
@@ -325,13 +314,13 @@ def _with_some_segments(
         f"segments are kept of {len(kept):,} of {len(analysis.measured):,} intervals (median, slowest and first of each "
         "label, and those of the findings); to keep all: nsysalign analyze --all-segments"
     )
-    return replace(analysis, segments=split.budgets.segments(kept), notes=(*analysis.notes, note))
+    return replace(analysis, segments=split.segments(kept), notes=(*analysis.notes, note))
 
 
 def _fitting(intervals: np.ndarray, split: SplitTrace) -> np.ndarray:
     """As many intervals as together have a third of MOST_PIECES, those with the fewest pieces
     first; ascending."""
-    size = split.budgets.size
+    size = split.size
     ranked = intervals[np.argsort(size[intervals], kind="stable")]
     return np.sort(ranked[np.cumsum(size[ranked]) <= MOST_PIECES // 3])
 
@@ -376,7 +365,7 @@ def _with_host_activity(
         segments = analysis.segments[analysis.segments["interval"].isin(real["interval"])]
     else:
         some = _fitting(some, split)
-        segments = split.budgets.segments(some)
+        segments = split.segments(some)
         notes = [
             f"what the host did in its gaps was determined for {len(some):,} of {len(real):,} intervals"
         ]

@@ -25,7 +25,7 @@ from nsysalign.model import (
     Analysis,
 )
 from nsysalign.parts import parts_matrix
-from nsysalign.split.describe import Segments
+from nsysalign.split.pieces import Segments
 
 _OPERATIONS_AT_ONCE = 50_000
 _CODE = {name: code for code, name in enumerate(CAUSES)}

@@ -30,7 +30,7 @@ from nsysalign.predict.costs import (
 )
 from nsysalign.predict.replay import Call, Item, replay
 from nsysalign.predict.scene import Scene, Scenes, said
-from nsysalign.split.results import SplitTrace
+from nsysalign.split.budget import SplitTrace
 from nsysalign.trace.nccl import NCCL_KERNEL
 
 #: Intervals replayed per label at most, evenly spread: more would not add anything.  Fewer if they
@@ -181,7 +181,13 @@ def chosen_intervals(
     intervals: pd.DataFrame, labels: pd.DataFrame, source: SplitTrace
 ) -> list[int]:
     """The intervals to replay: all of a label with few, else its row and others evenly spread."""
-    made = source.calls(labels["row_interval"].to_numpy())
+    # about how many calls were made while each label's row was open
+    begins, windows = source.trace.calls["start_ns"].to_numpy(), source.alignment.windows
+    opened, closed = (
+        np.searchsorted(begins, windows[c].to_numpy()[labels["row_interval"]])
+        for c in ("open_ns", "close_ns")
+    )
+    made = closed - opened
     groups = intervals.groupby("label", sort=False).indices
     out: list[int] = []
     for (label, row), calls in zip(

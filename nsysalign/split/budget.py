@@ -1,56 +1,85 @@
-"""Alignment to budgets: the partition of every window, its sums, their bounds, and what they are
-made of."""
+"""Alignment to budgets: the partition of every window, its sums, their bounds, and the tables that
+are made of them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import covered
-from nsysalign.issue_order import FAR, lane_operations
+from nsysalign.intervals import covered, group
+from nsysalign.issue_order import FAR
 from nsysalign.memory import trim_memory
-from nsysalign.model import KIND, Alignment, Trace
-from nsysalign.split import describe
-from nsysalign.split.busy import Streams
+from nsysalign.model import (
+    CAUSES,
+    KIND,
+    OTHERS_RAN,
+    OTHERS_WORKED,
+    Alignment,
+    EventLog,
+    Trace,
+    pid_of,
+    tid_of,
+)
+from nsysalign.split.busy import devices
 from nsysalign.split.details import Details
 from nsysalign.split.gaps import Explainer, launch_latency
-from nsysalign.split.host_windows import (
+from nsysalign.split.host_timers import (
+    HostWindows,
     host_pieces_of,
     host_sums,
     kernels_issued_inside,
     synchronisation_flags,
 )
-from nsysalign.split.pieces import CAUSE, Pieces, join
-from nsysalign.split.run_windows import devices
+from nsysalign.split.labels import name_intervals
+from nsysalign.split.pieces import CAUSE, Pieces, Segments, join, segment_arrays, segments
 from nsysalign.split.sweep import StreamWindows, stream_pieces, stream_sums
-from nsysalign.split.threads import Threads
+
+DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
 
 
 @dataclass(frozen=True)
-class Budgets:
-    """Per window (row of alignment.windows): ns per cause and their bounds (int64 arrays, windows x
-    causes), details, other streams, interval columns; segments of any."""
+class SplitTrace:
+    """A trace, where its intervals lie (rows of alignment.windows) and what they are made of: ns
+    per window and cause (int64 arrays, windows x causes) with their bounds, and about how many
+    segments each window has (`size`).  Intervals are given by their numbers, ascending."""
 
+    trace: Trace
+    alignment: Alignment
+    explainer: Explainer
     total: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    details: pd.DataFrame
-    other_streams: pd.DataFrame
-    columns: pd.DataFrame
-    launch_latency: dict[int, int]  # by code of operation kind, ns
-    #: About how many segments each window has.
     size: np.ndarray
-    #: Segments of the windows with these numbers (ascending).
-    segments: Callable[[np.ndarray], pd.DataFrame]
-    #: The same segments without text, for rules.
-    segment_arrays: Callable[[np.ndarray], describe.Segments]
+    details: pd.DataFrame
+    operations: np.ndarray  # how many execute in each window of a stream
+
+    def segments(self, which: np.ndarray) -> pd.DataFrame:
+        """`frames.SEGMENTS` of some intervals."""
+        return segments(self.trace, self.alignment, self._pieces(which))
+
+    def segment_arrays(self, which: np.ndarray) -> Segments:
+        """The same without text, for rules."""
+        return segment_arrays(self.trace, self.alignment, self._pieces(which))
+
+    def _pieces(self, which: np.ndarray) -> Pieces:
+        windows = self.alignment.windows
+        host = (windows["kind"] == "host").to_numpy()[which]
+        on, timers = which[~host], which[host]
+        of_stream = stream_pieces(self.explainer, _stream_windows(self.alignment, on))
+        of_stream = replace(of_stream, window=on[of_stream.window])
+        if not len(timers):
+            return of_stream
+        of_host = host_pieces_of(self.explainer, HostWindows.of(windows, timers))
+        return join([of_stream, replace(of_host, window=timers[of_host.window])])
 
 
-def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None) -> Budgets:
+def split_trace(
+    trace: Trace, alignment: Alignment, latency: dict[int, int] | None = None
+) -> SplitTrace:
     """Partition every window of the alignment (docs/design.md).  `latency`: the usual launch
     latencies (`launch_latency`) where they were measured on more than this trace.
 
@@ -58,191 +87,214 @@ def attribute(trace: Trace, alignment: Alignment, latency: dict[int, int] | None
     trace's fault.
     """
     windows = alignment.windows
-    streams = Streams(trace, alignment)
     latency = launch_latency(trace) if latency is None else latency
-    per_lane = lane_operations(trace, alignment.operation_lane)
-    explainer = Explainer(trace, alignment, streams, Threads(trace), per_lane, latency)
+    explainer = Explainer(trace, alignment, latency)
     trim_memory()
     details = Details(trace, alignment)
     host = (windows["kind"] == "host").to_numpy()
     on, timers = np.flatnonzero(~host), np.flatnonzero(host)
-    shifts = _shifts(windows)
-
-    def pieces(which: np.ndarray) -> Pieces:
-        on = which[~host[which]]
-        of_stream = stream_pieces(explainer, _stream_windows(alignment, on, shifts[0][on]))
-        of_stream = replace(of_stream, window=on[of_stream.window])
-        of_host = host_pieces_of(explainer, windows, which[host[which]])
-        return join([of_stream, of_host]) if len(of_host) else of_stream
-
-    found = stream_sums(
-        explainer, [_stream_windows(alignment, on, s[on]) for s in shifts], details, on
-    )
-    spent, ran, held = host_sums(explainer, windows, timers, details)
-    totals = [spent.copy() for _ in shifts]  # a host reading's error bar is too small to matter
-    for total, at_place in zip(totals, found.totals, strict=True):
-        total[on] = at_place
-    operations, size = ran, held
-    operations[on], size[on] = found.operations, found.size
+    unshifted = _stream_windows(alignment, on)
+    places = [
+        replace(unshifted, start=unshifted.start + shift[on], end=unshifted.end + shift[on])
+        for shift in _shifts(windows)
+    ]
+    on_streams = stream_sums(explainer, places, details, on)
+    on_host = host_sums(explainer, windows, timers, details)
+    totals = [on_host.total.copy() for _ in places]  # a host reading's error bar is too small
+    for total, of_place in zip(totals, on_streams.totals, strict=True):
+        total[on] = of_place
+    operations, size = on_host.operations, on_host.size
+    operations[on], size[on] = on_streams.operations, on_streams.size
     trim_memory()
     total = totals[0]
-    wrong = np.flatnonzero(
-        total.sum(axis=1) != (windows["end_ns"] - windows["start_ns"]).to_numpy()
-    )
+    length = (windows["end_ns"] - windows["start_ns"]).to_numpy()
+    wrong = np.flatnonzero(total.sum(axis=1) != length)
     if len(wrong):
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
-    return Budgets(
-        total=total,
-        low=np.minimum.reduce(totals),
-        high=np.maximum.reduce(totals),
-        details=details.table(),
-        other_streams=_other_streams(trace, alignment, streams),
-        columns=_columns(trace, alignment, streams, total, operations),
-        launch_latency=latency,
-        size=size,
-        segments=lambda which: describe.segments(trace, alignment, pieces(which)),
-        segment_arrays=lambda which: describe.segment_arrays(trace, alignment, pieces(which)),
-    )
+    low, high = np.minimum.reduce(totals), np.maximum.reduce(totals)
+    table = details.table()
+    return SplitTrace(trace, alignment, explainer, total, low, high, size, table, operations)
 
 
-def _stream_windows(alignment: Alignment, which: np.ndarray, shift: np.ndarray) -> StreamWindows:
-    w = alignment.windows
+def _stream_windows(alignment: Alignment, which: np.ndarray) -> StreamWindows:
+    windows = alignment.windows
     start, end, lane, close, close_end, thread, record = (
-        w[c].to_numpy()[which]
+        windows[c].to_numpy()[which]
         for c in ("start_ns", "end_ns", "end_lane", "close_ns", "close_end_ns", "end_thread", "end")
     )
-    event = (w["kind"] == "event").to_numpy()[which]
-    calls = np.append(alignment.records["call"].to_numpy(), -1)
+    event = (windows["kind"] == "event").to_numpy()[which]
+    call = np.append(alignment.records["call"].to_numpy(), -1)[record]
     # the work of a range ends with its own last operation: no record closes it
     return StreamWindows(
-        start + shift,
-        end + shift,
-        lane,
-        np.where(event, close, FAR),
-        np.where(event, close_end, FAR),
-        thread,
-        np.where(event, calls[record], -1),
-        np.where(event, record, -1),
+        start=start,
+        end=end,
+        lane=lane,
+        close_ns=np.where(event, close, FAR),
+        close_end_ns=np.where(event, close_end, FAR),
+        close_thread=thread,
+        close_call=np.where(event, call, -1),
+        record=np.where(event, record, -1),
     )
 
 
-def _shifts(windows: pd.DataFrame) -> list[np.ndarray]:
+def _shifts(windows: pd.DataFrame) -> Iterator[np.ndarray]:
     """By how much each window is shifted: not at all, and to either end of its error bar if any
     window has one."""
     error = np.where(windows["kind"].to_numpy() == "event", windows["error_ns"].to_numpy(), 0)
     start = windows["start_ns"].to_numpy()
-    shifts = [np.zeros(len(windows), np.int64)]
+    yield np.zeros(len(windows), np.int64)
     for sign, edge in ((-1, "start_lower_ns"), (1, "start_upper_ns")):
         reach = np.minimum(error, np.maximum(sign * (windows[edge].to_numpy() - start), 0))
         if reach.any():
-            shifts.append(sign * reach)
-    return shifts
+            yield sign * reach
 
 
-def _other_streams(trace: Trace, alignment: Alignment, streams: Streams) -> pd.DataFrame:
-    """Union of execution, per other stream, of work issued between an interval's ends."""
-    windows, lanes = alignment.windows, alignment.lanes
-    call_start = trace.calls["start_ns"].to_numpy()
+def parts_table(split: SplitTrace) -> pd.DataFrame:
+    """`frames.PARTS`: a row per interval and cause that occurs at all."""
+    used = split.total.any(axis=0) | split.high.any(axis=0)
+    interval, cause = np.nonzero(np.broadcast_to(used, split.total.shape))
+    table = pd.DataFrame(
+        {
+            "interval": interval,
+            "cause": np.array(CAUSES, dtype=object)[cause],
+            "ns": split.total[interval, cause],
+            "lower_ns": split.low[interval, cause],
+            "upper_ns": split.high[interval, cause],
+        }
+    )
+    return frames.check(table, frames.PARTS)
+
+
+def other_streams(split: SplitTrace) -> pd.DataFrame:
+    """`frames.OTHER_STREAMS`: union of execution, per other stream, of work issued between an
+    interval's ends."""
+    windows, lanes, explainer = split.alignment.windows, split.alignment.lanes, split.explainer
     opened, closed, own, process = (
         windows[c].to_numpy() for c in ("open_ns", "close_ns", "end_lane", "process")
     )
     measured = ~windows["kind"].isin(["host", "run"]).to_numpy()
-    calls, processes, stream_of = (
-        trace.operations["call"].to_numpy(),
-        *(lanes[c].to_numpy() for c in ("process", "stream")),
-    )
-    rows = [(np.empty(0, np.int64),) * 3]
-    for lane in streams.by_lane:
-        blocks = streams.blocks(lane)
-        call = calls[blocks.operation]
-        ok = call >= 0
-        issue = call_start[call[ok]]
+    process_of_lane, stream = (lanes[c].to_numpy() for c in ("process", "stream"))
+    rows = [frames.empty(frames.OTHER_STREAMS)]
+    for lane in explainer.streams.by_lane:
+        blocks = explainer.streams.blocks(lane)
+        call = explainer.call[blocks.operation]
+        issue = explainer.call_start[call[call >= 0]]
         if not len(issue):
             continue
-        open_ = measured & (closed > issue.min()) & (opened <= issue.max())
-        wanted = np.flatnonzero(open_ & (own != lane) & (process == processes[lane]))
+        near = measured & (closed > issue.min()) & (opened <= issue.max())
+        wanted = np.flatnonzero(near & (own != lane) & (process == process_of_lane[lane]))
         order = np.argsort(issue, kind="stable")
-        length = np.append(0, np.cumsum((blocks.end - blocks.start)[ok][order]))
-        first = np.searchsorted(issue[order], opened[wanted])
-        last = np.searchsorted(issue[order], closed[wanted])
+        length = np.append(0, np.cumsum((blocks.end - blocks.start)[call >= 0][order]))
+        first, last = (np.searchsorted(issue[order], t[wanted]) for t in (opened, closed))
         ns = length[np.maximum(last, first)] - length[first]
-        some = ns > 0
-        rows.append((wanted[some], np.full(some.sum(), stream_of[lane]), ns[some]))
-    columns = (np.concatenate(c) for c in zip(*rows, strict=True))
-    out = pd.DataFrame(dict(zip(frames.OTHER_STREAMS.names, columns, strict=True)))
-    return frames.check(
-        out.sort_values(["interval", "stream"], ignore_index=True), frames.OTHER_STREAMS
+        table = pd.DataFrame({"interval": wanted, "stream": stream[lane], "ns": ns})
+        rows.append(table[ns > 0])
+    out = pd.concat(rows).sort_values(["interval", "stream"], ignore_index=True)
+    return frames.check(out, frames.OTHER_STREAMS)
+
+
+def intervals_table(split: SplitTrace, log: EventLog | None) -> pd.DataFrame:
+    """`frames.INTERVALS`, named and without findings."""
+    trace, alignment, total = split.trace, split.alignment, split.total
+    w, records, lanes = alignment.windows, alignment.records, alignment.lanes
+    if w.empty:
+        return frames.empty(frames.INTERVALS)
+    lane_stream, lane_device, seq = (
+        np.append(column.to_numpy(), -1)
+        for column in (lanes["stream"], lanes["device"], records["seq"])
     )
-
-
-def _columns(
-    trace: Trace, alignment: Alignment, streams: Streams, total: np.ndarray, operations: np.ndarray
-) -> pd.DataFrame:
-    """kernel_only_ns and its companions, the number of operations, and the profiler's disturbance,
-    per window."""
-    windows = alignment.windows
-    host, run = (windows["kind"] == "host").to_numpy(), (windows["kind"] == "run").to_numpy()
-    kernel = total[:, CAUSE["kernel"]].copy()
-    outside = np.zeros(len(windows), np.int64)
+    start_lane, end_lane = w["start_lane"].to_numpy(), w["end_lane"].to_numpy()
+    kind = w["kind"].to_numpy(dtype=object)
+    host = kind == "host"
+    kernel, outside = total[:, CAUSE["kernel"]].copy(), np.zeros(len(w), np.int64)
     if host.any():
         kernel[host], outside[host] = kernels_issued_inside(
-            trace, *(windows[c].to_numpy()[host] for c in ("process", "start_ns", "end_ns"))
+            trace, *(w[c].to_numpy()[host] for c in ("process", "start_ns", "end_ns"))
         )
-    others = _others_worked(alignment, streams, total)
-    idle = total[:, len(KIND) :].sum(axis=1)
-    return pd.DataFrame(
-        {
-            "kernel_only_ns": kernel,
-            "kernel_only_upper_ns": kernel + total[:, CAUSE["graph"]],
-            "kernel_outside_ns": outside,
-            "operations": np.where(run, _begun(trace, alignment, streams), operations),
-            "disturbed": _disturbed(trace, alignment),
-            "synchronised": pd.Series(synchronisation_flags(trace, alignment), dtype=object),
-            "others_worked": 2 * others > idle,
-            "others_ran": 100 * others > idle,
-        }
+    names, labels = name_intervals(w)
+    out = w.drop(columns=["start", "end", "start_lane", "end_lane"]).assign(
+        interval=np.arange(len(w)),
+        name=names,
+        label=labels,
+        pid=pid_of(w["process"].to_numpy()),
+        tid=tid_of(w["thread"].to_numpy()),
+        start_record=seq[w["start"].to_numpy()],
+        end_record=seq[w["end"].to_numpy()],
+        device=lane_device[end_lane],
+        start_stream=lane_stream[start_lane],
+        end_stream=lane_stream[end_lane],
+        kernel_only_ns=kernel,
+        kernel_only_upper_ns=kernel + total[:, CAUSE["graph"]],
+        kernel_outside_ns=outside,
+        operations=np.where(kind == "run", _begun(split), split.operations),
+        flags=pd.Series(_flags(split, log), dtype=object),
+        findings=pd.Series([()] * len(w), dtype=object),
     )
+    return frames.check(out, frames.INTERVALS)
 
 
-def _others_worked(alignment: Alignment, streams: Streams, total: np.ndarray) -> np.ndarray:
-    """How long other streams of the device executed while a window's stream was idle, ns."""
-    windows = alignment.windows
-    out = np.zeros(len(windows), np.int64)
-    lane, start, end = (windows[c].to_numpy() for c in ("end_lane", "start_ns", "end_ns"))
-    on_stream = windows["kind"].isin(["event", "nvtx"]).to_numpy()
-    busy = total[:, : len(KIND)].sum(axis=1)
-    for number, members in devices(alignment.lanes).items():
-        mine = np.flatnonzero(on_stream & np.isin(lane, members) & (end - start > busy))
-        blocks = streams.blocks(number)
-        before, after = (covered(blocks.start, blocks.end, t[mine]) for t in (start, end))
-        out[mine] = after - before - busy[mine]
-    return out
-
-
-def _begun(trace: Trace, alignment: Alignment, streams: Streams) -> np.ndarray:
+def _begun(split: SplitTrace) -> np.ndarray:
     """Per window of kind run, the number of operations that begin in it, including those that
     overlap others; 0 for other kinds."""
-    windows = alignment.windows
-    out, start = np.zeros(len(windows), np.int64), trace.operations["start_ns"].to_numpy()
-    lane, begin, end = (windows[c].to_numpy() for c in ("end_lane", "start_ns", "end_ns"))
-    for at in np.flatnonzero((windows["kind"] == "run").to_numpy()).tolist():
-        mine = start[streams.positions(int(lane[at]))]
-        out[at] = np.diff(np.searchsorted(mine, [begin[at], end[at]]))[0]
+    windows, streams = split.alignment.windows, split.explainer.streams
+    out = np.zeros(len(windows), np.int64)
+    for number in np.flatnonzero((windows["kind"] == "run").to_numpy()).tolist():
+        lane, begin, end = windows.loc[number, ["end_lane", "start_ns", "end_ns"]]
+        start = split.explainer.op_start[streams.positions(int(lane))]
+        out[number] = np.diff(np.searchsorted(start, [begin, end]))[0]
     return out
 
 
-def _disturbed(trace: Trace, alignment: Alignment) -> np.ndarray:
-    """Whether the profiler worked in the interval's process inside the window: what it does while
-    the host runs ahead, before the GPU begins, does not disturb the measurement.  False for runs:
-    everything that the profiler did lies in them."""
-    windows, overhead = alignment.windows, trace.overhead
-    start, end, process = (windows[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
-    out = np.zeros(len(windows), dtype=bool)
-    for number in np.unique(overhead["process"].to_numpy()):
-        mine = overhead["process"].to_numpy() == number
-        begun = np.searchsorted(np.sort(overhead["start_ns"].to_numpy()[mine]), end)
-        ended = np.searchsorted(np.sort(overhead["end_ns"].to_numpy()[mine]), start, side="right")
-        out |= (process == number) & (begun > ended)
-    return out & (windows["kind"] != "run").to_numpy()
+def _flags(split: SplitTrace, log: EventLog | None) -> list[tuple[str, ...]]:
+    """Per window, what is to be known about its number besides its parts."""
+    windows, lanes = split.alignment.windows, split.alignment.lanes
+    kind = windows["kind"].to_numpy(dtype=object)
+    start, end, process, lane = (
+        windows[c].to_numpy() for c in ("start_ns", "end_ns", "process", "end_lane")
+    )
+    # how long other streams of the device executed while a window's stream was idle
+    others = np.zeros(len(windows), np.int64)
+    busy = split.total[:, : len(KIND)].sum(axis=1)
+    some_idle = np.isin(kind, ["event", "nvtx"]) & (end - start > busy)
+    for device, members in devices(lanes).items():
+        those = np.flatnonzero(some_idle & np.isin(lane, members))
+        blocks = split.explainer.streams.blocks(device)
+        before, after = (covered(blocks.start, blocks.end, t[those]) for t in (start, end))
+        others[those] = after - before - busy[those]
+    idle = split.total[:, len(KIND) :].sum(axis=1)
+    # Whether the profiler worked in the interval's process inside the window: what it does while
+    # the host runs ahead, before the GPU begins, does not disturb the measurement.  Everything that
+    # it did lies in a run.
+    disturbed = np.zeros(len(windows), dtype=bool)
+    overhead = split.trace.overhead
+    for number, rows in group(overhead["process"].to_numpy(), np.arange(len(overhead))).items():
+        begins, ends = (np.sort(overhead[c].to_numpy()[rows]) for c in ("start_ns", "end_ns"))
+        working = np.searchsorted(begins, end) > np.searchsorted(ends, start, side="right")
+        disturbed |= (process == number) & (kind != "run") & working
+    columns = (
+        np.where(disturbed, DISTURBED, ""),
+        np.where(_intervened(split.alignment, log), INTERVENED, ""),
+        np.where(2 * others > idle, OTHERS_WORKED, np.where(100 * others > idle, OTHERS_RAN, "")),
+    )
+    return [
+        (*filter(None, flags), *remarks, *synchronised)
+        for *flags, remarks, synchronised in zip(
+            *(column.tolist() for column in columns),
+            windows["remarks"].tolist(),
+            synchronisation_flags(split.trace, split.alignment),
+            strict=True,
+        )
+    ]
+
+
+def _intervened(alignment: Alignment, log: EventLog | None) -> list[bool]:
+    """Whether `nsysalign confirm` did something before the start record, per window."""
+    if log is None or not log.records["intervened"].any():
+        return [False] * len(alignment.windows)
+    records = log.records[log.records["intervened"]]
+    wanted = set(zip(records["process"].tolist(), records["seq"].tolist(), strict=True))
+    seq = np.append(alignment.records["seq"].to_numpy(), -1)[alignment.windows["start"].to_numpy()]
+    process = alignment.windows["log_process"].tolist()
+    return [pair in wanted for pair in zip(process, seq.tolist(), strict=True)]

@@ -1,5 +1,4 @@
-"""When each stream executes what: sorted disjoint blocks per lane with one operation and one cause
-each.
+"""When each stream executes what, and what each host thread was doing: sorted disjoint blocks.
 
 Kernels of one stream can overlap (programmatic dependent launch, branches of a graph): blocks are a
 union, never a sum.  Where kinds overlap the first of kernel, graph, memcpy, memset names the block.
@@ -7,22 +6,33 @@ union, never a sum.  Where kinds overlap the first of kernel, graph, memcpy, mem
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from nsysalign.intervals import disjoint, group, index_type, tile
-from nsysalign.model import KIND, Alignment, Trace
-from nsysalign.split.run_windows import devices
+from nsysalign.intervals import disjoint, distinct, group, index_type, least, ragged, tile
+from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
+from nsysalign.place.own_work import own_calls
+from nsysalign.split.pieces import CAUSE
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
 RIVAL_KERNELS, NO_RIVAL = -2, -1
 _PRIORITY = ("kernel", "graph", "memcpy", "memset")
+PUSH_POP = 59
+_CAUSE_OF_CALL = {
+    **dict.fromkeys(SYNC_CALLS, "sync"),
+    **dict.fromkeys(ISSUING_CALLS, "api_launch"),
+    **dict.fromkeys(("record", "query_event"), "event"),
+}
+#: Calls of threads that are laid out at once.
+CALLS_AT_ONCE = 1 << 17
+_NONE = np.empty(0, np.int64)
 
 
-@dataclass(frozen=True)
-class Blocks:
+class Blocks(NamedTuple):
     """Disjoint execution of one lane: start, end, operation (position in Trace.operations),
     kind."""
 
@@ -32,54 +42,14 @@ class Blocks:
     kind: np.ndarray
 
 
-def lane_blocks(trace: Trace, positions: np.ndarray) -> Blocks:
-    """Blocks of the operations at `positions` (sorted by start)."""
-    if not len(positions):
-        none = np.empty(0, np.int64)
-        return Blocks(none, none, none, none.astype(np.int8))
-    whole = len(positions) == len(trace.operations)
-    start, end, kind = (
-        trace.operations[c].to_numpy() if whole else trace.operations[c].to_numpy()[positions]
-        for c in ("start_ns", "end_ns", "kind")
-    )
-    done: Blocks | None = None
-    for name in _PRIORITY:
-        this = kind == KIND[name]
-        if not this.any():
-            continue
-        if this.all():
-            which, s, e = disjoint(start, end)
-            which = positions if len(which) == len(positions) else positions[which]
-        else:
-            which, s, e = disjoint(start[this], end[this])
-            which = positions[this][which]
-        block = Blocks(s, e, which, np.broadcast_to(np.int8(KIND[name]), len(s)))
-        done = block if done is None else _under(done, block)
-    assert done is not None  # every operation is of some kind
-    return done
-
-
-def _under(top: Blocks, low: Blocks) -> Blocks:
-    """`top`, and the parts of `low` that it does not cover."""
-    if (
-        len(top.start)
-        and len(low.start)
-        and (top.end[-1] <= low.start[0] or low.end[-1] <= top.start[0])
-    ):
-        free = np.arange(len(low.start))
-        s, e = low.start, low.end
-    else:
-        cut = tile(low.start, low.end, top.start, top.end)
-        outside = cut.block < 0
-        free, s, e = cut.piece[outside], cut.start[outside], cut.end[outside]
-    start = np.concatenate([top.start, s])
-    order = np.argsort(start, kind="stable")
-    return Blocks(
-        start[order],
-        np.concatenate([top.end, e])[order],
-        np.concatenate([top.operation, low.operation[free]])[order],
-        np.concatenate([top.kind, low.kind[free]])[order],
-    )
+def devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
+    """Lanes that stand for a process's whole device, and the lanes of its streams."""
+    whole = ((lanes["stream"] < 0) & (lanes["context"] < 0)).to_numpy()
+    process, device = (lanes[c].to_numpy() for c in ("process", "device"))
+    return {
+        lane: np.flatnonzero(~whole & (process == process[lane]) & (device == device[lane]))
+        for lane in np.flatnonzero(whole).tolist()
+    }
 
 
 class Streams:
@@ -92,7 +62,7 @@ class Streams:
         self.operation_lane = alignment.operation_lane
         self.lane_device = alignment.lanes["device"].to_numpy()
         self._blocks: dict[int, Blocks] = {}
-        self._others: dict[tuple[int, int], tuple[np.ndarray, np.ndarray, np.ndarray]] = {}
+        self._others: dict[tuple[int, int], Blocks] = {}
 
     @cached_property
     def by_lane(self) -> dict[int, np.ndarray]:
@@ -100,24 +70,58 @@ class Streams:
         count = len(self.operation_lane)
         return group(self.operation_lane, np.arange(count, dtype=index_type(count)))
 
-    def blocks(self, lane: int) -> Blocks:
-        if lane not in self._blocks:
-            self._blocks[lane] = lane_blocks(self.trace, self.positions(lane))
-        return self._blocks[lane]
-
     def positions(self, lane: int) -> np.ndarray:
         """Positions of the operations of a lane, or of those that it stands for, by start."""
         if lane not in self.members:
-            return self.by_lane.get(lane, np.empty(0, np.int64))
+            return self.by_lane.get(lane, _NONE)
         return np.flatnonzero(np.isin(self.operation_lane, self.members[lane]))
 
-    def others(self, lane: int, what: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Disjoint (start, end, operation) of the other lanes of the device: `what` is
-        RIVAL_KERNELS (graphs included), the kind of copies, or NO_RIVAL."""
+    def blocks(self, lane: int) -> Blocks:
+        if lane not in self._blocks:
+            self._blocks[lane] = self._built(self.positions(lane))
+        return self._blocks[lane]
+
+    def _built(self, positions: np.ndarray) -> Blocks:
+        """Blocks of the operations at `positions`, sorted by start."""
+        operations = self.trace.operations
+        whole = len(positions) == len(operations)
+        start, end, kind = (
+            operations[c].to_numpy() if whole else operations[c].to_numpy()[positions]
+            for c in ("start_ns", "end_ns", "kind")
+        )
+        done = Blocks(_NONE, _NONE, _NONE, _NONE.astype(np.int8))
+        for name in _PRIORITY:
+            those = kind == KIND[name]
+            if not those.any():
+                continue
+            if those.all():
+                which, begin, over = disjoint(start, end)
+                of_kind = positions
+            else:
+                which, begin, over = disjoint(start[those], end[those])
+                of_kind = positions[those]
+            operation = of_kind if len(which) == len(of_kind) else of_kind[which]
+            if len(done.start):  # only what nothing of a higher rank covers
+                cut = tile(begin, over, done.start, done.end)
+                free = cut.block < 0
+                begin, over, operation = cut.start[free], cut.end[free], operation[cut.piece[free]]
+            blocks = Blocks(
+                begin, over, operation, np.broadcast_to(np.int8(KIND[name]), len(begin))
+            )
+            if not len(done.start):
+                done = blocks
+                continue
+            both = [np.concatenate(columns) for columns in zip(done, blocks, strict=True)]
+            order = np.argsort(both[0], kind="stable")
+            done = Blocks(*(column[order] for column in both))
+        return done
+
+    def others(self, lane: int, what: int) -> Blocks:
+        """Disjoint execution of the other lanes of the device: `what` is RIVAL_KERNELS (graphs
+        included), the kind of copies, or NO_RIVAL."""
         key, own = (lane, what), self.members.get(lane, [lane])
         if what == NO_RIVAL or len(self.by_lane) <= len(own):
-            none = np.empty(0, np.int64)
-            return none, none, none
+            return Blocks(_NONE, _NONE, _NONE, _NONE)
         if key not in self._others:
             if not any(other == lane for other, _ in self._others):
                 self._others = {}  # a trace has thousands of streams: one lane is asked at a time
@@ -127,11 +131,139 @@ class Streams:
                 wanted = (kind == KIND["kernel"]) | (kind == KIND["graph"])
             else:
                 wanted = (kind == KIND["memcpy"]) & (operations["copy_kind"].to_numpy() == what)
-            same_device = self.lane_device[self.operation_lane] == self.lane_device[lane]
-            positions = np.flatnonzero(wanted & same_device & ~np.isin(self.operation_lane, own))
-            which, s, e = disjoint(
-                operations["start_ns"].to_numpy()[positions],
-                operations["end_ns"].to_numpy()[positions],
+            wanted &= self.lane_device[self.operation_lane] == self.lane_device[lane]
+            positions = np.flatnonzero(wanted & ~np.isin(self.operation_lane, own))
+            which, start, end = disjoint(
+                *(operations[c].to_numpy()[positions] for c in ("start_ns", "end_ns"))
             )
-            self._others[key] = (s, e, positions[which])
+            self._others[key] = Blocks(start, end, positions[which], kind[positions[which]])
         return self._others[key]
+
+
+class Named(NamedTuple):
+    """Sorted disjoint stretches; `ref`: the position of what each is in its table."""
+
+    start: np.ndarray
+    end: np.ndarray
+    ref: np.ndarray
+
+
+class Thread(NamedTuple):
+    """One host thread: its outermost CUDA calls, with the cause of the time in each; the profiler's
+    own work on it, inside calls, too (the calls take precedence); its innermost NVTX ranges."""
+
+    calls: Named
+    cause: np.ndarray
+    profiler: Named
+    ranges: Named
+
+
+class Threads:
+    """Lazily built per globalTid."""
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+        kind = trace.calls["kind"].to_numpy()
+        code = np.full(len(CALL), CAUSE["api"], dtype=np.int8)
+        for name, cause in _CAUSE_OF_CALL.items():
+            code[CALL[name]] = CAUSE[cause]
+        self._cause_of_calls = code[kind] if len(kind) else kind
+        every: np.ndarray = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
+        outermost = (trace.calls["outer"].to_numpy() == every) & ~own_calls(trace)
+        outer = every if outermost.all() else every[outermost]
+        thread = trace.calls["thread"].to_numpy()
+        self._calls = group(thread if outer is every else thread[outer], outer)
+        self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
+        push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
+        self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
+        self._built: dict[int, Thread] = {}
+
+    def __getitem__(self, thread: int) -> Thread:
+        if thread not in self._built:
+            calls = self._disjoint(self.trace.calls, self._calls.get(thread, _NONE))
+            cause = self._cause_of_calls
+            cause = cause if len(calls.ref) == len(cause) else cause[calls.ref]
+            over = self._overhead.get(thread, _NONE)
+            begin = self.trace.overhead["start_ns"].to_numpy()[over]
+            over = over[np.argsort(begin, kind="stable")]
+            ranges = self._ranges.get(thread, _NONE)
+            start, end = (self.trace.ranges[c].to_numpy()[ranges] for c in ("start_ns", "end_ns"))
+            order = np.lexsort((-end, start))
+            self._built[thread] = Thread(
+                calls,
+                cause,
+                self._disjoint(self.trace.overhead, over),
+                innermost(start[order], end[order], ranges[order]),
+            )
+        return self._built[thread]
+
+    @staticmethod
+    def _disjoint(table: pd.DataFrame, rows: np.ndarray) -> Named:
+        """The union of some rows, by start."""
+        start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
+        if len(rows) < len(start):
+            start, end = start[rows], end[rows]
+        which, start, end = disjoint(start, end)
+        return Named(start, end, rows if len(which) == len(rows) else rows[which])
+
+
+class Lot(NamedTuple):
+    """Stretches of time: `owner`, a position in those that were given, start, end."""
+
+    owner: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+def in_lots(
+    threads: Threads, thread: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> Iterator[Lot]:
+    """Stretches of threads' time in lots that hold about as many calls; one with more calls than
+    that is cut where some of them begin, as another piece begins there anyway."""
+    first, count = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
+    for number in distinct(thread).tolist():
+        those = np.flatnonzero(thread == number)
+        begins = threads[number].calls.start
+        first[those], last = (np.searchsorted(begins, t[those]) for t in (start, end))
+        count[those] = np.maximum(last - first[those], 0)
+    if count.sum() <= CALLS_AT_ONCE:
+        yield Lot(np.arange(len(start)), start, end)
+        return
+    owner, place = ragged(np.zeros(len(start), np.int64), np.maximum(-(-count // CALLS_AT_ONCE), 1))
+    begin, over = start[owner], end[owner]
+    for row in np.flatnonzero(place).tolist():
+        call = first[owner[row]] + place[row] * CALLS_AT_ONCE
+        begin[row] = over[row - 1] = threads[int(thread[owner[row]])].calls.start[call]
+    held = np.minimum(count[owner] - place * CALLS_AT_ONCE, CALLS_AT_ONCE)
+    size = np.cumsum(held + 1) // CALLS_AT_ONCE
+    for rows in np.split(np.arange(len(owner)), np.flatnonzero(np.diff(size)) + 1):
+        yield Lot(owner[rows], begin[rows], over[rows])
+
+
+def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Named:
+    """For intervals sorted by (start, -end): disjoint pieces, each with the name of the one that
+    began last of those that are open.
+
+    outer  [--------------)          [outer)[inner)[outer)
+    inner         [----)        ->
+    """
+    some = np.flatnonzero(end > start)
+    start, end, name = start[some], end[some], name[some]
+    count = np.arange(len(start))
+    while len(start):
+        # what outlasts an earlier one (another domain's) hides it to its own end
+        reach = -least(-end, count, np.searchsorted(start, end))
+        if (reach == end).all():
+            break
+        end = reach
+    # at one time ends come first
+    order = np.argsort(np.concatenate([end, start]), kind="stable")
+    begins = order >= len(start)
+    time, depth = np.concatenate([end, start])[order], np.cumsum(np.where(begins, 1, -1))
+    # the innermost one at a depth is the last that began there
+    place = depth * (len(order) + 1) + np.arange(len(order))
+    opened = np.flatnonzero(begins)
+    opened = opened[np.argsort(place[opened])]
+    lasts = np.flatnonzero((depth[:-1] > 0) & (np.diff(time) > 0)) if len(order) else opened
+    which = order[opened[np.searchsorted(place[opened], place[lasts], side="right") - 1]]
+    return Named(time[lasts], time[lasts + 1], name[which - len(start)])

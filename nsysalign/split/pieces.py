@@ -1,14 +1,19 @@
-"""Pieces of windows: flat arrays of what each stretch of time was, before they become segments and
-sums."""
+"""Pieces of windows: flat arrays of what each stretch of time was; and what they become: sums,
+segments, and words with references into nsys's own tables."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
+import pandas as pd
 
-from nsysalign.intervals import Columns, distinct
-from nsysalign.model import CAUSES, OPERATION_KINDS
+from nsysalign import frames
+from nsysalign.intervals import Columns, distinct, one_of
+from nsysalign.model import CAUSES, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace
 
 CAUSE = {name: code for code, name in enumerate(CAUSES)}
 #: The cause of the time in which an operation of each kind executes.
@@ -103,18 +108,218 @@ _WHOLE = 1 << 53
 
 
 def sums(pieces: Pieces, windows: int) -> np.ndarray:
-    """Nanoseconds per window and cause: int64 array (windows, causes)."""
-    return by_cause(pieces.window, pieces.cause, pieces.end - pieces.start, windows).T
-
-
-def by_cause(row: np.ndarray, cause: np.ndarray, ns: np.ndarray, rows: int) -> np.ndarray:
-    """Sums per cause and row: int64 array (causes, rows), exact."""
-    out = np.zeros((len(CAUSES), rows), np.int64)
+    """Nanoseconds per window and cause, exact: int64 array (windows, causes)."""
+    out = np.zeros((len(CAUSES), windows), np.int64)
+    ns = pieces.end - pieces.start
     if ns.sum(dtype=np.float64) >= _WHOLE:  # a damaged time: 104 days
-        np.add.at(out, (cause, row), ns)
-        return out
-    found = distinct(cause).tolist()
-    for code in found:
-        mine = cause == code if len(found) > 1 else slice(None)
-        out[code] = np.bincount(row[mine], ns[mine], rows)
+        np.add.at(out, (pieces.cause, pieces.window), ns)
+        return out.T
+    for code in distinct(pieces.cause).tolist():
+        those = pieces.cause == code
+        out[code] = np.bincount(pieces.window[those], ns[those], windows)
+    return out.T
+
+
+#: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in standard terms.
+DIRECTION = {
+    1: "H2D",
+    2: "D2H",
+    8: "D2D",
+    9: "H2H",
+    10: "P2P",
+    11: "UVM H2D",
+    12: "UVM D2H",
+    13: "UVM D2D",
+}
+MEMORY = {
+    0: "pageable",
+    1: "pinned",
+    2: "device",
+    3: "array",
+    4: "managed",
+    5: "device",
+    6: "managed",
+}
+
+
+def merged(p: Pieces) -> Pieces:
+    """Joins touching pieces with the same cause, reference and detail: these are the segments."""
+    same = np.zeros(len(p), dtype=bool)
+    same[1:] = (
+        (p.window[1:] == p.window[:-1])
+        & (p.end[:-1] == p.start[1:])
+        & (p.cause[1:] == p.cause[:-1])
+        & (p.ref_kind[1:] == p.ref_kind[:-1])
+        & (p.ref[1:] == p.ref[:-1])
+        & (p.detail[1:] == p.detail[:-1])
+    )
+    first = np.flatnonzero(~same)
+    last = np.append(first[1:], len(p)) - 1
+    return replace(p.take(first), end=p.end[last]) if len(p) else p
+
+
+def segments(trace: Trace, alignment: Alignment, pieces: Pieces) -> pd.DataFrame:
+    """`frames.SEGMENTS`: the pieces, merged, in words."""
+    if not len(pieces):
+        return frames.empty(frames.SEGMENTS)
+    pieces = merged(pieces)
+    table = pd.DataFrame(
+        {
+            "interval": pieces.window,
+            "start_ns": pieces.start,
+            "end_ns": pieces.end,
+            "cause": np.array(CAUSES, dtype=object)[pieces.cause],
+            "ref_kind": np.array(REF_KINDS, dtype=object)[pieces.ref_kind],
+            "ref_id": ref_ids(trace, alignment, pieces.ref_kind, pieces.ref),
+            "detail": words(trace, alignment, pieces),
+        }
+    )
+    return frames.check(table, frames.SEGMENTS)
+
+
+@dataclass(frozen=True)
+class Segments:
+    """Segments of some intervals, for rules: arrays of equal length, sorted by interval and
+    time."""
+
+    interval: np.ndarray
+    ns: np.ndarray
+    cause: np.ndarray  # code into CAUSES
+    ref_id: np.ndarray
+    words: Callable[[np.ndarray], np.ndarray]  # the segments at these positions in words
+
+    def __len__(self) -> int:
+        return len(self.ns)
+
+    def of_cause(self, *causes: str) -> np.ndarray:
+        """Mask of the segments with one of these causes."""
+        return one_of(self.cause, [CAUSE[c] for c in causes])
+
+    @cached_property
+    def run(self) -> np.ndarray:
+        """The number of the idle stretch, -1 for work:
+
+        kernel | host launch latency | kernel | sync host launch latency | kernel
+          -1   |  0    0      0      |   -1   |  1    1     1      1     |   -1
+        """
+        idle = ~self.of_cause(*OPERATION_KINDS)
+        begins = idle.copy()
+        begins[1:] &= ~idle[:-1] | (self.interval[1:] != self.interval[:-1])
+        return np.where(idle, np.cumsum(begins) - 1, -1)
+
+    def each(self) -> Iterator[Segments]:
+        """Those of every interval that has any."""
+        edges = [*np.flatnonzero(np.diff(self.interval, prepend=-1)).tolist(), len(self)]
+        for begin, end in pairwise(edges):
+            yield Segments(
+                interval=self.interval[begin:end],
+                ns=self.ns[begin:end],
+                cause=self.cause[begin:end],
+                ref_id=self.ref_id[begin:end],
+                words=lambda index, begin=begin: self.words(begin + index),
+            )
+
+
+def segment_arrays(trace: Trace, alignment: Alignment, pieces: Pieces) -> Segments:
+    """The same as arrays; the text is only made for the rows that are shown."""
+    pieces = merged(pieces)
+    return Segments(
+        pieces.window,
+        pieces.end - pieces.start,
+        pieces.cause,
+        ref_ids(trace, alignment, pieces.ref_kind, pieces.ref),
+        lambda index: words(trace, alignment, pieces.take(index)),
+    )
+
+
+def ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
+    """Positions to rowids of the nsys tables (seq for records)."""
+    out = np.full(len(ref), -1, dtype=np.int64)
+    for kinds, rowid in (
+        (OPERATION_REFS, trace.operations["row"]),
+        ((REF["api"],), trace.calls["row"]),
+        ((REF["nvtx"],), trace.ranges["row"]),
+        ((REF["overhead"],), trace.overhead["row"]),
+        ((REF["event"],), alignment.records["seq"]),
+    ):
+        those = np.isin(kind, kinds) & (ref >= 0)
+        out[those] = rowid.to_numpy()[ref[those]]
+    return out
+
+
+def _each(codes: np.ndarray, text: Callable[[int], str]) -> np.ndarray:
+    """The text of each code, asked for once per code."""
+    values, inverse = np.unique(codes, return_inverse=True)
+    return np.array([text(code) for code in values.tolist()], dtype=object)[inverse]
+
+
+def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
+    """Operations in words: kernel names; direction and memory of copies."""
+    operations = trace.operations
+    kind, name = (operations[c].to_numpy()[position] for c in ("kind", "name_id"))
+    out = _each(kind, lambda k: {KIND["graph"]: "CUDA graph", KIND["memset"]: "memset"}.get(k, ""))
+    kernels, copies = (np.flatnonzero(kind == KIND[k]) for k in ("kernel", "memcpy"))
+    out[kernels] = _each(name[kernels], lambda n: trace.names.get(n, "kernel"))
+    if len(copies):
+        direction, memory = copy_words(trace, position[copies])
+        pages = np.isin(operations["copy_kind"].to_numpy()[position[copies]], MIGRATIONS)
+        way = pd.Series(direction, dtype=object).str.removeprefix("UVM ").to_numpy()
+        out[copies] = np.where(pages, "page migration " + way, "copy " + direction + " " + memory)
+    return out
+
+
+def copy_words(trace: Trace, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(direction, memory on the host side) of copies."""
+    copy, source, target = (
+        trace.operations[c].to_numpy()[position] for c in ("copy_kind", "src_kind", "dst_kind")
+    )
+    side = np.where(copy == 1, source, target)
+    return (
+        _each(copy, lambda code: DIRECTION.get(code, f"kind {code}")),
+        _each(side, lambda code: MEMORY.get(code, "unknown")),
+    )
+
+
+def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
+    """Names of calls."""
+    names = trace.calls["name_id"].to_numpy()[position]
+    return _each(names, lambda n: trace.names.get(n, "CUDA call"))
+
+
+def ref_names(trace: Trace, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
+    """What pieces point to, in words."""
+    out = np.full(len(ref), "", dtype=object)
+    operations = np.flatnonzero(one_of(kind, OPERATION_REFS) & (ref >= 0))
+    out[operations] = operation_names(trace, ref[operations])
+    api, nvtx, overhead = (
+        np.flatnonzero((kind == REF[name]) & (ref >= 0)) for name in ("api", "nvtx", "overhead")
+    )
+    out[api] = call_names(trace, ref[api])
+    out[nvtx] = trace.ranges["text"].iloc[ref[nvtx]].to_numpy(dtype=object)
+    work = trace.overhead["name_id"].to_numpy()[ref[overhead]]
+    out[overhead] = _each(work, lambda n: trace.names.get(n, "profiler"))
+    out[kind == REF["event"]] = "event record"
+    return out
+
+
+_PREFIX = {
+    DETAIL["staging"]: "staging of ",
+    DETAIL["dependency"]: "waits for ",
+    DETAIL["dependency-inferred"]: "waits (inferred) for ",
+    DETAIL["default-stream-order"]: "ordered behind ",
+    DETAIL["contention"]: "contends with ",
+    DETAIL["full-queue"]: "launch queue full: ",
+    DETAIL["earlier-work"]: "earlier work: ",
+    DETAIL["no-api-row"]: "no API row for ",
+}
+
+
+def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
+    """Each piece in words."""
+    prefix = _each(pieces.detail, lambda code: _PREFIX.get(code, ""))
+    prefix[pieces.cause == CAUSE["launch_latency"]] = "on the way: "
+    out = prefix + ref_names(trace, pieces.ref_kind, pieces.ref)
+    on = np.flatnonzero(pieces.lane >= 0)
+    streams = alignment.lanes["stream"].to_numpy()[pieces.lane[on]]
+    out[on] += _each(streams, " (stream {})".format)
     return out

@@ -22,11 +22,10 @@ import numpy as np
 from nsysalign.intervals import Columns, distinct, group, pick, ragged, tile
 from nsysalign.issue_order import FAR
 from nsysalign.model import CAUSES
-from nsysalign.split.busy import Blocks
+from nsysalign.split.busy import Blocks, in_lots
 from nsysalign.split.details import Details
 from nsysalign.split.gaps import NEVER, Explainer, Gaps
 from nsysalign.split.pieces import CAUSE_OF_KIND, Pieces, join, make, none, sums
-from nsysalign.split.threads import in_lots
 
 #: Blocks of a stream that are explained at once, and windows' own ends.
 _BLOCKS, _ENDS = 1 << 15, 1 << 14
@@ -61,6 +60,33 @@ class StreamSums(NamedTuple):
     size: np.ndarray
 
 
+class _Spots(NamedTuple):
+    """Spans that hold the blocks or pieces first..last-1, the outer two perhaps cut."""
+
+    span: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+    first: np.ndarray
+    last: np.ndarray
+
+
+def _spots(pieces: Pieces, start: np.ndarray, end: np.ndarray) -> _Spots:
+    """The spans [start, end) that hold any of some sorted disjoint pieces."""
+    near = np.flatnonzero((start < pieces.end[-1]) & (end > pieces.start[0]))
+    first, last = _held(pieces, start[near], end[near])
+    some = np.flatnonzero(last > first)
+    near = near[some]
+    return _Spots(near, start[near], end[near], first[some], last[some])
+
+
+def _held(b: Blocks | Pieces, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The blocks or pieces first..last-1, sorted and disjoint, that windows hold, the outer two
+    perhaps cut."""
+    first = np.searchsorted(b.end, start, side="right")
+    last = np.searchsorted(b.start, end, side="left")
+    return first, np.where(end > start, np.maximum(last, first), first)
+
+
 def stream_sums(
     explainer: Explainer, places: Sequence[StreamWindows], details: Details, numbers: np.ndarray
 ) -> StreamSums:
@@ -75,11 +101,11 @@ def stream_sums(
         first, last = _held(blocks, places[0].start[windows], places[0].end[windows])
         operations[windows] = _distinct(blocks, first, last)
         size[windows] += 2 * (last - first)
-        for at, place in zip(own, places, strict=True):
-            at[windows] = _own_from(explainer, blocks, place.take(windows))
-        spans = [(p.start[windows], at[windows]) for p, at in zip(places, own, strict=True)]
+        for begin, place in zip(own, places, strict=True):
+            begin[windows] = _own_from(explainer, blocks, place.take(windows))
+        spans = [(p.start[windows], begin[windows]) for p, begin in zip(places, own, strict=True)]
         for pieces in _explained(explainer, lane, spans):
-            spots = [_Spots.of(pieces, *span) for span in spans]
+            spots = [_spots(pieces, *span) for span in spans]
             ns = pieces.end - pieces.start
             for code in distinct(pieces.cause).tolist():
                 running = np.append(0, np.cumsum(np.where(pieces.cause == code, ns, 0)))
@@ -87,10 +113,9 @@ def stream_sums(
                     total[windows[spot.span], code] += running[spot.last] - running[spot.first]
             for total, spot in zip(totals, spots, strict=True):
                 window, before, after = windows[spot.span], spot.first, spot.last - 1
-                total[window, pieces.cause[before]] -= np.maximum(
-                    spot.start - pieces.start[before], 0
-                )
-                total[window, pieces.cause[after]] -= np.maximum(pieces.end[after] - spot.end, 0)
+                early, late = spot.start - pieces.start[before], pieces.end[after] - spot.end
+                total[window, pieces.cause[before]] -= np.maximum(early, 0)
+                total[window, pieces.cause[after]] -= np.maximum(late, 0)
             spot = spots[0]
             details.add_inside(numbers[windows[spot.span]], spot.start, spot.end, pieces)
         details.end_lane(numbers[windows], *spans[0])
@@ -109,48 +134,20 @@ def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
     own = np.empty(len(w.start), np.int64)
     parts = [none()]
     for lane, windows in group(w.lane, np.arange(len(own))).items():
-        blocks = explainer.streams.blocks(lane)
-        own[windows] = _own_from(explainer, blocks, w.take(windows))
+        own[windows] = _own_from(explainer, explainer.streams.blocks(lane), w.take(windows))
         start, end = w.start[windows], own[windows]
         for pieces in _explained(explainer, lane, [(start, end)]):
-            spot = _Spots.of(pieces, start, end)
-            owner, at = ragged(spot.first, spot.last - spot.first)
+            spot = _spots(pieces, start, end)
+            owner, piece = ragged(spot.first, spot.last - spot.first)
             parts.append(
                 replace(
-                    pieces.take(at),
+                    pieces.take(piece),
                     window=windows[spot.span[owner]],
-                    start=np.maximum(pieces.start[at], spot.start[owner]),
-                    end=np.minimum(pieces.end[at], spot.end[owner]),
+                    start=np.maximum(pieces.start[piece], spot.start[owner]),
+                    end=np.minimum(pieces.end[piece], spot.end[owner]),
                 )
             )
     return join([*parts, _own_pieces(explainer, replace(w, start=own))])
-
-
-class _Spots(NamedTuple):
-    """Spans that hold pieces first..last-1, the outer two perhaps cut."""
-
-    span: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    first: np.ndarray
-    last: np.ndarray
-
-    @classmethod
-    def of(cls, pieces: Pieces, start: np.ndarray, end: np.ndarray) -> _Spots:
-        """The spans [start, end) among sorted disjoint pieces."""
-        here = np.flatnonzero((start < pieces.end[-1]) & (end > pieces.start[0]))
-        first, last = _held(pieces, start[here], end[here])
-        some = np.flatnonzero(last > first)
-        here = here[some]
-        return cls(here, start[here], end[here], first[some], last[some])
-
-
-def _held(b: Blocks | Pieces, start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The blocks or pieces first..last-1, sorted and disjoint, that windows hold, the outer two
-    perhaps cut."""
-    first = np.searchsorted(b.end, start, side="right")
-    last = np.searchsorted(b.start, end, side="left")
-    return first, np.where(end > start, np.maximum(last, first), first)
 
 
 def _own_from(explainer: Explainer, b: Blocks, w: StreamWindows) -> np.ndarray:
@@ -183,44 +180,36 @@ def _explained(
         until = np.minimum(np.searchsorted(b.end, end, side="left") + 1, len(b.start))
         np.add.at(touched, until, -1)
     every = np.flatnonzero(np.cumsum(touched[:-1]))
-    behind, previous_end = None, np.append(since, b.end[:-1])
-    for at in np.split(every, np.arange(_BLOCKS, len(every), _BLOCKS)) if len(every) else ():
-        yield _block_pieces(b, np.zeros(len(at)), at)
-        start, end = previous_end[at], b.start[at]
+    previous_end = np.append(since, b.end[:-1])
+    # one window that no record closes
+    endless = StreamWindows(
+        *(np.array([n], np.int64) for n in (-FAR, FAR, lane, FAR, FAR, -1, -1, -1))
+    )
+    for some in np.split(every, np.arange(_BLOCKS, len(every), _BLOCKS)) if len(every) else ():
+        yield _block_pieces(b, np.zeros(len(some)), some)
+        start, end = previous_end[some], b.start[some]
         idle = np.flatnonzero(end > start)
         if not len(idle):
             continue
-        behind = behind or _without_end(lane)
         start, end = start[idle], end[idle]
-        gaps = _gaps(explainer, behind, lane, np.zeros(len(idle), np.int64), start, end)
+        gaps = _gaps(explainer, endless, lane, np.zeros(len(idle), np.int64), start, end)
         for lot in in_lots(explainer.threads, gaps.issue_thread, start, end):
             part = replace(gaps.take(lot.owner), start=lot.start, end=lot.end)
             pieces = explainer.explain(part)
             yield pieces.take(np.argsort(pieces.start, kind="stable"))
 
 
-def _without_end(lane: int) -> StreamWindows:
-    """One window of a lane that no record closes."""
-    columns = (-FAR, FAR, lane, FAR, FAR, -1, -1, -1)
-    return StreamWindows(*(np.array([value], np.int64) for value in columns))
-
-
 def _own_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
     """Pieces of windows that each see their stream in their own way."""
     parts, gaps = [none()], []
     for lane in np.unique(w.lane).tolist():
-        mine = np.flatnonzero((w.lane == lane) & (w.end > w.start))
+        those = np.flatnonzero((w.lane == lane) & (w.end > w.start))
         blocks = explainer.streams.blocks(lane)
-        cut = tile(w.start[mine], w.end[mine], blocks.start, blocks.end)
+        cut = tile(w.start[those], w.end[those], blocks.start, blocks.end)
         busy, idle = np.flatnonzero(cut.block >= 0), np.flatnonzero(cut.block < 0)
-        window = mine[cut.piece]
-        parts.append(
-            replace(
-                _block_pieces(blocks, window[busy], cut.block[busy]),
-                start=cut.start[busy],
-                end=cut.end[busy],
-            )
-        )
+        window = those[cut.piece]
+        working = _block_pieces(blocks, window[busy], cut.block[busy])
+        parts.append(replace(working, start=cut.start[busy], end=cut.end[busy]))
         gaps.append(_gaps(explainer, w, lane, window[idle], cut.start[idle], cut.end[idle]))
     return join([*parts, explainer.explain(Gaps.joined(gaps))]) if gaps else none()
 
@@ -254,7 +243,9 @@ def _gaps(
     inside = pick(explainer.op_start, following, FAR) < w.end[window]
     use = (following >= 0) & np.where(call >= 0, issue < w.close_ns[window], inside)
     from_call = use & (call >= 0)
-    thread = np.where(use, pick(explainer.faulting, following, -1), -1)  # of a page fault
+    fault = np.where(use, pick(explainer.faulting, following, -1), -1)
+    sure = from_call | (fault >= 0)
+    thread = np.where(fault >= 0, fault, w.close_thread[window])
     return Gaps(
         window=window,
         start=start,
@@ -262,17 +253,11 @@ def _gaps(
         lane=np.full(len(window), lane),
         next=np.where(use, following, -1),
         previous=previous,
-        issue_start=np.where(from_call | (thread >= 0), issue, w.close_ns[window]),
-        issue_end=np.where(
-            from_call | (thread >= 0), pick(explainer.call_end, call, FAR), w.close_end_ns[window]
-        ),
-        issue_thread=np.where(
-            from_call,
-            pick(explainer.call_thread, call, 0),
-            np.where(thread >= 0, thread, w.close_thread[window]),
-        ),
+        issue_start=np.where(sure, issue, w.close_ns[window]),
+        issue_end=np.where(sure, pick(explainer.call_end, call, FAR), w.close_end_ns[window]),
+        issue_thread=np.where(from_call, pick(explainer.call_thread, call, 0), thread),
         issue_call=np.where(from_call, call, w.close_call[window]),
-        known=from_call | (thread >= 0) | (~use & (w.close_call[window] >= 0)),
+        known=sure | (~use & (w.close_call[window] >= 0)),
         record=w.record[window],
     )
 
@@ -288,5 +273,5 @@ def _distinct(b: Blocks, first: np.ndarray, last: np.ndarray) -> np.ndarray:
     by_place = np.argsort(again)
     again, before = again[by_place], before[by_place]
     low, high = np.searchsorted(again, first), np.searchsorted(again, last)
-    owner, at = ragged(low, np.maximum(high - low, 0))
-    return count - np.bincount(owner[before[at] >= first[owner]], minlength=len(count))
+    owner, place = ragged(low, np.maximum(high - low, 0))
+    return count - np.bincount(owner[before[place] >= first[owner]], minlength=len(count))

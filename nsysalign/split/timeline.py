@@ -23,7 +23,8 @@ from nsysalign.model import (
     pid_of,
     tid_of,
 )
-from nsysalign.split.describe import call_names, operation_names
+from nsysalign.split.budget import SplitTrace
+from nsysalign.split.pieces import call_names, operation_names
 
 #: A page draws about this many intervals, and at most this many rows of each (the rest is counted,
 #: not hidden).
@@ -63,6 +64,16 @@ def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int
         *(r.first for r in roles),
     ]
     return sorted(list(dict.fromkeys(order))[: max(MAX_INTERVALS, len(wanted))])
+
+
+def split_timeline(split: SplitTrace, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
+    """`frames.TIMELINE` of some intervals, and of the run as a whole."""
+    runs, windows = whole_runs(analysis), split.alignment.windows
+    which = np.setdiff1d(which, runs)
+    rows = windows.iloc[which].assign(interval=which)
+    drawn = timeline(split.trace, split.alignment, rows, analysis)
+    whole = overview(split.trace, windows.iloc[runs].assign(interval=runs))
+    return pd.concat([part for part in (drawn, whole) if len(part)] or [drawn])
 
 
 def timeline(

@@ -10,7 +10,7 @@ import pytest
 from recordings import unpack
 
 from nsysalign.place.solve import align
-from nsysalign.split.budget import attribute
+from nsysalign.split.budget import split_trace
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 
@@ -89,7 +89,7 @@ def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(
 ):
     trace, alignment = recording[1], blindly
     truth = truth.records["timestamp_ns"].to_numpy()
-    budgets = attribute(alignment=alignment, trace=trace)
+    budgets = split_trace(trace, alignment)
     event = (alignment.windows["kind"] == "event").to_numpy()
     assert (budgets.total.sum(axis=1) == alignment.windows["elapsed_ns"].to_numpy()).all()
     assert (budgets.total >= 0).all()
@@ -99,7 +99,7 @@ def test_budgets_add_up_and_kernel_time_is_the_union_between_the_true_events(
     off = 0
     for window, kernel_only in zip(
         alignment.windows[event].itertuples(),
-        budgets.columns["kernel_only_ns"].to_numpy()[event],
+        budgets.total[event, 0],
         strict=True,
     ):
         low, high = truth[window.start], truth[window.end]

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nsysalign.model import KIND
-from nsysalign.split.small_grids import small_launches
+from nsysalign.split.runs import small_launches
 from nsysalign.trace.gpus import multiprocessors
 
 NAMES = {0: "add", 1: "mul", 2: "ncclDevKernel_AllReduce", 3: "spin_kernel"}

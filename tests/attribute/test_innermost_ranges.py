@@ -8,14 +8,14 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nsysalign.split import threads
+from nsysalign.split import busy
 
 
 def pieces(*ranges) -> list[tuple[int, int, int]]:
     """(start, end, name) of the pieces; a range is named by its number."""
     order = sorted(range(len(ranges)), key=lambda n: (ranges[n][0], -ranges[n][1]))
     start, end = (np.array([ranges[n][k] for n in order], dtype=np.int64) for k in (0, 1))
-    found = threads.innermost(start, end, np.array(order, dtype=np.int64))
+    found = busy.innermost(start, end, np.array(order, dtype=np.int64))
     rows = list(zip(*(column.tolist() for column in found), strict=True))
     return [row for row in rows if row[1] > row[0]]
 

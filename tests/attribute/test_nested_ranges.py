@@ -15,7 +15,7 @@ from simulator.world import Range, World
 from nsysalign import engine
 from nsysalign.intervals import least
 from nsysalign.place.projected_ranges import _spans_of_ranges
-from nsysalign.split import describe, details
+from nsysalign.split import budget, details
 from nsysalign.trace.read import read_trace
 
 
@@ -59,9 +59,9 @@ def test_the_same_whichever_way_it_is_summed(tmp_path, monkeypatch):
 def test_rules_ask_for_the_segments_of_all_labels_together(tmp_path, monkeypatch):
     """A label per depth, each with a finding of its own."""
     asked = []
-    arrays = describe.segment_arrays
+    arrays = budget.segment_arrays
     monkeypatch.setattr(engine, "MOST_PIECES", 10)
-    monkeypatch.setattr(describe, "segment_arrays", lambda *a: asked.append(a) or arrays(*a))
+    monkeypatch.setattr(budget, "segment_arrays", lambda *a: asked.append(a) or arrays(*a))
     world = nested(60)
     for n, each in enumerate(world.ranges):
         each.text = "in" * (n + 1)

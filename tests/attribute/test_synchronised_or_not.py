@@ -12,7 +12,7 @@ import pytest
 from cases.drawing import MAIN, OTHER, in_nanoseconds, kernel, side_by_side
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
-from nsysalign.split.host_windows import AFTER, BEFORE, IDLE
+from nsysalign.split.host_timers import AFTER, BEFORE, IDLE
 
 ALL = (BEFORE, AFTER, IDLE)
 

@@ -7,7 +7,7 @@ import pytest
 from cases.drawing import MAIN, OTHER, ZERO, analysed
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
-from nsysalign.split import kernels as module
+from nsysalign.split import runs as module
 
 
 def world() -> World:

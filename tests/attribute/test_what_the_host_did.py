@@ -12,7 +12,7 @@ from recordings import unpack
 
 import nsysalign
 from nsysalign import frames
-from nsysalign.split.host_activity import Gaps, calls_after_gaps, host_activity, host_gaps
+from nsysalign.split.host import Gaps, calls_after_gaps, host_activity, host_gaps
 from nsysalign.trace.stacks import Frame, Stacks, read_stacks
 
 PROCESS = 7 << 24  # globalPid of process 7; its main thread has the number 7

@@ -28,7 +28,7 @@ from simulator.world import (
 )
 
 from nsysalign.split import pieces
-from nsysalign.split.describe import DIRECTION, MEMORY, merged
+from nsysalign.split.pieces import DIRECTION, MEMORY, merged
 
 
 def world() -> World:

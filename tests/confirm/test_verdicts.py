@@ -28,7 +28,7 @@ from nsysalign.addons.confirm.experiment import (
 from nsysalign.addons.confirm.judge import decide, judge
 from nsysalign.addons.confirm.prediction import gpu_time, parts_of
 from nsysalign.model import NONE_IF_AHEAD
-from nsysalign.split.results import _intervened
+from nsysalign.split.budget import _intervened
 
 from . import runs
 

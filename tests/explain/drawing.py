@@ -16,8 +16,8 @@ from nsysalign import frames
 from nsysalign.explain import rules
 from nsysalign.explain.facts import Facts
 from nsysalign.model import CAUSES, Analysis, TraceInfo
-from nsysalign.split.describe import Segments
 from nsysalign.split.labels import label_table
+from nsysalign.split.pieces import Segments
 
 WORK = ("kernel", "graph", "memcpy", "memset")
 #: Causes whose pieces become rows of `details`, and what they are called when the drawing does not

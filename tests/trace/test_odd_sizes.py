@@ -19,9 +19,9 @@ from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
 from nsysalign.place.match import other_runs
-from nsysalign.split import host_windows, threads
-from nsysalign.split.host_windows import kernels_issued_inside
-from nsysalign.split.pieces import by_cause
+from nsysalign.split import busy, host_timers
+from nsysalign.split.host_timers import kernels_issued_inside
+from nsysalign.split.pieces import make, sums
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.names import LONGEST_NAME, shortened
 
@@ -129,8 +129,9 @@ def test_times_at_the_edge_of_what_a_number_holds(export, far, only_end, table):
 
 def test_sums_of_many_days_are_exact():
     day = 86_400 * 10**9
-    row, cause = np.zeros(3, np.int64), np.zeros(3, np.int64)
-    assert by_cause(row, cause, np.array([100 * day, 5 * day, 1]), 1)[0, 0] == 105 * day + 1
+    none = np.zeros(3, np.int64)
+    pieces = make(none, none, np.array([100 * day, 5 * day, 1]), 0)
+    assert sums(pieces, 1)[0, 0] == 105 * day + 1
 
 
 # --- what lies inside each other
@@ -181,10 +182,10 @@ def test_lots_of_host_windows_make_no_difference(export, log, monkeypatch):
     path = export(tiny())
     whole = nsysalign.analyze(path, [log])
     seen = []
-    pieces = host_windows.host_window_pieces
-    monkeypatch.setattr(threads, "CALLS_AT_ONCE", 64)
+    pieces = host_timers.host_pieces_of
+    monkeypatch.setattr(busy, "CALLS_AT_ONCE", 64)
     monkeypatch.setattr(
-        host_windows, "host_window_pieces", lambda *a: seen.append(len(a[-1].start)) or pieces(*a)
+        host_timers, "host_pieces_of", lambda *a: seen.append(len(a[-1].start)) or pieces(*a)
     )
     in_lots = nsysalign.analyze(path, [log])
     assert sum(count <= 8 for count in seen) >= 8, (
@@ -197,7 +198,7 @@ def test_ranges_inside_each_other_twenty_thousand_deep():
     """They took 44 s: each depth cut all that lies deeper."""
     count = 20_000
     start = np.arange(count)
-    s, e, n = threads.innermost(start, 3 * count - start, start)
+    s, e, n = busy.innermost(start, 3 * count - start, start)
     assert n.tolist() == [*range(count), *range(count - 2, -1, -1)]
     assert (s[1:] == e[:-1]).all() and s[0] == 0 and e[-1] == 3 * count
 

@@ -15,8 +15,7 @@ from nsysalign import engine
 from nsysalign.compare.label_changes import compare
 from nsysalign.place.solve import align
 from nsysalign.predict.unprofiled import predict
-from nsysalign.split.budget import attribute
-from nsysalign.split.results import SplitTrace, intervals_table, parts_table
+from nsysalign.split.budget import intervals_table, parts_table, split_trace
 from nsysalign.store import database, tables
 
 from .recordings import unpack
@@ -78,9 +77,9 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     files = unpack("probe", tmp_path)
     trace, log = engine.read_trace(files["sqlite"]), engine.read_event_logs([files["events.jsonl"]])
     alignment = align(trace, log)
-    split = SplitTrace(trace, alignment, attribute(trace, alignment))
+    split = split_trace(trace, alignment)
     intervals = intervals_table(split, log)
-    table, _ = predict(split, intervals, parts_table(split.budgets), engine.label_table(intervals))
+    table, _ = predict(split, intervals, parts_table(split), engine.label_table(intervals))
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     bars = table.dropna()
     assert (bars["lower_ns"] > bars["predicted_ns"] / 4).mean() > 0.9, (
@@ -109,11 +108,9 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
         trace = replace(
             trace, os_calls=pd.DataFrame([(0, 1, 2, 3)], columns=trace.os_calls.columns)
         )
-    split = SplitTrace(trace, alignment, attribute(trace, alignment))
+    split = split_trace(trace, alignment)
     intervals = intervals_table(split, log)
-    table, parts = predict(
-        split, intervals, parts_table(split.budgets), engine.label_table(intervals)
-    )
+    table, parts = predict(split, intervals, parts_table(split), engine.label_table(intervals))
     assert (
         table["predicted_ns"].isna().all()
         and table["reason"].str.contains(more).all()

@@ -15,7 +15,7 @@ from nsysalign.addons.check.doubt import FOUND, NOTE, Doubt
 from nsysalign.addons.check.scene import Issued, Scene
 from nsysalign.explain import words
 from nsysalign.model import KIND
-from nsysalign.split.describe import operation_names
+from nsysalign.split.pieces import operation_names
 from nsysalign.text import plural
 from nsysalign.trace.nccl import NCCL_KERNEL
 

@@ -15,8 +15,8 @@ from nsysalign.explain import words
 from nsysalign.intervals import ragged
 from nsysalign.model import CALL, KIND, Alignment, EventLog, Trace
 from nsysalign.probe.tampering import PERSISTING
-from nsysalign.split.kernels import operation_codes
 from nsysalign.split.labels import name_intervals
+from nsysalign.split.work import operation_codes
 from nsysalign.trace.gpus import Limits
 
 #: Pairs of an interval and an operation that are looked at, at most.

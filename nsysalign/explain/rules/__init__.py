@@ -33,7 +33,7 @@ from nsysalign.explain.rules import (
     whole_run,
 )
 from nsysalign.model import Analysis
-from nsysalign.split.describe import Segments
+from nsysalign.split.pieces import Segments
 
 
 class Rule(NamedTuple):

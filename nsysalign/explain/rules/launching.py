@@ -13,7 +13,7 @@ from nsysalign.explain.facts import ALLOCATION_CALLS, Case, Facts, rows_of
 from nsysalign.explain.finding import CouldNotLook, Finding
 from nsysalign.explain.rules.contents import drains
 from nsysalign.model import HIDDEN_BY_DELAY
-from nsysalign.split.describe import Segments
+from nsysalign.split.pieces import Segments
 
 LOADS = r"^cu(da)?(LibraryLoad|ModuleLoad|Link)"
 _BLAMED = ("host", "api", "api_launch")

@@ -1,0 +1,349 @@
+"""Windows on a host thread (kind host): two readings of a host clock around a region.
+
+In a copy or synchronisation call the time belongs to what the call waits for: first what was issued
+inside the interval (its kind), then what was queued before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.intervals import Columns, disjoint, group, pick, ragged, tile, union
+from nsysalign.model import (
+    CALL,
+    CAUSES,
+    ENQUEUEING_CALLS,
+    ISSUING_CALLS,
+    KIND,
+    OPERATION_KINDS,
+    SYNC_CALLS,
+    Alignment,
+    Trace,
+)
+from nsysalign.split.busy import in_lots
+from nsysalign.split.details import Details
+from nsysalign.split.gaps import NEVER, Explainer, host_pieces
+from nsysalign.split.pieces import (
+    CAUSE,
+    DETAIL,
+    OPERATION_REFS,
+    REF,
+    Pieces,
+    join,
+    make,
+    none,
+    sums,
+)
+
+#: A launch this many times slower than the median of its name, with this many operations
+#: unfinished, was blocked.
+_SLOW, _QUEUE_DEPTH = 10, 900
+_KERNELS_AT_ONCE = 1 << 21
+
+
+@dataclass(frozen=True)
+class HostWindows(Columns):
+    """Arrays of equal length; `opened`: where the window starts of which this is a part."""
+
+    start: np.ndarray
+    end: np.ndarray
+    thread: np.ndarray
+    process: np.ndarray
+    opened: np.ndarray
+
+    @classmethod
+    def of(cls, windows: pd.DataFrame, which: np.ndarray) -> HostWindows:
+        columns = ("start_ns", "end_ns", "thread", "process", "start_ns")
+        return cls(*(windows[c].to_numpy()[which] for c in columns))
+
+
+class HostSums(NamedTuple):
+    """Per window, 0 for those of other kinds: nanoseconds per cause, operations that the host waits
+    for in it, pieces."""
+
+    total: np.ndarray
+    operations: np.ndarray
+    size: np.ndarray
+
+
+def host_sums(
+    explainer: Explainer, windows: pd.DataFrame, which: np.ndarray, details: Details
+) -> HostSums:
+    """The sums of the windows `which`, of kind host, some at a time.  Adds their pieces to
+    `details`."""
+    count = len(windows)
+    total, size = np.zeros((count, len(CAUSES)), np.int64), np.zeros(count, np.int64)
+    ran = [np.empty(0, np.int64)]
+    w = HostWindows.of(windows, which)
+    for lot in in_lots(explainer.threads, w.thread, w.start, w.end):
+        part = replace(w.take(lot.owner), start=lot.start, end=lot.end)
+        pieces = host_pieces_of(explainer, part)
+        pieces = replace(pieces, window=which[lot.owner[pieces.window]])
+        total += sums(pieces, count)
+        size += np.bincount(pieces.window, minlength=count)
+        details.add(pieces)
+        on = np.isin(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
+        on &= pieces.detail == 0
+        ran.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
+    each = np.unique(np.concatenate(ran)) >> 32
+    return HostSums(total, np.bincount(each, minlength=count), size)
+
+
+def host_pieces_of(explainer: Explainer, w: HostWindows) -> Pieces:
+    """Tile every window with pieces, exactly."""
+    calls = explainer.trace.calls
+    parts = [none()]
+    for thread, window in group(w.thread, np.arange(len(w.start))).items():
+        window = window[w.end[window] > w.start[window]]
+        if len(window):
+            parts.append(
+                host_pieces(explainer.threads, thread, window, w.start[window], w.end[window])
+            )
+    pieces = join(parts)
+    is_call = pieces.ref_kind == REF["api"]
+    kind = np.full(len(pieces), CALL["other"], dtype=np.int8)
+    kind[is_call] = calls["kind"].to_numpy()[pieces.ref[is_call]]
+    waiting = is_call & np.isin(kind, [CALL[k] for k in SYNC_CALLS])
+    # a copy call waits if it has to stage pageable memory or is not asynchronous
+    copies = np.flatnonzero(is_call & (kind == CALL["memcpy"]))
+    names = calls["name_id"].to_numpy()[pieces.ref[copies]]
+    synchronous = [
+        n for n in set(names.tolist()) if "Async" not in explainer.trace.names.get(n, "")
+    ]
+    waiting[copies] = _pageable(explainer, pieces.ref[copies]) | np.isin(names, synchronous)
+    launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
+    # calls that neither launch nor wait are `api` here (records and queries too); the rest keeps
+    # its cause
+    rest = replace(pieces, cause=np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8))
+    return join(
+        [
+            rest.take(~(waiting | launching)),
+            _launches(explainer, pieces.take(launching)),
+            _waits(explainer, w, pieces.take(waiting), kind[waiting]),
+        ]
+    )
+
+
+def _pageable(explainer: Explainer, call: np.ndarray) -> np.ndarray:
+    """Whether each call issued a copy from or to pageable memory."""
+    issuing = np.unique(explainer.call[explainer.pageable])
+    return np.isin(call, issuing[issuing >= 0])
+
+
+def _lane_of_calls(explainer: Explainer) -> np.ndarray:
+    """Lane of the (first) operation that each call issued, -1 for none."""
+    out = np.full(len(explainer.call_start), -1, dtype=np.int64)
+    have = np.flatnonzero(explainer.call >= 0)[::-1]
+    out[explainer.call[have]] = explainer.alignment.operation_lane[have]
+    return out
+
+
+def _launches(explainer: Explainer, p: Pieces) -> Pieces:
+    """Launches, and those among them that a full queue blocks."""
+    calls = explainer.trace.calls
+    slow, lane = np.zeros(len(p), dtype=bool), np.full(len(p), -1, dtype=np.int64)
+    if len(p):
+        duration = (calls["end_ns"] - calls["start_ns"]).to_numpy()
+        name = calls["name_id"].to_numpy()
+        for number in np.unique(name[p.ref]):
+            median = float(np.median(duration[name == number]))
+            those = name[p.ref] == number
+            slow[those] = duration[p.ref[those]] > _SLOW * max(median, 1.0)
+        lane = np.where(slow, _lane_of_calls(explainer)[p.ref], -1)
+    blocked = np.zeros(len(p), dtype=bool)
+    for number in np.unique(lane[lane >= 0]).tolist():
+        ops = explainer.per_lane[number]
+        those = np.flatnonzero(lane == number)
+        begin = explainer.call_start[p.ref[those]]
+        finished = np.searchsorted(np.sort(ops.end_ns), begin, side="right")
+        blocked[those] = np.searchsorted(ops.issue_ns, begin) - finished >= _QUEUE_DEPTH
+    cause = np.where(blocked, CAUSE["queued"], CAUSE["api_launch"])
+    detail = np.where(blocked, DETAIL["full-queue"], 0)
+    waited_for = np.where(blocked, lane, -1)
+    return make(p.window, p.start, p.end, cause, REF["api"], p.ref, detail, waited_for)
+
+
+def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> Pieces:
+    """Copy and synchronisation calls, by what they wait for."""
+    # lay the pieces end to end on an axis of their own, so that blocks of all of them are sorted
+    # and disjoint
+    length = p.end - p.start
+    base = np.cumsum(length) - length
+    shift = base - p.start
+    executing = _waited_for(explainer, w, p, kind)
+    issue = pick(explainer.call_start, pick(explainer.call, executing.operation, -1), NEVER)
+    inside = issue >= w.opened[p.window[executing.piece]]
+    # kind codes are kernel, graph, memcpy, memset: already in order of priority; then what was
+    # there before
+    earlier = len(OPERATION_KINDS)
+    rank = np.where(inside, pick(explainer.kind, executing.operation, 0), earlier)
+    taken_start, taken_end = np.empty(0, np.int64), np.empty(0, np.int64)
+    parts = []
+    for number in range(earlier + 1):
+        those = executing.take(rank == number)
+        begin, end = (t + shift[those.piece] for t in (those.start, those.end))
+        order = np.argsort(begin, kind="stable")
+        which, begin, end = disjoint(begin[order], end[order])
+        cut = tile(begin, end, taken_start, taken_end)
+        free = np.flatnonzero(cut.block < 0)
+        those = those.take(order[which[cut.piece[free]]])
+        back, operation = shift[those.piece], those.operation
+        cause, detail, lane = CAUSE["queued"], DETAIL["earlier-work"], -1
+        if number < earlier:
+            cause, detail = CAUSE[OPERATION_KINDS[number]], DETAIL[""]
+        else:
+            lane = explainer.alignment.operation_lane[operation]
+        window, start, stop = p.window[those.piece], cut.start[free] - back, cut.end[free] - back
+        ref_kind = explainer.kind[operation] + 1
+        parts.append(make(window, start, stop, cause, ref_kind, operation, detail, lane))
+        taken_start, taken_end = union(
+            np.concatenate([taken_start, begin]), np.concatenate([taken_end, end])
+        )
+    rest = tile(base, base + length, taken_start, taken_end)
+    free = rest.block < 0
+    piece = rest.piece[free]
+    copies = kind[piece] == CALL["memcpy"]
+    staged = copies & _pageable(explainer, p.ref[piece])
+    causes = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
+    start, stop = rest.start[free] - shift[piece], rest.end[free] - shift[piece]
+    detail = np.where(staged, DETAIL["staging"], 0)
+    window, call = p.window[piece], p.ref[piece]
+    return join([*parts, make(window, start, stop, causes, REF["api"], call, detail)])
+
+
+@dataclass(frozen=True)
+class _Executing(Columns):
+    """Arrays of equal length: what executes while a piece waits for it."""
+
+    piece: np.ndarray
+    operation: np.ndarray
+    start: np.ndarray
+    end: np.ndarray
+
+
+def _waited_for(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> _Executing:
+    """What executes on the streams that calls wait for; a call waits only for work issued before
+    it.  A stream synchronisation or a copy waits for its stream, others for all of the process."""
+    lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
+    none = np.empty(0, np.int64)
+    found = [_Executing(none, none, none, none)]
+    if not len(p):
+        return found[0]
+    where = ["process", "context", "stream"]
+    known = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call").reindex(p.ref)
+    keys = list(known[where].fillna(-1).itertuples(index=False, name=None))
+    of_stream = lanes.reset_index().set_index(where)["index"].reindex(keys)
+    one = np.where(kind == CALL["memcpy"], _lane_of_calls(explainer)[p.ref], -1)
+    synchronises = kind == CALL["sync_stream"]
+    one[synchronises] = of_stream.fillna(-1).to_numpy(np.int64)[synchronises]
+    process = w.process[p.window]
+    of_process = lanes["process"].to_numpy()
+    for number in range(len(lanes)):
+        waiting = np.flatnonzero(np.where(one >= 0, one == number, process == of_process[number]))
+        if not len(waiting):
+            continue
+        blocks = explainer.streams.blocks(number)
+        cut = tile(p.start[waiting], p.end[waiting], blocks.start, blocks.end)
+        busy = cut.block >= 0
+        operation = blocks.operation[cut.block[busy]].astype(np.int64)
+        piece, start, end = waiting[cut.piece[busy]], cut.start[busy], cut.end[busy]
+        found.append(_Executing(piece, operation, start, end))
+    every = _Executing.joined(found)
+    issue = pick(explainer.call_start, pick(explainer.call, every.operation, -1), NEVER)
+    return every.take(issue <= explainer.call_start[p.ref[every.piece]])
+
+
+def kernels_issued_inside(
+    trace: Trace, process: np.ndarray, open_ns: np.ndarray, close_ns: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per
+    window."""
+    operations, calls = trace.operations, trace.calls
+    total, outside = np.zeros(len(process), np.int64), np.zeros(len(process), np.int64)
+    kernels = np.flatnonzero(
+        (operations["kind"].to_numpy() == KIND["kernel"]) & (operations["call"].to_numpy() >= 0)
+    )
+    for number, windows in group(process, np.arange(len(process))).items():
+        own = kernels[operations["process"].to_numpy()[kernels] == number]
+        issue = calls["start_ns"].to_numpy()[operations["call"].to_numpy()[own]]
+        order = np.argsort(issue, kind="stable")
+        own, issue = own[order], issue[order]
+        first, last = (np.searchsorted(issue, t[windows]) for t in (open_ns, close_ns))
+        start, end = (operations[c].to_numpy()[own] for c in ("start_ns", "end_ns"))
+        some = np.flatnonzero(last > first)
+        held = np.cumsum(last[some] - first[some]) // _KERNELS_AT_ONCE
+        for part in np.split(some, np.flatnonzero(np.diff(held)) + 1):
+            owner, kernel = ragged(first[part], last[part] - first[part])
+            kernel = kernel[np.lexsort((start[kernel], owner))]
+            reach = pd.Series(end[kernel]).groupby(owner).cummax().to_numpy()
+            # what each kernel adds to the union of those that began before it
+            begin, window = start[kernel], windows[part[owner]]
+            later = np.flatnonzero(owner[1:] == owner[:-1]) + 1
+            begin[later] = np.maximum(begin[later], reach[later - 1])
+            np.add.at(total, window, reach - np.minimum(begin, reach))
+            begin = np.maximum(begin, close_ns[window])
+            np.add.at(outside, window, np.maximum(reach - begin, 0))
+    return total, outside
+
+
+#: Flags of an interval.
+BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
+
+
+def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str, ...]]:
+    """Per window, the flags that hold; () for other kinds than host: does the program wait for the
+    GPU before the first reading, and before the second?
+
+    y sync   |t0   s launch   y sync   |t1      both: launch, kernel and synchronisation
+    y sync   |t0   s launch            |t1      only before: the enqueueing
+             |t0   s launch   y sync   |t1      only after: and what was queued before
+             |t0   s launch            |t1      never: the enqueueing, behind a full queue also other work
+
+    synchronised-before: the thread waited for the GPU after the last work that it issued before the
+    window, and not inside an earlier window (a loop that synchronises only after has waited there,
+    in its previous repetition). synchronised-after: inside, it waited after the last work that it
+    issued there, or issued none and waited. idle-before: everything that its process had issued
+    before the window had ended when the window began.
+    """
+    w, calls = alignment.windows, trace.calls
+    host = np.flatnonzero((w["kind"] == "host").to_numpy())
+    if not len(host):
+        return [()] * len(w)
+    outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
+    kind, begin, end, of, returned = (
+        calls[c].to_numpy()[outer] for c in ("kind", "start_ns", "end_ns", "thread", "return_value")
+    )
+    syncs = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (returned == 0)
+    launches = np.isin(kind, [CALL[k] for k in ENQUEUEING_CALLS])
+    opened, closed, thread, process = (
+        w[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "process")
+    )
+    flags = np.zeros((len(w), 3), dtype=bool)
+    for number, windows in group(thread[host], host).items():
+        start, stop = opened[windows], closed[windows]
+        launched = np.sort(begin[launches & (of == number)])
+        waited = np.sort(end[syncs & (of == number)])
+        # a window that ends where this one starts was closed by the same reading, so its wait
+        # also counts for this one
+        since = np.maximum(_last(launched, start), _last(np.sort(stop), start - 1))
+        flags[windows, 0] = _last(waited, start) > since
+        flags[windows, 1] = _last(waited, stop) > np.maximum(start, _last(launched, stop))
+    call = trace.operations["call"].to_numpy()
+    for number, windows in group(process[host], host).items():
+        own = np.flatnonzero((trace.operations["process"].to_numpy() == number) & (call >= 0))
+        issue = calls["start_ns"].to_numpy()[call[own]]
+        order = np.argsort(issue, kind="stable")
+        done = np.maximum.accumulate(trace.operations["end_ns"].to_numpy()[own[order]])
+        before = np.searchsorted(issue[order], opened[windows]) - 1
+        flags[windows, 2] = opened[windows] >= pick(done, before, NEVER)
+    names = np.array([BEFORE, AFTER, IDLE], dtype=object)
+    return [tuple(names[row]) for row in flags]
+
+
+def _last(times: np.ndarray, until: np.ndarray) -> np.ndarray:
+    """The latest of some sorted times that is not later than each of `until`."""
+    return np.append(NEVER, times)[np.searchsorted(times, until, side="right")]
