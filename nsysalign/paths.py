@@ -7,25 +7,33 @@ import re
 from functools import cache, lru_cache
 from pathlib import PurePosixPath, PureWindowsPath
 
-#: An absolute path inside a text: `/a/b`, `~/a/b`, `C:\\a\\b`.  Not `and/or`, not `/layer0`, not a
-#: web address.
-_ABSOLUTE = re.compile(
-    r"""(?<![\w.:/~\\-])(?:~?/+(?:[^\s/:'"<>|,;()]+/+)+|[A-Za-z]:[\\/]+(?:[^\s/\\:'"<>|,;()]+[\\/]+)+)"""
+
+def _folders(but: str) -> str:
+    """A pattern of how an absolute path begins, and its folders: `/a/b/`, `~me/a/`, `file:///a/b/`,
+    `C:\\a\\b\\`.  `but`: characters that no folder's name has."""
+    unix = rf"(?:file:|~)?/+(?:[^/{but}]+/+)+|~[\w.-]+/+(?:[^/{but}]+/+)*"
+    windows = rf"(?:file:/+)?[A-Za-z]:[\\/]+(?:[^/\\{but}]+[\\/]+)+"
+    return f"(?:{unix}|{windows})"
+
+
+#: An absolute path inside a text, but for its last part.  Not `and/or`, not `/layer0`, not a web
+#: address.
+_ABSOLUTE = re.compile(r"(?<![\w.:/~\\-])" + _folders(r"""\s:'"<>|,;()"""))
+#: The same between quotes, where a name may contain spaces.
+_QUOTED = re.compile(r"""(?<=['"])""" + _folders("'\"") + r"""(?=[^\\/'"]*['"])""")
+#: The same as a part of an address: `%2Fa%2Fb%2F`.
+_ESCAPED = re.compile(
+    r"(?<![\w.%/-])(?:file:)?(?:%2F[^\s%/]*(?:%(?!2F)[^\s%/]*)*)+%2F", re.IGNORECASE
 )
-
-
 #: Folders whose subfolders are named after users.
 HOMES = frozenset({"home", "homes", "users", "user", "u", "people", "staff", "students", "scratch", "fsx", "fsw", "lustre", "nfs"})  # fmt: skip
-
-#: The same between quotes, where a name may contain spaces.
-_QUOTED = re.compile(
-    r"""(?<=['"])(?:~?/+(?:[^/'"]+/+)+|[A-Za-z]:[\\/]+(?:[^\\/'"]+[\\/]+)+)(?=[^\\/'"]*['"])"""
-)
 
 
 def without_paths(text: str) -> str:
     """The text with every absolute path cut to its last part."""
-    return _ABSOLUTE.sub("", _QUOTED.sub("", text))
+    if "/" not in text and "\\" not in text and "%" not in text:
+        return text
+    return _ESCAPED.sub("", _ABSOLUTE.sub("", _QUOTED.sub("", text)))
 
 
 @lru_cache(maxsize=1 << 12)  # a log names the same few places again and again
@@ -35,7 +43,7 @@ def short_path(file: str) -> str:
     (`/mnt/home/me/x.py`), second from the root (`/fsx/me/x.py`), or the name of the current user.
     """
     if not file.startswith(("/", "\\")) and file[1:2] != ":":
-        return file
+        return without_paths(file)
     path = PureWindowsPath(file) if re.match(r"[A-Za-z]:[\\/]|\\\\", file) else PurePosixPath(file)
     if not path.is_absolute():
         return file

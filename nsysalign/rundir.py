@@ -9,7 +9,7 @@ nsysalign-runs/train-001/
   baseline/events-PID.jsonl                                the same program without nsys
   marks-PID-N.nsam  marked/                                marks inside kernels; the run that made them (run --marks)
   confirm/LABEL-CHANGE-N/  confirm.json                    re-runs with one change, and their verdicts
-  analysis.db  analysis.json  report.html                  results: stored, exported, drawn
+  analysis.db  report.html                                 results: stored, drawn
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ EXPORT, REPORT, STREAM = "trace.sqlite", "trace.nsys-rep", "trace.qdstrm"
 CLOCKS, MANIFEST, NSYS_LOG = "clocks.jsonl", "run.json", "nsys.log"
 STACKS = "stacks.jsonl"
 RAW, BASELINE = "raw", "baseline"
-DOCUMENT, DATABASE, PAGE = "analysis.json", "analysis.db", "report.html"
+DATABASE, PAGE = "analysis.db", "report.html"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
 

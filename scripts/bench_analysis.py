@@ -4,8 +4,7 @@
 
 Both are whole processes, started cold (imports included, files in the page cache), in turn, each
 `--repeat` times, the medians printed.  Ours is what a user types, `nsysalign analyze TRACE --events
-LOG`: reading, placing, splitting, explaining, and writing analysis.json, analysis.db and
-report.html; nsys's is `stats -r cuda_kern_exec_trace`, which joins kernels with their launches and
+LOG`: reading, placing, splitting, explaining, and writing analysis.db and report.html; nsys's is `stats -r cuda_kern_exec_trace`, which joins kernels with their launches and
 prints a table. Wall time is for a quiet machine; CPU time (user and system) is good on a busy one,
 too.  0 copies: `nsysalign demo`. Python's compiled files are used and kept, as they are where
 nsysalign was installed, whatever the environment says.

@@ -40,8 +40,9 @@ def ended(pairs):
 """
 #: In a process of its own: Linux counts the memory of a parent as that of its next child.
 COUNT = """
-import json, sys
-print(sum(interval["kind"] == "event" for interval in json.load(open(sys.argv[1]))["intervals"]))
+import sqlite3, sys
+count = "select count(*) from intervals where kind = 'event'"
+print(sqlite3.connect(sys.argv[1]).execute(count).fetchone()[0])
 """
 #: name -> (program, its size at --scale 1, what that counts)
 PROGRAMS = {
@@ -129,7 +130,7 @@ def day(name: str, scale: float, minutes: float) -> dict:
         steps = count // 100 or 1
         under = once(folder, run, 5 if name == "loop" else 0, minutes * 60 / steps)
         measured = subprocess.check_output(
-            [sys.executable, "-c", COUNT, "out/analysis.json"], cwd=folder
+            [sys.executable, "-c", COUNT, "out/analysis.db"], cwd=folder
         )
         mib = {
             what: sum(p.stat().st_size for p in (folder / "out").glob(pattern)) / 2**20

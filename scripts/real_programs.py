@@ -23,6 +23,7 @@ import os
 import re
 import shutil
 import site
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -268,10 +269,11 @@ def compare(program: Program, folder: Path, fetched: Path | None) -> dict[str, A
     if (run_dir / "run.json").is_file():
         manifest = json.loads((run_dir / "run.json").read_text())
         status, notes = manifest["exit_status"], manifest["notes"]
-    if (run_dir / "analysis.json").is_file():
-        analysis = json.loads((run_dir / "analysis.json").read_text())
-        placed = sum(interval["kind"] == "event" for interval in analysis["intervals"])
-        unaligned = [u["reason"] for u in analysis["unaligned"]]
+    if (run_dir / "analysis.db").is_file():
+        with contextlib.closing(sqlite3.connect(run_dir / "analysis.db")) as db:
+            of_events = "select count(*) from intervals where kind = 'event'"
+            placed = db.execute(of_events).fetchone()[0]
+            unaligned = [reason for (reason,) in db.execute("select reason from unaligned")]
     answer = {
         "name": program.name,
         "command": program.command,

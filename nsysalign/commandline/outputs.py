@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import zlib
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from nsysalign.errors import AnalysisError, OutputError
-from nsysalign.files import write_text
+from nsysalign.files import replacing
 from nsysalign.untrusted import contents, opened, ordinary_tables
 
 if TYPE_CHECKING:
@@ -20,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Documents of a run, a measurement or a comparison of ranks, and what lies beside them in its
 #: folder.
-_OF_A_RUN = ("analysis.json", "analysis.db", "measure.json", "ranks.json", "confirm.json")
+_OF_A_RUN = ("analysis.db", "measure.json", "ranks.json", "confirm.json")
 _BESIDE = ("analysis.db", "trace.sqlite", "ranks.html", "run.json")
 #: How our pages and documents begin.
 _OURS = re.compile(
@@ -81,18 +83,25 @@ def refuse_unwritable(file: str | Path) -> None:
     refuse_overwriting(path)
 
 
-def deliver(document: str | Path, target: str | None) -> None:
-    """A document, as text or as the file that holds it, to stdout ("-"), to a file, or nowhere."""
+def deliver(document: str | Path | Iterable[bytes], target: str | None) -> None:
+    """A document to stdout ("-"), to a file, or nowhere: as text, as the file that holds it, or in
+    pieces (a long one)."""
     if not target:
         return
-    text = document if isinstance(document, str) else document.read_text("utf-8")
-    text = text.removesuffix("\n") + "\n"
+    if isinstance(document, Path):
+        document = document.read_text("utf-8")
+    if isinstance(document, str):
+        document = [document.removesuffix("\n").encode()]
+    pieces = itertools.chain(document, [b"\n"])
     if target == "-":
-        click.echo(text, nl=False)
+        for piece in pieces:
+            click.echo(piece, nl=False)
     elif not Path(target).exists() or Path(target).is_file():
-        write_text(target, text)
+        with replacing(target) as temporary, temporary.open("wb") as file:
+            file.writelines(pieces)
     else:  # a pipe, /dev/stdout
-        Path(target).write_text(text, encoding="utf-8")
+        with Path(target).open("wb") as file:
+            file.writelines(pieces)
 
 
 def console() -> Console:

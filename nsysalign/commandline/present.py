@@ -7,7 +7,6 @@ import shlex
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from os.path import realpath
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,9 +15,9 @@ import click
 from nsysalign.commandline.assembly import assembled
 from nsysalign.commandline.outputs import console, deliver, refuse_overwriting
 from nsysalign.commandline.progress import ProgressLine
-from nsysalign.errors import Interrupted, NsysAlignError, UsageError
+from nsysalign.errors import Interrupted, NsysAlignError
 from nsysalign.memory import imported, trim_memory
-from nsysalign.rundir import DATABASE, DOCUMENT, PAGE
+from nsysalign.rundir import DATABASE, PAGE
 
 if TYPE_CHECKING:
     from nsysalign.answer import Answer
@@ -39,13 +38,9 @@ def present(
 ) -> Analysis:
     """Analyse a run directory or a trace, store, print.  `given`: files for add-ons, by option."""
     if output is not None:
-        for name in (DATABASE, DOCUMENT, PAGE):
+        for name in (DATABASE, PAGE):
             refuse_overwriting(output / name)
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
-    if json_out and json_out != "-" and realpath(json_out) == realpath(output / DOCUMENT):
-        raise UsageError(
-            f"{DOCUMENT} of the run directory is always written: choose another name for --json"
-        )
     with _no_empty_folder(output):
         inputs = assembled(
             path, output, events=events, baseline=baseline, given=given, nsys=nsys, quiet=quiet
@@ -57,7 +52,10 @@ def present(
             trim_memory()  # the trace's memory
             said = imported("nsysalign.answer").answer(analysis)
             store(analysis, output, said)
-        deliver(output / DOCUMENT, json_out)
+        if json_out:
+            from nsysalign.store import document
+
+            deliver(document.pieces(analysis), json_out)
         if not quiet and json_out != "-":
             given = [path, *(part for log in events for part in ("--events", log))]
             sys.stdout.write(printed(analysis, said, output, again=given))
@@ -79,13 +77,12 @@ def _no_empty_folder(output: Path) -> Iterator[None]:
 
 
 def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
-    """Write analysis.json, analysis.db and report.html to `output`; `said`: the analysis' answer, if
-    the caller has it."""
+    """Write analysis.db and report.html to `output`; `said`: the analysis' answer, if the caller has
+    it."""
     from nsysalign.show import html
-    from nsysalign.store import database, document
+    from nsysalign.store import database
 
     database.write(analysis, output / DATABASE)
-    document.write(analysis, output / DOCUMENT)
     html.write(analysis, output / PAGE, said=said)
 
 

@@ -18,7 +18,7 @@ from nsysalign.errors import UsageError
 )
 @shared.files("--events", "Event log of a process")
 @shared.output_folder(
-    "Where report.html, analysis.json and analysis.db go (default: the run directory, or "
+    "Where report.html and analysis.db go (default: the run directory, or "
     "TRACE.nsysalign; several traces: a new or empty folder, nsysalign-ranks-NNN)."
 )
 @shared.files("--baseline", "Event log of the same program run without nsys")

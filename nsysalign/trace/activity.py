@@ -12,7 +12,6 @@ from nsysalign import frames
 from nsysalign.intervals import distinct, one_of
 from nsysalign.model import CALL, ISSUING_CALLS, process_of
 from nsysalign.trace import schema
-from nsysalign.trace.gathered import chosen
 from nsysalign.trace.sqlite import possible
 
 _AT_ONCE = 1 << 18
@@ -245,3 +244,19 @@ def _issuing_call(operations: Mapping[str, np.ndarray], calls: pd.DataFrame) -> 
         here[operations["start_ns"][first : first + _AT_ONCE] < start[here] - 100_000] = -1
         here[here >= 0] = outer[here[here >= 0]]
     return call
+
+
+def chosen(columns: Mapping[str, np.ndarray], rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The rows of a table that a mask or positions select; a column of one value still takes no
+    memory."""
+    if rows.dtype == bool and rows.any():
+        first, stop = int(rows.argmax()), len(rows) - int(rows[::-1].argmax())
+        if rows[first:stop].all():  # one piece: nothing is copied
+            return {name: values[first:stop] for name, values in columns.items()}
+    count = int(rows.sum()) if rows.dtype == bool else len(rows)
+    return {
+        name: np.broadcast_to(values[0], count)
+        if count and not any(values.strides)
+        else values[rows]
+        for name, values in columns.items()
+    }

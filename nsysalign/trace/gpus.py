@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from nsysalign.trace import schema
-from nsysalign.trace.sqlite import Source, open_readonly
+from nsysalign.trace.sqlite import opened
 
 
 class Limits(NamedTuple):
@@ -22,8 +22,8 @@ class Limits(NamedTuple):
 def read_limits(path: Path) -> dict[int, Limits]:
     """CUDA device -> its limits; {} if the export does not say which GPU is which.  Raises
     TraceError as for any export."""
-    with open_readonly(path) as connection:
-        source, table = Source(connection), "TARGET_INFO_GPU"
+    with opened(path) as source:
+        table = "TARGET_INFO_GPU"
         columns = dict.fromkeys((*schema.GPU_LIMITS, "cuDevice"))
         if "cuDevice" not in source.columns(table):
             return {}
@@ -40,8 +40,7 @@ def read_limits(path: Path) -> dict[int, Limits]:
 def multiprocessors(path: Path) -> Mapping[int, int]:
     """CUDA device -> how many multiprocessors it has, 0 if the export does not say.  Raises
     TraceError as for any export."""
-    with open_readonly(path) as connection:
-        source = Source(connection)
+    with opened(path) as source:
         rows = source.pairs("TARGET_INFO_GPU", "cuDevice", "smCount")
         sizes = {_number(n) for n, _ in source.pairs("TARGET_INFO_GPU", "smCount", "smCount")} - {0}
     known = {device: _number(n) for device, n in rows}

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from nsysalign import frames, untrusted
+from nsysalign import frames
 from nsysalign.trace import schema
 from nsysalign.trace.activity import possible_rows
-from nsysalign.trace.sqlite import Source, open_readonly
+from nsysalign.trace.sqlite import opened
 
 #: An export with more OS-runtime calls is not searched: that would take longer than everything
 #: else.
@@ -20,8 +20,8 @@ MOST_OS_CALLS = 5_000_000
 
 def threads_of(path: Path, rows: np.ndarray) -> pd.Series:
     """rowid of a CUDA API call -> nsys globalTid of its thread, for those of `rows` that exist."""
-    with open_readonly(path) as connection:
-        found = Source(connection, path).read_rows(_THREADS, rows)
+    with opened(path) as source:
+        found = source.read_rows(_THREADS, rows)
     return found.set_index("row")["thread"]
 
 
@@ -29,8 +29,7 @@ def os_calls(
     path: Path, first_ns: int, last_ns: int
 ) -> tuple[pd.DataFrame, dict[int, str], list[str]]:
     """(frames.OS_CALLS that overlap a stretch of time, sorted by start; their names; notes)."""
-    with open_readonly(path) as connection:
-        source = Source(connection, path)
+    with opened(path) as source:
         low, high = source.row_numbers(schema.OSRT)
         if high - low >= MOST_OS_CALLS:
             note = f"calls of the OS runtime were not read: there are more than {MOST_OS_CALLS:,}"
@@ -42,22 +41,9 @@ def os_calls(
         table = table[possible_rows(table) & near].sort_values("start_ns", ignore_index=True)
         return (
             frames.check(table, frames.OS_CALLS),
-            _names(source, table["name_id"].unique().tolist()),
+            source.strings(table["name_id"].unique().tolist()),
             [],
         )
-
-
-def _names(source: Source, ids: list[int]) -> dict[int, str]:
-    if not {"id", "value"} <= source.columns("StringIds"):
-        return {}
-    found: dict[int, str] = {}
-    with untrusted.long_values(source.connection):
-        for begin in range(0, len(ids), 500):
-            some = ids[begin : begin + 500]
-            marks = ", ".join("?" * len(some))
-            sql = f"select id, cast(value as text) from StringIds where value is not null and id in ({marks})"
-            found |= dict(source.connection.execute(sql, some))
-    return found
 
 
 _THREADS = schema.RUNTIME._replace(

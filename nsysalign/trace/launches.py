@@ -14,14 +14,13 @@ from nsysalign.model import pid_of
 from nsysalign.trace import schema
 from nsysalign.trace.activity import possible_rows
 from nsysalign.trace.names import presentable
-from nsysalign.trace.sqlite import Source, open_readonly
+from nsysalign.trace.sqlite import opened
 
 
 def read_launches(trace: Path, pids: Collection[int]) -> pd.DataFrame:
     """Kernels of these processes (`frames.LAUNCHES`); all kernels if the trace has no process
     ids."""
-    with open_readonly(trace) as connection:
-        source = Source(connection, trace)
+    with opened(trace) as source:
         (columns,) = source.columns_of(schema.KERNEL_LAUNCH)
         if columns is None:
             return frames.empty(frames.LAUNCHES)

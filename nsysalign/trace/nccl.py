@@ -14,7 +14,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.model import pid_of
 from nsysalign.trace import schema
-from nsysalign.trace.sqlite import Source, open_readonly
+from nsysalign.trace.sqlite import Source, opened
 
 #: `ncclDevKernel_AllReduce_Sum_f32_RING_LL(...)`, `ncclKernel_AllGather_RING_LL_Sum_int8_t(...)`,
 #: `ncclAllReduceRingLLKernel_sum_f32(...)`, `ncclSymkDevKernel_AllGather_ST(...)`; RCCL uses NCCL's
@@ -43,8 +43,7 @@ class Shared(NamedTuple):
 def read_shared(path: Path) -> Shared:
     """Reads only NCCL's kernel rows, whatever the size of the trace.  Raises TraceError as for any
     export."""
-    with open_readonly(path) as connection:
-        source = Source(connection)
+    with opened(path) as source:
         environment = dict(source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value"))
         host = str(environment.get("Hostname") or "")
         if host.startswith("localhost"):  # a name that every machine has for itself
@@ -74,16 +73,7 @@ def operation_of(name: str) -> str:
 
 
 def _collectives(source: Source) -> pd.DataFrame:
-    column = next(
-        (
-            c
-            for f in schema.KERNEL.fields
-            if f.name == "name_id"
-            for c in f.candidates
-            if c in source.columns(schema.KERNEL.name)
-        ),
-        None,
-    )
+    column = source.column(schema.KERNEL, "name_id")
     names = {
         i: text.partition("(")[0].strip()
         for i, text in source.strings().items()
@@ -115,12 +105,7 @@ def _processes(source: Source) -> tuple[int, ...]:
     contexts = source.read(schema.CONTEXT)
     if contexts is not None and len(contexts):
         return tuple(sorted({int(p) for p in contexts["pid"].tolist() if p >= 0}))
-    field = next((f for f in schema.KERNEL.fields if f.name == "process"), None)
-    column = (
-        next((c for c in field.candidates if c in source.columns(schema.KERNEL.name)), None)
-        if field
-        else None
-    )
+    column = source.column(schema.KERNEL, "process")
     if column is None:
         return ()
     rows = source.connection.execute(

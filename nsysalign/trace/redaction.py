@@ -1,9 +1,10 @@
-"""A trace to share: only the tables, columns and strings that the analysis reads, in a new file.
+"""A trace to share: the tables that the analysis reads, whole, in a new file.
 
-Nothing is removed from the original; only what is known to be needed (`schema`, the keys of
-`eventlog`) is copied, so future additions by nsys are left out as well.  The environment, the
-command line, host, user and process names, what the script printed, and every string that no kept
-row refers to are never copied.  A new file has no free pages that could still hold them.
+Nothing is removed from the original; only tables that are listed here are copied, so whatever nsys
+adds in future stays behind, and so do the environment, the command line, host, user and process
+names and what the script printed.  Of StringIds only the strings are copied that copied rows name.
+Texts lose their paths, and stand only in columns of names.  A new file has no free pages that could
+still hold the rest.  nsys itself opens the copy, too.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ import hashlib
 import json
 import re
 import secrets
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -25,29 +25,26 @@ from nsysalign.trace import schema
 from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
 from nsysalign.trace.lines import json_or_none, lines_of
 from nsysalign.trace.read import MARK, kept_diagnostic
-from nsysalign.trace.sqlite import AGAIN, Source, open_readonly
+from nsysalign.trace.sqlite import AGAIN, opened
 from nsysalign.trace.stacks import FORMAT as STACKS_FORMAT
 
 Rename = Callable[[str], str]
-_VERSIONS = ("EXPORT_PRODUCT_VERSION", "EXPORT_SCHEMA_VERSION")
-#: Small tables: their columns, and which rows are kept.
-_SMALL: dict[str, tuple[tuple[str, ...], Callable[[dict[str, Any]], bool]]] = {
-    **{
-        table: (("name", "value"), lambda row: row.get("name") in _VERSIONS)
-        for table in schema.META_TABLES
-    },
-    "TARGET_INFO_SYSTEM_ENV": (
-        ("name", "value"),
-        lambda row: row.get("name") == "NvDriverVersion",
-    ),
-    "TARGET_INFO_GPU": (schema.GPU_COLUMNS, lambda row: True),
-    "TARGET_INFO_SESSION_START_TIME": (("utcEpochNs",), lambda row: True),
-    "ANALYSIS_DETAILS": (("startTime", "stopTime"), lambda row: True),
-    "DIAGNOSTIC_EVENT": (
-        ("severity", "text"),
-        lambda row: kept_diagnostic(row.get("severity"), row.get("text")),
-    ),
+#: Rows that are copied of tables which hold other things as well: columns, and a condition on them.
+_ROWS = {
+    **dict.fromkeys(schema.META_TABLES, (("name", "value"), "name like 'EXPORT_%_VERSION%'")),
+    "TARGET_INFO_SYSTEM_ENV": (("name", "value"), "name = 'NvDriverVersion'"),
+    "DIAGNOSTIC_EVENT": (("severity", "text"), "kept_diagnostic(severity, cast(text as blob))"),
 }
+#: Columns that may hold a text, and those whose numbers are ids of strings.
+_TEXTS = ("text", "name", "value", "label")
+_STRINGS = ("nameId", "textId", "demangledName", "shortName", "mangledName")
+#: Columns that must hold numbers, as the analysis reads them.
+_NUMBERS = {
+    table.name: {c for t in schema.TABLES if t.name == table.name for f in t.fields for c in f.candidates}
+    for table in schema.TABLES
+}  # fmt: skip
+#: Tables whose strings the program's author chose; the others' are nsys's and CUDA's own.
+_NAMED_BY_THE_USER = (schema.NVTX.name, schema.KERNEL.name)
 _STACKS_KEYS = {"format", "version", "frequency_hz", "stack", "process", "thread", "main"}
 _SAMPLES_KEYS = {"type", "format", "version", "columns", "period_ns", "devices", "order"}
 #: table -> what is in it.  nsys 2024.2 writes all of them; META_DATA_EXPORT names the host and the
@@ -62,7 +59,7 @@ PRIVATE_TABLES = {
 
 
 def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
-    """Write what analysis needs of an SQLite export to `out`, a new file; returns how many strings
+    """Write what can be shared of an SQLite export to `out`, a new file; returns how many strings
     were left behind.
 
     `rename` gives kernels and ranges other names.  Raises TraceError if the trace cannot be read,
@@ -70,90 +67,71 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
     """
 
     def shared(text: bytes | None) -> str | None:
-        if text is None:
-            return None
-        name = without_paths(text.decode("utf-8", "replace"))
-        return rename(name) if rename and not name.startswith(MARK) else name
+        return None if text is None else without_paths(text.decode("utf-8", "replace"))
 
-    with open_readonly(trace) as connection:
-        source = Source(connection)  # which refuses what is no plain table
-        columns = {name: source.columns(name) for name in source.tables & schema.NAMES}
-        small = {}
-        for table, (wanted, keep) in _SMALL.items():
-            names = [name for name in wanted if name in columns.get(table, ())]
-            rows = (dict(zip(names, row, strict=True)) for row in source.rows(table, names))
-            small[table] = [
-                [without_paths(v) if isinstance(v, str) else v for v in row.values()]
-                for row in rows
-                if keep(row)
-            ]
+    def renamed(text: bytes | None) -> str | None:
+        name = shared(text)
+        return rename(name) if rename and name and not name.startswith(MARK) else name
+
+    with opened(trace) as source:  # which refuses what is no plain table
+        enums = {
+            name for name in source.tables if re.fullmatch(r"ENUM_\w+", name)
+        }  # nsys reads them
+        enums -= untrusted.unlike_tables(source.connection, enums).keys()
+        tables = {
+            name: source.columns(name)
+            for name in sorted(source.tables & (schema.NAMES - {"StringIds"}) | enums)
+            if name not in _ROWS or {*_ROWS[name][0]} <= {*source.columns(name)}
+        }
+        strings = {"id", "value"} <= {*source.columns("StringIds")}
     with new_file(out) as partial, untrusted.copying(trace, partial, TraceError, AGAIN) as db:
-        db.create_function("shared", 1, shared, deterministic=True)
-        strings = {"id", "value"} <= columns.get("StringIds", set())
-        if strings:
-            db.execute("create table main.StringIds (id INTEGER, value TEXT)")
-        spoken, named = ["select null"], ["select null"]  # ids of nsys's own words, of names
-        for table in dict.fromkeys(t.name for t in schema.TABLES if t.name in columns):
-            ids = _copy(db, table, columns[table], strings=strings)
-            (named if table in (schema.NVTX.name, schema.KERNEL.name) else spoken).extend(ids)
-        for table, kept in small.items():
-            names = [f'"{name}"' for name in _SMALL[table][0] if name in columns.get(table, ())]
-            if names:
-                db.execute(f'create table main."{table}" ({", ".join(names)})')
-                marks = ", ".join("?" * len(names))
-                db.executemany(f'insert into main."{table}" values ({marks})', kept)
+        for function, arguments in ((shared, 1), (renamed, 1), (kept_diagnostic, 2)):
+            db.create_function(function.__name__, arguments, function, deterministic=True)
+        nsys_says, user_says = ["select null"], ["select null"]  # SELECTs of ids of strings
+        for table, columns in tables.items():
+            copy, numbers = f'main."{table}"', _NUMBERS.get(table, set())
+            quoted = ['"' + column.replace('"', '""') + '"' for column in columns]
+            values = list(quoted)
+            for number, column in enumerate(columns):
+                if column in _TEXTS:
+                    function = "renamed" if table == schema.NVTX.name else "shared"
+                    values[number] = f"{function}(cast({quoted[number]} as blob))"
+                elif column not in numbers:  # which nsys reads; what a text says is not known
+                    is_number = f"typeof({quoted[number]}) in ('integer', 'real')"
+                    values[number] = f"case when {is_number} then {quoted[number]} end"
+                if column in _STRINGS:
+                    ids = user_says if table in _NAMED_BY_THE_USER else nsys_says
+                    ids.append(f'select "{column}" from {copy}')
+            rows = f" where {_ROWS[table][1]}" if table in _ROWS else ""
+            db.execute(f"create table {copy} ({', '.join(quoted)})")
+            db.execute(
+                f"insert into {copy} (rowid, {', '.join(quoted)}) "
+                f'select rowid, {", ".join(values)} from source."{table}"{rows}'
+            )
+            wrong = [f"typeof(\"{c}\") in ('text', 'blob')" for c in numbers.intersection(columns)]
+            if (
+                wrong
+                and db.execute(
+                    f"select 1 from {copy} where {' or '.join(wrong)} limit 1"
+                ).fetchone()
+            ):
+                raise TraceError(
+                    f"{table}: a column of numbers holds something else", "export the report again"
+                )
         if not strings:
             return 0
         # the name of an API call says what it does, even where a range has the same
+        nsys_ids, all_ids = " union ".join(nsys_says), " union ".join([*nsys_says, *user_says])
+        db.execute("create table main.StringIds (id INTEGER, value TEXT)")
         db.execute(
             "insert into main.StringIds (rowid, id, value) select rowid, id, "
-            f"case when id in ({' union '.join(spoken)}) then value "
-            "else shared(cast(value as blob)) end from source.StringIds "
-            f"where value is not null and id in ({' union '.join([*named, *spoken])})"
+            f"case when id in ({nsys_ids}) then shared(cast(value as blob)) "
+            "else renamed(cast(value as blob)) end "
+            f"from source.StringIds where value is not null and id in ({all_ids})"
         )
         count = "select count(distinct id) from {}.StringIds where value is not null"
         had, have = (db.execute(count.format(of)).fetchone()[0] for of in ("source", "main"))
         return had - have
-
-
-def _copy(db: sqlite3.Connection, table: str, there: set[str], *, strings: bool) -> list[str]:
-    """Copy what is read of a table of activities, with its row numbers; returns SELECTs of the ids
-    of strings that it names.
-
-    Of NVTX: ranges with their texts, and of marks and payloads only the harness's own.
-    """
-    fields = [f for t in schema.TABLES if t.name == table for f in t.fields]
-    names = [c for c in dict.fromkeys(c for f in fields for c in f.candidates) if c in there]
-    values, also = [f't."{name}"' for name in names], ""
-    if table == schema.NVTX.name:
-        text = 'cast(t."text" as blob)' if "text" in there else "null"
-        inside = f"coalesce({text}, s.value)" if strings and "textId" in there else text
-        if inside != text:
-            also = " left join source.StringIds s on s.id = t.textId"
-        mark = f"t.eventType = 34 and substr(cast({inside} as text), 1, {len(MARK)}) = '{MARK}'"
-        also += f" where t.eventType in (59, 60) or {mark}"
-        values = [
-            f"case when t.eventType = 34 then {value} end"
-            if name in ("int64Value", "uint64Value")
-            else value
-            for name, value in zip(names, values, strict=True)
-        ]
-        if "text" in there:
-            names, values = [*names, "text"], [*values, f"shared({text})"]
-    listed = ", ".join(f'"{name}"' for name in names)
-    declared = ", ".join(f'"{name}" {"TEXT" if name == "text" else "INTEGER"}' for name in names)
-    db.execute(f'create table main."{table}" ({declared})')
-    db.execute(
-        f'insert into main."{table}" (rowid, {listed}) '
-        f'select t.rowid, {", ".join(values)} from source."{table}" t{also}'
-    )
-    wrong = " or ".join(f"typeof(\"{c}\") in ('text', 'blob')" for c in names if c != "text")
-    if db.execute(f'select 1 from main."{table}" where {wrong} limit 1').fetchone():
-        raise TraceError(
-            f"{table}: a column of numbers holds something else", "export the report again"
-        )
-    ids = ("demangledName", "shortName", "nameId", "textId")
-    return [f'select "{name}" from main."{table}"' for name in names if name in ids]
 
 
 def pseudonyms() -> Rename:

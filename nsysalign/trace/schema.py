@@ -136,7 +136,7 @@ CUDA_EVENT = Table(
         _f("correlation", "correlationId", default=None),
         _f("event", "eventId"),
         _f("event_sync", "eventSyncId"),
-        _f("timestamp_ns", "timestamp", default=0),
+        _f("timestamp_ns", "timestamp"),
     ),
 )
 NVTX = Table(

@@ -23,7 +23,7 @@ from nsysalign.addons.confirm import confirmations
 from nsysalign.addons.confirm.tables import CONFIRMATIONS
 from nsysalign.cli import cli, main
 from nsysalign.commandline import assembly
-from nsysalign.errors import AnalysisError, OutputError, TraceError, UsageError
+from nsysalign.errors import AnalysisError, OutputError, TraceError
 from nsysalign.record import session
 from nsysalign.store import database, document
 
@@ -261,12 +261,6 @@ def test_folders_that_cannot_be_made(run, tmp_path):
     (tmp_path / "file").write_text("")
     for command in (("analyze", run), ("analyze", run / "trace.sqlite")):
         assert isinstance(invoke(*command, "-o", tmp_path / "file" / "x").exception, OutputError)
-
-
-def test_the_documents_own_name_is_refused_however_it_is_spelt(run, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    for name in (run / "analysis.json", "run/analysis.json", "run/../run/analysis.json"):
-        assert isinstance(invoke("analyze", run, "--json", name).exception, UsageError)
 
 
 def test_exit_codes_of_what_nobody_expected(monkeypatch, capsys):

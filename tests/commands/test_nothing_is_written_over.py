@@ -40,7 +40,7 @@ def run(analysed, tmp_path) -> Path:
 
 @pytest.mark.parametrize(
     "name",
-    ["trace.sqlite", "events-7.jsonl", "clocks.jsonl", "run.json", "analysis.db", "analysis.json",
+    ["trace.sqlite", "events-7.jsonl", "clocks.jsonl", "run.json", "analysis.db",
      "notes.html", "notes.txt"],
 )  # fmt: skip
 def test_no_command_writes_over_it(run, name):

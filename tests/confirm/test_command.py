@@ -13,9 +13,11 @@ from click.testing import CliRunner
 
 import nsysalign
 from nsysalign.addons.confirm.command import confirm
+from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
 from nsysalign.record import session
 from nsysalign.show import html
+from nsysalign.store.document import dumps
 
 from . import runs
 
@@ -100,7 +102,7 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
     assert told == ("confirmed", ["host-gap"], "confirm/t1-delay-1")
     low, high = one["predicted_low_ns"], one["predicted_high_ns"]
     assert low <= one["after_ns"] <= high < one["before_ns"] / 3
-    document = json.loads((machine.folder / "analysis.json").read_text())
+    document = json.loads(dumps(load(machine.folder)))
     (finding,) = (f for f in document["findings"] if f["rule"] == "host-gap")
     assert finding["confirmation"]["verdict"] == "confirmed"
     assert document["confirmations"] == stored["confirmations"]
@@ -123,7 +125,7 @@ def test_from_an_earlier_run_and_again_without_overwriting(machine):
     for number in (1, 2):
         result = invoke(confirm, "--from", str(machine.folder), "--label", "t1", "-q", "s.py")
         assert result.exit_code == 0, result.output
-        assert (machine.folder / "confirm" / f"t1-delay-{number}" / "analysis.json").is_file()
+        assert (machine.folder / "confirm" / f"t1-delay-{number}" / "analysis.db").is_file()
         (one,) = json.loads((machine.folder / "confirm.json").read_text())["confirmations"]
         assert one["run"] == f"confirm/t1-delay-{number}"
     assert len(machine.calls) == 2 and all(told for _, told in machine.calls)
@@ -195,7 +197,7 @@ def test_nothing_is_confirmed_that_was_not_tested(machine):
     from nsysalign.commandline.present import present
 
     present(machine.folder, quiet=True)
-    document = json.loads((machine.folder / "analysis.json").read_text())
+    document = json.loads(dumps(load(machine.folder)))
     assert {f["confirmation"]["verdict"] for f in document["findings"]} == {"not confirmed"}
     assert (
         '"unconfirmed":"not confirmed: nsysalign confirm --label t1'

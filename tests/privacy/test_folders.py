@@ -4,7 +4,6 @@ names."""
 from __future__ import annotations
 
 import gzip
-import json
 import os
 import shutil
 import sqlite3
@@ -18,6 +17,7 @@ from click.testing import CliRunner
 from tiny_export import write_export
 
 from nsysalign.cli import cli
+from nsysalign.engine import load
 from nsysalign.errors import (
     AnalysisError,
     EventLogError,
@@ -29,7 +29,7 @@ from nsysalign.errors import (
 from nsysalign.files import write_lines
 from nsysalign.trace.redaction import redact_log
 
-OURS = ("report.html", "analysis.json", "analysis.db", "perfetto.json")
+OURS = ("report.html", "analysis.db", "perfetto.json")
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_links_in_a_run_directory_are_replaced_and_never_followed(run, tmp_path)
     assert isinstance(refused.exception, UsageError) and "is a link" in refused.exception.message
     assert {p.name: p.read_text() for p in outside.iterdir()} == before
     assert not any((run / name).is_symlink() for name in OURS)
-    assert json.loads((run / "analysis.json").read_text())["intervals"]
+    assert len(load(run).intervals)
 
 
 def test_a_file_that_is_half_written_is_no_way_out(tmp_path):
@@ -78,7 +78,7 @@ def test_an_output_folder_that_is_a_link_is_the_users_own(run, tmp_path):
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real", target_is_directory=True)
     assert invoke("analyze", run, "-o", tmp_path / "link").exit_code == 0
-    assert (tmp_path / "real" / "analysis.json").is_file()
+    assert (tmp_path / "real" / "analysis.db").is_file()
 
 
 @pytest.mark.parametrize("name", ["events-8.jsonl", "trace.sqlite"])
@@ -94,7 +94,7 @@ def test_a_pipe_in_a_run_directory_does_not_hang(run, name):
 
 
 PIPES = (
-    "trace.sqlite-journal", "trace.sqlite-wal", "analysis.json", "analysis.db",
+    "trace.sqlite-journal", "trace.sqlite-wal", "analysis.db",
     "analysis.db-journal", "analysis.db-wal", "run.json", "clocks.jsonl", "confirm.json", "events-8.jsonl.gz",
     "trace.nsys-rep", "raw/7-0.txt", "raw/7-0.clk", "raw/7.errors", "raw/7-0.rec", "baseline/events-7.jsonl",
     "baseline/raw/7-0.txt",
@@ -103,6 +103,7 @@ _EACH = """
 import os, pathlib, shutil, sys
 from click.testing import CliRunner
 from nsysalign.cli import cli
+from nsysalign.engine import load
 good, scratch, *names = map(pathlib.Path, sys.argv[1:])
 for name in names:
     results = [["report"], ["diff", good]]  # show and export read them in the same way
@@ -157,7 +158,7 @@ def test_labels_that_look_like_paths_stay_in_the_folder(run, tmp_path):
     (run / "events-7.jsonl").unlink()
     before = sorted(p.name for p in tmp_path.iterdir())
     assert invoke("analyze", run).exit_code == 0
-    names = [i["name"] for i in json.loads((run / "analysis.json").read_text())["intervals"]]
+    names = load(run).intervals["name"].tolist()
     assert any(name.startswith(text) for name in names)
     label = next(n for n in names if n.startswith(text))
     assert invoke("report", run, "--interval", label).exit_code == 0

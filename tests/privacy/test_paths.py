@@ -13,7 +13,7 @@ from tiny_export import write_export
 import nsysalign
 from nsysalign import paths
 from nsysalign.cli import cli
-from nsysalign.paths import short_path
+from nsysalign.paths import short_path, without_paths
 from nsysalign.record.convert import errors, shorten
 
 
@@ -49,6 +49,29 @@ def test_a_folder_that_may_be_called_like_a_user_is_left_out(file, short, monkey
     finally:
         paths._own_names.cache_clear()
         short_path.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [
+        ("open /home/me/x.py failed", "open x.py failed"),
+        ("'/home/me/my files/x'", "'x'"),
+        ("C:\\Users\\me\\x", "x"),
+        ("file:///home/me/x", "x"),
+        ("'file:///home/me/my files/x'", "'x'"),
+        ("file:///C:/Users/me/x", "x"),
+        ("file://server/share/x", "x"),
+        ("~/a/x ~me/x ~me/a/x", "x x x"),
+        ("https://host/a?file=%2Fhome%2Fme%2Fx%20y", "https://host/a?file=x%20y"),
+        ("file:%2F%2F%2Fhome%2fme%2fx", "x"),
+        *(
+            (t, t)
+            for t in ("and/or", "/layer0", "https://host/a/b", "layer%2Fattn%2Fq", "A::~A()", "50%")
+        ),
+    ],
+)
+def test_of_a_path_in_a_text_its_last_part_stays(text, short):
+    assert without_paths(text) == short
 
 
 @pytest.mark.parametrize("cwd", ["/", "/home", "/mnt/home", "/home/me/..", "/srv/people"])

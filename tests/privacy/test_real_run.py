@@ -106,7 +106,6 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
     names = {str(p.relative_to(run)) for p in run.rglob("*") if p.is_file()}
     assert names >= {
         "analysis.db",
-        "analysis.json",
         "report.html",
         "run.json",
         "diff.html",

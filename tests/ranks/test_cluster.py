@@ -20,7 +20,9 @@ from waiting import wait_until
 from nsysalign.addons.ranks import spread
 from nsysalign.addons.ranks.command import Job, analyse, present_many
 from nsysalign.addons.ranks.sources import find
+from nsysalign.engine import load
 from nsysalign.errors import UsageError
+from nsysalign.store.document import dumps as dumps_analysis
 
 TESTS = Path(__file__).parents[1]
 DASK = [sys.executable, "-m", "dask"]
@@ -106,8 +108,8 @@ def test_a_killed_worker_is_replaced(cluster, traces, serial, tmp_path):
         f"report_rank{n}" for n in range(4)
     )
     assert all(len(result.ranks) == 1 for _, result in found)
-    for mine in serial.glob("*/analysis.json"):
-        assert (out / mine.parent.name / mine.name).read_bytes() == mine.read_bytes()
+    for mine in serial.glob("*/analysis.db"):
+        assert dumps_analysis(load(out / mine.parent.name)) == dumps_analysis(load(mine))
 
 
 def test_workers_with_another_nsysalign_are_refused(cluster, monkeypatch):

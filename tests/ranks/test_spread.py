@@ -14,7 +14,9 @@ from nsysalign.addons.ranks.command import Job, analyse, one
 from nsysalign.addons.ranks.compare import compare
 from nsysalign.addons.ranks.page import dumps
 from nsysalign.addons.ranks.sources import find
+from nsysalign.engine import load
 from nsysalign.errors import UsageError
+from nsysalign.store.document import dumps as dumps_analysis
 
 
 @pytest.fixture(scope="module")
@@ -33,8 +35,8 @@ def same_as_serial(job, results, out: Path) -> None:
         not isinstance(result, BaseException) and not result.failure for result in results
     ), results
     assert dumps(compare(results)) == answer
-    for mine in sorted(serial.glob("*/analysis.json")):
-        assert (out / mine.parent.name / mine.name).read_bytes() == mine.read_bytes()
+    for mine in sorted(serial.glob("*/analysis.db")):
+        assert dumps_analysis(load(out / mine.parent.name)) == dumps_analysis(load(mine))
 
 
 def test_worker_processes_one_of_which_is_killed(job, tmp_path):

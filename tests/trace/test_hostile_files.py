@@ -20,7 +20,7 @@ from nsysalign.cli import cli
 from nsysalign.errors import AnalysisError, NsysAlignError, TraceError
 from nsysalign.store import database
 from nsysalign.trace.read import read_trace
-from nsysalign.trace.sqlite import Source, open_readonly
+from nsysalign.trace.sqlite import opened
 
 
 @pytest.mark.parametrize("name", list(PREPARED))
@@ -140,7 +140,8 @@ def test_an_edited_analysis_is_refused_when_it_is_read(demo, tmp_path, change, s
 
 
 def test_nothing_but_reading_is_authorised(export):
-    with open_readonly(export(tiny())) as connection:
+    with opened(export(tiny())) as source:
+        connection = source.connection
         assert connection.execute(f"select max(start), length('x') from {KERNEL}").fetchone()
         for sql in (
             "insert into StringIds values (99, 'x')",
@@ -156,21 +157,6 @@ def test_nothing_but_reading_is_authorised(export):
         ):
             with pytest.raises(sqlite3.DatabaseError):
                 connection.execute(sql).fetchall()
-
-
-def test_ordinary_tables_are_told_from_others(export):
-    path = export(tiny())
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("create table hides (rowid integer, a integer)")
-        db.execute("create table without_one (a integer primary key) without rowid")
-        db.execute("create table computes (a integer, b integer as (a + 1))")
-        db.execute("create view looks as select 1 as a")
-        db.execute("create virtual table searches using rtree(id, a, b)")
-        db.commit()
-    with open_readonly(path) as connection:
-        source = Source(connection)
-        plain = {name for name in ("hides", "without_one", "computes", "looks", "searches", KERNEL, "absent") if source.plain_table(name)}  # fmt: skip
-    assert plain == {KERNEL}
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ from click.testing import CliRunner
 
 from nsysalign import engine
 from nsysalign.cli import cli
+from nsysalign.engine import load
 from nsysalign.errors import EventLogError
 
 from .recordings import unpack
@@ -30,8 +31,7 @@ def run_dir(tmp_path_factory):
 def test_analyze_finds_the_second_run_by_itself(run_dir):
     folder, text = run_dir
     assert "With and without nsys" in text
-    section = json.loads((folder / "analysis.json").read_text())["baseline"]
-    assert {x["label"] for x in section["labels"]} == {
+    assert {*load(folder).baseline["label"]} == {
         f"{m}_t{t}" for m in ("h2d", "dev", "flush") for t in (1, 2, 3)
     }
     assert 'id="baseline"' in (folder / "report.html").read_text()

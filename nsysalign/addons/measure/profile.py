@@ -17,7 +17,7 @@ from nsysalign.addons.measure import runner
 from nsysalign.addons.measure.modes import EMPTY, L2, profiled
 from nsysalign.addons.measure.plan import Job, Options
 from nsysalign.errors import NsysAlignError
-from nsysalign.rundir import CLOCKS, DATABASE, DOCUMENT, PAGE
+from nsysalign.rundir import CLOCKS, DATABASE, PAGE
 
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
@@ -76,7 +76,7 @@ def profile(job: Job, options: Options, folder: Path, measured_ns: float) -> Pro
     from nsysalign.engine import analyze
     from nsysalign.record.session import CollectOptions, collect
     from nsysalign.show import html
-    from nsysalign.store import database, document
+    from nsysalign.store import database
 
     (batch,) = job.batches
     name = f"profile-{'default' if batch is None else batch}"
@@ -106,7 +106,6 @@ def profile(job: Job, options: Options, folder: Path, measured_ns: float) -> Pro
         )
     except NsysAlignError as error:
         return replace(empty, problem=error.message)
-    document.write(analysis, run / DOCUMENT)
     database.write(analysis, run / DATABASE)
     html.write(analysis, run / PAGE)
     labels = analysis.labels.set_index("label")
