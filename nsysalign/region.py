@@ -38,6 +38,8 @@ class region:
     __slots__ = ("name",)
 
     def __init__(self, name: str) -> None:
+        if not isinstance(name, str):
+            raise TypeError(f"nsysalign.region(name): a str is needed, not {type(name).__name__}")
         self.name = name
 
     def __enter__(self) -> region:

@@ -224,7 +224,7 @@ def private(run_dir: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        for path in run_dir.glob("trace.*"):
-            path.chmod(0o600)
-        with contextlib.suppress(PermissionError):
+        with contextlib.suppress(OSError):  # the program may have removed it
+            for path in run_dir.glob("trace.*"):
+                path.chmod(0o600)
             run_dir.chmod(mode)

@@ -116,6 +116,12 @@ def run(
         why = "; ".join(why_no_cuda(os.environ)) or "nothing here keeps it from that"
         said = f"the program ended with status 0 and did no CUDA work: {why}"
         raise NoCudaWork(said, "nsysalign doctor") from error
+    except OSError as error:  # our output cannot be written: a failed script keeps its status
+        if not status:
+            raise
+        click.echo(f"nsysalign: the analysis cannot be printed: {error.strerror}", err=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        ctx.exit(status)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(status or int(gate))
 

@@ -12,15 +12,14 @@ _MODULES = {"builtins", "struct", "ctypes", "_ctypes", "json", "torch"}
 
 
 def is_ours(error: BaseException) -> bool:
-    """To be called where the exception is caught, in a function of the probe.  A bare class is what
-    PyThreadState_SetAsyncExc raises: all other exceptions of the interpreter have a message."""
+    """To be called where the exception is caught, in a function of the probe.  A bare class that no
+    `raise` raised is what PyThreadState_SetAsyncExc brings from another thread: all other
+    exceptions of the interpreter have a message."""
     if not isinstance(error, Exception) or type(error).__module__.partition(".")[0] not in _MODULES:
         return False
-    if not error.args and not isinstance(error, MemoryError):
-        return False
-    step = error.__traceback__
+    step = last = error.__traceback__
     while step is not None:
-        frame, step = step.tb_frame, step.tb_next
+        last, frame, step = step, step.tb_frame, step.tb_next
         back = frame.f_back
         if back is None or frame.f_code.co_filename.startswith(OURS):
             continue
@@ -31,7 +30,17 @@ def is_ours(error: BaseException) -> bool:
         given = any(value is back or value is back.f_code for value in values)
         if given or "frame" in code.co_varnames[: code.co_argcount]:  # it may have deleted it
             return False
-    return True
+    return bool(error.args) or isinstance(error, MemoryError) or _was_raised(last)
+
+
+def _was_raised(innermost: object) -> bool:
+    """Whether a `raise` of somebody else's code raised it: a mock in the place of what we call."""
+    if innermost is None or innermost.tb_frame.f_code.co_filename.startswith(OURS):
+        return False
+    from opcode import opname
+
+    code = innermost.tb_frame.f_code
+    return opname[code.co_code[innermost.tb_lasti]] == "RAISE_VARARGS"
 
 
 def pass_on(error: BaseException) -> None:

@@ -13,7 +13,6 @@ import os
 import sys
 from itertools import islice
 from types import CodeType, FrameType
-from typing import Any
 
 from .sites import _MAX_ALIVE, _MAX_FRAMES, END, USER, Sites
 
@@ -33,7 +32,7 @@ class ClockSites(Sites):
     """`trie`: (code, instruction) of each frame -> a negative number, a context's number, or the
     next frame's trie."""
 
-    def __init__(self, start_cwd: str, add: Any) -> None:
+    def __init__(self, start_cwd: str, add: object) -> None:
         super().__init__(start_cwd, add)
         # id of a code object -> the first instruction in it that read a clock
         self._codes: dict[int, int] = {}
@@ -50,7 +49,7 @@ class ClockSites(Sites):
     def find(self, frame: FrameType) -> int | None:
         """The node for a reading in this frame, None if it is not known yet."""
         step: FrameType | None = frame
-        node: Any = self._trie
+        node: object = self._trie
         while node.__class__ is dict:
             node = node.get(END if step is None else _key(step.f_code, step.f_lasti))
             step = step and step.f_back
@@ -135,7 +134,7 @@ class ClockSites(Sites):
             if len(self._numbers) >= _KEEP:
                 return IGNORED
             number = next(self._count)
-            value: dict[str, Any] = {"frames": [self._describe(f) for f in users]}
+            value: dict[str, object] = {"frames": [self._describe(f) for f in users]}
             if loop is not None:
                 value["loop"] = loop.f_lasti
             self._add(number, value)

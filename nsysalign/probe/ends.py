@@ -160,6 +160,8 @@ class Ends:
         file = ctypes.c_void_p(libc.fdopen(writer, b"w"))
         libc.setvbuf(file, content, 0, ctypes.c_size_t(size))
         libc.fwrite(bytes(size), ctypes.c_size_t(1), ctypes.c_size_t(size - 1), file)
+        for name in ("stdout", "stderr"):  # what the C library holds back would be lost without us
+            libc["__fpurge"](ctypes.c_void_p.in_dll(libc, name))
         for number in _CRASHES:  # whoever crashes in exit() stands still, and `last` is in time
             libc.signal(number, libc.pause)
 

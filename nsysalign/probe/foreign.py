@@ -73,10 +73,27 @@ def wrap_torch(torch: Any, rt: Runtime) -> None:
     ):
         original = getattr(owner, name, None)
         if original is not None:
-            replace(owner, name, _logged(original, kind, rt, parts))
+            replace(owner, name, _logged(original, kind, rt, parts), _set)
     if hasattr(getattr(torch, "Event", None), "elapsed_time"):
         compared = elapsed_time(torch.Event.elapsed_time, rt, lambda e: e.device.type == "cuda")
-        replace(torch.Event, "elapsed_time", compared)
+        replace(torch.Event, "elapsed_time", compared, _set)
+
+
+def _set(owner: Any, name: str, wrapper: Any) -> None:
+    """Set an attribute of torch.Event or torch.Stream, which are immutable types: their dictionary
+    is reached through the garbage collector.  These two alone: nothing in the open does it.
+    `Stream.record_event` is written in C and takes no subclass of Event, and another class under
+    the name `torch.Event` would fail isinstance checks."""
+    try:
+        setattr(owner, name, wrapper)  # a torch that has them in Python
+    except TypeError:
+        import ctypes
+        import gc
+
+        wrapper.__module__ = owner.__module__
+        (methods,) = gc.get_referents(vars(owner))
+        methods[name] = wrapper
+        ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
 
 
 def wrap_cupy(module: Any, rt: Runtime) -> None:

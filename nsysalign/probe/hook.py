@@ -8,15 +8,13 @@ without us.
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
-from typing import Any
 
 
 class _Finder:
     def __init__(self, before: dict, after: dict) -> None:
         self.before, self.after = before, after
 
-    def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
+    def find_spec(self, name: str, path: object = None, target: object = None) -> object:
         if name in self.before:
             _call(self.before[name], name)
         if name not in self.after:
@@ -34,8 +32,8 @@ class _Finder:
         """Part of the finder protocol; nothing is cached."""
 
 
-def _after_exec(loader: Any, callback: Callable[[Any], None]) -> None:
-    def exec_module(module: Any) -> None:
+def _after_exec(loader: object, callback: object) -> None:
+    def exec_module(module: object) -> None:
         loader.__dict__.pop("exec_module", None)
         loader.exec_module(module)
         _call(callback, module)
@@ -48,7 +46,7 @@ def _after_exec(loader: Any, callback: Callable[[Any], None]) -> None:
         failed(error)
 
 
-def _call(callback: Callable[[Any], None], argument: Any) -> None:
+def _call(callback: object, argument: object) -> None:
     try:
         callback(argument)
     except Exception as error:
@@ -57,9 +55,7 @@ def _call(callback: Callable[[Any], None], argument: Any) -> None:
         failed(error)
 
 
-def install(
-    before: dict[str, Callable[[str], None]], after: dict[str, Callable[[Any], None]]
-) -> None:
+def install(before: dict[str, object], after: dict[str, object]) -> None:
     """Arm the hook.  `before` is called with the name, `after` with the module, at once for modules
     that are already imported."""
     for name in [n for n in after if n in sys.modules]:

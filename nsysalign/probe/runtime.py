@@ -99,7 +99,7 @@ class Runtime:
                 self._beginning = False
 
     def _begin(self, device: int) -> None:
-        self.store = Store(self.raw_dir, self.first_seq)
+        self.store = Store(self.raw_dir, self.first_seq, self.chunks)
         for ahead in range(_CHUNKS_AHEAD + 1):
             self.chunk(self.first_seq + ahead * CHUNK_SLOTS)
         self.connect()
@@ -153,9 +153,7 @@ class Runtime:
 
     def chunk(self, seq: int) -> Any:
         """The buffer of a slot whose chunk is not mapped yet."""
-        index = seq >> CHUNK_BITS
-        buffer = self.chunks[index] = self.store.grow(index)
-        return buffer
+        return self.store.grow(seq >> CHUNK_BITS)
 
     # fmt: off
     def write(

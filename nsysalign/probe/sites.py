@@ -12,7 +12,6 @@ import itertools
 import os
 import sys
 from types import CodeType, FrameType
-from typing import Any
 
 from .blame import OURS
 
@@ -36,7 +35,7 @@ _TRANSPARENT = ("torch/cuda/streams.py", "torch/_dynamo/variables/streams.py")
 class Sites:
     """Numbers contexts; `add(number, value)` is called once for each new one."""
 
-    def __init__(self, start_cwd: str, add: Any) -> None:
+    def __init__(self, start_cwd: str, add: object) -> None:
         self._start_cwd = start_cwd
         self._add = add
         self._trie: dict = {}
@@ -53,7 +52,7 @@ class Sites:
 
     def context(self, frame: FrameType | None) -> int:
         """The number of the context that begins at this frame, 0 for none."""
-        node: Any = self._trie
+        node: object = self._trie
         step = frame
         while step is not None:
             node = node.get(id(step.f_code) * _SHIFT + step.f_lasti)

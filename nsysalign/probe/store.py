@@ -17,6 +17,7 @@ from .blame import pass_on
 from .rawtime import Files
 from .slots import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
 
+_MOST_CHUNKS = 16  # of 0.6 MB
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
 _FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
 
@@ -42,13 +43,13 @@ class Store:
     """The raw files of one process.  `chunks[seq >> CHUNK_BITS]` is the buffer that holds slot
     `seq`."""
 
-    def __init__(self, folder: str, first_seq: int) -> None:
+    def __init__(self, folder: str, first_seq: int, chunks: dict[int, mmap.mmap]) -> None:
         if first_seq % CHUNK_SLOTS:
             raise ValueError("first_seq must begin a chunk")
         self.lock = (
             threading.RLock()
         )  # a signal handler of the user's may run in between and call us
-        self.chunks: dict[int, mmap.mmap] = {}
+        self.chunks = chunks
         self._first = first_seq >> CHUNK_BITS
         self._slots, stem = _create(folder)
         self._stem = stem
@@ -58,13 +59,17 @@ class Store:
         self._text = _map(self._texts, 0, TEXT_CHUNK)
 
     def grow(self, index: int) -> mmap.mmap:
-        """The chunk with this number, created if it does not exist yet."""
+        """The chunk with this number, created if it does not exist yet.  Older ones are forgotten,
+        so that the program's memory does not grow with their number; whoever still writes into one
+        holds it, or maps it again."""
         with self.lock:
-            if index not in self.chunks:
-                self.chunks[index] = _map(
-                    self._slots, (index - self._first) * CHUNK_BYTES, CHUNK_BYTES
-                )
-            return self.chunks[index]
+            chunk = self.chunks.get(index)
+            if chunk is None:
+                place = (index - self._first) * CHUNK_BYTES
+                chunk = self.chunks[index] = _map(self._slots, place, CHUNK_BYTES)
+                for old in [n for n in self.chunks if n < index - _MOST_CHUNKS]:
+                    del self.chunks[old]
+            return chunk
 
     def readings(self, size: int) -> mmap.mmap:
         """The file of the clock readings, created on first use at its full size."""

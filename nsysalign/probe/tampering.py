@@ -7,17 +7,15 @@ then return another number.
 
 from __future__ import annotations
 
-from typing import Any
-
 #: How a note about it begins; trace.eventlog and the checks know it by that.
 REPLACED = "the program replaced "
 #: Another note, before a number of bytes.
 PERSISTING = "bytes that a stream's access policy keeps in the L2: "
 _seen: dict[str, None] = {}
-_kept: list[tuple[Any, str, str, Any]] = []
+_kept: list[tuple[object, str, str, object]] = []
 
 
-def keep(owner: Any, where: str, *names: str) -> None:
+def keep(owner: object, where: str, *names: str) -> None:
     """Remember these attributes of a module or class, where it has them."""
     own = vars(owner)
     _kept.extend((owner, where, name, own[name]) for name in names if name in own)
@@ -30,7 +28,7 @@ def look() -> None:
         for owner, where, name, own in _kept
         for now in (vars(owner).get(name),)
         # a clock may be the builtin again, which ours stood for
-        if now is not own and now is not getattr(own, "_builtin", own)
+        if now is not own and now is not getattr(own, "builtin", own)
     )
 
 

@@ -21,7 +21,6 @@ import time
 # not from threading: that would cost every Python process of the run a millisecond
 from _functools import partial
 from _thread import RLock, _local, get_native_id
-from typing import Any
 
 from . import failed, rawtime
 from .blame import pass_on
@@ -48,13 +47,13 @@ _SAMPLE, _SHARE = 1021, 32
 class Timers:
     """One per process, created at its start.  `probe` is the package: it knows the Runtime."""
 
-    def __init__(self, probe: Any, start_cwd: str) -> None:
+    def __init__(self, probe: object, start_cwd: str) -> None:
         self._probe = probe
         self._lock = RLock()
         self._waiting = True  # CUDA is not in use yet
         self._over = False  # no more readings
         self.sites = ClockSites(start_cwd, self._add_site)
-        self._stop: Any = None  # puts the clocks back
+        self._stop: object = None  # puts the clocks back
         self._tls = _local()  # its `word` names the thread
         self._clear()
 
@@ -66,7 +65,7 @@ class Timers:
         self._early: collections.deque = collections.deque(maxlen=_EARLY)
         self._lines: list[dict] = []  # for the text file, from before there is one
         self._sampled: collections.Counter = collections.Counter()
-        self._area: Any = b""
+        self._area: object = b""
         self._room = 0  # readings from this number on need a look first
 
     def install(self) -> None:
@@ -74,7 +73,7 @@ class Timers:
         self._stop = self._monitor() if sys.version_info >= (3, 12) else self._replace()
         os.register_at_fork(after_in_child=self._after_fork)
 
-    def _monitor(self) -> Any:
+    def _monitor(self) -> object:
         monitoring = sys.monitoring  # type: ignore[attr-defined]
         free = [n for n in (4, 3, 5, 2, 1, 0) if monitoring.get_tool(n) is None]
         if not free:
@@ -85,7 +84,7 @@ class Timers:
         now, wall, pack = rawtime.perf_counter_ns, rawtime.time_ns, READING.pack_into
         trie, tls, size, bits = self.sites.trie, self._tls, READING.size, CONTEXT_BITS
 
-        def called(code: Any, offset: int, callee: Any, first: Any) -> Any:
+        def called(code: object, offset: int, callee: object, first: object) -> object:
             clock = clocks.get(id(callee))
             if clock is None:
                 return disable
@@ -119,11 +118,13 @@ class Timers:
         monitoring.set_events(tool, monitoring.events.CALL)
         return stop
 
-    def _replace(self) -> Any:
+    def _replace(self) -> object:
         own = {name: getattr(time, name) for name in CLOCKS}
         for number, name in enumerate(CLOCKS, start=1):
             clock = _Clock(self._reader(own[name], number))
-            clock._builtin = own[name]
+            clock.builtin = own[name]
+            clock.__name__ = clock.__qualname__ = name
+            clock.__module__, clock.__doc__ = "time", own[name].__doc__
             setattr(time, name, clock)
         timeit = sys.modules.get("timeit")
         if timeit is not None and timeit.default_timer is rawtime.perf_counter:
@@ -136,7 +137,7 @@ class Timers:
 
         return stop
 
-    def _reader(self, builtin: Any, clock: int) -> Any:
+    def _reader(self, builtin: object, clock: int) -> object:
         """A reading that begins an interval, usually a function's first, comes last here, others
         first: what is done here then lies outside of the interval."""
         getframe, now, pack = sys._getframe, rawtime.perf_counter_ns, READING.pack_into
@@ -149,7 +150,7 @@ class Timers:
         scale = 1 if CLOCKS[clock - 1].endswith("_ns") else 1e9
         wall = clock > MONOTONIC_CLOCKS
 
-        def read() -> Any:
+        def read() -> object:
             before = now() if wall else 0
             value = builtin()
             frame = step = getframe(1)
@@ -201,7 +202,7 @@ class Timers:
 
     # --- one reading: `_find` before it, `_keep` after it; neither raises anything of ours ---
 
-    def _find(self, frame: Any) -> tuple[int, int]:
+    def _find(self, frame: object) -> tuple[int, int]:
         """(the context of a reading in this frame, 0 or less for none, IGNORED for never any; how
         often a loop of timeit runs)."""
         try:
@@ -346,28 +347,14 @@ class Timers:
 
 
 class _Clock(partial):
-    """Stands for a clock of `time` before Python 3.12.  No function: it does not bind as a
-    method."""
+    """Stands for a clock of `time` before Python 3.12.  No function: `clock = time.time` in a class
+    would become a method.  It is pickled by its name, as the builtin is."""
 
-    __slots__ = ("_builtin",)
-    __module__ = "time"
-    __doc__ = property(lambda self: self._builtin.__doc__)  # type: ignore[assignment]
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._builtin, name)
-
-    def __repr__(self) -> str:
-        return repr(self._builtin)
-
-    def __reduce__(self) -> Any:
-        return self._builtin.__name__
-
-    @property
-    def __class__(self) -> Any:
-        return type(self._builtin)
+    def __reduce__(self) -> str:
+        return self.__name__
 
 
-def _repetitions(loop: Any) -> int:
+def _repetitions(loop: object) -> int:
     """How often timeit's loop runs its statement, 0 unknown."""
     back = loop.f_back
     number = back.f_locals.get("number") if back is not None else None

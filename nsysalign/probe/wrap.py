@@ -97,9 +97,8 @@ def wrap_graphs(module: Any, rt: Runtime) -> None:
     replace(graph, "capture_end", capture_end)
 
 
-def replace(owner: Any, name: str, wrapper: Any) -> None:
-    """Put a wrapper in the place of a method.  The dictionary of an immutable type is reached
-    through the garbage collector: the type stays the one that it is.
+def replace(owner: Any, name: str, wrapper: Any, setattr: Any = setattr) -> None:
+    """Put a wrapper in the place of a method or function.
 
     Dynamo is kept out of the wrapper, of its frame (a private API: best effort) and of where it is
     called: it would trace into it, warn of the clock and break the graph there instead of where
@@ -113,16 +112,7 @@ def replace(owner: Any, name: str, wrapper: Any) -> None:
         dynamo.set_code_exec_strategy(wrapper.__code__, skip)
     except Exception as error:
         pass_on(error)
-    try:
-        setattr(owner, name, wrapper)
-    except TypeError:
-        import ctypes
-        import gc
-
-        wrapper.__module__ = owner.__module__
-        (methods,) = gc.get_referents(vars(owner))
-        methods[name] = wrapper
-        ctypes.pythonapi.PyType_Modified(ctypes.py_object(owner))
+    setattr(owner, name, wrapper)
 
 
 def _record(

@@ -103,6 +103,23 @@ def refuse_nested(environ: Mapping[str, str]) -> None:
         )
 
 
+#: What a recording of a few seconds and its export need.
+SMALLEST_LIMIT = 64 << 20
+
+
+def refuse_small_files() -> None:
+    """With `ulimit -f` nsys would be killed when its recording reaches the limit, and say
+    nothing."""
+    import resource  # not on Windows, where traces are analysed as well
+
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+    if limit != resource.RLIM_INFINITY and limit < SMALLEST_LIMIT:
+        raise UsageError(
+            f"this shell limits files to {limit:,} bytes (ulimit -f), and a recording needs more",
+            "ulimit -f unlimited, or start it from another shell",
+        )
+
+
 def environment_notes(environ: Mapping[str, str]) -> list[str]:
     """Notes on settings that change what is measured."""
     return [f"{name}=1: {why}" for name, why in NOTEWORTHY.items() if environ.get(name) == "1"]

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import math
 import os
 import re
@@ -34,16 +35,32 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from nsysalign.errors import NsysError
-from nsysalign.record.processes import ENDING, HOLDER, SCRIPT, alive, end_all, kill, marked, stat
+from nsysalign.record.processes import (
+    ENDING,
+    HOLDER,
+    SCRIPT,
+    alive,
+    end_all,
+    kill,
+    marked,
+    of_run,
+    stat,
+)
 
 #: How long a script may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
 #: How long nsys may do nothing while no script runs: until the user is told, and until nsys is
 #: ended.
 SAID_S, IDLE_S = 30.0, 120.0
+#: The same before it has started the script: then it is started again, once.
+START_IDLE_S = 40.0
 #: How often to look whether nsys still works.
 LOOK_S = 5.0
 _LOOK_AT_CHILDREN_S = 0.1
+#: How long processes that the script started may outlive it, recorded: until the user is told, and
+#: until they go on without nsys.
+SERVER_SAID_S, SERVER_S = 5.0, 60.0
+_PREFIX = "nsysalign-"
 _KEPT = "kept.qdstrm"  # what found no room in the run directory
 _IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
@@ -65,12 +82,15 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
     """A folder for nsys's temporary files, among them everything that it records, until the block
     ends: nsys makes them readable by others.  `run` in it leads to the run directory, under a name
     that nsys accepts whatever it is really called. A recording that nsys did not make a report of
-    is moved there (`trace.qdstrm`)."""
+    is moved there (`trace.qdstrm`).  It is locked as long as we live (`remove_left_folders`)."""
+    remove_left_folders()
     try:
-        place = tempfile.gettempdir()
+        place = os.path.abspath(tempfile.gettempdir())
         if place != place.encode(errors="ignore").decode():  # nsys takes UTF-8 only
             place = "/tmp"
-        folder = Path(tempfile.mkdtemp(prefix="nsysalign-", dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:
         raise NsysError(
             f"nsys needs a folder for temporary files, and none can be made: {error.strerror}",
@@ -79,12 +99,40 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
     try:
         (folder / "run").symlink_to(run_dir, target_is_directory=True)
         yield folder
-        streams = sorted(folder.glob("*.qdstrm"), key=lambda path: path.stat().st_mtime)
-        if streams and not any(run_dir.glob("trace.*")):
-            _keep(streams[-1], run_dir / "trace.qdstrm")
+        _keep_recording(folder, run_dir)
     finally:
         if not any(folder.glob(_KEPT)):
             shutil.rmtree(folder, ignore_errors=True)
+        os.close(lock)
+
+
+def remove_left_folders() -> None:
+    """Remove such folders of ours whose nsysalign was killed and whose run has ended."""
+    for place in {os.path.abspath(tempfile.gettempdir()), "/tmp"}:
+        for link in Path(place).glob(f"{_PREFIX}*/run"):
+            folder, run_dir = link.parent, Path(os.path.realpath(link))
+            with contextlib.suppress(OSError):
+                owner = folder.lstat().st_uid
+                lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+                try:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    kept = any(folder.glob(_KEPT))
+                    if (
+                        owner == os.getuid()
+                        and link.is_symlink()
+                        and not kept
+                        and not of_run(run_dir)
+                    ):
+                        _keep_recording(folder, run_dir)
+                        shutil.rmtree(folder)
+                finally:
+                    os.close(lock)
+
+
+def _keep_recording(folder: Path, run_dir: Path) -> None:
+    streams = sorted(folder.glob("*.qdstrm"), key=lambda path: path.stat().st_mtime)
+    if streams and run_dir.is_dir() and not any(run_dir.glob("trace.*")):
+        _keep(streams[-1], run_dir / "trace.qdstrm")
 
 
 def _keep(stream: Path, place: Path) -> None:
@@ -133,7 +181,7 @@ def launch(
     ...` up to the command, with a `folder` of `nsys_folder`; plainly without).  nsys's own messages
     are appended to `log`.  After `timeout_s` the script is stopped as by Ctrl-C, and by stronger
     signals if it does not react.  `progress` gets the percentages of nsys's report.  When it
-    returns, no process of the run is left."""
+    returns, no process of the run is left but those that outlived the script for SERVER_S."""
     sys.stdout.flush()
     sys.stderr.flush()
     environ = dict(os.environ)
@@ -150,9 +198,10 @@ def launch(
             if given is None:
                 if nsys.hung:
                     notes.append("nsys stopped responding before the script began: it was stopped")
-                notes += nsys.killed()
+                killed = nsys.killed()
+                again = not killed and not script.sent and not script.gave_up
+                notes += killed
                 number = script.sent[0] if script.sent else None
-                again = not notes and not script.sent
                 return Ended(number and 128 + number, tuple(notes), bool(script.sent), again)
             environ = {k: v for k, v in given.items() if k not in ("TMPDIR", "NSYSALIGN_RUN")} | {
                 k: v for k, v in environ.items() if k == "TMPDIR"
@@ -174,12 +223,20 @@ def launch(
             notes += nsys.wait(script, progress)
     if script.timed_out:
         notes.insert(0, f"the script was stopped after {timeout_s:g} s (--timeout)")
-    if left := end_all(script.mark):
-        several = f"{left} processes" if left > 1 else "1 process"
+    if script.going_on:
         notes.append(
-            f"{several} of the run outlived the script and {'were' if left > 1 else 'was'} ended"
+            f"{_processes(script.going_on)} of the run still lived {SERVER_S:g} s after the script's end and goes on: "
+            "nothing of it is recorded from then on"
+        )
+    elif left := end_all(script.mark):
+        notes.append(
+            f"{_processes(left)} of the run outlived the script and {'were' if left > 1 else 'was'} ended"
         )
     return Ended(status, tuple(notes), bool(script.sent))
+
+
+def _processes(count: int) -> str:
+    return "1 process" if count == 1 else f"{count} processes"
 
 
 class _Script:
@@ -194,6 +251,7 @@ class _Script:
         self.profiled: Callable[[], bool] = bool  # whether nsys lives
         self.hanging = False  # nsys is doing nothing any more, and the user was told
         self.gave_up = False  # Ctrl-C was pressed after that
+        self.going_on = 0  # so many processes outlived it for so long that they are left alone
         self._since = 0.0
         try:
             os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
@@ -227,9 +285,10 @@ class _Script:
         return None
 
     def wait(self, timeout_s: float | None) -> int:
-        """Its status, when it has ended, under nsys with all that it started; it is stopped, step
-        by step, after `timeout_s`."""
+        """Its status, when it has ended, under nsys with all that it started, for SERVER_S; it is
+        stopped, step by step, after `timeout_s`."""
         limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
+        ended, told = 0.0, False
         while not wait_for(self.process, limit - time.monotonic()) or (
             self.profiled() and marked(self.mark)
         ):
@@ -238,13 +297,32 @@ class _Script:
                 self._step()
                 limit = time.monotonic() + GRACE_S
             elif self.process.poll() is not None:
+                ended = ended or time.monotonic()
+                if not told and time.monotonic() - ended >= SERVER_SAID_S:
+                    told = True
+                    self._tell_of_servers()
+                if not self.sent and time.monotonic() - ended >= SERVER_S:
+                    self.going_on = len(marked(self.mark))
+                    break
                 time.sleep(_LOOK_AT_CHILDREN_S)
         code = self.process.returncode
         return code if code >= 0 else 128 - code
 
+    def _tell_of_servers(self) -> None:
+        names = []
+        for pid in marked(self.mark):
+            with contextlib.suppress(OSError):  # gone meanwhile
+                names.append(Path(f"/proc/{pid}/comm").read_text(errors="replace").strip())
+        _say(
+            f"the script has ended, and {_processes(len(names))} that it started still run "
+            f"({', '.join(dict.fromkeys(names))}): they are recorded for {SERVER_S:g} s at most and go on then; Ctrl-C ends them"
+        )
+
     def lives(self) -> bool:
-        """Whether it, or anything that it started, is alive."""
+        """Whether it, or anything that it started and that is waited for, is alive."""
         script = self.process
+        if self.going_on:
+            return False
         if script is not None and script.poll() is None and alive(script.pid):
             return True
         return bool(marked(self.mark))
@@ -260,7 +338,8 @@ class _Script:
         elif not self.sent:
             self.sent.append(number)
             self._since = time.monotonic()
-            if self._own_group or number != signal.SIGINT:  # else the terminal has sent it as well
+            ended = self.process is not None and self.process.poll() is not None
+            if self._own_group or number != signal.SIGINT or ended:  # else the terminal has sent it
                 self._signal(number)
         elif time.monotonic() - self._since >= GRACE_S:
             self._step()
@@ -276,6 +355,8 @@ class _Script:
 
     def _signal(self, number: int) -> None:
         if self.process is None:
+            return
+        if self.going_on:
             return
         if number == signal.SIGKILL or self.process.poll() is not None:
             kill(marked(self.mark), number)
@@ -349,7 +430,7 @@ class _Profiler:
             if (
                 not self.lives()
                 or script.sent
-                or self._hangs(script, "has not been started, and nsys")
+                or self._hangs(script, "has not been started, and nsys", START_IDLE_S)
             ):
                 return None
             wait_for(self._process, 0.02)
@@ -370,20 +451,20 @@ class _Profiler:
     def wait(self, script: _Script, progress: Callable[[int], None] | None) -> list[str]:
         """Until it has written its report; notes if it did not end by itself."""
         self._close_pipe()
-        asked, told = False, -1
+        if script.going_on:
+            (self._folder / SCRIPT).unlink()
+        told = -1
         while not wait_for(self._process, min(LOOK_S, 0.5)):
             percent = said_percent(self._log)
             if progress is not None and percent is not None and percent != told:
                 progress(told := percent)
             parent = int((self._folder / HOLDER).read_text().split()[1])
-            if not asked and parent != self._launcher:
-                # nobody is left to tell nsys that the holder has ended: it makes its report when
-                # asked to, and waits on
-                asked = True
-                self._ask_for_report()
-                if any((self._folder / "run").glob("trace.nsys-rep")):
-                    return []
-            elif self._hangs(script, "has ended but nsys has not, and it"):
+            # with no launcher nobody is left to tell nsys that the holder has ended: it makes its
+            # report when asked to, which it may refuse for a moment, and waits on
+            asked = parent != self._launcher and self._ask_for_report()
+            if asked and any((self._folder / "run").glob("trace.nsys-rep")):
+                return []
+            if self._hangs(script, "has ended but nsys has not, and it", IDLE_S):
                 self._ask_for_report()
                 return [
                     "nsys stopped responding after the script had ended: it was stopped, and what it left behind is used"
@@ -399,8 +480,8 @@ class _Profiler:
             f"nsys itself was ended by {signal.Signals(-code).name}: what it left behind is used"
         ]
 
-    def _hangs(self, script: _Script, state: str) -> bool:
-        """Whether nsys, with no script to watch, has done nothing for IDLE_S (it may compute or
+    def _hangs(self, script: _Script, state: str, idle_s: float) -> bool:
+        """Whether nsys, with no script to watch, has done nothing for so long (it may compute or
         write for an hour), or the user has given it up; they are told after SAID_S."""
         now = time.monotonic()
         if now - self._looked >= min(LOOK_S, 1.0):
@@ -416,23 +497,25 @@ class _Profiler:
                 self._since, self._cpu_s, self._state = now, cpu_s, (own, sizes)
             told, script.hanging = script.hanging, now - self._since >= SAID_S
             if script.hanging and not told:
-                left_s = max(0.0, IDLE_S - (now - self._since))
+                left_s = max(0.0, idle_s - (now - self._since))
                 _say(
                     f"the script {state} is doing nothing; it will be stopped in {left_s:.0f} s if that does not change, at once "
                     "with Ctrl-C"
                 )
-        self.hung = script.gave_up or now - self._since >= IDLE_S
+        self.hung = script.gave_up or now - self._since >= idle_s
         return self.hung
 
-    def _ask_for_report(self) -> None:
-        """nsys keeps what it collects in another process, and hands it to whoever ends the
-        session."""
+    def _ask_for_report(self) -> bool:
+        """nsys keeps what it collects in another process, and hands it to whoever ends the session.
+        Whether it accepted that."""
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            subprocess.run(
+            done = subprocess.run(
                 [self._profile[0], "stop", f"--session=profile-{self._process.pid}"],
-                env=self._environ, cwd="/", stdin=subprocess.DEVNULL, stdout=self._messages, stderr=self._messages,
+                env=self._environ, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True, timeout=IDLE_S,
             )  # fmt: skip
+            return done.returncode == 0
+        return False
 
 
 def wait_for(process: subprocess.Popen, seconds: float) -> bool:
@@ -459,11 +542,15 @@ _PERCENT = re.compile(rb"\[[= ]*(\d{1,3})%[= ]*\]")
 def said_percent(log: Path) -> int | None:
     """How far nsys's report is, by its messages: the last percentage, 0 when it has only begun,
     None before."""
-    with open(log, "rb") as file:
-        head = file.read(4096)
-        file.seek(max(0, log.stat().st_size - 400))
-        if percents := _PERCENT.findall(file.read()):
-            return min(int(percents[-1]), 100)
+    try:
+        with open(log, "rb") as file:
+            head = file.read(4096)
+            file.seek(max(0, log.stat().st_size - 400))
+            percents = _PERCENT.findall(file.read())
+    except OSError:  # the program removed it
+        return None
+    if percents:
+        return min(int(percents[-1]), 100)
     return 0 if b"Generating" in head else None
 
 

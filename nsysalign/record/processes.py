@@ -93,10 +93,11 @@ def end_all(variable: bytes, *, wait_s: float = 2.0, grace_s: float = 5.0) -> in
 
 def hold(folder: str) -> None:
     """What nsys starts, and takes for the script: says which process it is, so that its environment
-    can be read, and lives as long as the script and all that the script started.
+    can be read, and lives as long as the script and all that the script started, or until the pipe
+    is deleted.
 
     The pipe says which process that is, and by which variable the others are found; nothing if no
-    script was started.
+    script was started, or will be because nsysalign is gone.
     """
 
     def say() -> None:
@@ -105,13 +106,24 @@ def hold(folder: str) -> None:
         os.rename(f"{folder}/{HOLDER}.partial", f"{folder}/{HOLDER}")
 
     say()
-    with open(f"{folder}/{SCRIPT}", "rb") as pipe:
-        pid, _, variable = pipe.read().partition(b" ")
+    pipe, told = f"{folder}/{SCRIPT}", b""
+    # without blocking: nobody may be left to open the other end, and then it is at its end at once
+    descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    while True:
+        try:
+            piece = os.read(descriptor, 4096)
+        except BlockingIOError:
+            select.select([descriptor], [], [])
+            continue
+        if not piece:
+            break
+        told += piece
+    pid, _, variable = told.partition(b" ")
     if not pid:
         return
     with contextlib.suppress(OSError, AttributeError):  # an old kernel: then by looking
         select.select([os.pidfd_open(int(pid))], [], [])
-    while alive(int(pid)) or marked(variable):
+    while (alive(int(pid)) or marked(variable)) and os.path.exists(pipe):
         time.sleep(_LOOK_S)
     say()  # another parent by now: the process that would tell nsys of the end is gone
 

@@ -25,6 +25,7 @@ from nsysalign.record.launch import (
     launch,
     nsys_folder,
     open_closed_streams,
+    remove_left_folders,
     working_directory,
 )
 from nsysalign.record.nsys import Nsys, export_sqlite, find_nsys, import_stream, profile_arguments
@@ -93,13 +94,15 @@ def collect(
     """Profile `command` in the current directory.  `progress(step, percent)` reports what happens
     after the script.  Raises UsageError if the command cannot be run, NsysError if nsys is missing
     or left no report; the event logs are converted even then, and the message names the folder.
+    The exit code of such an error is the script's own status unless that is 0.
     """
     open_closed_streams()  # before we open anything
     argv = commands.resolve(command)
     commands.refuse_nested(os.environ)
+    commands.refuse_small_files()
     nsys = find_nsys(options.nsys)
     run_dir = make_run_dir(commands.stem(command), options.output)
-    (raw := run_dir / RAW).mkdir(mode=0o700)
+    (run_dir / RAW).mkdir(mode=0o700)
     log, began = run_dir / NSYS_LOG, time.monotonic()
     with hold_signals(), private(run_dir):  # there must be no moment without a handler
         with (
@@ -125,28 +128,47 @@ def collect(
                     f"nsys failed before it started the script, and was started again: {_last_words(log)}"
                 )
                 ended = go()
-        took_s = time.monotonic() - began
         notes += [*ended.notes, *unsampled]
         try:
-            logs, said = _event_logs(raw, run_dir, {"source": True})
-        except OSError as error:
-            raise NsysError(
-                f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
-                f"{raw.name}/ there ({_told(ended)})",
-                "free some space, or choose a folder with more: -o DIR",
-            ) from error
-        notes += said
-        lines = log.read_text(errors="replace").replace("\r", "\n").splitlines()
-        warnings = [w for w in map(str.strip, dict.fromkeys(lines)) if w.upper().startswith("WARN")]
-        notes += [f"nsys: {warning}" for warning in warnings[:5]]
-        report = _report(run_dir, nsys, ended, logs)
-        exporting = progress and partial(progress, "exporting the report")
-        sqlite = export_sqlite(nsys, report, run_dir / EXPORT, exporting)
-        if options.sample_python and "python-sampling" in nsys.flags:
-            reading = progress and partial(progress, "reading the Python stacks")
-            notes += keep_stacks(
-                nsys, report, run_dir, run_dir / STACKS, working_directory(), reading
+            return _finished(
+                run_dir, nsys, options, ended, notes, time.monotonic() - began, progress
             )
+        except NsysError as error:
+            error.exit_code = ended.status or error.exit_code
+            raise
+        except OSError as error:
+            failed = NsysError(f"{run_dir} cannot be finished: {error.strerror} ({_told(ended)})")
+            failed.exit_code = ended.status or failed.exit_code
+            raise failed from error
+
+
+def _finished(
+    run_dir: Path,
+    nsys: Nsys,
+    options: CollectOptions,
+    ended: Ended,
+    notes: list[str],
+    took_s: float,
+    progress: Callable[[str, int], None] | None,
+) -> CollectResult:
+    """The run directory once the script and nsys have ended: logs, export, run.json."""
+    try:
+        logs, said = _event_logs(run_dir / RAW, run_dir, {"source": True})
+    except OSError as error:
+        raise NsysError(
+            f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
+            f"{RAW}/ there ({_told(ended)})",
+            "free some space, or choose a folder with more: -o DIR",
+        ) from error
+    lines = (run_dir / NSYS_LOG).read_text(errors="replace").replace("\r", "\n").splitlines()
+    warnings = [w for w in map(str.strip, dict.fromkeys(lines)) if w.upper().startswith("WARN")]
+    notes += [*said, *(f"nsys: {warning}" for warning in warnings[:5])]
+    report = _report(run_dir, nsys, ended, logs)
+    exporting = progress and partial(progress, "exporting the report")
+    sqlite = export_sqlite(nsys, report, run_dir / EXPORT, exporting)
+    if options.sample_python and "python-sampling" in nsys.flags:
+        reading = progress and partial(progress, "reading the Python stacks")
+        notes += keep_stacks(nsys, report, run_dir, run_dir / STACKS, working_directory(), reading)
     # run.json: what `analyze RUN_DIR` and the next run of the script need to know.  No environment,
     # no paths.
     manifest = {
@@ -161,9 +183,8 @@ def collect(
         "conditions": list(options.conditions),
     }
     write_lines(run_dir / MANIFEST, [json.dumps(manifest, indent=1)])
-    return CollectResult(
-        run_dir, ended.status or 0, sqlite, tuple(logs), tuple(notes), ended.stopped
-    )
+    status = ended.status or 0
+    return CollectResult(run_dir, status, sqlite, tuple(logs), tuple(notes), ended.stopped)
 
 
 def collect_baseline(
@@ -261,6 +282,7 @@ def recover(run_dir: Path) -> list[Path]:
     directory is taken to be the one in which run directories usually lie; elsewhere call sites keep
     their folder's name.
     """
+    remove_left_folders()
     raw = run_dir / RAW
     if not raw.is_dir() or going_on(run_dir):
         return []

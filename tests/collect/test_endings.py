@@ -231,6 +231,40 @@ pathlib.Path("ended").touch()
     assert (run_dir / "trace.sqlite").is_file() and elapsed(run_dir) == 9
 
 
+SERVER = """
+import subprocess, sys
+pair(2)
+loop = "import nsysalign, os, time\\nwhile not os.path.exists('stop'):\\n  with nsysalign.region('served'): time.sleep(0.1)\\nopen('stopped', 'w')"
+quiet = subprocess.DEVNULL
+subprocess.Popen([sys.executable, "-c", loop], start_new_session=True, stdout=quiet, stderr=quiet)
+"""
+
+
+def test_a_server_that_outlives_the_script_goes_on_without_us(real):
+    """It is said what is waited for; Ctrl-C ends it, as it would in the script's foreground."""
+    process = real.run(SERVER, impatient=60)
+    interrupted = real.run(SERVER, impatient=60, script="interrupted.py")
+    while "Ctrl-C ends them" not in (said := interrupted.stderr.readline()):
+        assert said, "never said"
+    assert "the script has ended, and 1 process that it started still run (python" in said
+    interrupted.send_signal(signal.SIGINT)
+    assert real.the_end(interrupted, real.folder / RUNS / "interrupted-001")[0] == 4
+    _, err = process.communicate(timeout=60)
+    run_dir = real.folder / RUNS / "script-001"
+    assert "1 process of the run still lived 4 s after the script's end and goes on" in err
+    assert process.returncode == 4 and elapsed(run_dir) == 2
+    assert len(of_run(run_dir)) == 1, "the server, and nothing of nsys's"
+    (real.folder / "stop").touch()
+    wait_for(real.folder / "stopped")
+    wait_until(lambda: not of_run(run_dir), "the server does not end", 30)
+
+
+def test_the_scripts_status_stays_when_its_run_directory_is_gone(real):
+    gone = real.run("import os, shutil\nshutil.rmtree(os.environ['NSYSALIGN_DIR'])\nos._exit(5)")
+    status, _, err = real.the_end(gone, real.folder)
+    assert status == 5 and "cannot be finished: No such file" in err, err
+
+
 def test_when_we_are_killed_the_run_can_still_be_analysed(whole):
     """nsys and the script do not notice: they end by themselves, and the probe's files are
     whole."""

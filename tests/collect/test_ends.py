@@ -160,6 +160,16 @@ def test_every_end(ending, name):
     assert run.err.replace("run0", "run1").splitlines()[-1:] == plain.err.splitlines()[-1:]
 
 
+@pytest.mark.parametrize("end", ["os._exit(5)", "os.kill(os.getpid(), 15)"])
+def test_what_the_c_library_holds_back_is_lost_as_without_us(ending, end):
+    text = (
+        "libc = ctypes.CDLL(None)\nlibc.setvbuf(ctypes.c_void_p.in_dll(libc, 'stdout'), None, 0, 4096)\n"
+        f"libc.puts(b'held back')\n{end}"
+    )
+    run, plain = ending(text), ending(text, probe=False)
+    assert (run.status, run.out) == (plain.status, plain.out) and run.ended == "e"
+
+
 def test_exec_keeps_the_log_and_says_that_rows_may_be_lost(ending):
     run = ending("os.execl('/bin/sh', 'sh', '-c', 'exit 6')")
     assert (run.status, run.ended, run.how, run.errors) == (6, "", "killed", "")

@@ -54,6 +54,10 @@ FAULTS = {
     "texts cannot be written": (
         "import json\nown = json.dumps\ndef broken(*a, **k): raise ValueError('no texts')\njson.dumps = broken\n" + WORK, {}, "no texts", 0,
     ),
+    "mocks that raise a bare class": (
+        "import ctypes, json, os, threading, traceback\ndef broken(*a, **k): raise OSError\n"
+        "json.dumps = ctypes.CDLL = threading.get_native_id = os.getpid = os.pipe = broken\n" + WORK, {}, None, 0,
+    ),
     "a torch without the private calls": (
         "import torch\ndel torch._C, torch.cuda.is_initialized, torch.cuda._sleep, torch.cuda.graphs\n" + WORK, {}, "", 12,
     ),
@@ -122,6 +126,21 @@ def test_nothing_of_it_reaches_the_program(tmp_path):
                 )
             elif said == "":
                 assert errors == "", name
+
+
+def test_its_memory_does_not_grow_with_the_log(probed):
+    """20 MB of slots; it keeps 10 of them mapped."""
+    run = probed("""
+import collections, torch
+torch.cuda.streams.done = collections.deque(maxlen=1)
+def mapped():
+    return sum(line.count(".rec") for line in open("/proc/self/maps"))
+a, b = torch.cuda.Event(), torch.cuda.Event()
+for n in range(60_000):
+    a.record(); b.record(); a.elapsed_time(b)
+print(mapped())
+""")
+    assert 3 <= int(run.out) <= 17 and len(run.lines("record")) == 120_000, run.err
 
 
 TIMED = """

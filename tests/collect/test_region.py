@@ -143,3 +143,9 @@ def test_of_an_asynchronous_generator_each_stretch_is_inside(probe):
         "+r", "-", "use 0", "+r", "got None", "-", "use 1", "+r", "got None", "cleaned up", "-",
         "+r", "-", "+r", "cleaned up", "-", "+r", "-", "+r", "cleaned up", "-",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", [None, 5, b"", print])
+def test_a_name_that_is_no_text_is_the_callers_error(name):
+    with pytest.raises(TypeError, match=f"a str is needed, not {type(name).__name__}"):
+        region(name)

@@ -200,3 +200,30 @@ def test_an_exception_anywhere_reaches_the_program(probed, name):
             r["region"]: sites[r["site"]] for r in run.lines("clock_reading") if "region" in r
         }
         assert second == {f"again {n}#0": f"new{n}.py:1" for n in range(1, int(instructions) + 1)}
+
+
+def test_an_exception_from_another_thread_reaches_the_program(probed):
+    """A bare class, between any two instructions, wherever in the probe or what it calls."""
+    run = probed("""
+import ctypes, random, threading, time, torch
+torch.cuda.init()
+class Limit(Exception):
+    pass
+raise_in, main, event = ctypes.pythonapi.PyThreadState_SetAsyncExc, threading.get_ident(), torch.cuda.Event()
+arrived = 0
+for number, kind in enumerate([TimeoutError, ValueError, Limit] * 4):
+    def limit():
+        time.sleep(0.01 + number / 1000)
+        raise_in(ctypes.c_ulong(main), ctypes.py_object(kind))
+    thread = threading.Thread(target=limit)
+    try:
+        thread.start()
+        end = time.monotonic() + 5
+        while time.monotonic() < end:
+            exec(compile("event.record()", f"new{random.random()}.py", "exec"))
+    except kind:
+        arrived += 1
+    thread.join()
+print(arrived)
+""")
+    assert run.out == "12\n" and run.errors == "", run.err + run.errors
