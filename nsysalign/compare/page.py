@@ -7,22 +7,20 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from nsysalign.compare.bootstrap import CONFIDENCE
 from nsysalign.compare.label_changes import REASONS
 from nsysalign.files import write_text
+from nsysalign.parts import SHORT
 from nsysalign.show.html import Page, assemble
-from nsysalign.show.palette import LOOKS
 from nsysalign.show.payload import cause_looks
+from nsysalign.show.table import Column, draw, fitted, text
 from nsysalign.text import change as relative
 from nsysalign.text import (
     change_between,
     duration,
     fixed,
-    middle,
     percent,
     plural,
     safe_text,
@@ -187,7 +185,7 @@ def where(label: LabelChange, most: int = 3) -> str:
     ]
     clear.sort(key=lambda pair: -abs(pair[1].change_ns))
     changes = [
-        f"{LOOKS[cause].short} {'+' if c.change_ns > 0 else ''}{duration(c.change_ns)}"
+        f"{SHORT[cause]} {'+' if c.change_ns > 0 else ''}{duration(c.change_ns)}"
         for cause, c in clear[:most]
     ]
     return ", ".join(changes) + (f", … {len(clear) - most} more" if len(clear) > most else "")
@@ -202,19 +200,12 @@ def without_nsys(label: LabelChange) -> str:
 
 # --- the terminal ---
 
-_STYLES = {
-    "slower": "bold red",
-    "faster": "bold green",
-    "unclear": "yellow",
-    "same": "dim",
-    "different": "",
-}
-_MARKS = {
-    "slower": "▲ slower",
-    "faster": "▼ faster",
-    "unclear": "?",
-    "same": "= same",
-    "different": "≠",
+_LOOKS = {
+    "slower": ("▲ slower", "bold red"),
+    "faster": ("▼ faster", "bold green"),
+    "unclear": ("?", "yellow"),
+    "same": ("= same", "dim"),
+    "different": ("≠", ""),
 }
 _MOST_NAMES = 12
 
@@ -223,12 +214,13 @@ def render(comparison: Comparison, console: Console, report_path: str | None = N
     """Print the comparison: what makes the runs incomparable, then a row per label and below it
     what changed.
 
-    label     runs    A us   B us   change  verdict
-    h2d_t1     6/6  227.71  52.10  -77.1 %  ▼ faster
+    label   runs    A us   B us   change  verdict
+    h2d_t1   6/6  227.71  52.10  -77.1 %  ▼ faster
       -80.1 to -70.3 %; host -154 us, launch -25.3 us
     """
-    before, after = safe_text(comparison.before), safe_text(comparison.after)
-    console.print(Text(f"A {before}\nB {after}", "bold"), soft_wrap=True)
+    sides = {"A": comparison.before, "B": comparison.after}
+    for side, name in sides.items():
+        console.print(Text(f"{side} {safe_text(name)}", "bold"), soft_wrap=True)
     for confounder in comparison.confounders:
         console.print(Text(f"! {safe_text(confounder)}", "bold yellow"))
     console.print(Text(summary(comparison)))
@@ -239,9 +231,8 @@ def render(comparison: Comparison, console: Console, report_path: str | None = N
         if names:
             shown = ", ".join(safe_text(name) for name in names[:_MOST_NAMES])
             more = f", … {len(names) - _MOST_NAMES} more" if len(names) > _MOST_NAMES else ""
-            console.print(
-                Text(f"only in {side}: {plural(len(names), 'label')}: {shown}{more}", "yellow")
-            )
+            line = f"only in {side}: {plural(len(names), 'label')}: {shown}{more}"
+            console.print(Text(line, "yellow"))
     for remark in comparison.remarks:
         console.print(Text(f"note: {safe_text(remark)}", "dim"))
     if comparison.labels:
@@ -252,40 +243,22 @@ def render(comparison: Comparison, console: Console, report_path: str | None = N
 
 def _table(comparison: Comparison, console: Console) -> None:
     labels = ordered(comparison)
-    rows = []
+    times: list[list[str]] = [[], []]
+    below = []
     for label in labels:
-        total = label.total
-        places = 2 if max(total.before_ns, total.after_ns) < 1e7 else 1
-        rows.append(
-            (
-                f"{label.before_count}/{label.after_count}",
-                fixed(total.before_ns, decimals=places),
-                fixed(total.after_ns, decimals=places),
-                changed(label),
-                f"{_MARKS[label.verdict]} {label.reason}".strip(),
-            )
-        )
-    heads = ("runs", "A us", "B us", "change", "verdict")
-    widths = [max(len(head), *(len(row[k]) for row in rows)) + 2 for k, head in enumerate(heads)]
-    room = max(8, console.width - sum(widths))
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
-    grid.add_column("label", no_wrap=True)
-    for head in heads:
-        grid.add_column(head, justify="left" if head == "verdict" else "right", no_wrap=True)
-    for label, (*numbers, verdict) in zip(labels, rows, strict=True):
-        grid.add_row(
-            Text(middle(safe_text(label.label), room)),
-            *map(Text, numbers),
-            Text(verdict, _STYLES[label.verdict]),
-            style="dim" if label.library else "",
-        )
-    with console.capture() as capture:
-        console.print(grid)
-    head, *lines = capture.get().splitlines()
-    console.out(head, highlight=False)
-    for label, line in zip(labels, lines, strict=True):
-        console.out(line, highlight=False)
-        predicted = f"w/o nsys {without_nsys(label)} us" if all(label.unprofiled) else ""
-        below = "; ".join(filter(None, (between(label), where(label), predicted)))
-        if below:
-            console.print(Padding(Text(below, "dim"), (0, 0, 0, 2)))
+        both = (label.total.before_ns, label.total.after_ns)
+        for cells, ns in zip(times, both, strict=True):
+            cells.append(fixed(ns, decimals=2 if max(both) < 1e7 else 1))
+        predicted = f"w/o nsys {without_nsys(label)} us" if without_nsys(label) else ""
+        below.append("; ".join(filter(None, (between(label), where(label), predicted))))
+    verdicts = [f"{_LOOKS[label.verdict][0]} {label.reason}".strip() for label in labels]
+    columns = [
+        text("label", [safe_text(label.label) for label in labels]),
+        Column("runs", [f"{la.before_count}/{la.after_count}" for la in labels], leaves=1),
+        Column("A us", times[0]),
+        Column("B us", times[1]),
+        Column("change", [changed(label) for label in labels]),
+        Column("verdict", verdicts, left=True, styles=[_LOOKS[la.verdict][1] for la in labels]),
+    ]
+    dim = ["dim" if label.library else "" for label in labels]
+    draw(fitted(columns, console.width)[0], console, styles=dim, below=below)

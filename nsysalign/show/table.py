@@ -10,7 +10,7 @@ Numbers are never cut: where there is no room, columns leave, and texts are shor
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console
@@ -32,6 +32,7 @@ class Column:
     cells: Sequence[str]
     unit: str = ""  # below the head
     style: str = ""
+    styles: Sequence[str] = ()  # one per cell, instead
     left: bool = False
     #: None stays. Of the others the smallest leaves first: those below 1 before a text is shorter
     #: than COMFORT, those from 1 on before it is shorter than LEAST.
@@ -83,7 +84,7 @@ def fitted(
         room -= size - _SHORTEST
         if size < column.width:
             cells = [middle(cell, size) for cell in column.shortened(size)]
-            short = Column(column.head, cells, column.unit, column.style, column.left)
+            short = replace(column, cells=cells, shortened=None)
             shown[shown.index(column)] = short
     return shown, gone
 
@@ -103,9 +104,10 @@ def draw(
     else:
         heads = [(column.head,) for column in columns]
     for cells in zip(*heads, strict=True):
-        console.print(_line(columns, cells, indent, heads=True), **_WHOLE)
+        console.print(_line(columns, cells, indent), **_WHOLE)
     for number, cells in enumerate(zip(*(column.cells for column in columns), strict=True)):
-        line = _line(columns, cells, indent)
+        looks = [column.styles[number] if column.styles else column.style for column in columns]
+        line = _line(columns, cells, indent, looks)
         if styles and styles[number]:
             line.stylize(styles[number])
         console.print(line, **_WHOLE)
@@ -115,17 +117,16 @@ def draw(
 
 
 def _line(
-    columns: Sequence[Column], cells: Sequence[str], indent: int, *, heads: bool = False
+    columns: Sequence[Column], cells: Sequence[str], indent: int, looks: Sequence[str] = ()
 ) -> Text:
     line = Text(" " * indent)
     for number, (column, cell) in enumerate(zip(columns, cells, strict=True)):
         gap = " " * (column.width - cell_len(cell))
-        # the dot of a zero recedes, so that the eye finds the numbers
-        style = "" if heads else "dim" if cell == ZERO else column.style
-        cell = set_cell_size(cell, min(column.width, cell_len(cell)))
         line.append(" " * GAP if number else "")
         line.append(gap if not column.left else "")
-        line.append(cell, style)
+        # the dot of a zero recedes, so that the eye finds the numbers
+        style = "dim" if cell == ZERO else looks[number] if looks else ""
+        line.append(set_cell_size(cell, min(column.width, cell_len(cell))), style)
         line.append(gap if column.left else "")
     line.rstrip()
     return line

@@ -1,8 +1,10 @@
-"""The page in a real browser, from file://: it runs, it is quiet, and foreign text stays text."""
+"""The page of an analysis in a real browser, from file://: it runs, it is quiet, and foreign text
+stays text."""
 
 import re
 import time
 from dataclasses import replace
+from importlib import resources
 
 import pandas as pd
 import pytest
@@ -12,8 +14,8 @@ from simulator import check, export
 from simulator.world import LEGACY, World
 
 from nsysalign import frames
-from nsysalign.addons.confirm.tables import CONFIRMATIONS
 from nsysalign.show import html
+from nsysalign.split.timeline import clock_rows
 
 pytestmark = pytest.mark.browser
 
@@ -174,22 +176,6 @@ def test_the_mouse_explains_and_zooms(driver, analysis, tmp_path):
     quiet(driver)
 
 
-def test_dark_is_dark(driver, analysis, tmp_path):
-    dark = {"features": [{"name": "prefers-color-scheme", "value": "dark"}]}
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", dark)
-    try:
-        open_page(driver, analysis, tmp_path)
-        assert (
-            driver.execute_script("return getComputedStyle(document.body).backgroundColor")
-            == "rgb(21, 23, 27)"
-        )
-        ink = "getComputedStyle(document.querySelector('#lanes text.lane')).fill"
-        assert driver.execute_script(f"return {ink}") == "rgb(231, 233, 236)"
-        quiet(driver)
-    finally:
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
-
-
 def test_hostile_names_are_only_text(driver, hostile_analysis, tmp_path):
     stretch = [(0, 0, 40_000_000, 9, 1980, 1980, 3201, 4, 690_000, -1)]
     clocks = frames.of_rows(stretch, frames.GPU_CLOCKS)
@@ -215,47 +201,6 @@ def test_hostile_names_are_only_text(driver, hostile_analysis, tmp_path):
     quiet(driver)
 
 
-def test_nothing_placed_is_a_page_too(driver, builder, tmp_path):
-    path = tmp_path / "report.html"
-    html.write(builder([]), path)
-    driver.get_log("browser")
-    driver.get(path.as_uri())
-    until(driver, "document.querySelector('#timeline').hidden", "hiding what there is not")
-    assert "No interval was placed" in driver.find_element("id", "cards").text
-    quiet(driver)
-
-
-def test_a_verdict_is_a_link_to_its_own_interval(driver, builder, finding, tmp_path):
-    # the rule marked only the third run of t1, the label's median is the first
-    analysis = builder(findings=[{**finding, "interval": 2}])
-    open_page(driver, analysis, tmp_path)
-    assert driver.execute_script("return document.querySelector('#cards a').hash") == "#interval-2"
-    driver.execute_script("choose('t2', null, false)")
-    until(driver, "document.querySelector('#lanes').dataset.drawn.startsWith('3:')", "drawing t2")
-    # the mark beside a label in the table leads to its finding
-    driver.execute_script("document.querySelector('#budgets .flag').click()")
-    top = "document.querySelector('#cards .card').getBoundingClientRect().top"
-    until(driver, f"Math.abs({top}) < 100", "scrolling to the finding")
-    driver.execute_script("location.hash = '#interval-2'")
-    until(
-        driver,
-        "document.querySelector('#lanes').dataset.drawn.startsWith('2:')",
-        "following the link",
-    )
-    quiet(driver)
-
-
-def test_the_page_opens_with_the_interval_that_was_asked_for(driver, analysis, tmp_path):
-    html.write(analysis, tmp_path / "focus.html", focus=4)
-    driver.get((tmp_path / "focus.html").as_uri())
-    until(
-        driver,
-        "(document.querySelector('#lanes').dataset.drawn || '').startsWith('4:')",
-        "drawing the interval",
-    )
-    quiet(driver)
-
-
 def test_25_000_intervals_are_on_the_screen(driver, builder, tmp_path):
     def pieces(run):
         return [
@@ -276,10 +221,6 @@ def test_25_000_intervals_are_on_the_screen(driver, builder, tmp_path):
         f"{124_000 + 7_919 * 499 + 1},{90_000 + 7_919 * 499},25001,499"
     }
     quiet(driver)
-
-
-# --- tests that only look, one after the other at one page
-# ------------------------------------------------------
 
 
 def test_the_runs_are_drawn_and_tabulated(looked_at):
@@ -384,51 +325,6 @@ def test_the_run_in_one_sentence_and_a_strip(looked_at):
         "const hit = stripAt({clientX: box.right - 1, clientY: box.top + 3 * STRIP_ROW + 9}); return [hit.row.label.label, hit.i]"
     )
     assert hit == ["do_bench", 0]
-
-
-def test_everything_has_a_name_for_a_screen_reader(looked_at):
-    driver = looked_at
-    nameless = driver.execute_script(
-        "return [...document.querySelectorAll('button, select, input, a[href], [role=region], [role=application], [role=img], [role=group]')]"
-        ".filter(e => !e.closest('label') && !(e.textContent.trim() || e.ariaLabel || e.getAttribute('aria-labelledby')))"
-        ".map(e => e.outerHTML.slice(0, 120))"
-    )
-    assert nameless == []
-    # every control can be reached by Tab
-    assert driver.execute_script(
-        "return [...document.querySelectorAll('main button, main a, main select')].every(e => e.tabIndex >= 0)"
-    )
-
-
-def test_paper_shows_everything_and_no_buttons(looked_at):
-    driver = looked_at
-    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": "print"})
-    try:
-        shown = "getComputedStyle(document.querySelector('{}')).display"
-        assert driver.execute_script(f"return {shown.format('.controls')}") == "none"
-        assert driver.execute_script(f"return {shown.format('.card')}") != "none"
-        assert driver.execute_script(
-            "return [...document.querySelectorAll('.scroll')].every(e => getComputedStyle(e).maxHeight === 'none')"
-        )
-    finally:
-        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"media": ""})
-
-
-def test_plots_follow_the_width_of_the_window(looked_at):
-    driver = looked_at
-    driver.execute_script("document.querySelector('#iterations').scrollIntoView()")
-    until(driver, "document.querySelector('#iterations svg')", "the runs")
-    size = driver.get_window_size()
-    boxes = "['lanes', 'iterations'].map(i => document.querySelector('#' + i + ' svg').getBoundingClientRect()).map(b => [b.width, b.height])"
-    before = driver.execute_script(f"return {boxes}")
-    try:
-        driver.set_window_size(1000, 800)
-        until(driver, f"{boxes}[0][0] < {before[0][0] - 200}", "the narrower plot")
-        after = driver.execute_script(f"return {boxes}")
-        assert [b[1] for b in after] == [b[1] for b in before] and min(b[1] for b in after) > 200
-        quiet(driver)
-    finally:
-        driver.set_window_size(size["width"], size["height"])
 
 
 def test_a_phone_scrolls_in_one_direction_only(driver, builder, tmp_path):
@@ -556,58 +452,6 @@ def test_what_costs_most_comes_first_and_wrong_numbers_apart(driver, builder, fi
     quiet(driver)
 
 
-def test_a_rerun_is_seen_on_the_card(driver, builder, finding, tmp_path):
-    row = dict.fromkeys(CONFIRMATIONS.names, "")
-    row |= {
-        "label": "t1",
-        "rules": ("host-gap",),
-        "verdict": "confirmed",
-        "changed": "a delay kernel",
-    }
-    row |= dict.fromkeys((n for n in CONFIRMATIONS.names if n.endswith("_ns")), 28_400.0)
-    row |= {"before_count": 8, "after_count": 8, "reason": "198 us before, 28.4 us after"}
-    table = frames.check(pd.DataFrame([row]), CONFIRMATIONS)
-    open_page(driver, builder(findings=[finding]).with_tables({"confirmations": table}), tmp_path)
-    said = driver.find_element("css selector", "#cards .rerun.better").text
-    assert said == "✔ confirmed: a delay kernel: 198 us before, 28.4 us after"
-    assert "nsysalign confirm" not in driver.find_element("id", "cards-note").text
-    quiet(driver)
-
-
-def test_the_run_as_a_whole_is_the_headline_and_no_label(driver, builder, tmp_path):
-    """Kind "run" and a table of kernels, where an analysis has them."""
-    runs = [[("host", 6_000_000, ""), ("kernel", 2_000_000, "gemm")]]
-    labels = [
-        ("t1", "event", "a.py:1", False, [[("host", 40_000, ""), ("kernel", 20_000, "gemm")]]),
-        ("process 1", "run", "", False, runs),
-    ]
-    analysis = builder(labels)
-    rows = [
-        {
-            "label": "t1",
-            "kernel": "void gemm<1>(int)",
-            "count": 1,
-            "total_ns": 20_000,
-            "median_ns": 20_000.0,
-            "share": 1.0,
-            "idle_before_ns": 40_000,
-        }
-    ]
-    object.__setattr__(analysis, "kernels", pd.DataFrame(rows))
-    open_page(driver, analysis, tmp_path)
-    assert (
-        driver.find_element("id", "headline").text
-        == "8.00 ms from the first GPU work to the last, under nsys: GPU busy 25 %, host 75 %. "
-        "1 interval in 1 label."
-    )
-    assert column(driver) == ["t1"]
-    cells = driver.execute_script(
-        "return [...document.querySelectorAll('#kernels tbody td')].map(c => c.innerText.trim())"
-    )
-    assert cells == ["gemm", "1", "20.00", "20.00", "100 %", "40.00"]
-    quiet(driver)
-
-
 def test_a_page_that_nobody_linked_into_opens_at_its_top(driver, analysis, tmp_path):
     """On a slow machine, too: what the page itself chooses first is no link to follow."""
     driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": 8})
@@ -617,27 +461,6 @@ def test_a_page_that_nobody_linked_into_opens_at_its_top(driver, analysis, tmp_p
         assert driver.execute_script("return [scrollY, location.hash]") == [0, ""]
     finally:
         driver.execute_cdp_cmd("Emulation.setCPUThrottlingRate", {"rate": 1})
-
-
-def test_cards_tell_both_kinds_of_advice_apart_and_show_the_line_of_code(
-    driver, analysis, tmp_path
-):
-    lines = pd.DataFrame(
-        [("puzzle.py:14", "start.record()  # <b>")], columns=frames.SOURCE_LINES.names
-    )
-    lines = frames.check(lines, frames.SOURCE_LINES)
-    open_page(driver, replace(analysis, source_lines=lines), tmp_path)
-    card = driver.find_element("css selector", "#cards .card")
-    heads = [e.text.strip() for e in card.find_elements("css selector", ".advice strong")]
-    assert heads == ["To measure GPU time only:", "To make it faster:"]
-    assert card.find_element("css selector", ".advice.faster pre").text == "f = torch.compile(f)"
-    assert card.find_element("css selector", ".source").text.split() == [
-        "puzzle.py:14",
-        "start.record()",
-        "#",
-        "<b>",
-    ]
-    quiet(driver)
 
 
 def test_back_leads_to_the_interval_before_and_an_anchor_scrolls(driver, analysis, tmp_path):
@@ -674,33 +497,6 @@ def test_names_are_found_coloured_and_led_to(driver, analysis, tmp_path):
     after = driver.execute_script("return [...view.range]")
     assert after[1] - after[0] < before[1] - before[0]
     assert driver.execute_script(find, "no such thing") == [0, "0 found"]
-
-
-def test_names_that_look_alike_are_told_apart(looked_at):
-    long = "void at::native::reduce_kernel<512, 1, at::native::ReduceOp<float, {}, {}>>(R)"
-    names = [long.format(op, "unsigned int, float, 4, 4, a::long::tail") for op in ("Sum", "Max")]
-    first, second = looked_at.execute_script("return shortNames(arguments[0])", names)
-    assert first.startswith("reduce_kernel …Sum") and second.startswith("reduce_kernel …Max")
-    cut = "return cutApart(arguments[0], 16)"
-    blocks = [f"FSDP::pre_forward (encoder.block.{n}.layer.1)" for n in (14, 15)]
-    assert len(set(looked_at.execute_script(cut, blocks))) == 2
-    assert looked_at.execute_script(cut, ["one", "one", "a name that is not like it"])[0] == "one"
-
-
-def test_a_bar_that_does_not_fit_keeps_its_proportions(driver, builder, tmp_path):
-    open_page(driver, builder(), tmp_path)
-    heights = driver.execute_script(
-        "const label = {label: 'x', median: 100, count: 6};"
-        "const runs = {elapsed: [10000, 100, 100, 100, 100, 100], error: 1, start: [0,1,2,3,4,5],"
-        " interval: [0,1,2,3,4,5], names: [0,1,2,3,4,5], kernel: [2500, 25, 25, 25, 25, 25],"
-        " parts: {kernel: [2500, 25, 25, 25, 25, 25], host: [7500, 75, 75, 75, 75, 75]}};"
-        "plotRuns(label, runs, 1, 125);"
-        "return [...document.querySelectorAll('#iterations path.cause')].map(path => {"
-        " const [, low, top] = path.getAttribute('d').match(/^M\\S+ ([\\d.]+)V([\\d.]+)h/);"
-        " return low - top; })"
-    )
-    assert heights[1] / heights[0] == pytest.approx(3, rel=0.05)
-    assert driver.execute_script("return document.querySelectorAll('#iterations .broken').length")
 
 
 def three_kernels(tmp_path, pair):
@@ -755,3 +551,100 @@ def test_the_run_is_zoomed_down_to_a_launch_and_left_for_an_interval(driver, tmp
     quiet(driver)
     driver.back()
     until(driver, "view.picture.whole", "the run again")
+
+
+def test_cards_have_both_kinds_of_advice_the_line_of_code_and_a_link(
+    driver, builder, finding, tmp_path
+):
+    # the rule marked only the third run of t1, the label's median is the first
+    lines = [("puzzle.py:14", "start.record()  # <b>")]
+    analysis = builder(findings=[{**finding, "interval": 2}])
+    source = frames.of_rows(lines, frames.SOURCE_LINES)
+    open_page(driver, replace(analysis, source_lines=source), tmp_path)
+    card = driver.find_element("css selector", "#cards .card")
+    heads = [e.text.strip() for e in card.find_elements("css selector", ".advice strong")]
+    assert heads == ["To measure GPU time only:", "To make it faster:"]
+    assert card.find_element("css selector", ".advice.faster pre").text == "f = torch.compile(f)"
+    assert card.find_element("css selector", ".source").text.split("\n")[-1].endswith("# <b>")
+    assert driver.execute_script("return document.querySelector('#cards a').hash") == "#interval-2"
+    driver.execute_script("choose('t2', null, false)")
+    until(driver, "document.querySelector('#lanes').dataset.drawn.startsWith('3:')", "drawing t2")
+    driver.execute_script("location.hash = '#interval-2'")
+    drawn = "document.querySelector('#lanes').dataset.drawn.startsWith('2:')"
+    until(driver, drawn, "following the link")
+    # the mark beside a label in the table leads to its finding
+    driver.execute_script("document.querySelector('#budgets .flag').click()")
+    top = "document.querySelector('#cards .card').getBoundingClientRect().top"
+    until(driver, f"Math.abs({top}) < 100", "scrolling to the finding")
+    quiet(driver)
+
+
+def test_nothing_placed_is_a_page_too(driver, builder, tmp_path):
+    html.write(builder([]), tmp_path / "report.html")
+    driver.get_log("browser")
+    driver.get((tmp_path / "report.html").as_uri())
+    until(driver, "document.querySelector('#timeline').hidden", "hiding what there is not")
+    assert "No interval was placed" in driver.find_element("id", "cards").text
+    quiet(driver)
+
+
+def test_the_clock_in_the_page(driver, analysis, tmp_path):
+    """Six intervals, from 10 ms on, 1 ms apart; the clock falls at 12 ms."""
+    stretches = [(0, 11, 1980, 0), (12, 13, 1755, 4), (13, 40, 1740, 4)]
+    rows = [
+        (0, a * 10**6, b * 10**6, 1 + (b - a) // 25, mhz, mhz, 3201, why, 690_000, -1)
+        for a, b, mhz, why in stretches
+    ]
+    table = frames.of_rows(rows, frames.GPU_CLOCKS)
+    drawn = analysis.timeline[analysis.timeline["lane_kind"] != "clock"]
+    columns = ("interval", "device", "start_ns", "end_ns")
+    lane = clock_rows(table, *(analysis.intervals[c].to_numpy() for c in columns))
+    timeline = frames.check(pd.concat([drawn, lane], ignore_index=True), frames.TIMELINE)
+    open_page(driver, replace(analysis, gpu_clocks=table, timeline=timeline), tmp_path)
+    strip = driver.find_element("id", "environment").text
+    assert "1740 to 1980 MHz" in strip and "slowed down at times" in strip and "CUDA_EVENT" in strip
+    assert driver.execute_script(f"return {LANES}")[-1] == "SM clock 1980 MHz"
+    driver.execute_script("choose('t2', null, false)")  # from 13.7 ms on
+    until(driver, f"{LANES}.at(-1) == 'SM clock 1740 MHz'", "the other label's clock")
+    driver.execute_script("document.querySelector('#clocks').scrollIntoView()")
+    plot = "drawings.get(document.querySelector('#clock-plot'))"
+    until(driver, plot, "the chart of the whole run")
+    said = driver.execute_script(f"return {plot}.hits.map(hit => hit.said.join(' | '))")
+    assert "software power cap | for 28.0 ms" in said
+    # one run of t2, which measured 57.2 us, as two marks: measured and kernel only
+    assert said.count("t2#0 | measured 57.2 us, kernel only 24.7 us") == 2
+    quiet(driver)
+    html.write(replace(analysis, timeline=drawn), tmp_path / "without.html")
+    driver.get((tmp_path / "without.html").as_uri())
+    until(driver, "document.body.dataset.ready", "the page without samples")
+    assert not driver.find_element("id", "clocks").is_displayed()
+    assert "not sampled" in driver.find_element("id", "environment").text
+
+
+@pytest.mark.parametrize("colours", ["light", "dark"])
+@pytest.mark.parametrize("width", [1400, 390])
+def test_axe_finds_nothing(driver, analysis, tmp_path, width, colours):
+    """In the widths and colours that people have them in."""
+    html.write(analysis, tmp_path / "report.html")
+    axe = resources.files(pytest.importorskip("axe_core_python")).joinpath("axe.min.js").read_text()
+    metrics = {"width": width, "height": 1000, "deviceScaleFactor": 1, "mobile": False}
+    media = [{"name": "prefers-color-scheme", "value": colours}]
+    driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
+    driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": media})
+    try:
+        driver.get("about:blank")
+        driver.get((tmp_path / "report.html").as_uri())
+        until(driver, "document.body.dataset.ready", "the page")
+        ground = "return getComputedStyle(document.body).backgroundColor"
+        assert (driver.execute_script(ground) == "rgb(21, 23, 27)") == (colours == "dark")
+        driver.execute_script(axe)
+        found = driver.execute_async_script(
+            "const done = arguments[0];"
+            "axe.run(document, {resultTypes: ['violations']}).then(result => done({passes: result.passes.length,"
+            " violations: result.violations.map(v => [v.id, v.nodes.map(node => [node.html, node.any.map(c => c.message)])])}))"
+        )
+    finally:
+        driver.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+        driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        driver.get("about:blank")
+    assert found["violations"] == [] and found["passes"] > 10

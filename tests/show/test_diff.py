@@ -96,18 +96,6 @@ def test_causes_that_do_not_fit_are_counted_not_cut(predicted):
 
 
 @pytest.mark.browser
-def test_the_page_shows_times_without_nsys(driver, predicted, tmp_path):
-    open_page(driver, predicted, tmp_path)
-    cells = "[...document.querySelectorAll('#table tbody tr')].map(r => r.cells[5].textContent)"
-    assert driver.execute_script(f"return {cells}") == [
-        "191 ±25 → 52.3 ±6.1",
-        "",
-        "",
-        "",
-    ]
-
-
-@pytest.mark.browser
 def test_the_page_sorts_and_explains(driver, comparison, tmp_path):
     open_page(driver, comparison, tmp_path)
     labels = "[...document.querySelectorAll('#table tbody th button')].map(b => b.textContent)"

@@ -6,7 +6,6 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
-from browsing import quiet, until
 from recordings import unpack
 
 from nsysalign import frames
@@ -16,7 +15,6 @@ from nsysalign.commands.report import with_timeline
 from nsysalign.engine import load
 from nsysalign.explain.facts import Facts
 from nsysalign.explain.rules.conditions import interval_clocks
-from nsysalign.show import html
 from nsysalign.show.clock_chart import MOST_DRAWN, page_clocks
 from nsysalign.split.timeline import clock_rows
 from nsysalign.store import database
@@ -71,65 +69,11 @@ def test_words():
     assert reason_words(0x1000) == "reason 0x1000" and reason_words(0) == reason_words(-1) == ""
 
 
-def test_stored_and_read_again(sampled, tmp_path):
-    database.write(sampled, tmp_path / "a.db")
-    pd.testing.assert_frame_equal(load(tmp_path / "a.db").gpu_clocks, sampled.gpu_clocks)
-
-
 def test_the_page_holds_a_bounded_number_of_stretches(sampled):
     stretches = [(k, k, 1980 - 15 * (k % 2), 4 * (k == 777)) for k in range(3 * MOST_DRAWN)]
     gpu = page_clocks(replace(sampled, gpu_clocks=clocks(*stretches)))["devices"][0]
     assert len(gpu["x"]) <= MOST_DRAWN and gpu["joined"] == 3 and gpu["samples"] == 3 * MOST_DRAWN
     assert set(gpu["low"]) == {1965} and sum(gpu["why"]) == 4
-
-
-@pytest.mark.browser
-def test_the_clock_in_the_page(driver, sampled, tmp_path):
-    html.write(sampled, tmp_path / "report.html")
-    driver.get((tmp_path / "report.html").as_uri())
-    until(driver, "document.querySelector('#lanes').dataset.drawn", "the first drawing")
-    strip = driver.find_element("id", "environment").text
-    assert "1740 to 1980 MHz" in strip and "slowed down at times" in strip and "CUDA_EVENT" in strip
-    ticks = "[...document.querySelectorAll('#lanes text.lane')].map(t => t.firstChild.textContent)"
-    assert driver.execute_script(f"return {ticks}")[-1] == "SM clock 1980 MHz"
-    driver.execute_script("choose('t2', null, false)")  # from 13.7 ms on
-    until(driver, f"{ticks}.at(-1) == 'SM clock 1740 MHz'", "the other label's clock")
-    hovers = "drawings.get(document.querySelector('#lanes')).hits.map(hit => hit.said.join(' | '))"
-    said = [h for h in driver.execute_script(f"return {hovers}") if h.startswith("SM clock")]
-    assert any("software power cap" in h and "power 690 W" in h for h in said)
-    driver.execute_script("document.querySelector('#clocks').scrollIntoView()")
-    plot = "drawings.get(document.querySelector('#clock-plot'))"
-    until(driver, plot, "the chart of the whole run")
-    said = driver.execute_script(f"return {plot}.hits.map(hit => hit.said.join(' | '))")
-    assert "software power cap | for 28.0 ms" in said
-    # one run of t2, which measured 57.2 us, as two marks: measured and kernel only
-    assert said.count("t2#0 | measured 57.2 us, kernel only 24.7 us") == 2
-    assert (
-        driver.execute_script("return document.querySelectorAll('#clock-plot .held').length") == 1
-    )
-    driver.execute_script("document.querySelector('#clocks-table').open = true")
-    rows = "[...document.querySelectorAll('#clocks-table tbody tr')].map(r => [...r.cells].map(c => c.textContent).join(' '))"
-    assert (
-        until(driver, f"{rows}.length && {rows}", "its table")[1]
-        == "12.0 13.0 1755 3201 690 ? software power cap"
-    )
-    quiet(driver)
-
-
-@pytest.mark.browser
-def test_without_samples_there_is_no_clock(driver, plain_analysis, tmp_path):
-    timeline = plain_analysis.timeline[plain_analysis.timeline["lane_kind"] != "clock"]
-    html.write(replace(plain_analysis, timeline=timeline), tmp_path / "report.html")
-    driver.get((tmp_path / "report.html").as_uri())
-    until(driver, "document.querySelector('#lanes').dataset.drawn", "the first drawing")
-    assert not driver.find_element("id", "clocks").is_displayed()
-    assert "not sampled" in driver.find_element("id", "environment").text
-    ticks = driver.execute_script(
-        "return [...document.querySelectorAll('#lanes text.lane')].map(t => t.textContent)"
-    )
-    assert ticks
-    assert not any("SM clock" in tick for tick in ticks)
-    quiet(driver)
 
 
 def test_samples_of_a_real_run_meet_its_intervals(tmp_path):

@@ -1,0 +1,156 @@
+"""What no recording shows of the terminal's answer: hostile names, much, nothing, host samples."""
+
+import io
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pandas as pd
+import pytest
+from handmade import build
+from rich.console import Console
+
+from nsysalign import frames
+from nsysalign.answer import answer
+from nsysalign.explain.advice import faster
+from nsysalign.explain.finding import Finding
+from nsysalign.show import terminal
+from nsysalign.show.label_table import label_text
+from nsysalign.show.table import Column, draw, fitted, text
+
+
+def shown(analysis, width=120, **options):
+    stream = io.StringIO()
+    console = Console(file=stream, width=width, color_system=None, legacy_windows=False)
+    terminal.render(analysis, console, **options)
+    return stream.getvalue()
+
+
+def test_hostile_names_neither_drive_the_terminal_nor_rich(hostile_analysis):
+    printed = shown(hostile_analysis, 200)
+    assert "\x1b" not in printed and "\u202e" not in printed and "<img" in printed
+
+
+def test_nothing_placed_and_more_than_is_shown(builder, analysis):
+    assert "no interval was placed" in shown(builder([]))
+    assert "… 2 more rows in the report" in shown(analysis, max_labels=2)
+    printed = shown(analysis)
+    assert "2 captured  (lost#0, lost#1)" in printed and "dimmed: timed by a library" in printed
+    assert [row.label for row in answer(analysis).labels] == ["t1", "t2", "replay", "do_bench"]
+
+
+def test_labels_of_one_site_stay_apart_when_there_is_little_room():
+    rows = [
+        SimpleNamespace(
+            label=f"host_timers.py:{n} (host_timers.py:42-45)", site="host_timers.py:42"
+        )
+        for n in (115, 121)
+    ]
+    assert label_text(rows[0]) == rows[0].label
+    assert [label_text(row, 28)[:18] for row in rows] == [
+        "host_timers.py:115",
+        "host_timers.py:121",
+    ]
+    assert [label_text(row, 20) for row in rows] == ["host_timers.py:115", "host_timers.py:121"]
+
+
+def drawn(columns, width):
+    stream = io.StringIO()
+    draw(fitted(columns, width)[0], Console(file=stream, width=width, color_system=None))
+    return stream.getvalue().splitlines()
+
+
+def test_columns_leave_before_texts_are_short_and_numbers_are_never_cut():
+    """
+    a rather long name  1,234.5    7.25      at 35 columns; with less room GB/s leaves, then the
+    a rat… name  1,234.5                     name is shortened
+    """
+    columns = [text("what", ["a rather long name", "b"]), Column("us", ["1,234.5", "."])]
+    columns.append(Column("GB/s", ["7.25", "512.00"], leaves=1))
+    assert drawn(columns, 35)[1] == "a rather long name  1,234.5    7.25"
+    assert drawn(columns, 34)[1] == "a rather long name  1,234.5"
+    assert drawn(columns, 20)[1:] == ["a rat… name  1,234.5", "b                  ."]
+    assert drawn([text("what", ["世界" * 4, "b"]), Column("n", ["1", "2"])], 40)[2].endswith("  2")
+
+
+@pytest.mark.parametrize(
+    ("spans", "said"),
+    [
+        ([(0, 100), (500, 600)], "cover 200 us of it (20 %); the rest was not timed."),
+        # 100..400 and 200..300 inside it, 350..450 reaching over its end
+        ([(100, 400), (200, 300), (350, 450)], "cover 350 us of it (35 %); the rest was"),
+        ([(900, 1_200)], "covers 100 us of it (10 %)"),  # what lies outside does not count
+        ([(0, 950)], "1 interval in 1 label covers 950 us of it (95 %)."),
+        ([(2_000, 2_100)], "host 100 %. 1 interval in 1 label."),  # of another process
+    ],
+)
+def test_the_sentence_says_how_much_of_a_run_was_timed(spans, said):
+    """A run of 1 ms from 0 on, with intervals at these spans (us)."""
+    runs = [[("host", (end - start) * 1_000, "")] for start, end in spans]
+    whole = [[("host", 1_000_000, "")]]
+    analysis = build([("t", "event", "a.py:1", False, runs), ("run", "run", "", False, whole)])
+    analysis.intervals["start_ns"] = [start * 1_000 for start, _ in spans] + [0]
+    labels = analysis.labels[analysis.labels["kind"] != "run"]
+    assert said in answer(replace(analysis, labels=labels)).headline.text
+
+
+def sampled(analysis, *rows):
+    """The analysis with rows of host_activity: (label, view, name, place, within, samples, ns,
+    share)."""
+    columns = ["label", "view", "name", "place", "within", "samples", "ns", "share"]
+    table = pd.DataFrame(rows, columns=columns).assign(count=1)
+    return replace(analysis, host_activity=frames.check(table, frames.HOST_ACTIVITY))
+
+
+def test_a_finding_says_what_the_host_did(analysis):
+    found = sampled(
+        analysis,
+        ("t1", "all", "", "", "", 8, 45_000_000, 1.0),
+        ("t1", "python", "\x1b[31mresize", "a\u202e.py:41", "", 5, 0, 0.625),
+        ("t1", "python", "load", "loader.py:12", "read (io.py)", 3, 0, 0.375),
+        ("t1", "range", "augment", "", "", 0, 30_000_000, 0.67),
+        ("t1", "os", "futex", "", "", 0, 300_000, 0.007),  # less than is worth naming
+    )
+    said = (
+        "62 % resize (a.py:41), 38 % load (loader.py:12, in read (io.py)) (8 samples in 45.0 ms of "
+        "gaps); NVTX ranges: 67 % augment"
+    )
+    assert answer(found).labels[0].host == said
+    assert f"Host: {said}" in " ".join(shown(found).split())
+
+
+@pytest.mark.parametrize(
+    ("gaps_ns", "times", "other", "said"),
+    [
+        (500_000, 1, True, "not sampled: none of the samples fell into its 500 us of gaps"),
+        (45_000_000, 1, False, ""),  # the warm intervals lost less than that
+        (45_000_000, 100, False, "not recorded; nsysalign run --sample-python SCRIPT.py names its functions"),
+        (800_000, 100, False, ""),
+    ],
+)  # fmt: skip
+def test_gaps_that_nothing_recorded(analysis, gaps_ns, times, other, said):
+    rows = [("t1", "all", "", "", "", 0, gaps_ns, 1.0)]
+    rows += [("t2", "all", "", "", "", 4, 30_000, 1.0)] * other
+    slow = replace(
+        sampled(analysis, *rows),
+        intervals=analysis.intervals.assign(elapsed_ns=analysis.intervals["elapsed_ns"] * times),
+        parts=analysis.parts.assign(ns=analysis.parts["ns"] * times),
+    )
+    assert answer(slow).labels[0].host == said
+
+
+def gap(longest_ns, **evidence):
+    seen = {"outside_CUDA_ns": 39_000_000, "launch_calls_ns": 400_000, "longest_gap_ns": longest_ns}
+    return Finding("warning", "t", "t waits", seen | evidence, "", "", rule="host-gap")
+
+
+def test_one_long_gap_is_looked_into_instead_of_compiled_away():
+    said = faster(gap(38_800_000, it_waited_for="sdpa"), torch=True)
+    assert said.startswith(
+        "Look at what the host does before it launches sdpa, 38.8 ms in one stretch"
+    )
+    assert "--sample-python" in said and "torch.compile" not in said
+    before_end = faster(gap(38_800_000, it_waited_for=""), torch=True)
+    assert "before it records the end event" in before_end
+    assert "torch.compile" in faster(gap(600_000, it_waited_for="gemm"), torch=True)
+    short = gap(20_000, it_waited_for="gemm", outside_CUDA_ns=22_000, launch_calls_ns=3_000)
+    assert "torch.compile" in faster(short, torch=True)
