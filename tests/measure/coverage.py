@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.signal import lfilter
 
-from nsysalign.addons.measure.statistics import UNSURE, combined, compared, own_error, within_rows
+from nsysalign.addons.measure.statistics import UNSURE, combined, compared, within_rows
 
 LEVEL_NS = 1e6
 NOISE = 0.01
@@ -81,10 +81,10 @@ def coverage(
     """(share of trials whose interval holds the truth, mean half width as a share).  As the session
     does: three processes, and four more where nobody can say that they do not differ."""
     medians, halves = simulated(case, differ, trials, 0, most, n)
-    value, reach, scattered = combined(medians[:, :few], halves[:, :few])
-    more = scattered > UNSURE
-    all_value, all_reach, _ = combined(medians, halves)
-    value, reach = np.where(more, all_value, value), np.where(more, all_reach, reach)
+    three, seven = combined(medians[:, :few], halves[:, :few]), combined(medians, halves)
+    more = three.scattered > UNSURE
+    value = np.where(more, seven.value_ns, three.value_ns)
+    reach = np.where(more, seven.reach_ns, three.reach_ns)
     return float((np.abs(value - truth(case)) <= reach).mean()), float((reach / value).mean())
 
 
@@ -99,8 +99,9 @@ def false_alarms(
         more |= combined(medians[:, :few], halves[:, :few]).scattered > UNSURE
 
     def told(count: int) -> np.ndarray:
-        medians, halves = zip(*((m[:, :count], h[:, :count]) for m, h in sides), strict=True)
-        found = compared(*medians, *map(own_error, halves))
+        medians = [m[:, :count] for m, _ in sides]
+        own = [combined(m[:, :count], h[:, :count]).own_ns for m, h in sides]
+        found = compared(*medians, *own)
         return (found.low > 0) | (found.high < 0)
 
     return float(np.where(more, told(most), told(few)).mean())

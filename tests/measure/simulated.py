@@ -176,14 +176,6 @@ class Device:
         """Known here."""
         return SPACING_NS, SPACING_NS + GAP_NS
 
-    def flush_ns(self) -> float:
-        """Per byte: `flush` takes 40 us for twice the L2."""
-        return 40_000 / (2 * self.l2)
-
-    def returns(self, us: float) -> float:
-        """A host timer contains the launch and the synchronisation, the pair its records."""
-        return LAUNCH_NS + 2_000 - SPACING_NS - 1_000
-
     def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
         """Kernels are noted instead of launched, and replayed with short gaps."""
         call()

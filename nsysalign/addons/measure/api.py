@@ -44,7 +44,7 @@ def benchmark(
     clocks: by every clock, with a warm and a cold L2 (`r.ladder`).
     budget, latency_below: seconds.
 
-    Returns a Measure: `r.curve`, `r.modes`, `r.samples`, `r.budgets` are DataFrames, `r.best` the
+    Returns a Measure: `r.curve`, `r.modes`, `r.samples` are DataFrames, `r.best` the
     best point.  Raises UsageError for invalid arguments, MeasureError if nothing could be measured.
     """
     if os.environ.get(IN_WORKER):

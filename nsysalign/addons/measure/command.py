@@ -62,11 +62,11 @@ if TYPE_CHECKING:
     help="By every clock, with a warm and a cold L2: what each way of timing prints for the same "
     "call, what the differences are, and which answers which question.",
 )
-@click.option("--quick", is_flag=True, help="One process, rough, no profile: a first look.")
+@click.option("--quick", is_flag=True, help="One process, rough: a first look.")
 @click.option(
     "--no-profile",
     is_flag=True,
-    help="Skip the run under nsys: no budgets, and no proof that they explain the numbers.",
+    help="With --clocks: skip the run under nsys, and with it the two rows that it gives.",
 )
 @shared.lock_clocks("Lock the SM clock at this frequency meanwhile (needs administrator rights).")
 @shared.nsys("The nsys to use.")

@@ -10,7 +10,7 @@ import gc
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from statistics import median
 from typing import Any
 
@@ -23,6 +23,11 @@ _RATE_US = 400
 
 class Refused(Exception):
     """A mode that this call cannot be measured in, and why."""
+
+
+def _first_line(error: Exception) -> str:
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0][:160]
 
 
 class Cuda:
@@ -41,8 +46,9 @@ class Cuda:
         if free_share is not None:
             fraction = free_share * self._free_at_start / self.total
             torch.cuda.set_per_process_memory_fraction(fraction)
-        p = torch.cuda.get_device_properties(0)
-        self.name, self.l2 = p.name, int(getattr(p, "L2_cache_size", 0)) or _UNKNOWN_L2
+        properties = torch.cuda.get_device_properties(0)
+        self.name = properties.name
+        self.l2 = int(getattr(properties, "L2_cache_size", 0)) or _UNKNOWN_L2
         self._buffer: Any = None
         self._cycles_per_us = 0.0
 
@@ -57,8 +63,6 @@ class Cuda:
     def elapsed_ns(self, start: Any, end: Any) -> float:
         """Nanoseconds between two events that have happened."""
         return start.elapsed_time(end) * 1e6
-
-    # --- what is put before a call ---
 
     def delay(self, us: float) -> None:
         """A kernel that keeps the current stream busy for this long."""
@@ -101,40 +105,6 @@ class Cuda:
             out.append(median(times))
         return out[0], out[1]
 
-    def flush_ns(self) -> float:
-        """How long overwriting one byte of the L2 takes, as part of a flush."""
-        start, end = self.event(), self.event()
-        self.flush()
-        times = []
-        for _ in range(9):
-            self.delay(120)
-            start.record()
-            self.flush()
-            end.record()
-            end.synchronize()
-            times.append(self.elapsed_ns(start, end))
-        return median(times) / (FLUSH_FACTOR * self.l2)
-
-    def returns(self, us: float) -> float:
-        """What a host timer around a kernel of this length, and a synchronisation, reads more than
-        an event pair: ns, on an idle GPU."""
-        self.delay(1)  # which learns the rate
-        cycles = int(us * self._cycles_per_us)
-        start, end = self.event(), self.event()
-        by_host, by_events = [], []
-        for _ in range(25):
-            self.sync()
-            began = self.now()
-            self.torch.cuda._sleep(cycles)
-            self.sync()
-            by_host.append(self.now() - began)
-            start.record()
-            self.torch.cuda._sleep(cycles)
-            end.record()
-            end.synchronize()
-            by_events.append(self.elapsed_ns(start, end))
-        return median(by_host) - median(by_events)
-
     def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
         """The call captured into a graph.  Raises Refused if that is impossible."""
         torch = self.torch
@@ -153,8 +123,7 @@ class Cuda:
             graph.replay()
             self.sync()
         except Exception as error:
-            line = str(error).strip().splitlines() or [type(error).__name__]
-            raise Refused(f"not capturable: {line[0][:160]}") from error
+            raise Refused(f"not capturable: {_first_line(error)}") from error
         if any("empty" in str(w.message) for w in warned):
             raise Refused("the captured graph is empty: the call's work is on a stream of its own")
         graph.kept = out  # the graph writes into it
@@ -176,28 +145,20 @@ class Cuda:
                 except (AssertionError, ValueError):  # and know the mean only
                     times = [time_it(call)]
         except Exception as error:
-            line = str(error).strip().splitlines() or [type(error).__name__]
-            raise Refused(f"triton refuses: {line[0][:160]}") from error
+            raise Refused(f"triton refuses: {_first_line(error)}") from error
         return [round(ms * 1e6) for ms in times]
 
-    # --- inputs ---
-
-    def tensors(self, values: Any) -> list[Any]:
-        """The tensors among the inputs, those in lists and dicts too."""
-        if isinstance(values, self.torch.Tensor):
-            return [values]
-        if isinstance(values, dict):
-            values = list(values.values())
-        if isinstance(values, list | tuple):
-            return [tensor for value in values for tensor in self.tensors(value)]
-        return []
-
-    def all_zero(self, inputs: Sequence[Any]) -> bool:
-        """Whether there are tensors, and none holds anything but zeros."""
-        tensors = self.tensors(inputs)
-        return bool(tensors) and not any(bool(t.any()) for t in tensors)
-
-    # --- state ---
+    def all_zero(self, inputs: Any) -> bool:
+        """Whether there are tensors among the inputs, those in lists and dicts too, and none holds
+        anything but zeros."""
+        tensors, more = [], [inputs]
+        while more:
+            value = more.pop()
+            if isinstance(value, self.torch.Tensor):
+                tensors.append(value)
+            elif isinstance(value, dict | list | tuple):
+                more += value.values() if isinstance(value, dict) else value
+        return bool(tensors) and not any(bool(tensor.any()) for tensor in tensors)
 
     def state(self) -> tuple[int, ...]:
         """Changes when a library or module is loaded, or a segment of GPU memory added.  A kernel

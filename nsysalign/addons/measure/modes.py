@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cached_property
 from statistics import median
 from typing import Any
 
@@ -31,13 +32,8 @@ BLOCK_NS = 60e6
 #: The delay kernel lasts this many times as long as the host needs to enqueue the call.
 DELAY_FACTOR, LEAST_DELAY_US, LONGEST_DELAY_US = 2.5, 60.0, 200_000.0
 LONGEST_LOOK_US = 10e6
-#: Kernels of these lengths tell what a host timer reads more than an event pair: one that is over
-#: when the host begins to wait, and one for which it waits.
-RETURNS_US = {"short": 0.0, "long": 50.0}
-#: This many late samples in a row make the delay longer; isolated ones are left out and counted.
+#: This many late samples in a block make the delay longer; isolated ones are left out and counted.
 LATE_SHARE = 0.2
-#: After each block of pairs.
-EMPTY_PAIRS = 10
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED = 512
 #: A synchronisation that takes this much longer than on an idle GPU has waited for work, which
@@ -49,10 +45,6 @@ LOOKS, PAUSE_S = 5, 0.002
 ELSEWHERE = (
     "the call's work, or a part of it, is not on the current stream, where the events are recorded"
 )
-
-
-#: The region in which the profiled worker times an empty kernel behind a delay.
-EMPTY = "empty kernel"
 
 
 def profiled(call: str, l2: str, mode: str = "") -> str:
@@ -74,8 +66,6 @@ class Mode:
     checked_at: int = 0
     done: bool = False
     facts: dict[str, Any] = field(default_factory=dict)
-    #: To be called after each block, outside of its time.
-    beside: Callable[[], None] = lambda: None
 
     def size(self) -> int:
         """Samples in a block of about 60 ms."""
@@ -89,7 +79,6 @@ class Modes:
     def __init__(self, gpu: Any, work: Workload, call_ns: float) -> None:
         self.gpu, self.work, self.call_ns = gpu, work, call_ns
         self.start, self.end = gpu.event(), gpu.event()
-        self._floor: tuple[float, float] | None = None
         self.elsewhere = self._work_elsewhere()
 
     def make(self, name: str, l2: str) -> Mode:
@@ -101,22 +90,20 @@ class Modes:
             graph = name == "do_bench_cudagraph"
             first = gpu.do_bench(run, graph)  # a refusal comes before anything is measured
             took_ns = max(BLOCK_NS, sum(first))
-            known = {} if graph else {"flush_ns_per_byte": gpu.flush_ns()}
-            return Mode(name, l2, lambda count: gpu.do_bench(run, graph), took_ns, facts=known)
+            return Mode(name, l2, lambda count: gpu.do_bench(run, graph), took_ns)
         if name == "device":
             return self._device(l2)
         if name == "steady":
             return self._steady()
         if name == "latency":
-            return self._by_host(run, l2)
-        return self._pairs(name, l2, gpu.capture(run) if name == "graph" else run)
+            return self._single(name, l2, run, self._by_host)
+        call = gpu.capture(run) if name == "graph" else run
+        return self._single(name, l2, call, self._by_pair)
 
-    @property
+    @cached_property
     def floor(self) -> tuple[float, float]:
         """(an empty pair, a pair around an empty kernel), ns."""
-        if self._floor is None:
-            self._floor = self.gpu.floor()
-        return self._floor
+        return self.gpu.floor()
 
     # --- where the work is ---
 
@@ -129,13 +116,13 @@ class Modes:
         """
         gpu, run, end = self.gpu, self.work.run, self.end
         matters_ns = max(WAITED_NS, WAITED_SHARE * self.call_ns)
-        idle = median(self._synchronise() for _ in range(5))
+        idle_ns = median(self._synchronise() for _ in range(5))
         run()
         began = gpu.now()
         end.record()
         end.synchronize()
-        pending = gpu.now() - began
-        if self._synchronise() > idle + matters_ns:
+        pending_ns = gpu.now() - began
+        if self._synchronise() > idle_ns + matters_ns:
             # With nothing to wait for, the first synchronisation after a call takes longer than one
             # in a loop, on a slow host by tens of microseconds (seen on an H100), so each is
             # compared with one that comes when all work has ended.
@@ -149,22 +136,22 @@ class Modes:
                 waits[ended].append(self._synchronise())
             if min(waits[False]) > max(waits[True]) + matters_ns:
                 return True
-        if pending > idle + WAITED_NS:
+        if pending_ns > idle_ns + WAITED_NS:
             return False
         delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (self.call_ns / 1e3 + 20))
         for _ in range(3):
             gpu.sync()
-            between, late = self._behind(min(delay_us, LONGEST_LOOK_US), run)
+            between_ns, late = self._behind(min(delay_us, LONGEST_LOOK_US), run)
             if not late:
                 break
-        if late or between < 0 or between > sum(self.floor) / 2:
+        if late or between_ns < 0 or between_ns > sum(self.floor) / 2:
             return False  # it waits for the GPU; the clock is wrong, as samples show; it is short
-        waits = []
+        after = []
         for _ in range(15 if self.call_ns < 10e6 else 3):
             gpu.sync()
             run()
-            waits.append(self._synchronise())
-        if median(waits) > idle + 3_000:
+            after.append(self._synchronise())
+        if median(after) > idle_ns + 3_000:
             return True
         raise NoWork(
             "the call does no work on the GPU: it returned, and nothing had been enqueued (does it "
@@ -188,90 +175,56 @@ class Modes:
 
     # --- the modes ---
 
-    def _prepare(self, l2: str) -> None:
-        if l2 == "cold":
-            self.gpu.flush()
-        self.gpu.sync()
-
-    def _by_host(self, call: Callable[[], Any], l2: str) -> Mode:
-        """Its facts, where the L2 is warm: what a host timer reads more than an event pair, around
-        empty kernels."""
+    def _by_host(self, call: Callable[[], Any]) -> float:
         now, sync = self.gpu.now, self.gpu.sync
-        returns: dict[str, list[float]] = {name: [] for name in RETURNS_US}
-        mode = Mode("latency", l2, list, self.call_ns)
+        began = now()
+        call()
+        sync()
+        return now() - began
+
+    def _by_pair(self, call: Callable[[], Any]) -> float:
+        start, end = self.start, self.end
+        start.record()
+        call()
+        end.record()
+        end.synchronize()
+        return self.gpu.elapsed_ns(start, end)
+
+    def _single(
+        self, name: str, l2: str, call: Callable[[], Any], time_it: Callable[..., float]
+    ) -> Mode:
+        """One call after the other, each on an idle GPU."""
 
         def block(count: int) -> list[int]:
-            out = []
             call()
+            values = []
             for _ in range(count):
-                self._prepare(l2)
-                began = now()
-                call()
-                sync()
-                out.append(now() - began)
-            return out
+                if l2 == "cold":
+                    self.gpu.flush()
+                self.gpu.sync()
+                values.append(round(time_it(call)))
+            return values
 
-        def beside() -> None:
-            for name, us in RETURNS_US.items():
-                returns[name].append(self.gpu.returns(us))
-                mode.facts[f"return_{name}_ns"] = median(returns[name])
-
-        mode.block = block
-        if l2 == "warm":  # empty kernels have no data
-            mode.beside = beside
-        return mode
-
-    def _pairs(self, name: str, l2: str, call: Callable[[], Any]) -> Mode:
-        """Its facts: what the host needs for both records and the call, and what the pair would
-        read if that alone paced it, by what the host needs for an empty pair."""
-        gpu, start, end = self.gpu, self.start, self.end
-        host: list[int] = []
-        empty: list[int] = []  # what an empty pair reads less what the host needs for it
-        mode = Mode(name, l2, list, self.call_ns)
-
-        def pair(work: Callable[[], Any]) -> tuple[int, int]:
-            self._prepare(l2)
-            began = gpu.now()
-            start.record()
-            work()
-            end.record()
-            took = gpu.now() - began
-            end.synchronize()
-            return round(gpu.elapsed_ns(start, end)), took
-
-        def block(count: int) -> list[int]:
-            call()
-            pairs = [pair(call) for _ in range(count)]
-            host.extend(took for _, took in pairs)
-            return [ns for ns, _ in pairs]
-
-        def beside() -> None:
-            empty.extend(ns - took for ns, took in (pair(lambda: None) for _ in range(EMPTY_PAIRS)))
-            needs_ns = round(median(host))
-            mode.facts[f"{name}_{l2}_host_ns"] = needs_ns
-            mode.facts[f"{name}_{l2}_paced_ns"] = needs_ns + round(median(empty))
-
-        mode.block, mode.beside = block, beside
-        return mode
+        return Mode(name, l2, block, self.call_ns)
 
     def _device(self, l2: str) -> Mode:
         gpu, call = self.gpu, self.work.run
-        took = []
+        enqueued = []
         for _ in range(7):
             gpu.sync()
             began = gpu.now()
             call()
-            took.append(gpu.now() - began)
+            enqueued.append(gpu.now() - began)
         gpu.sync()
-        delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (median(took) / 1e3 + 20))
-        mode = Mode("device", l2, list, 0.0)
-        mode.facts |= {"delay_us": delay_us, "empty_pair_ns": round(self.floor[0])}
-        mode.facts["empty_kernel_ns"] = round(self.floor[1])
+        delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (median(enqueued) / 1e3 + 20))
+        pair, kernel = map(round, self.floor)
+        facts = {"delay_us": delay_us, "empty_pair_ns": pair, "empty_kernel_ns": kernel}
+        mode = Mode("device", l2, list, 0.0, facts=facts)
 
         def one() -> tuple[int, bool]:
             if l2 == "cold":
                 gpu.flush()
-            ns, late = self._behind(mode.facts["delay_us"], call)
+            ns, late = self._behind(facts["delay_us"], call)
             return round(ns), late
 
         def block(count: int) -> list[int]:
@@ -280,35 +233,33 @@ class Modes:
             pairs = [one() for _ in range(count)]
             late = sum(was for _, was in pairs)
             mode.late += late
-            if late > LATE_SHARE * count and mode.facts["delay_us"] < LONGEST_DELAY_US / 2:
-                mode.facts["delay_us"] *= 2
-                mode.call_ns = self.call_ns + mode.facts["delay_us"] * 1e3
+            if late > LATE_SHARE * count and facts["delay_us"] < LONGEST_DELAY_US / 2:
+                facts["delay_us"] *= 2
+                mode.call_ns = self.call_ns + facts["delay_us"] * 1e3
             return [ns for ns, was in pairs if not was]
 
         while True:  # refused where no delay outlasts the call
             one()
             began = gpu.now()
             late = sum(one()[1] for _ in range(3))
-            took_us = (gpu.now() - began) / 3e3
-            delay_us = mode.facts["delay_us"]
+            took_us, delay_us = (gpu.now() - began) / 3e3, facts["delay_us"]
             if late < 2:
                 break
             if delay_us * 4 > LONGEST_DELAY_US or delay_us > 8 * took_us:
-                lines = gpu.blocking_calls(call)
-                why = f" ({', '.join(lines[:3])})" if lines else (
-                    ", or launches more than the queue holds (about 1,000)"
-                )  # fmt: skip
+                lines = ", ".join(gpu.blocking_calls(call)[:3])
+                queue = ", or launches more than the queue holds (about 1,000)"
+                why = f" ({lines})" if lines else queue
                 raise Refused(f"the call waits for the GPU{why}: no delay can hide its enqueueing")
-            mode.facts["delay_us"] *= 4
+            facts["delay_us"] *= 4
         mode.block, mode.call_ns = block, self.call_ns + delay_us * 1e3
         return mode
 
     def _steady(self) -> Mode:
-        gpu, call, start, end = self.gpu, self.work.run, self.start, self.end
+        call, start, end = self.work.run, self.start, self.end
         queued = max(2, min(MOST_QUEUED, math.ceil(STEADY_NS / max(self.call_ns, 1_000))))
 
         def block(count: int) -> list[int]:
-            out = []
+            values = []
             for _ in range(count):
                 for _ in range(FILL):
                     call()
@@ -317,9 +268,8 @@ class Modes:
                     call()
                 end.record()
                 end.synchronize()
-                out.append(round(gpu.elapsed_ns(start, end) / queued))
-            return out
+                values.append(round(self.gpu.elapsed_ns(start, end) / queued))
+            return values
 
-        mode = Mode("steady", "warm", block, self.call_ns * (queued + FILL))
-        mode.facts["calls_per_sample"] = queued
-        return mode
+        taken_ns = self.call_ns * (queued + FILL)
+        return Mode("steady", "warm", block, taken_ns, facts={"calls_per_sample": queued})

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.addons.measure.modes import L2, NAMES, TRITON
-from nsysalign.addons.measure.statistics import PERCENTILES
+from nsysalign.addons.measure.statistics import FEWEST_P99
 from nsysalign.errors import UsageError
 
-DEFAULT_MODES = ("latency", "event", "device", "steady", "graph")
+DEFAULT_MODES = NAMES
 #: What a search measures; the rest is measured at the batches that are reported.
 CURVE_MODES = ("latency", "steady")
 PROCESSES, MOST_PROCESSES = 3, 7
@@ -60,39 +60,37 @@ class Options:
     def checked(self) -> Options:
         """The same, with the budget of a search that was given none, and --quick carried out: one
         process, no profile.  UsageError where parts of it do not go together."""
-        budget = self.budget_s
-        for name, value, sound, allowed in (
-            ("precision", self.precision, 0 < self.precision <= 0.5, "a share between 0 and 0.5"),
-            ("processes", self.processes, self.processes >= 1, "1 or more"),
-            ("budget", budget, budget is None or budget > 0, "more than 0 seconds"),
-        ):
-            if not sound:
-                raise UsageError(f"{name} is {value!r}", f"{name}: {allowed}")
-        if not self.targets:
-            raise UsageError("nothing to measure", "nsysalign measure FILE.py:FUNCTION")
-        if len(self.targets) > 2:
-            raise UsageError("at most two targets can be compared", "name one or two functions")
-        if self.latency_below_s is not None and not (self.search or self.batches):
-            raise UsageError("--latency-below chooses among batch sizes", "add --batch auto")
-        if self.most_batch is not None and not self.search:
-            raise UsageError("--max-batch limits a search", "add --batch auto")
-        if self.search and len(self.targets) > 1:
-            raise UsageError(
-                "the search for batches is of one target",
-                "search each, then compare both: --batch N",
-            )
-        if self.clocks and self.search:
-            raise UsageError("--clocks is about one batch", "add --batch N, or leave it out")
+        budget, search = self.budget_s, self.search
+        for wrong, message, next_step in (
+            (not 0 < self.precision <= 0.5, f"precision is {self.precision!r}",
+             "precision: a share between 0 and 0.5"),
+            (self.processes < 1, f"processes is {self.processes!r}", "processes: 1 or more"),
+            (budget is not None and budget <= 0, f"budget is {budget!r}",
+             "budget: more than 0 seconds"),
+            (not self.targets, "nothing to measure", "nsysalign measure FILE.py:FUNCTION"),
+            (len(self.targets) > 2, "at most two targets can be compared",
+             "name one or two functions"),
+            (self.latency_below_s is not None and not (search or self.batches),
+             "--latency-below chooses among batch sizes", "add --batch auto"),
+            (self.most_batch is not None and not search, "--max-batch limits a search",
+             "add --batch auto"),
+            (search and len(self.targets) > 1, "the search for batches is of one target",
+             "search each, then compare both: --batch N"),
+            (self.clocks and search, "--clocks is about one batch",
+             "add --batch N, or leave it out"),
+        ):  # fmt: skip
+            if wrong:
+                raise UsageError(message, next_step)
+        more: dict[str, Any] = {"processes": 1, "profile": False} if self.quick else {}
         if self.clocks:
-            all_modes = tuple(dict.fromkeys([*self.modes, *DEFAULT_MODES, *TRITON]))
-            self = replace(self, modes=all_modes)
-        if self.quick:
-            self = replace(self, processes=1, profile=False)
-        return replace(self, budget_s=SEARCH_BUDGET_S) if self.search and budget is None else self
+            more["modes"] = tuple(dict.fromkeys([*self.modes, *DEFAULT_MODES, *TRITON]))
+        if search and budget is None:
+            more["budget_s"] = SEARCH_BUDGET_S
+        return replace(self, **more)
 
     @property
     def l2(self) -> tuple[str, ...]:
-        """States of the L2 to measure in: a cold one is for the ladder of clocks."""
+        """States of the L2 to measure in: a cold one is for `--clocks`."""
         return L2 if self.clocks else ("warm",)
 
 
@@ -110,12 +108,10 @@ class Job:
     limit_s: float
     batches_s: float = 0.0  # no further batch is begun after this long
 
-    def spec(self, options: Options, out: Path, clocks: Path | None) -> dict[str, Any]:
+    def spec(self, options: Options, out: Path) -> dict[str, Any]:
         """What the worker is told."""
         rough = options.quick or self.role == "probe"
         seconds = max(0.05, self.seconds)
-        # samples of one process, so that all together bound every percentile that is shown
-        wanted = PERCENTILES[99]
         return {
             "target": options.targets[self.target].spec,
             "path": options.targets[self.target].path,
@@ -127,7 +123,8 @@ class Job:
             "role": self.role,
             "seconds": seconds,
             "limit_s": self.limit_s,
-            "need": 20 if rough else -(-wanted // max(1, options.processes)),
+            # samples of one process, so that all together bound every percentile that is shown
+            "need": 20 if rough else -(-FEWEST_P99 // max(1, options.processes)),
             "most_s": 2.0 if rough else 10.0,
             "least_s": min(0.25 if rough else 0.5, seconds / len(self.modes or (1,))),
             "warm_up_s": min(10.0, max(0.3, seconds if rough else 2 * seconds)),
@@ -135,7 +132,6 @@ class Job:
             "free_share": FREE_SHARE if options.search else None,
             "backend": options.backend,
             "out": str(out),
-            "clocks": str(clocks) if clocks else None,
         }
 
 

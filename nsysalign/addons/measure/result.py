@@ -1,8 +1,7 @@
 """What a measurement found: samples, numbers, answers; to and from `measure.json`.
 
 Everything but the samples is computed again from them when a file is read, so that no number can
-disagree with the samples.  Terminal, page, JSON and DataFrames show the same rows: `curve_rows`,
-`mode_rows`, with the columns that frames.py declares, and `ladder`.
+disagree with the samples.  Terminal, page, JSON and DataFrames are drawn from this record.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_typ
 import numpy as np
 
 from nsysalign import frames, untrusted
-from nsysalign.addons.measure import ladder, search
+from nsysalign.addons.measure import ladder, search, tables
 from nsysalign.addons.measure.failures import MEMORY
 from nsysalign.addons.measure.profile import Profile
 from nsysalign.addons.measure.statistics import Estimate, difference, estimate
@@ -30,7 +29,8 @@ from nsysalign.files import replacing
 if TYPE_CHECKING:
     import pandas as pd
 
-VERSION = 1
+#: Version 1 had differences and their causes in `ladder`, and more of each profile.
+VERSION, READABLE = 2, (1, 2)
 LARGEST_FILE = 1 << 30
 NAN = float("nan")
 
@@ -85,7 +85,7 @@ class Key(NamedTuple):
 
 @dataclass(frozen=True)
 class Point:
-    """The headline of one batch of one target: a row of frames.CURVE."""
+    """The headline of one batch of one target: a row of tables.CURVE."""
 
     target: int
     batch: int | None
@@ -189,18 +189,11 @@ class Measure:
     def _runs_of(self, point: Point) -> list[Run]:
         return [r for r in self.runs if (r.target, r.batch) == (point.target, point.batch)]
 
-    def facts_of(self, point: Point) -> dict[str, float]:
-        """What was measured beside the modes of a point, by the first process that did: name ->
-        value."""
-        facts: dict[str, float] = {}
-        for run in self._runs_of(point):
-            for mode in run.facts.values():
-                facts = {**mode, **facts}
-        return facts
-
     def floor_ns(self, point: Point) -> float:
         """What an event pair around an empty kernel read beside this point; 0 if unknown."""
-        return float(self.facts_of(point).get("empty_kernel_ns", 0))
+        facts = [mode for run in self._runs_of(point) for mode in run.facts.values()]
+        known = (mode["empty_kernel_ns"] for mode in facts if "empty_kernel_ns" in mode)
+        return float(next(known, 0))
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -216,21 +209,35 @@ class Measure:
     def _point(self, point: Point) -> Point:
         modes, runs = self.modes_at(point), self._runs_of(point)
         latency, steady = modes.get("latency") or modes.get("event"), modes.get("steady")
-        # a run's own peak; a graph's pool and a flush buffer come later and are not the call's
-        peak = max((r.memory.get("peak_reserved", 0) for r in runs if r.memory), default=0)
         numbers = {r.number for r in runs}
         mhz = sorted(b.sm_mhz for b in self.blocks if b.run in numbers and b.sm_mhz == b.sm_mhz)
-        more: dict[str, Any] = {"memory_bytes": peak, "sm_mhz": mhz[len(mhz) // 2] if mhz else NAN}
-        if e := latency:
-            more |= {"processes": e.processes, "latency_ns": e.value_ns, "latency_low_ns": e.low_ns}
-            more |= {"latency_high_ns": e.high_ns, "p90_ns": e.p90_ns, "p99_ns": e.p99_ns}
-            more |= {"p99_bounded": e.p99_bounded}
+        point = replace(
+            point,
+            # a run's own peak; a graph's pool and a flush buffer come later and are not the call's
+            memory_bytes=max((r.memory.get("peak_reserved", 0) for r in runs), default=0),
+            sm_mhz=mhz[len(mhz) // 2] if mhz else NAN,
+        )
+        if latency:
+            point = replace(
+                point,
+                processes=latency.processes,
+                latency_ns=latency.value_ns,
+                latency_low_ns=latency.low_ns,
+                latency_high_ns=latency.high_ns,
+                p90_ns=latency.p90_ns,
+                p99_ns=latency.p99_ns,
+                p99_bounded=latency.p99_bounded,
+            )
         if steady and steady.value_ns > 0:
             per_ns = 1e9 * next((r.outputs for r in runs if not r.failure), 1.0)
-            high = per_ns / steady.low_ns if steady.low_ns > 0 else math.inf
-            more |= {"rate": per_ns / steady.value_ns, "rate_low": per_ns / steady.high_ns}
-            more |= {"rate_high": high, "processes": steady.processes}
-        return replace(point, **more)
+            point = replace(
+                point,
+                processes=steady.processes,
+                rate=per_ns / steady.value_ns,
+                rate_low=per_ns / steady.high_ns,
+                rate_high=per_ns / steady.low_ns if steady.low_ns > 0 else math.inf,
+            )
+        return point
 
     def _marks(self, point: Point, trials: list[search.Trial]) -> list[str]:
         marks = []
@@ -259,8 +266,9 @@ class Measure:
         """What to use, of the first target: the best batch below the latency that was asked for,
         else the smallest within 5 % of the best."""
         trials, limit_ns = self.trials(), self.options.get("latency_below_ns")
-        trial = trials and (search.below(trials, limit_ns) or search.advised(trials))
-        batch = trial.batch if trial else None
+        if not trials:
+            return None
+        batch = (search.below(trials, limit_ns) or search.advised(trials)).batch
         return next((p for p in self.points if p.target == 0 and (p.batch or 1) == batch), None)
 
     def profile_of(self, point: Point) -> Profile | None:
@@ -271,17 +279,18 @@ class Measure:
         return None
 
     def changes(self, threshold: float = 0.0) -> list[Change]:
-        """B against A, of all that was measured of both; nothing of one target alone.  Same: the
-        whole interval is nearer to zero than `threshold`; slower or faster: it excludes zero, and
-        the change is at least the threshold."""
+        """B against A, of all that was measured of both; nothing of one target alone.  Slower or
+        faster: the interval excludes zero, and the change is at least the threshold; same: what is
+        known is nearer to zero than that."""
         order, out = list(self.options["modes"]), []
         both = [k for k in self.estimates if k.target and k._replace(target=0) in self.estimates]
         for key in sorted(both, key=lambda k: (k.batch or 0, order.index(k.mode), k.l2 == "cold")):
             a, b = self.estimates[key._replace(target=0)], self.estimates[key]
-            d = difference(a, b)
-            small = max(abs(d.low), abs(d.high)) if d.verdict == "unclear" else abs(d.ratio)
-            verdict = "same" if small < threshold else d.verdict
-            out.append(Change(*key[1:], a.value_ns, b.value_ns, d.ratio, d.low, d.high, verdict))
+            ratio, low, high = difference(a, b)
+            verdict = "slower" if low > 0 else "faster" if high < 0 else "unclear"
+            if (max(abs(low), abs(high)) if verdict == "unclear" else abs(ratio)) < threshold:
+                verdict = "same"
+            out.append(Change(*key[1:], a.value_ns, b.value_ns, ratio, low, high, verdict))
         return out
 
     # --- rows, tables, files ---
@@ -295,15 +304,13 @@ class Measure:
         """What each way of timing the call prints at a point, warm or cold; [] without --clocks."""
         if not self.options.get("clocks"):
             return []
-        modes = self.modes_at(point, l2)
         numbers = {r.number for r in self._runs_of(point)}
         mhz: dict[str, list[float]] = {}
         for block in self.blocks:
             if block.run in numbers and block.l2 == l2 and block.sm_mhz == block.sm_mhz:
                 mhz.setdefault(block.mode, []).append(block.sm_mhz)
         clocks = {mode: median(values) for mode, values in mhz.items()}
-        profile = self.profile_of(point)
-        return ladder.rungs(modes, l2, profile, self.facts_of(point), clocks)
+        return ladder.rungs(self.modes_at(point, l2), l2, self.profile_of(point), clocks)
 
     @property
     def ladder(self) -> list[dict[str, Any]]:
@@ -316,11 +323,11 @@ class Measure:
         ]
 
     def curve_rows(self) -> list[dict[str, Any]]:
-        """Rows of frames.CURVE."""
+        """Rows of tables.CURVE."""
         return [asdict(p) | {"target": self.targets[p.target]} for p in self.points]
 
     def mode_rows(self) -> list[dict[str, Any]]:
-        """Rows of frames.MODES."""
+        """Rows of tables.MODES."""
         return [
             asdict(e)
             | key._asdict()
@@ -330,38 +337,27 @@ class Measure:
 
     @cached_property
     def curve(self) -> pd.DataFrame:
-        """One row per target and batch (frames.CURVE)."""
-        return _frame(self.curve_rows(), frames.CURVE)
+        """One row per target and batch (tables.CURVE)."""
+        return _frame(self.curve_rows(), tables.CURVE)
 
     @cached_property
     def modes(self) -> pd.DataFrame:
-        """One row per target, batch, mode and L2 (frames.MODES)."""
-        return _frame(self.mode_rows(), frames.MODES)
-
-    @cached_property
-    def budgets(self) -> pd.DataFrame:
-        """One row per profiled batch and cause (frames.MEASURED_BUDGETS)."""
-        rows = [
-            {"target": self.targets[p.target], "batch": p.batch, "cause": cause, "ns": ns}
-            | {"share": ns / p.elapsed_ns if p.elapsed_ns else 0.0, "run": p.run}
-            for p in self.profiles
-            for cause, ns in p.parts_ns.items()
-        ]
-        return _frame(rows, frames.MEASURED_BUDGETS)
+        """One row per target, batch, mode and L2 (tables.MODES)."""
+        return _frame(self.mode_rows(), tables.MODES)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
-        """One row per sample (frames.SAMPLES)."""
+        """One row per sample (tables.SAMPLES)."""
         runs, rows = {r.number: r for r in self.runs}, []
         for n, b in enumerate(self.blocks):
             of = {"target": self.targets[runs[b.run].target], "batch": runs[b.run].batch}
             of |= {"process": b.run, "role": runs[b.run].role, "mode": b.mode, "l2": b.l2}
             rows.append(of | {"block": n, "t0_ns": b.t0, "sm_mhz": b.sm_mhz, "k": 0, "ns": 0})
         sizes = [len(b.ns) for b in self.blocks]
-        out = _frame(rows, frames.SAMPLES).loc[np.repeat(np.arange(len(sizes)), sizes)]
+        out = _frame(rows, tables.SAMPLES).loc[np.repeat(np.arange(len(sizes)), sizes)]
         ks = [k for size in sizes for k in range(size)]
         ns = np.array([v for b in self.blocks for v in b.ns], dtype=np.int64)
-        return frames.check(out.reset_index(drop=True).assign(k=ks, ns=ns), frames.SAMPLES)
+        return frames.check(out.reset_index(drop=True).assign(k=ks, ns=ns), tables.SAMPLES)
 
     def write(self, path: Path) -> None:
         """measure.json: what was measured, then what follows from it; whole or not at all."""
@@ -403,8 +399,8 @@ def load(path: Path) -> Measure:
         data = json.loads(untrusted.contents(file))
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise AnalysisError(f"{file.name}: not a measurement (format {FORMAT})", again)
-        if (version := data.get("version")) != VERSION:
-            words = f"version {version!r}, and this nsysalign reads {VERSION}"
+        if (version := data.get("version")) not in READABLE:
+            words = f"version {version!r}, and this nsysalign reads up to {VERSION}"
             raise AnalysisError(f"{file.name}: {words}", "measure again")
         measure = _known(Measure, data)
         _refer(measure)

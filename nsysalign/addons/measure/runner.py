@@ -54,12 +54,11 @@ def run(
     options: Options,
     folder: Path,
     *,
-    clocks: Path | None = None,
     killed: Callable[[], int] | None = None,
 ) -> Outcome:
     """Start a worker, wait for it, and end it if necessary.  `killed()`: how often the kernel has
     ended a process for memory."""
-    spec, out = _specified(job, options, folder, clocks)
+    spec, out = _specified(job, options, folder)
     killed = killed or killed_for_memory
     before, began, began_ns = killed(), time.monotonic(), time.monotonic_ns()
     log = folder / f"worker-{job.number:04d}.log"
@@ -89,14 +88,14 @@ def run(
 
 def command(job: Job, options: Options, folder: Path) -> tuple[list[str], Path]:
     """(the worker as a command, its facts' file), for a run under nsys."""
-    spec, out = _specified(job, options, folder, None)
+    spec, out = _specified(job, options, folder)
     return [*WORKER, str(spec)], out
 
 
-def _specified(job: Job, options: Options, folder: Path, clocks: Path | None) -> tuple[Path, Path]:
+def _specified(job: Job, options: Options, folder: Path) -> tuple[Path, Path]:
     spec, out = (folder / f"{job.number:04d}.{end}" for end in ("json", "jsonl"))
     out.unlink(missing_ok=True)
-    spec.write_text(json.dumps(job.spec(options, out, clocks)), encoding="utf-8")
+    spec.write_text(json.dumps(job.spec(options, out)), encoding="utf-8")
     return spec, out
 
 
@@ -149,11 +148,11 @@ def _failure(
     if ended == "time":
         # the innermost line outside our code that faulthandler wrote
         begin = log.rfind("most recent call first")
-        own = f"{os.sep}nsysalign{os.sep}measure{os.sep}"
+        own = os.path.dirname(__file__) + os.sep
         places = [
             f"{os.path.basename(path)}:{line}"
             for path, line in re.findall(r'File "([^"]+)", line (\d+) in ', log[begin:])
-            if own not in path and not path.startswith("<")
+            if not path.startswith((own, "<"))
         ]
         return Failure("hang", f"ended after {job.limit_s:.0f} s", stage, *places[:1])
     if any(f["type"] == "done" for f in facts):

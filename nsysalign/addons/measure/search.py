@@ -25,9 +25,9 @@ class Trial(NamedTuple):
 
 def climb(most: int | None) -> tuple[int, ...]:
     """1, 2, 4, ... up to and including `most`."""
-    top = most or LARGEST
+    top = min(most or LARGEST, LARGEST)
     powers = [1 << k for k in range(LARGEST.bit_length()) if 1 << k <= top]
-    return tuple(dict.fromkeys([*powers, min(top, LARGEST)]))
+    return tuple(dict.fromkeys([*powers, top]))
 
 
 def best(trials: Sequence[Trial]) -> Trial:
@@ -52,15 +52,15 @@ def refined(
 ) -> tuple[int, ...]:
     """What to try once more, in order: on both sides of the best, beyond the last that is below
     the latency limit, and below `failed`, the batch that found no memory."""
-    top = min(b for b in (failed - 1 if failed else LARGEST, most or LARGEST))
-    limit = max(
-        (t.batch for t in trials if latency_ns and t.latency_ns <= latency_ns), default=0
-    )  # fmt: skip
-    lower = [best(trials).batch // 2, best(trials).batch, limit]
-    if failed:
-        lower.append(max(t.batch for t in trials))
+    tried = {t.batch for t in trials}
+    top = min(failed - 1 if failed else LARGEST, most or LARGEST)
+    lower = [best(trials).batch // 2, best(trials).batch]
+    lower += [
+        max((t.batch for t in trials if latency_ns and t.latency_ns <= latency_ns), default=0)
+    ]
+    lower += [max(tried)] if failed else []
     halfway = {_even(b * 2**0.5, b, 2 * b) for b in lower if b}
-    return tuple(sorted(b for b in halfway if b <= top and b not in {t.batch for t in trials}))
+    return tuple(sorted(b for b in halfway if b <= top and b not in tried))
 
 
 def _even(value: float, low: int, high: int) -> int:
@@ -76,7 +76,7 @@ def _even(value: float, low: int, high: int) -> int:
 def reported(trials: Sequence[Trial], latency_ns: float | None) -> tuple[int, ...]:
     """Batches to measure in full: the advice, the best, the best below the limit, the first, the
     largest."""
-    under = below(trials, latency_ns)
+    under = below(trials, latency_ns) or best(trials)
     batches = {t.batch for t in trials}
-    wanted = {advised(trials).batch, best(trials).batch, min(batches), max(batches)}
-    return tuple(sorted(wanted | ({under.batch} if under else set())))
+    ends = {min(batches), max(batches)}
+    return tuple(sorted({advised(trials).batch, best(trials).batch, under.batch} | ends))

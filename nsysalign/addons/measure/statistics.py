@@ -20,14 +20,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 CONFIDENCE = 0.95
 Z95 = NormalDist().inv_cdf(0.975)
-#: Samples from which on a percentile's 95 % upper bound is a sample: the least n with p**n <= 0.05.
-PERCENTILES = {50: 1, 90: 29, 99: 299}
+#: Samples from which on the 99th percentile's 95 % upper bound is a sample: 0.99**n <= 0.05.
+FEWEST_P99 = 299
 #: Two ticks of the event clock: no median is known more precisely.
 RESOLUTION_NS = 64.0
 FEWEST = 8
@@ -163,12 +163,14 @@ def _trends(values: np.ndarray) -> np.ndarray:
 
 
 class Combined(NamedTuple):
-    """Of measurements: value and half the interval's width, ns; how many times wider the processes
-    scatter than their samples explain."""
+    """Of measurements, each of several processes: value and half the interval's width, ns; how many
+    times wider the processes scatter than their samples explain; the value's standard error due to
+    the repetitions alone, ns."""
 
     value_ns: np.ndarray
     reach_ns: np.ndarray
     scattered: np.ndarray
+    own_ns: np.ndarray
 
 
 def combined(medians: np.ndarray, halves: np.ndarray) -> Combined:
@@ -176,26 +178,16 @@ def combined(medians: np.ndarray, halves: np.ndarray) -> Combined:
     from scipy.special import stdtrit  # not scipy.stats, which takes a second to import
 
     count = medians.shape[1]
+    tick = RESOLUTION_NS / 4  # half of one: no median is known more precisely
     floor = np.sqrt((halves**2).sum(axis=1)) / count
     reach, scattered = floor, np.zeros(len(medians))
     if count > 1:
         scatter = medians.std(axis=1, ddof=1)
         between = scatter / math.sqrt(count) * float(stdtrit(count - 1, 0.5 + CONFIDENCE / 2))
-        own = np.sqrt((halves**2).mean(axis=1)) / Z95
-        scattered = scatter / np.maximum(own, RESOLUTION_NS / 4)
+        scattered = scatter / np.maximum(np.sqrt((halves**2).mean(axis=1)) / Z95, tick)
         reach = np.where(np.isfinite(floor), np.maximum(between, floor), between)
-    # half a tick: no median is known more precisely
-    return Combined(medians.mean(axis=1), np.maximum(reach, RESOLUTION_NS / 4), scattered)
-
-
-def own_error(halves: np.ndarray) -> np.ndarray:
-    """Standard error of the mean of some processes' medians due to their repetitions alone, ns:
-    `halves` has the shape (measurements, processes).  At least half a tick of the clock, also if it
-    is unknown."""
-    count = halves.shape[1]
-    error = np.sqrt((halves**2).sum(axis=1)) / count / Z95
-    tick = RESOLUTION_NS / 4 / math.sqrt(count)
-    return np.where(np.isfinite(error), np.maximum(error, tick), tick)
+    own = np.maximum(np.where(np.isfinite(floor), floor / Z95, 0.0), tick / math.sqrt(count))
+    return Combined(medians.mean(axis=1), np.maximum(reach, tick), scattered, own)
 
 
 def estimate(processes: Sequence[Sequence[float]]) -> Estimate:
@@ -207,62 +199,56 @@ def estimate(processes: Sequence[Sequence[float]]) -> Estimate:
     medians = np.array([float(np.median(a)) for a in arrays])
     inner = [within_rows(a[None]) for a in arrays]
     halves = np.array([[float(w.half_ns[0]) for w in inner]])
-    whole = combined(medians[None], halves)
-    value, reach, scattered = (float(part[0]) for part in whole)
+    value, reach, scattered, own = (float(x[0]) for x in combined(medians[None], halves))
     pooled = np.concatenate(arrays)
     low, high = np.quantile(pooled, [0.25, 0.75])
     far = OUTLIER * max(float(high - low), RESOLUTION_NS)
-    p50, p90, p99 = (quantile(pooled, p) for p in PERCENTILES)
+    p50, p90, p99 = np.quantile(pooled, [0.5, 0.9, 0.99], method="higher").tolist()
     return Estimate(
-        value, max(0.0, value - reach), value + reach, tuple(medians.tolist()),
-        p50[0], p90[0], *p99, float(pooled.mean()),
-        float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0, float(pooled.min()),
-        float(pooled.max()), len(pooled), float(sum(w.size[0] for w in inner)),
-        int(((pooled < low - far) | (pooled > high + far)).sum()),  # counted, never removed
-        scattered > DIFFER, scattered > UNSURE, float(own_error(halves)[0]),
-    )  # fmt: skip
-
-
-def quantile(values: np.ndarray, percentile: float) -> tuple[float, bool]:
-    """(a sample, whether there are enough samples to bound the percentile from above at 95 %)."""
-    value = float(np.quantile(values, percentile / 100, method="higher"))
-    return value, len(values) >= PERCENTILES[percentile]
+        value_ns=value,
+        low_ns=max(0.0, value - reach),
+        high_ns=value + reach,
+        medians=tuple(medians.tolist()),
+        p50_ns=p50,
+        p90_ns=p90,
+        p99_ns=p99,
+        p99_bounded=len(pooled) >= FEWEST_P99,
+        mean_ns=float(pooled.mean()),
+        std_ns=float(pooled.std(ddof=1)) if len(pooled) > 1 else 0.0,
+        min_ns=float(pooled.min()),
+        max_ns=float(pooled.max()),
+        samples=len(pooled),
+        effective=float(sum(w.size[0] for w in inner)),
+        outliers=int(((pooled < low - far) | (pooled > high + far)).sum()),  # never removed
+        differ=scattered > DIFFER,
+        unsure=scattered > UNSURE,
+        own_ns=own,
+    )
 
 
 class Difference(NamedTuple):
-    """b / a - 1 with its 95 % interval, and the verdict: faster, slower or unclear."""
+    """b / a - 1 with its 95 % interval."""
 
-    ratio: float
-    low: float
-    high: float
-    verdict: str
+    ratio: Any
+    low: Any
+    high: Any
 
 
 def difference(a: Estimate, b: Estimate) -> Difference:
-    """How much longer b takes than a.  A verdict needs two processes on each side."""
-    ratio = b.value_ns / a.value_ns - 1 if a.value_ns > 0 else math.nan
+    """How much longer b takes than a; bounds need two processes on each side."""
     if min(a.processes, b.processes) < 2 or a.value_ns <= 0 or b.value_ns <= 0:
-        return Difference(ratio, -math.inf, math.inf, "unclear")
+        ratio = b.value_ns / a.value_ns - 1 if a.value_ns > 0 else math.nan
+        return Difference(ratio, -math.inf, math.inf)
     medians = [np.array([e.medians]) for e in (a, b)]
     own = [np.array([e.own_ns]) for e in (a, b)]
-    ratio, low, high = (float(x[0]) for x in compared(*medians, *own))
-    verdict = "slower" if low > 0 else "faster" if high < 0 else "unclear"
-    return Difference(ratio, low, high, verdict)
+    return Difference(*(float(x[0]) for x in compared(*medians, *own)))
 
 
-class Compared(NamedTuple):
-    """Of comparisons: b / a - 1 and its 95 % interval."""
-
-    ratio: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
-def compared(a: np.ndarray, b: np.ndarray, own_a: np.ndarray, own_b: np.ndarray) -> Compared:
+def compared(a: np.ndarray, b: np.ndarray, own_a: np.ndarray, own_b: np.ndarray) -> Difference:
     """Many comparisons at once, by Welch's t over the logarithms of the processes' medians, whose
     shapes are (comparisons, processes of a) and (comparisons, processes of b), ns.  `own_a`,
-    `own_b`: standard errors due to the repetitions alone (`own_error`): closer agreement between
-    processes is chance."""
+    `own_b`: standard errors due to the repetitions alone: closer agreement between processes is
+    chance."""
     from scipy.special import stdtrit
 
     logs = [np.log(x) for x in (a, b)]
@@ -274,4 +260,4 @@ def compared(a: np.ndarray, b: np.ndarray, own_a: np.ndarray, own_b: np.ndarray)
     freedom = total**2 / sum(v**2 / (x.shape[1] - 1) for v, x in zip(errors, logs, strict=True))
     reach = np.sqrt(total) * stdtrit(np.maximum(1.0, freedom), 0.5 + CONFIDENCE / 2)
     middle = logs[1].mean(axis=1) - logs[0].mean(axis=1)
-    return Compared(np.expm1(middle), np.expm1(middle - reach), np.expm1(middle + reach))
+    return Difference(np.expm1(middle), np.expm1(middle - reach), np.expm1(middle + reach))

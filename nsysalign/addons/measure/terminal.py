@@ -3,14 +3,11 @@ sentences and cells from here."""
 
 from __future__ import annotations
 
-import math
-import re
 import textwrap
 from typing import TYPE_CHECKING
 
 from nsysalign.addons.measure import ladder
 from nsysalign.addons.measure.statistics import TOO_WIDE
-from nsysalign.show.palette import LOOKS
 from nsysalign.text import (
     change,
     change_between,
@@ -18,7 +15,6 @@ from nsysalign.text import (
     fixed,
     gibibytes,
     milliseconds,
-    percent,
     rate,
     reach,
     safe_text,
@@ -27,7 +23,6 @@ from nsysalign.text import (
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from nsysalign.addons.measure.profile import Profile
     from nsysalign.addons.measure.result import Change, Measure, Point
 
 MODE_WORDS = {
@@ -40,7 +35,7 @@ MODE_WORDS = {
     "do_bench_cudagraph": "triton's, replayed from a graph of many calls",
 }
 HEADS = ["batch", "p50 ms", "±", "p99 ms", "per s", "±", "memory", "SM MHz", ""]
-LADDER_HEADS = ["clock", "us", "to the next", "what that is", "measured elsewhere"]
+LADDER_HEADS = ["clock", "us", "SM MHz", "what is in it, beside the kernels"]
 CHANGE_HEADS = ["batch", "mode", "A", "B", "change", "95 %", ""]
 
 
@@ -53,11 +48,12 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
         if points:
             _print(console, ["", f"  {name}"])
             _table(console, HEADS, list(map(row, points)), left=(8,), least=(7, 6, 3))
-        if profiles := [p for p in map(measure.profile_of, points) if p and p.parts_ns]:
-            _print(console, [""])
-            _budgets(console, profiles)
     for point in measure.points if measure.options.get("clocks") else ():
-        _ladder(console, measure, point)
+        for l2, state in (("warm", "its data in the L2"), ("cold", "the L2 overwritten before")):
+            if rungs := measure.rungs(point, l2):
+                _print(console, ["", f"  {named(measure, point.target, point.batch)}, {state}"])
+                _table(console, LADDER_HEADS, list(map(ladder_row, rungs)), left=(0, 3), least=(2,))
+        _print(console, ["", *(f"  {line}" for line in clocks_verdict(measure, point)), ""])
     lines = []
     for point in measure.points:
         modes, more = measure.modes_at(point), reading(measure, point)
@@ -66,38 +62,26 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
             lines += [f"{named(measure, point.target, point.batch)}: {times}"]
             lines += [f"  {text}" for text in more]
     _print(console, [f"  {line}" for line in lines])
-    if len(measure.targets) > 1:
-        _changes(console, measure.changes())
-    _print(console, [f"  ! {note}" for note in measure.notes])
-    _where(console, report)
+    render_changes(measure, measure.changes(), console, report)
 
 
 def render_changes(
-    both: Measure, changes: list[Change], console: Console, report: str = ""
+    measure: Measure, changes: list[Change], console: Console, report: str = ""
 ) -> None:
-    """Two measurements: a row per batch and mode."""
-    _print(console, [f"A {both.targets[0]}", f"B {both.targets[1]}"])
-    _changes(console, changes)
-    _print(console, [f"  ! {note}" for note in both.notes])
-    _where(console, report)
-
-
-def _where(console: Console, report: str) -> None:
+    """Of two targets a row per batch and mode; then the notes and the page."""
+    if len(measure.targets) > 1:
+        _print(console, [f"{'AB'[k]} {name}" for k, name in enumerate(measure.targets)])
+        _table(console, CHANGE_HEADS, list(map(change_row, changes)), left=(1, 5, 6), least=(2, 3))
+    _print(console, [f"  ! {note}" for note in measure.notes])
     if report:  # a path that is broken over lines cannot be copied
         console.print(f"report: {safe_text(report)}", soft_wrap=True, markup=False)
-
-
-def _changes(console: Console, changes: list[Change]) -> None:
-    rows = [change_row(c) for c in changes]
-    _table(console, CHANGE_HEADS, rows, left=(1, 5, 6), least=(2, 3))
 
 
 def _print(console: Console, lines: list[str]) -> None:
     """Lines; what is longer than the terminal goes on below the beginning of its own text."""
     for line in map(safe_text, lines):
-        number = re.match(r" +[-+]?[\d.,]+ (us)? +", line)
-        indent = number.end() if number else len(line) - len(line.lstrip())
-        more = " " * (indent + 2 if indent and not number else indent)
+        indent = len(line) - len(line.lstrip())
+        more = " " * (indent + 2 if indent else 0)
         broken = textwrap.wrap(line, console.width, subsequent_indent=more, break_on_hyphens=False)
         console.print("\n".join(broken), soft_wrap=True, markup=False)
 
@@ -116,7 +100,7 @@ def _table(
     shown = list(range(len(names)))
     wide = [max(map(len, cells)) + 2 for cells in zip(names, *rows, strict=True)]
     for n in least:
-        if sum(min(wide[k], 20) for k in shown) > console.width:
+        if sum(min(wide[k], 26) for k in shown) > console.width:
             shown.remove(n)
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for n in shown:
@@ -125,33 +109,6 @@ def _table(
     for cells in rows:
         table.add_row(*(safe_text(cells[n]) for n in shown))
     console.print(table)
-
-
-def _budgets(console: Console, profiles: list[Profile]) -> None:
-    """Shares of the profiled interval."""
-    most = {c: max(p.parts_ns.get(c, 0) / p.elapsed_ns for p in profiles) for c in LOOKS}
-    causes = [c for c, share in most.items() if share > 0.005]
-    rows = []
-    for p in profiles:
-        shares = [p.parts_ns.get(c, 0) / p.elapsed_ns for c in causes]
-        cells = [percent(share) if share else "." for share in shares]
-        rows.append([_count(p.batch), milliseconds(p.elapsed_ns), *cells, percent(p.idle_share())])
-    names = ["batch", "nsys ms", *(LOOKS[c].short for c in causes), "GPU idle"]
-    least = tuple(2 + causes.index(c) for c in sorted(causes, key=most.__getitem__))
-    _table(console, names, rows, left=(), least=least)
-
-
-def _ladder(console: Console, measure: Measure, point: Point) -> None:
-    """What each way of timing the call prints, warm and cold, and what the differences are."""
-    for l2, state in (("warm", "its data in the L2"), ("cold", "the L2 overwritten before each")):
-        rungs = measure.rungs(point, l2)
-        lines = ["", f"  {named(measure, point.target, point.batch)}, {state}"] if rungs else []
-        for name, value, step, cause, known in map(ladder_row, rungs):
-            lines.append(f"{value:>12} us  {name}")
-            if step:
-                lines.append(f"{step:>12}       {cause}{f' ({known})' if known else ''}")
-        _print(console, lines)
-    _print(console, ["", *(f"  {line}" for line in clocks_verdict(measure, point)), ""])
 
 
 # --- cells ---
@@ -191,13 +148,8 @@ def change_row(c: Change) -> list[str]:
 
 def ladder_row(rung: ladder.Rung) -> list[str]:
     """A rung's cells; LADDER_HEADS names them."""
-    step = f"{-rung.next_ns / 1e3:+,.2f}" if rung.next_ns == rung.next_ns else ""
-    known, left = (0.0 - ns / 1e3 for ns in (rung.known_ns, rung.next_ns - rung.known_ns))
-    elsewhere = f"{known:+,.2f} us known, {left:+,.2f} not" if known == known else ""
-    if rung.clock_ns:
-        clock = f"another SM clock up to {0.0 - rung.clock_ns / 1e3:+,.2f}"
-        elsewhere = f"{elsewhere}; {clock}" if elsewhere else clock
-    return [rung.name, fixed(rung.value_ns), step, rung.cause, elsewhere]
+    mhz = f"{rung.mhz:,.0f}" if rung.mhz == rung.mhz else "-"
+    return [rung.name, fixed(rung.value_ns), mhz, rung.contains]
 
 
 # --- sentences ---
@@ -287,7 +239,7 @@ def clocks_verdict(measure: Measure, point: Point) -> list[str]:
 
 
 def reading(measure: Measure, point: Point) -> list[str]:
-    """What the differences between the modes of a point mean, and whether the profile proves it."""
+    """What the differences between the modes of a point mean."""
     modes, lines = measure.modes_at(point), []
     device, event, graph, steady = map(modes.get, ("device", "event", "graph", "steady"))
     floor = measure.floor_ns(point)
@@ -306,16 +258,4 @@ def reading(measure: Measure, point: Point) -> list[str]:
         and steady.value_ns <= 1.2 * device.value_ns
     ):
         lines.append("on an idle GPU the first launches come late; queued calls hide that")
-    profile = measure.profile_of(point)
-    return [*lines, proof(profile)] if profile else lines
-
-
-def proof(profile: Profile) -> str:
-    """The line that says whether the profile explains the measurement."""
-    if not math.isfinite(profile.error):
-        took = duration(profile.elapsed_ns)
-        return f"profile: {took} under nsys; no prediction of the time without it ({profile.run})"
-    times = f"{duration(profile.measured_ns)} measured, {duration(profile.predicted_ns)} predicted"
-    missed = "NOT proven: the profile explains another number than was measured"
-    verdict = "proven" if profile.proven else missed
-    return f"profile: {times} from the profile ({change(profile.error, 0)}): {verdict}"
+    return lines

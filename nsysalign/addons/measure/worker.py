@@ -23,19 +23,15 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from statistics import median
 from typing import Any
 
 from nsysalign.addons.measure import failures, statistics, target, warmup
 from nsysalign.addons.measure.cuda import Cuda, Refused
-from nsysalign.addons.measure.modes import EMPTY, TRITON, Mode, Modes, profiled
+from nsysalign.addons.measure.modes import TRITON, Mode, Modes, profiled
 
-MOST_SAMPLES, MOST_S, LEAST_S = 20_000, 10.0, 0.5
+MOST_SAMPLES = 20_000
 #: A call this long needs no block that is not counted before the first one.
 LONG_NS = 50e6
-_TAIL = 1 << 16
-#: Columns of clocks.jsonl (record.clock_sampler).
-_T, _DEVICE, _MHZ = 0, 3, 4
 #: Signs of a profiler, which a timed worker must not show (libncurses is none).
 _INJECTED = re.compile(
     r"ToolsInjection|nvToolsExt-injection|cuda-injection|^libinjection|"
@@ -57,8 +53,7 @@ class Worker:
     def __init__(
         self, spec: dict[str, Any], emit: Callable[[dict[str, Any]], None], gpu: Any = None
     ) -> None:
-        self.spec, self.emit = spec, emit
-        self.gpu = gpu
+        self.spec, self.emit, self.gpu = spec, emit, gpu
         self.stage = self.traceback = ""
         self.random = random.Random()
 
@@ -76,15 +71,9 @@ class Worker:
                 for frame in traceback.extract_tb(error.__traceback__)
                 if not frame.filename.startswith(own)
             ]
-            self.emit(
-                {
-                    "type": "failed",
-                    "class": failures.of_exception(error),
-                    "stage": self.stage,
-                    "message": f"{type(error).__name__}: {error}"[:2000],
-                    "where": places[-1] if places else "",
-                }
-            )
+            fact = {"type": "failed", "class": failures.of_exception(error), "stage": self.stage}
+            fact |= {"message": f"{type(error).__name__}: {error}"[:2000]}
+            self.emit(fact | {"where": places[-1] if places else ""})
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 raise
             return False
@@ -120,28 +109,29 @@ class Worker:
 
     def _batch(self, function: Callable[..., Any], batch: int | None) -> list[Mode]:
         """The modes that were measured."""
-        spec, gpu = self.spec, self.gpu
+        gpu = self.gpu
         self._enter("making the call")
         work, outputs = target.make(function, batch)
         gpu.sync()
         self.emit({"type": "made", "outputs": outputs, "zero": gpu.all_zero(work.inputs)})
         self._enter("warm-up")
-        warm = self._warm_up(work.run)
+        call_ns = self._warm_up(work.run)
         self.emit({"type": "memory", **gpu.memory()})
         gpu.quiet()
-        if spec.get("role") == "profile":
+        if self.spec.get("role") == "profile":
             self._enter("the profiled loop")
-            self._profiled(work, warm.call_ns, batch)
+            self._profiled(work, call_ns, batch)
             return []
         self._enter("setting up")
-        modes = self._modes(Modes(gpu, work, warm.call_ns))
+        modes = self._modes(Modes(gpu, work, call_ns))
         work.run()  # a capture that broke the process fails here
         gpu.sync()
         self._enter("measuring")
         self._measure(modes)
         return modes
 
-    def _warm_up(self, call: Callable[[], Any]) -> warmup.WarmUp:
+    def _warm_up(self, call: Callable[[], Any]) -> float:
+        """About how long a call takes then, ns."""
         gpu, spec = self.gpu, self.spec
 
         def timed() -> tuple[int, int]:
@@ -152,13 +142,13 @@ class Worker:
             return ended, ended - began
 
         warm = warmup.warm_up(
-            timed, gpu.state, lambda since_ns: stands(spec.get("clocks"), since_ns),
+            timed, gpu.state,
             precision=spec["precision"], limit_s=spec.get("warm_up_s", warmup.LIMIT_S),
             window_s=spec.get("window_s", warmup.WINDOW_S),
         )  # fmt: skip
         facts = {"first_ns": warm.first_ns, "calls": warm.calls, "ns": warm.took_ns}
         self.emit({"type": "warm", **facts, "settled": warm.settled, "why": warm.why})
-        return warm
+        return warm.call_ns
 
     def _modes(self, maker: Modes) -> list[Mode]:
         """The modes that can be measured; the others are refused, each with its reason.  Capture
@@ -191,8 +181,6 @@ class Worker:
                 started = gpu.now()
                 values = mode.block(mode.size())
                 ended = gpu.now()
-                if "cold" in self.spec["l2"]:  # for the ladder of clocks
-                    mode.beside()
                 mode.samples += values
                 mode.spent_ns += ended - started
                 if len(values):
@@ -214,9 +202,9 @@ class Worker:
 
     def _enough(self, mode: Mode) -> bool:
         spec, count = self.spec, len(mode.samples)
-        if mode.spent_ns >= spec.get("most_s", MOST_S) * 1e9 or count >= MOST_SAMPLES:
+        if mode.spent_ns >= spec.get("most_s", 10.0) * 1e9 or count >= MOST_SAMPLES:
             return True
-        if mode.spent_ns < spec.get("least_s", LEAST_S) * 1e9:
+        if mode.spent_ns < spec.get("least_s", 0.5) * 1e9:
             return False
         need = spec.get("need", 0) if mode.name != "steady" else statistics.FEWEST
         if count < need or count < 1.1 * mode.checked_at:
@@ -225,48 +213,35 @@ class Worker:
         return statistics.precise(mode.samples, spec["precision"])
 
     def _profiled(self, work: target.Workload, call_ns: float, batch: int | None) -> None:
-        """Event pairs in regions, under nsys: the loop of mode `event`; for the ladder of clocks
-        also behind a delay, around a graph, and around an empty kernel behind a delay."""
+        """Event pairs in regions, under nsys: the loop of mode `event`; for `--clocks` with a warm
+        and a cold L2, and behind a delay as well."""
         from nsysalign.region import region
 
-        gpu, spec, call = self.gpu, self.spec, work.run
+        gpu, spec = self.gpu, self.spec
         start, end = gpu.event(), gpu.event()
         base = f"batch={batch}" if batch is not None else "call"
         count = int(spec["seconds"] * 1e9 / max(call_ns, 1_000) / len(spec["l2"]))
-        facts: dict[str, float] = {}
         for l2 in spec["l2"]:
-            call()
-            host = []
+            work.run()
             for _ in range(max(5, min(200, count))):
                 if l2 == "cold":
                     gpu.flush()
                 gpu.sync()
                 with region(profiled(base, l2)):
-                    began = gpu.now()
                     start.record()
-                    call()
+                    work.run()
                     end.record()
-                    host.append(gpu.now() - began)
                 end.synchronize()
                 gpu.elapsed_ns(start, end)
-            facts[f"event_{l2}_host_ns"] = median(host)
-        if "cold" in spec["l2"]:
+        for l2 in spec["l2"] if "cold" in spec["l2"] else ():
             with region("setting up"):
-                maker = Modes(gpu, work, call_ns)
-            for name, l2 in ((n, l2) for n in ("device", "graph") for l2 in spec["l2"]):
-                with region("setting up"):
-                    try:
-                        mode = maker.make(name, l2)
-                    except Refused:
-                        continue
-                with region(profiled(base, l2, name)):
-                    mode.block(max(5, min(50, count)))
-                with region("setting up"):
-                    mode.beside()
-                facts |= mode.facts
-            with region(EMPTY):
-                gpu.floor()
-        self.emit({"type": "profiled", "label": base, "facts": facts})
+                try:
+                    mode = Modes(gpu, work, call_ns).make("device", l2)
+                except Refused:
+                    continue
+            with region(profiled(base, l2, "device")):
+                mode.block(max(5, min(50, count)))
+        self.emit({"type": "profiled", "label": base})
 
 
 def clean() -> dict[str, Any]:
@@ -284,23 +259,6 @@ def clean() -> dict[str, Any]:
 def injected(names: Iterable[str]) -> list[str]:
     """Which of these files are a profiler's libraries."""
     return sorted(filter(_INJECTED.search, names))
-
-
-def stands(clocks: str | None, since_ns: int) -> bool:
-    """Whether the SM clock was stable since a time, from the samples that the parent writes; True
-    if unknown."""
-    if not clocks:
-        return True
-    try:
-        with open(clocks, "rb") as file:
-            file.seek(0, os.SEEK_END)
-            file.seek(max(0, file.tell() - _TAIL))
-            lines = [x for x in file.read().split(b"\n") if x[:1] == b"[" and x[-1:] == b"]"]
-        rows = [json.loads(line) for line in lines]
-    except (OSError, ValueError):
-        return True
-    rates = [r[_MHZ] for r in rows if r[_T] >= since_ns and r[_DEVICE] == 0 and r[_MHZ]]
-    return not rates or max(rates) - min(rates) <= warmup.CLOCK_SHARE * max(rates)
 
 
 def main(path: str, parent: str = "") -> int:

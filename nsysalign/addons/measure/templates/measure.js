@@ -1,4 +1,4 @@
-// A measurement: the curve, a row per batch, the modes of one batch, budgets, distributions.
+// A measurement: the curve, a row per batch, the modes of one batch, clocks.
 
 const COLOURS = ["var(--accent)", "var(--event)"];
 const TWO = DATA.targets.length > 1;
@@ -141,89 +141,14 @@ function drawModes() {
 }
 
 function drawLadder() {
-  const key = $("ladder-of").value;
-  const rows = DATA.ladder.filter((r) => `${r.of}; L2 ${r.l2}` === key), of = rows[0].of;
-  fill($("ladder-verdict"), DATA.verdicts[of].map((text) => make("li", null, text)));
+  const of = $("ladder-of").value, point = DATA.points.find((p) => p.of === of);
+  fill($("ladder-verdict"), point.clocks.map((text) => make("li", null, text)));
   const heads = DATA.ladder_heads.map((text, k) => ({ text, number: k === 1 || k === 2 }));
-  fillTable($("ladder-table"), "One row per clock", heads, rows.map((r) => r.cells));
-  const plot = $("ladder-plot"), width = plot.clientWidth, hits = [];
-  const left = 190, right = width - 80;
-  const most = Math.max(...rows.map((r) => r.value_ns));
-  const x = (ns) => left + (ns / most) * (right - left);
-  const drawn = rows.map((r, k) => {
-    const y = 18 + 30 * k, next = rows[k + 1];
-    const from = next ? Math.min(next.value_ns, r.value_ns) : 0;
-    hits.push({ x: left, y: y - 11, w: right - left, h: 24, said: r.cells.filter(Boolean) });
-    return svg("g", {},
-      svg("text", { x: left - 8, y: y + 5, "text-anchor": "end" }, r.name),
-      svg("rect", { x: left, y: y - 9, width: Math.max(1, x(r.value_ns) - left), height: 18, rx: 3,
-        style: "fill:var(--accent);opacity:.35" }),
-      next ? svg("rect", { x: x(from), y: y - 9, width: Math.max(0, x(r.value_ns) - x(from)),
-        height: 18, rx: 3, style: "fill:var(--event)" }) : null,
-      svg("text", { x: x(r.value_ns) + 7, y: y + 5 }, duration(r.value_ns)));
-  });
-  showDrawing(plot, width, 22 + 30 * rows.length, drawn, hits);
-}
-
-function drawBudgets() {
-  if (!DATA.budgets.length) return;
-  $("budgets").hidden = false;
-  legend();
-  const heads = [{ text: "batch" }, { text: "budget" },
-    ...numbers("under nsys", "GPU idle", "measured", "predicted"), { text: "" }];
-  fillTable($("budget-table"), "One row per profiled batch", heads, DATA.budgets.map((b) => [
-    b.of, budgetBar({ parts: { ...ZERO, ...b.parts }, elapsed: b.elapsed }, b.elapsed, 420),
-    duration(b.elapsed), percent(b.idle), duration(b.measured), duration(b.predicted), b.verdict]));
-  for (const cell of $("budget-table").querySelectorAll("tbody td:nth-child(2)")) {
-    cell.className = "wide-budget";
-  }
-}
-
-function drawSpread() {
-  const spread = DATA.spreads.find((s) => s.key === $("spread-of").value);
-  const plot = $("spread-plot");
-  if (!spread) return;
-  const width = plot.clientWidth, height = 250, left = 46, right = width - 16, top = 12;
-  const bottom = height - 44, bins = spread.counts[0].length, hits = [];
-  const most = Math.max(...spread.counts.flat(), 1);
-  const [unit, name] = spread.high > 2e6 ? [1e6, "ms"] : [1e3, "us"];
-  const x = (k) => left + (k / bins) * (right - left);
-  const y = (n) => bottom - (n / most) * (bottom - top);
-  const value = (k) => spread.low + ((spread.high - spread.low) * k) / bins;
-  const place = (v) => x(((v * unit - spread.low) / (spread.high - spread.low)) * bins);
-  const drawn = spread.counts.map((counts, process) => {
-    const opacity = 1 - (0.6 * process) / spread.counts.length, dash = ["none", "5 3", "2 2"];
-    const style = `fill:none;stroke:var(--accent);stroke-width:1.6;opacity:${opacity};` +
-      `stroke-dasharray:${dash[process % 3]}`;
-    const steps = counts.map((n, k) => {
-      const level = y(n).toFixed(1);
-      return `${k ? "L" : "M"}${x(k).toFixed(1)} ${level}L${x(k + 1).toFixed(1)} ${level}`;
-    });
-    return svg("path", { style, d: steps.join("") });
-  });
-  for (let k = 0; k < bins; k += 1) {
-    const counts = spread.counts.map((c, p) => `process ${p + 1}: ${plural(c[k], "repetition")}`);
-    hits.push({ x: x(k), y: top, w: x(k + 1) - x(k), h: bottom - top,
-      said: [`${duration(value(k))} to ${duration(value(k + 1))}`, ...counts] });
-  }
-  const known = [["p50", spread.p50], ["p99", spread.p99]];
-  const marks = known.filter(([, v]) => v !== null && v <= spread.high).map(([word, v]) => {
-    const at = place(v / unit);
-    return svg("g", {}, svg("line", { class: "event", x1: at, x2: at, y1: top, y2: bottom }),
-      at > right - 30 ? svg("text", { x: at - 4, y: top + 10, "text-anchor": "end" }, word) :
-        svg("text", { x: at + 4, y: top + 10 }, word));
-  });
-  const below = axisBelow(spread.low / unit, spread.high / unit, place, bottom, right - left, name);
-  showDrawing(plot, width, height,
-    [axisLeft(0, most, y, left, right, "", 4), below, ...drawn, ...marks], hits);
-  const above = `${plural(spread.above, "repetition")} above ${duration(spread.high)} not drawn, `;
-  $("spread-note").textContent = `One line per process, ${plural(spread.samples, "repetition")}. ` +
-    (spread.above ? `${above}up to ${duration(spread.most)}; ` : "") +
-    "nothing is removed from the numbers.";
+  const rows = DATA.ladder.filter((r) => r.of === of).map((r) => r.cells);
+  fillTable($("ladder-table"), "One row per clock and state of the L2", heads, rows);
 }
 
 showSections();
-const ZERO = Object.fromEntries(DATA.causes.map((cause) => [cause.name, 0]));
 $("name").textContent = DATA.targets.join(" against ");
 $("headline").textContent = DATA.headline;
 fill($("environment"), DATA.environment.map(([key, value]) =>
@@ -242,13 +167,8 @@ if (DATA.changes.length) {
 choices($("mode-batch"), [...new Set(DATA.modes.map((m) => m.of))], drawModes, DATA.chosen);
 whenSeen($("mode-plot"), drawModes);
 drawModes();
-drawBudgets();
 if (DATA.ladder.length) {
   $("ladder").hidden = false;
-  const keys = DATA.ladder.map((r) => `${r.of}; L2 ${r.l2}`);
-  choices($("ladder-of"), [...new Set(keys)], drawLadder);
-  whenSeen($("ladder-plot"), drawLadder);
+  choices($("ladder-of"), [...new Set(DATA.ladder.map((r) => r.of))], drawLadder);
+  drawLadder();
 }
-const first = DATA.spreads.find((s) => s.key.startsWith(DATA.chosen));
-choices($("spread-of"), DATA.spreads.map((s) => s.key), drawSpread, first?.key);
-whenSeen($("spread-plot"), drawSpread);
