@@ -28,10 +28,10 @@ from nsysalign.explain.rules import diagnose
 from nsysalign.memory import trim_memory
 from nsysalign.model import KIND, Analysis, EventLog, Trace, TraceInfo
 from nsysalign.paths import without_paths
+from nsysalign.place.align import align
 from nsysalign.place.gpu_clock import place_samples
+from nsysalign.place.host_timers import timed
 from nsysalign.place.own_work import without_own_work
-from nsysalign.place.solve import align
-from nsysalign.place.timer_windows import timed
 from nsysalign.predict.unprofiled import predict, predict_intervals
 from nsysalign.rundir import DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import (

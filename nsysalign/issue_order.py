@@ -114,3 +114,8 @@ def lane_operations(trace: Trace, operation_lane: np.ndarray) -> dict[int, LaneO
             end if whole else end[position],
         )
     return out
+
+
+def busy_lanes(lanes: int, operation_lane: np.ndarray) -> np.ndarray:
+    """The lanes, of so many, on which work ran."""
+    return np.bincount(operation_lane[operation_lane >= 0], minlength=lanes) > 0

@@ -4,14 +4,14 @@ log."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import NamedTuple
 
 import pandas as pd
 
 from nsysalign import frames
 
 
-class Unplaced(TypedDict):
+class Unplaced(NamedTuple):
     """`origin` and `source` as in frames.WINDOWS."""
 
     name: str
@@ -21,15 +21,12 @@ class Unplaced(TypedDict):
     source: int
 
 
-def unplaced(name: str, reason: str, site: str, origin: int, source: int) -> Unplaced:
-    return Unplaced(name=name, reason=reason, site=site, origin=origin, source=int(source))
-
-
 def unplaced_frame(rows: Sequence[Unplaced]) -> pd.DataFrame:
-    """The keys as columns."""
+    """The fields as columns."""
     kinds = {"name": "str", "reason": "str", "site": "str", "origin": "int8", "source": "int64"}
+    columns = zip(*rows, strict=True) if rows else ([],) * len(kinds)
     return pd.DataFrame(
-        {c: pd.Series([dict(r)[c] for r in rows], dtype=kind) for c, kind in kinds.items()}
+        {c: pd.Series(v, dtype=kind) for (c, kind), v in zip(kinds.items(), columns, strict=True)}
     )
 
 

@@ -1,14 +1,13 @@
 """Where the two events of every interval lie on the trace's clock (docs/design.md, section 3).
-`solve.align` does all of it, in this order:
+`align.align` does all of it, in four stages; each file says what is known after it:
 
-    match          is the log of this run (`belongs`), and which of its lines is which call of the trace (`records`)
-    streams        the stream of each record: by event rows, else as the log numbers it, else by the work around it
-    bounds         where a record must lie, however long records take; pairs that contradict this are refused
-    surroundings   what it met on its stream: the operation before it and after it, waits, work elsewhere
-    latency        where it lies if it took as long as records do: a table by situation
-    fit            where the events' own clock lies, if the log has references
-    windows        each pair by the best that is known of it: its clock, its time stamps, the table
+    matched        which line of the log is which process, call and wait (`host_clock`: their clocks);
+                   without a log, which records were compared (`pairs`)
+    streams        the stream of each record
+    bounded        what it met there, and between what it must lie, however long records take
+    placed         where it lies: by the events' own clock (`event_clock`), by its time stamp, or by how
+                   long records take in such a situation (`latency`)
 
-Without a log, `inferred` says which records were probably compared, and `ranges` where NVTX ranges
-lie.  `marked` joins marks inside kernels.
+`host_timers` places what was timed on the host's clock, `projected_ranges` NVTX ranges, `gpu_clock`
+samples of clocks; `own_work` is what the tool itself did.
 """

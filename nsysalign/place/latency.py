@@ -25,8 +25,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.issue_order import FAR
-from nsysalign.place.bounds import CLOCK_RATE
-from nsysalign.place.surroundings import Surroundings
+from nsysalign.place.bounded import CLOCK_RATE, Surroundings
 
 #: Parameters, in the order of the regression's columns: mean and standard deviation (ns), wide
 #: where a trace usually determines the value, narrow where it cannot.

@@ -18,8 +18,8 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import any_open
+from nsysalign.issue_order import busy_lanes
 from nsysalign.model import OURS, Alignment, Trace
-from nsysalign.place.streams import busy_lanes
 
 #: The number of the name that the tool's own stretches have among the names of the trace.
 _NAME = -2
@@ -58,5 +58,5 @@ def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignme
     ), replace(
         alignment,
         operation_lane=lane,
-        busy=busy_lanes(alignment.lanes, lane),
+        busy=busy_lanes(len(alignment.lanes), lane),
     )

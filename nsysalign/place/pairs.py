@@ -21,13 +21,16 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from nsysalign.model import CALL, KIND, SYNC_CALLS, Trace
+from nsysalign.model import CALL, KIND, SYNC_CALLS, EventLog, Trace
+from nsysalign.place.host_clock import TOLERANCE_NS, ClockMap
+from nsysalign.place.own_work import own_calls
 from nsysalign.text import plural
 
 #: What a call does to events.
@@ -83,7 +86,7 @@ class TracePairs:
 
 
 class EventCall(NamedTuple):
-    """An outermost call that concerns events.  `event`: its number, `lane`: of what it records or
+    """An outermost call that concerns events.  `event`: its number, `stream`: of what it records or
     waits for (-1: unknown); `rank`: of the call among all of its thread; `done`: it succeeded;
     `name`: of the function; `call`: position in `trace.calls`."""
 
@@ -92,21 +95,74 @@ class EventCall(NamedTuple):
     start: int
     end: int
     event: int
-    lane: int
+    stream: int
     done: bool
     rank: int
     name: int
     call: int
 
 
-def pairs_in_trace(trace: Trace, named: Mapping[int, int], lane: np.ndarray) -> TracePairs:
+def untold(log: EventLog | None) -> bool:
+    """Whether no log says what was measured, so that intervals are taken from the trace."""
+    return log is None or (log.records.empty and log.hosts[~log.hosts["implicit"].to_numpy()].empty)
+
+
+def read_pairs(
+    trace: Trace,
+    log: EventLog,
+    processes: Mapping[int, int],
+    clocks: Mapping[int, ClockMap],
+    records: pd.DataFrame,
+) -> TracePairs:
+    """Pairs that the trace shows and no log line does, as positions in `records` (see
+    matched.Matched).  Beside a log only how many there are: they are a library's."""
+    call = records["call"].to_numpy()
+    ours = records["log_process"].to_numpy() >= 0
+    ours |= np.append(own_calls(trace), False)[call]
+    # a record of the log that is not found may be any of those that no log line claims
+    lost = records["process"].to_numpy()[ours & (call < 0) & ~records["captured"].to_numpy(bool)]
+    ours |= records["process"].isin(lost).to_numpy()
+    begun = records["call_start_ns"].to_numpy()
+    for number, rows in log.references.groupby("process"):
+        if number in clocks:
+            first, last = (clocks[number].to_trace(rows[c].to_numpy()) for c in ("t0_ns", "t1_ns"))
+            order = np.argsort(first)
+            near = np.searchsorted(first[order], begun + TOLERANCE_NS) - 1
+            inside = (near >= 0) & (begun <= last[order][np.maximum(near, 0)] + TOLERANCE_NS)
+            ours |= inside & (records["process"].to_numpy() == processes[number])
+    if not untold(log) and ((call >= 0) & ~ours).sum() < 2:
+        return TracePairs()
+    event, row = records["event"].to_numpy(), records["event_row"].to_numpy()
+    named = {int(c): int(e) for c, e in zip(call, event, strict=True) if c >= 0 and e >= 0}
+    keys = ["process", "context", "stream"]
+    codes = pd.concat([trace.event_rows[keys], trace.syncs[keys]]).groupby(keys).ngroup().to_numpy()
+    stream, waiting = np.full(len(trace.calls), -1), trace.syncs["call"].to_numpy()
+    stream[trace.calls["outer"].to_numpy()[waiting[waiting >= 0]]] = codes[len(trace.event_rows) :][
+        waiting >= 0
+    ]
+    stream[call[row >= 0]] = codes[row[row >= 0]]
+    pairs = pairs_in_trace(trace, named, stream)
+    position = {c: n for n, c in enumerate(call.tolist()) if c >= 0}
+    ends = [(position[a], position[b]) for a, b in zip(pairs.start, pairs.end, strict=True)]
+    kept = [n for n, (a, b) in enumerate(ends) if not (ours[a] or ours[b])]
+    if not untold(log):
+        return TracePairs(of_libraries=pairs.of_libraries + len(kept))
+    return replace(
+        pairs,
+        start=[ends[n][0] for n in kept],
+        end=[ends[n][1] for n in kept],
+        how=[pairs.how[n] for n in kept],
+    )
+
+
+def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -> TracePairs:
     """The pairs that a program compared.  `named`: number of the event by the call of its record,
-    where event rows say it; `lane`: of every call that records an event or waits for a stream, as
-    far as it is known (-1)."""
+    where event rows say it; `stream`: a number for that of every call that records an event or waits
+    for one, as far as it is known (-1)."""
     found = TracePairs()
     torch = _processes_with_torch(trace)
     pairs: list[tuple[int, int, str]] = []
-    for process, calls in _event_calls(trace, named, lane).items():
+    for process, calls in _event_calls(trace, named, stream).items():
         ordinal = _numbers_are_ordinals(calls)
         found.events |= {c.call: c.event for c in calls if c.role == _RECORD and c.event >= 0}
         together = _created_together(calls) if ordinal else []
@@ -142,7 +198,7 @@ def _processes_with_torch(trace: Trace) -> set[int]:
 
 
 def _event_calls(
-    trace: Trace, named: Mapping[int, int], lane: np.ndarray
+    trace: Trace, named: Mapping[int, int], stream: np.ndarray
 ) -> dict[int, list[EventCall]]:
     """By process: its outermost calls that concern events, by time."""
     calls = trace.calls
@@ -176,7 +232,9 @@ def _event_calls(
     rows = np.sort(rows[~idle])
     start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     done = calls["return_value"].to_numpy() == 0
-    columns = (c[rows].tolist() for c in (role, thread, start, end, event, lane, done, rank, name))
+    columns = (
+        c[rows].tolist() for c in (role, thread, start, end, event, stream, done, rank, name)
+    )
     found = defaultdict(list)
     process = calls["process"].to_numpy()[rows].tolist()
     for number, *values in zip(process, *columns, rows.tolist(), strict=True):
@@ -243,7 +301,7 @@ def _created_together(calls: Sequence[EventCall]) -> list[tuple[int, int]]:
         elif c.role in (_QUERY, _WAIT) and c.done and c.event >= 0:
             waits["event", c.event].append(c.end)
         elif c.role == _WAIT and c.done:
-            waits["lane", c.lane].append(c.end)
+            waits["stream", c.stream].append(c.end)
         elif c.role == _WAIT_ALL and c.done:
             waits["all", 0].append(c.end)
     ordering = {c.event for c in calls if c.role == _ORDER}
@@ -265,7 +323,7 @@ def _created_together(calls: Sequence[EventCall]) -> list[tuple[int, int]]:
         return [
             (s, e)
             for (s, e), again in zip(both, until, strict=True)
-            for ended in [[waits[key] for key in (*keys, ("lane", e.lane))]]
+            for ended in [[waits[key] for key in (*keys, ("stream", e.stream))]]
             if any((n := bisect_right(t, e.start)) < len(t) and t[n] < again for t in ended)
         ]
 
@@ -277,7 +335,7 @@ def _created_together(calls: Sequence[EventCall]) -> list[tuple[int, int]]:
         between = sum(
             bisect_right(others, e.start - 1) - bisect_right(others, s.start) for s, e in some
         )
-        return len(pairs), sum(pair[0][0].lane == pair[0][1].lane for pair in pairs), -between
+        return len(pairs), sum(pair[0][0].stream == pair[0][1].stream for pair in pairs), -between
 
     found: list[tuple[int, int]] = []
     for run in runs:

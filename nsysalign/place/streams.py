@@ -1,20 +1,27 @@
-"""Streams as the analysis numbers them ("lanes"), and the lane of every record and wait.
+"""Stage 2, on streams: the lane of every operation, record and wait ("lane": a stream as the analysis
+numbers them).
 
 A record's stream is exact where CUPTI wrote an event row.  Otherwise the log's `cuStreamGetId`
 answer is used; for created streams it is one more than CUPTI's streamId under a profiler and equal
 in a plain run, so the offset is determined from the trace itself: by wait lines that have a wait
 call with a stream, then by which offset names streams that did work; finally, the bounds of the
 pairs refute a wrong one.
+
+After it is known on which stream each record lies, or that the trace does not say.
 """
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import distinct, group
-from nsysalign.model import CALL, DEFAULT_STREAM, Trace
+from nsysalign.intervals import distinct, group, pick
+from nsysalign.issue_order import LaneOperations, busy_lanes, lane_operations
+from nsysalign.model import DEFAULT_STREAM, Trace
+from nsysalign.place.matched import Matched
 
 LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
@@ -23,11 +30,30 @@ STREAM_OFFSETS = (-1, 0)
 _MOST_SAY = 0.6
 
 
-def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
-    """(lanes, lane of every operation)."""
+@dataclass(frozen=True)
+class Streams:
+    """`lanes`: frames.LANES; the lane of every operation; the lanes on which work ran; per lane its
+    operations by issue."""
+
+    lanes: pd.DataFrame
+    operation_lane: np.ndarray
+    busy: np.ndarray
+    per_lane: dict[int, LaneOperations]
+
+
+@dataclass(frozen=True)
+class OnStreams:
+    """`Matched.records` and `Matched.waits` with a column lane (-1: not known), and notes."""
+
+    records: pd.DataFrame
+    waits: pd.DataFrame
+    notes: list[str]
+
+
+def streams_of(trace: Trace) -> Streams:
+    """All streams that a trace names."""
     keys = ["process", "context", "stream"]
-    operations = trace.operations
-    places, of_place = _places(operations, [*keys, "device"])
+    places, of_place = _places(trace.operations, [*keys, "device"])
     parts = [
         places,
         trace.event_rows[[*keys, "device"]],
@@ -35,17 +61,10 @@ def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
     ]
     every = pd.concat([p.drop_duplicates() for p in parts], ignore_index=True)
     # every process has a legacy default stream, whether or not a row names it
-    processes = distinct(trace.calls["process"].to_numpy())
-    silent = np.setdiff1d(
-        processes, every.loc[every["stream"] == DEFAULT_STREAM, "process"].to_numpy()
-    )
-    every = pd.concat(
-        [
-            every,
-            pd.DataFrame({"process": silent, "context": 1, "stream": DEFAULT_STREAM, "device": 0}),
-        ],
-        ignore_index=True,
-    )
+    named = every.loc[every["stream"] == DEFAULT_STREAM, "process"].to_numpy()
+    silent = np.setdiff1d(distinct(trace.calls["process"].to_numpy()), named)
+    default = {"process": silent, "context": 1, "stream": DEFAULT_STREAM, "device": 0}
+    every = pd.concat([every, pd.DataFrame(default)], ignore_index=True)
     # the device of an operation is certain, the stream table may not know it: keep the first
     lanes = (
         every.sort_values("device", ascending=False, kind="stable")
@@ -53,15 +72,35 @@ def build_lanes(trace: Trace) -> tuple[pd.DataFrame, np.ndarray]:
         .sort_values(keys, ignore_index=True)
     )
     flags = trace.streams.drop_duplicates(keys).set_index(keys)["flag"]
-    index = pd.MultiIndex.from_frame(lanes[keys])
-    lanes["flag"] = flags.reindex(index).fillna(-1).astype("int64").to_numpy()
-    return frames.check(lanes, frames.LANES), _lanes_of(lanes, places, of_place)
-
-
-def _lanes_of(lanes: pd.DataFrame, places: pd.DataFrame, of_place: np.ndarray) -> np.ndarray:
-    """Lane of every operation, from that of every distinct place."""
+    flag = flags.reindex(pd.MultiIndex.from_frame(lanes[keys])).fillna(-1).astype("int64")
+    lanes = frames.check(lanes.assign(flag=flag.to_numpy()), frames.LANES)
     lane = stream_lane(lanes, places).astype(np.int64)
-    return np.broadcast_to(lane[0], len(of_place)) if len(lane) == 1 else lane[of_place]
+    # of a single place: an array without memory
+    lane = np.broadcast_to(lane[0], len(of_place)) if len(lane) == 1 else lane[of_place]
+    return Streams(lanes, lane, busy_lanes(len(lanes), lane), lane_operations(trace, lane))
+
+
+def on_streams(
+    trace: Trace, matched: Matched, streams: Streams, offset: int | None, *, logged: bool
+) -> OnStreams:
+    """Records on the streams that event rows name, else the log with its streams numbered by
+    `offset` (None: as they seem to be), else the work around them.  `logged`: there is a log."""
+    waits, records = matched.waits, matched.records
+    sync = waits["sync"].to_numpy()
+    waits = waits.assign(lane=pick(stream_lane(streams.lanes, trace.syncs), sync, -1))
+    row = records["event_row"].to_numpy()
+    exact = pick(stream_lane(streams.lanes, trace.event_rows), row, -1)
+    lane, notes = lane_of_log(streams, records, waits, offset, exact >= 0)
+    lane = np.where(exact >= 0, exact, lane)
+    if logged:
+        lane = lane_by_work(trace, streams.operation_lane, records, lane)
+    else:
+        beside = lane_of_thread(trace, streams.operation_lane, records)
+        start, end = (np.array(e, np.int64) for e in (matched.read.start, matched.read.end))
+        beside[np.concatenate([start, end])] = -1
+        lane = lane_of_pairs(trace, streams.operation_lane, records, lane, start, end)
+        lane = np.where(lane >= 0, lane, beside)
+    return OnStreams(records.assign(lane=lane), waits, notes)
 
 
 def _places(rows: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
@@ -87,96 +126,50 @@ def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
     return pd.MultiIndex.from_frame(lanes[keys]).get_indexer(pd.MultiIndex.from_frame(rows[keys]))
 
 
-def lane_of_event_rows(
-    trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame
-) -> tuple[np.ndarray, pd.DataFrame]:
-    """For every record: lane from its CUPTI event row (-1 for none), and that row's event,
-    event_sync, timestamp_ns."""
-    columns = ["event", "event_sync", "timestamp_ns"]
-    none = pd.DataFrame(
-        {"event": -1, "event_sync": -1, "timestamp_ns": 0}, index=records.index, dtype=np.int64
-    )
-    rows = trace.event_rows.drop_duplicates(["process", "correlation"])
-    if rows.empty or records.empty or trace.calls.empty:
-        return np.full(len(records), -1), none
-    calls = trace.calls
-    call = records["call"].to_numpy()
-    known = call >= 0
-    correlation = np.where(known, calls["correlation"].to_numpy()[np.maximum(call, 0)], -1)
-    process = np.where(known, calls["process"].to_numpy()[np.maximum(call, 0)], -1)
-    at = pd.MultiIndex.from_frame(rows[["process", "correlation"]]).get_indexer(
-        pd.MultiIndex.from_arrays([process, correlation])
-    )
-    hit = (at >= 0) & known
-    lane_of_row = stream_lane(lanes, rows)
-    out = none.copy()
-    for column in columns:
-        out[column] = np.where(
-            hit, rows[column].to_numpy()[np.maximum(at, 0)], none[column].to_numpy()
-        )
-    return np.where(hit, lane_of_row[np.maximum(at, 0)], -1), out
-
-
 def lane_of_log(
-    lanes: pd.DataFrame,
+    streams: Streams,
     records: pd.DataFrame,
     waits: pd.DataFrame,
     offset: int | None,
     settled: np.ndarray,
-    busy: np.ndarray,
 ) -> tuple[np.ndarray, list[str]]:
-    """Lane of every record from what Python knew about its stream; -1 if that is ambiguous.
+    """Lane of every record from what Python knew about its stream, -1 if that is ambiguous; notes.
 
-    `records`: columns log_process, process (globalPid), stream_handle, stream_id, device.  `waits`:
-    matched waits with columns stream_id, lane, process_id.  `offset`: CUPTI's streamId minus
-    cuStreamGetId's answer; None determines it from the waits and the streams that did work.
-    `settled`: records with a lane from an event row; they get no note.  `busy`: the lanes on which
-    work ran.
+    `offset`: CUPTI's streamId minus cuStreamGetId's answer; None determines it from the waits and
+    the streams that did work.  `settled`: records with a lane from an event row; they get no note.
     """
     lane = np.full(len(records), -1, dtype=np.int64)
     notes: list[str] = []
-    from_log = records["log_process"].to_numpy() >= 0
-    for process in np.unique(records["process"].to_numpy()):
-        if process < 0:
-            continue
-        here = np.flatnonzero((records["process"].to_numpy() == process) & from_log)
-        rows = records.iloc[here]
-        own = lanes[lanes["process"] == process]
-        handle, stream_id, device = (
-            rows[c].to_numpy() for c in ("stream_handle", "stream_id", "device")
-        )
-        default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
-        lane[here[default]] = _default_lane(own, busy, device[default])
-        open_here = here[default & ~settled[here]]
-        if (lane[open_here] < 0).any() and len(_default_lanes(own)) > 1:
+    process, number = records["process"].to_numpy(), records["log_process"].to_numpy()
+    columns = ("stream_handle", "stream_id", "device")
+    handle, stream_id, device = (records[c].to_numpy() for c in columns)
+    default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
+    for one in np.unique(process[(process >= 0) & (number >= 0)]).tolist():
+        own = streams.lanes[streams.lanes["process"] == one]
+        here = (process == one) & (number >= 0)
+        rows = np.flatnonzero(here & default)
+        lane[rows] = _default_lane(own, streams.busy, device[rows])
+        if (lane[rows[~settled[rows]]] < 0).any() and len(_default_lanes(own)) > 1:
             notes.append(
                 "several contexts have a default stream that did work, and the event log does not say which one is meant: "
                 "its records are unaligned (nsysalign run --accurate tells them apart)"
             )
-        created = ~default & (stream_id >= 0)
-        if created.any():
-            shift = (
-                offset
-                if offset is not None
-                else _stream_offset(
-                    own, np.unique(stream_id[created]), waits[waits["process_id"] == process]
-                )
-            )
+        rows = np.flatnonzero(here & ~default & (stream_id >= 0))
+        if len(rows):
+            shift = offset
+            if shift is None:
+                ids = np.unique(stream_id[rows])
+                shift = _stream_offset(own, ids, waits[waits["process"] == one])
             if shift is None:
                 notes.append(
                     "streams of the event log could not be told apart in the trace: their records are unaligned"
                 )
             else:
-                lane[here[created]] = _lookup(own, stream_id[created] + shift, device[created])
-        unknown = ~default & ~created
-        if unknown.any() and busy[own.index.to_numpy()].sum() == 1:  # only one stream did anything
-            lane[here[unknown]] = own.index.to_numpy()[busy[own.index.to_numpy()]][0]
+                lane[rows] = _lookup(own, stream_id[rows] + shift, device[rows])
+        working = own.index.to_numpy()[streams.busy[own.index.to_numpy()]]
+        if len(working) == 1:  # only one stream did anything
+            lane[here & ~default & (stream_id < 0)] = working[0]
     return lane, notes
-
-
-def busy_lanes(lanes: pd.DataFrame, operation_lane: np.ndarray) -> np.ndarray:
-    """The lanes on which work ran."""
-    return np.bincount(operation_lane[operation_lane >= 0], minlength=len(lanes)) > 0
 
 
 def _default_lane(own: pd.DataFrame, busy: np.ndarray, device: np.ndarray) -> np.ndarray:
@@ -184,90 +177,80 @@ def _default_lane(own: pd.DataFrame, busy: np.ndarray, device: np.ndarray) -> np
     A log does not name contexts.  If only one of several default streams did work, that one is
     taken.
     """
+
+    def only(lanes: pd.DataFrame) -> int:
+        working = lanes.index[busy[lanes.index.to_numpy()]]
+        if len(working) > 1 or lanes.empty:
+            return -1
+        return int(working[0] if len(working) else lanes.index[0])
+
     legacy = _default_lanes(own)
-    only = _only(legacy, busy)
-    of_device = {int(d): _only(lanes, busy) for d, lanes in legacy.groupby("device")}
+    of_device = {int(d): only(lanes) for d, lanes in legacy.groupby("device")} | {-1: only(legacy)}
     fallback = int(legacy.index[0]) if len(legacy) == 1 else -1
-    return np.array(
-        [of_device.get(int(d), fallback) if d >= 0 else only for d in device], dtype=np.int64
-    )
+    return np.array([of_device.get(max(d, -1), fallback) for d in device.tolist()], dtype=np.int64)
 
 
 def _default_lanes(own: pd.DataFrame) -> pd.DataFrame:
-    legacy = own[
-        (own["flag"] == LEGACY_DEFAULT) | ((own["flag"] < 0) & (own["stream"] == DEFAULT_STREAM))
-    ]
+    unflagged = (own["flag"] < 0) & (own["stream"] == DEFAULT_STREAM)
+    legacy = own[(own["flag"] == LEGACY_DEFAULT) | unflagged]
     return own[own["stream"] == DEFAULT_STREAM] if legacy.empty else legacy
 
 
-def _only(lanes: pd.DataFrame, busy: np.ndarray) -> int:
-    """The only lane that did work; -1 if several did and nothing tells them apart."""
-    working = lanes.index[busy[lanes.index.to_numpy()]]
-    if len(working) > 1 or lanes.empty:
-        return -1
-    return int(working[0] if len(working) else lanes.index[0])
-
-
 def _lookup(own: pd.DataFrame, stream: np.ndarray, device: np.ndarray) -> np.ndarray:
-    by_stream = own.groupby("stream").indices
-    position = own.index.to_numpy()
-    lane_device = own["device"].to_numpy()
+    """The lane of each stream id, if there is one only, on that device if it is known."""
     out = np.full(len(stream), -1, dtype=np.int64)
     for s, d in set(zip(stream.tolist(), device.tolist(), strict=True)):
-        candidates = by_stream.get(s, np.empty(0, np.int64))
-        if len(candidates) > 1 and d >= 0:
-            candidates = candidates[lane_device[candidates] == d]
-        if len(candidates) == 1:
-            out[(stream == s) & (device == d)] = position[candidates[0]]
+        lanes = own[own["stream"] == s]
+        if len(lanes) > 1 and d >= 0:
+            lanes = lanes[lanes["device"] == d]
+        if len(lanes) == 1:
+            out[(stream == s) & (device == d)] = lanes.index[0]
     return out
 
 
 def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
     """CUPTI streamId minus cuStreamGetId's answer, decided on the trace."""
-    stream_of = own["stream"]
-    certain = waits[
-        (waits["lane"] >= 0) & (waits["stream_id"] >= 0) & (waits["stream_id"] != DEFAULT_STREAM)
-    ]
-    if len(certain):
-        differences = (
-            stream_of.reindex(certain["lane"]).to_numpy() - certain["stream_id"].to_numpy()
-        )
-        values, counts = np.unique(
-            differences[np.isfinite(differences)].astype(np.int64), return_counts=True
-        )
-        if len(values) and abs(int(values[counts.argmax()])) <= 2:
-            return int(values[counts.argmax()])
+    known = (waits["lane"] >= 0) & (waits["stream_id"] >= 0)
+    certain = waits[known & (waits["stream_id"] != DEFAULT_STREAM)]
+    named = own["stream"].reindex(certain["lane"]).to_numpy()
+    difference = named - certain["stream_id"].to_numpy()
+    values, counts = np.unique(difference[np.isfinite(difference)], return_counts=True)
+    if len(values) and abs(int(values[counts.argmax()])) <= 2:
+        return int(values[counts.argmax()])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
-    existing = set(stream_of.tolist())
-    named = {o: sum(int(i + o) in existing for i in ids) for o in STREAM_OFFSETS}
-    best = max(
-        STREAM_OFFSETS, key=lambda o: named[o]
-    )  # the first, seen under every profiler, wins a tie
-    return best if named[best] else None
+    existing = set(own["stream"].tolist())
+    hits = {o: sum(int(i + o) in existing for i in ids) for o in STREAM_OFFSETS}
+    best = max(STREAM_OFFSETS, key=lambda o: hits[o])  # of equal ones the first: under profilers
+    return best if hits[best] else None
 
 
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
-    """For records that are not in the log: the stream of the operations that their thread issued
-    just before and just after, if both are the same; -1 otherwise.  This is an inference and is
-    reported as one."""
+    """The stream of the operations that each record's thread issued just before and just after, if
+    both are the same; -1 otherwise.  This is an inference and is reported as one."""
     out = np.full(len(records), -1, dtype=np.int64)
+    thread, begun = records["thread"].to_numpy(), records["call_start_ns"].to_numpy()
+    known = records["call"].to_numpy() >= 0
+    for number, (when, on) in _issued_by(trace, operation_lane, thread).items():
+        own = np.flatnonzero((thread == number) & known)
+        issued = np.concatenate([[-1], on, [-1]])
+        k = np.searchsorted(when, begun[own])
+        out[own] = np.where(issued[k] == issued[k + 1], issued[k], -1)
+    return out
+
+
+def _issued_by(
+    trace: Trace, operation_lane: np.ndarray, thread: np.ndarray
+) -> dict[int, tuple[np.ndarray, np.ndarray]]:
+    """Of these threads: when they issued operations, and the lanes of these."""
     call = trace.operations["call"].to_numpy()
-    have = np.flatnonzero(call >= 0)
-    thread, at = (
-        trace.calls["thread"].to_numpy()[call[have]],
-        trace.calls["start_ns"].to_numpy()[call[have]],
-    )
-    for number in np.unique(records["thread"].to_numpy()):
-        mine = have[thread == number]
-        order = np.argsort(at[thread == number], kind="stable")
-        mine, when = mine[order], at[thread == number][order]
-        here = np.flatnonzero(
-            (records["thread"].to_numpy() == number) & (records["call"].to_numpy() >= 0)
-        )
-        k = np.searchsorted(when, records["call_start_ns"].to_numpy()[here])
-        issued = np.concatenate([[-1], operation_lane[mine], [-1]])
-        before, after = issued[k], issued[k + 1]
-        out[here] = np.where(before == after, before, -1)
+    issued = np.flatnonzero(call >= 0)
+    by, begun = (trace.calls[c].to_numpy() for c in ("thread", "start_ns"))
+    of_thread = group(by[call[issued]], issued)
+    out = {}
+    for number in np.intersect1d(thread, list(of_thread)).tolist():
+        when = begun[call[of_thread[number]]]
+        order = np.argsort(when, kind="stable")
+        out[number] = when[order], operation_lane[of_thread[number][order]]
     return out
 
 
@@ -283,17 +266,12 @@ def lane_of_pairs(
     none: the only one on which the start's thread issued work between the two; if it issued none,
     that of its work around them."""
     lane = lane.copy()
-    call = trace.operations["call"].to_numpy()
-    issued = np.flatnonzero(call >= 0)
-    issued = issued[np.argsort(call[issued], kind="stable")]  # calls are sorted by start
     thread, begun = records["thread"].to_numpy(), records["call_start_ns"].to_numpy()
-    by_thread = group(trace.calls["thread"].to_numpy()[call[issued]], issued)
-    for number in np.intersect1d(thread[start], list(by_thread)).tolist():
-        work, own = by_thread[number], np.flatnonzero(thread[start] == number)
-        when, on = trace.calls["start_ns"].to_numpy()[call[work]], operation_lane[work]
+    for number, (when, on) in _issued_by(trace, operation_lane, thread[start]).items():
         changes = np.cumsum(np.diff(on, prepend=on[:1]) != 0)
+        own = np.flatnonzero(thread[start] == number)
         first, last = (np.searchsorted(when, begun[side[own]]) for side in (start, end))
-        inner = (last <= first) & (first > 0) & (first < len(work))
+        inner = (last <= first) & (first > 0) & (first < len(when))
         first, last = first - inner, last + inner
         own, first, last = (x[last > first] for x in (own, first, last))
         only = changes[last - 1] == changes[first]
@@ -311,38 +289,10 @@ def lane_by_work(
     unknown = np.flatnonzero((lane < 0) & (handle > 0) & (process >= 0))
     if not len(unknown):
         return lane
-    out = lane.copy()
-    beside = lane_of_thread(trace, operation_lane, records)[unknown]
-    votes = pd.DataFrame({"process": process[unknown], "handle": handle[unknown], "lane": beside})
-    for _, rows in votes.groupby(["process", "handle"]):
-        said = rows.loc[rows["lane"] >= 0, "lane"].value_counts()
-        if len(said) and said.iloc[0] >= _MOST_SAY * said.sum():
-            out[unknown[rows.index.to_numpy()]] = said.index[0]
+    out, beside = lane.copy(), lane_of_thread(trace, operation_lane, records)[unknown]
+    for rows in records.iloc[unknown].groupby(["log_process", "stream_handle"]).indices.values():
+        votes = pd.Series(beside[rows])
+        votes = votes[votes >= 0].value_counts()
+        if len(votes) and votes.iloc[0] >= _MOST_SAY * votes.sum():
+            out[unknown[rows]] = votes.index[0]
     return out
-
-
-def wait_calls(trace: Trace, lanes: pd.DataFrame) -> pd.DataFrame:
-    """Every stream-wait-event call with the lane that waits: columns call, lane, event,
-    event_sync."""
-    calls = trace.calls
-    position = np.flatnonzero(
-        (calls["kind"].to_numpy() == CALL["wait_event"])
-        & (calls["outer"].to_numpy() == np.arange(len(calls)))
-    )
-    rows = trace.syncs[trace.syncs["call"].isin(position)].drop_duplicates("call")
-    lane = stream_lane(lanes, rows)
-    found = pd.DataFrame(
-        {
-            "call": rows["call"].to_numpy(),
-            "lane": lane,
-            "event": rows["event"].to_numpy(),
-            "event_sync": rows["event_sync"].to_numpy(),
-        }
-    )
-    rest = np.setdiff1d(position, found["call"].to_numpy())
-    unknown = pd.DataFrame({"call": rest, "lane": -1, "event": -1, "event_sync": -1})
-    return (
-        pd.concat([found, unknown], ignore_index=True)
-        .astype("int64")
-        .sort_values("call", ignore_index=True)
-    )

@@ -15,10 +15,9 @@ import recordings
 
 from nsysalign import frames
 from nsysalign.issue_order import FAR
-from nsysalign.place.event_clock import event_clock, rounding_ns, tick_of
-from nsysalign.place.fit import fit_line, place_records
-from nsysalign.place.solve import align, no_log
-from nsysalign.place.surroundings import Surroundings
+from nsysalign.place.align import align, no_log
+from nsysalign.place.bounded import Surroundings
+from nsysalign.place.event_clock import event_clock, fit_line, place_records, rounding_ns, tick_of
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 

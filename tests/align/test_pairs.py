@@ -24,8 +24,8 @@ from recordings import DATA, unpack
 import nsysalign
 from nsysalign.model import CALL
 from nsysalign.model import KIND as OPERATION
+from nsysalign.place.align import align
 from nsysalign.place.pairs import pairs_in_trace
-from nsysalign.place.solve import align
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from recordings import unpack
 
-from nsysalign.place.solve import align
+from nsysalign.place.align import align
 from nsysalign.split.budget import split_trace
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.read import read_trace

@@ -16,9 +16,9 @@ import pytest
 from nsysalign import frames
 from nsysalign.addons.marks import join as marked
 from nsysalign.model import CALL, EventLog
-from nsysalign.place import bounds
+from nsysalign.place import bounded as bounds
 from nsysalign.place import projected_ranges as ranges
-from nsysalign.place.records import awaited, compared_pairs
+from nsysalign.place.matched import awaited, compared_pairs
 
 US = 1_000
 P, Q = 1 << 24, 2 << 24  # two processes, as globalPid
@@ -102,13 +102,13 @@ def test_why_a_compared_pair_cannot_be_placed():
         EventLog(headers=({},), notes=(), **{**empty, "elapsed": elapsed}), records
     )
     assert pairs[["start", "end", "elapsed_ns"]].to_numpy().tolist() == [[0, 1, 500_000]]
-    assert [u["reason"].split(":")[0] for u in left_out] == [
+    assert [u.reason.split(":")[0] for u in left_out] == [
         "a record of the pair was not seen by the probe",
         "a record of the pair was not seen by the probe",
         "negative elapsed_time",
         "elapsed_time failed",
     ]
-    assert [u["site"] for u in left_out] == ["a.py:1", "a.py:2", "a.py:2", "a.py:1"]
+    assert [u.site for u in left_out] == ["a.py:1", "a.py:2", "a.py:2", "a.py:1"]
 
 
 def test_a_range_holds_work_of_threads_of_its_process_without_ranges_of_their_own():
@@ -198,9 +198,9 @@ def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of
     calls = [{"start_ns": n * US, "thread": P | 1, "process": P} for n in (1, 2, 3, 4, 6)]
     columns = ["event_sync", "log_process", "seq", "event"]
     said = [(40, 0, 13, -1), (-1, 0, 10, 6), (-1, 0, -1, 0), (99, 0, 99, -1)]
-    waits = pd.DataFrame(said, columns=columns).assign(process_id=P, call=4)
-    assert awaited(trace(calls=calls), waits, records).tolist() == [0, 0, 2, 3]
-    assert waits["inferred"].tolist() == [False, False, True, True]
+    waits = pd.DataFrame(said, columns=columns).assign(process=P, call=4)
+    record, inferred = awaited(trace(calls=calls), waits, records)
+    assert record.tolist() == [0, 0, 2, 3] and inferred.tolist() == [False, False, True, True]
 
 
 def test_bounds_of_a_clock_that_drifts_stay_narrow():

@@ -9,9 +9,9 @@ import pandas as pd
 import pytest
 
 from nsysalign.issue_order import FAR
-from nsysalign.place.fit import fit_line
+from nsysalign.place.bounded import Surroundings
+from nsysalign.place.event_clock import fit_line
 from nsysalign.place.latency import PARAMETERS, assumed, place_pairs
-from nsysalign.place.surroundings import Surroundings
 
 BUSY, AHEAD, EACH_NS = 925, 1_540, 1_000_000
 

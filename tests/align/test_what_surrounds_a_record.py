@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from nsysalign.model import KIND
-from nsysalign.place.surroundings import gather
+from nsysalign.place.bounded import surroundings
 
 NEAR = (
     "before",
@@ -47,10 +47,11 @@ def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
         {"call": np.arange(len(ops), len(issued)), "lane": [lane for _, lane in waits]},
         dtype="int64",
     )
-    lanes = pd.DataFrame({"device": devices})
-    return gather(
-        trace, table, around, lanes, trace.operations["lane"].to_numpy(dtype="int64"), asked
+    streams = SimpleNamespace(
+        lanes=pd.DataFrame({"device": devices}),
+        operation_lane=trace.operations["lane"].to_numpy(dtype="int64"),
     )
+    return surroundings(trace, streams, SimpleNamespace(records=table, around=around, waits=asked))
 
 
 OWN = ("kernel", 10, 20, 0)

@@ -13,7 +13,7 @@ from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import frames
-from nsysalign.place import solve
+from nsysalign.place import matched
 from nsysalign.split import timeline as module
 from nsysalign.split.timeline import clock_rows, everything
 from nsysalign.trace.read import read_trace
@@ -107,10 +107,9 @@ def test_records_with_their_bars_and_calls(rows):
 
 def test_a_wait_for_nobody_knows_what_is_not_drawn(tmp_path, monkeypatch):
     def nothing(trace, waits, records):
-        return np.full_like(awaited(trace, waits, records), -1)
+        return np.full(len(waits), -1), np.zeros(len(waits), dtype=bool)
 
-    awaited = solve.awaited
-    monkeypatch.setattr(solve, "awaited", nothing)
+    monkeypatch.setattr(matched, "awaited", nothing)
     assert "wait" not in set(drawn(waiting(), tmp_path)["kind"])
 
 

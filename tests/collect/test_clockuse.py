@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.place.timer_pairs import candidates
-from nsysalign.place.timer_windows import clock_sites
+from nsysalign.place.host_timers import clock_sites, differences
 from nsysalign.record.clockuse import Source
 from nsysalign.trace.eventlog import read_event_logs
 
@@ -152,7 +151,7 @@ def told(probed, text: str, tmp_path) -> list[tuple[int, int]]:
     readings = read.clock_readings
     sites, place = clock_sites(read.clock_sites, readings)
     clock = pd.factorize(readings["clock"])[0]
-    pairs = candidates(readings["tid"].to_numpy(), clock, place, sites)
+    pairs = differences(readings["tid"].to_numpy(), clock, place, sites)
     lines = np.array([int(s.site.rpartition(":")[2] or 0) for s in sites])[place]
     return list(zip(lines[pairs.start].tolist(), lines[pairs.end].tolist(), strict=True))
 

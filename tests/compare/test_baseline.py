@@ -11,7 +11,7 @@ import pytest
 
 from nsysalign import frames
 from nsysalign.compare.side_by_side import measured, side_by_side
-from nsysalign.place.timer_windows import timed
+from nsysalign.place.host_timers import timed
 from nsysalign.trace.eventlog import read_event_logs
 
 HEADER = {"type": "header", "format": "nsysalign-events", "version": 1}

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nsysalign.place.timer_pairs import Site, candidates, chosen
+from nsysalign.place.host_timers import Site, differences
 
 
 def site(
@@ -20,13 +18,12 @@ def site(
     return Site(f"f.py:{line}", (caller,), "f.py:1:f", line, use, names(stores), names(subtracts))
 
 
-def pairs(program: str, sites: dict[str, Site], launches: bool = True) -> list[str]:
+def pairs(program: str, sites: dict[str, Site]) -> list[str]:
     """`program`: site keys in order; the result as "A0-B1" with positions."""
     keys = list(sites)
     order = program.split()
     place = np.array([keys.index(k) for k in order], dtype=np.int64)
-    every = candidates(np.zeros(len(order)), np.zeros(len(order)), place, [sites[k] for k in keys])
-    found = chosen(every, lambda i, j: launches)
+    found = differences(np.zeros(len(order)), np.zeros(len(order)), place, [sites[k] for k in keys])
     return [f"{order[a]}{a}-{order[b]}{b}" for a, b in zip(found.start, found.end, strict=True)]
 
 
@@ -71,11 +68,11 @@ def test_an_abandoned_start_is_not_dug_up():
 
 
 def test_coroutines_that_take_turns_are_not_mixed_up():
-    sites = {k: replace(s, interleaved=True) for k, s in PLAIN.items()}
+    sites = {k: s._replace(interleaved=True) for k, s in PLAIN.items()}
     assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
     assert pairs("A A B B A B", sites) == ["A4-B5"], "who ended first?"
     place = np.array([0, 0, 1, 1])
-    found = candidates(np.zeros(4), np.zeros(4), place, list(sites.values()))
+    found = differences(np.zeros(4), np.zeros(4), place, list(sites.values()))
     assert found.unclear == {"f.py:5": 2}
 
 
@@ -90,7 +87,6 @@ def test_timeit_pairs_its_own_two():
         "B": Site("f.py:7", position=50, use="loop"),
     }
     assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
-    assert pairs("A B", sites, launches=False) == [], "its empty loop launches nothing"
 
 
 def test_nothing_is_guessed():
@@ -102,9 +98,9 @@ def test_another_thread_and_another_clock_are_others():
     both = [PLAIN["A"], PLAIN["B"]]
     place = np.array([0, 0, 1, 1])
     for thread, clock in (([1, 2, 1, 2], [0] * 4), ([0] * 4, [1, 2, 1, 2])):
-        found = candidates(np.array(thread), np.array(clock), place, both)
+        found = differences(np.array(thread), np.array(clock), place, both)
         assert list(zip(found.start, found.end, strict=True)) == [(0, 2), (1, 3)]
-    found = candidates(np.array([1, 2]), np.array([0, 0]), np.array([0, 1]), both)
+    found = differences(np.array([1, 2]), np.array([0, 0]), np.array([0, 1]), both)
     assert len(found.start) == 0
 
 
@@ -123,7 +119,7 @@ def test_what_holds_for_all_programs(sites, data):
         )
 
     thread, clock, place = column(2), column(1), column(len(sites) - 1)
-    found = candidates(thread, clock, place, sites)
+    found = differences(thread, clock, place, sites)
     a, b = found.start, found.end
     assert (a < b).all() and (thread[a] == thread[b]).all() and (clock[a] == clock[b]).all()
     assert len({(i, j) for i, j in zip(a.tolist(), b.tolist(), strict=True)}) == len(a)

@@ -18,7 +18,7 @@ from nsysalign import intervals
 from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
-from nsysalign.place.match import other_runs
+from nsysalign.place.matched import other_runs
 from nsysalign.split import busy, host_timers
 from nsysalign.split.host_timers import kernels_issued_inside
 from nsysalign.split.pieces import make, sums

@@ -13,7 +13,7 @@ import pytest
 
 from nsysalign import engine
 from nsysalign.compare.label_changes import compare
-from nsysalign.place.solve import align
+from nsysalign.place.align import align
 from nsysalign.predict.unprofiled import predict
 from nsysalign.split.budget import intervals_table, parts_table, split_trace
 from nsysalign.store import database, tables

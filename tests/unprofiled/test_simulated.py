@@ -21,7 +21,7 @@ from simulator import export, machine
 from simulator.program import Api, Elapsed, Launch, Program, Record, Sleep, Sync, Timing
 
 from nsysalign import engine
-from nsysalign.place.solve import align
+from nsysalign.place.align import align
 from nsysalign.predict.costs import FITTED, Overhead, waiting
 from nsysalign.predict.unprofiled import Predictor
 

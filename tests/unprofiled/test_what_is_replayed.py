@@ -15,7 +15,7 @@ from cases.drawing import MAIN, OTHER, ZERO, in_nanoseconds, kernel
 from simulator import export
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, World
 
-from nsysalign.place.solve import align
+from nsysalign.place.align import align
 from nsysalign.predict import scene as module
 from nsysalign.predict.costs import FITTED, waiting
 from nsysalign.predict.replay import HIDDEN, NOTHING

@@ -10,7 +10,7 @@ from nsysalign.addons.check.doubt import FOUND, Doubt
 from nsysalign.addons.check.scene import Scene, build
 from nsysalign.errors import TraceError
 from nsysalign.model import TraceInfo
-from nsysalign.place.solve import align
+from nsysalign.place.align import align
 from nsysalign.rundir import Inputs
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.gpus import read_limits

@@ -1,0 +1,87 @@
+"""From a trace and an event log to windows: the four stages, and what else was measured.
+
+matched        which process, call and wait of the trace is which line of the log
+on streams     the stream of each record: by event rows, else as the log numbers it, else by the work around it
+bounded        what it met there, and between what it must lie; pairs that contradict this are refused
+placed         each pair by the best that is known of it: its clock, its time stamps, the table of latencies
+"""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.model import Alignment, EventLog, Trace
+from nsysalign.place.bounded import Bounded, bound
+from nsysalign.place.event_clock import event_clock
+from nsysalign.place.host_timers import host_timers
+from nsysalign.place.matched import Matched, match
+from nsysalign.place.pairs import untold
+from nsysalign.place.placed import place
+from nsysalign.place.projected_ranges import nvtx_windows
+from nsysalign.place.streams import STREAM_OFFSETS, Streams, on_streams, streams_of
+from nsysalign.windows import unplaced_frame
+
+
+def align(trace: Trace, log: EventLog | None) -> Alignment:
+    """Place everything that was measured on the trace's clock.
+
+    With a log: every successful elapsed_time call and every host timer ends in `windows` or, with
+    the reason, in `unaligned`; pairs that only the trace shows are a library's, and counted.
+    Without: NVTX ranges become windows of kind nvtx, and the compared pairs are those of the trace.
+    """
+    known = log if log is not None else no_log()
+    clock = event_clock(known)
+    matched = match(trace, known)
+    streams = streams_of(trace)
+    bounded = _least_contradicted(
+        trace, matched, streams, logged=log is not None, on_clock=clock is not None
+    )
+    placed = place(trace, known, matched, streams, bounded, clock)
+    timers = host_timers(trace, known, matched.processes, matched.clocks)
+    windows, notes = [placed.windows, timers.windows], [*timers.notes]
+    if untold(known):
+        ranges, deep = nvtx_windows(trace, streams.operation_lane, streams.lanes)
+        regions = set(timers.windows["region"]) - {""}  # they are NVTX ranges as well
+        windows += [placed.read, ranges[~ranges["region"].isin(list(regions))]]
+        notes += deep
+    some = [w for w in windows if len(w)] or windows[:1]
+    return Alignment(
+        records=placed.records,
+        lanes=streams.lanes,
+        operation_lane=streams.operation_lane,
+        wait_calls=bounded.waits[["call", "lane", "record", "inferred"]],
+        windows=frames.check(pd.concat(some, ignore_index=True), frames.WINDOWS),
+        unaligned=unplaced_frame(bounded.unaligned + timers.unplaced),
+        calibration=placed.calibration,
+        notes=(
+            *matched.notes,
+            *bounded.notes,
+            *placed.notes,
+            *notes,
+            *matched.read.notes,
+            *placed.read_notes,
+        ),
+        clock_maps=matched.clocks,
+        busy=streams.busy,
+    )
+
+
+def no_log() -> EventLog:
+    """A log that holds nothing."""
+    return EventLog(headers=(), **{spec.name: frames.empty(spec) for spec in frames.LOG_SPECS})
+
+
+def _least_contradicted(
+    trace: Trace, matched: Matched, streams: Streams, *, logged: bool, on_clock: bool
+) -> Bounded:
+    """Records on the streams that the log seems to mean, else on those that its pairs contradict
+    least: the streams may have been numbered differently."""
+
+    def bounded(offset: int | None) -> Bounded:
+        on = on_streams(trace, matched, streams, offset, logged=logged)
+        return bound(trace, matched, streams, on, on_clock=on_clock)
+
+    best = bounded(None)
+    others = [bounded(offset) for offset in STREAM_OFFSETS] if best.contradictions else []
+    return min([best, *others], key=lambda b: b.contradictions)

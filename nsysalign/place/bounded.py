@@ -1,0 +1,353 @@
+"""Stage 3, bounded: what surrounds a record on its stream, and between what it must lie whatever the
+latencies are.
+
+    issued (host)    [op A]   [record R]      [op B]
+    runs (stream)             AAAAAAAA  R     BBBBBBB
+                                     ^ previous end  ^ next start
+
+    t(R) >= start of R's call; end of every operation issued to the stream before R
+    t(R) <= start of every operation issued to the stream after R; end of a successful
+            synchronisation or query that covers R; the end of elapsed_time on R
+
+For bounds that can never be wrong, calls of other threads that overlap the record's call are on
+neither side.  What is ordered after a wait on R bounds it as well, but hardly ever more narrowly: it
+moved no place and no error bar of 15,757 pairs.  A compared pair is subject to the bounds of both
+records: t(end) - t(start) = elapsed, within the clocks' slack.
+
+After it is known which pairs can be placed, and why the others can not.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.intervals import Columns, pick
+from nsysalign.issue_order import FAR, LaneOperations
+from nsysalign.model import CALL, KIND, Trace
+from nsysalign.place.matched import Matched, without_place
+from nsysalign.place.streams import OnStreams, Streams, stream_lane
+from nsysalign.windows import Unplaced
+
+TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
+#: CUPTI corrects its clock from time to time: in the recordings, GPU timestamps and elapsed_time
+#: differ by up to 6 us.
+CLOCK_STEP_NS = 8_000
+#: elapsed_time counts ticks of the GPU's own clock, the trace those of the host: their rates differ
+#: by parts per million.
+CLOCK_RATE = 20e-6
+#: Bounds that cross by less than this are the two clocks' disagreement, not a contradiction.
+CROSSING_NS = 2_000
+#: CUDA_MEMCPY_KIND: host to device, and back.
+_HOST_COPIES = (1, 2)
+
+
+@dataclass(frozen=True)
+class Bounded:
+    """`records` and `waits` as on their streams; `around`: the records' neighbours; `lower`,
+    `upper`: their own bounds; `pairs`: rows of `Matched.pairs` that can be placed; `unaligned`: the
+    others; `contradictions`: how many of these contradict elapsed_time."""
+
+    records: pd.DataFrame
+    waits: pd.DataFrame
+    around: pd.DataFrame
+    lower: np.ndarray
+    upper: np.ndarray
+    pairs: pd.DataFrame
+    unaligned: list[Unplaced]
+    contradictions: int
+    notes: list[str]
+
+    @property
+    def stamped(self) -> np.ndarray:
+        """Which records have a CUPTI timestamp."""
+        return self.records["timestamp_ns"].to_numpy() > 0
+
+
+def bound(
+    trace: Trace, matched: Matched, streams: Streams, placed: OnStreams, *, on_clock: bool
+) -> Bounded:
+    """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps
+    are known, so CUPTI's, which may be late, are not used as lower bounds."""
+    records = placed.records
+    around = neighbours(trace, streams.per_lane, records)
+    lower, upper = own_bounds(trace, streams.lanes, records, around, matched.asked_ns)
+    upper = np.minimum(upper, event_synchronised(trace, records))
+    stamp = records["timestamp_ns"].to_numpy()
+    lower = np.where((stamp > 0) & (not on_clock), stamp - TICK_NS, lower)
+    upper = np.where(stamp > 0, stamp + TICK_NS, upper)
+    pairs = matched.pairs
+    reason, contradictions = _refused(records, pairs, lower, upper)
+    ordinary = (reason != "") & ~pairs["calibration"].to_numpy(dtype=bool)
+    return Bounded(
+        records,
+        placed.waits,
+        around,
+        lower,
+        upper,
+        pairs[reason == ""].reset_index(drop=True),
+        matched.unaligned + without_place(pairs[ordinary], records, reason[ordinary]),
+        contradictions,
+        placed.notes,
+    )
+
+
+def _refused(
+    records: pd.DataFrame, pairs: pd.DataFrame, lower: np.ndarray, upper: np.ndarray
+) -> tuple[np.ndarray, int]:
+    """(why pairs cannot be placed, "" for those that can; how many contradict elapsed_time)."""
+    problem, lane = records["problem"].to_numpy(dtype=object), records["lane"].to_numpy()
+    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    reason = np.where(problem[start] != "", problem[start], problem[end])
+    nowhere = (reason == "") & ((lane[start] < 0) | (lane[end] < 0))
+    reason[nowhere] = "the trace does not say which stream it is on"
+    low, high = of_starts(lower, upper, start, end, elapsed)
+    against = (reason == "") & (low > high + CROSSING_NS)
+    reason[against] = (
+        "elapsed_time contradicts the trace: its neighbours leave no place for it (a wrong stream, rows dropped, "
+        "or a log of another run)"
+    )
+    return reason, int(against.sum())
+
+
+def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
+    """How far t(end) - t(start) on the trace may be from elapsed_time: one tick, a float32 ulp,
+    clock corrections."""
+    ulp = np.spacing((np.maximum(elapsed_ns, 1) / 1e6).astype(np.float32)).astype(float) * 1e6
+    return np.ceil(TICK_NS + ulp + CLOCK_STEP_NS + CLOCK_RATE * elapsed_ns).astype(np.int64)
+
+
+def of_starts(
+    lower: np.ndarray,
+    upper: np.ndarray,
+    start: np.ndarray,
+    end: np.ndarray,
+    elapsed_ns: np.ndarray,
+    slack: np.ndarray | None = None,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds of the starts of pairs, given by the positions of their records, from those of both
+    records.  `slack`: how far their distance on the trace may be from elapsed_time."""
+    slack = slack_ns(elapsed_ns) if slack is None else slack
+    low = np.maximum(lower[start], lower[end] - elapsed_ns - slack)
+    return low, np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed_ns + slack)
+
+
+def own_bounds(
+    trace: Trace,
+    lanes: pd.DataFrame,
+    records: pd.DataFrame,
+    around: pd.DataFrame,
+    asked_ns: np.ndarray,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Bounds that follow from a record's own neighbours and synchronisations.
+
+    `records`: columns call, call_start_ns, call_end_ns, process, lane.  `asked_ns`: trace time by
+    which elapsed_time on it had returned (FAR if unknown).
+    """
+    known = records["call"].to_numpy() >= 0
+    columns = ("call_start_ns", "call_end_ns", "process", "lane")
+    call_start, call_end, process, on = (records[c].to_numpy() for c in columns)
+    lower = np.maximum(call_start, around["safe_previous_end_ns"].to_numpy())
+    upper = np.minimum(around["safe_next_start_ns"].to_numpy(), asked_ns)
+    calls, syncs = trace.calls, trace.syncs[trace.syncs["call"] >= 0]
+    kind, ok = calls["kind"].to_numpy(), calls["return_value"].to_numpy() == 0
+    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    device = np.flatnonzero((kind == CALL["sync_device"]) & ok)
+    by_process = calls["process"].to_numpy()[device]
+    done = _first_after(by_process, start[device], end[device], process, call_end)
+    call, lane = syncs["call"].to_numpy(), stream_lane(lanes, syncs)
+    stream = (lane >= 0) & (kind[call] == CALL["sync_stream"]) & ok[call]
+    call = call[stream]
+    also = _first_after(lane[stream], start[call], end[call], on, call_end)
+    upper = np.minimum(upper, np.minimum(done, also))
+    return np.where(known, lower, 0), np.where(known, upper, FAR)
+
+
+def _first_after(
+    key: np.ndarray, start: np.ndarray, end: np.ndarray, wanted: np.ndarray, since: np.ndarray
+) -> np.ndarray:
+    """Per record (key `wanted`): the earliest end among the calls with its key that began after
+    `since`; FAR if there is none."""
+    out = np.full(len(wanted), FAR)
+    for value in np.intersect1d(np.unique(key), np.unique(wanted)):
+        these = np.flatnonzero(key == value)
+        these = these[np.argsort(start[these], kind="stable")]
+        least = np.append(np.minimum.accumulate(end[these][::-1])[::-1], FAR)
+        here = np.flatnonzero(wanted == value)
+        out[here] = least[np.searchsorted(start[these], since[here])]
+    return out
+
+
+def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
+    """Per record whose event is known: end of the first successful synchronisation or query of it
+    before it is recorded again; FAR if there is none."""
+    out = np.full(len(records), FAR)
+    calls, syncs = trace.calls, trace.syncs
+    begun, ended = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
+    event, call = records["event"].to_numpy(), records["call"].to_numpy()
+    known = np.flatnonzero((event >= 0) & (call >= 0))
+    asked = syncs[(syncs["call"] >= 0) & (syncs["event"] >= 0)]
+    made = asked["call"].to_numpy()
+    kinds = [CALL["sync_event"], CALL["query_event"]]
+    good = np.isin(calls["kind"].to_numpy()[made], kinds)
+    good &= calls["return_value"].to_numpy()[made] == 0
+    if not len(known) or not good.any():
+        return out
+    asked = asked.loc[good, ["process", "event", "call"]].assign(time=begun[made[good]])
+    made = pd.DataFrame({"process": records["process"].to_numpy()[known], "event": event[known]})
+    made = made.assign(time=ended[call[known]], record=known).sort_values("time")
+    made["again"] = made.groupby(["process", "event"])["time"].shift(-1, fill_value=int(FAR))
+    joined = pd.merge_asof(
+        made, asked.sort_values("time"), on="time", by=["process", "event"], direction="forward"
+    ).dropna(subset="call")
+    wait = joined["call"].to_numpy().astype(np.int64)
+    before = begun[wait] < joined["again"].to_numpy()
+    out[joined["record"].to_numpy()[before]] = ended[wait[before]]
+    return out
+
+
+def neighbours(
+    trace: Trace, per_lane: dict[int, LaneOperations], records: pd.DataFrame
+) -> pd.DataFrame:
+    """For records with columns lane and call; one row each:
+
+    previous_end_ns, previous_kind   end and kind of the last-ending operation issued before (0 / -1)
+    previous_position                its position in `operations`, -1 for none
+    safe_previous_end_ns             the same, over operations whose call had returned before the
+                                     record's call
+    next_start_ns                    first start among the operations issued after (FAR: none)
+    safe_next_start_ns               the same, over operations whose call began after the record's call
+                                     had returned
+    next_issued_ns, next_kind        end of the call and kind of the operation issued next (FAR / -1)
+    before                           operations of the lane issued before
+    """
+    lane, call = records["lane"].to_numpy(), records["call"].to_numpy()
+    n = len(records)
+    out = {
+        "previous_end_ns": np.zeros(n, np.int64),
+        "previous_kind": np.full(n, -1, np.int64),
+        "safe_previous_end_ns": np.zeros(n, np.int64),
+        "next_start_ns": np.full(n, FAR),
+        "safe_next_start_ns": np.full(n, FAR),
+        "next_issued_ns": np.full(n, FAR),
+        "next_kind": np.full(n, -1, np.int64),
+        "before": np.zeros(n, np.int64),
+        "previous_position": np.full(n, -1, np.int64),
+    }
+    kind = trace.operations["kind"].to_numpy()
+    call_start, call_end = trace.calls["start_ns"].to_numpy(), trace.calls["end_ns"].to_numpy()
+    for number, ops in per_lane.items():
+        here = np.flatnonzero((lane == number) & (call >= 0))
+        if not len(here):
+            continue
+        c0, c1 = call_start[call[here]], call_end[call[here]]
+        k = np.searchsorted(ops.issue_ns, c0)
+        out["before"][here] = k
+        some, p = here[k > 0], k[k > 0] - 1
+        out["previous_end_ns"][some] = ops.reach_ns[p]
+        out["previous_position"][some] = ops.position[ops.reach_from[p]]
+        out["previous_kind"][some] = kind[ops.position[ops.reach_from[p]]]
+        more, q = here[k < len(ops.position)], k[k < len(ops.position)]
+        out["next_start_ns"][more] = ops.first_ns[q]
+        out["next_issued_ns"][more] = ops.issued_ns[q]
+        out["next_kind"][more] = kind[ops.position[q]]
+        safe = np.searchsorted(ops.by_issued_ns, c0, side="right")
+        out["safe_previous_end_ns"][here[safe > 0]] = ops.by_issued_reach[safe[safe > 0] - 1]
+        safe = np.searchsorted(ops.issue_ns, c1)
+        ok = safe < len(ops.position)
+        out["safe_next_start_ns"][here[ok]] = ops.first_ns[safe[ok]]
+    return pd.DataFrame(out)
+
+
+@dataclass(frozen=True)
+class Surroundings(Columns):
+    """Per record (arrays of equal length); times in trace ns, 0 / FAR if there is none."""
+
+    call_start: np.ndarray
+    call_end: np.ndarray
+    previous_end: np.ndarray
+    previous_is_copy: np.ndarray
+    previous_is_graph: np.ndarray
+    previous_is_node: np.ndarray  # of a graph that was traced node by node
+    copying: np.ndarray  # a copy to or from the host is under way on another stream
+    behind: np.ndarray  # records of this stream between the previous operation and this one
+    next_start: np.ndarray
+    next_issued: np.ndarray
+    next_is_kernel: np.ndarray
+    ahead: np.ndarray  # records of this stream between this one and the next operation
+    waits: np.ndarray  # a stream wait lies between the previous operation and the record
+    held: np.ndarray  # a stream wait lies between the record and the next operation
+    stamp: np.ndarray  # CUPTI's timestamp
+
+
+def surroundings(trace: Trace, streams: Streams, bounded: Bounded) -> Surroundings:
+    """Surroundings of every record."""
+    records, around, waits = bounded.records, bounded.around, bounded.waits
+    call_start, call_end = records["call_start_ns"].to_numpy(), records["call_end_ns"].to_numpy()
+    lane = records["lane"].to_numpy()
+    key = pd.DataFrame({"lane": lane, "before": around["before"].to_numpy(), "at": call_start})
+    order = key.sort_values(["lane", "before", "at"], kind="stable").index.to_numpy()
+    group = key.iloc[order].groupby(["lane", "before"], sort=False)
+    behind, ahead = np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
+    behind[order] = group.cumcount().to_numpy()
+    ahead[order] = group.cumcount(ascending=False).to_numpy()
+    previous_kind = around["previous_kind"].to_numpy()
+    previous = around["previous_position"].to_numpy()
+    node = pick(trace.operations["graph_node"].to_numpy(), previous, -1)
+    issue = trace.calls["start_ns"].to_numpy()
+    since = pick(issue, pick(trace.operations["call"].to_numpy(), previous, -1), -1)
+
+    def waits_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
+        """Whether a wait of the record's stream was issued after `low` and before `high`."""
+        out = np.zeros(len(lane), dtype=bool)
+        on, issued = waits["lane"].to_numpy(), issue[waits["call"].to_numpy()]
+        for number in np.intersect1d(on[on >= 0], lane):
+            times, here = np.sort(issued[on == number]), np.flatnonzero(lane == number)
+            after = np.searchsorted(times, low[here], side="right")
+            out[here] = np.searchsorted(times, high[here]) > after
+        return out
+
+    return Surroundings(
+        call_start=call_start,
+        call_end=call_end,
+        previous_end=around["previous_end_ns"].to_numpy(),
+        previous_is_copy=np.isin(previous_kind, [KIND["memcpy"], KIND["memset"]]),
+        previous_is_graph=previous_kind == KIND["graph"],
+        previous_is_node=node >= 0,
+        copying=_copying(trace, streams, lane, call_start),
+        behind=np.where(lane >= 0, behind, 0),
+        next_start=around["next_start_ns"].to_numpy(),
+        next_issued=around["next_issued_ns"].to_numpy(),
+        next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
+        ahead=np.where(lane >= 0, ahead, 0),
+        waits=waits_between(since, call_start),
+        held=waits_between(call_start, around["next_issued_ns"].to_numpy()),
+        stamp=records["timestamp_ns"].to_numpy(),
+    )
+
+
+def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
+    """Whether a copy to or from the host on another stream of the device was issued before a time
+    and had not ended."""
+    operations, issue = trace.operations, trace.calls["start_ns"].to_numpy()
+    host = (operations["kind"].to_numpy() == KIND["memcpy"]) & (
+        np.isin(operations["copy_kind"], _HOST_COPIES)
+    )
+    copy = np.flatnonzero(host & (operations["call"].to_numpy() >= 0))
+    on, device = streams.operation_lane[copy], streams.lanes["device"].to_numpy()
+    begin, end = issue[operations["call"].to_numpy()[copy]], operations["end_ns"].to_numpy()[copy]
+    out = np.zeros(len(lane), dtype=np.int64)
+
+    def add(copies: np.ndarray, here: np.ndarray, sign: int) -> None:
+        begun = np.searchsorted(np.sort(begin[copies]), time_ns[here], side="right")
+        out[here] += sign * (
+            begun - np.searchsorted(np.sort(end[copies]), time_ns[here], side="right")
+        )
+
+    for number in np.unique(device[on]):
+        add(device[on] == number, (lane >= 0) & (device[np.maximum(lane, 0)] == number), 1)
+    for number in np.intersect1d(on, lane):
+        add(on == number, lane == number, -1)  # those of its own stream
+    return out > 0

@@ -1,0 +1,459 @@
+"""Stage 1, matched: which process, call and wait of the trace is which line of the log.
+
+Record calls are matched per thread, by time containment, in order: the trace holds record calls
+that no Python code made (the pinned-memory allocator, NCCL, DDP), so the n-th call is not the n-th
+record.  A Python call of `record` contains exactly one record call of its own thread.
+
+After it is known where each process's clock lies on the trace's, which call each record of the log
+made, which other record calls there are, what event rows say of them, which record each wait waits
+for, and which records the program compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.errors import EventLogError
+from nsysalign.intervals import distinct, pick
+from nsysalign.issue_order import FAR
+from nsysalign.model import CALL, ORIGIN, EventLog, Trace, pid_of, process_of, thread_of, tid_of
+from nsysalign.place.host_clock import ClockMap, clock_map, contained, refine
+from nsysalign.place.pairs import TracePairs, read_pairs, untold
+from nsysalign.windows import Unplaced
+
+#: A map this accurate needs no refinement on the record calls.
+_SHARP_NS = 2_000
+#: By how much the host's clock may have been set between the trace's start and the log's.
+_CLOCK_SET_NS = 10_000_000_000
+
+
+@dataclass(frozen=True)
+class Matched:
+    """The log's lines found in the trace.
+
+    `processes`: log process -> globalPid; `clocks`: log process -> clock.
+    `records`: those of the log, then the record calls of the trace that no line of it made:
+    log_process, seq, device, stream_handle, stream_id, captured, region, site (of the log), process,
+    thread, call (-1: not found), call_start_ns, call_end_ns, problem (why it has no place, or ""),
+    event, event_sync, timestamp_ns and event_row (position in trace.event_rows, -1: none).
+    `waits`: stream waits by call: sync (position in trace.syncs), process, event, event_sync,
+    stream_id, log_process, seq, record (position in `records`, -1 unknown), inferred.
+    `pairs`: comparisons of the log, as positions in `records`, with elapsed_ns; `asked_ns`: per
+    record, when elapsed_time on it had returned (FAR: unknown); `read`: pairs that only the trace
+    shows; `unaligned`: comparisons that can be no pair.
+    """
+
+    processes: Mapping[int, int]
+    clocks: Mapping[int, ClockMap]
+    records: pd.DataFrame
+    waits: pd.DataFrame
+    pairs: pd.DataFrame
+    asked_ns: np.ndarray
+    read: TracePairs
+    unaligned: list[Unplaced]
+    notes: list[str]
+
+
+class Lookup:
+    """Positions of (process, number), counted from `first`; of equal ones the first counts, -1 for
+    a missing one."""
+
+    def __init__(self, process: np.ndarray, number: np.ndarray, *, first: int = 0) -> None:
+        keys = pd.MultiIndex.from_arrays([process, number])
+        self._position = np.flatnonzero(~keys.duplicated())
+        self._keys, self._first = keys[self._position], first
+
+    def __call__(self, process: np.ndarray, number: np.ndarray) -> np.ndarray:
+        """Positions of what these refer to."""
+        if not len(process) or not len(self._keys):
+            return np.full(len(process), -1)
+        found = self._keys.get_indexer(pd.MultiIndex.from_arrays([process, number]))
+        return np.where(found >= 0, self._position[np.maximum(found, 0)] + self._first, -1)
+
+
+def match(trace: Trace, log: EventLog) -> Matched:
+    """Raises EventLogError if the log belongs to another run."""
+    processes, notes = match_processes(trace, log)
+    call, thread, clocks, more = match_records(trace, log, processes)
+    records = _all_records(trace, log, processes, call, thread)
+    read = read_pairs(trace, log, processes, clocks, records)
+    if untold(log):
+        events = [read.events.get(c, -1) for c in records["call"].tolist()]
+        records = records.assign(event=np.array(events, dtype=np.int64))
+    pairs, unaligned = compared_pairs(log, records)
+    waits = match_waits(trace, log, processes, clocks)
+    record, inferred = awaited(trace, waits, records)
+    return Matched(
+        processes,
+        clocks,
+        records,
+        waits.assign(record=record, inferred=inferred),
+        pairs,
+        _asked(log, clocks, records),
+        read,
+        unaligned,
+        notes + more,
+    )
+
+
+def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
+    """log process -> globalPid, by pid, else by the thread ids that made record calls; notes.
+
+    Raises EventLogError if the log belongs to another run.
+    """
+    calls = trace.calls
+    threads = distinct(calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]])
+    every = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
+    by_pid = {int(pid_of(p)): int(p) for p in np.unique(np.concatenate(every)).tolist()}
+    tids: dict[int, set[int]] = {}
+    for table in (log.records, log.hosts):
+        for number, own in table.groupby("process")["tid"].unique().items():
+            tids.setdefault(int(number), set()).update(own.tolist())
+    matched, notes, others = {}, [], other_runs(trace, log)
+    for number, header in enumerate(log.headers):
+        if number in others:
+            notes.append(others[number])
+            continue
+        pid = header.get("pid")
+        if isinstance(pid, int) and tid_of(pid) in by_pid:
+            matched[number] = by_pid[tid_of(pid)]
+            continue
+        own = {tid_of(t) for t in tids.get(number, ()) if t >= 0}
+        candidates = {process_of(int(t)) for t in threads if tid_of(int(t)) in own}
+        if len(candidates) == 1:
+            matched[number] = candidates.pop()
+        elif not own and len(by_pid) == 1 and not isinstance(pid, int):
+            matched[number] = next(iter(by_pid.values()))
+        elif number in tids:
+            known = ", ".join(str(p) for p in sorted(by_pid)) or "none"
+            name = pid if pid is not None else f"#{number}"
+            notes.append(
+                f"process {name} of the event log has no CUDA rows in the trace (it has: {known})"
+            )
+    if log.headers:
+        recording = {process_of(int(t)) for t in threads}
+        notes += [
+            f"process {pid_of(process)} recorded CUDA events but has no event log: started without the probe "
+            "(python -I, -E or -S, a cleaned environment, or not Python)"
+            for process in sorted(recording - set(matched.values()))
+        ]
+    return matched, notes
+
+
+def other_runs(trace: Trace, log: EventLog) -> dict[int, str]:
+    """Processes of the log whose records all lie outside the trace by the wall clock -> the message
+    about them; process ids repeat (in a container every run may be process 7).
+
+    {} if either side does not know the wall clock.  Raises EventLogError if the log holds no other
+    process.
+    """
+    session, calls = trace.info.session_start_utc_ns, trace.calls
+    if session is None or calls.empty or int(calls["end_ns"].max()) <= 0:
+        return {}
+    first, last = session + int(calls["start_ns"].min()), session + int(calls["end_ns"].max())
+    clocks = (
+        log.clocks[log.clocks["realtime_ns"] > 0].drop_duplicates("process").set_index("process")
+    )
+    offset = (clocks["realtime_ns"] - clocks["monotonic_ns"]).to_dict()
+    times = pd.concat([t[["process", "t0_ns"]] for t in (log.records, log.hosts)])
+    spans = times.groupby("process")["t0_ns"].agg(["min", "max"])
+    others, known = {}, 0
+    for number, begin, end in spans.itertuples():
+        if number not in offset:
+            continue
+        known += 1
+        begin, end = int(begin) + int(offset[number]), int(end) + int(offset[number])
+        away = max(begin - last, first - end)
+        if away > _CLOCK_SET_NS:
+            when = "after the trace ends" if begin > last else "before the trace begins"
+            pid, s = log.headers[number].get("pid"), away // 1_000_000_000
+            whose = f" of process {pid}" if isinstance(pid, int) else ""
+            long = (
+                f"{s} s"
+                if s < 7_200
+                else f"{s // 3600} h"
+                if s < 172_800
+                else f"{s // 86_400} days"
+            )
+            others[int(number)] = (
+                f"the event log{whose} belongs to another run: its records lie {long} {when}"
+            )
+    if others and len(others) == known == len(log.headers):
+        hint = "use the events-PID.jsonl of the run that made this trace"
+        raise EventLogError(next(iter(others.values())), hint)
+    return others
+
+
+def match_records(
+    trace: Trace, log: EventLog, processes: Mapping[int, int]
+) -> tuple[np.ndarray, np.ndarray, dict[int, ClockMap], list[str]]:
+    """Per record of the log its call (-1: not found) and its thread; clock maps by log process;
+    notes."""
+    calls = trace.calls
+    thread, start, end = (calls[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
+    is_record = np.flatnonzero(
+        (calls["kind"].to_numpy() == CALL["record"])
+        & (calls["outer"].to_numpy() == np.arange(len(calls)))
+    )
+    call, of = np.full((2, len(log.records)), -1, dtype=np.int64)
+    clocks: dict[int, ClockMap] = {}
+    notes: list[str] = []
+    records, lines, marked = (
+        t.groupby("process").indices for t in (log.records, log.clocks, log.marked)
+    )
+    t0, t1, tids = (log.records[c].to_numpy() for c in ("t0_ns", "t1_ns", "tid"))
+    for number, process in processes.items():
+        mine = records.get(number, np.empty(0, np.int64))
+        groups = []  # per thread: its records by time, and the record calls that it may have made
+        for tid in np.unique(tids[mine]).tolist():
+            rows = mine[tids[mine] == tid]
+            rows = rows[np.argsort(t0[rows], kind="stable")]
+            groups.append((tid, rows, is_record[of_thread(thread[is_record], process, tid)]))
+        arrays = [(t0[rows], t1[rows], start[p], end[p]) for _, rows, p in groups]
+        clock = clock_map(
+            clocks=log.clocks.iloc[lines.get(number, [])],
+            marked=log.marked.iloc[marked.get(number, [])],
+            marks=trace.marks,
+            session_start_utc_ns=trace.info.session_start_utc_ns,
+        )
+        if clock is None:  # line up the first record calls and let refine() do the rest
+            first = next((a for a in arrays if len(a[0]) and len(a[2])), None)
+            if first is None:
+                continue
+            at, begun = first[0][:1], first[2][:1]
+            clock = ClockMap(at, begun - at, "record calls", 20_000_000)
+            notes.append(
+                "no clock line of the event log fits the trace, so the clocks were aligned on the record "
+                "calls alone"
+            )
+
+        def inside(near: ClockMap, a: tuple) -> np.ndarray:
+            return contained(near.to_trace(a[0]), near.to_trace(a[1]), a[2], a[3])
+
+        hits, total = sum((inside(clock, a) >= 0).sum() for a in arrays), max(len(mine), 1)
+        if clock.width_ns > _SHARP_NS or (len(mine) and hits / total < 0.9):
+            clock = refine(clock, arrays)
+        clocks[number] = clock
+        for (tid, rows, positions), a in zip(groups, arrays, strict=True):
+            at, until = inside(clock, a), clock.to_trace(a[1])
+            if len(positions):  # nobody's, if the next call, of another thread, lies inside as well
+                this, after = np.maximum(at, 0), np.minimum(at + 1, len(positions) - 1)
+                two = (at >= 0) & (at + 1 < len(positions)) & (a[3][after] <= until)
+                at = np.where(two & (thread[positions[after]] != thread[positions[this]]), -1, at)
+            call[rows] = np.append(positions, -1)[at]
+            of[rows] = thread_of(process, tid) if tid >= 0 else np.append(thread, -1)[call[rows]]
+    return call, of, clocks, notes
+
+
+def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
+    """Positions of what a thread of a process did, among the threads (globalTid) of all; of any of
+    the process where a log leaves out which (-1)."""
+    return np.flatnonzero(
+        thread == thread_of(process, tid) if tid >= 0 else process_of(thread) == process
+    )
+
+
+def _all_records(
+    trace: Trace,
+    log: EventLog,
+    processes: Mapping[int, int],
+    call: np.ndarray,
+    thread: np.ndarray,
+) -> pd.DataFrame:
+    """`Matched.records` from the calls and threads of the log's records."""
+    calls = trace.calls
+    kept = ["process", "seq", "device", "stream_handle", "stream_id", "captured", "region", "site"]
+    logged = log.records[kept].rename(columns={"process": "log_process"})
+    process = [processes.get(int(p), -1) for p in logged["log_process"]]
+    logged = logged.assign(call=call, thread=thread, process=np.array(process, dtype=np.int64))
+    outermost = calls["outer"].to_numpy() == np.arange(len(calls))
+    every = np.flatnonzero((calls["kind"].to_numpy() == CALL["record"]) & outermost)
+    other = np.setdiff1d(every, call)
+    none = {c: -1 for c in kept[1:5]} | {
+        "log_process": -1,
+        "captured": False,
+        "region": "",
+        "site": "",
+    }
+    own = {c: calls[c].to_numpy()[other] for c in ("thread", "process")}
+    extra = pd.DataFrame(none | own | {"call": other}, index=range(len(other)))
+    parts = [logged, extra] if len(extra) else [logged]
+    out = pd.concat(parts, ignore_index=True)
+    call = out["call"].to_numpy()
+    row = _event_rows(trace, call)
+    columns = {c: pick(trace.event_rows[c].to_numpy(), row, -1) for c in ("event", "event_sync")}
+    return out.assign(
+        call_start_ns=pick(calls["start_ns"].to_numpy(), call, 0),
+        call_end_ns=pick(calls["end_ns"].to_numpy(), call, 0),
+        problem=_problems(log, out),
+        **columns,
+        timestamp_ns=pick(trace.event_rows["timestamp_ns"].to_numpy(), row, 0),
+        event_row=row,
+    )
+
+
+def _event_rows(trace: Trace, call: np.ndarray) -> np.ndarray:
+    """The event row of every call, by correlation id; -1 for none."""
+    rows, calls = trace.event_rows, trace.calls
+    process, correlation = (pick(calls[c].to_numpy(), call, -1) for c in ("process", "correlation"))
+    found = Lookup(rows["process"].to_numpy(), rows["correlation"].to_numpy())(process, correlation)
+    return np.where(call >= 0, found, -1)
+
+
+def _problems(log: EventLog, records: pd.DataFrame) -> np.ndarray:
+    """Why records have no place, "" where they may have one."""
+    captured = records["captured"].astype(bool).to_numpy()
+    absent = (records["process"].to_numpy() < 0) & ~captured
+    lost = (records["call"].to_numpy() < 0) & ~captured & ~absent
+    number = records["log_process"].to_numpy()
+    out = np.where(captured, "captured into a CUDA graph", "").astype(object)
+    out[lost] = (
+        "its record call is not in the trace (rows dropped, or recorded outside the profiled time)"
+    )
+    nobody = np.zeros(len(records), dtype=bool)
+    nobody[: len(log.records)] = log.records["tid"].to_numpy() < 0
+    out[lost & nobody] = (
+        "its record call is not in the trace, or the record names no thread (tid) and several recorded then"
+    )
+    for process, header in enumerate(log.headers):
+        pid = header.get("pid")
+        out[absent & (number == process)] = f"process {pid} has no CUDA rows in the trace"
+        if header.get("ended") == "killed":
+            out[lost & (number == process)] = (
+                f"process {pid} was killed, crashed or executed another program "
+                "before its rows were written"
+            )
+    return out
+
+
+def match_waits(
+    trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]
+) -> pd.DataFrame:
+    """Every stream-wait-event call with what the trace and the log say about it (`Matched.waits`
+    without `record` and `inferred`)."""
+    calls, syncs = trace.calls, trace.syncs
+    outermost = calls["outer"].to_numpy() == np.arange(len(calls))
+    call = np.flatnonzero((calls["kind"].to_numpy() == CALL["wait_event"]) & outermost)
+    of_call = pd.Series(np.arange(len(syncs)), index=syncs["call"].to_numpy())
+    of_call = of_call[~of_call.index.duplicated()]
+    sync = of_call.reindex(call).fillna(-1).to_numpy().astype(np.int64)
+    stream_id, log_process, seq = np.full((3, len(call)), -1)
+    thread, begun, ended = (calls[c].to_numpy()[call] for c in ("thread", "start_ns", "end_ns"))
+    for (number, tid), rows in log.waits.groupby(["process", "tid"]):
+        own = (
+            of_thread(thread, processes[int(number)], int(tid)) if number in clocks else thread[:0]
+        )
+        if not len(own):
+            continue
+        rows, clock = rows.sort_values("t0_ns"), clocks[int(number)]
+        t0, t1 = (clock.to_trace(rows[c].to_numpy()) for c in ("t0_ns", "t1_ns"))
+        found = contained(t0, t1, begun[own], ended[own])
+        rows, hit = rows[found >= 0], own[found[found >= 0]]
+        stream_id[hit], seq[hit] = rows["stream_id"], rows["record"]
+        log_process[hit] = number
+    return pd.DataFrame(
+        {
+            "call": call,
+            "sync": sync,
+            "process": calls["process"].to_numpy()[call],
+            "event": pick(syncs["event"].to_numpy(), sync, -1),
+            "event_sync": pick(syncs["event_sync"].to_numpy(), sync, -1),
+            "stream_id": stream_id,
+            "log_process": log_process,
+            "seq": seq,
+        },
+        dtype="int64",
+    )
+
+
+def awaited(
+    trace: Trace, waits: pd.DataFrame, records: pd.DataFrame
+) -> tuple[np.ndarray, np.ndarray]:
+    """(position in `records` of what each wait waits for, -1 unknown; which of them are inferred):
+    by eventSyncId, else by the log, else the latest record of the same event before the wait, else
+    the last record call of the same thread (both inferred: CUDA_EVENT rows may be missing).
+
+    The event's number is needed where one thread records many events and then waits for each: DDP's
+    reducer does.
+    """
+    process, sync, seq = (waits[c].to_numpy() for c in ("process", "event_sync", "seq"))
+    made = records[records["call"] >= 0].sort_values("call_start_ns")
+    known = np.flatnonzero((records["event_sync"] >= 0) & (records["call"] >= 0))
+    by_sync = Lookup(*(records[c].to_numpy()[known] for c in ("process", "event_sync")))
+    found = np.where(sync >= 0, pick(known, by_sync(process, sync), -1), -1)
+    logged = np.flatnonzero(records["log_process"] >= 0)
+    by_log = Lookup(*(records[c].to_numpy()[logged] for c in ("log_process", "seq")))
+    by_log = pick(logged, by_log(waits["log_process"].to_numpy(), seq), -1)
+    found = np.where((found < 0) & (seq >= 0), by_log, found)
+    unsure = found < 0
+    call = waits["call"].to_numpy()
+    asked = waits[["process", "event"]].assign(
+        time=trace.calls["start_ns"].to_numpy()[call],
+        thread=trace.calls["thread"].to_numpy()[call],
+        wait=np.arange(len(waits)),
+    )
+    answers = made.rename(columns={"call_start_ns": "time"}).assign(record=made.index.to_numpy())
+    for by, left, right in (
+        (["process", "event"], asked[asked["event"] >= 0], answers[answers["event"] >= 0]),
+        (["thread"], asked, answers),
+    ):
+        left = left[found[left["wait"].to_numpy()] < 0].sort_values("time")
+        if left.empty or right.empty:
+            continue
+        joined = pd.merge_asof(
+            left[["time", *by, "wait"]], right[["time", *by, "record"]], on="time", by=by
+        ).dropna(subset="record")
+        found[joined["wait"].to_numpy()] = joined["record"].to_numpy().astype(np.int64)
+    return found, unsure & (found >= 0)
+
+
+def compared_pairs(log: EventLog, records: pd.DataFrame) -> tuple[pd.DataFrame, list[Unplaced]]:
+    """elapsed lines as positions in `records`; lines that cannot be a pair are listed with their
+    reason."""
+    asked = log.elapsed
+    logged = records[records["log_process"] >= 0]  # they come first: positions here are those there
+    find = Lookup(logged["log_process"].to_numpy(), logged["seq"].to_numpy())
+    start, end = (find(asked["process"].to_numpy(), asked[c].to_numpy()) for c in ("start", "end"))
+    elapsed = np.rint(asked["ms"].fillna(0.0).clip(-1e12, 1e12) * 1e6).astype(np.int64).to_numpy()
+    pairs = asked.assign(start=start, end=end, source=asked.index.to_numpy(), elapsed_ns=elapsed)
+    reason = np.full(len(pairs), "", dtype=object)
+    reason[(start < 0) | (end < 0)] = "a record of the pair was not seen by the probe"
+    reason[elapsed < 0] = "negative elapsed_time: the end was recorded before the start"
+    failed = (asked["error"] != "").to_numpy()
+    reason[failed] = ("elapsed_time failed: " + asked["error"].astype(str)).to_numpy()[failed]
+    bad = reason != ""
+    return pairs[~bad].reset_index(drop=True), without_place(pairs[bad], records, reason[bad])
+
+
+def without_place(
+    pairs: pd.DataFrame, records: pd.DataFrame, reasons: np.ndarray
+) -> list[Unplaced]:
+    """Pairs (rows of `Matched.pairs`) with the reason why they have no window."""
+    site = records["site"].to_numpy(dtype=object)
+    rows = pairs[["start", "end", "region", "site", "source"]].itertuples(index=False)
+    out = []
+    for (start, end, region, asked_at, source), reason in zip(rows, reasons, strict=True):
+        place = site[start] if start >= 0 else site[end] if end >= 0 else asked_at
+        name = region or place or "unnamed"
+        out.append(Unplaced(name, str(reason), place, ORIGIN["pair"], int(source)))
+    return out
+
+
+def _asked(log: EventLog, clocks: Mapping[int, ClockMap], records: pd.DataFrame) -> np.ndarray:
+    """Trace time at which the first successful elapsed_time on each record had returned."""
+    out = np.full(len(records), FAR)
+    find = Lookup(records["log_process"].to_numpy(), records["seq"].to_numpy())
+    timed = log.elapsed[(log.elapsed["t1_ns"] >= 0) & (log.elapsed["error"] == "")]
+    for number, rows in timed.groupby("process"):
+        if number not in clocks:
+            continue
+        clock = clocks[int(number)]
+        returned = clock.to_trace(rows["t1_ns"].to_numpy()) + clock.width_ns
+        for column in ("start", "end"):
+            found = find(rows["process"].to_numpy(), rows[column].to_numpy())
+            np.minimum.at(out, found[found >= 0], returned[found >= 0])
+    return out

@@ -1,0 +1,329 @@
+"""Stage 4, placed: windows of kind event, and the place of every record: by the event clock, by CUPTI's
+time stamps, else by what their neighbours make likely.
+
+After it every pair that can be placed has a window with its error bar and bounds.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.intervals import pick
+from nsysalign.issue_order import FAR
+from nsysalign.model import CALL, ORIGIN, EventLog, Trace, pid_of, tid_of
+from nsysalign.place.bounded import (
+    CLOCK_RATE,
+    CROSSING_NS,
+    TICK_NS,
+    Bounded,
+    Surroundings,
+    of_starts,
+    surroundings,
+)
+from nsysalign.place.event_clock import ClockPlaces, EventClock, place_records
+from nsysalign.place.latency import (
+    CLASSES,
+    PARAMETERS,
+    SCATTER_NS,
+    LatencyModel,
+    PairPlaces,
+    place_pairs,
+)
+from nsysalign.place.matched import Matched
+from nsysalign.place.streams import Streams
+from nsysalign.windows import windows_frame
+
+#: Bounds may cross by this for places by the event clock, in addition to their own error.
+_CLOCK_ROOM_NS = 500
+#: The half-width of a start that follows from its end's stamp.
+_BY_END_NS = 500
+
+
+@dataclass(frozen=True)
+class Placed:
+    """`records`: frames.PLACED_RECORDS; `windows`: those of the program's comparisons; `read`: those
+    of pairs that only the trace shows, whose length is itself an estimate; what the places rest
+    on."""
+
+    records: pd.DataFrame
+    windows: pd.DataFrame
+    read: pd.DataFrame
+    calibration: dict[str, Any]
+    notes: list[str]
+    read_notes: list[str]
+
+
+class _Starts(NamedTuple):
+    """Arrays, one value per pair (ns): where it starts, the half-width, bounds that always hold."""
+
+    start: np.ndarray
+    error: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def place(
+    trace: Trace, log: EventLog, matched: Matched, streams: Streams, bounded: Bounded,
+    clock: EventClock | None,
+) -> Placed:  # fmt: skip
+    """`clock`: the events' own, if the log has references."""
+    records, tracing = bounded.records, event_tracing(trace)
+    around = surroundings(trace, streams, bounded)
+    known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
+    places = place_records(clock, around, tracing, known) if clock is not None else None
+    on_clock, notes = _held_by_clock(places, bounded)
+    likely = place_pairs(around, bounded.pairs, tracing)
+    lower, upper = bounded.lower.copy(), bounded.upper.copy()
+    if places is not None:  # a margin around the place that the clock gives
+        held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
+        lower[held] = places.at_ns[held] - places.error_ns[held]
+        upper[held] = places.at_ns[held] + places.error_ns[held]
+    windows = _event_windows(log, bounded, places, on_clock, likely, lower, upper)
+    records = records.assign(
+        lower_ns=np.minimum(lower, upper),
+        upper_ns=np.maximum(lower, upper),
+        stream=pick(streams.lanes["stream"].to_numpy(), records["lane"].to_numpy(), -1),
+    )
+    records["t_ns"] = _record_places(records, windows, places, around, likely.model)
+    read, read_notes = _read_windows(records, matched, bounded, likely.model.expected(around)[1])
+    return Placed(
+        records=frames.check(records, frames.PLACED_RECORDS),
+        windows=windows,
+        read=read,
+        calibration=_calibration(likely.model, matched, clock, places),
+        notes=notes,
+        read_notes=read_notes,
+    )
+
+
+def event_tracing(trace: Trace) -> str:
+    """Whether CUPTI's event tracing ran: "on" if most record calls left a row, "off" if they did
+    not (nsys itself writes rows for some of them; before 2024.4 it could not trace events),
+    "unknown" for exports of other tools."""
+    calls = int((trace.calls["kind"].to_numpy() == CALL["record"]).sum())
+    if len(trace.event_rows) and 2 * len(trace.event_rows) >= calls:
+        return "on"
+    return "off" if re.match(r"\d{4}\.", trace.info.nsys_version or "") else "unknown"
+
+
+def _held_by_clock(places: ClockPlaces | None, bounded: Bounded) -> tuple[np.ndarray, list[str]]:
+    """Which pairs are placed by the event clock, and notes.  Pairs whose neighbours contradict the
+    clock are not: another thread recorded the event again while it was being measured."""
+    pairs = bounded.pairs
+    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    if places is None:
+        return np.zeros(len(pairs), dtype=bool), []
+    on = (places.line[start] >= 0) & (places.line[start] == places.line[end])
+    apart = np.abs(places.at_ns[end] - places.at_ns[start] - elapsed)
+    room = _CLOCK_ROOM_NS + places.error_ns
+    agree = apart <= CLOCK_RATE * 5 * elapsed + room[start]
+    for one in (start, end):
+        stamped = bounded.stamped[one]  # CUPTI's stamp may be late: it bounds nothing
+        agree &= stamped | (places.at_ns[one] >= bounded.lower[one] - room[one])
+        agree &= stamped | (places.at_ns[one] <= bounded.upper[one] + room[one])
+    wrong = int((on & ~agree & ~pairs["calibration"].to_numpy(dtype=bool)).sum())
+    note = (
+        f"{wrong} pairs lie elsewhere by the event clock than their neighbours on the stream allow: they are placed by their "
+        "neighbours (an event recorded again while it was measured, or dropped rows)"
+    )
+    return on & agree, [note] if wrong else []
+
+
+def _event_windows(
+    log: EventLog,
+    bounded: Bounded,
+    places: ClockPlaces | None,
+    on_clock: np.ndarray,
+    likely: PairPlaces,
+    lower: np.ndarray,
+    upper: np.ndarray,
+) -> pd.DataFrame:
+    """Windows of kind event: the program's own pairs, placed."""
+    ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
+    pairs, on_clock = bounded.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
+    records = bounded.records
+    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    stamp = records["timestamp_ns"].to_numpy()
+    starts = _by_neighbours(
+        stamp, likely.start_ns[ordinary], likely.error_ns[ordinary], lower, upper, pairs
+    )
+    if places is not None and on_clock.any():
+        clocked = _on_clock(places, bounded, pairs)
+        columns = zip(clocked, starts, strict=True)
+        starts = _Starts(*(np.where(on_clock, mine, other) for mine, other in columns))
+    stamped = np.where((stamp[start] > 0) | (stamp[end] > 0), "event-trace", "bounds")
+    residual = pd.array(stamp[end] - (starts.start + elapsed), dtype="Int64")
+    residual[~((stamp[start] > 0) & (stamp[end] > 0))] = pd.NA
+    logged = log.records  # its rows come first in `records`: positions there are positions here
+    region, site, callers = (
+        logged[c].to_numpy(dtype=object) for c in ("region", "site", "callers")
+    )
+    out = _who(records, start, end) | {
+        "log_process": pairs["process"].to_numpy(),
+        "region": [a or b for a, b in zip(region[start], pairs["region"], strict=True)],
+        "site": site[start],
+        "end_site": site[end],
+        "callers": callers[start],
+        "library": logged["library"].to_numpy()[start],
+        "origin": np.int8(ORIGIN["pair"]),
+        "source": pairs["source"].to_numpy(),
+        "elapsed_ns": elapsed,
+        "start_ns": starts.start,
+        "end_ns": starts.start + elapsed,
+        "start_lower_ns": starts.low,
+        "start_upper_ns": starts.high,
+        "error_ns": starts.error,
+        "method": np.where(on_clock, "clock", stamped).astype(object),
+        "clock_residual_ns": residual,
+    }
+    windows = pd.DataFrame(out, index=range(len(pairs)))
+    windows["remarks"] = pd.Series([()] * len(pairs), dtype=object, index=windows.index)
+    return frames.check(windows, frames.WINDOWS)
+
+
+def _who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
+    """Who recorded pairs, when, and on which streams."""
+
+    def of(column: str, side: np.ndarray) -> np.ndarray:
+        return records[column].to_numpy()[side]
+
+    return {
+        "kind": "event",
+        "start": start,
+        "end": end,
+        "process": of("process", start),
+        "thread": of("thread", start),
+        "end_thread": of("thread", end),
+        "start_lane": of("lane", start),
+        "end_lane": of("lane", end),
+        "open_ns": of("call_start_ns", start),
+        "close_ns": of("call_start_ns", end),
+        "close_end_ns": of("call_end_ns", end),
+    }
+
+
+def _on_clock(places: ClockPlaces, bounded: Bounded, pairs: pd.DataFrame) -> _Starts:
+    """Pairs on an event clock.  The two clocks' rates differ by parts per million; over a long
+    interval both ends share that difference."""
+    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    over = places.at_ns[end] - places.at_ns[start] - elapsed
+    begin = places.at_ns[start] + over // 2
+    error = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
+    lower = np.where(bounded.stamped, 0, bounded.lower)
+    upper = np.where(bounded.stamped, FAR, bounded.upper)
+    low, high = of_starts(lower, upper, start, end, elapsed, np.abs(over) + TICK_NS)
+    return _Starts(begin, error, np.minimum(low, begin), np.maximum(high, begin))
+
+
+def _by_neighbours(
+    stamp: np.ndarray,
+    likely: np.ndarray,
+    bar: np.ndarray,
+    lower: np.ndarray,
+    upper: np.ndarray,
+    pairs: pd.DataFrame,
+) -> _Starts:
+    """Pairs on no event clock: by their timestamps, else by what their neighbours make likely."""
+    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    low, high = of_starts(lower, upper, start, end, elapsed)
+    low, high = np.minimum(low, high), np.maximum(low, high)
+    by_start = stamp[start] > 0
+    by_end = ~by_start & (stamp[end] > 0)
+    low, high = np.where(by_start, lower[start], low), np.where(by_start, upper[start], high)
+    begin = np.where(by_start, stamp[start], stamp[end] - elapsed)
+    begin = np.where(by_start | by_end, begin, np.clip(likely, low, high))
+    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
+    error = np.where(by_end, _BY_END_NS, np.minimum(np.ceil(bar), farthest).astype(np.int64))
+    error = np.where(by_start, TICK_NS, error)
+    return _Starts(begin, error, np.minimum(low, begin), np.maximum(high, begin))
+
+
+def _record_places(
+    records: pd.DataFrame,
+    windows: pd.DataFrame,
+    places: ClockPlaces | None,
+    around: Surroundings,
+    model: LatencyModel,
+) -> np.ndarray:
+    """Likeliest place of every record: by the event clock, its own timestamp, its window's edge,
+    else its neighbours; -1 for none."""
+    t, ahead = model.expected(around)[0], model.ahead_of(around)
+    t = np.where(ahead < t, t - (t - ahead) // 2, t)
+    t = np.clip(t, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy())
+    for edge in ("end", "start"):
+        t[windows[edge].to_numpy()] = windows[f"{edge}_ns"].to_numpy()
+    stamp, known = records["timestamp_ns"].to_numpy(), records["call"].to_numpy() >= 0
+    out = np.where(stamp > 0, stamp, np.where(known, t, -1))
+    if places is not None:
+        out = np.where(known & (places.line >= 0), places.at_ns, out)
+    # the edges of a window share the difference between the clocks' rates
+    own = windows["method"].to_numpy() == "clock"
+    for edge in ("end", "start"):
+        out[windows[edge].to_numpy()[own]] = windows[f"{edge}_ns"].to_numpy()[own]
+    return out
+
+
+def _read_windows(
+    records: pd.DataFrame, matched: Matched, bounded: Bounded, bar: np.ndarray
+) -> tuple[pd.DataFrame, list[str]]:
+    """(windows of pairs that only the trace shows, notes).  `records` with lane, t_ns and bounds;
+    `bar`: half-widths that hold their places."""
+    start, end = (np.array(side, np.int64) for side in (matched.read.start, matched.read.end))
+    t = records["t_ns"].to_numpy().copy()
+    known = records["lane"].to_numpy() >= 0
+    known &= bounded.lower <= bounded.upper + CROSSING_NS
+    lost = int((~(known[start] & known[end])).sum())
+    start, end = (side[known[start] & known[end]] for side in (start, end))
+    t[end] = np.maximum(t[end], t[start])  # of two between the same operations the order is known
+    lower, upper = (records[c].to_numpy() for c in ("lower_ns", "upper_ns"))
+    room = np.maximum(np.maximum(t - lower, upper - t), 1)
+    # a stamp of CUPTI's may be late
+    error = np.where(bounded.stamped, bar, np.minimum(bar, room)).astype(np.int64)
+    columns = _who(records, start, end)
+    threads = columns["thread"].tolist()
+    columns |= {
+        "elapsed_ns": t[end] - t[start],
+        "start_ns": t[start],
+        "end_ns": t[end],
+        "start_lower_ns": np.minimum(lower[start], t[start]),
+        "start_upper_ns": np.maximum(np.minimum(upper[start], t[end]), t[start]),
+        "error_ns": np.maximum(error[start], error[end]),
+        "method": "inferred",
+        "origin": ORIGIN["records"],
+        "region": [f"records of thread {tid_of(thread)}" for thread in threads],
+    }
+    note = (
+        f"{lost:,} compared pairs have no interval: their thread works on several streams, and the trace does not name "
+        "theirs (nsysalign run does, and so does nsys profile --cuda-event-trace=true, 2024.6 or newer)"
+    )
+    return windows_frame(len(start), columns), [note] if lost else []
+
+
+def _calibration(
+    model: LatencyModel, matched: Matched, clock: EventClock | None, places: ClockPlaces | None
+) -> dict[str, Any]:
+    """What the places rest on, as the analysis stores it."""
+    out: dict[str, Any] = {}
+    if clock is not None and places is not None:
+        lines = [
+            {"rate_ppm": round(line.rate_ppm, 3), "observations": dict(line.counts)}
+            for line in places.lines.values()
+        ]
+        known = int((places.line >= 0).sum())
+        out["event_clock"] = {"tick_ns": clock.tick_ns, "records": known, "lines": lines}
+    deviation = np.sqrt(np.diag(model.covariance))
+    return out | {
+        "latency_ns": dict(zip(PARAMETERS, model.vector.round(3).tolist(), strict=True)),
+        "latency_std_ns": dict(zip(PARAMETERS, deviation.round(1).tolist(), strict=True)),
+        "scale_ns": dict(zip(CLASSES, SCATTER_NS.tolist(), strict=True)),
+        "clocks": {
+            str(pid_of(matched.processes[p])): {"source": c.source, "uncertainty_ns": c.width_ns}
+            for p, c in matched.clocks.items()
+        },
+    }
