@@ -73,7 +73,6 @@ class Runtime:
         self.nvtx: Any = None
         self._nvtx_tried = False
         self.decisions: dict[int, bool] = {}  # context -> whether confirm intervenes there
-        self.intervene: Any = None  # intervene.Intervention of a confirming re-run
         self._texts: dict[str, Any] = {}
         # entries here are in the log already: an exception of the user's may come at any time
         self._strings: dict[str, int] = {}

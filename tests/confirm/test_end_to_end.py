@@ -59,11 +59,11 @@ def test_the_second_run_has_the_change_and_says_so(tmp_path):
     (tmp_path / "bench.py").write_text(BENCH)
     runs.run(tmp_path / "R", runs.host_gap)
     done = nsysalign(
-        tmp_path, "confirm", "--from", "R", "--no-calibrate", "bench.py", "x", "--label", "t1"
+        tmp_path, "confirm", "--from", "R", "--no-calibrate", "--label", "t1", "bench.py", "x"
     )
     assert done.returncode == 0, (done.stdout, done.stderr)
     assert str(["sleep", "record", "record"] * 3)[1:-1] in done.stdout and "['x'] " in done.stdout
-    assert "not conclusive: t1 (host-gap): the second run could not be analysed" in " ".join(
+    assert "unclear: t1 (host-gap): the second run could not be analysed" in " ".join(
         done.stdout.split()
     )
     folder = tmp_path / "R" / "confirm" / "t1-delay-1"
@@ -76,13 +76,13 @@ def test_the_second_run_has_the_change_and_says_so(tmp_path):
         if line["type"] == "note"
     )
     (one,) = json.loads((tmp_path / "R" / "confirm.json").read_text())["confirmations"]
-    assert (one["verdict"], one["after_ns"], one["after_count"]) == ("not conclusive", None, 0)
+    assert (one["verdict"], one["after_ns"], one["after_count"]) == ("unclear", None, 0)
     assert (folder / "trace.sqlite").is_file()
 
 
 def test_a_plain_run_that_cannot_be_analysed_costs_no_second_one(tmp_path):
     (tmp_path / "bench.py").write_text(BENCH)
-    done = nsysalign(tmp_path, "confirm", "bench.py", "--label", "t1")
+    done = nsysalign(tmp_path, "confirm", "--label", "t1", "bench.py")
     assert done.returncode == 4 and "CUDA" in done.stderr, (done.stdout, done.stderr)
     run_dir = tmp_path / "nsysalign-runs" / "bench-001"
     assert (run_dir / "trace.sqlite").is_file() and not (run_dir / "confirm").exists()

@@ -34,7 +34,7 @@ from simulator.world import LEGACY
 
 import nsysalign
 from nsysalign import frames
-from nsysalign.addons.confirm import confirmations
+from nsysalign.addons.confirm import verdicts as confirmations
 from nsysalign.addons.ranks.command import pids_of
 from nsysalign.cli import cli
 from nsysalign.engine import load

@@ -10,7 +10,7 @@ ADDON = AddOn(
         )
     },
     tables="tables:TABLES",
-    step="confirmations:step",
-    since="confirmations:since",
-    statuses="confirmations:statuses",
+    step="verdicts:step",
+    since="verdicts:since",
+    statuses="verdicts:statuses",
 )

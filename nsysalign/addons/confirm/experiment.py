@@ -1,34 +1,38 @@
-"""Which single intervention tests a label's cause, and what it must show if the cause is right.
+"""Which single change tests a label's cause, and what it must show if the cause is right.
 
     delay         a delay kernel before the start record: the host runs ahead, GPU time remains
     synchronize   the device is idle before the start record: nothing is left to queue behind
 
-`plan` designs the experiment; one that could not give an answer is refused there, with the reason,
-before anything runs again.
+A test that could not give an answer is refused, with the reason, before anything runs again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd
 
-from nsysalign.addons.confirm.prediction import WORK_ERROR_SHARE, gpu_time, parts_of
 from nsysalign.compare.bootstrap import level
-from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE, Analysis, EventLog
+from nsysalign.model import (
+    CAUSES,
+    HIDDEN_BY_DELAY,
+    LAUNCH_QUEUE,
+    OPERATION_KINDS,
+    Analysis,
+    EventLog,
+)
 from nsysalign.text import microseconds
 
-#: intervention -> the rules whose findings it settles.
+#: Change -> the rules whose findings it settles.
 SETTLES: Mapping[str, tuple[str, ...]] = {
     "delay": ("host-gap", "many-tiny-kernels", "api-launch", "allocation-inside"),
     "synchronize": ("queued-dependency", "queued-contention"),
 }
 #: Fewer intervals on a side say nothing about a spread.
 FEWEST = 3
-#: The largest of this many calls is larger than 95 of 100 further ones.
-ENOUGH_TO_BOUND = 20
 #: The delay outlasts the host's part by this factor and this margin; 20 us did not, 1 ms did
 #: (measured).
 DELAY_FACTOR, DELAY_MARGIN_NS, SHORTEST_DELAY_NS = 2.0, 200_000, 1_000_000
@@ -38,33 +42,49 @@ MOST_ADDED_NS = 600 * 1_000_000_000
 STAGED_BYTES = 64 * 1024
 #: The host's slack when it no longer runs ahead: its calls are slower on a cold start.
 HOST_ERROR_SHARE, HOST_ERROR_NS = 0.25, 5_000.0
+#: Without calibration: both record latencies together were 2.6 us on one H200 and 4.0 on another.
+FIXED_NS = (3_300.0, 1_200.0)
+#: Consecutive records behind work: 1.28 us, 2.9 with event tracing.
+SPACING_NS = (1_600.0, 1_300.0)
+#: An operation behind another one that was issued long before: an H200 takes 0.84 us (50 tiny
+#: launches behind a delay), 0.9 (EfficientNet-b0), 1.06-1.47 if records are close by.
+GAP_NS, GAP_ERROR_NS = 950.0, 350.0
+#: Gaps of pure launch latency below this are operations that waited in the queue: on an idle stream
+#: it takes 2 us.
+QUEUED_GAP_NS, ENOUGH_GAPS = 1_600, 20
+#: Kernels that follow within this were launched as a pair (split-K and its reduction: 1 ns): not
+#: representative of others.
+PAIRED_NS = 300
+#: How well kernel times repeat from run to run (clock boost, addresses), and the event clock's
+#: ticks of 32 ns at both ends.
+WORK_ERROR_SHARE, RESOLUTION_NS = 0.03, 64.0
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """Why no re-run can answer."""
+class Refused(Exception):
+    """No re-run can answer; the text says why."""
 
-    label: str
-    intervention: str
-    reason: str
+
+class Level(NamedTuple):
+    """A time in ns, and its bounds."""
+
+    ns: float
+    low: float
+    high: float
 
 
 @dataclass(frozen=True)
 class Plan:
-    """One experiment: what is done where, and what it must show.  Nanoseconds."""
+    """One experiment: what is done where, and what it must show."""
 
     label: str
-    intervention: str
-    rules: tuple[str, ...]
-    before_ns: float
-    before_bounds_ns: tuple[float, float]
-    predicted_ns: float
-    predicted_bounds_ns: tuple[float, float]
-    count: int  # intervals before
-    operations: int  # of the typical interval
+    change: str
+    before: Level
+    predicted: Level
+    count: int = FEWEST  # intervals before
+    operations: int = 1  # of the typical interval
+    rules: tuple[str, ...] = ()  # whose findings about the label it settles
     delay_ns: int = 0
-    #: What the re-run must share: the GPUs, and whether events were traced.
-    machine: tuple[str, ...] = ()
+    machine: tuple[str, ...] = ()  # what the re-run must share
     region: str = ""  # the label if a region named it
     starts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (site, callers) of its start records
 
@@ -75,10 +95,12 @@ def rows_of(analysis: Analysis, label: str) -> np.ndarray:
     return at[np.argsort(analysis.intervals["start_ns"].to_numpy()[at], kind="stable")]
 
 
-def findings_of(analysis: Analysis, label: str) -> list[Any]:
-    """Findings about a label, the most important first."""
-    f = analysis.findings
-    return list(f[f["label"] == label].itertuples(index=False))
+def parts_of(analysis: Analysis, positions: np.ndarray, *causes: str) -> np.ndarray:
+    """Nanoseconds of these causes together, for some rows of `analysis.intervals`."""
+    table = analysis.parts[analysis.parts["cause"].isin(causes)]
+    sums = table.groupby("interval")["ns"].sum()
+    numbers = analysis.intervals["interval"].to_numpy()[positions]
+    return sums.reindex(numbers, fill_value=0).to_numpy(dtype=np.float64)
 
 
 def testable(analysis: Analysis) -> frozenset[str]:
@@ -102,17 +124,19 @@ def confirmable(analysis: Analysis) -> list[str]:
 
 
 def choose(analysis: Analysis, label: str) -> str:
-    """The intervention that fits the label's cause: its first finding that one settles, else its
-    largest idle part."""
-    for finding in findings_of(analysis, label):
-        for intervention, rules in SETTLES.items():
-            if finding.rule in rules:
-                return intervention
+    """The change that fits the label's cause: its first finding that one settles, else its largest
+    idle part."""
+    f = analysis.findings
+    for rule in f.loc[f["label"] == label, "rule"]:
+        for change, rules in SETTLES.items():
+            if rule in rules:
+                return change
     rows = rows_of(analysis, label)
-    queued = float(np.median(parts_of(analysis, rows, "queued"))) if len(rows) else 0.0
-    return (
-        "synchronize" if queued > np.median(parts_of(analysis, rows, *HIDDEN_BY_DELAY)) else "delay"
+    queued, hidden = (
+        float(np.median(parts_of(analysis, rows, *causes))) if len(rows) else 0.0
+        for causes in (("queued",), HIDDEN_BY_DELAY)
     )
+    return "synchronize" if queued > hidden else "delay"
 
 
 def machine(analysis: Analysis) -> tuple[str, ...]:
@@ -121,7 +145,53 @@ def machine(analysis: Analysis) -> tuple[str, ...]:
     return (*dict.fromkeys(analysis.trace.devices), *(["event tracing"] if traced else []))
 
 
-def where(analysis: Analysis, label: str) -> dict[str, Any]:
+def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> Plan:
+    """The experiment.  Raises Refused."""
+    rows = rows_of(analysis, label)
+    _refuse_without_start_record(analysis, label, rows)
+    host_ns, one_thread = _issued(analysis, rows, log)
+    intervals = analysis.intervals.iloc[rows]
+    elapsed = intervals["elapsed_ns"].to_numpy(dtype=np.float64)
+    queued = parts_of(analysis, rows, "queued")
+    expected, error = gpu_time(analysis, rows)
+    delay_ns = 0
+    if change == "delay":
+        _refuse_waiting_hosts(analysis, label, rows, one_thread)
+        before, predicted, off = level(np.column_stack([elapsed, expected, error]))
+        # waiting for another stream may shrink behind a delay as well, but need not
+        most = predicted[2] + off[0] + float(np.median(queued))
+        predicted = Level(predicted[0], max(predicted[1] - off[0], 0.0), most)
+        delay_ns = _delay(np.where(host_ns >= 0, host_ns, elapsed))
+    else:
+        if float(np.median(queued)) == 0:
+            raise Refused("it spends no time queued behind other work")
+        # between GPU time alone and the host's own pace, because the host no longer runs ahead; if
+        # the log does not say how long the host took to issue it, only the budget can
+        work, rest = parts_of(analysis, rows, *OPERATION_KINDS), elapsed - queued
+        host = np.where(host_ns >= 0, host_ns, rest)
+        slack = HOST_ERROR_NS + HOST_ERROR_SHARE * host + WORK_ERROR_SHARE * work
+        least = np.minimum(expected - error, rest)
+        most = np.maximum(np.where(host_ns >= 0, work + host_ns, rest), rest) + slack
+        values = level(np.column_stack([elapsed, rest, least, most]))
+        before, predicted = values[0], Level(values[1, 0], max(values[2, 1], 0.0), values[3, 2])
+    before = Level(*before.tolist())
+    if predicted.high >= before.low and predicted.low <= before.high:
+        busy = " (the GPU works most of the time)" if change == "delay" else ""
+        raise Refused(
+            f"a test could not decide anything: {microseconds(before.ns)} measured, "
+            f"{microseconds(predicted.low)} to {microseconds(predicted.high)} predicted with the "
+            f"change{busy}"
+        )
+    _refuse_inside_itself(intervals)
+    f = analysis.findings
+    rules = [r for r in f.loc[f["label"] == label, "rule"] if r in SETTLES[change]]
+    return Plan(
+        label, change, before, predicted, len(rows), int(intervals["operations"].median()),
+        tuple(dict.fromkeys(rules)), delay_ns, machine(analysis), **_where(analysis, label),
+    )  # fmt: skip
+
+
+def _where(analysis: Analysis, label: str) -> dict[str, Any]:
     """`region` and `starts` (start sites with their callers) of a label.  A label made from call
     sites holds the start's file and line; any other name is a region's.  Callers count if another
     label has the same site (a Timer class)."""
@@ -137,212 +207,158 @@ def where(analysis: Analysis, label: str) -> dict[str, Any]:
     return {"region": "" if by_site else label, "starts": tuple(sorted(starts))}
 
 
-class Spans(NamedTuple):
-    """Arrays of one entry per row of `analysis.intervals`."""
-
-    host_ns: np.ndarray  # int64, -1 if the log does not say
-    same_thread: np.ndarray  # bool; True if the log does not say
-
-
-def spans(analysis: Analysis, log: EventLog | None) -> Spans:
-    """From the log's own readings of CLOCK_MONOTONIC (docs/design.md, section 5); both records
-    belong to one process."""
-    intervals = analysis.intervals
-    host, same = np.full(len(intervals), -1, dtype=np.int64), np.ones(len(intervals), dtype=bool)
-    if log is None or log.records.empty or intervals.empty:
-        return Spans(host, same)
-    columns = ("process", "seq", "t0_ns", "t1_ns", "tid")
-    known = {
-        (p, seq): rest
-        for p, seq, *rest in zip(*(log.records[c].tolist() for c in columns), strict=True)
-    }
+def _issued(
+    analysis: Analysis, rows: np.ndarray, log: EventLog | None
+) -> tuple[np.ndarray, np.ndarray]:
+    """For how long (ns) the host issued each interval, by the log's readings of CLOCK_MONOTONIC, -1
+    unknown; and whether one thread made both records (True where unknown)."""
+    intervals = analysis.intervals.iloc[rows]
+    if log is None or log.records.empty:
+        return np.full(len(rows), -1), np.ones(len(rows), bool)
     # a trace made in a container may call a process by another number than the process itself does
-    by_pid = {header.get("pid"): number for number, header in enumerate(log.headers)}
+    numbers = {header.get("pid"): number for number, header in enumerate(log.headers)}
     only = 0 if len(log.headers) == 1 else -1
-    keys = ("pid", "start_record", "end_record")
-    for row, (pid, start, end) in enumerate(
-        zip(*(intervals[k].tolist() for k in keys), strict=True)
-    ):
-        process = by_pid.get(pid, only)
-        a, b = known.get((process, start)), known.get((process, end))
-        if a and b and start >= 0 and end >= 0 and b[1] >= a[0]:
-            host[row], same[row] = b[1] - a[0], a[2] == b[2]
-    return Spans(host, same)
+    process = [numbers.get(pid, only) for pid in intervals["pid"]]
+    records = log.records.set_index(["process", "seq"])[["t0_ns", "t1_ns", "tid"]]
+    start, end = (
+        records.reindex(pd.MultiIndex.from_arrays([process, intervals[column]])).to_numpy(float)
+        for column in ("start_record", "end_record")
+    )
+    host_ns = np.nan_to_num(end[:, 1] - start[:, 0], nan=-1)
+    return np.where(host_ns >= 0, host_ns, -1), (host_ns < 0) | (start[:, 2] == end[:, 2])
 
 
-class Question(NamedTuple):
-    """Input for planning: can this label's cause be tested?"""
-
-    analysis: Analysis
-    label: str
-    rows: np.ndarray  # of its intervals, in time
-    spans: Spans
-
-    def plan(
-        self,
-        intervention: str,
-        before: Sequence[float],
-        predicted_ns: float,
-        bounds_ns: tuple[float, float],
-        *,
-        delay_ns: int = 0,
-    ) -> Plan:
-        """The experiment on the label itself; `before`: (value, low, high)."""
-        rules = [f.rule for f in findings_of(self.analysis, self.label)]
-        settled = tuple(dict.fromkeys(r for r in rules if r in SETTLES[intervention]))
-        return Plan(
-            self.label, intervention, settled, before[0], (before[1], before[2]), predicted_ns,
-            bounds_ns, len(self.rows),
-            int(self.analysis.intervals["operations"].iloc[self.rows].median()), delay_ns,
-            **where(self.analysis, self.label),
-        )  # fmt: skip
-
-
-def delay(q: Question) -> Plan | str:
-    analysis, rows, spans = q.analysis, q.rows, q.spans
-    if reason := _blocks(analysis, q.label, rows, spans):
-        return reason
-    i = analysis.intervals.iloc[rows]
-    elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
-    expected = gpu_time(analysis, rows)
-    measured = level(np.column_stack([elapsed, expected.middle, expected.error]))
-    # waiting for another stream may shrink behind a delay as well, but need not
-    queued = float(np.median(parts_of(analysis, rows, "queued")))
-    predicted, error = measured[1], measured[2, 0]
-    host = spans.host_ns[rows]
-    issue = np.where(host >= 0, host, elapsed)
+def _delay(issue_ns: np.ndarray) -> int:
+    """How long a delay outlasts the host.  Raises Refused where that takes too long."""
     # a first run may load code for a second: it is left out afterwards instead of delaying all the
     # others so long
-    longest = min(float(issue.max()), 3 * float(np.median(issue)))
+    longest = min(float(issue_ns.max()), 3 * float(np.median(issue_ns)))
     wanted = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
-    if wanted * len(rows) > MOST_ADDED_NS:
-        each = f"a delay of {wanted / 1e9:.1f} s before each of its {len(rows)} intervals"
-        return f"{each} would take too long"
-    bounds = (max(predicted[1] - error, 0.0), predicted[2] + error + queued)
-    return q.plan("delay", measured[0], predicted[0], bounds, delay_ns=wanted)
+    if wanted * len(issue_ns) > MOST_ADDED_NS:
+        each = f"a delay of {wanted / 1e9:.1f} s before each of its {len(issue_ns)} intervals"
+        raise Refused(f"{each} would take too long")
+    return wanted
 
 
-def _blocks(analysis: Analysis, label: str, rows: np.ndarray, spans: Spans) -> str:
-    """Why the host could not run ahead of these intervals."""
-    i = analysis.intervals.iloc[rows]
-    if (i["start_stream"] != i["end_stream"]).any():
-        return (
-            "its two records lie on different streams: a delay before the first does not delay the "
-            "second"
-        )
-    if not spans.same_thread[rows].all():
-        return (
-            "its two records are made by different threads: the delay does not let one run ahead "
-            "of the other"
-        )
-    others = analysis.other_streams[analysis.other_streams["interval"].isin(i["interval"])]
-    if (i["operations"] == 0).all() and len(others):
-        return "its work ran on other streams: a delay before its start record does not delay them"
-    if float(np.median(parts_of(analysis, rows, "sync"))) > 0:
-        return (
-            "the host synchronises inside (sync in the budget), so it would wait for the delay "
-            "instead of running ahead"
-        )
-    if int(i["operations"].max()) >= LAUNCH_QUEUE:
-        return (
-            f"it issues {int(i['operations'].max()):,} operations and the launch queue holds about "
-            f"{LAUNCH_QUEUE:,}, so the host would wait for the delay"
-        )
-    d = analysis.details[analysis.details["interval"].isin(i["interval"])]
-    blocking = d[
-        (d["memory"] == "pageable") & ((d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES))
-    ]
-    if len(blocking):
-        return (
-            "it copies from or to pageable memory, and the host would wait for the delay in that "
-            "call (as in .item() and .cpu())"
-        )
-    if any(f.rule == "launch-blocking" for f in findings_of(analysis, label)):
-        return "CUDA_LAUNCH_BLOCKING is set: every launch would wait for the delay"
-    return ""
-
-
-def synchronize(q: Question) -> Plan | str:
-    """Predicts a time between GPU time alone and the host's own pace, because the host no longer
-    runs ahead."""
-    analysis, rows = q.analysis, q.rows
-    i = analysis.intervals.iloc[rows]
-    elapsed = i["elapsed_ns"].to_numpy(dtype=np.float64)
-    queued = parts_of(analysis, rows, "queued")
-    if float(np.median(queued)) == 0:
-        return "it spends no time queued behind other work"
-    expected = gpu_time(analysis, rows)
-    work = parts_of(analysis, rows, "kernel", "graph", "memcpy", "memset")
-    host = q.spans.host_ns[rows]
-    # if the log does not say how long the host took to issue it, only the budget can
-    paced = np.where(host >= 0, work + host, elapsed - queued)
-    slack = HOST_ERROR_NS + HOST_ERROR_SHARE * np.where(host >= 0, host, elapsed - queued)
-    least = np.minimum(expected.middle - expected.error, elapsed - queued)
-    most = np.maximum(paced, elapsed - queued) + slack + WORK_ERROR_SHARE * work
-    values = level(np.column_stack([elapsed, elapsed - queued, least, most]))
-    return q.plan("synchronize", values[0], values[1, 0], (max(values[2, 1], 0.0), values[3, 2]))
-
-
-#: intervention -> its planner: a Plan, or the reason for none.
-PLANNERS = {"delay": delay, "synchronize": synchronize}
-
-
-def plan(
-    analysis: Analysis,
-    label: str,
-    intervention: str,
-    spans: Spans,
-) -> Plan | Refusal:
-    """The experiment, or why there is none."""
-    rows = rows_of(analysis, label)
-    reason = _no_start_record(analysis, label, rows)
-    if not reason:
-        made = PLANNERS[intervention](Question(analysis, label, rows, spans))
-        if isinstance(made, str):
-            return Refusal(label, intervention, made)
-        low, high = made.predicted_bounds_ns
-        if high >= made.before_bounds_ns[0] and low <= made.before_bounds_ns[1]:
-            busy = " (the GPU works most of the time)" if intervention == "delay" else ""
-            reason = (
-                f"a test could not decide anything: {microseconds(made.before_ns)} measured, "
-                f"{microseconds(low)} to {microseconds(high)} predicted with the change{busy}"
-            )
-        reason = reason or _cannot_place(analysis, made)
-        if not reason:
-            return replace(made, machine=machine(analysis))
-    return Refusal(label, intervention, reason)
-
-
-def _no_start_record(analysis: Analysis, label: str, rows: np.ndarray) -> str:
+def _refuse_without_start_record(analysis: Analysis, label: str, rows: np.ndarray) -> None:
     if not len(rows):
         lost = analysis.unaligned[analysis.unaligned["label"] == label]
-        if len(lost):
-            return f"its intervals could not be placed: {lost['reason'].iloc[0]}"
-        return "no interval has that label"
+        reasons = [f"its intervals could not be placed: {reason}" for reason in lost["reason"]]
+        raise Refused(reasons[0] if reasons else "no interval has that label")
     i = analysis.intervals.iloc[rows]
-    if (i["kind"] == "host").any():
-        return "it is timed with the host's clock, so there is no start record to intervene at"
-    if (i["kind"] == "nvtx").any() or (i["method"] == "inferred").any():
-        return "without an event log it is not known which call made its start record"
-    if (i["site"] == "").all():
-        return "the event log does not say where its start record is made"
-    if len(rows) < FEWEST:
-        return f"{len(rows)} intervals: at least {FEWEST} are needed to see a spread"
-    return ""
+    _refuse(
+        ((i["kind"] == "host").any(), "the host's clock times it: there is no start record"),
+        (
+            (i["kind"] == "nvtx").any() or (i["method"] == "inferred").any(),
+            "without an event log it is not known which call made its start record",
+        ),
+        ((i["site"] == "").all(), "the event log does not say where its start record is made"),
+        (len(rows) < FEWEST, f"{len(rows)} intervals: at least {FEWEST} are needed for a spread"),
+    )
 
 
-def _cannot_place(analysis: Analysis, made: Plan) -> str:
-    """The intervention must lie outside every interval of the label itself."""
-    i = analysis.intervals
-    mine = i.iloc[rows_of(analysis, made.label)]
-    ends = set(zip(mine["pid"].tolist(), mine["end_record"].tolist(), strict=True))
-    if ends & set(zip(mine["pid"].tolist(), mine["start_record"].tolist(), strict=True)):
-        return (
-            "its start record is also the end record of the interval before, so the change would "
-            "lie inside that one"
+def _refuse_waiting_hosts(
+    analysis: Analysis, label: str, rows: np.ndarray, one_thread: np.ndarray
+) -> None:
+    """Where the host could not run ahead of these intervals, or the delay would not delay them."""
+    i = analysis.intervals.iloc[rows]
+    others = analysis.other_streams["interval"].isin(i["interval"]).any()
+    d = analysis.details[analysis.details["interval"].isin(i["interval"])]
+    large = (d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES)
+    most = int(i["operations"].max())
+    f = analysis.findings
+    blocking = ((f["label"] == label) & (f["rule"] == "launch-blocking")).any()
+    waits = "so the host would wait for the delay"
+    _refuse(
+        ((i["start_stream"] != i["end_stream"]).any(), "its records lie on different streams"),
+        (not one_thread.all(), "its two records are made by different threads"),
+        (others and (i["operations"] == 0).all(), "its work ran on other streams"),
+        (np.median(parts_of(analysis, rows, "sync")) > 0, f"the host synchronises inside, {waits}"),
+        (
+            most >= LAUNCH_QUEUE,
+            f"{most:,} operations are more than the launch queue holds, {waits}",
+        ),
+        (((d["memory"] == "pageable") & large).any(), f"it copies pageable memory, {waits}"),
+        (blocking, f"CUDA_LAUNCH_BLOCKING is set, {waits}"),
+    )
+
+
+def _refuse_inside_itself(intervals: pd.DataFrame) -> None:
+    """The change must lie outside every interval of the label itself."""
+    pids, starts, ends = (
+        intervals[name].tolist() for name in ("pid", "start_record", "end_record")
+    )
+    chained = set(zip(pids, ends, strict=True)) & set(zip(pids, starts, strict=True))
+    inside = "so a change before one would lie inside another"
+    _refuse((chained, f"one's start record is the end record of the interval before, {inside}"))
+    for _, lane in intervals.groupby(["pid", "device", "start_stream"]):
+        start, end = (lane[name].to_numpy() for name in ("start_ns", "end_ns"))
+        overlap = (start[1:] < np.maximum.accumulate(end)[:-1]).any()
+        _refuse((overlap, f"its intervals overlap, {inside}"))
+
+
+def _refuse(*reasons: tuple[Any, str]) -> None:
+    """Raises Refused with the first reason that holds."""
+    for holds, reason in reasons:
+        if holds:
+            raise Refused(reason)
+
+
+def gpu_time(analysis: Analysis, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """What intervals measure if the host has run ahead of them, and the error of that: ns.
+
+        start record | ahead | operation | gap | operation | ... | operation | behind | end record
+
+    Operations take as long as before; the latencies of the records are those calibrated on this
+    trace.  A gap between operations that were already queued is kept; the others become the usual
+    gap.
+    """
+    latency, spread, scale = (
+        analysis.calibration.get(name) or {}
+        for name in ("latency_ns", "latency_std_ns", "scale_ns")
+    )
+    fixed, spacing = FIXED_NS, SPACING_NS
+    if {"ahead_ns", "busy_ns"} <= set(latency):
+        own = np.hypot(float(spread.get("ahead_ns", 200)), float(spread.get("busy_ns", 200)))
+        single = np.hypot(float(scale.get("busy", 300)), float(scale.get("ahead", 200)))
+        fixed = (
+            float(latency["ahead_ns"]) + float(latency["busy_ns"]),
+            2 * float(own + single / 2),
         )
-    for _, lane in mine.groupby(["pid", "device", "start_stream"]):
-        start, end = (lane[c].to_numpy() for c in ("start_ns", "end_ns"))
-        if (start[1:] < np.maximum.accumulate(end)[:-1]).any():
-            return "its intervals overlap, so a change before one would lie inside another"
-    return ""
+    if "spacing_ns" in latency:
+        spacing = (float(latency["spacing_ns"]), 2 * float(spread.get("spacing_ns", 200)) + 300.0)
+    queued = _queued_gaps(analysis)
+    usual = queued["ns"][queued["ns"] > PAIRED_NS]
+    gap, gap_error = GAP_NS, GAP_ERROR_NS
+    if len(usual) >= ENOUGH_GAPS:
+        low, gap, high = np.percentile(usual, [25, 50, 75])
+        gap_error = max(high - low, GAP_ERROR_NS)
+    numbers = analysis.intervals["interval"].to_numpy()[rows]
+    known = queued.groupby("interval")["ns"].agg(["size", "sum"]).reindex(numbers, fill_value=0)
+    count = analysis.intervals["operations"].to_numpy()[rows]
+    gaps = np.maximum(count - 1 - known["size"].to_numpy(), 0)
+    kept = parts_of(analysis, rows, *OPERATION_KINDS) + known["sum"].to_numpy()
+    expected = np.where(count > 0, kept + fixed[0] + gaps * gap, spacing[0])
+    error = np.where(count > 0, WORK_ERROR_SHARE * kept + fixed[1] + gaps * gap_error, spacing[1])
+    return expected, error + RESOLUTION_NS
+
+
+def _queued_gaps(analysis: Analysis) -> pd.DataFrame:
+    """Gaps before operations that had been queued behind the one before: columns interval, ns.
+
+    kernel | launch latency, short | kernel        the gap is launch latency and nothing else
+    kernel | kernel                                there is none
+    """
+    s = analysis.segments
+    code = pd.Index(CAUSES).get_indexer(s["cause"])
+    working = np.isin(code, [CAUSES.index(c) for c in OPERATION_KINDS])
+    number, operation = s["interval"].to_numpy(), s["ref_id"].to_numpy()
+    ns = (s["end_ns"] - s["start_ns"]).to_numpy()
+    touching = working[:-1] & working[1:] & (number[:-1] == number[1:])
+    touching = np.flatnonzero(touching & (operation[:-1] != operation[1:])) + 1
+    short = (code[1:-1] == CAUSES.index("launch_latency")) & (ns[1:-1] < QUEUED_GAP_NS)
+    short &= working[:-2] & working[2:]
+    short &= (number[:-2] == number[1:-1]) & (number[1:-1] == number[2:])
+    gaps = np.flatnonzero(short) + 1
+    of = np.concatenate([number[touching], number[gaps]])
+    return pd.DataFrame({"interval": of, "ns": np.concatenate([0 * ns[touching], ns[gaps]])})

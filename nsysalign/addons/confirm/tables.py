@@ -7,7 +7,7 @@ confirmations: what a re-run with one intervention said about a cause (nsysalign
     label              str      the label whose cause was put to the test
     rules              object   tuple of the rules whose findings about it this settles
     intervention       str      delay or synchronize: what was done before its start records
-    verdict            str      confirmed, refuted or not conclusive
+    verdict            str      confirmed, refuted or unclear
     reason             str      the verdict in words
     before_ns          float64  midmean of the measured times without the intervention
     predicted_ns       float64  what the budget predicts with it

@@ -1,9 +1,9 @@
 """One change just before the start records of one label, for a re-run that puts a cause to the
-test.
+test.  The probe loads this file as one of its own: the standard library only.
 
 Armed by the variable NSYSALIGN_CONFIRM (JSON, written by `nsysalign confirm`):
 
-    {"intervention": "delay", "label": "t1", "region": "", "starts": [["/abs/bench.py", 14,
+    {"code": "/.../intervene.py", "intervention": "delay", "label": "t1", "region": "", "starts": [["/abs/bench.py", 14,
     [["train.py", 88]]]],
      "delay_ns": 1000000}
 
@@ -18,35 +18,20 @@ notes say what was done.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import os
 import sys
 from typing import Any
-
-from . import failed
-from .blame import pass_on
-from .slots import INTERVENED, NONE
 
 #: torch.cuda._sleep counts cycles of the SM clock; more than any GPU to date makes, for a device
 #: that does not report its highest rate.
 _CYCLES_PER_US = 3_000
 
 
-def armed(text: str, rt: Any) -> Intervention | None:
-    """The intervention of this run, None (and a note) if the variable cannot be parsed."""
-    try:
-        return Intervention(json.loads(text), rt)
-    except Exception as error:
-        failed(error)
-        return None
-
-
 class Intervention:
     """One per process."""
 
-    def __init__(self, spec: dict, rt: Any) -> None:
-        self._rt = rt
+    def __init__(self, spec: dict, rt: Any, no_region: int) -> None:
+        self._rt, self._no_region = rt, no_region
         self._kind = spec["intervention"]
         self._label, self._region = spec["label"], spec["region"]
         self._starts = [
@@ -58,48 +43,46 @@ class Intervention:
         self._cycles: dict[int, int] = {}  # per device
         self._texts: set[str] = set()
 
-    def before_record(self, stream: Any, device: int, context: int, me: Any) -> int:
-        """Intervene if this is a start record of the label; the flags of its slot.  Never
-        raises."""
+    def before_record(self, stream: Any, device: int, context: int, me: Any) -> bool:
+        """Intervene if this is a start record of the label; whether it was.  What it raises is a
+        note (`failed`), and the record goes on."""
         rt = self._rt
-        try:
-            here = rt.decisions.get(context)
-            if here is None:
-                places = rt.sites.places.get(context, ())
-                here = rt.decisions[context] = any(
-                    len(places) >= len(wanted) and all(map(_same, wanted, places))
-                    for wanted in self._starts
-                )
-            # during a capture, even on another stream, CUDA does not allow any of this
-            if not here or rt.captures or rt.driver.is_capturing(stream.cuda_stream):
-                return 0
-            if me.region != (rt.region_number(self._region) if self._region else NONE):
-                return 0
-            return INTERVENED if self._act(stream, device) else 0
-        except Exception as error:
-            pass_on(error)
-            self._note(f"nsysalign confirm could not make its change ({self._kind}): {error}")
-            return 0
+        here = rt.decisions.get(context)
+        if here is None:
+            places = rt.sites.places.get(context, ())
+            here = rt.decisions[context] = any(
+                len(places) >= len(wanted) and all(map(_same, wanted, places))
+                for wanted in self._starts
+            )
+        # during a capture, even on another stream, CUDA does not allow any of this
+        if not here or rt.captures or rt.driver.is_capturing(stream.cuda_stream):
+            return False
+        if me.region != (rt.region_number(self._region) if self._region else self._no_region):
+            return False
+        self._act(stream, device)
+        return True
 
-    # --- the changes: True where something was done ---
+    def failed(self, error: Exception) -> None:
+        """Say that a change could not be made."""
+        self._note(f"nsysalign confirm could not make its change ({self._kind}): {error}")
 
-    def _delay(self, stream: Any, device: int) -> bool:
+    # --- the changes ---
+
+    def _delay(self, stream: Any, device: int) -> None:
         torch = sys.modules["torch"]
         cycles = self._cycles.get(device)
         if cycles is None:
             # at the highest rate, so that the delay is never too short
             rate = int(getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)) / 1e3
             cycles = self._cycles[device] = max(1, int(self._delay_us * (rate or _CYCLES_PER_US)))
-        with _on(torch, stream):
+        with torch.cuda.stream(stream):
             torch.cuda._sleep(cycles)
         delay = f"a delay kernel of {self._delay_us:,.0f} us ({cycles:,} cycles)"
         self._changed(delay + " on the same stream")
-        return True
 
-    def _synchronize(self, stream: Any, device: int) -> bool:
+    def _synchronize(self, stream: Any, device: int) -> None:
         sys.modules["torch"].cuda.synchronize(device)
         self._changed("torch.cuda.synchronize()")
-        return True
 
     def _changed(self, what: str) -> None:
         self._note(
@@ -108,13 +91,9 @@ class Intervention:
 
     def _note(self, text: str) -> None:
         """Add a note to the event log, each text once."""
-        if text in self._texts or len(self._texts) > 8:
-            return
-        self._texts.add(text)
-        try:
+        if text not in self._texts and len(self._texts) <= 8:
+            self._texts.add(text)
             self._rt.note(text=text)
-        except Exception as error:
-            pass_on(error)
 
 
 def _same(wanted: tuple[str, int], place: tuple[str, int]) -> bool:
@@ -124,14 +103,3 @@ def _same(wanted: tuple[str, int], place: tuple[str, int]) -> bool:
     if os.path.isabs(file):
         return os.path.realpath(place[0]) == os.path.realpath(file)
     return place[0] == file or place[0].endswith("/" + file)
-
-
-@contextlib.contextmanager
-def _on(torch: Any, stream: Any) -> Any:
-    """Make `stream` (and its device) current for a block; if it already is, nothing changes."""
-    own = torch.cuda.current_stream()
-    if own.cuda_stream == stream.cuda_stream and own.device_index == stream.device_index:
-        yield
-    else:
-        with torch.cuda.stream(stream):
-            yield
