@@ -35,7 +35,7 @@ HOST = ("host", "api", "api_launch")
 #: and names in words.
 ELSEWHERE = re.compile(
     r"_mhz$|_w$|_celsius$|without_nsys|under_nsys|difference_at|profiler_share|^empty_pair|correlation|confirmed|pinned_in_this"
-    r"|^queue_holds|^(migrations|bytes)_to_|^migrations(_(during|without)_kernels_ns)?$|^(disturbed|failed_calls|calls|calls_that_issue_work|longest_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
+    r"|^queue_holds|^(migrations|bytes)_to_|^migrations(_(during|without)_kernels_ns)?$|^(failed_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
 )
 RULES_OF_MARKS = ("tail", "sm-imbalance", "mark-perturbed", "marks-dropped")
 #: Calls by their names: what loads code, what also looks for what was loaded, what allocates.
@@ -110,6 +110,15 @@ class Evidence:
 
     def total(self, number: int, *causes: str) -> int:
         return sum(s.ns for s in self.segments[number] if s.cause in causes)
+
+    def queued_by_reason(self, number: int) -> set[int]:
+        """How long an interval waited for each kind of thing."""
+        ordered = ("dependency", "dependency-inferred", "default-stream-order", "host-function")
+        sums: Counter = Counter()
+        for q in self.queued:
+            if q["interval"] == number:
+                sums["dependency" if q["detail"] in ordered else q["detail"]] += q["ns"]
+        return set(sums.values())
 
     def called(self, number: int, names: str) -> int:
         """Time in calls (not in launches) of such names."""
@@ -297,34 +306,24 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "cold_intervals": lambda: len(marked),
         "slowest_cold_ns": lambda: max(elapsed(marked)),
         "mean_of_all_ns": lambda: statistics.fmean(elapsed(label)),
-        "outliers": lambda: len(marked),
         "slowest_ns": lambda: max(elapsed(marked)),
-        "sum_ns": lambda: sum(elapsed(label)),
-        "overlapping": lambda: len(marked),
         "runs": lambda: len(label),
         "min_ns": lambda: min(elapsed(label)),
         "max_ns": lambda: max(elapsed(label)),
         "p25_ns": lambda: spread(elapsed(marked), 0.25),
         "p75_ns": lambda: spread(elapsed(marked), 0.75),
         "kernel_spread_ns": lambda: spread([e.rows[k]["kernel_only_ns"] for k in marked], 0.75) - spread([e.rows[k]["kernel_only_ns"] for k in marked], 0.25),
-        "intervals_in_the_upper": lambda: len(marked),
-        "upper_median_ns": lambda: statistics.median(elapsed(marked)),
         "kernels_waited_for_ns": lambda: e.total(n, "kernel", "graph"),
-        "kernel_in_the_upper_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
         "intervals_at_the_low_clock": lambda: len(marked),
         "kernel_at_the_low_clock_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
         "kernel_slowed_down_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
-        "waiting_ns": lambda: e.waiting(n) if f.rule == "host-gap" else e.total(n, "queued") and sum(
-            q["ns"] for q in e.queued if q["interval"] == n and _queued_as(f.rule, q["detail"])
-        ),
+        "waiting_ns": lambda: e.waiting(n) if f.rule == "host-gap" else e.queued_by_reason(n),
         "blocked_ns": lambda: sum(q["ns"] for q in e.queued if q["interval"] == n and q["detail"] == "full-queue"),
         "intervals_with_other_work": lambda: len(marked),
         "kinds_of_work": lambda: e.kinds[f.label],
         "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n) - sum(
             s.ns for s in e.segments[n] if s.detail.startswith("nsysalign:")
         ),
-        "median_disturbed_ns": lambda: statistics.median(elapsed(marked)),
-        "median_of_the_others_ns": lambda: statistics.median(elapsed(set(label) - set(marked) if f.rule == "profiler-disturbed" else marked)),
     }  # fmt: skip
     if key == "outside_CUDA_ns" and f.rule == "whole-run":
         return max(e.total(n, "host") - e.touched(n), 0)
@@ -339,8 +338,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             for s in idle:
                 calls[number, s.ref_id] += s.ns if s.cause == "api_launch" else 0
         return max(calls.values())
-    if f.rule in ("few-blocks", "few-threads"):
-        blocks = f.rule == "few-blocks"
+    if f.rule == "few-blocks":
+        blocks = "few_blocks_ns" in f.evidence
         few, shapes = e.few_blocks(n, f.evidence.get("multiprocessors")) if blocks else e.few_threads(n)  # fmt: skip
         if key in ("few_blocks_ns", "few_threads_ns"):
             return few
@@ -404,39 +403,13 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         rest &= e.usual.get(f.label, rest)
         median = statistics.median(elapsed(rest))
         return median if key.endswith("_ns") else max(elapsed(marked)) / median
-    if (
-        key == "intervals_in_the_lower"
-        or key.endswith("in_the_lower_ns")
-        or key == "lower_median_ns"
-    ):
-        least = min(elapsed(marked))
-        usual = e.usual.get(f.label, set(label))
-        lower = [
-            k
-            for k in label
-            if k in usual
-            and e.rows[k]["elapsed_ns"] < least
-            and "mixed-work" not in e.rows[k]["findings"]
-        ]
-        if key.startswith("intervals"):
-            return len(lower)
-        column = "elapsed_ns" if key == "lower_median_ns" else "kernel_only_upper_ns"
-        return statistics.median([e.rows[k][column] for k in lower])
     if key == "intervals":
-        if f.rule == "profiler-disturbed":
-            return len(label)
         return len(marked) if "p25_ns" in f.evidence else (len(marked), len(label))
-    if key == "more_than_usual_ns":
-        cause = f.evidence["mostly_in"]
-        worst = max(marked, key=lambda k: e.rows[k]["elapsed_ns"])
-        return {e.total(worst, cause) - e.total(k, cause) for k in label}
     if key == "kernel_at_the_high_clock_ns" or key == "kernel_otherwise_ns":
         values = [e.rows[k]["kernel_only_upper_ns"] for k in label]
         return (min(values), max(values))
     if key == "operations_usually":
         return {e.rows[k]["operations"] for k in label}
-    if key == "counted_twice_ns":
-        return (0, sum(elapsed(label)))
     if key in ("kernel_here_ns", "kernel_there_ns"):
         of = f.label if key == "kernel_here_ns" else f.evidence["compared_with"]
         values = [e.rows[k]["kernel_only_ns"] for k in (marked if of == f.label else e.labels[of])]
@@ -455,15 +428,6 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     ):
         return _blocking(e, n)[key]
     return None
-
-
-def _queued_as(rule: str, detail: str) -> bool:
-    wanted = {
-        "queued-dependency": ("dependency", "dependency-inferred", "default-stream-order", "host-function"),
-        "queued-contention": ("contention",),
-        "earlier-work": ("earlier-work",),
-    }  # fmt: skip
-    return detail in wanted[rule]
 
 
 def _between(e: Evidence, f: Any, label: list[int]) -> Any:

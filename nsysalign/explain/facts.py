@@ -1,330 +1,548 @@
-"""An Analysis as arrays, so that rules can query all intervals at once; everything is derived from
-the analysis alone.
+"""What rules read: the labels of an analysis, and single intervals as objects.
 
-Positions are the numbers of intervals (0..n-1).
+A `Label` holds arrays over all its intervals, in time, cut from the exact tables: sums that are
+printed come from them.  An `Interval` is the one whose story a finding tells: its segments are
+plain objects, and only those of intervals that rules look at are made.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, wraps
+from itertools import groupby
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain import thresholds
-from nsysalign.explain.finding import About
-from nsysalign.model import (
-    CAUSES,
-    OPERATION_KINDS,
-    OTHERS_RAN,
-    OTHERS_WORKED,
-    Analysis,
-)
+from nsysalign.explain import words
+from nsysalign.explain.finding import Advice, CouldNotLook, Finding, Remark, evidence
+from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.split.pieces import Segments
 
-_OPERATIONS_AT_ONCE = 50_000
-_CODE = {name: code for code, name in enumerate(CAUSES)}
+#: A label has a property when at least this share of its intervals has it.
+TYPICAL_SHARE = 0.5
+#: From this share of an interval on, the interval is not what the reader thinks: a warning.
+WARN_SHARE = 0.20
+#: From this share on, a part that need not be there is worth mentioning: an info.
+SAY_SHARE = 0.05
+#: Segments become objects only in intervals of at most this many operations.
+MOST_OPERATIONS = 50_000
 
+#: Calls that load or link code; that look it up as well; that allocate or free memory; that launch
+#: graphs.
+LOADS = r"^cu(da)?(LibraryLoad|ModuleLoad|Link)"
+LOADING_CALLS = r"^cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|^cuGetProcAddress"
+ALLOCATION_CALLS = (
+    r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
+    r"|Host(Alloc|Register|Unregister))"
+)
+GRAPH_LAUNCH = r"^cu(?:da)?GraphLaunch"
 
-@dataclass(frozen=True, kw_only=True)
-class Case(About):
-    """A label that has a property (`positions`: all its intervals that have it), and the interval
-    that shows it."""
-
-    # position of the interval whose numbers are quoted: the label's row in every table, if it has
-    # it
-    row: int
-    name: str
-    count: int  # intervals of the label
-
-    @property
-    def quoted(self) -> int:
-        return self.row
-
-    @property
-    def frequency(self) -> str | None:
-        """ "4 of 10 intervals", None when all have it."""
-        return (
-            None if len(self.positions) == self.count else f"{len(self.positions)} of {self.count}"
-        )
+#: Kernels and ranges that only torch's own code makes.
+_TORCH = re.compile(
+    r"\bat::|at_cuda_detail|\bc10::|^aten::|triton_(poi|red|per|tem)_|autograd::|^FSDP::|DistributedDataParallel"
+)
 
 
 class Facts:
-    """Views of an Analysis; built lazily, all vectorised."""
+    """An analysis as its rules see it, with `runs` (the rows of whole runs) kept apart: the number
+    of a measured interval is its position."""
 
     def __init__(self, analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) -> None:
-        """`analysis` with its runs: they are kept apart.  They come last, so that the number of a
-        measured interval is its position.  `segments_of`: segments of intervals (rising)."""
+        """`segments_of`: segments of intervals (rising numbers)."""
         self.whole = analysis
-        self.analysis = analysis = replace(analysis, intervals=analysis.measured)
+        self.analysis = replace(analysis, intervals=analysis.measured)
         self.segments_of = segments_of
-        self._remembered: dict[str, Any] = {}
-        v = analysis.intervals
-        self.count = len(v)
-        self.elapsed, self.start, self.end = (
-            v[c].to_numpy() for c in ("elapsed_ns", "start_ns", "end_ns")
+        self.memory: dict[Any, Any] = {}
+        self._columns: dict[str, np.ndarray] = {}
+        table, intervals = analysis.labels, self.analysis.intervals
+        self.count = len(intervals)
+        names = table["label"].to_numpy(dtype=object)
+        self.label = pd.Index(names).get_indexer(
+            pd.Index(intervals["label"].to_numpy(dtype=object))
         )
-        self.pid, self.device = v["pid"].to_numpy(), v["device"].to_numpy()
-        self.error = v["error_ns"].to_numpy()
-        self.kind = v["kind"].to_numpy(dtype=object)
-        self.is_event = self.kind == "event"
-        self.is_host = self.kind == "host"
-        self.on_stream = ~self.is_host
-        self.operations = v["operations"].to_numpy()
-        self.kernel_only = v["kernel_only_ns"].to_numpy()
-        self.kernel_upper = v["kernel_only_upper_ns"].to_numpy()
-        self.kernel_outside = v["kernel_outside_ns"].to_numpy()
-        labels = analysis.labels
-        self.labels = labels["label"].to_numpy(dtype=object)
-        self.label = pd.Index(self.labels).get_indexer(pd.Index(v["label"].to_numpy(dtype=object)))
-        self.label_count = np.bincount(self.label, minlength=len(self.labels))
-        self.row = labels["row_interval"].to_numpy()
-        self.median = labels["median_ns"].to_numpy()
-        self.sites = labels["site"].to_numpy(dtype=object)
-        self.names = v["name"].to_numpy(dtype=object)
+        pid = self.column("pid")
+        order = np.lexsort((self.column("start_ns"), pid, self.label))
+        edges = np.searchsorted(self.label[order], np.arange(len(names) + 1)).tolist()
+        columns = zip(names, table["site"], table["row_interval"], table["median_ns"], strict=True)
+        self.labels = [
+            Label(self, str(name), str(site), order[edges[k] : edges[k + 1]], int(row), median)
+            for k, (name, site, row, median) in enumerate(columns)
+        ]
 
-    def most_common_work(self, label: str) -> np.ndarray:
-        """Positions of the intervals that did a label's most common work, empty if it did only one
-        kind of work."""
-        return self._most_common.get(label, np.empty(0, np.int64))
+    def column(self, name: str) -> np.ndarray:
+        """A column of the measured intervals."""
+        if name not in self._columns:
+            self._columns[name] = self.analysis.intervals[name].to_numpy()
+        return self._columns[name]
 
     @cached_property
-    def _most_common(self) -> dict[str, np.ndarray]:
-        kinds = self.analysis.variants.sort_values("count", ascending=False, kind="stable")
-        first = kinds.drop_duplicates("label")
-        return {
-            str(label): np.array(numbers, dtype=np.int64)
-            for label, numbers in zip(first["label"], first["intervals"], strict=True)
-        }
-
-    def kinds_of_work(self, label: str) -> list[tuple[str, int]]:
-        """(name, number of intervals) per kind of work of a label that did several kinds, else
-        []."""
-        kinds = self.analysis.variants
-        mine = kinds[kinds["label"] == label]
-        return list(zip(mine["variant"].tolist(), mine["count"].tolist(), strict=True))
-
-    def remember(self, key: str, build: Callable[[Facts], Any]) -> Any:
-        """Caches a value that several rules need: computed once per analysis."""
-        if key not in self._remembered:
-            self._remembered[key] = build(self)
-        return self._remembered[key]
-
-    @cached_property
-    def _parts(self) -> np.ndarray:
+    def parts(self) -> np.ndarray:
+        """Nanoseconds, (intervals, causes)."""
         return parts_matrix(self.analysis)
 
-    def part(self, *causes: str) -> np.ndarray:
-        """Nanoseconds of the causes, per interval."""
-        return self._parts[:, [_CODE[c] for c in causes]].sum(axis=1)
-
-    def share(self, ns: np.ndarray) -> np.ndarray:
-        """Share of the measured time, per interval."""
-        return ns / np.maximum(self.elapsed, 1)
+    @cached_property
+    def torch(self) -> bool:
+        """Whether the program is torch's: its events were logged, or its kernels or ranges are
+        there.  If that cannot be determined (a trace without kernels), torch is assumed."""
+        kernels = self.whole.kernels
+        if self.whole.calibration.get("collected_with") or kernels.empty:
+            return True
+        names = pd.unique(pd.concat([kernels["kernel"], self.whole.labels["label"]]).astype(str))
+        return any(_TORCH.search(name) for name in names.tolist())
 
     @cached_property
-    def work(self) -> np.ndarray:
-        return self.part(*OPERATION_KINDS)
+    def kinds(self) -> dict[str, str]:
+        """The kind of each label's intervals."""
+        table = self.whole.labels
+        return dict(zip(table["label"].tolist(), table["kind"].tolist(), strict=True))
 
     @cached_property
-    def staging(self) -> np.ndarray:
-        """Of `memcpy`: time in which the host staged pageable memory, and the device ran
-        nothing."""
-        return self.detail_ns(self.detail_rows("memcpy", names=("staging",)))
-
-    def detail_rows(
-        self, cause: str, pattern: str = "", names: tuple[str, ...] = ()
-    ) -> pd.DataFrame:
-        """Detail rows of one cause whose `detail` matches: a regular expression, or one of the
-        names."""
-        rows = self._by_cause.get(cause)
-        if rows is None:
-            return self.analysis.details.iloc[:0]
-        if not pattern and not names:
-            return rows
-        code, unique = pd.factorize(rows["detail"].to_numpy(dtype=object))
-        found = re.compile(pattern).search if pattern else names.__contains__
-        hit = np.fromiter((bool(found(str(text))) for text in unique), bool, len(unique))
-        return rows[hit[code]]
+    def synchronising(self) -> np.ndarray:
+        """Intervals in which the host waits in a synchronisation call."""
+        return self.parts[:, CAUSES.index("sync")] > 0
 
     @cached_property
-    def _by_cause(self) -> dict[str, pd.DataFrame]:
-        details = self.analysis.details  # sorted by interval, those of runs last
+    def details(self) -> dict[str, pd.DataFrame]:
+        """Detail rows of measured intervals (sorted by interval) by cause."""
+        details = self.analysis.details  # those of runs come last
         measured = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
         return {str(cause): rows for cause, rows in measured.groupby("cause", sort=False)}
 
-    def detail_ns(self, rows: pd.DataFrame, column: str = "ns") -> np.ndarray:
-        """Sum of a column of detail rows, per interval."""
-        out = np.zeros(self.count, dtype=np.int64)
-        np.add.at(out, rows["interval"].to_numpy(), rows[column].to_numpy())
+    def detail_rows(self, cause: str, names: str | tuple[str, ...] = ()) -> pd.DataFrame:
+        """Detail rows of one cause whose `detail` matches: a regular expression, or one of the
+        names."""
+        rows = self.details.get(cause)
+        if rows is None:
+            return self.analysis.details.iloc[:0]
+        if not names:
+            return rows
+        code, unique = pd.factorize(rows["detail"].to_numpy(dtype=object))
+        fits = re.compile(names).search if isinstance(names, str) else names.__contains__
+        hit = np.fromiter((bool(fits(str(text))) for text in unique), bool, len(unique))
+        return rows[hit[code]]
+
+    def per_interval(self, rows: pd.DataFrame, values: np.ndarray) -> np.ndarray:
+        """Sums of values of detail rows, per interval."""
+        out = np.zeros(self.count, dtype=values.dtype)
+        np.add.at(out, rows["interval"].to_numpy(), values)
         return out
 
-    @cached_property
-    def loading(self) -> np.ndarray:
-        """Time inside calls that load code, while the stream was idle (they have a rule of their
-        own)."""
-        return self.detail_ns(self.detail_rows("api", LOADING_CALLS))
+    def detail_ns(self, cause: str, names: str | tuple[str, ...] = ()) -> np.ndarray:
+        """Nanoseconds of matching detail rows, per interval."""
+        key = (cause, names)
+        if key not in self.memory:
+            rows = self.detail_rows(cause, names)
+            self.memory[key] = self.per_interval(rows, rows["ns"].to_numpy())
+        return self.memory[key]
 
-    @cached_property
-    def allocating(self) -> np.ndarray:
-        """Time inside calls that allocate or free memory, while the stream was idle."""
-        return self.detail_ns(self.detail_rows("api", ALLOCATION_CALLS))
+    def flagged(self, flag: str) -> np.ndarray:
+        """Mask of the intervals that carry a flag."""
+        if flag not in self._columns:
+            flags = self.analysis.intervals["flags"].tolist()
+            self._columns[flag] = np.fromiter((flag in f for f in flags), bool, self.count)
+        return self._columns[flag]
 
     @cached_property
     def graphs(self) -> np.ndarray:
         """Intervals in which the program replays CUDA graphs, as far as the stream waited for that
         or the trace has graphs as a whole."""
-        launched = self.detail_ns(self.detail_rows("api_launch", GRAPH_LAUNCH)) > 0
-        return launched | (self.part("graph") > 0)
-
-    def flagged(self, flag: str) -> np.ndarray:
-        """Mask of the intervals that carry a flag."""
-        flags = self.analysis.intervals["flags"].tolist()
-        return np.fromiter((flag in f for f in flags), bool, self.count)
-
-    @cached_property
-    def others_worked(self) -> np.ndarray:
-        """Intervals during whose idle time other streams kept the device busy."""
-        return self.flagged(OTHERS_WORKED)
+        launched = self.detail_ns("api_launch", GRAPH_LAUNCH) > 0
+        return launched | (self.parts[:, CAUSES.index("graph")] > 0)
 
     @cached_property
     def other_ns(self) -> np.ndarray:
         """Work on other streams, launched inside the interval."""
-        o = self.analysis.other_streams
-        out = np.zeros(self.count, dtype=np.int64)
-        np.add.at(out, o["interval"].to_numpy(), o["ns"].to_numpy())
-        return out
+        others = self.analysis.other_streams
+        return self.per_interval(others, others["ns"].to_numpy())
 
-    def shows(self, quoted: int, positions: np.ndarray) -> int:
+    @cached_property
+    def synchronised(self) -> tuple[np.ndarray, np.ndarray]:
+        """Per interval: how long the GPU idled because of synchronisations, at most, and how much of
+        that is time in which the host caught up in its own code and in calls (rules about the host
+        leave it out).
+
+            kernel  host | sync host launch latency | kernel
+                         |----- of the sync --------|            the host's time before it is not
+
+        Without the synchronisation the host could have used the time in which the device worked
+        before, no more: if it sleeps for a second afterwards, the second is its own.
+        """
+        total, hosted = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
+        numbers = np.flatnonzero((self.column("kind") != "host") & self.synchronising)
+        for segments in self._lots(numbers):
+            owner, ns, stretch = segments.interval, segments.ns, segments.run
+            count = int(stretch.max(initial=-1)) + 1
+            sync, idle = segments.of_cause("sync"), stretch >= 0
+            if not count:
+                continue
+            first = np.full(count, len(ns))  # the first synchronisation of each idle stretch
+            np.minimum.at(first, stretch[sync], np.flatnonzero(sync))
+            after = idle & ~sync & (np.arange(len(ns)) > np.where(idle, first[stretch], 0))
+            own = after & segments.of_cause("host", "api", "api_launch")
+            called, followed, caught_up = (
+                np.bincount(stretch[mask], ns[mask], minlength=count).astype(np.int64)
+                for mask in (sync, after, own)
+            )
+            # work since the stretch before that had a synchronisation, or since the interval began
+            worked = np.append(0, np.cumsum(np.where(idle, 0, ns)))
+            with_sync = np.flatnonzero(first < len(ns))
+            first = first[with_sync]
+            begin = np.searchsorted(owner, owner[first])
+            same = owner[first][1:] == owner[first][:-1]
+            begin[1:] = np.where(same, first[:-1], begin[1:])
+            catching_up = np.minimum(followed[with_sync], worked[first] - worked[begin])
+            np.add.at(total, owner[first], called[with_sync] + catching_up)
+            np.add.at(hosted, owner[first], np.minimum(caught_up[with_sync], catching_up))
+        hosted[total <= WARN_SHARE * np.maximum(self.column("elapsed_ns"), 1)] = 0  # no warning
+        hosted[self.pageable] = 0
+        return total, hosted
+
+    @cached_property
+    def pageable(self) -> np.ndarray:
+        """Intervals with copies of pageable memory, for which the host waits: rule copy-inside says
+        so."""
+        rows = self.detail_rows("memcpy")
+        rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > ITEM_BYTES)]
+        return self.per_interval(rows, rows["ns"].to_numpy()) > 0
+
+    def _lots(self, numbers: np.ndarray) -> Iterator[Segments]:
+        """Segments of many intervals, a bounded number at a time."""
+        length = np.cumsum(self.column("operations")[numbers] + 1)
+        cuts = np.flatnonzero(np.diff(length // MOST_OPERATIONS)) + 1
+        yield from (self.segments_of(lot) for lot in np.split(numbers, cuts) if len(lot))
+
+    def shown(self, finding: Finding) -> int:
         """The number of the interval that shows a finding: the quoted one, else the label's row if
         it is among the finding's intervals, else the slowest of them; -1 for none."""
-        if quoted < 0 and len(positions):
-            row = int(self.row[self.label[positions[0]]])
-            slowest = int(positions[self.elapsed[positions].argmax()])
-            quoted = row if (positions == row).any() else slowest
-        return quoted
+        numbers = finding.intervals
+        if finding.interval >= 0 or not len(numbers):
+            return finding.interval
+        row = self.labels[self.label[numbers[0]]].row.number
+        slowest = int(numbers[self.column("elapsed_ns")[numbers].argmax()])
+        return row if (numbers == row).any() else slowest
 
-    def once(self, positions: np.ndarray, ns: np.ndarray) -> int:
+    def once(self, numbers: np.ndarray, ns: np.ndarray) -> int:
         """The sum over intervals in which no time counts twice: of intervals of one process and
         device that overlap (nested ranges, several streams), only the one with most is added."""
-        if len(positions) < 2:
+        if len(numbers) < 2:
             return int(ns.sum())
-        keys = (self.pid[positions], self.device[positions])
-        order = np.lexsort((self.start[positions], *keys))
-        start, end = self.start[positions][order], self.end[positions][order]
+        pid, device, start, end, error = (
+            self.column(c)[numbers] for c in ("pid", "device", "start_ns", "end_ns", "error_ns")
+        )
+        order = np.lexsort((start, pid, device))
+        pid, device, start, end, error = (v[order] for v in (pid, device, start, end, error))
         fresh = np.ones(len(order), dtype=bool)
-        fresh[1:] = np.any([key[order][1:] != key[order][:-1] for key in keys], axis=0)
+        fresh[1:] = (pid[1:] != pid[:-1]) | (device[1:] != device[:-1])
         reach = pd.Series(end).groupby(np.cumsum(fresh)).cummax().to_numpy()
-        slack = 2 * self.error[positions][order] + 1_000  # neighbours that share a record touch
+        slack = 2 * error + 1_000  # neighbours that share a record touch
         fresh[1:] |= start[1:] + np.minimum(slack, end - start)[1:] >= reach[:-1]
         return int(np.maximum.reduceat(ns[order], np.flatnonzero(fresh)).sum())
 
-    @cached_property
-    def _others_ran(self) -> np.ndarray:
-        return self.flagged(OTHERS_RAN)
 
-    def idled(self, at: int, what: str = "waited") -> str:
-        """Who idled in interval `at`: "the GPU waited, idle,", or only its stream.  What the others
-        did is known of the interval's idle time as a whole, not of the part that a rule names."""
-        if self.others_worked[at]:
-            return f"its stream {what} (other streams worked during most of its idle time)"
-        if self._others_ran[at]:
-            return f"its stream {what}, idle,"
-        return f"the GPU {what}, idle,"
+#: A copy back to the host of at most this many bytes, followed by a synchronisation, is an
+#: `.item()`.
+ITEM_BYTES = 4_096
 
-    def cases(
-        self, mask: np.ndarray, *, at_least: float = thresholds.TYPICAL_SHARE
-    ) -> Iterator[Case]:
-        """Labels in which at least this share of the intervals, and at least one, has the property;
-        in label order."""
-        hits = np.flatnonzero(mask)
-        have = np.bincount(self.label[hits], minlength=len(self.labels))
-        fires = np.flatnonzero((have > 0) & (have >= at_least * self.label_count))
-        if not len(fires):
-            return
-        order = hits[np.lexsort((self.elapsed[hits], self.label[hits]))]
-        edge = np.searchsorted(self.label[order], np.arange(len(self.labels) + 1))
-        for code in fires.tolist():
-            positions = order[edge[code] : edge[code + 1]]
-            row = int(self.row[code])
-            if not mask[row]:
-                row = int(positions[(len(positions) - 1) // 2])
-            yield Case(
-                *self.about(code),
-                np.sort(positions),
-                row=row,
-                name=str(self.names[row]),
-                count=int(self.label_count[code]),
-            )
 
-    def about(self, code: int) -> tuple[str, str]:
-        """(label, its call site)."""
-        return str(self.labels[code]), str(self.sites[code])
+class Label:
+    """One label: arrays over its intervals, in time (by process), and the interval of its row."""
+
+    def __init__(
+        self, facts: Facts, name: str, site: str, numbers: np.ndarray, row: int, median_ns: float
+    ) -> None:
+        self.facts, self.name, self.site, self.numbers = facts, name, site, numbers
+        self.count = len(numbers)
+        self.median_ns = median_ns
+        self.row = Interval(facts, row)
+
+    @property
+    def who(self) -> str:
+        """The label as titles name it."""
+        return words.subject(self.name)
+
+    def column(self, name: str) -> np.ndarray:
+        return self.facts.column(name)[self.numbers]
 
     @cached_property
-    def by_time(self) -> tuple[np.ndarray, np.ndarray]:
-        """(positions sorted by label, process and start; edges of the labels in them)."""
-        order = np.lexsort((self.start, self.pid, self.label))
-        return order, np.searchsorted(self.label[order], np.arange(len(self.labels) + 1))
+    def elapsed(self) -> np.ndarray:
+        return self.column("elapsed_ns")
 
-    def repetitions(self, code: int) -> np.ndarray:
-        """Positions of a label's intervals, in time."""
-        order, edge = self.by_time
-        return order[edge[code] : edge[code + 1]]
+    @cached_property
+    def operations(self) -> np.ndarray:
+        return self.column("operations")
 
-    def lots(self, positions: np.ndarray) -> Iterator[Segments]:
-        """Segments of many intervals, a bounded number at a time."""
-        length = np.cumsum(self.operations[np.sort(positions)] + 1)
-        cuts = np.flatnonzero(np.diff(length // _OPERATIONS_AT_ONCE)) + 1
-        for lot in np.split(np.sort(positions), cuts):
-            if len(lot):
-                yield self.segments_of(lot)
+    @cached_property
+    def kernel(self) -> np.ndarray:
+        """Kernels, and graphs that the trace holds as a whole."""
+        return self.column("kernel_only_upper_ns")
+
+    @cached_property
+    def kind(self) -> np.ndarray:
+        return self.column("kind")
+
+    @cached_property
+    def on_stream(self) -> np.ndarray:
+        """Not a host timer."""
+        return self.kind != "host"
+
+    @cached_property
+    def _parts(self) -> np.ndarray:
+        return self.facts.parts[self.numbers].T
+
+    def ns(self, *causes: str) -> np.ndarray:
+        """Nanoseconds of the causes."""
+        return sum(self._parts[CAUSES.index(cause)] for cause in causes)
+
+    def detail_ns(self, cause: str, names: str | tuple[str, ...] = ()) -> np.ndarray:
+        """Nanoseconds of details of one cause: a regular expression, or one of the names."""
+        return self.facts.detail_ns(cause, names)[self.numbers]
+
+    def share(self, ns: np.ndarray) -> np.ndarray:
+        """Share of the measured time."""
+        return ns / np.maximum(self.elapsed, 1)
+
+    def flagged(self, flag: str) -> np.ndarray:
+        return self.facts.flagged(flag)[self.numbers]
+
+    def case(self, has: np.ndarray, *, at_least: float = TYPICAL_SHARE) -> Case | None:
+        """The label as one whose intervals have a property: at least this share of them, and at
+        least one."""
+        count = int(np.count_nonzero(has))
+        if not count or count < at_least * self.count:
+            return None
+        numbers = np.sort(self.numbers[has])
+        if (numbers == self.row.number).any():
+            return Case(self, has, self.row)
+        order = np.argsort(self.facts.column("elapsed_ns")[numbers], kind="stable")
+        return Case(self, has, Interval(self.facts, int(numbers[order[(count - 1) // 2]])))
+
+    def finding(
+        self,
+        severity: str,
+        title: str,
+        advice: Advice = Advice(),  # noqa: B008
+        loss: np.ndarray | None = None,
+        *,
+        of: np.ndarray | slice = slice(None),
+        row: Interval | None = None,
+        about_row: bool = True,
+        **values: Any,
+    ) -> Finding:
+        """A finding about the label.  `loss`: ns of each of its intervals; `of`: which of them it
+        concerns; `row`: the interval whose numbers it states; `values`: its evidence."""
+        return Finding(
+            severity,
+            self.name,
+            title,
+            evidence(**values),
+            advice,
+            self.site,
+            self.numbers[of],
+            None if loss is None else np.maximum(loss[of], 0),
+            interval=-1 if row is None else row.number,
+            about_row=about_row,
+        )
 
 
-def rows_of(rows: pd.DataFrame, at: int) -> pd.DataFrame:
-    """Rows (sorted by interval) of one interval, the longest first."""
-    key = rows["interval"].to_numpy()
-    return rows.iloc[slice(*np.searchsorted(key, [at, at + 1]))].sort_values("ns", ascending=False)
+@dataclass(frozen=True)
+class Case:
+    """A label that has a property, the mask of its intervals that have it, and the interval whose
+    numbers are quoted: the label's row in every table, if it has it."""
+
+    label: Label
+    has: np.ndarray
+    row: Interval
+
+    @property
+    def who(self) -> str:
+        return self.label.who
+
+    @property
+    def count(self) -> int:
+        return int(np.count_nonzero(self.has))
+
+    def value(self, values: np.ndarray) -> int:
+        """What an array over the label's intervals holds for the quoted one."""
+        return int(values[self.label.numbers == self.row.number][0])
+
+    @property
+    def frequency(self) -> str | None:
+        """ "4 of 10 intervals", None when all have it."""
+        return None if self.count == self.label.count else f"{self.count} of {self.label.count}"
+
+    def finding(
+        self,
+        severity: str,
+        title: str,
+        advice: Advice = Advice(),  # noqa: B008
+        loss: np.ndarray | None = None,
+        **values: Any,
+    ) -> Finding:
+        """See `Label.finding`."""
+        for name, value in (("of", self.has), ("row", self.row), ("seen_in", self.frequency)):
+            values.setdefault(name, value)
+        return self.label.finding(severity, title, advice, loss, **values)
 
 
-#: Calls that load, link or look up code.
-LOADING_CALLS = r"^cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|^cuGetProcAddress"
-#: Calls that launch CUDA graphs.
-GRAPH_LAUNCH = r"^cu(?:da)?GraphLaunch"
-#: Calls that allocate or free device or pinned memory.
-ALLOCATION_CALLS = (
-    r"^cu(da)?(Malloc|Free|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess)"
-    r"|Host(Alloc|Register|Unregister))"
-)
+class Segment(NamedTuple):
+    """A piece of an interval with one cause."""
+
+    cause: str
+    ns: int
+    ref: int  # rowid of what it is in nsys's tables
+    position: int  # among the interval's segments
 
 
-#: Host timers by where they synchronise: before which of their two readings.
-BOTH, BEFORE, AFTER, NEVER = "before and after", "only before", "only after", "never"
+class Stretch(NamedTuple):
+    """The idle segments between two operations, which are None at the ends of the interval."""
+
+    before: Segment | None
+    pieces: list[Segment]
+    then: Segment | None
+
+    def ns(self, causes: Iterable[str]) -> int:
+        return sum(piece.ns for piece in self.pieces if piece.cause in causes)
 
 
-def host_patterns(facts: Facts) -> np.ndarray:
-    """Per interval, one of the four in words; meaningless for kinds other than host."""
-    return facts.remember("host patterns", _patterns)
+class Interval:
+    """One interval.  Numbers are looked up when they are asked for."""
+
+    def __init__(self, facts: Facts, number: int) -> None:
+        self.facts, self.number = facts, number
+
+    def column(self, name: str) -> Any:
+        value = self.facts.column(name)[self.number]
+        return value.item() if isinstance(value, np.generic) else value
+
+    @property
+    def name(self) -> str:
+        return str(self.column("name"))
+
+    @property
+    def kind(self) -> str:
+        return str(self.column("kind"))
+
+    @property
+    def elapsed(self) -> int:
+        return self.column("elapsed_ns")
+
+    @property
+    def operations(self) -> int:
+        return self.column("operations")
+
+    @property
+    def kernel(self) -> int:
+        """Kernels, and graphs that the trace holds as a whole."""
+        return self.column("kernel_only_upper_ns")
+
+    @property
+    def graphs(self) -> bool:
+        """Whether it replays CUDA graphs."""
+        return bool(self.facts.graphs[self.number])
+
+    def ns(self, *causes: str) -> int:
+        row = self.facts.parts[self.number]
+        return int(sum(row[CAUSES.index(cause)] for cause in causes))
+
+    def share(self, ns: float) -> float:
+        return ns / max(self.elapsed, 1)
+
+    def of(self, ns: float) -> str:
+        """ "3 of 40 us"."""
+        return words.of(ns, self.elapsed)
+
+    def details(self, cause: str, names: str | tuple[str, ...] = ()) -> list[Any]:
+        """Rows of `details`, the longest first."""
+        return _rows_of(self.facts.detail_rows(cause, names), self.number)
+
+    @property
+    def other_streams(self) -> list[Any]:
+        """Rows of `other_streams`, the longest first."""
+        return _rows_of(self.facts.analysis.other_streams, self.number)
+
+    @property
+    def idled(self) -> str:
+        """Who idled: "the GPU waited, idle,", or only its stream.  What the others did is known of
+        the interval's idle time as a whole, not of the part that a rule names."""
+        if self.others_worked:
+            return "its stream waited (other streams worked during most of its idle time)"
+        if self.facts.flagged(OTHERS_RAN)[self.number]:
+            return "its stream waited, idle,"
+        return "the GPU waited, idle,"
+
+    @property
+    def others_worked(self) -> bool:
+        return bool(self.facts.flagged(OTHERS_WORKED)[self.number])
+
+    @cached_property
+    def _arrays(self) -> Segments:
+        return self.facts.segments_of(np.array([self.number]))
+
+    @cached_property
+    def segments(self) -> list[Segment]:
+        """In time; none of an interval with more than MOST_OPERATIONS."""
+        if self.operations > MOST_OPERATIONS:
+            return []
+        arrays = self._arrays
+        columns = (arrays.cause.tolist(), arrays.ns.tolist(), arrays.ref_id.tolist())
+        return [
+            Segment(CAUSES[cause], ns, ref, position)
+            for position, (cause, ns, ref) in enumerate(zip(*columns, strict=True))
+        ]
+
+    def words(self, segments: Iterable[Segment]) -> list[str]:
+        """Segments in words."""
+        positions = np.array([segment.position for segment in segments], dtype=np.int64)
+        return [str(text) for text in self._arrays.words(positions)] if len(positions) else []
+
+    @property
+    def stretches(self) -> list[Stretch]:
+        """Idle stretches, in time."""
+        out, segments = [], self.segments
+        for working, group in groupby(segments, lambda s: s.cause in OPERATION_KINDS):
+            if not working:
+                pieces = list(group)
+                first, after = pieces[0].position, pieces[-1].position + 1
+                before = segments[first - 1] if first else None
+                out.append(
+                    Stretch(before, pieces, segments[after] if after < len(segments) else None)
+                )
+        return out
 
 
-def _patterns(facts: Facts) -> np.ndarray:
-    before, after = facts.flagged("synchronised-before"), facts.flagged("synchronised-after")
-    return np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER)).astype(
-        object
-    )
+def _rows_of(table: pd.DataFrame, number: int) -> list[Any]:
+    """Rows of one interval (the table is sorted by it), the longest first."""
+    first, last = np.searchsorted(table["interval"].to_numpy(), [number, number + 1])
+    return sorted(table.iloc[first:last].itertuples(index=False), key=lambda row: -row.ns)
 
 
-def host_pattern(facts: Facts, case: Case) -> str:
-    """The pattern of most of a case's intervals: a loop's first repetition may differ."""
-    names, count = np.unique(host_patterns(facts)[case.positions].astype(str), return_counts=True)
-    return str(names[int(count.argmax())])
+def each_label(
+    rule: Callable[[Label], Finding | None],
+) -> Callable[[Facts], Iterator[Finding | CouldNotLook | Remark]]:
+    """A rule about one label, asked of every label."""
+
+    @wraps(rule)
+    def find(facts: Facts) -> Iterator[Finding]:
+        for label in facts.labels:
+            finding = rule(label)
+            if finding is not None:
+                yield finding
+
+    return find
 
 
-def idle_share(facts: Facts, case: Case) -> float:
-    """In how many of the case's intervals all earlier work had ended at the first reading."""
-    return float(facts.flagged("idle-before")[case.positions].mean())
+def remembered(build: Callable[[Facts], Any]) -> Callable[[Facts], Any]:
+    """What several rules need: computed once per analysis."""
+
+    @wraps(build)
+    def get(facts: Facts) -> Any:
+        if build not in facts.memory:
+            facts.memory[build] = build(facts)
+        return facts.memory[build]
+
+    return get

@@ -1,7 +1,7 @@
 """Events that were recorded while a graph was captured: they are nodes of the graph, not records of
 the program."""
 
-# expects: captured
+# expects: no-result
 import torch
 
 x = torch.randn(1 << 20, device="cuda")

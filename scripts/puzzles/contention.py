@@ -1,6 +1,6 @@
 """Another stream keeps every multiprocessor busy while this one is timed."""
 
-# expects: queued-contention
+# expects: queued
 import torch
 
 side = torch.cuda.Stream()

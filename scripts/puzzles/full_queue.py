@@ -1,7 +1,7 @@
 """A host timer around 3,000 launches behind a long kernel: the launch queue is full, the host waits
 in it."""
 
-# expects: full-queue
+# expects: queued
 # beside: host-timer
 import time
 

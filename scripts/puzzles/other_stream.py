@@ -3,7 +3,7 @@
 second.
 """
 
-# expects: queued-dependency
+# expects: queued
 import statistics
 
 import torch

@@ -1,6 +1,6 @@
 """Three regions that overlap, and a total that adds them up."""
 
-# expects: overlapping
+# expects: nothing
 import torch
 
 x = torch.randn(1 << 24, device="cuda")

@@ -59,7 +59,7 @@ def test_a_program_that_measures_nothing(tmp_path):
     result = check(analysis, trace)
     assert not result.false and not result.unknown
     rules = analysis.findings.groupby("rule")["title"].agg(list)
-    assert "64 blocks of 1 thread" in rules["few-threads"][0]
+    assert "64 blocks of 1 thread" in rules["few-blocks"][0]
     assert "Copies of pageable memory" in rules["whole-run"][0]
 
 

@@ -22,11 +22,11 @@ EXPECTED = {
     "empty": ("event-floor", "info"), "syncin": ("sync-inside", "info"), "streamsync": ("sync-inside", "info"),
     "item": ("sync-inside", "info"), "pageable": ("copy-inside", "info"), "pinned": ("copy-inside", "info"),
     "d2h": ("copy-inside", "info"), "memset": None, "cpugap": ("host-gap", "warning"),
-    "otherstream": ("queued-dependency", "warning"), "contended": ("queued-contention", "warning"),
+    "otherstream": ("queued", "warning"), "contended": ("queued", "warning"),
     "wrongstream": ("wrong-stream", "error"), "queued": None, "crossstream": ("different-streams", "warning"),
     "small50": ("many-tiny-kernels", "warning"), "graph": ("graph-opaque", "info"), "sleepq": None, "reuse": None,
-    "chain": ("overlapping", "info"), "threads_0": ("queued-contention", "warning"),
-    "threads_1": ("queued-contention", "warning"), "threads_2": ("queued-contention", "warning"), "dobench": None,
+    "chain": ("mixed-work", "info"), "threads_0": ("queued", "warning"),
+    "threads_1": ("queued", "warning"), "threads_2": ("queued", "warning"), "dobench": None,
     "train": ("host-gap", "warning"), "effnet": ("host-gap", "warning"), "effnet_h2d": ("host-gap", "warning"),
     "host_both": ("host-timer", "warning"), "host_first": ("enqueue-only", "error"),
     "host_second": ("host-timer", "warning"), "host_none": ("enqueue-only", "error"),
@@ -34,14 +34,14 @@ EXPECTED = {
 
 #: Errors and warnings that are right beside the top one.
 BESIDE = {
-    "crossstream": {"queued-contention"},
+    "crossstream": {"queued"},
     "effnet": {"many-tiny-kernels"},
     "effnet_h2d": {"many-tiny-kernels"},
 }
 #: Findings that must be there, wherever they stand.
 ALSO = {
     "effnet_h2d": {"copy-inside"}, "train": {"copy-inside"}, "effnet": {"module-load"}, "h2d_t1": {"module-load"},
-    "flush_t1": {"cold-l2"}, "chain": {"mixed-work"},
+    "flush_t1": {"cold-l2"},
 }  # fmt: skip
 
 

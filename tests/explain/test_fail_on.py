@@ -42,8 +42,8 @@ def exit_code(tmp_path_factory):
     [
         ((), 0),
         (("host-gap",), 1),
-        (("recorded-again",), 0),
-        (("recorded-again", "host-gap"), 1),
+        (("no-result",), 0),
+        (("no-result", "host-gap"), 1),
         (("error",), 1),
         (("warning",), 1),
         (("info",), 1),

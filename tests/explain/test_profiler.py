@@ -57,17 +57,3 @@ def test_no_inflation_no_finding():
     assert "profiler-inflation" not in with_baseline("x", 70, 102)
     plain = diagnose(analysis(repeat(10, "x", *HOST_BOUND)))
     assert "profiler-inflation" not in set(plain.findings["rule"])
-
-
-def test_a_disturbed_label_says_what_to_run_or_what_it_measured():
-    disturbed = analysis(
-        repeat(10, "x", ("profiler", 50), *HOST_BOUND, flags=("profiler-disturbed",))
-    )
-    (advice,) = (
-        f.advice
-        for f in diagnose(disturbed).findings.itertuples()
-        if f.rule == "profiler-disturbed"
-    )
-    assert "nsysalign run --baseline SCRIPT" in advice
-    found = with_baseline("x", 102, 70, flags=("profiler-disturbed",))["profiler-disturbed"]
-    assert "70 us" in found.advice and "1.46" in found.advice

@@ -64,6 +64,17 @@ def test_a_delay_grows_with_the_host_and_gives_way_to_a_graph_when_the_queue_is_
     assert "_sleep" not in many and "graph" in many
 
 
+def test_one_long_gap_is_looked_into_instead_of_compiled_away():
+    long = repeat(6, "x", ("host", 39_000), ("api_launch", 400), ("kernel", 500))
+    faster = found(long)["x", "host-gap"].faster
+    assert faster.startswith("Look at what the host does before it launches kernel, 39.4 ms in one")
+    assert "--sample-python" in faster and "torch.compile" not in faster
+    end = repeat(6, "x", ("kernel", 500), ("host", 39_000))
+    assert "before it records the end event" in found(end)["x", "host-gap"].faster
+    for pieces in ([("host", 600), ("kernel", 9)], [("host", 1_200), ("kernel", 9)] * 9):
+        assert "torch.compile" in found(repeat(6, "x", *pieces))["x", "host-gap"].faster
+
+
 def test_missing_api_rows_are_not_nothing_found():
     result = diagnose(
         analysis(repeat(6, "x", *GOOD), missing=("CUPTI_ACTIVITY_KIND_RUNTIME: no CUDA API rows",))
@@ -213,12 +224,12 @@ def test_the_synchronisation_of_a_pageable_copy_is_the_copys():
 def test_memset_beside_kernels_and_a_fill_kernel():
     assert (
         severities(repeat(10, "x", piece("memset", 30, bytes=60 << 20), ("kernel", 60)))[
-            "memset-inside"
+            "copy-inside"
         ]
         == "warning"
     )
     fill = piece("kernel", 30, "void vectorized_elementwise_kernel<FillFunctor<float>>(int)")
-    assert severities(repeat(10, "x", fill, ("kernel", 60)))["memset-inside"] == "warning"
+    assert severities(repeat(10, "x", fill, ("kernel", 60)))["copy-inside"] == "warning"
     assert severities(repeat(10, "x", fill, ("event", 2))) == {}  # a fill is what it times
 
 

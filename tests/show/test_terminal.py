@@ -11,8 +11,6 @@ from rich.console import Console
 
 from nsysalign import frames
 from nsysalign.answer import answer
-from nsysalign.explain.advice import faster
-from nsysalign.explain.finding import Finding
 from nsysalign.show import terminal
 from nsysalign.show.label_table import label_text
 from nsysalign.show.table import Column, draw, fitted, text
@@ -136,21 +134,3 @@ def test_gaps_that_nothing_recorded(analysis, gaps_ns, times, other, said):
         parts=analysis.parts.assign(ns=analysis.parts["ns"] * times),
     )
     assert answer(slow).labels[0].host == said
-
-
-def gap(longest_ns, **evidence):
-    seen = {"outside_CUDA_ns": 39_000_000, "launch_calls_ns": 400_000, "longest_gap_ns": longest_ns}
-    return Finding("warning", "t", "t waits", seen | evidence, "", "", rule="host-gap")
-
-
-def test_one_long_gap_is_looked_into_instead_of_compiled_away():
-    said = faster(gap(38_800_000, it_waited_for="sdpa"), torch=True)
-    assert said.startswith(
-        "Look at what the host does before it launches sdpa, 38.8 ms in one stretch"
-    )
-    assert "--sample-python" in said and "torch.compile" not in said
-    before_end = faster(gap(38_800_000, it_waited_for=""), torch=True)
-    assert "before it records the end event" in before_end
-    assert "torch.compile" in faster(gap(600_000, it_waited_for="gemm"), torch=True)
-    short = gap(20_000, it_waited_for="gemm", outside_CUDA_ns=22_000, launch_calls_ns=3_000)
-    assert "torch.compile" in faster(short, torch=True)

@@ -29,7 +29,7 @@ from nsysalign.text import microseconds
 #: Change -> the rules whose findings it settles.
 SETTLES: Mapping[str, tuple[str, ...]] = {
     "delay": ("host-gap", "many-tiny-kernels", "api-launch", "allocation-inside"),
-    "synchronize": ("queued-dependency", "queued-contention"),
+    "synchronize": ("queued",),
 }
 #: Fewer intervals on a side say nothing about a spread.
 FEWEST = 3

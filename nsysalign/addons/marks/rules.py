@@ -5,20 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain import thresholds, words
-from nsysalign.explain.facts import Facts
-from nsysalign.explain.finding import About, Finding
+from nsysalign.explain import words
+from nsysalign.explain.facts import WARN_SHARE, Facts
+from nsysalign.explain.finding import Advice, Finding, evidence
 from nsysalign.explain.rules import Rule
 
 #: SM time after the last blocks, and an SM's longer work, are named from this share of the kernel
-#: on.
-SM_SAY_SHARE = 0.10
-#: An SM that is busy this many times as long as the median SM.
-SM_BUSY_FACTOR, SM_BUSY_WARN_FACTOR = 1.2, 1.5
+#: on; an SM that is busy this many times as long as the median one of at least FEWEST_SMS.
+SM_SAY_SHARE, SM_BUSY_FACTOR, SM_BUSY_WARN_FACTOR, FEWEST_SMS = 0.10, 1.2, 1.5, 5
 #: How much marks may change a kernel before that is mentioned, and before it is a warning.
 MARKS_SAY_SHARE, MARKS_WARN_SHARE = 0.02, 0.05
 
@@ -45,10 +44,24 @@ _MARK_PERTURBED_ADVICE = (
 
 
 @dataclass(frozen=True)
-class Place(About):
+class Place:
     """The label in whose intervals marked kernels ran, or their name."""
 
-    of_row = False
+    label: str
+    site: str
+    intervals: np.ndarray
+
+    def finding(self, severity: str, title: str, advice: str, **values: Any) -> Finding:
+        return Finding(
+            severity,
+            self.label,
+            title,
+            evidence(**values),
+            Advice(advice),
+            self.site,
+            self.intervals,
+            about_row=False,
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +95,7 @@ def kernels(facts: Facts) -> Iterator[Kernel]:
         ran = place(facts, group, str(name))
         of = analysis.sm_time[analysis.sm_time["kernel"] == number]
         yield Kernel(
-            ran.label, ran.site, ran.positions,
+            ran.label, ran.site, ran.intervals,
             number=number,
             name=words.kernel(str(name)),
             duration_ns=int(row["end_ns"] - row["start_ns"]),
@@ -101,9 +114,10 @@ def place(facts: Facts, group: pd.DataFrame, name: str) -> Place:
     at = at[at >= 0]
     codes = facts.label[at]
     if not len(codes):
-        return Place(words.kernel(name), "")
+        return Place(words.kernel(name), "", np.empty(0, np.int64))
     code = int(np.bincount(codes).argmax())
-    return Place(*facts.about(code), np.unique(at[facts.label[at] == code]))
+    label = facts.labels[code]
+    return Place(label.name, label.site, np.unique(at[codes == code]))
 
 
 def tail(facts: Facts) -> Iterator[Finding]:
@@ -128,7 +142,7 @@ def tail(facts: Facts) -> Iterator[Finding]:
             f"{words.plural(late, 'other')}"
         )
         yield kernel.finding(
-            "warning" if share >= thresholds.WARN_SHARE else "info",
+            "warning" if share >= WARN_SHARE else "info",
             f"{kernel.name}: {words.percent(share)} of its SM time is after the SMs' last blocks: "
             f"{what} ({words.span(kernel.duration_ns)}, {kernel.blocks:,} blocks on {kernel.sms} "
             "SMs).",
@@ -155,7 +169,7 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
     """
     for kernel in kernels(facts):
         spans = kernel.spans
-        if len(spans) < thresholds.FEW_SAMPLES:
+        if len(spans) < FEWEST_SMS:
             continue
         busy, blocks = spans["busy_ns"].to_numpy(), spans["blocks"].to_numpy()
         median = float(np.median(busy))

@@ -1,8 +1,8 @@
 """Rules that turn budgets into findings: a plain ordered registry, one file per question.
 
-A rule reads only the Analysis (as Facts) and returns findings, one per label, or says why it could
-not check. Severity: error = the number answers another question; warning = much of the interval is
-not what the reader takes it for; info = worth knowing.
+A rule reads only the analysis (as `Facts`) and yields findings, at most a few per label, or says
+why it could not check.  Severity: error = the number answers another question; warning = much of
+the interval is not what the reader takes it for; info = worth knowing.
 
 Every finding states its own loss: what would go away if its advice were followed, at most; none
 where the advice is about the measurement only.
@@ -10,7 +10,8 @@ where the advice is about the measurement only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -18,29 +19,27 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames, registry
-from nsysalign.explain.advice import advised
 from nsysalign.explain.facts import Facts
-from nsysalign.explain.finding import SEVERITIES, CouldNotLook, Finding
-from nsysalign.explain.repetitions import repetitions
+from nsysalign.explain.finding import SEVERITIES, CouldNotLook, Finding, Remark
 from nsysalign.explain.rules import (
     conditions,
     contents,
     launching,
     measuring,
-    queueing,
     series,
     validity,
     whole_run,
 )
+from nsysalign.explain.rules.series import repetitions
 from nsysalign.model import Analysis
 from nsysalign.split.pieces import Segments
 
 
 class Rule(NamedTuple):
-    """An entry of the registry.  `find` reads only what Facts holds, that is, the Analysis."""
+    """An entry of the registry.  `find` reads only what Facts holds, that is, the analysis."""
 
     name: str
-    find: Callable[[Facts], Iterable[Finding | CouldNotLook]]
+    find: Callable[[Facts], Iterable[Finding | CouldNotLook | Remark]]
 
 
 #: In the order in which findings of equal weight are shown.
@@ -50,32 +49,24 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("wrong-stream", validity.wrong_stream),
     Rule("different-streams", validity.different_streams),
     Rule("enqueue-only", validity.enqueue_only),
-    Rule("asked-too-early", validity.not_ready),
-    Rule("recorded-again", validity.recorded_again),
-    Rule("captured", validity.captured),
+    Rule("no-result", validity.no_result),
     Rule("launch-blocking", launching.launch_blocking),
     Rule("host-gap", launching.host_gap),
     Rule("many-tiny-kernels", launching.many_kernels),
     Rule("api-launch", launching.api_launch),
     Rule("launch-latency", launching.launch_latency),
     Rule("allocation-inside", launching.allocation),
-    Rule("module-load", launching.module_load),
+    Rule("module-load", series.module_load),
     Rule("copy-inside", contents.copy),
-    Rule("memset-inside", contents.memset),
     Rule("sync-inside", contents.sync),
     Rule("graph-opaque", contents.graph_opaque),
-    Rule("queued-dependency", queueing.dependency),
-    Rule("queued-contention", queueing.contention),
-    Rule("full-queue", queueing.full_queue),
-    Rule("earlier-work", queueing.earlier_work),
-    Rule("host-timer", measuring.host_timer),
+    Rule("queued", contents.queued),
+    Rule("host-timer", validity.host_timer),
     Rule("few-blocks", whole_run.few_blocks),
-    Rule("few-threads", whole_run.few_threads),
     Rule("page-migrations", whole_run.page_migrations),
     Rule("whole-run", whole_run.whole_run),
     Rule("event-floor", measuring.event_floor),
     Rule("profiler-inflation", measuring.inflation),
-    Rule("profiler-disturbed", measuring.profiler),
     Rule("unknown-time", measuring.unknown),
     Rule("warm-up", series.warm_up),
     Rule("overlapping", series.overlapping),
@@ -94,7 +85,9 @@ def every_rule() -> tuple[Rule, ...]:
 
 
 #: Rules that say that a number is not what it seems: before all others of their severity.
-DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "asked-too-early", "recorded-again", "captured")  # fmt: skip
+DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "no-result")
+#: A line of code in an advice: it follows a colon and three spaces.
+_CODE = re.compile(r":   .*", re.DOTALL)
 
 
 def diagnose(analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) -> Analysis:
@@ -104,67 +97,90 @@ def diagnose(analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) 
     `segments_of` gives the segments of intervals (ascending numbers).
     """
     facts = Facts(analysis, segments_of)
-    found, notes = apply(facts, every_rule())
-    measured, found = analysis.measured, advised(facts, found)
-    if measured.empty:
-        notes = []  # nothing was placed: the report says so, 30 rules need not repeat it
+    cold = np.zeros(facts.count, dtype=bool)
+    for r in repetitions(facts):
+        cold[r.label.numbers[r.cold]] = True
+    found: list[tuple[str, Finding]] = []
+    unchecked, remarks = [], []
+    for rule in every_rule():
+        for outcome in rule.find(facts):
+            if isinstance(outcome, CouldNotLook):
+                unchecked.append(f"{rule.name} was not checked: {outcome.reason}")
+            elif isinstance(outcome, Remark):
+                remarks.append(outcome.text)
+            else:
+                found.append((rule.name, _with_loss(facts, outcome, cold)))
+    if not facts.count:
+        unchecked = []  # nothing was placed: the report says so, 30 rules need not repeat it
     found.sort(
-        key=lambda f: (
-            SEVERITIES.index(f.severity), not f.about_row, f.rule not in DOUBTS, -f.loss_ns
+        key=lambda item: (
+            SEVERITIES.index(item[1].severity),
+            not item[1].about_row,
+            item[0] not in DOUBTS,
+            -item[1].loss_ns,
         )
-    )  # fmt: skip
+    )
+    rows = [_row(facts, rule, finding) for rule, finding in found]
+    table = pd.DataFrame(rows, columns=frames.FINDINGS.names).astype({"evidence": object})
+    concerned = _per_interval(found, len(analysis.intervals))
     return replace(
         analysis,
-        findings=_table(facts, found),
-        intervals=analysis.intervals.assign(findings=_per_interval(found, len(analysis.intervals))),
-        notes=tuple(dict.fromkeys([*analysis.notes, *notes])),
+        findings=frames.check(table, frames.FINDINGS) if rows else frames.empty(frames.FINDINGS),
+        intervals=analysis.intervals.assign(findings=concerned),
+        notes=tuple(dict.fromkeys([*analysis.notes, *remarks, *unchecked])),
     )
 
 
-def apply(facts: Facts, rules: Iterable[Rule]) -> tuple[list[Finding], list[str]]:
-    """(findings in the rules' order, "rule X was not checked: reason")."""
-    found: list[Finding] = []
-    notes: list[str] = []
-    cold = np.zeros(facts.count, dtype=bool)
-    cold[np.concatenate([r.cold for r in repetitions(facts)] or [np.empty(0, np.int64)])] = True
-    for rule in rules:
-        for outcome in rule.find(facts):
-            if isinstance(outcome, CouldNotLook):
-                notes.append(f"{rule.name} was not checked: {outcome.reason}")
-                continue
-            if outcome.loss is not None:
-                # the time of a cold start has rules of its own, and would hide what every
-                # repetition loses
-                some = ~cold[outcome.intervals] | (not outcome.about_row)
-                loss_ns = facts.once(outcome.intervals[some], outcome.loss[some])
-                outcome = replace(outcome, loss_ns=loss_ns)
-            found.append(replace(outcome, rule=rule.name))
-    return found, notes
+def _with_loss(facts: Facts, finding: Finding, cold: np.ndarray) -> Finding:
+    """Its loss over the run.  The time of a cold start has rules of its own, and would hide what
+    every repetition loses."""
+    if finding.loss is None:
+        return finding
+    some = ~cold[finding.intervals] | (not finding.about_row)
+    return replace(finding, loss_ns=facts.once(finding.intervals[some], finding.loss[some]))
 
 
-def _table(facts: Facts, found: Sequence[Finding]) -> pd.DataFrame:
-    if not found:
-        return frames.empty(frames.FINDINGS)
-    columns = {c: [getattr(f, c) for f in found] for c in frames.FINDINGS.names if c != "interval"}
-    columns["evidence"] = pd.Series([dict(f.evidence) for f in found], dtype=object)
-    columns["interval"] = [
-        f.run if f.run >= 0 else facts.shows(f.interval, f.intervals) for f in found
-    ]
-    return frames.check(pd.DataFrame(columns)[frames.FINDINGS.names], frames.FINDINGS)
+def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
+    """A row of `frames.FINDINGS`, with the advice that suits the program (torch code is useless for
+    a program in C++ or TensorRT) and the kind of interval (a range has no start event)."""
+    shown = facts.shown(finding)
+    measured = 0 <= shown < facts.count
+    graphs = measured and bool(facts.graphs[shown])
+    synchronises = measured and facts.synchronising[shown]
+    kind = facts.kinds.get(finding.label, "event")
+    advice = finding.advice
+    if kind == "host" or (kind == "event" and facts.torch):
+        measuring = advice.measuring
+    elif kind == "nvtx" and not advice.of_ranges:
+        measuring = ""
+    else:
+        measuring = advice.anywhere
+        if measuring is None:
+            measuring = _CODE.sub(".", advice.measuring)
+    faster = advice.faster
+    if graphs:
+        measuring = measuring.replace(", or time a CUDA graph", "")
+        faster = advice.faster_in_graphs or faster
+    elif synchronises:
+        faster = advice.faster_with_sync or faster
+    better = ""
+    if faster:
+        code = faster.code if facts.torch else ""
+        better = f"{faster.sentence}:   {code}" if code else f"{faster.sentence}."
+    return (
+        rule, finding.severity, finding.label, finding.title, dict(finding.evidence), measuring, better, finding.site,
+        finding.loss_ns, shown,
+    )  # fmt: skip
 
 
-def _per_interval(found: Sequence[Finding], count: int) -> pd.Series:
+def _per_interval(found: list[tuple[str, Finding]], count: int) -> pd.Series:
     """Tuples of rule names, in the order of the findings; one tuple object for all intervals with
     the same rules."""
-    if not found:
-        return pd.Series([()] * count, dtype=object)
-    at = np.concatenate([f.intervals for f in found]).astype(np.int64)
-    which = np.repeat(np.arange(len(found)), [len(f.intervals) for f in found])
-    order = np.lexsort((which, at))
-    at, which = at[order], which[order]
-    names = [f.rule for f in found]
     out: list[tuple[str, ...]] = [()] * count
-    edges = np.flatnonzero(np.diff(at, prepend=-1)).tolist()
-    for begin, end in zip(edges, [*edges[1:], len(at)], strict=True) if len(at) else ():
-        out[int(at[begin])] = tuple(dict.fromkeys(names[w] for w in which[begin:end].tolist()))
+    longer: dict[tuple[tuple[str, ...], str], tuple[str, ...]] = {}
+    for rule, finding in found:
+        for number in finding.intervals.tolist():
+            rules = out[number]
+            if rule not in rules:
+                out[number] = longer.setdefault((rules, rule), (*rules, rule))
     return pd.Series(out, dtype=object)

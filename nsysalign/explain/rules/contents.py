@@ -1,297 +1,382 @@
-"""What is inside besides kernels?  Copies, memsets, synchronisations, graphs that are one row."""
+"""What is inside besides kernels?  Copies, memsets, synchronisations, waits behind other work,
+graphs that are one row."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.explain import thresholds, words
-from nsysalign.explain.advice import in_pieces, is_torch
-from nsysalign.explain.facts import Facts, rows_of
-from nsysalign.explain.finding import Finding
+from nsysalign.explain.facts import (
+    ITEM_BYTES,
+    SAY_SHARE,
+    WARN_SHARE,
+    Case,
+    Facts,
+    Label,
+    each_label,
+)
+from nsysalign.explain.finding import Advice, Finding, Words
+from nsysalign.explain.rules.launching import MANY_OPERATIONS
+from nsysalign.model import CAUSES, LAUNCH_QUEUE
 
-_WORDS = {
+#: A copy next to kernels is reported from this share on: "does it contain the copy?" is what people
+#: ask.
+COPY_SAY_SHARE = 0.01
+#: Copies that are slower than this are many small ones: pinned memory does not help them, and a
+#: rate says nothing.
+IN_PIECES_BYTES_PER_NS = 0.01
+#: Pinned copies of at least this size show what the bus can do; PCIe 5 with 16 lanes.
+BANDWIDTH_BYTES, BUS_BYTES_PER_NS = 1 << 20, 64.0
+#: A synchronisation is mentioned from this share on, in what the program timed.
+SYNC_SAY_SHARE = 0.002
+
+_DIRECTION = {
     "H2D": "to the device",
     "D2H": "to the host",
     "D2D": "on the device",
     "P2P": "between devices",
 }
-
-#: PCIe 5 with 16 lanes.
-_BUS_BYTES_PER_NS = 64.0
+_COPY = Advice(anywhere="Copy before the start event or after the end event.", of_ranges=False)
+_BEFORE, _AFTER = (
+    "Copy before the start event:   x = x.cuda(); torch.cuda.synchronize(); start.record()",
+    "Copy after the end event:   end.record(); y = y.cpu()",
+)
+_PINNED = {
+    "H2D": "x = x.pin_memory().cuda(non_blocking=True)   loader = DataLoader(data, pin_memory=True)",
+    "D2H": "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)",
+}
+_CLEAR = Advice(
+    "Flush or clear before the start event:   flush.zero_(); start.record()",
+    "Clear the memory before the start event.",
+    of_ranges=False,
+    faster=Words(
+        "Skip the clearing where everything is overwritten anyway",
+        "out = torch.empty_like(x)  # instead of torch.zeros_like(x)",
+    ),
+)
+_CLEARS = "(zeroing, or an L2 flush that belongs before the start event)"
+_ITEM = Advice(
+    "Keep the result on the GPU until the end event:   end.record(); value = result.item()",
+    "Synchronise after the end event only.",
+    of_ranges=False,
+    faster=Words(
+        "Read results back once, not in every step",
+        "total += loss.detach()  # in the loop;   total.item()  # once, after it",
+    ),
+)
+_SYNC = Advice(
+    "Synchronise after the end event only:   end.record(); torch.cuda.synchronize()",
+    "Synchronise after the end event only.",
+    of_ranges=False,
+    faster=Words(
+        "Wait only where something depends on it, and on the GPU rather than on the host",
+        "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
+    ),
+)
+_NODES = Advice(
+    "Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py"
+)
 
 
 def copy(facts: Facts) -> Iterator[Finding]:
-    """Copies inside the interval: their share, pageable or pinned, and their bandwidth."""
+    """Copies inside the interval: their share, pageable or pinned, and their bandwidth; memsets,
+    and fills as large as an L2 flush."""
     rows = facts.detail_rows("memcpy")
-    if rows.empty:
-        return
-    # the result of an .item() belongs to the synchronisation rule
-    size = facts.detail_ns(rows[rows["detail"] == "copy"], "bytes")
-    copies = np.where(size > thresholds.ITEM_BYTES, facts.part("memcpy"), 0)
-    share = facts.share(copies)
-    computes = facts.kernel_upper > 0
-    on_device = facts.detail_ns(rows[rows["direction"] == "D2D"]) >= 0.5 * copies
-    said = np.where(on_device, thresholds.SAY_SHARE, thresholds.COPY_SAY_SHARE)
-    mask = np.where(computes, share >= said, share > thresholds.WARN_SHARE) & (copies > 0)
+    if not rows.empty:
+        yield from _copies(facts, rows)
+    yield from _memset(facts)
+    yield from _fill(facts)
+
+
+def _copies(facts: Facts, rows: pd.DataFrame) -> Iterator[Finding]:
     best = _pinned_rates(rows)
     saved = _saved(facts, rows, best)
-    for case in facts.cases(mask):
-        at = case.row
-        kinds = rows_of(rows, at).groupby(["direction", "memory"], sort=False)
-        (direction, memory), mine = max(kinds, key=lambda kind: kind[1]["ns"].sum())
-        ns, moved = int(mine["ns"].sum()), int(mine.loc[mine["detail"] == "copy", "bytes"].sum())
-        # a host timer sees only the part of a copy for which the host waited
-        rate = None if facts.is_host[at] or in_pieces(moved, ns) else moved / max(ns, 1)
-        could = best.get(direction, 0.0) if memory == "pageable" else 0.0
-        where = _WORDS.get(direction, direction)
-        amount = words.of(ns, facts.elapsed[at])
-        speed = (
-            "" if rate is None else f", {rate:,.0f} GB/s" if rate >= 100 else f", {rate:.3g} GB/s"
-        )
-        yield case.finding(
-            "warning" if computes[at] and share[at] > thresholds.WARN_SHARE else "info",
-            (
-                f"{case.who} contains the copy: {amount} go into copying {where}"
-                if computes[at]
-                else f"{case.who} is a copy {where}: {amount}"
-            )
-            + speed
-            + (f" with {memory} host memory." if memory in ("pageable", "pinned") else "."),
-            _advice(direction, bool(computes[at])),
-            saved,
-            copy_ns=ns,
-            elapsed_ns=facts.elapsed[at],
-            copied_bytes=moved,
-            achieved_GB_per_s=rate,
-            pinned_in_this_trace_GB_per_s=could if rate is not None and could > rate else None,
-            direction=direction,
-            memory=memory,
-            kernel_ns=facts.kernel_upper[at] if computes[at] else None,
-            seen_in=case.frequency,
-        )
+    copied, on_device = rows[rows["detail"] == "copy"], rows[rows["direction"] == "D2D"]
+    size = facts.per_interval(copied, copied["bytes"].to_numpy())
+    device_ns = facts.per_interval(on_device, on_device["ns"].to_numpy())
+    for label in facts.labels:
+        # the result of an .item() belongs to the synchronisation rule
+        ns = np.where(size[label.numbers] > ITEM_BYTES, label.ns("memcpy"), 0)
+        share = label.share(ns)
+        said = np.where(device_ns[label.numbers] >= 0.5 * ns, SAY_SHARE, COPY_SAY_SHARE)
+        much = np.where(label.kernel > 0, share >= said, share > WARN_SHARE)
+        if case := label.case(much & (ns > 0)):
+            warn = case.row.share(case.value(ns)) > WARN_SHARE
+            yield _copy(case, warn, best, saved[label.numbers])
+
+
+def _copy(case: Case, warn: bool, best: Mapping[str, float], saved: np.ndarray) -> Finding:
+    row = case.row
+    kinds: dict[tuple[str, str], list] = {}
+    for detail in row.details("memcpy"):
+        kinds.setdefault((detail.direction, detail.memory), []).append(detail)
+    (direction, memory), most = max(kinds.items(), key=lambda kind: sum(d.ns for d in kind[1]))
+    ns = sum(detail.ns for detail in most)
+    moved = sum(detail.bytes for detail in most if detail.detail == "copy")
+    pieces = moved < IN_PIECES_BYTES_PER_NS * ns
+    # a host timer sees only the part of a copy for which the host waited
+    rate = None if row.kind == "host" or pieces else moved / max(ns, 1)
+    could = best.get(direction, 0.0) if memory == "pageable" else 0.0
+    where = _DIRECTION.get(direction, direction)
+    advice = _COPY
+    if row.kernel:
+        title = f"{case.who} contains the copy: {row.of(ns)} go into copying {where}"
+        measuring = {"H2D": _BEFORE, "D2H": _AFTER}.get(direction, "")
+        advice = replace(advice, measuring=measuring)
+    else:
+        title = f"{case.who} is a copy {where}: {row.of(ns)}"
+    if rate is not None:
+        title += f", {rate:,.0f} GB/s" if rate >= 100 else f", {rate:.3g} GB/s"
+    title += f" with {memory} host memory." if memory in ("pageable", "pinned") else "."
+    return case.finding(
+        "warning" if row.kernel and warn else "info",
+        title,
+        replace(advice, faster=_faster(direction, memory, pieces)),
+        saved,
+        copy_ns=ns,
+        elapsed_ns=row.elapsed,
+        copied_bytes=moved,
+        achieved_GB_per_s=rate,
+        pinned_in_this_trace_GB_per_s=could if rate is not None and could > rate else None,
+        direction=direction,
+        memory=memory,
+        kernel_ns=row.kernel or None,
+    )
+
+
+def _faster(direction: str, memory: str, pieces: bool) -> Words:
+    if pieces:
+        return Words("Put what is copied in many small pieces together, and copy it once")
+    if direction not in ("H2D", "D2H"):
+        return Words("Write the result where it is needed", "torch.mm(a, b, out=out)")
+    if memory == "pageable":
+        return Words("Pinned memory copies faster and does not block the host", _PINNED[direction])
+    code = "with torch.cuda.stream(copies): y = x.cuda(non_blocking=True)"
+    return Words("Copy on a separate stream, while kernels run", code)
 
 
 def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
     """What the advice would save, at most, per interval: of pageable copies what is longer than from
     pinned memory; of the rest, which pinned memory could do meanwhile, what kernels could hide, and
     for pageable copies, for which the host waits, the host's own time; all copies on the device."""
-    direction, ns = rows["direction"].to_numpy(), rows["ns"].to_numpy()
-    pageable, fast = rows["memory"].to_numpy() == "pageable", from_pinned_ns(rows, best)
-    host = one_of_words(direction, ("H2D", "D2H"))
-    sums = {}
-    for name, mask, value in (
-        ("pageable", pageable, ns - fast),
-        ("once pinned", pageable, fast),
-        ("pinned", ~pageable & host, ns),
-        ("device", ~host, ns),
-    ):
-        sums[name] = np.zeros(facts.count)
-        np.add.at(sums[name], rows["interval"].to_numpy()[mask], value[mask])
-    rest, waits = sums["pinned"] + sums["once pinned"], sums["once pinned"] > 0
-    beside = facts.kernel_upper + np.where(waits & (facts.kernel_upper > 0), facts.part("host"), 0)
-    hidden = np.minimum(rest, beside)
-    device = np.where(facts.kernel_upper > 0, sums["device"], 0)  # else a copy is what it times
-    return (sums["pageable"] + hidden + device).astype(np.int64)
+    ns, fast = rows["ns"].to_numpy(), from_pinned_ns(rows, best)
+    pageable = (rows["memory"] == "pageable").to_numpy()
+    host = rows["direction"].isin(["H2D", "D2H"]).to_numpy()
+    slower, once_pinned, pinned, device = (
+        facts.per_interval(rows, np.where(mask, value, 0.0))
+        for mask, value in (
+            (pageable, ns - fast),
+            (pageable, fast),
+            (~pageable & host, ns),
+            (~host, ns),
+        )
+    )
+    kernel = facts.column("kernel_only_upper_ns")
+    own = facts.parts[:, CAUSES.index("host")]
+    beside = kernel + np.where((once_pinned > 0) & (kernel > 0), own, 0)
+    hidden = np.minimum(pinned + once_pinned, beside)
+    device = np.where(kernel > 0, device, 0)  # else a copy is what it times
+    return (slower + hidden + device).astype(np.int64)
 
 
 def from_pinned_ns(rows: pd.DataFrame, best: Mapping[str, float] | None = None) -> np.ndarray:
     """How long each copy takes from pinned memory, at least: at this trace's best rate of its
     direction, else at the fastest that a bus does.  Staging is gone."""
     best = _pinned_rates(rows) if best is None else best
-    rate = np.array([best.get(d, _BUS_BYTES_PER_NS) for d in rows["direction"].tolist()])
+    rate = np.array([best.get(d, BUS_BYTES_PER_NS) for d in rows["direction"].tolist()])
     ns, copied = rows["ns"].to_numpy(), rows["detail"].to_numpy() != "staging"
     return np.minimum(ns, np.where(copied, rows["bytes"].to_numpy() / rate, 0))
 
 
-def one_of_words(values: np.ndarray, wanted: tuple[str, ...]) -> np.ndarray:
-    """Mask of the texts that are wanted."""
-    return np.array([value in wanted for value in values.tolist()], dtype=bool)
-
-
 def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
     """Best bytes per nanosecond of pinned copies in this trace, per direction."""
-    pinned = rows[
-        (rows["memory"] == "pinned")
-        & (rows["detail"] == "copy")
-        & (rows["bytes"] >= thresholds.BANDWIDTH_BYTES)
-    ]
-    rate = pinned["bytes"].to_numpy() / np.maximum(pinned["ns"].to_numpy(), 1)
-    return {
-        str(d): float(rate[pinned["direction"].to_numpy() == d].max())
-        for d in pinned["direction"].unique()
-    }
+    large = (rows["detail"] == "copy") & (rows["bytes"] >= BANDWIDTH_BYTES)
+    pinned = rows[(rows["memory"] == "pinned") & large]
+    rate = pinned["bytes"] / pinned["ns"].clip(lower=1)
+    return {str(d): float(r) for d, r in rate.groupby(pinned["direction"]).max().items()}
 
 
-def _advice(direction: str, computes: bool) -> str:
-    """How to measure the kernels without the copy; what makes the copy faster is in
-    `advice.FASTER`."""
-    if not computes or direction not in ("H2D", "D2H"):
-        return ""
-    if direction == "H2D":
-        return (
-            "Copy before the start event:   x = x.cuda(); torch.cuda.synchronize(); start.record()"
-        )
-    return "Copy after the end event:   end.record(); y = y.cpu()"
+@each_label
+def _memset(label: Label) -> Finding | None:
+    spent = label.ns("memset")
+    much = label.share(spent) >= SAY_SHARE
+    case = label.case(label.on_stream & (label.kernel > 0) & much)
+    if case is None:
+        return None
+    row = case.row
+    ns = row.ns("memset")
+    return case.finding(
+        "warning" if ns > WARN_SHARE * row.elapsed else "info",
+        f"{case.who} contains a memset: {row.of(ns)} are spent clearing memory {_CLEARS}.",
+        _CLEAR,
+        spent,
+        memset_ns=ns,
+        elapsed_ns=row.elapsed,
+        set_bytes=sum(detail.bytes for detail in row.details("memset")) or None,
+        kernel_ns=row.kernel,
+    )
 
 
-def memset(facts: Facts) -> Iterator[Finding]:
-    """A memset, or a fill as large as an L2 flush, runs inside the interval in addition to the
-    work."""
-    advice = "Flush or clear before the start event:   flush.zero_(); start.record()"
-    why = "(zeroing, or an L2 flush that belongs before the start event)"
-    spent = facts.part("memset")
-    share = facts.share(spent)
-    size = facts.detail_ns(facts.detail_rows("memset"), "bytes")
-    for case in facts.cases(
-        facts.on_stream & (facts.kernel_upper > 0) & (share >= thresholds.SAY_SHARE)
-    ):
-        at = case.row
-        yield case.finding(
-            "warning" if share[at] > thresholds.WARN_SHARE else "info",
-            f"{case.who} contains a memset: {words.of(spent[at], facts.elapsed[at])} are spent clearing memory {why}.",
-            advice,
-            spent,
-            memset_ns=spent[at],
-            elapsed_ns=facts.elapsed[at],
-            set_bytes=int(size[at]) or None,
-            kernel_ns=facts.kernel_upper[at],
-            seen_in=case.frequency,
-        )
-    # `tensor.zero_()` is a kernel: looked for in the rows of labels with several operations
-    rows = facts.row
-    several = (facts.operations >= 2) & (facts.operations < thresholds.MANY_OPERATIONS)
-    rows = rows[(facts.on_stream & several & (share < thresholds.SAY_SHARE))[rows]]
-    ns = np.zeros(facts.count, np.int64)
-    for segments in facts.lots(rows):
-        kernels = np.flatnonzero(segments.of_cause("kernel"))
-        names = segments.words(kernels).tolist()
-        fill = kernels[np.array(["FillFunctor" in str(name) for name in names], dtype=bool)]
-        np.add.at(ns, segments.interval[fill], segments.ns[fill])
-    mask = (facts.share(ns) > thresholds.WARN_SHARE) & (ns < 0.98 * facts.kernel_only)
-    for case in facts.cases(mask, at_least=0):
-        at = case.row
-        yield case.finding(
-            "warning",
-            f"{case.who} contains a fill: {words.of(ns[at], facts.elapsed[at])} are spent writing a constant {why}.",
-            advice,
-            np.full(facts.count, ns[at]),
-            positions=facts.repetitions(int(facts.label[at])),
-            fill_ns=ns[at],
-            elapsed_ns=facts.elapsed[at],
-            other_kernels_ns=facts.kernel_only[at] - ns[at],
-        )
-
-
-def drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
-    """Per interval: how long the GPU idled because of synchronisations, at most, and how much of
-    that is time in which the host caught up in its own code and in calls (rules about the host
-    leave it out).
-
-        kernel  host | sync host launch latency | kernel
-                     |----- of the sync --------|            the host's time before it is not
-
-    Without the synchronisation the host could have used the time in which the device worked before,
-    no more: if it sleeps for a second afterwards, the second is its own.
-    """
-    return facts.remember("drains", _drains)
-
-
-def _drains(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
-    total, hosted = np.zeros(facts.count, np.int64), np.zeros(facts.count, np.int64)
-    positions = np.flatnonzero(facts.on_stream & (facts.part("sync") > 0))
-    for segments in facts.lots(positions):
-        at, ns, run = segments.interval, segments.ns, segments.run
-        sync, idle = segments.of_cause("sync"), run >= 0
-        stretches = int(run.max(initial=-1)) + 1
-        if not stretches:
-            continue
-        first = np.full(stretches, len(run))
-        np.minimum.at(first, run[sync], np.flatnonzero(sync))
-        after = idle & (np.arange(len(run)) > np.where(idle, first[run], 0)) & ~sync
-        own = after & segments.of_cause("host", "api", "api_launch")
-        called, followed, caught_up = (
-            np.bincount(run[m], ns[m], minlength=stretches).astype(np.int64)
-            for m in (sync, after, own)
-        )
-        # work since the stretch before that had a synchronisation, or since the interval began
-        worked = np.append(0, np.cumsum(np.where(idle, 0, ns)))
-        mine = np.flatnonzero(first < len(run))
-        owner = at[first[mine]]
-        begin = np.searchsorted(at, owner)
-        begin[1:] = np.where(owner[1:] == owner[:-1], first[mine][:-1], begin[1:])
-        before = worked[first[mine]] - worked[begin]
-        catching_up = np.minimum(followed[mine], before)
-        np.add.at(total, owner, called[mine] + catching_up)
-        np.add.at(hosted, owner, np.minimum(caught_up[mine], catching_up))
-    if len(positions):
-        hosted[facts.share(total) <= thresholds.WARN_SHARE] = 0  # too little for a warning
-        hosted[_pageable(facts)] = 0
-    return total, hosted
-
-
-def _pageable(facts: Facts) -> np.ndarray:
-    """Intervals whose synchronisation belongs to a large pageable copy: rule copy-inside covers
-    it."""
-    rows = facts.detail_rows("memcpy")
-    rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > thresholds.ITEM_BYTES)]
-    return facts.detail_ns(rows) > 0
+@each_label
+def _fill(label: Label) -> Finding | None:
+    """`tensor.zero_()` is a kernel: looked for in rows with several operations."""
+    row = label.row
+    several = 2 <= row.operations < MANY_OPERATIONS and row.kind != "host"
+    if not several or row.ns("memset") >= SAY_SHARE * row.elapsed:
+        return None
+    kernels = [segment for segment in row.segments if segment.cause == "kernel"]
+    named = zip(kernels, row.words(kernels), strict=True)
+    ns = sum(segment.ns for segment, name in named if "FillFunctor" in name)
+    other = row.column("kernel_only_ns") - ns
+    if ns <= WARN_SHARE * row.elapsed or ns >= 0.98 * (ns + other):
+        return None
+    return label.finding(
+        "warning",
+        f"{label.who} contains a fill: {row.of(ns)} are spent writing a constant {_CLEARS}.",
+        _CLEAR,
+        np.full(label.count, ns),
+        row=row,
+        fill_ns=ns,
+        elapsed_ns=row.elapsed,
+        other_kernels_ns=other,
+    )
 
 
 def sync(facts: Facts) -> Iterator[Finding]:
     """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the host
     has caught up."""
-    total, _ = drains(facts)
-    torch = is_torch(facts.analysis)
     rows = facts.detail_rows("memcpy")
-    small = rows[
-        (rows["direction"] == "D2H")
-        & (rows["bytes"] > 0)
-        & (rows["bytes"] <= thresholds.ITEM_BYTES)
-    ]
-    item = facts.detail_ns(small) > 0
-    calls = facts.detail_rows("sync")
-    say = np.where(facts.kind == "nvtx", thresholds.SAY_SHARE, thresholds.SYNC_SAY_SHARE)
-    said = facts.share(total) >= say
-    for case in facts.cases(said & (total > 0) & ~(_pageable(facts) & ~item)):
-        at = case.row
-        mine = rows_of(calls, at)
-        name = str(mine["detail"].iloc[0]) if len(mine) else "a synchronisation"
-        how = " (.item(), .cpu(), nonzero, an if on a tensor)" if torch else ""
-        what = f"a result is read back{how}" if item[at] else f"{name} waits"
-        warn = not facts.others_worked[at] and total[at] > thresholds.WARN_SHARE * facts.elapsed[at]
+    small = (rows["direction"] == "D2H") & (rows["bytes"] > 0) & (rows["bytes"] <= ITEM_BYTES)
+    small = rows[small]
+    item = facts.per_interval(small, small["ns"].to_numpy()) > 0
+    how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.torch else ""
+    for label in facts.labels:
+        idle, copies = facts.synchronised[0][label.numbers], facts.pageable[label.numbers]
+        say = np.where(label.kind == "nvtx", SAY_SHARE, SYNC_SAY_SHARE)
+        waits = (idle > 0) & (label.share(idle) >= say)
+        case = label.case(waits & ~(copies & ~item[label.numbers]))
+        if case is None:
+            continue
+        row, lost = case.row, case.value(idle)
+        calls = row.details("sync")
+        name = str(calls[0].detail) if calls else "a synchronisation"
+        what = f"a result is read back{how}" if item[row.number] else f"{name} waits"
+        warn = not row.others_worked and lost > WARN_SHARE * row.elapsed
         yield case.finding(
             "warning" if warn else "info",
-            f"{case.who} synchronises inside: {what}, and for {words.of(total[at], facts.elapsed[at])} {facts.idled(at)} in that call "
+            f"{case.who} synchronises inside: {what}, and for {row.of(lost)} {row.idled} in that call "
             "and until the host had caught up.",
-            "Keep the result on the GPU until the end event:   end.record(); value = result.item()"
-            if item[at]
-            else "Synchronise after the end event only:   end.record(); torch.cuda.synchronize()",
-            total,
-            idle_because_of_it_ns=total[at],
-            elapsed_ns=facts.elapsed[at],
-            inside_the_call_ns=facts.part("sync")[at],
+            _ITEM if item[row.number] else _SYNC,
+            idle,
+            idle_because_of_it_ns=lost,
+            elapsed_ns=row.elapsed,
+            inside_the_call_ns=row.ns("sync"),
             call=name,
-            kernel_ns=facts.kernel_upper[at],
-            seen_in=case.frequency,
+            kernel_ns=row.kernel,
         )
 
 
-def graph_opaque(facts: Facts) -> Iterator[Finding]:
+@each_label
+def graph_opaque(label: Label) -> Finding | None:
     """A CUDA graph traced as one row: what happens inside is not in the trace."""
-    graph = facts.part("graph")
-    for case in facts.cases(facts.share(graph) > thresholds.WARN_SHARE):
-        at = case.row
-        yield case.finding(
-            "info",
-            f"{case.who} runs a CUDA graph that is traced as one row: {words.of(graph[at], facts.elapsed[at])}, in which gaps and "
-            "copies cannot be told from kernels.",
-            "Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py",
-            graph_ns=graph[at],
-            elapsed_ns=facts.elapsed[at],
-            kernel_at_least_ns=facts.kernel_only[at],
-            kernel_at_most_ns=facts.kernel_upper[at],
-            seen_in=case.frequency,
-        )
+    case = label.case(label.share(label.ns("graph")) > WARN_SHARE)
+    if case is None:
+        return None
+    row = case.row
+    return case.finding(
+        "info",
+        f"{case.who} runs a CUDA graph that is traced as one row: {row.of(row.ns('graph'))}, in which gaps and "
+        "copies cannot be told from kernels.",
+        _NODES,
+        graph_ns=row.ns("graph"),
+        elapsed_ns=row.elapsed,
+        kernel_at_least_ns=row.column("kernel_only_ns"),
+        kernel_at_most_ns=row.kernel,
+    )
+
+
+class _Wait(NamedTuple):
+    """A reason for which issued work does not start, as `details` names it."""
+
+    names: tuple[str, ...]
+    text: str
+    advice: Advice
+
+
+_WAITS = (
+    _Wait(
+        ("dependency", "dependency-inferred", "default-stream-order", "host-function"),
+        "waits for another stream: for {time} its work was issued but ordered behind {streams}",
+        Advice(
+            "Wait before the start event instead of after it:   torch.cuda.current_stream().wait_stream(other); start.record()",
+            "Wait before the start event.",
+            of_ranges=False,
+            faster=Words("Issue what it waits for earlier, or give it other work meanwhile"),
+        ),
+    ),
+    _Wait(
+        ("contention",),
+        "shares the GPU: for {time} its work was issued but could not start while {streams} kept the device busy",
+        Advice(
+            "Let the other streams finish first:   torch.cuda.synchronize(); start.record()",
+            "Let the other streams finish first.",
+            faster=Words(
+                "Give one stream the GPU to itself while its work is urgent",
+                "urgent = torch.cuda.Stream(priority=-1)",
+            ),
+        ),
+    ),
+    _Wait(
+        ("full-queue",),
+        "fills the launch queue: for {time} the host was blocked in a launch until the queue had room",
+        Advice(
+            "Time fewer launches at once, or capture them:   start.record(); graph.replay(); end.record()",
+            "Measure fewer launches at once, or a CUDA graph.",
+            of_ranges=False,
+            faster=Words("The host is ahead and the GPU is the limit: only faster kernels help"),
+        ),
+    ),
+    _Wait(
+        ("earlier-work",),
+        "waits for earlier work: for {time} it waited for what had been launched before the first reading",
+        Advice(
+            "Synchronise before the first reading as well:   torch.cuda.synchronize(); t0 = time.perf_counter()"
+        ),
+    ),
+)
+
+
+def queued(facts: Facts) -> Iterator[Finding]:
+    """The interval's work is issued, but waits: behind work of another stream, for the device, for
+    room in the launch queue, or (host timers) for what was launched before."""
+    for wait in _WAITS:
+        for label in facts.labels:
+            ns = label.detail_ns("queued", wait.names)
+            case = label.case(label.share(ns) >= SAY_SHARE)
+            if case is None:
+                continue
+            row = case.row
+            rows = row.details("queued", wait.names)
+            waited, streams = sum(d.ns for d in rows), {d.stream for d in rows}
+            one = rows[0].stream if len(streams) == 1 and rows[0].stream >= 0 else None
+            behind = "other streams" if len(streams) > 1 else "other work" if one is None else f"stream {one}"  # fmt: skip
+            full, earlier = wait.names == ("full-queue",), wait.names == ("earlier-work",)
+            evidence = {
+                "blocked_ns" if full else "waiting_ns": waited,
+                "elapsed_ns": row.elapsed,
+                "queue_holds_about": LAUNCH_QUEUE if full else None,
+                "rival_stream" if wait.names == ("contention",) else "stream_waited_for": None if full or earlier else one,
+                "kernel_ns": None if full else row.column("kernel_only_ns") if earlier else row.kernel,
+                "the_wait": "inferred from the order of calls" if any(d.detail == "dependency-inferred" for d in rows) else None,
+            }  # fmt: skip
+            yield case.finding(
+                "warning" if waited > WARN_SHARE * row.elapsed else "info",
+                f"{case.who} {wait.text.format(time=row.of(waited), streams=behind)}.",
+                wait.advice,
+                None if full or earlier else ns,  # the GPU is busy meanwhile: nothing is lost
+                **evidence,
+            )

@@ -3,53 +3,235 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
-import pandas as pd
 
-from nsysalign.explain import thresholds, words
-from nsysalign.explain.facts import Facts
-from nsysalign.explain.finding import About, CouldNotLook, Finding
-from nsysalign.explain.repetitions import Repetitions, repetitions, split
-from nsysalign.explain.rules.launching import loads
+from nsysalign.explain import words
+from nsysalign.explain.facts import (
+    LOADS,
+    WARN_SHARE,
+    Facts,
+    Interval,
+    Label,
+    each_label,
+    remembered,
+)
+from nsysalign.explain.finding import Advice, CouldNotLook, Finding, Remark, Words
 from nsysalign.model import CAUSES
 
+#: Fewer repetitions than this give no idea of the spread; if more labels than MANY_ONCE were
+#: measured once each, they share one finding.
+FEW_SAMPLES, MANY_ONCE = 5, 5
+#: A first repetition is warm-up when it takes this many times the median of the rest, and the run of
+#: slow ones at the start is at most this share of all.
+WARMUP_FACTOR, WARMUP_SHARE = 1.5, 0.3
+#: Loading code is named from this time on, if it is at least this share of the slow interval:
+#: otherwise something else made it slow.
+LOAD_NS, LOAD_SHARE = 100_000, 0.05
+#: Statistics of the spread need this many repetitions; half of them spread over more than this share
+#: of the median: high variance.
+SPREAD_SAMPLES, SPREAD_SHARE = 8, 0.15
+#: Two modes: the gap between two groups is this many times their own spread and this share of the
+#: median, and the smaller group holds this share of the repetitions.
+MODE_GAP_FACTOR, MODE_GAP_SHARE, MODE_SIZE_SHARE = 4.0, 0.10, 0.2
+#: An outlier lies above this many times the median, and this many (normal) standard deviations off.
+OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 6.0
+#: Different work under one label: operation counts that differ by more than this factor.
+MIXED_FACTOR = 1.5
 _KINDS_NAMED = 3
+
+_LOADING = Advice(
+    "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
+    "Run the code once before the part that counts.",
+    faster=Words(
+        "Load the code when the program starts, not when the first result is needed",
+        "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
+    ),
+)
+_WARM_UP = Advice(
+    "Run it a few times before timing:   for _ in range(3): f(x)", "Leave the first intervals out."
+)
+_OWN_NAMES = Advice('Give each kind its own name:   with nsysalign.region("name"): ...')
+_SPREAD = Advice(
+    "Report the median and the spread, or find what differs (clocks, caches, inputs):   "
+    "print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
+    "Report the median and the spread, or find what differs: clocks, caches, inputs.",
+)
+_REPEAT = "   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()"
+
+
+@dataclass(frozen=True)
+class Repetitions:
+    """The repetitions of one label as a set: positions among its intervals, in time.  `comparable`
+    do the same work; `cold` are the slow first ones, those before them included whose work is
+    another and that idle for long (what compiles, or captures a graph); `warm` are the comparable
+    ones without them."""
+
+    label: Label
+    comparable: np.ndarray
+    different: np.ndarray
+    cold: np.ndarray
+    warm: np.ndarray
+
+
+@remembered
+def repetitions(facts: Facts) -> list[Repetitions]:
+    """One entry per label with at least two intervals."""
+    table = facts.analysis.variants.sort_values("count", ascending=False, kind="stable")
+    first = table.drop_duplicates("label")
+    usual = dict(zip(first["label"], first["intervals"], strict=True))
+    return [_repeated(label, usual) for label in facts.labels if label.count >= 2]
+
+
+def _repeated(label: Label, usual: dict[str, tuple[int, ...]]) -> Repetitions:
+    if label.name in usual:  # kinds of work differ in more than their number of operations
+        same = np.isin(label.numbers, np.array(usual[label.name], dtype=np.int64))
+    elif label.on_stream[0]:
+        same = _same_work(label.operations)
+    else:
+        same = np.ones(label.count, dtype=bool)
+    cold = np.zeros(label.count, dtype=bool)
+    work, pid = label.ns("kernel", "graph", "memcpy", "memset"), label.column("pid")
+    for process in np.unique(pid):  # every rank warms up by itself
+        own = np.flatnonzero((pid == process) & same)
+        slow = _slow_first(label.elapsed[own])
+        cold[own[:slow]] = True
+        if slow < len(own):
+            warm = float(np.median(label.elapsed[own[slow:]]))
+            before = np.flatnonzero((pid == process) & ~same)
+            before = before[before < own[slow]]
+            idle = label.elapsed[before] - work[before]
+            cold[before[idle > WARMUP_FACTOR * warm]] = True
+    return Repetitions(label, *map(np.flatnonzero, (same, ~same, cold, same & ~cold)))
+
+
+def _slow_first(elapsed: np.ndarray) -> int:
+    """How many of the first values are warm-up.  The very first may always be; several only up to a
+    share of all: if most of the set is slow, that is two modes, not warm-up."""
+    if len(elapsed) < 3:
+        return 0
+    most = max(1, WARMUP_SHARE * len(elapsed))
+    is_slow = elapsed > WARMUP_FACTOR * float(np.median(elapsed[1:]))
+    slow = int(np.argmin(is_slow)) if not is_slow.all() else 0
+    if slow > most:  # the very first is one all the same if it stands out from the others
+        slow = int(elapsed[0] > WARMUP_FACTOR * elapsed[1:slow].max())
+    while slow < len(elapsed):
+        # an upper mode that consists of just the next first ones is warm-up, too
+        rest = np.argsort(elapsed[slow:], kind="stable")
+        lower = lower_mode(elapsed[slow:][rest])
+        upper = len(rest) - lower
+        if not lower or rest[lower:].max() >= upper or slow + upper > most:
+            break
+        slow += upper
+    return slow
+
+
+def lower_mode(values: np.ndarray) -> int:
+    """How many of the sorted values belong to the lower of two modes, 0 if there is only one.
+
+    ||| ||            || ||||        the gap is wide against both groups' own spread
+    """
+    count = len(values)
+    least = max(2, int(np.ceil(MODE_SIZE_SHARE * count)))
+    if count < SPREAD_SAMPLES or count < 2 * least:
+        return 0
+    gaps = np.diff(values)[least - 1 : count - least]
+    lower = least + int(gaps.argmax())
+    gap = float(values[lower] - values[lower - 1])
+    spreads = [np.subtract(*np.percentile(v, [75, 25])) for v in (values[:lower], values[lower:])]
+    wide = gap > MODE_GAP_FACTOR * max(*spreads, 1.0)
+    return lower if wide and gap > MODE_GAP_SHARE * float(np.median(values)) else 0
+
+
+def _same_work(operations: np.ndarray) -> np.ndarray:
+    """Whether an interval holds about as many operations as the most common interval of its
+    label."""
+    values, counts = np.unique(operations, return_counts=True)
+    usual = int(values[counts.argmax()])
+    if usual == 0:
+        return operations == 0
+    return (
+        (operations <= MIXED_FACTOR * usual + 1 - 1e-9 * usual)
+        & (operations >= usual / MIXED_FACTOR - 1 + 1e-9)
+        & (operations > 0)
+    )
+
+
+@each_label
+def module_load(label: Label) -> Finding | None:
+    """Code is loaded, compiled or chosen inside the interval: the first call is not like the
+    others."""
+    spent, numbers = label.detail_ns("api", LOADS), label.numbers
+    case = label.case(spent >= LOAD_NS, at_least=0)
+    if case is None:
+        return None
+    row = label.row
+    typical = bool((label.share(spent) > WARN_SHARE)[numbers == row.number].any())
+    if not typical:  # not the slowest interval: that one may be slow for another reason
+        row = Interval(label.facts, int(numbers[spent == spent.max()].min()))
+        slow = row.elapsed >= WARMUP_FACTOR * label.median_ns
+        if label.count > 1 and not (slow and spent.max() > LOAD_SHARE * row.elapsed):
+            return None
+    alone = label.count == 1 or typical
+    if label.count == 1:
+        where = "its measurement"
+    elif row.number == int(numbers[label.column("pid") == row.column("pid")][0]):
+        where = "its first interval"
+    else:
+        where = words.subject(row.name)
+    (loading,) = spent[numbers == row.number].tolist()
+    idle = "" if row.kind == "host" else " while its stream was idle"
+    usual = "" if alone else f", where the median is {words.span(label.median_ns)}"
+    return case.finding(
+        "warning" if typical else "info",
+        f"{case.who} loads code in {where}: for {row.of(loading)} it loaded modules{idle}{usual}.",
+        _LOADING,
+        spent,
+        row=row,
+        of=case.has if alone else numbers == row.number,  # draw the one that the title is about
+        about_row=typical,
+        loading_ns=loading,
+        elapsed_ns=row.elapsed,
+        median_ns=None if alone else label.median_ns,
+        intervals_that_load=case.count,
+        seen_in=None,
+    )
 
 
 def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     """The first repetitions are much slower than the rest: warm-up is mixed with warm
     repetitions."""
     small = 0
-    loaded = loads(facts)
     for r in repetitions(facts):
+        label = r.label
         if len(r.comparable) < 3:
             small += 1
             continue
         if not len(r.cold):
             continue
-        slowest = int(r.cold[facts.elapsed[r.cold].argmax()])
-        slow, warm = float(facts.elapsed[slowest]), float(np.median(facts.elapsed[r.warm]))
-        if loaded[slowest] >= max(thresholds.LOAD_NS, thresholds.LOAD_SHARE * slow):
+        worst = int(r.cold[label.elapsed[r.cold].argmax()])
+        row = Interval(facts, int(label.numbers[worst]))
+        warm = float(np.median(label.elapsed[r.warm]))
+        if label.detail_ns("api", LOADS)[worst] >= max(LOAD_NS, LOAD_SHARE * row.elapsed):
             continue  # module-load names the cause
-        mean = float(facts.elapsed[r.positions].mean())
-        which = (
-            words.subject(str(facts.names[slowest]))
-            if not _leads(facts, r)
-            else "the first interval"
-            if len(r.cold) == 1
-            else f"the slowest of the first {len(r.cold)} intervals"
-        )
-        yield r.finding(
+        which = words.subject(row.name)  # among different work they need not be the first
+        if _leads(label.column("pid"), r.cold):
+            which = "the first interval"
+            if len(r.cold) > 1:
+                which = f"the slowest of the first {len(r.cold)} intervals"
+        mean, factor = float(label.elapsed.mean()), row.elapsed / max(warm, 1)
+        yield label.finding(
             "info",
-            f"{r.who} warms up: {which} took {words.span(slow)}, {words.times(slow / max(warm, 1))} the median "
+            f"{label.who} warms up: {which} took {words.span(row.elapsed)}, {words.times(factor)} the median "
             f"of the later ones ({words.span(warm)}); the mean of all is {words.span(mean)}.",
-            "Run it a few times before timing:   for _ in range(3): f(x)",
-            interval=slowest,
-            positions=r.cold,
+            _WARM_UP,
+            row=row,
+            of=r.cold,
+            about_row=False,
             cold_intervals=len(r.cold),
-            slowest_cold_ns=slow,
-            times_as_long=slow / max(warm, 1),
+            slowest_cold_ns=row.elapsed,
+            times_as_long=factor,
             median_of_the_rest_ns=warm,
             mean_of_all_ns=mean,
         )
@@ -59,29 +241,28 @@ def warm_up(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         )
 
 
-def _leads(facts: Facts, r: Repetitions) -> bool:
-    """Whether the cold intervals are the first ones of their processes: among different work they
-    need not be."""
-    for process in np.unique(facts.pid[r.cold]):
-        first = r.positions[facts.pid[r.positions] == process]
-        cold = r.cold[facts.pid[r.cold] == process]
-        if (first[: len(cold)] != cold).any():
-            return False
-    return True
+def _leads(pid: np.ndarray, cold: np.ndarray) -> bool:
+    """Whether the cold intervals are the first ones of their processes."""
+    first = [
+        np.flatnonzero(pid == process)[: (pid[cold] == process).sum()]
+        for process in np.unique(pid[cold])
+    ]
+    return np.array_equal(np.sort(np.concatenate(first)), cold)
 
 
 def mixed_work(facts: Facts) -> Iterator[Finding]:
     """Intervals of one label that hold different amounts of work: their statistics mix two
     questions."""
+    variants = facts.analysis.variants
     for r in repetitions(facts):
         if not len(r.different):
             continue
-        kinds = facts.kinds_of_work(r.label)
-        if kinds and facts.kind[r.row] == "nvtx":
+        label, own = r.label, variants[variants["label"] == r.label.name]
+        kinds = list(zip(own["variant"].tolist(), own["count"].tolist(), strict=True))
+        if kinds and label.row.kind == "nvtx":
             # an operator called with several shapes: the table tells them apart, and nothing is
             # wrong
             continue
-        evidence: dict[str, object]
         if kinds:
             named = "; ".join(f"{count:,} x {name}" for name, count in kinds[:_KINDS_NAMED])
             more = "; …" if len(kinds) > _KINDS_NAMED else ""
@@ -91,161 +272,92 @@ def mixed_work(facts: Facts) -> Iterator[Finding]:
                 "intervals_of_each": dict(kinds[:_KINDS_NAMED]),
             }
         else:
-            usual = int(np.median(facts.operations[r.comparable]))
-            counts = facts.operations[r.different]
+            usual = int(np.median(label.operations[r.comparable]))
+            counts = label.operations[r.different]
             least, most = int(counts.min()), int(counts.max())
-            others = (
-                f"{least} to {most} operations" if least < most else words.plural(most, "operation")
-            )
-            total = len(r.positions)
+            others = words.plural(most, "operation")
+            if least < most:
+                others = f"{least} to {most} operations"
             held = (
-                f"{len(r.different)} of {total} intervals held {others}, the others about {usual}; statistics of spread leave "
+                f"{len(r.different)} of {label.count} intervals held {others}, the others about {usual}; statistics of spread leave "
                 "them out."
             )
             evidence = {
                 "intervals_with_other_work": len(r.different),
-                "intervals": total,
+                "intervals": label.count,
                 "operations_usually": usual,
                 "operations_otherwise_at_least": least,
                 "operations_otherwise_at_most": most,
             }
-        yield r.finding(
+        yield label.finding(
             "info",
-            f"{r.who} mixes different work: {held}",
-            'Give each kind its own name:   with nsysalign.region("name"): ...',
-            positions=r.different,
+            f"{label.who} mixes different work: {held}",
+            _OWN_NAMES,
+            of=r.different,
+            about_row=False,
             **evidence,
         )
 
 
-def overlapping(facts: Facts) -> Iterator[Finding]:
+@each_label
+def overlapping(label: Label) -> Remark | None:
     """Intervals of one label and process that overlap: their sum counts time twice."""
-    order, _ = facts.by_time
-    order = order[facts.on_stream[order]]
-    if len(order) < 2:
-        return
-    stream = facts.analysis.intervals["end_stream"].to_numpy()
-    order = order[
-        np.lexsort((facts.start[order], stream[order], facts.pid[order], facts.label[order]))
-    ]
-    start, end = facts.start[order], facts.end[order]
-    same = np.zeros(len(order), dtype=bool)
-    for key in (facts.label, facts.pid, stream):
-        same[1:] |= key[order][1:] != key[order][:-1]
-    group = np.cumsum(same)
-    reach = (
-        pd.Series(end)
-        .groupby(group)
-        .cummax()
-        .groupby(group)
-        .shift(1)
-        .fillna(np.iinfo(np.int64).min)
-        .to_numpy()
-        .astype(np.int64)
-    )
-    twice = np.where(reach > start, np.minimum(reach, end) - start, 0)
-    # neighbours that share a record touch; a placement error is not an overlap
-    error = facts.analysis.intervals["error_ns"].to_numpy()[order]
-    mask = np.zeros(facts.count, dtype=bool)
-    mask[order] = twice > 2 * error + 1_000
-    counted = np.zeros(facts.count, np.int64)
-    counted[order] = twice
-    for case in facts.cases(mask, at_least=0):
-        mine = facts.repetitions(int(facts.label[case.row]))
-        total, double = int(facts.elapsed[mine].sum()), int(counted[case.positions].sum())
-        yield case.finding(
-            "info",
-            f"{case.who}: its intervals overlap; added up, {words.of(double, total)} would be counted twice.",
-            "Use either the parts or the whole, not both:   total = first.elapsed_time(last)",
-            about_row=False,
-            sum_ns=total,
-            counted_twice_ns=double,
-            overlapping=len(case.positions),
-        )
+    twice, reach = 0, {}
+    columns = ("pid", "end_stream", "start_ns", "end_ns", "error_ns", "kind")
+    rows = zip(*(label.column(c).tolist() for c in columns), strict=True)
+    for pid, stream, start, end, error, kind in rows:
+        if kind == "host":
+            continue
+        before = reach.get((pid, stream), start)
+        both = min(before, end) - start
+        # neighbours that share a record touch; a placement error is not an overlap
+        twice += both if both > 2 * error + 1_000 else 0
+        reach[pid, stream] = max(before, end)
+    if not twice:
+        return None
+    whole = words.of(twice, int(label.elapsed.sum()))
+    return Remark(f"{label.who}: its intervals overlap; added up, {whole} would be counted twice")
 
 
 def variance(facts: Facts) -> Iterator[Finding | CouldNotLook]:
     """The warm repetitions do not measure one thing: they fall into two groups, spread widely, or
     some lie far off."""
-    few = int((facts.label_count < 2).sum()) if len(facts.labels) else 0
+    few = sum(label.count < 2 for label in facts.labels)
     for r in repetitions(facts):
-        order = r.warm[np.argsort(facts.elapsed[r.warm], kind="stable")]
-        values = facts.elapsed[order]
-        if len(values) < thresholds.SPREAD_SAMPLES:
+        label = r.label
+        order = r.warm[np.argsort(label.elapsed[r.warm], kind="stable")]
+        values = label.elapsed[order]
+        if len(values) < SPREAD_SAMPLES:
             few += 1
             continue
         low, median, high = (float(p) for p in np.percentile(values, [25, 50, 75]))
         sigma = 1.4826 * float(np.median(np.abs(values - median)))
-        limit = max(thresholds.OUTLIER_FACTOR * median, median + thresholds.OUTLIER_SIGMAS * sigma)
-        lower, far = split(values), order[values > limit]
-        if lower:
-            fast, slow = (float(np.median(g)) for g in (values[:lower], values[lower:]))
-            inside = [
-                float(np.median(facts.kernel_upper[g])) for g in (order[:lower], order[lower:])
-            ]
-            where = "" if abs(inside[1] - inside[0]) > 0.5 * (slow - fast) else "not "
-            what = (
-                f"has two modes: {lower} intervals near {words.span(fast)}, {len(order) - lower} near {words.span(slow)} "
-                f"(most of the difference is {where}in the kernels)"
-            )
-            advice = "Report both, or find what differs (clocks, cache, inputs):   print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])"
-            shown = order[lower:]
-            values_said = {
-                "intervals_in_the_lower": lower,
-                "intervals_in_the_upper": len(order) - lower,
-                "lower_median_ns": fast,
-                "upper_median_ns": slow,
-                "kernel_in_the_lower_ns": inside[0],
-                "kernel_in_the_upper_ns": inside[1],
-            }
-        elif high - low > thresholds.SPREAD_SHARE * median:
-            parts = {
-                c: np.subtract(*np.percentile(facts.part(c)[r.warm], [75, 25])) for c in CAUSES
-            }
-            worst = max(parts, key=parts.__getitem__)
-            most = f", most in {worst.replace('_', ' ')}" if parts[worst] > 0 else ""
-            what = (
-                f"varies{most}: half of its intervals lie between {words.span(low)} and {words.span(high)}, the median is "
-                f"{words.span(median)}"
-            )
-            advice = (
-                "Report the median and the spread; with the host ahead, the spread is the GPU's:   torch.cuda._sleep(2_000_000); "
-                "start.record()"
-            )
-            shown = r.warm
-            values_said = {
-                "intervals": len(values),
-                "p25_ns": low,
-                "median_ns": median,
-                "p75_ns": high,
-                "kernel_spread_ns": parts["kernel"],
-            }
-        elif len(far):
-            worst = int(far[-1])
-            usual = order[(len(order) - 1) // 2]
-            extra = {c: int(facts.part(c)[worst] - facts.part(c)[usual]) for c in CAUSES}
-            cause = max(extra, key=extra.__getitem__)
-            what = (
-                f"has {words.plural(len(far), 'outlier')} among {len(values)} warm intervals: "
-                f"{words.subject(str(facts.names[worst]))} took {words.span(facts.elapsed[worst])} against a median of "
-                f"{words.span(median)}, {words.span(extra[cause])} more in {cause.replace('_', ' ')} than the median interval"
-            )
-            advice = "Report the median and the number of outliers."
-            shown = far
-            values_said = {
-                "outliers": len(far),
-                "intervals": len(values),
-                "slowest_ns": facts.elapsed[worst],
-                "median_ns": median,
-                "more_than_usual_ns": extra[cause],
-                "mostly_in": cause,
-            }
-        else:
+        limit = max(OUTLIER_FACTOR * median, median + OUTLIER_SIGMAS * sigma)
+        if not (lower_mode(values) or high - low > SPREAD_SHARE * median or values[-1] > limit):
             continue
-        yield r.finding("info", f"{r.who} {what}.", advice, positions=shown, **values_said)
+        # what the slowest quarter has more of than the faster half
+        slow, fast = order[-max(1, len(order) // 4) :], order[: len(order) // 2]
+        more = {c: float(label.ns(c)[slow].mean() - label.ns(c)[fast].mean()) for c in CAUSES}
+        cause = max(more, key=more.__getitem__)
+        kernel = label.column("kernel_only_ns")[r.warm]
+        yield label.finding(
+            "info",
+            f"{label.who} varies, most in {cause.replace('_', ' ')}: half of its {len(values):,} warm intervals lie between "
+            f"{words.span(low)} and {words.span(high)}, the median is {words.span(median)}, the slowest took {words.span(values[-1])}.",
+            _SPREAD,
+            of=r.warm,
+            about_row=False,
+            intervals=len(values),
+            p25_ns=low,
+            median_ns=median,
+            p75_ns=high,
+            slowest_ns=values[-1],
+            kernel_spread_ns=np.subtract(*np.percentile(kernel, [75, 25])),
+            mostly_in=cause,
+        )
     if few:
         yield CouldNotLook(
-            f"{words.plural(few, 'label')} with fewer than {thresholds.SPREAD_SAMPLES} comparable warm repetitions",
+            f"{words.plural(few, 'label')} with fewer than {SPREAD_SAMPLES} comparable warm repetitions",
         )
 
 
@@ -255,45 +367,38 @@ def samples(facts: Facts) -> Iterator[Finding]:
     Only for what the program measured: a range is not a measurement, and an inferred pair may not
     be one.
     """
-    inferred = (facts.analysis.intervals["method"] == "inferred").to_numpy()
-    told = facts.label[(facts.kind != "nvtx") & ~inferred]
-    meant = np.bincount(told, minlength=len(facts.labels)) > 0
-    few = (facts.label_count < thresholds.FEW_SAMPLES) & meant
-    once = np.flatnonzero(few & (facts.label_count == 1))
-    if len(once) > thresholds.MANY_ONCE:
-        yield _together(facts, once)
-        few[once] = False
-    for code in np.flatnonzero(few).tolist():
-        mine = facts.repetitions(code)
-        low, high = int(facts.elapsed[mine].min()), int(facts.elapsed[mine].max())
-        once, about = len(mine) == 1, About(*facts.about(code), mine)
-        yield about.finding(
+    few = [
+        label
+        for label in facts.labels
+        if label.count < FEW_SAMPLES
+        and ((label.kind != "nvtx") & (label.column("method") != "inferred")).any()
+    ]
+    once = [label for label in few if label.count == 1]
+    if len(once) > MANY_ONCE:  # one finding, under the name of the longest
+        few = [label for label in few if label.count > 1]
+        longest = max(once, key=lambda label: label.row.elapsed)
+        yield Finding(
             "info",
-            f"{about.who} was measured {'once' if once else f'{len(mine)} times'}: "
-            + (
-                f"it is not known whether {words.span(low)} is typical."
-                if once
-                else f"{words.span(low)} to {words.span(high)} is too little to estimate the spread."
-            ),
-            "Repeat it:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
+            longest.name,
+            f"{longest.who} and {words.plural(len(once) - 1, 'other label')} were measured once each: "
+            "so it is not known whether these times are typical.",
+            {"labels_measured_once": len(once), "intervals": 1},
+            Advice(f"Repeat them:{_REPEAT}", "Repeat it."),
+            longest.site,
+            np.sort(np.concatenate([label.numbers for label in once])),
             about_row=False,
-            runs=len(mine),
-            min_ns=low,
-            max_ns=None if once else high,
         )
-
-
-def _together(facts: Facts, codes: np.ndarray) -> Finding:
-    """One finding for many labels that were measured once each, under the name of the longest."""
-    rows = np.flatnonzero(np.isin(facts.label, codes))
-    longest = int(rows[facts.elapsed[rows].argmax()])
-    about = About(*facts.about(int(facts.label[longest])), rows)
-    return about.finding(
-        "info",
-        f"{about.who} and {words.plural(len(codes) - 1, 'other label')} were measured once each: "
-        "so it is not known whether these times are typical.",
-        "Repeat them:   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()",
-        about_row=False,
-        labels_measured_once=len(codes),
-        intervals=1,
-    )
+    for label in few:
+        low, high = int(label.elapsed.min()), int(label.elapsed.max())
+        held = f"{words.span(low)} to {words.span(high)} is too little to estimate the spread."
+        if label.count == 1:
+            held = f"it is not known whether {words.span(low)} is typical."
+        yield label.finding(
+            "info",
+            f"{label.who} was measured {'once' if label.count == 1 else f'{label.count} times'}: {held}",
+            Advice(f"Repeat it:{_REPEAT}", "Repeat it."),
+            about_row=False,
+            runs=label.count,
+            min_ns=low,
+            max_ns=None if label.count == 1 else high,
+        )

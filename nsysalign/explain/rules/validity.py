@@ -1,225 +1,302 @@
 """Does the number answer the question?  Other streams, no synchronisation, events queried too early
-or recorded again."""
+or recorded again, host timers."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.explain import thresholds, words
+from nsysalign.explain import words
 from nsysalign.explain.facts import (
-    BEFORE,
-    BOTH,
-    NEVER,
+    SAY_SHARE,
+    TYPICAL_SHARE,
+    WARN_SHARE,
     Case,
     Facts,
-    host_pattern,
-    host_patterns,
-    idle_share,
-    rows_of,
+    Label,
+    each_label,
 )
-from nsysalign.explain.finding import About, Finding
+from nsysalign.explain.finding import Advice, Finding, evidence
+
+#: Work on other streams makes "no kernel on the timed stream" a wrong stream from this time on.
+OTHER_STREAM_NS = 1_000
+#: A host timer reads the enqueue only when this share of the kernels issued inside ran after its
+#: end.
+ENQUEUE_ONLY_SHARE = 0.5
+#: Host timers by where they synchronise: before which of their two readings.
+BOTH, BEFORE, AFTER, NEVER = "before and after", "only before", "only after", "never"
 
 _SYNC = "torch.cuda.synchronize()"
+_ONE_STREAM = Advice(
+    "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)"
+)
+_ONE_STREAM_OR_WAIT = Advice(
+    "Record both on the stream that does the work (start.record(stream); ...; end.record(stream)), or make the end's stream "
+    "wait for the start:   stream.wait_event(start)",
+    "Record both events on the stream that does the work, or let the end's stream wait for the other.",
+)
+_SYNC_AFTER = Advice(
+    f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
+)
+_SYNC_BOTH = Advice(
+    f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()"
+)
+_EVENTS = Advice(
+    "For the GPU's time, use events and let the host run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
+)
+_SYNC_FIRST = Advice(
+    f"Synchronise before the first reading as well; for the GPU's time alone use events:   {_SYNC}; t0 = time.perf_counter()"
+)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lost(About):
-    """Intervals of a label, and why they have no place."""
-
-    count: int
-    reason: str
-
-
-def unplaced(facts: Facts, pattern: str) -> Iterator[Lost]:
-    """Intervals that could not be placed for a matching reason, by label."""
-    table = facts.analysis.unaligned
-    if table.empty:
-        return
-    matches = re.compile(pattern, re.IGNORECASE).search
-    hit = table[[matches(str(reason)) is not None for reason in table["reason"].tolist()]]
-    for label, rows in hit.groupby("label", sort=False):
-        reason = str(rows["reason"].iloc[0])
-        yield Lost(str(label), str(rows["site"].iloc[0]), count=len(rows), reason=reason)
-
-
-def wrong_stream(facts: Facts) -> Iterator[Finding]:
+@each_label
+def wrong_stream(label: Label) -> Finding | None:
     """The events lie on a stream that did no work, while work launched between them ran on another
     stream."""
     # other threads launch on their own streams, too: the work must be the timing thread's own, as
     # far as one can tell
-    threads = facts.analysis.intervals["tid"].nunique()
-    own = (facts.part("api_launch") > 0) | (threads == 1)
-    compared = (facts.analysis.intervals["method"] != "inferred").to_numpy(dtype=bool)
-    mask = (
-        facts.is_event
-        & compared
-        & own
-        & (facts.work == 0)
-        & (facts.other_ns >= thresholds.OTHER_STREAM_NS)
+    one_thread = label.facts.analysis.intervals["tid"].nunique() == 1
+    own = (label.ns("api_launch") > 0) | one_thread
+    compared = (label.kind == "event") & (label.column("method") != "inferred")
+    elsewhere = label.facts.other_ns[label.numbers] >= OTHER_STREAM_NS
+    idle = label.ns("kernel", "graph", "memcpy", "memset") == 0
+    case = label.case(compared & own & idle & elsewhere)
+    if case is None:
+        return None
+    row = case.row
+    stream, worked = row.column("end_stream"), row.other_streams[0]
+    return case.finding(
+        "error",
+        f"{case.who} times a stream that did no work: its events are on stream {stream}, the work launched "
+        f"between them ran for {words.span(worked.ns)} on stream {worked.stream}.",
+        _ONE_STREAM,
+        work_on_other_streams_ns=worked.ns,
+        elapsed_ns=row.elapsed,
+        timed_stream=stream,
+        working_stream=worked.stream,
     )
-    for case in facts.cases(mask):
-        at = case.row
-        where = rows_of(facts.analysis.other_streams, at)
-        stream = int(facts.analysis.intervals["end_stream"].iloc[at])
-        worked, on_it = (int(where[c].iloc[0]) for c in ("stream", "ns"))
-        yield case.finding(
-            "error",
-            f"{case.who} times a stream that did no work: its events are on stream {stream}, the work launched "
-            f"between them ran for {words.span(on_it)} on stream {worked}.",
-            "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)",
-            work_on_other_streams_ns=on_it,
-            elapsed_ns=facts.elapsed[at],
-            timed_stream=stream,
-            working_stream=worked,
-            seen_in=case.frequency,
-        )
 
 
-def different_streams(facts: Facts) -> Iterator[Finding]:
+@each_label
+def different_streams(label: Label) -> Finding | None:
     """Start and end lie on different streams: their distance is not the duration of the work on
     either."""
-    v = facts.analysis.intervals
-    start, end = v["start_stream"].to_numpy(), v["end_stream"].to_numpy()
-    mask = facts.is_event & (start >= 0) & (end >= 0) & (start != end)
-    if not mask.any():
-        return
-    waited = facts.detail_rows(
-        "queued", names=("dependency", "dependency-inferred", "default-stream-order")
+    start, end = label.column("start_stream"), label.column("end_stream")
+    case = label.case((label.kind == "event") & (start >= 0) & (end >= 0) & (start != end))
+    if case is None:
+        return None
+    row = case.row
+    first, last = row.column("start_stream"), row.column("end_stream")
+    orders = ("dependency", "dependency-inferred", "default-stream-order")
+    joined = any(call.ns for call in row.details("api", "StreamWaitEvent")) or any(
+        wait.stream == first and wait.ns for wait in row.details("queued", orders)
     )
-    ordered = facts.detail_ns(facts.detail_rows("api", "StreamWaitEvent")) > 0
-    ordered |= (
-        facts.detail_ns(waited[waited["stream"].to_numpy() == start[waited["interval"].to_numpy()]])
-        > 0
+    how = "a wait joins them inside" if joined else "no wait between them was seen"
+    return case.finding(
+        "info" if joined else "warning",
+        f"{case.who} starts on stream {first} and ends on stream {last} ({how}): "
+        f"{words.span(row.elapsed)} is a distance between two queues, not the duration of one.",
+        _ONE_STREAM_OR_WAIT,
+        elapsed_ns=row.elapsed,
+        start_stream=first,
+        end_stream=last,
+        kernel_on_the_end_stream_ns=row.column("kernel_only_ns"),
     )
-    for case in facts.cases(mask):
-        at = case.row
-        joined = bool(ordered[at])
-        how = "a wait joins them inside" if joined else "no wait between them was seen"
-        yield case.finding(
-            "info" if joined else "warning",
-            f"{case.who} starts on stream {start[at]} and ends on stream {end[at]} ({how}): "
-            f"{words.span(facts.elapsed[at])} is a distance between two queues, not the duration of one.",
-            "Record both on the stream that does the work (start.record(stream); ...; end.record(stream)), or make the end's stream "
-            "wait for the start:   stream.wait_event(start)",
-            elapsed_ns=facts.elapsed[at],
-            start_stream=start[at],
-            end_stream=end[at],
-            kernel_on_the_end_stream_ns=facts.kernel_only[at],
-            seen_in=case.frequency,
-        )
 
 
-def enqueues_only(facts: Facts) -> np.ndarray:
-    """Host intervals that end before the GPU has finished, or that nothing makes wait for it."""
-    return facts.remember("enqueues only", lambda f: np.logical_or(*_open_ended(f)))
+class _Lost(NamedTuple):
+    """Why pairs have no place: the reasons in `unaligned`, and what is said of a label."""
+
+    severity: str
+    reason: str  # a regular expression
+    text: str
+    counted_as: str
+    advice: Advice
 
 
-def _open_ended(facts: Facts) -> tuple[np.ndarray, np.ndarray]:
+_TOO_EARLY = _Lost(
+    "error",
+    r"elapsed_time failed.*(not ready|notready|completed|\b600\b)",
+    "asked for elapsed_time before the end event had completed, so there is no result",
+    "failed_calls",
+    Advice("Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)"),
+)
+_AGAIN = _Lost(
+    "error",
+    r"negative elapsed_time|recorded (again|since)|contradicts the trace",
+    "compares the wrong records: {why}",
+    "pairs",
+    Advice(
+        "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
+        "Use a fresh pair of events for each measurement.",
+    ),
+)
+_CAPTURED = _Lost(
+    "info",
+    r"\bcaptured\b",
+    "recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed",
+    "pairs",
+    Advice(
+        "Record around the replay:   start.record(); graph.replay(); end.record()",
+        "Record around the launch of the graph.",
+    ),
+)
+
+
+def no_result(facts: Facts) -> Iterator[Finding]:
+    """Pairs that have no place: elapsed_time was called before the work was done (torch raised an
+    exception, and the log has it); an event was recorded again, or the pair is swapped; events that
+    were recorded while a CUDA graph was captured have no time of their own."""
+    table = facts.analysis.unaligned
+    for lost in (_TOO_EARLY, _AGAIN, _CAPTURED):
+        matches = re.compile(lost.reason, re.IGNORECASE).search
+        hit = [matches(str(reason)) is not None for reason in table["reason"].tolist()]
+        for label, rows in table[hit].groupby("label", sort=False) if any(hit) else ():
+            reason = str(rows["reason"].iloc[0])
+            why = "elapsed_time does not fit between the pair's records (an event recorded again since, or an unseen one)"
+            if "negative" in reason:
+                why = "its end was recorded before its start (swapped, or the start was recorded again since)"
+            yield Finding(
+                lost.severity,
+                str(label),
+                f"{words.subject(str(label))} {lost.text.format(why=why)}.",
+                evidence(**{lost.counted_as: len(rows)}, reason=reason if lost is _AGAIN else None),
+                lost.advice,
+                str(rows["site"].iloc[0]),
+            )
+
+
+def _patterns(label: Label) -> np.ndarray:
+    """Per interval, where it synchronises; meaningless for kinds other than host."""
+    before, after = label.flagged("synchronised-before"), label.flagged("synchronised-after")
+    return np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER))
+
+
+def _pattern(case: Case) -> str:
+    """That of most of a case's intervals: a loop's first repetition may differ."""
+    names, count = np.unique(_patterns(case.label)[case.has], return_counts=True)
+    return str(names[int(count.argmax())])
+
+
+def _idle_share(case: Case) -> float:
+    """In how many of the case's intervals all earlier work had ended at the first reading."""
+    return float(case.label.flagged("idle-before")[case.has].mean())
+
+
+def _open_ended(label: Label) -> tuple[np.ndarray, np.ndarray]:
     """Host intervals of which most work ran after their end; others in which nothing waits, yet the
     GPU kept up with the launches."""
-    waits = facts.part("sync") > 0
-    issued = facts.is_host & (facts.kernel_only > 0) & ~waits
-    late = issued & (facts.kernel_outside >= thresholds.ENQUEUE_ONLY_SHARE * facts.kernel_only)
-    waits |= facts.part("kernel", "graph", "memcpy", "memset", "queued") > 0
-    pattern = host_patterns(facts)
+    waits = label.ns("sync") > 0
+    kernel, outside = label.column("kernel_only_ns"), label.column("kernel_outside_ns")
+    issued = ~label.on_stream & (kernel > 0) & ~waits
+    late = issued & (outside >= ENQUEUE_ONLY_SHARE * kernel)
+    waits |= label.ns("kernel", "graph", "memcpy", "memset", "queued") > 0
+    pattern = _patterns(label)
     return late, issued & ~late & ~waits & ((pattern == NEVER) | (pattern == BEFORE))
 
 
 def enqueue_only(facts: Facts) -> Iterator[Finding]:
     """A host timer that stops before the GPU has finished what was launched inside: it measures the
     enqueueing."""
-    late, unforced = _open_ended(facts)
-    for case in facts.cases(late):
-        yield _enqueue_only(facts, case, "error")
-    for case in facts.cases(unforced):
-        after = facts.kernel_outside[case.row] > thresholds.SAY_SHARE * facts.kernel_only[case.row]
-        yield _enqueue_only(facts, case, "warning" if after else "info")
+    for label in facts.labels:
+        if label.row.kind != "host":
+            continue
+        late, unforced = _open_ended(label)
+        if case := label.case(late):
+            yield _enqueue_only(case, "error")
+        if case := label.case(unforced):
+            after = case.row.column("kernel_outside_ns")
+            some = after > SAY_SHARE * case.row.column("kernel_only_ns")
+            yield _enqueue_only(case, "warning" if some else "info")
 
 
-def _enqueue_only(facts: Facts, case: Case, severity: str) -> Finding:
-    at, who = case.row, case.who
-    pattern = host_pattern(facts, case)
-    before, idle = pattern in (BEFORE, BOTH), idle_share(facts, case)
-    kernel, outside = int(facts.kernel_only[at]), int(facts.kernel_outside[at])
+def _enqueue_only(case: Case, severity: str) -> Finding:
+    row, pattern = case.row, _pattern(case)
+    before = pattern in (BEFORE, BOTH)
+    kernel, outside = row.column("kernel_only_ns"), row.column("kernel_outside_ns")
     ran_after = f"all {words.span(kernel)}" if outside == kernel else words.of(outside, kernel)
     if severity == "error":
-        why = (
-            "it synchronises only before the first reading, so it measures the API calls alone"
-            if before
-            else "nothing waits for the work before the second reading"
-            if idle >= thresholds.TYPICAL_SHARE
-            else "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
-        )
-        title = f"{who} measures the launching, not the GPU: {why}; {ran_after} of kernels ran after the clock was read."
+        why = "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
+        if before:
+            why = (
+                "it synchronises only before the first reading, so it measures the API calls alone"
+            )
+        elif _idle_share(case) >= TYPICAL_SHARE:
+            why = "nothing waits for the work before the second reading"
+        title = f"{case.who} measures the launching, not the GPU: {why}; {ran_after} of kernels ran after the clock was read."
     else:
         where = "synchronises only before the first reading" if before else "never synchronises"
-        after = (
-            f"{ran_after} of kernels ran after the clock was read"
-            if outside
-            else "the GPU had finished when the clock was read, but nothing ensures that"
-        )
+        after = "the GPU had finished when the clock was read, but nothing ensures that"
+        if outside:
+            after = f"{ran_after} of kernels ran after the clock was read"
         title = (
-            f"{who} {where} and measures the host's launching: kernels ran for "
-            f"{words.of(kernel - outside, int(facts.elapsed[at]))} meanwhile, {after}."
+            f"{case.who} {where} and measures the host's launching: kernels ran for "
+            f"{row.of(kernel - outside)} meanwhile, {after}."
         )
     return case.finding(
         severity,
         title,
-        f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
-        if before
-        else f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()",
+        _SYNC_AFTER if before else _SYNC_BOTH,
         synchronises=pattern,
-        elapsed_ns=facts.elapsed[at],
+        elapsed_ns=row.elapsed,
         launched_kernels_ns=kernel,
         ran_after_the_end_ns=outside,
         ran_meanwhile_ns=kernel - outside,
-        launch_calls_ns=facts.part("api_launch")[at],
-        seen_in=case.frequency,
+        launch_calls_ns=row.ns("api_launch"),
     )
 
 
-def not_ready(facts: Facts) -> Iterator[Finding]:
-    """elapsed_time was called before the work was done: torch raised an exception, and the log has
-    it."""
-    for lost in unplaced(facts, r"elapsed_time failed.*(not ready|notready|completed|\b600\b)"):
-        yield lost.finding(
-            "error",
-            f"{lost.who} asked for elapsed_time before the end event had completed, so there is no result.",
-            "Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)",
-            failed_calls=lost.count,
-        )
-
-
-def recorded_again(facts: Facts) -> Iterator[Finding]:
-    """The compared pair is not the measured one: an event was recorded again, or the pair is
-    swapped."""
-    for lost in unplaced(
-        facts, r"negative elapsed_time|recorded (again|since)|contradicts the trace"
-    ):
-        said = (
-            "its end was recorded before its start (swapped, or the start was recorded again since)"
-            if "negative" in lost.reason
-            else "elapsed_time does not fit between the pair's records (an event recorded again since, or an unseen one)"
-        )
-        yield lost.finding(
-            "error",
-            f"{lost.who} compares the wrong records: {said}.",
-            "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
-            pairs=lost.count,
-            reason=lost.reason,
-        )
-
-
-def captured(facts: Facts) -> Iterator[Finding]:
-    """Events that were recorded while a CUDA graph was captured have no time of their own."""
-    for lost in unplaced(facts, r"\bcaptured\b"):
-        yield lost.finding(
-            "info",
-            f"{lost.who} recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed.",
-            "Record around the replay:   start.record(); graph.replay(); end.record()",
-            pairs=lost.count,
-        )
+@each_label
+def host_timer(label: Label) -> Finding | None:
+    """A host timer of work that the GPU has finished when the clock is read: what it contains in
+    addition to the GPU's work."""
+    if label.row.kind != "host":
+        return None
+    # the GPU's execution hides behind the launch's return and the synchronisation's: what was
+    # issued inside counts
+    gpu = label.kernel - label.column("kernel_outside_ns")
+    closed = (label.column("kernel_only_ns") > 0) & ~np.logical_or(*_open_ended(label))
+    case = label.case(closed & (label.elapsed - gpu > WARN_SHARE * label.elapsed))
+    if case is None:
+        return None
+    rest = label.elapsed - gpu - label.ns("memcpy", "memset", "queued")
+    lost = np.minimum(rest.clip(0), label.ns("host", "api", "api_launch"))
+    row, pattern = case.row, _pattern(case)
+    ran, copied, earlier = case.value(gpu), row.ns("memcpy", "memset"), row.ns("queued")
+    # the parts say what the host did: a kernel that ran beside its calls is none of them
+    seen = row.ns("kernel", "graph")
+    hidden = seen < (1 - SAY_SHARE) * ran
+    what = "launches and the kernels beside them"
+    if pattern in (BOTH, AFTER):
+        what = "launch, kernel and synchronisation"
+    tail = ""
+    if pattern == AFTER:  # it synchronises only at its end
+        what = f"earlier work, {what}"
+        tail = " or for earlier work, which was still running"
+        if _idle_share(case) >= TYPICAL_SHARE:
+            tail = " (nothing excludes earlier work; here it had ended)"
+    beside = ""
+    if hidden:
+        beside = f", {words.span(seen) if seen else 'none'} of it while the host waited for them"
+    for ns, text in ((copied, "copies that the host waited for"), (earlier, "earlier work")):
+        if ns >= SAY_SHARE * row.elapsed:
+            beside += f", beside {words.span(ns)} of {text}"
+    return case.finding(
+        "warning",
+        f"{case.who} times {what} together: kernels ran for {row.of(ran)}{beside}; for the "
+        f"rest, the GPU waited for the host{tail}.",
+        _SYNC_FIRST if pattern == AFTER else _EVENTS,
+        lost,
+        synchronises=pattern,
+        kernels_ran_ns=ran,
+        kernels_waited_for_ns=seen if hidden and seen else None,
+        elapsed_ns=row.elapsed,
+        launch_calls_ns=row.ns("api_launch"),
+        synchronisation_ns=row.ns("sync"),
+        outside_CUDA_ns=row.ns("host"),
+        copies_waited_for_ns=copied or None,
+        earlier_work_ns=earlier or None,
+    )
