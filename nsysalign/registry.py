@@ -39,7 +39,7 @@ class AddOn(NamedTuple):
     options: Mapping[str, str] = {}
     #: Option of `run` -> a `Rerun`: the command once more, after the profiled run.
     reruns: Mapping[str, str] = {}
-    #: (traces, all options of `analyze`, --debug) -> whether it has answered in its place.
+    #: (traces, all options of `analyze`) -> whether it has answered in its place.
     several: str = ""
     #: Files that `analyze` takes for it, by option.
     files: tuple[str, ...] = ()

@@ -61,8 +61,7 @@ def analyze(
     from nsysalign import registry
     from nsysalign.commandline.present import present
 
-    debug = bool((ctx.obj or {}).get("debug"))
-    if any(answer(traces, ctx.params, debug) for answer in registry.each("several")):
+    if any(answer(traces, ctx.params) for answer in registry.each("several")):
         return
     if len(traces) > 1:
         raise UsageError(

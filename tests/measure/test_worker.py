@@ -59,12 +59,8 @@ def test_every_mode_measures_what_it_says():
     assert times["event"] == pytest.approx(50 + 4 + 3 + 1.3, abs=0.1)
     assert times["latency"] == pytest.approx(50 + 4 + 6 + 2, abs=0.1)
     assert times["graph"] == pytest.approx(50 + 7 + 3 + 1.3, abs=0.1)
-
-
-def test_less_the_floor_the_device_mode_is_the_kernel():
-    facts = run(calls.default, modes=["device"])
-    floor = next(f for f in facts if f["type"] == "mode")["empty_kernel_ns"]
-    assert median(of(facts, "device")) - floor == pytest.approx(50_000, abs=300 + 50)
+    floor = next(f["empty_kernel_ns"] for f in facts if "empty_kernel_ns" in f)
+    assert times["device"] - floor / 1e3 == pytest.approx(50, abs=0.35)
 
 
 def test_a_launch_bound_call_is_gpu_time_only_behind_the_delay():
@@ -133,18 +129,6 @@ def test_what_never_settles_is_said():
     assert not warm["settled"] and warm["why"]
 
 
-def test_an_exception_in_warm_up_says_where():
-    fact = failed(run(calls.fails_in_warm_up))
-    assert (fact["class"], fact["stage"]) == ("error", "warm-up") and fact["where"].startswith(
-        "calls.py:"
-    )
-
-
-def test_what_was_measured_before_a_failure_is_there():
-    facts = run(calls.fails_late)
-    assert failed(facts)["stage"] == "measuring" and any(f["type"] == "block" for f in facts)
-
-
 def test_blocks_take_turns_at_random():
     facts = run(calls.default, modes=["latency", "event", "device"])
     order = [f["mode"] for f in facts if f["type"] == "block"]
@@ -181,12 +165,6 @@ def test_the_worker_imports_nothing_but_numpy_and_the_standard_library():
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "['nsysalign', 'numpy']"
-
-
-def test_the_torch_backend_imports_torch_late():
-    text = "import sys\nimport nsysalign.addons.measure.cuda\nprint('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 @pytest.mark.gpu

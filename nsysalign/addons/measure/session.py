@@ -335,8 +335,10 @@ class Session:
         """A failure becomes a note; what is wrong with the function itself is an error."""
         job, failure = outcome.job, outcome.failure
         name = self.options.targets[job.target].name
-        begun = [f["batch"] for f in outcome.all("batch")] or list(job.batches)
-        which = name if begun[-1] is None else f"{name}, batch {begun[-1]:,}"
+        begun = [f["batch"] for f in outcome.all("batch")]
+        if len(job.batches) == 1:
+            begun = list(job.batches)
+        which = f"{name}, batch {begun[-1]:,}" if begun and begun[-1] is not None else name
         self._notes.append(f"{which}: {_short(failure)}")
         if failure.kind in WRONG:
             reason = failure.message.partition(": ")[2] or failure.message

@@ -104,23 +104,6 @@ def effective_sizes(values: np.ndarray, middles: np.ndarray) -> np.ndarray:
     return np.where(known, np.clip(n / (1 + 2 * total), 1.0, n), float(n))
 
 
-def precise(samples: Sequence[float], precision: float) -> bool:
-    """Whether there are enough samples: the median is known within `precision` (a share of it), or
-    within the clock's own resolution, by order statistics on the effective sample size."""
-    values = np.asarray(samples, dtype=np.float64)
-    n = len(values)
-    if n < 6:
-        return False
-    ordered = np.sort(values)
-    size = float(effective_sizes(values[None], ordered[None, n // 2])[0])
-    if size < 6:
-        return False
-    reach = Z95 / (2 * math.sqrt(size))  # of the rank, as a share of n
-    low = ordered[max(0, math.floor((0.5 - reach) * n))]
-    high = ordered[min(n - 1, math.ceil((0.5 + reach) * n) - 1)]
-    return (high - low) / 2 <= max(precision * float(np.median(ordered)), RESOLUTION_NS)
-
-
 class Within(NamedTuple):
     """Of processes: half the width of each one's interval for its median, effective samples."""
 
@@ -145,6 +128,16 @@ def within_rows(values: np.ndarray) -> Within:
         step = level[rows, above] - level[rows, below]
         bounds.append(level[rows, below] + (position - below) * step)
     return Within(np.where(size < 6, np.inf, (bounds[1] - bounds[0]) / 2), size)
+
+
+def precise(samples: Sequence[float], precision: float) -> bool:
+    """Whether there are enough samples: the median is known within `precision` (a share of it), or
+    within the clock's own resolution."""
+    values = np.asarray(samples, dtype=np.float64)
+    if len(values) < FEWEST:
+        return False
+    known_ns = float(within_rows(values[None]).half_ns[0])
+    return known_ns <= max(precision * float(np.median(values)), RESOLUTION_NS)
 
 
 def _trends(values: np.ndarray) -> np.ndarray:

@@ -42,7 +42,6 @@ class Job:
     output: Path  # the comparison's folder
     folder: str  # the trace's own folder in it
     nsys: str | None
-    debug: bool = False
 
     @property
     def target(self) -> Path:
@@ -60,7 +59,6 @@ def present_many(
     nsys: str | None = None,
     jobs: int | None = None,
     dask: str | None = None,
-    debug: bool = False,
 ) -> RankComparison:
     """Analyse every trace of `paths`, compare the ranks, store and print.
 
@@ -73,7 +71,7 @@ def present_many(
     count = spread.workers([source.trace for source in sources], jobs)
     with spread.processes(count) if dask is None else spread.dask(dask, count) as executor:
         target = make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
-        results = analyse(sources, target, executor, nsys=nsys, quiet=quiet, debug=debug)
+        results = analyse(sources, target, executor, nsys=nsys, quiet=quiet)
     if not any(result.ranks for result in results):
         _remove_if_empty(target)
         of_reason: dict[str, list[str]] = {}
@@ -115,20 +113,17 @@ def analyse(
     *,
     nsys: str | None = None,
     quiet: bool = True,
-    debug: bool = False,
 ) -> list[SourceResult]:
     """Run every source through the executor, in the order of the sources."""
     output = output.absolute()  # workers of a cluster have working directories of their own
     folders = [file_name(source.name) for source in sources]
     if len({name.lower() for name in folders}) != len(folders):  # Rank0 may be rank0 on this disk
         folders = [f"{n:03d}-{name}" for n, name in enumerate(folders)]
-    jobs = [Job(s, output, folder, nsys, debug) for s, folder in zip(sources, folders, strict=True)]
+    jobs = [Job(s, output, folder, nsys) for s, folder in zip(sources, folders, strict=True)]
     results: dict[str, SourceResult] = {}
     with ProgressLine(quiet) as tell:
         tell(f"analysing {len(jobs)} traces", 0)
         for job, outcome in spread.over(one, jobs, executor):
-            if debug and isinstance(outcome, BaseException):
-                raise outcome
             results[job.source.name] = checked(job, outcome)
             tell(f"analysing {len(jobs)} traces", 100 * len(results) // len(jobs))
     return [results[source.name] for source in sources]
@@ -188,8 +183,6 @@ def one(job: Job) -> SourceResult:
         _remove_if_empty(folder)
         return replace(result, failure=error.message, next_step=error.next_step or "")
     except Exception as error:  # a bug triggered by one trace must not affect the others
-        if job.debug:
-            raise
         _remove_if_empty(folder)
         return replace(
             result,

@@ -162,14 +162,11 @@ def _label(
     repetitions = min(len(times.windows) for times in having.values())
     elapsed = np.stack([np.diff(times.windows[:repetitions])[:, 0] for times in having.values()])
     slowest_in = np.bincount(elapsed.argmax(axis=0), minlength=len(having)).tolist()
-    together = sum(
-        max((int(_inside(m, row, having).sum()) for row in range(len(m.ranks))), default=0)
-        for m in meetings
-    )
     rows = [
         _rank_label(n, times, numbers, meetings, slowest)
         for (n, times), slowest in zip(having.items(), slowest_in, strict=True)
     ]
+    together = max(row.collectives for row in rows)
     medians = [row.elapsed["median_ns"] for row in rows]
     spread = max(medians) - min(medians)
     longest = rows[int(np.argmax(medians))]
@@ -203,14 +200,6 @@ def _interval_of(windows: np.ndarray, times: np.ndarray) -> np.ndarray:
     """The interval in which each time lies, -1 for none."""
     place = np.searchsorted(windows[:, 0], times, side="right") - 1
     return np.where((place >= 0) & (times < windows[place, 1]), place, -1)
-
-
-def _inside(meeting: Meeting, row: int, having: Mapping[int, LabelTimes]) -> np.ndarray:
-    """Which collectives of a member began inside its intervals of the label."""
-    times = having.get(meeting.ranks[row])
-    if times is None:
-        return np.zeros(len(meeting.last), dtype=bool)
-    return _interval_of(times.windows, meeting.own_start[row]) >= 0
 
 
 def _rank_label(

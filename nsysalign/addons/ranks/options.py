@@ -39,7 +39,7 @@ _OPTIONS = (
 )
 
 
-def several(traces: Sequence[Path], given: dict[str, Any], debug: bool) -> bool:
+def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
     """Compare the ranks, if there are several or --ranks asks for it; `given` are the options of
     `analyze`.  Raises UsageError for options that do not fit."""
     from nsysalign.addons.ranks.sources import is_many
@@ -54,7 +54,7 @@ def several(traces: Sequence[Path], given: dict[str, Any], debug: bool) -> bool:
                     "nsysalign analyze RUN, once for each of them",
                 )
         names = ("events", "output", "json_out", "nsys", "jobs", "dask", "quiet")
-        present_many(traces, debug=debug, **{name: given[name] for name in names})
+        present_many(traces, **{name: given[name] for name in names})
         return True
     if given["dask"]:
         raise UsageError(
