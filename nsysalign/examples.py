@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nsysalign.model import Analysis
+from nsysalign.model import Evidence
 
 
 class Roles(NamedTuple):
@@ -15,10 +15,10 @@ class Roles(NamedTuple):
     first: int  # the earliest on the trace's clock
 
 
-def roles(analysis: Analysis) -> dict[str, Roles]:
-    """Per label, in the order of `analysis.labels`."""
-    labels = analysis.labels
-    of_label = analysis.intervals.set_index("interval").groupby("label", sort=False)
+def roles(evidence: Evidence) -> dict[str, Roles]:
+    """Per label, in the order of `evidence.labels`."""
+    labels = evidence.labels
+    of_label = evidence.intervals.set_index("interval").groupby("label", sort=False)
     slowest, first = of_label["elapsed_ns"].idxmax(), of_label["start_ns"].idxmin()
     names = labels["label"].tolist()
     columns = (labels["row_interval"], slowest.reindex(names), first.reindex(names))

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from nsysalign import frames, registry
 
@@ -239,20 +239,17 @@ class Alignment:
     busy: Any = None  # bool array: the lanes on which work ran
 
 
-@dataclass(frozen=True)
-class Analysis:
-    """The result (docs/design.md, section 6).  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
+@dataclass(frozen=True, kw_only=True)
+class Evidence:
+    """What rules read.  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
 
     trace: TraceInfo
     intervals: pd.DataFrame
     parts: pd.DataFrame
-    segments: pd.DataFrame
     details: pd.DataFrame
     other_streams: pd.DataFrame
     labels: pd.DataFrame
     unaligned: pd.DataFrame
-    findings: pd.DataFrame
-    timeline: pd.DataFrame
     notes: tuple[str, ...] = ()
     calibration: Mapping[str, Any] = field(default_factory=dict)
     #: What ran, by label; the longest idle stretches of each run.
@@ -261,16 +258,11 @@ class Analysis:
     #: Labels that did different work, by kind of work; NVTX ranges on the host.
     variants: pd.DataFrame = field(default_factory=lambda: _no_rows("VARIANTS"))
     host_ranges: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_RANGES"))
-    #: What the host did while streams waited for it.
-    host_activity: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_ACTIVITY"))
     gpu_clocks: pd.DataFrame = field(default_factory=lambda: _no_rows("GPU_CLOCKS"))
     #: The source lines of call sites, if the run was recorded with them.
     source_lines: pd.DataFrame = field(default_factory=lambda: _no_rows("SOURCE_LINES"))
     #: Only for a run with --baseline; empty otherwise.
     baseline: pd.DataFrame = field(default_factory=lambda: _no_rows("BASELINE"))
-    #: Predictions: for the interval in each label's row, and for more if there is a baseline.
-    unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
-    unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
     #: Tables of add-ons by name (`registry.tables`); they are attributes, too: `a.marks`.
     extra: Mapping[str, pd.DataFrame] = field(default_factory=dict)
 
@@ -282,7 +274,7 @@ class Analysis:
             return frames.empty(registry.tables()[name])
         raise AttributeError(f"an analysis has no table or attribute {name!r}")
 
-    def with_tables(self, tables: Mapping[str, pd.DataFrame]) -> Analysis:
+    def with_tables(self, tables: Mapping[str, pd.DataFrame]) -> Self:
         """The same analysis with other tables, its own or those of add-ons."""
         extra = {name: table for name, table in tables.items() if name in registry.tables()}
         own = {name: table for name, table in tables.items() if name not in extra}
@@ -306,6 +298,29 @@ class Analysis:
         return ", ".join(
             dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key))
         )
+
+
+class Diagnosis(NamedTuple):
+    """What rules say: `frames.FINDINGS`, by weight; per interval a tuple of the rules with a finding
+    about it; remarks, and what could not be checked."""
+
+    findings: pd.DataFrame
+    of_intervals: pd.Series
+    notes: list[str]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Analysis(Evidence):
+    """The result (docs/design.md, section 6)."""
+
+    findings: pd.DataFrame
+    segments: pd.DataFrame
+    timeline: pd.DataFrame
+    #: What the host did while streams waited for it.
+    host_activity: pd.DataFrame = field(default_factory=lambda: _no_rows("HOST_ACTIVITY"))
+    #: Predictions: for the interval in each label's row, and for more if there is a baseline.
+    unprofiled: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED"))
+    unprofiled_parts: pd.DataFrame = field(default_factory=lambda: _no_rows("UNPROFILED_PARTS"))
 
 
 def _no_rows(spec: str) -> pd.DataFrame:

@@ -19,7 +19,7 @@ import pandas as pd
 
 from nsysalign.explain import words
 from nsysalign.explain.finding import Advice, CouldNotLook, Finding, Remark, evidence
-from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Analysis
+from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Evidence
 from nsysalign.parts import parts_matrix
 from nsysalign.split.pieces import Segments
 
@@ -52,14 +52,14 @@ class Facts:
     """An analysis as its rules see it, with `runs` (the rows of whole runs) kept apart: the number
     of a measured interval is its position."""
 
-    def __init__(self, analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) -> None:
+    def __init__(self, evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> None:
         """`segments_of`: segments of intervals (rising numbers)."""
-        self.whole = analysis
-        self.analysis = replace(analysis, intervals=analysis.measured)
+        self.whole = evidence
+        self.analysis = replace(evidence, intervals=evidence.measured)
         self.segments_of = segments_of
         self.memory: dict[Any, Any] = {}
         self._columns: dict[str, np.ndarray] = {}
-        table, intervals = analysis.labels, self.analysis.intervals
+        table, intervals = evidence.labels, self.analysis.intervals
         self.count = len(intervals)
         names = table["label"].to_numpy(dtype=object)
         self.label = pd.Index(names).get_indexer(

@@ -52,6 +52,13 @@ class Prediction(NamedTuple):
     reason: str
 
 
+class Predictions(NamedTuple):
+    """`frames.UNPROFILED` and `frames.UNPROFILED_PARTS`."""
+
+    table: pd.DataFrame
+    parts: pd.DataFrame
+
+
 class Predictor:
     """`costs`: what the profiler adds; the defaults are the fitted ones."""
 
@@ -107,8 +114,8 @@ def predict(
     intervals: pd.DataFrame,
     parts: pd.DataFrame,
     labels: pd.DataFrame,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Tables UNPROFILED and UNPROFILED_PARTS of up to MOST_PER_LABEL intervals per label, its row
+) -> Predictions:
+    """Of up to MOST_PER_LABEL intervals per label, its row
     among them.  `intervals`: frames.INTERVALS without runs, numbered by their rows."""
     wanted = np.array(chosen_intervals(intervals, labels, source), dtype=np.int64)
     return predict_intervals(source, wanted, intervals, parts)
@@ -119,7 +126,7 @@ def predict_intervals(
     wanted: np.ndarray,
     intervals: pd.DataFrame,
     parts: pd.DataFrame,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
+) -> Predictions:
     """The same for these intervals (ascending numbers).
 
     Where none can be made there is a reason, whose first word, up to the colon, is what a table's
@@ -158,7 +165,7 @@ def predict_intervals(
         budget = scale_budget(matrix[k], predicted.predicted_ns)
         budgets += [(number, CAUSES[c], int(ns)) for c, ns in enumerate(budget) if ns]
     table = frames.of_rows(sorted(rows, key=itemgetter(0)), frames.UNPROFILED)
-    return table, frames.of_rows(budgets, frames.UNPROFILED_PARTS)
+    return Predictions(table, frames.of_rows(budgets, frames.UNPROFILED_PARTS))
 
 
 def _collectives(trace: Trace, windows: pd.DataFrame) -> np.ndarray:

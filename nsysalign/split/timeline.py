@@ -18,7 +18,7 @@ from nsysalign.model import (
     KIND,
     OPERATION_KINDS,
     Alignment,
-    Analysis,
+    Evidence,
     Trace,
     pid_of,
     tid_of,
@@ -51,11 +51,13 @@ class _Views:
     merge: bool = False  # rows that do not fit become blocks instead of being counted only
 
 
-def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int]:
+def chosen_intervals(
+    evidence: Evidence, findings: pd.DataFrame, wanted: Sequence[int] = ()
+) -> list[int]:
     """The requested ones, then every label's median, each finding's example, the slowest and the
     first of every label, at most MAX_INTERVALS."""
-    roles = examples.roles(analysis).values()
-    shown = (number for number in analysis.findings["interval"].tolist() if number >= 0)
+    roles = examples.roles(evidence).values()
+    shown = (number for number in findings["interval"].tolist() if number >= 0)
     order = [
         *wanted,
         *(r.median for r in roles),
@@ -66,18 +68,18 @@ def chosen_intervals(analysis: Analysis, wanted: Sequence[int] = ()) -> list[int
     return sorted(list(dict.fromkeys(order))[: max(MAX_INTERVALS, len(wanted))])
 
 
-def split_timeline(split: SplitTrace, which: np.ndarray, analysis: Analysis) -> pd.DataFrame:
+def split_timeline(split: SplitTrace, which: np.ndarray, evidence: Evidence) -> pd.DataFrame:
     """`frames.TIMELINE` of some intervals, and of the run as a whole."""
-    runs, windows = whole_runs(analysis), split.alignment.windows
+    runs, windows = whole_runs(evidence), split.alignment.windows
     which = np.setdiff1d(which, runs)
     rows = windows.iloc[which].assign(interval=which)
-    drawn = timeline(split.trace, split.alignment, rows, analysis)
+    drawn = timeline(split.trace, split.alignment, rows, evidence)
     whole = overview(split.trace, windows.iloc[runs].assign(interval=runs))
     return pd.concat([part for part in (drawn, whole) if len(part)] or [drawn])
 
 
 def timeline(
-    trace: Trace, alignment: Alignment, windows: pd.DataFrame, analysis: Analysis
+    trace: Trace, alignment: Alignment, windows: pd.DataFrame, evidence: Evidence
 ) -> pd.DataFrame:
     """Rows of `frames.TIMELINE` for some intervals: their `windows`, with a column `interval`."""
     if windows.empty:
@@ -93,14 +95,14 @@ def timeline(
     parts = _of_trace(trace, views)
     parts += [part for make in (_records, _waits) for part in make(trace, alignment, views)]
     parts.append(_before(trace, alignment, windows))
-    device = analysis.intervals["device"].to_numpy()[chosen]
-    parts.append(clock_rows(analysis.gpu_clocks, chosen, device, views.lo, views.hi))
+    device = evidence.intervals["device"].to_numpy()[chosen]
+    parts.append(clock_rows(evidence.gpu_clocks, chosen, device, views.lo, views.hi))
     return _together(parts)
 
 
-def whole_runs(analysis: Analysis) -> np.ndarray:
+def whole_runs(evidence: Evidence) -> np.ndarray:
     """Numbers of the runs that are drawn: whole devices, not their streams, the longest first."""
-    devices = analysis.runs.drop_duplicates(["pid", "device"])
+    devices = evidence.runs.drop_duplicates(["pid", "device"])
     return devices.nlargest(MAX_RUNS, "elapsed_ns")["interval"].to_numpy(np.int64)
 
 

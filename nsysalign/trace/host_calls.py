@@ -1,11 +1,10 @@
-"""What an export says about host threads apart from the work they issued: the threads of calls, and
-calls of the OS runtime."""
+"""What an export says about host threads apart from the work they issued: calls of the OS
+runtime."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 
 from nsysalign import frames
@@ -16,13 +15,6 @@ from nsysalign.trace.sqlite import opened
 #: An export with more OS-runtime calls is not searched: that would take longer than everything
 #: else.
 MOST_OS_CALLS = 5_000_000
-
-
-def threads_of(path: Path, rows: np.ndarray) -> pd.Series:
-    """rowid of a CUDA API call -> nsys globalTid of its thread, for those of `rows` that exist."""
-    with opened(path) as source:
-        found = source.read_rows(_THREADS, rows)
-    return found.set_index("row")["thread"]
 
 
 def os_calls(
@@ -44,8 +36,3 @@ def os_calls(
             source.strings(table["name_id"].unique().tolist()),
             [],
         )
-
-
-_THREADS = schema.RUNTIME._replace(
-    fields=tuple(f for f in schema.RUNTIME.fields if f.name == "thread")
-)

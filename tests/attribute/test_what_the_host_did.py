@@ -12,7 +12,7 @@ from recordings import unpack
 
 import nsysalign
 from nsysalign import frames
-from nsysalign.split.host import Gaps, calls_after_gaps, host_activity, host_gaps
+from nsysalign.split.host import Gaps, activity_table, host_activity, host_gaps
 from nsysalign.trace.stacks import Frame, Stacks, read_stacks
 
 PROCESS = 7 << 24  # globalPid of process 7; its main thread has the number 7
@@ -44,7 +44,12 @@ STACKS = (
 
 
 def gaps(threads=None) -> Gaps:
-    return host_gaps(INTERVALS, SEGMENTS, pd.Series(threads or {100: MAIN, 101: MAIN, 102: MAIN}))
+    threads = threads or {100: MAIN, 101: MAIN, 102: MAIN}
+    return host_gaps(INTERVALS, SEGMENTS, calls(threads))
+
+
+def calls(threads: dict[int, int]) -> pd.DataFrame:
+    return pd.DataFrame({"row": list(threads), "thread": list(threads.values())})
 
 
 def samples(*found, process=PROCESS) -> Stacks:
@@ -71,7 +76,7 @@ def view(table: pd.DataFrame, label: str, name: str) -> list[tuple]:
 
 def test_samples_are_counted_by_function_of_the_program():
     taken = samples((1, 0), (4, 0), (18, 0), (22, 1), (45, 2), (47, 1), (58, 3), (99, 0))
-    table = host_activity(gaps(), NO_CALLS, {}, taken)
+    table = activity_table(gaps(), NO_CALLS, {}, taken)
     assert view(table, "t1", "all") == [("", "", "", 3, 2, 26)]  # 18 lies in a call, 99 in nothing
     assert view(table, "t1", "python") == [
         ("resize", "app/transforms.py:41", "", 2, 0, 0),
@@ -82,33 +87,33 @@ def test_samples_are_counted_by_function_of_the_program():
 
 
 def test_shares_of_samples_add_up_to_one():
-    table = host_activity(gaps(), NO_CALLS, {}, samples((1, 0), (4, 1), (22, 3)))
+    table = activity_table(gaps(), NO_CALLS, {}, samples((1, 0), (4, 1), (22, 3)))
     python = table[table["view"] == "python"]
     assert python["share"].sum() == pytest.approx(1)
     assert python["samples"].sum() == table.loc[table["view"] == "all", "samples"].sum() == 3
 
 
 def test_a_library_stands_for_itself_where_the_program_is_not_on_the_stack():
-    table = host_activity(gaps(), NO_CALLS, {}, samples((1, 3)))
+    table = activity_table(gaps(), NO_CALLS, {}, samples((1, 3)))
     assert view(table, "t1", "python") == [("wait", "threading.py:300", "", 1, 0, 0)]
 
 
 @pytest.mark.parametrize("thread", [OTHER, -1])
 def test_samples_say_nothing_about_another_thread(thread):
-    table = host_activity(
+    table = activity_table(
         gaps({100: thread, 101: thread, 102: thread}), NO_CALLS, {}, samples((1, 0), (45, 0))
     )
     assert (table["view"] != "python").all() and not table["samples"].any()
 
 
 def test_samples_of_another_process_are_not_taken():
-    table = host_activity(gaps(), NO_CALLS, {}, samples((1, 0), process=PROCESS + (1 << 24)))
+    table = activity_table(gaps(), NO_CALLS, {}, samples((1, 0), process=PROCESS + (1 << 24)))
     assert not table["samples"].any()
 
 
 def test_ranges_and_calls_are_exact():
     made = os_calls((2, 12, MAIN, 5), (4, 6, MAIN, 6), (10, 24, OTHER, 5), (28, 50, MAIN, 6))
-    table = host_activity(gaps(), made, {5: "read", 6: "futex"}, None)
+    table = activity_table(gaps(), made, {5: "read", 6: "futex"}, None)
     assert view(table, "t1", "range") == [("augment", "", "", 0, 1, 16), ("", "", "", 0, 1, 10)]
     assert view(table, "t2", "range") == [
         ("augment", "", "", 0, 1, 12)
@@ -123,14 +128,15 @@ def test_the_labels_own_range_says_nothing():
     named = SEGMENTS.assign(
         detail=SEGMENTS["detail"].replace({"augment": "t1#0", "augment#1": "t2#1"})
     )
-    table = host_activity(host_gaps(INTERVALS, named, pd.Series({101: MAIN})), NO_CALLS, {}, None)
+    table = activity_table(host_gaps(INTERVALS, named, calls({101: MAIN})), NO_CALLS, {}, None)
     assert set(table["view"]) == {"all"}
 
 
 def test_a_gap_belongs_to_the_thread_of_the_next_call_of_its_interval():
     assert gaps({100: OTHER, 101: MAIN}).thread.tolist() == [OTHER, MAIN, -1]
-    assert calls_after_gaps(SEGMENTS).tolist() == [100, 101, 102]
-    assert not len(calls_after_gaps(SEGMENTS[SEGMENTS["cause"] != "host"]))
+    busy = SEGMENTS[SEGMENTS["cause"] != "host"]
+    found = host_activity(Path("not-read"), None, calls({100: MAIN}), INTERVALS, busy)
+    assert found.table.empty and not found.notes
 
 
 @pytest.mark.parametrize("name", ["probe", "truth_random1"])

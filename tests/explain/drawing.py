@@ -6,6 +6,7 @@ interval("t1", ("host", 160), ("api_launch", 30), ("kernel", 25), ("event", 5))
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -134,7 +135,10 @@ def facts(drawn: Analysis) -> Facts:
 
 
 def diagnose(drawn: Analysis) -> Analysis:
-    return rules.diagnose(drawn, partial(segments_of, drawn))
+    said = rules.diagnose(drawn, partial(segments_of, drawn))
+    intervals = drawn.intervals.assign(findings=said.of_intervals)
+    notes = tuple(dict.fromkeys([*drawn.notes, *said.notes]))
+    return replace(drawn, findings=said.findings, intervals=intervals, notes=notes)
 
 
 def found(*drawn: Any, **more: Any) -> dict[tuple[str, str], Any]:

@@ -31,7 +31,7 @@ from nsysalign.explain.rules import (
     whole_run,
 )
 from nsysalign.explain.rules.series import repetitions
-from nsysalign.model import Analysis
+from nsysalign.model import Diagnosis, Evidence
 from nsysalign.split.pieces import Segments
 
 
@@ -90,13 +90,12 @@ DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "
 _CODE = re.compile(r":   .*", re.DOTALL)
 
 
-def diagnose(analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) -> Analysis:
-    """Apply every rule, in order: findings sorted by severity and loss, remarks appended to the
-    notes.
+def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> Diagnosis:
+    """Apply every rule, in order: findings sorted by severity and loss, and remarks.
 
     `segments_of` gives the segments of intervals (ascending numbers).
     """
-    facts = Facts(analysis, segments_of)
+    facts = Facts(evidence, segments_of)
     cold = np.zeros(facts.count, dtype=bool)
     for r in repetitions(facts):
         cold[r.label.numbers[r.cold]] = True
@@ -122,13 +121,9 @@ def diagnose(analysis: Analysis, segments_of: Callable[[np.ndarray], Segments]) 
     )
     rows = [_row(facts, rule, finding) for rule, finding in found]
     table = pd.DataFrame(rows, columns=frames.FINDINGS.names).astype({"evidence": object})
-    concerned = _per_interval(found, len(analysis.intervals))
-    return replace(
-        analysis,
-        findings=frames.check(table, frames.FINDINGS) if rows else frames.empty(frames.FINDINGS),
-        intervals=analysis.intervals.assign(findings=concerned),
-        notes=tuple(dict.fromkeys([*analysis.notes, *remarks, *unchecked])),
-    )
+    table = frames.check(table, frames.FINDINGS) if rows else frames.empty(frames.FINDINGS)
+    concerned = _per_interval(found, len(evidence.intervals))
+    return Diagnosis(table, concerned, [*remarks, *unchecked])
 
 
 def _with_loss(facts: Facts, finding: Finding, cold: np.ndarray) -> Finding:
