@@ -80,7 +80,7 @@ def _least_contradicted(
 
     def bounded(offset: int | None) -> Bounded:
         on = on_streams(trace, matched, streams, offset, logged=logged)
-        return bound(trace, matched, streams, on, on_clock=on_clock)
+        return bound(trace, matched, streams, on, on_clock=on_clock, legacy=not logged)
 
     best = bounded(None)
     others = [bounded(offset) for offset in STREAM_OFFSETS] if best.contradictions else []

@@ -28,7 +28,7 @@ from nsysalign.intervals import Columns, pick
 from nsysalign.issue_order import FAR, LaneOperations
 from nsysalign.model import CALL, KIND, Trace
 from nsysalign.place.matched import Matched, without_place
-from nsysalign.place.streams import OnStreams, Streams, stream_lane
+from nsysalign.place.streams import OnStreams, Streams, in_legacy_order, stream_lane
 from nsysalign.windows import Unplaced
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
@@ -67,12 +67,24 @@ class Bounded:
 
 
 def bound(
-    trace: Trace, matched: Matched, streams: Streams, placed: OnStreams, *, on_clock: bool
+    trace: Trace,
+    matched: Matched,
+    streams: Streams,
+    placed: OnStreams,
+    *,
+    on_clock: bool,
+    legacy: bool,
 ) -> Bounded:
     """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps
-    are known, so CUPTI's, which may be late, are not used as lower bounds."""
+    are known, so CUPTI's, which may be late, are not used as lower bounds.  `legacy`: records, too,
+    are in the order of the legacy default stream (lengths that elapsed_time told need no such
+    help)."""
     records = placed.records
-    around = neighbours(trace, streams.per_lane, records)
+    per_lane = streams.per_lane
+    if legacy:
+        lanes = np.unique(records["lane"].to_numpy())
+        per_lane = in_legacy_order(trace, streams, lanes[lanes >= 0])
+    around = neighbours(trace, per_lane, records)
     lower, upper = own_bounds(trace, streams.lanes, records, around, matched.asked_ns)
     upper = np.minimum(upper, event_synchronised(trace, records))
     stamp = records["timestamp_ns"].to_numpy()

@@ -52,11 +52,12 @@ QUERIED, WAITED = "asked by queries", "created together and waited for"
 @dataclass
 class TracePairs:
     """Compared pairs as calls of their records (positions in `trace.calls`), by the start's call,
-    and how each is known; `left`: reason -> comparisons that could not be read; `of_libraries`: how
+    and how each is known; `wait`: the call that waited for the end (-1: unknown); `left`: reason -> comparisons that could not be read; `of_libraries`: how
     many pairs are not the program's; `events`: call of a record -> number of its event."""
 
     start: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
+    wait: list[int] = field(default_factory=list)
     how: list[str] = field(default_factory=list)
     left: Counter[str] = field(default_factory=Counter)
     of_libraries: int = 0
@@ -151,6 +152,7 @@ def read_pairs(
         pairs,
         start=[ends[n][0] for n in kept],
         end=[ends[n][1] for n in kept],
+        wait=[pairs.wait[n] for n in kept],
         how=[pairs.how[n] for n in kept],
     )
 
@@ -161,26 +163,29 @@ def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -
     for one, as far as it is known (-1)."""
     found = TracePairs()
     torch = _processes_with_torch(trace)
-    pairs: list[tuple[int, int, str]] = []
+    pairs: list[tuple[KnownPair, str]] = []
     for process, calls in _event_calls(trace, named, stream).items():
         ordinal = _numbers_are_ordinals(calls)
         found.events |= {c.call: c.event for c in calls if c.role == _RECORD and c.event >= 0}
         together = _created_together(calls) if ordinal else []
         if process in torch:
             compared = _compared(calls, ordinal, _after_pinned_copies(trace, calls), found)
-            pairs += [(*pair, QUERIED) for pair in compared]
-            records = {call for pair in compared for call in pair}
-            found.of_libraries += sum(not records & {*pair} for pair in together)
+            pairs += [(pair, QUERIED) for pair in compared]
+            records = {c.call for pair in compared for c in (pair.start, pair.end)}
+            found.of_libraries += sum(
+                not {pair.start.call, pair.end.call} & records for pair in together
+            )
         else:
-            pairs += [(*pair, WAITED) for pair in together]
+            pairs += [(pair, WAITED) for pair in together]
             asked = sum(c.role == _WAIT and c.event >= 0 for c in calls)
             if asked and not ordinal:
                 found.left["by waits for events that the trace numbers in another way"] += asked
             elif asked and not any(c.role == _RECORD and c.event >= 0 for c in calls):
                 found.left["by waits for events whose records the trace does not name"] += asked
-    for start, end, how in sorted(pairs):
-        found.start.append(start)
-        found.end.append(end)
+    for pair, how in sorted(pairs, key=lambda p: (p[0].start.call, p[0].end.call)):
+        found.start.append(pair.start.call)
+        found.end.append(pair.end.call)
+        found.wait.append(pair.wait.call if pair.wait is not None else -1)
         found.how.append(how)
     return found
 
@@ -282,70 +287,86 @@ def _numbers_are_ordinals(calls: Sequence[EventCall]) -> bool:
 # --- rows that name the events
 
 
-def _created_together(calls: Sequence[EventCall]) -> list[tuple[int, int]]:
-    """Pairs of record calls of events that were created one after the other, as s, e, s, e ... or
-    as s, s, ..., e, e, ...: whichever has start and end of more on one stream, and fewer records of
-    the others between them."""
-    runs: list[list[int]] = []
-    records: dict[int, list[EventCall]] = defaultdict(list)
-    waits: dict[tuple[str, int], list[int]] = defaultdict(list)
-    made, last = 0, None
+class KnownPair(NamedTuple):
+    """The records of two events, and the call that waited for the end (None: not known)."""
+
+    start: EventCall
+    end: EventCall
+    wait: EventCall | None
+
+
+@dataclass
+class _NamedEvents:
+    """What rows say of the events of a process, by number: runs of creations, one right after the
+    other; records; what waited for an event, a stream (by ("stream", its number)) or all; which
+    events order streams."""
+
+    runs: list[list[int]] = field(default_factory=list)
+    records: dict[int, list[EventCall]] = field(default_factory=lambda: defaultdict(list))
+    waits: dict[tuple[str, int], list[EventCall]] = field(default_factory=lambda: defaultdict(list))
+    ordering: set[int] = field(default_factory=set)
+
+    def pair(self, start: int, end: int) -> list[KnownPair]:
+        """The records of two events that the host waited for; [] if the two are no pair."""
+        starts, ends = self.records.get(start, []), self.records.get(end, [])
+        if not starts or len(starts) != len(ends) or {start, end} & self.ordering:
+            return []
+        both = list(zip(starts, ends, strict=True))
+        in_turn = [c for pair in both for c in pair]
+        alternate = all(one.start < two.start for one, two in pairwise(in_turn))
+        if not alternate or starts[0].thread != ends[0].thread:
+            return []
+        until = [s.start for s in starts[1:]] + [float("inf")]
+        rows = [(s, e, self._wait(e, again)) for (s, e), again in zip(both, until, strict=True)]
+        return [KnownPair(s, e, wait) for s, e, wait in rows if wait is not None]
+
+    def _wait(self, end: EventCall, until: float) -> EventCall | None:
+        """The first call that waited for a record, if it returned before a time."""
+        found = []
+        for key in (("event", end.event), ("stream", end.stream), ("all", 0)):
+            calls = self.waits.get(key, [])
+            n = bisect_right(calls, end.start, key=lambda c: c.start)
+            found += calls[n : n + 1]
+        return min((c for c in found if c.end < until), key=lambda c: c.end, default=None)
+
+    def likeness(self, run: list[int], pairs: list[list[KnownPair]]) -> tuple[int, int, int]:
+        """How many pairs; with both on one stream; minus the records of the others between them."""
+        some = [pair for of_two in pairs for pair in of_two[:100]]
+        others = sorted(c.start for number in run for c in self.records.get(number, []))
+        between = sum(
+            bisect_right(others, pair.end.start - 1) - bisect_right(others, pair.start.start)
+            for pair in some
+        )
+        on_one = sum(of_two[0].start.stream == of_two[0].end.stream for of_two in pairs)
+        return len(pairs), on_one, -between
+
+
+def _created_together(calls: Sequence[EventCall]) -> list[KnownPair]:
+    """Pairs of events that were created one after the other, as s, e, s, e ... or as s, s, ...,
+    e, e, ...: whichever is likeliest."""
+    events, made, last = _NamedEvents(), 0, None
     for c in calls:
         if c.role == _CREATE:
             made += 1
             follows = last and (c.thread, c.name, c.rank) == (last.thread, last.name, last.rank + 1)
-            runs[-1].append(made) if follows else runs.append([made])
+            events.runs[-1].append(made) if follows else events.runs.append([made])
             last = c
         elif c.role == _RECORD and c.event >= 0:
-            records[c.event].append(c)
-        elif c.role in (_QUERY, _WAIT) and c.done and c.event >= 0:
-            waits["event", c.event].append(c.end)
-        elif c.role == _WAIT and c.done:
-            waits["stream", c.stream].append(c.end)
-        elif c.role == _WAIT_ALL and c.done:
-            waits["all", 0].append(c.end)
-    ordering = {c.event for c in calls if c.role == _ORDER}
-
-    def known(start: int, end: int) -> list[tuple[EventCall, EventCall]]:
-        """The records of two events that the host waited for; [] if the two are no pair."""
-        starts, ends = records.get(start, []), records.get(end, [])
-        if not starts or len(starts) != len(ends) or {start, end} & ordering:
-            return []
-        both = list(zip(starts, ends, strict=True))
-        in_turn = [c for pair in both for c in pair]
-        if (
-            any(a.start >= b.start for a, b in pairwise(in_turn))
-            or starts[0].thread != ends[0].thread
-        ):
-            return []
-        until = [s.start for s in starts[1:]] + [float("inf")]
-        keys = [("event", end), ("all", 0)]
-        return [
-            (s, e)
-            for (s, e), again in zip(both, until, strict=True)
-            for ended in [[waits[key] for key in (*keys, ("stream", e.stream))]]
-            if any((n := bisect_right(t, e.start)) < len(t) and t[n] < again for t in ended)
-        ]
-
-    def likeness(
-        run: list[int], pairs: list[list[tuple[EventCall, EventCall]]]
-    ) -> tuple[int, int, int]:
-        some = [pair for records_of_two in pairs for pair in records_of_two[:100]]
-        others = sorted(c.start for number in run for c in records.get(number, []))
-        between = sum(
-            bisect_right(others, e.start - 1) - bisect_right(others, s.start) for s, e in some
-        )
-        return len(pairs), sum(pair[0][0].stream == pair[0][1].stream for pair in pairs), -between
-
-    found: list[tuple[int, int]] = []
-    for run in runs:
+            events.records[c.event].append(c)
+        elif c.role == _ORDER:
+            events.ordering.add(c.event)
+        elif c.role in (_QUERY, _WAIT, _WAIT_ALL) and c.done:
+            key = ("event", c.event) if c.event >= 0 else ("stream", c.stream)
+            events.waits[("all", 0) if c.role == _WAIT_ALL else key].append(c)
+    found: list[KnownPair] = []
+    for run in events.runs:
         half = len(run) // 2
-        ways = [list(zip(run[0::2], run[1::2], strict=False))]
+        ways = [zip(run[0::2], run[1::2], strict=False), zip(run[1::2], run[2::2], strict=False)]
         if half > 1 and len(run) == 2 * half:
-            ways.append(list(zip(run[:half], run[half:], strict=True)))
-        candidates = [[pairs for s, e in way if (pairs := known(s, e))] for way in ways]
-        best = max(candidates, key=lambda pairs: likeness(run, pairs))
-        found += [(s.call, e.call) for pairs in best for s, e in pairs]
+            ways.append(zip(run[:half], run[half:], strict=True))
+        candidates = [[pairs for s, e in way if (pairs := events.pair(s, e))] for way in ways]
+        best = max(candidates, key=lambda pairs: events.likeness(run, pairs))
+        found += [pair for pairs in best for pair in pairs]
     return found
 
 
@@ -447,8 +468,8 @@ class _Recorder:
 
 def _compared(
     calls: Sequence[EventCall], ordinal: bool, pinned: set[int], found: TracePairs
-) -> list[tuple[int, int]]:
-    """Pairs of record calls that torch's elapsed_time compared; adds to `found` what could not be
+) -> list[KnownPair]:
+    """Pairs of records that torch's elapsed_time compared; adds to `found` what could not be
     read, and the events of records that were told."""
     comparisons = _comparisons(calls)
     queried = [(n, c) for n, c in enumerate(calls) if c.role == _QUERY]
@@ -478,7 +499,7 @@ def _compared(
         elif one > two:
             found.left["whose end was recorded before their start"] += 1
         else:
-            pairs.append((calls[one].call, calls[two].call))
+            pairs.append(KnownPair(calls[one], calls[two], None))
     return pairs
 
 

@@ -23,7 +23,7 @@ from nsysalign.issue_order import LaneOperations, busy_lanes, lane_operations
 from nsysalign.model import DEFAULT_STREAM, Trace
 from nsysalign.place.matched import Matched
 
-LEGACY_DEFAULT = 3  # TARGET_INFO_CUDA_STREAM.flag
+LEGACY_DEFAULT, BLOCKING = 3, 1  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
 STREAM_OFFSETS = (-1, 0)
 #: A handle stands for a stream if at least this share of its records point to it.
@@ -39,6 +39,22 @@ class Streams:
     operation_lane: np.ndarray
     busy: np.ndarray
     per_lane: dict[int, LaneOperations]
+
+
+def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[int, LaneOperations]:
+    """Of these lanes: the operations of each and of all that it is implicitly ordered with.  The
+    legacy default stream waits for all work of blocking streams issued before, and they for it."""
+    process, context, flag = (streams.lanes[c].to_numpy() for c in ("process", "context", "flag"))
+    of_lane = dict(streams.per_lane)
+    partner = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}
+    for number in lanes.tolist():
+        other = (flag == partner.get(int(flag[number]))) & (process == process[number])
+        members = np.flatnonzero(other & (context == context[number]))
+        if len(np.intersect1d(members, list(streams.per_lane))):
+            together = np.isin(streams.operation_lane, [number, *members.tolist()])
+            merged = lane_operations(trace, np.where(together, number, -1))
+            of_lane[number] = merged[number]
+    return of_lane
 
 
 @dataclass(frozen=True)

@@ -104,6 +104,7 @@ def read(text: str) -> tuple[str, str, int]:
     ("C C R1 w R2 Q2! . Q2", "ab"),                         # polled until it is done
     ("C C R1 w R2 Q2!", ""),
     ("C C C R1 w R3 w R2 W2", "ac"),                        # of three, the first two
+    ("C C C R1 R2 w R3 D R1 R1", "bc"),                     # of three, the last two
     ("C C . C R1 w R3 w R2 W2", "ac"),                      # a library's own event between the two
     ("C C C C R1 w R2 R3 w R4 D", "ab cd"),
     ("C C R1 w R2 R1 w R2 W2", "cd"),                       # not each end was waited for
