@@ -163,17 +163,21 @@ def _time_of(path: Path) -> int:
     return path.stat().st_mtime_ns
 
 
-def drawn_again(path: Path, loaded: Analysis, name: str) -> Analysis | None:
-    """The same analysis with pieces and timeline of the interval of this name, made from the export
-    next to it; None if there is no export, or if it belongs to another run."""
+def drawn(loaded: Analysis, number: int, path: Path, table: str) -> Analysis:
+    """A stored analysis whose `table` (segments, timeline) has this interval: as it is stored, else
+    made again from the export next to `path`; the same one if there is none, or if it belongs to
+    another run."""
+    row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
+    if (getattr(loaded, table)["interval"] == number).any() or not row["elapsed_ns"]:
+        return loaded
     from nsysalign.engine import analyze_inputs
 
     run = RunDirectory.around(path)
     try:
         export = run.export()
     except TraceError:
-        return None
+        return loaded
     inputs = run.inputs(export, tuple(run.event_logs()), tuple(run.baseline_logs()))
-    again = analyze_inputs(inputs, draw=[name])
+    again = analyze_inputs(inputs, draw=[row["name"]])
     same = again.intervals["name"].tolist() == loaded.intervals["name"].tolist()
-    return again if same else None
+    return again if same and (getattr(again, table)["interval"] == number).any() else loaded

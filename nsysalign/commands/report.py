@@ -64,23 +64,17 @@ def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple
     """The analysis with the interval's timeline: stored, else read again from the trace next to it,
     else drawn from the interval's own pieces.  The second value is a note on that, if it
     matters."""
-    if (loaded.timeline["interval"] == number).any():
-        return loaded, ""
-    from nsysalign.commandline.assembly import drawn_again
-
-    again = drawn_again(path, loaded, name)
-    if again is not None and (again.timeline["interval"] == number).any():
-        return again, ""
+    from nsysalign.commandline.assembly import drawn
     from nsysalign.show.timeline_rows import with_segments
 
-    drawn = with_segments(loaded, number)
-    if drawn is loaded:
-        return (
-            loaded,
-            f"no pieces of {name} are stored here: the page has its numbers but no timeline",
-        )
-    return (
-        drawn,
+    found = drawn(loaded, number, path, "timeline")
+    if (found.timeline["interval"] == number).any():
+        return found, ""
+    pieces = with_segments(loaded, number)
+    if pieces is loaded:
+        missing = f"no pieces of {name} are stored here: the page has its numbers but no timeline"
+        return loaded, missing
+    return pieces, (
         f"no trace beside the analysis: {name} is drawn from its stored pieces, without other "
-        "threads and streams",
+        "threads and streams"
     )

@@ -45,36 +45,16 @@ def show(
     \b
     Example:  nsysalign show nsysalign-runs/train-001 --label forward --iteration 3
     """
+    from nsysalign.commandline.assembly import drawn
     from nsysalign.engine import load
     from nsysalign.show import waterfall
 
     loaded = load(analysis)
     number = find(loaded, label=label, iteration=iteration, name=interval)
-    loaded, said = with_segments(loaded, number, analysis)
-    if quiet:
-        return
-    if said:
-        click.echo(said, err=True)
-    waterfall.render(loaded, number, console(), most=None if everything else waterfall.MOST_LINES)
-
-
-def with_segments(loaded, number: int, path: Path):  # (a model.Analysis, str)
-    """The analysis with the interval's segments: stored, else made again from the trace next to it.
-    Of a long trace not every interval's are stored.  The second value says if they are not
-    available."""
-    row = loaded.intervals.loc[loaded.intervals["interval"] == number].iloc[0]
-    if (loaded.segments["interval"] == number).any() or not row["elapsed_ns"]:
-        return loaded, ""
-    from nsysalign.commandline.assembly import drawn_again
-
-    again = drawn_again(path, loaded, row["name"])
-    if again is not None:
-        return again, ""
-    return (
-        loaded,
-        f"no pieces of {safe_text(row['name'])} are stored here: nsysalign analyze TRACE "
-        "--all-segments",
-    )
+    if not quiet:
+        loaded = drawn(loaded, number, analysis, "segments")
+        most = None if everything else waterfall.MOST_LINES
+        waterfall.render(loaded, number, console(), most=most)
 
 
 def find(

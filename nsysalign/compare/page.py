@@ -69,10 +69,10 @@ def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     all."""
     labels = []
     for label in ordered(comparison):
-        words = {key: safe_text(getattr(label, key)) for key in ("label", "label_after", "site")}
+        names = {key: safe_text(getattr(label, key)) for key in ("label", "label_after", "site")}
         bounds = between(label) or label.reason or "unknown"
-        cells = {"change": changed(label), "bounds": bounds, "without": without_nsys(label)}
-        labels.append(_label(label) | words | {"reason": label.reason, "words": cells})
+        words = {"change": changed(label), "bounds": bounds, "without": without_nsys(label)}
+        labels.append(_label(label) | names | {"reason": label.reason, "words": words})
     data = {
         "title": f"{safe_text(comparison.before)} → {safe_text(comparison.after)}",
         "before": safe_text(comparison.before),

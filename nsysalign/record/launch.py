@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import math
 import os
 import re
@@ -83,6 +82,8 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
     ends: nsys makes them readable by others.  `run` in it leads to the run directory, under a name
     that nsys accepts whatever it is really called. A recording that nsys did not make a report of
     is moved there (`trace.qdstrm`).  It is locked as long as we live (`remove_left_folders`)."""
+    import fcntl  # only where things are recorded
+
     remove_left_folders()
     try:
         place = os.path.abspath(tempfile.gettempdir())
@@ -108,6 +109,11 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
 
 def remove_left_folders() -> None:
     """Remove such folders of ours whose nsysalign was killed and whose run has ended."""
+    try:
+        import fcntl
+    except ImportError:  # where nothing is recorded nothing is left, and analysing works
+        return
+
     for place in {os.path.abspath(tempfile.gettempdir()), "/tmp"}:
         for link in Path(place).glob(f"{_PREFIX}*/run"):
             folder, run_dir = link.parent, Path(os.path.realpath(link))

@@ -16,7 +16,9 @@ from rich.console import Console
 from rich.text import Text
 
 from nsysalign.model import Analysis
+from nsysalign.parts import SHORT
 from nsysalign.show.palette import LOOKS
+from nsysalign.show.table import GAP, Column, draw
 from nsysalign.text import duration, fixed, middle, percent, safe_text
 
 MOST_LINES = 40
@@ -73,7 +75,7 @@ def _together(run: Sequence[Line]) -> list[Line]:
         sums[line.cause] = sums.get(line.cause, 0) + line.end_ns - line.start_ns
     ranked = sorted(sums.items(), key=lambda pair: -pair[1])
     total = max(1, run[-1].end_ns - run[0].start_ns)
-    what = ", ".join(f"{LOOKS[cause].short} {percent(ns / total)}" for cause, ns in ranked[:4])
+    what = ", ".join(f"{SHORT[cause]} {percent(ns / total)}" for cause, ns in ranked[:4])
     return [
         Line(run[0].start_ns, run[-1].end_ns, ranked[0][0], f"{len(run)} pieces: {what}", len(run))
     ]
@@ -91,18 +93,13 @@ def bar(start: float, end: float, width: int) -> str:
 def render(
     analysis: Analysis, interval: int, console: Console, *, most: int | None = MOST_LINES
 ) -> None:
-    """Print the waterfall, then the budget, which adds up to the measured time."""
+    """Print the waterfall, then the breakdown, which adds up to the measured time."""
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
-    elapsed = int(row["elapsed_ns"])
-    site = safe_text(row["site"])
+    elapsed, site = int(row["elapsed_ns"]), safe_text(row["site"])
     head = f"{safe_text(row['name'])}{'  ' + site if site and site not in row['name'] else ''}  "
     kernel = duration(int(row["kernel_only_ns"])) if row["kernel_only_ns"] else "none"
-    console.print(
-        Text(head, "bold"),
-        Text(
-            f"{duration(elapsed)}, kernel {kernel}, placed within {duration(int(row['error_ns']))} ({safe_text(row['method'])})"
-        ),
-    )
+    placed = f"placed within {duration(int(row['error_ns']))} ({safe_text(row['method'])})"
+    console.print(Text(head, "bold"), Text(f"{duration(elapsed)}, kernel {kernel}, {placed}"))
     flags = [safe_text(flag) for flag in (*row["flags"], *row["findings"])]
     if flags:
         console.print(Text("! " + ", ".join(flags), "yellow"))
@@ -110,49 +107,39 @@ def render(
     if shown:
         _pieces(shown, elapsed, console)
     else:
-        console.print(
-            Text(
-                "the pieces of this interval are not stored here: nsysalign analyze --all-segments keeps them",
-                "yellow",
-            )
-        )
-    _budget(analysis, interval, elapsed, console)
+        missing = "the pieces of this interval are not stored here: nsysalign analyze --all-segments keeps them"
+        console.print(Text(missing, "yellow"))
+    parts = analysis.parts[analysis.parts["interval"] == interval]
+    ns_of = dict(zip(parts["cause"].tolist(), parts["ns"].tolist(), strict=True))
+    said = [
+        f"{short} {duration(ns_of[cause])} ({percent(ns_of[cause] / max(elapsed, 1))})"
+        for cause, short in SHORT.items()
+        if ns_of.get(cause)
+    ]
+    console.print(Text(f"= {duration(elapsed)}: " + " + ".join(said)))
 
 
 def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
-    ascii_only = not _encodes(console, "█▏")
     unit_ns, unit, places = (1_000, "us", 2) if elapsed < 1e7 else (1_000_000, "ms", 3)
     starts = [f"{line.start_ns / unit_ns:,.{places}f}" for line in shown]
     lengths = [
         fixed(line.end_ns - line.start_ns, unit_ns=unit_ns, decimals=places) for line in shown
     ]
-    a, b = max(len(f"at {unit}"), *map(len, starts)), max(len(unit), *map(len, lengths))
-    left = console.width - (a + b + 8 + 3 * 2)
-    width = max(
-        12, min(60, left // 2 if left > 90 else left // 3)
-    )  # in a narrow terminal text says more than bars
-    room = max(0, left - width - 2)
-    console.print(
-        Text(
-            f"{'at ' + unit:>{a}}  {unit:>{b}}  {'cause':<8}  {'':<{width}}  what"[: console.width],
-            "dim",
-        )
-    )
-    for line, start, length in zip(shown, starts, lengths, strict=True):
-        look = LOOKS.get(line.cause)
-        drawn = bar(line.start_ns / max(elapsed, 1), line.end_ns / max(elapsed, 1), width)
-        if ascii_only:
-            drawn = "".join(" " if c == " " else "#" for c in drawn)
-        style = look.terminal if look else "dim"
-        console.print(
-            Text(f"{start:>{a}}  {length:>{b}}  "),
-            Text(f"{(look.short if look else '?') + ('…' if line.count > 1 else ''):<8}  ", style),
-            Text(f"{drawn:<{width}}", style),
-            Text("  " + _fit(line, room)),
-            sep="",
-            overflow="crop",
-            no_wrap=True,
-        )
+    causes = [SHORT.get(line.cause, "?") + ("…" if line.count > 1 else "") for line in shown]
+    looks = [LOOKS[line.cause].terminal if line.cause in LOOKS else "dim" for line in shown]
+    columns = [Column(f"at {unit}", starts), Column(unit, lengths)]
+    columns.append(Column("cause", causes, left=True, styles=looks))
+    left = console.width - sum(column.width + GAP for column in columns)
+    # in a narrow terminal text says more than bars
+    width = max(12, min(60, left // 2 if left > 90 else left // 3))
+    whole = max(elapsed, 1)
+    bars = [f"{bar(x.start_ns / whole, x.end_ns / whole, width):{width}}" for x in shown]
+    if not _encodes(console, "█▏"):
+        bars = ["".join(" " if cell == " " else "#" for cell in drawn) for drawn in bars]
+    columns.append(Column("", bars, left=True, styles=looks))
+    room = max(0, left - width - GAP)
+    columns.append(Column("what", [_fit(line, room) for line in shown], left=True))
+    draw(columns, console)
 
 
 def _fit(line: Line, room: int) -> str:
@@ -160,17 +147,6 @@ def _fit(line: Line, room: int) -> str:
     if line.count == 1 or len(line.what) <= room:
         return middle(line.what, room)
     return line.what[: max(0, room - 1)] + "…"
-
-
-def _budget(analysis: Analysis, interval: int, elapsed: int, console: Console) -> None:
-    parts = analysis.parts[analysis.parts["interval"] == interval]
-    found = dict(zip(parts["cause"].tolist(), parts["ns"].tolist(), strict=True))
-    said = [
-        f"{LOOKS[cause].short} {duration(found[cause])} ({percent(found[cause] / max(elapsed, 1))})"
-        for cause in LOOKS
-        if found.get(cause)
-    ]
-    console.print(Text(f"= {duration(elapsed)}: " + " + ".join(said)))
 
 
 def _encodes(console: Console, text: str) -> bool:

@@ -243,20 +243,6 @@ def test_outputs_that_cannot_be_written_are_refused_before_the_work(stored, tmp_
             assert done.exception.exit_code == 3 and done.exception.next_step
 
 
-def test_no_table_of_an_exported_label_names_another(stored, tmp_path):
-    """Kernels and gaps of the run as a whole, clock samples without a label: none of them is of one
-    label."""
-    run = stored
-    label = nsysalign.load(run).labels["label"].iloc[0]
-    assert invoke("export", run, "-f", "csv", "-l", label, "-o", tmp_path / "csv").exit_code == 0
-    for path in (tmp_path / "csv").glob("*.csv"):
-        header, *rows = path.read_text().splitlines()
-        names = header.split(",")
-        if "label" in names:
-            at = names.index("label")
-            assert {row.split(",")[at] for row in rows} <= {label}, path.name
-
-
 def test_folders_that_cannot_be_made(run, tmp_path):
     (tmp_path / "file").write_text("")
     for command in (("analyze", run), ("analyze", run / "trace.sqlite")):
@@ -313,14 +299,6 @@ def test_an_edited_calibration_is_refused(tmp_path):
 
 # --- Python, and other systems
 # --------------------------------------------------------------------------------
-
-
-def test_one_path_of_a_log_is_a_list_of_one(run):
-    trace, log = run / "trace.sqlite", run / "events-7.jsonl"
-    expected = nsysalign.analyze(trace, [log]).parts
-    assert nsysalign.analyze(str(trace), str(log)).parts.equals(expected)
-    both = nsysalign.analyze(trace, log, baseline=run / "baseline" / "events-7.jsonl")
-    assert both.parts.equals(expected) and len(both.baseline) == 1
 
 
 def test_a_run_directory_brings_what_belongs_to_it(run):

@@ -91,6 +91,39 @@ def test_the_sentence_says_how_much_of_a_run_was_timed(spans, said):
     assert said in answer(replace(analysis, labels=labels)).headline.text
 
 
+def test_what_costs_most_comes_first_and_wrong_numbers_before_it(builder, finding):
+    """Ranked by their own loss over all runs; an error is no loss; notes that lose nothing have no
+    group where the label has another."""
+
+    def one(label, ns, runs):
+        pieces = [[("host", ns, ""), ("kernel", 5_000, "gemm")]] * runs
+        return (label, "event", f"{label}.py:1", False, pieces)
+
+    labels = [one("rare", 900_000, 1), one("often", 30_000, 40)]
+    labels += [one("wrong", 2_000_000, 1), one("alike", 20_000, 2)]
+    rows = [
+        ("rare", "queued-dependency", "warning", 900_000),
+        ("often", "host-gap", "warning", 1_200_000),
+        ("wrong", "wrong-stream", "error", 0),
+        ("alike", "host-gap", "warning", 40_000),
+        ("often", "high-variance", "info", 0),
+    ]
+    names = ("label", "rule", "severity", "loss_ns")
+    findings = [{**finding, **dict(zip(names, row, strict=True))} for row in rows]
+    said = answer(builder(labels, findings=findings))
+    assert [
+        (g.rule, [(e.finding.label, [o.rule for o in e.others]) for e in g.entries])
+        for g in said.groups
+    ] == [
+        ("wrong-stream", [("wrong", [])]),
+        ("host-gap", [("often", ["high-variance"]), ("alike", [])]),
+        ("queued-dependency", [("rare", [])]),
+    ]
+    assert said.costliest.finding.label == "often" and said.first == "wrong"
+    first = answer(builder(labels, findings=findings), first="rare").groups
+    assert [group.rule for group in first][:2] == ["wrong-stream", "queued-dependency"]
+
+
 def sampled(analysis, *rows):
     """The analysis with rows of host_activity: (label, view, name, place, within, samples, ns,
     share)."""
