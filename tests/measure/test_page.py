@@ -140,6 +140,7 @@ def test_a_percentile_with_too_few_samples_for_it_is_a_lower_bound(processes, ce
 def test_b_against_a():
     m = made(targets=("a.py:make", "b.py:make"))
     assert "+10" in said(m) and "slower" in said(m)
+    assert "one process each  unclear" in said(made(targets=m.targets, processes=1))
     assert {c[-1] for c in measure_html.payload(m)["changes"]} == {"slower"}
     for mode, blocks in (
         ("latency", m.blocks),

@@ -18,7 +18,7 @@ from nsysalign.addons.measure.gpu import Gpu
 from nsysalign.addons.measure.result import Key, load
 from nsysalign.addons.measure.session import MeasureError
 from nsysalign.cli import cli
-from nsysalign.errors import UsageError
+from nsysalign.errors import AnalysisError, UsageError
 
 from .conftest import CALLS, SIMULATED
 from .programs import calls
@@ -39,6 +39,21 @@ def test_a_measurement_and_everything_it_leaves(measured):
     assert set(m.modes["mode"]) == {"latency", "event", "device", "steady", "graph"}
     assert len(m.samples) == sum(len(b.ns) for b in m.blocks) and m.samples["ns"].min() > 0
     assert all(r.clean["found"] == [] for r in m.runs)
+
+
+def test_a_measurement_of_version_1_is_read_and_one_of_tomorrow_refused(measured):
+    folder = measured("default", modes=("event",), processes=1).folder
+    document = json.loads((folder / "measure.json").read_text())
+    profile = {"target": 0, "batch": None, "run": "profile-default", "elapsed_ns": 5e4}
+    profile |= {"parts_ns": {"kernel": 5e4}, "gpu_ns": {"warm": {"event": 9e4, "sum": 5e4}}}
+    old = {"version": 1, "profiles": [profile], "ladder": [{"way": "event", "known_ns": None}]}
+    (folder / "measure.json").write_text(json.dumps(document | old))
+    m = load(folder)
+    assert m.profiles[0].gpu_ns["warm"]["sum"] == 5e4 and m.points[0].latency_ns > 0
+    (folder / "measure.json").write_text(json.dumps(document | {"version": 3}))
+    with pytest.raises(AnalysisError, match="reads up to 2") as error:
+        load(folder)
+    assert error.value.next_step == "measure again"
 
 
 def test_a_search_from_end_to_end(measured):

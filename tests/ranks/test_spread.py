@@ -3,6 +3,7 @@ way: one answer."""
 
 from __future__ import annotations
 
+from concurrent.futures import CancelledError
 from pathlib import Path
 
 import jobs
@@ -10,7 +11,7 @@ import pytest
 from simulator.ranks import run, write_ranks
 
 from nsysalign.addons.ranks import spread
-from nsysalign.addons.ranks.command import Job, analyse, one
+from nsysalign.addons.ranks.command import Job, analyse, checked, one
 from nsysalign.addons.ranks.compare import compare
 from nsysalign.addons.ranks.page import dumps
 from nsysalign.addons.ranks.sources import find
@@ -49,10 +50,16 @@ def test_worker_processes_one_of_which_is_killed(job, tmp_path):
     same_as_serial(job, results, tmp_path)
 
 
-def test_a_dask_cluster_of_this_machine():
+def test_a_dask_cluster_gives_the_same_answer(job, tmp_path, monkeypatch):
+    """A relative folder of results: workers have other working directories."""
     pytest.importorskip("distributed")
+    monkeypatch.chdir(tmp_path)
     with spread.dask("local", 1) as workers:
-        assert list(spread.over(len, ["abc"], workers)) == [("abc", 3)]
+        assert dumps(compare(analyse(job[0], Path("."), workers))) == job[1]
+        monkeypatch.setattr(spread, "__version__", "0.0.1")
+        address = workers._client.scheduler.address
+        with pytest.raises(UsageError, match=r"this is 0\.0\.1"), spread.dask(address, 0):
+            pass
 
 
 def test_only_the_job_that_kills_its_worker_is_lost(tmp_path):
@@ -63,14 +70,18 @@ def test_only_the_job_that_kills_its_worker_is_lost(tmp_path):
     assert results == {"a": "a", "b": "b", "c": "c"}
 
 
-def test_a_result_that_is_not_here_is_a_failure(job, tmp_path):
+def test_what_workers_cannot_deliver_is_a_failure_of_its_trace(job, tmp_path):
     """A Dask worker that does not share the file system writes to a disk of its own."""
-    from nsysalign.addons.ranks.command import checked
-
-    made = one(Job(job[0][0], tmp_path, "rank0", None))
+    work = Job(job[0][0], tmp_path, "rank0", None)
+    made = one(work)
     (tmp_path / made.report).unlink()
-    result = checked(Job(job[0][0], tmp_path, "rank0", None), made)
-    assert result.ranks == () and "cannot see" in result.failure
+    for outcome, words in (
+        (made, "its worker wrote to a disk that this machine cannot see"),
+        (CancelledError(), "the scheduler of the cluster cannot be reached any more"),
+        (RuntimeError("lost"), "its worker died (RuntimeError: lost)"),
+    ):
+        result = checked(work, outcome)
+        assert result.ranks == () and result.failure == words
 
 
 def test_no_scheduler_at_the_address():

@@ -99,8 +99,9 @@ def _table(
 
     shown = list(range(len(names)))
     wide = [max(map(len, cells)) + 2 for cells in zip(names, *rows, strict=True)]
+    wide[-1] = min(wide[-1], 20)
     for n in least:
-        if sum(min(wide[k], 26) for k in shown) > console.width:
+        if sum(wide[k] for k in shown) > console.width:
             shown.remove(n)
     table = Table(box=None, pad_edge=False, padding=(0, 1))
     for n in shown:
