@@ -54,8 +54,6 @@ class AddOn(NamedTuple):
     rules: str = ""
     #: (analysis) -> a `finding.Status` for each finding.
     statuses: str = ""
-    #: (analysis) -> events for Perfetto.
-    tracks: str = ""
     sections: tuple[Section, ...] = ()
     #: An object with holds(path), report(path, output), diff(a, b, options): results of its own.
     results: str = ""

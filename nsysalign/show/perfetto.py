@@ -5,7 +5,6 @@
     GPU                 stream 7                                  [gemm]
     host                thread 484     [cudaLaunchKernel]
     GPU clocks          SM clock, GPU 0   1980 MHz (counters)
-    inside kernels      SM 0                                      [load|mma]        one track per warp's place on an SM
 
 Times are the trace's own, in microseconds with three decimals: exact nanoseconds.  Source of the
 format: Google's "Trace Event Format" document.
@@ -20,7 +19,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from nsysalign import registry
 from nsysalign.files import replacing
 from nsysalign.model import Analysis
 from nsysalign.show.palette import LOOKS
@@ -77,8 +75,6 @@ def trace_events(
     yield from _budgets(analysis)
     yield from _clocks(analysis)
     yield from _around(_apart(analysis, around), said)
-    for tracks in registry.each("tracks"):
-        yield from tracks(analysis)
 
 
 def meta(what: str, pid: int, tid: int, **arguments: Any) -> dict[str, Any]:

@@ -110,6 +110,14 @@ CHEATS = {
         program(timed([ADD, Sleep(90_000_000), HELPED], *[[ADD, HELPED]] * 40, gap=100_000)),
         "escaped-work",
     ),
+    "work in every second repetition": (
+        program(timed(*[[GEMM] if n % 2 == 0 else [] for n in range(12)])),
+        "work-left-out",
+    ),
+    "in every second repetition only a copy, after a warm-up": (
+        program(timed(*[[GEMM, BACK]] * 3, *[[BACK] if n % 2 else [GEMM, BACK] for n in range(9)])),
+        "work-left-out",
+    ),
     "nothing is ever launched inside": (
         program([GEMM, Sync(), *timed(*[[]] * 8)]),
         "nothing-inside",
@@ -194,6 +202,10 @@ HONEST = {
     ),
     "work every fourth time": (
         program(timed(*[[GEMM] if n % 4 == 3 else [] for n in range(16)])),
+        ("nothing-inside",),
+    ),
+    "work every second time, but not in turn": (
+        program(timed(*[[GEMM] if n % 4 < 2 else [] for n in range(16)])),
         ("nothing-inside",),
     ),
     "the events' own time beside others": (

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nsysalign.addons.check.doubt import FOUND, NOTE, Doubt
-from nsysalign.addons.check.scene import Issued, Scene
+from nsysalign.addons.check.scene import FOUND, NOTE, Doubt, Issued, Scene
 from nsysalign.explain import words
 from nsysalign.model import KIND
 from nsysalign.split.pieces import operation_names

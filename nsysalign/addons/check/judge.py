@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nsysalign.addons.check import escaped, less, limits, timers
-from nsysalign.addons.check.doubt import FOUND, Doubt
-from nsysalign.addons.check.scene import Scene, build
+from nsysalign.addons.check import escaped, less, limits
+from nsysalign.addons.check.scene import FOUND, Doubt, Scene, build
 from nsysalign.errors import TraceError
 from nsysalign.model import TraceInfo
 from nsysalign.place.align import align
+from nsysalign.probe.tampering import REPLACED
 from nsysalign.rundir import Inputs
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.trace.gpus import read_limits
 from nsysalign.trace.read import read_trace
 
 FORMAT, VERSION = "nsysalign-check", 1
+#: Stands for a label: which intervals a replaced timer concerns is not known.
+_ALL = "(timers)"
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def judge(inputs: Inputs) -> Verdict:
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
     scene = build(trace, log, align(trace, log), read_limits(inputs.trace))
-    checks = (escaped.escaped, less.less, limits.rates, limits.flushes, timers.timers)
+    checks = (escaped.escaped, less.less, limits.rates, limits.flushes, timers)
     doubts = [doubt for check in checks for doubt in check(scene)]
     if scene.intervals.empty and not doubts:
         why = scene.alignment.unaligned["reason"].tolist()
@@ -72,6 +75,24 @@ def judge(inputs: Inputs) -> Verdict:
         tuple(doubts),
         tuple(_unchecked(scene)),
     )
+
+
+def timers(scene: Scene) -> Iterator[Doubt]:
+    """What the probe found replaced when a process ended."""
+    for note in dict.fromkeys(scene.log.notes if scene.log is not None else ()):
+        if note.startswith(REPLACED):
+            name = note.removeprefix(REPLACED)
+            yield Doubt(
+                "replaced-timer",
+                FOUND,
+                _ALL,
+                "",
+                f"The program replaced {name}: what it prints need not be what the original returned. "
+                "The times shown here are the original's.",
+                (),
+                0,
+                evidence={"replaced": name},
+            )
 
 
 def _unchecked(scene: Scene) -> list[str]:

@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nsysalign.addons.check.doubt import FOUND, NOTE, Doubt
-from nsysalign.addons.check.scene import Scene
+from nsysalign.addons.check.scene import FOUND, NOTE, Doubt, Scene
 from nsysalign.text import plural
 
 #: The work is done at most this often before it is left out, and then left out at least so often
@@ -42,6 +41,8 @@ def less(scene: Scene) -> Iterator[Doubt]:
         elif first := _first(kernels > 0):
             what = "only copy or set memory: what computes is left out"
             yield _after(scene, "work-left-out", label, at, first, what)
+        elif _alternates(kernels > 0):
+            yield _every_second(scene, label, at[kernels > 0], at[kernels == 0])
         elif (count == 0).any():
             yield _now_and_then(scene, label, at, np.flatnonzero(count == 0))
         else:
@@ -55,6 +56,25 @@ def _first(does: np.ndarray) -> int:
     rest = len(does) - first
     few = 0 < first <= _FIRST and rest >= max(_FEWEST, _TIMES * first)
     return first if few and not does[first:].any() else 0
+
+
+def _alternates(does: np.ndarray) -> bool:
+    """Whether every second repetition does it, and the ones between never do; the first ones may
+    have been a warm-up."""
+    rest = does[_FIRST:] if len(does) >= _FIRST + 2 * _FEWEST else does
+    return len(rest) >= 2 * _FEWEST and bool((rest[1:] != rest[:-1]).all())
+
+
+def _every_second(scene: Scene, label: str, works: np.ndarray, idle: np.ndarray) -> Doubt:
+    elapsed = scene.column("elapsed_ns")
+    quoted, right = scene.typical(idle), int(elapsed[scene.typical(works)])
+    return scene.doubt(
+        "work-left-out", FOUND, label, quoted, idle, len(works) + len(idle),
+        f"computes in every second repetition only: {len(idle)} of {len(works) + len(idle)} run no "
+        "kernel between their two events.",
+        right_ns=right if right > elapsed[quoted] else None,
+        evidence={"median_with_work_ns": right},
+    )  # fmt: skip
 
 
 def _smaller(scene: Scene, label: str, at: np.ndarray) -> Iterator[Doubt]:

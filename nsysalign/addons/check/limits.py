@@ -7,8 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from nsysalign.addons.check.doubt import FOUND, NOTE, Doubt
-from nsysalign.addons.check.scene import Scene
+from nsysalign.addons.check.scene import FOUND, NOTE, Doubt, Scene
 from nsysalign.explain import words
 from nsysalign.model import KIND
 from nsysalign.text import bytes_text

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 import textwrap
 
-from nsysalign.addons.check.doubt import FOUND, Doubt
 from nsysalign.addons.check.judge import Verdict
+from nsysalign.addons.check.scene import FOUND, Doubt
 from nsysalign.text import plural, quantity, safe_text, span, words
 
 

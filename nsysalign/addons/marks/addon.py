@@ -10,7 +10,6 @@ ADDON = AddOn(
     long=("marks",),
     step="inside:step",
     rules="rules:RULES",
-    tracks="perfetto:tracks",
     sections=(
         Section("inside.html", "inside.js", "inside", "insides inside kernels", "page:inside"),
     ),
