@@ -11,7 +11,9 @@ import re
 
 #: Text quoted from an input can be anything: it must not bring control characters, or pages of
 #: text, to the terminal.
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u2029\u202a-\u202e\u2060-\u2069\ufeff]"
+)
 _BEGIN, _END = 600, 250
 
 

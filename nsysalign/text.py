@@ -21,9 +21,11 @@ _TIMES = ((999.5, 1, "ns"), (999.5e3, 1e3, "us"), (999.5e6, 1e6, "ms"))
 #: Endings of evidence keys that name a unit.
 _UNITS = {"_mhz": "MHz", "_w": "W", "_celsius": "°C"}
 
-# C0, DEL and C1 controls drive a terminal (ESC sequences); bidi controls reorder what is read; a
-# lone surrogate cannot be encoded at all.
-_CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]")
+# C0, DEL and C1 controls drive a terminal (ESC sequences); bidi controls reorder what is read; two
+# texts that differ by a space of no width look the same; a lone surrogate cannot be encoded at all.
+_CONTROLS = re.compile(
+    r"[\x00-\x1f\x7f-\x9f\u061c\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\ufeff]"
+)
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
 # Whole escape sequences go, so that "\x1b[31mred" becomes "red" and not "[31mred".
 _ESCAPES = re.compile(

@@ -47,34 +47,26 @@ def doctor(ctx: click.Context, nsys: str | None) -> None:
     Example:  nsysalign doctor
     """
     rows = look_at_machine(os.environ, nsys)
+    signs = {OK: "+", WARNING: "!", MISSING: "-"}
     for row in rows:
-        click.echo(
-            f"{ {OK: '+', WARNING: '!', MISSING: '-'}[row.state] } {row.what:<10} {row.found}"
-        )
+        click.echo(f"{signs[row.state]} {row.what:<10} {row.found}")
         for word, text in (("costs:", row.cost), ("fix:  ", row.fix)):
             if text:
                 click.echo(f"  {'':<10} {word} {text}")
-    ctx.exit(3 if any(r.state == MISSING for r in rows) else 0)
+    ctx.exit(3 if any(row.state == MISSING for row in rows) else 0)
 
 
 def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list[Row]:
     """Everything `nsysalign run` needs here."""
+    system = Row("system", OK, f"{platform.system()} {platform.machine()}")
+    if system.found not in ("Linux x86_64", "Linux aarch64"):
+        cost = "nothing can be recorded here; analyze, report and demo work"
+        fix = "record on Linux (x86-64 or aarch64) and copy the run directory"
+        system = system._replace(state=WARNING, cost=cost, fix=fix)
     tool, found = _nsys(nsys)
-    python, system = _python(), f"{platform.system()} {platform.machine()}"
-    known = system in ("Linux x86_64", "Linux aarch64")
-    rows = [python, Row("system", OK, system) if known else Row(
-        "system", WARNING, system, "nothing can be recorded here; analyze, report and demo work",
-        "record on Linux (x86-64 or aarch64) and copy the run directory",
-    )]  # fmt: skip
-    rows += [
-        *_room(environ),
-        *_numbers(),
-        found,
-        *(_options(tool) if tool else []),
-        *_gpu(environ),
-        _torch(),
-    ]
-    return [*rows, _nvtx(tool), *_session(environ)]
+    options = _options(tool) if tool else ()
+    rows = [_python(), system, *_room(environ), *_numbers(), found, *options, *_gpu(environ)]
+    return [*rows, _torch(), _nvtx(tool), *_session(environ)]
 
 
 def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
@@ -88,11 +80,9 @@ def _python() -> Row:
     version = ".".join(map(str, sys.version_info[:3]))
     if not (sys.flags.ignore_environment or sys.flags.no_site):
         return Row("python", OK, version)
-    return Row(
-        "python", MISSING, f"{version}, started with -I, -E or -S",
-        "the probe is loaded through PYTHONPATH, which this disables",
-        "start it without these options (-s and -P are fine)",
-    )  # fmt: skip
+    cost = "the probe is loaded through PYTHONPATH, which this disables"
+    fix = "start it without these options (-s and -P are fine)"
+    return Row("python", MISSING, f"{version}, started with -I, -E or -S", cost, fix)
 
 
 def _room(environ: Mapping[str, str]) -> Iterator[Row]:
@@ -100,23 +90,18 @@ def _room(environ: Mapping[str, str]) -> Iterator[Row]:
     temporary = Path(environ.get("TMPDIR") or "/tmp")
     if not os.access(temporary, os.W_OK | os.X_OK):
         temporary = Path("/tmp")  # that is where Python goes then, and nsys with us
-    for what, folder, option in (
-        ("folder", Path(), "nsysalign run -o DIR"),
-        ("temporary", temporary, "TMPDIR=/another/folder nsysalign run ..."),
-    ):
+    fixes = ("nsysalign run -o DIR", "TMPDIR=/another/folder nsysalign run ...")
+    for what, folder, fix in zip(("folder", "temporary"), (Path(), temporary), fixes, strict=True):
         try:
             free = shutil.disk_usage(folder).free / 1e9
             writable = os.access(folder, os.W_OK | os.X_OK) and os.stat(folder).st_nlink > 0
         except OSError as error:
-            yield Row(
-                what, MISSING, f"{error.strerror}", "no run can be written", "TMPDIR=/a/folder"
-            )
+            yield Row(what, MISSING, str(error.strerror), "no run can be written", fix)
             continue
         if not writable:
-            cost = "run directories cannot be created there"
-            yield Row(what, MISSING, "it cannot be written", cost, option)
+            yield Row(what, MISSING, "it cannot be written", "no run can be written", fix)
         elif free < 1:
-            yield Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", option)
+            yield Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", fix)
         else:
             yield Row(what, OK, f"{free:.0f} GB free")
 
@@ -150,70 +135,58 @@ def _options(tool: Nsys) -> Iterator[Row]:
     from nsysalign.record.nsys import wishes
 
     every = wishes(accurate=True, graph_trace="node", python_hz=1)
-    lacking = [wish for wish in every if wish.without and wish.flag not in tool.flags]
-    for wish in lacking:
-        cost = wish.without.format(tool.version).partition(": ")[2]
-        yield Row(
-            "options", WARNING, f"this nsys has no --{wish.flag}", cost, "a newer nsys may have it"
-        )
+    for wish in every:
+        if wish.without and wish.flag not in tool.flags:
+            cost = wish.without.format(tool.version).partition(": ")[2]
+            found = f"this nsys has no --{wish.flag}"
+            yield Row("options", WARNING, found, cost, "a newer nsys may have it")
     asked = ", ".join(f"--{wish.flag}" for wish in every if wish.flag in tool.flags)
     yield Row("options", OK, asked or "none of those that a run asks for")
 
 
-def _gpu(environ: Mapping[str, str]) -> list[Row]:
+def _gpu(environ: Mapping[str, str]) -> Iterator[Row]:
     """GPUs, their driver, persistence mode and clocks, as reported by nvidia-smi (NVML)."""
     gpus: list[list[str]] = []
     if smi := shutil.which("nvidia-smi", path=environ.get("PATH")):
         fields = "name,driver_version,persistence_mode,clocks.sm,clocks.max.sm,utilization.gpu"
         query = [smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
-        try:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(
-                query, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL
-            )
-            lines = done.stdout.strip().splitlines() if done.returncode == 0 else []
-            gpus = [[field.strip() for field in line.split(",")] for line in lines]
-        except (OSError, subprocess.TimeoutExpired):
-            pass
-    version = Path("/proc/driver/nvidia/version")
-    if not gpus and (cards := glob.glob("/proc/driver/nvidia/gpus/*")) and version.exists():
-        match = re.search(r"\b(\d+\.\d+(?:\.\d+)?)\b", version.read_text(errors="replace"))
-        driver = match[1] if match else "unknown"
-        return [Row("gpu", OK, f"{len(cards)} NVIDIA GPUs, driver {driver}")]
-    if not gpus:
-        return [Row(
-            "gpu", MISSING, "no NVIDIA GPU is visible",
-            "nothing can be measured here; analyze, report and demo work",
-            "run it where nvidia-smi lists a GPU (in a container: --gpus all)",
-        )]  # fmt: skip
-    driver = gpus[0][1] if len(gpus[0]) > 1 else "unknown"
-    rows = [Row("gpu", OK, f"{len(gpus)} x {gpus[0][0]}, driver {driver}")]
+                query, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=True
+            )  # fmt: skip
+            gpus = [[f.strip() for f in line.split(",")] for line in done.stdout.splitlines()]
+    cards = len(gpus) or len(glob.glob("/proc/driver/nvidia/gpus/*"))
+    if not cards:
+        cost = "nothing can be measured here; analyze, report and demo work"
+        fix = "run it where nvidia-smi lists a GPU (in a container: --gpus all)"
+        yield Row("gpu", MISSING, "no NVIDIA GPU is visible", cost, fix)
+        return
+    name, driver, *_ = [*(gpus[0] if gpus else ["NVIDIA GPU"]), "unknown"]
+    yield Row("gpu", OK, f"{cards} x {name}, driver {driver}")
     whole = [gpu for gpu in gpus if len(gpu) == 6]
-    modes = [gpu[2] for gpu in whole]
+    modes = {gpu[2] for gpu in whole}
     if "Disabled" in modes:
-        rows.append(Row(
-            "persistence", WARNING, "off",
-            "the driver is unloaded between runs, so the first CUDA call of each run can take "
-            "seconds",
-            "sudo nvidia-smi -pm 1",
-        ))  # fmt: skip
+        cost = "the driver is unloaded between runs, so the first CUDA call of each run can take seconds"
+        yield Row("persistence", WARNING, "off", cost, "sudo nvidia-smi -pm 1")
     elif "Enabled" in modes:
-        rows.append(Row("persistence", OK, "on"))
-    number = re.compile(r"\d+(\.\d+)?")
+        yield Row("persistence", OK, "on")
     clocks = [
         (float(gpu[3]), float(gpu[4]), gpu[5])
         for gpu in whole
-        if number.fullmatch(gpu[3]) and number.fullmatch(gpu[4])
+        if all(re.fullmatch(r"\d+(\.\d+)?", number) for number in gpu[3:5])
     ]
-    # drivers do not report whether the clock is locked, but a locked one does not fall when idle
     if clocks:
         now, most, busy = min(clocks)
-        found = f"SM clock {now:.0f} of {most:.0f} MHz"
-        rows.append(Row("clocks", OK, found) if now >= 0.9 * most or busy != "0" else Row(
-            "clocks", WARNING, f"{found} while idle: not locked",
-            "the same kernel can differ by tens of percent from run to run, and after a pause",
-            f"sudo nvidia-smi -lgc {most * 0.8:.0f} (undo: -rgc)",
-        ))  # fmt: skip
-    return rows
+        row = Row("clocks", OK, f"SM clock {now:.0f} of {most:.0f} MHz")
+        # drivers do not report whether the clock is locked, but a locked one does not fall when
+        # idle
+        if now < 0.9 * most and busy == "0":
+            cost = (
+                "the same kernel can differ by tens of percent from run to run, and after a pause"
+            )
+            fix = f"sudo nvidia-smi -lgc {most * 0.8:.0f} (undo: -rgc)"
+            row = Row("clocks", WARNING, f"{row.found} while idle: not locked", cost, fix)
+        yield row
 
 
 def _torch() -> Row:
@@ -221,25 +194,16 @@ def _torch() -> Row:
     try:
         version = metadata.version("torch")
     except metadata.PackageNotFoundError:
-        return Row(
-            "torch", WARNING, "not installed in this Python",
-            "SCRIPT.py runs under this Python and will not find it; commands that use another "
-            "Python work",
-            "install nsysalign where torch is, or: nsysalign run -- /path/to/python SCRIPT.py",
-        )  # fmt: skip
+        cost = "SCRIPT.py runs under this Python and will not find it; commands that use another Python work"
+        fix = "install nsysalign where torch is, or: nsysalign run -- /path/to/python SCRIPT.py"
+        return Row("torch", WARNING, "not installed in this Python", cost, fix)
     spec = util.find_spec("torch")
     built = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
     text = built.read_text(errors="replace") if built and built.is_file() else ""
-    if re.search(r"^cuda\b.*= None", text, re.MULTILINE):
-        cost = "torch.cuda does nothing here"
-        return Row(
-            "torch",
-            WARNING,
-            f"torch {version} is a CPU build",
-            cost,
-            "install a CUDA build of torch",
-        )
-    return Row("torch", OK, version)
+    if not re.search(r"^cuda\b.*= None", text, re.MULTILINE):
+        return Row("torch", OK, version)
+    found, cost = f"torch {version} is a CPU build", "torch.cuda does nothing here"
+    return Row("torch", WARNING, found, cost, "install a CUDA build of torch")
 
 
 def _nvtx(tool: Nsys | None) -> Row:
@@ -252,11 +216,9 @@ def _nvtx(tool: Nsys | None) -> Row:
     number = tuple(int(n) for n in re.findall(r"\d+", version)[:3])
     if tool is None or number < (0, 2, 12) or tool.release >= (2024, 4):
         return Row("nvtx", OK, version)
-    return Row(
-        "nvtx", WARNING, f"{version} does not fit nsys {tool.version}",
-        "ranges of the nvtx package are lost (nsysalign's own and torch.cuda.nvtx are not)",
-        "pip install nvtx==0.2.11, or a newer nsys",
-    )  # fmt: skip
+    cost = "ranges of the nvtx package are lost (nsysalign's own and torch.cuda.nvtx are not)"
+    fix = "pip install nvtx==0.2.11, or a newer nsys"
+    return Row("nvtx", WARNING, f"{version} does not fit nsys {tool.version}", cost, fix)
 
 
 def _session(environ: Mapping[str, str]) -> Iterator[Row]:
@@ -264,22 +226,13 @@ def _session(environ: Mapping[str, str]) -> Iterator[Row]:
     from nsysalign.record.command import NOTEWORTHY
 
     if environ.get("NSYS_PROFILING_SESSION_ID"):
-        cost = "`nsysalign run` refuses, because sessions do not nest"
-        yield Row(
-            "session",
-            MISSING,
-            "this shell already runs under nsys",
-            cost,
-            "start it from another shell",
-        )
+        found, cost = "this shell already runs under nsys", "`run` refuses: sessions do not nest"
+        yield Row("session", MISSING, found, cost, "start it from another shell")
     elif tool := environ.get("CUDA_INJECTION64_PATH"):
-        yield Row(
-            "session", WARNING,
-            "another tool is injected into CUDA programs here (CUDA_INJECTION64_PATH: "
-            f"{Path(tool).name})",
-            "CUPTI serves one tool at a time: the trace may stay empty",
-            "unset CUDA_INJECTION64_PATH",
-        )  # fmt: skip
+        where = f"(CUDA_INJECTION64_PATH: {Path(tool).name})"
+        found = f"another tool is injected into CUDA programs here {where}"
+        cost = "CUPTI serves one tool at a time: the trace may stay empty"
+        yield Row("session", WARNING, found, cost, "unset CUDA_INJECTION64_PATH")
     else:
         yield Row("session", OK, "no other profiler is active in this shell")
     for name, why in NOTEWORTHY.items():

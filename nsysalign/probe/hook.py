@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 
+from .rawtime import Untraced
+
 
 class _Finder:
     def __init__(self, before: dict, after: dict) -> None:
@@ -48,7 +50,8 @@ def _after_exec(loader: object, callback: object) -> None:
 
 def _call(callback: object, argument: object) -> None:
     try:
-        callback(argument)
+        with Untraced():
+            callback(argument)
     except Exception as error:
         from . import failed
 

@@ -7,11 +7,24 @@ Use it as a stand-in for the module: `from . import rawtime as time`.
 from __future__ import annotations
 
 import os as _os
+import sys as _sys
 import time as _time
 
 perf_counter, perf_counter_ns = _time.perf_counter, _time.perf_counter_ns
 monotonic, monotonic_ns = _time.monotonic, _time.monotonic_ns
 time, time_ns = _time.time, _time.time_ns
+
+
+class Untraced:
+    """A block in which nothing is told to a trace function of the program's (`python -m trace`):
+    what the probe imports and calls is none of its business."""
+
+    def __enter__(self) -> None:
+        self._function = _sys.gettrace()
+        _sys.settrace(None)
+
+    def __exit__(self, *_: object) -> None:
+        _sys.settrace(self._function)
 
 
 class Files:

@@ -18,6 +18,7 @@ from . import rawtime as time
 from .blame import pass_on
 from .cuda_driver import Driver
 from .ends import Ends
+from .rawtime import Untraced
 from .sites import Sites
 from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
 from .store import Store
@@ -93,7 +94,8 @@ class Runtime:
                 raise RuntimeError("a record made while the probe was starting is not in the log")
             self._beginning = True
             try:
-                self._begin(device)
+                with Untraced():
+                    self._begin(device)
             finally:
                 self._beginning = False
 
@@ -264,7 +266,8 @@ class Runtime:
 
     def _at_exit(self) -> None:
         try:
-            self.sync()
+            with Untraced():
+                self.sync()
             kept = self.driver.persisting()
             for text in [*replaced(), *([f"{PERSISTING}{kept}"] if kept else ())]:
                 self.note(text=text)

@@ -14,6 +14,7 @@ import sys
 from types import CodeType, FrameType
 
 from .blame import OURS
+from .rawtime import Untraced
 
 #: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`:
 #: they are skipped.
@@ -137,7 +138,8 @@ class Sites:
         name = code.co_filename
         kind = self._kinds.get(name)
         if kind is None:
-            kind = self._kinds[name] = self._classify(name)
+            with Untraced():
+                kind = self._kinds[name] = self._classify(name)
         return kind
 
     def _classify(self, name: str) -> int:

@@ -14,7 +14,7 @@ import os
 import threading
 
 from .blame import pass_on
-from .rawtime import Files
+from .rawtime import Files, Untraced
 from .slots import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
 
 _MOST_CHUNKS = 16  # of 0.6 MB
@@ -81,7 +81,8 @@ class Store:
 
     def line(self, value: dict) -> None:
         """Append one JSON line to the text file."""
-        data = json.dumps(value, separators=(",", ":")).encode() + b"\n"
+        with Untraced():
+            data = json.dumps(value, separators=(",", ":")).encode() + b"\n"
         with self.lock:
             while data:
                 room = TEXT_CHUNK - self._text_used

@@ -199,7 +199,7 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
             followed = True
         if not followed or (not chosen and asked.strip().startswith("MIG")):
             chosen, followed = every, False
-    names = {str(_name(nvml, handle)) for handle in every}
+    names = {name_of(nvml, handle) for handle in every}
     sure = followed and (len(names) <= 1 or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
     return chosen, "pci" if sure else "assumed"
 
@@ -215,8 +215,10 @@ def _named(nvml: Any, every: list[Any], item: str) -> Any:
     )  # as in CUDA: a prefix that two devices share names neither
 
 
-def _name(nvml: Any, handle: Any) -> Any:
+def name_of(nvml: Any, handle: Any) -> str:
+    """What NVML calls the GPU, "" if it does not tell."""
     try:
-        return nvml.nvmlDeviceGetName(handle)
+        name = nvml.nvmlDeviceGetName(handle)
     except Exception:
         return ""
+    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)

@@ -51,8 +51,10 @@ GRACE_S = 10.0
 #: How long nsys may do nothing while no script runs: until the user is told, and until nsys is
 #: ended.
 SAID_S, IDLE_S = 30.0, 120.0
+#: After so long without activity it is asked for its report.
+ASK_S = 5.0
 #: The same before it has started the script: then it is started again, once.
-START_IDLE_S = 40.0
+START_IDLE_S = 20.0
 #: How often to look whether nsys still works.
 LOOK_S = 5.0
 _LOOK_AT_CHILDREN_S = 0.1
@@ -383,7 +385,6 @@ class _Profiler:
         run = os.path.realpath(folder / "run")
         self._environ = {**environ, "TMPDIR": str(folder), "NSYSALIGN_RUN": run}
         self._mark = b"NSYSALIGN_RUN=" + os.fsencode(run)
-        self._launcher: int | None = None  # the process that nsys started the holder from
         self.hung = False
         self._since, self._looked, self._cpu_s = time.monotonic(), 0.0, 0.0
         self._state: tuple | None = (
@@ -440,9 +441,8 @@ class _Profiler:
             ):
                 return None
             wait_for(self._process, 0.02)
-        pid, self._launcher = map(int, said.read_text().split())
         try:
-            given = Path(f"/proc/{pid}/environ").read_bytes()
+            given = Path(f"/proc/{said.read_text()}/environ").read_bytes()
         except OSError:
             return None
         entries = (entry.partition("=") for entry in os.fsdecode(given).split("\0") if entry)
@@ -459,22 +459,22 @@ class _Profiler:
         self._close_pipe()
         if script.going_on:
             (self._folder / SCRIPT).unlink()
-        told = -1
+        self._since, told = time.monotonic(), -1
         while not wait_for(self._process, min(LOOK_S, 0.5)):
             percent = said_percent(self._log)
             if progress is not None and percent is not None and percent != told:
                 progress(told := percent)
-            parent = int((self._folder / HOLDER).read_text().split()[1])
-            # with no launcher nobody is left to tell nsys that the holder has ended: it makes its
-            # report when asked to, which it may refuse for a moment, and waits on
-            asked = parent != self._launcher and self._ask_for_report()
-            if asked and any((self._folder / "run").glob("trace.nsys-rep")):
-                return []
             if self._hangs(script, "has ended but nsys has not, and it", IDLE_S):
                 self._ask_for_report()
                 return [
                     "nsys stopped responding after the script had ended: it was stopped, and what it left behind is used"
                 ]
+            # where its launcher was killed nobody tells it that the holder has ended: it makes its
+            # report when asked to, which it may refuse for a moment, and waits on
+            idle_s = time.monotonic() - self._since
+            asked = idle_s >= ASK_S and self._ask_for_report()
+            if asked and any((self._folder / "run").glob("trace.nsys-rep")):
+                return []
         return self.killed()
 
     def killed(self) -> list[str]:

@@ -100,12 +100,9 @@ def hold(folder: str) -> None:
     script was started, or will be because nsysalign is gone.
     """
 
-    def say() -> None:
-        with open(f"{folder}/{HOLDER}.partial", "w") as file:
-            file.write(f"{os.getpid()} {os.getppid()}")
-        os.rename(f"{folder}/{HOLDER}.partial", f"{folder}/{HOLDER}")
-
-    say()
+    with open(f"{folder}/{HOLDER}.partial", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename(f"{folder}/{HOLDER}.partial", f"{folder}/{HOLDER}")
     pipe, told = f"{folder}/{SCRIPT}", b""
     # without blocking: nobody may be left to open the other end, and then it is at its end at once
     descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
@@ -125,7 +122,6 @@ def hold(folder: str) -> None:
         select.select([os.pidfd_open(int(pid))], [], [])
     while (alive(int(pid)) or marked(variable)) and os.path.exists(pipe):
         time.sleep(_LOOK_S)
-    say()  # another parent by now: the process that would tell nsys of the end is gone
 
 
 if __name__ == "__main__":

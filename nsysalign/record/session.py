@@ -309,10 +309,11 @@ def _report(run_dir: Path, nsys: Nsys, ended: Ended, logs: Sequence[Path]) -> Pa
     """trace.nsys-rep, or the error that explains why it is not there."""
     for suffix in (".nsys-rep", ".qdrep"):
         path = run_dir / f"trace{suffix}"
-        if path.is_file() and path.stat().st_size:
+        # of a script that was never started there is nothing to say, whatever nsys wrote
+        if ended.status is not None and path.is_file() and path.stat().st_size:
             return path
     report, stream = run_dir / REPORT, run_dir / STREAM
-    if stream.is_file() and import_stream(nsys, stream, report):
+    if ended.status is not None and stream.is_file() and import_stream(nsys, stream, report):
         return report
     said = _last_words(run_dir / NSYS_LOG)
     kept = f"; {len(logs)} event logs are kept in {run_dir}" if logs else ""

@@ -59,7 +59,7 @@ def test_persistence_mode_and_clocks(tmp_path):
         r.what: r for r in doctor._gpu(smi(tmp_path, "NVIDIA H200, 580.95, Enabled, 1980, 1980, 0"))
     }
     assert {r.state for r in rows.values()} == {"ok"} and len(rows) == 3
-    rows = doctor._gpu(smi(tmp_path, "Tesla K80, 470.1, [N/A], [N/A], [N/A], [N/A]"))
+    rows = list(doctor._gpu(smi(tmp_path, "Tesla K80, 470.1, [N/A], [N/A], [N/A], [N/A]")))
     assert [r.what for r in rows] == ["gpu"], "what is not known is not said"
 
 

@@ -18,7 +18,7 @@ import pytest
 from waiting import wait_for
 
 from .conftest import ROOT
-from .user import RUNS, elapsed, processes_named
+from .user import elapsed, processes_named
 
 STATE = """
 import fcntl, json, os, re, sys
@@ -240,23 +240,6 @@ def test_what_holds_the_environment_is_its_owners_alone(real):
     assert [
         oct(p.stat().st_mode & 0o777) for p in real.folder.glob("report.nsysalign/*.sqlite")
     ] == ["0o600"]
-
-
-@pytest.mark.nsys
-def test_when_nsyss_launcher_is_killed_the_report_is_asked_for_at_once(real):
-    """It alone would tell nsys of the script's end.  An nsys that does nothing is waited for (here)
-    for ten minutes."""
-    text = "import pathlib, time\npair(4)\npathlib.Path('started').touch()\nwhile not pathlib.Path('go').exists():\n    time.sleep(0.05)\nraise SystemExit(5)"
-    process = real.run(text, impatient=600)
-    wait_for(real.folder / "started")
-    launchers = processes_named(b"nsys-launcher", real.run_dirs()[0])
-    assert len(launchers) == 1
-    os.kill(launchers[0], signal.SIGKILL)
-    (real.folder / "go").touch()
-    status, _, err = real.the_end(process)
-    run_dir = real.folder / RUNS / "script-001"
-    assert status == 5 and (run_dir / "trace.sqlite").is_file(), err
-    assert json.loads((run_dir / "run.json").read_text())["exit_status"] == 5
 
 
 FORKS = """

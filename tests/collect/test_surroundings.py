@@ -37,6 +37,7 @@ def test_the_trace_module_prints_no_line_of_ours(probed):
     assert run.status == 0 and "script.py(2)" in run.out
     printed = run.out.replace("__editable___nsysalign_", "")  # pip's finder, not a file of ours
     assert "nsysalign" not in printed and "modulename: wrap" not in printed
+    assert "encoder" not in printed and "_parser" not in printed, "nor of what the probe calls"
 
 
 def test_a_step_limit_by_sys_monitoring_reaches_the_program(probed):

@@ -96,8 +96,8 @@ def test_clocks_are_held_while_it_measures_and_let_go(tmp_path):
 @pytest.mark.parametrize(
     ("mhz", "deny", "words", "calls"),
     [
-        ("1500", "4", "no permission to lock clocks", "reset 0 reset 1"),
-        ("1234", "", "does not support an SM clock of 1234 MHz", ""),
+        ("1500", "4", "could not be locked at 1500 MHz", "reset 0 reset 1"),
+        ("1234", "", "does not support an SM clock of 1234 MHz", "reset 0 reset 1"),
     ],
 )
 def test_clocks_that_cannot_be_held_end_it_before_anything_is_measured(

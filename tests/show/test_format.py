@@ -69,6 +69,7 @@ def test_bytes_and_shares():
         ("a\nb\tc", "a b c"),
         ("\x9b2J", ""),
         ("ab\u202edc", "abdc"),
+        ("a\u200bb\u2060", "ab"),
         ("\ud800", "\ufffd"),
         ("\x00\x07\x7f", ""),
         ("[bold]x[/]", "[bold]x[/]"),
