@@ -11,7 +11,6 @@ import json
 import math
 import re
 from collections.abc import Callable, Sequence
-from functools import lru_cache
 from os.path import realpath  # which does not fail on a link that leads to itself
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,19 +26,13 @@ from nsysalign.memory import keeping_everything
 from nsysalign.model import EventLog
 from nsysalign.paths import short_path, without_paths
 from nsysalign.trace.lines import lines_of
-from nsysalign.trace.names import LONGEST_NAME, presentable, shortened
+from nsysalign.trace.names import presentable, shortened
 
-FORMAT = "nsysalign-events"
-VERSION = 1
-_HEADER_NUMBERS = (
-    "pid",
-    "exit_status",
-    "profiled_exit_status",
-)  # a value that is not a number counts as unknown
+FORMAT, VERSION = "nsysalign-events", 1
+_HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # else the value is unknown
 _LONGEST_MS = 1e12  # 30 years: anything beyond is not a measurement, and its nanoseconds do not fit
-_NUMBERS = (bool, int, float)  # made once: `bool | int` would be made for every value
 _TIME_BITS = 62  # so that the difference of two times fits into int64
-_AT_ONCE = 1 << 12  # lines of a table that are read column by column
+_AT_ONCE = 1 << 12  # lines of a table that are objects at a time
 
 
 def read_event_logs(paths: Sequence[Path]) -> EventLog:
@@ -62,7 +55,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def read(self, path: Path) -> None:
-        name, process, bad, headers_before = path.name, -1, 0, len(self.headers)
+        name, bad, headers_before = path.name, 0, len(self.headers)
         for number, line in enumerate(lines_of(path), 1):
             if not line.strip():
                 continue
@@ -79,8 +72,8 @@ class _Reader:
                 continue
             if kind == "header":
                 bad += self._all_rows()
-                process = self._header(name, item)
-            elif process < 0:
+                self._header(name, item)
+            elif len(self.headers) == headers_before:
                 raise EventLogError(
                     f"{name}: no header before line {number}",
                     "name an events-PID.jsonl of nsysalign",
@@ -93,7 +86,7 @@ class _Reader:
         if bad:
             self.notes.append(f"{name}: {bad} lines could not be used (cut or malformed)")
 
-    def _header(self, name: str, item: dict[str, Any]) -> int:
+    def _header(self, name: str, item: dict[str, Any]) -> None:
         if item.get("format") != FORMAT:
             raise EventLogError(
                 f"{name}: format {item.get('format')!r}, expected {FORMAT!r}",
@@ -103,20 +96,18 @@ class _Reader:
             self.notes.append(
                 f"{name}: event log version {item['version']} is newer than this nsysalign knows ({VERSION})"
             )
-        self.headers.append(
-            {k: v for k, v in item.items() if k not in _HEADER_NUMBERS or _is_int(v)}
-        )
-        if isinstance(clock := item.get("clock"), dict) and _usable([clock], LINES["clock"]):
+        numbers = {key: value for key, value in item.items() if key in _HEADER_NUMBERS}
+        unknown = {key for key, value in numbers.items() if not _whole(value)}
+        self.headers.append({key: value for key, value in item.items() if key not in unknown})
+        if isinstance(clock := item.get("clock"), dict) and LINES["clock"].usable(clock):
             self._item("clock", clock)
-        return len(self.headers) - 1
 
     def _item(self, kind: object, item: dict[str, Any]) -> int:
         """Store one line; returns how many were found to lack what their type needs."""
         if isinstance(kind, str) and kind in LINES:
-            line = LINES[kind]
-            waiting = self.unread.setdefault(line.spec.name, [])
-            waiting.append(item)
-            return self._rows(line) if len(waiting) >= _AT_ONCE else 0
+            table = LINES[kind].spec.name
+            self.unread.setdefault(table, []).append(item)
+            return self._rows(LINES[kind]) if len(self.unread[table]) >= _AT_ONCE else 0
         if kind == "end":
             self.headers[-1]["ended"] = _str(item.get("how"))
         elif kind == "source":
@@ -133,18 +124,21 @@ class _Reader:
     def _rows(self, line: Line) -> int:
         """Store the lines of a table that wait for it; returns how many lack what they need."""
         items = self.unread.pop(line.spec.name, [])
-        good = _usable(items, line)
-        bad = len(items) - len(good)
+        good = [item for item in items if line.usable(item)]
+        if not good:
+            return len(items)
         if line.amend is not None:
             for item in good:
                 line.amend(item)
-        if good:
-            there = set().union(*good)
-            rows: dict[str, frames.Values] = {"process": np.full(len(good), len(self.headers) - 1)}
-            for key, read in line.columns:
-                rows[key] = read([i.get(key) for i in good] if key in there else [None] * len(good))
-            self.tables[line.spec.name].append(rows)
-        return bad
+        there = set().union(*good)
+        rows: dict[str, frames.Values] = {"process": np.full(len(good), len(self.headers) - 1)}
+        for name, dtype, _ in line.spec.columns[1:]:
+            read = _SITES[name] if name in _SITES and dtype != "int64" else _READ[dtype]
+            absent = [read(None)] * len(good)
+            values = [read(item.get(name)) for item in good] if name in there else absent
+            rows[name] = values if dtype in ("str", "object") else np.array(values, dtype)
+        self.tables[line.spec.name].append(rows)
+        return len(items) - len(good)
 
     def log(self) -> EventLog:
         tables = {
@@ -167,26 +161,9 @@ def _parsed(line: str) -> Any:
     """A line of JSON.  Raises ValueError or RecursionError if it is not JSON."""
     try:
         return orjson.loads(line)
-    except (
-        ValueError
-    ):  # what json accepts in addition: NaN, lone surrogates; and what neither accepts
-        return _slowly_parsed(line)
-
-
-def _slowly_parsed(line: str) -> Any:
-    if line[:1] == "{":
-        try:  # as json.loads does, without looking for spaces before every line
-            item, end = _scan(line, 0)
-        except StopIteration as error:
-            raise ValueError("not JSON") from error
-        if line[end:].strip(" \t\n\r"):
-            raise ValueError("more than one value")
-    else:
+    except ValueError:  # what json accepts in addition: NaN, lone surrogates
         item = json.loads(line)
-    return _encodable(item) if "\\u" in line else item
-
-
-_scan: Callable[[str, int], tuple[Any, int]] = json.JSONDecoder().scan_once  # type: ignore[attr-defined]
+        return _encodable(item) if "\\u" in line else item
 
 
 def _encodable(value: Any) -> Any:
@@ -201,28 +178,13 @@ def _encodable(value: Any) -> Any:
     return value
 
 
-def _usable(items: list[dict[str, Any]], line: Line) -> list[dict[str, Any]]:
-    """The items that have all that their type needs: times and other whole numbers."""
-    for keys, bits in ((line.times, _TIME_BITS), (line.numbers, 63)):
-        for key in keys:
-            if not _whole([item.get(key) for item in items], bits):
-                items = [item for item in items if _whole([item.get(key)], bits)]
-    return items
-
-
-def _whole(values: list[Any], bits: int) -> bool:
-    """Whether all values are whole numbers of so many bits and a sign."""
-    if {*map(type, values)} != {int}:  # type: bool is an int, too
-        return not values
-    return min(values) >= -1 << bits and max(values) < 1 << bits
-
-
-def _is_int(value: object) -> bool:
-    return _whole([value], 63)
+def _whole(value: object, bits: int = 63) -> bool:
+    """Whether it is a whole number of so many bits and a sign."""
+    return type(value) is int and -1 << bits <= value < 1 << bits  # bool is an int, too
 
 
 def _int(value: object) -> int:
-    return value if _is_int(value) else -1  # type: ignore[return-value]
+    return value if _whole(value) else -1  # type: ignore[return-value]
 
 
 def _ms(value: Any) -> float:
@@ -231,16 +193,7 @@ def _ms(value: Any) -> float:
 
 def _flag(value: object) -> bool:
     """Only numbers and booleans can be true: a redacted log keeps no text here."""
-    return value is not None and isinstance(value, _NUMBERS) and bool(value)
-
-
-def _paths(value: object) -> tuple[str, ...]:
-    return _short_paths(_texts(value))
-
-
-@lru_cache(maxsize=1 << 12)  # records of one place share their callers
-def _short_paths(files: tuple[str, ...]) -> tuple[str, ...]:
-    return tuple(map(short_path, files))
+    return isinstance(value, (int, float)) and bool(value)
 
 
 def _texts(value: object) -> tuple[str, ...]:
@@ -255,49 +208,23 @@ def _site(value: object) -> str:
     return short_path(shortened(value)) if isinstance(value, str) else ""
 
 
-def _column(
-    read: Callable[[Any], Any],
-    dtype: str,
-    plain: Callable[[list[Any]], bool] = lambda values: False,
-) -> Callable[[list[Any]], frames.Values]:
-    """Reads the values of a column: one by one, unless all of them are missing, or `plain`: they
-    are what they should be."""
-
-    def column(values: list[Any]) -> frames.Values:
-        if values.count(None) == len(values):
-            values = [read(None)] * len(values)
-        elif not plain(values):
-            values = [read(v) for v in values]
-        return values if dtype in ("str", "object") else np.array(values, dtype)
-
-    return column
+def _paths(value: object) -> tuple[str, ...]:
+    return tuple(map(short_path, _texts(value)))
 
 
-_READ = {
-    "int64": _column(_int, "int64", lambda values: _whole(values, 63)),
-    "bool": _column(_flag, "bool", lambda values: {*map(type, values)} == {bool}),
-    "float64": _column(_ms, "float64"),
-    "str": _column(
-        _str,
-        "str",
-        lambda values: (
-            all(type(v) is str for v in values)
-            and max(map(len, values)) <= LONGEST_NAME
-            and not any("/" in v or "\\" in v for v in values)
-        ),
-    ),
-    "object": _column(_texts, "object"),
-}
-_SITES = {"site": _column(_site, "str"), "callers": _column(_paths, "object")}
+_READ: dict[str, Callable[[Any], Any]] = {
+    "int64": _int, "bool": _flag, "float64": _ms, "str": _str, "object": _texts,
+}  # fmt: skip
+_SITES: dict[str, Callable[[Any], Any]] = {"site": _site, "callers": _paths}
 
 
 def _compared(item: dict[str, Any]) -> None:
     """For a comparison: why there is no time ('' if there is one), and whether the harness rather
     than the program made it."""
-    ms, said = item.get("ms"), ""
+    ms, reason = item.get("ms"), ""
     if math.isnan(_ms(ms)):
-        said = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
-    item["error"] = said
+        reason = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
+    item["error"] = reason
     item["calibration"] = item["type"] == "calibration" or _flag(item.get("calibration"))
     _from_reference(item)
 
@@ -312,7 +239,7 @@ def _from_reference(item: dict[str, Any]) -> None:
 def _read(item: dict[str, Any]) -> None:
     """For a reading: clocks that read CLOCK_MONOTONIC give the value itself; only timeit's code has
     repetitions."""
-    if not _whole([item.get("value_ns")], _TIME_BITS):
+    if not _whole(item.get("value_ns"), _TIME_BITS):
         item["value_ns"] = item["t_ns"]
     item["count"] = max(_int(item.get("count")), 0)
 
@@ -325,61 +252,45 @@ class Line(NamedTuple):
     times: tuple[str, ...] = ()  # what is needed: times,
     numbers: tuple[str, ...] = ()  # and other whole numbers
     amend: Callable[[dict[str, Any]], None] | None = None  # adds to the line what follows from it
-    columns: tuple[
-        tuple[str, Callable[[list[Any]], frames.Values]], ...
-    ] = ()  # key, and how its values are read
     also: tuple[str, ...] = ()  # numbers that other code uses
 
+    def usable(self, item: dict[str, Any]) -> bool:
+        """Whether it has all that its type needs."""
+        return all(_whole(item.get(key), _TIME_BITS) for key in self.times) and all(
+            _whole(item.get(key)) for key in self.numbers
+        )
 
-def _line(
-    spec: frames.Spec,
-    times: tuple[str, ...] = (),
-    numbers: tuple[str, ...] = (),
-    amend: Callable[[dict[str, Any]], None] | None = None,
-    also: tuple[str, ...] = (),
-) -> Line:
-    columns = (
-        (c.name, _SITES[c.name] if c.name in _SITES and c.dtype != "int64" else _READ[c.dtype])
-        for c in spec.columns[1:]
-    )
-    return Line(spec, times, numbers, amend, tuple(columns), also)
+    def keys(self, *dtypes: str) -> set[str]:
+        """Its keys whose values are of these types."""
+        return {column.name for column in self.spec.columns[1:] if column.dtype in dtypes}
 
 
 _CALL = ("t0_ns", "t1_ns")
-_COMPARED = _line(frames.ELAPSED, amend=_compared, also=("t0_ns",))
+_COMPARED = Line(frames.ELAPSED, amend=_compared, also=("t0_ns",))
 #: By type.  `calibration` is a comparison by the harness.
 LINES = {
-    "record": _line(frames.RECORDS, _CALL, ("seq",)),
-    "wait": _line(frames.WAITS, _CALL),
+    "record": Line(frames.RECORDS, _CALL, ("seq",)),
+    "wait": Line(frames.WAITS, _CALL),
     "elapsed": _COMPARED,
     "calibration": _COMPARED,
-    "reference": _line(frames.REFERENCES, _CALL, ("id",), also=("tid", "stream_id")),
-    "distance": _line(frames.DISTANCES, amend=_from_reference),
-    "host": _line(frames.HOSTS, _CALL),
-    "clock_site": _line(frames.CLOCK_SITES, numbers=("number",)),
-    "clock_reading": _line(frames.CLOCK_READINGS, ("t_ns",), ("site",), _read),
-    "clock": _line(frames.CLOCKS, ("monotonic_ns",)),
-    "sync": _line(frames.MARKED, ("payload", "before_ns", "after_ns")),
+    "reference": Line(frames.REFERENCES, _CALL, ("id",), also=("tid", "stream_id")),
+    "distance": Line(frames.DISTANCES, amend=_from_reference),
+    "host": Line(frames.HOSTS, _CALL),
+    "clock_site": Line(frames.CLOCK_SITES, numbers=("number",)),
+    "clock_reading": Line(frames.CLOCK_READINGS, ("t_ns",), ("site",), _read),
+    "clock": Line(frames.CLOCKS, ("monotonic_ns",)),
+    "sync": Line(frames.MARKED, ("payload", "before_ns", "after_ns")),
 }
-
-
-def _keys(line: Line, *dtypes: str) -> set[str]:
-    return {c.name for c in line.spec.columns[1:] if c.dtype in dtypes}
-
-
-_IN_HEADER = ("version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS)
 #: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock`
 #: are both.)
 PLAIN_KEYS = {
-    name: _keys(line, "int64", "float64", "bool") | {*line.also} for name, line in LINES.items()
-}
-PLAIN_KEYS |= {
-    "header": {*_IN_HEADER},
+    **{kind: line.keys("int64", "float64", "bool") | {*line.also} for kind, line in LINES.items()},
+    "header": {"version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS},
     "note": set(),
     "end": {"signal"},
 }
-TEXT_KEYS = {name: _keys(line, "str") for name, line in LINES.items()}
-TEXT_KEYS |= {
+TEXT_KEYS = {
+    **{kind: line.keys("str") for kind, line in LINES.items()},
     "header": {"format", "device_name", "torch", "python", "nvtx"},
     "note": {"text"},
     "end": {"how"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 
 from nsysalign.paths import without_paths
 
@@ -23,7 +24,8 @@ def shortened(name: str) -> str:
     return f"{stem[: LONGEST_NAME - 40]}… {digest}{number}"
 
 
+@lru_cache(maxsize=1 << 16)  # names repeat by the thousand
 def presentable(name: str) -> str:
     """The same without absolute paths: what ranges, regions and kernels are called in every
     output."""
-    return shortened(without_paths(name) if "/" in name or "\\" in name else name)
+    return shortened(without_paths(name))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -206,9 +206,8 @@ def _texts(
     source: Source, table: schema.Table, frame: pd.DataFrame, names: dict[int, str]
 ) -> list[str]:
     inline = source.texts(table, "text")
-    once = lru_cache(maxsize=1 << 16)(presentable)
     return [
-        once(inline.get(row) or names.get(text, ""))
+        presentable(inline.get(row) or names.get(text, ""))
         for row, text in zip(frame["row"].tolist(), frame["text_id"].tolist(), strict=True)
     ]
 

@@ -146,21 +146,18 @@ class Source:
         """rowid -> text of the rows that carry the text inline."""
         if column not in self.columns(table.name):
             return {}
-        also = f" and {table.where}" if table.where else ""
-        return dict(
-            self._rows(
-                f'select rowid, cast("{column}" as text) from "{table.name}" not indexed '
-                f'where "{column}" is not null{also}'
-            )
-        )
+        where = f" where {table.where}" if table.where else ""
+        sql = f'select rowid, cast("{column}" as text) from "{table.name}" not indexed{where}'
+        return {row: text for row, text in self._rows(sql) if text is not None}
 
     def strings(self, ids: Iterable[int] | None = None) -> dict[int, str]:
         """StringIds as a dict, or those of it with these ids."""
         if not {"id", "value"} <= {*self.columns("StringIds")}:
             return {}
-        some = "" if ids is None else f" and id in ({', '.join(map(str, ids))})"
-        sql = f"select id, cast(value as text) from StringIds where value is not null{some}"
-        return dict(self._rows(sql))
+        some = "" if ids is None else f" where id in ({', '.join(map(str, ids))})"
+        # not `where value is not null`: SQLite believes a column that is declared so, damaged or not
+        rows = self._rows(f"select id, cast(value as text) from StringIds{some}")
+        return {number: text for number, text in rows if text is not None}
 
     def failures(self, table: str, name: str, status: str) -> list[tuple]:
         """(name's id, status, count) of the rows whose status is not 0, [] where the table or a
