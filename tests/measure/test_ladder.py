@@ -11,6 +11,7 @@ from nsysalign.addons.measure import page, profile, terminal
 from nsysalign.addons.measure.plan import Job, Options, Target
 from nsysalign.addons.measure.profile import Profile
 from nsysalign.addons.measure.result import load
+from nsysalign.addons.measure.session import Session
 
 from .conftest import CALLS, SIMULATED
 from .test_page import made, said
@@ -101,3 +102,12 @@ def test_a_worker_that_fails_under_nsys_is_the_profiles_problem(tmp_path, nsys):
     job = Job(0, 0, (None,), "profile", ("event",), ("warm", "cold"), 1.0, 60.0)
     found = profile.profile(job, options, tmp_path)
     assert "under nsys the worker failed: ValueError" in found.problem
+
+
+@pytest.mark.parametrize(("profile", "low", "high"), [(True, 14.0, 16.0), (False, 30.0, 32.0)])
+def test_a_budget_leaves_time_for_the_profile(tmp_path, profile, low, high):
+    """Of 40 s, 8 to start a process and 16 for the one under nsys."""
+    target = Target("default", f"{CALLS}:default")
+    options = Options((target,), clocks=True, budget_s=40.0, profile=profile, backend=SIMULATED)
+    session = Session(replace(options, output=tmp_path / "out"))
+    assert low < session._share_s(1, planned=True) < high

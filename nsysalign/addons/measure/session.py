@@ -166,6 +166,10 @@ class Session:
         for a `planned` one there is, as long as it can start."""
         o, left = self.options, self._left_s - 0.3
         usual = QUICK_S if o.quick else MODE_S * len(o.modes) * len(o.l2)
+        if o.budget_s is None:
+            return usual
+        if o.clocks and o.profile:  # for a profile, which comes last
+            left -= min(self._profiling_s, o.budget_s / 2)
         share = left / jobs - self._starting_s
         if share >= LEAST_S:
             return min(usual, share)
@@ -280,13 +284,13 @@ class Session:
             number = len(self.outcomes) + len(self._profiles)
             limit_s = min(120.0, max(10.0, self._left_s))
             job = Job(number, target, (batch,), "profile", ("event",), o.l2, PROFILED_S, limit_s)
-            found = profile.profile(job, o, self.folder)
-            self._profiles.append(found)
+            profiled = profile.profile(job, o, self.folder)
+            self._profiles.append(profiled)
             self._profiling_s = time.monotonic() - began
-            if found.problem:
+            if profiled.problem:
                 of = "" if batch is None else f" of batch {batch:,}"
-                self._notes.append(f"no profile{of}: {found.problem}")
-                if "no nsys" in found.problem.lower():
+                self._notes.append(f"no profile{of}: {profiled.problem}")
+                if "no nsys" in profiled.problem.lower():
                     return
 
     # --- workers ---

@@ -57,18 +57,18 @@ def diff(options: dict[str, Any]) -> tuple[set[str], bool]:
     threshold = options["threshold"] / 100
     a, b = load(before), load(after)
     both = merged(a, b, (short_path(str(before)), short_path(str(after))))
-    found = both.changes(threshold)
+    changes = both.changes(threshold)
     if output:
         page.write(both, output)
     if options["json_out"]:
         sides = {"before": both.targets[0], "after": both.targets[1], "threshold": threshold}
-        changes = {"remarks": list(both.notes), "changes": [c._asdict() for c in found]}
-        document = {"format": DIFF_FORMAT, "version": DIFF_VERSION, **sides, **changes}
+        rows = {"remarks": list(both.notes), "changes": [c._asdict() for c in changes]}
+        document = {"format": DIFF_FORMAT, "version": DIFF_VERSION, **sides, **rows}
         deliver(to_json(document), options["json_out"])
     if not options["quiet"] and options["json_out"] != "-":
-        terminal.render_changes(both, found, console(), str(output) if output else "")
+        terminal.render_changes(both, changes, console(), str(output) if output else "")
     missing = {p.batch for p in a.points} - {p.batch for p in b.points}
-    return {c.verdict for c in found}, bool(missing)
+    return {c.verdict for c in changes}, bool(missing)
 
 
 def merged(a: Measure, b: Measure, names: tuple[str, str]) -> Measure:
