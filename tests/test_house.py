@@ -13,6 +13,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from recordings import unpack
 
 import nsysalign
 
@@ -85,3 +86,35 @@ def test_without_add_ons_the_core_works(tmp_path):
 def test_the_version_is_in_one_place():
     text = (PACKAGE.parent / "pyproject.toml").read_text("utf-8")
     assert 'dynamic = ["version"]' in text and nsysalign.__version__.count(".") == 2
+
+
+#: What one analysis of an ordinary recording runs, to be read in a week: it may shrink.
+MOST_FUNCTIONS, MOST_FILES = 600, 68
+
+_COUNTED = """
+import sys, threading, nsysalign
+trace, log, root = sys.argv[1:]
+nsysalign.analyze(trace, [log])  # what is imported once is not counted
+seen = set()
+
+
+def note(frame, event, argument):
+    code = frame.f_code
+    if event == "call" and code.co_filename.startswith(root) and not code.co_name.startswith("<"):
+        seen.add((code.co_filename, code.co_firstlineno))
+
+
+threading.setprofile(note)
+sys.setprofile(note)
+nsysalign.analyze(trace, [log])
+sys.setprofile(None)
+print(len(seen), len({file for file, _ in seen}))
+"""
+
+
+def test_the_way_of_an_analysis_is_short(tmp_path):
+    files = unpack("probe", tmp_path)
+    command = [sys.executable, "-c", _COUNTED, *map(str, files[:2]), f"{PACKAGE}/"]
+    counted = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    functions, of_files = map(int, counted.split())
+    assert functions <= MOST_FUNCTIONS and of_files <= MOST_FILES, counted

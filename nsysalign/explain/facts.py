@@ -58,6 +58,7 @@ class Facts:
         self.analysis = replace(evidence, intervals=evidence.measured)
         self.segments_of = segments_of
         self.memory: dict[Any, Any] = {}
+        self._segments: dict[int, Segments] = {}
         self._columns: dict[str, np.ndarray] = {}
         table, intervals = evidence.labels, self.analysis.intervals
         self.count = len(intervals)
@@ -209,6 +210,20 @@ class Facts:
         rows = self.detail_rows("memcpy")
         rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > ITEM_BYTES)]
         return self.per_interval(rows, rows["ns"].to_numpy()) > 0
+
+    def segments(self, number: int) -> Segments:
+        """Those of one interval.  Rows of labels come many at a time: one by one, those of a
+        thousand labels would take longer than all else."""
+        if number not in self._segments:
+            rows = np.sort([label.row.number for label in self.labels])
+            some = rows[np.searchsorted(rows, number) :]
+            some = some if number in some[:1] else np.array([number])
+            length = np.cumsum(self.column("operations")[some] + 1)
+            some = some[: max(int(np.searchsorted(length, MOST_OPERATIONS)), 1)]
+            lot = self.segments_of(some)
+            self._segments |= {int(each.interval[0]): each for each in lot.each()}
+            self._segments.setdefault(number, lot)  # of no length: it has none
+        return self._segments[number]
 
     def _lots(self, numbers: np.ndarray) -> Iterator[Segments]:
         """Segments of many intervals, a bounded number at a time."""
@@ -481,7 +496,7 @@ class Interval:
 
     @cached_property
     def _arrays(self) -> Segments:
-        return self.facts.segments_of(np.array([self.number]))
+        return self.facts.segments(self.number)
 
     @cached_property
     def segments(self) -> list[Segment]:

@@ -78,8 +78,17 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     start, end, kind, thread, name = (
         calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "thread", "name_id")
     )
+    asks, with_attributes = (
+        [number for number, text in trace.names.items() if text.startswith(api)]
+        for api in (_ASKED, _WITH_ATTRIBUTES)
+    )
     length, waits = end - start, waiting(trace)
-    inside = np.minimum(_shares(trace, costs) * length, costs.inside_most_ns)
+    share = np.full(len(kind), costs.other_share)
+    share[kind == CALL["launch"]] = costs.launch_share
+    share[np.isin(name, with_attributes)] = costs.attributes_share
+    share[np.isin(kind, [CALL["memcpy"], CALL["memset"]])] = costs.memory_share
+    share[kind == CALL["graph_launch"]] = costs.graph_share
+    inside = np.minimum(share * length, costs.inside_most_ns)
     inside = np.where(waits, np.minimum(costs.wait_ns, 0.5 * length), inside)
     outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
     order = outer[np.argsort(thread[outer], kind="stable")]  # calls are sorted by start
@@ -88,29 +97,10 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     gap[order[:-1]] = np.where(same, np.maximum(start[order][1:] - end[order][:-1], 0), 0)
     after = costs.call_after_ns + costs.after_share * np.maximum(gap - costs.after_from_ns, 0)
     after = np.minimum(np.minimum(after, costs.after_most_ns), gap)
-    asked = order[:-1][
-        same
-        & (kind[order][1:] == CALL["launch"])
-        & np.isin(name[order][:-1], _named(trace, _ASKED))
-    ]
+    before_launch = same & (kind[order][1:] == CALL["launch"])
+    asked = order[:-1][before_launch & np.isin(name[order][:-1], asks)]
     inside[asked], after[asked] = length[asked], gap[asked]
     return Overhead(_whole(inside), _whole(after), waits)
-
-
-def _shares(trace: Trace, costs: Costs) -> np.ndarray:
-    """Per call, which share of its length was added, by what it does."""
-    kind, name = (trace.calls[c].to_numpy() for c in ("kind", "name_id"))
-    out = np.full(len(kind), costs.other_share)
-    out[kind == CALL["launch"]] = costs.launch_share
-    out[np.isin(name, _named(trace, _WITH_ATTRIBUTES))] = costs.attributes_share
-    out[np.isin(kind, [CALL["memcpy"], CALL["memset"]])] = costs.memory_share
-    out[kind == CALL["graph_launch"]] = costs.graph_share
-    return out
-
-
-def _named(trace: Trace, api: str) -> list[int]:
-    """The name ids of a CUDA API function, in every version of it."""
-    return [number for number, name in trace.names.items() if name.startswith(api)]
 
 
 def part(cost: Overhead, calls: np.ndarray, inside: float = 1.0, after: float = 1.0) -> Overhead:

@@ -3,6 +3,7 @@ work, the operations that these calls issued, and the two records, in the words 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -55,13 +56,13 @@ class Scene(NamedTuple):
     `start`, `end`: the items that are the records, -1 for host intervals.  `reason`: why there is
     nothing to replay; '' otherwise."""
 
-    calls: np.ndarray
-    items: list[Item]
-    device: list[int]
-    trim: list[int]
-    start: int
-    end: int
-    reason: str
+    calls: np.ndarray = np.empty(0, np.int64)
+    items: Sequence[Item] = ()
+    device: Sequence[int] = ()
+    trim: Sequence[int] = ()
+    start: int = -1
+    end: int = -1
+    reason: str = ""
 
 
 class _Work(NamedTuple):
@@ -122,7 +123,7 @@ class Scenes:
     def of(self, window) -> Scene:
         """The scene of one row of alignment.windows (a named tuple)."""
         if window.kind == "nvtx":
-            return _none("untimed")
+            return Scene(reason=said("untimed"))
         event = window.kind == "event"
         begin = (
             self._begin(int(window.thread), int(window.open_ns)) if event else int(window.open_ns)
@@ -138,9 +139,9 @@ class Scenes:
         if not event:
             here = here[self.end[here] <= close]
         if len(here) > MOST_CALLS:
-            return _none("long")
+            return Scene(reason=said("long"))
         if self._overlap(here, int(window.open_ns)):
-            return _none("threads")
+            return Scene(reason=said("threads"))
         work = self._work(window, here, first, last, begin)
         before = [
             work[n - 1] if n and work[n - 1].lane == w.lane else None for n, w in enumerate(work)
@@ -155,15 +156,15 @@ class Scenes:
             for w in work
         ]
         if not event:
-            return Scene(here, items, device, trim, -1, -1, "")
+            return Scene(here, items, device, trim)
         places = {(w.lane, w.start): n for n, w in enumerate(work) if w.operation == RECORD}
         start, end = (
             (int(window.start_lane), int(window.start_ns)),
             (int(window.end_lane), int(window.end_ns)),
         )
         if any(items[places[p]].call < 0 for p in (start, end)):
-            return _none("unissued")
-        return Scene(here, items, device, trim, places[start], places[end], "")
+            return Scene(reason=said("unissued"))
+        return Scene(here, items, device, trim, places[start], places[end])
 
     def _begin(self, thread: int, open_ns: int) -> int:
         """When to begin: after the thread last waited for the GPU.  Since then the host may have
@@ -299,7 +300,3 @@ class Scenes:
         )
         most = self.costs.memset_ns if after_memset else self.costs.device_ns
         return max(0, min(item.gap - self.costs.device_gap_ns, most))
-
-
-def _none(word: str) -> Scene:
-    return Scene(np.empty(0, np.int64), [], [], [], -1, -1, said(word))

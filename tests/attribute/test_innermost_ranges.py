@@ -20,18 +20,6 @@ def pieces(*ranges) -> list[tuple[int, int, int]]:
     return [row for row in rows if row[1] > row[0]]
 
 
-def test_a_range_in_a_range():
-    """
-    0  [0------------------40)           [50--60)  3
-    1     [5-----20)   [25-30)  2
-    4        [8-9)
-    """
-    found = pieces((0, 40), (5, 20), (25, 30), (50, 60), (8, 9))
-    assert found == [
-        (0, 5, 0), (5, 8, 1), (8, 9, 4), (9, 20, 1), (20, 25, 0), (25, 30, 2), (30, 40, 0), (50, 60, 3),
-    ]  # fmt: skip
-
-
 def test_ranges_that_begin_or_end_together():
     """
     0  [0-----------30)       of equal ranges the later one is inside
@@ -44,10 +32,6 @@ def test_ranges_that_begin_or_end_together():
         (10, 20, 0),
         (20, 30, 3),
     ]
-
-
-def test_none():
-    assert pieces() == []
 
 
 @st.composite

@@ -83,30 +83,6 @@ def test_work_that_the_data_decides_splits_nothing(tmp_path):
     assert analysis.variants.empty
 
 
-def test_both_tables_come_back_from_files(tmp_path):
-    from nsysalign.store import database
-
-    analysis = analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path)
-    database.write(analysis, tmp_path / "analysis.db")
-    back = database.load(tmp_path / "analysis.db")
-    assert back.variants["intervals"].map(tuple).tolist() == analysis.variants["intervals"].tolist()
-    assert back.variants.drop(columns="intervals").equals(
-        analysis.variants.drop(columns="intervals")
-    )
-    assert back.host_ranges.equals(analysis.host_ranges)
-
-
-def test_the_terminal_has_a_row_for_each(tmp_path):
-    from rich.console import Console
-
-    from nsysalign.show import terminal
-
-    console = Console(width=100, record=True)
-    terminal.render(analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path), console)
-    text = console.export_text()
-    assert "f [1 block]" in text and "f [8 blocks]" in text
-
-
 def test_shortened_names_keep_what_differs():
     from nsysalign.text import told_apart
 

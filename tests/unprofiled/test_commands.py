@@ -38,17 +38,6 @@ def test_analyze_finds_the_second_run_by_itself(run_dir):
     assert len(engine.load(folder).baseline) == 9
 
 
-def test_the_page_again_and_a_comparison(run_dir, tmp_path):
-    folder, _ = run_dir
-    page = tmp_path / "again.html"
-    result = CliRunner().invoke(
-        cli, ["report", str(folder), "-o", str(page), "--interval", "dev_t1#3"]
-    )
-    assert result.exit_code == 0 and 'id="baseline"' in page.read_text()
-    result = CliRunner().invoke(cli, ["diff", str(folder), str(folder / "analysis.db")])
-    assert result.exit_code == 0 and "slower" not in result.output.replace("0 slower", "")
-
-
 def test_a_baseline_log_is_no_log_of_the_trace(run_dir, tmp_path):
     folder, _ = run_dir
     lines = (folder / "baseline" / "events-2.jsonl").read_text().splitlines()

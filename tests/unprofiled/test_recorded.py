@@ -3,8 +3,6 @@ nsys."""
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +10,9 @@ import pandas as pd
 import pytest
 
 from nsysalign import engine
-from nsysalign.compare.label_changes import compare
 from nsysalign.place.align import align
 from nsysalign.predict.unprofiled import predict
 from nsysalign.split.budget import intervals_table, parts_table, split_trace
-from nsysalign.store import database, tables
 
 from .recordings import unpack
 
@@ -137,28 +133,3 @@ def test_a_run_without_baseline_predicts_the_interval_of_every_row(tmp_path):
         )
         count += len(predicted)
     assert count >= 30 and inside >= 0.9 * count
-
-
-def test_comparisons_and_tables_of_budgets_have_the_predictions(tmp_path):
-    files = unpack("unprofiled_linears", tmp_path)
-    found = engine.analyze(files["sqlite"], events=[files["events.jsonl"]])
-    known = found.unprofiled.set_index("interval")
-    row = found.labels.set_index("label")["row_interval"]
-    for label in compare(found, found).labels:
-        expected = tuple(known.loc[row[label.label], ["predicted_ns", "lower_ns", "upper_ns"]])
-        assert label.unprofiled == (expected, expected)
-    columns = ["unprofiled_ns", "unprofiled_lower_ns", "unprofiled_upper_ns"]
-    budgets = tables.tables(found)["budgets"].set_index("interval")[columns].dropna()
-    assert (
-        budgets.loc[known.index].to_numpy()
-        == known[["predicted_ns", "lower_ns", "upper_ns"]].to_numpy()
-    ).all()
-    assert len(budgets) == len(known)
-    database.write(found, tmp_path / "a.db")
-    with closing(sqlite3.connect(tmp_path / "a.db")) as connection:
-        said = connection.execute(
-            f"select interval, {', '.join(columns)} from budgets where unprofiled_ns is not null"
-        ).fetchall()
-    assert said == [
-        (k, *map(int, v)) for k, v in zip(budgets.index, budgets.to_numpy(), strict=True)
-    ]
