@@ -35,7 +35,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     matched = match(trace, known)
     streams = streams_of(trace)
     bounded = _least_contradicted(
-        trace, matched, streams, logged=log is not None, on_clock=clock is not None
+        trace, matched, streams, logged=not untold(known), on_clock=clock is not None
     )
     placed = place(trace, known, matched, streams, bounded, clock)
     timers = host_timers(trace, known, matched.processes, matched.clocks)

@@ -117,20 +117,28 @@ def refine(
         return rough
     at: list[int] = []
     shifts: list[int] = []
-    for low, high in _chunks(t0):
+    first = 0
+    while first < len(t0):
+        last = int(np.searchsorted(t0, t0[first] + _CHUNK_NS, side="right")) - 1
+        low, high = int(t0[first]), int(t0[last])
+        first = last + 1
         pieces = [
             (a[k], b[k], c, d)
             for a, b, c, d in threads
             for k in [np.flatnonzero((a >= low) & (a <= high))[:_CHUNK_RECORDS]]
         ]
-        expected = _heading(at, shifts, (low + high) // 2)
+        middle, expected = (low + high) // 2, shifts[-1] if shifts else 0
+        if len(at) > 1:  # extrapolated from the last few chunks
+            k = max(0, len(at) - 4)
+            slope = (shifts[-1] - shifts[k]) / max(at[-1] - at[k], 1)
+            expected += round(np.clip(slope, -1e-4, 1e-4) * (middle - at[-1]))
         shift, share = 0, 0.0
         for reach, step in _REACH if not at else _REACH[:2]:
             shift, share = _best_shift(rough, pieces, expected, reach, step)
             if share > 0.8:
                 break
         if share >= 0.5:
-            at.append((low + high) // 2)
+            at.append(middle)
             shifts.append(shift)
     if not at:
         return rough
@@ -138,25 +146,6 @@ def refine(
     offsets = rough.to_trace(moments) - moments + np.array(shifts, dtype=np.int64)
     source = rough.source + ", refined on record calls"
     return ClockMap(moments, offsets, source, 2_000)
-
-
-def _chunks(t0: np.ndarray) -> list[tuple[int, int]]:
-    """(first, last) of runs of at most _CHUNK_NS of sorted times."""
-    out, first = [], 0
-    while first < len(t0):
-        last = int(np.searchsorted(t0, t0[first] + _CHUNK_NS, side="right")) - 1
-        out.append((int(t0[first]), int(t0[last])))
-        first = last + 1
-    return out
-
-
-def _heading(at: list[int], shifts: list[int], when: int) -> int:
-    """The expected shift, extrapolated from the last few chunks."""
-    if len(at) < 2:
-        return shifts[-1] if shifts else 0
-    k = max(0, len(at) - 4)
-    slope = (shifts[-1] - shifts[k]) / max(at[-1] - at[k], 1)
-    return shifts[-1] + round(np.clip(slope, -1e-4, 1e-4) * (when - at[-1]))
 
 
 def _best_shift(
@@ -168,11 +157,7 @@ def _best_shift(
     for t0, t1, c0, c1 in pieces:
         if not len(c0) or not len(t0):
             continue
-        sample = (
-            slice(None)
-            if len(t0) * len(shifts) < 20_000_000
-            else slice(None, None, max(1, len(t0) * len(shifts) // 20_000_000))
-        )
+        sample = slice(None, None, max(1, len(t0) * len(shifts) // 20_000_000))
         lo, hi = rough.to_trace(t0[sample]), rough.to_trace(t1[sample])
         total += len(lo)
         score += _fitting(lo, hi, c0, c1, centre - reach, step, len(shifts))

@@ -104,7 +104,8 @@ def host_timers(
         not loop or work.launched(int(thread[a]), int(t[a]), int(t[b]))
         for a, b, loop in zip(found.start, found.end, found.loops, strict=True)
     ]
-    found = replace(found, **{c: getattr(found, c)[real] for c in ("start", "end", "number")})
+    columns = ("start", "end", "loops", "number")
+    found = replace(found, **{c: getattr(found, c)[real] for c in columns})
     counts = [
         work.any(int(thread[a]), int(t[a]), int(t[b]))
         for a, b in zip(found.start, found.end, strict=True)

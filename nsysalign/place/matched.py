@@ -207,10 +207,10 @@ def match_records(
     )
     t0, t1, tids = (log.records[c].to_numpy() for c in ("t0_ns", "t1_ns", "tid"))
     for number, process in processes.items():
-        mine = records.get(number, np.empty(0, np.int64))
+        logged = records.get(number, np.empty(0, np.int64))
         groups = []  # per thread: its records by time, and the record calls that it may have made
-        for tid in np.unique(tids[mine]).tolist():
-            rows = mine[tids[mine] == tid]
+        for tid in np.unique(tids[logged]).tolist():
+            rows = logged[tids[logged] == tid]
             rows = rows[np.argsort(t0[rows], kind="stable")]
             groups.append((tid, rows, is_record[of_thread(thread[is_record], process, tid)]))
         arrays = [(t0[rows], t1[rows], start[p], end[p]) for _, rows, p in groups]
@@ -224,8 +224,8 @@ def match_records(
             first = next((a for a in arrays if len(a[0]) and len(a[2])), None)
             if first is None:
                 continue
-            at, begun = first[0][:1], first[2][:1]
-            clock = ClockMap(at, begun - at, "record calls", 20_000_000)
+            made, begun = first[0][:1], first[2][:1]
+            clock = ClockMap(made, begun - made, "record calls", 20_000_000)
             notes.append(
                 "no clock line of the event log fits the trace, so the clocks were aligned on the record "
                 "calls alone"
@@ -234,17 +234,17 @@ def match_records(
         def inside(near: ClockMap, a: tuple) -> np.ndarray:
             return contained(near.to_trace(a[0]), near.to_trace(a[1]), a[2], a[3])
 
-        hits, total = sum((inside(clock, a) >= 0).sum() for a in arrays), max(len(mine), 1)
-        if clock.width_ns > _SHARP_NS or (len(mine) and hits / total < 0.9):
+        hits, total = sum((inside(clock, a) >= 0).sum() for a in arrays), max(len(logged), 1)
+        if clock.width_ns > _SHARP_NS or (len(logged) and hits / total < 0.9):
             clock = refine(clock, arrays)
         clocks[number] = clock
         for (tid, rows, positions), a in zip(groups, arrays, strict=True):
-            at, until = inside(clock, a), clock.to_trace(a[1])
+            hit, until = inside(clock, a), clock.to_trace(a[1])
             if len(positions):  # nobody's, if the next call, of another thread, lies inside as well
-                this, after = np.maximum(at, 0), np.minimum(at + 1, len(positions) - 1)
-                two = (at >= 0) & (at + 1 < len(positions)) & (a[3][after] <= until)
-                at = np.where(two & (thread[positions[after]] != thread[positions[this]]), -1, at)
-            call[rows] = np.append(positions, -1)[at]
+                this, after = np.maximum(hit, 0), np.minimum(hit + 1, len(positions) - 1)
+                two = (hit >= 0) & (hit + 1 < len(positions)) & (a[3][after] <= until)
+                hit[two & (thread[positions[after]] != thread[positions[this]])] = -1
+            call[rows] = np.append(positions, -1)[hit]
             of[rows] = thread_of(process, tid) if tid >= 0 else np.append(thread, -1)[call[rows]]
     return call, of, clocks, notes
 
@@ -284,24 +284,19 @@ def _all_records(
     parts = [logged, extra] if len(extra) else [logged]
     out = pd.concat(parts, ignore_index=True)
     call = out["call"].to_numpy()
-    row = _event_rows(trace, call)
-    columns = {c: pick(trace.event_rows[c].to_numpy(), row, -1) for c in ("event", "event_sync")}
+    rows = trace.event_rows
+    find = Lookup(rows["process"].to_numpy(), rows["correlation"].to_numpy())
+    made = (pick(calls[c].to_numpy(), call, -1) for c in ("process", "correlation"))
+    row = np.where(call >= 0, find(*made), -1)
+    columns = {c: pick(rows[c].to_numpy(), row, -1) for c in ("event", "event_sync")}
     return out.assign(
         call_start_ns=pick(calls["start_ns"].to_numpy(), call, 0),
         call_end_ns=pick(calls["end_ns"].to_numpy(), call, 0),
         problem=_problems(log, out),
         **columns,
-        timestamp_ns=pick(trace.event_rows["timestamp_ns"].to_numpy(), row, 0),
+        timestamp_ns=pick(rows["timestamp_ns"].to_numpy(), row, 0),
         event_row=row,
     )
-
-
-def _event_rows(trace: Trace, call: np.ndarray) -> np.ndarray:
-    """The event row of every call, by correlation id; -1 for none."""
-    rows, calls = trace.event_rows, trace.calls
-    process, correlation = (pick(calls[c].to_numpy(), call, -1) for c in ("process", "correlation"))
-    found = Lookup(rows["process"].to_numpy(), rows["correlation"].to_numpy())(process, correlation)
-    return np.where(call >= 0, found, -1)
 
 
 def _problems(log: EventLog, records: pd.DataFrame) -> np.ndarray:

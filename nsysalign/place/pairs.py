@@ -45,6 +45,7 @@ _BY_NAME = {"EventCreate": _CREATE, "EventDestroy": _DESTROY, "EventElapsedTime"
 _WITHIN_NS, _BETWEEN_NS = 10_000, 400
 _NEXT = 2  # a record follows the creation of its event as one of so many calls of the thread
 _PINNED = 1  # CUDA_MEMORY_KIND
+_FLAGGED = "cudaEventRecordWithFlags"  # what torch.cuda.Event calls
 
 QUERIED, WAITED = "asked by queries", "created together and waited for"
 
@@ -89,7 +90,9 @@ class TracePairs:
 class EventCall(NamedTuple):
     """An outermost call that concerns events.  `event`: its number, `stream`: of what it records or
     waits for (-1: unknown); `rank`: of the call among all of its thread; `done`: it succeeded;
-    `name`: of the function; `call`: position in `trace.calls`."""
+    `name`: of the function; `pinned`: its thread's call just before copied from or to pinned memory,
+    and this is no cudaEventRecordWithFlags;
+    `call`: position in `trace.calls`."""
 
     role: int
     thread: int
@@ -100,6 +103,7 @@ class EventCall(NamedTuple):
     done: bool
     rank: int
     name: int
+    pinned: bool
     call: int
 
 
@@ -169,7 +173,7 @@ def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -
         found.events |= {c.call: c.event for c in calls if c.role == _RECORD and c.event >= 0}
         together = _created_together(calls) if ordinal else []
         if process in torch:
-            compared = _compared(calls, ordinal, _after_pinned_copies(trace, calls), found)
+            compared = _compared(calls, ordinal, found)
             pairs += [(pair, QUERIED) for pair in compared]
             records = {c.call for pair in compared for c in (pair.start, pair.end)}
             found.of_libraries += sum(
@@ -194,7 +198,7 @@ def _processes_with_torch(trace: Trace) -> set[int]:
     """Processes with a kernel of ATen's, or a record by cudaEventRecordWithFlags."""
     names = {n: text for n, text in trace.names.items() if text}
     kernels = [n for n, text in names.items() if "at::native" in text]
-    flagged = [n for n, text in names.items() if text.startswith("cudaEventRecordWithFlags")]
+    flagged = [n for n, text in names.items() if text.startswith(_FLAGGED)]
     rows = (
         trace.operations[np.isin(trace.operations["name_id"], kernels)],
         trace.calls[np.isin(trace.calls["name_id"], flagged)],
@@ -228,6 +232,13 @@ def _event_calls(
     order = order[np.argsort(thread[order], kind="stable")]
     rank = np.zeros(len(calls), np.int64)
     rank[order] = np.arange(len(order))
+    operations = trace.operations
+    pinned = (operations["src_kind"] == _PINNED) | (operations["dst_kind"] == _PINNED)
+    copies = operations["call"][(operations["kind"] == KIND["memcpy"]) & pinned].to_numpy()
+    copying, after = np.zeros((2, len(calls)), dtype=bool)
+    copying[outer[copies[copies >= 0]]] = True
+    after[order[1:]] = copying[order[:-1]] & (thread[order[1:]] == thread[order[:-1]])
+    after &= ~np.isin(name, [i for i, n in names.items() if n.startswith(_FLAGGED)])
     # a loop that polls one event says nothing new between its first and last call
     rows = order[role[order] > 0]
     same = (role[rows[1:]] == _QUERY) & (role[rows[:-1]] == _QUERY)
@@ -238,7 +249,7 @@ def _event_calls(
     start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     done = calls["return_value"].to_numpy() == 0
     columns = (
-        c[rows].tolist() for c in (role, thread, start, end, event, stream, done, rank, name)
+        c[rows].tolist() for c in (role, thread, start, end, event, stream, done, rank, name, after)
     )
     found = defaultdict(list)
     process = calls["process"].to_numpy()[rows].tolist()
@@ -262,7 +273,17 @@ def _with_unlisted(calls: list[EventCall], trace: Trace, process: int) -> list[E
         return calls
     more = [
         EventCall(
-            _QUERY, thread, row.start_ns, row.end_ns, row.event, -1, True, row.correlation, -1, -1
+            _QUERY,
+            thread,
+            row.start_ns,
+            row.end_ns,
+            row.event,
+            -1,
+            True,
+            row.correlation,
+            -1,
+            False,
+            -1,
         )
         for row in syncs.itertuples()
     ]
@@ -373,32 +394,6 @@ def _created_together(calls: Sequence[EventCall]) -> list[KnownPair]:
 # --- torch
 
 
-def _after_pinned_copies(trace: Trace, calls: Sequence[EventCall]) -> set[int]:
-    """Events whose record, by cudaEventRecord, is the call right after a copy from or to pinned
-    memory: those of PyTorch's allocator of such memory, which asks the oldest ones in a row."""
-    operations = trace.operations
-    pinned = (operations["src_kind"] == _PINNED) | (operations["dst_kind"] == _PINNED)
-    copies = operations["call"][(operations["kind"] == KIND["memcpy"]) & pinned].to_numpy()
-    copying = set(trace.calls["outer"].to_numpy()[copies[copies >= 0]].tolist())
-    if not copying:
-        return set()
-    thread, outer = trace.calls["thread"].to_numpy(), trace.calls["outer"].to_numpy()
-    outermost = np.flatnonzero(outer == np.arange(len(outer)))
-    of_thread = {
-        int(t): outermost[thread[outermost] == t]
-        for t in {c.thread for c in calls if c.thread >= 0}
-    }
-    found = set()
-    for c in calls:
-        flagged = "WithFlags" in trace.names.get(c.name, "")
-        if c.role == _RECORD and c.event >= 0 and not flagged:
-            own = of_thread[c.thread]
-            before = int(np.searchsorted(own, c.call)) - 1
-            if before >= 0 and int(own[before]) in copying:
-                found.add(c.event)
-    return found
-
-
 def _comparisons(calls: Sequence[EventCall]) -> dict[int, tuple[int, ...]]:
     """Positions of the queries of comparisons -> the two events, none for the second query of
     each."""
@@ -466,14 +461,15 @@ class _Recorder:
         return sorted(events) * rounds if whole and (again or warm_up) else None
 
 
-def _compared(
-    calls: Sequence[EventCall], ordinal: bool, pinned: set[int], found: TracePairs
-) -> list[KnownPair]:
+def _compared(calls: Sequence[EventCall], ordinal: bool, found: TracePairs) -> list[KnownPair]:
     """Pairs of records that torch's elapsed_time compared; adds to `found` what could not be
     read, and the events of records that were told."""
     comparisons = _comparisons(calls)
     queried = [(n, c) for n, c in enumerate(calls) if c.role == _QUERY]
-    polled = pinned | {c.event for n, c in queried if not c.done or n not in comparisons}
+    polled = {c.event for n, c in queried if not c.done or n not in comparisons}
+    # PyTorch's allocator of pinned memory records an event right after each copy, by
+    # cudaEventRecord, and asks the oldest ones in a row
+    polled |= {c.event for c in calls if c.role == _RECORD and c.event >= 0 and c.pinned}
     first = _first_records(calls) if ordinal else {}
     records, latest = _last_records(calls, first, _batches(calls, comparisons, polled), polled)
     found.events |= latest

@@ -192,22 +192,20 @@ def _event_windows(
 
 def _who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
     """Who recorded pairs, when, and on which streams."""
-
-    def of(column: str, side: np.ndarray) -> np.ndarray:
-        return records[column].to_numpy()[side]
-
+    columns = records[["process", "thread", "lane", "call_start_ns", "call_end_ns"]]
+    first, last = columns.iloc[start], columns.iloc[end]
     return {
         "kind": "event",
         "start": start,
         "end": end,
-        "process": of("process", start),
-        "thread": of("thread", start),
-        "end_thread": of("thread", end),
-        "start_lane": of("lane", start),
-        "end_lane": of("lane", end),
-        "open_ns": of("call_start_ns", start),
-        "close_ns": of("call_start_ns", end),
-        "close_end_ns": of("call_end_ns", end),
+        "process": first["process"].to_numpy(),
+        "thread": first["thread"].to_numpy(),
+        "end_thread": last["thread"].to_numpy(),
+        "start_lane": first["lane"].to_numpy(),
+        "end_lane": last["lane"].to_numpy(),
+        "open_ns": first["call_start_ns"].to_numpy(),
+        "close_ns": last["call_start_ns"].to_numpy(),
+        "close_end_ns": last["call_end_ns"].to_numpy(),
     }
 
 

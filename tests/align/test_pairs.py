@@ -156,6 +156,7 @@ def test_in_a_process_that_runs_torch_they_are_of_libraries_and_counted():
     ("C R w C R C R O3 W2 Q1 Q2", "ab"),                       # what orders work is no timing
     ("C R w C R C R w C R Q1 Q2 R O2 R w R Q3 Q4", "ab"),      # the order of a record is known
     ("C R w C R p C R5 Q1 Q2", ""),                            # numbers that count something else
+    ("C R p C R Q1 Q2", "ab"),                                 # the program times a pinned copy
     ("C R w C R p R1 Q1 Q2", ""),                              # an allocator's event
     ("C R w C R . R1 Q1 Q2", ""),                              # end before its start
     ("C R w C R D q1 q2 . C R w C R D q3 q4", "ab cd"),

@@ -56,7 +56,7 @@ PATTERNS = {
 RULES = {
     "both": "host-timer",
     "before": "enqueue-only",
-    "after": "earlier-work",
+    "after": "queued",
     "never": "enqueue-only",
 }
 
