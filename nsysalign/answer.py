@@ -29,7 +29,7 @@ from nsysalign.model import (
     Analysis,
 )
 from nsysalign.parts import SHORT, parts_matrix
-from nsysalign.text import duration, percent, plural, quantity, safe_text, words
+from nsysalign.text import duration, percent, plural, quantity, safe_text, within, words
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -112,6 +112,13 @@ class LabelRow:
     def kernel_ns(self) -> int:
         """Of its own time: kernels, and CUDA graphs traced as one row."""
         return self.parts_ns["kernel"] + self.parts_ns["graph"]
+
+    def without_nsys(self, unit_ns: int = 1_000) -> str:
+        """A cell: the time predicted without nsys and how far that may be off, else why there is
+        none in a word."""
+        if self.unprofiled_ns:
+            return within(*self.unprofiled_ns, unit_ns)
+        return in_a_word(self.no_prediction)
 
     @property
     def only_meanwhile(self) -> bool:

@@ -18,7 +18,7 @@ from nsysalign.answer import LabelRow, causes_present, in_a_word
 from nsysalign.parts import SHORT
 from nsysalign.show.palette import LOOKS
 from nsysalign.show.table import GAP, Column, draw, fitted
-from nsysalign.text import ZERO, fixed, middle, plural, safe_text, told_apart, within
+from nsysalign.text import ZERO, fixed, middle, plural, safe_text, told_apart
 
 #: A part of at least this share of a row is an answer: it is never hidden in `other`.
 _MAIN = 0.1
@@ -156,10 +156,7 @@ def _framed(
     elapsed = [known.cell(row.elapsed_ns, fewer) for row in rows]
     columns = [names, counts, Column("time", elapsed, known.unit, "bold")]
     if any(row.unprofiled_ns for row in rows):
-        cells = [
-            within(*row.unprofiled_ns, known.ns) if row.unprofiled_ns else in_a_word(row.no_prediction)
-            for row in rows
-        ]  # fmt: skip
+        cells = [row.without_nsys(known.ns) for row in rows]
         columns.append(Column("w/o nsys", cells, known.unit, leaves=leaves))
     kernels = [
         f"({known.cell(row.meanwhile_ns, fewer)})"

@@ -9,14 +9,14 @@ from os import PathLike
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import engine, model
-from nsysalign.answer import LabelRow, answer, causes_present, in_a_word
+from nsysalign.answer import LabelRow, answer, causes_present
 from nsysalign.errors import UsageError
 from nsysalign.model import CAUSES
 from nsysalign.parts import SHORT, parts_matrix
 from nsysalign.show.html import page
 from nsysalign.show.palette import LOOKS
 from nsysalign.show.timeline_rows import with_segments
-from nsysalign.text import duration, fixed, percent, plural, safe_text, within
+from nsysalign.text import duration, fixed, percent, plural, safe_text
 
 if TYPE_CHECKING:
     import plotly.graph_objects
@@ -98,11 +98,8 @@ def fragment(analysis: model.Analysis) -> str:
     lines.append("<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads))
     lines.append("</tr></thead><tbody>")
     for row in rows:
-        without = in_a_word(row.no_prediction)
-        if row.unprofiled_ns:
-            without = within(*row.unprofiled_ns, 1_000)
         texts = [text(row.label), *[text(row.site)] * sites, _bar(row)]
-        numbers = [f"{row.count:,}", fixed(row.elapsed_ns), *[without] * predicted]
+        numbers = [f"{row.count:,}", fixed(row.elapsed_ns), *[row.without_nsys()] * predicted]
         numbers += [fixed(row.parts_ns[cause]) for cause in causes]
         cells = [("left", cell) for cell in texts] + [("right", cell) for cell in numbers]
         row_html = "".join(f'<td style="text-align:{side}">{cell}</td>' for side, cell in cells)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +82,7 @@ def payload(
     first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
     origin = clocks["origin"] if clocks else first
     runs = _runs(analysis, rows, matrix, present, origin)
-    warm = _warm(analysis, rows)
+    warm, measured = _warm(analysis, rows), _measured(analysis)
     rest = MAX_BYTES - len(to_json([runs, clocks]))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
     spoken = {entry.finding.label for group in groups for entry in group.entries}
@@ -100,14 +100,14 @@ def payload(
         "labels": [
             _label(row, roles[row.label]._asdict(), warm.get(row.label, {})) for row in rows
         ],
-        "predicted": _predicted(analysis, rows),
-        "measured": _measured(analysis),
+        "predicted": _predicted(analysis, rows, measured),
+        "measured": measured,
         "runs": runs,
         "kernels": _kernels(analysis),
         **{section.key: draw(analysis) for section, draw in registry.sections()},
         "source": said.source,
         "host": {safe_text(row.label): row.host for row in rows if row.host},
-        "answers": _answers(analysis),
+        "answers": _answers(analysis, said),
         "baseline": baseline.page_table(analysis),
         "unaligned": [vars(unplaced) for unplaced in said.unplaced],
         "timelines": held.intervals,
@@ -165,7 +165,7 @@ def _finding(finding: Finding) -> dict[str, Any]:
     return {name: getattr(finding, name) for name in names} | {"label": safe_text(finding.label)}
 
 
-def _answers(analysis: Analysis) -> dict[str, Any]:
+def _answers(analysis: Analysis, said: Answer) -> dict[str, Any]:
     """The tables of ranges, gaps, kinds of work, and of what the host did."""
     labels = analysis.runs.set_index("interval")["label"]
     gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
@@ -173,14 +173,6 @@ def _answers(analysis: Analysis) -> dict[str, Any]:
     host = analysis.host_activity
     host = host[(host["view"] != "all") & (host["name"] != "")]
     host = host.assign(view=host["view"].map(VIEWS).fillna(""))
-    predicted = {
-        int(u.interval): {
-            "unprofiled_ns": None if u.reason else [int(u.predicted_ns), int(u.lower_ns), int(u.upper_ns)],
-            "no_prediction": str(u.reason),
-        }
-        for u in analysis.unprofiled.itertuples(index=False)
-    }  # fmt: skip
-    nothing = {"unprofiled_ns": None, "no_prediction": ""}
     variants = ["label", "variant", "count", "row_interval", "median_ns", "min_ns", "max_ns"]
     tables = {
         "host": host[["label", "view", "name", "place", "within", "share", "samples", "ns"]],
@@ -189,9 +181,12 @@ def _answers(analysis: Analysis) -> dict[str, Any]:
         "variants": analysis.variants[variants],
     }
     rows = {name: _plain_rows(table.head(MOST_ROWS)) for name, table in tables.items()}
-    rows["variants"] = [
-        row | predicted.get(row["row_interval"], nothing) for row in rows["variants"]
-    ]
+    shown = {row.interval: row for row in said.rows}
+    for row in rows["variants"]:
+        of_work = shown.get(row["row_interval"])
+        known = of_work is not None and (of_work.unprofiled_ns or of_work.no_prediction)
+        row["without"] = of_work.without_nsys() if known else "-"
+        row["why"] = safe_text(of_work.no_prediction) if known else ""
     return rows | {"more": {name: max(0, len(t) - MOST_ROWS) for name, t in tables.items()}}
 
 
@@ -203,19 +198,36 @@ def _plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
     ]
 
 
-def _predicted(analysis: Analysis, rows: Sequence[LabelRow]) -> dict[str, dict[str, Any]]:
+def _predicted(
+    analysis: Analysis, rows: Sequence[LabelRow], measured: Mapping[str, Sequence[float]]
+) -> dict[str, dict[str, Any]]:
     """By label, of the interval in its row: what it would have measured without nsys, its bounds
-    and its breakdown, or why that is unknown."""
+    and its breakdown, or why that is unknown; as a cell and as a sentence."""
     parts: dict[int, dict[str, int]] = {}
     for part in analysis.unprofiled_parts.itertuples(index=False):
         parts.setdefault(int(part.interval), {})[str(part.cause)] = int(part.ns)
-    return {
-        safe_text(row.label): {"reason": safe_text(row.no_prediction)}
-        if row.unprofiled_ns is None
-        else {"ns": row.unprofiled_ns, "parts": parts.get(row.interval, {})}
-        for row in rows
-        if row.unprofiled_ns or row.no_prediction
-    }
+    any_known = any(row.unprofiled_ns for row in rows)
+    found = {}
+    for row in rows:
+        words, both = [], measured.get(safe_text(row.label))
+        if row.unprofiled_ns:
+            ns, low, high = map(duration, row.unprofiled_ns)
+            words.append(f"{ns} predicted ({low} to {high})")
+        if both:
+            under, without = map(duration, both)
+            words.append(f"{without} measured ({under} under nsys; means of the middle half)")
+        if not words and row.no_prediction and any_known:
+            words.append(f"no prediction ({safe_text(row.no_prediction)})")
+        if row.unprofiled_ns or row.no_prediction or words:
+            known = row.unprofiled_ns or row.no_prediction
+            found[safe_text(row.label)] = {
+                "ns": row.unprofiled_ns,
+                "parts": parts.get(row.interval, {}) if row.unprofiled_ns else {},
+                "reason": safe_text(row.no_prediction),
+                "cell": safe_text(row.without_nsys()) if known else "?",
+                "said": f"Without nsys: {'; '.join(words)}." if words else "",
+            }
+    return found
 
 
 def _measured(analysis: Analysis) -> dict[str, list[float]]:

@@ -102,12 +102,6 @@ def test_one_labels_answer_does_not_depend_on_the_others():
     assert compare(a, b).labels[0].total == alone.total
 
 
-def test_what_else_differs_is_said():
-    a = build(cases(forward=100))
-    other = replace(a, trace=replace(a.trace, driver_version="590.1"))
-    assert "driver differs: A 580.1, B 590.1" in compare(a, other).remarks
-
-
 def test_nothing_in_common():
     found = compare(build(cases(a=1)), build(cases(b=1)))
     assert found.labels == () and found.only_before == ("a",)

@@ -142,14 +142,6 @@ def test_export_of_one_label_has_a_safe_name(tmp_path):
     assert "\x1b" not in result.output
 
 
-@pytest.mark.parametrize("form", ["perfetto", "csv", "parquet"])
-def test_every_format_is_written(run_dir, form):
-    if form == "parquet":
-        pytest.importorskip("pyarrow")
-    assert call("export", run_dir, "--format", form, "-q").output == ""
-    assert (run_dir / ("perfetto.json" if form == "perfetto" else form)).exists()
-
-
 def test_a_report_of_an_interval_that_was_not_drawn(analysis, tmp_path):
     from dataclasses import replace
 

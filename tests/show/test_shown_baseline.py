@@ -68,12 +68,6 @@ def test_terminal_has_both_numbers_the_prediction_and_its_error(both_runs):
     assert max(map(len, printed(both_runs, 80).splitlines())) <= 80
 
 
-def test_without_a_second_run_nothing_is_said(analysis):
-    assert "Profiled and unprofiled" not in printed(analysis)
-    assert baseline.page_table(analysis)["rows"] == []
-    assert json.loads(document.dumps(analysis))["baseline"] is None
-
-
 def test_the_page_has_both_numbers_the_prediction_and_its_error(both_runs):
     first, only = baseline.page_table(both_runs)["rows"]
     assert first[1:7] == ["5/4", "300.00", "200.00", "1.50", "190 ±10", "-5 % !"]

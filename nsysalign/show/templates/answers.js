@@ -11,7 +11,7 @@ function startAnswers() {
     make("button", { type: "button", class: "link",
       onclick: () => choose(v.label, v.row_interval, true) }, v.variant) : v.variant,
   v.count.toLocaleString("en"), micro(v.median_ns),
-  make("span", { title: withoutHint(v) }, withoutWord(v)), micro(v.min_ns), micro(v.max_ns)]);
+  make("span", { title: withoutHint(v) }, v.without), micro(v.min_ns), micro(v.max_ns)]);
   listAnswers("gaps", gaps,
     [...text("of"), ...numbers("idle us"), ...text("until", "held up by"), ...numbers("for us")],
     (g) => [g.run, micro(g.ns), code(g.next, shortName(g.next)),
@@ -28,15 +28,10 @@ function startAnswers() {
   $("answers").hidden = !variants.length && !gaps.length && !ranges.length && !host.length;
 }
 
-function withoutWord(variant) {
-  if (variant.unprofiled_ns) return within(variant.unprofiled_ns);
-  return variant.no_prediction ? inAWord(variant.no_prediction) : "-";
-}
-
-function withoutHint(variant) {
-  if (variant.unprofiled_ns) return "the interval that stands for this work, without nsys, " +
+function withoutHint({ without, why }) {
+  if (without !== "-" && !why) return "the interval that stands for this work, without nsys, " +
     "predicted from this trace";
-  return "no prediction: " + (variant.no_prediction ||
+  return "no prediction: " + (why ||
     "only the first rows have one, since each takes a replay of its calls");
 }
 

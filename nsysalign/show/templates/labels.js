@@ -1,20 +1,5 @@
 // A table of labels: sorted by any column that has a value, filtered by text.
 
-// "collectives": the word of a reason why there is no prediction; "none" for one that has none.
-function inAWord(reason) {
-  return /^[\w-]+: /.test(reason) ? reason.slice(0, reason.indexOf(":")) : "none";
-}
-
-// "191 ±25": no more digits than the bar allows.
-function within(ns) {
-  if (!ns) return "?";
-  const reach = Math.max(ns[2] - ns[0], ns[0] - ns[1]) / 1e3,
-    places = reach >= 10 ? 0 : reach >= 1 ? 1 : 2;
-  const number = (value) => value.toLocaleString("en",
-    { minimumFractionDigits: places, maximumFractionDigits: places });
-  return `${number(ns[0] / 1e3)} ±${number(reach)}`;
-}
-
 const sorting = { key: null, down: false };
 
 function labelHead(column, redraw) {

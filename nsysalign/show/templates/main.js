@@ -64,7 +64,7 @@ function choose(label, interval, show) {
   drawLanes();
   fill($("label-fall"), waterfall(asRun(item, selected.interval)));
   $("label-without").textContent =
-    [withoutNsys(item), byOperations(view.picture)].filter(Boolean).join(" ");
+    [DATA.predicted[item.label]?.said, byOperations(view.picture)].filter(Boolean).join(" ");
   if (fresh) {
     fill($("source"), [item.site, ...item.callers].map(sourceLine));
     sayRuns();

@@ -19,7 +19,7 @@ const COLUMNS = [
     show: (l) => micro(l.elapsed), hint: "measured time of the median interval, under nsys" },
   ...(PREDICTED ? [{ key: "predicted", text: "w/o nsys", unit: "us", number: true,
     value: (l) => DATA.predicted[l.label]?.ns?.[0] ?? -1,
-    show: (l) => within(DATA.predicted[l.label]?.ns),
+    show: (l) => DATA.predicted[l.label]?.cell ?? "?",
     hint: "the same interval without nsys, predicted from this trace, and how far that may be off",
   }] : []),
   ...(Object.keys(DATA.measured).length ?
@@ -68,7 +68,7 @@ function bodyRow(label, scale) {
     if (column.key === "bar") return make("td", { class: "budget" }, barPair(label, scale));
     if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td",
       { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason },
-      inAWord(DATA.predicted[label.label].reason));
+      DATA.predicted[label.label].cell);
     const text = column.show(label);
     return make("td", { class: "number" + (text === "." ? " zero" : "") }, text);
   });

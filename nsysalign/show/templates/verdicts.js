@@ -27,8 +27,8 @@ function card(item) {
       make("p", { class: "where" }, entry.label),
     sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,
-    label && entry.cold !== "cold" && withoutNsys(label) ?
-      make("p", { class: "without" }, withoutNsys(label)) : null,
+    label && entry.cold !== "cold" && DATA.predicted[label.label]?.said ?
+      make("p", { class: "without" }, DATA.predicted[label.label].said) : null,
     entry.explanation ? make("p", { class: "explanation" }, entry.explanation) : null,
     DATA.host[entry.label] && entry.cold !== "cold" ?
       make("p", { class: "without" }, "The host meanwhile: " + DATA.host[entry.label]) : null,

@@ -70,17 +70,6 @@ function waterfall(label) {
     fallRow("measured", first, duration(label.elapsed), "what was measured, under nsys"), rows);
 }
 
-// What the label's median interval would read, or did read, without nsys.
-function withoutNsys(label) {
-  const predicted = DATA.predicted[label.label], measured = DATA.measured[label.label], said = [];
-  const [ns, low, high] = (predicted?.ns || []).map(duration);
-  if (ns) said.push(`${ns} predicted (${low} to ${high})`);
-  if (measured) said.push(`${duration(measured[1])} measured ` +
-    `(${duration(measured[0])} under nsys; means of the middle half)`);
-  if (!said.length && predicted && PREDICTED) said.push(`no prediction (${predicted.reason})`);
-  return said.length ? `Without nsys: ${said.join("; ")}.` : null;
-}
-
 // An interval by the other clocks that its trace has: the span of its operations, and their sum.
 function byOperations(picture) {
   const strip = picture && !picture.whole && picture.strip;
