@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
+import pandas as pd
 import pytest
 
 from nsysalign.addons.measure import page, profile, terminal
@@ -111,3 +113,33 @@ def test_a_budget_leaves_time_for_the_profile(tmp_path, profile, low, high):
     options = Options((target,), clocks=True, budget_s=40.0, profile=profile, backend=SIMULATED)
     session = Session(replace(options, output=tmp_path / "out"))
     assert low < session._share_s(1, planned=True) < high
+
+
+@pytest.mark.parametrize(
+    ("labels", "expected"),
+    [
+        (["call"], {"sum": 90.0}),  # gaps on an idle GPU are waits for launches
+        (["call", "call device"], {"span": 110.0, "sum": 90.0}),
+        (["call cold device"], {}),
+    ],
+)
+def test_what_nsys_says_is_of_the_interval_with_the_median_span(labels, expected):
+    """Three intervals of two kernels each, 20 apart: spans of 100, 110 and 120; `host` is no work.
+
+    [ 40 ]....[ 40, 50, 60 ]
+    """
+    intervals, segments = [], []
+    for label in labels:
+        for second in (40, 60, 50):
+            number = len(intervals)
+            intervals.append({"label": label, "interval": number})
+            for cause, start, end in (
+                ("kernel", 0, 40),
+                ("host", 40, 60),
+                ("kernel", 60, 60 + second),
+            ):
+                segments.append(
+                    {"interval": number, "cause": cause, "start_ns": start, "end_ns": end}
+                )
+    analysis = SimpleNamespace(intervals=pd.DataFrame(intervals), segments=pd.DataFrame(segments))
+    assert profile._gpu_ns(analysis, "call", "warm") == expected
