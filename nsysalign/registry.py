@@ -46,7 +46,7 @@ class AddOn(NamedTuple):
     #: Tables of an analysis: a tuple of `frames.Spec`; and those too long for analysis.json.
     tables: str = ""
     long: tuple[str, ...] = ()
-    #: (analysis, inputs) -> analysis with these tables, before rules look at it.
+    #: (evidence, inputs) -> the evidence with these tables, before rules look at it.
     step: str = ""
     #: (stored analysis, run directory) -> the same with what was found since.
     since: str = ""
@@ -55,7 +55,7 @@ class AddOn(NamedTuple):
     #: (analysis) -> a `finding.Status` for each finding.
     statuses: str = ""
     sections: tuple[Section, ...] = ()
-    #: An object with holds(path), report(path, output), diff(a, b, options): results of its own.
+    #: A module with holds(path), report(path, output), diff(options): results of its own.
     results: str = ""
 
 

@@ -44,23 +44,29 @@ def test_what_is_no_code_is_part_of_the_package(what):
     assert (PACKAGE / what).is_file()
 
 
+def copied(folder: Path, *without: str):
+    """A copy of the package in `folder`, and a function that runs Python with it."""
+    skip = shutil.ignore_patterns("__pycache__", *without)
+    shutil.copytree(PACKAGE, folder / "nsysalign", ignore=skip)
+    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+
+    def python(*arguments: str) -> subprocess.CompletedProcess:
+        return subprocess.run(
+            [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True,
+            text=True, timeout=60,
+        )  # fmt: skip
+
+    return python
+
+
 def test_without_add_ons_the_core_works(tmp_path):
     """The folder `addons` deleted: every command of the core, and what is said where one of its
     add-ons' public names is used."""
-    skip = shutil.ignore_patterns("addons", "__pycache__")
-    shutil.copytree(PACKAGE, tmp_path / "nsysalign", ignore=skip)
+    python = copied(tmp_path, "addons")
     (tmp_path / "run").mkdir()
     for name, file in (("demo.sqlite", "trace.sqlite"), ("demo.events.jsonl", "events-1.jsonl")):
         packed = (PACKAGE / "demo" / f"{name}.xz").read_bytes()
         (tmp_path / "run" / file).write_bytes(lzma.decompress(packed))
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"}
-
-    def python(*arguments: str) -> subprocess.CompletedProcess:
-        return subprocess.run(
-            [sys.executable, *arguments], cwd=tmp_path, env=environment, capture_output=True,
-            text=True, timeout=60,
-        )  # fmt: skip
-
     for words in (
         "demo -o demo",
         "analyze run --json analysis.json",
@@ -81,6 +87,63 @@ def test_without_add_ons_the_core_works(tmp_path):
     for name, words in (("marks", "addons/marks"), ("benchmark", "add-on measure")):
         done = python("-c", f"from nsysalign import {name}")
         assert done.returncode == 1 and words in done.stderr
+
+
+ADDON = """
+from nsysalign.registry import AddOn, Section
+ADDON = AddOn(
+    commands={"extra": ("things:extra", "Say hello.")},
+    tables="things:TABLES", step="things:step", rules="things:RULES",
+    sections=(Section("extra.html", "extra.js", "extra", "extra-part extras", "things:shown"),),
+)
+"""
+THINGS = """
+import click, pandas as pd
+from nsysalign.explain.finding import Remark
+from nsysalign.explain.rules import Rule
+from nsysalign.frames import specs
+TABLES = specs('''
+extras: what is extra
+    label  str    whose
+    ns     int64  how much
+''')
+@click.command()
+def extra():
+    click.echo("hello")
+def step(evidence, inputs):
+    table = pd.DataFrame({"label": evidence.labels["label"], "ns": 7})
+    return evidence.with_tables({"extras": table})
+RULES = (Rule("too-extra", lambda facts: [Remark(f"{facts.analysis.extras.ns.sum()} ns extra")]),)
+def shown(analysis):
+    return analysis.extras["label"].tolist()
+"""
+
+
+def test_an_add_on_adds_all_it_has_from_its_own_folder(tmp_path):
+    """A command, a table (computed, stored, read back), a rule and a section of the page: no file
+    of the core is touched."""
+    python = copied(tmp_path)
+    folder = tmp_path / "nsysalign" / "addons" / "extra"
+    (folder / "templates").mkdir(parents=True)
+    for name, text in {
+        "__init__.py": "", "addon.py": ADDON, "things.py": THINGS,
+        "templates/extra.html": '<section id="extra-part">here</section>',
+        "templates/extra.js": 'SECTIONS.push(["extra-part", "extra", () => {}]);',
+    }.items():  # fmt: skip
+        (folder / name).write_text(text)
+    assert python("-m", "nsysalign", "extra").stdout == "hello\n"
+    assert "Say hello." in python("-m", "nsysalign", "--help").stdout
+    done = python("-m", "nsysalign", "demo", "-o", "out")
+    assert done.returncode == 0, done.stderr
+    code = "import nsysalign; a = nsysalign.load('out/analysis.db'); print(len(a.extras), a.notes)"
+    read = python("-c", code).stdout
+    labels = int(read.split()[0])
+    assert labels > 5 and f"{7 * labels} ns extra" in read
+    page = (tmp_path / "out" / "report.html").read_text("utf-8")
+    assert '<a href="#extra-part">extras</a>' in page and '"extra":["h2d_t1"' in page
+    assert (
+        '<section id="extra-part">here</section>' in page and 'SECTIONS.push(["extra-part"' in page
+    )
 
 
 def test_the_version_is_in_one_place():

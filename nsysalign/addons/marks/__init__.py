@@ -1,6 +1,6 @@
 """Marks, phases and path counters inside kernels, on the timeline of the trace (docs/marks.md).
 
-    import nsysalign.addons.marks as marks
+    import nsysalign.marks as marks
 
     buffer = marks.buffer(mib=64)
     module = load_inline(..., extra_cuda_cflags=marks.flags())      # -I ... -DNSYSALIGN_MARKS

@@ -180,7 +180,7 @@ def buffer(mib: int = 64, *, device: int | None = None, names: Iterable[str] = (
     if isinstance(mib, bool) or not isinstance(mib, int) or not 1 <= mib <= _LARGEST_MIB:
         raise UsageError(
             f"a buffer has 1 to {_LARGEST_MIB:,} MiB, not {mib!r}",
-            "nsysalign.addons.marks.buffer(mib=64)",
+            "nsysalign.marks.buffer(mib=64)",
         )
     if not _made:
         atexit.register(_at_exit)

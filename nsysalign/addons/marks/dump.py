@@ -225,7 +225,7 @@ def warnings(dumps: Sequence[Dump]) -> list[str]:
             notes.append(
                 f"{dump.path}: a kernel was compiled with version {dump.refused} of marks.cuh, "
                 f"this package has {layout.VERSION}: it wrote nothing (compile it with -I from "
-                "nsysalign.addons.marks.include())"
+                "nsysalign.marks.include())"
             )
         if not dump.finished:
             notes.append(

@@ -17,7 +17,7 @@ from nsysalign.addons.marks.dump import Dump, MarksError, read, warnings
 from nsysalign.addons.marks.join import Marked, join
 from nsysalign.addons.marks.sm_time import inside
 from nsysalign.addons.marks.tables import MARK_CHANGES, MARKS_SPECS
-from nsysalign.model import Analysis
+from nsysalign.model import Evidence
 from nsysalign.rundir import Inputs, RunDirectory
 from nsysalign.trace.launches import read_launches
 
@@ -40,7 +40,7 @@ class MarkTables:
     buffers: tuple[Mapping[str, object], ...] = ()  # what each dump contains and lacks
 
 
-def step(analysis: Analysis, inputs: Inputs) -> Analysis:
+def step(analysis: Evidence, inputs: Inputs) -> Evidence:
     """Adds what dumps of marks say about the insides of kernels: those that were given, else those
     of the run directory or of its run with marks (run --marks)."""
     paths, marked = inputs.given.get("marks", ()), inputs.given.get("marked", (None,))[0]
@@ -174,7 +174,7 @@ def _of_dump(marked: Marked, first: int, notes: list[str]) -> dict[str, pd.DataF
         listed = ", ".join(sorted(names.unknown)[:5])
         notes.append(
             f"{dump.path}: marks without a known name are called by their number ({listed}): "
-            "nsysalign.addons.marks.buffer(names=[...]) names them"
+            "nsysalign.marks.buffer(names=[...]) names them"
         )
     return {name: table.assign(kernel=table["kernel"] + first) for name, table in tables.items()}
 

@@ -273,7 +273,7 @@ def marks_dropped(facts: Facts) -> Iterator[Finding]:
             f"{' and '.join(x for x in lost if x)} found no room in the buffer: "
             f"{words.plural(len(mine), 'launch').replace('launchs', 'launches')} "
             "of marked kernels are incomplete.",
-            f"A larger buffer, nsysalign.addons.marks.buffer(mib={mib}), or fewer launches: the buffer "
+            f"A larger buffer, nsysalign.marks.buffer(mib={mib}), or fewer launches: the buffer "
             "keeps what comes first.",
             written=written,
             dropped=dropped,

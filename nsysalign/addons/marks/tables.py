@@ -12,7 +12,7 @@ MARKS_SPECS = (
     LATENCIES,
     MARK_CHANGES,
 ) = specs("""
-marked_kernels: one row per kernel that left marks or counts (nsysalign.addons.marks), sorted by start_ns
+marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), sorted by start_ns
     kernel         int64  its number, the key of the tables of marks
     name           str    the kernel's name, '' unknown
     pid            int64  process id
