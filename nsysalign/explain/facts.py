@@ -62,6 +62,7 @@ class Facts:
         self._columns: dict[str, np.ndarray] = {}
         table, intervals = evidence.labels, self.analysis.intervals
         self.count = len(intervals)
+        self.kinds = dict(zip(table["label"].tolist(), table["kind"].tolist(), strict=True))
         names = table["label"].to_numpy(dtype=object)
         self.label = pd.Index(names).get_indexer(
             pd.Index(intervals["label"].to_numpy(dtype=object))
@@ -97,17 +98,6 @@ class Facts:
         return any(_TORCH.search(name) for name in names.tolist())
 
     @cached_property
-    def kinds(self) -> dict[str, str]:
-        """The kind of each label's intervals."""
-        table = self.whole.labels
-        return dict(zip(table["label"].tolist(), table["kind"].tolist(), strict=True))
-
-    @cached_property
-    def synchronising(self) -> np.ndarray:
-        """Intervals in which the host waits in a synchronisation call."""
-        return self.parts[:, CAUSES.index("sync")] > 0
-
-    @cached_property
     def details(self) -> dict[str, pd.DataFrame]:
         """Detail rows of measured intervals (sorted by interval) by cause."""
         details = self.analysis.details  # those of runs come last
@@ -122,10 +112,12 @@ class Facts:
             return self.analysis.details.iloc[:0]
         if not names:
             return rows
-        code, unique = pd.factorize(rows["detail"].to_numpy(dtype=object))
-        fits = re.compile(names).search if isinstance(names, str) else names.__contains__
-        hit = np.fromiter((bool(fits(str(text))) for text in unique), bool, len(unique))
-        return rows[hit[code]]
+        if (cause, names) not in self.memory:
+            code, unique = pd.factorize(rows["detail"].to_numpy(dtype=object))
+            fits = re.compile(names).search if isinstance(names, str) else names.__contains__
+            hit = np.fromiter((bool(fits(str(text))) for text in unique), bool, len(unique))
+            self.memory[cause, names] = rows[hit[code]]
+        return self.memory[cause, names]
 
     def per_interval(self, rows: pd.DataFrame, values: np.ndarray) -> np.ndarray:
         """Sums of values of detail rows, per interval."""
@@ -135,7 +127,7 @@ class Facts:
 
     def detail_ns(self, cause: str, names: str | tuple[str, ...] = ()) -> np.ndarray:
         """Nanoseconds of matching detail rows, per interval."""
-        key = (cause, names)
+        key = ("ns", cause, names)
         if key not in self.memory:
             rows = self.detail_rows(cause, names)
             self.memory[key] = self.per_interval(rows, rows["ns"].to_numpy())
@@ -174,7 +166,9 @@ class Facts:
         before, no more: if it sleeps for a second afterwards, the second is its own.
         """
         total, hosted = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
-        numbers = np.flatnonzero((self.column("kind") != "host") & self.synchronising)
+        numbers = np.flatnonzero(
+            (self.column("kind") != "host") & (self.parts[:, CAUSES.index("sync")] > 0)
+        )
         for segments in self._lots(numbers):
             owner, ns, stretch = segments.interval, segments.ns, segments.run
             count = int(stretch.max(initial=-1)) + 1
@@ -253,7 +247,8 @@ class Facts:
         pid, device, start, end, error = (v[order] for v in (pid, device, start, end, error))
         fresh = np.ones(len(order), dtype=bool)
         fresh[1:] = (pid[1:] != pid[:-1]) | (device[1:] != device[:-1])
-        reach = pd.Series(end).groupby(np.cumsum(fresh)).cummax().to_numpy()
+        apart = np.cumsum(fresh) * (end.max() - start.min())  # keeps them apart below
+        reach = np.maximum.accumulate(end + apart) - apart
         slack = 2 * error + 1_000  # neighbours that share a record touch
         fresh[1:] |= start[1:] + np.minimum(slack, end - start)[1:] >= reach[:-1]
         return int(np.maximum.reduceat(ns[order], np.flatnonzero(fresh)).sum())
@@ -271,43 +266,16 @@ class Label:
         self, facts: Facts, name: str, site: str, numbers: np.ndarray, row: int, median_ns: float
     ) -> None:
         self.facts, self.name, self.site, self.numbers = facts, name, site, numbers
-        self.count = len(numbers)
-        self.median_ns = median_ns
-        self.row = Interval(facts, row)
-
-    @property
-    def who(self) -> str:
-        """The label as titles name it."""
-        return words.subject(self.name)
+        self.who = words.subject(name)  # as titles name it
+        self.count, self.median_ns, self.row = len(numbers), median_ns, Interval(facts, row)
+        self.elapsed, self.operations = self.column("elapsed_ns"), self.column("operations")
+        self.kernel = self.column("kernel_only_upper_ns")  # and graphs that are one row
+        self.kind = self.column("kind")
+        self.on_stream = self.kind != "host"  # not a host timer
+        self._parts = facts.parts[numbers].T
 
     def column(self, name: str) -> np.ndarray:
         return self.facts.column(name)[self.numbers]
-
-    @cached_property
-    def elapsed(self) -> np.ndarray:
-        return self.column("elapsed_ns")
-
-    @cached_property
-    def operations(self) -> np.ndarray:
-        return self.column("operations")
-
-    @cached_property
-    def kernel(self) -> np.ndarray:
-        """Kernels, and graphs that the trace holds as a whole."""
-        return self.column("kernel_only_upper_ns")
-
-    @cached_property
-    def kind(self) -> np.ndarray:
-        return self.column("kind")
-
-    @cached_property
-    def on_stream(self) -> np.ndarray:
-        """Not a host timer."""
-        return self.kind != "host"
-
-    @cached_property
-    def _parts(self) -> np.ndarray:
-        return self.facts.parts[self.numbers].T
 
     def ns(self, *causes: str) -> np.ndarray:
         """Nanoseconds of the causes."""
@@ -332,9 +300,9 @@ class Label:
             return None
         numbers = np.sort(self.numbers[has])
         if (numbers == self.row.number).any():
-            return Case(self, has, self.row)
+            return Case(self, has, count, self.row)
         order = np.argsort(self.facts.column("elapsed_ns")[numbers], kind="stable")
-        return Case(self, has, Interval(self.facts, int(numbers[order[(count - 1) // 2]])))
+        return Case(self, has, count, Interval(self.facts, int(numbers[order[(count - 1) // 2]])))
 
     def finding(
         self,
@@ -366,29 +334,17 @@ class Label:
 
 @dataclass(frozen=True)
 class Case:
-    """A label that has a property, the mask of its intervals that have it, and the interval whose
-    numbers are quoted: the label's row in every table, if it has it."""
+    """A label that has a property, the mask of its intervals that have it, how many these are, and
+    the interval whose numbers are quoted: the label's row in every table, if it has it."""
 
     label: Label
     has: np.ndarray
+    count: int
     row: Interval
-
-    @property
-    def who(self) -> str:
-        return self.label.who
-
-    @property
-    def count(self) -> int:
-        return int(np.count_nonzero(self.has))
 
     def value(self, values: np.ndarray) -> int:
         """What an array over the label's intervals holds for the quoted one."""
         return int(values[self.label.numbers == self.row.number][0])
-
-    @property
-    def frequency(self) -> str | None:
-        """ "4 of 10 intervals", None when all have it."""
-        return None if self.count == self.label.count else f"{self.count} of {self.label.count}"
 
     def finding(
         self,
@@ -398,8 +354,9 @@ class Case:
         loss: np.ndarray | None = None,
         **values: Any,
     ) -> Finding:
-        """See `Label.finding`."""
-        for name, value in (("of", self.has), ("row", self.row), ("seen_in", self.frequency)):
+        """See `Label.finding`; how often it was seen is evidence, unless that is always."""
+        seen_in = f"{self.count} of {self.label.count}" if self.count < self.label.count else None
+        for name, value in (("of", self.has), ("row", self.row), ("seen_in", seen_in)):
             values.setdefault(name, value)
         return self.label.finding(severity, title, advice, loss, **values)
 
@@ -411,6 +368,17 @@ class Segment(NamedTuple):
     ns: int
     ref: int  # rowid of what it is in nsys's tables
     position: int  # among the interval's segments
+
+
+class Detail(NamedTuple):
+    """A row of `details`."""
+
+    detail: str
+    ns: int
+    direction: str
+    memory: str
+    bytes: int
+    stream: int
 
 
 class Stretch(NamedTuple):
@@ -429,36 +397,14 @@ class Interval:
 
     def __init__(self, facts: Facts, number: int) -> None:
         self.facts, self.number = facts, number
+        self.name, self.kind = str(self.column("name")), str(self.column("kind"))
+        self.elapsed, self.operations = self.column("elapsed_ns"), self.column("operations")
+        self.kernel = self.column("kernel_only_upper_ns")  # and graphs that are one row
+        self.others_worked = bool(facts.flagged(OTHERS_WORKED)[number])
 
     def column(self, name: str) -> Any:
         value = self.facts.column(name)[self.number]
         return value.item() if isinstance(value, np.generic) else value
-
-    @property
-    def name(self) -> str:
-        return str(self.column("name"))
-
-    @property
-    def kind(self) -> str:
-        return str(self.column("kind"))
-
-    @property
-    def elapsed(self) -> int:
-        return self.column("elapsed_ns")
-
-    @property
-    def operations(self) -> int:
-        return self.column("operations")
-
-    @property
-    def kernel(self) -> int:
-        """Kernels, and graphs that the trace holds as a whole."""
-        return self.column("kernel_only_upper_ns")
-
-    @property
-    def graphs(self) -> bool:
-        """Whether it replays CUDA graphs."""
-        return bool(self.facts.graphs[self.number])
 
     def ns(self, *causes: str) -> int:
         row = self.facts.parts[self.number]
@@ -471,14 +417,21 @@ class Interval:
         """ "3 of 40 us"."""
         return words.of(ns, self.elapsed)
 
-    def details(self, cause: str, names: str | tuple[str, ...] = ()) -> list[Any]:
+    def details(self, cause: str, names: str | tuple[str, ...] = ()) -> list[Detail]:
         """Rows of `details`, the longest first."""
-        return _rows_of(self.facts.detail_rows(cause, names), self.number)
+        rows = self._rows(self.facts.detail_rows(cause, names), Detail._fields)
+        return sorted((Detail(*row) for row in rows), key=lambda detail: -detail.ns)
 
-    @property
-    def other_streams(self) -> list[Any]:
-        """Rows of `other_streams`, the longest first."""
-        return _rows_of(self.facts.analysis.other_streams, self.number)
+    def other_streams(self) -> list[tuple[int, int]]:
+        """(stream, ns) of work launched inside that ran on other streams, the longest first."""
+        rows = self._rows(self.facts.analysis.other_streams, ("stream", "ns"))
+        return sorted(rows, key=lambda row: -row[1])
+
+    def _rows(self, table: pd.DataFrame, columns: tuple[str, ...]) -> Iterator[tuple]:
+        """Its rows of a table that is sorted by interval."""
+        some = slice(*np.searchsorted(table["interval"].to_numpy(), [self.number, self.number + 1]))
+        rows = table.iloc[some]
+        return zip(*(rows[c].tolist() for c in columns), strict=True)
 
     @property
     def idled(self) -> str:
@@ -491,19 +444,11 @@ class Interval:
         return "the GPU waited, idle,"
 
     @property
-    def others_worked(self) -> bool:
-        return bool(self.facts.flagged(OTHERS_WORKED)[self.number])
-
-    @cached_property
-    def _arrays(self) -> Segments:
-        return self.facts.segments(self.number)
-
-    @cached_property
     def segments(self) -> list[Segment]:
         """In time; none of an interval with more than MOST_OPERATIONS."""
         if self.operations > MOST_OPERATIONS:
             return []
-        arrays = self._arrays
+        arrays = self.facts.segments(self.number)
         columns = (arrays.cause.tolist(), arrays.ns.tolist(), arrays.ref_id.tolist())
         return [
             Segment(CAUSES[cause], ns, ref, position)
@@ -513,7 +458,11 @@ class Interval:
     def words(self, segments: Iterable[Segment]) -> list[str]:
         """Segments in words."""
         positions = np.array([segment.position for segment in segments], dtype=np.int64)
-        return [str(text) for text in self._arrays.words(positions)] if len(positions) else []
+        return (
+            [str(text) for text in self.facts.segments(self.number).words(positions)]
+            if len(positions)
+            else []
+        )
 
     @property
     def stretches(self) -> list[Stretch]:
@@ -528,12 +477,6 @@ class Interval:
                     Stretch(before, pieces, segments[after] if after < len(segments) else None)
                 )
         return out
-
-
-def _rows_of(table: pd.DataFrame, number: int) -> list[Any]:
-    """Rows of one interval (the table is sorted by it), the longest first."""
-    first, last = np.searchsorted(table["interval"].to_numpy(), [number, number + 1])
-    return sorted(table.iloc[first:last].itertuples(index=False), key=lambda row: -row.ns)
 
 
 def each_label(

@@ -31,7 +31,7 @@ from nsysalign.explain.rules import (
     whole_run,
 )
 from nsysalign.explain.rules.series import repetitions
-from nsysalign.model import Diagnosis, Evidence
+from nsysalign.model import CAUSES, Diagnosis, Evidence
 from nsysalign.split.pieces import Segments
 
 
@@ -141,7 +141,7 @@ def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
     shown = facts.shown(finding)
     measured = 0 <= shown < facts.count
     graphs = measured and bool(facts.graphs[shown])
-    synchronises = measured and facts.synchronising[shown]
+    synchronises = measured and facts.parts[shown, CAUSES.index("sync")] > 0
     kind = facts.kinds.get(finding.label, "event")
     advice = finding.advice
     if kind == "host" or (kind == "event" and facts.torch):

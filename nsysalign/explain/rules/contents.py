@@ -4,7 +4,6 @@ graphs that are one row."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -40,11 +39,11 @@ _DIRECTION = {
     "D2D": "on the device",
     "P2P": "between devices",
 }
-_COPY = Advice(anywhere="Copy before the start event or after the end event.", of_ranges=False)
-_BEFORE, _AFTER = (
-    "Copy before the start event:   x = x.cuda(); torch.cuda.synchronize(); start.record()",
-    "Copy after the end event:   end.record(); y = y.cpu()",
-)
+#: How to measure the kernels without a copy, and what makes it faster.
+_MEASURED = {
+    "H2D": "Copy before the start event:   x = x.cuda(); torch.cuda.synchronize(); start.record()",
+    "D2H": "Copy after the end event:   end.record(); y = y.cpu()",
+}
 _PINNED = {
     "H2D": "x = x.pin_memory().cuda(non_blocking=True)   loader = DataLoader(data, pin_memory=True)",
     "D2H": "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)",
@@ -86,13 +85,6 @@ def copy(facts: Facts) -> Iterator[Finding]:
     """Copies inside the interval: their share, pageable or pinned, and their bandwidth; memsets,
     and fills as large as an L2 flush."""
     rows = facts.detail_rows("memcpy")
-    if not rows.empty:
-        yield from _copies(facts, rows)
-    yield from _memset(facts)
-    yield from _fill(facts)
-
-
-def _copies(facts: Facts, rows: pd.DataFrame) -> Iterator[Finding]:
     best = _pinned_rates(rows)
     saved = _saved(facts, rows, best)
     copied, on_device = rows[rows["detail"] == "copy"], rows[rows["direction"] == "D2D"]
@@ -105,12 +97,13 @@ def _copies(facts: Facts, rows: pd.DataFrame) -> Iterator[Finding]:
         said = np.where(device_ns[label.numbers] >= 0.5 * ns, SAY_SHARE, COPY_SAY_SHARE)
         much = np.where(label.kernel > 0, share >= said, share > WARN_SHARE)
         if case := label.case(much & (ns > 0)):
-            warn = case.row.share(case.value(ns)) > WARN_SHARE
-            yield _copy(case, warn, best, saved[label.numbers])
+            warn = case.row.kernel and case.value(ns) > WARN_SHARE * case.row.elapsed
+            yield _copy(case, "warning" if warn else "info", best, saved[label.numbers])
+        yield from _clearing(label)
 
 
-def _copy(case: Case, warn: bool, best: Mapping[str, float], saved: np.ndarray) -> Finding:
-    row = case.row
+def _copy(case: Case, severity: str, best: Mapping[str, float], saved: np.ndarray) -> Finding:
+    label, row = case.label, case.row
     kinds: dict[tuple[str, str], list] = {}
     for detail in row.details("memcpy"):
         kinds.setdefault((detail.direction, detail.memory), []).append(detail)
@@ -122,20 +115,31 @@ def _copy(case: Case, warn: bool, best: Mapping[str, float], saved: np.ndarray) 
     rate = None if row.kind == "host" or pieces else moved / max(ns, 1)
     could = best.get(direction, 0.0) if memory == "pageable" else 0.0
     where = _DIRECTION.get(direction, direction)
-    advice = _COPY
+    title = f"{label.who} is a copy {where}: {row.of(ns)}"
     if row.kernel:
-        title = f"{case.who} contains the copy: {row.of(ns)} go into copying {where}"
-        measuring = {"H2D": _BEFORE, "D2H": _AFTER}.get(direction, "")
-        advice = replace(advice, measuring=measuring)
-    else:
-        title = f"{case.who} is a copy {where}: {row.of(ns)}"
+        title = f"{label.who} contains the copy: {row.of(ns)} go into copying {where}"
     if rate is not None:
         title += f", {rate:,.0f} GB/s" if rate >= 100 else f", {rate:.3g} GB/s"
     title += f" with {memory} host memory." if memory in ("pageable", "pinned") else "."
+    if pieces:
+        faster = Words("Put what is copied in many small pieces together, and copy it once")
+    elif direction not in _MEASURED:
+        faster = Words("Write the result where it is needed", "torch.mm(a, b, out=out)")
+    elif memory == "pageable":
+        text = "Pinned memory copies faster and does not block the host"
+        faster = Words(text, _PINNED[direction])
+    else:
+        code = "with torch.cuda.stream(copies): y = x.cuda(non_blocking=True)"
+        faster = Words("Copy on a separate stream, while kernels run", code)
     return case.finding(
-        "warning" if row.kernel and warn else "info",
+        severity,
         title,
-        replace(advice, faster=_faster(direction, memory, pieces)),
+        Advice(
+            _MEASURED.get(direction, "") if row.kernel else "",
+            "Copy before the start event or after the end event.",
+            of_ranges=False,
+            faster=faster,
+        ),
         saved,
         copy_ns=ns,
         elapsed_ns=row.elapsed,
@@ -146,17 +150,6 @@ def _copy(case: Case, warn: bool, best: Mapping[str, float], saved: np.ndarray) 
         memory=memory,
         kernel_ns=row.kernel or None,
     )
-
-
-def _faster(direction: str, memory: str, pieces: bool) -> Words:
-    if pieces:
-        return Words("Put what is copied in many small pieces together, and copy it once")
-    if direction not in ("H2D", "D2H"):
-        return Words("Write the result where it is needed", "torch.mm(a, b, out=out)")
-    if memory == "pageable":
-        return Words("Pinned memory copies faster and does not block the host", _PINNED[direction])
-    code = "with torch.cuda.stream(copies): y = x.cuda(non_blocking=True)"
-    return Words("Copy on a separate stream, while kernels run", code)
 
 
 def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
@@ -200,50 +193,41 @@ def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
     return {str(d): float(r) for d, r in rate.groupby(pinned["direction"]).max().items()}
 
 
-@each_label
-def _memset(label: Label) -> Finding | None:
+def _clearing(label: Label) -> Iterator[Finding]:
+    """A memset; `tensor.zero_()` is a kernel, looked for in rows with several operations."""
     spent = label.ns("memset")
     much = label.share(spent) >= SAY_SHARE
-    case = label.case(label.on_stream & (label.kernel > 0) & much)
-    if case is None:
-        return None
-    row = case.row
-    ns = row.ns("memset")
-    return case.finding(
-        "warning" if ns > WARN_SHARE * row.elapsed else "info",
-        f"{case.who} contains a memset: {row.of(ns)} are spent clearing memory {_CLEARS}.",
-        _CLEAR,
-        spent,
-        memset_ns=ns,
-        elapsed_ns=row.elapsed,
-        set_bytes=sum(detail.bytes for detail in row.details("memset")) or None,
-        kernel_ns=row.kernel,
-    )
-
-
-@each_label
-def _fill(label: Label) -> Finding | None:
-    """`tensor.zero_()` is a kernel: looked for in rows with several operations."""
+    if case := label.case(label.on_stream & (label.kernel > 0) & much):
+        row, ns = case.row, case.value(spent)
+        yield case.finding(
+            "warning" if ns > WARN_SHARE * row.elapsed else "info",
+            f"{label.who} contains a memset: {row.of(ns)} are spent clearing memory {_CLEARS}.",
+            _CLEAR,
+            spent,
+            memset_ns=ns,
+            elapsed_ns=row.elapsed,
+            set_bytes=sum(detail.bytes for detail in row.details("memset")) or None,
+            kernel_ns=row.kernel,
+        )
     row = label.row
     several = 2 <= row.operations < MANY_OPERATIONS and row.kind != "host"
     if not several or row.ns("memset") >= SAY_SHARE * row.elapsed:
-        return None
+        return
     kernels = [segment for segment in row.segments if segment.cause == "kernel"]
     named = zip(kernels, row.words(kernels), strict=True)
     ns = sum(segment.ns for segment, name in named if "FillFunctor" in name)
     other = row.column("kernel_only_ns") - ns
-    if ns <= WARN_SHARE * row.elapsed or ns >= 0.98 * (ns + other):
-        return None
-    return label.finding(
-        "warning",
-        f"{label.who} contains a fill: {row.of(ns)} are spent writing a constant {_CLEARS}.",
-        _CLEAR,
-        np.full(label.count, ns),
-        row=row,
-        fill_ns=ns,
-        elapsed_ns=row.elapsed,
-        other_kernels_ns=other,
-    )
+    if WARN_SHARE * row.elapsed < ns < 0.98 * (ns + other):
+        yield label.finding(
+            "warning",
+            f"{label.who} contains a fill: {row.of(ns)} are spent writing a constant {_CLEARS}.",
+            _CLEAR,
+            np.full(label.count, ns),
+            row=row,
+            fill_ns=ns,
+            elapsed_ns=row.elapsed,
+            other_kernels_ns=other,
+        )
 
 
 def sync(facts: Facts) -> Iterator[Finding]:
@@ -268,7 +252,7 @@ def sync(facts: Facts) -> Iterator[Finding]:
         warn = not row.others_worked and lost > WARN_SHARE * row.elapsed
         yield case.finding(
             "warning" if warn else "info",
-            f"{case.who} synchronises inside: {what}, and for {row.of(lost)} {row.idled} in that call "
+            f"{label.who} synchronises inside: {what}, and for {row.of(lost)} {row.idled} in that call "
             "and until the host had caught up.",
             _ITEM if item[row.number] else _SYNC,
             idle,
@@ -289,7 +273,7 @@ def graph_opaque(label: Label) -> Finding | None:
     row = case.row
     return case.finding(
         "info",
-        f"{case.who} runs a CUDA graph that is traced as one row: {row.of(row.ns('graph'))}, in which gaps and "
+        f"{label.who} runs a CUDA graph that is traced as one row: {row.of(row.ns('graph'))}, in which gaps and "
         "copies cannot be told from kernels.",
         _NODES,
         graph_ns=row.ns("graph"),
@@ -375,7 +359,7 @@ def queued(facts: Facts) -> Iterator[Finding]:
             }  # fmt: skip
             yield case.finding(
                 "warning" if waited > WARN_SHARE * row.elapsed else "info",
-                f"{case.who} {wait.text.format(time=row.of(waited), streams=behind)}.",
+                f"{label.who} {wait.text.format(time=row.of(waited), streams=behind)}.",
                 wait.advice,
                 None if full or earlier else ns,  # the GPU is busy meanwhile: nothing is lost
                 **evidence,

@@ -20,7 +20,7 @@ from nsysalign.explain.facts import (
     each_label,
 )
 from nsysalign.explain.finding import Advice, CouldNotLook, Finding, Words
-from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE
+from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
 
 #: If the wait for the host is at least this share of the interval, the interval measures the host.
 MOSTLY_SHARE = 0.5
@@ -102,29 +102,39 @@ _ALLOCATION = Advice(
 )
 
 
-def run_ahead(row: Interval) -> str:
-    """A line of code that lets the host run ahead of an interval, or an alternative and the reason
-    if a delay kernel cannot do that."""
-    if row.operations >= LAUNCH_QUEUE and not row.graphs:
+def gpu_alone(row: Interval, graph: bool = False) -> str:
+    """How to measure an interval's GPU time alone: a line of code that lets the host run ahead, or
+    an alternative and the reason if a delay kernel cannot do that.  `graph`: a CUDA graph comes
+    first, where the work is not in one (neither is possible around a synchronisation)."""
+    graphs, waits = row.facts.graphs[row.number], row.ns("sync") > 0
+    graph = graph and not waits and not graphs
+    host_ns = row.ns(*HIDDEN_BY_DELAY)
+    if graph:
+        host_ns = row.elapsed - row.ns(*OPERATION_KINDS)
+    wanted = host_ns / 1e3 * DELAY_CYCLES_PER_US * DELAY_MARGIN
+    cycles = max(DELAY_CYCLES, math.ceil(wanted / 1e6) * 1_000_000)
+    delay = f"torch.cuda._sleep({cycles:_}); start.record()"
+    too_many = row.operations >= LAUNCH_QUEUE and not graphs
+    if graph:
+        first = (
+            "Capture the work in a CUDA graph and time the replay:   with torch.cuda.graph(g): f()   "
+            "start.record(); g.replay(); end.record()"
+        )
+        return (
+            first
+            if too_many
+            else f"{first}   {delay}  # or without a graph: let the host run ahead"
+        )
+    if too_many:
         return (
             f"Capture it once and time the replay (its {row.operations:,} operations do not fit in the launch queue, so a delay cannot "
             "hide them):   start.record(); graph.replay(); end.record()"
         )
-    if row.ns("sync") > 0:
-        first = "Move the synchronisation out of the interval, then let the host run ahead"
-    else:
-        first = "Let the host run ahead before the start event"
-        first += "" if row.graphs else ", or time a CUDA graph"
-    return (
-        f"{first}:   torch.cuda._sleep({delay_cycles(row.ns(*HIDDEN_BY_DELAY)):_}); start.record()"
-    )
-
-
-def delay_cycles(host_ns: float) -> int:
-    """Cycles of a delay that outlasts the host's part with a margin, in whole millions; never less
-    than about 1 ms."""
-    wanted = host_ns / 1e3 * DELAY_CYCLES_PER_US * DELAY_MARGIN
-    return max(DELAY_CYCLES, math.ceil(wanted / 1e6) * 1_000_000)
+    if waits:
+        return (
+            f"Move the synchronisation out of the interval, then let the host run ahead:   {delay}"
+        )
+    return f"Let the host run ahead before the start event{'' if graphs else ', or time a CUDA graph'}:   {delay}"
 
 
 @each_label
@@ -211,7 +221,7 @@ def _host_gap(label: Label) -> Finding | None:
     if waited >= MOSTLY_SHARE * row.elapsed:
         kernels = "kernel" if row.operations < MANY_OPERATIONS else "kernels"
         lead = f"measures the host, not the {kernels}"
-    advice = replace(_GAP, measuring=run_ahead(row))
+    advice = replace(_GAP, measuring=gpu_alone(row))
     if longest >= max(MOSTLY_SHARE * waited, LONG_GAP_NS):
         # launching less does not help: that stretch has to go
         where = f"before it launches {then}" if then else "before it records the end event"
@@ -222,7 +232,7 @@ def _host_gap(label: Label) -> Finding | None:
         advice = replace(advice, faster=look, faster_in_graphs=None, faster_with_sync=None)
     return case.finding(
         "info" if row.others_worked else "warning",
-        f"{case.who} {lead}: for {row.of(waited)} {row.idled} {place}.",
+        f"{label.who} {lead}: for {row.of(waited)} {row.idled} {place}.",
         advice,
         gap,
         waiting_ns=waited,
@@ -257,12 +267,12 @@ def many_kernels(label: Label) -> Finding | None:
     row = case.row
     launching = row.ns("api_launch", "launch_latency")
     staging = sum(d.ns for d in row.details("memcpy", ("staging",)))
-    ran = row.ns("kernel", "graph", "memcpy", "memset") - staging
+    ran = row.ns(*OPERATION_KINDS) - staging
     return case.finding(
         "warning",
-        f"{case.who} pays for {row.operations:,} launches: {row.of(launching)} go into launching operations "
+        f"{label.who} pays for {row.operations:,} launches: {row.of(launching)} go into launching operations "
         f"that run for {words.span(ran / row.operations)} each on average.",
-        replace(_MANY, measuring=_graph(row)),
+        replace(_MANY, measuring=gpu_alone(row, graph=True)),
         cost,
         operations=row.operations,
         launching_ns=launching,
@@ -270,21 +280,6 @@ def many_kernels(label: Label) -> Finding | None:
         launching_each_ns=launching / row.operations,
         running_each_ns=ran / row.operations,
     )
-
-
-def _graph(row: Interval) -> str:
-    """A graph, where the work is not in one, and a delay if that helps; neither is possible around a
-    synchronisation."""
-    if row.ns("sync") > 0 or row.graphs:
-        return run_ahead(row)
-    graph = (
-        "Capture the work in a CUDA graph and time the replay:   with torch.cuda.graph(g): f()   "
-        "start.record(); g.replay(); end.record()"
-    )
-    if row.operations >= LAUNCH_QUEUE:
-        return graph
-    delay = delay_cycles(row.elapsed - row.ns("kernel", "graph", "memcpy", "memset"))
-    return f"{graph}   torch.cuda._sleep({delay:_}); start.record()  # or without a graph: let the host run ahead"
 
 
 @each_label
@@ -309,8 +304,8 @@ def api_launch(label: Label) -> Finding | None:
     calls = "its launch call" if row.operations == 1 else "launch calls"
     return case.finding(
         "warning",
-        f"{case.who} waits for {calls}: for {row.of(inside)} {row.idled} while the host was inside {name or 'the call'}.",
-        replace(_CALL, measuring=run_ahead(row)),
+        f"{label.who} waits for {calls}: for {row.of(inside)} {row.idled} while the host was inside {name or 'the call'}.",
+        replace(_CALL, measuring=gpu_alone(row)),
         call,
         inside_the_call_ns=inside,
         call=name,
@@ -334,7 +329,7 @@ def launch_latency(label: Label) -> Finding | None:
     spent = row.ns("launch_latency", "event")
     return case.finding(
         "info",
-        f"{case.who} is too short for one pair of events: {row.of(spent)} are the pair's own cost and "
+        f"{label.who} is too short for one pair of events: {row.of(spent)} are the pair's own cost and "
         "launch latency, although the host had run ahead.",
         _LATENCY,
         fixed,
@@ -359,7 +354,7 @@ def allocation(label: Label) -> Finding | None:
     idle = "" if row.kind == "host" else f", and {row.idled.rstrip(',')}"
     return case.finding(
         "warning" if ns > WARN_SHARE * row.elapsed else "info",
-        f"{case.who} allocates or frees memory inside: for {row.of(ns)} the host was in {inside}{idle}.",
+        f"{label.who} allocates or frees memory inside: for {row.of(ns)} the host was in {inside}{idle}.",
         _ALLOCATION,
         spent,
         allocating_ns=ns,

@@ -65,7 +65,7 @@ def event_floor(facts: Facts) -> Iterator[Finding | CouldNotLook]:
             row = case.row
             yield case.finding(
                 "info",
-                f"{case.who} contains no GPU work: for {row.of(row.ns(*_HOST))} the host did "
+                f"{label.who} contains no GPU work: for {row.of(row.ns(*_HOST))} the host did "
                 "something else before it recorded the end event.",
                 _CLOCK,
                 label.ns(*_HOST),
@@ -75,7 +75,7 @@ def event_floor(facts: Facts) -> Iterator[Finding | CouldNotLook]:
         if case := label.case(empty[label.numbers], at_least=TYPICAL_SHARE + 1e-9):
             yield case.finding(
                 "info",
-                f"{case.who} contains no GPU work: {words.span(case.row.elapsed)} is what an event pair itself costs here.",
+                f"{label.who} contains no GPU work: {words.span(case.row.elapsed)} is what an event pair itself costs here.",
                 _EMPTY,
                 elapsed_ns=case.row.elapsed,
             )
@@ -102,7 +102,7 @@ def event_floor(facts: Facts) -> Iterator[Finding | CouldNotLook]:
                 factor = case.row.elapsed / floor
                 yield case.finding(
                     "warning" if factor < FLOOR_WARN_FACTOR else "info",
-                    f"{case.who} is close to the shortest possible time: {words.span(case.row.elapsed)} is {words.times(factor)} an empty event pair "
+                    f"{label.who} is close to the shortest possible time: {words.span(case.row.elapsed)} is {words.times(factor)} an empty event pair "
                     f"({words.span(floor)} {state}).",
                     _DIVIDE,
                     elapsed_ns=case.row.elapsed,
@@ -158,7 +158,7 @@ def unknown(label: Label) -> Finding | None:
     ns = row.ns("unknown")
     return case.finding(
         "warning" if ns > WARN_SHARE * row.elapsed else "info",
-        f"{case.who}: the trace does not say what {row.of(ns)} were (calls missing, or a wait "
+        f"{label.who}: the trace does not say what {row.of(ns)} were (calls missing, or a wait "
         "whose end is not recorded).",
         _RECORD_ALL,
         unknown_ns=ns,

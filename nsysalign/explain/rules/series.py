@@ -185,7 +185,7 @@ def module_load(label: Label) -> Finding | None:
     usual = "" if alone else f", where the median is {words.span(label.median_ns)}"
     return case.finding(
         "warning" if typical else "info",
-        f"{case.who} loads code in {where}: for {row.of(loading)} it loaded modules{idle}{usual}.",
+        f"{label.who} loads code in {where}: for {row.of(loading)} it loaded modules{idle}{usual}.",
         _LOADING,
         spent,
         row=row,

@@ -67,16 +67,16 @@ def wrong_stream(label: Label) -> Finding | None:
     if case is None:
         return None
     row = case.row
-    stream, worked = row.column("end_stream"), row.other_streams[0]
+    stream, (worked, ns) = row.column("end_stream"), row.other_streams()[0]
     return case.finding(
         "error",
-        f"{case.who} times a stream that did no work: its events are on stream {stream}, the work launched "
-        f"between them ran for {words.span(worked.ns)} on stream {worked.stream}.",
+        f"{label.who} times a stream that did no work: its events are on stream {stream}, the work launched "
+        f"between them ran for {words.span(ns)} on stream {worked}.",
         _ONE_STREAM,
-        work_on_other_streams_ns=worked.ns,
+        work_on_other_streams_ns=ns,
         elapsed_ns=row.elapsed,
         timed_stream=stream,
-        working_stream=worked.stream,
+        working_stream=worked,
     )
 
 
@@ -97,7 +97,7 @@ def different_streams(label: Label) -> Finding | None:
     how = "a wait joins them inside" if joined else "no wait between them was seen"
     return case.finding(
         "info" if joined else "warning",
-        f"{case.who} starts on stream {first} and ends on stream {last} ({how}): "
+        f"{label.who} starts on stream {first} and ends on stream {last} ({how}): "
         f"{words.span(row.elapsed)} is a distance between two queues, not the duration of one.",
         _ONE_STREAM_OR_WAIT,
         elapsed_ns=row.elapsed,
@@ -175,15 +175,12 @@ def _patterns(label: Label) -> np.ndarray:
     return np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER))
 
 
-def _pattern(case: Case) -> str:
-    """That of most of a case's intervals: a loop's first repetition may differ."""
+def _usually(case: Case) -> tuple[str, bool]:
+    """Where most of a case's intervals synchronise (a loop's first repetition may differ), and
+    whether all earlier work had ended at their first reading."""
     names, count = np.unique(_patterns(case.label)[case.has], return_counts=True)
-    return str(names[int(count.argmax())])
-
-
-def _idle_share(case: Case) -> float:
-    """In how many of the case's intervals all earlier work had ended at the first reading."""
-    return float(case.label.flagged("idle-before")[case.has].mean())
+    idle = case.label.flagged("idle-before")[case.has].mean() >= TYPICAL_SHARE
+    return str(names[int(count.argmax())]), bool(idle)
 
 
 def _open_ended(label: Label) -> tuple[np.ndarray, np.ndarray]:
@@ -214,7 +211,7 @@ def enqueue_only(facts: Facts) -> Iterator[Finding]:
 
 
 def _enqueue_only(case: Case, severity: str) -> Finding:
-    row, pattern = case.row, _pattern(case)
+    row, (pattern, idle) = case.row, _usually(case)
     before = pattern in (BEFORE, BOTH)
     kernel, outside = row.column("kernel_only_ns"), row.column("kernel_outside_ns")
     ran_after = f"all {words.span(kernel)}" if outside == kernel else words.of(outside, kernel)
@@ -224,16 +221,16 @@ def _enqueue_only(case: Case, severity: str) -> Finding:
             why = (
                 "it synchronises only before the first reading, so it measures the API calls alone"
             )
-        elif _idle_share(case) >= TYPICAL_SHARE:
+        elif idle:
             why = "nothing waits for the work before the second reading"
-        title = f"{case.who} measures the launching, not the GPU: {why}; {ran_after} of kernels ran after the clock was read."
+        title = f"{case.label.who} measures the launching, not the GPU: {why}; {ran_after} of kernels ran after the clock was read."
     else:
         where = "synchronises only before the first reading" if before else "never synchronises"
         after = "the GPU had finished when the clock was read, but nothing ensures that"
         if outside:
             after = f"{ran_after} of kernels ran after the clock was read"
         title = (
-            f"{case.who} {where} and measures the host's launching: kernels ran for "
+            f"{case.label.who} {where} and measures the host's launching: kernels ran for "
             f"{row.of(kernel - outside)} meanwhile, {after}."
         )
     return case.finding(
@@ -264,7 +261,7 @@ def host_timer(label: Label) -> Finding | None:
         return None
     rest = label.elapsed - gpu - label.ns("memcpy", "memset", "queued")
     lost = np.minimum(rest.clip(0), label.ns("host", "api", "api_launch"))
-    row, pattern = case.row, _pattern(case)
+    row, (pattern, idle) = case.row, _usually(case)
     ran, copied, earlier = case.value(gpu), row.ns("memcpy", "memset"), row.ns("queued")
     # the parts say what the host did: a kernel that ran beside its calls is none of them
     seen = row.ns("kernel", "graph")
@@ -276,7 +273,7 @@ def host_timer(label: Label) -> Finding | None:
     if pattern == AFTER:  # it synchronises only at its end
         what = f"earlier work, {what}"
         tail = " or for earlier work, which was still running"
-        if _idle_share(case) >= TYPICAL_SHARE:
+        if idle:
             tail = " (nothing excludes earlier work; here it had ended)"
     beside = ""
     if hidden:
@@ -286,7 +283,7 @@ def host_timer(label: Label) -> Finding | None:
             beside += f", beside {words.span(ns)} of {text}"
     return case.finding(
         "warning",
-        f"{case.who} times {what} together: kernels ran for {row.of(ran)}{beside}; for the "
+        f"{label.who} times {what} together: kernels ran for {row.of(ran)}{beside}; for the "
         f"rest, the GPU waited for the host{tail}.",
         _SYNC_FIRST if pattern == AFTER else _EVENTS,
         lost,
