@@ -12,15 +12,24 @@ from nsysalign import frames
 from nsysalign.intervals import distinct, one_of
 from nsysalign.model import CALL, ISSUING_CALLS, process_of
 from nsysalign.trace import schema
-from nsysalign.trace.sqlite import possible
 
 _AT_ONCE = 1 << 18
+_LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 _MOST_INT32 = np.iinfo(np.int32).max
 
 
 def possible_rows(table: Mapping[str, np.ndarray] | pd.DataFrame) -> np.ndarray:
-    """Bool, per row: whether its times are plausible (`sqlite.possible`)."""
-    return possible(np.asarray(table["start_ns"]), np.asarray(table["end_ns"]))
+    """Bool, per row: whether its times can be: what the profiler lost comes as start = end = 0, as end < start or
+    as NULL (-1); a damaged time is so far away that a difference of two would not fit into int64,
+    or lasts for months."""
+    start, end = np.asarray(table["start_ns"]), np.asarray(table["end_ns"])
+    if len(start) and start.min() > 0 and end.max() < _LATEST_NS:  # as good as always
+        lasted = end - start
+        if lasted.min() >= 0 and lasted.max() < _LONGEST_NS:
+            return np.ones(len(start), dtype=bool)
+    lost = (end < start) | ((start == 0) & (end == 0)) | (start == -1) | (end == -1)
+    lost |= (start <= -_LATEST_NS) | (end >= _LATEST_NS)
+    return ~lost & (end - start < _LONGEST_NS)
 
 
 def only_possible(table: pd.DataFrame) -> pd.DataFrame:
@@ -29,12 +38,10 @@ def only_possible(table: pd.DataFrame) -> pd.DataFrame:
     return table if ok.all() else table[ok]
 
 
-def _in_order(
-    columns: dict[str, np.ndarray],
-    then: Callable[[dict[str, np.ndarray], np.ndarray], tuple[np.ndarray, ...]],
-) -> dict[str, np.ndarray]:
-    """The table sorted by its start, then by the keys that `then(columns, rows)` gives.  nsys
-    writes rows nearly in this order, so checking is cheap."""
+def _in_order(columns: dict[str, np.ndarray], *keys: str, longest: bool) -> dict[str, np.ndarray]:
+    """The table sorted by its start; of rows with the same start the longest or the shortest one
+    first, then by the keys, and at last as the file has them.  nsys writes rows nearly in this
+    order, so checking is cheap."""
     start = columns["start_ns"]
     if (start[1:] > start[:-1]).all():
         return columns
@@ -45,7 +52,9 @@ def _in_order(
         tied[1:] |= same
         tied[:-1] |= same
         rows = order[tied]
-        order[tied] = rows[np.lexsort((*reversed(then(columns, rows)), start[rows]))]
+        end = columns["end_ns"][rows] * (-1 if longest else 1)
+        others = [columns[key][rows] for key in reversed((*keys, "row"))]
+        order[tied] = rows[np.lexsort((*others, end, start[rows]))]
     return chosen(columns, order)
 
 
@@ -60,7 +69,7 @@ def calls_table(
     bad = int((~ok).sum())
     if bad:
         columns = chosen(columns, ok)
-    columns = _in_order(columns, lambda of, rows: (-of["end_ns"][rows], of["row"][rows]))
+    columns = _in_order(columns, "thread", "correlation", longest=True)
     columns["process"] = _each(columns["thread"], process_of)
     ids = distinct(columns["name_id"])
     kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
@@ -153,9 +162,7 @@ def operations_table(
         for name in names
     }
     del parts
-    whole = _in_order(
-        whole, lambda of, rows: (of["end_ns"][rows], of["kind"][rows], of["row"][rows])
-    )
+    whole = _in_order(whole, "kind", "process", "correlation", longest=False)
     unknown = whole["process"] < 0
     if unknown.any():  # exports before globalPid: one process, or nothing can be joined
         processes = distinct(calls["process"].to_numpy())
@@ -175,14 +182,11 @@ def _stacked(parts: Sequence[np.ndarray | int], counts: Sequence[int]) -> np.nda
     if all(not any(p.strides) and p[0] == full[0][0] for p in full):
         return np.broadcast_to(full[0][0], sum(counts))
     narrow = any(p.dtype == np.int32 for p in full)  # never times: those are int64 throughout
-    return np.concatenate([p.astype(np.int32) if narrow and _constant32(p) else p for p in full])
-
-
-def _constant32(values: np.ndarray) -> bool:
-    info = np.iinfo(np.int32)
-    return (
-        values.dtype == np.int64 and not any(values.strides) and info.min <= values[0] <= info.max
-    )
+    for number, part in enumerate(full):
+        constant = narrow and part.dtype == np.int64 and not any(part.strides)
+        if constant and -_MOST_INT32 <= part[0] <= _MOST_INT32:
+            full[number] = part.astype(np.int32)
+    return np.concatenate(full)
 
 
 def joined(

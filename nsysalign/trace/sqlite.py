@@ -19,7 +19,6 @@ from nsysalign.trace import schema
 from nsysalign.trace.schema import Table
 
 AGAIN = "nsys export --type sqlite REPORT.nsys-rep"
-_LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
 #: Bytes: C++ kernels have names of some kilobytes; the rest of a longer one is cut.
 _LONGEST_NAME = 16 << 10
 #: Smaller files are read before the faster reader is imported.
@@ -39,19 +38,6 @@ def opened(path: Path) -> Iterator[Source]:
         path, TraceError, expected="an nsys SQLite export", again=AGAIN, longest_text=_LONGEST_NAME
     ) as connection:
         yield Source(connection, path)
-
-
-def possible(start: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """Rows whose times can be: what the profiler lost comes as start = end = 0, as end < start or
-    as NULL (-1); a damaged time is so far away that a difference of two would not fit into int64,
-    or lasts for months."""
-    if len(start) and start.min() > 0 and end.max() < _LATEST_NS:  # as good as always
-        lasted = end - start
-        if lasted.min() >= 0 and lasted.max() < _LONGEST_NS:
-            return np.ones(len(start), dtype=bool)
-    lost = (end < start) | ((start == 0) & (end == 0)) | (start == -1) | (end == -1)
-    lost |= (start <= -_LATEST_NS) | (end >= _LATEST_NS)
-    return ~lost & (end - start < _LONGEST_NS)
 
 
 def lost_its_end(text: str) -> bool:

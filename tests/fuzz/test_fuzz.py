@@ -9,7 +9,6 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from properties.programs import loops, programs
@@ -22,7 +21,7 @@ from nsysalign.engine import load
 from nsysalign.errors import NsysAlignError
 from nsysalign.show import html, terminal
 from nsysalign.store import database, document
-from nsysalign.trace.redaction import redact, redact_log
+from nsysalign.trace.redaction import redact
 
 from .conftest import FUZZ
 from .mutations import (
@@ -92,16 +91,6 @@ def test_bytes_that_are_wrong(program, changes, keep):
 
 
 @FUZZ
-@given(some_programs, styles, log_changes)
-def test_lines_that_are_wrong(program, event_rows, changes):
-    with tempfile.TemporaryDirectory() as folder:
-        trace, (log, *_) = good(program, event_rows, folder)
-        log.write_text(change_log(log.read_text(), changes))
-        analysed(trace, [log])
-        redact_log(log, log.with_name("shared.jsonl"))
-
-
-@FUZZ
 @given(some_programs, cell_changes, log_changes)
 def test_what_comes_out_can_be_written_and_read(program, changes, lines):
     with tempfile.TemporaryDirectory() as folder:
@@ -111,52 +100,3 @@ def test_what_comes_out_can_be_written_and_read(program, changes, lines):
         analysis = analysed(trace, [log])
         if analysis is not None:
             written(analysis, Path(folder))
-
-
-@pytest.fixture(scope="module")
-def stored(tmp_path_factory) -> Path:
-    """A folder with analysis.db."""
-    folder = tmp_path_factory.mktemp("stored")
-    simulated = machine.run(_example())
-    trace, logs = export.write(simulated, folder)
-    analysis = nsysalign.analyze(trace, logs)
-    assert len(analysis.intervals) > 1 and len(analysis.findings) >= 0
-    database.write(analysis, folder / "analysis.db")
-    return folder
-
-
-def _example():
-    from simulator.program import Elapsed, Launch, Program, Record, Sleep, Sync
-    from simulator.world import LEGACY
-
-    steps: list = []
-    for i in range(4):
-        steps += [Record(f"a{i}", 7), Sleep(50_000), Launch(20_000, 7), Record(f"b{i}", 7)]
-    steps += [Sync(), *(Elapsed(f"a{i}", f"b{i}", f"case#{i}") for i in range(4))]
-    return Program({500: steps}, {7: LEGACY})
-
-
-@FUZZ
-@given(st.sampled_from(["cells", "bytes"]), cell_changes, byte_changes)
-def test_stored_analyses_that_are_wrong(stored, how, changes, flips):
-    with tempfile.TemporaryDirectory() as name:
-        path = Path(name) / "analysis.db"
-        data = (stored / "analysis.db").read_bytes()
-        path.write_bytes(data if how == "cells" else change_bytes(data, flips))
-        if how == "cells":
-            change_cells(path, changes)
-        _loaded(path)
-
-
-def _loaded(path: Path) -> None:
-    try:
-        analysis = load(path)
-    except NsysAlignError:
-        return
-    parts = analysis.parts.groupby("interval")["ns"].sum()
-    elapsed = analysis.intervals.set_index("interval")["elapsed_ns"]
-    assert (parts.reindex(elapsed.index, fill_value=0) == elapsed).all(), (
-        "what does not add up is not shown"
-    )
-    html.write(analysis, path.with_suffix(".html"))
-    terminal.render(analysis, Console(file=path.with_suffix(".txt").open("w"), width=100))

@@ -48,7 +48,9 @@ from nsysalign.trace.redaction import redact_log, redact_samples
 from .conftest import FUZZ
 from .mutations import (
     byte_changes,
+    cell_changes,
     change_bytes,
+    change_cells,
     change_document,
     change_log,
     log_changes,
@@ -146,6 +148,28 @@ def test_measurements_that_are_wrong(changes):
             result = CliRunner().invoke(cli, command)
             assert isinstance(result.exception, NsysAlignError | SystemExit | None), text[:2000]
         assert file.read_text() == text
+
+
+@FUZZ
+@given(st.sampled_from(["cells", "bytes"]), cell_changes, byte_changes)
+def test_stored_analyses(run, how, changes, flips):
+    with tempfile.TemporaryDirectory() as name:
+        path = Path(name) / "analysis.db"
+        data = (run.folder / "analysis.db").read_bytes()
+        path.write_bytes(data if how == "cells" else change_bytes(data, flips))
+        if how == "cells":
+            change_cells(path, changes)
+        try:
+            analysis = load(path)
+        except NsysAlignError:
+            return
+        parts = analysis.parts.groupby("interval")["ns"].sum()
+        elapsed = analysis.intervals.set_index("interval")["elapsed_ns"]
+        assert (parts.reindex(elapsed.index, fill_value=0) == elapsed).all()
+        html.write(analysis, path.with_suffix(".html"))
+        for command in (["show", name], ["export", "-f", "csv", name]):
+            result = CliRunner().invoke(cli, command)
+            assert isinstance(result.exception, NsysAlignError | SystemExit | None), command
 
 
 @FUZZ
