@@ -379,15 +379,18 @@ def _created_together(calls: Sequence[EventCall]) -> list[KnownPair]:
         elif c.role in (_QUERY, _WAIT, _WAIT_ALL) and c.done:
             key = ("event", c.event) if c.event >= 0 else ("stream", c.stream)
             events.waits[("all", 0) if c.role == _WAIT_ALL else key].append(c)
-    found: list[KnownPair] = []
-    for run in events.runs:
-        half = len(run) // 2
-        ways = [zip(run[0::2], run[1::2], strict=False), zip(run[1::2], run[2::2], strict=False)]
-        if half > 1 and len(run) == 2 * half:
-            ways.append(zip(run[:half], run[half:], strict=True))
-        candidates = [[pairs for s, e in way if (pairs := events.pair(s, e))] for way in ways]
-        best = max(candidates, key=lambda pairs: events.likeness(run, pairs))
-        found += [pair for pairs in best for pair in pairs]
+    for first in (0, 1):  # where no run begins with a pair, one may begin with another event
+        found: list[KnownPair] = []
+        for run in (whole[first:] for whole in events.runs):
+            half = len(run) // 2
+            ways = [zip(run[0::2], run[1::2], strict=False)]
+            if half > 1 and len(run) == 2 * half:
+                ways.append(zip(run[:half], run[half:], strict=True))
+            candidates = [[pairs for s, e in way if (pairs := events.pair(s, e))] for way in ways]
+            best = max(candidates, key=lambda pairs: events.likeness(run, pairs))
+            found += [pair for pairs in best for pair in pairs]
+        if found:
+            break
     return found
 
 
