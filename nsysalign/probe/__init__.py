@@ -5,6 +5,22 @@ interpreter need not have nsysalign installed; everything here imports its sibli
 Starting costs an import hook and nothing else: the real work (`runtime`) begins when torch.cuda is
 imported or a region is entered.
 
+What to read for what, in this order:
+
+    hook          run a function when a module is imported
+    wrap          torch.cuda's events, streams and graphs: call, two time stamps, one row
+    foreign       the same for torch.Event, CuPy, numba
+    runtime       what one process knows: files, regions, clocks of the trace, forks
+    slots, store  the layout of a row, and the mapped files that rows are written into
+    sites         which line of the user's code called (clocksites: which read a clock)
+    timers        readings of time.perf_counter and the like
+    reference     every event on one clock of its GPU (calibrate: how long a record takes here)
+    injection     NVTX by ctypes;  cuda_driver: the driver by ctypes
+    ends          lets nsys collect its last rows before a sudden end
+    blame         whose exception it was;  tampering: whether a timer was replaced
+    profilers     a program that profiles itself
+    rawtime       clocks and files as they are before any user code
+
 If anything goes wrong here it is written to a file and the probe deactivates itself: it never
 raises into the user's code. Exceptions of the user's own code that arrive meanwhile, from a signal
 handler or another thread, are passed on (`blame`).

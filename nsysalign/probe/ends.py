@@ -178,8 +178,10 @@ class Ends:
 
     def _watch(self) -> None:
         """Start a thread that takes a signal up if the main thread does not: handlers run between
-        two instructions of Python, and it may be inside a call for long (a collective that waits
-        for a rank which is gone)."""
+        two instructions of Python, and it may be inside a call for long.  torchrun ends its ranks by
+        SIGTERM when one failed, and the others are in a collective that waits for that one
+        (scripts/real/elastic.py): without us they end at once, without this thread by SIGKILL after
+        30 s."""
         reader, writer = (_raised(number) for number in os.pipe())
         os.set_blocking(writer, False)
         before = _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)

@@ -15,7 +15,6 @@ from waiting import wait_for
 
 from nsysalign.errors import NsysError
 from nsysalign.record.session import CollectOptions, baseline_logs, collect_baseline
-from nsysalign.trace.eventlog import read_event_logs
 
 from .conftest import FAKE_TORCH, ROOT, read_log
 
@@ -103,46 +102,11 @@ def test_calibration_is_as_in_the_profiled_run(environment):
     assert not any(x["type"] == "calibration" for x in read_log(plain.event_logs[0]))
 
 
-def test_what_a_failing_script_measured_is_kept(environment):
-    result = alone(environment, "os._exit(7)", status=7)
-    assert result.exit_status == 7 and len(read_event_logs(result.event_logs).elapsed) >= 3
-    assert result.notes == ()
-
-
-def test_several_processes_leave_several_logs(environment):
-    result = alone(
-        environment,
-        """
-import subprocess
-if "child" not in sys.argv:
-    for _ in range(2):
-        subprocess.run([sys.executable, __file__, "child"], check=True)
-""",
-    )
-    assert len(result.event_logs) == 3
-    assert len(read_event_logs(result.event_logs).headers) == 3
-
-
 def test_nothing_timed_is_said(environment):
     (environment / "empty.py").write_text("print('hello')")
     (environment / "run").mkdir()
     result = collect_baseline(["empty.py"], environment / "run", profiled_status=0)
     assert result.event_logs == () and "timed nothing" in result.notes[0]
-
-
-def test_a_script_that_does_not_end_is_stopped_with_its_children(environment):
-    result = alone(
-        environment,
-        """
-import subprocess, time
-subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-time.sleep(60)
-""",
-        timeout_s=5,
-    )
-    assert result.exit_status == 130 and "stopped after 5 s" in result.notes[0]
-    assert read_event_logs(result.event_logs).headers[0]["stopped"] is True
-    assert len(read_event_logs(result.event_logs).elapsed) >= 3
 
 
 def test_ctrl_c_reaches_the_script_and_keeps_what_it_measured(environment):

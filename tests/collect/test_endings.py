@@ -265,6 +265,14 @@ def test_the_scripts_status_stays_when_its_run_directory_is_gone(real):
     assert status == 5 and "cannot be finished: No such file" in err, err
 
 
+@pytest.mark.parametrize(("ends", "status"), [("0", 3), ("5", 5)])
+def test_an_output_that_is_full_changes_no_status_of_a_failed_script(whole, ends, status):
+    text = f"import sys\npair(2)\nsys.exit({ends})"
+    process = whole.run(text, prefix=("sh", "-c", 'exec "$@" >/dev/full', "sh"))
+    got, _, err = whole.the_end(process)
+    assert got == status and "No space left on device" in err and "Traceback" not in err, err
+
+
 def test_when_we_are_killed_the_run_can_still_be_analysed(whole):
     """nsys and the script do not notice: they end by themselves, and the probe's files are
     whole."""

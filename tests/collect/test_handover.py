@@ -366,14 +366,15 @@ def test_nobody_else_can_read_what_nsys_records(real):
 
 
 @pytest.mark.nsys
-def test_variables_that_are_meant_for_the_script(real):
+@pytest.mark.parametrize("name", [b"\xff", b"relative"])
+def test_variables_that_are_meant_for_the_script(real, name):
     """Python ends with a prompt under PYTHONINSPECT, here at the end of its input, and nsys takes
     no folder that is not UTF-8: neither is of any use to nsysalign."""
     (real.folder / "script.py").write_text(
         "import os, sys, tempfile\nprint(os.getenv('PYTHONINSPECT'), ascii(tempfile.gettempdir()))\nsys.exit(5)"
     )
-    odd = os.fsencode(real.folder) + b"/\xff"
-    os.mkdir(odd)
+    odd = name if name == b"relative" else os.fsencode(real.folder) + b"/" + name
+    os.mkdir(os.fsencode(real.folder) + b"/" + name)
     env = {**real.env, "PYTHONINSPECT": "1", "TMPDIR": os.fsdecode(odd)}
     plainly, ours = (
         subprocess.run(

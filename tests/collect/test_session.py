@@ -77,8 +77,3 @@ with nsysalign.region("work"):
     assert run_dir.stat().st_mode & 0o777 == 0o700
     for path in [run_dir / "run.json", *run_dir.glob("events-*.jsonl")]:
         assert str(real.folder) not in path.read_text()
-
-
-def test_commands_that_are_no_scripts(real):
-    done = ran(real, "pair()", "--", "sh", "-c", f"echo first; {sys.executable} script.py; exit 4")
-    assert (done.returncode, done.stdout) == (4, "first\n") and elapsed(real.run_dirs()[0]) == 1
