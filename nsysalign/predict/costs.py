@@ -100,14 +100,7 @@ def overhead(trace: Trace, costs: Costs) -> Overhead:
     before_launch = same & (kind[order][1:] == CALL["launch"])
     asked = order[:-1][before_launch & np.isin(name[order][:-1], asks)]
     inside[asked], after[asked] = length[asked], gap[asked]
-    return Overhead(_whole(inside), _whole(after), waits)
-
-
-def part(cost: Overhead, calls: np.ndarray, inside: float = 1.0, after: float = 1.0) -> Overhead:
-    """The overhead of some calls, of which only these shares (0 to 1) were the profiler's."""
-    return Overhead(
-        _whole(cost.inside[calls] * inside), _whole(cost.after[calls] * after), cost.waits[calls]
-    )
+    return Overhead(whole(inside), whole(after), waits)
 
 
 def waiting(trace: Trace) -> np.ndarray:
@@ -124,5 +117,6 @@ def waiting(trace: Trace) -> np.ndarray:
     return out
 
 
-def _whole(ns: np.ndarray) -> np.ndarray:
+def whole(ns: np.ndarray) -> np.ndarray:
+    """Costs as whole nanoseconds, none below 0."""
     return np.rint(np.maximum(ns, 0)).astype(np.int64)

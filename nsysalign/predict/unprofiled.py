@@ -26,7 +26,7 @@ from nsysalign.predict.costs import (
     WORK_ERROR,
     Costs,
     overhead,
-    part,
+    whole,
 )
 from nsysalign.predict.replay import Call, Item, replay
 from nsysalign.predict.scene import Scene, Scenes, said
@@ -94,9 +94,15 @@ class Predictor:
     def without(self, scene: Scene, inside: float, after: float) -> tuple[list[Call], list[Item]]:
         """What is replayed, with these shares of the estimated cost; what the profiler does on the
         GPU belongs to `inside`."""
-        cost = part(self.cost, scene.calls, inside, after)
         start, end = self.scenes.start[scene.calls], self.scenes.end[scene.calls]
-        columns = (start, end, cost.inside, cost.after, cost.waits)
+        cost = self.cost
+        columns = (
+            start,
+            end,
+            whole(cost.inside[scene.calls] * inside),
+            whole(cost.after[scene.calls] * after),
+            cost.waits[scene.calls],
+        )
         rows = zip(*(column.tolist() for column in columns), strict=True)
         calls = [Call(*row)._replace(back=self.scenes.back) for row in rows]
         items = [
@@ -110,15 +116,29 @@ class Predictor:
 
 
 def predict(
-    source: SplitTrace,
-    intervals: pd.DataFrame,
-    parts: pd.DataFrame,
-    labels: pd.DataFrame,
+    source: SplitTrace, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
 ) -> Predictions:
-    """Of up to MOST_PER_LABEL intervals per label, its row
-    among them.  `intervals`: frames.INTERVALS without runs, numbered by their rows."""
-    wanted = np.array(chosen_intervals(intervals, labels, source), dtype=np.int64)
-    return predict_intervals(source, wanted, intervals, parts)
+    """Of all intervals of a label with few, else of its row and others evenly spread.  `intervals`:
+    frames.INTERVALS without runs, numbered by their rows."""
+    # about how many calls were made while each label's row was open
+    begins, windows = source.trace.calls["start_ns"].to_numpy(), source.alignment.windows
+    opened, closed = (
+        np.searchsorted(begins, windows[c].to_numpy()[labels["row_interval"]])
+        for c in ("open_ns", "close_ns")
+    )
+    of_label = intervals.groupby("label", sort=False).indices
+    wanted = []
+    for label, row, calls in zip(
+        labels["label"], labels["row_interval"], (closed - opened).tolist(), strict=True
+    ):
+        numbers = of_label[label]
+        count = int(np.clip(CALLS_PER_LABEL // max(calls, 1), LEAST_PER_LABEL, MOST_PER_LABEL))
+        if len(numbers) > count:
+            spread = np.linspace(0, len(numbers) - 1, count - 1).astype(int)
+            numbers = np.unique(np.append(numbers[spread], row))
+        wanted.append(numbers)
+    every = np.sort(np.concatenate(wanted)) if wanted else np.empty(0, np.int64)
+    return predict_intervals(source, every.astype(np.int64), intervals, parts)
 
 
 def predict_intervals(
@@ -182,29 +202,3 @@ def _collectives(trace: Trace, windows: pd.DataFrame) -> np.ndarray:
             inside = np.minimum(over, w.end_ns) - np.maximum(begun, first)
             out[k] = inside[(process == w.process) & (inside > 0)].sum()
     return out
-
-
-def chosen_intervals(
-    intervals: pd.DataFrame, labels: pd.DataFrame, source: SplitTrace
-) -> list[int]:
-    """The intervals to replay: all of a label with few, else its row and others evenly spread."""
-    # about how many calls were made while each label's row was open
-    begins, windows = source.trace.calls["start_ns"].to_numpy(), source.alignment.windows
-    opened, closed = (
-        np.searchsorted(begins, windows[c].to_numpy()[labels["row_interval"]])
-        for c in ("open_ns", "close_ns")
-    )
-    made = closed - opened
-    groups = intervals.groupby("label", sort=False).indices
-    out: list[int] = []
-    for (label, row), calls in zip(
-        labels[["label", "row_interval"]].itertuples(index=False), made.tolist(), strict=True
-    ):
-        mine = groups[label]
-        count = int(np.clip(CALLS_PER_LABEL // max(calls, 1), LEAST_PER_LABEL, MOST_PER_LABEL))
-        if len(mine) > count:
-            mine = np.unique(
-                np.append(mine[np.linspace(0, len(mine) - 1, count - 1).astype(int)], row)
-            )
-        out += [int(i) for i in mine]
-    return sorted(out)
