@@ -164,6 +164,11 @@ def load(path: str | PathLike[str]) -> Analysis:
     path = Path(path)
     if not path.is_dir():
         return database.load(path)
+    if RunDirectory(path).unprofiled:
+        raise AnalysisError(
+            f"{path}: recorded without nsys, so there is no breakdown",
+            f"what its event log proves: nsysalign analyze {path}",
+        )
     stored = path / DATABASE
     if not stored.is_file():
         raise AnalysisError(

@@ -50,6 +50,10 @@ class NsysError(NsysAlignError):
     """nsys is missing, too old, or did not leave the files it should have."""
 
 
+class NsysMissing(NsysError):
+    """There is no nsys on this machine, as far as is known."""
+
+
 class TraceError(NsysAlignError):
     """The trace cannot be read or lacks what the question needs."""
 

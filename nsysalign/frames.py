@@ -314,6 +314,8 @@ intervals: one row per placed interval
     kernel_only_upper_ns  int64   the same plus whole-graph executions
     kernel_outside_ns     int64   host intervals: kernel time issued inside that ran after the end
     operations            int64   operations on the end stream that touch the window
+    idle_at_most_ns       Int64   the GPU can have been idle because of the CPU for so long, at most,
+                                  by the event log alone; NA where it does not say
     site  str  call site of the start
     end_site  str  call site of the end
     callers               object  tuple of user frames above the site
@@ -539,4 +541,22 @@ launches: kernel rows with their grid ids, sorted by start_ns
 
 collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
     int64 start_ns end_ns process device stream; str name operation; int64 signature
+""")
+
+(TIMED, TIMED_LABELS) = specs("""
+timed: one row per compared pair of a run without nsys
+    like intervals: interval name label kind pid tid device elapsed_ns site end_site callers library idle_at_most_ns
+    start_lag_ns     Int64  how far the GPU was behind the CPU at the start record, at least
+    end_lag_ns       Int64  the same at the end record
+    verdict          str    gpu_bound, cpu_bound (the GPU had caught up at the end) or cannot_tell
+
+timed_labels: one row per label of a run without nsys
+    like labels: label kind count row row_interval site median_ns mean_ns std_ns min_ns max_ns p05_ns p95_ns library
+    first_ns          int64    its first repetition, which is apart: it loads, compiles, allocates
+    steady            int64    the others, or the one that there is
+    steady_median_ns  float64  their median
+    verdict           str      the word that holds in at least 80 % of them, else cannot_tell
+    holds_in          int64    in how many it holds
+    idle_at_most_ns   Int64    median of what the CPU can have cost, NA: not known
+    end_lag_ns        Int64    median of how far the GPU was behind at the end record
 """)

@@ -89,11 +89,21 @@ class RunDirectory:
         found = self.traces()
         if len(found) == 1:
             return found[0]
+        if self.unprofiled:
+            raise TraceError(
+                f"{self.path}: recorded without nsys, so there is no trace to take apart",
+                f"what its event log proves: nsysalign analyze {self.path}",
+            )
         names = ", ".join(p.name for p in found) or "neither .sqlite nor .nsys-rep"
         raise TraceError(
             f"{self.path}: a run directory holds one {EXPORT} or one report; found {names}",
             "name the trace: nsysalign analyze FILE",
         )
+
+    @property
+    def unprofiled(self) -> bool:
+        """Whether it was recorded without nsys: it has event logs and no trace."""
+        return self.path.is_dir() and self.manifest().get("trace", "") is None and not self.traces()
 
     def export(self) -> Path:
         """The SQLite export of its one trace.  Raises TraceError if there is none yet."""

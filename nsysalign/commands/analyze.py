@@ -59,7 +59,9 @@ def analyze(
 
     look_for_garbage_less_often()
     from nsysalign import registry
+    from nsysalign.commandline import unprofiled
     from nsysalign.commandline.present import present
+    from nsysalign.rundir import RunDirectory
 
     if any(answer(traces, ctx.params) for answer in registry.each("several")):
         return
@@ -68,6 +70,10 @@ def analyze(
             "several traces are compared by an add-on (ranks) that is not installed here",
             "nsysalign analyze RUN, once for each of them",
         )
+    run = RunDirectory(traces[0])
+    if run.unprofiled and not (events or baseline or fail_on):
+        unprofiled.present(run, quiet=quiet, json_out=json_out)
+        return
     files = {name for addon in registry.addons().values() for name in addon.files}
     analysis = present(
         traces[0],

@@ -24,8 +24,13 @@ SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
     metavar="DIR",
     help="Where the report goes (default: nsysalign-runs/demo-NNN).",
 )
+@click.option(
+    "--no-nsys",
+    is_flag=True,
+    help="What a run without nsys says of the same linear layers (an event log of an H100).",
+)
 @click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
-def demo(output: Path | None, quiet: bool) -> None:
+def demo(output: Path | None, no_nsys: bool, quiet: bool) -> None:
     """Analyse a trace recorded on an NVIDIA H200, and answer a well-known puzzle: why do CUDA
     events report nine times the kernel's duration for the first of three identical linear layers?
 
@@ -34,6 +39,9 @@ def demo(output: Path | None, quiet: bool) -> None:
     """
     from nsysalign.memory import imported, look_for_garbage_less_often
 
+    if no_nsys:
+        _without_nsys(output, quiet)
+        return
     look_for_garbage_less_often()
     engine = imported("nsysalign.engine")
     from nsysalign.commandline.present import PAGE, store
@@ -58,3 +66,15 @@ def demo(output: Path | None, quiet: bool) -> None:
         click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8"))
         page = str(run_dir / PAGE)
         terminal.render(analysis, console(), page, said=said, max_labels=SHOWN, only=FINDING)
+
+
+def _without_nsys(output: Path | None, quiet: bool) -> None:
+    """The recorded log as a run directory, and what it proves."""
+    from nsysalign.commandline import unprofiled
+    from nsysalign.rundir import MANIFEST, RunDirectory, make_run_dir
+
+    run_dir = make_run_dir("demo-no-nsys", output)
+    packed = files("nsysalign.demo").joinpath("unprofiled.events.jsonl.xz").read_bytes()
+    (run_dir / "events-563.jsonl").write_bytes(lzma.decompress(packed))
+    (run_dir / MANIFEST).write_text('{"format": "nsysalign-run", "version": 1, "trace": null}\n')
+    unprofiled.present(RunDirectory(run_dir), quiet=quiet)

@@ -9,7 +9,7 @@ from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
@@ -17,7 +17,7 @@ from nsysalign import registry
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.options import closed, fail_on_option
 from nsysalign.commandline.present import finish
-from nsysalign.errors import NoCudaWork
+from nsysalign.errors import NoCudaWork, NsysAlignError, NsysMissing
 
 if TYPE_CHECKING:
     from nsysalign.record.session import CollectOptions, CollectResult
@@ -47,6 +47,12 @@ if TYPE_CHECKING:
     is_flag=True,
     help="Run the command once more without nsys and show both times side by side.",
 )
+@click.option(
+    "--no-nsys",
+    is_flag=True,
+    help="Record the event log alone, without nsys: it proves who limits each timing, not where its "
+    "time went.  So does a run where nsys is missing.",
+)
 @shared.of_addons("run")
 @shared.json_out(
     "Write the analysis to this file as well.  - is stdout: then the script's own stdout goes to "
@@ -64,6 +70,7 @@ def run(
     sample_python: bool,
     lock_clocks: int | None,
     baseline: bool,
+    no_nsys: bool,
     json_out: str | None,
     fail_on: tuple[str, ...],
     quiet: bool,
@@ -94,7 +101,18 @@ def run(
         stdout_to_stderr=json_out == "-",
         environment={k: v for rerun in reruns for k, v in rerun.environment.items()},
     )
-    result = _profiled(command, options, lock_clocks, quiet)
+    traced = _need_a_trace(ctx)
+    if no_nsys and traced:
+        raise click.UsageError(f"--no-nsys records no trace, which {traced[0]} needs")
+    if no_nsys:
+        _unprofiled(ctx, command, options, lock_clocks, quiet, json_out)
+    try:
+        result = _profiled(command, options, lock_clocks, quiet)
+    except NsysMissing as error:
+        if traced:  # a gate that lost its nsys must not pass
+            raise
+        click.echo(f"note: {error.message}: only the event log is recorded", err=True)
+        _unprofiled(ctx, command, options, lock_clocks, quiet, json_out)
     for rerun in reruns:
         again = partial(rerun.again, command, result, options)
         once_more(rerun.how, result, again, quiet=quiet)
@@ -124,6 +142,50 @@ def run(
         ctx.exit(status)
     gate = analysis is not None and closed(analysis, fail_on, quiet=quiet)
     ctx.exit(status or int(gate))
+
+
+#: Options of the core that need a trace.
+_OF_A_TRACE = ("accurate", "graph_trace", "sample_python", "baseline", "nsys", "fail_on")
+
+
+def _need_a_trace(ctx: click.Context) -> list[str]:
+    """Given options that need a trace, as they are typed; all of add-ons do."""
+    addons = registry.addons().values()
+    names = {*_OF_A_TRACE, *(option for addon in addons for option in addon.reruns)}
+    return [
+        parameter.opts[0]
+        for parameter in ctx.command.params
+        if parameter.name in names and ctx.params.get(parameter.name)
+    ]
+
+
+def _unprofiled(
+    ctx: click.Context,
+    command: Sequence[str],
+    options: CollectOptions,
+    lock_clocks: int | None,
+    quiet: bool,
+    json_out: str | None,
+) -> NoReturn:
+    """The run without nsys, and what its log proves.  Ends with the script's status; that of a
+    script that ended well is 3 if nothing could be read."""
+    from nsysalign.commandline.unprofiled import present
+    from nsysalign.record.lock import locked
+    from nsysalign.record.session import collect_unprofiled
+    from nsysalign.rundir import RunDirectory
+
+    with locked(lock_clocks) as conditions:
+        result = collect_unprofiled(command, replace(options, conditions=conditions))
+    if not quiet:
+        for note in result.notes:
+            click.echo(f"note: {note}", err=True)
+    try:
+        present(RunDirectory(result.run_dir), command=command, quiet=quiet, json_out=json_out)
+    except NsysAlignError as error:
+        if not result.exit_status:
+            raise
+        click.echo(f"not analysed: {error}", err=True)
+    ctx.exit(result.exit_status)
 
 
 def _profiled(

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from nsysalign.errors import NsysError
+from nsysalign.errors import NsysError, NsysMissing
 from nsysalign.text import natural
 
 #: Where installers put it; the last match of each pattern (the newest version) is tried first.
@@ -92,7 +92,7 @@ def find_nsys(explicit: str | None = None) -> Nsys:
         return nsys
     if problems:
         raise NsysError("no usable nsys: " + "; ".join(problems), INSTALL_HINT)
-    raise NsysError("nsys was not found in PATH or the usual install folders", INSTALL_HINT)
+    raise NsysMissing("nsys was not found in PATH or the usual install folders", INSTALL_HINT)
 
 
 def describe(path: str) -> Nsys:

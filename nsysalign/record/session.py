@@ -240,6 +240,52 @@ def collect_baseline(
     return CollectResult(folder, ended.status or 0, None, tuple(logs), tuple(notes), ended.stopped)
 
 
+def collect_unprofiled(
+    command: Sequence[str], options: CollectOptions = CollectOptions()
+) -> CollectResult:
+    """Run `command` in the current directory with the probe and without nsys, into a run directory
+    of its own: what the event log alone proves (`nsysalign.unprofiled_run`).  Raises UsageError if
+    the command cannot be run, NsysError if the logs cannot be written.
+    """
+    open_closed_streams()
+    argv = commands.resolve(command)
+    commands.refuse_nested(os.environ)
+    commands.refuse_small_files()
+    run_dir = make_run_dir(commands.stem(command), options.output)
+    (raw := run_dir / RAW).mkdir(mode=0o700)
+    with hold_signals(), private(run_dir):
+        with sampling(run_dir / CLOCKS, wanted=options.clocks) as unsampled:
+            ended = launch(
+                argv, _added(run_dir, options), run_dir / "run.log",
+                timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr,
+            )  # fmt: skip
+        header = {**MARK, "exit_status": ended.status, "stopped": ended.stopped}
+        how = {"header": header, "source": True}
+        try:
+            logs, said = _event_logs(raw, run_dir, how)
+        except OSError as error:
+            failed = NsysError(
+                f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
+                f"{RAW}/ there ({_told(ended)})",
+                "free some space, then: nsysalign analyze RUN_DIR",
+            )
+            failed.exit_code = ended.status or failed.exit_code
+            raise failed from error
+        notes = [*ended.notes, *unsampled, *said]
+        manifest = {
+            "format": "nsysalign-run",
+            "version": 1,
+            "exit_status": ended.status,
+            "nsys": None,
+            "trace": None,
+            "event_logs": [p.name for p in logs],
+            "notes": notes,
+            "conditions": list(options.conditions),
+        }
+        write_lines(run_dir / MANIFEST, [json.dumps(manifest, indent=1)])
+    return CollectResult(run_dir, ended.status or 0, None, tuple(logs), tuple(notes), ended.stopped)
+
+
 def _added(run_dir: Path, options: CollectOptions) -> dict[str, str]:
     return commands.probe_environment(
         os.environ,

@@ -6,6 +6,7 @@ import html
 from dataclasses import fields
 from functools import wraps
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import engine, model
@@ -13,10 +14,12 @@ from nsysalign.answer import LabelRow, answer, causes_present
 from nsysalign.errors import UsageError
 from nsysalign.model import CAUSES
 from nsysalign.parts import SHORT, parts_matrix
+from nsysalign.rundir import RunDirectory
 from nsysalign.show.html import page
 from nsysalign.show.palette import LOOKS
 from nsysalign.show.timeline_rows import with_segments
 from nsysalign.text import duration, fixed, percent, plural, safe_text
+from nsysalign.unprofiled_run import UnprofiledRun, analyze_run
 
 if TYPE_CHECKING:
     import plotly.graph_objects
@@ -73,9 +76,10 @@ def analyze(*args: Any, **options: Any) -> Analysis:
 
 
 @wraps(engine.load)
-def load(path: str | PathLike[str]) -> Analysis:
-    """`engine.load`, whose result shows itself."""
-    return shown(engine.load(path))
+def load(path: str | PathLike[str]) -> Analysis | UnprofiledRun:
+    """`engine.load`, whose result shows itself; of a run without nsys, what its event log proves."""
+    run = RunDirectory(Path(path))
+    return analyze_run(run) if run.unprofiled else shown(engine.load(path))
 
 
 def fragment(analysis: model.Analysis) -> str:

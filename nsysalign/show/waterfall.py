@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
@@ -100,6 +101,9 @@ def render(
     kernel = duration(int(row["kernel_only_ns"])) if row["kernel_only_ns"] else "none"
     placed = f"placed within {duration(int(row['error_ns']))} ({safe_text(row['method'])})"
     console.print(Text(head, "bold"), Text(f"{duration(elapsed)}, kernel {kernel}, {placed}"))
+    if row["idle_at_most_ns"] is not pd.NA:
+        bound = duration(int(row["idle_at_most_ns"]))
+        console.print(Text(f"by the event log alone the CPU kept the GPU idle for at most {bound}"))
     flags = [safe_text(flag) for flag in (*row["flags"], *row["findings"])]
     if flags:
         console.print(Text("! " + ", ".join(flags), "yellow"))

@@ -16,6 +16,7 @@ from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
     KIND,
+    ORIGIN,
     OTHERS_RAN,
     OTHERS_WORKED,
     Alignment,
@@ -24,6 +25,7 @@ from nsysalign.model import (
     pid_of,
     tid_of,
 )
+from nsysalign.place.lag import compared_pairs
 from nsysalign.split.busy import devices
 from nsysalign.split.details import Details
 from nsysalign.split.gaps import Explainer, launch_latency
@@ -229,10 +231,22 @@ def intervals_table(split: SplitTrace, log: EventLog | None) -> pd.DataFrame:
         kernel_only_upper_ns=kernel + total[:, CAUSE["graph"]],
         kernel_outside_ns=outside,
         operations=np.where(kind == "run", _begun(split), split.operations),
+        idle_at_most_ns=_by_the_log(w, log),
         flags=pd.Series(_flags(split, log), dtype=object),
         findings=pd.Series([()] * len(w), dtype=object),
     )
     return frames.check(out, frames.INTERVALS)
+
+
+def _by_the_log(windows: pd.DataFrame, log: EventLog | None) -> pd.Series:
+    """Per window, how long the GPU can have been idle because of the CPU according to the event log
+    alone (`place.lag`); NA where it does not say."""
+    if log is None:
+        return pd.Series(pd.NA, windows.index, dtype="Int64")
+    proven = compared_pairs(log)["idle_at_most_ns"]
+    compared = windows["origin"].to_numpy() == ORIGIN["pair"]
+    source = np.where(compared, windows["source"].to_numpy(), -1)
+    return proven.reindex(source).set_axis(windows.index)
 
 
 def _begun(split: SplitTrace) -> np.ndarray:

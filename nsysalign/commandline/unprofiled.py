@@ -1,0 +1,68 @@
+"""A run without nsys, analysed and shown: for `run`, `analyze` and `demo`."""
+
+from __future__ import annotations
+
+import platform
+import shlex
+import shutil
+from collections.abc import Sequence
+
+import click
+
+from nsysalign.commandline.outputs import console, deliver
+from nsysalign.rundir import RunDirectory
+
+#: The package of NVIDIA's repositories, by the system's package manager.
+_INSTALL = {
+    "apt-get": "sudo apt-get install nsight-systems-cli",
+    "dnf": "sudo dnf install nsight-systems-cli",
+    "zypper": "sudo zypper install nsight-systems-cli",
+}
+
+#: A longer command is not printed whole.
+_MOST_WORDS = 6
+
+
+def present(
+    run: RunDirectory,
+    *,
+    command: Sequence[str] = (),
+    quiet: bool = False,
+    json_out: str | None = None,
+) -> None:
+    """Say what the event log of a run without nsys proves.  `command`: what was run, if that is
+    known.  Raises EventLogError if there is no log."""
+    from nsysalign.commandline.assembly import recover
+    from nsysalign.unprofiled_run import analyze_run
+
+    recover(run)
+    found = analyze_run(run)
+    if json_out:
+        import orjson
+
+        document = orjson.dumps(found.document(), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+        deliver(document, json_out)
+    if quiet or json_out == "-":
+        return
+    from nsysalign.show import unprofiled_run
+
+    unprofiled_run.render(found, console(), breakdown(command))
+    click.echo(f"log: {run.path}")
+
+
+def breakdown(command: Sequence[str] = ()) -> str:
+    """What to do for a breakdown: with nsys the same run; without it, how to install it here."""
+    from nsysalign.errors import NsysError
+    from nsysalign.record.nsys import find_nsys
+
+    again = f"nsysalign run {shlex.join(command[:_MOST_WORDS])}"
+    if len(command) != len(command[:_MOST_WORDS]) or not command:
+        again = f"nsysalign run {shlex.join(command[:1]) or 'SCRIPT.py'} ..."
+    try:
+        find_nsys()
+    except NsysError:
+        manager = next((name for name in _INSTALL if shutil.which(name)), None)
+        if platform.system() == "Linux" and manager:
+            return f"for the breakdown: {_INSTALL[manager]} (NVIDIA's repository), then {again}"
+        return f"for the breakdown: install Nsight Systems, then {again}"
+    return f"{again} (for the breakdown)"

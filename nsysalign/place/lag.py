@@ -1,0 +1,149 @@
+"""How long the GPU can have been idle because of the CPU inside each pair of events, from the log alone.
+
+The events of a process and device lie on one GPU clock (`event_clock`), and the log knows when the
+CPU called `record()`.  The *lag* of a record is its GPU time minus the beginning of its call, above
+the least that the run shows around that time:
+
+    GPU time - CPU time
+      |      x          x                 x: records.  A record waits behind work, so its difference
+      |  x       x   x      x                grows; where the GPU had caught up, it is least
+      |   \\____x_________x____x            the line: the lower convex hull, straight between its
+      +------------------------- CPU time    corners, which takes out the clocks' linear drift
+
+What the clocks' offset and a record's own way to the GPU add is in the hull, so a lag is never too
+long while the clocks drift linearly.  All work of a pair was issued when the call of its end record
+returned.  From then on the CPU keeps the GPU waiting no more, so within a pair it can have done so
+only for
+
+    (return of the end record's call - beginning of the start record's call) - lag of the start
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.model import EventLog
+from nsysalign.place.event_clock import EventClock, event_clock
+from nsysalign.place.matched import Lookup
+
+#: The GPU had caught up with the CPU at a record if its lag is at most this, and it lies at most so
+#: far above the probe's own records, among which it lies, or this near (50 ppm of drift: 10 us).
+CAUGHT_UP_NS, LIKE_OWN_NS, NEAR_NS = 10_000, 20_000, 200_000_000
+
+
+class Lags(NamedTuple):
+    """Per record of the log.  `at_least_ns`: its lag, never too long; NaN for a record that no
+    distance to a reference reaches.  `caught_up`: the GPU had worked off what was issued before:
+    it executed the record as early as it executes references of the probe's own, which lie on a
+    stream of their own, around the same time."""
+
+    at_least_ns: np.ndarray
+    caught_up: np.ndarray
+
+
+def lags(log: EventLog) -> Lags:
+    """The lags of all records."""
+    out = Lags(np.full(len(log.records), np.nan), np.zeros(len(log.records), dtype=bool))
+    clock = event_clock(log)
+    if clock is None:
+        return out
+    called_ns = log.records["t0_ns"].to_numpy()
+    own = log.records["calibration"].to_numpy(dtype=bool)
+    error_ns = _errors(clock)
+    placed = (clock.frame >= 0) & ~log.records["captured"].to_numpy()
+    line = np.where(placed, clock.line[clock.frame], -1)
+    for number in np.unique(line[placed]):
+        members = np.flatnonzero(line == number)
+        since_ns = called_ns[members] - called_ns[members[0]]
+        apart_ns = clock.at_ns[members] - clock.at_ns[members[0]] - since_ns
+        least_ns = lower_hull(since_ns, apart_ns + error_ns[members])
+        lag_ns = np.maximum(apart_ns - error_ns[members] - least_ns, 0)
+        out.at_least_ns[members] = lag_ns
+        if own[members].any():
+            above_ns, near = _above_own(since_ns, apart_ns, own[members])
+            out.caught_up[members] = (lag_ns <= CAUGHT_UP_NS) & near & (above_ns <= LIKE_OWN_NS)
+    return out
+
+
+def _above_own(
+    since_ns: np.ndarray, apart_ns: np.ndarray, own: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """(how far each record lies above the hull of the probe's own records, whether it lies among
+    these, or near the first or last)."""
+    order = np.argsort(since_ns[own], kind="stable")
+    times_ns = since_ns[own][order]
+    hull_ns = lower_hull(times_ns, apart_ns[own][order])
+    among = (since_ns >= times_ns[0] - NEAR_NS) & (since_ns <= times_ns[-1] + NEAR_NS)
+    return apart_ns - np.interp(since_ns, times_ns, hull_ns), among
+
+
+def _errors(clock: EventClock) -> np.ndarray:
+    """How far each record's place may be off against the first frame of its clock: the sum of what
+    joins the frames (a pause of seconds is a rounded distance)."""
+    step_ns = np.where(np.isfinite(clock.origin_error_ns), clock.origin_error_ns, 0)
+    total_ns = np.zeros(len(step_ns))
+    for number in np.unique(clock.line):
+        members = clock.line == number
+        total_ns[members] = np.cumsum(step_ns[members])
+    return np.where(clock.frame >= 0, total_ns[clock.frame], 0) + clock.tick_ns
+
+
+def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """The lower convex hull of points, at each x."""
+    corners: list[tuple[float, float]] = []
+    for n in np.lexsort((y, x)).tolist():
+        here = float(x[n]), float(y[n])
+        if corners and corners[-1][0] == here[0]:
+            continue
+        while len(corners) > 1:
+            (x0, y0), (x1, y1) = corners[-2:]
+            if (y1 - y0) * (here[0] - x0) < (here[1] - y0) * (x1 - x0):
+                break
+            corners.pop()
+        corners.append(here)
+    return np.interp(x, *zip(*corners, strict=True))
+
+
+def compared_pairs(log: EventLog) -> pd.DataFrame:
+    """The pairs that the program compared, in the order of its calls, with what the log proves of
+    each (`frames.TIMED`, without names and labels); the index is that of `log.elapsed`.
+
+    `idle_at_most_ns`: how long the GPU can have been idle because of the CPU, NA if no reference
+    reaches the start; `end_lag_ns`: how far behind the CPU the GPU was at the end record, at least,
+    NA likewise; `caught_up`: the GPU had caught up there.
+    """
+    records = log.records
+    find = Lookup(records["process"].to_numpy(), records["seq"].to_numpy())
+    compared = (log.elapsed["error"] == "") & ~log.elapsed["calibration"].astype(bool)
+    elapsed = log.elapsed[compared]
+    start, end = (find(elapsed["process"], elapsed[side]) for side in ("start", "end"))
+    known = (start >= 0) & (end >= 0)
+    known &= ~records["captured"].to_numpy()[start] & ~records["captured"].to_numpy()[end]
+    elapsed, start, end = elapsed[known], start[known], end[known]
+    at_least_ns, caught_up = lags(log)
+    elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)
+    issuing_ns = records["t1_ns"].to_numpy()[end] - records["t0_ns"].to_numpy()[start]
+    idle_ns = np.clip(np.ceil(issuing_ns - at_least_ns[start]), 0, np.maximum(elapsed_ns, 0))
+    pid = np.array([header.get("pid", -1) for header in log.headers])
+    at_start = {
+        c: records[c].to_numpy()[start] for c in ("tid", "device", "site", "callers", "library")
+    }
+    region = zip(records["region"].to_numpy()[start], elapsed["region"], strict=True)
+    return pd.DataFrame(at_start, index=elapsed.index).assign(
+        kind="event",
+        pid=pid[elapsed["process"].to_numpy()],
+        end_site=records["site"].to_numpy()[end],
+        region=[of_record or of_call for of_record, of_call in region],
+        elapsed_ns=elapsed_ns,
+        idle_at_most_ns=_whole(idle_ns),
+        start_lag_ns=_whole(at_least_ns[start]),
+        end_lag_ns=_whole(at_least_ns[end]),
+        caught_up=caught_up[end],
+    )
+
+
+def _whole(ns: np.ndarray) -> pd.arrays.IntegerArray:
+    return pd.array(np.floor(ns), dtype="Float64").astype("Int64")

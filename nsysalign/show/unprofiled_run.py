@@ -1,0 +1,117 @@
+"""What a run without nsys proves, in a terminal: a sentence, a line per label, what to run next."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+from rich.console import Console
+from rich.text import Text
+
+from nsysalign.show.table import Column, draw, fitted, text
+from nsysalign.text import duration, percent, plural, safe_text
+from nsysalign.unprofiled_run import CANNOT_TELL, CPU_BOUND, GPU_BOUND, UnprofiledRun
+
+MOST_LABELS = 12
+_SIGNS = {GPU_BOUND: ("✓", "green"), CPU_BOUND: ("!", "bold yellow"), CANNOT_TELL: ("?", "dim")}
+
+
+def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
+    """Print the answer of a run without nsys: at most 24 lines."""
+    labels = _by_weight(run.labels)
+    for line in sentences(run):
+        console.print(Text(safe_text(line)))
+    if len(labels):
+        console.print()
+        _table(labels.head(MOST_LABELS), console)
+    if len(labels) > MOST_LABELS:
+        console.print(
+            Text(
+                f"{plural(len(labels) - MOST_LABELS, 'more label')} in Python: nsysalign.load(RUN_DIR).labels",
+                "dim",
+            )
+        )
+    console.print()
+    for note in run.notes[:3]:
+        console.print(Text(f"note: {safe_text(note)}", "dim"))
+    console.print(Text(_trust(run), "dim"))
+    console.print(Text("next: ", "bold") + Text(next_command))
+
+
+def sentences(run: UnprofiledRun) -> list[str]:
+    """The answer: about the label with the most time that the CPU can have cost and has cost
+    (`cpu_bound`), else with the most time; then that there is no breakdown."""
+    without = "Recorded without nsys: this says who limits a timing, not where its time went."
+    if run.labels.empty:
+        timers = " What host timers measure needs the trace." if run.host_timers else ""
+        none = f"No pair of CUDA events was compared, so nothing is known about the GPU.{timers}"
+        return [none, without]
+    labels = _by_weight(run.labels)
+    limited = labels[labels["verdict"] == CPU_BOUND]
+    return [sentence((limited if len(limited) else labels).iloc[0]), without]
+
+
+def sentence(label: pd.Series) -> str:
+    """What is known of a label (a row of `frames.TIMED_LABELS`)."""
+    reads = f"{label['label']} reads {duration(label['steady_median_ns'])}"
+    in_most = f"in {label['holds_in']:,} of {label['steady']:,} intervals"
+    if label["verdict"] == GPU_BOUND:
+        cost = label["idle_at_most_ns"]
+        at_most = "nothing" if cost == 0 else f"at most {duration(cost)}"
+        return f"{reads} and is GPU-bound: the CPU can have cost {at_most} of it ({in_most})."
+    if label["verdict"] == CPU_BOUND:
+        return (
+            f"{reads}, and the GPU had drained at its end: the CPU was late, or a call inside waited for the GPU "
+            f"({in_most})."
+        )
+    if pd.isna(label["idle_at_most_ns"]):
+        return f"{reads}; nothing is proven of it: no reference event reaches its events."
+    share = percent(label["idle_at_most_ns"] / max(label["steady_median_ns"], 1))
+    return (
+        f"{reads}; who limits it cannot be told: the CPU can have cost {duration(label['idle_at_most_ns'])} of it "
+        f"({share}) or nothing."
+    )
+
+
+def words(label: pd.Series) -> str:
+    """The verdict of a label in a few words."""
+    if label["verdict"] == GPU_BOUND:
+        return "GPU-bound"
+    if label["verdict"] == CPU_BOUND:
+        return "GPU drained: CPU late, or a call waited"
+    return "cannot tell" if pd.notna(label["idle_at_most_ns"]) else "cannot tell: no reference"
+
+
+def _by_weight(labels: pd.DataFrame) -> pd.DataFrame:
+    """The program's own first, then by their time."""
+    weight = labels["steady_median_ns"] * labels["steady"]
+    return labels.iloc[np.lexsort((-weight, labels["library"]))]
+
+
+def _table(labels: pd.DataFrame, console: Console) -> None:
+    rows = [label for _, label in labels.iterrows()]
+    idle = [
+        "-" if pd.isna(row["idle_at_most_ns"]) else duration(row["idle_at_most_ns"]) for row in rows
+    ]
+    columns = [
+        Column("", [_SIGNS[row["verdict"]][0] for row in rows], left=True),
+        text("label", [safe_text(row["label"]) for row in rows]),
+        Column("n", [f"{row['count']:,}" for row in rows], leaves=0.2),
+        Column("median", [duration(row["steady_median_ns"]) for row in rows]),
+        Column("first", [duration(row["first_ns"]) for row in rows], leaves=0.1),
+        Column("CPU at most", idle, leaves=1.0),
+        text("", [words(row) for row in rows]),
+    ]
+    shown, _ = fitted(columns, console.width)
+    draw(shown, console)
+
+
+def _trust(run: UnprofiledRun) -> str:
+    known = [run.device or "no GPU named", "not profiled"]
+    if run.floor_ns is not None:
+        known.append(f"an empty event pair measures {duration(run.floor_ns)}")
+    if run.sm_mhz is not None:
+        low, high = run.sm_mhz
+        known.append(
+            f"SM clock {low:,} MHz" if low == high else f"SM clock {low:,} to {high:,} MHz"
+        )
+    return ", ".join(known)

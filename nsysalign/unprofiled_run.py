@@ -1,0 +1,199 @@
+"""A run without nsys: what its event log alone proves.
+
+    event logs --> compared pairs --> lag of each record --> label: who limits it --> UnprofiledRun
+                                      (place/lag.py)
+
+There is no trace, so there are no parts.  Three words are possible for a label:
+
+    gpu_bound    the CPU can have kept the GPU waiting for at most a fifth of each interval
+    cpu_bound    at the end record the GPU had caught up with the CPU: the CPU was late, or a call
+                 inside the interval waited for the GPU
+    cannot_tell  neither holds in most repetitions
+
+    >>> run = nsysalign.load("nsysalign-runs/bench-3")     # recorded with `run --no-nsys`
+    >>> run.labels[["label", "median_ns", "verdict", "idle_at_most_ns"]]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.model import EventLog
+from nsysalign.place.lag import compared_pairs
+from nsysalign.rundir import CLOCKS, RunDirectory
+from nsysalign.split.labels import label_table, name_intervals
+from nsysalign.text import plural
+from nsysalign.trace.clock_samples import read_clock_samples
+from nsysalign.trace.eventlog import read_event_logs, source_lines
+
+#: The log of a program that left none.
+NO_LOG = EventLog((), *(frames.empty(spec) for spec in frames.LOG_SPECS))
+GPU_BOUND, CPU_BOUND, CANNOT_TELL = "gpu_bound", "cpu_bound", "cannot_tell"
+#: An interval is GPU-bound if the CPU can have cost at most this share of it; a label takes the word
+#: that holds in at least this share of its steady repetitions.
+LARGEST_SHARE, MOST_OF_THEM = 0.2, 0.8
+
+
+@dataclass(frozen=True)
+class UnprofiledRun:
+    """A run without nsys.  Columns: `frames.TIMED`, `frames.TIMED_LABELS`."""
+
+    device: str  # name of the GPU, '' if no process said it
+    intervals: pd.DataFrame
+    labels: pd.DataFrame
+    floor_ns: float | None  # what an event pair with nothing between measured (calibration)
+    sm_mhz: tuple[int, int] | None  # least and greatest SM clock while the GPU worked
+    source_lines: pd.DataFrame
+    host_timers: int = 0  # readings of the host's clocks and timed regions that the log holds
+    notes: tuple[str, ...] = ()
+    conditions: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        """ "<UnprofiledRun on NVIDIA H100: 120 intervals in 4 labels: 2 gpu_bound, ...>"."""
+        counts = self.labels["verdict"].value_counts()
+        words = ", ".join(f"{count} {word}" for word, count in counts.items())
+        intervals, labels = len(self.intervals), plural(len(self.labels), "label")
+        where = f" on {self.device}" if self.device else ""
+        return f"<UnprofiledRun{where}: {plural(intervals, 'interval')} in {labels}: {words or 'none'}>"
+
+    def document(self) -> dict[str, Any]:
+        """The run as plain objects, for JSON."""
+        return {
+            "format": "nsysalign-unprofiled",
+            "version": 1,
+            "device": self.device,
+            "floor_ns": self.floor_ns,
+            "sm_mhz": self.sm_mhz,
+            "labels": _plain(self.labels),
+            "intervals": _plain(self.intervals),
+            "notes": self.notes,
+            "conditions": self.conditions,
+        }
+
+
+def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
+    rows = table.astype(object).where(table.notna(), None).to_dict("records")
+    return [{k: None if v is pd.NA else v for k, v in row.items()} for row in rows]
+
+
+def analyze_logs(
+    logs: Sequence[Path], clocks: Path | None = None, conditions: Sequence[str] = ()
+) -> UnprofiledRun:
+    """What the event logs of a run prove by themselves.  Raises EventLogError if one is none."""
+    log = read_event_logs(logs) if logs else NO_LOG
+    intervals = timed_intervals(log)
+    names = [str(h["device_name"]) for h in log.headers if h.get("device_name")]
+    sm_mhz, notes = _sm_clock(clocks)
+    return UnprofiledRun(
+        device=names[0] if names else "",
+        intervals=intervals,
+        labels=timed_labels(intervals),
+        floor_ns=_floor(log),
+        sm_mhz=sm_mhz,
+        source_lines=source_lines(log),
+        host_timers=len(log.hosts) + len(log.clock_readings),
+        notes=(*log.notes, *_not_shown(log, intervals), *notes),
+        conditions=tuple(conditions),
+    )
+
+
+def analyze_run(run: RunDirectory) -> UnprofiledRun:
+    """The same for a run directory; without a log (the program did not import torch) nothing was
+    timed."""
+    logs, clocks = run.event_logs(), run.path / CLOCKS
+    return analyze_logs(logs, clocks if clocks.is_file() else None, run.conditions())
+
+
+def timed_intervals(log: EventLog) -> pd.DataFrame:
+    """`frames.TIMED`: the compared pairs of a log with names and verdicts."""
+    pairs = compared_pairs(log)
+    pairs = pairs[pairs["elapsed_ns"] >= 0].reset_index(drop=True)
+    if pairs.empty:
+        return frames.empty(frames.TIMED)
+    names, labels = name_intervals(pairs)
+    pairs = pairs.assign(interval=np.arange(len(pairs)), name=names, label=labels)
+    idle = pairs["idle_at_most_ns"].astype("Float64")
+    bound_by_gpu = (idle <= LARGEST_SHARE * pairs["elapsed_ns"]).fillna(False).to_numpy(dtype=bool)
+    verdict = np.where(
+        bound_by_gpu, GPU_BOUND, np.where(pairs["caught_up"], CPU_BOUND, CANNOT_TELL)
+    )
+    return frames.check(pairs.assign(verdict=verdict), frames.TIMED)
+
+
+def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
+    """`frames.TIMED_LABELS`: a row per label.  The first repetition is apart: it loads, compiles and
+    allocates."""
+    if intervals.empty:
+        return frames.empty(frames.TIMED_LABELS)
+    table = label_table(intervals.assign(row_interval=intervals["interval"]))
+    rows = []
+    for label in table["label"]:
+        own = intervals[intervals["label"] == label]
+        steady = own.iloc[1:] if len(own) > 1 else own
+        shares = {
+            word: float((steady["verdict"] == word).mean()) for word in (GPU_BOUND, CPU_BOUND)
+        }
+        verdict = next((w for w, share in shares.items() if share >= MOST_OF_THEM), CANNOT_TELL)
+        idle = steady["idle_at_most_ns"].dropna()
+        rows.append(
+            {
+                "first_ns": int(own["elapsed_ns"].iloc[0]),
+                "steady": len(steady),
+                "steady_median_ns": float(steady["elapsed_ns"].median()),
+                "verdict": verdict,
+                "holds_in": int((steady["verdict"] == verdict).sum()),
+                "idle_at_most_ns": int(np.ceil(idle.median())) if len(idle) else pd.NA,
+                "end_lag_ns": _median(steady["end_lag_ns"]),
+            }
+        )
+    more = pd.DataFrame(rows, index=table.index).astype(
+        {"idle_at_most_ns": "Int64", "end_lag_ns": "Int64"}
+    )
+    return frames.check(pd.concat([table, more], axis=1), frames.TIMED_LABELS)
+
+
+def _median(values: pd.Series) -> Any:
+    known = values.dropna()
+    return int(known.median()) if len(known) else pd.NA
+
+
+def _floor(log: EventLog) -> float | None:
+    """The median of the pairs of the probe's calibration: an event pair on an idle stream."""
+    pairs = log.elapsed[log.elapsed["calibration"].astype(bool) & (log.elapsed["error"] == "")]
+    return float(pairs["ms"].median() * 1e6) if len(pairs) else None
+
+
+def _sm_clock(clocks: Path | None) -> tuple[tuple[int, int] | None, list[str]]:
+    if clocks is None:
+        return None, []
+    samples, notes = read_clock_samples(clocks)
+    busy = samples[(samples["sm_mhz"] > 0) & ((samples["reasons"] & 1) == 0)]  # bit 0: idle
+    return ((int(busy["sm_mhz"].min()), int(busy["sm_mhz"].max())) if len(busy) else None), notes
+
+
+def _not_shown(log: EventLog, intervals: pd.DataFrame) -> list[str]:
+    """What was compared and has no row, or no bound, and why."""
+    compared = log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"].astype(bool)]
+    notes, left = [], len(compared) - len(intervals)
+    if left > 0:
+        notes.append(
+            f"{plural(left, 'compared pair')} not shown: the end was recorded before the start or into a CUDA "
+            "graph, or the log does not hold a record"
+        )
+    failed = int((log.elapsed["error"] != "").sum())
+    if failed:
+        notes.append(f"{plural(failed, 'call')} of elapsed_time failed: their events were not done")
+    without = int(intervals["idle_at_most_ns"].isna().sum())
+    if without:
+        notes.append(
+            f"no reference event reaches {without:,} of {len(intervals):,} intervals (their process ended early, or "
+            "the probe could make none): nothing is proven of these"
+        )
+    return notes
