@@ -116,6 +116,7 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
                 "kernel_only_ns": sum(ns for c, ns, _ in pieces if c == "kernel"),
                 "kernel_only_upper_ns": sum(ns for c, ns, _ in pieces if c in ("kernel", "graph")),
                 "kernel_outside_ns": 0,
+                "idle_at_most_ns": pd.NA,
                 "operations": 1,
                 "site": name(site),
                 "end_site": name(site),
