@@ -171,7 +171,9 @@ def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -
     for process, calls in _event_calls(trace, named, stream).items():
         ordinal = _numbers_are_ordinals(calls)
         found.events |= {c.call: c.event for c in calls if c.role == _RECORD and c.event >= 0}
-        together = _created_together(calls) if ordinal else []
+        together, in_a_row = _created_together(calls) if ordinal else ([], 0)
+        if in_a_row:
+            found.left["of events recorded in a row with other work between them"] += in_a_row
         if process in torch:
             compared = _compared(calls, ordinal, found)
             pairs += [(pair, QUERIED) for pair in compared]
@@ -362,10 +364,11 @@ class _NamedEvents:
         return len(pairs), on_one, -between
 
 
-def _created_together(calls: Sequence[EventCall]) -> list[KnownPair]:
+def _created_together(calls: Sequence[EventCall]) -> tuple[list[KnownPair], int]:
     """Pairs of events that were created one after the other, as s, e, s, e ... or as s, s, ...,
-    e, e, ...: whichever is likeliest."""
-    events, made, last = _NamedEvents(), 0, None
+    e, e, ...: whichever is likeliest; and how many may as well be marks between which something
+    else was compared."""
+    events, made, last, in_a_row = _NamedEvents(), 0, None, 0
     for c in calls:
         if c.role == _CREATE:
             made += 1
@@ -388,10 +391,27 @@ def _created_together(calls: Sequence[EventCall]) -> list[KnownPair]:
                 ways.append(zip(run[:half], run[half:], strict=True))
             candidates = [[pairs for s, e in way if (pairs := events.pair(s, e))] for way in ways]
             best = max(candidates, key=lambda pairs: events.likeness(run, pairs))
-            found += [pair for pairs in best for pair in pairs]
-        if found:
+            if best is candidates[0] and _are_marks(best):
+                in_a_row += len(best)
+            else:
+                found += [pair for pairs in best for pair in pairs]
+        if found or in_a_row:
             break
-    return found
+    return found, in_a_row
+
+
+def _are_marks(pairs: Sequence[Sequence[KnownPair]]) -> bool:
+    """Whether events s, e, s, e ... were recorded once each in this order, with other calls between
+    every end and the next start and no wait: ten marks of which the first and last are compared look
+    the same."""
+    once = [of_two[0] for of_two in pairs if len(of_two) == 1]
+    return len(once) == len(pairs) > 1 and all(
+        one.end.start < two.start.start
+        and two.start.rank - one.end.rank > 1
+        and one.wait is not None
+        and one.wait.start > two.start.start
+        for one, two in pairwise(once)
+    )
 
 
 # --- torch

@@ -107,6 +107,9 @@ def read(text: str) -> tuple[str, str, int]:
     ("C C C R1 R2 w R3 D R1 R1", "bc"),                     # of three, the last two
     ("C C . C R1 w R3 w R2 W2", "ac"),                      # a library's own event between the two
     ("C C C C R1 w R2 R3 w R4 D", "ab cd"),
+    ("C C C C R1 w R2 w R3 w R4 D", ""),                    # four marks of which two are compared?
+    ("C C C C R1 w R2 W2 w R3 w R4 D", "ab cd"),            # each end was waited for at once
+    ("C C C C R1 w R3 w R2 w R4 D", "ab cd"),               # an array of starts, one of ends
     ("C C R1 w R2 R1 w R2 W2", "cd"),                       # not each end was waited for
     ("C C R1 w R2 R1 w R2", ""),
     ("C C R1 w R2 O2 W2", ""),                              # orders streams
@@ -124,8 +127,9 @@ def test_events_that_rows_name(program, wanted):
 @pytest.mark.parametrize(("program", "reason"), [
     ("C C R3 w R4 W4", "numbers in another way"),            # events that nobody created
     ("C C R1 w R2 W2 X X C C R1 w R2 W2", "numbers in another way"),  # used again: no ordinals
+    ("C C C C R1 w R2 w R3 w R4 D", "in a row with other work"),  # which are compared?
 ])  # fmt: skip
-def test_numbers_that_are_no_ordinals_are_counted(program, reason):
+def test_what_can_be_read_in_two_ways_is_counted(program, reason):
     pairs, left, _ = read(program)
     assert not pairs and reason in left
 
