@@ -518,6 +518,9 @@ baseline: one row per label of a run with --baseline: profiled and unprofiled si
     error               float64  predicted_ns / baseline_ns - 1, NaN where one is missing
     remark              str      what to know about this row: different counts, why there is no
                                  prediction
+    profiled_verdict    str      what the log alone proves under nsys: gpu_bound, cpu_bound,
+                                 cannot_tell; '' for none
+    baseline_verdict    str      and without nsys
 
 unprofiled: what an interval would have measured without nsys, predicted from the profiled trace
         alone; at most 32 per label

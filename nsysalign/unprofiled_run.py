@@ -119,12 +119,20 @@ def timed_intervals(log: EventLog) -> pd.DataFrame:
         return frames.empty(frames.TIMED)
     names, labels = name_intervals(pairs)
     pairs = pairs.assign(interval=np.arange(len(pairs)), name=names, label=labels)
+    return frames.check(pairs.assign(verdict=verdicts(pairs)), frames.TIMED)
+
+
+def verdicts(pairs: pd.DataFrame) -> np.ndarray:
+    """The word that holds for each of `compared_pairs`."""
     idle = pairs["idle_at_most_ns"].astype("Float64")
     bound_by_gpu = (idle <= LARGEST_SHARE * pairs["elapsed_ns"]).fillna(False).to_numpy(dtype=bool)
-    verdict = np.where(
-        bound_by_gpu, GPU_BOUND, np.where(pairs["caught_up"], CPU_BOUND, CANNOT_TELL)
-    )
-    return frames.check(pairs.assign(verdict=verdict), frames.TIMED)
+    return np.where(bound_by_gpu, GPU_BOUND, np.where(pairs["caught_up"], CPU_BOUND, CANNOT_TELL))
+
+
+def label_verdict(steady: pd.Series) -> str:
+    """The word of a label, from those of its steady repetitions."""
+    shares = {word: float((steady == word).mean()) for word in (GPU_BOUND, CPU_BOUND)}
+    return next((word for word, share in shares.items() if share >= MOST_OF_THEM), CANNOT_TELL)
 
 
 def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
@@ -137,10 +145,7 @@ def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
     for label in table["label"]:
         own = intervals[intervals["label"] == label]
         steady = own.iloc[1:] if len(own) > 1 else own
-        shares = {
-            word: float((steady["verdict"] == word).mean()) for word in (GPU_BOUND, CPU_BOUND)
-        }
-        verdict = next((w for w, share in shares.items() if share >= MOST_OF_THEM), CANNOT_TELL)
+        verdict = label_verdict(steady["verdict"])
         idle = steady["idle_at_most_ns"].dropna()
         rows.append(
             {

@@ -18,7 +18,9 @@ from nsysalign import frames
 from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
 from nsysalign.model import EventLog
-from nsysalign.text import REPETITION
+from nsysalign.place.lag import compared_pairs
+from nsysalign.text import REPETITION, plural
+from nsysalign.unprofiled_run import CANNOT_TELL, label_verdict, verdicts
 
 
 def side_by_side(
@@ -48,44 +50,50 @@ def side_by_side(
         list(label_of)
     )
     measured_without = measured_without[counts].reset_index(drop=True)
-    known = set() if profiled is None else set(_labelled(measured(profiled), label_of)["key"])
+    logged = _labelled(measured(profiled), label_of) if profiled is not None else None
+    known = set() if logged is None else set(logged["key"])
+    words = [_verdicts(side) for side in (logged, measured_without)]
     with_nsys = intervals[["label", "kind", "site", "elapsed_ns", "interval"]]
     with_nsys = with_nsys.assign(process=windows["log_process"].to_numpy())
     predictions = unprofiled.set_index("interval")
     sides = [dict(iter(f.groupby("label", sort=False))) for f in (with_nsys, measured_without)]
     rows = [
         _row(label, sides[0].get(label), sides[1].get(label), predictions, known)
+        + tuple(side.get(label, "") for side in words)
         for label in dict.fromkeys([*intervals["label"], *measured_without["label"]])
     ]
     table = (
         pd.DataFrame(rows, columns=frames.BASELINE.names) if rows else frames.empty(frames.BASELINE)
     )
-    return frames.check(table, frames.BASELINE), _notes(profiled, baseline)
+    table = frames.check(table, frames.BASELINE)
+    return table, _notes(profiled, baseline) + _other_verdicts(table)
 
 
 def measured(log: EventLog) -> pd.DataFrame:
     """Every interval that a log measured: event pairs that the program compared, and host timers.
     `order`: when its first call began; `certain`: no clock readings that may have been of
-    anything."""
+    anything; `verdict`: what the log proves of an event pair (`unprofiled_run`), else ''."""
     columns = ["process", "seq", "region", "site", "callers", "t0_ns"]
     records = {(r.process, r.seq): r for r in log.records[columns].itertuples(index=False)}
     own = log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"].astype(bool)]
+    pairs = compared_pairs(log)
+    proven = dict(zip(pairs.index, verdicts(pairs), strict=True))
     rows = []
-    for pair in own.itertuples(index=False):
+    for index, pair in zip(own.index, own.itertuples(index=False), strict=True):
         start, end = records.get((pair.process, pair.start)), records.get((pair.process, pair.end))
         if start is None or end is None or pair.ms < 0:
             continue
         rows.append(
             ("event", start.region or pair.region, start.site, end.site, start.callers,
-             pair.process, start.t0_ns, round(pair.ms * 1e6), True)
+             pair.process, start.t0_ns, round(pair.ms * 1e6), True, proven.get(index, ""))
         )  # fmt: skip
     for host in log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]].itertuples(index=False):
         rows.append(
             ("host", host.region, host.site, host.site, (), host.process,
-             host.t0_ns, host.t1_ns - host.t0_ns, not host.implicit)
+             host.t0_ns, host.t1_ns - host.t0_ns, not host.implicit, "")
         )  # fmt: skip
     names = ["kind", "region", "site", "end_site", "callers", "process", "order", "elapsed_ns"]
-    names.append("certain")
+    names += ["certain", "verdict"]
     whole = dict.fromkeys(("process", "order", "elapsed_ns"), "int64")
     return pd.DataFrame(rows, columns=names).astype(whole)
 
@@ -154,6 +162,31 @@ def _row(label, profiled, baseline, predictions, known) -> tuple:
         profiled_ns, baseline_ns, low, high, profiled_ns / baseline_ns if both else nan,
         *prediction, prediction.ns / baseline_ns - 1 if both else nan, "; ".join(remarks),
     )  # fmt: skip
+
+
+def _verdicts(found: pd.DataFrame | None) -> dict[str, str]:
+    """What the log of one run proves of each label.  The same rule for both runs, so that only nsys
+    can make the difference."""
+    if found is None:
+        return {}
+    events = found[(found["kind"] == "event") & (found["verdict"] != "")]
+    return {
+        label: label_verdict(own["verdict"].iloc[1:] if len(own) > 1 else own["verdict"])
+        for label, own in events.groupby("label", sort=False)
+    }
+
+
+def _other_verdicts(table: pd.DataFrame) -> list[str]:
+    """A note if nsys changed who limits labels."""
+    under, without = table["profiled_verdict"], table["baseline_verdict"]
+    proven = ~under.isin(["", CANNOT_TELL]) & ~without.isin(["", CANNOT_TELL])
+    changed = table.loc[proven & (under != without), "label"].tolist()
+    if not changed:
+        return []
+    some = f"{plural(len(changed), 'label')} ({', '.join(changed[:3])}{', ...' if changed[3:] else ''})"
+    return [
+        f"nsys changes who limits {some}: what the breakdown says of that holds under nsys only"
+    ]
 
 
 def _midmean(values) -> float:

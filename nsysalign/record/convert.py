@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from nsysalign.files import write_lines
-from nsysalign.paths import HOMES, short_path
+from nsysalign.paths import HOMES, short_path, without_paths
 from nsysalign.probe.slots import (
     BETWEEN,
     CALIBRATION,
@@ -192,9 +192,9 @@ def _read_texts(path: Path, pid: int) -> _Texts:
             texts.header.update({k: v for k, v in line["header"].items() if v is not None})
             texts.first_seq = line.get("first_seq", 0)
         elif "str" in line:
-            texts.strings[line["str"]] = line["text"]
+            texts.strings[line["str"]] = without_paths(str(line["text"]))
         elif "err" in line:
-            texts.errors[line["err"]] = line["text"]
+            texts.errors[line["err"]] = without_paths(str(line["text"]))
         elif "ctx" in line:
             texts.contexts[line["ctx"]] = line
         elif "clk" in line:
@@ -402,5 +402,5 @@ def _picked(file: str, numbers: Mapping[int, None], began_ns: int) -> Iterator[t
     except (OSError, SyntaxError, ValueError):  # gone, not readable, not UTF-8
         return
     for number in numbers:
-        if 0 < number <= len(lines) and (line := lines[number - 1].strip()):
+        if 0 < number <= len(lines) and (line := without_paths(lines[number - 1].strip())):
             yield number, line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

@@ -9,6 +9,10 @@ from nsysalign.answer import in_a_word
 from nsysalign.model import Analysis
 from nsysalign.parts import SHORT
 from nsysalign.text import fixed, safe_text, within
+from nsysalign.unprofiled_run import CPU_BOUND, GPU_BOUND
+
+#: What the log proves of a label, in words.
+LIMITS = {GPU_BOUND: "GPU-bound", CPU_BOUND: "CPU-bound"}
 
 #: A label's breakdown without nsys is shown from this inflation on.
 INFLATED = 1.10
@@ -44,9 +48,20 @@ def rows(analysis: Analysis) -> list[Row]:
             own = own.sort_values("ns", ascending=False, kind="stable")
             named = [f"{SHORT[c]} {fixed(ns)}" for c, ns in own[["cause", "ns"]].itertuples(index=False) if c in SHORT]  # fmt: skip
             budget = f"{fixed(int(own['ns'].sum()))} us: {', '.join(named)}" if named else ""
-        label, remark = safe_text(both.label), safe_text(both.remark)
+        remark = "; ".join(filter(None, (_limits(both), safe_text(both.remark))))
+        label = safe_text(both.label)
         found.append(Row(label, _cells(both), budget, both.inflation, remark))
     return found
+
+
+def _limits(both: Any) -> str:
+    """Who limits a label in either run, as far as the logs prove it of both."""
+    under, without = LIMITS.get(both.profiled_verdict), LIMITS.get(both.baseline_verdict)
+    if not under or not without:
+        return ""
+    if under == without:
+        return f"{under} in both runs"
+    return f"profiled: {under}; unprofiled: {without}"
 
 
 def _cells(both: Any) -> tuple[str, ...]:  # a row of frames.BASELINE

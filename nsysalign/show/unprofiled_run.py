@@ -77,7 +77,7 @@ def words(label: pd.Series) -> str:
     if label["verdict"] == GPU_BOUND:
         return "GPU-bound"
     if label["verdict"] == CPU_BOUND:
-        return "GPU drained: CPU late, or a call waited"
+        return "GPU had drained"
     return "cannot tell" if pd.notna(label["idle_at_most_ns"]) else "cannot tell: no reference"
 
 

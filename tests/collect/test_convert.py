@@ -7,8 +7,11 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from nsysalign.errors import EventLogError
+from nsysalign.paths import without_paths
 from nsysalign.probe.slots import (
     CHUNK_BYTES,
     ELAPSED,
@@ -110,7 +113,7 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
         {"clk": 1, "frames": [[str(source), 2, 4, "<module>", 1, 30]]},
         {"clk": 2, "frames": [[str(source), 3, 6, "<module>", 1, 50]]},
         {"clk": 9, "frames": [["/home/someone/never_read.py", 3, 6, "<module>", 1, 50]]},
-        {"thread": 1, "tid": 70}, {"str": 1, "text": "with events"}, {"str": 2, "text": "plain"},
+        {"thread": 1, "tid": 70}, {"str": 1, "text": "with events"}, {"str": 2, "text": "/home/me/plain"},
         {"silenced": 2, "readings": 32_672},
     ]  # fmt: skip
     (tmp_path / "7-0.txt").write_text("\n".join(map(json.dumps, texts)) + "\n")
@@ -198,7 +201,9 @@ def test_a_long_log_is_packed_and_read_as_any_other(tmp_path, monkeypatch):
 def test_lines_of_code_are_those_of_the_places_and_of_the_file_that_ran(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
-    (tmp_path / "x.py").write_text("import torch\n  start.record()  # \u00e9\n" + "y" * 500)
+    (tmp_path / "x.py").write_text(
+        "import torch\n  start.record()  # /home/me/\u00e9\n" + "y" * 500
+    )
     (tmp_path / "new.py").write_text("secret\n")
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\n")
     library = tmp_path / "site-packages"
@@ -229,3 +234,8 @@ def test_lines_of_code_are_those_of_the_places_and_of_the_file_that_ran(tmp_path
     ]
     (path,) = convert(raw, tmp_path, tmp_path)  # raw files that somebody sent may name any file
     assert '"source"' not in path.read_text()
+
+
+@given(st.text("/ab.~'\" :\\%2F;C-w", max_size=14))
+def test_a_region_is_called_the_same_in_the_log_and_in_the_trace(text):
+    assert without_paths(without_paths(text)) == without_paths(text)

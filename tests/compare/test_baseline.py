@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from without_nsys.modelled import log_of
 
 from nsysalign import frames
 from nsysalign.compare.side_by_side import measured, side_by_side
@@ -196,3 +197,18 @@ def test_clock_readings_are_compared_where_the_trace_saw_cuda_work_inside(tmp_pa
     assert table[["label", "profiled_ns", "baseline_ns", "baseline_count"]].values.tolist() == [
         ["a.py:3-5", 15_000, 10_000, 6]
     ]
+
+
+def test_a_label_that_nsys_alone_makes_cpu_bound_is_said(tmp_path):
+    under = log_of(tmp_path / "a.jsonl", work_ns=0, gap_ns=150_000)
+    without = log_of(tmp_path / "b.jsonl", work_ns=80_000, gap_ns=1_000, queued_ns=300_000)
+    table, notes = beside(under, without)
+    assert table.loc["work", "profiled_verdict"] == "cpu_bound"
+    assert table.loc["work", "baseline_verdict"] == "gpu_bound"
+    assert "nsys changes who limits 1 label (work)" in notes[-1]
+    table, notes = beside(without, without)
+    assert set(table[["profiled_verdict", "baseline_verdict"]].loc["work"]) == {"gpu_bound"}
+    assert not notes
+    table, notes = beside(under, log(tmp_path, "c", runs("work", *[20] * 8)))  # no references
+    assert table.loc["work", "baseline_verdict"] == "cannot_tell"
+    assert not any("limits" in note for note in notes)

@@ -31,11 +31,12 @@ def both_runs(analysis):
         "label": label["label"], "kind": "event", "site": "bench.py:7", "profiled_count": 5, "baseline_count": 4,
         "profiled_ns": 300_000.0, "baseline_ns": 200_000.0, "inflation": 1.5, "predicted_ns": 190_000.0,
         "predicted_lower_ns": 180_000.0, "predicted_upper_ns": 199_000.0, "predicted_from": 5, "error": -0.05,
-        "remark": "5 intervals under nsys, 4 without",
+        "remark": "5 intervals under nsys, 4 without", "profiled_verdict": "cpu_bound", "baseline_verdict": "gpu_bound",
     }  # fmt: skip
     only = empty | {
         "label": "<script>alert(1)</script>\x1b[31m", "kind": "event", "site": "", "profiled_count": 0,
         "baseline_count": 3, "baseline_ns": 7_000.0, "predicted_from": 0, "remark": "measured without nsys only",
+        "profiled_verdict": "", "baseline_verdict": "cpu_bound",
     }  # fmt: skip
     unprofiled = pd.DataFrame(
         [
@@ -63,7 +64,11 @@ def test_terminal_has_both_numbers_the_prediction_and_its_error(both_runs):
     line = next(x for x in text.splitlines() if " 300.00 " in x)
     for cell in ("5/4", "300.00", "200.00", "1.50", "190 ±10", "-5 % !"):
         assert cell in line
-    assert "5 intervals under nsys, 4 without" in text and "measured without nsys only" in text
+    assert (
+        "profiled: CPU-bound; unprofiled: GPU-bound; 5 intervals under nsys, 4 without"
+        in " ".join(text.split())
+    )
+    assert "measured without nsys only" in text
     assert "Predicted budgets without nsys" in text and "\x1b[31m" not in text
     assert max(map(len, printed(both_runs, 80).splitlines())) <= 80
 
