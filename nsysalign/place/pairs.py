@@ -502,12 +502,14 @@ def _compared(calls: Sequence[EventCall], ordinal: bool, found: TracePairs) -> l
             (capturing.add if c.role == _CAPTURE else capturing.discard)(c.thread)
         elif c.role == _RECORD and c.thread in capturing:
             captured.add(n)
-    pairs = []
+    pairs, of_ddp = [], _by_ddp(calls, comparisons)
     for n, events in comparisons.items():
         if not events:
             continue
         one, two = records.get(n, (-1, -1))
-        if polled & {*events}:
+        if n in of_ddp:
+            found.of_libraries += 1
+        elif polled & {*events}:
             found.left["by queries of events that are also polled (a memory allocator's)"] += 1
         elif one < 0 or two < 0:
             found.left["of events whose records cannot be told apart"] += 1
@@ -520,6 +522,23 @@ def _compared(calls: Sequence[EventCall], ordinal: bool, found: TracePairs) -> l
         else:
             pairs.append(KnownPair(calls[one], calls[two], None))
     return pairs
+
+
+def _by_ddp(calls: Sequence[EventCall], comparisons: Mapping[int, tuple[int, ...]]) -> set[int]:
+    """The comparisons (positions of their first queries) of DistributedDataParallel's reducer, which
+    times itself (torch/csrc/distributed/c10d/logger.cpp): forward, backward, communication and
+    overlap, always these four of five events, one after the other."""
+    of_thread: dict[int, list[int]] = defaultdict(list)
+    for n, events in comparisons.items():
+        if events:
+            of_thread[calls[n].thread].append(n)
+    found: set[int] = set()
+    for asked in of_thread.values():
+        for four in zip(asked, asked[1:], asked[2:], asked[3:], strict=False):
+            (a, b), (c, d), (e, f), (g, h) = (comparisons[n] for n in four)
+            if b == c and e == g and d == h and len({a, b, d, e, f}) == 5:
+                found |= {*four}
+    return found
 
 
 def _batches(
