@@ -62,8 +62,8 @@ def test_half_a_file_is_removed(tmp_path):
 
 
 def begins_a_file(path: Path) -> None:
-    path.touch()
     try:
+        path.touch()  # what stops us may come as soon as the file is there
         while True:
             time.sleep(0.01)
     finally:

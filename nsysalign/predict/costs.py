@@ -11,7 +11,7 @@ limit: after that long the caches are the program's again.
 The shares were fitted to runs with and without nsys of the same programs (torch 2.11, nsys
 2024.2.3) on two H200s where the host ran at full speed, and on an H100 and an H200 where both ran
 at the same time, in turns, on the same cores (commit 7d32931, scripts/bench_turns.py); that of a
-graph's launch was measured by itself.  docs/figures.md shows how well they predict programs and
+graph's launch was measured by itself.  docs/lab/figures.md shows how well they predict programs and
 machines that they were not fitted to; the `..._ERROR`s say how uncertain they are.
 """
 
@@ -52,7 +52,7 @@ FITTED = Costs()
 #: How far a prediction may be off, as shares: of what was taken away inside calls and on the GPU,
 #: of what was taken away between calls, of the rest of the time that the host decides, and of the
 #: GPU's work.  They are independent: their squares add up. Chosen so that 95 of 100 labels lie
-#: within, of workloads and on machines that were left out of the choice (docs/figures.md).
+#: within, of workloads and on machines that were left out of the choice (docs/lab/figures.md).
 INSIDE_ERROR, AFTER_ERROR, HOST_ERROR, WORK_ERROR = 0.25, 0.75, 0.12, 0.03
 
 #: CUPTI asks for the name of the kernel at the entry of cudaLaunchKernel, before the call begins in
