@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from nsysalign import frames, registry
 
@@ -239,6 +239,9 @@ class Alignment:
     busy: Any = None  # bool array: the lanes on which work ran
 
 
+_Self = TypeVar("_Self", bound="Evidence")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
     """What rules read.  Columns: `frames.INTERVALS`, `frames.PARTS`, ..."""
@@ -274,7 +277,7 @@ class Evidence:
             return frames.empty(registry.tables()[name])
         raise AttributeError(f"an analysis has no table or attribute {name!r}")
 
-    def with_tables(self, tables: Mapping[str, pd.DataFrame]) -> Self:
+    def with_tables(self: _Self, tables: Mapping[str, pd.DataFrame]) -> _Self:
         """The same analysis with other tables, its own or those of add-ons."""
         extra = {name: table for name, table in tables.items() if name in registry.tables()}
         own = {name: table for name, table in tables.items() if name not in extra}

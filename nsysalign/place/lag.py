@@ -104,7 +104,7 @@ def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
                 break
             corners.pop()
         corners.append(here)
-    return np.interp(x, *zip(*corners, strict=True))
+    return np.interp(x, [corner[0] for corner in corners], [corner[1] for corner in corners])
 
 
 def compared_pairs(log: EventLog) -> pd.DataFrame:
