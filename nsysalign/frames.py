@@ -230,7 +230,7 @@ clock_sites: places at which the program read a clock of the host
         object stores subtracts; bool interleaved
 
 clock_readings: readings of the host's clocks, in the order of each thread
-    int64 process site; str clock; int64 t_ns value_ns tid; str region; int64 count
+    int64 process site; str clock; int64 t_ns value_ns tid; str region
 
 clocks: clock readings
     int64 process monotonic_ns realtime_ns trace_ns
@@ -323,7 +323,7 @@ intervals: one row per placed interval
     flags                 object  tuple of remarks: profiler-disturbed; other-streams-worked (while
                                   its own was idle, most of the time), other-streams-ran (more than
                                   1 % of it); of host intervals synchronised-before,
-                                  synchronised-after, idle-before, loop-of-N (timeit)
+                                  synchronised-after, idle-before
     findings              object  tuple of rule names that concern this interval
 
 parts: the budget: one row per interval and cause that is not always zero; ns sums to elapsed_ns

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
@@ -68,13 +68,11 @@ class Site(NamedTuple):
 @dataclass
 class Differences:
     """Readings that the program subtracts from one another: positions of starts and ends, by start,
-    and a number; `loops`: those of timeit's loop, which also times an empty one.  `again`: site -> how often it
-    subtracted a start that it had subtracted before; `unclear`: how often a coroutine subtracted
-    one, of which several may have been waiting."""
+    and a number.  `again`: site -> how often it subtracted a start that it had subtracted before;
+    `unclear`: how often a coroutine subtracted one, of which several may have been waiting."""
 
     start: np.ndarray
     end: np.ndarray
-    loops: np.ndarray
     number: np.ndarray
     again: Counter[str] = field(default_factory=Counter)
     unclear: Counter[str] = field(default_factory=Counter)
@@ -100,12 +98,6 @@ def host_timers(
     thread, t = readings["thread"].to_numpy(), readings["trace_ns"].to_numpy()
     found = differences(thread, pd.factorize(readings["clock"])[0], place, sites)
     work = _Work(trace, frozenset(thread.tolist()))
-    real = [
-        not loop or work.launched(int(thread[a]), int(t[a]), int(t[b]))
-        for a, b, loop in zip(found.start, found.end, found.loops, strict=True)
-    ]
-    columns = ("start", "end", "loops", "number")
-    found = replace(found, **{c: getattr(found, c)[real] for c in columns})
     counts = [
         work.any(int(thread[a]), int(t[a]), int(t[b]))
         for a, b in zip(found.start, found.end, strict=True)
@@ -168,27 +160,17 @@ def differences(
 
     thread, clock: integers; place: positions in `sites`; all in the order of each thread.
     """
-    out = Differences(*np.empty((4, 0), np.int64))
-    found: dict[tuple[int, int], bool] = {}  # of a loop; a reading that two variables hold is one
+    out = Differences(*np.empty((3, 0), np.int64))
+    found: set[tuple[int, int]] = set()  # a reading that two variables hold is one
     for rows in (
         pd.Series(np.arange(len(thread))).groupby([thread, clock], sort=True).indices.values()
     ):
         own, places = rows.tolist(), place[rows].tolist()
-        found |= {(own[i], own[j]): True for i, j in _loops(places, sites)}
-        found |= {(own[i], own[j]): False for i, j in _subtractions(places, sites, out)}
+        found |= {(own[i], own[j]) for i, j in _subtractions(places, sites, out)}
     pairs = sorted(found)
     out.start, out.end = np.array(pairs, dtype=np.int64).reshape(-1, 2).T
-    out.loops = np.array([found[pair] for pair in pairs], dtype=bool)
     out.number = np.arange(len(pairs))
     return out
-
-
-def _loops(places: list[int], sites: Sequence[Site]) -> Iterator[tuple[int, int]]:
-    """timeit's generated loop reads its clock twice in a row."""
-    for i, (a, b) in enumerate(pairwise(places)):
-        one, two = sites[a], sites[b]
-        if one.use == two.use == "loop" and one.site == two.site and one.position < two.position:
-            yield i, i + 1
 
 
 def _subtractions(
@@ -325,15 +307,10 @@ def _texts(
     readings: pd.DataFrame, sites: list[Site], place: np.ndarray, start: np.ndarray, end: np.ndarray
 ) -> pd.DataFrame:
     """Region, call sites and callers of differences.  The region is the one that holds both
-    readings.  timeit with another number of repetitions measures another quantity, so the name
-    contains that number."""
-    region, count = readings["region"].to_numpy(dtype=object), readings["count"].to_numpy()
+    readings."""
+    region = readings["region"].to_numpy(dtype=object)
     begun, ended = ([sites[n] for n in place[side].tolist()] for side in (start, end))
-    rows = zip(region[start], region[end], count[start].tolist(), begun, strict=True)
-    named = [
-        (a if a == b else "") or (f"{site.site.rpartition('/')[2] or 'timeit'} x{n}" if n else "")
-        for a, b, n, site in rows
-    ]
+    named = [a if a == b else "" for a, b in zip(region[start], region[end], strict=True)]
     columns = {
         "region": named,
         "site": [site.site for site in begun],
@@ -365,12 +342,11 @@ def _differences(
     begun = readings.iloc[start]
     windows = _frame(begun["thread"].to_numpy(), t[start], elapsed, begun["width_ns"].to_numpy())
     texts = _texts(readings, sites, place, start, end)
-    remarks = [(f"loop-of-{n}",) if n else () for n in begun["count"].tolist()]
     windows = windows.assign(
         log_process=begun["process"].to_numpy(),
         origin=np.int8(ORIGIN["timer"]),
         source=number[good],
-        remarks=pd.Series(remarks, dtype=object),
+        remarks=pd.Series([()] * len(begun), dtype=object),
         **{c: texts[c].astype(windows[c].dtype) for c in texts},
     )
     return frames.check(windows, frames.WINDOWS), lost

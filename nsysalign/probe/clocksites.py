@@ -2,28 +2,24 @@
 needs.
 
 A reading counts when its immediate caller is the user's own file.  Its context is that frame and
-the next user frame above it (a helper `now()`, a `Timer` class).  Two other callers count as well,
-at the user's line that called them: the generated loop of `timeit`, and the same loop under
-torch.utils.benchmark.
+the next user frame above it (a helper `now()`, a `Timer` class).
 """
 
 from __future__ import annotations
 
-import os
 import sys
 from itertools import islice
 from types import CodeType, FrameType
 
-from .sites import _MAX_ALIVE, _MAX_FRAMES, END, USER, Sites
+from .sites import _MAX_ALIVE, _MAX_FRAMES, END, STDLIB, USER, Sites
 
 #: Nodes of the trie that are not numbers of contexts.
-IGNORED, LOOP, _SILENT = -1, -2, -3
+IGNORED, _SILENT = -1, -2
 #: A frame's key is id(code) + instruction * UNIT.  From 3.11 on the instructions lie inside the
 #: code object, so that the sum is unique by itself.
 UNIT = 1 if sys.version_info >= (3, 11) else 1 << 47
 _CALLERS = 1
-_LOOP_FILE = "<timeit-src>"
-_LOOP_TIMER = "/torch/utils/benchmark/utils/timer.py"
+_LOOP = "<timeit-src>"  # what timeit generates; it times an empty loop, too
 _COROUTINE = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR
 _KEEP = 4096  # limit on sites per program; generated code could produce them for ever
 
@@ -71,20 +67,14 @@ class ClockSites(Sites):
         """The node for a reading in this frame, remembered for the next time."""
         if len(self._alive) > _MAX_ALIVE:
             self._forget()
-        path: list = [(frame.f_code, frame.f_lasti)]
-        if (
-            frame.f_code.co_filename.replace(os.sep, "/").endswith(_LOOP_TIMER)
-            and frame.f_back is not None
-        ):
-            path.append((frame.f_back.f_code, frame.f_back.f_lasti))  # others use it as well
-        if loop_frame(frame) is not None:
-            node = LOOP
-        elif self._kind(frame.f_code) != USER:
-            node = IGNORED
-        else:
-            node, path = self.number(frame, None)
+        node, path = IGNORED, [(frame.f_code, frame.f_lasti)]
+        if self._kind(frame.f_code) == USER:
+            node, path = self._number(frame)
         self._remember(path, node)
         return node
+
+    def _classify(self, name: str) -> int:
+        return STDLIB if name == _LOOP else super()._classify(name)
 
     def _remember(self, path: list, number: int) -> None:
         node = self._trie
@@ -100,21 +90,17 @@ class ClockSites(Sites):
             self._alive.append(path[-1][0])
             node[_key(*path[-1])] = number
 
-    def number(self, frame: FrameType, loop: FrameType | None) -> tuple[int, list]:
-        """(number of the context that begins at this frame, the path to it).  `loop`: the generated
-        loop's frame."""
+    def _number(self, frame: FrameType) -> tuple[int, list]:
+        """(number of the context that begins at this frame, the path to it)."""
         path: list = [(frame.f_code, frame.f_lasti)]
         # its first reading shows who called the function; later ones need not walk that far
-        first = (
-            loop is not None
-            or self._codes.setdefault(id(frame.f_code), frame.f_lasti) == frame.f_lasti
-        )
+        first = self._codes.setdefault(id(frame.f_code), frame.f_lasti) == frame.f_lasti
         callers = _CALLERS if first else 0
         users, step = [], frame
         while step is not None and len(path) <= _MAX_FRAMES:
             if step is not frame:
                 path.append((step.f_code, step.f_lasti))
-            if self._kind(step.f_code) == USER and step.f_code.co_filename != _LOOP_FILE:
+            if self._kind(step.f_code) == USER:
                 users.append(step)
                 if len(users) > callers or step.f_code.co_name == "<module>":
                     break
@@ -122,23 +108,19 @@ class ClockSites(Sites):
         else:
             if step is None:
                 path.append(None)
-        return self._context_number(users, loop), path
+        return self._context_number(users), path
 
-    def _context_number(self, users: list[FrameType], loop: FrameType | None) -> int:
+    def _context_number(self, users: list[FrameType]) -> int:
         places = tuple(
             (f.f_code.co_filename, f.f_code.co_firstlineno, f.f_lasti, f.f_lineno) for f in users
         )
-        key = (places, loop and loop.f_lasti)
-        number = self._numbers.get(key)
+        number = self._numbers.get(places)
         if number is None:
             if len(self._numbers) >= _KEEP:
                 return IGNORED
             number = next(self._count)
-            value: dict[str, object] = {"frames": [self._describe(f) for f in users]}
-            if loop is not None:
-                value["loop"] = loop.f_lasti
-            self._add(number, value)
-            self._numbers[key] = number
+            self._add(number, {"frames": [self._describe(f) for f in users]})
+            self._numbers[places] = number
         return number
 
     def _describe(self, frame: FrameType) -> list:
@@ -155,14 +137,3 @@ class ClockSites(Sites):
 
 def _key(code: CodeType, instruction: int) -> int:
     return id(code) + instruction * UNIT
-
-
-def loop_frame(frame: FrameType) -> FrameType | None:
-    """timeit's generated loop, if it reads its clock here, itself or through
-    torch.utils.benchmark's timer."""
-    if frame.f_code.co_filename == _LOOP_FILE:
-        return frame
-    back = frame.f_back
-    if back is None or back.f_code.co_filename != _LOOP_FILE:
-        return None
-    return back if frame.f_code.co_filename.replace(os.sep, "/").endswith(_LOOP_TIMER) else None

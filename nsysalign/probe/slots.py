@@ -44,8 +44,7 @@ TEXT_CHUNK = 1 << 18
 
 #: `<pid>-<n>.clk`: readings of the host's clocks and edges of regions: CLOCK_MONOTONIC in ns; a
 #: word that names thread, clock and context (0: never finished); a third word: for the wall clocks
-#: their value in ns, in a loop of timeit how often it runs, for a region its repetition (its
-#: context is its string number).
+#: their value in ns, for a region its repetition (its context is its string number).
 READING = struct.Struct("<qQq")
 CLOCKS = ("perf_counter", "perf_counter_ns", "monotonic", "monotonic_ns", "time", "time_ns")
 MONOTONIC_CLOCKS = 4  # the first this many read CLOCK_MONOTONIC themselves

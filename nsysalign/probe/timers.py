@@ -24,7 +24,7 @@ from _thread import RLock, _local, get_native_id
 
 from . import failed, rawtime
 from .blame import pass_on
-from .clocksites import IGNORED, LOOP, UNIT, ClockSites, loop_frame
+from .clocksites import IGNORED, UNIT, ClockSites
 from .sites import END
 from .slots import (
     CLOCK_BITS,
@@ -103,9 +103,9 @@ class Timers:
                         return None
             except Exception as error:  # a place or a thread not seen before
                 pass_on(error)
-            node, third = self._find(getframe(1))
+            node = self._find(getframe(1))
             if node > 0:
-                third = wall() if clock > MONOTONIC_CLOCKS else third
+                third = wall() if clock > MONOTONIC_CLOCKS else 0
                 self._keep(clock, node, now(), third)
             return disable if node == IGNORED else None
 
@@ -126,9 +126,6 @@ class Timers:
             clock.__name__ = clock.__qualname__ = name
             clock.__module__, clock.__doc__ = "time", own[name].__doc__
             setattr(time, name, clock)
-        timeit = sys.modules.get("timeit")
-        if timeit is not None and timeit.default_timer is rawtime.perf_counter:
-            timeit.default_timer = time.perf_counter
 
         def stop() -> None:
             for name, builtin in own.items():
@@ -154,7 +151,6 @@ class Timers:
             before = now() if wall else 0
             value = builtin()
             frame = step = getframe(1)
-            third = 0
             try:
                 node = trie[id(step.f_code) + step.f_lasti * UNIT]
                 begins = node.__class__ is dict
@@ -168,22 +164,21 @@ class Timers:
                             before = now() if wall else 0
                             value = builtin()
                         if wall:
-                            third = int(value * scale)
-                            pack(self._area, place * size, before, word, third)
+                            pack(self._area, place * size, before, word, int(value * scale))
                         else:
                             pack(self._area, place * size, int(value * scale), word, 0)
                         return value
             except Exception as error:  # a place or a thread not seen before
                 pass_on(error)
                 node = None
-            if node is None or node > 0 or node == LOOP:
+            if node is None or node > 0:
                 ended = value
-                node, third = self._find(frame)
+                node = self._find(frame)
                 before = now() if wall else 0
                 value = builtin() if len(self._early) % 2 == 0 else ended
             if node > 0:
                 t = int(value * scale)
-                self._keep(clock, node, before or t, t if wall else third)
+                self._keep(clock, node, before or t, t if wall else 0)
             return value
 
         return read
@@ -202,12 +197,11 @@ class Timers:
 
     # --- one reading: `_find` before it, `_keep` after it; neither raises anything of ours ---
 
-    def _find(self, frame: object) -> tuple[int, int]:
-        """(the context of a reading in this frame, 0 or less for none, IGNORED for never any; how
-        often a loop of timeit runs)."""
+    def _find(self, frame: object) -> int:
+        """The context of a reading in this frame, 0 or less for none, IGNORED for never any."""
         try:
             if self._over or (self._waiting and "torch.cuda" not in sys.modules):
-                return 0, 0
+                return 0
             node = self.sites.find(frame)
             if node is None:
                 node = self.sites.learn(frame)
@@ -215,12 +209,10 @@ class Timers:
             # created before it
             if self._waiting and node != IGNORED and len(self._early) % 2 == 0:
                 self._begin()
-            if node == LOOP and (loop := loop_frame(frame)) is not None:
-                return self.sites.number(loop, loop)[0], _repetitions(loop)
-            return node, 0
+            return node
         except Exception as error:
             self._give_up(error)
-            return 0, 0
+            return 0
 
     def _keep(self, clock: int, node: int, t_ns: int, third: int) -> None:
         try:
@@ -352,10 +344,3 @@ class _Clock(partial):
 
     def __reduce__(self) -> str:
         return self.__name__
-
-
-def _repetitions(loop: object) -> int:
-    """How often timeit's loop runs its statement, 0 unknown."""
-    back = loop.f_back
-    number = back.f_locals.get("number") if back is not None else None
-    return number if isinstance(number, int) and 0 < number < 1 << 62 else 0

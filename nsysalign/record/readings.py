@@ -89,8 +89,6 @@ def _readings(
             line["tid"] = tid
             if clock > MONOTONIC_CLOCKS:
                 line["value_ns"] = third
-            elif third:
-                line["count"] = third
             if stack and stack[-1][0] in strings:
                 line["region"] = f"{strings[stack[-1][0]]}#{stack[-1][1]}"
             yield line
@@ -113,9 +111,7 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Any) -> Iterator[
             line |= {"function": f"{shorten(file)}:{first}:{function}", "position": at}
             if any(coroutine):
                 line["interleaved"] = True
-        if "loop" in context:
-            line |= {"use": "loop", "position": context["loop"]}
-        elif place.use is not None:
+        if place.use is not None:
             from_others = place.subtracts & stored
             texts = {"stores": sorted(place.stores), "subtracts": sorted(from_others)}
             line |= {k: v for k, v in texts.items() if v}

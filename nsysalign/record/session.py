@@ -9,7 +9,7 @@ import re
 import shutil
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -62,14 +62,10 @@ class CollectOptions:
     host_timers: bool = True  # make intervals of readings of the host's clocks as well
     graph_trace: str | None = None
     timeout_s: float | None = None  # stop the script after this long
-    stdout_to_stderr: bool = (
-        False  # where the script's stdout goes if our own is used for the analysis
-    )
+    stdout_to_stderr: bool = False  # if our own stdout is used for the analysis
     clocks: bool = True  # sample the GPUs' clocks through NVML during the run
     sample_python: bool = False  # nsys samples the Python stacks
-    conditions: tuple[
-        str, ...
-    ] = ()  # what was set up around the run (locked clocks): for the report
+    conditions: tuple[str, ...] = ()  # set up around the run (locked clocks): for the report
     environment: Mapping[str, str] = field(default_factory=dict)  # more variables for the probe
 
 
@@ -96,13 +92,9 @@ def collect(
     or left no report; the event logs are converted even then, and the message names the folder.
     The exit code of such an error is the script's own status unless that is 0.
     """
-    open_closed_streams()  # before we open anything
-    argv = commands.resolve(command)
-    commands.refuse_nested(os.environ)
-    commands.refuse_small_files()
+    argv = _checked(command)
     nsys = find_nsys(options.nsys)
     run_dir = make_run_dir(commands.stem(command), options.output)
-    (run_dir / RAW).mkdir(mode=0o700)
     log, began = run_dir / NSYS_LOG, time.monotonic()
     with hold_signals(), private(run_dir):  # there must be no moment without a handler
         with (
@@ -117,22 +109,34 @@ def collect(
                 python_hz=FREQUENCY_HZ if options.sample_python else None,
             )
             notes += commands.environment_notes(os.environ)
+            writing = progress and partial(progress, "nsys writes its report")
             go = partial(
-                launch, argv, _added(run_dir, options), log, profile=profile, folder=folder,
-                timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr,
-                progress=progress and partial(progress, "nsys writes its report"),
+                _launch, argv, run_dir, log, options,
+                profile=profile, folder=folder, progress=writing,
             )  # fmt: skip
             ended = go()
             if ended.again:  # on a busy machine nsys's processes do not always find each other
                 notes.append(
-                    f"nsys failed before it started the script, and was started again: {_last_words(log)}"
+                    "nsys failed before it started the script, and was started again: "
+                    f"{_last_words(log)}"
                 )
                 ended = go()
         notes += [*ended.notes, *unsampled]
         try:
-            return _finished(
-                run_dir, nsys, options, ended, notes, time.monotonic() - began, progress
-            )
+            logs = _event_logs(run_dir, working_directory(), notes, ended, source=True)
+            lines = log.read_text(errors="replace").replace("\r", "\n").splitlines()
+            lines = [line for line in map(str.strip, lines) if line.upper().startswith("WARN")]
+            notes += [f"nsys: {warning}" for warning in dict.fromkeys(lines)][:5]
+            report = _report(run_dir, nsys, ended, logs)
+            exporting = progress and partial(progress, "exporting the report")
+            sqlite = export_sqlite(nsys, report, run_dir / EXPORT, exporting)
+            if options.sample_python and "python-sampling" in nsys.flags:
+                reading = progress and partial(progress, "reading the Python stacks")
+                stacks, here = run_dir / STACKS, working_directory()
+                notes += keep_stacks(nsys, report, run_dir, stacks, here, reading)
+            took_s = round(time.monotonic() - began, 1)
+            of_nsys = {"profiled_s": took_s, "nsys": nsys.version, "trace": sqlite.name}
+            return _described(run_dir, ended, logs, notes, options, of_nsys)
         except NsysError as error:
             error.exit_code = ended.status or error.exit_code
             raise
@@ -142,49 +146,22 @@ def collect(
             raise failed from error
 
 
-def _finished(
-    run_dir: Path,
-    nsys: Nsys,
-    options: CollectOptions,
-    ended: Ended,
-    notes: list[str],
-    took_s: float,
-    progress: Callable[[str, int], None] | None,
+def collect_unprofiled(
+    command: Sequence[str], options: CollectOptions = CollectOptions()
 ) -> CollectResult:
-    """The run directory once the script and nsys have ended: logs, export, run.json."""
-    try:
-        logs, said = _event_logs(run_dir / RAW, run_dir, {"source": True})
-    except OSError as error:
-        raise NsysError(
-            f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
-            f"{RAW}/ there ({_told(ended)})",
-            "free some space, or choose a folder with more: -o DIR",
-        ) from error
-    lines = (run_dir / NSYS_LOG).read_text(errors="replace").replace("\r", "\n").splitlines()
-    warnings = [w for w in map(str.strip, dict.fromkeys(lines)) if w.upper().startswith("WARN")]
-    notes += [*said, *(f"nsys: {warning}" for warning in warnings[:5])]
-    report = _report(run_dir, nsys, ended, logs)
-    exporting = progress and partial(progress, "exporting the report")
-    sqlite = export_sqlite(nsys, report, run_dir / EXPORT, exporting)
-    if options.sample_python and "python-sampling" in nsys.flags:
-        reading = progress and partial(progress, "reading the Python stacks")
-        notes += keep_stacks(nsys, report, run_dir, run_dir / STACKS, working_directory(), reading)
-    # run.json: what `analyze RUN_DIR` and the next run of the script need to know.  No environment,
-    # no paths.
-    manifest = {
-        "format": "nsysalign-run",
-        "version": 1,
-        "exit_status": ended.status,
-        "profiled_s": round(took_s, 1),
-        "nsys": nsys.version,
-        "trace": sqlite.name,
-        "event_logs": [p.name for p in logs],
-        "notes": notes,
-        "conditions": list(options.conditions),
-    }
-    write_lines(run_dir / MANIFEST, [json.dumps(manifest, indent=1)])
-    status = ended.status or 0
-    return CollectResult(run_dir, status, sqlite, tuple(logs), tuple(notes), ended.stopped)
+    """Run `command` in the current directory with the probe and without nsys, into a run directory
+    of its own: what the event log alone proves (`nsysalign.unprofiled_run`).  Raises UsageError if
+    the command cannot be run, NsysError if the logs cannot be written.
+    """
+    argv = _checked(command)
+    run_dir = make_run_dir(commands.stem(command), options.output)
+    with hold_signals(), private(run_dir):
+        with sampling(run_dir / CLOCKS, wanted=options.clocks) as unsampled:
+            ended = _launch(argv, run_dir, run_dir / "run.log", options)
+        notes = [*ended.notes, *unsampled]
+        header = {**MARK, "exit_status": ended.status, "stopped": ended.stopped}
+        logs = _event_logs(run_dir, working_directory(), notes, ended, header, source=True)
+        return _described(run_dir, ended, logs, notes, options, {"nsys": None, "trace": None})
 
 
 def collect_baseline(
@@ -206,120 +183,106 @@ def collect_baseline(
     open_closed_streams()
     argv = commands.resolve(command)
     folder = run_dir / BASELINE
-    raw, log = folder / RAW, folder / "run.log"
     try:
         folder.mkdir(mode=0o700)
-        raw.mkdir(mode=0o700)
     except OSError as error:
         raise NsysError(
             f"cannot make {folder}: {error.strerror}",
             "the profiled run is kept: nsysalign analyze RUN_DIR",
         ) from error
-    ended = launch(argv, _added(folder, options), log, timeout_s=options.timeout_s)
+    plain = replace(options, stdout_to_stderr=False, conditions=())
+    ended = _launch(argv, folder, folder / "run.log", plain)
     with hold_signals():
-        notes = [f"without nsys: {note}" for note in ended.notes]
-        ends = {
-            "exit_status": ended.status,
-            "profiled_exit_status": profiled_status,
-            "stopped": ended.stopped,
-        }
-        logs, said = _baseline_logs(raw, folder, working_directory(), ends)
-        notes += [f"without nsys {note}" for note in said]
+        notes = list(ended.notes)
+        header = {**MARK, "exit_status": ended.status, "stopped": ended.stopped}
+        header["profiled_exit_status"] = profiled_status
+        logs = _event_logs(folder, working_directory(), notes, ended, header)
+        notes = [f"without nsys: {note}" for note in notes]
         if not logs:
             notes.append(
-                "the run without nsys timed nothing, so there is nothing to compare with the profiled run"
+                "the run without nsys timed nothing, so there is nothing to compare with the "
+                "profiled run"
             )
-        manifest = {
-            "format": "nsysalign-baseline",
-            "version": 1,
-            "exit_status": ended.status,
-            "event_logs": [p.name for p in logs],
-            "notes": notes,
-        }
-        write_lines(folder / MANIFEST, [json.dumps(manifest, indent=1)])
-    return CollectResult(folder, ended.status or 0, None, tuple(logs), tuple(notes), ended.stopped)
+        return _described(folder, ended, logs, notes, plain, {"format": "nsysalign-baseline"})
 
 
-def collect_unprofiled(
-    command: Sequence[str], options: CollectOptions = CollectOptions()
-) -> CollectResult:
-    """Run `command` in the current directory with the probe and without nsys, into a run directory
-    of its own: what the event log alone proves (`nsysalign.unprofiled_run`).  Raises UsageError if
-    the command cannot be run, NsysError if the logs cannot be written.
-    """
-    open_closed_streams()
+def _checked(command: Sequence[str]) -> list[str]:
+    """The argument list of a command.  Raises UsageError if it cannot be recorded here."""
+    open_closed_streams()  # before we open anything
     argv = commands.resolve(command)
     commands.refuse_nested(os.environ)
     commands.refuse_small_files()
-    run_dir = make_run_dir(commands.stem(command), options.output)
-    (raw := run_dir / RAW).mkdir(mode=0o700)
-    with hold_signals(), private(run_dir):
-        with sampling(run_dir / CLOCKS, wanted=options.clocks) as unsampled:
-            ended = launch(
-                argv, _added(run_dir, options), run_dir / "run.log",
-                timeout_s=options.timeout_s, stdout_to_stderr=options.stdout_to_stderr,
-            )  # fmt: skip
-        header = {**MARK, "exit_status": ended.status, "stopped": ended.stopped}
-        how = {"header": header, "source": True}
-        try:
-            logs, said = _event_logs(raw, run_dir, how)
-        except OSError as error:
-            failed = NsysError(
-                f"the event logs cannot be written to {run_dir}: {error.strerror}; what the probe recorded is kept in "
-                f"{RAW}/ there ({_told(ended)})",
-                "free some space, then: nsysalign analyze RUN_DIR",
-            )
-            failed.exit_code = ended.status or failed.exit_code
-            raise failed from error
-        notes = [*ended.notes, *unsampled, *said]
-        manifest = {
-            "format": "nsysalign-run",
-            "version": 1,
-            "exit_status": ended.status,
-            "nsys": None,
-            "trace": None,
-            "event_logs": [p.name for p in logs],
-            "notes": notes,
-            "conditions": list(options.conditions),
-        }
-        write_lines(run_dir / MANIFEST, [json.dumps(manifest, indent=1)])
-    return CollectResult(run_dir, ended.status or 0, None, tuple(logs), tuple(notes), ended.stopped)
+    return argv
 
 
-def _added(run_dir: Path, options: CollectOptions) -> dict[str, str]:
-    return commands.probe_environment(
-        os.environ,
-        run_dir,
-        calibrate=options.calibrate,
-        host_timers=options.host_timers,
-    ) | dict(options.environment)
+def _launch(
+    argv: Sequence[str], run_dir: Path, log: Path, options: CollectOptions, **profiler: Any
+) -> Ended:
+    """Run it with the probe, which writes to `run_dir`/raw."""
+    (run_dir / RAW).mkdir(mode=0o700, exist_ok=True)
+    added = commands.probe_environment(
+        os.environ, run_dir, calibrate=options.calibrate, host_timers=options.host_timers
+    )
+    return launch(
+        argv, added | dict(options.environment), log, timeout_s=options.timeout_s,
+        stdout_to_stderr=options.stdout_to_stderr, **profiler,
+    )  # fmt: skip
 
 
 def _event_logs(
-    raw: Path, out: Path, how: Mapping[str, Any], cwd: Path | None = None
-) -> tuple[list[Path], list[str]]:
-    """(event logs, notes) from what the probe left in `raw`, which is removed unless the probe had
-    a problem."""
-    logs = convert(raw, out, cwd or working_directory(), **how)
+    folder: Path,
+    cwd: Path,
+    notes: list[str],
+    ended: Ended | None = None,
+    header: Mapping[str, Any] = {},
+    *,
+    source: bool = False,
+) -> list[Path]:
+    """The event logs made of what the probe left in `folder`/raw, which is removed unless the probe
+    had a problem: then `notes` grows.  Raises NsysError if they cannot be written."""
+    raw = folder / RAW
+    try:
+        logs = convert(raw, folder, cwd, header, source=source)
+    except OSError as error:
+        status = f" ({_told(ended)})" if ended else ""
+        failed = NsysError(
+            f"the event logs cannot be written to {folder}: {error.strerror}; what the probe "
+            f"recorded is kept in {RAW}/ there{status}",
+            "free some space, then: nsysalign analyze RUN_DIR",
+        )
+        failed.exit_code = (ended and ended.status) or failed.exit_code
+        raise failed from error
     failures = [text for text in errors(raw) if text]
     if not failures:
         shutil.rmtree(raw, ignore_errors=True)
-    return logs, [f"the probe had a problem: {text.splitlines()[-1]}" for text in failures]
+    notes += [f"the probe had a problem: {text.splitlines()[-1]}" for text in failures]
+    return logs
 
 
-def _baseline_logs(
-    raw: Path, folder: Path, cwd: Path, ends: Mapping[str, Any]
-) -> tuple[list[Path], list[str]]:
-    """The same for a run without nsys, with the way it ended in the logs' headers, so that
-    comparisons with a trace can say so."""
-    try:
-        return _event_logs(raw, folder, {"header": {**MARK, **ends}}, cwd)
-    except OSError as error:
-        raise NsysError(
-            f"the event logs of the run without nsys cannot be written to {folder}: {error.strerror}; what the probe "
-            f"recorded is kept in {raw.name}/ there",
-            "free some space, then: nsysalign analyze RUN_DIR",
-        ) from error
+def _described(
+    folder: Path,
+    ended: Ended,
+    logs: Sequence[Path],
+    notes: Sequence[str],
+    options: CollectOptions,
+    more: Mapping[str, Any],
+) -> CollectResult:
+    """The result, and run.json, which `analyze RUN_DIR` and the next run of the script need.  No
+    environment, no paths."""
+    manifest = {
+        "format": "nsysalign-run",
+        "version": 1,
+        "exit_status": ended.status,
+        "event_logs": [log.name for log in logs],
+        "notes": list(notes),
+        "conditions": list(options.conditions),
+        **more,
+    }
+    write_lines(folder / MANIFEST, [json.dumps(manifest, indent=1)])
+    sqlite = folder / manifest["trace"] if manifest.get("trace") else None
+    return CollectResult(
+        folder, ended.status or 0, sqlite, tuple(logs), tuple(notes), ended.stopped
+    )
 
 
 def recover(run_dir: Path) -> list[Path]:
@@ -340,10 +303,10 @@ def baseline_logs(run_dir: Path) -> list[Path]:
     killed run are converted first; a run that is still going on is left alone.
     """
     folder = run_dir / BASELINE
-    raw, logs = folder / RAW, event_logs(folder)
-    if logs or not raw.is_dir() or going_on(folder):
-        return logs
-    return _baseline_logs(raw, folder, run_dir.resolve().parent.parent, {"stopped": True})[0]
+    if event_logs(folder) or not (folder / RAW).is_dir() or going_on(folder):
+        return event_logs(folder)
+    home = run_dir.resolve().parent.parent
+    return _event_logs(folder, home, [], header={**MARK, "stopped": True})
 
 
 def going_on(run_dir: Path) -> bool:

@@ -237,11 +237,9 @@ def _from_reference(item: dict[str, Any]) -> None:
 
 
 def _read(item: dict[str, Any]) -> None:
-    """For a reading: clocks that read CLOCK_MONOTONIC give the value itself; only timeit's code has
-    repetitions."""
+    """For a reading: clocks that read CLOCK_MONOTONIC give the value itself."""
     if not _whole(item.get("value_ns"), _TIME_BITS):
         item["value_ns"] = item["t_ns"]
-    item["count"] = max(_int(item.get("count")), 0)
 
 
 class Line(NamedTuple):

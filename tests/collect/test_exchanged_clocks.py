@@ -88,24 +88,3 @@ def test_coverage_tools_do_not_list_the_probe(tmp_path, tool):
     assert "script" in listed and not any(
         name in listed for name in ("wrap", "timers", "runtime", "clocksites", "sitecustomize")
     )
-
-
-@pytest.mark.torch
-def test_timeit_and_torch_benchmark_are_at_the_users_line(probed):
-    run = probed(
-        """
-import timeit, torch
-torch.cuda.current_device = lambda: 0
-torch.cuda._initialized = True
-timeit.timeit("pass", number=1000)
-import torch.utils.benchmark as benchmark
-benchmark.Timer("pass").timeit(50)
-""",
-        fake=False,
-    )
-    assert run.status == 0 and run.errors == "", run.err + run.errors
-    known = {line["number"]: line.get("site", "") for line in run.lines("clock_site")}
-    got = [(known[r["site"]], r.get("count")) for r in run.lines("clock_reading")]
-    assert [g for g in got if g[0] == "script.py:5"] == [("script.py:5", 1000)] * 2
-    assert got[-2:] == [("script.py:7", 50)] * 2
-    assert {line["use"] for line in run.lines("clock_site")} == {"loop"}

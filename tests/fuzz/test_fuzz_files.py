@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from click.testing import CliRunner
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from measure.test_page import made
 from pandas.testing import assert_frame_equal as same
@@ -138,6 +138,7 @@ def spelt(value: object) -> bytes:
 
 @FUZZ
 @given(node_changes)
+@example([([0.75, 0.5, 0.0], "set", None)])  # a batch among batches that is none
 def test_measurements_that_are_wrong(changes):
     with tempfile.TemporaryDirectory() as name:
         file = Path(name) / "measure.json"

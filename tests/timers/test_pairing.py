@@ -81,14 +81,6 @@ def test_deadlines_and_what_is_thrown_away_are_no_intervals():
     assert pairs("A B B B B C", sites) == []
 
 
-def test_timeit_pairs_its_own_two():
-    sites = {
-        "A": Site("f.py:7", position=12, use="loop"),
-        "B": Site("f.py:7", position=50, use="loop"),
-    }
-    assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
-
-
 def test_nothing_is_guessed():
     assert pairs("A B A B", {"A": site(3), "B": site(5)}) == []
     assert pairs("A A", {"A": site(3, "kept")}) == []
@@ -104,7 +96,7 @@ def test_another_thread_and_another_clock_are_others():
     assert len(found.start) == 0
 
 
-USES = st.sampled_from(["", "start", "difference", "compared", "kept", "unused", "loop"])
+USES = st.sampled_from(["", "start", "difference", "compared", "kept", "unused"])
 NAMES = st.sampled_from(["", "a", "b", "a b", ".x", ".x a"])
 SITES = st.lists(st.builds(site, st.integers(1, 9), USES, NAMES, NAMES), min_size=1, max_size=5)
 

@@ -233,31 +233,6 @@ def test_regions_count_where_they_hold_cuda_work_and_no_timed_readings(tmp_path)
     assert named.loc["timed#0", "site"] == "bench.py:10"
 
 
-def test_timeit_is_an_interval_of_the_whole_loop_labelled_by_its_count(tmp_path):
-    loop = {"site": "x/bench.py:40", "function": "x/bench.py:1:<module>", "use": "loop"}
-    world = machine.run(
-        Program(
-            {MAIN: [Read("a"), KERNEL, KERNEL, Sync(), Read("b"), Read("a"), Sync(), Read("b")]},
-            clock_sites={"a": loop | {"position": 4}, "b": loop | {"position": 30}},
-        )
-    )
-    trace, (log,) = export.write(world, tmp_path)
-    lines = [json.loads(line) for line in log.read_text().splitlines()]
-    counts = iter([2, 2, 0, 0])
-    lines = [
-        line | {"count": next(counts)} if line["type"] == "clock_reading" else line
-        for line in lines
-    ]
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    analysis = check.analyze(trace, [log])
-    (row,) = analysis.measured.itertuples()
-    assert (row.label, row.kernel_only_ns, "loop-of-2" in row.flags) == (
-        "bench.py:40 x2",
-        100_000,
-        True,
-    )
-
-
 def test_a_wall_clock_that_was_set_is_said(tmp_path):
     steps = timed(KERNEL, Sync())
     world = machine.run(Program({MAIN: steps * 2}, clock_sites=SITES))

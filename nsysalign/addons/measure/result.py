@@ -449,6 +449,8 @@ def _refer(measure: Measure) -> None:
     _typed(measure.options["modes"], tuple[str, ...])
     _typed(measure.options.get("latency_below_ns"), float | None)
     _typed(measure.search.get("largest"), int | None)
+    if None in (batches := {run.batch for run in measure.runs}) and len(batches) > 1:
+        raise ValueError("runs with and without a batch")
     numbers, targets = {run.number for run in measure.runs}, range(len(measure.targets))
     good = len(targets) in (1, 2) and len(numbers) == len(measure.runs)
     good &= all(x.target in targets for x in (*measure.runs, *measure.profiles))
