@@ -14,73 +14,30 @@ HOSTILE = "</script><img src=x onerror=alert(1)>"
 #
 #   t1:  |event|      host (no call)      |  launch  | kernel |event|
 #        0     4000                  178490     206800   231570  234720
+HOST, LAUNCH, RECORD = ("host", "python"), ("api_launch", "cudaLaunchKernel"), ("event", "record")
+KERNEL = ("kernel", "gemm")
+
+
+def _run(*pieces):
+    """One run: ((cause, what), ns) in their order."""
+    return [(cause, ns, what) for (cause, what), ns in pieces]
+
+
+def _of_t1(host_ns):
+    return _run((RECORD, 4000), (HOST, host_ns), (LAUNCH, 28310), (KERNEL, 24770), (RECORD, 3150))
+
+
+T2 = _run(
+    (HOST, 21690), (LAUNCH, 4040), (("launch_latency", "gemm"), 2140), (KERNEL, 24740), (RECORD, 4580)
+)  # fmt: skip
+REPLAY = _run((("api_launch", "cudaGraphLaunch"), 12000), (("graph", "graph"), 35200), (RECORD, 5000))  # fmt: skip
+BENCH = _run((("memset", "memset"), 20000), (("kernel", "add"), 30000), (RECORD, 1300))
+LONG_SITE = "a/very/long/path/to/the/file/that/replays_a_graph.py:120"
 CASES = [
-    (
-        "t1",
-        "event",
-        "puzzle.py:14",
-        False,
-        [
-            [
-                ("event", 4000, "record"),
-                ("host", 174490, "python"),
-                ("api_launch", 28310, "cudaLaunchKernel"),
-                ("kernel", 24770, "gemm"),
-                ("event", 3150, "record"),
-            ],
-            [
-                ("event", 4000, "record"),
-                ("host", 184490, "python"),
-                ("api_launch", 28310, "cudaLaunchKernel"),
-                ("kernel", 24770, "gemm"),
-                ("event", 3150, "record"),
-            ],
-            [
-                ("event", 4000, "record"),
-                ("host", 154490, "python"),
-                ("api_launch", 28310, "cudaLaunchKernel"),
-                ("kernel", 24770, "gemm"),
-                ("event", 3150, "record"),
-            ],
-        ],
-    ),
-    (
-        "t2",
-        "event",
-        "puzzle.py:17",
-        False,
-        [
-            [
-                ("host", 21690, "python"),
-                ("api_launch", 4040, "cudaLaunchKernel"),
-                ("launch_latency", 2140, "gemm"),
-                ("kernel", 24740, "gemm"),
-                ("event", 4580, "record"),
-            ],
-        ],
-    ),
-    (
-        "replay",
-        "event",
-        "a/very/long/path/to/the/file/that/replays_a_graph.py:120",
-        False,
-        [
-            [
-                ("api_launch", 12000, "cudaGraphLaunch"),
-                ("graph", 35200, "graph"),
-                ("event", 5000, "record"),
-            ],
-        ],
-    ),
-    (
-        "do_bench",
-        "event",
-        "triton/testing.py:131",
-        True,
-        [
-            [("memset", 20000, "memset"), ("kernel", 30000, "add"), ("event", 1300, "record")],
-        ],
-    ),
+    ("t1", "event", "puzzle.py:14", False, [_of_t1(ns) for ns in (174490, 184490, 154490)]),
+    ("t2", "event", "puzzle.py:17", False, [T2]),
+    ("replay", "event", LONG_SITE, False, [REPLAY]),
+    ("do_bench", "event", "triton/testing.py:131", True, [BENCH]),
 ]
 
 
@@ -92,96 +49,41 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
     for label, kind, site, library, runs in cases:
         rows = []
         for repetition, pieces in enumerate(runs):
-            elapsed = sum(ns for _, ns, _ in pieces)
-            row = {
-                "interval": number,
-                "name": f"{name(label)}#{repetition}",
-                "label": name(label),
-                "kind": kind,
-                "pid": 484,
-                "tid": 484,
-                "start_record": 2 * number,
-                "end_record": 2 * number + 1,
-                "device": 0,
-                "start_stream": 7,
-                "end_stream": 7,
-                "elapsed_ns": elapsed,
-                "start_ns": clock,
-                "end_ns": clock + elapsed,
-                "start_lower_ns": clock - 1500,
-                "start_upper_ns": clock + 900,
-                "error_ns": 800,
-                "method": "bounds",
-                "clock_residual_ns": 40 if number == 0 else None,
-                "kernel_only_ns": sum(ns for c, ns, _ in pieces if c == "kernel"),
-                "kernel_only_upper_ns": sum(ns for c, ns, _ in pieces if c in ("kernel", "graph")),
-                "kernel_outside_ns": 0,
-                "idle_at_most_ns": pd.NA,
-                "operations": 1,
-                "site": name(site),
-                "end_site": name(site),
-                "callers": (name("train.py:88"),) if number == 0 else (),
-                "library": library,
-                "flags": ("profiler-disturbed",) if number == 1 else (),
-                "findings": tuple(f["rule"] for f in findings if f["label"] == name(label)),
-            }
-            rows.append(row)
+            rows.append(
+                _interval(
+                    number, clock, pieces, name=f"{name(label)}#{repetition}", label=name(label),
+                    kind=kind, site=name(site), end_site=name(site), library=library,
+                    callers=(name("train.py:88"),) if number == 0 else (),
+                    findings=tuple(f["rule"] for f in findings if f["label"] == name(label)),
+                )
+            )  # fmt: skip
             sums: dict[str, int] = {}
             at = clock
             for cause, ns, what in pieces:
                 sums[cause] = sums.get(cause, 0) + ns
                 ref = {"kernel": "kernel", "host": "", "event": "event"}.get(cause, "api")
-                segments.append(
-                    (
-                        number,
-                        at,
-                        at + ns,
-                        cause,
-                        ref,
-                        100 * number + len(segments) % 100,
-                        name(what),
-                    )
-                )
+                ref_id = 100 * number + len(segments) % 100
+                segments.append((number, at, at + ns, cause, ref, ref_id, name(what)))
                 if timeline and cause in ("api_launch", "kernel", "graph", "memset"):
                     drawn.append(_item(number, cause, at, ns, name(what)))
                 at += ns
             if timeline:
                 drawn += _records_and_clock(number, clock, at, name)
-                drawn.append(
-                    (
-                        number,
-                        "nvtx",
-                        "thread 484",
-                        "range",
-                        name(label),
-                        clock - 500,
-                        at + 500,
-                        "nvtx",
-                        1,
-                        -1,
-                        {},
-                    )
-                )
             parts += [(number, c, ns, max(0, ns - 10), ns + 10) for c, ns in sums.items()]
-            details.append((number, "host", name("python"), 5, "H2D", "pageable", 4096, -1, "", -1))
-            clock, number = clock + elapsed + 1_000_000, number + 1
+            copied = (name("python"), 5, "H2D", "pageable", 4096, -1, "", -1, float("nan"))
+            details.append((number, "host", *copied))
+            clock, number = at + 1_000_000, number + 1
         intervals += rows
         labels.append(_label(rows))
     return Analysis(
         trace=TraceInfo(
-            "runs/puzzle-003/trace.sqlite",
-            "2024.2.3",
-            "3.11.1",
-            (name("NVIDIA H200"),),
-            "580.1",
-            None,
-            ("CUDA_EVENT",),
-            (name("NVTX was lost"),),
+            "runs/puzzle-003/trace.sqlite", "2024.2.3", "3.11.1", (name("NVIDIA H200"),), "580.1",
+            None, ("CUDA_EVENT",), (name("NVTX was lost"),),
         ),
-        intervals=frames.check(_frame(intervals, frames.INTERVALS), frames.INTERVALS),
+        intervals=_frame(intervals, frames.INTERVALS),
         parts=_table(parts, frames.PARTS),
         segments=_table(segments, frames.SEGMENTS),
-        details=_table([(*row, float("nan")) for row in details], frames.DETAILS),
+        details=_table(details, frames.DETAILS),
         other_streams=_table([(0, 13, 500)] if cases else [], frames.OTHER_STREAMS),
         labels=_frame(labels, frames.LABELS),
         unaligned=_frame(list(unaligned), frames.UNALIGNED),
@@ -189,134 +91,79 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
         timeline=_table(drawn, frames.TIMELINE),
         notes=(name("a note"),),
         calibration={"idle_latency_ns": np.float64(5500.5), "missing": float("nan")},
-    )
+    )  # fmt: skip
 
 
-def _item(number, cause, at, ns, what):
+def _interval(number, start_ns, pieces, **more):
+    def sum_of(*causes):
+        return sum(ns for cause, ns, _ in pieces if not causes or cause in causes)
+
+    return more | {
+        "interval": number, "pid": 484, "tid": 484, "start_record": 2 * number, "device": 0,
+        "end_record": 2 * number + 1, "start_stream": 7, "end_stream": 7, "elapsed_ns": sum_of(),
+        "start_ns": start_ns, "end_ns": start_ns + sum_of(), "start_lower_ns": start_ns - 1500,
+        "start_upper_ns": start_ns + 900, "error_ns": 800, "method": "bounds",
+        "clock_residual_ns": 40 if number == 0 else None, "kernel_only_ns": sum_of("kernel"),
+        "kernel_only_upper_ns": sum_of("kernel", "graph"), "operations": 1,
+        "flags": ("profiler-disturbed",) if number == 1 else (),
+    }  # fmt: skip
+
+
+def _item(number, cause, start_ns, ns, what):
+    """A launch call on its thread, or what it issued on its stream."""
+    end_ns = start_ns + ns
     if cause == "api_launch":
-        return (
-            number,
-            "host",
-            "thread 484",
-            "launch",
-            what,
-            at,
-            at + ns,
-            "api",
-            900 + number,
-            -1,
-            {},
-        )
-    detail = {"grid": (64, 1, 1), "block": (256, 1, 1), "bytes": 84_000_000}
-    return (
-        number,
-        "stream",
-        "stream 7",
-        cause,
-        what,
-        at,
-        at + ns,
-        cause,
-        number,
-        900 + number,
-        detail,
-    )
+        place, refs = ("host", "thread 484", "launch"), ("api", 900 + number, -1, {})
+    else:
+        detail = {"grid": (64, 1, 1), "block": (256, 1, 1), "bytes": 84_000_000}
+        place, refs = ("stream", "stream 7", cause), (cause, number, 900 + number, detail)
+    return (number, *place, what, start_ns, end_ns, *refs)
 
 
 def _records_and_clock(number, start, end, name):
     """Both events, a wait of stream 7 that a record of stream 13 releases 2 us after it began,
-    clock samples, a remainder."""
-
-    def row(kind, lane, what, text, a, b, ref, link, detail):
-        return (
-            number,
-            kind,
-            lane,
-            what,
-            name(text),
-            a,
-            b,
-            "event" if what == "record" else "api",
-            ref,
-            link,
-            detail,
-        )
-
+    clock samples, a remainder, a range around it all."""
+    rest = {"count": 12, "ns": 3_000, "longest_ns": 400}
+    waited, waits = start + 5_000, name("waits for record")
     return [
-        row(
-            "event",
-            "stream 7",
-            "record",
-            "start",
-            start,
-            start,
-            2 * number,
-            -1,
-            {"at_most_later_ns": 900},
-        ),
-        row("event", "stream 7", "record", "end", end, end, 2 * number + 1, -1, {}),
-        row("event", "stream 13", "record", "other", start + 5_000, start + 5_000, 7_000, -1, {}),
-        row(
-            "event",
-            "stream 7",
-            "wait",
-            "waits for record",
-            start + 3_000,
-            start + 5_000,
-            950,
-            7_000,
-            {},
-        ),
-        row("clock", "SM", "sample", "", start, start, -1, -1, {"mhz": 1980}),
-        row("clock", "SM", "sample", "", end, end, -1, -1, {"mhz": 1755}),
-        row(
-            "omitted",
-            "",
-            "",
-            "CUDA calls",
-            start,
-            end,
-            -1,
-            -1,
-            {"count": 12, "ns": 3_000, "longest_ns": 400},
-        ),
-    ]
+        (number, *row)
+        for row in (
+            ("event", "stream 7", "record", name("start"), start, start, "event", 2 * number, -1, {"at_most_later_ns": 900}),
+            ("event", "stream 7", "record", name("end"), end, end, "event", 2 * number + 1, -1, {}),
+            ("event", "stream 13", "record", name("other"), waited, waited, "event", 7_000, -1, {}),
+            ("event", "stream 7", "wait", waits, start + 3_000, waited, "api", 950, 7_000, {}),
+            ("clock", "SM", "sample", name(""), start, start, "api", -1, -1, {"mhz": 1980}),
+            ("clock", "SM", "sample", name(""), end, end, "api", -1, -1, {"mhz": 1755}),
+            ("omitted", "", "", name("CUDA calls"), start, end, "api", -1, -1, rest),
+            ("nvtx", "thread 484", "range", name("range"), start - 500, end + 500, "nvtx", 1, -1, {}),
+        )
+    ]  # fmt: skip
 
 
 def _label(rows):
     elapsed = np.array([r["elapsed_ns"] for r in rows])
     middle = rows[int(np.argsort(elapsed, kind="stable")[(len(rows) - 1) // 2])]
-    return {
-        "label": middle["label"],
-        "kind": middle["kind"],
-        "count": len(rows),
-        "row": middle["name"],
-        "row_interval": middle["interval"],
-        "site": middle["site"],
-        "median_ns": float(np.median(elapsed)),
-        "mean_ns": float(elapsed.mean()),
+    return {name: middle[name] for name in ("label", "kind", "site", "library")} | {
+        "count": len(rows), "row": middle["name"], "row_interval": middle["interval"],
+        "median_ns": float(np.median(elapsed)), "mean_ns": float(elapsed.mean()),
         "std_ns": float(elapsed.std(ddof=1)) if len(rows) > 1 else float("nan"),
-        "min_ns": int(elapsed.min()),
-        "max_ns": int(elapsed.max()),
-        "p05_ns": float(np.percentile(elapsed, 5)),
-        "p95_ns": float(np.percentile(elapsed, 95)),
-        "library": middle["library"],
-    }
+        "min_ns": int(elapsed.min()), "max_ns": int(elapsed.max()),
+        "p05_ns": float(np.percentile(elapsed, 5)), "p95_ns": float(np.percentile(elapsed, 95)),
+    }  # fmt: skip
+
+
+#: What a column holds that rows do not name: a new column needs no change here.
+_ABSENT = {"int64": 0, "Int64": pd.NA, "float64": float("nan"), "str": "", "bool": False}
 
 
 def _frame(rows, spec):
     if not rows:
         return frames.empty(spec)
-    return frames.check(
-        pd.DataFrame(
-            {n: pd.Series([r[n] for r in rows], dtype=_dtype(spec, n)) for n in spec.names}
-        ),
-        spec,
-    )
-
-
-def _dtype(spec, name):
-    return next(c.dtype for c in spec.columns if c.name == name)
+    columns = {
+        c.name: pd.Series([r.get(c.name, _ABSENT.get(c.dtype, ())) for r in rows], dtype=c.dtype)
+        for c in spec.columns
+    }
+    return frames.check(pd.DataFrame(columns), spec)
 
 
 def _table(rows, spec):

@@ -109,3 +109,14 @@ def test_the_commands_of_the_quickstart_work(tmp_path):
             )  # fmt: skip
             tried += 1
     assert tried >= 4 and (tmp_path / "tables").exists()
+
+
+def test_every_stop_of_the_way_of_a_pair_is_there():
+    way = (ROOT / "docs" / "design.md").read_text("utf-8").partition("### The way of an event")[2]
+    stops = re.findall(r"`([\w/]+\.py)` `(\w+)`", way)
+    for file, name in stops:
+        source = (ROOT / "nsysalign" / file).read_text("utf-8")
+        assert re.search(rf"^(def|class) {name}\b", source, re.M), f"{file}: {name}"
+    lines = re.findall(r"^\| \d+ \| (↑?)", way, re.M)
+    assert f"{len(lines)} stops, {lines.count('↑')} climbs" in way
+    assert len(lines) <= 25 and lines.count("↑") <= 5
