@@ -30,13 +30,12 @@ from nsysalign.model import (
 )
 from nsysalign.parts import SHORT, parts_matrix
 from nsysalign.text import duration, percent, plural, quantity, safe_text, within, words
+from nsysalign.verdicts import COLD, First, first_screen
 
 if TYPE_CHECKING:
     import pandas as pd
 
 SEVERITIES = ("error", "warning", "info", "reading")
-#: Rules about the first intervals of a label only.
-COLD = ("module-load", "warm-up")
 #: Two kinds of advice: a delay before the start event isolates the GPU's time, and makes nothing
 #: faster. Not about the GPU's time: the first interval is left out whatever is measured; an
 #: interval without GPU work is host time.
@@ -212,11 +211,10 @@ class Unplaced:
 class Answer:
     """Everything a screen says.
 
-    Of what a first screen needs `headline.text` is the sentence, the first group's first entry the
-    proof (label, interval) and, in its advice, the fix; groups of severity error are what is timed
-    wrong; `notes` are the remarks.  A verdict word belongs here and in `LabelRow`.
+    `screen` is the first screen: verdict, sentence, proof, fixes, one verdict per label.
     """
 
+    screen: First
     headline: Headline
     labels: tuple[LabelRow, ...]  # as the analysis has them, those of libraries last
     rows: tuple[LabelRow, ...]  # the same, but one per kind of work of a label that did several
@@ -258,11 +256,13 @@ def answer(analysis: Analysis, first: str = "") -> Answer:
     missing = ", ".join(map(safe_text, analysis.trace.missing))
     notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
     notes += [f"not in the trace: {missing}"] if missing else []
+    runs, trust = _run_rows(analysis, matrix), _trust(analysis)
     return Answer(
+        screen=first_screen(analysis, labels, runs, findings, _trusted(trust)),
         headline=headline,
         labels=tuple(labels),
         rows=tuple(_by_work(analysis, labels, matrix)),
-        runs=tuple(_run_rows(analysis, matrix)),
+        runs=tuple(runs),
         findings=tuple(findings),
         groups=tuple(groups),
         readings=tuple(map(_reading, silent)),
@@ -270,7 +270,7 @@ def answer(analysis: Analysis, first: str = "") -> Answer:
         next=next(filter(None, commands), ""),
         unplaced=tuple(_unplaced(analysis)),
         notes=tuple(dict.fromkeys(notes)),
-        trust=_trust(analysis),
+        trust=trust,
         source={
             safe_text(site): safe_text(text)
             for site, text in analysis.source_lines.itertuples(index=False)
@@ -718,6 +718,15 @@ def _trust(analysis: Analysis) -> Trust:
         measured=counted,
         placed_within_ns=float(np.percentile(errors, 95)) if len(errors) else None,
     )
+
+
+def _trusted(trust: Trust) -> str:
+    """The same in brackets at the end of a screen."""
+    gpu = trust.gpu.removeprefix("NVIDIA ") or "no GPU named"
+    known = [gpu, "profiled"]
+    if trust.placed_within_ns is not None:
+        known.append(f"±{duration(trust.placed_within_ns)}")
+    return ", ".join(known)
 
 
 def _clock(analysis: Analysis) -> str:

@@ -15,6 +15,35 @@ SHORT: Mapping[str, str] = {cause: cause for cause in CAUSES} | {
     "api_launch": "launch",
     "launch_latency": "latency",
 }
+#: What they are called in sentences.
+DISPLAY: Mapping[str, str] = SHORT | {
+    "graph": "CUDA graph",
+    "memcpy": "copy",
+    "api_launch": "launch call",
+    "launch_latency": "launch latency",
+    "queued": "waiting",
+    "api": "other CUDA calls",
+    "event": "event overhead",
+    "profiler": "profiler flush",
+    "host": "CPU",
+}
+#: The columns of the first screen, and which cause is counted in which.
+COLUMNS = ("kernel", "copy", "launch", "sync", "waiting", "CPU", "rest")
+COLUMN_OF: Mapping[str, str] = {
+    "kernel": "kernel",
+    "graph": "kernel",
+    "memcpy": "copy",
+    "memset": "copy",
+    "api_launch": "launch",
+    "launch_latency": "rest",
+    "queued": "waiting",
+    "sync": "sync",
+    "api": "CPU",
+    "event": "rest",
+    "profiler": "CPU",
+    "host": "CPU",
+    "unknown": "rest",
+}
 
 
 def parts_matrix(analysis: Analysis) -> np.ndarray:

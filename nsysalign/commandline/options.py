@@ -25,6 +25,32 @@ def quiet(words: str = "Print only errors.") -> Decorator:
     return click.option("-q", "--quiet", is_flag=True, help=words)
 
 
+_VIEW = "nsysalign.view"
+
+
+def views(command: Callable[..., Any]) -> Callable[..., Any]:
+    """-v and --kernels: what `view` answers while the command runs."""
+
+    def chosen(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+        if given:
+            ctx.meta[_VIEW] = option.name
+
+    for names, words in (
+        (("--kernels", "kernels"), "Show what ran, by kernel, instead of the first screen."),
+        (("-v", "--verbose", "full"), "Show everything: all parts, findings with evidence, notes."),
+    ):
+        command = click.option(
+            *names, is_flag=True, expose_value=False, callback=chosen, help=words
+        )(command)
+    return command
+
+
+def view() -> str:
+    """What the running command is to print: "" (the first screen), "full", "kernels"."""
+    ctx = click.get_current_context(silent=True)
+    return ctx.meta.get(_VIEW, "") if ctx else ""
+
+
 def nsys(words: str) -> Decorator:
     """--nsys PATH: argument `nsys`."""
     return click.option("--nsys", metavar="PATH", help=words)

@@ -48,18 +48,21 @@ def present(
         with ProgressLine(quiet) as tell:
             engine = imported("nsysalign.engine")
             analysis = engine.analyze_inputs(inputs, all_segments=all_segments, progress=tell)
-            tell("writing the report", 97)
             trim_memory()  # the trace's memory
             said = imported("nsysalign.answer").answer(analysis)
-            store(analysis, output, said)
+        try:
+            if not quiet and json_out != "-":
+                again = [path, *(part for log in events for part in ("--events", log))]
+                sys.stdout.write(printed(analysis, said, output, again=again))
+                sys.stdout.flush()
+        finally:  # also where nobody reads the screen any more (| head)
+            with ProgressLine(quiet) as tell:
+                tell("writing the report", 97)
+                store(analysis, output, said)
         if json_out:
             from nsysalign.store import document
 
             deliver(document.pieces(analysis), json_out)
-        if not quiet and json_out != "-":
-            given = [path, *(part for log in events for part in ("--events", log))]
-            sys.stdout.write(printed(analysis, said, output, again=given))
-            sys.stdout.flush()
         return analysis
 
 
@@ -87,21 +90,29 @@ def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
 
 
 def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[object] = ()) -> str:
-    """The table as this terminal shows it; `again`: the arguments of `analyze`, for the hint on
-    comparing processes."""
-    from nsysalign.show import terminal
+    """What this terminal shows: the first screen, with -v everything, with --kernels what ran.
+    `again`: the arguments of `analyze`, for the hint on comparing processes."""
+    from nsysalign.commandline.options import view
+    from nsysalign.show import screen, terminal
 
-    shown = console()
-    with shown.capture() as capture:
-        terminal.render(analysis, shown, str(output / PAGE), said=said)
+    shown, page = console(), str(output / PAGE)
+    with suppress(ValueError):  # not below the working directory
+        page = str((output / PAGE).absolute().relative_to(Path.cwd()))
     processes = analysis.measured["pid"].nunique()
-    hint = (
-        f"{processes} processes measured something; to compare them:\n"
-        f"  nsysalign analyze --ranks {shlex.join(map(str, again))}\n"
-        if again and processes > 1
-        else ""
-    )
-    return capture.get() + hint
+    hint = ()
+    if again and processes > 1:
+        command = f"nsysalign analyze --ranks {shlex.join(map(str, again))}"
+        hint = (f"{processes} processes measured something; to compare them:", f"  {command}")
+    with shown.capture() as capture:
+        if view() == "kernels":
+            terminal.kernels(analysis, shown)
+        elif view() == "full":
+            terminal.render(analysis, shown, page, said=said)
+            shown.print("\n".join(hint), soft_wrap=True)
+        else:
+            listed = () if said.labels else terminal.kernel_lines(analysis, shown.width)
+            screen.render(said.screen, shown, page, listed=listed, extra=hint)
+    return capture.get()
 
 
 def finish(

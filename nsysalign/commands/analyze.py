@@ -31,6 +31,7 @@ from nsysalign.errors import UsageError
 )
 @shared.of_addons("analyze")
 @fail_on_option
+@shared.views
 @shared.quiet()
 @click.pass_context
 def analyze(

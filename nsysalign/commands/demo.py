@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import lzma
 import tempfile
 from importlib.resources import files
@@ -9,10 +10,15 @@ from pathlib import Path
 
 import click
 
-from nsysalign.commandline.outputs import console
+from nsysalign.commandline import options as shared
 
-#: One screen: the labels of the puzzle, and the finding that answers it.
-SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
+#: Of the recording's 24 labels the puzzle's nine, and timings that are wrong.
+LABELS = (
+    *(f"{how}_t{number}" for how in ("h2d", "dev", "flush") for number in (1, 2, 3)),
+    "wrongstream",
+    "host_first",
+    "host_none",
+)
 
 
 @click.command()
@@ -29,7 +35,8 @@ SHOWN, FINDING = 9, ("h2d_t1", "host-gap")
     is_flag=True,
     help="What a run without nsys says of the same linear layers (an event log of an H100).",
 )
-@click.option("-q", "--quiet", is_flag=True, help="Print only errors.")
+@shared.views
+@shared.quiet()
 def demo(output: Path | None, no_nsys: bool, quiet: bool) -> None:
     """Analyse a trace recorded on an NVIDIA H200, and answer a well-known puzzle: why do CUDA
     events report nine times the kernel's duration for the first of three identical linear layers?
@@ -44,28 +51,36 @@ def demo(output: Path | None, no_nsys: bool, quiet: bool) -> None:
         return
     look_for_garbage_less_often()
     engine = imported("nsysalign.engine")
-    from nsysalign.commandline.present import PAGE, store
+    from nsysalign.commandline.present import printed, store
     from nsysalign.commandline.progress import ProgressLine
     from nsysalign.rundir import make_run_dir
 
     run_dir = make_run_dir("demo", output)
     with tempfile.TemporaryDirectory() as scratch:
-        names = []
-        for name in ("demo.sqlite", "demo.events.jsonl"):
-            names.append(Path(scratch) / name)
-            names[-1].write_bytes(
-                lzma.decompress(files("nsysalign.demo").joinpath(name + ".xz").read_bytes())
-            )
+        trace, log = Path(scratch) / "demo.sqlite", Path(scratch) / "demo.events.jsonl"
+        trace.write_bytes(_unpacked(trace.name))
+        log.write_bytes(puzzle(_unpacked(log.name)))
         with ProgressLine(quiet) as tell:
-            analysis = engine.analyze(names[0], events=names[1:], progress=tell)
-    said = imported("nsysalign.answer").answer(analysis, first=FINDING[0])
-    store(analysis, run_dir, said)
+            analysis = engine.analyze(trace, events=[log], progress=tell)
+    said = imported("nsysalign.answer").answer(analysis)
     if not quiet:
-        from nsysalign.show import terminal
+        click.echo(printed(analysis, said, run_dir), nl=False)
+    store(analysis, run_dir, said)
 
-        click.echo(files("nsysalign.demo").joinpath("what.md").read_text("utf-8"))
-        page = str(run_dir / PAGE)
-        terminal.render(analysis, console(), page, said=said, max_labels=SHOWN, only=FINDING)
+
+def puzzle(log: bytes) -> bytes:
+    """The recorded log with what was measured of LABELS alone."""
+    kept = []
+    for line in log.splitlines(keepends=True):
+        entry = json.loads(line)
+        label = str(entry.get("region", "")).partition("#")[0]
+        if entry["type"] not in ("elapsed", "host") or label in LABELS:
+            kept.append(line)
+    return b"".join(kept)
+
+
+def _unpacked(name: str) -> bytes:
+    return lzma.decompress(files("nsysalign.demo").joinpath(f"{name}.xz").read_bytes())
 
 
 def _without_nsys(output: Path | None, quiet: bool) -> None:
@@ -74,7 +89,6 @@ def _without_nsys(output: Path | None, quiet: bool) -> None:
     from nsysalign.rundir import MANIFEST, RunDirectory, make_run_dir
 
     run_dir = make_run_dir("demo-no-nsys", output)
-    packed = files("nsysalign.demo").joinpath("unprofiled.events.jsonl.xz").read_bytes()
-    (run_dir / "events-563.jsonl").write_bytes(lzma.decompress(packed))
+    (run_dir / "events-563.jsonl").write_bytes(_unpacked("unprofiled.events.jsonl"))
     (run_dir / MANIFEST).write_text('{"format": "nsysalign-run", "version": 1, "trace": null}\n')
     unprofiled.present(RunDirectory(run_dir), quiet=quiet)

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     "stderr, and no table is printed."
 )
 @fail_on_option
+@shared.views
 @shared.quiet("Print only what the script prints.")
 @shared.script()
 @click.pass_context

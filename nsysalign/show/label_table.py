@@ -190,14 +190,14 @@ def label_text(row: LabelRow, width: int | None = None) -> str:
     label, site = safe_text(row.label), safe_text(row.site)
     file = site.replace("\\", "/").rpartition("/")[2]
     if not site or site in label or file in label:
-        return label if width is None else _shortened(label, width)
+        return label if width is None else shortened(label, width)
     texts = [f"{label} {site}", f"{label} {file}", label]
     if width is None:
         return texts[0]
     return next((text for text in texts if len(text) <= width), middle(label, width))
 
 
-def _shortened(label: str, width: int) -> str:
+def shortened(label: str, width: int) -> str:
     """In `caller (site)` the caller distinguishes labels of one site, in `label [work]` the work
     does: that part is shortened last."""
     if len(label) <= width:

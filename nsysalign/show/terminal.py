@@ -28,6 +28,7 @@ from nsysalign.text import duration, middle, percent, plural, safe_text, short_n
 MOST_FINDINGS, MOST_NAMED = 5, 4
 #: Rows of runs if nothing was measured; kernels, gaps, ranges and budgets without nsys.
 MOST_RUNS, MOST_KERNELS, MOST_GAPS, MOST_RANGES, MOST_BUDGETS = 12, 5, 3, 6, 6
+MOST_LISTED = 40
 #: Letters of a kernel's name in a line.
 LONGEST = 40
 MARKS = {"error": ("!", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
@@ -72,7 +73,7 @@ def render(
         console.print(Text("  no interval was placed", "yellow"))
     room = console.width - 2
     if said.headline.untimed or not said.rows:
-        _listed(_kernels(analysis, room), console)
+        _listed(kernel_lines(analysis, room), console)
         _listed(_gaps(analysis), console)
     _listed(_ranges(analysis, room), console)
     _baseline(analysis, console, max_labels)
@@ -126,7 +127,18 @@ def _listed(lines: list[str], console: Console) -> None:
         console.print(Padding(Text(line.rstrip()), (0, 0, 0, 2)))
 
 
-def _kernels(analysis: Analysis, width: int) -> list[str]:
+def kernels(analysis: Analysis, console: Console) -> None:
+    """Print what ran in the run as a whole, the most expensive first."""
+    lines = kernel_lines(analysis, console.width, most=MOST_LISTED)
+    if not lines:
+        console.print("no kernel ran")
+        return
+    console.print(Text("share     total     count     median  kernel, copy or graph", "dim"))
+    for line in lines:
+        console.print(Text(line.rstrip()), soft_wrap=True)
+
+
+def kernel_lines(analysis: Analysis, width: int, most: int = MOST_KERNELS) -> list[str]:
     """The most expensive kernels of the longest run: share, total, count, median, name, and the
     idle time before them where `width` has room for it."""
     devices = of_devices(analysis)
@@ -134,19 +146,19 @@ def _kernels(analysis: Analysis, width: int) -> list[str]:
         return []
     label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
     rows = analysis.kernels[analysis.kernels["label"] == label]
-    names = [safe_text(name) for name in rows["kernel"].head(MOST_KERNELS)]
+    names = [safe_text(name) for name in rows["kernel"].head(most)]
     letters = max(10, min(LONGEST, width - 38))
     short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
     longest = max(map(len, short.values()))
     idle = width >= 38 + longest + len(", idle before 18.3 ms")
     lines = []
-    for kernel in rows.head(MOST_KERNELS).itertuples(index=False):
+    for kernel in rows.head(most).itertuples(index=False):
         line = f"{percent(kernel.share):>5}  {duration(kernel.total_ns):>8}  {kernel.count:>8,} x "
         line += f"{duration(kernel.median_ns):>8}  {short[safe_text(kernel.kernel)]:{longest}}"
         line += f"  idle before {duration(kernel.idle_before_ns):>8}" if idle else ""
         lines.append(line)
-    if len(rows) > MOST_KERNELS:
-        lines.append(f"       … {len(rows) - MOST_KERNELS:,} more in the report")
+    if len(rows) > most:
+        lines.append(f"       … {len(rows) - most:,} more in the report")
     return lines
 
 

@@ -2,7 +2,8 @@
 
     python tests/show/test_screens.py      writes them again; read the difference
 
-What a screen must do at any width is checked on the same recordings.
+What a screen must do at any width is checked on the same recordings, and the verdict of each label
+of a puzzle is the one that docs/lab/verdicts.md gives it.
 """
 
 from __future__ import annotations
@@ -19,15 +20,19 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from nsysalign.answer import Answer, answer
+from nsysalign.answer import answer
+from nsysalign.commands.demo import puzzle
 from nsysalign.engine import analyze
 from nsysalign.model import Analysis
-from nsysalign.show import terminal
+from nsysalign.show import screen, terminal
 from nsysalign.show.label_table import layout
 
-SCREENS, DATA = Path(__file__).parent / "screens", Path(__file__).resolve().parents[1] / "data"
+ROOT = Path(__file__).resolve().parents[2]
+SCREENS, DATA = Path(__file__).parent / "screens", ROOT / "tests" / "data"
 SINGLE = ("probe", "threads_h200", "unprofiled_linears", "truth_oracle", "graph_loop_h100")
 RECORDED = [*sorted(p.name.removesuffix(".tar.xz") for p in (DATA / "puzzles").glob("*.tar.xz"))]
+#: Of these, what -v prints is kept as well.
+WHOLE = ("demo", "probe", "unprofiled_linears", "host_timers", "captured")
 
 
 def analysed(name: str, room: Path) -> Analysis:
@@ -41,30 +46,56 @@ def analysed(name: str, room: Path) -> Analysis:
     for kind in ("sqlite", "events.jsonl", "baseline.jsonl"):
         packed = source.joinpath(f"{name}.{kind}.xz")
         if packed.is_file():
-            (room / kind).write_bytes(lzma.decompress(packed.read_bytes()))
+            content = lzma.decompress(packed.read_bytes())
+            is_demos_log = name == "demo" and kind == "events.jsonl"
+            (room / kind).write_bytes(puzzle(content) if is_demos_log else content)
     baseline = [room / "baseline.jsonl"] if (room / "baseline.jsonl").exists() else []
     return analyze(room / "sqlite", events=[room / "events.jsonl"], baseline=baseline)
 
 
-def screen(analysis: Analysis, said: Answer, width: int) -> str:
+def _printed(draw, width: int) -> str:
     stream = io.StringIO()
-    console = Console(file=stream, width=width, color_system=None, legacy_windows=False)
-    terminal.render(analysis, console, "report.html", said=said)
+    draw(Console(file=stream, width=width, color_system=None, legacy_windows=False))
     return "".join(line.rstrip() + "\n" for line in stream.getvalue().splitlines())
+
+
+def first_screen(analysis: Analysis, width: int) -> str:
+    said = answer(analysis)
+    listed = () if said.labels else terminal.kernel_lines(analysis, width)
+    return _printed(lambda c: screen.render(said.screen, c, "report.html", listed=listed), width)
+
+
+def everything(analysis: Analysis, width: int) -> str:
+    return _printed(lambda c: terminal.render(analysis, c, "report.html"), width)
+
+
+def expected_verdicts() -> dict[tuple[str, str], str]:
+    page = (ROOT / "docs" / "lab" / "verdicts.md").read_text("utf-8")
+    rows = re.findall(r"^\| (\w+) \| (.+?) \| (\w+) \| .+ \|$", page, re.M)
+    return {(puzzle, label): word for puzzle, label, word in rows if puzzle != "puzzle"}
 
 
 @pytest.mark.parametrize("name", ["demo", *SINGLE, *RECORDED])
 def test_screen(name, tmp_path):
     analysis = analysed(name, tmp_path)
-    said = answer(analysis)
-    assert screen(analysis, said, 100) == (SCREENS / f"{name}.txt").read_text("utf-8")
-    for width in (60, 80, 200):
-        for line in screen(analysis, said, width).splitlines():
-            # code and commands are copied whole
-            assert len(line) <= width or line.startswith("      ")
+    said = answer(analysis).screen
+    assert first_screen(analysis, 80) == (SCREENS / f"{name}.txt").read_text("utf-8")
+    if name in WHOLE:
+        assert everything(analysis, 100) == (SCREENS / f"{name}-all.txt").read_text("utf-8")
+    if name in RECORDED:
+        expected = {label: word for (of, label), word in expected_verdicts().items() if of == name}
+        assert {row.label: row.verdict for row in said.labels} == expected
+    for width in (40, 60, 80, 140):
+        lines = first_screen(analysis, width).splitlines()
+        assert len(lines) <= 24 and max(map(len, lines)) <= width
+        assert "" in lines[1:4]  # the sentence has at most three lines
+        rows_add_up(lines)
+    assert sum(said.proof.columns_ns.values()) == said.proof.elapsed_ns
+    for width in (60, 200):
+        of_all = answer(analysis)
         columns = [
             column
-            for column in layout(said.rows or said.runs, width - 2)[0]
+            for column in layout(of_all.rows or of_all.runs, width - 2)[0]
             if column.unit and column.head != "w/o nsys"
         ]
         for time, *parts in zip(*(column.cells for column in columns), strict=True):
@@ -76,9 +107,27 @@ def test_screen(name, tmp_path):
             )
 
 
+def rows_add_up(lines: list[str]) -> None:
+    """What is printed behind `=` adds up to what stands before it, to the last digit."""
+    head = next((n for n, line in enumerate(lines) if line.startswith("label, ")), None)
+    if head is None or "=" not in lines[head]:
+        return
+    count = lines[head].count("+") + 2
+    for line in lines[head + 1 :]:
+        cells = re.search(rf"((?: +(?:[\d,.]+|·)){{{count}}})  [✖!·✓?] ", line)
+        if cells is None:
+            break
+        whole, *parts = (
+            0.0 if cell == "·" else float(cell.replace(",", "")) for cell in cells[1].split()
+        )
+        assert sum(parts) == pytest.approx(whole, abs=1e-6), line
+
+
 if __name__ == "__main__":
     SCREENS.mkdir(exist_ok=True)
     for recorded in sys.argv[1:] or ["demo", *SINGLE, *RECORDED]:
         with tempfile.TemporaryDirectory() as folder:
             shown = analysed(recorded, Path(folder))
-            (SCREENS / f"{recorded}.txt").write_text(screen(shown, answer(shown), 100), "utf-8")
+            (SCREENS / f"{recorded}.txt").write_text(first_screen(shown, 80), "utf-8")
+            if recorded in WHOLE:
+                (SCREENS / f"{recorded}-all.txt").write_text(everything(shown, 100), "utf-8")

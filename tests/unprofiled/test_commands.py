@@ -23,7 +23,7 @@ def run_dir(tmp_path_factory):
     files["events.jsonl"].rename(folder / "events-1.jsonl")
     (folder / "baseline").mkdir()
     files["baseline.jsonl"].rename(folder / "baseline" / "events-2.jsonl")
-    result = CliRunner().invoke(cli, ["analyze", str(folder)])
+    result = CliRunner().invoke(cli, ["analyze", "-v", str(folder)])
     assert result.exit_code == 0, result.output
     return folder, result.output
 
