@@ -9,9 +9,11 @@ A process started with an environment of its own, without the variable, is neith
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterable
@@ -89,6 +91,30 @@ def end_all(variable: bytes, *, wait_s: float = 2.0, grace_s: float = 5.0) -> in
         while marked(variable) and time.monotonic() < deadline:
             time.sleep(0.05)
     return len(left)
+
+
+def wait_for(process: subprocess.Popen, seconds: float) -> bool:
+    """Wait at most this long for the end of a process, without waking up in between.  True if it
+    has ended."""
+    try:
+        descriptor = os.pidfd_open(process.pid)
+    except (OSError, AttributeError):  # it has ended, or an old kernel
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(max(0.0, min(seconds, 1e6)))
+        return process.poll() is not None
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        poll.poll(None if math.isinf(seconds) else max(0, seconds * 1e3))
+    finally:
+        os.close(descriptor)
+    return process.poll() is not None
+
+
+def say(text: str) -> None:
+    """A line of our own on stderr."""
+    with contextlib.suppress(OSError):  # a full disk must not change the script's status
+        print(f"nsysalign: {text}", file=sys.stderr, flush=True)
 
 
 def hold(folder: str) -> None:

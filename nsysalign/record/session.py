@@ -23,12 +23,11 @@ from nsysalign.record.launch import (
     Ended,
     hold_signals,
     launch,
-    nsys_folder,
     open_closed_streams,
-    remove_left_folders,
     working_directory,
 )
 from nsysalign.record.nsys import Nsys, export_sqlite, find_nsys, import_stream, profile_arguments
+from nsysalign.record.nsys_folder import nsys_folder, remove_left_folders
 from nsysalign.record.processes import of_run
 from nsysalign.record.python_samples import FREQUENCY_HZ, keep_stacks
 from nsysalign.rundir import (

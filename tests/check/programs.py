@@ -4,6 +4,7 @@ list of what it launches."""
 from __future__ import annotations
 
 from simulator.program import (
+    Api,
     Copy,
     Elapsed,
     GraphLaunch,
@@ -45,8 +46,13 @@ def program(*threads, **more) -> Program:
     return Program(dict(enumerate(threads, 500)), streams=STREAMS, **more)
 
 
+CAPTURE = Api(30_000, name="cudaStreamEndCapture_v10000")
 #: What it does -> (program, the check that finds it).
 CHEATS = {
+    "a graph is captured and never launched": (
+        program(timed(*[[ADD, CAPTURE]] * 6)),
+        "never-launched",
+    ),
     "all work on a side stream": (program(timed(*[[ASIDE]] * 6)), "escaped-work"),
     "half of the work on a side stream": (program(timed(*[[ADD, ASIDE]] * 6)), "escaped-work"),
     "a graph on a side stream": (
@@ -126,6 +132,10 @@ CHEATS = {
 
 #: What it does -> (program, checks that may say something without failing).
 HONEST = {
+    "a graph is captured in the first repetition, and launched then": (
+        program(timed([CAPTURE, GraphLaunch([(0, 90_000)])], *[[GraphLaunch([(0, 90_000)])]] * 6)),
+        (),
+    ),
     "one kernel, many times": (program(timed(*[[GEMM]] * 10)), ()),
     "a side stream that is joined": (
         program(timed(*[[ADD, ASIDE, *_WAIT_FOR_SIDE, ADD]] * 6)),

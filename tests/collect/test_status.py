@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from nsysalign.record.launch import said_percent
+from nsysalign.record.profiler import said_percent
 
 GENERATING = b"Generating '/x/nsys-report-cf1b.qdstrm'\n"
 STEPS = b"\r[1/1] [0%                          ] trace.nsys-rep\r[1/1] [=====30%                    ] trace.nsys-rep"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nsysalign.addons.check import escaped, less, limits
+from nsysalign.addons.check import captures, escaped, less, limits
 from nsysalign.addons.check.scene import FOUND, Doubt, Scene, build
 from nsysalign.errors import TraceError
 from nsysalign.model import TraceInfo
@@ -57,7 +57,14 @@ def judge(inputs: Inputs) -> Verdict:
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
     scene = build(trace, log, align(trace, log), read_limits(inputs.trace))
-    checks = (escaped.escaped, less.less, limits.rates, limits.flushes, timers)
+    checks = (
+        escaped.escaped,
+        less.less,
+        limits.rates,
+        limits.flushes,
+        captures.never_launched,
+        timers,
+    )
     doubts = [doubt for check in checks for doubt in check(scene)]
     if scene.intervals.empty and not doubts:
         why = scene.alignment.unaligned["reason"].tolist()
