@@ -26,7 +26,6 @@ class Section(NamedTuple):
     template: str
     script: str
     key: str  # of its data in the page's data; in the script `SECTIONS.push([id, key, draw])`
-    link: str  # "id words" for the contents
     data: str  # (analysis) -> plain objects; none: the section is not shown
 
 

@@ -94,7 +94,7 @@ from nsysalign.registry import AddOn, Section
 ADDON = AddOn(
     commands={"extra": ("things:extra", "Say hello.")},
     tables="things:TABLES", step="things:step", rules="things:RULES",
-    sections=(Section("extra.html", "extra.js", "extra", "extra-part extras", "things:shown"),),
+    sections=(Section("extra.html", "extra.js", "extra", "things:shown"),),
 )
 """
 THINGS = """
@@ -140,7 +140,7 @@ def test_an_add_on_adds_all_it_has_from_its_own_folder(tmp_path):
     labels = int(read.split()[0])
     assert labels > 5 and f"{7 * labels} ns extra" in read
     page = (tmp_path / "out" / "report.html").read_text("utf-8")
-    assert '<a href="#extra-part">extras</a>' in page and '"extra":["h2d_t1"' in page
+    assert '<section id="extra-part">here</section>' in page and '"extra":["h2d_t1"' in page
     assert (
         '<section id="extra-part">here</section>' in page and 'SECTIONS.push(["extra-part"' in page
     )

@@ -37,7 +37,7 @@ class Page(NamedTuple):
 
 ANALYSIS = Page(
     "page.html",
-    "format dom draw bars waterfall overview verdicts labels table dumbbell blocks zoom timeline runs clocks kernels answers links",
+    "format dom draw bars waterfall overview verdicts labels table rows blocks zoom timeline runs clocks kernels answers links",
     "{} – nsysalign",
 )
 
@@ -59,7 +59,7 @@ def page(
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
     said = said or answer(analysis)
     data = payload(analysis, said, focus, run)
-    return assemble(ANALYSIS, data, {"headline": html.escape(said.headline.text)})
+    return assemble(ANALYSIS, data, {"headline": html.escape(data["screen"]["sentence"])})
 
 
 def _run_name(path: str | os.PathLike[str]) -> str:
@@ -96,10 +96,9 @@ def _with_sections(template: str) -> str:
     """Replaces `@@section.html@@` in a template by the text of that file: a section of the page can
     have its own file."""
     sections = [section for section, _ in registry.sections()]
-    links = (section.link.partition(" ") for section in sections)
     template = template.replace(
-        "@@addon-links@@", "\n".join(f'  <a href="#{to}">{words}</a>' for to, _, words in links)
-    ).replace("@@addons@@", "\n".join(f"@@{section.template}@@" for section in sections))
+        "@@addons@@", "\n".join(f"@@{section.template}@@" for section in sections)
+    )
     return re.sub(r"@@(\w+\.html)@@", lambda name: _template(name[1]), template)
 
 

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 MAX_BYTES = 1_650_000
 #: Timelines get what the runs leave, but at least this much.
 LEAST_TIMELINES = 300_000
+#: Every interval of a label with at most this many can be opened, and this many of the page.
+MOST_OPENED, MOST_PICTURES = 300, 5_000
 _CUPTI = "CUPTI_ACTIVITY_KIND_"
 #: Above this many intervals the page keeps elapsed and kernel time of each, but not the other
 #: parts.
@@ -75,6 +77,9 @@ def payload(
     wanted += [entry.finding.interval for group in groups for entry in group.entries]
     wanted += [finding.interval for finding in (*said.findings, *said.readings)]
     wanted += [roles[row.label][role] for role in range(3) for row in rows]
+    few = {row.label for row in rows if row.count <= MOST_OPENED}
+    every = analysis.measured[analysis.measured["label"].isin(few)]["interval"]
+    wanted += every.head(MOST_PICTURES).tolist()
     clocks = page_clocks(analysis)
     present = [
         cause for cause, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns
@@ -85,10 +90,12 @@ def payload(
     warm, measured = _warm(analysis, rows), _measured(analysis)
     rest = MAX_BYTES - len(to_json([runs, clocks]))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
+    parts_of_run = {row.interval: row.parts_ns for row in said.runs}
     spoken = {entry.finding.label for group in groups for entry in group.entries}
     silent = [v.label for v in (*said.findings, *said.readings) if v.label not in spoken]
     return {
         "title": _title(analysis, run),
+        "screen": _screen(said),
         "headline": _headline(said),
         "environment": _environment(analysis, said),
         "notes": said.notes,
@@ -117,6 +124,7 @@ def payload(
                 "name": safe_text(run.label),
                 "elapsed": int(run.elapsed_ns),
                 "start": (int(run.start_ns) - origin) / 1e3,
+                "parts": parts_of_run[int(run.interval)],
             }
             for run in wholes.itertuples(index=False)
             if str(run.interval) in held.intervals
@@ -124,6 +132,43 @@ def payload(
         "strings": held.strings,
         "clocks": clocks,
         "holds": _holds(analysis, held),
+    }
+
+
+def _screen(said: Answer) -> dict[str, Any]:
+    """What the first screen says, and how many labels have each sign."""
+    costly = said.costliest.finding if said.costliest else None
+    signs = {"error": "✖", "warning": "!", "info": "·", "reading": "·"}
+    worst = {
+        row.label: ("✓" if row.kernel_ns >= 0.8 * row.elapsed_ns else "·", "", 0)
+        for row in said.labels
+    }
+    for finding in reversed(said.findings):
+        worst[finding.label] = (signs[finding.severity], finding.rule, finding.loss_ns)
+    rows = [
+        {
+            "label": safe_text(row.label),
+            "sign": worst[row.label][0],
+            "words": safe_text(worst[row.label][1])
+            or f"{100 * row.kernel_ns // max(1, row.elapsed_ns)} % kernels",
+            "saving": worst[row.label][2],
+            "finding": bool(row.findings),
+        }
+        for row in said.labels
+    ]
+    rows.sort(key=lambda row: -row["saving"])
+    return {
+        "sentence": costly.title if costly else said.headline.text,
+        "fixes": [
+            {"purpose": head.removeprefix("To "), "sentence": words, "code": code}
+            for head, words, code in (costly.advice if costly else ())
+        ],
+        "rows": rows,
+        "label": safe_text(costly.label if costly else said.first),
+        "interval": costly.interval if costly and costly.interval >= 0 else None,
+        "wrong": sum(row["sign"] == "✖" for row in rows),
+        "warnings": sum(row["sign"] == "!" for row in rows),
+        "right": sum(row["sign"] == "✓" for row in rows),
     }
 
 

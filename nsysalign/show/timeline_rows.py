@@ -102,32 +102,34 @@ MOST_RUN_PIECES = 2_000
 
 
 def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_000) -> Timelines:
-    """SegmentSource of the intervals in `analysis.timeline`, by `priority`, while they fit in
-    `max_bytes`."""
+    """Pictures of intervals by `priority`, then of all others in `analysis.timeline`, while they fit
+    in `max_bytes`.  One that is not in that table has only its parts: the page derives lanes."""
     strings = Strings()
     items = _by_interval(analysis.timeline, _Item)
     # A label with one run names the same interval as median, slowest and first.
-    chosen = [number for number in dict.fromkeys([*priority, *items]) if number in items]
+    chosen = list(dict.fromkeys([*priority, *items]))
     rows = analysis.intervals[analysis.intervals["interval"].isin(chosen)]
     windows = {int(row.interval): row for row in rows.itertuples(index=False)}
     pieces = _by_interval(analysis.segments[analysis.segments["interval"].isin(chosen)], _Piece)
     pictures: dict[str, dict[str, Any]] = {}
     size = 0
     for number in chosen:
-        if number not in windows:
+        if number not in windows or not (number in items or number in pieces):
             continue
         before = strings.size
         window, mine = windows[number], pieces.get(number)
         if window.kind == "run":
             mine = mine if mine and len(mine) <= MOST_RUN_PIECES else None
-        picture = _picture(window, items[number], mine, strings)
-        if window.kind == "run":
+        picture = _picture(window, items.get(number, []), mine, strings)
+        if number not in items:
+            picture["lanes"] = None
+        elif window.kind == "run":
             picture["lanes"] = [_packed_lane(lane) for lane in picture["lanes"]]
         size += len(json.dumps(picture, separators=(",", ":"))) + strings.size - before
         if size > max_bytes and pictures:
             break
         pictures[str(number)] = picture
-    return Timelines(pictures, strings.texts, sum(n in windows for n in chosen) - len(pictures))
+    return Timelines(pictures, strings.texts, len(windows) - len(pictures))
 
 
 def _by_interval(table: pd.DataFrame, kind: type[_Row]) -> dict[int, list[_Row]]:

@@ -19,6 +19,7 @@ from nsysalign.split.timeline import clock_rows
 
 pytestmark = pytest.mark.browser
 
+UNFOLD = "for (const d of document.querySelectorAll('.fold, .about')) d.open = true"
 #: What the timeline explains when pointed at, and the names of its lanes.
 SAID = "drawings.get(document.querySelector('#lanes')).hits.map(hit => hit.said.join(' | '))"
 LANES = "[...document.querySelectorAll('#lanes text.lane')].map(t => t.firstChild.textContent)"
@@ -35,6 +36,7 @@ def open_page(driver, analysis, tmp_path):
         "document.body.dataset.ready && document.querySelector('#lanes').dataset.drawn",
         "the first drawing",
     )
+    driver.execute_script(UNFOLD)
     return driver
 
 
@@ -77,7 +79,7 @@ def test_an_interval_is_chosen_drawn_zoomed_and_explained(driver, analysis, tmp_
     first = driver.execute_script("return document.querySelector('#lanes').dataset.drawn")
     assert first.startswith("0:")  # the finding's interval
     driver.execute_script(
-        "[...document.querySelectorAll('#roles button')].find(b => b.textContent == 'slowest').click()"
+        "[...document.querySelectorAll('#run-strip .role')].find(b => b.textContent == 'slowest').click()"
     )
     until(
         driver,
@@ -87,7 +89,7 @@ def test_an_interval_is_chosen_drawn_zoomed_and_explained(driver, analysis, tmp_
     assert "245 us" in driver.find_element("id", "reading").text
     assert driver.execute_script(f"return {LANES}") == [
         "events",
-        "budget",
+        "parts",
         "NVTX, thread 484",
         "CUDA calls, thread 484",
         "records, stream 7",
@@ -130,8 +132,11 @@ def test_the_mouse_explains_and_zooms(driver, analysis, tmp_path):
         "the tip",
     )
     assert "gemm" in text and "24.8 us, from 206.80 us" in text and "3391 GB/s" in text
-    # pointing at the kernel draws the arrow from the call that issued it, and no other
-    assert driver.execute_script("return document.querySelectorAll('#lanes .arrow').length") == 1
+    assert "stream 7" in text and "after its launch call began" in text
+    # pointing at the kernel draws the arrow from the call that issued it, beside that of the gap
+    arrows = "return document.querySelectorAll('#lanes .arrow:not(.gap)').length"
+    assert driver.execute_script(arrows) == 1
+    assert driver.execute_script("return document.querySelectorAll('#lanes .gap').length") == 1
     drawn = driver.find_element("id", "lanes").get_attribute("data-drawn")
     plot = driver.find_element("id", "lanes")
     ActionChains(driver).move_to_element(plot).click_and_hold().move_by_offset(150, 0).perform()
@@ -143,7 +148,11 @@ def test_the_mouse_explains_and_zooms(driver, analysis, tmp_path):
         f"document.querySelector('#lanes').dataset.drawn != '{drawn}'",
         "zooming by dragging",
     )
+    assert driver.execute_script("return $('tip').hidden && !document.querySelector('.band')")
+    driver.execute_script("chooseStretch([0, 1000])")
+    assert "kernel\n1 · 24.8 us" in driver.find_element("id", "selection").text
     ActionChains(driver).double_click(plot).perform()
+    assert driver.find_element("id", "selection").text  # stays until Escape
     until(
         driver,
         f"document.querySelector('#lanes').dataset.drawn == '{drawn}'",
@@ -218,40 +227,28 @@ def test_a_record_points_at_the_wait_that_it_releases(looked_at):
     quiet(driver)
 
 
-def test_kernel_to_event(looked_at):
-    """A mark for the kernel and one for the event, the largest gap first; a label without a kernel
-    has one mark.  What a library timed is shown on demand."""
-    driver = looked_at
-    rows = (
-        "return [...document.querySelectorAll('#dumbbells li:not(.axis)')].map(r => [r.querySelector('button').textContent,"
-        " r.querySelector('.value').textContent, r.querySelectorAll('.dot').length])"
+def test_a_label_has_a_line(looked_at):
+    """What was measured, its kernel time, the verdict; what a library timed stands last."""
+    rows = looked_at.execute_script(
+        "return [...document.querySelectorAll('#rows li')].map(r => [r.dataset.label, r.querySelector('.value').textContent])"
     )
-    own = [
-        ["t1", "24.8 us → 235 us", 2],
-        ["t2", "24.7 us → 57.2 us", 2],
-        ["replay", "35.2 us → 52.2 us", 2],
-    ]
-    assert driver.execute_script(rows) == own
-    driver.execute_script("document.querySelector('#dumbbell-more button').click()")
-    assert driver.execute_script(rows) == [*own, ["do_bench", "30.0 us → 51.3 us", 2]]
-    left = "[...document.querySelectorAll('#dumbbells li')][0].querySelectorAll('.dot')"
-    kernel, event = driver.execute_script(f"return [...{left}].map(d => parseFloat(d.style.left))")
-    assert 0 <= kernel < event <= 100
+    assert rows[0] == ["t1", "235 us kernel 24.8 us"] and len(rows) == 4
+    assert looked_at.find_element("css selector", "#rows .words").text
 
 
 def test_the_waterfall_leads_from_the_event_to_the_kernel(looked_at):
     driver = looked_at
-    rows = "[...document.querySelectorAll('#cards .fall')[0].children].map(r => [r.querySelector('.name').textContent, r.querySelector('.value').textContent])"
+    rows = "[...document.querySelectorAll('#label-fall .fall')[0].children].map(r => [r.querySelector('.name').textContent, r.querySelector('.value').textContent])"
     assert driver.execute_script(f"return {rows}") == [
         ["measured", "235 us"],
-        ["host", "−174 us"],
-        ["launch", "−28.3 us"],
-        ["event", "−7.15 us"],
-        ["kernel", "24.8 us"],
+        ["host", "− 174 us"],
+        ["launch", "− 28.3 us"],
+        ["event", "− 7.15 us"],
+        ["kernel", "= 24.8 us"],
     ]
     # every step begins where the one above it ends
     edges = driver.execute_script(
-        "return [...document.querySelectorAll('#cards .fall')[0].querySelectorAll('.piece')].slice(1).map(p => parseFloat(p.style.left))"
+        "return [...document.querySelectorAll('#label-fall .fall')[0].querySelectorAll('.piece')].slice(1).map(p => parseFloat(p.style.left))"
     )
     ns = [234_720, 174_490, 28_310, 7_150]
     rest = [ns[0] - sum(ns[1 : k + 1]) for k in range(1, 4)]
@@ -341,7 +338,7 @@ def test_names_are_found_coloured_and_led_to(driver, analysis, tmp_path):
     before = driver.execute_script("return [...view.range]")
     driver.execute_script("nextFound()")
     after = driver.execute_script("return [...view.range]")
-    assert after[1] - after[0] < before[1] - before[0]
+    assert after == before  # the chart stays where it is
     assert driver.execute_script(find, "no such thing") == [0, "0 found"]
 
 
@@ -429,7 +426,8 @@ def test_nothing_placed_is_a_page_too(driver, builder, tmp_path):
     html.write(builder([]), tmp_path / "report.html")
     driver.get_log("browser")
     driver.get((tmp_path / "report.html").as_uri())
-    until(driver, "document.querySelector('#timeline').hidden", "hiding what there is not")
+    until(driver, "document.body.dataset.ready", "the page")
+    assert driver.execute_script("return $('timeline').hidden")
     assert "No interval was placed" in driver.find_element("id", "cards").text
     quiet(driver)
 
@@ -463,6 +461,7 @@ def test_the_clock_in_the_page(driver, analysis, tmp_path):
     html.write(replace(analysis, timeline=drawn), tmp_path / "without.html")
     driver.get((tmp_path / "without.html").as_uri())
     until(driver, "document.body.dataset.ready", "the page without samples")
+    driver.execute_script(UNFOLD)
     assert not driver.find_element("id", "clocks").is_displayed()
     assert "not sampled" in driver.find_element("id", "environment").text
 

@@ -10,7 +10,5 @@ ADDON = AddOn(
     long=("marks",),
     step="inside:step",
     rules="rules:RULES",
-    sections=(
-        Section("inside.html", "inside.js", "inside", "insides inside kernels", "page:inside"),
-    ),
+    sections=(Section("inside.html", "inside.js", "inside", "page:inside"),),
 )

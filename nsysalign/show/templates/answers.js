@@ -6,17 +6,16 @@ function startAnswers() {
   const text = (...names) => names.map((name) => ({ text: name }));
   const code = (name, short = name) => make("code", { title: name }, short);
   listAnswers("variants", variants, [...text("label", "work"),
-    ...numbers("runs", "median us", "w/o nsys us", "least us", "most us")],
-  (v) => [v.label, DATA.timelines[v.row_interval] ?
-    make("button", { type: "button", class: "link",
-      onclick: () => choose(v.label, v.row_interval, true) }, v.variant) : v.variant,
+    ...numbers("runs", "median us", "unprofiled us", "least us", "most us")],
+  (v) => [v.label, make("button", { type: "button", class: "link",
+    onclick: () => choose(v.label, v.row_interval, true) }, v.variant),
   v.count.toLocaleString("en"), micro(v.median_ns),
   make("span", { title: withoutHint(v) }, v.without), micro(v.min_ns), micro(v.max_ns)]);
   listAnswers("gaps", gaps,
     [...text("of"), ...numbers("idle us"), ...text("until", "held up by"), ...numbers("for us")],
     (g) => [g.run, micro(g.ns), code(g.next, shortName(g.next)),
-      g.call || "the host, outside of CUDA", g.call_ns ? micro(g.call_ns) : ""]);
-  listAnswers("ranges", ranges, [...text("range"), ...numbers("n", "with GPU work", "host us",
+      g.call || "the CPU, outside of CUDA", g.call_ns ? micro(g.call_ns) : ""]);
+  listAnswers("ranges", ranges, [...text("range"), ...numbers("n", "with GPU work", "CPU us",
     "median us", "launch us", "copy us", "sync us", "other calls us", "outside us", "GPU us")],
   (r) => [r.label, r.count.toLocaleString("en"), r.with_work.toLocaleString("en"),
     ...[r.host_ns, r.median_ns, r.launch_ns, r.copy_ns, r.sync_ns, r.other_ns, r.outside_ns,

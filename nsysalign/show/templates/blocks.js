@@ -47,7 +47,10 @@ function laneSaid(lane, b) {
   if (b.count > 1) return [`${b.count} ${noun}s`,
     `${duration(b.sum)} together; zoom in to see them`];
   const more = DATA.strings[lane.t[b.item]], [name, ...rest] = wrap(DATA.strings[lane.n[b.item]]);
+  const waited = lane.kind === "stream" && lane.ax && lane.ax[b.item] !== null ?
+    `started ${duration(b.x - lane.ax[b.item])} after its launch call began` : null;
   return [name, ...rest, `${duration(b.d)}, from ${(b.x / 1e3).toFixed(2)} us`,
+    lane.kind === "stream" ? lane.name : null, waited,
     ...(more ? wrap(more) : [])];
 }
 

@@ -8,15 +8,10 @@ for (const runs of DATA.runs || []) {
   for (const key of ["elapsed", "kernel", "error", "start"]) runs[key] = unpack(runs[key]);
   for (const cause of Object.keys(runs.parts)) runs.parts[cause] = unpack(runs.parts[cause]);
 }
-for (const { strip } of Object.values(DATA.timelines || {}).filter((picture) => picture.strip)) {
-  for (const key of ["d", "c", "n"]) strip[key] = unpack(strip[key]);
-  let end = strip.x0;
-  strip.x = strip.d.map((length) => (end += length) - length);
-}
 const CAUSE = Object.fromEntries(DATA.causes.map((cause) => [cause.name, cause]));
 const PRESENT = DATA.causes.filter((cause) => cause.present);
 
-// "2AAA/BA" -> [0, 63, 64]: a width, then numbers of that many base-64 digits (report/pack.py);
+// "2AAA/BA" -> [0, 63, 64]: a width, then numbers of that many base-64 digits (show/pack.py);
 // lists stay lists.
 function unpack(column) {
   if (typeof column !== "string") return column;
@@ -74,7 +69,15 @@ function theme(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// Unfolds what an element is in, and a section or a card itself.
+function open(element) {
+  const folds = [element.closest("details"), element.querySelector(":scope > details.fold")];
+  for (let fold = element; fold; fold = fold.parentElement) folds.push(fold);
+  for (const fold of folds) if (fold?.tagName === "DETAILS") fold.open = true;
+}
+
 function bring(element) {
+  open(element);
   const calm = matchMedia("(prefers-reduced-motion: reduce)").matches;
   element.scrollIntoView({ behavior: calm ? "auto" : "smooth", block: "start" });
 }

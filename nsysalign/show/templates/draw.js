@@ -127,7 +127,7 @@ function showDrawing(plot, width, height, content, hits) {
 function tell(plot, hit, event) {
   const top = plot.firstElementChild.getBoundingClientRect().top, tall = hit.h > 60;
   showTip(hit.said, event.clientX, tall ? event.clientY : top + hit.y + hit.h - 12,
-    tall ? event.clientY : top + hit.y + 8);
+    tall ? event.clientY : top + hit.y + 8, hit.up);
 }
 
 function unpin() {
@@ -154,8 +154,8 @@ function hitAt(plot, event) {
 let tipScroll = 0;
 
 // The first line is the name. Text enters as text.  `above`: where it ends if there is no room
-// below.
-function showTip(lines, x, y, above = y) {
+// below, or if `up`.
+function showTip(lines, x, y, above = y, up = false) {
   const tip = $("tip");
   if (tip.classList.contains("pinned")) return;
   tipScroll = scrollY;
@@ -163,9 +163,8 @@ function showTip(lines, x, y, above = y) {
   tip.hidden = false;
   const box = tip.getBoundingClientRect(), room = document.documentElement.clientWidth;
   tip.style.left = Math.max(4, Math.min(x + 14, room - box.width - 8)) + "px";
-  tip.style.top = (y + 18 + box.height > innerHeight ? Math.max(4, above - box.height - 12) :
-    y + 18) +
-    "px";
+  const over = (up && above - box.height > 16) || y + 18 + box.height > innerHeight;
+  tip.style.top = (over ? Math.max(4, above - box.height - 12) : y + 18) + "px";
 }
 
 // What it explains is no longer under the pointer.

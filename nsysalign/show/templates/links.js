@@ -64,7 +64,7 @@ function tableText(table, markdown) {
     if (!cell.classList.contains("number") || cell.tagName === "TH") return words;
     return words === "." || words.startsWith("(") ? "0" : words.replace(/(\d),(?=\d{3})/g, "$1");
   };
-  const skip = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim() === "budget");
+  const skip = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim() === "breakdown");
   const lines = [...table.rows].map((row) => [...row.cells].filter((_, k) => !skip[k]).map(text));
   if (!markdown) return lines.map((cells) => cells.join("\t")).join("\n") + "\n";
   const bar = (cells) => `| ${cells.map((cell) => cell.replace(/\|/g, "\\|")).join(" | ")} |`;

@@ -4,17 +4,6 @@
 const selected = { label: null, interval: null };
 let redrawRuns = () => {}, redrawClocks = () => {};
 
-// The number of an interval back to its name; `held` are the intervals whose timeline is in the
-// page.
-const HELD = new Map(DATA.labels.map((label) => [label.label, []]));
-DATA.runs.forEach((runs, at) => {
-  runs.elapsed.forEach((elapsed, i) => {
-    const number = numberOf(runs, i);
-    if (DATA.timelines[number]) HELD.get(DATA.labels[at].label)
-      .push({ number, name: nameOf(DATA.labels[at], runs, i), elapsed });
-  });
-});
-
 // The runs as a whole whose timeline the page holds, by number.
 const WHOLE = new Map(DATA.wholes.map((run) => [run.number, run]));
 
@@ -25,12 +14,14 @@ function chooseWhole(number, range, show) {
   view.picture = wholePicture(run);
   view.range = range ? range.map((at) => at - run.start) : wholeRange(view.picture);
   $("label").value = "whole " + number;
-  for (const id of ["roles", "interval", "label-fall", "source"]) fill($(id));
-  $("interval").parentElement.hidden = $("keys-events").hidden = true;
+  for (const id of ["run-strip", "label-fall", "source", "selection"]) fill($(id));
+  $("keys-events").hidden = true;
   $("label-without").textContent = "";
   $("timeline-head").textContent = "The run";
   $("reading").textContent = `${run.name}: ${duration(run.elapsed)} from the first GPU work to ` +
-    `the last, under nsys.${DATA.labels.length ? " Click an interval to open it." : ""}`;
+    `the last, profiled.${DATA.labels.length ? " Click an interval to open it." : ""}`;
+  fill($("label-fall"), waterfall({ label: run.name, elapsed: run.elapsed, parts: run.parts,
+    ran: 0 }));
   drawLanes();
   if (!first || show) remember(show);
   if (show) bring($("timeline"));
@@ -38,6 +29,7 @@ function chooseWhole(number, range, show) {
 }
 
 function drawLanes() {
+  view.chosen = null;
   $("lanes").hidden = !view.picture;
   $("pieces").hidden = !view.picture?.strip;
   if (!view.picture) return;
@@ -47,26 +39,24 @@ function drawLanes() {
 }
 
 // Whether there is such a label.
-function choose(label, interval, show) {
-  const item = byName(label);
-  if (!item) return false;
-  const held = HELD.get(label), fresh = selected.label !== label || WHOLE.has(selected.interval);
-  const wanted = [interval, item.roles.median, item.roles.slowest, item.roles.first,
-    held[0]?.number];
-  selected.label = label;
-  selected.interval = wanted.find((number) => number !== null && DATA.timelines[number]) ?? null;
-  view.picture = selected.interval === null ? null : DATA.timelines[selected.interval];
-  $("label").value = $("go-label").value = label;
-  drawChoice(item, held, interval);
+function choose(name, interval, show) {
+  const label = byName(name);
+  if (!label) return false;
+  const fresh = selected.label !== name || WHOLE.has(selected.interval);
+  selected.label = name;
+  selected.interval = interval ?? label.roles.median;
+  view.picture = pictureOf(selected.interval);
+  $("label").value = name;
   if (fresh) markSelected();
   $("timeline-head").textContent = "One interval";
   if (view.picture) view.range = wholeRange(view.picture);
+  sayChoice(label);
   drawLanes();
-  fill($("label-fall"), waterfall(asRun(item, selected.interval)));
+  fill($("label-fall"), waterfall(asRun(label, selected.interval)));
   $("label-without").textContent =
-    [DATA.predicted[item.label]?.said, byOperations(view.picture)].filter(Boolean).join(" ");
+    [DATA.predicted[name]?.said, byOperations(view.picture)].filter(Boolean).join(" ");
   if (fresh) {
-    fill($("source"), [item.site, ...item.callers].map(sourceLine));
+    fill($("source"), [label.site, ...label.callers].map(sourceLine));
     sayRuns();
     redrawRuns();
     if (DATA.clocks) sayClocks();
@@ -85,32 +75,36 @@ function chooseNumber(number, show) {
   return at >= 0 && choose(DATA.labels[at].label, number, show);
 }
 
-function drawChoice(label, held, asked) {
-  fill($("roles"), ["median", "slowest", "first"].map((role) => make("button", {
-    type: "button", disabled: !DATA.timelines[label.roles[role]],
-    title: DATA.timelines[label.roles[role]] ? null : "this page does not hold its timeline",
-      "aria-pressed": String(label.roles[role] === selected.interval),
-    onclick: () => choose(label.label, label.roles[role], false),
-  }, role)));
-  fill($("interval"), held.map((item) => {
-    const option = make("option", { value: item.number },
-      `${item.name}  ${duration(item.elapsed)}`);
-    option.selected = item.number === selected.interval;
-    return option;
-  }));
-  $("interval").parentElement.hidden = !held.length;
-  $("keys-events").hidden = !view.picture || exact(view.picture);
-  const chosen = held.find((item) => item.number === selected.interval);
-  const absent = asked !== null && asked !== undefined &&
-    asked !== selected.interval ?
-    "The page does not hold the timeline of the interval you chose; this is another one of its " +
-    "label. " : "";
-  $("reading").textContent = chosen
-    ? `${absent}${chosen.name}: ${duration(chosen.elapsed)} under nsys; ` + (exact(view.picture) ?
-      "both ends are in the trace" + (view.picture.error ?
-      `, ±${duration(view.picture.error)}.` : ".") : "its events are placed within " +
-      `±${duration(view.picture.error)} (${methodWords(view.picture.method)}).`)
-    : "The page holds no timeline of this label: see the notes at the end of the page.";
+// The chosen interval in words, and below its lanes all that its label has.
+function sayChoice(label) {
+  const runs = DATA.runs[DATA.labels.indexOf(label)], count = runs.elapsed.length;
+  const at = [...runs.elapsed.keys()].find((i) => numberOf(runs, i) === selected.interval) ?? 0;
+  const name = nameOf(label, runs, at), time = duration(runs.elapsed[at]), { picture } = view;
+  $("keys-events").hidden = !picture || exact(picture);
+  const ends = picture && (exact(picture) ? "both ends are in the trace" :
+    "timestamp uncertainty ") + (picture.error ? `±${duration(picture.error)}` : "") +
+    (exact(picture) ? "" : ` (${methodWords(picture.method)})`);
+  const command = `nsysalign report RUN --interval ${/^[\w#.:-]+$/.test(name) ? name : selected.interval}`;
+  fill($("reading"), make("strong", null, name), ` ${time} profiled`, picture ? `; ${ends}` :
+    ["; this page does not hold its timeline: ", make("button", { type: "button",
+      onclick: (event) => copyText(command, event.currentTarget) }, "copy the command")]);
+  const roles = ["median", "slowest", "first"].map((role) => make("button", { type: "button",
+    class: "role", "aria-pressed": String(label.roles[role] === selected.interval),
+    onclick: () => choose(label.label, label.roles[role], false) }, role));
+  const most = slowest(runs) || 1, from = Math.max(0, Math.min(at - 150, count - 300));
+  const one = (i) => {
+    const bar = make("span", { class: "tall" }), number = numberOf(runs, i);
+    bar.style.height = `${Math.max(8, 100 * runs.elapsed[i] / most)}%`;
+    return make("button", { type: "button", class: "one",
+      "aria-pressed": String(number === selected.interval),
+      title: `${nameOf(label, runs, i)}: ${duration(runs.elapsed[i])}`,
+      onclick: () => choose(label.label, number, false) }, bar, make("span", null, String(i)));
+  };
+  fill($("run-strip"), make("span", { class: "quiet" }, "runs "), make("span", { class: "ones" },
+    Array.from({ length: Math.min(300, count) }, (_, k) => one(from + k))), roles);
+  const ones = $("run-strip").querySelector(".ones");
+  const box = ones.querySelector("[aria-pressed=true]");
+  if (box) ones.scrollLeft = box.offsetLeft - ones.offsetLeft - ones.clientWidth / 2;
 }
 
 // How the two events were placed, in words.
@@ -135,68 +129,61 @@ function drawRemarks() {
   const unplaced = DATA.unaligned.map((reason) =>
     `${plural(reason.count, "interval")} could not be placed: ${reason.reason} ` +
     `(${reason.names.join(", ")}${reason.count > reason.names.length ? ", …" : ""})`);
-  const meanings = make("details", null, make("summary", null, "What each cause means"),
+  const meanings = make("details", null, make("summary", null, "What each part means"),
     make("dl", { class: "meanings" }, DATA.causes.map(
       (cause) => make("div", null, make("dt", null, cause.short),
       make("dd", null, cause.meaning)))));
   fill($("notes"), list([...unplaced, ...DATA.notes, ...DATA.holds]), meanings);
 }
 
-// Section by section from the top, each drawn and shown before the next one begins: nothing that
-// was seen moves, no task is
-// long, and the page answers in between.
-async function start() {
-  const measured = DATA.labels.length, there = { title: true, verdicts: true, remarks: true,
-    whole: measured, labels: measured, runs: measured, timeline: measured || WHOLE.size,
-    kernels: DATA.kernels.names.length, clocks: DATA.clocks };
-  for (const [id, key] of SECTIONS) there[id] = DATA[key]?.length;
-  $("bar").querySelector(".brand").textContent = cut(DATA.title.split(",")[0], 24);
-  for (const link of document.querySelectorAll("#bar a")) {
-    if (!there[link.hash.slice(1)]) link.remove();
+// Below the first screen every section is folded; what opens one draws what is in it.
+function foldSections() {
+  for (const section of document.querySelectorAll("#main > section")) {
+    const head = section.querySelector("h2");
+    if (["timeline", "labels"].includes(section.id) || !head) continue;
+    const rest = [...section.childNodes].filter((node) => node !== head);
+    section.append(make("details", { class: "fold" }, make("summary", null, head), rest));
+    section.classList.add("filled");
   }
-  for (const [ids, draw] of stages()) {
+}
+
+// The first screen at once, then section by section, each drawn before the next one begins: nothing
+// that was seen moves, no task is long, and the page answers in between.
+async function start() {
+  foldSections();
+  for (const draw of stages()) {
     draw();
-    for (const id of ids) $(id)?.classList.add("filled");
     await shown();
   }
   document.body.dataset.ready = "true";
 }
 
 function stages() {
-  const rest = [["kernels", "answers", "clocks", "baseline", "remarks"],
-    () => { startKernels();
-      for (const [id, , draw] of SECTIONS) { $(id).classList.add("filled"); draw(); }
-      startAnswers();
-    startBaseline(); drawHeader(); drawRemarks(); }];
-  drawHeadline();
-  for (const id of ["whole", "against", "labels", "timeline", "runs"]) $(id)
-    .hidden = !DATA.labels.length;
-  $("go-label").parentElement.hidden = !DATA.labels.length;
-  if (!DATA.labels.length) {
-    $("timeline").hidden = !WHOLE.size;
-    const whole = [["timeline"], chooseFirst];
-    return [[["verdicts"], drawVerdicts], ...(WHOLE.size ? [whole] : []), rest, [[], arrive]];
-  }
-  return [
-    [["whole"], () => { legend(); startStrip(); }],
-    [["verdicts"], drawVerdicts],
-    [["against"], drawDumbbells],
-    ...tableStages(),
-    [["timeline", "runs"], chooseFirst],
-    rest,
-    [[], arrive],
-  ];
+  const measured = DATA.labels.length > 0;
+  for (const id of ["whole", "labels", "breakdown", "runs"]) $(id).hidden = !measured;
+  $("verdicts").hidden = measured && !DATA.cards.length;
+  $("timeline").hidden = !measured && !WHOLE.size;
+  drawFix();
+  const first = () => {
+    for (const id of ["timeline", "labels"]) $(id).classList.add("filled");
+    if (!$("timeline").hidden) chooseFirst();
+    if (measured) drawRows();
+  };
+  const tables = measured ? [() => { legend(); startStrip(); }, ...tableStages()] : [];
+  return [first, drawVerdicts, ...tables,
+    () => { startKernels(); startAnswers(); startBaseline(); drawHeader(); drawRemarks(); },
+    ...SECTIONS.map(([, , draw]) => draw), () => {
+      if (!measured) for (const id of ["verdicts", "kernels", "answers"]) open($(id));
+      arrive();
+    }];
 }
 
 function chooseFirst() {
-  for (const id of ["label", "go-label"]) fill($(id), DATA.labels.map((label) =>
-    make("option", { value: label.label }, label.label)));
-  for (const run of WHOLE.values()) $("label").prepend(
-    make("option", { value: "whole " + run.number }, `the whole of ${run.name}`));
+  fill($("label"), [...WHOLE.values()].map((run) =>
+    make("option", { value: "whole " + run.number }, `the whole of ${run.name}`)),
+  DATA.labels.map((label) => make("option", { value: label.label }, label.label)));
   $("label").parentElement.hidden = $("label").options.length < 2;
   listen();
-  // drawings ask how wide they are
-  for (const id of ["timeline", "runs"]) $(id).classList.add("filled");
   const redrawLanes = whenSeen($("lanes"), drawTimeline, true);
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change",
     () => { strip.redraw(); redrawLanes(); });
@@ -209,11 +196,9 @@ function chooseFirst() {
 // What a page without an address opens on.
 function chooseDefault() {
   if (!DATA.labels.length) return chooseWhole(DATA.wholes[0].number, null, false);
-  const known = DATA.cards.filter((item) => byName(item.entries[0].label));
-  // what loses most and can be changed
-  const first = (known.find((item) => item.severity === "warning") || known[0])?.entries[0];
+  const { label, interval } = DATA.screen;
   if (DATA.focus !== null) chooseNumber(DATA.focus, false);
-  else if (first) choose(first.label, first.interval < 0 ? null : first.interval, false);
+  else if (byName(label)) choose(label, interval, false);
   else choose(DATA.labels[0].label, null, false);
 }
 
@@ -239,9 +224,6 @@ function listen() {
     if (whole && !byName($("label").value)) chooseWhole(Number(whole), null, false);
     else choose($("label").value, null, false);
   });
-  $("go-label").addEventListener("change", () => choose($("go-label").value, null, true));
-  $("interval").addEventListener("change", () =>
-    choose(selected.label, Number($("interval").value), false));
   $("pieces").addEventListener("toggle", drawPieces);
   $("items").addEventListener("toggle", drawItems);
   $("runs-table").addEventListener("toggle", drawRunsTable);

@@ -1,22 +1,20 @@
-// The run at a glance: one sentence, its budget as a bar, and every interval in time, a row per
+// The whole run: one sentence, its breakdown as a bar, and every interval in time, a row per
 // label, coloured by cause.
 
-const MOST_STRIP_ROWS = 16, STRIP_ROW = 22, STRIP_BAR = 16, STRIP_AXIS = 34;
+const MOST_STRIP_ROWS = 16, STRIP_ROW = 22, STRIP_BAR = 16, STRIP_AXIS = 42;
 const strip = { rows: [], whole: [0, 1], from: 0, to: 1, redraw: () => {} };
 
-function drawHeadline() {
+function drawWhole() {
+  $("whole-reading").textContent = DATA.headline.text;
   if (!DATA.headline.elapsed) return;
-  const bar = budgetBar(DATA.headline, DATA.headline.elapsed, $("headline-bar").clientWidth || 900);
+  const bar = budgetBar(DATA.headline, DATA.headline.elapsed, 900);
   bar.setAttribute("aria-label", `${DATA.headline.of}: ${budgetText(DATA.headline)}`);
   fill($("headline-bar"), bar);
-  const loss = DATA.headline.loss;
-  if (!loss) return;
-  fill($("largest"), make("strong", null, loss.title), ` At most ${duration(loss.ns)} in all. `,
-    make("a", { href: "#costly-head" }, "What to change"));
 }
 
 // The labels that took most time, with the share of each cause in every pixel of the row.
 function startStrip() {
+  drawWhole();
   const order = DATA.labels.map((label, at) => ({ label, runs: DATA.runs[at] }))
     .sort((p, q) => q.label.total - p.label.total);
   strip.rows = order.slice(0, MOST_STRIP_ROWS);
@@ -46,10 +44,10 @@ function startStrip() {
     const { label, runs } = hit.row, parts = PRESENT.filter(
       (cause) => runs.parts[cause.name]?.[hit.i])
       .sort((p, q) => runs.parts[q.name][hit.i] - runs.parts[p.name][hit.i]);
-    const elapsed = runs.elapsed[hit.i], since = (runs.start[hit.i] - strip.whole[0]) * 1e3;
+    const elapsed = runs.elapsed[hit.i], since = (runs.start[hit.i] - zeroOfRun()) * 1e3;
     const share = (cause) => percent(runs.parts[cause.name][hit.i] / Math.max(1, elapsed));
-    showTip([nameOf(label, runs, hit.i), `${duration(elapsed)} under nsys, ` +
-      `${duration(since)} after the first interval began`,
+    showTip([nameOf(label, runs, hit.i), `${duration(elapsed)} profiled, ` +
+      `${duration(since)} after the first GPU work`,
     parts.slice(0, 4).map((cause) => `${cause.short} ${share(cause)}`).join(", ")],
     event.clientX, event.clientY);
   });
@@ -67,6 +65,10 @@ function startStrip() {
   $("strip-run").hidden = !WHOLE.size;
   $("strip-run").addEventListener("click", () => chooseWhole(DATA.wholes[0].number,
     $("strip-fit").disabled ? null : [strip.from, strip.to], true));
+}
+
+function zeroOfRun() {
+  return DATA.wholes[0]?.start ?? strip.whole[0];
 }
 
 // What of the run the strip shows: never less than a microsecond, never more than all of it.
@@ -93,9 +95,10 @@ function stripAt(event) {
 
 function drawStrip() {
   const bottom = strip.rows.length * STRIP_ROW, width = $("strip").clientWidth,
-    scale = width / (strip.to - strip.from), past = strip.from - strip.whole[0];
+    scale = width / (strip.to - strip.from), past = strip.from - zeroOfRun();
   const pen = penOn($("strip"), width, bottom + STRIP_AXIS);
   axisOn(pen, past, past + strip.to - strip.from, (us) => (us - past) * scale, bottom, width, 0);
+  pen.fillText("since the first GPU work", 0, bottom + 36);
   strip.rows.forEach((row, at) => stripRow(pen, row.runs,
     at * STRIP_ROW + (STRIP_ROW - STRIP_BAR) / 2, scale, Math.ceil(width)));
 }

@@ -68,7 +68,7 @@ function sayRuns() {
   const spread = count - label.cold > 1 ?
     `median ${duration(label.median)}, from ${duration(label.min)} to ${duration(label.max)}, ` +
     `standard deviation ${duration(label.std)}` : duration(label.elapsed);
-  $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, under nsys.`;
+  $("runs-reading").textContent = `${label.label}: ${warm}: ${spread}, profiled.`;
   const said = [];
   const [lie, are] = above === 1 ? ["lies", "is"] : ["lie", "are"];
   if (above) said.push(`${plural(above, size > 1 ? "column" : "interval")} ${lie} above the ` +
@@ -78,8 +78,7 @@ function sayRuns() {
   if (size > 1) said.push(`Each column is the mean of ${size} neighbouring intervals.`);
   if (count >= FEWEST_FOR_DISTRIBUTION) said.push(
     "Right: how many intervals measured how much; filled: kernel-only time, to its own scale.");
-  if (Object.keys(DATA.timelines).length) said.push(
-    "Click an interval to see its timeline, where the page holds it.");
+  said.push("Click an interval to open it.");
   $("runs-note").textContent = said.join(" ");
   $("iterations").setAttribute("aria-label", $("runs-reading")
     .textContent + " The table of the intervals follows.");
@@ -138,7 +137,7 @@ function plotRuns(label, runs, size, limit) {
   if (distribution) drawn.push(histograms(runs, limit, y, right + 24, width - 16, bottom, hits));
   showDrawing(plot, width, height,
     [axisLeft(0, limit / unit[0], (value) => y(value * unit[0]), left, right,
-    `${unit[1]} under nsys`),
+    `${unit[1]} profiled`),
     axisBelow(0, runs.elapsed.length - 1, (run) => left + (run / size + 0.5) * step, bottom,
       right - left,
       "interval, in order of time", true), ...drawn], hits);
@@ -177,17 +176,15 @@ function drawRunsTable() {
   const rows = [];
   for (let i = from; i < to; i += 1) {
     const number = numberOf(runs, i), name = nameOf(label, runs, i);
-    const held = DATA.timelines[number] ? make("button",
-      { type: "button", class: "link", onclick: () => choose(label.label, number, true) }, name) :
-      name;
-    rows.push([held, micro(runs.elapsed[i]), micro(errorOf(runs, i)),
+    rows.push([make("button",
+      { type: "button", class: "link", onclick: () => choose(label.label, number, true) }, name), micro(runs.elapsed[i]), micro(errorOf(runs, i)),
       ...(causes.length ? causes.map((c) => micro(runs.parts[c.name][i])) :
       [micro(kernelOf(runs)[i])])]);
   }
-  const heads = [{ text: "interval" }, ...["time us", "placed ± us",
+  const heads = [{ text: "interval" }, ...["time us", "error ± us",
     ...(causes.length ? causes.map((c) => c.short + " us") : ["kernel us"])].map(
     (text) => ({ text, number: true }))];
-  fillTable($("runs-table").querySelector("table"), "Budget of every interval of " + label.label,
+  fillTable($("runs-table").querySelector("table"), "Breakdown of every interval of " + label.label,
     heads, rows);
   $("page-at").textContent = `${(from + 1).toLocaleString("en")} to ` +
     `${to.toLocaleString("en")} of ` + plural(runs.elapsed.length, "interval");

@@ -6,18 +6,18 @@ const PREDICTED = Object.values(DATA.predicted).some((found) => found.ns);
 const aside = ({ ran, parts }) => ran && !parts.kernel && !parts.graph;
 const COLUMNS = [
   { key: "label", text: "label", note: "us; total and idle ms", value: (l) => l.label },
-  { key: "bar", text: "budget" },
+  { key: "bar", text: "breakdown" },
   { key: "count", text: "n", number: true, value: (l) => l.count,
     show: (l) => (l.cold ? `${l.cold}+${(l.count - l.cold).toLocaleString("en")}` :
     l.count.toLocaleString("en")),
     hint: "intervals placed; 1+5: a cold one and 5 warm ones" },
   { key: "total", text: "total", unit: "ms", number: true, value: (l) => l.total,
-    show: (l) => milli(l.total), hint: "all intervals together, under nsys, in milliseconds" },
+    show: (l) => milli(l.total), hint: "all intervals together, profiled, in milliseconds" },
   { key: "idle", text: "idle", unit: "ms", number: true, value: (l) => l.idle,
     show: (l) => milli(l.idle), hint: "of it without work on the stream, in milliseconds" },
   { key: "elapsed", text: "time", unit: "us", number: true, value: (l) => l.elapsed,
-    show: (l) => micro(l.elapsed), hint: "measured time of the median interval, under nsys" },
-  ...(PREDICTED ? [{ key: "predicted", text: "w/o nsys", unit: "us", number: true,
+    show: (l) => micro(l.elapsed), hint: "measured time of the median interval, profiled" },
+  ...(PREDICTED ? [{ key: "predicted", text: "unprofiled", unit: "us", number: true,
     value: (l) => DATA.predicted[l.label]?.ns?.[0] ?? -1,
     show: (l) => DATA.predicted[l.label]?.cell ?? "?",
     hint: "the same interval without nsys, predicted from this trace, and how far that may be off",
@@ -33,7 +33,7 @@ const COLUMNS = [
     show: (l) => (cause.name === "kernel" && aside(l) ? `(${micro(l.ran)})` :
       micro(l.parts[cause.name])),
   })),
-  ...(DATA.labels.some((l) => l.error) ? [{ key: "error", text: "placed ±", unit: "us",
+  ...(DATA.labels.some((l) => l.error) ? [{ key: "error", text: "error ±", unit: "us",
     number: true, value: (l) => l.error, show: (l) => micro(l.error),
     hint: "how exactly the two events are placed on the GPU's timeline (95 %)" }] : []),
   { key: "p95", text: "p95", unit: "us", number: true, value: (l) => l.p95,
@@ -47,7 +47,7 @@ function flag(label) {
   make("span", { class: "unseen" }, ` to the finding of ${label.label}`)) : null;
 }
 
-// The budget under nsys, and below it the predicted one without, to the same scale, where they
+// The budget profiled, and below it the predicted one without, to the same scale, where they
 // differ.
 function barPair(label, scale) {
   const predicted = DATA.predicted[label.label],
@@ -87,17 +87,17 @@ function tableStages() {
   const begin = () => {
     const [reason] = Object.values(DATA.predicted).map((found) => found.reason);
     $("without").textContent = (PREDICTED || !reason ?
-      "the lower bar is the budget predicted without nsys" :
+      "the lower bar is the unprofiled estimate" :
       `no time without nsys is predicted (${reason})`) + (DATA.labels.some(aside) ?
-      "; in brackets: how long kernels ran beside the host's time" : "");
+      "; in brackets: how long kernels ran beside the CPU's time" : "");
     drawTable(ROWS_AT_ONCE);
     body = $("budgets").tBodies[0];
   };
-  const stages = [[["labels"], begin]];
+  const stages = [begin];
   for (let from = ROWS_AT_ONCE; from < DATA.labels.length; from += ROWS_AT_ONCE) {
-    stages.push([[], () => body.isConnected &&
+    stages.push(() => body.isConnected &&
       body.append(...DATA.labels.slice(from, from + ROWS_AT_ONCE)
-      .map((label) => bodyRow(label, 0)))]);
+      .map((label) => bodyRow(label, 0))));
   }
   return stages;
 }
@@ -111,12 +111,12 @@ function drawTable(most = Infinity) {
     drawTable();
     remember();
   };
-  fillLabels($("budgets"), "Budget of the median interval of every label, in microseconds", COLUMNS,
+  fillLabels($("budgets"), "Breakdown of the median interval of every label, in microseconds", COLUMNS,
     labels, (label) => bodyRow(label, scale), again, most);
 }
 
 function markSelected() {
-  for (const row of $("budgets").querySelectorAll("tbody tr")) {
+  for (const row of document.querySelectorAll("#budgets tbody tr, #rows li")) {
     if (row.dataset.label === selected.label) row.setAttribute("aria-current", "true");
     else row.removeAttribute("aria-current");
   }

@@ -43,7 +43,7 @@ function drawTimeline() {
   const end = places.findLast(({ rows }) => rows) || { top: HEAD, rows: STRIP_TALL / ROW };
   const bottom = end.top + end.rows * ROW + LANE_GAP + (picture.clock ? ROW + LANE_GAP : 0);
   const names = [...places.filter(({ rows }) => rows).map(({ lane }) => lane.name),
-    picture.clock ? clockWords(picture) : "budget"];
+    picture.clock ? clockWords(picture) : "parts"];
   const left = Math.min(narrow ? 112 : 250, 20 +
     6.5 * Math.max(...names.map((text) => text.length))), right = width - 14;
   const frame = { left, right, x: (at) => left +
@@ -60,15 +60,15 @@ function drawTimeline() {
   // colour -> path of all blocks that are nothing but that colour: thousands of elements take long
   // to draw
   const plain = new Map();
-  const put = (made, say, over = null, go = null) => {
+  const put = (made, say, over = null, go = null, up = false) => {
     if (!made) return;
     if (made.element) drawn.push(made.element);
     else plain.set(made.fill, (plain.get(made.fill) || "") + made.path);
-    hits.push({ ...made.hit, over, go, get said() { return say(); } });
+    hits.push({ ...made.hit, over, go, up, get said() { return say(); } });
   };
   if (!picture.whole) name(exact(picture) ? "ends" : "events", HEAD - 12);
   if (picture.strip) {
-    name("budget", HEAD + STRIP_TALL / 2, true);
+    name("parts", HEAD + STRIP_TALL / 2, true);
     const list = blocks(picture.strip, view.range, pixel);
     for (const b of list) { merged += b.count - 1;
       put(drawBlock(frame, b, HEAD, STRIP_TALL, causeOf(b), (room) => stripText(b, room),
@@ -86,13 +86,17 @@ function drawTimeline() {
         () => arrow(frame, places, lane, top, b.item) || svg("g", {});
       const named = b.count === 1 && lane.kind === "stream" && $("by-name").checked;
       const look = named ? nameLook(DATA.strings[lane.n[b.item]]) : causeOf(b);
+      const up = lane.kind === "host"; // below it lies what its arrow points at
       if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y),
         () => laneSaid(lane, b), over);
       else put(drawBlock(frame, b, y, ROW - 4, look,
         (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over,
-      lane.numbers && b.count === 1 ? () => chooseNumber(lane.numbers[b.item], true) : null);
+      lane.numbers && b.count === 1 ? () => chooseNumber(lane.numbers[b.item], true) : null, up);
     }
   }
+  const last = endOfGap(picture), ended = last && places[last.lane];
+  const gap = ended?.rows ? arrow(frame, places, ended.lane, ended.top, last.item) : null;
+  gap?.classList.add("gap");
   if (picture.clock) {
     name(clockWords(picture), bottom - LANE_GAP - ROW / 2);
     drawn.push(drawClock(frame, picture.clock, bottom - LANE_GAP - ROW, hits));
@@ -100,7 +104,7 @@ function drawTimeline() {
   const seen = ({ place: { lane, rows }, i }) => rows && lane.x[i] <= view.range[1] * 1e3 &&
     lane.x[i] + lane.d[i] >= view.range[0] * 1e3;
   const matches = matching(places).filter(seen).map(({ place, i, row }) => svg("rect", {
-    class: "match", x: Math.max(left, frame.x(place.lane.x[i] / 1e3)), y: place.top + row * ROW + 1,
+    class: found.item === i && found.lane === place.lane ? "match now" : "match", x: Math.max(left, frame.x(place.lane.x[i] / 1e3)), y: place.top + row * ROW + 1,
       height: ROW - 2,
     width: Math.max(2, Math.min(right, frame.x((place.lane.x[i] + place.lane.d[i]) / 1e3)) -
       Math.max(left, frame.x(place.lane.x[i] / 1e3))), "clip-path": "url(#inside)" }));
@@ -110,11 +114,13 @@ function drawTimeline() {
     svg("rect", { x: left, y: 0, width: Math.max(1, right - left), height: bottom + AXIS_PX }));
   showDrawing(plot, width, bottom + AXIS_PX, [clip,
     axisBelow(view.range[0] / unit, view.range[1] / unit, (at) => frame.x(at * unit), bottom,
-    right - left, `${word} since the ${picture.whole ? "first GPU work" : "start"}`, false,
+    right - left, `${word} since ` +
+      (picture.whole ? "the first GPU work" : exact(picture) ? "the start" : "start.record()"), false,
     HEAD), svg("line", {
     class: "frame", x1: left, x2: left, y1: 8, y2: bottom }), ...labels,
       ...[...plain].map(([fill, d]) => svg("path", { class: "blocks", d, fill })), ...drawn,
-      ...matches, ...eventMarks(frame, picture, bottom, hits)], hits);
+      gap, ...matches, chosenBand(frame, bottom),
+      ...eventMarks(frame, picture, bottom, hits)], hits);
   const said = picture.whole ? [] : [...picture.omitted];
   const [are, their] = merged === 1 ? ["is", "its"] : ["are", "their"];
   if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel ${are} drawn ` +
@@ -128,7 +134,7 @@ function drawTimeline() {
 }
 
 // What the field "Find" asks for, in order of time.
-const found = { at: -1 };
+const found = { at: -1, lane: null, item: -1 };
 
 function matching(places) {
   const words = $("find").value.trim().toLowerCase(), out = [];
@@ -146,9 +152,54 @@ function nextFound() {
   const all = view.picture ? matching(placeLanes(view.picture)) : [];
   if (!all.length) return;
   found.at = (found.at + 1) % all.length;
-  const { place, i } = all[found.at], from = place.lane.x[i] / 1e3, long = place.lane.d[i] / 1e3;
-  const margin = Math.max(2 * long, 0.5);
-  zoomTo([from - margin, from + long + margin]);
+  const { place, i } = all[found.at], at = (place.lane.x[i] + place.lane.d[i] / 2) / 1e3;
+  Object.assign(found, { lane: place.lane, item: i });
+  const [from, to] = view.range; // the chart stays where it is if the match is in it
+  zoomTo(at >= from && at <= to ? view.range : [at - (to - from) / 2, at + (to - from) / 2]);
+}
+
+// The work that ended the longest time in which no stream of the picture ran anything.
+function endOfGap(picture) {
+  if (picture.gap !== undefined) return picture.gap;
+  const work = picture.lanes.flatMap((lane, at) => (lane.kind === "stream" ?
+    Array.from(lane.x, (x, item) => ({ lane: at, item, x, end: x + lane.d[item] })) : []));
+  let busy = 0, longest = 0;
+  picture.gap = null;
+  for (const one of work.sort((p, q) => p.x - q.x)) {
+    if (one.x > picture.width) break;
+    if (one.x - busy > longest) [longest, picture.gap] = [one.x - busy, one];
+    busy = Math.max(busy, one.end);
+  }
+  return picture.gap;
+}
+
+// A chosen stretch (Shift and drag) stays until Escape, and is added up beside the plot.
+function chosenBand(frame, bottom) {
+  if (!view.chosen) return null;
+  const [a, b] = view.chosen.map((at) => Math.max(frame.left, Math.min(frame.right, frame.x(at))));
+  return svg("rect", { class: "chosen-stretch", x: a, y: HEAD - 8, width: Math.max(1, b - a),
+    height: bottom - HEAD + 8 });
+}
+
+function chooseStretch(range) {
+  view.chosen = range;
+  drawTimeline();
+  if (!range) return fill($("selection"));
+  const [from, to] = range.map((at) => at * 1e3), sums = new Map();
+  for (const lane of view.picture.lanes.filter(({ kind }) => ["stream", "host"].includes(kind))) {
+    lane.x.forEach((x, i) => {
+      const ns = Math.min(to, x + lane.d[i]) - Math.max(from, x);
+      if (ns <= 0) return;
+      const kind = lane.kind === "host" ? "CUDA calls" : DATA.causes[lane.c[i]]?.short || "other";
+      for (const key of [kind, lane.kind === "host" ? null : shortName(DATA.strings[lane.n[i]])]) {
+        if (key) sums.set(key, [(sums.get(key)?.[0] || 0) + 1, (sums.get(key)?.[1] || 0) + ns]);
+      }
+    });
+  }
+  const rows = [...sums].sort((p, q) => q[1][1] - p[1][1]).slice(0, 8);
+  fill($("selection"), make("strong", null, `selected ${duration(to - from)}`),
+    make("dl", null, rows.map(([name, [n, ns]]) => make("div", null, make("dt", null, cut(name, 24)),
+      make("dd", null, `${n.toLocaleString("en")} · ${duration(ns)}`)))));
 }
 
 // At the left edge of a stream's lane: what it did before, where there is room for the words.
@@ -183,7 +234,7 @@ function eventMarks(frame, picture, bottom, hits) {
       svg("path", { class: "record", d: `M${x} ${HEAD - 20}l7 7l-7 7l-7 -7z` }));
     hits.push({ x: x - 8, y: HEAD - 22, w: 16, h: 18, said: exact(picture) ? [`${word} at ${us(ns)} us`] :
       [`${word} event at ${us(ns)} us`,
-      `placed ±${duration(picture.error)} with 95 % confidence (${methodWords(picture.method)})`,
+      `timestamp uncertainty ±${duration(picture.error)} (95 %), ${methodWords(picture.method)}`,
       `certainly between ${us(picture.lower)} and +${us(picture.upper)} us of here`] });
   });
   return out;
@@ -196,14 +247,14 @@ function zoomTo(range) {
 }
 
 const timeAxis = { ready: () => view.picture, range: () => view.range, frame: () => view.frame,
-  to: zoomTo, fit: () => zoomTo(wholeRange(view.picture)) };
+  to: zoomTo, select: chooseStretch, fit: () => zoomTo(wholeRange(view.picture)) };
 
 function listenToTimeline() {
   const plot = $("lanes"), { fit } = timeAxis;
   const pan = (share) => () => panBy(timeAxis, share), zoom = (by) => () => zoomBy(timeAxis, by);
   const keys = { ArrowLeft: pan(-0.2), a: pan(-0.2), ArrowRight: pan(0.2), d: pan(0.2),
     "+": zoom(0.6), "=": zoom(0.6), w: zoom(0.6), "-": zoom(1 / 0.6), s: zoom(1 / 0.6),
-    0: fit, Home: fit };
+    0: fit, Home: fit, Escape: () => chooseStretch(null) };
   plot.addEventListener("keydown", (event) => {
     if (!view.picture || event.ctrlKey || event.metaKey || event.altKey || !keys[event.key]) return;
     event.preventDefault();
@@ -222,11 +273,11 @@ function drawPieces() {
   if (!strip || !$("pieces").open) return;
   const rows = strip.x.slice(0, MOST_PIECES).map(
     (x, i) => [us(x), micro(strip.d[i]), DATA.causes[strip.c[i]].short, DATA.strings[strip.n[i]]]);
-  const caption = `The first ${rows.length} of ${plural(strip.x.length, "piece")} of the budget`;
+  const caption = `The first ${rows.length} of ${plural(strip.x.length, "piece")} of the breakdown`;
   fillTable(table, caption, [{ text: "from us", number: true }, { text: "length us", number: true },
-    { text: "cause" }, { text: "what" }], rows);
+    { text: "part" }, { text: "what" }], rows);
   $("pieces").querySelector("summary").textContent = strip.x.length > MOST_PIECES ? caption :
-    "Table of the pieces of the budget";
+    "Table of the pieces of the breakdown";
 }
 
 // Everything in the lanes as a table, in order of time: what the plot says to those who cannot see
@@ -251,9 +302,38 @@ function us(ns) {
   return (ns / 1e3).toFixed(2);
 }
 
+// The picture of an interval, unpacked; null where the page holds none.
+function pictureOf(number) {
+  const picture = DATA.timelines[number] || null, strip = picture?.strip;
+  if (strip && !strip.x) {
+    for (const key of ["d", "c", "n"]) strip[key] = unpack(strip[key]);
+    let end = strip.x0;
+    strip.x = strip.d.map((length) => (end += length) - length);
+  }
+  if (picture && !picture.lanes) picture.lanes = lanesOf(strip);
+  return picture;
+}
+
+// Lanes from the parts alone: the calls that the GPU waited for, as long as it did, and its work.
+function lanesOf(strip) {
+  const none = DATA.strings.push("") - 1, lane = (kind, name) => ({ kind, name, rows: 1, r: 0,
+    x: [], d: [], n: [], t: [], c: [], ax: [], al: [] });
+  const lanes = [lane("host", "calls that the GPU waited for"), lane("stream", "GPU")];
+  strip.x.forEach((x, i) => {
+    const { name } = DATA.causes[strip.c[i]];
+    const at = LAST_STEPS.includes(name) ? 1 : ["api_launch", "api", "sync"].includes(name) ? 0 : -1;
+    if (at < 0) return;
+    const { [at]: to, 0: calls } = lanes, issued = at && calls.x.length;
+    to.x.push(x), to.d.push(strip.d[i]), to.n.push(strip.n[i]), to.t.push(none);
+    to.c.push(strip.c[i]);
+    to.ax.push(issued ? calls.x.at(-1) : null), to.al.push(issued ? 0 : null);
+  });
+  return lanes;
+}
+
 // The run as a whole: its columns unpacked, and a lane of the intervals in it.
 function wholePicture(run) {
-  const picture = DATA.timelines[run.number];
+  const picture = pictureOf(run.number);
   if (picture.whole) return picture;
   picture.whole = true;
   for (const lane of picture.lanes) {

@@ -16,14 +16,14 @@ function card(item) {
     "article", { class: "card " + word, "data-card": DATA.cards.indexOf(item) },
     make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word,
       item.rule ? " · " + item.rule : "",
-      item.lost ? make("span", { class: "lost" }, `loss ${duration(item.lost)}`) : null),
+      item.lost ? make("span", { class: "lost" }, `could save ${duration(item.lost)}`) : null),
     make("h3", null, entry.title),
     label ? make("p", { class: "where" }, make("button",
       { type: "button", class: "link", onclick: () => choose(label.label, null, true) },
       label.label),
       entry.site && entry.site !== label.label ? [" ", make("code", null, entry.site)] : null,
       `, ${plural(entry.count, `${entry.cold} interval`.trim())}, ${duration(entry.total)} ` +
-        `${entry.count > 1 ? "in all " : ""}under nsys`) :
+        `${entry.count > 1 ? "in all " : ""}profiled`) :
       make("p", { class: "where" }, entry.label),
     sourceLine(entry.site),
     label ? waterfall(asRun(label, entry.interval)) : null,
@@ -31,7 +31,7 @@ function card(item) {
       make("p", { class: "without" }, DATA.predicted[label.label].said) : null,
     entry.explanation ? make("p", { class: "explanation" }, entry.explanation) : null,
     DATA.host[entry.label] && entry.cold !== "cold" ?
-      make("p", { class: "without" }, "The host meanwhile: " + DATA.host[entry.label]) : null,
+      make("p", { class: "without" }, "The CPU meanwhile: " + DATA.host[entry.label]) : null,
     ...advice(entry),
     rerun(entry),
     evidence(entry),
@@ -98,7 +98,7 @@ function sameIn(entries) {
     ? make("button", { type: "button", class: "link",
       onclick: () => choose(entry.label, entry.interval < 0 ? null : entry.interval, true) },
       entry.label) : entry.label,
-  entry.lost ? ` loss ${duration(entry.lost)}` : "");
+  entry.lost ? ` could save ${duration(entry.lost)}` : "");
   const rest = entries.length - MOST_SAME;
   return make("div", { class: "same" }, make("span", null, "The same in:"),
     make("ul", null, entries.slice(0, MOST_SAME).map(item),
@@ -122,7 +122,6 @@ function bringFinding(name) {
   const item = DATA.cards.find((one) => one.entries.some((entry) => entry.label === name));
   const place = document.querySelector(`[data-card="${DATA.cards.indexOf(item)}"]`);
   if (!place) return;
-  if (place.tagName === "DETAILS") place.open = true;
   remember(true);
   bring(place);
 }
@@ -134,7 +133,7 @@ function folded(item) {
     make("summary", null, make("span", { class: "kicker" },
       make("span", { "aria-hidden": "true" }, mark + " "), item.rule),
       make("span", { class: "title" }, item.entries[0].title),
-      make("span", { class: "lost" }, item.lost ? `loss ${duration(item.lost)}` : "")));
+      make("span", { class: "lost" }, item.lost ? `could save ${duration(item.lost)}` : "")));
   details.addEventListener("toggle",
     () => { if (details.open && details.children.length === 1) details.append(card(item)); });
   return details;
@@ -143,14 +142,13 @@ function folded(item) {
 function drawVerdicts() {
   const wrong = DATA.cards.filter((item) => item.severity === "error"),
     costly = DATA.cards.filter((item) => item.severity !== "error");
-  $("wrong").hidden = !wrong.length;
   fill($("wrong-cards"), wrong.map(folded));
-  $("costly-head").hidden = !costly.length && wrong.length > 0;
+  $("costly-head").append(` (${DATA.cards.length})`);
   const open = costly.filter((item) => !item.library).slice(0, CARDS_AT_FIRST);
   fill($("cards"), open.map(card));
   fill($("more-cards"), costly.filter((item) => !open.includes(item)).map(folded));
   const said = DATA.cards.some((item) => item.lost) ?
-    ["Loss: what would go away over the run if the advice were followed, at most."] : [];
+    ["Could save: what would go away over the run if the advice were followed, at most."] : [];
   if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(
     `No findings in ${plural(DATA.silent.length, "label")}: ` +
     `${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : "."}`);

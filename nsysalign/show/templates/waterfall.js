@@ -54,7 +54,7 @@ function fallPiece(step, whole) {
 function meanwhile({ ran }, whole) {
   return ran ? fallRow("meanwhile",
     fallPiece({ cause: CAUSE.kernel, from: 0, ns: Math.min(ran, whole) }, whole), duration(ran),
-    `kernels ran for ${duration(ran)} while the host went on, in the median interval`) :
+    `kernels ran for ${duration(ran)} while the CPU went on, in the median interval`) :
     fallRow("kernel", null, "none");
 }
 
@@ -62,12 +62,12 @@ function waterfall(label) {
   const whole = label.elapsed || 1, first = make("span", { class: "piece whole" });
   first.style.width = "100%";
   const rows = fallSteps(label).map((step) =>
-    fallRow(step.name, fallPiece(step, whole), (step.down ? "−" : "") + duration(step.ns),
+    fallRow(step.name, fallPiece(step, whole), (step.down ? "− " : "= ") + duration(step.ns),
       step.hint || `${step.name} ${percent(step.ns / whole)}: ${step.cause.meaning}`));
   if (!LAST_STEPS.some((name) => label.parts[name] > 0)) rows.push(meanwhile(label, whole));
   return make("ol", { class: "fall", "aria-label":
     `${label.label}: from ${duration(label.elapsed)} measured to the kernel, cause by cause` },
-    fallRow("measured", first, duration(label.elapsed), "what was measured, under nsys"), rows);
+    fallRow("measured", first, duration(label.elapsed), "what was measured, profiled"), rows);
 }
 
 // An interval by the other clocks that its trace has: the span of its operations, and their sum.

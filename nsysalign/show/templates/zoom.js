@@ -73,10 +73,13 @@ function dragToZoom(plot, axis, share) {
     dragged = band !== null;
     const [a, b] = from ? stretch(event) : [0, 0], [low, high] = axis.range();
     end();
-    if (dragged && (b - a) * (high - low) > 0.01) axis.to(
-      [low + a * (high - low), low + b * (high - low)]);
+    if (!dragged) return;
+    hideTip();
+    const range = [low + a * (high - low), low + b * (high - low)];
+    if (event.shiftKey && axis.select) axis.select(range);
+    else if (range[1] - range[0] > 0.01) axis.to(range);
   });
-  plot.addEventListener("pointercancel", end);
+  for (const lost of ["pointercancel", "lostpointercapture"]) plot.addEventListener(lost, end);
   plot.addEventListener("click", (event) => {
     if (dragged) event.stopImmediatePropagation();
     dragged = false;
