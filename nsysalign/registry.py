@@ -54,7 +54,7 @@ class AddOn(NamedTuple):
     #: (analysis) -> a `finding.Status` for each finding.
     statuses: str = ""
     sections: tuple[Section, ...] = ()
-    #: A module with holds(path), report(path, output), diff(options): results of its own.
+    #: A module with holds(path), report(path, output): results of its own.
     results: str = ""
 
 

@@ -60,9 +60,6 @@ def diff(
 ) -> None:
     """Compare two analyses (run directories, or an analysis.db): what got slower, and why.
 
-    Two measurements (folders of nsysalign measure, measure.json) are compared batch by batch and
-    mode by mode.
-
     Regions are matched by name, call sites by their code. Runs that were recorded differently are
     not judged: then --fail-on ends with 3.
 
@@ -79,14 +76,12 @@ def diff(
     from nsysalign.text import safe_text
 
     for results in registry.each("results"):
-        kinds = [results.holds(path) for path in (before, after)]
-        if kinds[0] != kinds[1]:
-            raise UsageError(
-                "a measurement cannot be compared with an analysis",
-                "name two measurements, or two analyses",
-            )
-        if kinds[0]:
-            ctx.exit(_failed(fail_on, *results.diff(ctx.params)))
+        for path in (before, after):
+            if results.holds(path):
+                raise UsageError(
+                    f"{path}: a measurement, and diff compares analyses",
+                    "nsysalign measure old.py:make new.py:make: both in turns",
+                )
     comparison = compare(
         load(before),
         load(after),

@@ -49,7 +49,6 @@ class Event:
         """Record on the stream, behind the work already there."""
         gpu = self._gpu
         gpu.host += RECORD_NS
-        gpu.in_turn = False
         self.at = gpu.busy_until = max(
             gpu.busy_until + SPACING_NS, gpu.host + LATENCY_NS - RECORD_NS
         )
@@ -80,9 +79,6 @@ class Device:
         self.neighbour = 0
         self.triton = True
         self.cold_factor = 1.0
-        #: A synchronisation that does not follow another takes this much longer.
-        self.sluggish_ns = 0
-        self.in_turn = False
         self._cold = False
         self._captured: list[float] | None = None
         self.random = random.Random(seed)
@@ -143,15 +139,9 @@ class Device:
         self.host += READ_NS
         return int(self.host)
 
-    def sleep(self, seconds: float) -> None:
-        """As `Cuda.sleep`, as are those below."""
-        self.host += 1e9 * seconds
-
     def sync(self) -> None:
-        """Waits for both streams."""
+        """As `Cuda.sync`, as are those below: waits for both streams."""
         self.host = max(self.host, self.busy_until, self.elsewhere_until) + 2_000
-        self.host += 0 if self.in_turn else self.sluggish_ns
-        self.in_turn = True
 
     def event(self) -> Event:
         """An event of this device."""

@@ -52,7 +52,6 @@ def test_the_rows_of_a_known_call(measured):
                 "graph is not measured: not capturable",
             ],
         ),
-        ("elsewhere", ["latency"], ["do_bench/cold is not measured: the call's work"]),
         (
             "without_triton",
             ["latency", "event", "device", "graph"],

@@ -93,7 +93,7 @@ def test_hostile_names_stay_text_everywhere():
     m = replace(made(targets=(HOSTILE,)), notes=(HOSTILE,))
     page = assemble(measure_html.PAGE, measure_html.payload(m))
     assert not any(text in page for text in ("</script><b>", "\x1b", "\u202e"))
-    assert "\x1b" not in said(m) and "<b>" not in measure_html.fragment(m)
+    assert "\x1b" not in said(m)
 
 
 def test_what_has_no_interval_says_why_and_never_guesses():
@@ -122,12 +122,6 @@ def test_the_headline_of_one_call_and_of_a_curve():
     assert curve.endswith("The largest that fits: 64.")
     many = made(batches=(64, 400, 512))
     assert re.match(r"Batch 400: .*within 5 % of the best \(512: ", headline(many))
-    for limit_ns, words in (
-        (2e7, "Batch 64: 8,6.* per second ± .*, the best below 20.0 ms; one call takes 7.7"),
-        (1e6, "Batch 400: .*No batch is below 1.00 ms"),
-    ):
-        limited = replace(many, options={**many.options, "latency_below_ns": limit_ns})
-        assert re.match(words, headline(limited))
 
 
 @pytest.mark.parametrize(("processes", "cell"), [(3, "1."), (2, "≥1.")])

@@ -49,7 +49,6 @@ def test_the_terminal_says_who_is_late_and_why(comparison):
     assert said.startswith("Rank 1 is slow: step: rank 2 waits 850 us of 1.19 ms (72 %)"), said
     words = "in collectives for rank 1, the last to arrive in 10 of 10: host +850 us on average"
     assert words in said and "together: 17.0 ms Change: see what rank 1's process" in said
-    assert "rank 0 for rank 1: 8.5" in said
     assert "left out: rank9: damaged" in said and "\x1b" not in said
 
 
@@ -153,18 +152,12 @@ def test_in_a_browser(comparison, tmp_path):
         driver.get(path.as_uri())
         browsing.until(driver, "document.body.dataset.ready", "the page")
         link = driver.execute_script(
-            "const a = document.querySelector('#rank-table a'); return [a.textContent, a.href]"
+            "const a = document.querySelector('#ranks a'); return [a.textContent, a.href]"
         )
         assert link == ["rank 0", (tmp_path / "rank 0#1/report.html").as_uri()]
-        assert len(cells("table")) == 2
-        driver.execute_script("document.querySelectorAll('#table tbody button')[1].click()")
-        head = driver.execute_script("return document.getElementById('label-head').textContent")
-        assert "onerror=alert(1)" in head
-        driver.execute_script("document.querySelectorAll('#table tbody button')[0].click()")
-        bars = driver.execute_script("return document.querySelectorAll('#label-ranks .bar').length")
-        assert bars == 3
-        waits = sorted(row[:2] for row in cells("wait-table"))
-        assert waits == [["rank 0", "rank 1"], ["rank 2", "rank 1"]]
+        rows = cells("table")
+        assert len(rows) == 2 and "in collectives for rank 1" in rows[0][-1]
+        assert "onerror=alert(1)" in rows[1][0]
         browsing.quiet(driver)
     finally:
         driver.quit()

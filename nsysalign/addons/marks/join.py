@@ -7,9 +7,8 @@ conversion that CUPTI corrects from time to time.  For every joined kernel:
     trace   start ......................... end
     timer     |  first stamp ... last stamp  |        start - first <= offset <= end - last
 
-Each kernel bounds the offset at its own time, and nearby within what the two clocks can drift apart
-meanwhile.  Where bounds contradict each other, the profiler has corrected its clock, and a new
-piece begins.
+Each kernel bounds its own offset; what has no row takes that of the nearest kernel that has one,
+widened by what the two clocks can drift apart meanwhile.
 
 Programmatic dependent launches overlap in one stream, but their rows do not: the profiler ends a
 kernel's row 1 ns before the dependent one's blocks begin (measured: nsys 2024.2, H100).  Such an
@@ -28,10 +27,8 @@ import pandas as pd
 from nsysalign.addons.marks import layout
 from nsysalign.addons.marks.dump import Dump
 
-#: How fast the two clocks can drift apart around the fitted slope, and if none could be fitted.
-_DRIFT, _DRIFT_UNKNOWN = 5e-6, 60e-6
-#: A slope is fitted over at least this long, from at least this many kernels.
-_SPAN_NS, _FEWEST = 20_000_000, 8
+#: How fast the two clocks can drift apart.
+_DRIFT = 60e-6
 _MOST_STAMPS = 200_000
 
 
@@ -41,8 +38,8 @@ class Marked:
     which launch it belongs to, which run of a warp, and whether that warp's first lane is among its
     lanes; `order`: the marks sorted by warp, then in the order they were made.  The table's
     columns: grid_id, replay, first, last (timer stamps), pid, device, stream, name, row, start_ns,
-    end_ns, error_ns, blocks, threads, registers, local_bytes, shared_bytes; -1 unknown.  `shift`,
-    `rate`: trace time is timer + shift + rate * (timer - first) of its launch."""
+    end_ns, error_ns, blocks, threads, registers, local_bytes, shared_bytes; -1 unknown.  `shift`:
+    trace time is timer + shift, of a launch."""
 
     dump: Dump
     launches: pd.DataFrame
@@ -51,16 +48,13 @@ class Marked:
     first_lane: np.ndarray
     order: np.ndarray
     shift: np.ndarray
-    rate: float
     tick_ns: int
     notes: tuple[str, ...]
 
     def relative(self, launch: np.ndarray, timer: np.ndarray) -> np.ndarray:
         """Timer stamps as ns after their launch's start_ns."""
-        table = self.launches
-        since = timer - table["first"].to_numpy()[launch]
-        at_first = (table["first"].to_numpy() + self.shift - table["start_ns"].to_numpy())[launch]
-        return since + np.rint(since * self.rate).astype(np.int64) + at_first
+        at_zero = self.shift - self.launches["start_ns"].to_numpy()
+        return timer + at_zero[launch]
 
     @cached_property
     def first_heads(self) -> np.ndarray:
@@ -111,7 +105,8 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
     start[row >= 0], end[row >= 0] = (
         rows[c].to_numpy()[row[row >= 0]] for c in ("start_ns", "end_ns")
     )
-    shift, rate, error = _clock(first, last, start, end, known, cut, tick)
+    bounds = pd.DataFrame({"first": first, "last": last, "start": start, "end": end})
+    shift, error = _clock(bounds, known, cut, tick)
     overrun = cut & (last + shift > end + error)
     end[cut] = np.maximum(end, last + shift)[cut]
     if overrun.any():
@@ -137,7 +132,7 @@ def join(dump: Dump, rows: pd.DataFrame) -> Marked:
         )
     order = np.argsort(_rank(dump, warp)[dump.of], kind="stable")
     return Marked(
-        dump, table, launch, warp, _first_lane(dump, warp), order, shift, rate, tick, tuple(notes)
+        dump, table, launch, warp, _first_lane(dump, warp), order, shift, tick, tuple(notes)
     )
 
 
@@ -277,129 +272,33 @@ def _cut(rows: pd.DataFrame) -> np.ndarray:
 
 
 class _Clock(NamedTuple):
-    """`shift`: trace time minus timer at each launch's first stamp, ns; `rate`: the drift;
-    `error`: half the width of what is possible, ns."""
+    """`shift`: trace time minus timer of each launch; `error`: half the width of what is possible;
+    both ns."""
 
     shift: np.ndarray
-    rate: float
     error: np.ndarray
 
 
-def _clock(
-    first: np.ndarray, last: np.ndarray, start: np.ndarray, end: np.ndarray, known: np.ndarray,
-    cut: np.ndarray, tick: int,
-) -> _Clock:  # fmt: skip
-    """The clock at all launches; 0, 0 and -1 if nothing was joined.  The end of a `cut` row is no
-    bound, unless there is no other."""
+def _clock(launches: pd.DataFrame, known: np.ndarray, cut: np.ndarray, tick: int) -> _Clock:
+    """The clock at every launch, from its own kernel row (columns first, last, start, end); of a
+    launch without a row, or with one that was `cut`, from the nearest that has one.  0 and -1 if
+    nothing was joined."""
+    first = launches["first"].to_numpy()
     if not known.any():
-        return _Clock(np.zeros(len(first), np.int64), 0.0, np.full(len(first), -1, np.int64))
-    at0, at1 = first[known], last[known]
-    low, high = start[known] - at0 - tick, end[known] - at1  # a stamp is the beginning of its tick
-    sure = ~cut[known] if not cut[known].all() else np.ones(len(low), bool)
-    base, origin = int(np.median(low)), int(at0.min())
-    rate = _slope(
-        (at0 - origin)[sure], ((low + high) / 2 - base)[sure], np.maximum(high - low, tick)[sure]
-    )
-    drift = _DRIFT_UNKNOWN if rate is None else _DRIFT
-    rate = rate or 0.0
-    low = low - base - rate * (at0 - origin)
-    high = np.where(sure, high - base - rate * (at1 - origin), np.inf)
-    times = np.concatenate([at0, at1]) - origin
-    lows = np.concatenate([low, np.full(len(low), -np.inf)])
-    highs = np.concatenate([np.full(len(high), np.inf), high])
-    query = first - origin
-    lower, upper = _envelope(times, lows, highs, query, drift)
-    other = _envelope(times, lows, highs, np.maximum(last - origin, query), drift)
-    lower, upper = np.minimum(lower, other[0]), np.maximum(upper, other[1])
-    middle, half = _middle(lower, upper)
-    shift = np.rint(base + middle + rate * query + tick / 2).astype(np.int64)
-    error = np.ceil(np.clip(half, 0, 1e15) + tick / 2).astype(np.int64)
-    return _Clock(shift, rate, error)
-
-
-def _middle(lower: np.ndarray, upper: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(middle, half-width) of what is possible.  A piece between contradictions may be bounded on
-    one side only, or on none: a missing bound is taken to be as far away as in the widest of the
-    other pieces."""
-    both = np.isfinite(lower) & np.isfinite(upper)
-    if not both.any():
-        known = np.where(np.isfinite(lower), lower, np.where(np.isfinite(upper), upper, 0.0))
-        return known, np.full(len(lower), 1e9)
-    least, most = lower[both].min(), upper[both].max()
-    lower, upper = (
-        np.where(np.isfinite(lower), lower, least),
-        np.where(np.isfinite(upper), upper, most),
-    )
+        return _Clock(np.zeros(len(first), np.int64), np.full(len(first), -1, np.int64))
+    low = (launches["start"] - first).to_numpy() - tick  # a stamp is the beginning of its tick
+    high = (launches["end"] - launches["last"]).to_numpy()
+    sure = known & ~cut if (known & ~cut).any() else known
+    sure_at = np.flatnonzero(sure)[np.argsort(first[sure], kind="stable")]
+    place = np.searchsorted(first[sure_at], first)
+    before = sure_at[np.maximum(place - 1, 0)]
+    after = sure_at[np.minimum(place, len(sure_at) - 1)]
+    nearest = np.where(np.abs(first - first[before]) <= np.abs(first[after] - first), before, after)
+    nearest[sure] = np.flatnonzero(sure)
+    loose = np.ceil(_DRIFT * np.abs(first - first[nearest])).astype(np.int64)
+    lower, upper = low[nearest] - loose, high[nearest] + loose
+    own_start = cut & known  # a row's start is a bound, wherever it ends
+    lower[own_start] = np.clip(low, lower, upper)[own_start]
     lower, upper = np.minimum(lower, upper), np.maximum(lower, upper)
-    wide = np.where(both, 0.0, most - least)
-    return (lower + upper) / 2, (upper - lower) / 2 + wide
-
-
-def _slope(at: np.ndarray, middle: np.ndarray, width: np.ndarray) -> float | None:
-    """Drift of the offset: a line through the middles, the narrow ones first; None if too little is
-    known."""
-    if len(at) < _FEWEST or np.ptp(at) < _SPAN_NS:
-        return None
-    narrow = width <= np.median(width)
-    x, y = at[narrow].astype(float), middle[narrow].astype(float)
-    if np.ptp(x) < _SPAN_NS / 2:
-        return None
-    for _ in range(3):  # outliers (a correction of the clock) must not tilt the line
-        slope, level = np.polyfit(x, y, 1)
-        off = np.abs(y - slope * x - level)
-        keep = off <= 3 * np.median(off) + 1
-        if keep.all() or keep.sum() < _FEWEST // 2:
-            break
-        x, y = x[keep], y[keep]
-    return float(np.clip(slope, -_DRIFT_UNKNOWN, _DRIFT_UNKNOWN))
-
-
-def _envelope(
-    times: np.ndarray, lows: np.ndarray, highs: np.ndarray, query: np.ndarray, drift: float
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the offset at `query`, from bounds at `times`, in pieces between contradictions."""
-    order = np.argsort(times, kind="stable")
-    times, lows, highs = (a[order].astype(float) for a in (times, lows, highs))
-    piece = _pieces(times, lows, highs, drift)
-    lower, upper = np.full(len(query), -np.inf), np.full(len(query), np.inf)
-    at = np.clip(np.searchsorted(times, query, "right") - 1, 0, len(times) - 1)
-    of_query = piece[at]
-    for number in np.unique(of_query).tolist():
-        mine, asked = piece == number, of_query == number
-        t, q = times[mine], query[asked].astype(float)
-        # a bound loosens by the drift with the distance: the greatest low + drift * t to the left,
-        # low - drift * t to the right
-        left, right = (
-            np.maximum.accumulate(lows[mine] + drift * t),
-            np.maximum.accumulate((lows[mine] - drift * t)[::-1])[::-1],
-        )
-        lower[asked] = _nearest(t, left, right, q, drift, np.maximum, -np.inf)
-        left, right = (
-            np.minimum.accumulate(highs[mine] - drift * t),
-            np.minimum.accumulate((highs[mine] + drift * t)[::-1])[::-1],
-        )
-        upper[asked] = _nearest(t, left, right, q, -drift, np.minimum, np.inf)
-    return lower, upper
-
-
-def _nearest(t, left, right, q, drift, better, none):  # type: ignore[no-untyped-def]
-    """The tighter of both sides' bounds at q."""
-    before = np.searchsorted(t, q, "right") - 1
-    after = np.searchsorted(t, q, "left")
-    a = np.where(before >= 0, left[np.maximum(before, 0)] - drift * q, none)
-    b = np.where(after < len(t), right[np.minimum(after, len(t) - 1)] + drift * q, none)
-    return better(a, b)
-
-
-def _pieces(times: np.ndarray, lows: np.ndarray, highs: np.ndarray, drift: float) -> np.ndarray:
-    """Number of the piece of each bound: a new one begins where no offset satisfies all of the
-    piece so far."""
-    piece = np.zeros(len(times), np.int64)
-    number, low, high, last = 0, -np.inf, np.inf, times[0]
-    for i, (t, a, b) in enumerate(zip(times.tolist(), lows.tolist(), highs.tolist(), strict=True)):
-        loose = drift * (t - last)
-        low, high, last = max(low - loose, a), min(high + loose, b), t
-        if low > high:
-            number, low, high = number + 1, a, b
-        piece[i] = number
-    return piece
+    middle, half = (lower + upper + tick) // 2, (upper - lower) / 2
+    return _Clock(middle, np.ceil(half + tick / 2).astype(np.int64))

@@ -26,7 +26,6 @@ def benchmark(
     processes: int = plan.PROCESSES,
     budget: float | None = None,
     max_batch: int | None = None,
-    latency_below: float | None = None,
     profile: bool = True,
     quick: bool = False,
     clocks: bool = False,
@@ -42,7 +41,7 @@ def benchmark(
     against: a second one to compare with; results are those of `make` (A) and `against` (B).
     batch: a size, several, "auto" to search for the best, None for the function's own.
     clocks: by every clock, with a warm and a cold L2 (`r.ladder`).
-    budget, latency_below: seconds.
+    budget: seconds.
 
     Returns a Measure: `r.curve`, `r.modes`, `r.samples` are DataFrames, `r.best` the
     best point.  Raises UsageError for invalid arguments, MeasureError if nothing could be measured.
@@ -58,7 +57,7 @@ def benchmark(
     options = Options(
         targets=tuple(map(_target, [make] if against is None else [make, against])),
         batches=sizes, search=search, modes=plan.modes(",".join(modes)), precision=precision,
-        processes=processes, budget_s=budget, most_batch=max_batch, latency_below_s=latency_below,
+        processes=processes, budget_s=budget, most_batch=max_batch,
         profile=profile, quick=quick, clocks=clocks,
         output=Path(output) if output is not None else None, backend=backend,
     ).checked()  # fmt: skip

@@ -52,11 +52,6 @@ if TYPE_CHECKING:
     help="The largest batch size that the search tries.",
 )
 @click.option(
-    "--latency-below",
-    metavar="TIME",
-    help="Also find the best batch whose median latency is below this, such as 20ms.",
-)
-@click.option(
     "--clocks",
     is_flag=True,
     help="By every clock, with a warm and a cold L2: what each way of timing prints for the same "
@@ -111,15 +106,11 @@ def _options(given: dict[str, Any]) -> Options:
     refuse_nested(os.environ)
     batches, search = plan.batches(given["batch"])
     modes = plan.modes(given["mode"]) if given["mode"] else plan.DEFAULT_MODES
-    budget, below = (
-        plan.seconds(text, option) if (text := given[name]) else None
-        for name, option in (("budget", "--budget"), ("latency_below", "--latency-below"))
-    )
+    budget = plan.seconds(given["budget"], "--budget") if given["budget"] else None
     return plan.Options(
         targets=tuple(map(plan.target, given["targets"])), batches=batches, search=search,
         modes=modes, precision=plan.share(given["precision"]), processes=given["processes"],
-        budget_s=budget, most_batch=given["max_batch"], latency_below_s=below,
-        profile=not given["no_profile"], quick=given["quick"], clocks=given["clocks"],
-        output=given["output"], nsys=given["nsys"], lock_clocks=given["lock_clocks"],
+        budget_s=budget, most_batch=given["max_batch"], profile=not given["no_profile"],
+        quick=given["quick"], clocks=given["clocks"], output=given["output"], nsys=given["nsys"], lock_clocks=given["lock_clocks"],
         backend=given["backend"],
     ).checked()  # fmt: skip

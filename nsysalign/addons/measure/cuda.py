@@ -33,7 +33,7 @@ def _first_line(error: Exception) -> str:
 class Cuda:
     """The current device of this process."""
 
-    now, sleep = staticmethod(time.perf_counter_ns), staticmethod(time.sleep)
+    now = staticmethod(time.perf_counter_ns)
 
     def __init__(self, free_share: float | None = None) -> None:
         """`free_share`: of the memory that is free now, what torch may take; None is all."""

@@ -1,17 +1,12 @@
-"""Why a worker failed: one of a few classes, by evidence.  A failure is only called a memory
-failure if it is known to be one."""
+"""Why a worker failed.  A failure is only called a memory failure if it is known to be one."""
 
 from __future__ import annotations
 
-import signal
 from dataclasses import dataclass
 
 #: class -> what it means, for the one line that the user reads.
 CLASSES = {
-    "oom-torch": "torch's allocator found no GPU memory",
-    "oom-cublas": "cuBLAS could not allocate GPU memory",
-    "oom-cuda": "the CUDA driver found no GPU memory",
-    "oom-host": "the system killed the process because of its memory",
+    "oom": "out of memory",
     "hang": "it did not finish within its time limit",
     "budget": "the time budget ended it",
     "died": "the process died",
@@ -20,16 +15,14 @@ CLASSES = {
     "error": "an exception",
     "interrupted": "interrupted",
 }
-MEMORY = frozenset({"oom-torch", "oom-cublas", "oom-cuda", "oom-host"})
-
-#: Library messages that reliably mean memory; torch's RuntimeErrors carry nothing else.
-_TEXTS = {
-    "CUBLAS_STATUS_ALLOC_FAILED": "oom-cublas",
-    "cudaErrorMemoryAllocation": "oom-cuda",
-    "CUDA_ERROR_OUT_OF_MEMORY": "oom-cuda",
-    "CUDA error: out of memory": "oom-cuda",
-    "CUDA out of memory.": "oom-torch",
-}
+#: Libraries' messages that reliably mean memory; torch's RuntimeErrors carry nothing else.
+_TEXTS = (
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUDA error: out of memory",
+    "CUDA out of memory.",
+)
 
 
 class Usage(Exception):
@@ -51,14 +44,9 @@ class Failure:
     where: str = ""
 
     @property
-    def memory(self) -> bool:
-        """Whether it failed for lack of memory."""
-        return self.kind in MEMORY
-
-    @property
     def expected(self) -> bool:
         """Whether a search ends like this: no memory is left, or no time."""
-        return self.memory or self.kind == "budget"
+        return self.kind in ("oom", "budget")
 
     def sentence(self) -> str:
         """What happened, at what stage, where, and with what message."""
@@ -70,19 +58,12 @@ class Failure:
 
 def of_exception(error: BaseException) -> str:
     """The class of an exception raised in a worker.  torch.OutOfMemoryError is recognised by its
-    name, without importing torch; a MemoryError is about the host's memory."""
+    name, without importing torch."""
     known = (Usage, "usage"), (NoWork, "no-work"), (KeyboardInterrupt, "interrupted")
-    for kind, name in (*known, (MemoryError, "oom-host")):
+    for kind, name in (*known, (MemoryError, "oom")):
         if isinstance(error, kind):
             return name
-    if isinstance(error, RuntimeError):
-        if any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__):
-            return "oom-torch"
-        return next((name for words, name in _TEXTS.items() if words in str(error)), "error")
-    return "error"
-
-
-def of_exit(status: int, *, killed_for_memory: bool) -> str:
-    """The class of a worker that ended without a message.  `status` as subprocess gives it: -9 is
-    SIGKILL, which means memory only if the kernel's own count of such kills went up meanwhile."""
-    return "oom-host" if status == -signal.SIGKILL and killed_for_memory else "died"
+    if not isinstance(error, RuntimeError):
+        return "error"
+    named = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return "oom" if named or any(words in str(error) for words in _TEXTS) else "error"

@@ -36,15 +36,6 @@ LONGEST_LOOK_US = 10e6
 LATE_SHARE = 0.2
 STEADY_NS, FILL = 20e6, 2
 MOST_QUEUED = 512
-#: A synchronisation that takes this much longer than on an idle GPU has waited for work, which
-#: matters if it is so much of the call.
-WAITED_NS, WAITED_SHARE = 20_000, 0.005
-#: How often that is looked at where it seems so, and how long the host sleeps, at least, until all
-#: work has ended.
-LOOKS, PAUSE_S = 5, 0.002
-ELSEWHERE = (
-    "the call's work, or a part of it, is not on the current stream, where the events are recorded"
-)
 
 
 def profiled(call: str, l2: str, mode: str = "") -> str:
@@ -79,13 +70,11 @@ class Modes:
     def __init__(self, gpu: Any, work: Workload, call_ns: float) -> None:
         self.gpu, self.work, self.call_ns = gpu, work, call_ns
         self.start, self.end = gpu.event(), gpu.event()
-        self.elsewhere = self._work_elsewhere()
+        self._check_work()
 
     def make(self, name: str, l2: str) -> Mode:
         """Raises Refused if the call cannot be measured in this mode."""
         gpu, run = self.gpu, self.work.run
-        if self.elsewhere and name != "latency":
-            raise Refused(ELSEWHERE)
         if name in TRITON:
             graph = name == "do_bench_cudagraph"
             first = gpu.do_bench(run, graph)  # a refusal comes before anything is measured
@@ -105,63 +94,21 @@ class Modes:
         """(an empty pair, a pair around an empty kernel), ns."""
         return self.gpu.floor()
 
-    # --- where the work is ---
-
-    def _work_elsewhere(self) -> bool:
-        """Whether work of the call is where no event sees it; NoWork where it leaves none.
-
-        One call is enough where the GPU is still busy when it returns.  What waits for the GPU,
-        what takes the host longer than the GPU, and what does nothing there is told apart behind a
-        delay kernel.
-        """
-        gpu, run, end = self.gpu, self.work.run, self.end
-        matters_ns = max(WAITED_NS, WAITED_SHARE * self.call_ns)
-        idle_ns = median(self._synchronise() for _ in range(5))
-        run()
-        began = gpu.now()
-        end.record()
-        end.synchronize()
-        pending_ns = gpu.now() - began
-        if self._synchronise() > idle_ns + matters_ns:
-            # With nothing to wait for, the first synchronisation after a call takes longer than one
-            # in a loop, on a slow host by tens of microseconds (seen on an H100), so each is
-            # compared with one that comes when all work has ended.
-            waits: dict[bool, list[int]] = {True: [], False: []}
-            for ended in (False, True) * (LOOKS if self.call_ns < 10e6 else 2):
-                run()
-                if ended:
-                    gpu.sleep(PAUSE_S + 2 * self.call_ns / 1e9)
-                end.record()
-                end.synchronize()
-                waits[ended].append(self._synchronise())
-            if min(waits[False]) > max(waits[True]) + matters_ns:
-                return True
-        if pending_ns > idle_ns + WAITED_NS:
-            return False
+    def _check_work(self) -> None:
+        """Raises NoWork if the call leaves nothing on the current stream: an event pair around it,
+        behind a delay kernel, is as short as an empty one."""
+        gpu = self.gpu
         delay_us = max(LEAST_DELAY_US, DELAY_FACTOR * (self.call_ns / 1e3 + 20))
         for _ in range(3):
             gpu.sync()
-            between_ns, late = self._behind(min(delay_us, LONGEST_LOOK_US), run)
-            if not late:
-                break
-        if late or between_ns < 0 or between_ns > sum(self.floor) / 2:
-            return False  # it waits for the GPU; the clock is wrong, as samples show; it is short
-        after = []
-        for _ in range(15 if self.call_ns < 10e6 else 3):
-            gpu.sync()
-            run()
-            after.append(self._synchronise())
-        if median(after) > idle_ns + 3_000:
-            return True
+            between_ns, late = self._behind(min(delay_us, LONGEST_LOOK_US), self.work.run)
+            # late: it waits for the GPU; negative: the clock is wrong, as samples show
+            if late or between_ns < 0 or between_ns > sum(self.floor) / 2:
+                return
         raise NoWork(
-            "the call does no work on the GPU: it returned, and nothing had been enqueued (does it "
-            "build the work instead of doing it?)"
+            "the call does no work on the current stream, where events are recorded: it returned, "
+            "and nothing had been enqueued there (does it build the work instead of doing it?)"
         )
-
-    def _synchronise(self) -> int:
-        began = self.gpu.now()
-        self.gpu.sync()
-        return self.gpu.now() - began
 
     def _behind(self, delay_us: float, call: Callable[[], Any]) -> tuple[float, bool]:
         """(ns of an event pair behind a delay kernel, whether the delay was too short)."""

@@ -1,9 +1,7 @@
-"""`measure.html`: the page of a measurement, self-contained like the report, and its table for
-notebooks."""
+"""`measure.html`: the page of a measurement, self-contained like the report."""
 
 from __future__ import annotations
 
-import html
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -62,18 +60,3 @@ def payload(measure: Measure) -> dict[str, Any]:
         "ladder_heads": [*words.LADDER_HEADS, "L2"], "ladder": ladder,
         "chosen": words.named(measure, shown.target, shown.batch) if shown else "",
     }  # fmt: skip
-
-
-def fragment(measure: Measure) -> str:
-    """The headline and the points as HTML for notebooks: every value escaped, no script."""
-
-    def cells(kind: str, values: list[Any]) -> str:
-        texts = (html.escape(safe_text(v)) for v in values)
-        return f"<tr>{''.join(f'<{kind}>{t}</{kind}>' for t in texts)}</tr>"
-
-    rows = [cells("th", ["target", *words.HEADS])]
-    for p in measure.points:
-        rows.append(cells("td", [measure.targets[p.target], *words.row(p)]))
-    notes = "".join(f"<li>{html.escape(safe_text(n))}</li>" for n in measure.notes)
-    head = html.escape(safe_text(words.headline(measure)))
-    return f"<p>{head}</p><table>{''.join(rows)}</table><ul>{notes}</ul>"

@@ -46,7 +46,6 @@ class Options:
     most_processes: int = MOST_PROCESSES  # where they differ
     budget_s: float | None = None
     most_batch: int | None = None
-    latency_below_s: float | None = None
     profile: bool = True
     quick: bool = False
     clocks: bool = False  # by every clock, with a warm and a cold L2
@@ -70,8 +69,6 @@ class Options:
             (not self.targets, "nothing to measure", "nsysalign measure FILE.py:FUNCTION"),
             (len(self.targets) > 2, "at most two targets can be compared",
              "name one or two functions"),
-            (self.latency_below_s is not None and not (search or self.batches),
-             "--latency-below chooses among batch sizes", "add --batch auto"),
             (self.most_batch is not None and not search, "--max-batch limits a search",
              "add --batch auto"),
             (search and len(self.targets) > 1, "the search for batches is of one target",
@@ -157,7 +154,7 @@ def seconds(text: str, option: str) -> float:
     parts = _TIME.fullmatch(text.strip())
     value = float(parts[1]) * _UNITS[parts[2] or ""] if parts else 0.0
     if value <= 0:
-        raise UsageError(f"{option} {text}: not a time", f"{option} 20ms   or   {option} 120s")
+        raise UsageError(f"{option} {text}: not a time", f"{option} 90s   or   {option} 4min")
     return value
 
 

@@ -19,7 +19,6 @@ import numpy as np
 
 from nsysalign import frames, untrusted
 from nsysalign.addons.measure import ladder, search, tables
-from nsysalign.addons.measure.failures import MEMORY
 from nsysalign.addons.measure.profile import Profile
 from nsysalign.addons.measure.statistics import Estimate, difference, estimate
 from nsysalign.addons.measure.stored import FORMAT, MEASUREMENT
@@ -116,8 +115,7 @@ class Point:
 
 
 class Change(NamedTuple):
-    """B against A at one batch in one mode.  Shares; `verdict` is slower, faster, same or
-    unclear."""
+    """B against A at one batch in one mode.  Shares; `verdict` is slower, faster or unclear."""
 
     batch: int | None
     mode: str
@@ -152,8 +150,13 @@ class Measure:
         meets the end of the memory, or anything the end of its time budget, is no failure."""
         if self.search and not self.search.get("largest"):
             return True
-        allowed = {"", "budget"} | (MEMORY if self.search else set())
-        return any(r.role == "time" and r.failure not in allowed for r in self.runs)
+        # "oom-torch" and the like in files of before
+        return any(
+            r.role == "time"
+            and r.failure not in ("", "budget")
+            and not (self.search and r.failure.startswith("oom"))
+            for r in self.runs
+        )
 
     # --- numbers ---
 
@@ -244,10 +247,8 @@ class Measure:
         batch, failed = point.batch or 1, self.search.get("failed_at")
         if len(trials) > 1:
             best, advised = search.best(trials).batch, search.advised(trials).batch
-            under = search.below(trials, self.options.get("latency_below_ns"))
             marks += ["best"] * (batch == best)
             marks += ["within 5 % of the best"] * (batch == advised != best)
-            marks += ["best below the latency limit"] * bool(under and under.batch == batch)
         if batch == self.search.get("largest") and isinstance(failed, int):
             marks.append(f"largest that fits ({failed:,} does not)")
         return marks
@@ -263,12 +264,10 @@ class Measure:
 
     @property
     def advised(self) -> Point | None:
-        """What to use, of the first target: the best batch below the latency that was asked for,
-        else the smallest within 5 % of the best."""
-        trials, limit_ns = self.trials(), self.options.get("latency_below_ns")
-        if not trials:
+        """What to use, of the first target: the smallest batch within 5 % of the best."""
+        if not (trials := self.trials()):
             return None
-        batch = (search.below(trials, limit_ns) or search.advised(trials)).batch
+        batch = search.advised(trials).batch
         return next((p for p in self.points if p.target == 0 and (p.batch or 1) == batch), None)
 
     def profile_of(self, point: Point) -> Profile | None:
@@ -278,27 +277,19 @@ class Measure:
                 return p
         return None
 
-    def changes(self, threshold: float = 0.0) -> list[Change]:
+    def changes(self) -> list[Change]:
         """B against A, of all that was measured of both; nothing of one target alone.  Slower or
-        faster: the interval excludes zero, and the change is at least the threshold; same: what is
-        known is nearer to zero than that."""
+        faster: the interval excludes zero."""
         order, out = list(self.options["modes"]), []
         both = [k for k in self.estimates if k.target and k._replace(target=0) in self.estimates]
         for key in sorted(both, key=lambda k: (k.batch or 0, order.index(k.mode), k.l2 == "cold")):
             a, b = self.estimates[key._replace(target=0)], self.estimates[key]
             ratio, low, high = difference(a, b)
             verdict = "slower" if low > 0 else "faster" if high < 0 else "unclear"
-            if (max(abs(low), abs(high)) if verdict == "unclear" else abs(ratio)) < threshold:
-                verdict = "same"
             out.append(Change(*key[1:], a.value_ns, b.value_ns, ratio, low, high, verdict))
         return out
 
     # --- rows, tables, files ---
-
-    def _repr_html_(self) -> str:
-        from nsysalign.addons.measure import page
-
-        return page.fragment(self)
 
     def rungs(self, point: Point, l2: str) -> list[ladder.Rung]:
         """What each way of timing the call prints at a point, warm or cold; [] without --clocks."""
@@ -375,7 +366,7 @@ class Measure:
 
 def _trials(points: Any, target: int) -> list[search.Trial]:
     of = [p for p in points if p.target == target and p.rate > 0]
-    return [search.Trial(p.batch or 1, p.rate, p.latency_ns) for p in of]
+    return [search.Trial(p.batch or 1, p.rate) for p in of]
 
 
 def _frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
@@ -447,7 +438,6 @@ def _typed(value: Any, wanted: Any) -> Any:
 def _refer(measure: Measure) -> None:
     """Raises TypeError or ValueError if a part names what is not there."""
     _typed(measure.options["modes"], tuple[str, ...])
-    _typed(measure.options.get("latency_below_ns"), float | None)
     _typed(measure.search.get("largest"), int | None)
     if None in (batches := {run.batch for run in measure.runs}) and len(batches) > 1:
         raise ValueError("runs with and without a batch")

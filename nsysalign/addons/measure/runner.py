@@ -10,12 +10,11 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from nsysalign.addons.measure import failures
 from nsysalign.addons.measure.failures import Failure
 from nsysalign.addons.measure.plan import Job, Options
 
@@ -23,11 +22,6 @@ from nsysalign.addons.measure.plan import Job, Options
 #: starts the probe.
 _REMOVED = ("NSYSALIGN_DIR", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NSYSALIGN_CONFIRM")
 WORKER = [sys.executable, "-m", "nsysalign.addons.measure.worker"]
-_OOM_COUNTS = (
-    "/sys/fs/cgroup/memory.events",
-    "/sys/fs/cgroup/memory/memory.oom_control",
-    "/proc/vmstat",
-)
 
 
 @dataclass(frozen=True)
@@ -49,18 +43,10 @@ class Outcome:
         return [f for f in self.facts if f["type"] == kind]
 
 
-def run(
-    job: Job,
-    options: Options,
-    folder: Path,
-    *,
-    killed: Callable[[], int] | None = None,
-) -> Outcome:
-    """Start a worker, wait for it, and end it if necessary.  `killed()`: how often the kernel has
-    ended a process for memory."""
+def run(job: Job, options: Options, folder: Path) -> Outcome:
+    """Start a worker, wait for it, and end it if necessary."""
     spec, out = _specified(job, options, folder)
-    killed = killed or killed_for_memory
-    before, began, began_ns = killed(), time.monotonic(), time.monotonic_ns()
+    began, began_ns = time.monotonic(), time.monotonic_ns()
     log = folder / f"worker-{job.number:04d}.log"
     with open(log, "wb") as output:
         process = subprocess.Popen(
@@ -82,7 +68,7 @@ def run(
         _end(process)
     facts = list(read(out))
     text = log.read_text(encoding="utf-8", errors="replace")
-    failure = _failure(process.returncode, facts, ended, text, job, killed() > before)
+    failure = _failure(process.returncode, facts, ended, text, job)
     return Outcome(job, facts, failure, time.monotonic() - began, began_ns)
 
 
@@ -126,18 +112,8 @@ def _end(process: subprocess.Popen) -> None:
     process.wait()
 
 
-def killed_for_memory() -> int:
-    """How often the kernel has ended a process for memory: in this container, else on the
-    machine."""
-    for path in _OOM_COUNTS:
-        with contextlib.suppress(OSError), open(path, encoding="ascii") as file:
-            if count := re.search(r"^oom_kill (\d+)", file.read(), re.MULTILINE):
-                return int(count[1])
-    return 0
-
-
 def _failure(
-    status: int, facts: list[dict[str, Any]], ended: str, log: str, job: Job, for_memory: bool
+    status: int, facts: list[dict[str, Any]], ended: str, log: str, job: Job
 ) -> Failure | None:
     stage = next((f["stage"] for f in reversed(facts) if f["type"] == "stage"), "starting")
     if ended == "interrupted":
@@ -159,5 +135,4 @@ def _failure(
         return None  # how it ended after that does not matter
     name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
     last = next((line.strip() for line in reversed(log.splitlines()) if line.strip()), "")
-    kind = failures.of_exit(status, killed_for_memory=for_memory)
-    return Failure(kind, f"{name}{f' ({last[:200]})' if last else ''}", stage)
+    return Failure("died", f"{name}{f' ({last[:200]})' if last else ''}", stage)

@@ -1,8 +1,7 @@
 """Which batches a search tries, and which of them are the answer.  No I/O.
 
-Powers of two until the memory ends, all in one process; then one refinement, halfway (a factor of
-1.4) to the neighbours of what matters.  So the best batch is known within a factor of 1.4, and so
-is the largest.
+Powers of two until the memory ends, all in one process; then what is reported is measured in full,
+and with it one batch halfway between the largest and the one that found no memory.
 """
 
 from __future__ import annotations
@@ -16,11 +15,10 @@ LARGEST = 1 << 22
 
 
 class Trial(NamedTuple):
-    """A batch that ran: outputs per second, and its median latency."""
+    """A batch that ran, and its outputs per second."""
 
     batch: int
     rate: float
-    latency_ns: float
 
 
 def climb(most: int | None) -> tuple[int, ...]:
@@ -41,42 +39,17 @@ def advised(trials: Sequence[Trial]) -> Trial:
     return min((t for t in trials if t.rate >= enough), key=lambda t: t.batch)
 
 
-def below(trials: Sequence[Trial], latency_ns: float | None) -> Trial | None:
-    """The best throughput among those whose latency is below a limit."""
-    quick = [t for t in trials if latency_ns and 0 < t.latency_ns <= latency_ns]
-    return best(quick) if quick else None
-
-
-def refined(
-    trials: Sequence[Trial], failed: int | None, most: int | None, latency_ns: float | None
-) -> tuple[int, ...]:
-    """What to try once more, in order: on both sides of the best, beyond the last that is below
-    the latency limit, and below `failed`, the batch that found no memory."""
-    tried = {t.batch for t in trials}
-    top = min(failed - 1 if failed else LARGEST, most or LARGEST)
-    lower = [best(trials).batch // 2, best(trials).batch]
-    lower += [
-        max((t.batch for t in trials if latency_ns and t.latency_ns <= latency_ns), default=0)
-    ]
-    lower += [max(tried)] if failed else []
-    halfway = {_even(b * 2**0.5, b, 2 * b) for b in lower if b}
-    return tuple(sorted(b for b in halfway if b <= top and b not in tried))
-
-
-def _even(value: float, low: int, high: int) -> int:
-    """A batch strictly between two, if possible a multiple of 8 (else 4, 2), which suits tensor
-    cores; `low` where nothing is between."""
-    for step in (8, 4, 2, 1):
-        near = round(value / step) * step
-        if low < near < high:
-            return near
-    return low
-
-
-def reported(trials: Sequence[Trial], latency_ns: float | None) -> tuple[int, ...]:
-    """Batches to measure in full: the advice, the best, the best below the limit, the first, the
-    largest."""
-    under = below(trials, latency_ns) or best(trials)
+def reported(trials: Sequence[Trial], failed: int | None) -> tuple[int, ...]:
+    """Batches to measure in full: the advice, the best, the first, the largest; and halfway to
+    `failed`, the batch that found no memory."""
     batches = {t.batch for t in trials}
-    ends = {min(batches), max(batches)}
-    return tuple(sorted({advised(trials).batch, best(trials).batch, under.batch} | ends))
+    largest = max(batches)
+    halfway = _even((largest + failed) // 2, largest) if failed else largest
+    chosen = {advised(trials).batch, best(trials).batch, min(batches), largest, halfway}
+    return tuple(sorted(chosen))
+
+
+def _even(value: int, low: int) -> int:
+    """At most `value` and above `low`, if possible a multiple of 8 (else 4, 2), which suits tensor
+    cores."""
+    return next((value // s * s for s in (8, 4, 2) if value // s * s > low), value)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from nsysalign.addons.measure import profile, runner, search
 from nsysalign.addons.measure.failures import Failure
-from nsysalign.addons.measure.gpu import Clocks, Gpu
+from nsysalign.addons.measure.gpu import Clocks, in_use
 from nsysalign.addons.measure.plan import CURVE_MODES, Job, Options
 from nsysalign.addons.measure.result import Block, Key, Measure, Run
 from nsysalign.addons.measure.runner import Outcome
@@ -32,8 +32,6 @@ PROBE_S, QUICK_S, MODE_S, PROFILED_S = 1.0, 1.5, 10.0, 1.0
 #: Time to start a process and its CUDA, until one has been measured; for a profiled one with its
 #: analysis; and the least that is worth measuring.
 STARTING_S, PROFILING_S, LEAST_S = 8.0, 16.0, 0.3
-#: Shares of the budget after which a search begins no further batch, nor a refinement.
-CLIMBING, REFINING = 0.4, 0.55
 #: Characters of a failure that a note shows.
 SHOWN = 300
 #: Failures of the function itself, which no other batch can mend.
@@ -71,7 +69,6 @@ class Session:
         self._work = self.folder / "workers"
         self._work.mkdir(mode=0o700, exist_ok=True)
         self._clocks = self._work / "clocks.jsonl"
-        self.gpu = Gpu()
         self.outcomes: list[Outcome] = []
         self._runs: list[Run] = []
         self._blocks: list[Block] = []
@@ -86,7 +83,7 @@ class Session:
         """Measure.  If it ends early, what was measured so far is in the folder.  Raises
         MeasureError if nothing was."""
         o, cuda = self.options, self.options.backend == "cuda"
-        self._notes += self.gpu.caveats() if cuda else []
+        self._notes += in_use() if cuda else []
         try:
             with (
                 locked(o.lock_clocks) as conditions,
@@ -102,8 +99,6 @@ class Session:
         except KeyboardInterrupt:
             self._notes.append("interrupted: these are the results until then")
         finally:
-            if cuda:
-                self._notes += self.gpu.newcomers()
             if self._missing and self._runs:
                 what = ", ".join(dict.fromkeys(self._missing))
                 self._notes.append(
@@ -132,7 +127,6 @@ class Session:
             "batches": list(o.batches), "search": o.search, "modes": list(o.modes),
             "l2": list(o.l2), "precision": o.precision, "processes": o.processes,
             "budget_s": o.budget_s, "quick": o.quick, "clocks": o.clocks,
-            "latency_below_ns": o.latency_below_s * NS if o.latency_below_s else None,
         }  # fmt: skip
         hello = next((x.first("hello") for x in self.outcomes if x.first("hello")), {})
         return Measure(
@@ -181,48 +175,36 @@ class Session:
     # --- the parts ---
 
     def _searched(self) -> tuple[int, ...]:
-        """Find the batches to report: the climb, the refinement."""
+        """Find the batches to report: one process climbs until the memory or half the budget
+        ends."""
         o = self.options
-        limit_ns = o.latency_below_s * NS if o.latency_below_s else None
-        outcome = self._probe(search.climb(o.most_batch), CLIMBING)
-        if outcome.failure and outcome.failure.kind in WRONG:
+        left_s = o.budget_s / 2 - (time.monotonic() - self._began)
+        climbing_s = max(LEAST_S, left_s - self._starting_s)
+        job = Job(
+            number=len(self.outcomes), target=0, batches=search.climb(o.most_batch), role="probe",
+            modes=CURVE_MODES, l2=("warm",), seconds=PROBE_S, limit_s=0.0, batches_s=climbing_s,
+        )  # fmt: skip
+        outcome = self._worker(job, 2)
+        failure, begun = outcome.failure, [f["batch"] for f in outcome.all("batch")]
+        if failure and failure.kind in WRONG:
             self._failed(outcome)
-        begun = [f["batch"] for f in outcome.all("batch")]
-        failed, limited = _failed_at(outcome), ""
-        refused = [why for r in self._runs for why in r.refused.values()]
+        failed = begun[-1] if failure and failure.kind == "oom" and begun else None
+        refused = [why for run in self._runs for why in run.refused.values()]
         trials = self.result().trials()
-        done = max((t.batch for t in trials), default=0)
-        if outcome.failure and not outcome.failure.expected:
-            limited = _short(outcome.failure)
+        largest, limited = max((t.batch for t in trials), default=0), ""
+        if failure and not failure.expected:
+            limited = _short(failure)
         elif refused and not trials:
             limited = f"its throughput cannot be measured: {refused[0]}"
-        elif done >= search.LARGEST:
-            limited = f"memory does not limit the search: batch {done:,} still fits"
-        elif not failed and done < (o.most_batch or search.LARGEST):
+        elif largest >= search.LARGEST:
+            limited = f"memory does not limit the search: batch {largest:,} still fits"
+        elif not failed and largest < (o.most_batch or search.LARGEST):
             self._missing.append(f"batches above {begun[-1]:,} to the search")
         if limited:
             where = f" at batch {begun[-1]:,}" if begun else ""
             self._notes.append(f"the search ended{where}: {limited}")
-        more = search.refined(trials, failed, o.most_batch, limit_ns) if trials else ()
-        left_s = REFINING * o.budget_s - (time.monotonic() - self._began)
-        if more and left_s < self._starting_s + LEAST_S:
-            self._missing.append("the batches between the powers of two")
-        elif more:
-            outcome = self._probe(more, REFINING)
-            failed = _failed_at(outcome) or failed
-            if outcome.failure and not outcome.failure.expected:
-                self._failed(outcome)
-        trials = self.result().trials()
-        done = max((t.batch for t in trials), default=0)
-        self._search = {"largest": done, "failed_at": failed, "limited": limited}
-        return search.reported(trials, limit_ns) if trials else ()
-
-    def _probe(self, batches: tuple[int, ...], share: float) -> Outcome:
-        """One process of the search, until this share of the budget is spent."""
-        left = share * (self.options.budget_s or 60.0) - (time.monotonic() - self._began)
-        number = len(self.outcomes)
-        job = Job(number, 0, batches, "probe", CURVE_MODES, ("warm",), PROBE_S, 0.0, max(1.0, left))
-        return self._worker(job, 2)
+        self._search = {"largest": largest, "failed_at": failed, "limited": limited}
+        return search.reported(trials, failed) if trials else ()
 
     def _timed(self, batches: Sequence[int | None]) -> None:
         """Rounds of one process per target and batch, each in an order of its own.
@@ -261,8 +243,13 @@ class Session:
             job = Job(number, pair.target, (pair.batch,), "time", o.modes, o.l2, seconds, 0.0)
             outcome = self._worker(job, len(rest))
             if outcome.failure and outcome.failure.kind != "budget":
-                self._failed(outcome)
                 failed.add(pair)
+                if not (o.search and outcome.failure.kind == "oom"):
+                    self._failed(outcome)
+                elif pair.batch > self._search["largest"]:
+                    self._search["failed_at"] = min(pair.batch, self._search["failed_at"])
+            elif o.search and not outcome.failure:
+                self._search["largest"] = max(self._search["largest"], pair.batch)
         return []
 
     def _unsure(self, now: Measure, pair: Pair) -> bool:
@@ -359,13 +346,6 @@ class Session:
         return out
 
 
-def _failed_at(outcome: Outcome) -> int | None:
-    """The batch at which a process of the search found no memory."""
-    if outcome.failure and outcome.failure.memory:
-        return [outcome.job.batches[0], *(f["batch"] for f in outcome.all("batch"))][-1]
-    return None
-
-
 def _run(outcome: Outcome, number: int, batch: int | None) -> Run:
     def by_mode(kind: str) -> dict[str, dict[str, Any]]:
         named = [(f["mode"] + f"/{f['l2']}" * (f["l2"] != "warm"), f) for f in outcome.all(kind)]
@@ -425,7 +405,7 @@ def _next_step(failure: Failure, folder: Path) -> str:
         return "see: nsysalign measure --help"
     if failure.kind in ("hang", "budget"):
         return "does the call return at all? if it is only slow, a longer --budget helps"
-    if failure.memory:
+    if failure.kind == "oom":
         return "a smaller --batch"
     if failure.stage == "starting CUDA":
         return "nvidia-smi, and: nsysalign doctor"

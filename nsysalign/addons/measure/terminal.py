@@ -3,11 +3,14 @@ sentences and cells from here."""
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
+
+from rich.padding import Padding
+from rich.text import Text
 
 from nsysalign.addons.measure import ladder
 from nsysalign.addons.measure.statistics import TOO_WIDE
+from nsysalign.show import table
 from nsysalign.text import (
     change,
     change_between,
@@ -47,12 +50,12 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
         points = [p for p in measure.points if p.target == target]
         if points:
             _print(console, ["", f"  {name}"])
-            _table(console, HEADS, list(map(row, points)), left=(8,), least=(7, 6, 3))
+            _table(console, HEADS, list(map(row, points)), left=(8,), leave=(7, 6, 3))
     for point in measure.points if measure.options.get("clocks") else ():
         for l2, state in (("warm", "its data in the L2"), ("cold", "the L2 overwritten before")):
             if rungs := measure.rungs(point, l2):
                 _print(console, ["", f"  {named(measure, point.target, point.batch)}, {state}"])
-                _table(console, LADDER_HEADS, list(map(ladder_row, rungs)), left=(0, 3), least=(2,))
+                _table(console, LADDER_HEADS, list(map(ladder_row, rungs)), left=(0, 3), leave=(2,))
         _print(console, ["", *(f"  {line}" for line in clocks_verdict(measure, point)), ""])
     lines = []
     for point in measure.points:
@@ -62,16 +65,9 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
             lines += [f"{named(measure, point.target, point.batch)}: {times}"]
             lines += [f"  {text}" for text in more]
     _print(console, [f"  {line}" for line in lines])
-    render_changes(measure, measure.changes(), console, report)
-
-
-def render_changes(
-    measure: Measure, changes: list[Change], console: Console, report: str = ""
-) -> None:
-    """Of two targets a row per batch and mode; then the notes and the page."""
-    if len(measure.targets) > 1:
+    if changes := measure.changes():
         _print(console, [f"{'AB'[k]} {name}" for k, name in enumerate(measure.targets)])
-        _table(console, CHANGE_HEADS, list(map(change_row, changes)), left=(1, 5, 6), least=(2, 3))
+        _table(console, CHANGE_HEADS, list(map(change_row, changes)), left=(1, 5, 6), leave=(2, 3))
     _print(console, [f"  ! {note}" for note in measure.notes])
     if report:  # a path that is broken over lines cannot be copied
         console.print(f"report: {safe_text(report)}", soft_wrap=True, markup=False)
@@ -81,35 +77,27 @@ def _print(console: Console, lines: list[str]) -> None:
     """Lines; what is longer than the terminal goes on below the beginning of its own text."""
     for line in map(safe_text, lines):
         indent = len(line) - len(line.lstrip())
-        more = " " * (indent + 2 if indent else 0)
-        broken = textwrap.wrap(line, console.width, subsequent_indent=more, break_on_hyphens=False)
-        console.print("\n".join(broken), soft_wrap=True, markup=False)
+        text = Padding(Text(line.strip()), (0, 0, 0, indent)) if line else ""
+        console.print(text)
 
 
 def _table(
     console: Console,
-    names: list[str],
+    heads: list[str],
     rows: list[list[str]],
     left: tuple[int, ...],
-    least: tuple[int, ...] = (),
+    leave: tuple[int, ...],
 ) -> None:
-    """Columns to the right, but for those in `left`; the last one may wrap.  A terminal that is too
-    narrow has no columns `least`, the first of them first."""
-    from rich.table import Table
-
-    shown = list(range(len(names)))
-    wide = [max(map(len, cells)) + 2 for cells in zip(names, *rows, strict=True)]
-    wide[-1] = min(wide[-1], 20)
-    for n in least:
-        if sum(wide[k] for k in shown) > console.width:
-            shown.remove(n)
-    table = Table(box=None, pad_edge=False, padding=(0, 1))
-    for n in shown:
-        side = "left" if n in left else "right"
-        table.add_column(names[n], justify=side, no_wrap=n < len(names) - 1)
-    for cells in rows:
-        table.add_row(*(safe_text(cells[n]) for n in shown))
-    console.print(table)
+    """Columns to the right, but for those in `left`.  Where the terminal is too narrow, the texts
+    of the last one stand below their rows, and of the columns `leave` the first leaves first."""
+    columns = []
+    for n, (head, cells) in enumerate(zip(heads, zip(*rows, strict=True), strict=True)):
+        order = leave.index(n) + 1.0 if n in leave else None
+        safe = [safe_text(cell) for cell in cells]
+        columns.append(table.Column(head, safe, left=n in left, leaves=order))
+    whole = sum(column.width + table.GAP for column in columns) - table.GAP
+    below = columns.pop().cells if whole > console.width else ()
+    table.draw(table.fitted(columns, console.width)[0], console, below=below)
 
 
 # --- cells ---
@@ -191,17 +179,11 @@ def headline(measure: Measure) -> str:
     if len(points) > 1 and advised and best:
         known = _known(advised.rate_share, advised.processes)
         text = f"Batch {advised.batch:,}: {rate(advised.rate)} outputs per second{known}"
-        limit_ns = measure.options.get("latency_below_ns") or 0.0
-        below = f"below {duration(limit_ns)}"
-        if 0 < advised.latency_ns <= limit_ns:
-            text += f", the best {below}"
-        elif advised.batch == best.batch:
+        if advised.batch == best.batch:
             text += ", the best of those measured"
         else:
             text += f", within 5 % of the best ({best.batch:,}: {rate(best.rate)})"
         text += f"; one call takes {duration(advised.latency_ns)}."
-        if limit_ns and advised.latency_ns > limit_ns:
-            text += f" No batch is {below}."
         largest = next((p.batch for p in points if "largest that fits" in p.marks), None)
         return text + (f" The largest that fits: {largest:,}." if largest else "")
     if points:
@@ -243,7 +225,12 @@ def reading(measure: Measure, point: Point) -> list[str]:
     """What the differences between the modes of a point mean."""
     modes, lines = measure.modes_at(point), []
     device, event, graph, steady = map(modes.get, ("device", "event", "graph", "steady"))
-    floor = measure.floor_ns(point)
+    floor, latency = measure.floor_ns(point), modes.get("latency")
+    if latency and event and latency.value_ns > 1.5 * event.value_ns + 50_000:
+        lines.append(
+            "latency is much longer than event: event, device, steady and graph do not see work "
+            "on other streams"
+        )
     if device and floor > 0.02 * device.value_ns:
         lines.append(
             f"of device, {duration(floor)} are the records' own: an empty kernel reads as much"

@@ -11,22 +11,21 @@ from urllib.parse import quote
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from nsysalign.addons.ranks.compare import CLEAR_SHARE, EVEN_SHARE
 from nsysalign.paths import short_path, without_paths
+from nsysalign.show import table
 from nsysalign.show.html import Page, assemble
 from nsysalign.show.palette import LOOKS
-from nsysalign.show.payload import cause_looks
 from nsysalign.store.objects import to_json
-from nsysalign.text import duration, fixed, middle, percent, plural, safe_text
+from nsysalign.text import duration, fixed, percent, plural, safe_text
 
 if TYPE_CHECKING:
     from nsysalign.addons.ranks.results import Clock, LabelComparison, RankComparison, RankLabel
 
 FORMAT, VERSION = "nsysalign-ranks", 3
-PAGE = Page("ranks.html", "format dom bars ranks", "nsysalign ranks: {}")
+PAGE = Page("ranks.html", "format dom ranks", "nsysalign ranks: {}")
 
 
 def dumps(comparison: RankComparison) -> str:
@@ -53,30 +52,25 @@ def dumps(comparison: RankComparison) -> str:
 
 
 def page(comparison: RankComparison) -> str:
-    """The whole page as text: self-contained and small; it links to the ranks' own pages."""
-    labels = [asdict(x) | {"words": verdict(x)} for x in ordered(comparison)]
-    causes = {c for label in comparison.labels for row in label.ranks for c in row.parts_mean_ns}
+    """The whole page as text: the verdict, a row per label, links to the ranks' own pages."""
+    labels = []
+    for label in ordered(comparison):
+        columns = [column.cells[0] for column in _columns([label])]
+        labels.append({"cells": columns, "words": verdict(label)})
+    failures = [f"{f.source}: {f.failure}; {f.next_step}" for f in comparison.failures]
+    clocks = [f"clock of {c.source}: {accuracy(c)}" for c in comparison.clocks]
     data = {
         "title": size(comparison),
         "verdict": conclusion(comparison)._asdict(),
         "labels": labels,
-        "ranks": [asdict(rank) | {"href": quote(rank.report)} for rank in comparison.ranks],
-        "waits": list(map(asdict, comparison.waits)),
-        "clocks": [
-            {"source": c.source, "method": c.method, "words": accuracy(c)}
-            for c in comparison.clocks
+        "ranks": [
+            {"name": f"rank {rank.rank}", "source": rank.source, "href": quote(rank.report)}
+            for rank in comparison.ranks
         ],
-        "failures": [
-            {
-                "source": f.source,
-                "failure": without_paths(f.failure),
-                "next": without_paths(f.next_step),
-            }
-            for f in comparison.failures
-        ],
-        "notes": list(map(without_paths, comparison.notes)),
+        "notes": list(map(without_paths, [*failures, *comparison.notes, *clocks])),
+        "causes": [],
     }
-    return assemble(PAGE, {**_plain(data), "causes": cause_looks(causes or {"kernel"})})
+    return assemble(PAGE, _plain(data))
 
 
 def _plain(value: Any) -> Any:
@@ -287,90 +281,63 @@ def accuracy(clock: Clock) -> str:
 
 # --- the terminal ---
 
-_MOST_LABELS = 30
-_MOST_LINES = 8
+_MOST_LABELS, _MOST_NOTES = 30, 8
 
 
 def render(comparison: RankComparison, console: Console, report_path: str | None = None) -> None:
-    """Print the comparison: the verdict, a row per label, what the ranks say about each, who waits
-    for whom, and how the clocks were joined."""
+    """Print the comparison: the verdict, a row per label, what the ranks say about each, and what
+    is to be known of clocks and traces."""
 
     def write(text: str, style: str = "dim", *, whole: bool = False) -> None:
         console.print(Text(safe_text(text), style), soft_wrap=whole)
 
-    def limited(lines: list[str], rest: str) -> None:
-        for line in lines[:_MOST_LINES]:
-            write(line)
-        if len(lines) > _MOST_LINES:
-            write(f"{len(lines) - _MOST_LINES} more {rest}")
-
     first = conclusion(comparison)
     write(first.text, "bold")
-    if first.advice:
-        console.print(Padding(Text(f"Change: {safe_text(first.advice)}"), (0, 0, 0, 2)))
     folder = os.path.dirname(report_path) if report_path else ""
     reports = list(dict.fromkeys(rank.report for rank in comparison.ranks if rank.report))
-    if first.advice and len(reports) > 1:
-        two = shlex.join(os.path.join(folder, PurePath(r).parent) for r in reports[:2])
-        write(f"  Compare: nsysalign diff {two}", "", whole=True)
+    if first.advice:
+        console.print(Padding(Text(f"Change: {safe_text(first.advice)}"), (0, 0, 0, 2)))
+        if len(reports) > 1:
+            two = shlex.join(os.path.join(folder, PurePath(r).parent) for r in reports[:2])
+            write(f"  Compare: nsysalign diff {two}", "", whole=True)
     write(size(comparison))
     for failure in comparison.failures:
         write(f"left out: {failure.source}: {failure.failure}", "bold red")
         if failure.next_step:
             write(f"  next: {failure.next_step}", "red")
-    _labels(comparison, console)
-    if comparison.waits:
-        total = sum(wait.wait_ns for wait in comparison.waits)
-        console.print(f"\nwho waits for whom, all collectives together ({duration(total)}):")
-        lines = [
-            f"  rank {wait.rank} for rank {wait.waits_for}: {duration(wait.wait_ns)} in "
-            f"{plural(wait.collectives, 'collective')}"
-            for wait in comparison.waits
-        ]
-        limited(lines, "pairs in the report")
-    if len(comparison.clocks) > 1:
+    # what a library timed on one rank says nothing about the others
+    labels = [x for x in ordered(comparison) if not (x.library and x.verdict == "alone")]
+    if shown := labels[:_MOST_LABELS]:
         console.print()
-        others = [clock for clock in comparison.clocks if clock.method != "reference"]
-        others.sort(key=lambda clock: clock.method == "collectives")
-        lines = [f"clock of {clock.source}: {accuracy(clock)}" for clock in others]
-        limited(lines, "clocks in ranks.json")
-    limited([f"note: {note}" for note in comparison.notes], "notes in ranks.json")
+        table.draw(table.fitted(_columns(shown), console.width)[0], console)
+        write("medians; waits: of the rank that waits most, in collectives for the last to arrive")
+    for label in shown:
+        if label.verdict != "even" and verdict(label) not in first.text:
+            telling = label.verdict in ("waits", "slowest") and not label.library
+            write(f"{label.label}: {verdict(label)}", "yellow" if telling else "dim")
+    if len(labels) > len(shown):
+        write(f"{plural(len(labels) - len(shown), 'label')} more in the report")
+    unjoined = [c for c in comparison.clocks if c.method in ("session start", "none")]
+    known = [f"clock of {clock.source}: {accuracy(clock)}" for clock in unjoined]
+    known += [f"note: {note}" for note in comparison.notes]
+    for line in known[:_MOST_NOTES]:
+        write(line)
+    if len(known) > _MOST_NOTES:
+        write(f"{len(known) - _MOST_NOTES} more notes in ranks.json")
     if report_path:
         write(f"report: {report_path}", "", whole=True)
 
 
-def _labels(comparison: RankComparison, console: Console) -> None:
-    """A row per label: medians of the fastest and the slowest rank, and the longest wait; below
-    them a line for each whose ranks differ."""
-    # what a library timed on one rank says nothing about the others
-    labels = [x for x in ordered(comparison) if not (x.library and x.verdict == "alone")]
-    if not labels:
-        return
-    shown = labels[:_MOST_LABELS]
-    grid = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), show_edge=False, header_style="")
-    for head in ("label", "n", "fastest us", "rank", "slowest us", "rank", "waits us"):
-        grid.add_column(head, justify="left" if head == "label" else "right", no_wrap=True)
-    for label in shown:
-        fastest, slowest = by_median(label)[0], by_median(label)[-1]
-        grid.add_row(
-            middle(safe_text(label.label), max(10, console.width - 56)),
-            f"{label.repetitions:,}",
-            fixed(fastest.elapsed["median_ns"]),
-            str(fastest.rank),
-            Text(fixed(slowest.elapsed["median_ns"]), "" if label.slowest is None else "bold"),
-            str(slowest.rank),
-            fixed(max(row.wait_median_ns for row in label.ranks)),
-            style="dim" if label.library else "",
-        )
-    console.print("\n", grid, sep="", end="")
-    meaning = "medians; waits: of the rank that waits most, in collectives for the last to arrive"
-    console.print(Text(meaning, "dim"))
-    first = conclusion(comparison).text
-    for label in shown:
-        if label.verdict != "even" and verdict(label) not in first:
-            telling = label.verdict in ("waits", "slowest") and not label.library
-            line = f"{safe_text(label.label)}: {safe_text(verdict(label))}"
-            console.print(Text(line, "yellow" if telling else "dim"))
-    if len(labels) > len(shown):
-        rest = plural(len(labels) - len(shown), "label")
-        console.print(Text(f"{rest} more in the report", "dim"))
+def _columns(labels: list[LabelComparison]) -> list[table.Column]:
+    """Per label the medians of the fastest and the slowest rank, and the longest wait."""
+    ends = [(by_median(label)[0], by_median(label)[-1]) for label in labels]
+    waits = [max(row.wait_median_ns for row in label.ranks) for label in labels]
+    return [
+        table.text("label", [safe_text(label.label) for label in labels]),
+        table.Column("n", [f"{label.repetitions:,}" for label in labels]),
+        table.Column("fastest us", [fixed(low.elapsed["median_ns"]) for low, _ in ends]),
+        table.Column("rank", [str(low.rank) for low, _ in ends]),
+        table.Column("slowest us", [fixed(high.elapsed["median_ns"]) for _, high in ends]),
+        table.Column("rank", [str(high.rank) for _, high in ends]),
+        table.Column("waits us", list(map(fixed, waits))),
+    ]

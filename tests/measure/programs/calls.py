@@ -93,32 +93,6 @@ def elsewhere():
     return lambda: device().launch_elsewhere(200_000)
 
 
-def partly_elsewhere():
-    gpu = device()
-
-    def call():
-        gpu.launch(20_000)
-        gpu.launch_elsewhere(200_000)
-
-    return call
-
-
-def on_a_slow_host():
-    gpu = device()
-    gpu.sluggish_ns = 35_000
-    return lambda: gpu.launch(300_000)
-
-
-def partly_elsewhere_on_a_slow_host():
-    gpu = device()
-    gpu.sluggish_ns = 35_000
-    return partly_elsewhere()
-
-
-def shortly_elsewhere():
-    return lambda: device().launch_elsewhere(10_000)
-
-
 def tiny():
     return lambda: device().launch(100)
 
