@@ -82,19 +82,7 @@ def test_control_characters_do_not_reach_a_terminal(text, safe):
 def test_shortened_in_the_middle_keeps_both_ends():
     assert middle("abcdefghij", 5) == "ab…ij"
     assert middle("abc", 3) == "abc"
-    assert [len(middle("abcdefghij", n)) for n in range(1, 12)] == [
-        1,
-        2,
-        3,
-        4,
-        5,
-        6,
-        7,
-        8,
-        9,
-        10,
-        10,
-    ]
+    assert [len(middle("abcdefghij", n)) for n in range(1, 12)] == [*range(1, 11), 10]
 
 
 def test_evidence_takes_its_unit_from_its_key():
