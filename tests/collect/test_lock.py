@@ -13,7 +13,8 @@ import pytest
 
 from nsysalign.rundir import RunDirectory
 
-FAKE = Path(__file__).parent / "fakenvml"
+FAKE = Path(__file__).parents[1] / "fakenvml"
+GPUS = {"FAKE_NVML_NAMES": "NVIDIA H200,NVIDIA H200"}
 ROOT = Path(__file__).resolve().parents[2]
 HOLD = """
 import sys, time
@@ -40,7 +41,7 @@ def hold(tmp_path: Path, line: str, send: int = 0, **env: str) -> tuple[int, str
     clean = {k: v for k, v in os.environ.items() if not k.startswith("CUDA_")}
     path = os.pathsep.join([str(FAKE), str(ROOT)])
     process = subprocess.Popen(
-        [sys.executable, "-c", HOLD, line], env={**clean, "PYTHONPATH": path, "FAKE_NVML": str(log), **env},
+        [sys.executable, "-c", HOLD, line], env={**clean, "PYTHONPATH": path, **GPUS, "FAKE_NVML_LOG": str(log), **env},
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
     )  # fmt: skip
     out = process.stdout.readline()
@@ -63,7 +64,7 @@ def test_locked_while_it_runs_and_let_go_at_every_end(tmp_path, line, send):
     assert SAID in out and "if nsysalign is killed, this lets them go: sudo nvidia-smi -rgc" in out
 
 
-@pytest.mark.parametrize(("visible", "number"), [("1", 1), ("GPU-0abc", 0), (" 0 ", 0)])
+@pytest.mark.parametrize(("visible", "number"), [("1", 1), ("GPU-secret-0", 0), (" 0 ", 0)])
 def test_only_the_gpus_the_script_can_see(tmp_path, visible, number):
     *_, calls = hold(tmp_path, "pass", CUDA_VISIBLE_DEVICES=visible)
     assert calls == [f"lock {number} 1500 1500", f"reset {number}"]
@@ -72,11 +73,11 @@ def test_only_the_gpus_the_script_can_see(tmp_path, visible, number):
 REFUSED = [
     ({"FAKE_NVML_DENY": "4"}, "NsysError NVIDIA H200: its clock could not be locked", "as root"),
     ({"FAKE_NVML_DENY": "@4"}, "1500 MHz: Insufficient Permissions", "as root"),
-    ({"FAKE_NVML_BROKEN": "1"}, "NsysError NVML does not start", "nvidia-smi"),
+    ({"FAKE_NVML": "init"}, "NsysError NVML does not start", "nvidia-smi"),
     ({"CUDA_VISIBLE_DEVICES": ""}, "UsageError --lock-clocks: it is not clear which GPUs", "-L"),
     ({"CUDA_VISIBLE_DEVICES": "MIG-1"}, "it is not clear which GPUs", "a MIG slice has no clock"),
     ({"CUDA_VISIBLE_DEVICES": "GPU-"}, "it is not clear which GPUs", "nvidia-smi -L"),
-    ({"CUDA_VISIBLE_DEVICES": "0", "FAKE_NVML_GPUS": "A,B"}, "not clear which", "PCI_BUS_ID"),
+    ({"CUDA_VISIBLE_DEVICES": "0", "FAKE_NVML_NAMES": "A,B"}, "not clear which", "PCI_BUS_ID"),
 ]
 
 
@@ -99,7 +100,7 @@ def test_a_run_with_locked_clocks_says_so_in_its_folder(tmp_path, nsys):
     path = os.pathsep.join([str(FAKE), str(ROOT)])
     done = subprocess.run(
         [sys.executable, "-m", "nsysalign", "run", "--lock-clocks", "1500", "-o", "R", "s.py"],
-        cwd=tmp_path, env={**clean, "PYTHONPATH": path, "FAKE_NVML": str(log), "NSYS": nsys.path},
+        cwd=tmp_path, env={**clean, "PYTHONPATH": path, **GPUS, "FAKE_NVML_LOG": str(log), "NSYS": nsys.path},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert "hello" in done.stdout and log.read_text().splitlines() == LOCKED + RESET

@@ -1,12 +1,14 @@
 """NVML of a made-up GPU, by the functions that the sampler asks: idle at 345 MHz, rising while its
 SM clock is read eight times, then 1980 MHz with the power cap pulling it to 1755 for every other
 eight.  It lives by these readings, so that a busy machine changes nothing.  FAKE_NVML makes it
-fail: init, clock, hang or gone."""
+fail: init, clock, hang or gone.  Clocks that are locked and let go are written to the file
+FAKE_NVML_LOG; FAKE_NVML_DENY: the error of locking, with @ of the second GPU alone."""
 
 import os
 import threading
 import time
 
+NVML_ERROR_NOT_SUPPORTED, NVML_ERROR_NO_PERMISSION = 3, 4
 NVML_CLOCK_SM, NVML_CLOCK_MEM, NVML_TEMPERATURE_GPU = 1, 2, 0
 _STEP_S = 0.025  # the sampler's period
 _readings = 0
@@ -16,7 +18,9 @@ _names = os.environ.get("FAKE_NVML_NAMES", "GPU A").split(",")
 
 
 class NVMLError(Exception):
-    pass
+    def __init__(self, said):
+        super().__init__("Insufficient Permissions" if said == NVML_ERROR_NO_PERMISSION else said)
+        self.value = said
 
 
 def _since():
@@ -83,3 +87,27 @@ def nvmlDeviceGetPowerUsage(handle):
 
 def nvmlDeviceGetTemperature(handle, sensor):
     return 61
+
+
+def _log(text):
+    with open(os.environ["FAKE_NVML_LOG"], "a") as file:
+        file.write(text + "\n")
+
+
+def nvmlDeviceGetSupportedMemoryClocks(handle):
+    return [2619, 3201]
+
+
+def nvmlDeviceGetSupportedGraphicsClocks(handle, memory):
+    return [345, 1200, 1500, 1980] if memory == 3201 else [345]
+
+
+def nvmlDeviceSetGpuLockedClocks(handle, low, high):
+    deny = os.environ.get("FAKE_NVML_DENY")
+    if deny and (deny[0] != "@" or handle == 1):
+        raise NVMLError(int(deny.lstrip("@")))
+    _log(f"lock {handle} {low} {high}")
+
+
+def nvmlDeviceResetGpuLockedClocks(handle):
+    _log(f"reset {handle}")

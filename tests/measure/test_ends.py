@@ -15,7 +15,8 @@ import pytest
 from .conftest import CALLS, SIMULATED
 
 ROOT = Path(__file__).parents[2]
-FAKE_NVML = ROOT / "tests" / "collect" / "fakenvml"
+FAKE_NVML = ROOT / "tests" / "fakenvml"
+GPUS = {"FAKE_NVML_NAMES": "NVIDIA H200,NVIDIA H200"}
 
 
 def ended(folder, *arguments, path=(), **env):
@@ -76,7 +77,7 @@ def test_memory_that_ends_a_search_is_no_failure(tmp_path):
 def test_clocks_are_held_while_it_measures_and_let_go(tmp_path):
     log = tmp_path / "nvml.log"
     given = [f"{CALLS}:default", "--mode", "event", "--processes", "1", "--lock-clocks", "1500"]
-    status, said, kept = ended(tmp_path, *given, path=[FAKE_NVML], FAKE_NVML=str(log))
+    status, said, kept = ended(tmp_path, *given, path=[FAKE_NVML], FAKE_NVML_LOG=str(log), **GPUS)
     assert status == 0, said
     assert any("were locked at 1500 MHz" in n for n in kept["notes"])
     held = "lock 0 1500 1500 lock 1 1500 1500 reset 0 reset 1"
@@ -95,7 +96,7 @@ def test_clocks_that_cannot_be_held_end_it_before_anything_is_measured(
 ):
     log = tmp_path / "nvml.log"
     log.touch()
-    env = {"FAKE_NVML": str(log)} | ({"FAKE_NVML_DENY": deny} if deny else {})
+    env = GPUS | {"FAKE_NVML_LOG": str(log)} | ({"FAKE_NVML_DENY": deny} if deny else {})
     status, said, kept = ended(
         tmp_path, f"{CALLS}:default", "--lock-clocks", mhz, path=[FAKE_NVML], **env
     )
