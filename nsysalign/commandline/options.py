@@ -29,13 +29,17 @@ _VIEW = "nsysalign.view"
 
 
 def views(command: Callable[..., Any]) -> Callable[..., Any]:
-    """-v and --kernels: what `view` answers while the command runs."""
+    """-v, --kernels and --brief: what `view` answers while the command runs."""
 
     def chosen(ctx: click.Context, option: click.Parameter, given: bool) -> None:
         if given:
             ctx.meta[_VIEW] = option.name
 
     for names, words in (
+        (
+            ("--brief", "brief"),
+            "Print the answer as one line of JSON of at most 2,000 bytes (docs/agents.md).",
+        ),
         (("--kernels", "kernels"), "Show what ran, by kernel, instead of the first screen."),
         (("-v", "--verbose", "full"), "Show everything: all parts, findings with evidence, notes."),
     ):
@@ -46,7 +50,8 @@ def views(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def view() -> str:
-    """What the running command is to print: "" (the first screen), "full", "kernels"."""
+    """What the running command is to print: "" (the first screen), "full", "kernels",
+    "brief"."""
     ctx = click.get_current_context(silent=True)
     return ctx.meta.get(_VIEW, "") if ctx else ""
 

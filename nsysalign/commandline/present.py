@@ -92,6 +92,8 @@ def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
 def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[object] = ()) -> str:
     """What this terminal shows: the first screen, with -v everything, with --kernels what ran.
     `again`: the arguments of `analyze`, for the hint on comparing processes."""
+    from rich.text import Text
+
     from nsysalign.commandline.options import view
     from nsysalign.show import screen, terminal
 
@@ -104,7 +106,13 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
         command = f"nsysalign analyze --ranks {shlex.join(map(str, again))}"
         hint = (f"{processes} processes measured something; to compare them:", f"  {command}")
     with shown.capture() as capture:
-        if view() == "kernels":
+        if view() == "brief":
+            from nsysalign import brief
+
+            command = click.get_current_context().info_name or ""
+            line = brief.text(brief.of_screen(said.screen, command, str(output)))
+            shown.print(Text(line), soft_wrap=True)
+        elif view() == "kernels":
             terminal.kernels(analysis, shown)
         elif view() == "full":
             terminal.render(analysis, shown, page, said=said)

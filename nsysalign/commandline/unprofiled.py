@@ -44,8 +44,15 @@ def present(
         deliver(document, json_out)
     if quiet or json_out == "-":
         return
+    from nsysalign.commandline.options import view
     from nsysalign.show import unprofiled_run
 
+    if view() == "brief":
+        from nsysalign import brief
+
+        name = click.get_current_context().info_name or ""
+        click.echo(brief.text(brief.of_unprofiled(found, name, f"nsysalign analyze {run.path}")))
+        return
     unprofiled_run.render(found, console(), breakdown(command))
     click.echo(f"log: {run.path}")
 

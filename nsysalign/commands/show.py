@@ -31,6 +31,7 @@ from nsysalign.text import safe_text
 )
 @click.option("--interval", metavar="NAME", help="Choose the interval by its name.")
 @click.option("--all", "everything", is_flag=True, help="Show every piece on its own line.")
+@click.option("--brief", is_flag=True, help="Print the whole answer as one line of JSON.")
 @shared.quiet()
 def show(
     analysis: Path,
@@ -38,6 +39,7 @@ def show(
     iteration: int | None,
     interval: str | None,
     everything: bool,
+    brief: bool,
     quiet: bool,
 ) -> None:
     """Draw one interval of RUN (a run directory, analysis.db): what happened when, piece by piece.
@@ -50,6 +52,12 @@ def show(
     from nsysalign.show import waterfall
 
     loaded = load(analysis)
+    if brief:
+        from nsysalign.answer import answer
+        from nsysalign.brief import of_screen, text
+
+        click.echo(text(of_screen(answer(loaded).screen, "show", str(analysis))))
+        return
     number = find(loaded, label=label, iteration=iteration, name=interval)
     if not quiet:
         loaded = drawn(loaded, number, analysis, "segments")

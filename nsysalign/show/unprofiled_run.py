@@ -17,7 +17,7 @@ _SIGNS = {GPU_BOUND: ("✓", "green"), CPU_BOUND: ("!", "bold yellow"), CANNOT_T
 
 def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
     """Print the answer of a run without nsys: at most 24 lines."""
-    labels = _by_weight(run.labels)
+    labels = by_weight(run.labels)
     for line in sentences(run):
         console.print(Text(safe_text(line)))
     if len(labels):
@@ -45,7 +45,7 @@ def sentences(run: UnprofiledRun) -> list[str]:
         timers = " What host timers measure needs the trace." if run.host_timers else ""
         none = f"No pair of CUDA events was compared, so nothing is known about the GPU.{timers}"
         return [none, without]
-    labels = _by_weight(run.labels)
+    labels = by_weight(run.labels)
     limited = labels[labels["verdict"] == CPU_BOUND]
     return [sentence((limited if len(limited) else labels).iloc[0]), without]
 
@@ -81,7 +81,7 @@ def words(label: pd.Series) -> str:
     return "cannot tell" if pd.notna(label["idle_at_most_ns"]) else "cannot tell: no reference"
 
 
-def _by_weight(labels: pd.DataFrame) -> pd.DataFrame:
+def by_weight(labels: pd.DataFrame) -> pd.DataFrame:
     """The program's own first, then by their time."""
     weight = labels["steady_median_ns"] * labels["steady"]
     return labels.iloc[np.lexsort((-weight, labels["library"]))]

@@ -9,6 +9,7 @@ of a puzzle is the one that docs/lab/verdicts.md gives it.
 from __future__ import annotations
 
 import io
+import json
 import lzma
 import re
 import sys
@@ -20,6 +21,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
+from nsysalign import brief
 from nsysalign.answer import answer
 from nsysalign.commands.demo import puzzle
 from nsysalign.engine import analyze
@@ -85,6 +87,9 @@ def test_screen(name, tmp_path):
     if name in RECORDED:
         expected = {label: word for (of, label), word in expected_verdicts().items() if of == name}
         assert {row.label: row.verdict for row in said.labels} == expected
+    short = brief.text(brief.of_screen(said, "analyze", str(tmp_path)))
+    assert len(short.encode()) <= 2_000 and json.loads(short)["verdict"] == said.verdict
+    valid(json.loads(short), brief.schema())
     for width in (40, 60, 80, 140):
         lines = first_screen(analysis, width).splitlines()
         assert len(lines) <= 24 and max(map(len, lines)) <= width
@@ -105,6 +110,27 @@ def test_screen(name, tmp_path):
             assert total == pytest.approx(
                 float(time.replace(",", "")), abs=len(parts) * 10**-places
             )
+
+
+def valid(value, kind: dict) -> None:
+    """Against what a schema here can say."""
+    if "const" in kind or "enum" in kind:
+        assert value in kind.get("enum", [kind.get("const")])
+    elif kind["type"] == "object":
+        assert set(value) == set(kind["required"])
+        for name, inner in value.items():
+            valid(inner, kind["properties"][name])
+    elif kind["type"] == "array":
+        for item in value:
+            valid(item, kind["items"])
+    else:
+        names = {str: "string", int: "integer", type(None): "null"}
+        assert names[type(value)] in kind["type"]
+
+
+def test_the_schema_is_that_of_the_program():
+    kept = json.loads((ROOT / "docs" / "answer.schema.json").read_text("utf-8"))
+    assert kept == json.loads(json.dumps(brief.schema()))
 
 
 def rows_add_up(lines: list[str]) -> None:
