@@ -19,7 +19,7 @@ import browsing  # noqa: E402
 
 WIDTH = 1400
 #: The label whose timeline is the second picture.
-SECOND = 'choose("otherstream", null, false);'
+SECOND = 'choose("wrongstream", null, false);'
 
 
 def main(report: Path | None) -> None:
@@ -47,7 +47,7 @@ def main(report: Path | None) -> None:
                     ROOT / "docs" / "measure.png",
                 )
                 return
-            _shoot(driver, report, "", "#verdicts", ROOT / "docs" / "report.png", whole=True)
+            _shoot(driver, report, "", "#labels", ROOT / "docs" / "report.png", whole=True)
             _shoot(driver, report, SECOND, "#timeline", ROOT / "docs" / "timeline.png", whole=False)
         finally:
             driver.quit()

@@ -21,7 +21,7 @@ from nsysalign.answer import (
     of_devices,
 )
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
-from nsysalign.parts import parts_matrix
+from nsysalign.parts import DISPLAY, parts_matrix
 from nsysalign.show import baseline
 from nsysalign.show.clock_chart import page_clocks
 from nsysalign.show.pack import packed
@@ -29,6 +29,7 @@ from nsysalign.show.palette import LOOKS
 from nsysalign.show.timeline_rows import Timelines, timelines
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, plural, safe_text
+from nsysalign.verdicts import GPU, SIGNS
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -73,6 +74,7 @@ def payload(
     # first.
     wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
     wanted = [focus] if focus is not None else []
+    wanted += [said.screen.proof.interval] if said.screen.proof else []
     wanted += wholes["interval"].tolist()
     wanted += [entry.finding.interval for group in groups for entry in group.entries]
     wanted += [finding.interval for finding in (*said.findings, *said.readings)]
@@ -137,50 +139,37 @@ def payload(
 
 def _screen(said: Answer) -> dict[str, Any]:
     """What the first screen says, and how many labels have each sign."""
-    costly = said.costliest.finding if said.costliest else None
-    signs = {"error": "✖", "warning": "!", "info": "·", "reading": "·"}
-    worst = {
-        row.label: ("✓" if row.kernel_ns >= 0.8 * row.elapsed_ns else "·", "", 0)
-        for row in said.labels
-    }
-    for finding in reversed(said.findings):
-        worst[finding.label] = (signs[finding.severity], finding.rule, finding.loss_ns)
+    first, spoken = said.screen, {finding.label for finding in said.findings}
     rows = [
         {
-            "label": safe_text(row.label),
-            "sign": worst[row.label][0],
-            "words": safe_text(worst[row.label][1])
-            or f"{100 * row.kernel_ns // max(1, row.elapsed_ns)} % kernels",
-            "saving": worst[row.label][2],
-            "finding": bool(row.findings),
+            "label": safe_text(verdict.label),
+            "sign": SIGNS[verdict.verdict],
+            "words": safe_text(verdict.words),
+            "saving": verdict.saving_ns,
+            "finding": verdict.label in spoken,
         }
-        for row in said.labels
+        for verdict in first.labels
     ]
-    rows.sort(key=lambda row: -row["saving"])
     return {
-        "sentence": costly.title if costly else said.headline.text,
-        "fixes": [
-            {"purpose": head.removeprefix("To "), "sentence": words, "code": code}
-            for head, words, code in (costly.advice if costly else ())
-        ],
+        "sentence": safe_text(first.sentence),
+        "fixes": [vars(fix) for fix in first.fixes],
         "rows": rows,
-        "label": safe_text(costly.label if costly else said.first),
-        "interval": costly.interval if costly and costly.interval >= 0 else None,
-        "wrong": sum(row["sign"] == "✖" for row in rows),
-        "warnings": sum(row["sign"] == "!" for row in rows),
-        "right": sum(row["sign"] == "✓" for row in rows),
+        "label": safe_text(first.proof.label) if first.proof else "",
+        "interval": first.proof.interval if first.proof else None,
+        "wrong": len(first.wrong),
+        "warnings": first.warnings,
+        "right": sum(verdict.verdict == GPU for verdict in first.labels),
+        "remarks": [safe_text(text) for text in (*first.remarks, first.unplaced) if text],
     }
 
 
 def _headline(said: Answer) -> dict[str, Any]:
-    finding = said.costliest.finding if said.costliest else None
     return {
         "text": said.headline.text,
         "untimed": said.headline.untimed,
         "parts": said.headline.parts_ns,
         "elapsed": said.headline.elapsed_ns,
         "of": said.headline.of,
-        "loss": finding and {"ns": finding.loss_ns, "title": finding.title},
     }
 
 
@@ -303,6 +292,7 @@ def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
     return [
         {
             **LOOKS[cause]._asdict(),
+            "short": DISPLAY[cause],
             "name": cause,
             "meaning": CAUSE_MEANING[cause],
             "present": cause in present,
@@ -336,7 +326,7 @@ def _environment(analysis: Analysis, said: Answer) -> list[list[str]]:
         "torch": trust.torch,
         "SM clock": trust.clock or "not sampled",
         "measured": trust.measured if len(intervals) else "",
-        "events placed within": duration(within) if within is not None else "",
+        "timestamp uncertainty": duration(within) if within is not None else "",
         "placed by": ", ".join(f"{method} ({count:,})" for method, count in methods.items()),
         "not placed": f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else "",
         "missing from the trace": ", ".join(missing),

@@ -267,7 +267,7 @@ def small_launches(
     table = operations[["start_ns", "end_ns", "name_id"]].assign(blocks=_ENOUGH, threads=WARP)
     table["ns"] = table["end_ns"] - table["start_ns"]
     table.loc[kernel[known], "blocks"] = size[known]
-    table.loc[kernel[known], "threads"] = shape[known, 3:].prod(axis=1)
+    table.loc[kernel[known], "threads"] = shape[known, 3:6].prod(axis=1)
     computes = np.isin(kind, [KIND["kernel"], KIND["graph"]])
     for (process, device), own in table[computes].groupby(
         [operations["process"][computes], operations["device"][computes]]

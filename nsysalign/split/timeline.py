@@ -188,17 +188,21 @@ def _of_trace(trace: Trace, views: _Views) -> list[pd.DataFrame]:
 def _operation_rows(
     trace: Trace, interval: np.ndarray, lane_kind: str, row: np.ndarray, link: Any = -1
 ) -> pd.DataFrame:
-    """Operations, with grid and block of kernels, bytes and bandwidth of copies."""
+    """Operations, with grid, block, registers and shared memory of kernels, bytes and bandwidth of
+    copies."""
     operations = trace.operations
     code = operations["kind"].to_numpy()[row]
-    shapes = np.zeros((len(row), 6), np.int64)
+    shapes = np.zeros((len(row), 9), np.int64)
     kernels = np.flatnonzero(code == KIND["kernel"])
     if trace.shapes is not None and len(kernels):
-        shapes[kernels] = trace.shapes(operations["row"].to_numpy()[row[kernels]])
+        known = np.asarray(trace.shapes(operations["row"].to_numpy()[row[kernels]]))
+        shapes[kernels, : known.shape[1]] = known
     columns = [operations[c].to_numpy()[row].tolist() for c in ("bytes", "start_ns", "end_ns")]
     details: list[dict[str, Any]] = []
     for size, start, end, shape in zip(*columns, shapes.tolist(), strict=True):
-        detail = {"grid": tuple(shape[:3]), "block": tuple(shape[3:])} if shape[0] else {}
+        detail = {"grid": tuple(shape[:3]), "block": tuple(shape[3:6])} if shape[0] else {}
+        if shape[6] > 0:
+            detail |= {"registers": shape[6], "shared_memory_bytes": max(0, shape[7] + shape[8])}
         if size > 0 and end > start:
             detail |= {"bytes": size, "bandwidth_gb_s": round(size / (end - start), 3)}
         details.append(detail)

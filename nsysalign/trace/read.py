@@ -118,9 +118,9 @@ def _refuse_without_calls(path: Path, source: Source, trace: Trace) -> None:
 
 
 def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
-    """Grid and block (x, y, z) of kernels by rowid: int64 array (kernels, 6), 0 if the trace does
-    not say."""
-    out = np.zeros((len(rows), 6), np.int64)
+    """Grid and block (x, y, z), registers per thread, static and dynamic shared memory (bytes) of
+    kernels by rowid: int64 array (kernels, 9), 0 if the trace does not say."""
+    out = np.zeros((len(rows), len(schema.KERNEL_SHAPE.fields)), np.int64)
     if not len(rows):
         return out
     with opened(path) as source:

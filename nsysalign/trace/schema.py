@@ -52,10 +52,15 @@ KERNEL = Table(
 #: Only read for the kernels that are drawn: the widest part of the longest table.
 KERNEL_SHAPE = Table(
     KERNEL.name,
-    tuple(
-        _f(f"{what}_{axis}", f"{what}{axis.upper()}", default=0)
-        for what in ("grid", "block")
-        for axis in "xyz"
+    (
+        *(
+            _f(f"{what}_{axis}", f"{what}{axis.upper()}", default=0)
+            for what in ("grid", "block")
+            for axis in "xyz"
+        ),
+        _f("registers", "registersPerThread"),
+        _f("static_shared_bytes", "staticSharedMemory"),
+        _f("dynamic_shared_bytes", "dynamicSharedMemory"),
     ),
 )
 #: The columns to which marks inside kernels are joined, and the SM resources that a kernel takes.
@@ -65,10 +70,7 @@ KERNEL_LAUNCH = Table(
         *KERNEL.fields,
         *KERNEL_SHAPE.fields,
         _f("grid_id", "gridId"),
-        _f("registers", "registersPerThread"),
         _f("local_bytes", "localMemoryPerThread"),
-        _f("static_shared_bytes", "staticSharedMemory"),
-        _f("dynamic_shared_bytes", "dynamicSharedMemory"),
     ),
 )
 MEMCPY = Table(

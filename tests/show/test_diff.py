@@ -110,7 +110,7 @@ def test_the_page_sorts_and_explains(driver, comparison, tmp_path):
     causes = "[...document.querySelectorAll('#causes tbody tr')].map(r => [...r.cells].map(c => c.textContent.trim()).join(' '))"
     rows = driver.execute_script(f"return {causes}")
     assert rows[0].startswith("total 57.19 40.92 -16.27") and rows[-1].startswith(
-        "host 21.69 5.42 -16.27"
+        "CPU 21.69 5.42 -16.27"
     )
     driver.find_element("id", "filter").send_keys("same")
     until(driver, f"{labels}.length == 2", "filtering")

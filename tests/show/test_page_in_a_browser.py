@@ -232,7 +232,7 @@ def test_a_label_has_a_line(looked_at):
     rows = looked_at.execute_script(
         "return [...document.querySelectorAll('#rows li')].map(r => [r.dataset.label, r.querySelector('.value').textContent])"
     )
-    assert rows[0] == ["t1", "235 us kernel 24.8 us"] and len(rows) == 4
+    assert ["t1", "235 us kernel 24.8 us"] in rows and len(rows) == 4
     assert looked_at.find_element("css selector", "#rows .words").text
 
 
@@ -241,9 +241,9 @@ def test_the_waterfall_leads_from_the_event_to_the_kernel(looked_at):
     rows = "[...document.querySelectorAll('#label-fall .fall')[0].children].map(r => [r.querySelector('.name').textContent, r.querySelector('.value').textContent])"
     assert driver.execute_script(f"return {rows}") == [
         ["measured", "235 us"],
-        ["host", "− 174 us"],
-        ["launch", "− 28.3 us"],
-        ["event", "− 7.15 us"],
+        ["CPU", "− 174 us"],
+        ["launch call", "− 28.3 us"],
+        ["event overhead", "− 7.15 us"],
         ["kernel", "= 24.8 us"],
     ]
     # every step begins where the one above it ends
@@ -299,7 +299,7 @@ def test_a_table_is_copied_as_text(looked_at):
     assert (
         row["n"] == "3"
         and row["kernel us"] == "24.77"
-        and row["host us"] == "174.49"
+        and row["CPU us"] == "174.49"
         and "budget" not in row
     )
     lines = markdown.splitlines()
