@@ -71,6 +71,13 @@ def test_a_search_from_end_to_end(measured):
     assert advised.marks == "within 5 % of the best"
 
 
+def test_the_time_to_start_a_process_is_not_taken_from_the_climb(measured, monkeypatch):
+    jobs, run = [], runner.run
+    monkeypatch.setattr(runner, "run", lambda job, *a: (jobs.append(job), run(job, *a))[1])
+    measured("make", search=True, most_batch=2, processes=1, budget_s=14.0)
+    assert jobs[0].role == "probe" and 4.0 < jobs[0].batches_s <= 5.6
+
+
 def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
     how = {"search": True, "processes": 1, "modes": ("latency", "steady")}
     m = load(measured("not_memory", **how).folder)

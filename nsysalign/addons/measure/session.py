@@ -32,6 +32,8 @@ PROBE_S, QUICK_S, MODE_S, PROFILED_S = 1.0, 1.5, 10.0, 1.0
 #: Time to start a process and its CUDA, until one has been measured; for a profiled one with its
 #: analysis; and the least that is worth measuring.
 STARTING_S, PROFILING_S, LEAST_S = 8.0, 16.0, 0.3
+#: Share of the budget after which a search, once it has started, begins no further batch.
+CLIMBING = 0.4
 #: Characters of a failure that a note shows.
 SHOWN = 300
 #: Failures of the function itself, which no other batch can mend.
@@ -175,11 +177,10 @@ class Session:
     # --- the parts ---
 
     def _searched(self) -> tuple[int, ...]:
-        """Find the batches to report: one process climbs until the memory or half the budget
+        """Find the batches to report: one process climbs until the memory or its share of the budget
         ends."""
         o = self.options
-        left_s = o.budget_s / 2 - (time.monotonic() - self._began)
-        climbing_s = max(LEAST_S, left_s - self._starting_s)
+        climbing_s = max(1.0, CLIMBING * o.budget_s - (time.monotonic() - self._began))
         job = Job(
             number=len(self.outcomes), target=0, batches=search.climb(o.most_batch), role="probe",
             modes=CURVE_MODES, l2=("warm",), seconds=PROBE_S, limit_s=0.0, batches_s=climbing_s,
