@@ -20,6 +20,7 @@ import numpy as np
 
 from nsysalign.explain.finding import NOT_CONFIRMED, statuses
 from nsysalign.explain.rules import DOUBTS
+from nsysalign.explain.run_sentence import run_sentence
 from nsysalign.model import (
     CAUSE_MEANING,
     CAUSES,
@@ -635,6 +636,9 @@ def _headline(
     text = "Nothing was measured."
     if total:
         text = f"{of}: {_shares(parts, int(staged[chosen].sum()), total)}."
+        if run is not None:
+            limits = run_sentence(analysis, int(intervals["interval"].iloc[run]), parts)
+            text += f" {limits}" if limits else ""
     cover, untimed = "", False
     if run is not None and len(timed):
         cover, untimed = _coverage(analysis, timed, run, counted)

@@ -47,6 +47,7 @@ from nsysalign.split.labels import label_table
 from nsysalign.split.runs import (
     calls_without_work,
     idle_gaps,
+    idle_time,
     page_migrations,
     small_launches,
     with_runs,
@@ -245,6 +246,7 @@ def _evidence(
         | {
             "launch_latency_ns": {k: split.explainer.launch_latency[KIND[k]] for k in KIND},
             "collected_with": said_by_the_probe(log),
+            "idle": idle_time(ran),
             "page_migrations": page_migrations(trace),
             **small_launches(trace, multiprocessors(inputs.trace)),
             "calls_without_work": calls_without_work(trace),

@@ -9,9 +9,14 @@ from nsysalign.text import of, percent, plural, span, times
 #: A call site without its folders; names of layers (`/model/attention/MatMul`) also contain
 #: slashes, and are kept.
 _SITE = r"[^\s()/\\]+:\d+"
-__all__ = ["kernel", "of", "percent", "plural", "span", "subject", "times"]
+__all__ = ["kernel", "of", "percent", "plural", "span", "subject", "times", "times_over"]
 
 _FOLDERS = re.compile(rf"\A.*[/\\](?={_SITE})", re.DOTALL)
+
+
+def times_over(count: int) -> str:
+    """ "once", "40 times"."""
+    return "once" if count == 1 else f"{count:,} times"
 
 
 def subject(label: str) -> str:

@@ -13,8 +13,11 @@ from nsysalign.model import ORIGIN, OURS, Trace
 from nsysalign.windows import windows_frame
 
 #: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,
-#: cuBLAS, cuSOLVER.
-_OF_LIBRARIES = re.compile(r"(cub|thrust)::|nccl[A-Z]|cu(dnn|blas|solver|sparse|fft)[A-Z_]")
+#: cuBLAS, cuSOLVER; torch's operators, their backward passes, FSDP and DDP; pyprof's descriptions of calls.
+_OF_LIBRARIES = re.compile(
+    r"(cub|thrust|aten|c10d|autograd|torch|prims|nccl|record_param_comms|FSDP|DistributedDataParallel)::?|nccl[A-Z]"
+    r"|cu(dnn|blas|solver|sparse|fft)[A-Z_]|\w+Backward\d\b|DistributedDataParallel\.|Optimizer\.|\{'mod':"
+)
 
 
 def nvtx_windows(

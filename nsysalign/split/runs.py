@@ -11,7 +11,8 @@ operations are those of all its streams.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -27,6 +28,7 @@ from nsysalign.model import (
     KIND,
     MIGRATIONS,
     ORIGIN,
+    SYNC_CALLS,
     WARP,
     Alignment,
     Trace,
@@ -49,6 +51,9 @@ _MOST = 200_000
 _SLEEPS = "spin_kernel"
 _ENOUGH = 1 << 40
 _TO_DEVICE, _TO_HOST, _ = MIGRATIONS
+#: CUPTI's kinds of copies; calls that load code.
+_H2D, _D2H = 1, 2
+_LOADS = re.compile(r"cu(da)?(LibraryLoad|ModuleLoad|Link)")
 _ASKED = ("cudaMemPrefetch", "cuMemPrefetch")
 
 
@@ -119,32 +124,132 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     )
 
 
-def idle_gaps(ran: Ran) -> pd.DataFrame:
-    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call
-    that held it up.  Those that the tool made itself are left out."""
+class _Idle(NamedTuple):
+    """All idle stretches of a run: arrays of the same length, in time."""
+
+    run: int
+    after: np.ndarray  # the operation before
+    operation: np.ndarray  # the one that ended it
+    start: np.ndarray
+    ns: np.ndarray
+
+
+def _idle_stretches(ran: Ran) -> Iterator[_Idle]:
+    """Those of every run, without what the tool made itself."""
     trace, w = ran.trace, ran.windows
     opened, closed, lane = (w[c].to_numpy() for c in ("start_ns", "end_ns", "end_lane"))
-    begin, call = (trace.operations[c].to_numpy() for c in ("start_ns", "call"))
+    begin = trace.operations["start_ns"].to_numpy()
     ours = own_ranges(trace)
     own = disjoint(ours["start_ns"].to_numpy(), ours["end_ns"].to_numpy())[1:]
-    faulting, issuing = faulting_threads(trace), np.append(trace.calls["thread"].to_numpy(), -1)
-    rows = []
     for run in np.flatnonzero((w["kind"] == "run").to_numpy()).tolist():
         operation, idle = ran.of_lane(int(lane[run]))
         start = begin[operation]
         there = np.flatnonzero((start >= opened[run]) & (start < closed[run]) & (idle > 0))
         ours_ns = covered(*own, start[there]) - covered(*own, (start - idle)[there])
         there = there[2 * ours_ns < idle[there]]
+        yield _Idle(run, operation[there - 1], operation[there], (start - idle)[there], idle[there])
+
+
+def idle_time(ran: Ran) -> list[dict[str, Any]]:
+    """What the idle time of each process and device has in common.
+
+    first    KKK   [ compile ][ load code ][ launch K2 ] K2     K2 runs for the first time, and code was loaded before it
+    back     D2H   [ the CPU reads the result, makes the next input ]  H2D
+
+    `idle_ns` is all of it; of that `first_ns` ended in a kernel that had not run before, and code
+    was loaded or the launch itself took half of it (`first_kernels` so many); `back_ns` lay between
+    a copy to the host and one to the device (`back_count` times).  `sync_call` is the
+    synchronisation that the process called most often while its GPU worked, `sync_count` times.
+    """
+    trace, operations = ran.trace, ran.trace.operations
+    kind, copy, call = (operations[c].to_numpy() for c in ("kind", "copy_kind", "call"))
+    where = pd.DataFrame({c: operations[c] for c in ("process", "device")} | {"name": ran.codes[0]})
+    new = ~where.duplicated().to_numpy() & (kind == KIND["kernel"])
+    calls = trace.calls
+    begun, over, of_process = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
+    loads = [n for n, name in trace.names.items() if _LOADS.match(name)]
+    loading = calls["name_id"].isin(loads).to_numpy()
+    waiting = calls["kind"].isin([CALL[name] for name in SYNC_CALLS]).to_numpy()
+    out: dict[tuple[int, int], dict[str, Any]] = {}
+    for idle in _idle_stretches(ran):
+        if not len(idle.ns):
+            continue
+        process, device = (
+            int(operations[c].to_numpy()[idle.operation[0]]) for c in ("process", "device")
+        )
+        if (process, device) in out:  # streams come behind their device
+            continue
+        stop = idle.start + idle.ns
+        mine = loading & (of_process == process)
+        loaded = disjoint(begun[mine], over[mine])[1:]
+        load_ns = covered(*loaded, stop) - covered(*loaded, idle.start)
+        issued = call[idle.operation]
+        launch_ns = np.zeros(len(issued), np.int64)
+        known = issued >= 0
+        launch_ns[known] = np.minimum(over[issued[known]], stop[known]) - np.maximum(
+            begun[issued[known]], idle.start[known]
+        )
+        first = new[idle.operation] & ((load_ns > 0) | (2 * launch_ns > idle.ns))
+        back = (copy[idle.after] == _D2H) & (copy[idle.operation] == _H2D)
+        during = waiting & (of_process == process)
+        during &= (begun > idle.start[0]) & (begun < stop[-1])
+        names = calls["name_id"][during].value_counts()
+        out[process, device] = {
+            "pid": int(pid_of(process)),
+            "device": device,
+            "idle_ns": int(idle.ns.sum()),
+            "first_ns": int(idle.ns[first].sum()),
+            "first_kernels": int(first.sum()),
+            "back_ns": int(idle.ns[back].sum()),
+            "back_count": int(back.sum()),
+            "sync_call": trace.names.get(int(names.index[0]), "") if len(names) else "",
+            "sync_count": int(names.iloc[0]) if len(names) else 0,
+            **_copied_again(operations, process, device),
+        }
+    return list(out.values())
+
+
+def _copied_again(operations: pd.DataFrame, process: int, device: int) -> dict[str, Any]:
+    """How many operations the device had, and of copies between host and device that are alike (so
+    many bytes, one way): how long all but the first of each took (`again_ns`), and those that took
+    longest: how often, how many bytes each, how long together."""
+    own = operations[(operations["process"] == process) & (operations["device"] == device)]
+    copies = own[own["copy_kind"].isin([_H2D, _D2H])]
+    ns = (copies["end_ns"] - copies["start_ns"]).groupby([copies["copy_kind"], copies["bytes"]])
+    table = ns.agg(["count", "sum"])
+    table = table[table["count"] > 1]
+    again = (table["sum"] * (table["count"] - 1) / table["count"]).sum()
+    out = {"operations": len(own), "again_ns": int(again)}
+    if len(table):
+        way, size = table["sum"].idxmax()
+        most = table.loc[(way, size)]
+        out |= {
+            "alike_way": "to the device" if way == _H2D else "to the host",
+            "alike_bytes": int(size),
+            "alike_count": int(most["count"]),
+            "alike_ns": int(most["sum"]),
+        }
+    return out
+
+
+def idle_gaps(ran: Ran) -> pd.DataFrame:
+    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call
+    that held it up."""
+    trace = ran.trace
+    call = trace.operations["call"].to_numpy()
+    faulting, issuing = faulting_threads(trace), np.append(trace.calls["thread"].to_numpy(), -1)
+    rows = []
+    for idle in _idle_stretches(ran):
+        there = np.arange(len(idle.ns))
         if len(there) > MOST_GAPS:  # stretches that cannot be among the longest need not be sorted
-            least = np.partition(idle[there], -MOST_GAPS)[-MOST_GAPS]
-            there = there[idle[there] >= least]
-        longest = there[np.argsort(-idle[there], kind="stable")[:MOST_GAPS]]
-        names = operation_names(trace, operation[longest])
+            there = there[idle.ns >= np.partition(idle.ns, -MOST_GAPS)[-MOST_GAPS]]
+        longest = there[np.argsort(-idle.ns[there], kind="stable")[:MOST_GAPS]]
+        names = operation_names(trace, idle.operation[longest])
         for n, name in zip(longest.tolist(), names.tolist(), strict=True):
-            op, end, ns = operation[n], int(start[n]), int(idle[n])
+            op, start, ns = idle.operation[n], int(idle.start[n]), int(idle.ns[n])
             thread = int(issuing[call[op]] if call[op] >= 0 else faulting[op])
-            held = _held(trace, thread, end - ns, end)
-            rows.append((run, end - ns, ns, name, held.call, held.ns))
+            held = _held(trace, thread, start, start + ns)
+            rows.append((idle.run, start, ns, name, held.call, held.ns))
     return frames.of_rows(rows, frames.GAPS)
 
 
@@ -202,8 +307,8 @@ def page_migrations(trace: Trace) -> list[dict[str, Any]]:
     moved to the host, and for how long (`touched_...`; the host asked for none in that time, it
     touched them); how many and how much moved each way, how long pages moved (`moving_ns`, a union),
     and for how long of that no kernel ran (`alone_ns`).  How long faults take besides is not in a
-    trace: between two pages a kernel may work.  Only the first two where the program itself asked
-    for pages ahead of their use: such rows look the same."""
+    trace: between two pages a kernel may work.  `asked`: the program itself asked for pages ahead of
+    their use; such rows look the same."""
     if not np.isin(trace.operations["copy_kind"].to_numpy(), MIGRATIONS).any():
         return []
     asking = [i for i, name in trace.names.items() if name.startswith(_ASKED)]
@@ -221,16 +326,17 @@ def page_migrations(trace: Trace) -> list[dict[str, Any]]:
         alone = np.searchsorted(calls, until) == np.searchsorted(calls, since)
         back = (copy[1:] == _TO_HOST) & (since > until) & alone
         row["touched_count"], row["touched_ns"] = int(back.sum()), int((since - until)[back].sum())
-        if not len(calls):
-            for name, way in (("to_device", _TO_DEVICE), ("to_host", _TO_HOST)):
-                row[f"{name}_count"] = int((copy == way).sum())
-                row[f"{name}_bytes"] = int(operations["bytes"].to_numpy()[copy == way].sum())
-            kernels = (operations["kind"] == KIND["kernel"]).to_numpy()
-            _, first, last = disjoint(start[pages], end[pages])
-            _, begun, ended = disjoint(start[kernels], end[kernels])
-            during = int((covered(begun, ended, last) - covered(begun, ended, first)).sum())
-            row["moving_ns"] = int((last - first).sum())
-            row["alone_ns"] = row["moving_ns"] - during
+        row["asked"] = bool(len(calls))
+        for name, way in (("to_device", _TO_DEVICE), ("to_host", _TO_HOST)):
+            row[f"{name}_count"] = int((copy == way).sum())
+            row[f"{name}_bytes"] = int(operations["bytes"].to_numpy()[copy == way].sum())
+            row[f"{name}_ns"] = int((end - start)[copy == way].sum())
+        kernels = (operations["kind"] == KIND["kernel"]).to_numpy()
+        _, first, last = disjoint(start[pages], end[pages])
+        _, begun, ended = disjoint(start[kernels], end[kernels])
+        during = int((covered(begun, ended, last) - covered(begun, ended, first)).sum())
+        row["moving_ns"] = int((last - first).sum())
+        row["alone_ns"] = row["moving_ns"] - during
         out.append(row)
     return out
 

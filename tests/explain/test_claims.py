@@ -37,7 +37,7 @@ def test_a_launch_that_returns_after_its_kernel_is_counted_up_to_it(tmp_path):
     simulated = Program({1: [Launch(9_000), long, Launch(9_000), Sync()]})
     trace, _ = export.write(machine.run(simulated), tmp_path)
     told = nsysalign.analyze(trace, all_segments=True)
-    assert "one_call_ns" in told.findings.at[0, "evidence"]
+    assert "pauses_ns" in told.findings.at[0, "evidence"]
     assert check(told, trace).false == []
 
 

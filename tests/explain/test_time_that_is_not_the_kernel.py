@@ -193,7 +193,7 @@ def test_a_pageable_copy_beside_kernels_with_its_bandwidth():
     ]
     finding = found(*both)["work", "copy-inside"]
     assert finding.severity == "warning"
-    assert finding.evidence["achieved_GB_per_s"] == pytest.approx(67.1e6 / 3.66e6, rel=1e-3)
+    assert finding.evidence["achieved_GB_per_s"] == pytest.approx(67.1e6 / 3.6e6, rel=1e-3)
     assert finding.evidence["pinned_in_this_trace_GB_per_s"] == pytest.approx(55.0, rel=1e-2)
     assert "pin_memory" in finding.faster and "start.record()" in finding.advice
     # at the pinned copies' rate it would take as long as they do, and kernels could hide a part of

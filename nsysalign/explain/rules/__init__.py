@@ -87,6 +87,8 @@ def every_rule() -> tuple[Rule, ...]:
 #: Rules that say that a number is not what it seems: before all others of their severity.
 DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "no-result")
 #: A line of code in an advice: it follows a colon and three spaces.
+#: What a program calls its warm-up: nobody wants to make it faster.
+_WARM_UP = re.compile(r"warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE)
 _CODE = re.compile(r":   .*", re.DOTALL)
 
 
@@ -108,6 +110,8 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
             elif isinstance(outcome, Remark):
                 remarks.append(outcome.text)
             else:
+                if outcome.severity == "warning" and _warms_up(outcome.label):
+                    outcome = replace(outcome, severity="info", loss=None)
                 found.append((rule.name, _with_loss(facts, outcome, cold)))
     if not facts.count:
         unchecked = []  # nothing was placed: the report says so, 30 rules need not repeat it
@@ -124,6 +128,11 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     table = frames.check(table, frames.FINDINGS) if rows else frames.empty(frames.FINDINGS)
     concerned = _per_interval(found, len(evidence.intervals))
     return Diagnosis(table, concerned, [*remarks, *unchecked])
+
+
+def _warms_up(label: str) -> bool:
+    """Whether a label's own name says so; a file of that name does not."""
+    return bool(_WARM_UP.search(label)) and not re.search(r":\d", label)
 
 
 def _with_loss(facts: Facts, finding: Finding, cold: np.ndarray) -> Finding:

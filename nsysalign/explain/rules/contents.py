@@ -4,6 +4,7 @@ graphs that are one row."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +16,7 @@ from nsysalign.explain.facts import (
     WARN_SHARE,
     Case,
     Facts,
+    Interval,
     Label,
     each_label,
 )
@@ -76,6 +78,7 @@ _SYNC = Advice(
         "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
     ),
 )
+_FOLLOW = "Record both events on the stream of the work, and synchronise after the end event only."
 _NODES = Advice(
     "Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py"
 )
@@ -111,8 +114,9 @@ def _copy(case: Case, severity: str, best: Mapping[str, float], saved: np.ndarra
     ns = sum(detail.ns for detail in most)
     moved = sum(detail.bytes for detail in most if detail.detail == "copy")
     pieces = moved < IN_PIECES_BYTES_PER_NS * ns
-    # a host timer sees only the part of a copy for which the host waited
-    rate = None if row.kind == "host" or pieces else moved / max(ns, 1)
+    # a host timer sees only the part of a copy for which the host waited; staging is no transfer
+    copied_ns = sum(detail.ns for detail in most if detail.detail == "copy")
+    rate = None if row.kind == "host" or pieces else moved / max(copied_ns, 1)
     could = best.get(direction, 0.0) if memory == "pageable" else 0.0
     where = _DIRECTION.get(direction, direction)
     title = f"{label.who} is a copy {where}: {row.of(ns)}"
@@ -254,7 +258,7 @@ def sync(facts: Facts) -> Iterator[Finding]:
             "warning" if warn else "info",
             f"{label.who} synchronises inside: {what}, and for {row.of(lost)} {row.idled} in that call "
             "and until the host had caught up.",
-            _ITEM if item[row.number] else _SYNC,
+            _sync_advice(row, bool(item[row.number])),
             idle,
             idle_because_of_it_ns=lost,
             elapsed_ns=row.elapsed,
@@ -262,6 +266,14 @@ def sync(facts: Facts) -> Iterator[Finding]:
             call=name,
             kernel_ns=row.kernel,
         )
+
+
+def _sync_advice(row: Interval, item: bool) -> Advice:
+    """An end event on another stream than the work would not wait for it without the
+    synchronisation: the timer would read too little."""
+    if row.kind == "event" and row.other_streams():
+        return replace(_SYNC, measuring=_FOLLOW, anywhere=_FOLLOW)
+    return _ITEM if item else _SYNC
 
 
 @each_label

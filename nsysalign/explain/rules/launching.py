@@ -29,6 +29,8 @@ MOSTLY_SHARE = 0.5
 ONE_GAP_SHARE, LONG_GAP_NS = 0.6, 1_000_000
 #: At least this many operations in one interval are "many": launching them one by one has a cost.
 MANY_OPERATIONS = 10
+#: Operations that run for longer than this are not small.
+SMALL_NS = 20_000
 #: A delay kernel must outlast the host's enqueueing by this factor, at about this many cycles per
 #: microsecond; these many are long enough for ordinary intervals (about 1 ms; measured).
 DELAY_MARGIN, DELAY_CYCLES_PER_US, DELAY_CYCLES = 3, 1_800, 2_000_000
@@ -268,6 +270,8 @@ def many_kernels(label: Label) -> Finding | None:
     launching = row.ns("api_launch", "launch_latency")
     staging = sum(d.ns for d in row.details("memcpy", ("staging",)))
     ran = row.ns(*OPERATION_KINDS) - staging
+    if ran > launching and ran / row.operations > SMALL_NS:  # these operations are not small
+        return None
     return case.finding(
         "warning",
         f"{label.who} pays for {row.operations:,} launches: {row.of(launching)} go into launching operations "

@@ -4,7 +4,7 @@ measured little of it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,12 +13,17 @@ from nsysalign.explain import words
 from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts, remembered
 from nsysalign.explain.finding import Advice, Finding, Remark, Words, evidence
 from nsysalign.explain.rules.contents import from_pinned_ns
+from nsysalign.explain.rules.launching import SMALL_NS
 from nsysalign.model import CAUSES, OPERATION_KINDS, OURS, WARP
 from nsysalign.parts import parts_matrix
+from nsysalign.split.runs import NOT_KNOWN
+from nsysalign.text import quantity
 
 #: Kernels of a few blocks that ran for no longer than this would not gain by more.
 FEW_BLOCKS_NS = 20_000
 _MOST_NAMED = 3
+#: What calls return when the program ends and the driver is gone already: no error.
+_SHUT_DOWN = 4
 #: Names of CUDA's error codes (driver_types.h), without `cudaError`.
 ERRORS = {
     1: "InvalidValue", 2: "MemoryAllocation", 3: "InitializationError", 9: "InvalidConfiguration", 35: "InsufficientDriver",
@@ -32,22 +37,19 @@ ERRORS = {
 
 
 class _Idle(NamedTuple):
-    """What the host did while the device ran nothing: its causes, in words, and what to do."""
+    """What the CPU did while the device ran nothing: its causes, in words, and what to do (None: what
+    helps is not known)."""
 
     causes: tuple[str, ...]
     text: str
-    remedy: Words
+    remedy: Words | None
 
 
 _IDLE = (
-    _Idle(
-        ("host",),
-        "the host was in its own code and had not launched the next work",
-        Words("Launch earlier: move that work to another thread, or do it while the GPU is busy"),
-    ),
+    _Idle(("host",), "the CPU was in its own code and had not launched the next work", None),
     _Idle(
         ("api_launch", "launch_latency"),
-        "the host was inside calls that launch work, or the launched work was on its way",
+        "the CPU was inside calls that launch work, or the launched work was on its way",
         Words(
             "Launch less: fuse the small operations, give each more work, or replay them as a CUDA graph",
             'f = torch.compile(f, mode="reduce-overhead")',
@@ -55,17 +57,20 @@ _IDLE = (
     ),
     _Idle(
         ("sync",),
-        "the host was inside a synchronisation",
-        Words("Wait only where something depends on it, and on the GPU rather than on the host"),
+        "the CPU was inside a synchronisation",
+        Words(
+            "Drop the synchronisation between launches: wait only where something depends on it, "
+            "and on the GPU rather than on the CPU"
+        ),
     ),
     _Idle(
         ("api",),
-        "the host was inside CUDA calls that launch nothing",
-        Words("Allocate and load once, before the part that counts"),
+        "the CPU was inside CUDA calls that launch nothing",
+        Words("Call it once, before the part that counts"),
     ),
     _Idle(
         ("memcpy",),
-        "the host staged pageable memory for a copy",
+        "the CPU staged pageable memory for a copy",
         Words("Copy from pinned memory, which needs no staging"),
     ),
     _Idle(
@@ -77,11 +82,29 @@ _IDLE = (
         ),
     ),
 )
+#: Which gap it is, from these shares of the idle time on: before first launches; a few pauses; on
+#: results in between.
+FIRST_SHARE, PAUSES_SHARE, BACK_SHARE = 0.6, 0.8, 0.8
+#: A pause is named with others from this share of the longest on.
+_PAUSE_SHARE = 0.1
+#: A run that copied for less than this in all has nothing to gain.
+LEAST_COPYING_NS = 20_000
+#: Copies that are alike are named from so many on.
+_OFTEN = 5
+#: What a fault on a page costs besides moving it, at most.
+FAULT_NS = 50_000
+_PAUSES = Words(
+    "If that is set-up, leave it out of what is recorded (cudaProfilerStart and cudaProfilerStop with "
+    "nsys profile --capture-range=cudaProfilerApi) and look again; if it repeats, shorten it"
+)
+_RESULTS = Words(
+    "Do that work on the GPU, or pipeline: work on the last result while the GPU computes the next"
+)
 _MORE_IN_GRAPHS = Words(
     "Put more of the work into the CUDA graphs that are replayed here, several steps into one, and fuse what is launched beside them"
 )
 _FIRST = Words(
-    "A kernel's first launch loads its code: launch it once before the part that counts, or load all when the program starts "
+    "Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
     "(CUDA_MODULE_LOADING=EAGER)"
 )
 _PINNED = Words(
@@ -117,9 +140,15 @@ class Run:
     pid: int
     device: int
     elapsed: int
+    start: int
 
     def finding(
-        self, title: str, faster: Words, loss_ns: float, severity: str = "warning", **values: Any
+        self,
+        title: str,
+        faster: Words | None,
+        loss_ns: float,
+        severity: str = "warning",
+        **values: Any,
     ) -> Finding:
         """A finding about the run; one of several is named."""
         title = title if self.label == "run" else f"{words.subject(self.label)}: {title}"
@@ -138,7 +167,7 @@ class Run:
 def _runs(facts: Facts) -> list[Run]:
     """One of each process and device."""
     table = facts.whole.runs.drop_duplicates(["pid", "device"])
-    columns = ("interval", "label", "pid", "device", "elapsed_ns")
+    columns = ("interval", "label", "pid", "device", "elapsed_ns", "start_ns")
     return [Run(*row) for row in zip(*(table[c].tolist() for c in columns), strict=True)]
 
 
@@ -151,7 +180,8 @@ def _known(facts: Facts, what: str, run: Run) -> Mapping[str, Any]:
 def failed_calls(facts: Facts) -> Iterator[Finding]:
     """Launches, copies and synchronisations that returned an error: what they should have done did
     not happen."""
-    failed = sorted(facts.whole.trace.failed_calls, key=lambda row: -row[2])
+    failed = [row for row in facts.whole.trace.failed_calls if row[1] != _SHUT_DOWN]
+    failed.sort(key=lambda row: -row[2])
     if not failed:
         return
     named = [
@@ -221,46 +251,124 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
         # pages that move are no copy of the program's
         copying = parts["memcpy"] - staging - moved.get("alone_ns", 0)
         parts["memcpy"] = staging
-        idle = max(_IDLE, key=lambda idle: sum(parts[c] for c in idle.causes))
-        lost = sum(parts[c] for c in idle.causes)
-        if lost > WARN_SHARE * run.elapsed:
-            ours = int(details.loc[details["detail"].str.startswith(OURS), "ns"].sum())
-            yield _idle(facts, run, idle, lost, run.elapsed - working - ours, details)
-        if copying > WARN_SHARE * run.elapsed:
-            yield _copying(run, parts, copying, details)
+        ours = int(details.loc[details["detail"].str.startswith(OURS), "ns"].sum())
+        ran_nothing = run.elapsed - working - ours
+        named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
+        for finding in _idle(facts, run, parts, ran_nothing, details, moved.get("touched_ns", 0)):
+            if named_ns > TYPICAL_SHARE * (parts["kernel"] + parts["graph"]) > 0:
+                # the program named what counts: the rest is set-up
+                finding = replace(finding, severity="info", loss_ns=0, advice=Advice())
+            yield finding
+        if copying > max(WARN_SHARE * run.elapsed, LEAST_COPYING_NS):
+            yield _copying(facts, run, parts, copying, details)
 
 
-def _idle(facts: Facts, run: Run, idle: _Idle, lost: int, rest: int, details: Any) -> Finding:
-    """The GPU ran nothing for `rest`, for `lost` of it for one reason."""
-    text, remedy, kind = idle.text, idle.remedy, idle.causes[0]
-    calls = details[details["cause"].isin(idle.causes) & (details["detail"] != "")]
-    calls = calls.groupby("detail", sort=False)["ns"].sum()
-    most = str(calls.idxmax()) if len(calls) and kind in ("api", "sync") else None
-    if most and kind == "api":
-        text += f", most of it in {most}"
-    one_call = False
-    if kind == "api_launch":
-        if details["detail"].str.contains(GRAPH_LAUNCH).any():
-            remedy = _MORE_IN_GRAPHS
-        gaps = facts.whole.gaps
-        launches = gaps[(gaps["interval"] == run.number) & gaps["call"].str.contains("Launch")]
-        for gap in launches.nlargest(1, "call_ns").itertuples(index=False):
-            if gap.call_ns > lost / 2:
-                one_call, lost, remedy = True, gap.call_ns, _FIRST
-                text = f"the host was inside one call, the {gap.call} of {words.kernel(gap.next)}"
-    return run.finding(
-        f"between its first and its last work the GPU ran nothing for {words.of(rest, run.elapsed)}; for "
-        f"{words.span(lost)} of that {text}.",
+def _idle(
+    facts: Facts, run: Run, parts: Mapping[str, int], idle: int, details: Any, touched: int
+) -> Iterator[Finding]:
+    """The GPU ran nothing for `idle`: which gap that is.  `touched`: of that, the CPU touched managed
+    memory, which has a rule of its own."""
+    known, explained = _known(facts, "idle", run), idle - touched
+    gaps = facts.whole.gaps
+    gaps = gaps[gaps["interval"] == run.number].sort_values("ns", ascending=False, kind="stable")
+    if touched:
+        gaps = gaps[~gaps["next"].str.startswith("page migration")]
+    longest = gaps[gaps["ns"] >= _PAUSE_SHARE * gaps["ns"].max()].head(3)
+    of_gaps = _named(run, longest)
+    cause = max(_IDLE, key=lambda idle: sum(parts[c] for c in idle.causes))
+    lost, remedy = sum(parts[c] for c in cause.causes), cause.remedy
+    numbers: dict[str, Any] = {}
+    shown = False
+    text = f"for {words.span(lost)} of that {cause.text}"
+    first, back, pauses = (
+        known.get("first_ns", 0),
+        known.get("back_ns", 0),
+        int(longest["ns"].sum()),
+    )
+    if explained > 0 and first >= FIRST_SHARE * explained:
+        lost, remedy, kernels = first, _FIRST, known["first_kernels"]
+        text = (
+            f"for {words.span(lost)} of that code was compiled or loaded, or set up, before "
+            f"{words.plural(kernels, 'kernel')} ran for the first time; the rest of the run takes {words.span(run.elapsed - lost)}"
+        )
+        numbers = {"before_first_launches_ns": lost, "without_it_ns": run.elapsed - lost}
+        numbers["kernels"] = kernels
+    elif explained > 0 and back >= BACK_SHARE * explained:
+        lost, remedy = back, _RESULTS
+        text = (
+            f"for {words.span(lost)} of that the CPU worked on results, between a copy to the host and the "
+            f"next one to the device ({words.times_over(known['back_count'])})"
+        )
+        numbers = {"between_copies_ns": lost, "count": known["back_count"]}
+    elif explained > 0 and pauses >= PAUSES_SHARE * explained and cause.causes[0] != "unknown":
+        waited = longest["call"].str.contains("Synchronize").any()
+        lost, remedy = pauses, None if waited else _PAUSES
+        what, them = "one pause", "it"
+        if len(longest) > 1:
+            what, them = f"{len(longest)} pauses", "them"
+        text = (
+            f"{words.span(lost)} of that is {what}: {of_gaps}; without {them} the GPU idles for "
+            f"{words.span(idle - lost)}"
+        )
+        numbers = {"pauses_ns": lost, "otherwise_idle_ns": idle - lost, "pauses": len(longest)}
+        shown = True
+    else:
+        numbers = {"idle_for_this_ns": lost}
+        kind = cause.causes[0]
+        calls = details[details["cause"].isin(cause.causes) & (details["detail"] != "")]
+        calls = calls.groupby("detail", sort=False)["ns"].sum()
+        if len(calls) and kind in ("api", "sync"):
+            numbers["mostly_in"] = str(calls.idxmax())
+            text += f", most of it in {numbers['mostly_in']}"
+        if kind == "sync" and numbers.get("mostly_in") == known.get("sync_call"):
+            text += f" (called {words.times_over(known['sync_count'])})"
+            numbers["calls"] = known["sync_count"]
+        if kind == "api_launch":
+            small = (parts["kernel"] + parts["memset"]) / max(known.get("operations", 1), 1)
+            if details["detail"].str.contains(GRAPH_LAUNCH).any():
+                remedy = _MORE_IN_GRAPHS
+            elif known and small > SMALL_NS:
+                remedy = None
+    if lost <= WARN_SHARE * run.elapsed:
+        return
+    where = ""
+    if of_gaps and remedy is None and not shown:
+        where, shown = f"; the longest: {of_gaps}", True
+    if shown:
+        for number, gap in enumerate(longest.itertuples(index=False), 1):
+            numbers[f"pause_{number}_ns"] = int(gap.ns)
+            numbers[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.start, 0)
+        numbers["before"] = ", ".join(longest["next"])
+    yield run.finding(
+        f"between its first and its last work the GPU ran nothing for {words.of(idle, run.elapsed)}; {text}{where}.",
         remedy,
         lost,
-        idle_ns=rest,
+        idle_ns=idle,
         elapsed_ns=run.elapsed,
-        **{"one_call_ns" if one_call else "idle_for_this_ns": lost},
-        mostly_in=most,
+        **numbers,
     )
 
 
-def _copying(run: Run, parts: Mapping[str, int], copying: int, details: Any) -> Finding:
+def _named(run: Run, gaps: Any) -> str:
+    """ "0.70 s at 1.2 s before copy H2D pinned (the CPU outside of CUDA), ...": times since the run's
+    first work."""
+    texts = []
+    for gap in gaps.itertuples(index=False):
+        did = "no CUDA call took half of it" if gap.call else "the CPU outside of CUDA"
+        if 2 * gap.call_ns >= gap.ns:
+            did = f"the CPU in {gap.call}"
+        if gap.call == NOT_KNOWN:
+            did = NOT_KNOWN
+        since = words.span(max(int(gap.start_ns) - run.start, 0))
+        texts.append(
+            f"{words.span(int(gap.ns))} at {since} before {words.kernel(gap.next)} ({did})"
+        )
+    return ", ".join(texts)
+
+
+def _copying(
+    facts: Facts, run: Run, parts: Mapping[str, int], copying: int, details: Any
+) -> Finding:
     """The GPU copied for much of the run."""
     kernels = parts["kernel"] + parts["graph"]
     copies = details[(details["cause"] == "memcpy") & (details["detail"] == "copy")]
@@ -274,15 +382,25 @@ def _copying(run: Run, parts: Mapping[str, int], copying: int, details: Any) -> 
     if pageable:
         most = " of" if staged.all() else ", most of the time of"
         what += f"{most} pageable memory, for which the host waits,"
+    again, repeats = _known(facts, "idle", run), ""
+    if again.get("alike_count", 0) >= _OFTEN and again["alike_ns"] > TYPICAL_SHARE * copying:
+        repeats = (
+            f"; {quantity('bytes', again['alike_bytes'])} go {again['alike_way']} {words.times_over(again['alike_count'])}, "
+            f"{words.span(again['alike_ns'])} together"
+        )
     return run.finding(
         f"{what} take {words.of(copying, run.elapsed)} between the first and the last work of the GPU; its kernels "
-        f"take {words.span(kernels)}{own}.",
+        f"take {words.span(kernels)}{own}{repeats}.",
         _PINNED if pageable else _ONCE,
-        min(copying, faster + kernels + beside),
+        # what is copied once instead of again and again is not copied
+        min(copying, max(faster + kernels, again.get("again_ns", 0)) + beside),
         copying_ns=copying,
         elapsed_ns=run.elapsed,
         kernels_ns=kernels,
         outside_CUDA_ns=beside or None,
+        alike_copies=again["alike_count"] if repeats else None,
+        alike_copies_bytes=again["alike_bytes"] if repeats else None,
+        alike_copies_ns=again["alike_ns"] if repeats else None,
     )
 
 
@@ -338,12 +456,13 @@ def page_migrations(facts: Facts) -> Iterator[Finding]:
                 f"for {words.of(idle, run.elapsed)} the GPU ran nothing while the host touched managed memory: its pages "
                 f"came back from the GPU in {words.plural(moved['touched_count'], 'migration')}, one after the other.",
                 _BACK,
-                idle,
+                # what the CPU does between two touches remains
+                min(idle, moved.get("to_host_ns", idle) + FAULT_NS * moved["touched_count"]),
                 idle_before_migrations_ns=idle,
                 elapsed_ns=run.elapsed,
                 migrations_to_the_host=moved["touched_count"],
             )
-        if lost <= WARN_SHARE * run.elapsed:
+        if moved.get("asked") or lost <= WARN_SHARE * run.elapsed:
             continue
         inside = lost - moved["alone_ns"]
         count = moved["to_device_count"] + moved["to_host_count"]
