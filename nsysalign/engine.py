@@ -19,6 +19,7 @@ from os import PathLike
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 
 from nsysalign import frames, registry
 from nsysalign.compare.side_by_side import side_by_side
@@ -38,7 +39,6 @@ from nsysalign.split.budget import (
     SplitTrace,
     intervals_table,
     other_streams,
-    parts_table,
     split_trace,
 )
 from nsysalign.split.gaps import launch_latency
@@ -129,7 +129,12 @@ def analyze_inputs(
     split = split_trace(trace, alignment, latency)
     trim_memory()
     tell("explaining", 85)
-    evidence, predicted = _evidence(split, log, inputs)
+    intervals = intervals_table(split, log)
+    if log is not None and not inputs.baseline:
+        log = log.without_events()
+        trim_memory()
+    evidence, predicted = _evidence(split, intervals, log, inputs)
+    del log
     for add in registry.each("step"):
         evidence = add(evidence, inputs)
     diagnosis = diagnose(evidence, split.segment_arrays)
@@ -182,12 +187,11 @@ def load(path: str | PathLike[str]) -> Analysis:
 
 
 def _evidence(
-    split: SplitTrace, log: EventLog | None, inputs: Inputs
+    split: SplitTrace, intervals: pd.DataFrame, log: EventLog | None, inputs: Inputs
 ) -> tuple[Evidence, Predictions | None]:
     """The tables that rules read; what the intervals should have measured without nsys if a run
     without it says what they did."""
     trace, alignment = split.trace, split.alignment
-    intervals, parts = intervals_table(split, log), parts_table(split)
     measured = intervals[intervals["kind"] != "run"]
     labels = label_table(measured)
     ran = Ran(trace, split.explainer.streams, alignment.windows)
@@ -209,7 +213,7 @@ def _evidence(
     if inputs.baseline:
         try:
             without = read_event_logs(inputs.baseline)
-            predicted = predict(split, measured, parts, labels)
+            predicted = predict(split, measured, labels)
             windows = alignment.windows.iloc[: len(measured)]  # all but the run as a whole
             baseline, said = side_by_side(
                 measured, windows, log, without, predicted.table, timed(without)
@@ -229,7 +233,7 @@ def _evidence(
     evidence = Evidence(
         trace=info,
         intervals=intervals,
-        parts=parts,
+        parts=split.parts,
         details=split.details,
         other_streams=other_streams(split),
         labels=labels,
@@ -298,7 +302,7 @@ def _answer(
             for table in (evidence.labels, evidence.variants)
         )
         rows = np.union1d(np.intersect1d(rows, drawn), variants[:MAX_INTERVALS])
-        predicted = predict_intervals(split, rows, measured, evidence.parts)
+        predicted = predict_intervals(split, rows)
     return Analysis(
         **vars(evidence)
         | {

@@ -19,6 +19,7 @@ import numpy as np
 MOST_NESTED = 100
 _C = TypeVar("_C", bound="Columns")
 _FEW = 1 << 16
+FAR = np.int64(1) << 62  # no such time
 
 
 class Columns:

@@ -217,6 +217,12 @@ class EventLog:
     source_lines: pd.DataFrame
     notes: tuple[str, ...] = ()
 
+    def without_events(self) -> EventLog:
+        """The same without the lines of events, which take as much memory as the trace."""
+        return replace(
+            self, records=self.records[:0], waits=self.waits[:0], elapsed=self.elapsed[:0]
+        )
+
 
 @dataclass(frozen=True)
 class Alignment:

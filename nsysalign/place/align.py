@@ -20,7 +20,7 @@ from nsysalign.place.pairs import untold
 from nsysalign.place.placed import place
 from nsysalign.place.projected_ranges import nvtx_windows
 from nsysalign.place.streams import STREAM_OFFSETS, Streams, on_streams, streams_of
-from nsysalign.windows import unplaced_frame
+from nsysalign.place.windows import unplaced_frame
 
 
 def align(trace: Trace, log: EventLog | None) -> Alignment:

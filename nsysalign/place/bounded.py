@@ -24,12 +24,11 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import Columns, pick
-from nsysalign.issue_order import FAR, LaneOperations
+from nsysalign.intervals import FAR, Columns, pick
 from nsysalign.model import CALL, KIND, Trace
 from nsysalign.place.matched import Matched, without_place
-from nsysalign.place.streams import OnStreams, Streams, in_legacy_order, stream_lane
-from nsysalign.windows import Unplaced
+from nsysalign.place.streams import LaneOperations, OnStreams, Streams, in_legacy_order, stream_lane
+from nsysalign.place.windows import Unplaced
 
 TICK_NS = 32  # the event clock of an H200 ticks every 32 ns
 #: CUPTI corrects its clock from time to time: in the recordings, GPU timestamps and elapsed_time

@@ -42,7 +42,7 @@ from nsysalign.model import (
     thread_of,
 )
 from nsysalign.place.host_clock import ClockMap
-from nsysalign.windows import Unplaced, windows_frame
+from nsysalign.place.windows import Unplaced, windows_frame
 
 _DEEP = 64  # timers of one class that can be running at once
 #: Calls that are neither work nor a wait: an interval with nothing else inside is not about CUDA.

@@ -20,11 +20,12 @@ recordings of H100s and H200s, one machine or workload left out at a time).
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.issue_order import FAR
+from nsysalign.intervals import FAR
 from nsysalign.place.bounded import CLOCK_RATE, Surroundings
 
 #: Parameters, in the order of the regression's columns: mean and standard deviation (ns), wide
@@ -73,6 +74,8 @@ _SLOW_SPREAD = 0.25
 #: For a record to be "busy" for certain, the previous operation must end this long after the
 #: record's call; to be "ahead" for certain, the next call must be over this long before the record.
 _MARGIN_NS, _APART_NS = 1_500, 700
+#: Records that are looked at together: each fills rows of matrices.
+_AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -97,6 +100,15 @@ class Observations:
         return dict(zip(CLASSES, count.tolist(), strict=True))
 
 
+class Likely(NamedTuple):
+    """Per record, ns: its likeliest place by what came before it, the half-width that holds it, and
+    its place by the kernel that was queued behind it (FAR if none was)."""
+
+    place: np.ndarray
+    bar: np.ndarray
+    ahead: np.ndarray
+
+
 @dataclass(frozen=True)
 class LatencyModel:
     """Parameters (in the order of PARAMETERS) and their covariance.  `unshown`: records may have
@@ -106,21 +118,25 @@ class LatencyModel:
     covariance: np.ndarray
     unshown: bool = False
 
-    def expected(self, s: Surroundings) -> tuple[np.ndarray, np.ndarray]:
-        """(likeliest place of every record by what came before it, half-width that holds it)."""
+    def likely(self, s: Surroundings) -> Likely:
+        """The likeliest place of every record, some at a time: what they say fills matrices."""
+        lots = [
+            self._likely(s.take(slice(first, first + _AT_ONCE)))
+            for first in range(0, max(len(s.call_start), 1), _AT_ONCE)
+        ]
+        return Likely(*map(np.concatenate, zip(*lots, strict=True)))
+
+    def _likely(self, s: Surroundings) -> Likely:
         past = self._past(s)
+        place = _places(past, self.vector)
         slow = np.clip(s.call_end - s.call_start - _KNEE_NS, 0, _SLOW_NS)
         bar = BAR_NS + (past.class_ == IDLE) * _SLOW_BAR * slow + s.copying * _COPYING_BAR_NS
         bar += (past.class_ == BUSY) * s.previous_is_node * _NODE_BAR_NS
         bar += self.unshown * _UNSHOWN_BAR_NS
-        return _places(past, self.vector), np.where(s.waits, float(FAR), bar)
-
-    def ahead_of(self, s: Surroundings) -> np.ndarray:
-        """Place of every record by the kernel that was queued behind it; FAR if none was."""
-        seen = self._ahead(s, _places(self._past(s), self.vector))
-        out = np.full(len(s.call_start), FAR)
-        out[seen.record] = _places(seen, self.vector)
-        return out
+        queued = self._ahead(s, place)
+        ahead = np.full(len(place), FAR)
+        ahead[queued.record] = _places(queued, self.vector)
+        return Likely(place, np.where(s.waits, float(FAR), bar), ahead)
 
     def observe(self, s: Surroundings) -> Observations:
         """Everything that records say about their own places."""
@@ -224,9 +240,11 @@ def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel
 
 @dataclass(frozen=True)
 class PairPlaces:
-    """The table of the trace; the likeliest start of every pair and its error bar."""
+    """The table of the trace, what it says of each record; the likeliest start of every pair and its
+    error bar."""
 
     model: LatencyModel
+    of_records: Likely
     start_ns: np.ndarray
     error_ns: np.ndarray
 
@@ -239,8 +257,8 @@ def place_pairs(s: Surroundings, pairs: pd.DataFrame, tracing: str) -> PairPlace
     """
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
     model = assumed(tracing, s)
-    place, bar = model.expected(s)
-    ahead = model.ahead_of(s)
+    of_records = model.likely(s)
+    place, bar, ahead = of_records
     by_start, by_end = place[start], place[end] - elapsed
     later = np.maximum(by_start, by_end)
     begin = np.where(bar[start] < bar[end], by_start, later)
@@ -248,4 +266,4 @@ def place_pairs(s: Surroundings, pairs: pd.DataFrame, tracing: str) -> PairPlace
     latest = np.minimum(ahead[start], np.minimum(ahead[end], FAR) - elapsed)
     begin = np.where(latest < begin, begin - (begin - latest) // 2, begin)
     error = np.minimum(bar[start], bar[end]) + CLOCK_RATE * elapsed
-    return PairPlaces(model, begin, np.ceil(error))
+    return PairPlaces(model, of_records, begin, np.ceil(error))

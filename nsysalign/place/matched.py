@@ -18,12 +18,11 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.errors import EventLogError
-from nsysalign.intervals import distinct, pick
-from nsysalign.issue_order import FAR
+from nsysalign.intervals import FAR, distinct, pick
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace, pid_of, process_of, thread_of, tid_of
 from nsysalign.place.host_clock import ClockMap, clock_map, contained, refine
 from nsysalign.place.pairs import TracePairs, read_pairs, untold
-from nsysalign.windows import Unplaced
+from nsysalign.place.windows import Unplaced
 
 #: A map this accurate needs no refinement on the record calls.
 _SHARP_NS = 2_000

@@ -18,7 +18,6 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import any_open
-from nsysalign.issue_order import busy_lanes
 from nsysalign.model import OURS, Alignment, Trace
 
 #: The number of the name that the tool's own stretches have among the names of the trace.
@@ -58,5 +57,5 @@ def without_own_work(trace: Trace, alignment: Alignment) -> tuple[Trace, Alignme
     ), replace(
         alignment,
         operation_lane=lane,
-        busy=busy_lanes(len(alignment.lanes), lane),
+        busy=np.isin(alignment.lanes.index, lane),
     )

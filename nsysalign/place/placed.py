@@ -14,15 +14,13 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import pick
-from nsysalign.issue_order import FAR
+from nsysalign.intervals import FAR, pick
 from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, EventLog, Trace, pid_of, tid_of
 from nsysalign.place.bounded import (
     CLOCK_RATE,
     CROSSING_NS,
     TICK_NS,
     Bounded,
-    Surroundings,
     of_starts,
     surroundings,
 )
@@ -32,12 +30,13 @@ from nsysalign.place.latency import (
     PARAMETERS,
     SCATTER_NS,
     LatencyModel,
+    Likely,
     PairPlaces,
     place_pairs,
 )
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import Streams
-from nsysalign.windows import windows_frame
+from nsysalign.place.windows import windows_frame
 
 #: Bounds may cross by this for places by the event clock, in addition to their own error.
 _CLOCK_ROOM_NS = 500
@@ -92,9 +91,8 @@ def place(
         upper_ns=np.maximum(lower, upper),
         stream=pick(streams.lanes["stream"].to_numpy(), records["lane"].to_numpy(), -1),
     )
-    records["t_ns"] = _record_places(records, windows, places, around, likely.model)
-    bar = likely.model.expected(around)[1]
-    read, read_notes = _read_windows(trace, records, matched, bounded, bar)
+    records["t_ns"] = _record_places(records, windows, places, likely.of_records)
+    read, read_notes = _read_windows(trace, records, matched, bounded, likely.of_records.bar)
     return Placed(
         records=frames.check(records, frames.PLACED_RECORDS),
         windows=windows,
@@ -249,12 +247,11 @@ def _record_places(
     records: pd.DataFrame,
     windows: pd.DataFrame,
     places: ClockPlaces | None,
-    around: Surroundings,
-    model: LatencyModel,
+    likely: Likely,
 ) -> np.ndarray:
     """Likeliest place of every record: by the event clock, its own timestamp, its window's edge,
     else its neighbours; -1 for none."""
-    t, ahead = model.expected(around)[0], model.ahead_of(around)
+    t, ahead = likely.place, likely.ahead
     t = np.where(ahead < t, t - (t - ahead) // 2, t)
     t = np.clip(t, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy())
     for edge in ("end", "start"):

@@ -10,7 +10,7 @@ import pandas as pd
 from nsysalign import frames
 from nsysalign.intervals import MOST_NESTED, any_open, group, least, too_deep
 from nsysalign.model import ORIGIN, OURS, Trace
-from nsysalign.windows import windows_frame
+from nsysalign.place.windows import windows_frame
 
 #: Ranges that libraries open around their own work: CUB and Thrust (the domain CCCL), NCCL, cuDNN,
 #: cuBLAS, cuSOLVER; torch's operators, their backward passes, FSDP and DDP; pyprof's descriptions of calls.

@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.issue_order import lane_operations
 from nsysalign.model import KIND, Alignment, Trace
+from nsysalign.place.streams import lane_operations
 from nsysalign.predict.costs import Costs
 from nsysalign.predict.replay import HIDDEN, NOTHING, Item
 

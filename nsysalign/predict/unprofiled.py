@@ -17,7 +17,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import CAUSES, OPERATION_KINDS, Alignment, Trace
-from nsysalign.parts import matrices, scale_budget
+from nsysalign.parts import scale_budget
 from nsysalign.predict.costs import (
     AFTER_ERROR,
     FITTED,
@@ -115,9 +115,7 @@ class Predictor:
         return calls, items
 
 
-def predict(
-    source: SplitTrace, intervals: pd.DataFrame, parts: pd.DataFrame, labels: pd.DataFrame
-) -> Predictions:
+def predict(source: SplitTrace, intervals: pd.DataFrame, labels: pd.DataFrame) -> Predictions:
     """Of all intervals of a label with few, else of its row and others evenly spread.  `intervals`:
     frames.INTERVALS without runs, numbered by their rows."""
     # about how many calls were made while each label's row was open
@@ -138,23 +136,17 @@ def predict(
             numbers = np.unique(np.append(numbers[spread], row))
         wanted.append(numbers)
     every = np.sort(np.concatenate(wanted)) if wanted else np.empty(0, np.int64)
-    return predict_intervals(source, every.astype(np.int64), intervals, parts)
+    return predict_intervals(source, every.astype(np.int64))
 
 
-def predict_intervals(
-    source: SplitTrace,
-    wanted: np.ndarray,
-    intervals: pd.DataFrame,
-    parts: pd.DataFrame,
-) -> Predictions:
+def predict_intervals(source: SplitTrace, wanted: np.ndarray) -> Predictions:
     """The same for these intervals (ascending numbers).
 
     Where none can be made there is a reason, whose first word, up to the colon, is what a table's
     cell has room for (REASONS). Bars are those of a run on a host that is as fast as this one was.
     """
     trace, windows = source.trace, source.alignment.windows.iloc[wanted]
-    mine = parts[parts["interval"].isin(wanted)]
-    (matrix,) = matrices(intervals[intervals["interval"].isin(wanted)], mine, ["ns"])
+    matrix = source.total[wanted]
     working = matrix[:, [CAUSES.index(c) for c in OPERATION_KINDS]].sum(axis=1)
     unknown = matrix[:, CAUSES.index("unknown")]
     waits = _collectives(trace, windows)

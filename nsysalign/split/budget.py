@@ -10,8 +10,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import covered, group
-from nsysalign.issue_order import FAR
+from nsysalign.intervals import FAR, covered, group
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
@@ -46,15 +45,15 @@ DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
 @dataclass(frozen=True)
 class SplitTrace:
     """A trace, where its intervals lie (rows of alignment.windows) and what they are made of: ns
-    per window and cause (int64 arrays, windows x causes) with their bounds, and about how many
-    segments each window has (`size`).  Intervals are given by their numbers, ascending."""
+    per window and cause (int64 array, windows x causes), `parts`: the same as `frames.PARTS`, with
+    bounds, and about how many segments each window has (`size`).  Intervals are given by their
+    numbers, ascending."""
 
     trace: Trace
     alignment: Alignment
     explainer: Explainer
     total: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
+    parts: pd.DataFrame
     size: np.ndarray
     details: pd.DataFrame
     operations: np.ndarray  # how many execute in each window of a stream
@@ -102,12 +101,13 @@ def split_trace(
     ]
     on_streams = stream_sums(explainer, places, details, on)
     on_host = host_sums(explainer, windows, timers, details)
-    totals = [on_host.total.copy() for _ in places]  # a host reading's error bar is too small
-    for total, of_place in zip(totals, on_streams.totals, strict=True):
-        total[on] = of_place
+    totals = on_streams.totals
+    if len(timers):  # a host reading's error bar is too small to matter
+        totals = [on_host.total.copy() for _ in places]
+        for total, of_place in zip(totals, on_streams.totals, strict=True):
+            total[on] = of_place
     operations, size = on_host.operations, on_host.size
     operations[on], size[on] = on_streams.operations, on_streams.size
-    trim_memory()
     total = totals[0]
     length = (windows["end_ns"] - windows["start_ns"]).to_numpy()
     wrong = np.flatnonzero(total.sum(axis=1) != length)
@@ -115,9 +115,10 @@ def split_trace(
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
-    low, high = np.minimum.reduce(totals), np.maximum.reduce(totals)
-    table = details.table()
-    return SplitTrace(trace, alignment, explainer, total, low, high, size, table, operations)
+    parts = _parts_table(totals)
+    del totals, on_streams, on_host, unshifted, places
+    trim_memory()
+    return SplitTrace(trace, alignment, explainer, total, parts, size, details.table(), operations)
 
 
 def _stream_windows(alignment: Alignment, which: np.ndarray) -> StreamWindows:
@@ -153,18 +154,23 @@ def _shifts(windows: pd.DataFrame) -> Iterator[np.ndarray]:
             yield sign * reach
 
 
-def parts_table(split: SplitTrace) -> pd.DataFrame:
-    """`frames.PARTS`: a row per interval and cause that occurs at all."""
-    used = split.total.any(axis=0) | split.high.any(axis=0)
-    interval, cause = np.nonzero(np.broadcast_to(used, split.total.shape))
+def _parts_table(totals: list[np.ndarray]) -> pd.DataFrame:
+    """`frames.PARTS`: a row per interval and cause that occurs at all.  `totals`: ns per window and
+    cause where the windows are, and at the ends of their error bars."""
+    causes = np.flatnonzero(np.logical_or.reduce([total.any(axis=0) for total in totals]))
+    count = len(totals[0])
+    some = [total[:, causes].ravel() for total in totals]
     table = pd.DataFrame(
         {
-            "interval": interval,
-            "cause": np.array(CAUSES, dtype=object)[cause],
-            "ns": split.total[interval, cause],
-            "lower_ns": split.low[interval, cause],
-            "upper_ns": split.high[interval, cause],
-        }
+            "interval": np.repeat(np.arange(count), len(causes)),
+            "cause": pd.array(np.array(CAUSES, dtype=object)[causes], dtype="str").take(
+                np.tile(np.arange(len(causes)), count)
+            ),
+            "ns": some[0],
+            "lower_ns": np.minimum.reduce(some),
+            "upper_ns": np.maximum.reduce(some),
+        },
+        copy=False,
     )
     return frames.check(table, frames.PARTS)
 

@@ -15,8 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.intervals import Columns, distinct, one_of, pick, ragged, tile
-from nsysalign.issue_order import FAR, lane_operations
+from nsysalign.intervals import FAR, Columns, distinct, one_of, pick, ragged, tile
 from nsysalign.model import (
     CALL,
     KIND,
@@ -26,6 +25,7 @@ from nsysalign.model import (
     Trace,
     process_of,
 )
+from nsysalign.place.streams import lane_operations
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams, Threads
 from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, concatenated, make
 

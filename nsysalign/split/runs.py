@@ -20,8 +20,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import covered, disjoint
-from nsysalign.issue_order import FAR
+from nsysalign.intervals import FAR, covered, disjoint
 from nsysalign.model import (
     CALL,
     ISSUING_CALLS,
@@ -35,11 +34,11 @@ from nsysalign.model import (
     pid_of,
 )
 from nsysalign.place.own_work import own_ranges
+from nsysalign.place.windows import windows_frame
 from nsysalign.split.gaps import faulting_threads
 from nsysalign.split.pieces import call_names, operation_names
 from nsysalign.split.work import Ran
 from nsysalign.trace.nccl import NCCL_KERNEL
-from nsysalign.windows import windows_frame
 
 #: What held up an operation of which the trace has no launch.
 NOT_KNOWN = "the trace does not say what the host did"

@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.intervals import Columns, distinct, group, pick, ragged, tile
-from nsysalign.issue_order import FAR
+from nsysalign.intervals import FAR, Columns, distinct, group, pick, ragged, tile
 from nsysalign.model import CAUSES
 from nsysalign.split.busy import Blocks, in_lots
 from nsysalign.split.details import Details

@@ -14,7 +14,7 @@ import pytest
 import recordings
 
 from nsysalign import frames
-from nsysalign.issue_order import FAR
+from nsysalign.intervals import FAR
 from nsysalign.place.align import align, no_log
 from nsysalign.place.bounded import Surroundings
 from nsysalign.place.event_clock import event_clock, fit_line, place_records, rounding_ns, tick_of

@@ -152,33 +152,6 @@ def test_rows_of_kernels_that_may_have_been_cut_are_those_of_one_stream():
     assert np.flatnonzero(marked._cut(rows)).tolist() == [0, 5]
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_bounds_of_a_clock_loosen_with_the_distance_on_both_sides(seed):
-    """At every time the tightest of all bounds, each loosened by what the clock may have drifted
-    until then."""
-    random = np.random.default_rng(seed)
-    times = np.sort(random.integers(0, 10_000_000, 40))
-    lows, highs = (
-        -random.integers(1, 500, 40).astype(float),
-        random.integers(1, 500, 40).astype(float),
-    )
-    query, drift = random.integers(-1_000_000, 11_000_000, 60), 5e-5
-    away = drift * np.abs(query[:, None] - times[None, :])
-    lower, upper = marked._envelope(times, lows, highs, query, drift)
-    np.testing.assert_allclose(lower, (lows - away).max(axis=1))
-    np.testing.assert_allclose(upper, (highs + away).min(axis=1))
-
-
-def test_the_place_of_one_launch_is_the_middle_of_what_its_row_allows():
-    """Stamps at 1,000 and 2,000 of a timer with ticks of 32 ns, in a row from 501,000 to 502,100
-    ns: the timer is between 499,968 and 500,100 behind the trace, and half a tick more."""
-    one = [np.array([t], np.int64) for t in (1_000, 2_000, 501_000, 502_100)]
-    known, cut = np.array([True]), np.array([False])
-    shift, rate, error = marked._clock(*one, known, cut, 32)
-    assert (shift.tolist(), rate) == ([500_034 + 16], 0.0)
-    assert error.tolist() == [int(np.ceil(66 + 1_000 * marked._DRIFT_UNKNOWN + 16))]
-
-
 def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of_its_event():
     """Records 0 to 3; the first wait knows CUPTI's number of record 0 (and the log says 3), the
     second what the log says, record 0 too, the third only its event, which record 2 recorded last
@@ -201,18 +174,6 @@ def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of
     waits = pd.DataFrame(said, columns=columns).assign(process=P, call=4)
     record, inferred = awaited(trace(calls=calls), waits, records)
     assert record.tolist() == [0, 0, 2, 3] and inferred.tolist() == [False, False, True, True]
-
-
-def test_bounds_of_a_clock_that_drifts_stay_narrow():
-    """40 launches over 4 s, each in a row 100 ns wider than its stamps, on a timer that is 30 parts
-    per million slow."""
-    at = np.arange(40) * 100_000_000
-    first, last = at, at + 10_000
-    start, end = (np.rint(t * (1 + 30e-6)).astype(np.int64) for t in (first, last))
-    none = np.zeros(40, bool)
-    shift, rate, error = marked._clock(first, last, start - 50, end + 50, ~none, none, 1)
-    assert rate == pytest.approx(30e-6, rel=0.01)
-    assert np.abs(first + shift - start).max() <= 60 and error.max() <= 120
 
 
 def test_the_event_with_number_0_is_an_event():

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.issue_order import FAR
+from nsysalign.intervals import FAR
 from nsysalign.place.bounded import Surroundings
 from nsysalign.place.event_clock import fit_line
 from nsysalign.place.latency import PARAMETERS, assumed, place_pairs

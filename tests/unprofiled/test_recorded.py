@@ -12,7 +12,7 @@ import pytest
 from nsysalign import engine
 from nsysalign.place.align import align
 from nsysalign.predict.unprofiled import predict
-from nsysalign.split.budget import intervals_table, parts_table, split_trace
+from nsysalign.split.budget import intervals_table, split_trace
 
 from .recordings import unpack
 
@@ -75,7 +75,7 @@ def test_the_first_recording_against_the_numbers_measured_alone(tmp_path):
     alignment = align(trace, log)
     split = split_trace(trace, alignment)
     intervals = intervals_table(split, log)
-    table, _ = predict(split, intervals, parts_table(split), engine.label_table(intervals))
+    table, _ = predict(split, intervals, engine.label_table(intervals))
     table["label"] = intervals["label"].to_numpy()[table["interval"]]
     bars = table.dropna()
     assert (bars["lower_ns"] > bars["predicted_ns"] / 4).mean() > 0.9, (
@@ -106,7 +106,7 @@ def test_where_more_was_traced_there_is_a_reason_instead(tmp_path, more):
         )
     split = split_trace(trace, alignment)
     intervals = intervals_table(split, log)
-    table, parts = predict(split, intervals, parts_table(split), engine.label_table(intervals))
+    table, parts = predict(split, intervals, engine.label_table(intervals))
     assert (
         table["predicted_ns"].isna().all()
         and table["reason"].str.contains(more).all()

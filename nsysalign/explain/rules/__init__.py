@@ -127,6 +127,7 @@ def diagnose(evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) 
     table = pd.DataFrame(rows, columns=frames.FINDINGS.names).astype({"evidence": object})
     table = frames.check(table, frames.FINDINGS) if rows else frames.empty(frames.FINDINGS)
     concerned = _per_interval(found, len(evidence.intervals))
+    vars(facts).clear()  # its labels refer to it: arrays over all intervals would stay
     return Diagnosis(table, concerned, [*remarks, *unchecked])
 
 
