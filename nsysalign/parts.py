@@ -16,7 +16,7 @@ SHORT: Mapping[str, str] = {cause: cause for cause in CAUSES} | {
     "launch_latency": "latency",
 }
 #: What they are called in sentences.
-DISPLAY: Mapping[str, str] = SHORT | {
+DISPLAY: Mapping[str, str] = dict(SHORT) | {
     "graph": "CUDA graph",
     "memcpy": "copy",
     "api_launch": "launch call",

@@ -381,8 +381,8 @@ def awaited(
     found = np.where(sync >= 0, pick(known, by_sync(process, sync), -1), -1)
     logged = np.flatnonzero(records["log_process"] >= 0)
     by_log = Lookup(*(records[c].to_numpy()[logged] for c in ("log_process", "seq")))
-    by_log = pick(logged, by_log(waits["log_process"].to_numpy(), seq), -1)
-    found = np.where((found < 0) & (seq >= 0), by_log, found)
+    in_log = pick(logged, by_log(waits["log_process"].to_numpy(), seq), -1)
+    found = np.where((found < 0) & (seq >= 0), in_log, found)
     unsure = found < 0
     call = waits["call"].to_numpy()
     asked = waits[["process", "event"]].assign(

@@ -496,7 +496,8 @@ def _compared(calls: Sequence[EventCall], ordinal: bool, found: TracePairs) -> l
     first = _first_records(calls) if ordinal else {}
     records, latest = _last_records(calls, first, _batches(calls, comparisons, polled), polled)
     found.events |= latest
-    captured, capturing = set(), set()  # records, threads
+    captured: set[int] = set()  # records
+    capturing: set[int] = set()  # threads
     for n, c in enumerate(calls):
         if c.role in (_CAPTURE, _CAPTURED):
             (capturing.add if c.role == _CAPTURE else capturing.discard)(c.thread)
@@ -562,7 +563,7 @@ def _batches(
 def _last_records(
     calls: Sequence[EventCall],
     first: Mapping[int, int],
-    batches: Mapping[int, Mapping[int, tuple[int, int]]],
+    batches: Mapping[int, Mapping[int, tuple[int, ...]]],
     polled: set[int],
 ) -> tuple[dict[int, tuple[int, int]], dict[int, int]]:
     """(position of a comparison's first query -> the last records of its two events, -1 where that

@@ -85,8 +85,10 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     issued = np.flatnonzero(call >= 0)
     # whether any range of its process was open when an operation was issued
     issue = trace.calls["start_ns"].to_numpy()[call[issued]]
-    opened = (ranges[c].to_numpy() for c in ("process", "start_ns", "end_ns"))
-    covered_by_range = any_open(*opened, operations["process"].to_numpy()[issued], issue)
+    whose, opens, closes = (ranges[c].to_numpy() for c in ("process", "start_ns", "end_ns"))
+    covered_by_range = any_open(
+        whose, opens, closes, operations["process"].to_numpy()[issued], issue
+    )
     outside, unissued = took[issued[~covered_by_range]], took[call < 0]
     said = []
     if idle := len(ranges) - int(with_work.sum()):
@@ -311,7 +313,7 @@ def _functions(samples: Stacks, hits: np.ndarray) -> list[dict[str, Any]]:
         }
         for (function, file), lines in ranked[:MOST_ROWS]
     ]
-    rest = len(hits) - sum(row["samples"] for row in rows)
+    rest = len(hits) - sum(len(lines) for _, lines in ranked[:MOST_ROWS])
     return [*rows, base | {"samples": rest, "share": rest / len(hits)}] if rest else rows
 
 

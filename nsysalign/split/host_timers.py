@@ -204,15 +204,15 @@ def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) ->
             np.concatenate([taken_start, begin]), np.concatenate([taken_end, end])
         )
     rest = tile(base, base + length, taken_start, taken_end)
-    free = rest.block < 0
+    free = np.flatnonzero(rest.block < 0)
     piece = rest.piece[free]
     copies = kind[piece] == CALL["memcpy"]
     staged = copies & _pageable(explainer, p.ref[piece])
     causes = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
     start, stop = rest.start[free] - shift[piece], rest.end[free] - shift[piece]
-    detail = np.where(staged, DETAIL["staging"], 0)
+    details = np.where(staged, DETAIL["staging"], 0)
     window, call = p.window[piece], p.ref[piece]
-    return join([*parts, make(window, start, stop, causes, REF["api"], call, detail)])
+    return join([*parts, make(window, start, stop, causes, REF["api"], call, details)])
 
 
 @dataclass(frozen=True)

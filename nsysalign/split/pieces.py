@@ -216,8 +216,11 @@ class Segments:
                 ns=self.ns[begin:end],
                 cause=self.cause[begin:end],
                 ref_id=self.ref_id[begin:end],
-                words=lambda index, begin=begin: self.words(begin + index),
+                words=self._words_from(begin),
             )
+
+    def _words_from(self, begin: int) -> Callable[[np.ndarray], np.ndarray]:
+        return lambda index: self.words(begin + index)
 
 
 def segment_arrays(trace: Trace, alignment: Alignment, pieces: Pieces) -> Segments:

@@ -218,7 +218,7 @@ def _copied_again(operations: pd.DataFrame, process: int, device: int) -> dict[s
     table = ns.agg(["count", "sum"])
     table = table[table["count"] > 1]
     again = (table["sum"] * (table["count"] - 1) / table["count"]).sum()
-    out = {"operations": len(own), "again_ns": int(again)}
+    out: dict[str, int | str] = {"operations": len(own), "again_ns": int(again)}
     if len(table):
         way, size = table["sum"].idxmax()
         most = table.loc[(way, size)]

@@ -172,8 +172,8 @@ def _explained(
     touched = np.zeros(len(b.start) + 1, np.int64)
     since = FAR
     for start, end in spans:
-        some = end > start
-        start, end = start[some], end[some]
+        apart = np.flatnonzero(end > start)
+        start, end = start[apart], end[apart]
         since = min(since, int(start.min(initial=FAR)))
         np.add.at(touched, np.searchsorted(b.end, start, side="right"), 1)
         until = np.minimum(np.searchsorted(b.end, end, side="left") + 1, len(b.start))
@@ -187,11 +187,11 @@ def _explained(
     for some in np.split(every, np.arange(_BLOCKS, len(every), _BLOCKS)) if len(every) else ():
         yield _block_pieces(b, np.zeros(len(some)), some)
         start, end = previous_end[some], b.start[some]
-        idle = np.flatnonzero(end > start)
-        if not len(idle):
+        apart = np.flatnonzero(end > start)
+        if not len(apart):
             continue
-        start, end = start[idle], end[idle]
-        gaps = _gaps(explainer, endless, lane, np.zeros(len(idle), np.int64), start, end)
+        start, end = start[apart], end[apart]
+        gaps = _gaps(explainer, endless, lane, np.zeros(len(apart), np.int64), start, end)
         for lot in in_lots(explainer.threads, gaps.issue_thread, start, end):
             part = replace(gaps.take(lot.owner), start=lot.start, end=lot.end)
             pieces = explainer.explain(part)

@@ -108,9 +108,9 @@ def everything(trace: Trace) -> pd.DataFrame:
     end = max((int(table["end_ns"].max()) for table in tables if len(table)), default=0)
     parts = []
     for process in processes:
-        whole = (np.array([n]) for n in (-1, process, 0, end + 1))
+        interval, of, begin, until = (np.array([n]) for n in (-1, process, 0, end + 1))
         pid = f" (pid {pid_of(int(process))})" if len(processes) > 1 else ""
-        made = _of_trace(trace, _Views(*whole, None))
+        made = _of_trace(trace, _Views(interval, of, begin, until, None))
         parts += [part.assign(lane=part["lane"] + pid) for part in made if len(part)]
     return _together(parts)
 
@@ -200,7 +200,9 @@ def _operation_rows(
     columns = [operations[c].to_numpy()[row].tolist() for c in ("bytes", "start_ns", "end_ns")]
     details: list[dict[str, Any]] = []
     for size, start, end, shape in zip(*columns, shapes.tolist(), strict=True):
-        detail = {"grid": tuple(shape[:3]), "block": tuple(shape[3:6])} if shape[0] else {}
+        detail: dict[str, Any] = (
+            {"grid": tuple(shape[:3]), "block": tuple(shape[3:6])} if shape[0] else {}
+        )
         if shape[6] > 0:
             detail |= {"registers": shape[6], "shared_memory_bytes": max(0, shape[7] + shape[8])}
         if size > 0 and end > start:

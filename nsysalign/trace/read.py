@@ -119,7 +119,8 @@ def _refuse_without_calls(path: Path, source: Source, trace: Trace) -> None:
 
 def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
     """Grid and block (x, y, z), registers per thread, static and dynamic shared memory (bytes) of
-    kernels by rowid: int64 array (kernels, 9), 0 if the trace does not say."""
+    kernels by rowid: int64 array (kernels, 9); 0, and -1 for registers and memory, if the trace
+    does not say."""
     out = np.zeros((len(rows), len(schema.KERNEL_SHAPE.fields)), np.int64)
     if not len(rows):
         return out

@@ -94,8 +94,8 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
             values = list(quoted)
             for number, column in enumerate(columns):
                 if column in _TEXTS:
-                    function = "renamed" if table == schema.NVTX.name else "shared"
-                    values[number] = f"{function}(cast({quoted[number]} as blob))"
+                    by = "renamed" if table == schema.NVTX.name else "shared"
+                    values[number] = f"{by}(cast({quoted[number]} as blob))"
                 elif column not in numbers:  # which nsys reads; what a text says is not known
                     is_number = f"typeof({quoted[number]}) in ('integer', 'real')"
                     values[number] = f"case when {is_number} then {quoted[number]} end"

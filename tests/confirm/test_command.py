@@ -74,8 +74,6 @@ def test_a_run_then_one_with_the_change_and_the_verdict_everywhere(machine):
     }  # fmt: skip
     assert "confirmed: t1 (host-gap):" in result.output
     assert "Changed: a delay kernel of 1,000.0 us" in result.output
-    # of the plain run, before
-    assert "      nsysalign confirm --label t1 SCRIPT.py" in result.output
     stored = json.loads((machine.folder / "confirm.json").read_text())
     (one,) = stored["confirmations"]
     assert (stored["format"], stored["version"]) == ("nsysalign-confirm", 1)

@@ -66,7 +66,7 @@ def test_many_kernels_without_a_grid(export):
     )
     trace = read_trace(path)
     assert len(trace.operations) > 21_000
-    assert trace.shapes(trace.operations["row"].to_numpy()[:3]).tolist() == [[0] * 6] * 3
+    assert trace.shapes(trace.operations["row"].to_numpy()[:3]).tolist() == [[0] * 6 + [-1] * 3] * 3
 
 
 def test_grids_of_kernels_that_lie_far_apart_in_the_table(export):
@@ -84,7 +84,7 @@ def test_grids_of_kernels_that_lie_far_apart_in_the_table(export):
         "select k.* from CUPTI_ACTIVITY_KIND_KERNEL k, n where k.rowid = 1",
     )
     rows = np.arange(1, 90_001, 300)
-    assert (read_trace(path).shapes(rows) == [1, 2, 3, 4, 5, 6]).all() and len(rows) == 300
+    assert (read_trace(path).shapes(rows)[:, :6] == [1, 2, 3, 4, 5, 6]).all() and len(rows) == 300
 
 
 def test_names_that_no_answer_uses_are_not_missed(export):
