@@ -259,7 +259,7 @@ def answer(analysis: Analysis, first: str = "") -> Answer:
     notes += [f"not in the trace: {missing}"] if missing else []
     runs, trust = _run_rows(analysis, matrix), _trust(analysis)
     return Answer(
-        screen=first_screen(analysis, labels, runs, findings, _trusted(trust)),
+        screen=first_screen(analysis, labels, runs, findings, cold, _trusted(trust)),
         headline=headline,
         labels=tuple(labels),
         rows=tuple(_by_work(analysis, labels, matrix)),

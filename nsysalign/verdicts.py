@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from nsysalign.intervals import union
 from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.text import bytes_text, duration, percent, plural, safe_text, short_name
 
@@ -110,9 +111,11 @@ def first_screen(
     rows: Sequence[LabelRow],
     runs: Sequence[LabelRow],
     findings: Sequence[Finding],
+    cold: np.ndarray,
     trust: str,
 ) -> First:
-    """`rows`: one per label; `runs`: of the run as a whole, for where nothing was timed."""
+    """`rows`: one per label; `runs`: of the run as a whole, for where nothing was timed; `cold`:
+    which intervals are first calls."""
     by_label: dict[str, list[Finding]] = {}
     for finding in findings:
         by_label.setdefault(finding.label, []).append(finding)
@@ -155,7 +158,7 @@ def first_screen(
         unplaced=_unplaced(analysis),
         warnings=sum(SIGNS[verdict.verdict] == "!" for verdict in labels),
         notes=notes,
-        remarks=_first_calls(rows, findings) + _second_run(analysis),
+        remarks=_first_calls(analysis, cold, findings) + _second_run(analysis),
         trust=trust,
     )
 
@@ -271,15 +274,21 @@ def _sentence(
 ) -> str:
     """At most two sentences: the number and its cause."""
     whole, parts, kernels = max(row.elapsed_ns, 1), lead.columns_ns, gpu_time(row)
-    whose = "The run" if row.kind == "run" else safe_text(row.label)
-    verb = {"run": "takes", "nvtx": "spans"}.get(row.kind, "reads")
-    reads = f"{whose} {verb} {duration(row.elapsed_ns)}"
+    verb = {"nvtx": "spans"}.get(row.kind, "reads")
+    reads = f"{safe_text(row.label)} {verb} {duration(row.elapsed_ns)}"
+    if row.kind == "run":
+        reads = f"From its first to its last GPU work the run takes {duration(row.elapsed_ns)}"
     if lead.verdict == WRONG:
         return next(f.title for f in findings if f.severity == "error")
     if lead.verdict == CANNOT_TELL:
         return f"{reads}. The trace does not say what ran in {percent(row.parts_ns['unknown'] / whole)} of it."
+    others_ns = _on_other_streams(analysis, row.interval)
+    idler = "Its stream" if others_ns else "The GPU"
+    none = "no kernel runs in it"
+    if others_ns:
+        none = f"its stream runs no kernel; others work, the busiest for {duration(others_ns)}"
     if lead.verdict == FLOOR:
-        takes = f"its kernels take {duration(kernels)}" if kernels else "no kernel runs in it"
+        takes = f"its kernels take {duration(kernels)}" if kernels else none
         return f"{reads}; {takes}. The rest is launch latency and the event pair's own cost."
     if lead.verdict == MIXED:
         (one, first), (two, second) = _largest(row)[:2]
@@ -305,35 +314,42 @@ def _sentence(
         busy = f"the GPU worked for {duration(kernels + parts['copy'])} of it ({percent((kernels + parts['copy']) / whole)})"
         return f"{reads}; {busy}. {_top_kernel(analysis, row.label)}".strip()
     if row.kind == "host" and kernels:
-        return f"{reads}; kernels ran for {duration(kernels)} of it ({percent(kernels / whole)}). {_why(row, lead, proof)}"
-    takes = f"its kernels take {duration(kernels)}" if kernels else "no kernel runs in it"
+        return f"{reads}; kernels ran for {duration(kernels)} of it ({percent(kernels / whole)}). {_why(row, lead, proof, idler)}"
+    takes = f"its kernels take {duration(kernels)}" if kernels else none
     if sum(piece.column == "kernel" for piece in proof.pieces) == 1:
         takes = f"its kernel takes {duration(kernels)}"
-    return f"{reads}; {takes}. {_why(row, lead, proof)}"
+    return f"{reads}; {takes}. {_why(row, lead, proof, idler)}"
 
 
-def _why(row: LabelRow, lead: LabelVerdict, proof: Proof) -> str:
-    """Of a label that the CPU limits: what the GPU waited for."""
+def _on_other_streams(analysis: Analysis, interval: int) -> int:
+    """How long the busiest other stream ran what was launched inside an interval."""
+    others = analysis.other_streams
+    spent = others.loc[others["interval"] == interval, "ns"]
+    return int(spent.max()) if len(spent) else 0
+
+
+def _why(row: LabelRow, lead: LabelVerdict, proof: Proof, idler: str) -> str:
+    """Of a label that the CPU limits: what its stream waited for; `idler`: what was idle then."""
     parts = lead.columns_ns
     idle = parts["launch"] + parts["CPU"]
     if lead.verdict == LAUNCH:
         calls = {piece.what for piece in proof.pieces if piece.column == "launch"}
         name = f" ({calls.pop()})" if len(calls) == 1 else ""
-        return f"The GPU was idle for {duration(parts['launch'])} of it in launch calls{name}."
+        return f"{idler} was idle for {duration(parts['launch'])} of it in launch calls{name}."
     if row.parts_ns["api"] >= 0.5 * idle:
         calls: dict[str, int] = {}
         for piece in proof.pieces:
             if piece.column == "CPU" and piece.what:
                 calls[piece.what] = calls.get(piece.what, 0) + piece.end_ns - piece.start_ns
         named = max(calls, key=calls.__getitem__, default="other CUDA calls")
-        return f"The GPU was idle for {duration(row.parts_ns['api'])} of it in other CUDA calls, most in {named}."
+        return f"{idler} was idle for {duration(row.parts_ns['api'])} of it in other CUDA calls, most in {named}."
     begin = {"event": "start.record()", "host": "the first timer call"}.get(row.kind, "its begin")
     until_gpu = next((p.start_ns for p in proof.pieces if p.column in ("kernel", "copy")), 0)
     if proof.launch and until_gpu >= 0.6 * idle and proof.launch_ns < until_gpu:
         return (
-            f"The GPU sat idle: the kernel was launched {duration(proof.launch_ns)} after {begin}."
+            f"{idler} sat idle: the kernel was launched {duration(proof.launch_ns)} after {begin}."
         )
-    return f"The GPU was idle for {duration(idle)} of it: the CPU had not launched yet."
+    return f"{idler} was idle for {duration(idle)} of it: the CPU had not launched yet."
 
 
 def _top_kernel(analysis: Analysis, label: str) -> str:
@@ -420,14 +436,18 @@ _PURPOSE = {
 }
 
 
-def _first_calls(rows: Sequence[LabelRow], findings: Sequence[Finding]) -> tuple[str, ...]:
-    """What happened once, in a line."""
-    cold = sum(row.spent.cold_ns for row in rows if not row.library)
+def _first_calls(
+    analysis: Analysis, cold: np.ndarray, findings: Sequence[Finding]
+) -> tuple[str, ...]:
+    """What happened once, in a line: the time in which a first call was open, however nested."""
+    own = analysis.intervals[cold & ~analysis.intervals["library"].to_numpy(dtype=bool)]
+    begin, end = union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
+    once = int((end - begin).sum())
     loading = sum(f.loss_ns for f in findings if f.rule == "module-load" and not f.library)
-    if not cold:
+    if not once:
         return ()
     loads = f" ({duration(loading)} loading CUDA modules)" if loading else ""
-    return (f"first calls: {duration(cold)} once{loads}",)
+    return (f"first calls: {duration(once)} once{loads}",)
 
 
 def _second_run(analysis: Analysis) -> tuple[str, ...]:

@@ -48,11 +48,14 @@ def copied(folder: Path, *without: str):
     """A copy of the package in `folder`, and a function that runs Python with it."""
     skip = shutil.ignore_patterns("__pycache__", *without)
     shutil.copytree(PACKAGE, folder / "nsysalign", ignore=skip)
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONDONTWRITEBYTECODE": "1"}
+    # without site, whose .pth of an editable installation finds what the copy lacks in the original
+    packages = [path for path in sys.path if path.endswith("-packages")]
+    path = os.pathsep.join([str(folder), *packages])
+    environment = {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
 
     def python(*arguments: str) -> subprocess.CompletedProcess:
         return subprocess.run(
-            [sys.executable, *arguments], cwd=folder, env=environment, capture_output=True,
+            [sys.executable, "-S", *arguments], cwd=folder, env=environment, capture_output=True,
             text=True, timeout=60,
         )  # fmt: skip
 

@@ -53,7 +53,8 @@ QUERIED, WAITED = "asked by queries", "created together and waited for"
 @dataclass
 class TracePairs:
     """Compared pairs as calls of their records (positions in `trace.calls`), by the start's call,
-    and how each is known; `wait`: the call that waited for the end (-1: unknown); `left`: reason -> comparisons that could not be read; `of_libraries`: how
+    and how each is known; `wait`: the call that waited for the end (-1: unknown); `left`: reason -> comparisons
+    that could not be read; `unclear`: what may belong to comparisons, or not; `of_libraries`: how
     many pairs are not the program's; `events`: call of a record -> number of its event."""
 
     start: list[int] = field(default_factory=list)
@@ -61,6 +62,7 @@ class TracePairs:
     wait: list[int] = field(default_factory=list)
     how: list[str] = field(default_factory=list)
     left: Counter[str] = field(default_factory=Counter)
+    unclear: Counter[str] = field(default_factory=Counter)
     of_libraries: int = 0
     events: dict[int, int] = field(default_factory=dict)
 
@@ -79,6 +81,8 @@ class TracePairs:
             notes.append(
                 f"{sum(self.left.values()):,} comparisons of events have no interval: {why}"
             )
+        for what, count in self.unclear.items():
+            notes.append(f"{count:,} {what}: whether the program compared them is not known")
         if self.of_libraries:
             notes.append(
                 f"{plural(self.of_libraries, 'pair')} of events that libraries seem to time for themselves "
@@ -173,7 +177,7 @@ def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -
         found.events |= {c.call: c.event for c in calls if c.role == _RECORD and c.event >= 0}
         together, in_a_row = _created_together(calls) if ordinal else ([], 0)
         if in_a_row:
-            found.left["of events recorded in a row with other work between them"] += in_a_row
+            found.unclear["pairs of events recorded in a row with other work between"] += in_a_row
         if process in torch:
             compared = _compared(calls, ordinal, found)
             pairs += [(pair, QUERIED) for pair in compared]
@@ -185,9 +189,9 @@ def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -
             pairs += [(pair, WAITED) for pair in together]
             asked = sum(c.role == _WAIT and c.event >= 0 for c in calls)
             if asked and not ordinal:
-                found.left["by waits for events that the trace numbers in another way"] += asked
+                found.unclear["waits for events that the trace numbers in another way"] += asked
             elif asked and not any(c.role == _RECORD and c.event >= 0 for c in calls):
-                found.left["by waits for events whose records the trace does not name"] += asked
+                found.unclear["waits for events whose records the trace does not name"] += asked
     for pair, how in sorted(pairs, key=lambda p: (p[0].start.call, p[0].end.call)):
         found.start.append(pair.start.call)
         found.end.append(pair.end.call)

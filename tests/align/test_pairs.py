@@ -91,7 +91,7 @@ def read(text: str) -> tuple[str, str, int]:
     ends = zip(found.start, found.end, strict=True)
     return (
         " ".join(letter[a] + letter[b] for a, b in ends),
-        "; ".join(found.left),
+        "; ".join([*found.left, *found.unclear]),
         found.of_libraries,
     )
 
@@ -137,7 +137,7 @@ def test_what_can_be_read_in_two_ways_is_counted(program, reason):
 def test_records_that_no_row_names_are_counted():
     trace, _, lane = drawn("C C R1 w R2 W2 R1 w R2 W2")
     found = pairs_in_trace(trace, {}, lane)
-    assert not found.start and found.left.total() == 2 and "does not name" in found.notes[0]
+    assert not found.start and found.unclear.total() == 2 and "does not name" in found.notes[0]
 
 
 def test_in_a_process_that_runs_torch_they_are_of_libraries_and_counted():
