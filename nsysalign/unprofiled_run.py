@@ -140,7 +140,7 @@ def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
     allocates."""
     if intervals.empty:
         return frames.empty(frames.TIMED_LABELS)
-    table = label_table(intervals.assign(row_interval=intervals["interval"]))
+    table = label_table(intervals)
     rows = []
     for label in table["label"]:
         own = intervals[intervals["label"] == label]
