@@ -123,12 +123,7 @@ def run(
         )
     status = result.exit_status
     try:
-        analysis = finish(
-            result.run_dir,
-            exit_status=status,
-            quiet=quiet,
-            json_out=json_out,
-        )
+        analysis = finish(result.run_dir, exit_status=status, quiet=quiet, json_out=json_out)
     except NoCudaWork as error:
         from nsysalign.commands.doctor import why_no_cuda
 
@@ -197,10 +192,7 @@ def _profiled(
     from nsysalign.record.lock import locked
     from nsysalign.record.session import collect
 
-    with (
-        ProgressLine(quiet) as progress,
-        locked(lock_clocks) as conditions,
-    ):
+    with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
         result = collect(command, replace(options, conditions=conditions), progress)
     if not quiet:
         for note in result.notes:

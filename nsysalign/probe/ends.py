@@ -87,9 +87,7 @@ class Ends:
         for name in ("os", "posix"):
             sys.modules[name]._exit = _exit  # type: ignore[attr-defined]
         os.register_at_fork(
-            before=self._before_fork,
-            after_in_parent=self._after_fork,
-            after_in_child=self._forked,
+            before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forked
         )
         self._watch()
 

@@ -184,10 +184,7 @@ class Sites:
 def _roots() -> dict[str, tuple[str, ...]]:
     """Folders whose code is never the user's: the standard library, and nsysalign's own harness."""
     package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__spec__.origin))))
-    internal = (
-        os.path.join(package, "probe") + os.sep,
-        os.path.join(package, "region.py"),
-    )
+    internal = (os.path.join(package, "probe") + os.sep, os.path.join(package, "region.py"))
     stdlib = {
         os.path.dirname(os.path.abspath(os.__file__)),
         os.path.dirname(os.path.realpath(os.__file__)),

@@ -57,10 +57,7 @@ def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> I
         return
     stop = threading.Event()
     thread = threading.Thread(
-        target=_guarded,
-        args=(path, stop, notes, flush_s),
-        name="nsysalign-clocks",
-        daemon=True,
+        target=_guarded, args=(path, stop, notes, flush_s), name="nsysalign-clocks", daemon=True
     )
     thread.start()
     try:

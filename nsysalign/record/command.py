@@ -126,11 +126,7 @@ def environment_notes(environ: Mapping[str, str]) -> list[str]:
 
 
 def probe_environment(
-    environ: Mapping[str, str],
-    run_dir: Path,
-    *,
-    calibrate: bool,
-    host_timers: bool = True,
+    environ: Mapping[str, str], run_dir: Path, *, calibrate: bool, host_timers: bool = True
 ) -> dict[str, str]:
     """The user's environment plus what starts the probe.  Nothing of the user's is removed."""
     folder = str(Path(__file__).resolve().parents[1] / "probe_path")

@@ -3,17 +3,14 @@ the way."""
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import stat
 import subprocess
 import sys
 
 import pytest
 from waiting import wait_for
 
-from nsysalign.errors import NsysError
 from nsysalign.record.session import CollectOptions, baseline_logs, collect_baseline
 
 from .conftest import FAKE_TORCH, ROOT, read_log
@@ -79,29 +76,6 @@ def test_a_stopped_run_is_not_run_again(environment, real):
     assert not (environment / "run" / "baseline").exists()
 
 
-def test_the_folder_is_private_and_the_run_is_described(environment):
-    result = alone(environment, "")
-    assert stat.S_IMODE(result.run_dir.stat().st_mode) == 0o700
-    assert sorted(p.name for p in result.run_dir.iterdir()) == [
-        result.event_logs[0].name,
-        "run.json",
-    ]
-    manifest = json.loads((result.run_dir / "run.json").read_text())
-    assert manifest["exit_status"] == 0 and manifest["event_logs"] == [result.event_logs[0].name]
-    assert "kept" not in (result.run_dir / "run.json").read_text()
-    assert baseline_logs(environment / "run") == list(result.event_logs)
-
-
-def test_calibration_is_as_in_the_profiled_run(environment):
-    calibrated = alone(environment, "")
-    assert any(x["type"] == "calibration" for x in read_log(calibrated.event_logs[0]))
-    (environment / "second").mkdir()
-    plain = collect_baseline(
-        ["script.py"], environment / "second", CollectOptions(calibrate=False), profiled_status=0
-    )
-    assert not any(x["type"] == "calibration" for x in read_log(plain.event_logs[0]))
-
-
 def test_nothing_timed_is_said(environment):
     (environment / "empty.py").write_text("print('hello')")
     (environment / "run").mkdir()
@@ -143,9 +117,3 @@ def test_raw_files_of_a_killed_run_become_logs_later(environment):
     header = read_log(log)[0]
     assert header["baseline"] is True and header["stopped"] is True
     assert result.event_logs[0].name != log.name
-
-
-def test_a_second_baseline_never_overwrites_the_first(environment):
-    alone(environment, "")
-    with pytest.raises(NsysError, match="cannot make"):
-        collect_baseline(["script.py"], environment / "run", profiled_status=0)

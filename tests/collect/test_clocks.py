@@ -77,13 +77,6 @@ def test_samples_carry_both_clocks_and_end_with_the_block(nvml, tmp_path):
     assert (tmp_path / "clocks.jsonl").stat().st_mode & 0o077 == 0
 
 
-def test_a_failing_block_ends_the_sampling_too(nvml, tmp_path):
-    nvml()
-    with pytest.raises(KeyboardInterrupt), clocks.sampling(tmp_path / "clocks.jsonl"):
-        raise KeyboardInterrupt
-    assert not running()
-
-
 def test_what_cannot_be_sampled_is_said(nvml, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     with clocks.sampling(tmp_path / "a") as notes:
@@ -137,12 +130,6 @@ def test_devices_are_numbered_as_cuda_numbers_them(nvml, asked, expected):
     module = nvml(FAKE_NVML_NAMES="A,A,A")
     environ = {} if asked is None else {"CUDA_VISIBLE_DEVICES": asked}
     assert clocks.visible(module, environ) == expected
-
-
-def test_unequal_gpus_need_the_pci_order(nvml):
-    module = nvml(FAKE_NVML_NAMES="A,B")
-    assert clocks.visible(module, {})[1] == "assumed"
-    assert clocks.visible(module, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})[1] == "pci"
 
 
 @pytest.mark.nsys

@@ -181,11 +181,6 @@ def test_without_the_source_nothing_is_guessed(probed, tmp_path):
     assert pairs == []
 
 
-def test_a_file_that_is_no_python_tells_nothing(tmp_path):
-    with pytest.raises(SyntaxError):
-        Source("t0 = (")
-
-
 def uses(text: str, line: int):
     return Source(text).use(line, text.splitlines()[line - 1].index("c()"))
 

@@ -11,7 +11,6 @@ import pytest
 
 from nsysalign.errors import NsysError, UsageError
 from nsysalign.record.command import (
-    environment_notes,
     probe_environment,
     refuse_isolated,
     refuse_nested,
@@ -59,11 +58,6 @@ def test_the_users_environment_is_kept(tmp_path):
     assert os.listdir(first).count("sitecustomize.py") == 1 and rest == "/mine" and env["A"] == "b"
     assert env["NSYSALIGN_CALIBRATE"] == "0" and env["NSYSALIGN_DIR"] == str(tmp_path)
     assert "NSYSALIGN_CALIBRATE" not in probe_environment({}, tmp_path, calibrate=True)
-
-
-def test_only_one_variable_is_ever_reported():
-    assert environment_notes({"SECRET": "x", "CUDA_LAUNCH_BLOCKING": "0"}) == []
-    assert len(environment_notes({"CUDA_LAUNCH_BLOCKING": "1"})) == 1
 
 
 def test_run_directories_are_fresh_private_and_numbered(tmp_path):

@@ -7,8 +7,6 @@ import subprocess
 import sys
 from types import SimpleNamespace
 
-from click.testing import CliRunner
-
 from nsysalign.commands import doctor
 from nsysalign.record.nsys import Nsys
 
@@ -88,17 +86,3 @@ def test_a_python_without_an_environment_and_a_folder_that_is_full(tmp_path, mon
     assert rows["folder"].state == rows["temporary"].state == "ok", "Python goes to /tmp then"
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=2e8))
     assert {r.state for r in doctor._room({"TMPDIR": str(tmp_path)})} == {"warning"}
-
-
-def test_few_process_numbers(tmp_path):
-    limit = tmp_path / "pid_max"
-    limit.write_text("4194304\n")
-    assert not [*doctor._numbers(limit)] and not [*doctor._numbers(tmp_path / "absent")]
-    limit.write_text("32768\n")
-    (row,) = doctor._numbers(limit)
-    assert row.state == "warning" and row.found.startswith("32,768")
-
-
-def test_the_command_prints_every_row():
-    result = CliRunner().invoke(doctor.doctor, [])
-    assert result.exit_code in (0, 3) and "python" in result.output and "nsys" in result.output

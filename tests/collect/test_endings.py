@@ -19,8 +19,6 @@ from nsysalign.record.processes import marked, of_run
 from nsysalign.record.session import recover
 from nsysalign.rundir import event_logs
 
-from .conftest import ROOT
-from .programs import STUB
 from .user import RUNS, analysed, elapsed, read_log
 
 pytestmark = pytest.mark.nsys
@@ -77,46 +75,6 @@ def test_a_script_ends_as_it_likes(whole):
     assert len(logs) == 4, "exec kept the pid, every child has its own"
 
 
-LOADER = (
-    STUB
-    + """
-from torch.utils.data import DataLoader, Dataset
-class Timed(Dataset):
-    def __len__(self):
-        return 8
-    def __getitem__(self, i):
-        a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-        a.record(Stream())
-        b.record(Stream())
-        return torch.tensor([i, a.elapsed_time(b)])
-
-if __name__ == "__main__":
-    loader = DataLoader(Timed(), batch_size=4, num_workers=2, multiprocessing_context="fork")
-    print([batch[:, 0].tolist() for batch in loader])
-"""
-)
-
-
-@pytest.mark.torch
-def test_data_loader_workers_are_collected(real):
-    """The real torch; workers are forked and end by os._exit."""
-    real.env["PYTHONPATH"] = str(ROOT)
-    process = real.run(LOADER, "--no-calibrate", begin="")
-    status, out, err = real.the_end(process)
-    (run_dir,) = real.run_dirs()
-    batches = "[[0.0, 1.0, 2.0, 3.0], [4.0, 5.0, 6.0, 7.0]]\n"
-    assert (status, out) == (4, batches) and "did no CUDA work" in err, err
-    assert sorted(elapsed_of(run_dir)) == [4, 4], "two forked workers, nothing lost"
-    assert not (run_dir / "raw").exists(), "the probe had no trouble"
-
-
-def elapsed_of(run_dir) -> list[int]:
-    return [
-        sum(line["type"] == "elapsed" for line in read_log(p))
-        for p in run_dir.glob("events-*.jsonl")
-    ]
-
-
 DEAF = """
 import pathlib, signal, subprocess, time
 for n in (signal.SIGINT, signal.SIGTERM):
@@ -155,17 +113,6 @@ def test_a_time_limit(real):
     )
     status, _, err = real.the_end(quick, run_dirs["quick"])
     assert status == 4 and "--timeout" not in err, "4: without a GPU there is nothing to analyse"
-
-
-def test_ctrl_c_insists_when_a_script_does_not_listen(real):
-    process = real.run(DEAF, impatient=60)
-    wait_for(real.folder / "started")
-    for _ in range(3):
-        process.send_signal(signal.SIGINT)
-        time.sleep(0.9)
-    status, *_ = real.the_end(process)
-    (run_dir,) = real.run_dirs()
-    assert status == 137 and elapsed(run_dir) == 4
 
 
 LISTENS = """

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-import signal
 import sqlite3
 import subprocess
 import sys
@@ -170,11 +169,6 @@ def test_what_the_c_library_holds_back_is_lost_as_without_us(ending, end):
     assert (run.status, run.out) == (plain.status, plain.out) and run.ended == "e"
 
 
-def test_exec_keeps_the_log_and_says_that_rows_may_be_lost(ending):
-    run = ending("os.execl('/bin/sh', 'sh', '-c', 'exit 6')")
-    assert (run.status, run.ended, run.how, run.errors) == (6, "", "killed", "")
-
-
 def test_after_ctrl_c_the_program_ends_as_python_ends_it_but_by_exit(ending):
     """Files are written out, objects deleted, and all of atexit has run, once."""
     text = """
@@ -194,11 +188,6 @@ time.sleep(100)
     assert run.err.replace("run0", "run1") == plain.err
 
 
-def test_signals_that_come_twice_end_it_once(ending):
-    run = ending(SLEEP, signal.SIGTERM, times=20)
-    assert (run.status, run.ended) == (-15, "e")
-
-
 @pytest.mark.parametrize("trouble", ["HANGS", "CRASHES"])
 @pytest.mark.parametrize(
     ("text", "status"), [("os.kill(os.getpid(), 15)", -15), ("os._exit(7)", 7)]
@@ -209,25 +198,6 @@ def test_trouble_at_exit_changes_neither_status_nor_end(ending, trouble, text, s
     run = ending(text, **{f"FAKE_NVTX_{trouble}": "1"})
     assert (run.status, run.ended, run.err) == (status, "e", "")
     assert time.monotonic() - began < 40
-
-
-def test_what_other_threads_do_while_it_is_ended_is_not_in_the_log(ending):
-    """Without us they would not have come to it, and the profiler collects nothing of it."""
-    run = ending(
-        """
-import nsysalign
-def work():
-    while True: a.record()
-threading.Thread(target=work, daemon=True).start()
-time.sleep(0.2)
-os._exit(3)
-""",
-        FAKE_NVTX_HANGS="1",
-    )
-    (end,) = [line for line in run.log if line["type"] == "end"]
-    times = [line["t0_ns"] for line in run.log if line["type"] == "record"]
-    assert run.status == 3 and len(times) > 100 and end["how"] == "_exit"
-    assert max(times) - times[2] < 3e9, "it went on for five seconds"
 
 
 def test_python_knows_of_no_handler(ending):

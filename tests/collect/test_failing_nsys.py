@@ -18,7 +18,7 @@ from waiting import command_line, wait_for, wait_until
 
 from nsysalign.errors import NsysError
 from nsysalign.record import nsys as nsys_module
-from nsysalign.record.nsys import Nsys, describe, export_sqlite, import_stream
+from nsysalign.record.nsys import describe, export_sqlite
 
 from .user import RUNS, analysed, elapsed
 
@@ -94,12 +94,6 @@ def test_a_script_that_was_begun_is_never_run_again(played, ending):
     assert (status, out) == (4, "ran\n") and elapsed(user.run_dirs()[0]) == 2
     assert "left no report (the script ended with status 4)" in err
     assert "1 event logs are kept" in err
-
-
-def test_an_nsys_that_is_killed_before_it_begins_is_not_started_again(played):
-    user = played(profile="echo $$ >>tries; kill -9 $$")
-    assert user.the_end(user.run("pair()"))[0] == 3
-    assert (user.folder / "tries").read_text().count("\n") == 1
 
 
 STOPS_ITS_NSYS = """
@@ -190,30 +184,6 @@ def test_a_report_whose_import_failed_is_imported_again(real):
     assert not (run_dir / "trace.qdstrm").exists() and elapsed(run_dir) == 3000
 
 
-@pytest.mark.parametrize("succeeds", [3, 4])
-def test_an_import_that_fails_is_tried_three_times(tmp_path, succeeds):
-    """On a busy machine 2024.2's importer failed twice running on a recording that it imported the
-    next time."""
-    (tmp_path / "host-linux-x64").mkdir()
-    importer = tmp_path / "host-linux-x64" / "QdstrmImporter"
-    importer.write_text(
-        f'#!/bin/sh\necho tried >>{tmp_path}/tries\n[ $(wc -l <{tmp_path}/tries) -ge {succeeds} ] && cp "$2" "$4"\n'
-    )
-    importer.chmod(0o755)
-    stream, report = tmp_path / "trace.qdstrm", tmp_path / "trace.nsys-rep"
-    stream.write_text("recorded")
-    nsys = Nsys(str(tmp_path / "target-linux-x64" / "nsys"), "2024.2.3", frozenset())
-    assert (
-        import_stream(nsys, stream, report)
-        == (succeeds == 3)
-        == report.is_file()
-        != stream.is_file()
-    )
-    assert (tmp_path / "tries").read_text().count("tried") == 3 and not list(
-        tmp_path.glob("*partial*")
-    )
-
-
 def test_the_reason_of_a_failing_import_is_found_in_its_dump(played):
     """As nsys 2024.2.3 printed it for a run that started thousands of processes."""
     dump = r"""Import Failed
@@ -276,23 +246,6 @@ def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
     assert not list(tmp_path.glob("trace*"))
     child = (tmp_path / "child").read_text().strip()
     wait_until(lambda: not command_line(child), "its child never ended")
-
-
-def test_an_export_that_is_slow_but_works_is_waited_for(played, tmp_path, monkeypatch):
-    """Longer than a stall altogether; between two words lies a fifth of one, for a shell on a busy
-    machine is slow, too."""
-    monkeypatch.setattr(nsys_module, "STALL_S", 4)
-    steps = f'for i in 1 2 3 4 5 6; do sleep 0.8; echo "[= ${{i}}0%]" >&2; done; {DATABASE} >"$OUT"'
-    tool = describe(played(export=steps).env["NSYS"])
-    seen: list[int] = []
-    export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite", seen.append)
-    # two words may come at once where this process had to wait for a processor
-    assert (
-        seen == sorted(set(seen))
-        and {*seen} <= {10, 20, 30, 40, 50, 60}
-        and seen[-1] == 60
-        and (tmp_path / "trace.sqlite").is_file()
-    )
 
 
 def test_signals_during_the_export_are_held(played):

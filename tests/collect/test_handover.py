@@ -96,16 +96,6 @@ def test_a_command_that_cannot_be_started_says_so_as_a_shell_would(alone, tmp_pa
     assert (done.returncode, done.stdout) == (0, b"read by a shell: x\n")
 
 
-def test_pythons_own_locale_is_not_handed_on(alone):
-    """In the C locale every Python sets LC_CTYPE, for its children as well: not for what we start
-    in its place."""
-    env = {k: v for k, v in os.environ.items() if not k.startswith(("LC_", "LANG"))} | {
-        "PYTHONPATH": str(ROOT)
-    }
-    assert b"LC_CTYPE" not in alone("env", env=env).stdout
-    assert b"LC_CTYPE=C.UTF-8" in alone("env", env={**env, "LC_CTYPE": "C.UTF-8"}).stdout
-
-
 @pytest.mark.nsys
 def test_under_a_real_nsys_a_script_inherits_what_it_would_inherit_plainly(real):
     """Pipes, sockets, files at their offsets, also at numbers that nsys uses itself; and nothing
@@ -386,21 +376,6 @@ def test_variables_that_are_meant_for_the_script(real, name):
     assert (ours.returncode, ours.stdout) == (plainly.returncode, plainly.stdout)
     assert ours.stderr.startswith(plainly.stderr) and "cli.py" not in ours.stderr
     assert (real.run_dirs()[0] / "trace.sqlite").is_file()
-
-
-def test_a_python_that_lacks_parts_of_itself(tmp_path):
-    """Python starts with the PYTHONHOME of another build, until something of its own is missing."""
-    library = tmp_path / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
-    library.mkdir(parents=True)
-    for path in Path(os.__file__).parent.iterdir():
-        if path.name not in ("datetime.py", "site-packages"):
-            (library / path.name).symlink_to(path)
-    done = subprocess.run(
-        [sys.executable, "-m", "nsysalign", "run", "script.py"], cwd=tmp_path, capture_output=True, text=True,
-        env={**os.environ, "PYTHONHOME": str(tmp_path), "PYTHONPATH": str(ROOT)},
-    )  # fmt: skip
-    assert done.returncode == 3 and f"PYTHONHOME={tmp_path}" in done.stderr, done.stderr
-    assert "Traceback" not in done.stderr and len(done.stderr.splitlines()) == 2
 
 
 @pytest.mark.nsys

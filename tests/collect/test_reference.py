@@ -3,7 +3,6 @@ alone."""
 
 from __future__ import annotations
 
-import gc
 import itertools
 import struct
 import sys
@@ -145,22 +144,6 @@ def test_pairs_far_from_every_reference_are_linked_to_each_other(world):
     assert links == [(2 * n - 1, 2 * n) for n in range(1, 6)]
 
 
-def test_events_are_not_held_longer_than_needed(world):
-    """Nor weakly: torch frees an event without clearing weak references to it."""
-    world.references.renew(0, wait=True)
-    before = world.Event.alive
-    for n in range(50):
-        world.compare(world.pair(2 * n))
-    gc.collect()
-    assert world.Event.alive <= before + 1
-
-
-@pytest.mark.parametrize("device", [None, "cuda:0", -1])
-def test_a_device_that_is_none_is_left_alone(world, device):
-    world.references.renew(device, wait=True)
-    assert not world.written and not world.failures
-
-
 def test_nothing_is_done_while_a_capture_goes_on(world):
     world.references.renew(0, wait=True)
     before, world.captures = len(world.written), 1
@@ -203,13 +186,6 @@ def test_a_kernel_goes_before_references_once_it_is_loaded(world):
     assert not world.slept, "not where a record follows at once"
     world.compare(world.pair(3))
     assert world.slept == [reference._KERNEL_US * 1_980]
-
-
-def test_a_child_begins_anew(world):
-    world.references.renew(0, wait=True)
-    world.references.after_fork()
-    world.compare(world.pair(1), alone=False)
-    assert slots.DISTANCE not in world.kinds()
 
 
 def state(last, compared):

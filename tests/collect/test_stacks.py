@@ -62,22 +62,9 @@ def test_frames_are_named_and_equal_stacks_are_kept_once():
     assert len(lines) == 4
 
 
-def test_the_thread_that_was_seen_first_is_the_main_one():
-    _, lines = read(sample(30, (1, 2, 41), number=2), sample(20, (1, 2, 41), number=1))
-    assert {line["thread"]: line["main"] for line in lines if "thread" in line} == {
-        2: False,
-        1: True,
-    }
-
-
 def test_a_sample_of_another_layout_is_counted_and_left_out():
     found, lines = read(sample(10, (1, 2, 41), cut=4), sample(20, (1, 2, 41)))
     assert (found.bad, found.count) == (1, 1) and lines[-1]["t_ns"] == [20]
-
-
-def test_a_string_that_is_not_there_is_a_question_mark():
-    _, lines = read(sample(10, (77, 78, 1)))
-    assert lines[1]["frames"] == [["?", "?", 1, 1]]
 
 
 def test_an_nsys_that_cannot_sample_says_so(tmp_path):
