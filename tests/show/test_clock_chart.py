@@ -14,7 +14,6 @@ from nsysalign.commandline.present import present
 from nsysalign.commands.report import with_timeline
 from nsysalign.engine import load
 from nsysalign.explain.facts import Facts
-from nsysalign.explain.rules.conditions import interval_clocks
 from nsysalign.show.clock_chart import MOST_DRAWN, page_clocks
 from nsysalign.split.timeline import clock_rows
 from nsysalign.store import database
@@ -92,7 +91,7 @@ def test_samples_of_a_real_run_meet_its_intervals(tmp_path):
         lines.append([t, 0, 1500 if low <= t < high else 1980, 0])
     (tmp_path / "clocks.jsonl").write_text("\n".join(map(stdlib_json.dumps, lines)))
     analysis = present(tmp_path, quiet=True)
-    clocks = interval_clocks(Facts(analysis, lambda numbers: None))
+    clocks = Facts(analysis, lambda numbers: None).clocks
     measured = analysis.measured
     event = (measured["kind"] == "event").to_numpy()
     assert clocks.known[event].all()

@@ -12,7 +12,7 @@ import pandas as pd
 
 from nsysalign.explain import words
 from nsysalign.explain.facts import WARN_SHARE, Facts
-from nsysalign.explain.finding import Advice, Finding, evidence
+from nsysalign.explain.finding import Advice, Finding
 from nsysalign.explain.rules import Rule
 
 #: SM time after the last blocks, and an SM's longer work, are named from this share of the kernel
@@ -56,7 +56,7 @@ class Place:
             severity,
             self.label,
             title,
-            evidence(**values),
+            values,
             Advice(advice),
             self.site,
             self.intervals,

@@ -1,8 +1,9 @@
 """Does the number answer the question?  Other streams, no synchronisation, events queried too early
-or recorded again, host timers."""
+or recorded again, host timers; what measuring itself costs or hides."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -14,21 +15,30 @@ from nsysalign.explain.facts import (
     SAY_SHARE,
     TYPICAL_SHARE,
     WARN_SHARE,
-    Case,
     Facts,
+    Interval,
     Label,
-    each_label,
 )
-from nsysalign.explain.finding import Advice, Finding, evidence
+from nsysalign.explain.finding import Advice, Finding, Remark, Words
+from nsysalign.model import CAUSES, OPERATION_KINDS
 
 #: Work on other streams makes "no kernel on the timed stream" a wrong stream from this time on.
 OTHER_STREAM_NS = 1_000
 #: A host timer reads the enqueue only when this share of the kernels issued inside ran after its
 #: end.
 ENQUEUE_ONLY_SHARE = 0.5
+#: The host ran ahead of an interval if the GPU waits for it for less than this share.
+AHEAD_SHARE = 0.10
+#: An interval shorter than this many empty pairs is mostly (warning) or partly (info) the event
+#: pair's own cost.
+FLOOR_WARN_FACTOR, FLOOR_SAY_FACTOR = 2.0, 4.0
+#: No event pair costs this much: if all intervals of a trace are longer, the comparison is not
+#: needed.
+FLOOR_RELEVANT_NS = 50_000
 #: Host timers by where they synchronise: before which of their two readings.
 BOTH, BEFORE, AFTER, NEVER = "before and after", "only before", "only after", "never"
 
+_HOST = ("host", "api", "sync", "api_launch")
 _SYNC = "torch.cuda.synchronize()"
 _ONE_STREAM = Advice(
     "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)"
@@ -50,52 +60,68 @@ _EVENTS = Advice(
 _SYNC_FIRST = Advice(
     f"Synchronise before the first reading as well; for the GPU's time alone use events:   {_SYNC}; t0 = time.perf_counter()"
 )
+_MANY_CALLS = "Measure many calls together and divide."
+_CLOCK = Advice(
+    "For host time, use a clock of the host:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
+    _MANY_CALLS,
+    of_ranges=False,
+    faster=Words(
+        "Do that work in another thread or process, while the GPU is busy",
+        "loader = DataLoader(data, num_workers=4)",
+    ),
+)
+_EMPTY = Advice(anywhere=_MANY_CALLS, of_ranges=False)
+_DIVIDE = Advice(
+    "Time many calls with one pair, and divide:   start.record(); [f() for _ in range(100)]; end.record()",
+    _MANY_CALLS,
+    of_ranges=False,
+)
+_QUOTE = Advice(
+    "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
+    "stretch the GPU's own work: let the host run ahead, or time a CUDA graph."
+)
+_RECORD_ALL = Advice(
+    "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ..."
+)
 
 
-@each_label
-def wrong_stream(label: Label) -> Finding | None:
+def wrong_stream(label: Label) -> Iterator[Finding]:
     """The events lie on a stream that did no work, while work launched between them ran on another
     stream."""
     # other threads launch on their own streams, too: the work must be the timing thread's own, as
     # far as one can tell
-    one_thread = label.facts.analysis.intervals["tid"].nunique() == 1
-    own = (label.ns("api_launch") > 0) | one_thread
+    facts = label.facts
+    own = (label.ns("api_launch") > 0) | (facts.analysis.intervals["tid"].nunique() == 1)
     compared = (label.kind == "event") & (label.column("method") != "inferred")
-    elsewhere = label.facts.other_ns[label.numbers] >= OTHER_STREAM_NS
-    idle = label.ns("kernel", "graph", "memcpy", "memset") == 0
-    case = label.case(compared & own & idle & elsewhere)
-    if case is None:
-        return None
-    row = case.row
-    stream, (worked, ns) = row.column("end_stream"), row.other_streams()[0]
-    return case.finding(
-        "error",
-        f"{label.who} times a stream that did no work: its events are on stream {stream}, the work launched "
-        f"between them ran for {words.span(ns)} on stream {worked}.",
-        _ONE_STREAM,
-        work_on_other_streams_ns=ns,
-        elapsed_ns=row.elapsed,
-        timed_stream=stream,
-        working_stream=worked,
-    )
+    elsewhere = facts.other_ns[label.numbers] >= OTHER_STREAM_NS
+    if row := label.case(compared & own & (label.ns(*OPERATION_KINDS) == 0) & elsewhere):
+        others = facts.analysis.other_streams
+        most = others[others["interval"] == row.number].nlargest(1, "ns").iloc[0]
+        yield row.finding(
+            "error",
+            f"{label.who} times a stream that did no work: its events are on stream {row.column('end_stream')}, the work "
+            f"launched between them ran for {words.span(most['ns'])} on stream {most['stream']}.",
+            _ONE_STREAM,
+            work_on_other_streams_ns=most["ns"],
+            timed_stream=row.column("end_stream"),
+            working_stream=most["stream"],
+        )
 
 
-@each_label
-def different_streams(label: Label) -> Finding | None:
+def different_streams(label: Label) -> Iterator[Finding]:
     """Start and end lie on different streams: their distance is not the duration of the work on
     either."""
     start, end = label.column("start_stream"), label.column("end_stream")
-    case = label.case((label.kind == "event") & (start >= 0) & (end >= 0) & (start != end))
-    if case is None:
-        return None
-    row = case.row
+    row = label.case((label.kind == "event") & (start >= 0) & (end >= 0) & (start != end))
+    if row is None:
+        return
     first, last = row.column("start_stream"), row.column("end_stream")
-    orders = ("dependency", "dependency-inferred", "default-stream-order")
+    waits = row.details("queued", r"^(dependency(-inferred)?|default-stream-order)$")
     joined = any(call.ns for call in row.details("api", "StreamWaitEvent")) or any(
-        wait.stream == first and wait.ns for wait in row.details("queued", orders)
+        wait.stream == first and wait.ns for wait in waits
     )
     how = "a wait joins them inside" if joined else "no wait between them was seen"
-    return case.finding(
+    yield row.finding(
         "info" if joined else "warning",
         f"{label.who} starts on stream {first} and ends on stream {last} ({how}): "
         f"{words.span(row.elapsed)} is a distance between two queues, not the duration of one.",
@@ -103,7 +129,6 @@ def different_streams(label: Label) -> Finding | None:
         elapsed_ns=row.elapsed,
         start_stream=first,
         end_stream=last,
-        kernel_on_the_end_stream_ns=row.column("kernel_only_ns"),
     )
 
 
@@ -113,35 +138,33 @@ class _Lost(NamedTuple):
     severity: str
     reason: str  # a regular expression
     text: str
-    counted_as: str
     advice: Advice
 
 
-_TOO_EARLY = _Lost(
-    "error",
-    r"elapsed_time failed.*(not ready|notready|completed|\b600\b)",
-    "asked for elapsed_time before the end event had completed, so there is no result",
-    "failed_calls",
-    Advice("Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)"),
-)
-_AGAIN = _Lost(
-    "error",
-    r"negative elapsed_time|recorded (again|since)|contradicts the trace",
-    "compares the wrong records: {why}",
-    "pairs",
-    Advice(
-        "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
-        "Use a fresh pair of events for each measurement.",
+_LOST = (
+    _Lost(
+        "error",
+        r"elapsed_time failed.*(not ready|notready|completed|\b600\b)",
+        "asked for elapsed_time before the end event had completed, so there is no result",
+        Advice("Wait for the end event first:   end.synchronize(); ms = start.elapsed_time(end)"),
     ),
-)
-_CAPTURED = _Lost(
-    "info",
-    r"\bcaptured\b",
-    "recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed",
-    "pairs",
-    Advice(
-        "Record around the replay:   start.record(); graph.replay(); end.record()",
-        "Record around the launch of the graph.",
+    _Lost(
+        "error",
+        r"negative elapsed_time|recorded (again|since)|contradicts the trace",
+        "compares the wrong records: {why}",
+        Advice(
+            "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
+            "Use a fresh pair of events for each measurement.",
+        ),
+    ),
+    _Lost(
+        "info",
+        r"\bcaptured\b",
+        "recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed",
+        Advice(
+            "Record around the replay:   start.record(); graph.replay(); end.record()",
+            "Record around the launch of the graph.",
+        ),
     ),
 )
 
@@ -151,149 +174,237 @@ def no_result(facts: Facts) -> Iterator[Finding]:
     exception, and the log has it); an event was recorded again, or the pair is swapped; events that
     were recorded while a CUDA graph was captured have no time of their own."""
     table = facts.analysis.unaligned
-    for lost in (_TOO_EARLY, _AGAIN, _CAPTURED):
+    for lost in _LOST:
         matches = re.compile(lost.reason, re.IGNORECASE).search
-        hit = [matches(str(reason)) is not None for reason in table["reason"].tolist()]
-        for label, rows in table[hit].groupby("label", sort=False) if any(hit) else ():
-            reason = str(rows["reason"].iloc[0])
+        fits = np.array([bool(matches(str(reason))) for reason in table["reason"]], bool)
+        for label, rows in table[fits].groupby("label", sort=False) if fits.any() else ():
             why = "elapsed_time does not fit between the pair's records (an event recorded again since, or an unseen one)"
-            if "negative" in reason:
+            if "negative" in str(rows["reason"].iloc[0]):
                 why = "its end was recorded before its start (swapped, or the start was recorded again since)"
             yield Finding(
                 lost.severity,
                 str(label),
                 f"{words.subject(str(label))} {lost.text.format(why=why)}.",
-                evidence(**{lost.counted_as: len(rows)}, reason=reason if lost is _AGAIN else None),
+                {"pairs": len(rows)},
                 lost.advice,
                 str(rows["site"].iloc[0]),
             )
 
 
-def _patterns(label: Label) -> np.ndarray:
-    """Per interval, where it synchronises; meaningless for kinds other than host."""
-    before, after = label.flagged("synchronised-before"), label.flagged("synchronised-after")
-    return np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER))
+class _Timers(NamedTuple):
+    """Host timers of a label: where each synchronises, which end while most of their work still
+    ran, and in which nothing waits, yet the GPU kept up with the launches."""
+
+    pattern: np.ndarray
+    late: np.ndarray
+    unforced: np.ndarray
+
+    @classmethod
+    def of(cls, label: Label) -> _Timers:
+        before, after = label.flagged("synchronised-before"), label.flagged("synchronised-after")
+        pattern = np.where(before, np.where(after, BOTH, BEFORE), np.where(after, AFTER, NEVER))
+        kernel, outside = label.column("kernel_only_ns"), label.column("kernel_outside_ns")
+        issued = ~label.on_stream & (kernel > 0) & (label.ns("sync") == 0)
+        late = issued & (outside >= ENQUEUE_ONLY_SHARE * kernel)
+        open_ended = issued & ~late & (label.ns(*OPERATION_KINDS, "queued") == 0)
+        return cls(pattern, late, open_ended & np.isin(pattern, [NEVER, BEFORE]))
+
+    def usual(self, row: Interval) -> tuple[str, bool]:
+        """Where most of a case's intervals synchronise (a loop's first repetition may differ), and
+        whether all earlier work had ended at their first reading."""
+        names, count = np.unique(self.pattern[row.has], return_counts=True)
+        idle = row.label.flagged("idle-before")[row.has].mean() >= TYPICAL_SHARE
+        return str(names[int(count.argmax())]), bool(idle)
 
 
-def _usually(case: Case) -> tuple[str, bool]:
-    """Where most of a case's intervals synchronise (a loop's first repetition may differ), and
-    whether all earlier work had ended at their first reading."""
-    names, count = np.unique(_patterns(case.label)[case.has], return_counts=True)
-    idle = case.label.flagged("idle-before")[case.has].mean() >= TYPICAL_SHARE
-    return str(names[int(count.argmax())]), bool(idle)
-
-
-def _open_ended(label: Label) -> tuple[np.ndarray, np.ndarray]:
-    """Host intervals of which most work ran after their end; others in which nothing waits, yet the
-    GPU kept up with the launches."""
-    waits = label.ns("sync") > 0
-    kernel, outside = label.column("kernel_only_ns"), label.column("kernel_outside_ns")
-    issued = ~label.on_stream & (kernel > 0) & ~waits
-    late = issued & (outside >= ENQUEUE_ONLY_SHARE * kernel)
-    waits |= label.ns("kernel", "graph", "memcpy", "memset", "queued") > 0
-    pattern = _patterns(label)
-    return late, issued & ~late & ~waits & ((pattern == NEVER) | (pattern == BEFORE))
-
-
-def enqueue_only(facts: Facts) -> Iterator[Finding]:
+def enqueue_only(label: Label) -> Iterator[Finding]:
     """A host timer that stops before the GPU has finished what was launched inside: it measures the
     enqueueing."""
-    for label in facts.labels:
-        if label.row.kind != "host":
+    if label.row.kind != "host":
+        return
+    timers = _Timers.of(label)
+    for has in (timers.late, timers.unforced):
+        row = label.case(has)
+        if row is None:
             continue
-        late, unforced = _open_ended(label)
-        if case := label.case(late):
-            yield _enqueue_only(case, "error")
-        if case := label.case(unforced):
-            after = case.row.column("kernel_outside_ns")
-            some = after > SAY_SHARE * case.row.column("kernel_only_ns")
-            yield _enqueue_only(case, "warning" if some else "info")
-
-
-def _enqueue_only(case: Case, severity: str) -> Finding:
-    row, (pattern, idle) = case.row, _usually(case)
-    before = pattern in (BEFORE, BOTH)
-    kernel, outside = row.column("kernel_only_ns"), row.column("kernel_outside_ns")
-    ran_after = f"all {words.span(kernel)}" if outside == kernel else words.of(outside, kernel)
-    if severity == "error":
-        why = "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
-        if before:
-            why = (
-                "it synchronises only before the first reading, so it measures the API calls alone"
-            )
-        elif idle:
-            why = "nothing waits for the work before the second reading"
-        title = f"{case.label.who} measures the launching, not the GPU: {why}; {ran_after} of kernels ran after the clock was read."
-    else:
-        where = "synchronises only before the first reading" if before else "never synchronises"
-        after = "the GPU had finished when the clock was read, but nothing ensures that"
-        if outside:
-            after = f"{ran_after} of kernels ran after the clock was read"
-        title = (
-            f"{case.label.who} {where} and measures the host's launching: kernels ran for "
-            f"{row.of(kernel - outside)} meanwhile, {after}."
+        pattern, idle = timers.usual(row)
+        before = pattern in (BEFORE, BOTH)
+        kernel, outside = row.column("kernel_only_ns"), row.column("kernel_outside_ns")
+        ran_after = f"all {words.span(kernel)}" if outside == kernel else words.of(outside, kernel)
+        if has is timers.late:
+            why = "it never synchronises, and earlier work was still running (behind a full queue its launches would wait for that)"
+            if before:
+                why = "it synchronises only before the first reading, so it measures the API calls alone"
+            elif idle:
+                why = "nothing waits for the work before the second reading"
+            severity = "error"
+            title = f"measures the launching, not the GPU: {why}; {ran_after} of kernels ran after the clock was read."
+        else:
+            severity = "warning" if outside > SAY_SHARE * kernel else "info"
+            where = "synchronises only before the first reading" if before else "never synchronises"
+            after = "the GPU had finished when the clock was read, but nothing ensures that"
+            if outside:
+                after = f"{ran_after} of kernels ran after the clock was read"
+            title = f"{where} and measures the host's launching: kernels ran for {row.of(kernel - outside)} meanwhile, {after}."
+        yield row.finding(
+            severity,
+            f"{label.who} {title}",
+            _SYNC_AFTER if before else _SYNC_BOTH,
+            synchronises=pattern,
+            elapsed_ns=row.elapsed,
+            launched_kernels_ns=kernel,
+            ran_after_the_end_ns=outside,
+            ran_meanwhile_ns=kernel - outside,
         )
-    return case.finding(
-        severity,
-        title,
-        _SYNC_AFTER if before else _SYNC_BOTH,
-        synchronises=pattern,
-        elapsed_ns=row.elapsed,
-        launched_kernels_ns=kernel,
-        ran_after_the_end_ns=outside,
-        ran_meanwhile_ns=kernel - outside,
-        launch_calls_ns=row.ns("api_launch"),
-    )
 
 
-@each_label
-def host_timer(label: Label) -> Finding | None:
+def host_timer(label: Label) -> Iterator[Finding]:
     """A host timer of work that the GPU has finished when the clock is read: what it contains in
     addition to the GPU's work."""
     if label.row.kind != "host":
-        return None
+        return
+    timers = _Timers.of(label)
     # the GPU's execution hides behind the launch's return and the synchronisation's: what was
     # issued inside counts
     gpu = label.kernel - label.column("kernel_outside_ns")
-    closed = (label.column("kernel_only_ns") > 0) & ~np.logical_or(*_open_ended(label))
-    case = label.case(closed & (label.elapsed - gpu > WARN_SHARE * label.elapsed))
-    if case is None:
-        return None
+    closed = (label.column("kernel_only_ns") > 0) & ~timers.late & ~timers.unforced
+    row = label.case(closed & (label.elapsed - gpu > WARN_SHARE * label.elapsed))
+    if row is None:
+        return
     rest = label.elapsed - gpu - label.ns("memcpy", "memset", "queued")
-    lost = np.minimum(rest.clip(0), label.ns("host", "api", "api_launch"))
-    row, (pattern, idle) = case.row, _usually(case)
-    ran, copied, earlier = case.value(gpu), row.ns("memcpy", "memset"), row.ns("queued")
-    # the parts say what the host did: a kernel that ran beside its calls is none of them
-    seen = row.ns("kernel", "graph")
-    hidden = seen < (1 - SAY_SHARE) * ran
-    what = "launches and the kernels beside them"
+    pattern, idle = timers.usual(row)
+    ran, copied, earlier = row.value(gpu), row.ns("memcpy", "memset"), row.ns("queued")
+    what, tail = "launches and the kernels beside them", ""
     if pattern in (BOTH, AFTER):
         what = "launch, kernel and synchronisation"
-    tail = ""
     if pattern == AFTER:  # it synchronises only at its end
         what = f"earlier work, {what}"
         tail = " or for earlier work, which was still running"
         if idle:
             tail = " (nothing excludes earlier work; here it had ended)"
-    beside = ""
+    # the parts say what the host did: a kernel that ran beside its calls is none of them
+    seen, beside = row.ns("kernel", "graph"), ""
+    hidden = seen < (1 - SAY_SHARE) * ran
     if hidden:
         beside = f", {words.span(seen) if seen else 'none'} of it while the host waited for them"
     for ns, text in ((copied, "copies that the host waited for"), (earlier, "earlier work")):
         if ns >= SAY_SHARE * row.elapsed:
             beside += f", beside {words.span(ns)} of {text}"
-    return case.finding(
+    yield row.finding(
         "warning",
         f"{label.who} times {what} together: kernels ran for {row.of(ran)}{beside}; for the "
         f"rest, the GPU waited for the host{tail}.",
         _SYNC_FIRST if pattern == AFTER else _EVENTS,
-        lost,
+        np.minimum(rest.clip(0), label.ns("host", "api", "api_launch")),
         synchronises=pattern,
         kernels_ran_ns=ran,
         kernels_waited_for_ns=seen if hidden and seen else None,
         elapsed_ns=row.elapsed,
-        launch_calls_ns=row.ns("api_launch"),
-        synchronisation_ns=row.ns("sync"),
-        outside_CUDA_ns=row.ns("host"),
         copies_waited_for_ns=copied or None,
         earlier_work_ns=earlier or None,
     )
+
+
+def event_floor(facts: Facts) -> Iterator[Finding | Remark]:
+    """Intervals about as short as an empty event pair of the same trace: they measure the pair."""
+    event = facts.column("kind") == "event"
+    if not event.any():
+        return
+    elapsed = facts.column("elapsed_ns")
+    work, late = (
+        facts.parts[:, [CAUSES.index(c) for c in causes]].sum(axis=1)
+        for causes in (OPERATION_KINDS, _HOST)
+    )
+    nothing = event & (facts.column("operations") == 0) & (work == 0) & (facts.other_ns == 0)
+    # a pair that waits for the host between its records is not empty
+    waits = nothing & (elapsed >= FLOOR_RELEVANT_NS)
+    empty = nothing & ~waits
+    for label in facts.labels:
+        if row := label.case(waits[label.numbers], at_least=TYPICAL_SHARE + 1e-9):
+            host = row.ns(*_HOST)
+            yield row.finding(
+                "info",
+                f"{label.who} contains no GPU work: for {row.of(host)} the host did "
+                "something else before it recorded the end event.",
+                _CLOCK,
+                label.ns(*_HOST),
+                host_and_calls_ns=host,
+                elapsed_ns=row.elapsed,
+            )
+        if row := label.case(empty[label.numbers], at_least=TYPICAL_SHARE + 1e-9):
+            yield row.finding(
+                "info",
+                f"{label.who} contains no GPU work: {words.span(row.elapsed)} is what an event pair itself costs here.",
+                _EMPTY,
+                elapsed_ns=row.elapsed,
+            )
+    if not empty.any():
+        if not waits.any() and elapsed[event].min() < FLOOR_RELEVANT_NS:
+            yield Remark(
+                "event-floor was not checked: this trace has no empty event pair to compare with (record one: start.record(); end.record())"
+            )
+        return
+    # an empty pair behind queued work is cheaper than one on an idle stream: compare like with like
+    ahead = late / np.maximum(elapsed, 1) < AHEAD_SHARE
+    working = event & (work > 0) & (elapsed > 0)
+    for behind, state in ((False, "on an idle stream"), (True, "behind queued work")):
+        pairs, compared = empty & (ahead == behind), working & (ahead == behind)
+        if not pairs.any():
+            if compared.any() and elapsed[working].min() < FLOOR_RELEVANT_NS:
+                yield Remark(
+                    f"event-floor was not checked: for intervals {state} (this trace has no empty event pair there)"
+                )
+            continue
+        floor = float(np.median(elapsed[pairs]))
+        short = compared & (elapsed < FLOOR_SAY_FACTOR * floor)
+        for label in facts.labels:
+            if row := label.case(short[label.numbers]):
+                factor = row.elapsed / floor
+                yield row.finding(
+                    "warning" if factor < FLOOR_WARN_FACTOR else "info",
+                    f"{label.who} is close to the shortest possible time: {words.span(row.elapsed)} is {words.times(factor)} an empty event pair "
+                    f"({words.span(floor)} {state}).",
+                    _DIVIDE,
+                    elapsed_ns=row.elapsed,
+                    empty_pair_ns=floor,
+                    times_an_empty_pair=factor,
+                )
+
+
+def inflation(facts: Facts) -> Iterator[Finding]:
+    """Labels that take longer under nsys than without it: the budget shown is not the one without a
+    profiler.  Only a run with --baseline can tell.
+    """
+    labels = {label.name: label for label in facts.labels}
+    for row in facts.analysis.baseline.itertuples(index=False):
+        label = labels.get(row.label)
+        added = row.profiled_ns - row.baseline_ns
+        # one of the two runs did not measure it, or there are too few intervals, or they vary too
+        # much
+        if label is None or math.isnan(added) or not row.low_ns > 0:
+            continue
+        if (share := added / row.profiled_ns) >= SAY_SHARE:
+            yield label.finding(
+                "warning" if share > WARN_SHARE else "info",
+                f"{label.who} is {row.inflation:.2f} times as long under nsys: {words.span(row.profiled_ns)} "
+                f"profiled, {words.span(row.baseline_ns)} without.",
+                _QUOTE,
+                under_nsys_ns=row.profiled_ns,
+                without_nsys_ns=row.baseline_ns,
+                profiler_share=share,
+                predicted_without_nsys_ns=None if math.isnan(row.predicted_ns) else row.predicted_ns,
+            )  # fmt: skip
+
+
+def unknown(label: Label) -> Iterator[Finding]:
+    """Time that the trace cannot explain."""
+    if row := label.case(label.ns("unknown") >= SAY_SHARE * label.whole):
+        ns = row.ns("unknown")
+        yield row.finding(
+            "warning" if ns > WARN_SHARE * row.elapsed else "info",
+            f"{label.who}: the trace does not say what {row.of(ns)} were (calls missing, or a wait "
+            "whose end is not recorded).",
+            _RECORD_ALL,
+            unknown_ns=ns,
+            elapsed_ns=row.elapsed,
+        )

@@ -4,23 +4,34 @@ measured little of it."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from nsysalign.explain import words
-from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts, remembered
-from nsysalign.explain.finding import Advice, Finding, Remark, Words, evidence
-from nsysalign.explain.rules.contents import from_pinned_ns
-from nsysalign.explain.rules.launching import SMALL_NS
-from nsysalign.model import CAUSES, OPERATION_KINDS, OURS, WARP
+from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts
+from nsysalign.explain.finding import NO_ADVICE, Advice, Finding, Remark, Words
+from nsysalign.explain.rules.waiting import SMALL_NS, from_pinned_ns
+from nsysalign.model import CAUSES, OPERATION_KINDS, OURS, WARP, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.split.runs import NOT_KNOWN
 from nsysalign.text import quantity
 
 #: Kernels of a few blocks that ran for no longer than this would not gain by more.
 FEW_BLOCKS_NS = 20_000
+#: Which gap it is, from these shares of the idle time on: before first launches; a few pauses; on
+#: results in between.
+FIRST_SHARE, PAUSES_SHARE, BACK_SHARE = 0.6, 0.8, 0.8
+#: A pause is named with others from this share of the longest on.
+_PAUSE_SHARE = 0.1
+#: A run that copied for less than this in all has nothing to gain.
+LEAST_COPYING_NS = 20_000
+#: Copies that are alike are named from so many on.
+_OFTEN = 5
+#: From these shares of the run on, its kernels, or its copies between host and device, are what it
+#: does.
+KERNELS_SHARE, COPIES_SHARE = 0.8, 0.5
 _MOST_NAMED = 3
 #: What calls return when the program ends and the driver is gone already: no error.
 _SHUT_DOWN = 4
@@ -82,17 +93,6 @@ _IDLE = (
         ),
     ),
 )
-#: Which gap it is, from these shares of the idle time on: before first launches; a few pauses; on
-#: results in between.
-FIRST_SHARE, PAUSES_SHARE, BACK_SHARE = 0.6, 0.8, 0.8
-#: A pause is named with others from this share of the longest on.
-_PAUSE_SHARE = 0.1
-#: A run that copied for less than this in all has nothing to gain.
-LEAST_COPYING_NS = 20_000
-#: Copies that are alike are named from so many on.
-_OFTEN = 5
-#: What a fault on a page costs besides moving it, at most.
-FAULT_NS = 50_000
 _PAUSES = Words(
     "If that is set-up, leave it out of what is recorded (cudaProfilerStart and cudaProfilerStop with "
     "nsys profile --capture-range=cudaProfilerApi) and look again; if it repeats, shorten it"
@@ -131,50 +131,39 @@ _STATUS = Advice(
 )
 
 
-@dataclass(frozen=True)
-class Run:
+class Run(NamedTuple):
     """All work of a process on a device, from its first to its last."""
 
-    number: int
+    interval: int
     label: str
     pid: int
     device: int
-    elapsed: int
-    start: int
+    elapsed_ns: int
+    start_ns: int
 
-    def finding(
-        self,
-        title: str,
-        faster: Words | None,
-        loss_ns: float,
-        severity: str = "warning",
-        **values: Any,
-    ) -> Finding:
+    @classmethod
+    def all_of(cls, facts: Facts) -> list[Run]:
+        table = facts.whole.runs.drop_duplicates(["pid", "device"])  # streams come behind
+        rows = table[list(cls._fields)].itertuples(index=False, name=None)
+        return [cls(*row) for row in rows]
+
+    def known(self, facts: Facts, what: str) -> Mapping[str, Any]:
+        """What is known of a run beside its parts; {} for nothing."""
+        rows = facts.analysis.calibration.get(what, ())
+        return next((r for r in rows if (r["pid"], r["device"]) == (self.pid, self.device)), {})
+
+    def finding(self, title: str, faster: Words | None, loss_ns: float, **evidence: Any) -> Finding:
         """A finding about the run; one of several is named."""
         title = title if self.label == "run" else f"{words.subject(self.label)}: {title}"
         return Finding(
-            severity,
+            "warning",
             self.label,
             title[:1].upper() + title[1:],
-            evidence(**values),
+            {"elapsed_ns": self.elapsed_ns, **evidence},
             Advice(faster=faster),
             loss_ns=int(loss_ns),
-            interval=self.number,
+            interval=self.interval,
         )
-
-
-@remembered
-def _runs(facts: Facts) -> list[Run]:
-    """One of each process and device."""
-    table = facts.whole.runs.drop_duplicates(["pid", "device"])
-    columns = ("interval", "label", "pid", "device", "elapsed_ns", "start_ns")
-    return [Run(*row) for row in zip(*(table[c].tolist() for c in columns), strict=True)]
-
-
-def _known(facts: Facts, what: str, run: Run) -> Mapping[str, Any]:
-    """What is known of a run beside its parts; {} for nothing."""
-    rows = facts.analysis.calibration.get(what, ())
-    return next((r for r in rows if (r["pid"], r["device"]) == (run.pid, run.device)), {})
 
 
 def failed_calls(facts: Facts) -> Iterator[Finding]:
@@ -203,24 +192,21 @@ def failed_calls(facts: Facts) -> Iterator[Finding]:
 
 def no_gpu_work(facts: Facts) -> Iterator[Remark]:
     """CUDA calls and not a row of what they made the GPU do."""
-    made = facts.analysis.calibration.get("calls_without_work")
-    if not made:
-        return
-    calls = f"the trace holds {words.plural(made['calls'], 'CUDA call')}"
-    if made["issuing"]:
-        yield Remark(
-            f"{calls}, {made['issuing']:,} of which give work to the GPU, but no row of it: the driver gave nsys none, or "
-            "every such call failed; usual reasons are WSL2, a virtual machine, a driver newer than this nsys, and counters that are "
-            "reserved for administrators (nsys status --environment)"
-        )
-    else:
-        yield Remark(
+    if made := facts.analysis.calibration.get("calls_without_work"):
+        calls = f"the trace holds {words.plural(made['calls'], 'CUDA call')}"
+        text = (
             f"{calls}, and none of them gives work to the GPU: check that the program reached its GPU part, and that the process "
             "that does was recorded"
         )
+        if made["issuing"]:
+            text = (
+                f"{calls}, {made['issuing']:,} of which give work to the GPU, but no row of it: the driver gave nsys none, or "
+                "every such call failed; usual reasons are WSL2, a virtual machine, a driver newer than this nsys, and counters that are "
+                "reserved for administrators (nsys status --environment)"
+            )
+        yield Remark(text)
 
 
-@remembered
 def _measured_itself(facts: Facts) -> bool:
     """Whether the program measured what it wanted to know, or its calls failed: then nothing is said
     of the run."""
@@ -236,134 +222,121 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
         return
     whole = facts.whole
     own = ~facts.column("library").astype(bool)
-    matrix = dict(zip(whole.intervals["interval"].tolist(), parts_matrix(whole).tolist(), strict=True))  # fmt: skip
-    for run in _runs(facts):
+    matrix = parts_matrix(whole)
+    for run in Run.all_of(facts):
         inside = own & (facts.column("pid") == run.pid) & (facts.column("device") == run.device)
         inside = np.flatnonzero(inside)
-        if facts.once(inside, facts.column("elapsed_ns")[inside]) > TYPICAL_SHARE * run.elapsed:
+        if facts.once(inside, facts.column("elapsed_ns")[inside]) > TYPICAL_SHARE * run.elapsed_ns:
             continue
-        parts = dict(zip(CAUSES, matrix[run.number], strict=True))
-        details = whole.details[whole.details["interval"] == run.number]
+        row = matrix[(whole.intervals["interval"] == run.interval).to_numpy()][0]
+        parts = dict(zip(CAUSES, row.tolist(), strict=True))
+        details = whole.details[whole.details["interval"] == run.interval]
         staging = int(details.loc[details["detail"] == "staging", "ns"].sum())
         working = sum(parts[c] for c in OPERATION_KINDS) - staging
-        moved = _known(facts, "page_migrations", run)
-        parts["host"] -= min(parts["host"], moved.get("touched_ns", 0))
+        moved = run.known(facts, "page_migrations")
+        touched = moved.get("touched_ns", 0)
+        parts["host"] -= min(parts["host"], touched)
         # pages that move are no copy of the program's
         copying = parts["memcpy"] - staging - moved.get("alone_ns", 0)
         parts["memcpy"] = staging
         ours = int(details.loc[details["detail"].str.startswith(OURS), "ns"].sum())
-        ran_nothing = run.elapsed - working - ours
-        named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
-        for finding in _idle(facts, run, parts, ran_nothing, details, moved.get("touched_ns", 0)):
+        if found := _idle(facts, run, parts, run.elapsed_ns - working - ours, details, touched):
+            named_ns = facts.once(inside, facts.column("kernel_only_ns")[inside])
             if named_ns > TYPICAL_SHARE * (parts["kernel"] + parts["graph"]) > 0:
                 # the program named what counts: the rest is set-up
-                finding = replace(finding, severity="info", loss_ns=0, advice=Advice())
-            yield finding
-        if copying > max(WARN_SHARE * run.elapsed, LEAST_COPYING_NS):
+                found = replace(found, severity="info", loss_ns=0, advice=NO_ADVICE)
+            yield found
+        if copying > max(WARN_SHARE * run.elapsed_ns, LEAST_COPYING_NS):
             yield _copying(facts, run, parts, copying, details)
 
 
 def _idle(
     facts: Facts, run: Run, parts: Mapping[str, int], idle: int, details: Any, touched: int
-) -> Iterator[Finding]:
+) -> Finding | None:
     """The GPU ran nothing for `idle`: which gap that is.  `touched`: of that, the CPU touched managed
     memory, which has a rule of its own."""
-    known, explained = _known(facts, "idle", run), idle - touched
+    known, explained = run.known(facts, "idle"), idle - touched
     gaps = facts.whole.gaps
-    gaps = gaps[gaps["interval"] == run.number].sort_values("ns", ascending=False, kind="stable")
+    gaps = gaps[gaps["interval"] == run.interval].sort_values("ns", ascending=False, kind="stable")
     if touched:
         gaps = gaps[~gaps["next"].str.startswith("page migration")]
     longest = gaps[gaps["ns"] >= _PAUSE_SHARE * gaps["ns"].max()].head(3)
-    of_gaps = _named(run, longest)
-    cause = max(_IDLE, key=lambda idle: sum(parts[c] for c in idle.causes))
+    of_gaps = ", ".join(_gap(run, gap) for gap in longest.itertuples(index=False))
+    pauses, first, back = (
+        int(longest["ns"].sum()), known.get("first_ns", 0), known.get("back_ns", 0)
+    )  # fmt: skip
+    cause = max(_IDLE, key=lambda each: sum(parts[c] for c in each.causes))
     lost, remedy = sum(parts[c] for c in cause.causes), cause.remedy
-    numbers: dict[str, Any] = {}
-    shown = False
-    text = f"for {words.span(lost)} of that {cause.text}"
-    first, back, pauses = (
-        known.get("first_ns", 0),
-        known.get("back_ns", 0),
-        int(longest["ns"].sum()),
-    )
+    evidence: dict[str, Any] = {}
+    named = False
     if explained > 0 and first >= FIRST_SHARE * explained:
-        lost, remedy, kernels = first, _FIRST, known["first_kernels"]
+        lost, remedy, rest = first, _FIRST, run.elapsed_ns - first
         text = (
             f"for {words.span(lost)} of that code was compiled or loaded, or set up, before "
-            f"{words.plural(kernels, 'kernel')} ran for the first time; the rest of the run takes {words.span(run.elapsed - lost)}"
+            f"{words.plural(known['first_kernels'], 'kernel')} ran for the first time; the rest of the run takes {words.span(rest)}"
         )
-        numbers = {"before_first_launches_ns": lost, "without_it_ns": run.elapsed - lost}
-        numbers["kernels"] = kernels
+        evidence = {"before_first_launches_ns": lost, "without_it_ns": rest}
+        evidence["kernels"] = known["first_kernels"]
     elif explained > 0 and back >= BACK_SHARE * explained:
         lost, remedy = back, _RESULTS
         text = (
             f"for {words.span(lost)} of that the CPU worked on results, between a copy to the host and the "
             f"next one to the device ({words.times_over(known['back_count'])})"
         )
-        numbers = {"between_copies_ns": lost, "count": known["back_count"]}
+        evidence = {"between_copies_ns": lost, "count": known["back_count"]}
     elif explained > 0 and pauses >= PAUSES_SHARE * explained and cause.causes[0] != "unknown":
         waited = longest["call"].str.contains("Synchronize").any()
-        lost, remedy = pauses, None if waited else _PAUSES
-        what, them = "one pause", "it"
-        if len(longest) > 1:
-            what, them = f"{len(longest)} pauses", "them"
+        lost, remedy, named = pauses, None if waited else _PAUSES, True
+        what, them = (
+            ("one pause", "it") if len(longest) == 1 else (f"{len(longest)} pauses", "them")
+        )
         text = (
             f"{words.span(lost)} of that is {what}: {of_gaps}; without {them} the GPU idles for "
             f"{words.span(idle - lost)}"
         )
-        numbers = {"pauses_ns": lost, "otherwise_idle_ns": idle - lost, "pauses": len(longest)}
-        shown = True
+        evidence = {"pauses_ns": lost, "otherwise_idle_ns": idle - lost, "pauses": len(longest)}
     else:
-        numbers = {"idle_for_this_ns": lost}
-        kind = cause.causes[0]
+        text, evidence = f"for {words.span(lost)} of that {cause.text}", {"idle_for_this_ns": lost}
         calls = details[details["cause"].isin(cause.causes) & (details["detail"] != "")]
         calls = calls.groupby("detail", sort=False)["ns"].sum()
-        if len(calls) and kind in ("api", "sync"):
-            numbers["mostly_in"] = str(calls.idxmax())
-            text += f", most of it in {numbers['mostly_in']}"
-        if kind == "sync" and numbers.get("mostly_in") == known.get("sync_call"):
-            text += f" (called {words.times_over(known['sync_count'])})"
-            numbers["calls"] = known["sync_count"]
-        if kind == "api_launch":
+        if len(calls) and cause.causes[0] in ("api", "sync"):
+            most = str(calls.idxmax())
+            text += f", most of it in {most}"
+            if cause.causes == ("sync",) and most == known.get("sync_call"):
+                text += f" (called {words.times_over(known['sync_count'])})"
+                evidence["calls"] = known["sync_count"]
+        if cause.causes[0] == "api_launch":
             small = (parts["kernel"] + parts["memset"]) / max(known.get("operations", 1), 1)
             if details["detail"].str.contains(GRAPH_LAUNCH).any():
                 remedy = _MORE_IN_GRAPHS
             elif known and small > SMALL_NS:
                 remedy = None
-    if lost <= WARN_SHARE * run.elapsed:
-        return
-    where = ""
-    if of_gaps and remedy is None and not shown:
-        where, shown = f"; the longest: {of_gaps}", True
-    if shown:
-        for number, gap in enumerate(longest.itertuples(index=False), 1):
-            numbers[f"pause_{number}_ns"] = int(gap.ns)
-            numbers[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.start, 0)
-        numbers["before"] = ", ".join(longest["next"])
-    yield run.finding(
-        f"between its first and its last work the GPU ran nothing for {words.of(idle, run.elapsed)}; {text}{where}.",
+        if of_gaps and remedy is None:
+            text, named = f"{text}; the longest: {of_gaps}", True
+    if lost <= WARN_SHARE * run.elapsed_ns:
+        return None
+    for number, gap in enumerate(longest.itertuples(index=False) if named else (), 1):
+        evidence[f"pause_{number}_ns"] = int(gap.ns)
+        evidence[f"pause_{number}_at_ns"] = max(int(gap.start_ns) - run.start_ns, 0)
+    return run.finding(
+        f"between its first and its last work the GPU ran nothing for {words.of(idle, run.elapsed_ns)}; {text}.",
         remedy,
         lost,
         idle_ns=idle,
-        elapsed_ns=run.elapsed,
-        **numbers,
+        **evidence,
     )
 
 
-def _named(run: Run, gaps: Any) -> str:
-    """ "0.70 s at 1.2 s before copy H2D pinned (the CPU outside of CUDA), ...": times since the run's
-    first work."""
-    texts = []
-    for gap in gaps.itertuples(index=False):
-        did = "no CUDA call took half of it" if gap.call else "the CPU outside of CUDA"
-        if 2 * gap.call_ns >= gap.ns:
-            did = f"the CPU in {gap.call}"
-        if gap.call == NOT_KNOWN:
-            did = NOT_KNOWN
-        since = words.span(max(int(gap.start_ns) - run.start, 0))
-        texts.append(
-            f"{words.span(int(gap.ns))} at {since} before {words.kernel(gap.next)} ({did})"
-        )
-    return ", ".join(texts)
+def _gap(run: Run, gap: Any) -> str:
+    """ "0.70 s at 1.2 s before copy H2D pinned (the CPU outside of CUDA)": time since the run's first
+    work."""
+    did = "no CUDA call took half of it" if gap.call else "the CPU outside of CUDA"
+    if 2 * gap.call_ns >= gap.ns:
+        did = f"the CPU in {gap.call}"
+    if gap.call == NOT_KNOWN:
+        did = NOT_KNOWN
+    since = words.span(max(int(gap.start_ns) - run.start_ns, 0))
+    return f"{words.span(int(gap.ns))} at {since} before {words.kernel(gap.next)} ({did})"
 
 
 def _copying(
@@ -373,96 +346,82 @@ def _copying(
     kernels = parts["kernel"] + parts["graph"]
     copies = details[(details["cause"] == "memcpy") & (details["detail"] == "copy")]
     staged = (copies["memory"] == "pageable").to_numpy()
-    pageable = copies.loc[staged, "ns"].sum() > copying / 2
-    faster = int((copies["ns"] - from_pinned_ns(copies))[staged].sum()) if pageable else 0
-    # from pageable memory the host waits for each copy; from pinned it goes on meanwhile
-    beside = parts["host"] if pageable else 0
-    own = f", the host's own code before and between them {words.span(beside)}" if beside else ""
-    what = "copies"
-    if pageable:
+    what, beside, faster, own = "copies", 0, 0, ""
+    if copies.loc[staged, "ns"].sum() > copying / 2:
+        # from pageable memory the host waits for each copy; from pinned it goes on meanwhile
+        faster, beside = (
+            int((copies["ns"] - from_pinned_ns(copies, {}))[staged].sum()),
+            parts["host"],
+        )
         most = " of" if staged.all() else ", most of the time of"
         what += f"{most} pageable memory, for which the host waits,"
-    again, repeats = _known(facts, "idle", run), ""
+    if beside:
+        own = f", the host's own code before and between them {words.span(beside)}"
+    evidence: dict[str, Any] = {"outside_CUDA_ns": beside or None}
+    again, repeats = run.known(facts, "idle"), ""
     if again.get("alike_count", 0) >= _OFTEN and again["alike_ns"] > TYPICAL_SHARE * copying:
         repeats = (
             f"; {quantity('bytes', again['alike_bytes'])} go {again['alike_way']} {words.times_over(again['alike_count'])}, "
             f"{words.span(again['alike_ns'])} together"
         )
+        evidence |= {f"alike_copies{unit}": again[f"alike{unit or '_count'}"] for unit in ("", "_bytes", "_ns")}  # fmt: skip
     return run.finding(
-        f"{what} take {words.of(copying, run.elapsed)} between the first and the last work of the GPU; its kernels "
+        f"{what} take {words.of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
         f"take {words.span(kernels)}{own}{repeats}.",
-        _PINNED if pageable else _ONCE,
+        _PINNED if what != "copies" else _ONCE,
         # what is copied once instead of again and again is not copied
         min(copying, max(faster + kernels, again.get("again_ns", 0)) + beside),
         copying_ns=copying,
-        elapsed_ns=run.elapsed,
         kernels_ns=kernels,
-        outside_CUDA_ns=beside or None,
-        alike_copies=again["alike_count"] if repeats else None,
-        alike_copies_bytes=again["alike_bytes"] if repeats else None,
-        alike_copies_ns=again["alike_ns"] if repeats else None,
+        **evidence,
     )
 
 
 def few_blocks(facts: Facts) -> Iterator[Finding]:
     """Kernels with so few blocks that half of the GPU or more has nothing to do, or with blocks of
     less than a warp: the rest of each warp has nothing to do."""
-    for run in _runs(facts) if not _measured_itself(facts) else ():
-        least = max(WARN_SHARE * run.elapsed, FEW_BLOCKS_NS)
-        few = _known(facts, "few_blocks", run)
-        if few.get("few_blocks_ns", 0) > least:
-            size = few["multiprocessors"]
-            gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
-            yield run.finding(
-                f"for {words.of(few['few_blocks_ns'], run.elapsed)} at least half of the GPU had nothing to do: {_launched(few)}{gpu}.",
-                _MORE_BLOCKS,
-                few["unused_ns"],
-                few_blocks_ns=few["few_blocks_ns"],
-                elapsed_ns=run.elapsed,
-                blocks=few["blocks"],
-                threads_per_block=few["threads_per_block"],
-                multiprocessors=size or None,
+    for run in Run.all_of(facts) if not _measured_itself(facts) else ():
+        for what, faster in (("few_blocks", _MORE_BLOCKS), ("few_threads", _WHOLE_WARPS)):
+            few = run.known(facts, what)
+            ns = few.get(f"{what}_ns", 0)
+            if ns <= max(WARN_SHARE * run.elapsed_ns, FEW_BLOCKS_NS):
+                continue
+            size, span = few["multiprocessors"], words.of(ns, run.elapsed_ns)
+            launched = (
+                f"{words.kernel(few['kernel'])} was launched with {words.plural(few['blocks'], 'block')} of "
+                f"{words.plural(few['threads_per_block'], 'thread')}"
             )
-        few = _known(facts, "few_threads", run)
-        if few.get("few_threads_ns", 0) > least:
-            yield run.finding(
-                f"for {words.of(few['few_threads_ns'], run.elapsed)} nothing ran but blocks of fewer threads than a warp: "
-                f"{_launched(few)}, and a warp has {WARP}.",
-                _WHOLE_WARPS,
-                few["unused_ns"],
-                few_threads_ns=few["few_threads_ns"],
-                elapsed_ns=run.elapsed,
-                blocks=few["blocks"],
-                threads_per_block=few["threads_per_block"],
-                threads_of_a_warp=WARP,
-            )
-
-
-def _launched(few: Mapping[str, Any]) -> str:
-    return (
-        f"{words.kernel(few['kernel'])} was launched with {words.plural(few['blocks'], 'block')} of "
-        f"{words.plural(few['threads_per_block'], 'thread')}"
-    )
+            evidence = {f"{what}_ns": ns, "blocks": few["blocks"]}
+            evidence["threads_per_block"] = few["threads_per_block"]
+            if what == "few_blocks":
+                gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
+                title = f"for {span} at least half of the GPU had nothing to do: {launched}{gpu}."
+                evidence["multiprocessors"] = size or None
+            else:
+                title = f"for {span} nothing ran but blocks of fewer threads than a warp: {launched}, and a warp has {WARP}."
+                evidence["threads_of_a_warp"] = WARP
+            yield run.finding(title, faster, few["unused_ns"], **evidence)
 
 
 def page_migrations(facts: Facts) -> Iterator[Finding]:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
     the host."""
-    for run in _runs(facts):
-        moved = _known(facts, "page_migrations", run)
+    for run in Run.all_of(facts):
+        moved = run.known(facts, "page_migrations")
         idle, lost = moved.get("touched_ns", 0), moved.get("moving_ns", 0)
-        if idle > WARN_SHARE * run.elapsed:
+        if idle > WARN_SHARE * run.elapsed_ns:
             yield run.finding(
-                f"for {words.of(idle, run.elapsed)} the GPU ran nothing while the host touched managed memory: its pages "
-                f"came back from the GPU in {words.plural(moved['touched_count'], 'migration')}, one after the other.",
+                f"for {words.of(idle, run.elapsed_ns)} the GPU ran nothing while the host touched managed memory: its pages "
+                f"came back from the GPU in {words.plural(moved['touched_count'], 'migration')}, one after the other; "
+                f"{quantity('bytes', moved['to_host_bytes'])} moved to the host in {words.span(moved['to_host_ns'])}.",
                 _BACK,
-                # what the CPU does between two touches remains
-                min(idle, moved.get("to_host_ns", idle) + FAULT_NS * moved["touched_count"]),
+                0,  # what the CPU does between two touches remains, and faults are not in the trace
                 idle_before_migrations_ns=idle,
-                elapsed_ns=run.elapsed,
                 migrations_to_the_host=moved["touched_count"],
+                bytes_to_the_host=moved["to_host_bytes"],
+                moving_to_the_host_ns=moved["to_host_ns"],
             )
-        if moved.get("asked") or lost <= WARN_SHARE * run.elapsed:
+        if moved.get("asked") or lost <= WARN_SHARE * run.elapsed_ns:
             continue
         inside = lost - moved["alone_ns"]
         count = moved["to_device_count"] + moved["to_host_count"]
@@ -473,10 +432,32 @@ def page_migrations(facts: Facts) -> Iterator[Finding]:
             _MANAGED,
             lost,
             migrations=count,
-            migrations_to_the_GPU=moved["to_device_count"],
-            bytes_to_the_GPU=moved["to_device_bytes"],
-            migrations_to_the_host=moved["to_host_count"],
-            bytes_to_the_host=moved["to_host_bytes"],
             migrations_during_kernels_ns=inside,
             migrations_without_kernels_ns=moved["alone_ns"],
         )
+
+
+def run_sentence(analysis: Analysis, number: int, parts: Mapping[str, int]) -> str:
+    """ "GPU-bound: fit_lines is 81 % of its kernels' time." or "Copying: H2D 921 of 969 ms at 27 GB/s.";
+    '' where the GPU was not busy with either.  `number`: the run's interval."""
+    run = analysis.intervals[analysis.intervals["interval"] == number].iloc[0]
+    elapsed = max(int(run["elapsed_ns"]), 1)
+    if parts["kernel"] + parts["graph"] >= KERNELS_SHARE * elapsed:
+        ran = analysis.kernels[analysis.kernels["label"] == run["label"]]
+        ran = ran[ran["kind"] == "kernel"]
+        if not len(ran):
+            return "GPU-bound."
+        most = ran.loc[ran["total_ns"].idxmax()]
+        share = words.percent(most["total_ns"] / max(ran["total_ns"].sum(), 1))
+        return f"GPU-bound: {words.kernel(most['kernel'])} is {share} of its kernels' time."
+    details = analysis.details
+    copies = details[(details["interval"] == number) & (details["cause"] == "memcpy")]
+    copies = copies[(copies["detail"] == "copy") & copies["direction"].isin(["H2D", "D2H"])]
+    ns = copies.groupby("direction")["ns"].sum()
+    if not len(ns) or ns.max() < COPIES_SHARE * elapsed:
+        return ""
+    way = copies[copies["direction"] == ns.idxmax()]
+    known = way[way["bandwidth_gb_s"] > 0]
+    rate = known["bytes"].sum() / max((known["bytes"] / known["bandwidth_gb_s"]).sum(), 1)
+    speed = f" at {rate:,.3g} GB/s" if rate > 0 else ""
+    return f"Copying: {ns.idxmax()} {words.of(int(ns.max()), elapsed)}{speed}."

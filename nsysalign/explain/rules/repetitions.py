@@ -1,0 +1,539 @@
+"""Do the repetitions of a label measure one thing, on a machine that stays the same?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from nsysalign.explain import words
+from nsysalign.explain.facts import (
+    LOADS,
+    TYPICAL_SHARE,
+    WARN_SHARE,
+    Facts,
+    Interval,
+    Label,
+)
+from nsysalign.explain.finding import Advice, Finding, Remark, Words
+from nsysalign.model import CAUSES, CLOCK_REASONS, OPERATION_KINDS, SLOWED_BITS
+
+#: Fewer repetitions than this give no idea of the spread; if more labels than MANY_ONCE were
+#: measured once each, they share one finding.
+FEW_SAMPLES, MANY_ONCE = 5, 5
+#: A first repetition is warm-up when it takes this many times the median of the rest, and the run of
+#: slow ones at the start is at most this share of all.
+WARMUP_FACTOR, WARMUP_SHARE = 1.5, 0.3
+#: Loading code is named from this time on, if it is at least this share of the slow interval:
+#: otherwise something else made it slow.
+LOAD_NS, LOAD_SHARE = 100_000, 0.05
+#: Statistics of the spread need this many repetitions; half of them spread over more than this share
+#: of the median: high variance.
+SPREAD_SAMPLES, SPREAD_SHARE = 8, 0.15
+#: Two modes: the gap between two groups is this many times their own spread and this share of the
+#: median, and the smaller group holds this share of the repetitions.
+MODE_GAP_FACTOR, MODE_GAP_SHARE, MODE_SIZE_SHARE = 4.0, 0.10, 0.2
+#: An outlier lies above this many times the median, and this many (normal) standard deviations off.
+OUTLIER_FACTOR, OUTLIER_SIGMAS = 1.5, 6.0
+#: Different work under one label: operation counts that differ by more than this factor.
+MIXED_FACTOR = 1.5
+_KINDS_NAMED = 3
+#: Two SM clocks are different from this share on; a kernel follows the clock when it grows by this
+#: much of what the clock lost, in step with it (correlation with the clock's period), and by at
+#: least the SAY share.
+CLOCK_SHARE, CLOCK_FOLLOWS, CLOCK_CORRELATION = 0.03, 0.3, 0.5
+CLOCK_SAY_SHARE, CLOCK_WARN_SHARE = 0.02, 0.10
+#: Slowed down by power or heat in this share of a label's runs: worth mentioning.
+THROTTLED_SAY_SHARE = 0.05
+#: Reasons for a low clock that come from the hardware.
+HARDWARE = 0x08 | 0x40 | 0x80
+#: The same kernels, slower by a factor in this range elsewhere: cold against warm L2 is the usual
+#: cause; kernel times that can be compared spread over less than this share of their median.
+COLD_FACTOR, COLD_FACTOR_MAX, COLD_SPREAD_SHARE = 1.08, 1.6, 0.06
+_NOT_MEMORY = "spin_kernel"  # torch.cuda._sleep: its length is the requested one
+
+_LOADING = Advice(
+    "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
+    "Run the code once before the part that counts.",
+    faster=Words(
+        "Load the code when the program starts, not when the first result is needed",
+        "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
+    ),
+)
+_WARM_UP = Advice(
+    "Run it a few times before timing:   for _ in range(3): f(x)", "Leave the first intervals out."
+)
+_OWN_NAMES = Advice('Give each kind its own name:   with nsysalign.region("name"): ...')
+_SPREAD = Advice(
+    "Report the median and the spread, or find what differs (clocks, caches, inputs):   "
+    "print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
+    "Report the median and the spread, or find what differs: clocks, caches, inputs.",
+)
+_REPEAT = "   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()"
+_SUSTAINED = (
+    "Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
+    "# or pause between the intervals"
+)
+_MACHINE = Advice(
+    "Check the machine first (cooling, power supply):   nvidia-smi -q -d PERFORMANCE,TEMPERATURE,POWER"
+)
+_ONE_CLOCK = "Compare intervals at one clock only"
+_RAMP = Advice(
+    f"Warm up until the clock is stable, and {_ONE_CLOCK.lower()}:   for _ in range(200): step()   # before the first start.record()",
+    f"{_ONE_CLOCK}.",
+)
+_LOCK = _ONE_CLOCK + ", or lock it where you may:   sudo nvidia-smi --lock-gpu-clocks={:.0f}"
+_CACHE = Advice(
+    "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
+    "Decide which one you want, and make it so in all runs.",
+)
+
+
+@dataclass(frozen=True)
+class Repetitions:
+    """The repetitions of one label as a set: positions among its intervals, in time.  `comparable`
+    do the same work; `cold` are the slow first ones, those before them included whose work is
+    another and that idle for long (what compiles, or captures a graph); `warm` are the comparable
+    ones without them."""
+
+    label: Label
+    comparable: np.ndarray
+    different: np.ndarray
+    cold: np.ndarray
+    warm: np.ndarray
+
+
+def repetitions(facts: Facts) -> list[Repetitions]:
+    """One entry per label with at least two intervals."""
+    table = facts.analysis.variants.sort_values("count", ascending=False, kind="stable")
+    first = table.drop_duplicates("label")
+    usual = dict(zip(first["label"], first["intervals"], strict=True))
+    out = []
+    for label in facts.labels:
+        if label.count < 2:
+            continue
+        same = np.ones(label.count, dtype=bool)
+        if label.name in usual:  # kinds of work differ in more than their number of operations
+            same = np.isin(label.numbers, np.array(usual[label.name], dtype=np.int64))
+        elif label.on_stream[0]:  # about as many as the most common interval has
+            values, counts = np.unique(label.operations, return_counts=True)
+            most, operations = int(values[counts.argmax()]), label.operations
+            same = operations == 0
+            if most:
+                few = operations < most / MIXED_FACTOR - 1 + 1e-9
+                same = ~same & ~few & (operations <= MIXED_FACTOR * most + 1 - 1e-9 * most)
+        cold = np.zeros(label.count, dtype=bool)
+        idle, pid = label.elapsed - label.ns(*OPERATION_KINDS), label.column("pid")
+        for process in np.unique(pid):  # every rank warms up by itself
+            own = np.flatnonzero((pid == process) & same)
+            slow = _slow_first(label.elapsed[own])
+            cold[own[:slow]] = True
+            if slow < len(own):
+                warm = float(np.median(label.elapsed[own[slow:]]))
+                before = np.flatnonzero((pid == process) & ~same)
+                before = before[before < own[slow]]
+                cold[before[idle[before] > WARMUP_FACTOR * warm]] = True
+        out.append(Repetitions(label, *map(np.flatnonzero, (same, ~same, cold, same & ~cold))))
+    return out
+
+
+def _slow_first(elapsed: np.ndarray) -> int:
+    """How many of the first values are warm-up.  The very first may always be; several only up to a
+    share of all: if most of the set is slow, that is two modes, not warm-up."""
+    if len(elapsed) < 3:
+        return 0
+    most = max(1, WARMUP_SHARE * len(elapsed))
+    is_slow = elapsed > WARMUP_FACTOR * float(np.median(elapsed[1:]))
+    slow = int(np.argmin(is_slow)) if not is_slow.all() else 0
+    if slow > most:  # the very first is one all the same if it stands out from the others
+        slow = int(elapsed[0] > WARMUP_FACTOR * elapsed[1:slow].max())
+    while slow < len(elapsed):
+        # an upper mode that consists of just the next first ones is warm-up, too
+        rest = np.argsort(elapsed[slow:], kind="stable")
+        lower = lower_mode(elapsed[slow:][rest])
+        upper = len(rest) - lower
+        if not lower or rest[lower:].max() >= upper or slow + upper > most:
+            break
+        slow += upper
+    return slow
+
+
+def lower_mode(values: np.ndarray) -> int:
+    """How many of the sorted values belong to the lower of two modes, 0 if there is only one.
+
+    ||| ||            || ||||        the gap is wide against both groups' own spread
+    """
+    count = len(values)
+    least = max(2, int(np.ceil(MODE_SIZE_SHARE * count)))
+    if count < SPREAD_SAMPLES or count < 2 * least:
+        return 0
+    gaps = np.diff(values)[least - 1 : count - least]
+    lower = least + int(gaps.argmax())
+    gap = float(values[lower] - values[lower - 1])
+    spreads = [np.subtract(*np.percentile(v, [75, 25])) for v in (values[:lower], values[lower:])]
+    wide = gap > MODE_GAP_FACTOR * max(*spreads, 1.0)
+    return lower if wide and gap > MODE_GAP_SHARE * float(np.median(values)) else 0
+
+
+def module_load(label: Label) -> Iterator[Finding]:
+    """Code is loaded, compiled or chosen inside the interval: the first call is not like the
+    others."""
+    spent, numbers = label.detail_ns("api", LOADS), label.numbers
+    row = label.case(spent >= LOAD_NS, at_least=0)
+    if row is None:
+        return
+    typical = row.number == label.row.number and row.value(spent) > WARN_SHARE * row.elapsed
+    if not typical:  # not the slowest interval: that one may be slow for another reason
+        row = Interval(label, int(numbers[spent == spent.max()].min()), row.has)
+        slow = row.elapsed >= WARMUP_FACTOR * label.median_ns
+        if label.count > 1 and not (slow and spent.max() > LOAD_SHARE * row.elapsed):
+            return
+    alone = label.count == 1 or typical
+    where = words.subject(row.name)
+    if label.count == 1:
+        where = "its measurement"
+    elif row.number == int(numbers[label.column("pid") == row.column("pid")][0]):
+        where = "its first interval"
+    idle = "" if row.kind == "host" else " while its stream was idle"
+    usual = "" if alone else f", where the median is {words.span(label.median_ns)}"
+    yield row.finding(
+        "warning" if typical else "info",
+        f"{label.who} loads code in {where}: for {row.of(row.value(spent))} it loaded modules{idle}{usual}.",
+        _LOADING,
+        spent,
+        of=row.has if alone else numbers == row.number,  # draw the one that the title is about
+        about_row=typical,
+        loading_ns=row.value(spent),
+        elapsed_ns=row.elapsed,
+        median_ns=None if alone else label.median_ns,
+        seen_in=None,
+    )
+
+
+def warm_up(facts: Facts) -> Iterator[Finding | Remark]:
+    """The first repetitions are much slower than the rest: warm-up is mixed with warm
+    repetitions."""
+    few = sum(len(r.comparable) < 3 for r in facts.repetitions)
+    for r in facts.repetitions:
+        label = r.label
+        if len(r.comparable) < 3 or not len(r.cold):
+            continue
+        worst = int(r.cold[label.elapsed[r.cold].argmax()])
+        row = Interval(label, int(label.numbers[worst]))
+        if label.detail_ns("api", LOADS)[worst] >= max(LOAD_NS, LOAD_SHARE * row.elapsed):
+            continue  # module-load names the cause
+        which, pid = words.subject(row.name), label.column("pid")
+        first = [np.flatnonzero(pid == p)[: (pid[r.cold] == p).sum()] for p in np.unique(pid)]
+        if np.array_equal(np.sort(np.concatenate(first)), r.cold):
+            # among different work they need not be the first of their processes
+            which = "the first interval"
+            if len(r.cold) > 1:
+                which = f"the slowest of the first {len(r.cold)} intervals"
+        warm, mean = float(np.median(label.elapsed[r.warm])), float(label.elapsed.mean())
+        factor = row.elapsed / max(warm, 1)
+        yield label.finding(
+            "info",
+            f"{label.who} warms up: {which} took {words.span(row.elapsed)}, {words.times(factor)} the median "
+            f"of the later ones ({words.span(warm)}); the mean of all is {words.span(mean)}.",
+            _WARM_UP,
+            row=row,
+            of=r.cold,
+            about_row=False,
+            cold_intervals=len(r.cold),
+            slowest_cold_ns=row.elapsed,
+            times_as_long=factor,
+            median_of_the_rest_ns=warm,
+            mean_of_all_ns=mean,
+        )
+    if few:
+        labels = f"{words.plural(few, 'label')} with fewer than 3 comparable repetitions"
+        yield Remark(f"warm-up was not checked: {labels}")
+
+
+def mixed_work(facts: Facts) -> Iterator[Finding]:
+    """Intervals of one label that hold different amounts of work: their statistics mix two
+    questions."""
+    variants = facts.analysis.variants
+    for r in facts.repetitions:
+        label, own = r.label, variants[variants["label"] == r.label.name]
+        # an operator called with several shapes: the table tells them apart, and nothing is wrong
+        if not len(r.different) or (len(own) and label.row.kind == "nvtx"):
+            continue
+        if len(own):
+            kinds = list(zip(own["variant"].tolist(), own["count"].tolist(), strict=True))
+            named = "; ".join(f"{count:,} x {name}" for name, count in kinds[:_KINDS_NAMED])
+            more = "; …" if len(kinds) > _KINDS_NAMED else ""
+            held = f"{len(kinds)} kinds, which the table tells apart ({named}{more}); the spread is that of the most frequent one."
+            evidence = {
+                "kinds_of_work": len(kinds),
+                "intervals_of_each": dict(kinds[:_KINDS_NAMED]),
+            }
+        else:
+            usual = int(np.median(label.operations[r.comparable]))
+            counts = label.operations[r.different]
+            least, most = int(counts.min()), int(counts.max())
+            others = words.plural(most, "operation")
+            if least < most:
+                others = f"{least} to {most} operations"
+            held = (
+                f"{len(r.different)} of {label.count} intervals held {others}, the others about {usual}; statistics of spread leave "
+                "them out."
+            )
+            evidence = {
+                "intervals_with_other_work": len(r.different),
+                "intervals": label.count,
+                "operations_usually": usual,
+                "operations_otherwise_at_least": least,
+                "operations_otherwise_at_most": most,
+            }
+        title = f"{label.who} mixes different work: {held}"
+        yield label.finding("info", title, _OWN_NAMES, of=r.different, about_row=False, **evidence)
+
+
+def overlapping(label: Label) -> Iterator[Remark]:
+    """Intervals of one label and process that overlap: their sum counts time twice."""
+    twice, reach = 0, {}
+    columns = ("pid", "end_stream", "start_ns", "end_ns", "error_ns", "kind")
+    rows = zip(*(label.column(c).tolist() for c in columns), strict=True)
+    for pid, stream, start, end, error, kind in rows:
+        if kind == "host":
+            continue
+        before = reach.get((pid, stream), start)
+        both = min(before, end) - start
+        # neighbours that share a record touch; a placement error is not an overlap
+        twice += both if both > 2 * error + 1_000 else 0
+        reach[pid, stream] = max(before, end)
+    if twice:
+        whole = words.of(twice, int(label.elapsed.sum()))
+        text = f"{label.who}: its intervals overlap; added up, {whole} would be counted twice"
+        yield Remark(text)
+
+
+def variance(facts: Facts) -> Iterator[Finding | Remark]:
+    """The warm repetitions do not measure one thing: they fall into two groups, spread widely, or
+    some lie far off."""
+    few = sum(label.count < 2 for label in facts.labels)
+    for r in facts.repetitions:
+        label = r.label
+        order = r.warm[np.argsort(label.elapsed[r.warm], kind="stable")]
+        values = label.elapsed[order]
+        if len(values) < SPREAD_SAMPLES:
+            few += 1
+            continue
+        low, median, high = (float(p) for p in np.percentile(values, [25, 50, 75]))
+        sigma = 1.4826 * float(np.median(np.abs(values - median)))
+        limit = max(OUTLIER_FACTOR * median, median + OUTLIER_SIGMAS * sigma)
+        if not (lower_mode(values) or high - low > SPREAD_SHARE * median or values[-1] > limit):
+            continue
+        # what the slowest quarter has more of than the faster half
+        slow, fast = order[-max(1, len(order) // 4) :], order[: len(order) // 2]
+        parts = facts.parts[label.numbers]
+        more = parts[slow].mean(axis=0) - parts[fast].mean(axis=0)
+        cause = CAUSES[int(more.argmax())]
+        yield label.finding(
+            "info",
+            f"{label.who} varies, most in {cause.replace('_', ' ')}: half of its {len(values):,} warm intervals lie between "
+            f"{words.span(low)} and {words.span(high)}, the median is {words.span(median)}, the slowest took {words.span(values[-1])}.",
+            _SPREAD,
+            of=r.warm,
+            about_row=False,
+            intervals=len(values),
+            p25_ns=low,
+            median_ns=median,
+            p75_ns=high,
+            slowest_ns=values[-1],
+        )
+    if few:
+        labels = words.plural(few, "label")
+        yield Remark(
+            f"high-variance was not checked: {labels} with fewer than {SPREAD_SAMPLES} comparable warm repetitions"
+        )
+
+
+def samples(facts: Facts) -> Iterator[Finding]:
+    """Too few repetitions to know the spread.
+
+    Only for what the program measured: a range is not a measurement, and an inferred pair may not
+    be one.
+    """
+    few = [
+        label
+        for label in facts.labels
+        if label.count < FEW_SAMPLES
+        and ((label.kind != "nvtx") & (label.column("method") != "inferred")).any()
+    ]
+    once = [label for label in few if label.count == 1]
+    if len(once) > MANY_ONCE:  # one finding, under the name of the longest
+        few = [label for label in few if label.count > 1]
+        longest = max(once, key=lambda label: label.row.elapsed)
+        yield Finding(
+            "info",
+            longest.name,
+            f"{longest.who} and {words.plural(len(once) - 1, 'other label')} were measured once each: "
+            "so it is not known whether these times are typical.",
+            {"labels_measured_once": len(once)},
+            Advice(f"Repeat them:{_REPEAT}", "Repeat it."),
+            longest.site,
+            np.sort(np.concatenate([label.numbers for label in once])),
+            about_row=False,
+        )
+    for label in few:
+        low, high = int(label.elapsed.min()), int(label.elapsed.max())
+        times = "once" if label.count == 1 else f"{label.count} times"
+        held = f"{words.span(low)} to {words.span(high)} is too little to estimate the spread."
+        if label.count == 1:
+            held = f"it is not known whether {words.span(low)} is typical."
+        yield label.finding(
+            "info",
+            f"{label.who} was measured {times}: {held}",
+            Advice(f"Repeat it:{_REPEAT}", "Repeat it."),
+            about_row=False,
+            runs=label.count,
+            min_ns=low,
+            max_ns=None if label.count == 1 else high,
+        )
+
+
+def throttled(facts: Facts) -> Iterator[Finding]:
+    """The GPU could not run as fast as requested: power cap, heat, or a hardware slowdown during
+    the intervals.  One finding per label.  If there are no samples, clock-changed says so.
+    """
+    clocks = facts.clocks
+    all_slowed = clocks.known & ((clocks.reasons & SLOWED_BITS) != 0)
+    for label in facts.labels:
+        slowed = all_slowed[label.numbers]
+        row = label.case(slowed, at_least=THROTTLED_SAY_SHARE)
+        if row is None:
+            continue
+        others = clocks.known[label.numbers] & ~slowed
+        hit, few, count = label.numbers[slowed], int(slowed.sum()), int(others.sum())
+        times = {bit: int(((clocks.reasons[hit] & bit) != 0).sum()) for bit in CLOCK_REASONS if bit & SLOWED_BITS}  # fmt: skip
+        named = {CLOCK_REASONS[bit]: n for bit, n in sorted(times.items(), key=lambda t: (t[1], CLOCK_REASONS[t[0]]), reverse=True) if n}  # fmt: skip
+        hardware = any(n and bit & HARDWARE for bit, n in times.items())
+        clock = float(np.median(clocks.sm_mhz[hit]))
+        highest = int(facts.analysis.gpu_clocks["sm_max_mhz"].max())
+        slow = float(np.median(label.kernel[slowed]))
+        quick = float(np.median(label.kernel[others])) if count else None
+        # the lower clock can have cost much: it is lower, kernels are a good part of the interval,
+        # and runs at the full clock, if any, are faster
+        matters = (
+            few >= TYPICAL_SHARE * (few + count)
+            and clock <= (1 - CLOCK_SHARE) * max(highest, 1)
+            and np.median((label.kernel / label.whole)[slowed]) >= WARN_SHARE
+            and (count < 2 or slow >= (1 + CLOCK_SAY_SHARE) * quick)
+        )
+        yield row.finding(
+            "warning" if hardware or matters else "info",
+            f"{label.who}: the GPU was slowed down in {few} of {few + count} intervals "
+            f"({', '.join(named)}), to {clock:.0f} MHz; the highest SM clock of the whole run is "
+            f"{highest} MHz.",
+            _MACHINE if hardware else Advice(_SUSTAINED.format(clock)),
+            label.kernel - int(quick) if count else None,
+            about_row=False,
+            seen_in=None,
+            reasons=named,
+            intervals_slowed_down=few,
+            intervals=few + count,
+            sm_clock_mhz=clock,
+            highest_sm_clock_mhz=highest,
+        )
+
+
+def clock_changed(facts: Facts) -> Iterator[Finding | Remark]:
+    """The SM clock differs between the repetitions of a label, and its kernels follow it.
+
+    One finding per label whose slow kernels are those at the lower clock.
+    """
+    clocks = facts.clocks
+    if not clocks.known.any():
+        why = "no interval lies between two samples of the GPU's clock"
+        if not len(facts.analysis.gpu_clocks):
+            why = "the run has no samples of the GPU's clock (`nsysalign run` records them); the rule throttled needs them as well"
+        if facts.count:
+            yield Remark(f"clock-changed was not checked: {why}")
+        return
+    for r in facts.repetitions:
+        label = r.label
+        known = clocks.known[label.numbers[r.comparable]] & (label.kernel[r.comparable] > 0)
+        some = r.comparable[known]
+        if len(some) < SPREAD_SAMPLES:
+            continue
+        clock, kernel = clocks.sm_mhz[label.numbers[some]], label.kernel[some].astype(float)
+        fast = clock >= (1 - CLOCK_SHARE) * np.percentile(clock, 95)
+        behind = int((~fast).sum())
+        if min(len(some) - behind, behind) < 2:
+            continue
+        high, low = float(np.median(clock[fast])), float(np.median(clock[~fast]))
+        quick, slow = float(np.median(kernel[fast])), float(np.median(kernel[~fast]))
+        follows = slow / max(quick, 1) - 1 >= CLOCK_FOLLOWS * (high / max(low, 1) - 1)
+        period = 1 / np.maximum(clock, 1)
+        correlation = float(np.corrcoef(kernel, period)[0, 1]) if kernel.std() else 0.0
+        grows = slow >= (1 + CLOCK_SAY_SHARE) * quick
+        if not follows or not grows or correlation < CLOCK_CORRELATION:
+            continue
+        # in time, a clock that is low only in the first runs was still rising; if it was held by
+        # power or heat, rule throttled reports that
+        held = bool(((clocks.reasons[label.numbers[some[~fast]]] & SLOWED_BITS) != 0).any())
+        ramp = bool((~fast[:behind]).mean() >= 0.9) and not held
+        where = f"{behind} of {len(some)}"
+        if ramp and (~fast[:behind]).all():
+            where = f"the first {where}"
+        yield label.finding(
+            "warning" if slow >= (1 + CLOCK_WARN_SHARE) * quick else "info",
+            f"{label.who}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
+            f"{' (it was still rising)' if ramp else ''}, and its kernels take {words.span(slow)} there, "
+            f"{words.span(quick)} in the others.",
+            _RAMP if ramp else Advice(_LOCK.format(min(low, high)), f"{_ONE_CLOCK}."),
+            label.kernel - int(quick),
+            of=some[~fast],
+            about_row=False,
+            low_clock_mhz=low,
+            high_clock_mhz=high,
+            intervals_at_the_low_clock=behind,
+            intervals=len(some),
+            kernel_at_the_low_clock_ns=slow,
+            kernel_at_the_high_clock_ns=quick,
+            correlation_of_kernel_with_clock_period=correlation,
+        )
+
+
+def cold_l2(facts: Facts) -> Iterator[Finding]:
+    """The same kernels take longer in one label than in another: cold against warm L2 is the usual
+    cause.
+
+    Labels whose rows ran the same kernels, steadily, alone: the slower ones of each set.
+    """
+    sets: dict[tuple[str, ...], list[tuple[float, np.ndarray, Repetitions]]] = {}
+    for r in facts.repetitions:
+        row, kernel = r.label.row, r.label.column("kernel_only_ns")[r.warm]
+        alone = not facts.other_ns[row.number] and not row.ns("queued", "graph")
+        steady = len(r.warm) >= FEW_SAMPLES and not len(r.different)
+        if row.kind == "host" or not row.column("kernel_only_ns") or not alone or not steady:
+            continue
+        low, median, high = np.percentile(kernel, [25, 50, 75])
+        if high - low > COLD_SPREAD_SHARE * median:
+            continue
+        # a kernel in two pieces counts once
+        ran = {s.ref: s for s in row.segments if s.cause == "kernel"}
+        names = tuple(row.words(ran.values()))
+        if names and not any(_NOT_MEMORY in name for name in names):
+            sets.setdefault(names, []).append((float(median), kernel, r))
+    for group in sets.values():
+        fastest, quick, warm = min(group, key=lambda each: each[0])
+        for median, kernel, r in group:
+            factor, who = median / max(fastest, 1), r.label.who
+            apart = np.percentile(kernel, 5) > np.percentile(quick, 95)
+            if COLD_FACTOR < factor < COLD_FACTOR_MAX and apart:
+                yield r.label.finding(
+                    "info",
+                    f"{who} runs the same kernels as {warm.label.who}, {words.percent(factor - 1)} slower ({words.span(median)} "
+                    f"against {words.span(fastest)}): a cold L2, if shapes and clocks are the same.",
+                    _CACHE,
+                    of=r.warm,
+                    about_row=False,
+                    kernel_here_ns=median,
+                    kernel_there_ns=fastest,
+                    slower_share=factor - 1,
+                    compared_with=warm.label.name,
+                )

@@ -1,0 +1,655 @@
+"""What does the stream wait for or do, besides kernels?  The host that launches, launch calls,
+copies, memsets, synchronisations, work of other streams, graphs that are one row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.explain import words
+from nsysalign.explain.facts import (
+    ALLOCATION_CALLS,
+    ITEM_BYTES,
+    LOADING_CALLS,
+    SAY_SHARE,
+    WARN_SHARE,
+    Facts,
+    Interval,
+    Label,
+    Stretch,
+)
+from nsysalign.explain.finding import Advice, Finding, Remark, Words
+from nsysalign.explain.rules.validity import AHEAD_SHARE
+from nsysalign.model import CAUSES, HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
+
+#: If the wait for the host is at least this share of the interval, the interval measures the host.
+MOSTLY_SHARE = 0.5
+#: One stretch with this much of the wait is "the" gap; one of at least this length is host work of
+#: its own, not the cost of launching, and sampled stacks can show it.
+ONE_GAP_SHARE, LONG_GAP_NS = 0.6, 1_000_000
+#: At least this many operations in one interval are "many": launching them one by one has a cost.
+MANY_OPERATIONS = 10
+#: Operations that run for longer than this are not small.
+SMALL_NS = 20_000
+#: A delay kernel must outlast the host's enqueueing by this factor, at about this many cycles per
+#: microsecond; these many are long enough for ordinary intervals (about 1 ms; measured).
+DELAY_MARGIN, DELAY_CYCLES_PER_US, DELAY_CYCLES = 3, 1_800, 2_000_000
+#: Under CUDA_LAUNCH_BLOCKING nearly every kernel is followed by the rest of its own launch call.
+BLOCKING_SHARE, BLOCKING_KERNELS = 0.8, 5
+#: The event pair's own cost and launch latencies are named from this share on.
+FIXED_COST_SAY_SHARE = 0.20
+#: Allocation and free calls are named from this share and time on.
+ALLOCATION_SAY_SHARE, ALLOCATION_SAY_NS = 0.01, 20_000
+#: A copy next to kernels is reported from this share on: "does it contain the copy?" is what people
+#: ask.
+COPY_SAY_SHARE = 0.01
+#: Copies that are slower than this are many small ones: pinned memory does not help them, and a
+#: rate says nothing.
+IN_PIECES_BYTES_PER_NS = 0.01
+#: Pinned copies of at least this size show what the bus can do; PCIe 5 with 16 lanes.
+BANDWIDTH_BYTES, BUS_BYTES_PER_NS = 1 << 20, 64.0
+#: A synchronisation is mentioned from this share on, in what the program timed.
+SYNC_SAY_SHARE = 0.002
+
+_BLAMED = ("host", "api", "api_launch")
+_COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
+_RUN_AHEAD = (
+    "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph."
+)
+_MORE_WORK = "Give each launch more work: larger batches, "
+_AFTER_END = "Synchronise after the end event only."
+
+_BLOCKING = Advice(faster=Words("Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"))
+_GAP = Advice(
+    anywhere=_RUN_AHEAD,
+    of_ranges=False,
+    faster=Words(
+        "Launch less and earlier: fuse operations, replay them as a CUDA graph, move other work off this thread",
+        _COMPILE,
+    ),
+    faster_in_graphs=Words(
+        "Put more of the work into the CUDA graph that is replayed here, launch the rest earlier, and move other work off this thread"
+    ),
+    faster_with_sync=Words(
+        "Launch less and earlier: fuse operations, move the synchronisation and other work out of this code",
+        "f = torch.compile(f)",
+    ),
+)
+_MANY = Advice(
+    anywhere=_RUN_AHEAD,
+    of_ranges=False,
+    faster=Words("Fuse the small operations, or replay them as a CUDA graph", _COMPILE),
+    faster_in_graphs=Words(
+        "Put the small operations beside the CUDA graph that is replayed here into it, or fuse them"
+    ),
+    faster_with_sync=Words("Fuse the small operations", "f = torch.compile(f)"),
+)
+_CALL = Advice(
+    anywhere=_RUN_AHEAD,
+    of_ranges=False,
+    faster=Words(
+        "Move what that call waits for out of the loop, or replay the work as a CUDA graph, one call for all",
+        _COMPILE,
+    ),
+    faster_in_graphs=Words(
+        "Put more work into the CUDA graph that is replayed here, so that it is launched less often"
+    ),
+)
+_LATENCY = Advice(
+    "Time several calls with one pair and divide:   start.record(); [f() for _ in range(20)]; end.record()",
+    "Measure several calls together and divide.",
+    of_ranges=False,
+    faster=Words(_MORE_WORK + "fused operations", _COMPILE),
+    faster_in_graphs=Words(_MORE_WORK + "several steps in one CUDA graph"),
+)
+_ALLOCATION = Advice(
+    "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
+    "f(x, out=out); torch.cuda.synchronize(); start.record()",
+    "Allocate before the start event.",
+    of_ranges=False,
+    faster=Words(
+        "Allocate once and reuse the memory",
+        "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop",
+    ),
+)
+
+
+class _Way(NamedTuple):
+    """A direction of copies: in words, how to measure kernels without one, and the code that copies
+    from pinned memory."""
+
+    words: str
+    measured: str = ""
+    pinned: str = ""
+
+
+_WAYS = {
+    "H2D": _Way(
+        "to the device",
+        "Copy before the start event:   x = x.cuda(); torch.cuda.synchronize(); start.record()",
+        "x = x.pin_memory().cuda(non_blocking=True)   loader = DataLoader(data, pin_memory=True)",
+    ),
+    "D2H": _Way(
+        "to the host",
+        "Copy after the end event:   end.record(); y = y.cpu()",
+        "out = torch.empty_like(x, device='cpu', pin_memory=True); out.copy_(x, non_blocking=True)",
+    ),
+    "D2D": _Way("on the device"),
+    "P2P": _Way("between devices"),
+}
+_CLEAR = Advice(
+    "Flush or clear before the start event:   flush.zero_(); start.record()",
+    "Clear the memory before the start event.",
+    of_ranges=False,
+    faster=Words(
+        "Skip the clearing where everything is overwritten anyway",
+        "out = torch.empty_like(x)  # instead of torch.zeros_like(x)",
+    ),
+)
+_CLEARS = "(zeroing, or an L2 flush that belongs before the start event)"
+_ITEM = Advice(
+    "Keep the result on the GPU until the end event:   end.record(); value = result.item()",
+    _AFTER_END,
+    of_ranges=False,
+    faster=Words(
+        "Read results back once, not in every step",
+        "total += loss.detach()  # in the loop;   total.item()  # once, after it",
+    ),
+)
+_SYNC = Advice(
+    f"{_AFTER_END[:-1]}:   end.record(); torch.cuda.synchronize()",
+    _AFTER_END,
+    of_ranges=False,
+    faster=Words(
+        "Wait only where something depends on it, and on the GPU rather than on the host",
+        "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
+    ),
+)
+_FOLLOW = "Record both events on the stream of the work, and synchronise after the end event only."
+_NODES = Advice(
+    "Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py"
+)
+
+
+def gpu_alone(row: Interval, graph: bool = False) -> str:
+    """How to measure an interval's GPU time alone: a line of code that lets the host run ahead, or
+    an alternative and the reason if a delay kernel cannot do that.  `graph`: a CUDA graph comes
+    first, where the work is not in one (neither is possible around a synchronisation)."""
+    graphs, waits = row.facts.graphs[row.number], row.ns("sync") > 0
+    graph = graph and not waits and not graphs
+    host_ns = row.elapsed - row.ns(*OPERATION_KINDS) if graph else row.ns(*HIDDEN_BY_DELAY)
+    wanted = host_ns / 1e3 * DELAY_CYCLES_PER_US * DELAY_MARGIN
+    cycles = max(DELAY_CYCLES, math.ceil(wanted / 1e6) * 1_000_000)
+    delay = f"torch.cuda._sleep({cycles:_}); start.record()"
+    too_many = row.operations >= LAUNCH_QUEUE and not graphs
+    if graph:
+        first = "Capture the work in a CUDA graph and time the replay:   with torch.cuda.graph(g): f()   start.record(); g.replay(); end.record()"
+        return first + (
+            "" if too_many else f"   {delay}  # or without a graph: let the host run ahead"
+        )
+    if too_many:
+        return (
+            f"Capture it once and time the replay (its {row.operations:,} operations do not fit in the launch queue, so a delay cannot "
+            "hide them):   start.record(); graph.replay(); end.record()"
+        )
+    if waits:
+        return (
+            f"Move the synchronisation out of the interval, then let the host run ahead:   {delay}"
+        )
+    return f"Let the host run ahead before the start event{'' if graphs else ', or time a CUDA graph'}:   {delay}"
+
+
+def launch_blocking(label: Label) -> Iterator[Finding]:
+    """CUDA_LAUNCH_BLOCKING=1: every launch call returns only when its kernel has ended.
+
+    host    [ launch k -------------) host [ launch k+1 -------
+    GPU             [kernel k )                   [kernel k+1
+                               ^ the rest of launch k, then host, then launch k+1: two launch calls
+                               in one gap
+    """
+    row = label.row
+    if row.kind == "host" or row.operations < 2 or not row.ns("api_launch"):
+        return
+    gaps = [  # the last one before the end event launches nothing
+        gap.pieces
+        for gap in row.stretches
+        if gap.before and gap.before.cause == "kernel" and gap.then
+    ]
+    blocked = [
+        pieces
+        for pieces in gaps
+        if pieces[0].cause == "api_launch"
+        and len({piece.ref for piece in pieces if piece.cause == "api_launch"}) > 1
+    ]
+    if len(gaps) >= BLOCKING_KERNELS and len(blocked) >= BLOCKING_SHARE * len(gaps):
+        rest = sum(pieces[0].ns for pieces in blocked)
+        yield label.finding(
+            "warning",
+            f"{label.who} seems to run with CUDA_LAUNCH_BLOCKING: after {len(blocked)} of {len(gaps)} kernels the host was still "
+            "inside the call that had launched them.",
+            _BLOCKING,  # there is nothing to measure differently
+            np.where(label.numbers == row.number, rest, 0),
+            row=row,
+            kernels_followed_by_their_own_launch_call=len(blocked),
+            gaps_between_kernels=len(gaps),
+        )
+
+
+def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
+    """The GPU waits, idle, for the host to issue the next operation."""
+    if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
+        yield Remark("host-gap was not checked: the trace has no CUDA API rows")
+        return
+    for label in facts.labels:
+        calls = label.ns("api") - label.detail_ns("api", LOADING_CALLS)
+        calls = calls - label.detail_ns("api", ALLOCATION_CALLS)
+        host, launch = label.ns("host") + calls.clip(0), label.ns("api_launch")
+        # what follows from a synchronisation has a rule of its own
+        gap = (host + launch - facts.synchronised[1][label.numbers]).clip(0)
+        waits = label.on_stream & (label.operations > 0) & (host >= launch)
+        row = label.case(waits & (gap > WARN_SHARE * label.whole))
+        if row is None:
+            continue
+        whole = row.value(gap)
+        own = min(row.ns("host"), whole)
+        code = own > WARN_SHARE * row.elapsed  # the host's own code alone is blamed, not its calls
+        waited = own if code else whole
+        stretches = row.stretches
+        worst = max(stretches, key=lambda s: s.ns(_BLAMED), default=Stretch(None, [], None))
+        longest, in_it = worst.ns(_BLAMED), worst.ns(("host",) if code else _BLAMED)
+        then = words.kernel(row.words([worst.then])[0]) if worst.then else ""
+        one = longest >= ONE_GAP_SHARE * sum(s.ns(_BLAMED) for s in stretches)
+        one = one and in_it > ONE_GAP_SHARE * waited
+        if not one:
+            place = f"for the host, before and between {row.operations:,} operations"
+        elif worst.before is None:
+            place = "for the first launch" if row.kind == "nvtx" else "for the launch that came after the first event"  # fmt: skip
+        elif then:
+            place = "while the host was busy between two launches"
+        else:
+            place = "for the host to record the end event"
+        if one and in_it < waited:
+            place = "for the host, most of it " + place
+        lead = "waits for the host"
+        if waited >= MOSTLY_SHARE * row.elapsed:
+            kernels = "kernel" if row.operations < MANY_OPERATIONS else "kernels"
+            lead = f"measures the host, not the {kernels}"
+        advice = replace(_GAP, measuring=gpu_alone(row))
+        if longest >= max(MOSTLY_SHARE * waited, LONG_GAP_NS):
+            # launching less does not help: that stretch has to go
+            where = f"before it launches {then}" if then else "before it records the end event"
+            look = Words(
+                f"Look at what the host does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
+                "nsysalign run --sample-python SCRIPT.py  # names the functions",
+            )
+            advice = replace(advice, faster=look, faster_in_graphs=None, faster_with_sync=None)
+        yield row.finding(
+            "info" if row.others_worked else "warning",
+            f"{label.who} {lead}: for {row.of(waited)} {row.idled} {place}.",
+            advice,
+            gap,
+            waiting_ns=waited,
+            elapsed_ns=row.elapsed,
+            operations=None if one else row.operations,
+            it_waited_for=then,
+        )
+
+
+def _by_one_call(row: Interval) -> bool:
+    """Whether one call is most of what an interval pays for launching: code that is loaded, a copy
+    that blocks."""
+    longest = max((s.ns for s in row.segments if s.cause == "api_launch"), default=0)
+    return longest > ONE_GAP_SHARE * row.ns("api_launch", "launch_latency")
+
+
+def many_kernels(label: Label) -> Iterator[Finding]:
+    """Many short operations, launched one by one: launch calls and latencies cost more than the
+    work."""
+    cost = label.ns("api_launch", "launch_latency")
+    many = label.on_stream & (label.operations >= MANY_OPERATIONS)
+    row = label.case(many & (cost > WARN_SHARE * label.whole))
+    if row is None or _by_one_call(row):  # that is for rule api-launch
+        return
+    launching = row.value(cost)
+    ran = row.ns(*OPERATION_KINDS) - sum(d.ns for d in row.details("memcpy", "^staging$"))
+    if ran <= launching or ran / row.operations <= SMALL_NS:  # else these are not small
+        yield row.finding(
+            "warning",
+            f"{label.who} pays for {row.operations:,} launches: {row.of(launching)} go into launching operations "
+            f"that run for {words.span(ran / row.operations)} each on average.",
+            replace(_MANY, measuring=gpu_alone(row, graph=True)),
+            cost,
+            operations=row.operations,
+            launching_ns=launching,
+            elapsed_ns=row.elapsed,
+            running_each_ns=ran / row.operations,
+        )
+
+
+def api_launch(label: Label) -> Iterator[Finding]:
+    """The launch call itself is what the GPU waits for (few operations; many have a rule of their
+    own)."""
+    call = label.ns("api_launch")
+    host = label.ns("host", "api") - label.detail_ns("api", LOADING_CALLS)
+    host = host - label.detail_ns("api", ALLOCATION_CALLS)
+    waits = label.on_stream & (label.operations > 0) & (call > host)
+    row = label.case(waits & (call + host.clip(0) > WARN_SHARE * label.whole))
+    if row is None or (row.operations >= MANY_OPERATIONS and not _by_one_call(row)):
+        return
+    by_name: dict[str, int] = {}
+    for detail in row.details("api_launch"):
+        by_name[detail.detail] = by_name.get(detail.detail, 0) + detail.ns
+    name = max(by_name, key=by_name.__getitem__, default="")
+    inside = by_name[name] if name else row.ns("api_launch")
+    calls = "its launch call" if row.operations == 1 else "launch calls"
+    yield row.finding(
+        "warning",
+        f"{label.who} waits for {calls}: for {row.of(inside)} {row.idled} while the host was inside {name or 'the call'}.",
+        replace(_CALL, measuring=gpu_alone(row)),
+        call,
+        inside_the_call_ns=inside,
+        call=name,
+        elapsed_ns=row.elapsed,
+    )
+
+
+def launch_latency(label: Label) -> Iterator[Finding]:
+    """The host ran ahead, yet the fixed cost of events and launches is a large part of a short
+    interval."""
+    fixed = label.ns("launch_latency", "event")
+    ahead = label.ns("host", "api", "api_launch", "sync") < AHEAD_SHARE * label.whole
+    few = (label.operations > 0) & (label.operations < MANY_OPERATIONS) & (label.kind == "event")
+    if row := label.case(few & ahead & (fixed > FIXED_COST_SAY_SHARE * label.whole)):
+        yield row.finding(
+            "info",
+            f"{label.who} is too short for one pair of events: {row.of(row.value(fixed))} are the pair's own cost and "
+            "launch latency, although the host had run ahead.",
+            _LATENCY,
+            fixed,
+            pair_and_latency_ns=row.value(fixed),
+            elapsed_ns=row.elapsed,
+        )
+
+
+def allocation(label: Label) -> Iterator[Finding]:
+    """Memory is allocated or freed inside the interval, and the GPU waits for it."""
+    spent = label.detail_ns("api", ALLOCATION_CALLS)
+    much = (spent >= ALLOCATION_SAY_SHARE * label.whole) & (spent >= ALLOCATION_SAY_NS)
+    if row := label.case(much):
+        ns = row.value(spent)
+        names = list(dict.fromkeys(d.detail for d in row.details("api", ALLOCATION_CALLS)))
+        inside = " and ".join(names[:2]) + (" and other such calls" if len(names) > 2 else "")
+        idle = "" if row.kind == "host" else f", and {row.idled.rstrip(',')}"
+        yield row.finding(
+            "warning" if ns > WARN_SHARE * row.elapsed else "info",
+            f"{label.who} allocates or frees memory inside: for {row.of(ns)} the host was in {inside}{idle}.",
+            _ALLOCATION,
+            spent,
+            allocating_ns=ns,
+            elapsed_ns=row.elapsed,
+        )
+
+
+def copy(facts: Facts) -> Iterator[Finding]:
+    """Copies inside the interval: their share, pageable or pinned, and their bandwidth; memsets,
+    and fills as large as an L2 flush."""
+    rows = facts.details["memcpy"]
+    best = _pinned_rates(rows)
+    saved = _saved(facts, rows, best)
+    copied = (rows["detail"] == "copy").to_numpy()
+    size = facts.per_interval(rows, np.where(copied, rows["bytes"], 0))
+    device_ns = facts.per_interval(rows, np.where(rows["direction"] == "D2D", rows["ns"], 0))
+    for label in facts.labels:
+        # the result of an .item() belongs to the synchronisation rule
+        ns = np.where(size[label.numbers] > ITEM_BYTES, label.ns("memcpy"), 0)
+        least = np.where(device_ns[label.numbers] >= 0.5 * ns, SAY_SHARE, COPY_SAY_SHARE)
+        beside = ns >= least * label.whole
+        much = np.where(label.kernel > 0, beside, ns > WARN_SHARE * label.whole)
+        if row := label.case(much & (ns > 0)):
+            warn = row.kernel and row.value(ns) > WARN_SHARE * row.elapsed
+            yield _copy(row, "warning" if warn else "info", best, saved[label.numbers])
+        yield from _clearing(label)
+
+
+def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.ndarray) -> Finding:
+    kinds: dict[tuple[str, str], list] = {}
+    for detail in row.details("memcpy"):
+        kinds.setdefault((detail.direction, detail.memory), []).append(detail)
+    (direction, memory), most = max(kinds.items(), key=lambda kind: sum(d.ns for d in kind[1]))
+    copies, ns = [d for d in most if d.detail == "copy"], sum(d.ns for d in most)
+    moved = sum(d.bytes for d in copies)
+    pieces = moved < IN_PIECES_BYTES_PER_NS * ns
+    way, who = _WAYS.get(direction, _Way(direction)), row.label.who
+    title = f"{who} is a copy {way.words}: {row.of(ns)}"
+    if row.kernel:
+        title = f"{who} contains the copy: {row.of(ns)} go into copying {way.words}"
+    rate = None
+    if row.kind != "host" and not pieces:
+        # a host timer sees only the part of a copy for which the host waited; staging is no transfer
+        rate = moved / max(sum(d.ns for d in copies), 1)
+        title += f", {rate:,.0f} GB/s" if rate >= 100 else f", {rate:.3g} GB/s"
+    could = best.get(direction, 0.0) if rate is not None and memory == "pageable" else 0.0
+    title += f" with {memory} host memory." if memory in ("pageable", "pinned") else "."
+    if pieces:
+        faster = Words("Put what is copied in many small pieces together, and copy it once")
+    elif not way.measured:
+        faster = Words("Write the result where it is needed", "torch.mm(a, b, out=out)")
+    elif memory == "pageable":
+        faster = Words("Pinned memory copies faster and does not block the host", way.pinned)
+    else:
+        code = "with torch.cuda.stream(copies): y = x.cuda(non_blocking=True)"
+        faster = Words("Copy on a separate stream, while kernels run", code)
+    outside = "Copy before the start event or after the end event."
+    return row.finding(
+        severity,
+        title,
+        Advice(way.measured if row.kernel else "", outside, of_ranges=False, faster=faster),
+        saved,
+        copy_ns=ns,
+        elapsed_ns=row.elapsed,
+        copied_bytes=moved,
+        achieved_GB_per_s=rate,
+        pinned_in_this_trace_GB_per_s=could if could > (rate or 0.0) else None,
+        direction=direction,
+        memory=memory,
+    )
+
+
+def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
+    """What the advice would save, at most, per interval: of pageable copies what is longer than from
+    pinned memory; of the rest, which pinned memory could do meanwhile, what kernels could hide, and
+    for pageable copies, for which the host waits, the host's own time; all copies on the device."""
+    ns, fast = rows["ns"].to_numpy(), from_pinned_ns(rows, best)
+    pageable = (rows["memory"] == "pageable").to_numpy()
+    host = rows["direction"].isin(["H2D", "D2H"]).to_numpy()
+    slower = facts.per_interval(rows, np.where(pageable, ns - fast, 0.0))
+    staged = facts.per_interval(rows, np.where(pageable, fast, 0.0))
+    pinned = facts.per_interval(rows, np.where(~pageable & host, ns, 0.0))
+    device = facts.per_interval(rows, np.where(~host, ns, 0.0))
+    kernel = facts.column("kernel_only_upper_ns")  # where none runs, a copy is what is timed
+    own = facts.parts[:, CAUSES.index("host")]
+    beside = kernel + np.where((staged > 0) & (kernel > 0), own, 0)
+    hidden = np.minimum(pinned + staged, beside)
+    return (slower + hidden + np.where(kernel > 0, device, 0)).astype(np.int64)
+
+
+def from_pinned_ns(rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
+    """How long each copy takes from pinned memory, at least: at this trace's best rate of its
+    direction, else at the fastest that a bus does.  Staging is gone."""
+    rate = np.array([best.get(d, BUS_BYTES_PER_NS) for d in rows["direction"].tolist()])
+    ns, copied = rows["ns"].to_numpy(), rows["detail"].to_numpy() != "staging"
+    return np.minimum(ns, np.where(copied, rows["bytes"].to_numpy() / rate, 0))
+
+
+def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
+    """Best bytes per nanosecond of pinned copies in this trace, per direction."""
+    large = (rows["detail"] == "copy") & (rows["bytes"] >= BANDWIDTH_BYTES)
+    pinned = rows[(rows["memory"] == "pinned") & large]
+    rate = pinned["bytes"] / pinned["ns"].clip(lower=1)
+    return {str(d): float(r) for d, r in rate.groupby(pinned["direction"]).max().items()}
+
+
+def _clearing(label: Label) -> Iterator[Finding]:
+    """A memset; `tensor.zero_()` is a kernel, looked for in rows with several operations."""
+    spent = label.ns("memset")
+    much = spent >= SAY_SHARE * label.whole
+    if row := label.case(label.on_stream & (label.kernel > 0) & much):
+        ns = row.value(spent)
+        yield row.finding(
+            "warning" if ns > WARN_SHARE * row.elapsed else "info",
+            f"{label.who} contains a memset: {row.of(ns)} are spent clearing memory {_CLEARS}.",
+            _CLEAR,
+            spent,
+            memset_ns=ns,
+            elapsed_ns=row.elapsed,
+        )
+    row = label.row
+    several = 2 <= row.operations < MANY_OPERATIONS and row.kind != "host"
+    if several and row.ns("memset") < SAY_SHARE * row.elapsed:
+        kernels = [segment for segment in row.segments if segment.cause == "kernel"]
+        named = zip(kernels, row.words(kernels), strict=True)
+        ns = sum(segment.ns for segment, name in named if "FillFunctor" in name)
+        other = row.column("kernel_only_ns") - ns
+        if WARN_SHARE * row.elapsed < ns < 0.98 * (ns + other):
+            yield label.finding(
+                "warning",
+                f"{label.who} contains a fill: {row.of(ns)} are spent writing a constant {_CLEARS}.",
+                _CLEAR,
+                np.full(label.count, ns),
+                row=row,
+                fill_ns=ns,
+                elapsed_ns=row.elapsed,
+            )
+
+
+def sync(facts: Facts) -> Iterator[Finding]:
+    """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the host
+    has caught up."""
+    rows = facts.details["memcpy"]
+    rows = rows[(rows["direction"] == "D2H") & rows["bytes"].between(1, ITEM_BYTES)]
+    item = facts.per_interval(rows, rows["ns"].to_numpy()) > 0
+    how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.torch else ""
+    for label in facts.labels:
+        idle, copies = facts.synchronised[0][label.numbers], facts.pageable[label.numbers]
+        say = np.where(label.kind == "nvtx", SAY_SHARE, SYNC_SAY_SHARE)
+        waits = (idle > 0) & (idle >= say * label.whole)
+        row = label.case(waits & ~(copies & ~item[label.numbers]))
+        if row is None:
+            continue
+        lost, calls, back = row.value(idle), row.details("sync"), bool(item[row.number])
+        name = str(calls[0].detail) if calls else "a synchronisation"
+        what = f"a result is read back{how}" if back else f"{name} waits"
+        warn = not row.others_worked and lost > WARN_SHARE * row.elapsed
+        advice = _ITEM if back else _SYNC
+        if row.kind == "event" and facts.other_ns[row.number]:
+            # an end event on another stream than the work would not wait for it without the
+            # synchronisation: the timer would read too little
+            advice = replace(_SYNC, measuring=_FOLLOW, anywhere=_FOLLOW)
+        yield row.finding(
+            "warning" if warn else "info",
+            f"{label.who} synchronises inside: {what}, and for {row.of(lost)} {row.idled} in that call "
+            "and until the host had caught up.",
+            advice,
+            idle,
+            idle_because_of_it_ns=lost,
+            elapsed_ns=row.elapsed,
+            call=name,
+        )
+
+
+def graph_opaque(label: Label) -> Iterator[Finding]:
+    """A CUDA graph traced as one row: what happens inside is not in the trace."""
+    if row := label.case(label.ns("graph") > WARN_SHARE * label.whole):
+        yield row.finding(
+            "info",
+            f"{label.who} runs a CUDA graph that is traced as one row: {row.of(row.ns('graph'))}, in which gaps and "
+            "copies cannot be told from kernels.",
+            _NODES,
+            graph_ns=row.ns("graph"),
+            elapsed_ns=row.elapsed,
+        )
+
+
+class _Wait(NamedTuple):
+    """A reason for which issued work does not start, as `details` names it."""
+
+    names: str
+    text: str
+    advice: Advice
+    lost: bool = True  # the GPU could do something meanwhile
+
+
+_WAITS = (
+    _Wait(
+        r"^(dependency(-inferred)?|default-stream-order|host-function)$",
+        "waits for another stream: for {time} its work was issued but ordered behind {streams}",
+        Advice(
+            "Wait before the start event instead of after it:   torch.cuda.current_stream().wait_stream(other); start.record()",
+            "Wait before the start event.",
+            of_ranges=False,
+            faster=Words("Issue what it waits for earlier, or give it other work meanwhile"),
+        ),
+    ),
+    _Wait(
+        "^contention$",
+        "shares the GPU: for {time} its work was issued but could not start while {streams} kept the device busy",
+        Advice(
+            "Let the other streams finish first:   torch.cuda.synchronize(); start.record()",
+            "Let the other streams finish first.",
+            faster=Words(
+                "Give one stream the GPU to itself while its work is urgent",
+                "urgent = torch.cuda.Stream(priority=-1)",
+            ),
+        ),
+    ),
+    _Wait(
+        "^full-queue$",
+        "fills the launch queue: for {time} the host was blocked in a launch until the queue had room",
+        Advice(
+            "Time fewer launches at once, or capture them:   start.record(); graph.replay(); end.record()",
+            "Measure fewer launches at once, or a CUDA graph.",
+            of_ranges=False,
+            faster=Words("The host is ahead and the GPU is the limit: only faster kernels help"),
+        ),
+        lost=False,
+    ),
+    _Wait(
+        "^earlier-work$",
+        "waits for earlier work: for {time} it waited for what had been launched before the first reading",
+        Advice(
+            "Synchronise before the first reading as well:   torch.cuda.synchronize(); t0 = time.perf_counter()"
+        ),
+        lost=False,
+    ),
+)
+
+
+def queued(facts: Facts) -> Iterator[Finding]:
+    """The interval's work is issued, but waits: behind work of another stream, for the device, for
+    room in the launch queue, or (host timers) for what was launched before."""
+    for wait in _WAITS:
+        for label in facts.labels:
+            ns = label.detail_ns("queued", wait.names)
+            row = label.case(ns >= SAY_SHARE * label.whole)
+            if row is None:
+                continue
+            rows = row.details("queued", wait.names)
+            waited, streams = sum(d.ns for d in rows), {d.stream for d in rows}
+            one = rows[0].stream if len(streams) == 1 and rows[0].stream >= 0 else None
+            behind = "other streams" if len(streams) > 1 else "other work" if one is None else f"stream {one}"  # fmt: skip
+            inferred = any(d.detail == "dependency-inferred" for d in rows)
+            yield row.finding(
+                "warning" if waited > WARN_SHARE * row.elapsed else "info",
+                f"{label.who} {wait.text.format(time=row.of(waited), streams=behind)}.",
+                wait.advice,
+                ns if wait.lost else None,
+                waiting_ns=waited,
+                elapsed_ns=row.elapsed,
+                stream_waited_for=one if wait.lost else None,
+                the_wait="inferred from the order of calls" if inferred else None,
+            )
