@@ -12,7 +12,7 @@ from recordings import DATA
 import nsysalign
 from nsysalign.model import CAUSES
 from nsysalign.parts import parts_matrix
-from nsysalign.place.lag import lower_hull
+from nsysalign.place.lag import local_hull, lower_hull
 from nsysalign.trace.eventlog import read_event_logs
 from nsysalign.unprofiled_run import (
     CANNOT_TELL,
@@ -90,3 +90,13 @@ def test_the_hull_lies_below_all_points_and_follows_any_line(points, slope):
     # a clock that drifts linearly, either way, changes no lag
     drifting = lower_hull(x, y + slope * x)
     np.testing.assert_allclose(drifting - slope * x, hull, atol=1e-3)
+
+
+def test_no_lag_is_too_long_where_the_clocks_wander():
+    # a quarter of an hour on an H100: the rate of the two clocks fell by 0.7 ppm
+    since_ns = np.arange(0, 900e9, 50e6)
+    caught_up_ns = -23e-6 * since_ns - 0.7e-6 / 900e9 / 2 * since_ns**2
+    waited_ns = np.where(np.arange(len(since_ns)) % 7, 5_000.0, 0.0)
+    hull_ns = local_hull(since_ns, caught_up_ns + waited_ns)
+    assert (hull_ns > caught_up_ns - 20).all()  # the arc of ten seconds
+    assert (hull_ns <= caught_up_ns + waited_ns + 1).all()
