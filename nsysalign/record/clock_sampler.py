@@ -45,6 +45,9 @@ JOIN_S = 3.0
 _FLUSH_S = 1.0
 _GIVE_UP = 40  # rounds in a row in which no GPU answered
 _LOST = "the GPU's clock was not sampled ({}): clock changes and throttling cannot be seen"
+#: The same query under its new and its old name: a new binding may meet an old driver, and vice
+#: versa.
+_REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 
 
 @contextlib.contextmanager
@@ -55,10 +58,9 @@ def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> I
     if not wanted:
         yield notes
         return
-    stop = threading.Event()
-    thread = threading.Thread(
-        target=_guarded, args=(path, stop, notes, flush_s), name="nsysalign-clocks", daemon=True
-    )
+    stop, name = threading.Event(), "nsysalign-clocks"
+    given = (path, stop, notes, flush_s)
+    thread = threading.Thread(target=_guarded, args=given, name=name, daemon=True)
     thread.start()
     try:
         yield notes
@@ -79,30 +81,28 @@ def start_nvml() -> Any:
     return pynvml
 
 
-def _guarded(
-    path: Path, stop: threading.Event, notes: list[str], flush_s: float = _FLUSH_S
-) -> None:
+def _guarded(path: Path, stop: threading.Event, notes: list[str], flush_s: float) -> None:
     try:
         nvml = start_nvml()
     except Exception as error:
         notes.append(_LOST.format(f"NVML: {error}"))
         return
     try:
-        _sample(nvml, path, stop, notes, flush_s)
-    except OSError as error:
-        notes.append(f"the clock samples end early: {error.strerror or error}")
+        if why := _sample(nvml, path, stop, flush_s):
+            notes.append(_LOST.format(why))
     except Exception as error:
-        notes.append(f"the clock samples end early: {error}")
+        said = error.strerror if isinstance(error, OSError) else None
+        notes.append(f"the clock samples end early: {said or error}")
     finally:
         with contextlib.suppress(Exception):
             nvml.nvmlShutdown()
 
 
-def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str], flush_s: float) -> None:
+def _sample(nvml: Any, path: Path, stop: threading.Event, flush_s: float) -> str:
+    """Until it is stopped; why there is nothing to sample, "" if there was."""
     handles, order = visible(nvml, os.environ)
     if not handles:
-        notes.append(_LOST.format("NVML sees no GPU"))
-        return
+        return "NVML sees no GPU"
     readers = _readers(nvml, handles[0])
     header = {
         "type": "header",
@@ -113,56 +113,46 @@ def _sample(nvml: Any, path: Path, stop: threading.Event, notes: list[str], flus
         "devices": len(handles),
         "order": order,
     }
+    write = json.JSONEncoder(separators=(",", ":")).encode
     silent, round_number, flushed = 0, 0, time.monotonic()
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     with open(descriptor, "w", encoding="ascii") as file:
-        file.write(json.dumps(header, separators=(",", ":")) + "\n")
+        file.write(write(header) + "\n")
         while not stop.is_set():
-            began = time.monotonic()
-            rows = [
-                _reading(readers, device, handle, slow=round_number % SLOW_EVERY == 0)
-                for device, handle in enumerate(handles)
-            ]
-            file.writelines(json.dumps(row, separators=(",", ":")) + "\n" for row in rows)
+            began, slow = time.monotonic(), round_number % SLOW_EVERY == 0
+            rows = [_reading(readers, device, slow, h) for device, h in enumerate(handles)]
+            file.writelines(write(row) + "\n" for row in rows)
             silent = silent + 1 if all(row[4] is None for row in rows) else 0
             if silent >= _GIVE_UP:
-                notes.append(_LOST.format("the driver does not report it for this GPU"))
-                return
+                return "the driver does not report it for this GPU"
             round_number += 1
             now = time.monotonic()
             if now - flushed > flush_s:
                 file.flush()
                 flushed = now
             stop.wait(max(PERIOD_S - (now - began), IDLE_FACTOR * (now - began)))
+    return ""
 
 
-#: The same query under its new and its old name: a new binding may meet an old driver, and vice
-#: versa.
-_REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
-
-
-def _readers(nvml: Any, handle: Any) -> Mapping[str, Callable[[Any], int]]:
-    """One function per column."""
+def _readers(nvml: Any, handle: Any) -> list[Callable[[Any], int]]:
+    """One function per column from sm_mhz on."""
     known = [getattr(nvml, name) for name in _REASONS if hasattr(nvml, name)]
-    reasons = next((ask for ask in known if _ask(ask, handle) is not None), known[-1])
-    return {
-        "sm_mhz": lambda handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        "mem_mhz": lambda handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-        "reasons": reasons,
-        "power_mw": nvml.nvmlDeviceGetPowerUsage,
-        "temperature_c": lambda handle: nvml.nvmlDeviceGetTemperature(
-            handle, nvml.NVML_TEMPERATURE_GPU
-        ),
-    }
+    return [
+        lambda handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
+        lambda handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
+        next((ask for ask in known if _ask(ask, handle) is not None), known[-1]),
+        nvml.nvmlDeviceGetPowerUsage,
+        lambda handle: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+    ]
 
 
 def _reading(
-    readers: Mapping[str, Callable[[Any], int]], device: int, handle: Any, *, slow: bool
+    readers: list[Callable[[Any], int]], device: int, slow: bool, handle: Any
 ) -> list[int | None]:
     before = time.monotonic_ns()
-    fast = [_ask(readers[name], handle) for name in ("sm_mhz", "mem_mhz", "reasons")]
+    fast = [_ask(read, handle) for read in readers[:3]]
     after, real = time.monotonic_ns(), time.time_ns()
-    rest = [_ask(readers[name], handle) if slow else None for name in ("power_mw", "temperature_c")]
+    rest = [_ask(read, handle) if slow else None for read in readers[3:]]
     middle = (before + after) // 2
     return [middle, (after - before + 1) // 2, real - (after - middle), device, *fast, *rest]
 
@@ -183,39 +173,33 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
     selects by number or UUID; a selection that cannot be followed (MIG) leaves all GPUs.
     """
     every = [nvml.nvmlDeviceGetHandleByIndex(k) for k in range(nvml.nvmlDeviceGetCount())]
-    chosen, followed = every, True
+    equal = len({name_of(nvml, handle) for handle in every}) <= 1
+    chosen, sure = every, equal or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
     asked = environ.get("CUDA_VISIBLE_DEVICES")
+    if asked is not None and "MIG" in asked:
+        return every, "assumed"
     if asked is not None:
-        followed, chosen = False, []
-        with contextlib.suppress(Exception):
-            for item in filter(None, map(str.strip, asked.split(","))):
-                found = _named(nvml, every, item)
-                if found is None:  # CUDA ends the list at the first entry that it does not know
-                    break
-                chosen.append(found)
-            followed = True
-        if not followed or (not chosen and asked.strip().startswith("MIG")):
-            chosen, followed = every, False
-    names = {name_of(nvml, handle) for handle in every}
-    sure = followed and (len(names) <= 1 or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID")
+        chosen = []
+        uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in every]
+        for item in filter(None, map(str.strip, asked.split(","))):
+            same = [k for k, u in enumerate(uuids) if item[:4] == "GPU-" and u.startswith(item)]
+            if item.isdecimal():
+                same = [int(item)] if int(item) < len(every) else []
+            # CUDA ends the list at the first entry that it does not know; a prefix that two
+            # devices share names neither
+            if len(same) != 1:
+                break
+            chosen.append(every[same[0]])
     return chosen, "pci" if sure else "assumed"
-
-
-def _named(nvml: Any, every: list[Any], item: str) -> Any:
-    if item.isdecimal():
-        return every[int(item)] if int(item) < len(every) else None
-    uuids = {k: nvml.nvmlDeviceGetUUID(handle) for k, handle in enumerate(every)}
-    texts = {k: uuid.decode() if isinstance(uuid, bytes) else uuid for k, uuid in uuids.items()}
-    same = [k for k, text in texts.items() if item.startswith("GPU-") and text.startswith(item)]
-    return (
-        every[same[0]] if len(same) == 1 else None
-    )  # as in CUDA: a prefix that two devices share names neither
 
 
 def name_of(nvml: Any, handle: Any) -> str:
     """What NVML calls the GPU, "" if it does not tell."""
     try:
-        name = nvml.nvmlDeviceGetName(handle)
+        return _text(nvml.nvmlDeviceGetName(handle))
     except Exception:
         return ""
-    return name.decode(errors="replace") if isinstance(name, bytes) else str(name)
+
+
+def _text(said: str | bytes) -> str:
+    return said.decode(errors="replace") if isinstance(said, bytes) else str(said)

@@ -20,22 +20,17 @@ NOTEWORTHY = {
 def resolve(command: Sequence[str]) -> list[str]:
     """The argument list to start: `SCRIPT.py ARGS` runs under `script_python`, anything else is a
     command."""
+    ways = "nsysalign run SCRIPT.py [ARGS...]   or   nsysalign run -- COMMAND..."
     if not command:
-        raise UsageError(
-            "nothing to run", "nsysalign run SCRIPT.py [ARGS...]   or   nsysalign run -- COMMAND..."
-        )
+        raise UsageError("nothing to run", ways)
     first = command[0]
+    if first.endswith(".py") and Path(first).is_file():
+        return [script_python(), *command]
     if first.endswith(".py"):
-        if Path(first).is_file():
-            return [script_python(), *command]
-        raise UsageError(
-            f"{first}: no such file", "check its path, which is relative to this directory"
-        )
+        hint = "check its path, which is relative to this directory"
+        raise UsageError(f"{first}: no such file", hint)
     if shutil.which(first) is None:
-        raise UsageError(
-            f"{first}: command not found",
-            "nsysalign run SCRIPT.py   or   nsysalign run -- COMMAND...",
-        )
+        raise UsageError(f"{first}: command not found", ways)
     refuse_isolated(command)
     return list(command)
 
@@ -76,18 +71,17 @@ def refuse_isolated(command: Sequence[str]) -> None:
     for argument in arguments:
         if not re.fullmatch(r"-[A-Za-z]+", argument):
             return
-        for position, letter in enumerate(argument[1:], start=1):
-            if letter in "cm":  # the rest belongs to the program
-                return
-            if letter in "WX":  # takes a value, here or as the next argument
-                if position == len(argument) - 1:
-                    next(arguments, None)
-                break
-            if letter in "IES":
-                raise UsageError(
-                    f"Python's option -{letter} disables the probe",
-                    f"run it without -{letter}; -s and -P are fine",
-                )
+        # -W and -X take a value, here or as the next argument; behind -c and -m all is the program's
+        flags, letter, value = re.fullmatch("([^cmWX]*)([cmWX]?)(.*)", argument[1:]).groups()
+        if isolating := re.search("[IES]", flags):
+            raise UsageError(
+                f"Python's option -{isolating[0]} disables the probe",
+                f"run it without -{isolating[0]}; -s and -P are fine",
+            )
+        if letter and letter in "cm":
+            return
+        if letter and not value:
+            next(arguments, None)
 
 
 def refuse_nested(environ: Mapping[str, str]) -> None:

@@ -30,14 +30,19 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from nsysalign.record import profiler
+from nsysalign.record import processes
 from nsysalign.record.processes import ENDING, alive, end_all, kill, marked, say, wait_for
-from nsysalign.record.profiler import Profiler
 
-_LOOK_AT_CHILDREN_S = 0.1
+#: How long a process may take to end after being asked to, before a stronger signal is sent.
+GRACE_S = 10.0
 #: How long processes that the script started may outlive it, recorded: until the user is told, and
 #: until they go on without nsys.
 SERVER_SAID_S, SERVER_S = 5.0, 60.0
+#: How long nsys may do nothing while no script runs: until it is asked for its report, and until it
+#: is ended; before it has started the script it is started again, once.
+ASK_S, IDLE_S, START_IDLE_S = 5.0, 60.0, 20.0
+_LOOK_S = 0.1
+_IDLE_SHARE = 0.02  # threads that only poll compute less than this
 
 
 @dataclass(frozen=True)
@@ -76,52 +81,47 @@ def launch(
     folder: Path | None = None,
     timeout_s: float | None = None,
     stdout_to_stderr: bool = False,
-    progress: Callable[[int], None] | None = None,
+    writing: Callable[[], None] | None = None,
 ) -> Ended:
     """Run `command` with the variables `added` to its environment, under `profile` (`nsys profile
     ...` up to the command, with a `folder` of `nsys_folder`; plainly without).  nsys's own messages
     are appended to `log`.  After `timeout_s` the script is stopped as by Ctrl-C, and by stronger
-    signals if it does not react.  `progress` gets the percentages of nsys's report.  When it
-    returns, no process of the run is left but those that outlived the script for SERVER_S."""
+    signals if it does not react.  `writing` is called when nsys writes its report.  When it returns, no process of the run is left but those that
+    outlived the script for SERVER_S."""
     sys.stdout.flush()
     sys.stderr.flush()
     environ = dict(os.environ)
-    if b"\0LC_CTYPE=" not in b"\0" + Path("/proc/self/environ").read_bytes():
-        environ.pop("LC_CTYPE", None)  # Python sets it for itself in the C locale (PEP 538)
-    script = _Script(added["NSYSALIGN_DIR"])
-    notes: list[str] = []
+    script, nsys, notes = _Script(added["NSYSALIGN_DIR"]), None, []
     with _handlers(script.asked), contextlib.ExitStack() as stack:
-        nsys = None
         if profile and folder is not None:
-            nsys = stack.enter_context(Profiler(profile, folder, log, environ))
-            script.profiled = nsys.lives
-            given = nsys.environment(script)
+            nsys = stack.enter_context(_Profiler(profile, folder, log, script))
+            given = nsys.environment()
             if given is None:
                 if nsys.hung:
                     notes.append("nsys stopped responding before the script began: it was stopped")
                 killed = nsys.killed()
-                again = not killed and not script.sent and not script.gave_up
-                notes += killed
-                number = script.sent[0] if script.sent else None
-                return Ended(number and 128 + number, tuple(notes), bool(script.sent), again)
-            environ = {k: v for k, v in given.items() if k not in ("TMPDIR", "NSYSALIGN_RUN")} | {
-                k: v for k, v in environ.items() if k == "TMPDIR"
-            }
-            if environ.get("QUADD_INJECTION_PROXY") == "NVTX":
-                # With it nsys 2024.2 loads its library before NVTX is used, and then every forked
-                # child that calls exit() dies of SIGSEGV.  NVTX itself loads the library at its
-                # first call, by NVTX_INJECTION64_PATH.
-                del environ["QUADD_INJECTION_PROXY"]
+                again = not killed and not script.sent
+                status = 128 + script.sent[0] if script.sent else None
+                return Ended(status, (*notes, *killed), bool(script.sent), again)
+            # TMPDIR is the script's own.  With the proxy nsys 2024.2 loads its library before NVTX
+            # is used, and then every forked child that calls exit() dies of SIGSEGV; NVTX itself
+            # loads it at its first call, by NVTX_INJECTION64_PATH
+            if given.get("QUADD_INJECTION_PROXY") == "NVTX":
+                del given["QUADD_INJECTION_PROXY"]
+            own = {k: v for k, v in environ.items() if k == "TMPDIR"}
+            environ = {k: v for k, v in given.items() if k not in ("TMPDIR", "NSYSALIGN_RUN")} | own
         environ |= added
         if "NSYSALIGN_INSPECT" in environ:  # `cli.main` has set it aside
             environ["PYTHONINSPECT"] = environ.pop("NSYSALIGN_INSPECT")
         status = script.start(command, environ, stdout_to_stderr)
         if status is None:
             if nsys is not None:
-                nsys.wait_for(script)
+                nsys.waits_for(script.process.pid)
             status = script.wait(timeout_s)
         if nsys is not None:
-            notes += nsys.wait(script, progress)
+            if writing is not None:
+                writing()
+            notes += nsys.wait()
     if script.timed_out:
         notes.insert(0, f"the script was stopped after {timeout_s:g} s (--timeout)")
     if script.going_on:
@@ -130,9 +130,8 @@ def launch(
             "nothing of it is recorded from then on"
         )
     elif left := end_all(script.mark):
-        notes.append(
-            f"{_processes(left)} of the run outlived the script and {'were' if left > 1 else 'was'} ended"
-        )
+        were = "were" if left > 1 else "was"
+        notes.append(f"{_processes(left)} of the run outlived the script and {were} ended")
     return Ended(status, tuple(notes), bool(script.sent))
 
 
@@ -150,8 +149,6 @@ class _Script:
         self.sent: list[int] = []  # signals that asked it to end
         self.timed_out = False
         self.profiled: Callable[[], bool] = bool  # whether nsys lives
-        self.hanging = False  # nsys is doing nothing any more, and the user was told
-        self.gave_up = False  # Ctrl-C was pressed after that
         self.going_on = 0  # so many processes outlived it for so long that they are left alone
         self._since = 0.0
         try:
@@ -189,27 +186,28 @@ class _Script:
         """Its status, when it has ended, under nsys with all that it started, for SERVER_S; it is
         stopped, step by step, after `timeout_s`."""
         limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        ended, told = 0.0, False
+        ended, said = 0.0, False
         while not wait_for(self.process, limit - time.monotonic()) or (
             self.profiled() and marked(self.mark)
         ):
-            if time.monotonic() >= limit:
+            now = time.monotonic()
+            if now >= limit:
                 self.timed_out = True
                 self._step()
-                limit = time.monotonic() + profiler.GRACE_S
+                limit = now + GRACE_S
             elif self.process.poll() is not None:
-                ended = ended or time.monotonic()
-                if not told and time.monotonic() - ended >= SERVER_SAID_S:
-                    told = True
-                    self._tell_of_servers()
-                if not self.sent and time.monotonic() - ended >= SERVER_S:
+                ended = ended or now
+                if not said and now - ended >= SERVER_SAID_S:
+                    said = True
+                    self._say_who_lives()
+                if not self.sent and now - ended >= SERVER_S:
                     self.going_on = len(marked(self.mark))
                     break
-                time.sleep(_LOOK_AT_CHILDREN_S)
+                time.sleep(_LOOK_S)
         code = self.process.returncode
         return code if code >= 0 else 128 - code
 
-    def _tell_of_servers(self) -> None:
+    def _say_who_lives(self) -> None:
         names = []
         for pid in marked(self.mark):
             with contextlib.suppress(OSError):  # gone meanwhile
@@ -221,20 +219,16 @@ class _Script:
 
     def lives(self) -> bool:
         """Whether it, or anything that it started and that is waited for, is alive."""
-        script = self.process
-        if self.going_on:
+        process = self.process
+        if process is None or self.going_on:
             return False
-        if script is not None and script.poll() is None and alive(script.pid):
-            return True
-        return bool(marked(self.mark))
+        return (process.poll() is None and alive(process.pid)) or bool(marked(self.mark))
 
     def asked(self, number: int, _frame: object = None) -> None:
         """A signal arrived: pass it on, or escalate if one was sent long ago.  While the report is
         written none is passed on."""
         number = number if number == signal.SIGINT else signal.SIGTERM  # a hang-up ends it as well
-        if self.hanging:
-            self.gave_up = True
-        elif self.process is not None and self.profiled() and not self.lives():
+        if self.process is not None and self.profiled() and not self.lives():
             say("the report is still being written, please wait")
         elif not self.sent:
             self.sent.append(number)
@@ -242,22 +236,20 @@ class _Script:
             ended = self.process is not None and self.process.poll() is not None
             if self._own_group or number != signal.SIGINT or ended:  # else the terminal has sent it
                 self._signal(number)
-        elif time.monotonic() - self._since >= profiler.GRACE_S:
+        elif time.monotonic() - self._since >= GRACE_S:
             self._step()
         elif number == signal.SIGINT:
             say("the script has not ended yet, please wait")
 
     def _step(self) -> None:
         """The next stronger way to stop it."""
-        harder = [n for n in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL) if n not in self.sent]
+        harder = [n for n in (signal.SIGINT, signal.SIGTERM) if n not in self.sent]
         self.sent.append(harder[0] if harder else signal.SIGKILL)
         self._since = time.monotonic()
         self._signal(self.sent[-1])
 
     def _signal(self, number: int) -> None:
-        if self.process is None:
-            return
-        if self.going_on:
+        if self.process is None or self.going_on:
             return
         if number == signal.SIGKILL or self.process.poll() is not None:
             kill(marked(self.mark), number)
@@ -266,6 +258,142 @@ class _Script:
                 os.killpg(self.process.pid, number)
         else:
             self.process.send_signal(number)
+
+
+class _Profiler:
+    """One `nsys profile`, whose application is a holder.  Ended with the block at the latest."""
+
+    def __init__(self, profile: Sequence[str], folder: Path, log: Path, script: _Script) -> None:
+        self._profile, self._folder, self._script = profile, folder, script
+        run = os.path.realpath(folder / "run")
+        self._environ = {**os.environ, "TMPDIR": str(folder), "NSYSALIGN_RUN": run}
+        self._mark = b"NSYSALIGN_RUN=" + os.fsencode(run)
+        self.hung = False
+        # when nsys last did something, and what it looked like then
+        self._since, self._looked, self._cpu_s = time.monotonic(), 0.0, 0.0
+        self._state: tuple | None = None
+        for name in (processes.HOLDER, processes.SCRIPT):
+            (folder / name).unlink(missing_ok=True)
+        os.mkfifo(folder / processes.SCRIPT, 0o600)
+        # both ends, so that the holder need not wait for us to open it; it closes with us, whatever
+        # happens
+        self._pipe = os.open(folder / processes.SCRIPT, os.O_RDWR)
+        # readable by its owner only: nsys prints paths and its arguments
+        self._messages = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        holder = [
+            sys.executable,
+            "-I",
+            "-S",
+            processes.__file__,
+            str(folder),
+            os.fsdecode(script.mark),
+        ]
+        self._process = self._start([*profile, *holder], self._messages)
+        script.profiled = self.lives
+
+    def _start(self, command: Sequence[str], output: int) -> subprocess.Popen:
+        """In a session of its own; nsys refuses a working directory that was deleted."""
+        return subprocess.Popen(
+            command, env=self._environ, cwd="/", stdin=subprocess.DEVNULL, stdout=output,
+            stderr=output, start_new_session=True,
+        )  # fmt: skip
+
+    def __enter__(self) -> _Profiler:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_pipe()
+        if self.lives():
+            self._process.terminate()
+            if not wait_for(self._process, GRACE_S):
+                self._process.kill()
+        self._process.wait()
+        end_all(self._mark, wait_s=GRACE_S)
+        os.close(self._messages)
+
+    def _close_pipe(self) -> None:
+        if self._pipe >= 0:
+            os.close(self._pipe)
+            self._pipe = -1
+
+    def lives(self) -> bool:
+        return self._process.poll() is None
+
+    def environment(self) -> dict[str, str] | None:
+        """What nsys gave the holder; None if it ended, hung or was told to end before."""
+        holder = self._folder / processes.HOLDER
+        while not holder.exists():
+            if self._hangs(START_IDLE_S) or not self.lives() or self._script.sent:
+                return None
+            wait_for(self._process, 0.02)
+        try:
+            given = Path(f"/proc/{holder.read_text()}/environ").read_bytes()
+        except OSError:
+            return None
+        entries = (entry.partition("=") for entry in os.fsdecode(given).split("\0") if entry)
+        return {name: value for name, _, value in entries}
+
+    def waits_for(self, pid: int) -> None:
+        """The holder lives from now on as long as this process, and all that it starts."""
+        with contextlib.suppress(OSError):
+            os.write(self._pipe, b"%d" % pid)
+        self._close_pipe()
+
+    def wait(self) -> list[str]:
+        """Until it has written its report; notes if it did not end by itself."""
+        self._close_pipe()
+        if self._script.going_on:
+            (self._folder / processes.SCRIPT).unlink()
+        self._since = time.monotonic()
+        while not wait_for(self._process, 0.5):
+            if self._hangs(IDLE_S):
+                self._ask_for_report()
+                return [
+                    "nsys stopped responding after the script had ended: it was stopped, and what it left behind is used"
+                ]
+            # where its launcher was killed nobody tells it that the holder has ended: it makes its
+            # report when asked to, which it may refuse for a moment, and waits on
+            idle_s = time.monotonic() - self._since
+            asked = idle_s >= ASK_S and self._ask_for_report()
+            if asked and any((self._folder / "run").glob("trace.nsys-rep")):
+                return []
+        return self.killed()
+
+    def killed(self) -> list[str]:
+        """A note if it was ended from outside."""
+        code = self._process.poll() or 0
+        if -code not in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+            return []
+        return [
+            f"nsys itself was ended by {signal.Signals(-code).name}: what it left behind is used"
+        ]
+
+    def _hangs(self, idle_s: float) -> bool:
+        """Whether nsys, with no script to watch, has done nothing for so long: it may compute or
+        write for an hour."""
+        now = time.monotonic()
+        if now - self._looked >= min(1.0, idle_s / 5):
+            self._looked = now
+            pids = frozenset(marked(self._mark))
+            cpu_s = sum(stat.cpu_s for pid in pids if (stat := processes.stat(pid)))
+            sizes = 0
+            for path in (*self._folder.glob("*"), *(self._folder / "run").glob("*")):
+                with contextlib.suppress(OSError):  # renamed meanwhile
+                    sizes += path.stat().st_size
+            allowed = max(0.1, _IDLE_SHARE * (now - self._since))
+            if (pids, sizes) != self._state or cpu_s - self._cpu_s > allowed:
+                self._since, self._cpu_s, self._state = now, cpu_s, (pids, sizes)
+        self.hung = now - self._since >= idle_s
+        return self.hung
+
+    def _ask_for_report(self) -> bool:
+        """nsys keeps what it collects in another process, and hands it to whoever ends the session.
+        Whether it accepted that."""
+        name = f"--session=profile-{self._process.pid}"
+        with contextlib.suppress(OSError, subprocess.TimeoutExpired):
+            stopping = self._start([self._profile[0], "stop", name], subprocess.DEVNULL)
+            return stopping.wait(IDLE_S) == 0
+        return False
 
 
 @contextlib.contextmanager

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from nsysalign.errors import NsysError, UsageError
 from nsysalign.record.clock_sampler import name_of, start_nvml, visible
+from nsysalign.record.processes import say
 
 _RESTORES = "sudo nvidia-smi -rgc"
 _RIGHTS = (
@@ -37,6 +37,7 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
     except Exception as error:
         said = f"NVML does not start: {error}"
         raise NsysError(said, "check the driver: nvidia-smi; or leave out --lock-clocks") from error
+    held: list[Any] = []
     try:
         handles, order = visible(nvml, environ)
         asked = environ.get("CUDA_VISIBLE_DEVICES")
@@ -45,51 +46,38 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
                 f"--lock-clocks: it is not clear which GPUs the script can see (CUDA_VISIBLE_DEVICES={asked or ''})",
                 "check nvidia-smi -L; set CUDA_DEVICE_ORDER=PCI_BUS_ID where GPUs differ; a MIG slice has no clock of its own",
             )
-        try:
-            for handle in handles:
-                _check(nvml, handle, mhz)
-                nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
-        except UsageError:
-            _release(nvml, handles)
-            raise
-        except nvml.NVMLError as error:
-            said = f"{name_of(nvml, handle)}: its clock could not be locked at {mhz} MHz: {error}"
-            _release(nvml, handles)
-            raise NsysError(said, _RIGHTS) from error
-        _say(f"the clocks are locked; if nsysalign is killed, this lets them go: {_RESTORES}")
-        try:
-            names = ", ".join(dict.fromkeys(name_of(nvml, handle) for handle in handles))
-            many = f"{len(handles)} GPUs" if len(handles) > 1 else "the GPU"
-            locked_at = f"were locked at {mhz} MHz during the run (--lock-clocks)"
-            yield (f"SM clocks of {many} ({names}) {locked_at}",)
-        finally:
-            _release(nvml, handles)
+        for handle in handles:
+            _lock(nvml, handle, mhz)
+            held.append(handle)
+        say(f"the clocks are locked; if nsysalign is killed, this lets them go: {_RESTORES}")
+        names = ", ".join(dict.fromkeys(name_of(nvml, handle) for handle in handles))
+        many = f"{len(handles)} GPUs" if len(handles) > 1 else "the GPU"
+        locked_at = f"were locked at {mhz} MHz during the run (--lock-clocks)"
+        yield (f"SM clocks of {many} ({names}) {locked_at}",)
     finally:
+        for handle in held:
+            try:
+                nvml.nvmlDeviceResetGpuLockedClocks(handle)
+            except nvml.NVMLError as error:
+                name = name_of(nvml, handle)
+                say(f"the clock of {name} is still locked ({error}): {_RESTORES}")
         nvml.nvmlShutdown()
 
 
-def _check(nvml: Any, handle: Any, mhz: int) -> None:
+def _lock(nvml: Any, handle: Any, mhz: int) -> None:
     """NVML takes any frequency and locks the nearest that the GPU has: only those are taken here."""
-    try:
+    known: list[int] = []
+    with contextlib.suppress(nvml.NVMLError, ValueError):  # it does not tell
         memory = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle))
         known = sorted(nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory))
-    except (nvml.NVMLError, ValueError):  # it does not tell
-        return
     if known and mhz not in known:
         near = " and ".join(map(str, sorted(sorted(known, key=lambda c: abs(c - mhz))[:2])))
         raise UsageError(
             f"{name_of(nvml, handle)} does not support an SM clock of {mhz} MHz (the nearest: {near})",
             "all that it supports: nvidia-smi -q -d SUPPORTED_CLOCKS",
         )
-
-
-def _release(nvml: Any, handles: list) -> None:
-    for handle in handles:
-        try:
-            nvml.nvmlDeviceResetGpuLockedClocks(handle)
-        except nvml.NVMLError as error:
-            _say(f"the clock of {name_of(nvml, handle)} is still locked ({error}): {_RESTORES}")
-
-
-def _say(text: str) -> None:
-    print(f"nsysalign: {text}", file=sys.stderr, flush=True)
+    try:
+        nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
+    except nvml.NVMLError as error:
+        said = f"{name_of(nvml, handle)}: its clock could not be locked at {mhz} MHz: {error}"
+        raise NsysError(said, _RIGHTS) from error

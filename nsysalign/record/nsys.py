@@ -18,7 +18,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from nsysalign.errors import NsysError, NsysMissing
 from nsysalign.text import natural
@@ -42,6 +42,11 @@ OLDEST = (2022, 4)
 #: The version that recordings were tried with.
 TRIED = (2024, 2, 3)
 STALL_S = 300.0  # an export that neither prints nor writes anything for this long hangs
+#: A disk with less free space than this is why a file is not whole.
+FULL_BYTES = 1 << 20
+#: Before each try: what makes the importer fail on a busy machine lasts longer than a try does.
+_IMPORT_PAUSES_S = (0.0, 1.0, 3.0)
+Progress = Callable[[int], None]  # takes percentages
 
 
 @dataclass(frozen=True)
@@ -57,17 +62,15 @@ class Nsys:
         return tuple(int(n) for n in re.findall(r"\d+", self.version.split("-")[0])[:3])
 
 
-def candidates(explicit: str | None = None, environ: Mapping[str, str] | None = None) -> list[str]:
+def candidates(explicit: str | None = None, environ: Mapping[str, str] = os.environ) -> list[str]:
     """Places to try, best first.  An explicit one (option or $NSYS) is the only one."""
-    environ = os.environ if environ is None else environ
     if named := explicit or environ.get("NSYS"):
         return [named]
-    found = [on_path] if (on_path := shutil.which("nsys", path=environ.get("PATH"))) else []
-    home = environ.get("HOME", "")
+    paths = [on_path] if (on_path := shutil.which("nsys", path=environ.get("PATH"))) else []
     for pattern in INSTALL_PATTERNS:
-        pattern = pattern.replace("~", home, 1) if pattern.startswith("~") else pattern
-        found += sorted(glob.glob(pattern), key=natural, reverse=True)
-    return list(dict.fromkeys(found))
+        pattern = pattern.replace("~", environ.get("HOME", ""), 1)
+        paths += sorted(glob.glob(pattern), key=natural, reverse=True)
+    return list(dict.fromkeys(paths))
 
 
 def find_nsys(explicit: str | None = None) -> Nsys:
@@ -84,12 +87,12 @@ def find_nsys(explicit: str | None = None) -> Nsys:
         except NsysError as error:
             problems.append(error.message)
             continue
-        if nsys.release < OLDEST:
-            problems.append(
-                f"{resolved}: version {nsys.version} is too old, {OLDEST[0]}.{OLDEST[1]} or newer is needed"
-            )
-            continue
-        return nsys
+        if nsys.release >= OLDEST:
+            return nsys
+        oldest = ".".join(map(str, OLDEST))
+        problems.append(
+            f"{resolved}: version {nsys.version} is too old, {oldest} or newer is needed"
+        )
     if problems:
         raise NsysError("no usable nsys: " + "; ".join(problems), INSTALL_HINT)
     raise NsysMissing("nsys was not found in PATH or the usual install folders", INSTALL_HINT)
@@ -111,31 +114,16 @@ def parse_flags(help_text: str) -> frozenset[str]:
     """Long options defined in `nsys profile --help`: lines that begin with them, not mentions
     inside sentences.
     """
-    flags = set()
-    for line in help_text.splitlines():
-        match = re.match(
-            r"^\s*(?:\([A-Za-z ]+\)\s*)?(?:-\w,\s*)?--([a-z][a-z0-9-]*(?:\[[^\]]*\])?)", line
-        )
-        if match is None:
-            continue
-        if bracket := re.fullmatch(r"([a-z0-9-]*)\[([^\]]*)\]", match[1]):
-            flags |= {bracket[1] + option for option in bracket[2].split("|")}
-        else:
-            flags.add(match[1])
-    return frozenset(flags)
+    line = r"^\s*(?:\([A-Za-z ]+\)\s*)?(?:-\w,\s*)?--([a-z][a-z0-9-]*)"
+    return frozenset(re.findall(line, help_text, re.MULTILINE))
 
 
 def _ask(path: str, *arguments: str) -> str:
     try:
         done = subprocess.run(
-            [path, *arguments],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=60,
-            cwd="/",  # in a deleted folder nsys does nothing
-            stdin=subprocess.DEVNULL,
-        )
+            [path, *arguments], capture_output=True, text=True, errors="replace", timeout=60,
+            cwd="/", stdin=subprocess.DEVNULL,  # in a deleted folder nsys does nothing
+        )  # fmt: skip
     except PermissionError as error:
         raise NsysError(
             f"{path}: no permission to run it", "check its mode and the mount's noexec option"
@@ -158,13 +146,14 @@ class Wish(NamedTuple):
 
 
 def wishes(
-    *, accurate: bool = False, graph_trace: str | None = None, python_hz: int | None = None
+    accurate: bool = False, graph_trace: str | None = None, python_hz: int | None = None
 ) -> list[Wish]:
     """Everything that a run asks of nsys, whatever its version."""
     event_trace = (
         "nsys {} has no --cuda-event-trace: events are placed by bounds, as without --accurate; 2024.6 or newer records their "
         "GPU timestamps"
     )
+    forks = "nsys {} has no --trace-fork-before-exec: forked children are not in the trace"
     every = [
         Wish("sample", "none"),
         Wish("cpuctxsw", "none"),
@@ -175,67 +164,57 @@ def wishes(
         Wish("cuda-trace-all-apis", "false"),
         # without it nothing of a forked child reaches the trace (multiprocessing's and DataLoader's
         # default on Linux)
-        Wish(
-            "trace-fork-before-exec",
-            "true",
-            "nsys {} has no --trace-fork-before-exec: forked children are not in the trace",
-        ),
+        Wish("trace-fork-before-exec", "true", forks),
     ]
     if graph_trace:
         ignored = "nsys {} has no --cuda-graph-trace: " + f"--graph-trace {graph_trace} was ignored"
         every.append(Wish("cuda-graph-trace", graph_trace, ignored))
     if python_hz:
         ignored = "nsys {} has no --python-sampling: --sample-python was ignored"
-        every += [
-            Wish("python-sampling", "true", ignored),
-            Wish("python-sampling-frequency", str(python_hz)),
-        ]
+        every.append(Wish("python-sampling", "true", ignored))
+        every.append(Wish("python-sampling-frequency", str(python_hz)))
     return every
 
 
-def profile_arguments(nsys: Nsys, output: Path, **asked: Any) -> tuple[list[str], list[str]]:
-    """`nsys profile ...` up to the command, and notes on what this nsys cannot do; `asked`: of
-    `wishes`."""
-    every = wishes(**asked)
+def profile_arguments(
+    nsys: Nsys,
+    output: Path,
+    accurate: bool = False,
+    graph_trace: str | None = None,
+    python_hz: int | None = None,
+) -> tuple[list[str], list[str]]:
+    """`nsys profile ...` up to the command, and notes on what this nsys cannot do."""
+    every = wishes(accurate, graph_trace, python_hz)
     options = [f"--{wish.flag}={wish.value}" for wish in every if wish.flag in nsys.flags]
-    notes = [
-        w.without.format(nsys.version) for w in every if w.without and w.flag not in nsys.flags
-    ]
+    lacking = [wish for wish in every if wish.without and wish.flag not in nsys.flags]
+    notes = [wish.without.format(nsys.version) for wish in lacking]
     return [nsys.path, "profile", "-t", "cuda,nvtx", "-o", str(output), *options], notes
 
 
-#: A disk with less free space than this is why a file is not whole.
-FULL_BYTES = 1 << 20
-
-
-def export_sqlite(
-    nsys: Nsys, report: Path, sqlite: Path, progress: Callable[[int], None] | None = None
-) -> Path:
-    """`nsys export --type sqlite`, judged by the file.  `progress` gets percentages.
+def export_sqlite(nsys: Nsys, report: Path, sqlite: Path, progress: Progress | None = None) -> Path:
+    """`nsys export --type sqlite`, judged by the file.
 
     Written under another name and renamed: an interrupted export must not look like a finished one.
     """
     partial, step = sqlite.with_name(sqlite.stem + ".partial.sqlite"), "check the free"
     try:
         said, status = _export(nsys, "sqlite", report, partial, progress)
-        if said is None:
-            problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
-        elif not _is_whole(partial):
+        if said is not None and _is_whole(partial):
+            partial.replace(sqlite)
+            return sqlite
+        problem = f"nsys export made no progress for {STALL_S:g} s and was stopped"
+        if said is not None:
             why = _words(said)
             if shutil.disk_usage(partial.parent).free < FULL_BYTES:  # nsys prints SQLite's calls
                 why, step = "No space left on device", "free some"
             problem = f"nsys export left no whole SQLite file (exit status {status}): {why}"
-        else:
-            partial.replace(sqlite)
-            return sqlite
     finally:
         for rest in partial.parent.glob(partial.name + "*"):  # SQLite's journal too
             rest.unlink(missing_ok=True)
-    if found := re.search(
-        r"version \((\d{4}[\d.]*).*newer than your current version", said or "", re.DOTALL
-    ):
+    newer = r"version \((\d{4}[\d.]*).*newer than your current version"
+    if match := re.search(newer, said or "", re.DOTALL):
         raise NsysError(
-            f"{report.name} was recorded by nsys {found[1]}, which is newer than this one ({nsys.version.split('-')[0]}): it cannot "
+            f"{report.name} was recorded by nsys {match[1]}, which is newer than this one ({nsys.version.split('-')[0]}): it cannot "
             "read that",
             f"use an nsys at least as new: nsysalign analyze {shlex.quote(str(report))} --nsys PATH; or export it where it was recorded:   "
             f"nsys export --type sqlite {report.name}",
@@ -243,55 +222,29 @@ def export_sqlite(
     raise NsysError(problem, f"{step} space beside {report.name}, then: nsysalign analyze {report}")
 
 
-#: Names of the format with one event per line, the best first: newer nsys have no `json`.
-_EVENT_PER_LINE = ("jsonlines", "json")
-
-
-def parse_formats(help_text: str) -> frozenset[str]:
-    """The values of `--type` that `nsys export --help` lists."""
-    listed = re.search(r"--type=.*?Possible values are:?(.*?)\.", help_text, re.DOTALL)
-    return frozenset(re.findall(r"[a-z]+", listed[1])) - {"and", "or"} if listed else frozenset()
-
-
-def export_json(
-    nsys: Nsys, report: Path, out: Path, progress: Callable[[int], None] | None = None
-) -> None:
+def export_json(nsys: Nsys, report: Path, out: Path) -> None:
     """One event per line, in whichever format this nsys has for that.  Raises NsysError if it has
     none or fails."""
-    formats = parse_formats(_ask(nsys.path, "export", "--help"))
-    kind = next((name for name in _EVENT_PER_LINE if name in formats), None)
-    if kind is None:
-        raise NsysError(f"nsys {nsys.version} exports neither {' nor '.join(_EVENT_PER_LINE)}")
-    said, status = _export(nsys, kind, report, out, progress)
-    if said is None or status or not out.is_file():
-        how = "made no progress" if said is None else f"exit status {status}: {_words(said)}"
-        raise NsysError(f"nsys export --type {kind} failed ({how})")
+    for kind in ("jsonlines", "json"):  # newer ones have no `json`
+        said, status = _export(nsys, kind, report, out)
+        if said is not None and not status and out.is_file():
+            return
+    how = "made no progress" if said is None else f"exit status {status}: {_words(said)}"
+    raise NsysError(f"nsys {nsys.version} exports neither jsonlines nor json ({how})")
 
 
 def _export(
-    nsys: Nsys, kind: str, report: Path, out: Path, progress: Callable[[int], None] | None
+    nsys: Nsys, kind: str, report: Path, out: Path, progress: Progress | None = None
 ) -> tuple[str | None, int | None]:
     """Export to `out`, a new file: (what nsys printed, None if it hung and was stopped; exit
     status)."""
     out.unlink(missing_ok=True)
-    command = [
-        nsys.path,
-        "export",
-        "--type",
-        kind,
-        "-o",
-        str(out.absolute()),
-        str(report.absolute()),
-    ]
+    files = ["-o", str(out.absolute()), str(report.absolute())]
     process = subprocess.Popen(
-        command,
-        cwd="/",
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        start_new_session=True,
+        [nsys.path, "export", "--type", kind, *files], cwd="/", start_new_session=True,
+        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
         umask=0o077,  # an export holds the profiled process's environment
-    )
+    )  # fmt: skip
     said = None
     try:
         said = _follow(process, out, progress)
@@ -309,51 +262,7 @@ def _words(said: str) -> str:
     return " ".join(re.sub(r"[^\r\n]*Processing \d+ events[^\r\n]*", "", said).split())[-300:]
 
 
-#: Before each try: what makes the importer fail on a busy machine lasts longer than a try does.
-_IMPORT_PAUSES_S = (0.0, 1.0, 3.0)
-
-
-def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
-    """Make the report from the raw stream that nsys leaves when its own importer fails (2024.2
-    occasionally does).  The importer is a separate program of the same installation.  On a busy
-    machine it can fail twice and succeed the third time, so it is tried three times; False if it is
-    absent or never succeeds.
-    """
-    installed = (Path(os.path.realpath(path)).parents[1] for path in (nsys.path, *candidates()))
-    beside = [sorted(folder.glob("host-linux-*/QdstrmImporter")) for folder in installed]
-    found = next(
-        filter(None, beside), []
-    )  # an nsys in PATH may be a script that starts the real one
-    partial = report.with_name(report.stem + ".partial.nsys-rep")
-    for pause_s, importer in itertools.product(_IMPORT_PAUSES_S, found):
-        time.sleep(pause_s)
-        try:
-            subprocess.run(
-                [str(importer), "-i", str(stream.absolute()), "-o", str(partial.absolute())],
-                cwd="/",
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                start_new_session=True,
-                timeout=2 * STALL_S,
-            )
-            if partial.is_file() and partial.stat().st_size:
-                partial.chmod(0o600)
-                partial.replace(report)
-                stream.unlink()
-                return True
-        except OSError:
-            continue
-        except subprocess.TimeoutExpired:
-            break
-        finally:
-            partial.unlink(missing_ok=True)
-    return False
-
-
-def _follow(
-    process: subprocess.Popen, output: Path, progress: Callable[[int], None] | None
-) -> str | None:
+def _follow(process: subprocess.Popen, output: Path, progress: Progress | None) -> str | None:
     """Read what an export prints until it ends; None if neither a message nor a byte of output came
     for STALL_S."""
     tail, size, since = b"", -1, time.monotonic()
@@ -380,9 +289,40 @@ def _is_whole(path: Path) -> bool:
     try:
         with open(path, "rb") as file:
             head = file.read(32)
-        if head[:16] != b"SQLite format 3\0":
-            return False
-        page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
-        return path.stat().st_size >= (65_536 if page == 1 else page) * pages
     except OSError:
         return False
+    page, pages = int.from_bytes(head[16:18], "big"), int.from_bytes(head[28:32], "big")
+    whole = path.stat().st_size >= (65_536 if page == 1 else page) * pages
+    return head[:16] == b"SQLite format 3\0" and whole
+
+
+def import_stream(nsys: Nsys, stream: Path, report: Path) -> bool:
+    """Make the report from the raw stream that nsys leaves when its own importer fails (2024.2
+    occasionally does).  The importer is a separate program of the same installation.  On a busy
+    machine it can fail twice and succeed the third time, so it is tried three times; False if it is
+    absent or never succeeds.
+    """
+    # an nsys in PATH may be a script that starts the real one
+    installed = (Path(os.path.realpath(path)).parents[1] for path in (nsys.path, *candidates()))
+    beside = (sorted(folder.glob("host-linux-*/QdstrmImporter")) for folder in installed)
+    importers = next(filter(None, beside), [])
+    partial = report.with_name(report.stem + ".partial.nsys-rep")
+    files = ["-i", str(stream.absolute()), "-o", str(partial.absolute())]
+    quiet = {name: subprocess.DEVNULL for name in ("stdin", "stdout", "stderr")}
+    for pause_s, importer in itertools.product(_IMPORT_PAUSES_S, importers):
+        time.sleep(pause_s)
+        try:
+            command, limit_s = [str(importer), *files], 2 * STALL_S
+            subprocess.run(command, cwd="/", start_new_session=True, timeout=limit_s, **quiet)
+            if partial.is_file() and partial.stat().st_size:
+                partial.chmod(0o600)
+                partial.replace(report)
+                stream.unlink()
+                return True
+        except OSError:
+            continue
+        except subprocess.TimeoutExpired:
+            break
+        finally:
+            partial.unlink(missing_ok=True)
+    return False

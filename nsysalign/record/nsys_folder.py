@@ -20,8 +20,7 @@ _KEPT = "kept.qdstrm"  # what found no room in the run directory
 def nsys_folder(run_dir: Path) -> Iterator[Path]:
     """A folder for nsys's temporary files, among them everything that it records, until the block
     ends: nsys makes them readable by others.  `run` in it leads to the run directory, under a name
-    that nsys accepts whatever it is really called. A recording that nsys did not make a report of
-    is moved there (`trace.qdstrm`).  It is locked as long as we live (`remove_left_folders`)."""
+    that nsys accepts whatever it is really called.  It is locked as long as we live."""
     import fcntl  # only where things are recorded
 
     remove_left_folders()
@@ -42,7 +41,7 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
         yield folder
         _keep_recording(folder, run_dir)
     finally:
-        if not any(folder.glob(_KEPT)):
+        if not (folder / _KEPT).exists():
             shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
@@ -53,22 +52,16 @@ def remove_left_folders() -> None:
         import fcntl
     except ImportError:  # where nothing is recorded nothing is left, and analysing works
         return
-
     for place in {os.path.abspath(tempfile.gettempdir()), "/tmp"}:
         for link in Path(place).glob(f"{_PREFIX}*/run"):
             folder, run_dir = link.parent, Path(os.path.realpath(link))
             with contextlib.suppress(OSError):
-                owner = folder.lstat().st_uid
+                if not link.is_symlink() or folder.lstat().st_uid != os.getuid():
+                    continue
                 lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    kept = any(folder.glob(_KEPT))
-                    if (
-                        owner == os.getuid()
-                        and link.is_symlink()
-                        and not kept
-                        and not of_run(run_dir)
-                    ):
+                    if not (folder / _KEPT).exists() and not of_run(run_dir):
                         _keep_recording(folder, run_dir)
                         shutil.rmtree(folder)
                 finally:
@@ -76,22 +69,20 @@ def remove_left_folders() -> None:
 
 
 def _keep_recording(folder: Path, run_dir: Path) -> None:
+    """Move a recording that nsys made no report of to the run directory (`trace.qdstrm`), or say
+    where it stays if there is no room for it."""
     streams = sorted(folder.glob("*.qdstrm"), key=lambda path: path.stat().st_mtime)
-    if streams and run_dir.is_dir() and not any(run_dir.glob("trace.*")):
-        _keep(streams[-1], run_dir / "trace.qdstrm")
-
-
-def _keep(stream: Path, place: Path) -> None:
-    """Move a recording to its place, or say where it stays if there is no room for it."""
-    partial = place.with_name(place.name + ".partial")
+    if not streams or not run_dir.is_dir() or any(run_dir.glob("trace.*")):
+        return
+    place = run_dir / "trace.qdstrm"
+    partial = place.with_name("trace.qdstrm.partial")
     try:
-        shutil.move(stream, partial)
+        shutil.move(streams[-1], partial)
         partial.replace(place)
     except OSError as error:
-        with contextlib.suppress(OSError):
-            partial.unlink()
-        kept = stream.replace(stream.with_name(_KEPT))
+        partial.unlink(missing_ok=True)
+        kept = streams[-1].replace(folder / _KEPT)
         say(
-            f"nsys's own recording does not fit into {place.parent} ({error.strerror}) and is kept as {kept}: to go on "
+            f"nsys's own recording does not fit into {run_dir} ({error.strerror}) and is kept as {kept}: to go on "
             f"with it, move it to {place} first"
         )

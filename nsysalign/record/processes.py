@@ -3,7 +3,7 @@ takes for the script.
 
 A process started with an environment of its own, without the variable, is neither found nor probed.
 
-    python -I -S processes.py FOLDER      is what nsys starts (`hold`); the script itself is started by `launch`
+    python -I -S processes.py FOLDER NAME=VALUE      is what nsys starts (`hold`)
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 #: What asks a run to end, on this system.
 ENDING = tuple(getattr(signal, n) for n in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, n))
@@ -29,12 +29,10 @@ _LOOK_S = 0.1
 _EXITING = 4  # PF_EXITING, of Linux's flags of a process
 
 
-@dataclass(frozen=True)
-class Stat:
-    """What /proc says about a process: `state` is a letter (Z: it has ended, or does nothing any
-    more but give its memory back), `cpu_s` is its CPU time."""
+class Stat(NamedTuple):
+    """What /proc says about a process: a letter (Z: it has ended, or does nothing any more but give
+    its memory back), and its CPU time."""
 
-    parent: int
     state: str
     cpu_s: float
 
@@ -46,14 +44,14 @@ def stat(pid: int) -> Stat | None:
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
         ticks = int(fields[11]) + int(fields[12])
         state = "Z" if int(fields[6]) & _EXITING else fields[0]
-        return Stat(int(fields[1]), state, ticks / os.sysconf("SC_CLK_TCK"))
+        return Stat(state, ticks / os.sysconf("SC_CLK_TCK"))
     except (OSError, IndexError, ValueError):
         return None
 
 
 def alive(pid: int) -> bool:
     """Whether it has not ended yet."""
-    return (found := stat(pid)) is not None and found.state != "Z"
+    return (now := stat(pid)) is not None and now.state != "Z"
 
 
 def of_run(run_dir: str | Path) -> list[int]:
@@ -63,12 +61,12 @@ def of_run(run_dir: str | Path) -> list[int]:
 
 def marked(*variables: bytes) -> list[int]:
     """Living processes, but for this one, whose environment has one of these `NAME=VALUE`."""
-    found = []
+    pids = []
     for path in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # gone, or another user's
             if not set(variables).isdisjoint((path / "environ").read_bytes().split(b"\0")):
-                found.append(int(path.name))
-    return [pid for pid in found if pid != os.getpid()]
+                pids.append(int(path.name))
+    return [pid for pid in pids if pid != os.getpid()]
 
 
 def kill(pids: Iterable[int], number: int) -> None:
@@ -81,33 +79,32 @@ def kill(pids: Iterable[int], number: int) -> None:
 def end_all(variable: bytes, *, wait_s: float = 2.0, grace_s: float = 5.0) -> int:
     """End the processes that are `marked`: after `wait_s`, in which they may end by themselves,
     with SIGTERM, then SIGKILL. Returns how many that took."""
-    left: list[int] = []
+    first: list[int] = []
     for number, seconds in ((None, wait_s), (signal.SIGTERM, grace_s), (signal.SIGKILL, grace_s)):
-        found = marked(variable)
         if number is not None:
-            left = left or found
-            kill(found, number)
+            left = marked(variable)
+            first = first or left
+            kill(left, number)
         deadline = time.monotonic() + seconds
         while marked(variable) and time.monotonic() < deadline:
             time.sleep(0.05)
-    return len(left)
+    return len(first)
 
 
 def wait_for(process: subprocess.Popen, seconds: float) -> bool:
     """Wait at most this long for the end of a process, without waking up in between.  True if it
     has ended."""
-    try:
+    with contextlib.suppress(OSError, AttributeError):  # it has ended, or an old kernel
         descriptor = os.pidfd_open(process.pid)
-    except (OSError, AttributeError):  # it has ended, or an old kernel
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(max(0.0, min(seconds, 1e6)))
+        try:
+            poll = select.poll()
+            poll.register(descriptor, select.POLLIN)
+            poll.poll(None if math.isinf(seconds) else max(0, seconds * 1e3))
+        finally:
+            os.close(descriptor)
         return process.poll() is not None
-    try:
-        poll = select.poll()
-        poll.register(descriptor, select.POLLIN)
-        poll.poll(None if math.isinf(seconds) else max(0, seconds * 1e3))
-    finally:
-        os.close(descriptor)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(max(0.0, min(seconds, 1e6)))
     return process.poll() is not None
 
 
@@ -117,19 +114,18 @@ def say(text: str) -> None:
         print(f"nsysalign: {text}", file=sys.stderr, flush=True)
 
 
-def hold(folder: str) -> None:
+def hold(folder: str, variable: bytes) -> None:
     """What nsys starts, and takes for the script: says which process it is, so that its environment
-    can be read, and lives as long as the script and all that the script started, or until the pipe
-    is deleted.
+    can be read, and lives as long as the script and all that the script started (`marked`), or
+    until the pipe is deleted.
 
-    The pipe says which process that is, and by which variable the others are found; nothing if no
-    script was started, or will be because nsysalign is gone.
+    The pipe names the script's process; nothing if none was started, or if nsysalign was killed,
+    which may have started it just before.
     """
-
     with open(f"{folder}/{HOLDER}.partial", "w") as file:
         file.write(str(os.getpid()))
     os.rename(f"{folder}/{HOLDER}.partial", f"{folder}/{HOLDER}")
-    pipe, told = f"{folder}/{SCRIPT}", b""
+    pipe, text = f"{folder}/{SCRIPT}", b""
     # without blocking: nobody may be left to open the other end, and then it is at its end at once
     descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     while True:
@@ -140,15 +136,15 @@ def hold(folder: str) -> None:
             continue
         if not piece:
             break
-        told += piece
-    pid, _, variable = told.partition(b" ")
-    if not pid:
-        return
-    with contextlib.suppress(OSError, AttributeError):  # an old kernel: then by looking
-        select.select([os.pidfd_open(int(pid))], [], [])
-    while (alive(int(pid)) or marked(variable)) and os.path.exists(pipe):
+        text += piece
+    if text:
+        with contextlib.suppress(OSError, AttributeError):  # an old kernel: then by looking
+            select.select([os.pidfd_open(int(text))], [], [])
+    else:
+        time.sleep(2 * _LOOK_S)  # a script that is being started is not marked yet
+    while marked(variable) and os.path.exists(pipe):
         time.sleep(_LOOK_S)
 
 
 if __name__ == "__main__":
-    hold(sys.argv[1])
+    hold(sys.argv[1], os.fsencode(sys.argv[2]))

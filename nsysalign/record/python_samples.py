@@ -17,7 +17,7 @@ import html
 import json
 import re
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -40,19 +40,12 @@ _HOLDER = processes.__file__
 _NOT_OWN = re.compile(r"^<frozen |/lib(64)?/python3\.\d+/|/(site|dist)-packages/|/lib/python3/")
 
 
-def keep_stacks(
-    nsys: Nsys,
-    report: Path,
-    run_dir: Path,
-    out: Path,
-    cwd: Path,
-    progress: Callable[[int], None] | None,
-) -> list[str]:
+def keep_stacks(nsys: Nsys, report: Path, out: Path, cwd: Path) -> list[str]:
     """Write the report's Python samples to `out`; notes say what is missing.  Nothing is written if
     there are no samples."""
-    exported = run_dir / "stacks.partial.json"
+    exported = out.with_name("stacks.partial.json")
     try:
-        export_json(nsys, report, exported, progress)
+        export_json(nsys, report, exported)
         with exported.open(encoding="utf-8", errors="replace") as lines:
             samples = Samples(lines, lambda file: shorten(file, cwd))
     except (NsysError, OSError) as error:
@@ -73,28 +66,27 @@ def keep_stacks(
 class Samples:
     """The samples of a JSON export, by process and thread."""
 
-    def __init__(self, lines: Iterator[str] | Any, shorten_file: Callable[[str], str]) -> None:
+    def __init__(self, lines: Iterable[str], shorten_file: Callable[[str], str]) -> None:
         self.bad = 0
         self._shorten = shorten_file
         self._strings: list[Any] = []
         self._stacks: dict[bytes, int] = {}
-        self._of: dict[
-            tuple[int, int], list[tuple[int, int]]
-        ] = {}  # (thread, number) -> (time, stack)
+        #: (thread, number) -> (time, stack)
+        self._of: dict[tuple[int, int], list[tuple[int, int]]] = {}
         holders: set[int] = set()
         for line in lines:
             if '"BinaryData"' in line:
                 self._add(line, holders)
             elif not self._strings and line.startswith('{"data":["'):
                 self._strings = json.loads(line)["data"]
-        self._of = {of: at for of, at in self._of.items() if process_of(of[0]) not in holders}
+        self._of = {k: v for k, v in self._of.items() if process_of(k[0]) not in holders}
         self.count = sum(map(len, self._of.values()))
 
     def _add(self, line: str, holders: set[int]) -> None:
         try:
             event = json.loads(line)["NvtxEvent"]
             data = base64.b64decode(event["Payload"]["BinaryData"][0]["Data"])
-            at, thread = int(event["Timestamp"]), int(event["GlobalTid"])
+            t_ns, thread = int(event["Timestamp"]), int(event["GlobalTid"])
             number, frames = int(event.get("Category", 0)), _HEAD.unpack_from(data)[2]
         except (ValueError, KeyError, TypeError, IndexError, struct.error):
             return  # a payload of the program's own
@@ -107,7 +99,7 @@ class Samples:
         # the padding of a frame is not zero: equal stacks would differ
         stack = b"".join(_FRAME.pack(*f[:3], 0) for f in _FRAME.iter_unpack(key))
         self._of.setdefault((thread, number), []).append(
-            (at, self._stacks.setdefault(stack, len(self._stacks)))
+            (t_ns, self._stacks.setdefault(stack, len(self._stacks)))
         )
 
     def lines(self) -> Iterator[dict[str, Any] | list[Any]]:
@@ -116,19 +108,15 @@ class Samples:
         for stack, number in self._stacks.items():
             yield {"stack": number, "frames": [self._frame(f) for f in _FRAME.iter_unpack(stack)]}
         first: dict[int, int] = {}  # a process's main thread exists before all others
-        for (thread, _), found in self._of.items():
-            first[thread] = min(first.get(thread, found[0][0]), min(found)[0])
-        for (thread, number), found in self._of.items():
-            found.sort()
-            for begin in range(0, len(found), _AT_ONCE):
-                lot = found[begin : begin + _AT_ONCE]
-                yield {
-                    "process": process_of(thread),
-                    "thread": number,
-                    "main": found[0][0] == first[thread],
-                    "t_ns": [at for at, _ in lot],
-                    "stack_of": [stack for _, stack in lot],
-                }
+        for (thread, _), samples in self._of.items():
+            first[thread] = min(first.get(thread, samples[0][0]), min(samples)[0])
+        for (thread, number), samples in self._of.items():
+            samples.sort()
+            main = samples[0][0] == first[thread]
+            for begin in range(0, len(samples), _AT_ONCE):
+                times, stacks = zip(*samples[begin : begin + _AT_ONCE], strict=True)
+                line = {"process": process_of(thread), "thread": number, "main": main}
+                yield line | {"t_ns": [*times], "stack_of": [*stacks]}
 
     def _frame(self, frame: tuple[int, ...]) -> list[Any]:
         """[function, file, line, whether it is the program's own code]."""

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from nsysalign import rundir
 from nsysalign.errors import NsysError
 from nsysalign.files import write_lines
 from nsysalign.record import command as commands
@@ -30,20 +31,6 @@ from nsysalign.record.nsys import Nsys, export_sqlite, find_nsys, import_stream,
 from nsysalign.record.nsys_folder import nsys_folder, remove_left_folders
 from nsysalign.record.processes import of_run
 from nsysalign.record.python_samples import FREQUENCY_HZ, keep_stacks
-from nsysalign.rundir import (
-    BASELINE,
-    CLOCKS,
-    EXPORT,
-    MANIFEST,
-    NSYS_LOG,
-    RAW,
-    REPORT,
-    STACKS,
-    STREAM,
-    event_logs,
-    make_run_dir,
-    private,
-)
 
 #: In the header of every log of a run without nsys, so that it is not mistaken for the log of a
 #: trace.
@@ -93,33 +80,25 @@ def collect(
     """
     argv = _checked(command)
     nsys = find_nsys(options.nsys)
-    run_dir = make_run_dir(commands.stem(command), options.output)
-    log, began = run_dir / NSYS_LOG, time.monotonic()
-    with hold_signals(), private(run_dir):  # there must be no moment without a handler
-        with (
-            nsys_folder(run_dir) as folder,
-            sampling(run_dir / CLOCKS, wanted=options.clocks) as unsampled,
-        ):
+    run_dir = rundir.make_run_dir(commands.stem(command), options.output)
+    log, began = run_dir / rundir.NSYS_LOG, time.monotonic()
+    tell = progress or (lambda step, percent: None)
+    with hold_signals(), rundir.private(run_dir):  # there must be no moment without a handler
+        with nsys_folder(run_dir) as folder, _sampling(run_dir, options) as unsampled:
+            hz = FREQUENCY_HZ if options.sample_python else None
             profile, notes = profile_arguments(
-                nsys,
-                folder / "run" / "trace",
-                accurate=options.accurate,
-                graph_trace=options.graph_trace,
-                python_hz=FREQUENCY_HZ if options.sample_python else None,
+                nsys, folder / "run" / "trace", options.accurate, options.graph_trace, hz
             )
             notes += commands.environment_notes(os.environ)
-            writing = progress and partial(progress, "nsys writes its report")
-            go = partial(
-                _launch, argv, run_dir, log, options,
-                profile=profile, folder=folder, progress=writing,
-            )  # fmt: skip
-            ended = go()
+            writing = partial(tell, "nsys writes its report", 0)
+            under = {"profile": profile, "folder": folder, "writing": writing}
+            ended = _launch(argv, run_dir, log, options, **under)
             if ended.again:  # on a busy machine nsys's processes do not always find each other
+                said = _last_words(log)
                 notes.append(
-                    "nsys failed before it started the script, and was started again: "
-                    f"{_last_words(log)}"
+                    f"nsys failed before it started the script, and was started again: {said}"
                 )
-                ended = go()
+                ended = _launch(argv, run_dir, log, options, **under)
         notes += [*ended.notes, *unsampled]
         try:
             logs = _event_logs(run_dir, working_directory(), notes, ended, source=True)
@@ -127,22 +106,19 @@ def collect(
             lines = [line for line in map(str.strip, lines) if line.upper().startswith("WARN")]
             notes += [f"nsys: {warning}" for warning in dict.fromkeys(lines)][:5]
             report = _report(run_dir, nsys, ended, logs)
-            exporting = progress and partial(progress, "exporting the report")
-            sqlite = export_sqlite(nsys, report, run_dir / EXPORT, exporting)
+            exporting = partial(tell, "exporting the report")
+            sqlite = export_sqlite(nsys, report, run_dir / rundir.EXPORT, exporting)
             if options.sample_python and "python-sampling" in nsys.flags:
-                reading = progress and partial(progress, "reading the Python stacks")
-                stacks, here = run_dir / STACKS, working_directory()
-                notes += keep_stacks(nsys, report, run_dir, stacks, here, reading)
+                notes += keep_stacks(nsys, report, run_dir / rundir.STACKS, working_directory())
             took_s = round(time.monotonic() - began, 1)
             of_nsys = {"profiled_s": took_s, "nsys": nsys.version, "trace": sqlite.name}
             return _described(run_dir, ended, logs, notes, options, of_nsys)
         except NsysError as error:
-            error.exit_code = ended.status or error.exit_code
+            _with_status(error, ended)
             raise
         except OSError as error:
-            failed = NsysError(f"{run_dir} cannot be finished: {error.strerror} ({_told(ended)})")
-            failed.exit_code = ended.status or failed.exit_code
-            raise failed from error
+            text = f"{run_dir} cannot be finished: {error.strerror} ({_how(ended)})"
+            raise _with_status(NsysError(text), ended) from error
 
 
 def collect_unprofiled(
@@ -153,9 +129,9 @@ def collect_unprofiled(
     the command cannot be run, NsysError if the logs cannot be written.
     """
     argv = _checked(command)
-    run_dir = make_run_dir(commands.stem(command), options.output)
-    with hold_signals(), private(run_dir):
-        with sampling(run_dir / CLOCKS, wanted=options.clocks) as unsampled:
+    run_dir = rundir.make_run_dir(commands.stem(command), options.output)
+    with hold_signals(), rundir.private(run_dir):
+        with _sampling(run_dir, options) as unsampled:
             ended = _launch(argv, run_dir, run_dir / "run.log", options)
         notes = [*ended.notes, *unsampled]
         header = {**MARK, "exit_status": ended.status, "stopped": ended.stopped}
@@ -181,7 +157,7 @@ def collect_baseline(
     """
     open_closed_streams()
     argv = commands.resolve(command)
-    folder = run_dir / BASELINE
+    folder = run_dir / rundir.BASELINE
     try:
         folder.mkdir(mode=0o700)
     except OSError as error:
@@ -214,18 +190,20 @@ def _checked(command: Sequence[str]) -> list[str]:
     return argv
 
 
+def _sampling(run_dir: Path, options: CollectOptions) -> Any:
+    return sampling(run_dir / rundir.CLOCKS, wanted=options.clocks)
+
+
 def _launch(
-    argv: Sequence[str], run_dir: Path, log: Path, options: CollectOptions, **profiler: Any
+    argv: Sequence[str], run_dir: Path, log: Path, options: CollectOptions, **under: Any
 ) -> Ended:
     """Run it with the probe, which writes to `run_dir`/raw."""
-    (run_dir / RAW).mkdir(mode=0o700, exist_ok=True)
+    (run_dir / rundir.RAW).mkdir(mode=0o700, exist_ok=True)
     added = commands.probe_environment(
         os.environ, run_dir, calibrate=options.calibrate, host_timers=options.host_timers
     )
-    return launch(
-        argv, added | dict(options.environment), log, timeout_s=options.timeout_s,
-        stdout_to_stderr=options.stdout_to_stderr, **profiler,
-    )  # fmt: skip
+    limits = {"timeout_s": options.timeout_s, "stdout_to_stderr": options.stdout_to_stderr}
+    return launch(argv, added | dict(options.environment), log, **limits, **under)
 
 
 def _event_logs(
@@ -239,22 +217,20 @@ def _event_logs(
 ) -> list[Path]:
     """The event logs made of what the probe left in `folder`/raw, which is removed unless the probe
     had a problem: then `notes` grows.  Raises NsysError if they cannot be written."""
-    raw = folder / RAW
+    raw = folder / rundir.RAW
     try:
         logs = convert(raw, folder, cwd, header, source=source)
     except OSError as error:
-        status = f" ({_told(ended)})" if ended else ""
-        failed = NsysError(
+        text = (
             f"the event logs cannot be written to {folder}: {error.strerror}; what the probe "
-            f"recorded is kept in {RAW}/ there{status}",
-            "free some space, then: nsysalign analyze RUN_DIR",
+            f"recorded is kept in {rundir.RAW}/ there" + (f" ({_how(ended)})" if ended else "")
         )
-        failed.exit_code = (ended and ended.status) or failed.exit_code
-        raise failed from error
-    failures = [text for text in errors(raw) if text]
+        failed = NsysError(text, "free some space, then: nsysalign analyze RUN_DIR")
+        raise _with_status(failed, ended) from error
+    failures = errors(raw)
     if not failures:
         shutil.rmtree(raw, ignore_errors=True)
-    notes += [f"the probe had a problem: {text.splitlines()[-1]}" for text in failures]
+    notes += [f"the probe had a problem: {text}" for text in failures]
     return logs
 
 
@@ -277,11 +253,10 @@ def _described(
         "conditions": list(options.conditions),
         **more,
     }
-    write_lines(folder / MANIFEST, [json.dumps(manifest, indent=1)])
+    write_lines(folder / rundir.MANIFEST, [json.dumps(manifest, indent=1)])
     sqlite = folder / manifest["trace"] if manifest.get("trace") else None
-    return CollectResult(
-        folder, ended.status or 0, sqlite, tuple(logs), tuple(notes), ended.stopped
-    )
+    status = ended.status or 0
+    return CollectResult(folder, status, sqlite, tuple(logs), tuple(notes), ended.stopped)
 
 
 def recover(run_dir: Path) -> list[Path]:
@@ -291,7 +266,7 @@ def recover(run_dir: Path) -> list[Path]:
     their folder's name.
     """
     remove_left_folders()
-    raw = run_dir / RAW
+    raw = run_dir / rundir.RAW
     if not raw.is_dir() or going_on(run_dir):
         return []
     return convert(raw, run_dir, run_dir.resolve().parent.parent, anew=False)
@@ -301,9 +276,10 @@ def baseline_logs(run_dir: Path) -> list[Path]:
     """The event logs of a run directory's run without nsys, [] if there was none.  Raw files of a
     killed run are converted first; a run that is still going on is left alone.
     """
-    folder = run_dir / BASELINE
-    if event_logs(folder) or not (folder / RAW).is_dir() or going_on(folder):
-        return event_logs(folder)
+    folder = run_dir / rundir.BASELINE
+    logs = rundir.event_logs(folder)
+    if logs or not (folder / rundir.RAW).is_dir() or going_on(folder):
+        return logs
     home = run_dir.resolve().parent.parent
     return _event_logs(folder, home, [], header={**MARK, "stopped": True})
 
@@ -315,33 +291,29 @@ def going_on(run_dir: Path) -> bool:
 
 def _report(run_dir: Path, nsys: Nsys, ended: Ended, logs: Sequence[Path]) -> Path:
     """trace.nsys-rep, or the error that explains why it is not there."""
-    for suffix in (".nsys-rep", ".qdrep"):
-        path = run_dir / f"trace{suffix}"
-        # of a script that was never started there is nothing to say, whatever nsys wrote
-        if ended.status is not None and path.is_file() and path.stat().st_size:
-            return path
-    report, stream = run_dir / REPORT, run_dir / STREAM
-    if ended.status is not None and stream.is_file() and import_stream(nsys, stream, report):
+    report, stream = run_dir / rundir.REPORT, run_dir / rundir.STREAM
+    # of a script that was never started there is nothing to say, whatever nsys wrote
+    if ended.status is not None and (
+        (report.is_file() and report.stat().st_size)
+        or (stream.is_file() and import_stream(nsys, stream, report))
+    ):
         return report
-    said = _last_words(run_dir / NSYS_LOG)
+    said = _last_words(run_dir / rundir.NSYS_LOG)
     kept = f"; {len(logs)} event logs are kept in {run_dir}" if logs else ""
     step = "read the script's own output above; then check the free space and: nsysalign doctor"
     if stream.is_file():
         kept += f"; nsys's own recording is kept: {stream.name}"
         step += f"; to import it again: nsysalign analyze {run_dir}"
     elif not logs:
-        shutil.rmtree(run_dir / RAW, ignore_errors=True)
-    if _NUMBER_TWICE in said:
+        shutil.rmtree(run_dir / rundir.RAW, ignore_errors=True)
+    # what nsys 2024.2's importer says of process numbers that were used again (seen in half an hour
+    # beside others' test suites)
+    if "definitions of the same VmTidToPidInfo" in said:
         step = (
             "nsys lists all processes of the machine, and cannot import a run in which Linux gave one of their numbers "
             "twice: raise the limit (sudo sysctl kernel.pid_max=4194304), or record a shorter part"
         )
-    raise NsysError(f"nsys {nsys.version} left no report ({_told(ended)}): {said}{kept}", step)
-
-
-#: What nsys 2024.2's importer says of process numbers that were used again (seen in half an hour
-#: beside others' test suites).
-_NUMBER_TWICE = "definitions of the same VmTidToPidInfo"
+    raise NsysError(f"nsys {nsys.version} left no report ({_how(ended)}): {said}{kept}", step)
 
 
 def _last_words(log: Path) -> str:
@@ -353,9 +325,13 @@ def _last_words(log: Path) -> str:
     return " ".join(lines[-3:]) or "it said nothing"
 
 
-def _told(ended: Ended) -> str:
-    return (
-        "it did not start the script"
-        if ended.status is None
-        else f"the script ended with status {ended.status}"
-    )
+def _how(ended: Ended) -> str:
+    if ended.status is None:
+        return "it did not start the script"
+    return f"the script ended with status {ended.status}"
+
+
+def _with_status(error: NsysError, ended: Ended | None) -> NsysError:
+    """The error, which ends us with the status of a script that failed."""
+    error.exit_code = (ended and ended.status) or error.exit_code
+    return error

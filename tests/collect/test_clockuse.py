@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from nsysalign.place.host_timers import clock_sites, differences
-from nsysalign.record.clockuse import Source
+from nsysalign.record.readings import Source
 from nsysalign.trace.eventlog import read_event_logs
 
 HEAD = """

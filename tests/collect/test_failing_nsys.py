@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import signal
 import time
 from pathlib import Path
@@ -117,21 +116,18 @@ def test_a_real_nsys_that_hangs_after_the_script_is_ended(whole):
     text = STOPS_ITS_NSYS + "raise SystemExit(4)"
     status, _, err = whole.the_end(whole.run(text, impatient=15, grace_s=5))
     (run_dir,) = whole.run_dirs()
-    said = r"the script has ended but nsys has not, and it is doing nothing; it will be stopped in \d+ s"
-    assert status == 4 and re.search(said, err)
+    assert status == 4 and "nsys stopped responding after the script had ended" in err
     assert json.loads((run_dir / "run.json").read_text())["exit_status"] == 4
     assert (elapsed(run_dir), analysed(run_dir)) == (9, 9)
 
 
 def test_an_nsys_that_hangs_and_one_that_works(played):
-    """At once: without a report, by Ctrl-C before its time, busy for long, with a script that goes
-    on for long."""
+    """Before the script and after it, busy for long, with a script that goes on for long."""
     user = played(
         profile="""
 case "$OUT" in
   */late-*) kill -STOP $$;;
   */hangs-*) APP "$@"; kill -STOP $$;;
-  */impatient-*) APP "$@"; kill -STOP $$;;
   */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 4000000))
     while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH;;
   */writes-*) APP "$@"; mkfifo fifo; exec 5<>fifo
@@ -140,26 +136,18 @@ case "$OUT" in
 esac""",
         export=f'{DATABASE} >"$OUT"',
     )
-    patience = {"late": 3, "hangs": 3, "impatient": 600, "busy": 3, "writes": 3, "long": 3}
+    patience = {"late": 3, "hangs": 3, "busy": 3, "writes": 3, "long": 3}
     text = {name: "pair(3)\nraise SystemExit(6)" for name in patience}
     text["long"] = "import time\npair(3)\ntime.sleep(4)\nraise SystemExit(6)"
     runs = {
         name: user.run(text[name], script=f"{name}.py", impatient=s) for name, s in patience.items()
     }
-    while "at once with Ctrl-C" not in (said := runs["impatient"].stderr.readline()):
-        assert said, "never said"
-    runs["impatient"].send_signal(signal.SIGINT)
     for name, process in runs.items():
         process.wait(timeout=120)
         status, _, err = user.the_end(process, user.folder / RUNS / f"{name}-001")
         assert elapsed(user.folder / RUNS / f"{name}-001") == (0 if name == "late" else 3)
-        hung = name in ("late", "hangs", "impatient")
-        assert ("the script has not been started, and nsys is doing nothing" in err) == (
-            name == "late"
-        )
         assert status == (3 if name == "late" else 6), f"{name}: {err}"
-        assert ("left no report (" in err) == hung
-        assert "it will be stopped in" not in err or hung
+        assert ("left no report (" in err) == (name in ("late", "hangs"))
 
 
 @pytest.mark.nsys

@@ -6,25 +6,6 @@ import json
 
 import pytest
 
-from nsysalign.record.profiler import said_percent
-
-GENERATING = b"Generating '/x/nsys-report-cf1b.qdstrm'\n"
-STEPS = b"\r[1/1] [0%                          ] trace.nsys-rep\r[1/1] [=====30%                    ] trace.nsys-rep"
-
-
-def test_nsys_says_how_far_its_report_is(tmp_path):
-    log = tmp_path / "nsys.log"
-    log.write_bytes(b"WARNING: 50% of something\n")
-    assert said_percent(log) is None
-    log.write_bytes(GENERATING)
-    assert said_percent(log) == 0
-    log.write_bytes(GENERATING + STEPS)
-    assert said_percent(log) == 30
-    log.write_bytes(
-        GENERATING + STEPS * 100 + b"\r[1/1] [========================100%] trace.nsys-rep"
-    )
-    assert said_percent(log) == 100
-
 
 @pytest.mark.nsys
 def test_stdout_is_the_analysis_when_it_was_asked_for(real):

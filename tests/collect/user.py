@@ -34,9 +34,8 @@ def pair(n=1):
 #: nsysalign with less patience.
 IMPATIENT = """
 import sys
-from nsysalign.record import launch, profiler
-profiler.GRACE_S, profiler.START_IDLE_S = {grace_s}, {idle_s}
-profiler.SAID_S, profiler.IDLE_S, profiler.LOOK_S = min(1.5, {idle_s} / 4), {idle_s}, 0.2
+from nsysalign.record import launch
+launch.GRACE_S, launch.START_IDLE_S, launch.IDLE_S = {grace_s}, {idle_s}, {idle_s}
 launch.SERVER_SAID_S, launch.SERVER_S = 1, 4
 from nsysalign.cli import main
 main(sys.argv[1:])
