@@ -353,8 +353,6 @@ details: parts broken down further
                              otherwise
     bytes           int64    bytes moved by the copies or memsets that execute, 0 otherwise
     stream          int64    the stream that was waited for, -1 otherwise
-    ref_kind        str      as in segments, for the longest piece
-    ref_id          int64    as in segments
     bandwidth_gb_s  float64  bytes over the whole duration of those copies or memsets, NaN otherwise
 
 other_streams: work launched inside the interval that ran on other streams; not part of the budget

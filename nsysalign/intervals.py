@@ -154,7 +154,7 @@ def covered(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
     """How much of disjoint sorted blocks lies before each time."""
     done = np.append(0, np.cumsum(end - start))
     k = np.searchsorted(start, at)
-    return done[k] - np.maximum(np.append(0, end)[k] - at, 0)
+    return done[k] - np.maximum(np.append(-FAR, end)[k] - at, 0)
 
 
 def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:

@@ -92,7 +92,6 @@ class Evidence:
                 self.labels[row["label"]].append(number)
         self.others = analysis.other_streams.to_dict("records")
         copies = analysis.details[analysis.details["cause"] == "memcpy"]
-        self.copies = {(r["interval"], r["ref_id"]): r for r in copies.to_dict("records")}
         self.copy_rows = copies.to_dict("records")
         self.queued = analysis.details[analysis.details["cause"] == "queued"].to_dict("records")
         kinds = analysis.variants.sort_values("count", ascending=False, kind="stable")

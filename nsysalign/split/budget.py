@@ -56,7 +56,7 @@ class SplitTrace:
     parts: pd.DataFrame
     size: np.ndarray
     details: pd.DataFrame
-    operations: np.ndarray  # how many execute in each window of a stream
+    operations: np.ndarray  # how many touch each window of a stream
 
     def segments(self, which: np.ndarray) -> pd.DataFrame:
         """`frames.SEGMENTS` of some intervals."""
@@ -107,7 +107,7 @@ def split_trace(
         for total, of_place in zip(totals, on_streams.totals, strict=True):
             total[on] = of_place
     operations, size = on_host.operations, on_host.size
-    operations[on], size[on] = on_streams.operations, on_streams.size
+    operations[on], size[on] = on_streams.operations, 1 + 2 * on_streams.operations
     total = totals[0]
     length = (windows["end_ns"] - windows["start_ns"]).to_numpy()
     wrong = np.flatnonzero(total.sum(axis=1) != length)
@@ -236,7 +236,7 @@ def intervals_table(split: SplitTrace, log: EventLog | None) -> pd.DataFrame:
         kernel_only_ns=kernel,
         kernel_only_upper_ns=kernel + total[:, CAUSE["graph"]],
         kernel_outside_ns=outside,
-        operations=np.where(kind == "run", _begun(split), split.operations),
+        operations=split.operations,
         idle_at_most_ns=_by_the_log(w, log),
         flags=pd.Series(_flags(split, log), dtype=object),
         findings=pd.Series([()] * len(w), dtype=object),
@@ -253,18 +253,6 @@ def _by_the_log(windows: pd.DataFrame, log: EventLog | None) -> pd.Series:
     compared = windows["origin"].to_numpy() == ORIGIN["pair"]
     source = np.where(compared, windows["source"].to_numpy(), -1)
     return proven.reindex(source).set_axis(windows.index)
-
-
-def _begun(split: SplitTrace) -> np.ndarray:
-    """Per window of kind run, the number of operations that begin in it, including those that
-    overlap others; 0 for other kinds."""
-    windows, streams = split.alignment.windows, split.explainer.streams
-    out = np.zeros(len(windows), np.int64)
-    for number in np.flatnonzero((windows["kind"] == "run").to_numpy()).tolist():
-        lane, begin, end = windows.loc[number, ["end_lane", "start_ns", "end_ns"]]
-        start = split.explainer.op_start[streams.positions(int(lane))]
-        out[number] = np.diff(np.searchsorted(start, [begin, end]))[0]
-    return out
 
 
 def _flags(split: SplitTrace, log: EventLog | None) -> list[tuple[str, ...]]:

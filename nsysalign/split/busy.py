@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import disjoint, distinct, group, index_type, least, ragged, tile
+from nsysalign.intervals import disjoint, group, index_type, least, tile
 from nsysalign.model import CALL, ISSUING_CALLS, KIND, SYNC_CALLS, Alignment, Trace
 from nsysalign.place.own_work import own_calls
 from nsysalign.split.pieces import CAUSE
@@ -215,29 +215,15 @@ class Lot(NamedTuple):
     end: np.ndarray
 
 
-def in_lots(
-    threads: Threads, thread: np.ndarray, start: np.ndarray, end: np.ndarray
-) -> Iterator[Lot]:
-    """Stretches of threads' time in lots that hold about as many calls; one with more calls than
-    that is cut where some of them begin, as another piece begins there anyway."""
-    first, count = np.zeros(len(start), np.int64), np.zeros(len(start), np.int64)
-    for number in distinct(thread).tolist():
-        those = np.flatnonzero(thread == number)
-        begins = threads[number].calls.start
-        first[those], last = (np.searchsorted(begins, t[those]) for t in (start, end))
-        count[those] = np.maximum(last - first[those], 0)
-    if count.sum() <= CALLS_AT_ONCE:
-        yield Lot(np.arange(len(start)), start, end)
-        return
-    owner, place = ragged(np.zeros(len(start), np.int64), np.maximum(-(-count // CALLS_AT_ONCE), 1))
-    begin, over = start[owner], end[owner]
-    for row in np.flatnonzero(place).tolist():
-        call = first[owner[row]] + place[row] * CALLS_AT_ONCE
-        begin[row] = over[row - 1] = threads[int(thread[owner[row]])].calls.start[call]
-    held = np.minimum(count[owner] - place * CALLS_AT_ONCE, CALLS_AT_ONCE)
-    size = np.cumsum(held + 1) // CALLS_AT_ONCE
-    for rows in np.split(np.arange(len(owner)), np.flatnonzero(np.diff(size)) + 1):
-        yield Lot(owner[rows], begin[rows], over[rows])
+def in_lots(calls: np.ndarray, start: np.ndarray, end: np.ndarray) -> Iterator[Lot]:
+    """Stretches of time in lots during which about as many calls begin (at `calls`, rising); one
+    with more calls than that is cut where some of them begin."""
+    edges = calls[::CALLS_AT_ONCE]
+    cut = tile(start, end, edges[:-1], edges[1:])
+    held = np.searchsorted(calls, cut.end) - np.searchsorted(calls, cut.start)
+    lot = np.cumsum(held + 1) // CALLS_AT_ONCE
+    for some in np.split(np.arange(len(lot)), np.flatnonzero(np.diff(lot)) + 1):
+        yield Lot(cut.piece[some], cut.start[some], cut.end[some])
 
 
 def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Named:

@@ -27,7 +27,7 @@ from nsysalign.model import (
 )
 from nsysalign.place.streams import lane_operations
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams, Threads
-from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, concatenated, make
+from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, concatenated, host_side, make
 
 LEGACY_DEFAULT, BLOCKING = 3, 1
 NEVER = -FAR  # a time before all others
@@ -106,10 +106,8 @@ class Explainer:
         )
         self.pageable = self.kind == KIND["memcpy"]
         copies = np.flatnonzero(self.pageable)
-        copy_kind = self.copy_kind[copies]
-        source, target = (operations[c].to_numpy()[copies] for c in ("src_kind", "dst_kind"))
-        host_side = np.where(copy_kind == 1, source, target)
-        self.pageable[copies] = np.isin(copy_kind, _COPY_DEVICE_KINDS) & (host_side == PAGEABLE)
+        between = np.isin(self.copy_kind[copies], _COPY_DEVICE_KINDS)
+        self.pageable[copies] = between & (host_side(operations, copies) == PAGEABLE)
         self.faulting = faulting_threads(trace)
         waits, records = alignment.wait_calls, alignment.records
         self._waits: dict[int, _Waits] = {}

@@ -79,13 +79,13 @@ def host_sums(
     total, size = np.zeros((count, len(CAUSES)), np.int64), np.zeros(count, np.int64)
     ran = [np.empty(0, np.int64)]
     w = HostWindows.of(windows, which)
-    for lot in in_lots(explainer.threads, w.thread, w.start, w.end):
+    for lot in in_lots(explainer.call_start, w.start, w.end):
         part = replace(w.take(lot.owner), start=lot.start, end=lot.end)
         pieces = host_pieces_of(explainer, part)
         pieces = replace(pieces, window=which[lot.owner[pieces.window]])
         total += sums(pieces, count)
         size += np.bincount(pieces.window, minlength=count)
-        details.add(pieces)
+        details.add(pieces, moves=True)
         on = np.isin(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
         on &= pieces.detail == 0
         ran.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))

@@ -273,14 +273,20 @@ def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
 
 def copy_words(trace: Trace, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """(direction, memory on the host side) of copies."""
-    copy, source, target = (
-        trace.operations[c].to_numpy()[position] for c in ("copy_kind", "src_kind", "dst_kind")
-    )
-    side = np.where(copy == 1, source, target)
+    copy = trace.operations["copy_kind"].to_numpy()[position]
+    side = host_side(trace.operations, position)
     return (
         _each(copy, lambda code: DIRECTION.get(code, f"kind {code}")),
         _each(side, lambda code: MEMORY.get(code, "unknown")),
     )
+
+
+def host_side(operations: pd.DataFrame, position: np.ndarray) -> np.ndarray:
+    """CUPTI's code of the memory on the host side of copies."""
+    copy, source, target = (
+        operations[c].to_numpy()[position] for c in ("copy_kind", "src_kind", "dst_kind")
+    )
+    return np.where(copy == 1, source, target)
 
 
 def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:

@@ -15,7 +15,7 @@ from simulator.world import Range, World
 from nsysalign import engine
 from nsysalign.intervals import least
 from nsysalign.place.projected_ranges import _spans_of_ranges
-from nsysalign.split import budget, details
+from nsysalign.split import budget
 from nsysalign.trace.read import read_trace
 
 
@@ -44,16 +44,6 @@ def nested(count: int) -> World:
         world.kernel(t + 6_000, t + 12_000 + k % 7, world.call("launch", t, t + 4_000))
     world.end = 20_000 * count + 30_000
     return world
-
-
-def test_the_same_whichever_way_it_is_summed(tmp_path, monkeypatch):
-    trace, _ = export.write(nested(90), tmp_path)
-    one = check.analyze(trace, [])
-    check.invariants(one)
-    monkeypatch.setattr(details, "_PIECES_EACH", 0)
-    other = check.analyze(trace, [])
-    for table in ("intervals", "parts", "details"):
-        assert getattr(one, table).equals(getattr(other, table)), table
 
 
 def test_rules_ask_for_the_segments_of_all_labels_together(tmp_path, monkeypatch):

@@ -5,17 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 from cases.drawing import MAIN, OTHER, ZERO, analysed, in_nanoseconds, kernel, side_by_side
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from simulator import check
 from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
 
 from nsysalign.model import OTHERS_WORKED
-from nsysalign.split.busy import Blocks
-from nsysalign.split.sweep import _distinct, _held
 
 
 def world() -> World:
@@ -192,34 +187,6 @@ def test_a_run_counts_operations_that_others_hide(tmp_path):
     w.sync(50, 60)
     runs = analysed(w, tmp_path).runs.set_index("label")
     assert runs["operations"].to_dict() == {"run": 4, "run (stream 7)": 2, "run (stream 13)": 2}
-
-
-# --- operations that come in several blocks
-# ----------------------------------------------------------------------
-
-
-@settings(max_examples=200)
-@given(
-    st.lists(st.integers(0, 5), min_size=1, max_size=10),
-    st.lists(st.tuples(st.integers(0, 100), st.integers(1, 60)), min_size=1, max_size=5),
-)
-def test_an_operation_in_several_blocks_counts_once(operations, windows):
-    """Blocks of 5 every 10; windows anywhere."""
-    start = 10 * np.arange(len(operations))
-    blocks = Blocks(start, start + 5, np.array(operations), np.zeros(len(start), np.int8))
-    a = np.array([w[0] for w in windows])
-    b = a + np.array([w[1] for w in windows])
-    found = _distinct(blocks, *_held(blocks, a, b))
-    assert found.tolist() == [
-        len(
-            {
-                o
-                for o, s in zip(operations, start.tolist(), strict=True)
-                if s < end and s + 5 > begin
-            }
-        )
-        for begin, end in zip(a.tolist(), b.tolist(), strict=True)
-    ]
 
 
 # --- host timers

@@ -99,33 +99,23 @@ def test_every_kind_of_stretch(tmp_path):
     ]
     rows = details(analysis)
     found = {
-        (d.cause, d.detail): (d.ns / 1000, d.direction, d.memory, d.bytes, d.stream, d.ref_kind)
+        (d.cause, d.detail): (d.ns / 1000, d.direction, d.memory, d.bytes, d.stream)
         for d in rows.itertuples()
     }
     assert found == {
-        ("api", "cudaMalloc"): (2, "", "", 0, -1, "api"),
-        ("api_launch", "cudaLaunchKernel"): (8, "", "", 0, -1, "api"),
-        ("event", "cudaEventRecordWithFlags"): (2, "", "", 0, -1, "api"),
-        ("host", "inner"): (2.5, "", "", 0, -1, "nvtx"),
-        ("host", "outer"): (9, "", "", 0, -1, "nvtx"),
-        ("memcpy", "copy"): (5, "H2D", "pageable", 4096, -1, "memcpy"),
-        ("memcpy", "staging"): (35, "H2D", "pageable", 0, -1, "memcpy"),
-        ("profiler", "CUPTI buffer flush"): (0.5, "", "", 0, -1, "overhead"),
-        ("queued", "dependency"): (49, "", "", 0, 13, "event"),
-        ("sync", "cudaDeviceSynchronize"): (4, "", "", 0, -1, "api"),
+        ("api", "cudaMalloc"): (2, "", "", 0, -1),
+        ("api_launch", "cudaLaunchKernel"): (8, "", "", 0, -1),
+        ("event", "cudaEventRecordWithFlags"): (2, "", "", 0, -1),
+        ("host", "inner"): (2.5, "", "", 0, -1),
+        ("host", "outer"): (9, "", "", 0, -1),
+        ("memcpy", "copy"): (5, "H2D", "pageable", 4096, -1),
+        ("memcpy", "staging"): (35, "H2D", "pageable", 0, -1),
+        ("profiler", "CUPTI buffer flush"): (0.5, "", "", 0, -1),
+        ("queued", "dependency"): (49, "", "", 0, 13),
+        ("sync", "cudaDeviceSynchronize"): (4, "", "", 0, -1),
     }
     (copy,) = rows[rows["detail"] == "copy"].itertuples()
     assert copy.bandwidth_gb_s == pytest.approx(4096 / 5_000)
-    ranges = {r.detail: r.ref_id for r in rows[rows["cause"] == "host"].itertuples()}
-    assert ranges == {"outer": 1, "inner": 2}, "rows of NVTX_EVENTS"
-    # of several pieces the longest is named: the launch at 10-14, as long as the other one and
-    # earlier
-    calls = rows.set_index("detail")["ref_id"]
-    launch = int(calls["cudaLaunchKernel"])
-    assert [
-        int(calls[c]) - launch
-        for c in ("cudaMalloc", "cudaDeviceSynchronize", "cudaEventRecordWithFlags")
-    ] == [2, 3, 6]
 
 
 def test_what_another_stream_is_to_it(tmp_path):
@@ -145,13 +135,8 @@ def test_what_another_stream_is_to_it(tmp_path):
     assert ("queued", "contends with kernel (stream 13)") in told
     assert ("unknown", "no API row for memset") in told and ("memset", "memset") in told
     rows = details(analysis).set_index("detail")
-    assert rows.loc["contention", ["ns", "stream", "ref_kind"]].tolist() == [44_000, 13, "kernel"]
-    assert rows.loc["no-api-row", ["ns", "stream", "ref_kind", "bytes"]].tolist() == [
-        5_000,
-        -1,
-        "memset",
-        0,
-    ]
+    assert rows.loc["contention", ["ns", "stream"]].tolist() == [44_000, 13]
+    assert rows.loc["no-api-row", ["ns", "stream", "bytes"]].tolist() == [5_000, -1, 0]
     memset = rows[rows["cause"] == "memset"].iloc[0]
     assert (memset["bytes"], memset["bandwidth_gb_s"]) == (64, 0.064)
 
@@ -189,19 +174,6 @@ def test_a_copy_that_the_window_cuts_moved_all_its_bytes_in_all_its_time(tmp_pat
     events(w, 6, (8, 10), 40)
     row = details(analysed(w, tmp_path)).query("cause == 'memcpy'").iloc[0]
     assert (row["ns"], row["bytes"], row["bandwidth_gb_s"]) == (14_000, 40_000, 2.0)
-
-
-def test_of_pieces_of_one_name_the_longest_is_named_of_equal_ones_the_first(tmp_path):
-    """Calls of 2, 5, 5 and 3 us in host time."""
-    w = world()
-    for start, end in ((8, 10), (11, 16), (17, 22), (23, 26)):
-        w.call("other", start, end)
-    kernel(w, (30, 32), (34, 40))
-    events(w, 6, (42, 44), 50)
-    analysis = analysed(w, tmp_path)
-    row = details(analysis).query("cause == 'api'").iloc[0]
-    first = analysis.segments.query("interval == 0 and cause == 'api'")["ref_id"].iloc[0]
-    assert (row["ns"], row["ref_id"]) == (15_000, first + 1)
 
 
 def test_other_streams_work_in_words_of_a_host_timer(tmp_path):
@@ -259,31 +231,6 @@ def test_where_the_profiler_works_inside_a_call_the_call_has_the_word(tmp_path):
         (30, 32, "api_launch"), (32, 34, "launch_latency"), (34, 40, "kernel"), (40, 42, "host"), (42, 44, "event"),
         (44, 50, "event"),
     ]  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    "lengths", [(2, 7, 3, 1), (7, 2, 3, 1), (2, 3, 1, 7), (2, 3, 7, 1), (3, 3, 2, 3)]
-)
-def test_the_longest_is_found_in_whichever_gap_it_lies(tmp_path, lengths):
-    """
-    H   o 10-  s20   o 30-  s40   o 50-  s60   o 70-  r80       a call of some length in each of four gaps
-    7     |6     #24-26        #44-46     #64-66        |90
-    """
-    w = world()
-    start = w.record(6, 0, 2)
-    for k, length in enumerate(lengths):
-        w.call("other", 10 + 20 * k, 10 + 20 * k + length)
-        if k < 3:
-            kernel(w, (20 + 20 * k, 22 + 20 * k), (24 + 20 * k, 26 + 20 * k))
-    w.pair(start, w.record(90, 80, 82))
-    w.sync(100, 110)
-    analysis = analysed(w, tmp_path)
-    row = details(analysis).query("cause == 'api'").iloc[0]
-    calls = analysis.segments.query("interval == 0 and cause == 'api'")["ref_id"].tolist()
-    assert (row["ns"], calls.index(row["ref_id"])) == (
-        1_000 * sum(lengths),
-        lengths.index(max(lengths)),
-    )
 
 
 def test_first_rows_of_nsys_tables_have_their_names_in_the_details(tmp_path):
