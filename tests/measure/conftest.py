@@ -24,23 +24,10 @@ def measured(tmp_path):
     process."""
 
     def go(*names: str, **more):
-        more = {"profile": False, "processes": 2, "most_processes": 2, "seed": 1} | more
         targets = tuple(Target(f"calls.py:{n}", f"{CALLS}:{n}") for n in names)
+        more = {"processes": 2, "seed": 1, "nsys": str(tmp_path / "none")} | more
         session = Session(Options(targets, backend=SIMULATED, output=tmp_path / "out", **more))
         session.run()
         return session
 
     return go
-
-
-@pytest.fixture
-def nsys() -> str:
-    """A real one, or a skip."""
-    from nsysalign.errors import NsysError
-    from nsysalign.record.nsys import find_nsys
-
-    try:
-        find_nsys()
-    except NsysError as error:
-        pytest.skip(f"no nsys: {error.message}")
-    return os.environ.get("NSYS", "")

@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsysalign.addons.measure.cuda import Refused
+from nsysalign.addons.measure.device import Refused
 
 LAUNCH_NS, RECORD_NS, READ_NS, LATENCY_NS = 4_000, 3_000, 45, 6_000
 #: GPU-only distances (facts of an H200): record to record, and what a kernel's launch adds between
@@ -73,11 +73,8 @@ class Device:
         self.host = 1e9
         self.busy_until = self.elsewhere_until = 0.0
         self.limit = TOTAL * (free_share or 1.0)
-        self.allocated = self.peak = self.segments = 0
+        self.allocated = self.peak = 0
         self.noise, self.correlation, self.drift_per_s = 0.0, 0.0, 0.0
-        self.process_offset = 0.0
-        self.neighbour = 0
-        self.triton = True
         self.cold_factor = 1.0
         self._cold = False
         self._captured: list[float] | None = None
@@ -107,12 +104,7 @@ class Device:
     def _execute(self, gpu_ns: float, gap: float) -> None:
         r = self.correlation
         self._state = r * self._state + (1 - r * r) ** 0.5 * self.random.gauss(0, 1)
-        factor = (
-            1
-            + self.noise * self._state
-            + self.process_offset
-            + self.drift_per_s * (self.host / 1e9 - 1)
-        )
+        factor = 1 + self.noise * self._state + self.drift_per_s * (self.host / 1e9 - 1)
         factor *= self.cold_factor if self._cold else 1
         self._cold = False
         start = max(self.busy_until + gap, self.host + LATENCY_NS)
@@ -120,10 +112,9 @@ class Device:
 
     def allocate(self, size: int) -> None:
         """Raises what torch raises above the limit."""
-        if self.allocated + size > min(self.limit, TOTAL - self.neighbour):
+        if self.allocated + size > self.limit:
             raise OutOfMemoryError(f"CUDA out of memory. Tried to allocate {size / 2**30:.2f} GiB.")
         self.allocated += size
-        self.segments += 1
         self.peak = max(self.peak, self.allocated)
 
     def wait(self) -> None:
@@ -189,8 +180,6 @@ class Device:
 
     def do_bench(self, call: Callable[[], Any], graph: bool) -> list[int]:
         """As triton's: cold pairs behind a flush that hides launches, or warm from a graph."""
-        if not self.triton:
-            raise Refused("triton is not installed")
         start, end, out = self.event(), self.event(), []
         replay = self.capture(call) if graph else call
         for _ in range(10):
@@ -212,31 +201,14 @@ class Device:
         """What inputs say of themselves."""
         return bool(inputs) and all(getattr(v, "zero", False) for v in inputs)
 
-    def state(self) -> tuple[int, ...]:
-        """Changes with each allocation."""
-        return (self.segments,)
-
-    def memory(self) -> dict[str, int]:
-        """Everything allocated is a peak."""
-        free = TOTAL - self.neighbour
-        return {
-            "peak_allocated": self.peak, "peak_reserved": self.peak, "retries": 0,
-            "free_at_start": free, "free_now": free - self.allocated, "total": TOTAL,
-        }  # fmt: skip
+    def peak_bytes(self) -> int:
+        return self.peak
 
     def describe(self) -> dict[str, Any]:
         """The device as described in the result."""
         versions = {"torch": "", "cuda": ""}
         return {"device": self.name, "l2_bytes": self.l2, "total_bytes": TOTAL, **versions}
 
-    def blocking_calls(self, call: Callable[[], Any]) -> list[str]:
-        """Not known here."""
-        call()
-        return []
-
     def forget(self) -> None:
         """Gives back all memory."""
         self.allocated = self.peak = 0
-
-    def quiet(self) -> None:
-        """Nothing to do."""

@@ -6,16 +6,21 @@ import json
 import random
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import browsing
+import pandas as pd
 import pytest
 from rich.console import Console
 
 from nsysalign.addons.measure import page as measure_html
-from nsysalign.addons.measure import terminal as measure_terminal
+from nsysalign.addons.measure import screen, workers
+from nsysalign.addons.measure.plan import Options, Target
 from nsysalign.addons.measure.result import Block, Measure, Run
 from nsysalign.show.html import assemble
 from nsysalign.store.objects import to_json
+
+from .conftest import CALLS, SIMULATED
 
 HOSTILE = "</script><b>\x1b[31mbench.py\u202e:make"
 FACTORS = {"latency": 1.05, "event": 1.02, "device": 0.7, "steady": 1.0, "graph": 0.75}
@@ -28,15 +33,14 @@ def made(targets=("bench.py:make",), batches=(1, 8, 64), processes=3, noise=0.01
     for t in range(len(targets)):
         for b in batches:
             for _ in range(processes):
-                n, memory = len(runs), {"peak_reserved": (b or 1) << 28}
-                run = Run(
-                    n, t, b, "time", 3.0, outputs=float(b or 1), first_ns=10**9, memory=memory
-                )
-                runs.append(run)
+                n, memory = len(runs), (b or 1) << 28
+                more = {"outputs": float(b or 1), "first_ns": 10**9, "peak_bytes": memory}
+                runs.append(Run(n, t, b, "time", **more))
                 for mode, factor in FACTORS.items():
                     level = (1e6 + 1e5 * (b or 1)) * factor * (1 + 0.1 * t)
-                    values = tuple(round(level * (1 + noise * r.gauss(0, 1))) for _ in range(120))
-                    blocks.append(Block(n, mode, "warm", n * 10**9, n * 10**9 + 1, 1980.0, values))
+                    for _ in range(8):
+                        ns = tuple(round(level * (1 + noise * r.gauss(0, 1))) for _ in range(15))
+                        blocks.append(Block(n, mode, "warm", n * 10**9, n * 10**9 + 1, 1980.0, ns))
     return Measure(
         targets=tuple(targets),
         options={"modes": list(FACTORS)},
@@ -48,26 +52,50 @@ def made(targets=("bench.py:make",), batches=(1, 8, 64), processes=3, noise=0.01
     )
 
 
+def clocked(**gpu_ns):
+    m = made(batches=(None,))
+    profiled = Run(99, 0, None, "profile", gpu_ns={"warm": 740e3} | gpu_ns)
+    return replace(m, runs=(*m.runs, profiled), options={**m.options, "clocks": True})
+
+
 def said(measure, width=80):
     console = Console(width=width, highlight=False, force_terminal=False)
     with console.capture() as capture:
-        measure_terminal.render(measure, console)
+        screen.render(measure, console, "out/measure.html")
     return capture.get()
 
 
-def test_the_terminal_fits_eighty_columns_and_says_what_matters():
-    text = said(made())
-    table = [line for line in text.splitlines() if re.match(r" *(batch|1|8|64)  ", line)]
-    assert len(table) == 4 and all(len(line) <= 80 for line in table)
-    assert "best; largest that fits (128 does not)" in " ".join(text.split())
-    assert "launch-bound: the GPU needs 770 us of 1.10 ms per call: a graph takes 825 us" in text
-    assert "! a note" in text
+@pytest.mark.parametrize(
+    "measure",
+    [
+        made(),
+        made(batches=tuple(range(1, 30))),
+        clocked(),
+        made(targets=("a.py:make", "b.py:make")),
+        replace(made(batches=(None,)), notes=("word " * 90,) * 9),
+    ],
+)
+def test_the_first_screen_is_a_sentence_and_fits(measure):
+    lines = said(measure).splitlines()
+    assert len(lines) <= 24 and all(len(line) <= 80 for line in lines)
+    assert " ".join(" ".join(lines).split()).startswith(screen.headline(measure))
+    assert lines[-1] == "report: out/measure.html"
 
 
-@pytest.mark.parametrize("mode", ["device", "event", "graph"])
+def test_the_terminal_says_what_matters():
+    text = " ".join(said(made()).split())
+    assert "best; largest that fits" in text and "! a note" in text
+    modes = {"latency", "event", "device", "steady", "graph"}
+    assert modes <= {line.split()[0] for line in said(made()).splitlines() if line}
+    launch = " ".join(screen.reading(made(), made().points[0]))
+    assert launch == "launch-bound: the GPU needs 770 us of 1.10 ms per call: a graph takes 825 us"
+
+
+@pytest.mark.parametrize("mode", ["device", "graph"])
 def test_one_mode_alone_is_shown(mode):
-    m = replace(made(), blocks=tuple(b for b in made().blocks if b.mode == mode))
-    assert f"batch 1: {mode}" in said(m)
+    m = made(batches=(1,))
+    m = replace(m, blocks=tuple(b for b in m.blocks if b.mode == mode))
+    assert said(m).startswith(f"Mode {mode}: ")
 
 
 def test_what_is_launch_bound_is_said_so_without_intervals_too():
@@ -75,13 +103,9 @@ def test_what_is_launch_bound_is_said_so_without_intervals_too():
     GPU, one process."""
     levels = dict(zip(FACTORS, (7.23e6, 7.38e6, 0.944e6, 7.1e6, 0.72e6), strict=True))
     few = made(batches=(1,), processes=1)
-    blocks = tuple(
-        replace(b, ns=tuple(round(levels[b.mode] * (1 + 0.001 * k)) for k in range(8)))
-        for b in few.blocks
-    )
-    text = said(replace(few, blocks=blocks))
-    assert "launch-bound: the GPU needs 947 us of 7.12 ms per call: a graph takes 723 us" in text
-    assert "hide that" not in text
+    blocks = tuple(replace(b, ns=(round(levels[b.mode]),) * 8) for b in few.blocks)
+    text = " ".join(said(replace(few, blocks=blocks)).split())
+    assert "Launch-bound: the GPU needs 944 us of 7.10 ms per call: a graph takes 720 us." in text
     quiet = tuple(
         replace(b, ns=tuple(round(v * 0.14) for v in b.ns)) if b.mode == "steady" else b
         for b in blocks
@@ -96,39 +120,36 @@ def test_hostile_names_stay_text_everywhere():
     assert "\x1b" not in said(m)
 
 
-def test_what_has_no_interval_says_why_and_never_guesses():
-    """Not "± ?", no interval wider than its number, no number that JSON lacks; how processes differ
-    is not known from one, however well its repetitions agree."""
-    two = made(batches=(None,), processes=2)
-    slow = (replace(b, ns=tuple(2 * v for v in b.ns)) if b.run else b for b in two.blocks)
-    two, one = replace(two, blocks=tuple(slow)), made(batches=(None,), processes=1)
-    assert two.points[0].latency_share > 0.25
-    for m, count, cell in ((two, "2 processes", "2 proc."), (one, "1 process", "1 proc.")):
-        head, text = measure_terminal.headline(m), said(m)
-        assert head.startswith("One call takes 1.") and f" ({count}: no interval), " in head
-        assert cell in text and "?" not in text and "±  " in text
-    few = replace(one, blocks=tuple(replace(b, ns=b.ns[:3]) for b in one.blocks))
-    data = json.loads(to_json(measure_html.payload(few)))
-    assert data["points"][0]["latency_high_ns"] is None and data["modes"][0]["high_ns"] is None
-    assert data["points"][0]["cells"][2] == "1 proc."
+@pytest.mark.parametrize(("processes", "words"), [(1, "1 process"), (2, "2 processes")])
+def test_what_has_no_interval_says_why_and_never_guesses(processes, words):
+    """Not "± ?", no number that JSON lacks; how processes differ is not known from one, and hardly
+    from two that differ by half."""
+    m = made(batches=(None,), processes=processes)
+    m = replace(
+        m, blocks=tuple(replace(b, ns=tuple(v * (b.run + 1) for v in b.ns)) for b in m.blocks)
+    )
+    head, text = screen.headline(m), said(m)
+    assert f" ({words}: no interval), " in head
+    assert f"{processes} proc." in text and "?" not in text
+    data = json.loads(to_json(measure_html.payload(m)))
+    assert processes == 2 or data["points"][0]["latency_high_ns"] is None
+    assert data["points"][0]["cells"][2] == f"{processes} proc."
 
 
 def test_the_headline_of_one_call_and_of_a_curve():
-    headline = measure_terminal.headline
-    assert headline(made(batches=(None,))).startswith("One call takes 1.15 ms ± 0.")
-    curve = headline(made())
+    assert screen.headline(made(batches=(None,))).startswith("One call takes 1.15 ms ± 0.")
+    curve = screen.headline(made())
     assert curve.startswith("Batch 64: 8,6") and "per second ± 0." in curve
     assert "the best of those measured; one call takes 7.7" in curve
-    assert curve.endswith("The largest that fits: 64.")
-    many = made(batches=(64, 400, 512))
-    assert re.match(r"Batch 400: .*within 5 % of the best \(512: ", headline(many))
+    assert curve.endswith("The largest that fits: 64 (128 does not).")
+    many = screen.headline(made(batches=(64, 400, 512)))
+    assert re.match(r"Batch 400: .*within 5 % of the best \(512: ", many)
 
 
 @pytest.mark.parametrize(("processes", "cell"), [(3, "1."), (2, "≥1.")])
 def test_a_percentile_with_too_few_samples_for_it_is_a_lower_bound(processes, cell):
     """Each process has 120 samples, and p99 needs 299."""
-    m = made(batches=(None,), processes=processes)
-    assert measure_terminal.row(m.points[0])[3].startswith(cell)
+    assert screen.row(made(batches=(None,), processes=processes).points[0])[3].startswith(cell)
 
 
 def test_b_against_a():
@@ -136,12 +157,60 @@ def test_b_against_a():
     assert "+10" in said(m) and "slower" in said(m)
     assert "one process each  unclear" in said(made(targets=m.targets, processes=1))
     assert {c[-1] for c in measure_html.payload(m)["changes"]} == {"slower"}
-    for mode, blocks in (
-        ("latency", m.blocks),
-        ("device", tuple(b for b in m.blocks if b.mode == "device")),
-    ):
-        head = measure_terminal.headline(replace(m, blocks=blocks))
+    device = replace(m, blocks=tuple(b for b in m.blocks if b.mode == "device"))
+    for mode, each in (("latency", m), ("device", device)):
+        head = screen.headline(each)
         assert head.startswith(f"B is slower than A at batch 1, 8, 64 ({mode} +")
+
+
+def test_every_way_of_timing_answers_its_question():
+    m = clocked()
+    rows = screen.way_rows(m, m.points[0])
+    assert rows[-1] == ["sum of its kernels, nsys", "740.00", "-", "-", "nothing"]
+    lines = screen.clocks_verdict(m, m.points[0])
+    assert lines[0] == "one caller waits 1.15 ms (host timer + synchronise)"
+    assert "in a model that keeps the GPU busy, 770 us (event pair behind a delay)" in lines[2]
+    assert "sum of its kernels, nsys" in said(m)
+    data = measure_html.payload(m)["points"][0]
+    assert data["ways"] == rows and data["lines"][-4:] == lines
+    assert measure_html.payload(made())["points"][0]["ways"] == []
+    wrong = clocked(warm=900e3)
+    words = "warm L2: the kernels that nsys saw take 900 us, longer than the call"
+    assert screen.clocks_verdict(wrong, wrong.points[0])[-1].startswith(words)
+
+
+def test_what_nsys_says_is_the_median_of_the_work_in_its_region(tmp_path, monkeypatch):
+    """Three intervals of a region, of 80, 90 and 100 ns of kernels and copies; waiting is none."""
+    rows = [
+        (n, cause, ns)
+        for n in range(3)
+        for cause, ns in (("kernel", 40), ("host", 20), ("memcpy", 40 + 10 * n))
+    ]
+    analysis = SimpleNamespace(
+        intervals=pd.DataFrame({"interval": range(3), "label": ["warm"] * 3}),
+        parts=pd.DataFrame(rows, columns=["interval", "cause", "ns"]),
+    )  # fmt: skip
+    result = SimpleNamespace(sqlite=tmp_path, event_logs=(), exit_status=0)
+    job = workers.Job(0, 0, (None,), "profile", ("device",), ("warm", "cold"), 1.0, 60.0)
+    options = Options((Target("default", f"{CALLS}:default"),), backend=SIMULATED)
+
+    def collected(command, how):
+        (tmp_path / "profile-0000.jsonl").write_text('{"type":"profiled"}\n')
+        return result
+
+    monkeypatch.setattr("nsysalign.record.session.collect", collected)
+    monkeypatch.setattr("nsysalign.engine.analyze", lambda *a, **k: analysis)
+    monkeypatch.setattr("nsysalign.store.database.write", lambda *a: None)
+    monkeypatch.setattr("nsysalign.show.html.write", lambda *a: None)
+    assert workers.profile(job, options, tmp_path / "run", tmp_path) == ({"warm": 90.0}, "")
+
+
+@pytest.mark.nsys
+def test_a_worker_that_fails_under_nsys_is_the_profiles_problem(tmp_path):
+    options = Options((Target("fails", f"{CALLS}:fails_in_warm_up"),), backend=SIMULATED)
+    job = workers.Job(0, 0, (None,), "profile", ("device",), ("warm", "cold"), 1.0, 60.0)
+    found = workers.profile(job, options, tmp_path / "run", tmp_path)
+    assert found[0] == {} and "under nsys the worker failed: ValueError" in found[1]
 
 
 @pytest.mark.browser
@@ -168,7 +237,7 @@ def test_the_page_draws_and_stays_in_its_width(tmp_path, width):
             "const s = document.getElementById('mode-batch'); s.selectedIndex = 4; "
             "s.dispatchEvent(new Event('change'))"
         )
-        for table, rows in (("mode-table", 5), ("ladder-table", 4)):  # steady is no clock
+        for table, rows in (("mode-table", 5), ("way-table", 4)):  # steady is no clock
             assert len(driver.find_elements("css selector", f"#{table} tbody tr")) == rows
         assert not driver.find_elements("css selector", "main b b, header b")
         browsing.quiet(driver)

@@ -1,5 +1,5 @@
-"""Measures a call correctly: fresh processes, five modes, reliable intervals, the best batch.
+"""Measures a call: fresh processes, five ways of timing it, intervals, the best batch.
 
-parent    plan -> session -> runner (one process per batch, again and again) -> statistics -> result
-worker    target -> warmup -> modes (backend: cuda)       torch, numpy and the standard library
+parent    plan -> session (one process per batch, again and again) -> statistics -> result -> screen, page
+worker    target -> modes -> device       torch, numpy and the standard library
 """

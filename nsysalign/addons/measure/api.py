@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.addons.measure import plan
-from nsysalign.addons.measure.plan import Options, Target
 from nsysalign.addons.measure.result import Measure
 from nsysalign.addons.measure.session import Session
 from nsysalign.addons.measure.target import IN_WORKER
@@ -21,16 +20,13 @@ def benchmark(
     against: Callable[..., Any] | str | None = None,
     *,
     batch: int | Sequence[int] | str | None = None,
-    modes: Sequence[str] = plan.DEFAULT_MODES,
-    precision: float = 0.005,
-    processes: int = plan.PROCESSES,
+    modes: Sequence[str] = plan.NAMES,
+    processes: int = 3,
     budget: float | None = None,
     max_batch: int | None = None,
-    profile: bool = True,
     quick: bool = False,
     clocks: bool = False,
     output: str | os.PathLike[str] | None = None,
-    progress: Callable[[str, int], None] | None = None,
     backend: str = "cuda",
 ) -> Measure:
     """Measure the call that `make(batch)` (or `make()`) returns, in fresh processes.
@@ -38,9 +34,9 @@ def benchmark(
     make: a function at the top level of a file, or "bench.py:make".  Another process must be able
         to import it: a script that calls `benchmark` needs `if __name__ == "__main__":`, and a
         notebook's cell is written to a file first (`%%writefile bench.py`).
-    against: a second one to compare with; results are those of `make` (A) and `against` (B).
+    against: a second one to compare with; `r.changes()` is that of B (`against`) against A.
     batch: a size, several, "auto" to search for the best, None for the function's own.
-    clocks: by every clock, with a warm and a cold L2 (`r.ladder`).
+    clocks: by every clock, with a warm and a cold L2 (`r.rungs`).
     budget: seconds.
 
     Returns a Measure: `r.curve`, `r.modes`, `r.samples` are DataFrames, `r.best` the
@@ -54,17 +50,16 @@ def benchmark(
     if batch is not None and not isinstance(batch, str):
         batch = ",".join(map(str, [batch] if isinstance(batch, int) else batch))
     sizes, search = plan.batches(batch)
-    options = Options(
-        targets=tuple(map(_target, [make] if against is None else [make, against])),
-        batches=sizes, search=search, modes=plan.modes(",".join(modes)), precision=precision,
-        processes=processes, budget_s=budget, most_batch=max_batch,
-        profile=profile, quick=quick, clocks=clocks,
+    options = plan.Options(
+        tuple(map(_target, [make] if against is None else [make, against])),
+        batches=sizes, search=search, modes=plan.modes(",".join(modes)), processes=processes,
+        budget_s=budget, most_batch=max_batch, quick=quick, clocks=clocks,
         output=Path(output) if output is not None else None, backend=backend,
-    ).checked()  # fmt: skip
-    return Session(options, progress).run()
+    )  # fmt: skip
+    return Session(options).run()
 
 
-def _target(make: Callable[..., Any] | str) -> Target:
+def _target(make: Callable[..., Any] | str) -> plan.Target:
     """How another process finds the function.  UsageError where none can: a lambda, a closure, a
     notebook's cell."""
     if isinstance(make, str):
@@ -86,4 +81,4 @@ def _target(make: Callable[..., Any] | str) -> Target:
             "put the function at the top level of a file (in a notebook: %%writefile bench.py), "
             'and measure "bench.py:make"',
         )
-    return Target(name, f"{place}:{name}", tuple(sys.path))
+    return plan.Target(name, f"{place}:{name}", tuple(sys.path))

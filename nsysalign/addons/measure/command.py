@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import console, deliver
 from nsysalign.errors import Interrupted
-
-if TYPE_CHECKING:
-    from nsysalign.addons.measure.plan import Options
 
 
 @click.command()
@@ -26,18 +23,11 @@ if TYPE_CHECKING:
     "--mode", metavar="M,M", help="latency, event, device, steady, graph (default: all of them)."
 )
 @click.option(
-    "--precision",
-    default="0.5%",
-    show_default=True,
-    metavar="SHARE",
-    help="Repeat until the median is known to within this share.",
-)
-@click.option(
     "--processes",
     type=click.IntRange(1, 30),
     default=3,
     show_default=True,
-    help="Fresh processes per batch; up to 7 where they differ.",
+    help="Fresh processes per batch: more of them make the interval narrower.",
 )
 @click.option(
     "--budget",
@@ -55,16 +45,11 @@ if TYPE_CHECKING:
     "--clocks",
     is_flag=True,
     help="By every clock, with a warm and a cold L2: what each way of timing prints for the same "
-    "call, what the differences are, and which answers which question.",
+    "call, and which answers which question.  Runs it once under nsys, too.",
 )
 @click.option("--quick", is_flag=True, help="One process, rough: a first look.")
-@click.option(
-    "--no-profile",
-    is_flag=True,
-    help="With --clocks: skip the run under nsys, and with it the two rows that it gives.",
-)
 @shared.lock_clocks("Lock the SM clock at this frequency meanwhile (needs administrator rights).")
-@shared.nsys("The nsys to use.")
+@shared.nsys("The nsys to use with --clocks.")
 @shared.output_folder("Folder, new or empty (default: nsysalign-runs/measure-NNN).")
 @shared.json_out("Write measure.json to this file as well; - is stdout.")
 @click.option("--backend", default="cuda", hidden=True)
@@ -80,37 +65,31 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     Example:  nsysalign measure bench.py:make --batch auto
               nsysalign measure old.py:make new.py:make
     """
-    from nsysalign.addons.measure import page, terminal
+    from nsysalign.addons.measure import page, plan, screen
     from nsysalign.addons.measure.session import Session
     from nsysalign.addons.measure.stored import MEASUREMENT
     from nsysalign.commandline.progress import ProgressLine
+    from nsysalign.record.command import refuse_nested
 
-    options = _options(given)
+    refuse_nested(os.environ)
+    batches, search = plan.batches(given.pop("batch"))
+    mode, budget = given.pop("mode"), given.pop("budget")
+    options = plan.Options(
+        targets=tuple(map(plan.target, given.pop("targets"))),
+        batches=batches,
+        search=search,
+        modes=plan.modes(mode) if mode else plan.NAMES,
+        budget_s=plan.seconds(budget) if budget else None,
+        most_batch=given.pop("max_batch"),
+        **given,
+    )
     with ProgressLine(quiet) as tell:
         result = Session(options, tell).run()
     deliver(result.folder / MEASUREMENT, json_out)
     report = result.folder / "measure.html"
     page.write(result, report)
     if not quiet and json_out != "-":
-        terminal.render(result, console(), str(report))
+        screen.render(result, console(), str(report))
     if not result.complete:
         raise Interrupted("interrupted: the results until then are kept")
     ctx.exit(3 if result.failed else 0)
-
-
-def _options(given: dict[str, Any]) -> Options:
-    """Options from the command line.  Raises UsageError, which names the invalid one."""
-    from nsysalign.addons.measure import plan
-    from nsysalign.record.command import refuse_nested
-
-    refuse_nested(os.environ)
-    batches, search = plan.batches(given["batch"])
-    modes = plan.modes(given["mode"]) if given["mode"] else plan.DEFAULT_MODES
-    budget = plan.seconds(given["budget"], "--budget") if given["budget"] else None
-    return plan.Options(
-        targets=tuple(map(plan.target, given["targets"])), batches=batches, search=search,
-        modes=modes, precision=plan.share(given["precision"]), processes=given["processes"],
-        budget_s=budget, most_batch=given["max_batch"], profile=not given["no_profile"],
-        quick=given["quick"], clocks=given["clocks"], output=given["output"], nsys=given["nsys"], lock_clocks=given["lock_clocks"],
-        backend=given["backend"],
-    ).checked()  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 
-from nsysalign.addons.measure import terminal as words
+from nsysalign.addons.measure import screen
 from nsysalign.files import write_text
 from nsysalign.show.html import Page, assemble
 from nsysalign.text import safe_text
@@ -26,37 +26,35 @@ def payload(measure: Measure) -> dict[str, Any]:
     hold (unknown, unbounded) is null there.  Texts without control characters."""
     names = [safe_text(t) for t in measure.targets]
     shown = measure.advised or next(iter(measure.points), None)
-    points, modes, ladder = [], [], []
-    for p, row in zip(measure.points, measure.curve_rows(), strict=True):
-        of = words.named(measure, p.target, p.batch)
-        reading = ". ".join(t[0].upper() + t[1:] for t in words.reading(measure, p))
-        more = {"clocks": words.clocks_verdict(measure, p), "cells": words.row(p)}
-        points.append(row | more | {"of": of, "side": p.target, "reading": reading})
-        for l2 in ("warm", "cold"):
-            cells = [[*words.ladder_row(rung), l2] for rung in measure.rungs(p, l2)]
-            ladder += [{"of": of, "cells": row} for row in cells]
-    rows = zip(measure.estimates.items(), measure.mode_rows(), strict=True)
-    order = list(words.MODE_WORDS)  # workers measure them in random order
-    for (key, e), row in sorted(
-        rows, key=lambda r: (order.index(r[0][0].mode), r[0][0].l2 == "cold")
-    ):
-        more = {
-            "of": words.named(measure, key.target, key.batch),
-            "name": key.mode if key.l2 == "warm" else f"{key.mode}, cold L2",
-            "words": words.MODE_WORDS[key.mode],
-            "known": words.certainty(e.share, e.processes),
-        }
-        modes.append(row | more)
+    points, modes = [], []
+    for p in measure.points:
+        of = screen.named(measure, p.target, p.batch)
+        lines = [*screen.reading(measure, p), *screen.clocks_verdict(measure, p)]
+        more = {"of": of, "side": p.target, "lines": lines, "cells": screen.row(p)}
+        points.append(p.row() | more | {"ways": screen.way_rows(measure, p)})
+    for key, e in measure.estimates.items():
+        modes.append(
+            {
+                "of": screen.named(measure, key.target, key.batch),
+                "name": key.mode if key.l2 == "warm" else f"{key.mode}, cold L2",
+                "words": screen.MODE_WORDS[key.mode],
+                "known": screen.certainty(e),
+                "value_ns": e.value_ns, "low_ns": e.low_ns, "high_ns": e.high_ns,
+                "mean_ns": e.mean_ns, "min_ns": e.min_ns, "max_ns": e.max_ns,
+                "samples": e.samples, "medians": e.medians,
+            }
+        )  # fmt: skip
+    modes.sort(key=lambda m: m["name"].endswith("L2"))
     return {
-        "title": " against ".join(names), "targets": names, "headline": words.headline(measure),
-        "notes": [safe_text(n) for n in measure.notes],
+        "title": " against ".join(names), "targets": names, "causes": [],
+        "headline": screen.headline(measure), "notes": list(map(safe_text, measure.notes)),
         "environment": [
             [name, safe_text(text.removeprefix(f"{name} "))]
-            for name, text in words.environment(measure)
+            for name, text in screen.environment(measure)
         ],
-        "heads": words.HEADS, "points": points, "modes": modes,
-        "causes": [], "change_heads": words.CHANGE_HEADS,
-        "changes": [words.change_row(c) for c in measure.changes()],
-        "ladder_heads": [*words.LADDER_HEADS, "L2"], "ladder": ladder,
-        "chosen": words.named(measure, shown.target, shown.batch) if shown else "",
+        "heads": screen.HEADS, "points": points, "modes": modes,
+        "change_heads": screen.CHANGE_HEADS,
+        "changes": [screen.change_row(c) for c in measure.changes()],
+        "way_heads": screen.WAY_HEADS,
+        "chosen": screen.named(measure, shown.target, shown.batch) if shown else "",
     }  # fmt: skip

@@ -1,27 +1,17 @@
-"""What was requested: targets, batches, modes, precision, limits."""
+"""What was requested: targets, batches, modes, limits."""
 
 from __future__ import annotations
 
-import math
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from nsysalign.addons.measure.modes import L2, NAMES, TRITON
-from nsysalign.addons.measure.statistics import FEWEST_P99
 from nsysalign.errors import UsageError
 
-DEFAULT_MODES = NAMES
-#: What a search measures; the rest is measured at the batches that are reported.
-CURVE_MODES = ("latency", "steady")
-PROCESSES, MOST_PROCESSES = 3, 7
 #: Of a search that was given none.
 SEARCH_BUDGET_S = 240.0
-#: Share of the GPU's free memory that a search may take.
-FREE_SHARE = 0.9
-_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(ns|us|ms|s|min|m)?")
-_UNITS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "": 1.0, "m": 60.0, "min": 60.0}
+_TIME = re.compile(r"(\d+(?:\.\d+)?)\s*(s|min|m|)")
 
 
 @dataclass(frozen=True)
@@ -35,18 +25,15 @@ class Target:
 
 @dataclass(frozen=True)
 class Options:
-    """How to measure.  Times in seconds, shares as shares."""
+    """How to measure; times in seconds."""
 
     targets: tuple[Target, ...]
     batches: tuple[int, ...] = ()  # () is the function's default
     search: bool = False  # --batch auto
-    modes: tuple[str, ...] = DEFAULT_MODES
-    precision: float = 0.005
-    processes: int = PROCESSES
-    most_processes: int = MOST_PROCESSES  # where they differ
+    modes: tuple[str, ...] = NAMES
+    processes: int = 3
     budget_s: float | None = None
     most_batch: int | None = None
-    profile: bool = True
     quick: bool = False
     clocks: bool = False  # by every clock, with a warm and a cold L2
     output: Path | None = None
@@ -57,33 +44,29 @@ class Options:
     backend: str = "cuda"
 
     def checked(self) -> Options:
-        """The same, with the budget of a search that was given none, and --quick carried out: one
-        process, no profile.  UsageError where parts of it do not go together."""
-        budget, search = self.budget_s, self.search
+        """The same, with the budget of a search that was given none, and --quick and --clocks
+        carried out.  UsageError where parts of it do not go together."""
         for wrong, message, next_step in (
-            (not 0 < self.precision <= 0.5, f"precision is {self.precision!r}",
-             "precision: a share between 0 and 0.5"),
-            (self.processes < 1, f"processes is {self.processes!r}", "processes: 1 or more"),
-            (budget is not None and budget <= 0, f"budget is {budget!r}",
-             "budget: more than 0 seconds"),
-            (not self.targets, "nothing to measure", "nsysalign measure FILE.py:FUNCTION"),
-            (len(self.targets) > 2, "at most two targets can be compared",
-             "name one or two functions"),
-            (self.most_batch is not None and not search, "--max-batch limits a search",
-             "add --batch auto"),
-            (search and len(self.targets) > 1, "the search for batches is of one target",
-             "search each, then compare both: --batch N"),
-            (self.clocks and search, "--clocks is about one batch",
-             "add --batch N, or leave it out"),
-        ):  # fmt: skip
+            (self.processes < 1, f"processes is {self.processes!r}", "1 or more"),
+            (self.budget_s is not None and self.budget_s <= 0, "budget: no time", "90 (seconds)"),
+            (len(self.targets) > 2, "at most two targets can be compared", "name one or two"),
+            (self.most_batch and not self.search, "--max-batch limits a search", "--batch auto"),
+            (
+                self.search and len(self.targets) > 1,
+                "the search for batches is of one target",
+                "search each, then compare both: --batch N",
+            ),
+            (self.clocks and self.search, "--clocks is about one batch", "--batch N"),
+        ):
             if wrong:
                 raise UsageError(message, next_step)
-        more: dict[str, Any] = {"processes": 1, "profile": False} if self.quick else {}
-        if self.clocks:
-            more["modes"] = tuple(dict.fromkeys([*self.modes, *DEFAULT_MODES, *TRITON]))
-        if search and budget is None:
-            more["budget_s"] = SEARCH_BUDGET_S
-        return replace(self, **more)
+        every = dict.fromkeys([*self.modes, *NAMES, *TRITON])
+        return replace(
+            self,
+            processes=1 if self.quick else self.processes,
+            modes=tuple(every) if self.clocks else self.modes,
+            budget_s=SEARCH_BUDGET_S if self.search and not self.budget_s else self.budget_s,
+        )
 
     @property
     def l2(self) -> tuple[str, ...]:
@@ -91,81 +74,27 @@ class Options:
         return L2 if self.clocks else ("warm",)
 
 
-@dataclass(frozen=True)
-class Job:
-    """One process: a target at one batch, or at several in the process of a search."""
-
-    number: int
-    target: int
-    batches: tuple[int | None, ...]
-    role: str  # time, probe, profile
-    modes: tuple[str, ...]
-    l2: tuple[str, ...]
-    seconds: float
-    limit_s: float
-    batches_s: float = 0.0  # no further batch is begun after this long
-
-    def spec(self, options: Options, out: Path) -> dict[str, Any]:
-        """What the worker is told."""
-        rough = options.quick or self.role == "probe"
-        seconds = max(0.05, self.seconds)
-        return {
-            "target": options.targets[self.target].spec,
-            "path": options.targets[self.target].path,
-            "batches": self.batches,
-            "batches_s": self.batches_s,
-            "modes": self.modes,
-            "l2": self.l2,
-            "precision": options.precision,
-            "role": self.role,
-            "seconds": seconds,
-            "limit_s": self.limit_s,
-            # samples of one process, so that all together bound every percentile that is shown
-            "need": 20 if rough else -(-FEWEST_P99 // max(1, options.processes)),
-            "most_s": 2.0 if rough else 10.0,
-            "least_s": min(0.25 if rough else 0.5, seconds / len(self.modes or (1,))),
-            "warm_up_s": min(10.0, max(0.3, seconds if rough else 2 * seconds)),
-            "window_s": min(0.25 if rough else 0.5, max(0.1, seconds / 2)),
-            "free_share": FREE_SHARE if options.search else None,
-            "backend": options.backend,
-            "out": str(out),
-        }
-
-
 def target(text: str) -> Target:
-    """`bench.py:make`; two of them are called A and B in tables beside their names."""
+    """`bench.py:make`, `package.module:make`."""
     place, colon, name = text.rpartition(":")
     if not colon or not place or not name:
         raise UsageError(
             f"{text}: name a function as FILE.py:FUNCTION",
             f"nsysalign measure {text.strip(':') or 'bench.py'}:make",
         )
-    if not place.endswith(".py"):
-        return Target(text, text)
-    if not Path(place).is_file():
+    if place.endswith(".py") and not Path(place).is_file():
         raise UsageError(
             f"{place}: no such file", "name a file that exists, relative to this directory"
         )
     return Target(f"{Path(place).name}:{name}", text)
 
 
-def seconds(text: str, option: str) -> float:
-    """`20ms`, `120s`, `2min`, `30` (seconds)."""
+def seconds(text: str) -> float:
+    """`120s`, `2min`, `30` (seconds)."""
     parts = _TIME.fullmatch(text.strip())
-    value = float(parts[1]) * _UNITS[parts[2] or ""] if parts else 0.0
+    value = float(parts[1]) * (60 if parts[2].startswith("m") else 1) if parts else 0.0
     if value <= 0:
-        raise UsageError(f"{option} {text}: not a time", f"{option} 90s   or   {option} 4min")
-    return value
-
-
-def share(text: str) -> float:
-    """Of --precision: `0.5%` or `0.005`."""
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= 0.5:
-        raise UsageError(f"--precision {text}: not a share of up to 50 %", "--precision 0.5%")
+        raise UsageError(f"--budget {text}: not a time", "--budget 90s   or   --budget 4min")
     return value
 
 

@@ -28,28 +28,26 @@ def climb(most: int | None) -> tuple[int, ...]:
     return tuple(dict.fromkeys([*powers, top]))
 
 
-def best(trials: Sequence[Trial]) -> Trial:
-    """The highest throughput."""
-    return max(trials, key=lambda t: t.rate)
+def best(trials: Sequence[Trial]) -> int:
+    """The batch with the highest throughput."""
+    return max(trials, key=lambda t: t.rate).batch
 
 
-def advised(trials: Sequence[Trial]) -> Trial:
+def advised(trials: Sequence[Trial]) -> int:
     """The smallest batch that gives nearly as much as the best."""
-    enough = (1 - NEARLY) * best(trials).rate
-    return min((t for t in trials if t.rate >= enough), key=lambda t: t.batch)
+    enough = (1 - NEARLY) * max(t.rate for t in trials)
+    return min(t.batch for t in trials if t.rate >= enough)
 
 
 def reported(trials: Sequence[Trial], failed: int | None) -> tuple[int, ...]:
     """Batches to measure in full: the advice, the best, the first, the largest; and halfway to
-    `failed`, the batch that found no memory."""
+    `failed`, the batch that found no memory, if possible a multiple of 8 (else 4, 2), which suits
+    tensor cores."""
     batches = {t.batch for t in trials}
-    largest = max(batches)
-    halfway = _even((largest + failed) // 2, largest) if failed else largest
-    chosen = {advised(trials).batch, best(trials).batch, min(batches), largest, halfway}
+    largest = halfway = max(batches)
+    if failed:
+        middle = (largest + failed) // 2
+        rounded = (middle // s * s for s in (8, 4, 2))
+        halfway = next((b for b in rounded if b > largest), middle)
+    chosen = {advised(trials), best(trials), min(batches), largest, halfway}
     return tuple(sorted(chosen))
-
-
-def _even(value: int, low: int) -> int:
-    """At most `value` and above `low`, if possible a multiple of 8 (else 4, 2), which suits tensor
-    cores."""
-    return next((value // s * s for s in (8, 4, 2) if value // s * s > low), value)

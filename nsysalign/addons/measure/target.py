@@ -9,12 +9,14 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
-
-from nsysalign.addons.measure.failures import Usage
+from typing import Any
 
 #: Set in every worker: calling `nsysalign.benchmark` again from the file's top level would recurse.
 IN_WORKER = "NSYSALIGN_MEASURE_WORKER"
+
+
+class Wrong(Exception):
+    """The function cannot be measured as it is, at whatever batch."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +42,9 @@ class Workload:
         return self.call(*self.inputs)
 
 
-class Made(NamedTuple):
-    """What the target returned for a batch, and how many outputs a call makes."""
-
-    workload: Workload
-    outputs: float
-
-
 def find(spec: str) -> Callable[..., Any]:
-    """`bench.py:make` or `package.module:make` -> the function.  Raises Usage if there is none."""
-    place, colon, name = spec.rpartition(":")
-    if not colon or not place or not name:
-        raise Usage(f"{spec}: name a function as FILE.py:FUNCTION or package.module:FUNCTION")
+    """`bench.py:make` or `package.module:make` -> the function.  Raises Wrong if there is none."""
+    place, _, name = spec.rpartition(":")
     module = function = _load(place)
     for part in name.split("."):
         if not hasattr(function, part):
@@ -61,11 +54,11 @@ def find(spec: str) -> Callable[..., Any]:
                 if callable(v) and getattr(v, "__module__", "") == module.__name__
             ]
             there = f" (there: {', '.join(own[:6])})" if own else ""
-            raise Usage(f"{place} has no function {name}{there}")
+            raise Wrong(f"{place} has no function {name}{there}")
         function = getattr(function, part)
     if not callable(function):
         kind = type(function).__name__
-        raise Usage(f"{place}: {name} is of type {kind}, and a function is needed")
+        raise Wrong(f"{place}: {name} is of type {kind}, and a function is needed")
     return function
 
 
@@ -76,11 +69,9 @@ def _load(place: str) -> Any:
             return importlib.import_module(place)
         except ModuleNotFoundError as error:
             if error.name and place.startswith(error.name):
-                raise Usage(f"no module is called {place}") from error
+                raise Wrong(f"no module is called {place}") from error
             raise
     path = os.path.abspath(place)
-    if not os.path.isfile(path):
-        raise Usage(f"{place}: no such file")
     sys.path.insert(0, os.path.dirname(path))  # as if it were run as a script
     name = os.path.basename(path)[:-3]
     if name in sys.modules or not name.isidentifier():
@@ -92,30 +83,29 @@ def _load(place: str) -> Any:
     return module
 
 
-def make(function: Callable[..., Any], batch: int | None) -> Made:
-    """Call the user's function, untimed, and turn its result into a call.  Raises Usage if the
-    function needs more than the batch size, or its result cannot be called."""
-    outputs = float(batch or 1)
+def make(function: Callable[..., Any], batch: int | None) -> Workload:
+    """Call the user's function, untimed; its workload says how many outputs a call makes.  Raises
+    Wrong if the function needs more than the batch size, or its result cannot be called."""
     made = function(batch or 1) if _takes_batch(function) else function()
     if isinstance(made, Workload):
-        return Made(made, float(made.outputs_per_call or outputs))
+        return Workload(made.call, made.inputs, float(made.outputs_per_call or batch or 1))
     kinds = type(made).__mro__  # without importing torch
     if any(k.__name__ == "Module" and k.__module__.startswith("torch.nn") for k in kinds):
-        raise Usage(
+        raise Wrong(
             "the function returns a torch.nn.Module, which needs inputs: return a call, such as "
             "lambda: model(x)"
         )
     if callable(made):
-        return Made(Workload(made), outputs)
+        return Workload(made, outputs_per_call=float(batch or 1))
     hint = " (it did the work itself: return a function that does it)" if made is None else ""
-    raise Usage(
+    raise Wrong(
         f"the function returned {type(made).__name__}, and a call or nsysalign.Workload was "
         f"expected{hint}"
     )
 
 
 def _takes_batch(function: Callable[..., Any]) -> bool:
-    """Whether it is called with the batch size.  Raises Usage if it needs more arguments."""
+    """Whether it is called with the batch size.  Raises Wrong if it needs more arguments."""
     try:
         parameters = list(inspect.signature(function).parameters.values())
     except (TypeError, ValueError):
@@ -124,7 +114,7 @@ def _takes_batch(function: Callable[..., Any]) -> bool:
     needed = [p.name for p in plain if p.default is p.empty]
     keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
     if len(needed) > 1 or keyword:
-        raise Usage(
+        raise Wrong(
             f"{function.__name__}({', '.join(needed + keyword)}) needs more arguments than the "
             "batch size: give the others defaults, or wrap it"
         )

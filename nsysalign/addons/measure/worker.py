@@ -2,48 +2,52 @@
 
     python -m nsysalign.addons.measure.worker SPEC.json [PARENT]
 
-SPEC: {"target", "batches", "modes", "l2", "precision", "need", "seconds", "out", "role", ...}
-(plan.Job.spec).  `out` gets one JSON line per fact, each flushed when it is known: what was
-measured survives whatever comes after.  Roles: "time" measures; "probe" measures several batches
-roughly, for a search; "profile" makes event pairs in regions, for a run under nsys.
+SPEC: `session.Job.spec`.  `out` gets one JSON line per fact, each flushed when it is known: what
+was measured survives whatever comes after.  Roles: "time" measures; "probe" measures several
+batches roughly, for a search; "profile" makes event pairs in regions, for a run under nsys.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import ctypes
 import faulthandler
 import importlib
 import json
 import os
 import random
-import re
 import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from statistics import median
 from typing import Any
 
-from nsysalign.addons.measure import failures, statistics, target, warmup
-from nsysalign.addons.measure.cuda import Cuda, Refused
-from nsysalign.addons.measure.modes import TRITON, Mode, Modes, profiled
+from nsysalign.addons.measure import target
+from nsysalign.addons.measure.device import Cuda, Refused
+from nsysalign.addons.measure.modes import OWN_L2, Mode, Modes
+from nsysalign.addons.measure.statistics import RESOLUTION_NS, Z95, standard_error
+from nsysalign.region import region
 
-MOST_SAMPLES = 20_000
+#: A mode is measured until its median is known to this share of it, or to the clock's resolution.
+PRECISION = 0.005
+MOST_SAMPLES, MOST_S = 20_000, 10.0
+#: Of one process, so that three have those of a 99th percentile; and for a rough look.
+ENOUGH_SAMPLES, ROUGH_SAMPLES = 100, 20
+LEAST_S, ROUGH_S = 0.5, 0.25
 #: A call this long needs no block that is not counted before the first one.
 LONG_NS = 50e6
-#: Signs of a profiler, which a timed worker must not show (libncurses is none).
-_INJECTED = re.compile(
-    r"ToolsInjection|nvToolsExt-injection|cuda-injection|^libinjection|"
-    r"(?<![a-z])(nsys|ncu)(?![a-z])",
-    re.IGNORECASE,
-)
-_VARIABLES = (
-    "NSYSALIGN_DIR",
-    "NSYS_PROFILING_SESSION_ID",
-    "CUDA_INJECTION64_PATH",
-    "NVTX_INJECTION64_PATH",
-    "LD_PRELOAD",
+#: Warm: the median of a stretch of calls (at least so many, so long) is that of the stretch before.
+STRETCH_CALLS, STRETCH_NS, SETTLED = 5, 0.25e9, 0.01
+#: What reliably means memory in messages of RuntimeErrors, which carry nothing else.
+_MEMORY = (
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "cudaErrorMemoryAllocation",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+    "CUDA error: out of memory",
+    "CUDA out of memory.",
 )
 
 
@@ -71,9 +75,10 @@ class Worker:
                 for frame in traceback.extract_tb(error.__traceback__)
                 if not frame.filename.startswith(own)
             ]
-            fact = {"type": "failed", "class": failures.of_exception(error), "stage": self.stage}
-            fact |= {"message": f"{type(error).__name__}: {error}"[:2000]}
-            self.emit(fact | {"where": places[-1] if places else ""})
+            message = str(error) if isinstance(error, target.Wrong) else ""
+            message = message or f"{type(error).__name__}: {error}"[:2000]
+            fact = {"type": "failed", "kind": kind_of(error), "stage": self.stage}
+            self.emit(fact | {"message": message, "where": places[-1] if places else ""})
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 raise
             return False
@@ -82,22 +87,26 @@ class Worker:
         self.stage = stage
         self.emit({"type": "stage", "stage": stage})
 
+    def _know(self, **fields: Any) -> None:
+        """Fields of `result.Run`."""
+        self.emit({"type": "known", **fields})
+
     def _batches(self, function: Callable[..., Any] | None) -> None:
         """One batch after the other while there is time: several only steer a search, and starting
         a process for each would take most of its time."""
         spec = self.spec
         self._enter("loading the function")
-        sys.path += [p for p in spec.get("path", ()) if p not in sys.path]
+        sys.path += [p for p in spec["path"] if p not in sys.path]
         function = function or target.find(spec["target"])
         self._enter("starting CUDA")
         if self.gpu is None:
-            module, _, name = spec.get("backend", "cuda").partition(":")
+            module, _, name = spec["backend"].partition(":")
             # tests have a device whose truth is known
             backend = getattr(importlib.import_module(module), name) if name else Cuda
-            self.gpu = backend(spec.get("free_share"))
-        self.emit({"type": "hello", "pid": os.getpid(), "clean": clean(), **self.gpu.describe()})
+            self.gpu = backend(spec["free_share"])
+        self.emit({"type": "hello", "pid": os.getpid(), **self.gpu.describe()})
         began = time.monotonic()
-        for number, batch in enumerate(spec.get("batches") or [None]):
+        for number, batch in enumerate(spec["batches"]):
             if number:
                 if time.monotonic() - began > spec["batches_s"]:
                     return
@@ -109,57 +118,66 @@ class Worker:
 
     def _batch(self, function: Callable[..., Any], batch: int | None) -> list[Mode]:
         """The modes that were measured."""
-        gpu = self.gpu
+        gpu, profile = self.gpu, self.spec["role"] == "profile"
         self._enter("making the call")
-        work, outputs = target.make(function, batch)
+        work = target.make(function, batch)
         gpu.sync()
-        self.emit({"type": "made", "outputs": outputs, "zero": gpu.all_zero(work.inputs)})
-        self._enter("warm-up")
+        self._know(outputs=work.outputs_per_call, zero=gpu.all_zero(work.inputs))
+        self._enter("warming up")
         call_ns = self._warm_up(work.run)
-        self.emit({"type": "memory", **gpu.memory()})
-        gpu.quiet()
-        if self.spec.get("role") == "profile":
-            self._enter("the profiled loop")
-            self._profiled(work, call_ns, batch)
-            return []
+        self._know(peak_bytes=gpu.peak_bytes())
         self._enter("setting up")
-        modes = self._modes(Modes(gpu, work, call_ns))
+        with region("setting up") if profile else contextlib.nullcontext():
+            maker = Modes(gpu, work, call_ns)
+        modes = [] if profile else self._modes(maker)
+        self._know(floor_ns=maker.floor_ns)
         work.run()  # a capture that broke the process fails here
         gpu.sync()
         self._enter("measuring")
-        self._measure(modes)
+        if profile:
+            self._profiled(maker)
+        else:
+            self._measure(modes)
         return modes
 
     def _warm_up(self, call: Callable[[], Any]) -> float:
-        """About how long a call takes then, ns."""
-        gpu, spec = self.gpu, self.spec
+        """Call until the time that a call takes no longer changes, or the limit; about how long it
+        takes then, ns."""
+        gpu, limit_ns = self.gpu, self.spec["warm_up_s"] * 1e9
 
-        def timed() -> tuple[int, int]:
+        def timed() -> int:
             began = gpu.now()
             call()
             gpu.sync()
-            ended = gpu.now()
-            return ended, ended - began
+            return gpu.now() - began
 
-        warm = warmup.warm_up(
-            timed, gpu.state,
-            precision=spec["precision"], limit_s=spec.get("warm_up_s", warmup.LIMIT_S),
-            window_s=spec.get("window_s", warmup.WINDOW_S),
-        )  # fmt: skip
-        facts = {"first_ns": warm.first_ns, "calls": warm.calls, "ns": warm.took_ns}
-        self.emit({"type": "warm", **facts, "settled": warm.settled, "why": warm.why})
-        return warm.call_ns
+        began = gpu.now()
+        first_ns, level, change, over = timed(), 0.0, "", False
+        while not over:
+            times, stretch, before = [], gpu.now(), level
+            short = True
+            while short and not over:
+                times.append(timed())
+                spent = gpu.now() - stretch
+                short = len(times) < STRETCH_CALLS or spent < min(STRETCH_NS, limit_ns / 3)
+                over = gpu.now() - began >= limit_ns
+            level = median(times)
+            if before and not short:
+                if abs(level - before) <= SETTLED * before:
+                    change = ""
+                    break
+                change = f"a call took {before / 1e3:,.1f} us, then {level / 1e3:,.1f}"
+        self._know(first_ns=first_ns, warm_ns=gpu.now() - began, unsettled=change)
+        return level or first_ns
 
     def _modes(self, maker: Modes) -> list[Mode]:
         """The modes that can be measured; the others are refused, each with its reason.  Capture
-        comes last: it has the most side effects.  Between queued calls a flush of the L2 would be
-        part of the throughput: `steady` has none."""
+        comes last: it has the most side effects."""
         made = []
-        states = {**TRITON, "steady": "warm"}
         wanted = [
             (name, l2)
             for name in self.spec["modes"]
-            for l2 in ([states[name]] if name in states else self.spec["l2"])
+            for l2 in ([OWN_L2[name]] if name in OWN_L2 else self.spec["l2"])
         ]
         for name, l2 in sorted(wanted, key=lambda w: "graph" in w[0]):
             try:
@@ -179,86 +197,63 @@ class Worker:
             self.random.shuffle(active)  # a fixed order of two modes would bias both
             for mode in active:
                 started = gpu.now()
-                values = mode.block(mode.size())
+                samples = mode.block(mode.size())
                 ended = gpu.now()
-                mode.samples += values
+                mode.blocks.append(samples)
                 mode.spent_ns += ended - started
-                if len(values):
-                    mode.call_ns = (ended - started) / len(values)
-                block = {"mode": mode.name, "l2": mode.l2, "t0": started, "t1": ended, "ns": values}
-                self.emit({"type": "block", **block})
-                if any(v < 0 for v in values):
+                mode.call_ns = (ended - started) / max(1, len(samples))
+                block = {"mode": mode.name, "l2": mode.l2, "t0": started, "t1": ended}
+                self.emit({"type": "block", **block, "ns": samples})
+                if any(v < 0 for v in samples):
                     raise RuntimeError(
                         "elapsed_time was negative (confidential computing?): the GPU's event "
                         "times cannot be used"
                     )
             over = gpu.now() - began >= limit
-            for mode in active:
-                mode.done = over or self._enough(mode)
-            active = [m for m in active if not m.done]
-        for mode in modes:
-            facts = {"mode": mode.name, "l2": mode.l2, "late": mode.late, **mode.facts}
-            self.emit({"type": "mode", **facts})
+            active = [m for m in active if not over and not self._enough(m)]
 
     def _enough(self, mode: Mode) -> bool:
-        spec, count = self.spec, len(mode.samples)
-        if mode.spent_ns >= spec.get("most_s", 10.0) * 1e9 or count >= MOST_SAMPLES:
+        """Whether a mode has been measured long enough, and its median is known well enough."""
+        rough, role = self.spec["rough"], self.spec["role"]
+        count, spent_s = sum(map(len, mode.blocks)), mode.spent_ns / 1e9
+        if count >= MOST_SAMPLES or spent_s >= MOST_S or role == "probe":
             return True
-        if mode.spent_ns < spec.get("least_s", 0.5) * 1e9:
+        need = 8 if mode.name == "steady" else ROUGH_SAMPLES if rough else ENOUGH_SAMPLES
+        if count < need or spent_s < (ROUGH_S if rough else LEAST_S):
             return False
-        need = spec.get("need", 0) if mode.name != "steady" else statistics.FEWEST
-        if count < need or count < 1.1 * mode.checked_at:
-            return False
-        mode.checked_at = count
-        return statistics.precise(mode.samples, spec["precision"])
+        blocks = [b for b in mode.blocks if b]
+        middle = median([v for b in blocks for v in b])
+        return rough or Z95 * standard_error(blocks) <= max(PRECISION * middle, RESOLUTION_NS)
 
-    def _profiled(self, work: target.Workload, call_ns: float, batch: int | None) -> None:
-        """Event pairs in regions, under nsys: the loop of mode `event`; for `--clocks` with a warm
-        and a cold L2, and behind a delay as well."""
-        from nsysalign.region import region
-
-        gpu, spec = self.gpu, self.spec
-        start, end = gpu.event(), gpu.event()
-        base = f"batch={batch}" if batch is not None else "call"
-        count = int(spec["seconds"] * 1e9 / max(call_ns, 1_000) / len(spec["l2"]))
-        for l2 in spec["l2"]:
-            work.run()
-            for _ in range(max(5, min(200, count))):
-                if l2 == "cold":
-                    gpu.flush()
-                gpu.sync()
-                with region(profiled(base, l2)):
-                    start.record()
-                    work.run()
-                    end.record()
-                end.synchronize()
-                gpu.elapsed_ns(start, end)
-        for l2 in spec["l2"] if "cold" in spec["l2"] else ():
+    def _profiled(self, maker: Modes) -> None:
+        """Event pairs under nsys, behind a delay where that is possible, in a region for each state
+        of the L2."""
+        for l2 in self.spec["l2"]:
             with region("setting up"):
                 try:
-                    mode = Modes(gpu, work, call_ns).make("device", l2)
+                    mode = maker.make("device", l2)
                 except Refused:
-                    continue
-            with region(profiled(base, l2, "device")):
-                mode.block(max(5, min(50, count)))
-        self.emit({"type": "profiled", "label": base})
+                    mode = maker.make("event", l2)
+                mode.block(1)
+            with region(l2):
+                mode.block(max(5, min(50, mode.size())))
+        self.emit({"type": "profiled"})
 
 
-def clean() -> dict[str, Any]:
-    """Evidence that no profiler and no probe is in this process: what was found, where."""
-    signs = [v for v in _VARIABLES if os.environ.get(v)]
-    signs += [m for m in ("_nsysalign_probe", "nvtx") if m in sys.modules]
-    try:
-        with open("/proc/self/maps", encoding="utf-8", errors="replace") as maps:
-            names = {os.path.basename(line.rstrip("\n").rpartition(" ")[2]) for line in maps}
-    except OSError:
-        names = set()
-    return {"found": [*signs, *injected(names)], "libraries": len(names)}
-
-
-def injected(names: Iterable[str]) -> list[str]:
-    """Which of these files are a profiler's libraries."""
-    return sorted(filter(_INJECTED.search, names))
+def kind_of(error: BaseException) -> str:
+    """ "oom", "wrong" (no other batch can mend it), "interrupted" or "error".
+    torch.OutOfMemoryError is recognised by its name, without importing torch."""
+    for kind, name in (
+        (target.Wrong, "wrong"),
+        (KeyboardInterrupt, "interrupted"),
+        (MemoryError, "oom"),
+    ):
+        if isinstance(error, kind):
+            return name
+    if not isinstance(error, RuntimeError):
+        return "error"
+    named = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
+    return "oom" if named or any(words in str(error) for words in _MEMORY) else "error"
 
 
 def main(path: str, parent: str = "") -> int:
@@ -271,8 +266,8 @@ def main(path: str, parent: str = "") -> int:
     with open(path, encoding="utf-8") as file:
         spec = json.load(file)
     os.environ[target.IN_WORKER] = "1"
-    if spec.get("limit_s"):  # where it hangs goes to its log, just before it is ended
-        faulthandler.dump_traceback_later(max(0.5, spec["limit_s"] - 1.0), exit=False)
+    # where it hangs goes to its log, just before it is ended
+    faulthandler.dump_traceback_later(max(0.5, spec["limit_s"] - 1.0), exit=False)
     with open(spec["out"], "a", encoding="utf-8", buffering=1) as out:
         dumped = json.JSONEncoder(separators=(",", ":")).encode
         worker = Worker(spec, lambda fact: out.write(dumped(fact) + "\n"))

@@ -32,12 +32,6 @@ def default():
     return lambda: gpu.launch(50_000)
 
 
-def without_triton():
-    gpu = device()
-    gpu.triton = False
-    return lambda: gpu.launch(50_000)
-
-
 def launch_bound():
     gpu = device()
     return lambda: [gpu.launch(1_000) for _ in range(100)]
@@ -71,10 +65,6 @@ def needs_arguments(batch, width, height):
 
 def returns_nothing():
     device().launch(1)
-
-
-def returns_number():
-    return 3
 
 
 def returns_module():
@@ -115,17 +105,6 @@ def fails_in_warm_up():
         device().launch(1_000)
         if len(calls) == 3:
             raise ValueError("the third call is one too many")
-
-    return call
-
-
-def fails_late():
-    gpu = device()
-
-    def call():
-        gpu.launch(1_000_000)
-        if gpu.host > 1.9e9:
-            raise ValueError("after a while")
 
     return call
 
@@ -180,50 +159,26 @@ def segfaults():
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def is_killed():
-    os.kill(os.getpid(), signal.SIGKILL)
+def without_profilers():
+    assert not {"NSYSALIGN_DIR", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"} & {*os.environ}
+    return default()
 
 
-def _raises(error):
-    gpu = device()
-
+def _out_of(error):
     def make(batch):
         if batch > 8:
             raise error
+        gpu = device()
         gpu.allocate(batch << 30)
         return lambda: gpu.launch(10_000)
 
     return make
 
 
-def oom_torch(batch):
-    return _raises(simulated.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))(
-        batch
-    )
-
-
-def oom_cublas(batch):
-    return _raises(
-        RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")
-    )(batch)
-
-
-def oom_cuda(batch):
-    return _raises(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported"))(
-        batch
-    )
-
-
-def oom_host(batch):
-    return _raises(MemoryError())(batch)
-
-
-def not_memory(batch):
-    return _raises(RuntimeError("a shape is out of bounds, and out of memory of the author"))(batch)
-
-
-def not_memory_either(batch):
-    return _raises(ValueError("CUDA out of memory."))(batch)
-
-
+oom_torch = _out_of(simulated.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB"))
+oom_cublas = _out_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `x`"))
+oom_cuda = _out_of(RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be reported"))
+oom_host = _out_of(MemoryError())
+not_memory = _out_of(RuntimeError("a shape is out of bounds, and out of memory of the author"))
+not_memory_either = _out_of(ValueError("CUDA out of memory."))
 NUMBER = 5

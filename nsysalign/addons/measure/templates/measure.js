@@ -100,23 +100,19 @@ function drawPoints() {
     ...(TWO ? ["AB"[p.side]] : []), ...p.cells.slice(0, -1), String(p.processes), p.marks]));
 }
 
-function choices(select, keys, draw, chosen) {
-  fill(select, keys.map((key) => make("option", { value: key }, key)));
-  if (chosen) select.value = chosen;
-  select.addEventListener("change", draw);
-}
-
 function drawModes() {
   const key = $("mode-batch").value, rows = DATA.modes.filter((m) => m.of === key);
   const point = DATA.points.find((p) => p.of === key);
-  $("modes-reading").textContent = point ? point.reading : "";
-  const heads = [{ text: "mode" }, ...numbers("time", "±", "mean", "deviation", "least", "most",
-    "repetitions", "worth", "outliers"), { text: "what it is" }];
+  fill($("modes-reading"), point.lines.map((text) => make("li", null, text)));
+  const heads = [{ text: "mode" }, ...numbers("time", "±", "mean", "least", "most",
+    "repetitions"), { text: "what it is" }];
   fillTable($("mode-table"), "One row per mode", heads, rows.map((m) => [
-    m.name, duration(m.value_ns), m.known, duration(m.mean_ns), duration(m.std_ns),
-    duration(m.min_ns), duration(m.max_ns), m.samples.toLocaleString("en"),
-    Math.round(m.effective).toLocaleString("en"), String(m.outliers),
-    m.words + (m.differ ? "; processes differ" : "")]));
+    m.name, duration(m.value_ns), m.known, duration(m.mean_ns), duration(m.min_ns),
+    duration(m.max_ns), m.samples.toLocaleString("en"), m.words]));
+  if (point.ways.length) {
+    const wayHeads = DATA.way_heads.map((text, k) => ({ text, number: k > 0 && k < 4 }));
+    fillTable($("way-table"), "One row per clock", wayHeads, point.ways);
+  }
   const plot = $("mode-plot"), width = plot.clientWidth, left = 152, right = width - 90, hits = [];
   const most = Math.max(...rows.map((m) => Math.max(m.value_ns, ...m.medians))) * 1.02;
   const x = (ns) => left + (Math.min(ns, most) / most) * (right - left);
@@ -140,14 +136,6 @@ function drawModes() {
   showDrawing(plot, width, 34 + 34 * rows.length, drawn, hits);
 }
 
-function drawLadder() {
-  const of = $("ladder-of").value, point = DATA.points.find((p) => p.of === of);
-  fill($("ladder-verdict"), point.clocks.map((text) => make("li", null, text)));
-  const heads = DATA.ladder_heads.map((text, k) => ({ text, number: k === 1 || k === 2 }));
-  const rows = DATA.ladder.filter((r) => r.of === of).map((r) => r.cells);
-  fillTable($("ladder-table"), "One row per clock and state of the L2", heads, rows);
-}
-
 showSections();
 $("name").textContent = DATA.targets.join(" against ");
 $("headline").textContent = DATA.headline;
@@ -164,11 +152,9 @@ if (DATA.changes.length) {
   const heads = DATA.change_heads.map((text, k) => ({ text, number: [0, 2, 3, 4].includes(k) }));
   fillTable($("difference-table"), "One row per batch and mode", heads, DATA.changes);
 }
-choices($("mode-batch"), [...new Set(DATA.modes.map((m) => m.of))], drawModes, DATA.chosen);
+fill($("mode-batch"), [...new Set(DATA.modes.map((m) => m.of))].map((key) =>
+  make("option", { value: key }, key)));
+$("mode-batch").value = DATA.chosen;
+$("mode-batch").addEventListener("change", drawModes);
 whenSeen($("mode-plot"), drawModes);
 drawModes();
-if (DATA.ladder.length) {
-  $("ladder").hidden = false;
-  choices($("ladder-of"), [...new Set(DATA.ladder.map((r) => r.of))], drawLadder);
-  drawLadder();
-}
