@@ -260,9 +260,6 @@ class Runtime:
                 self.chunk(seq + ahead * CHUNK_SLOTS)
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
-        marks = sys.modules.get("nsysalign.addons.marks.buffers")  # the program marks its kernels
-        if marks is not None and not self.captures:
-            marks.between_intervals()
 
     def _at_exit(self) -> None:
         try:

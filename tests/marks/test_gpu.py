@@ -46,7 +46,7 @@ def test_lanes_marked_and_counted_are_those_that_passed(cupy, tmp_path):
     compiled(cupy, MANY, "many")((40,), (96,), (np.int32(66), np.uint64(buffer.address)))
     found = dump.read(buffer.write(tmp_path / "m.nsam"))
     passed = 40 * 3 * sum(i % 33 for i in range(66))
-    lanes = np.array([int(x).bit_count() for x in found.warps["lanes"]])[
+    lanes = np.array([int(x).bit_count() for x in found.heads["lanes"]])[
         found.of[found.id >> 2 == name_hash("some")]
     ]
     assert not found.dropped and lanes.sum() == passed
@@ -148,7 +148,7 @@ def test_a_kernel_that_never_ends_and_a_process_that_is_killed(cupy, tmp_path, e
     assert done.returncode == (0 if end == "ended" else -9), done.stderr
     found = dump.read(tmp_path / "running.nsam")
     assert not found.finished and (found.id == name_hash("begun") << 2).sum() == 3 == found.written
-    assert any("still running" in said for said in dump.warnings([found]))
+    assert any("still running" in said for said in found.notes())
     if end == "ended":
         assert dump.read(tmp_path / "ended.nsam").written == 9
 

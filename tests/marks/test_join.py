@@ -3,74 +3,64 @@ only."""
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
+import pandas as pd
 import pytest
 
 from nsysalign.addons.marks import dump
+from nsysalign.addons.marks.inside import inside
 from nsysalign.addons.marks.join import join
 from tests.marks.simulated import Gpu
 
 
-def launched(gpu: Gpu, count: int = 40, **options):
+def launched(gpu: Gpu, count: int = 40):
     for i in range(count):
-        gpu.launch(
-            100 + i,
-            (1, 3, 9, 20)[i % 4],
-            lambda b, w: [("load", 900 + 50 * b), ("", 40)],
-            **options,
-        )
+        gpu.launch(100 + i, (1, 3, 9, 20)[i % 4], lambda b, w: [("load", 900 + 50 * b), ("", 40)])
     return gpu
 
 
-def joined(gpu: Gpu, tmp_path, rows=None):
-    return join(dump.read(gpu.write(tmp_path / "m.nsam")), gpu.table() if rows is None else rows)
+def joined(gpu: Gpu, tmp_path, rows=None, device: int = 0):
+    """A dump on the rows' clock: nothing lies outside its bar, and SM time adds up."""
+    read = dump.read(gpu.write(tmp_path / f"{device}.nsam", device=device))
+    marked = join(read, gpu.table() if rows is None else rows)
+    table = marked.launches
+    if (table["error_ns"] >= 0).any():
+        times = [gpu.trace_time(t + gpu.tick / 2) for t in table["first"]]
+        assert (np.abs(table["first"] + marked.shift - times) <= table["error_ns"]).all()
+    parts = inside(marked).sm_time.groupby("kernel")["ns"].sum()
+    assert (parts == gpu.sms * (table["end_ns"] - table["start_ns"])).all()
+    return marked
 
 
-def errors(gpu: Gpu, marked) -> np.ndarray:
-    first = marked.launches["first"].to_numpy()
-    return first + marked.shift - np.array([gpu.trace_time(t + gpu.tick / 2) for t in first])
-
-
-@pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("drift", [0.0, 3e-6, -21e-6])
-def test_every_launch_is_joined_and_lies_within_its_bar(tmp_path, seed, drift):
-    gpu = launched(Gpu(seed=seed, drift=drift))
-    marked = joined(gpu, tmp_path)
-    assert (marked.launches["row"] == np.arange(40)).all()
-    error = marked.launches["error_ns"].to_numpy()
-    assert (np.abs(errors(gpu, marked)) <= error).all()
-    assert error.max() < 700  # ramp and tail of the simulated kernels are 1.1 us together
+def test_every_launch_is_joined_and_lies_within_its_bar(tmp_path, drift):
+    table = joined(launched(Gpu(drift=drift)), tmp_path).launches
+    assert (table["row"] == np.arange(40)).all()
+    assert table["error_ns"].max() < 700  # ramp and tail of the kernels are 1.1 us together
 
 
 def test_a_correction_of_the_clock_begins_a_new_piece(tmp_path):
     gpu = launched(Gpu(jumps=((400_000, 5_000), (900_000, -3_000))), 80)
-    marked = joined(gpu, tmp_path)
-    assert (np.abs(errors(gpu, marked)) <= marked.launches["error_ns"]).all()
-    assert (
-        marked.launches["error_ns"] < 700
-    ).sum() >= 78  # all but those in which it was corrected
+    errors = joined(gpu, tmp_path).launches["error_ns"]
+    assert (errors < 700).sum() >= 78  # all but those in which it was corrected
 
 
 def test_launches_without_a_row_are_placed_by_the_others(tmp_path):
     gpu = launched(Gpu())
-    rows = gpu.table()
-    kept = rows[rows["row"] % 2 == 0].reset_index(drop=True)
-    marked = joined(gpu, tmp_path, kept)
-    alone = marked.launches["row"] < 0
-    assert alone.sum() == 20
-    assert (np.abs(errors(gpu, marked))[alone] <= marked.launches["error_ns"][alone]).all()
+    table = joined(gpu, tmp_path, gpu.table().iloc[::2].reset_index(drop=True)).launches
+    assert (table["row"] < 0).sum() == 20
 
 
 def test_replays_of_one_grid_id_are_told_apart_by_their_order(tmp_path):
     gpu = Gpu()
     for _ in range(5):
         gpu.launch(7, 3, lambda b, w: [("load", 900)])
-    marked = joined(gpu, tmp_path)
-    assert marked.launches["replay"].tolist() == [0, 1, 2, 3, 4]
-    assert (marked.launches["row"] == np.arange(5)).all()
-    hidden = joined(
-        gpu, tmp_path, gpu.table().iloc[:3]
-    )  # two of them have no row: which is which cannot be told
+    table = joined(gpu, tmp_path).launches
+    assert table["replay"].tolist() == table["row"].tolist() == [0, 1, 2, 3, 4]
+    # two of them have no row: which is which cannot be told
+    hidden = joined(gpu, tmp_path, gpu.table().iloc[:3])
     assert (hidden.launches["row"] < 0).all()
     assert "none of its 5 launches has a kernel row" in " ".join(hidden.notes)
 
@@ -79,57 +69,108 @@ def test_a_dump_of_another_run_is_not_joined(tmp_path):
     gpu = Gpu()
     for i in range(4):
         gpu.launch(100 + i, 3, lambda b, w: [("load", 90_000)])
-    rows = gpu.table()
-    rows["end_ns"] = rows["start_ns"] + 5_000
+    rows = gpu.table().assign(end_ns=lambda t: t["start_ns"] + 5_000)
     marked = joined(gpu, tmp_path, rows)
     assert (marked.launches["row"] < 0).all()
     assert "is this dump of another run?" in " ".join(marked.notes)
 
 
 def test_a_timer_that_ticks_in_microseconds_is_said_and_widens_the_bars(tmp_path):
-    gpu = launched(Gpu(tick=1024), 40)
-    marked = joined(gpu, tmp_path)
-    assert marked.tick_ns == 1024
-    assert "ticks in 1,024 ns" in " ".join(marked.notes)
-    assert (np.abs(errors(gpu, marked)) <= marked.launches["error_ns"]).all()
+    marked = joined(launched(Gpu(tick=1024)), tmp_path)
+    assert marked.tick_ns == 1024 and "ticks in 1,024 ns" in " ".join(marked.notes)
 
 
 def test_another_process_and_another_device_are_not_mixed_up(tmp_path):
     gpu = launched(Gpu(), 8)
-    mine = gpu.table()
-    other = mine.assign(
-        device=1,
-        start_ns=mine["start_ns"] + 77_000_000,
-        end_ns=mine["end_ns"] + 77_000_000,
-        row=mine["row"] + 100,
-    )
-    stranger = mine.assign(pid=78, row=mine["row"] + 200)
-    import pandas as pd
-
-    rows = pd.concat([other, stranger, mine], ignore_index=True).sort_values(
-        "start_ns", ignore_index=True
-    )
+    own = gpu.table()
+    later = own[["start_ns", "end_ns"]] + 77_000_000
+    other = own.assign(device=1, row=own["row"] + 100, **later)
+    rows = pd.concat([other, own.assign(pid=78, row=own["row"] + 200), own])
+    rows = rows.sort_values("start_ns", ignore_index=True)
     assert (joined(gpu, tmp_path, rows).launches["row"] == np.arange(8)).all()
 
 
 def test_order_of_the_records_in_a_dump_changes_nothing(tmp_path):
     tables = []
-    for _ in range(2):  # the same GPU, its chunks written in another order
+    for seed in range(2):  # the same GPU, its chunks written in another order
         gpu = launched(Gpu(seed=3), 12)
-        gpu.random = np.random.default_rng(len(tables))
+        gpu.random = np.random.default_rng(seed)
         tables.append(joined(gpu, tmp_path).launches)
     assert tables[0].equals(tables[1])
 
 
-def test_a_second_of_kernel_and_a_single_launch(tmp_path):
+def test_a_single_launch_longer_than_32_bits_of_nanoseconds(tmp_path):
     gpu = Gpu(drift=20e-6)
-    gpu.launch(1, 1, lambda b, w: [("long", 5_000_000_000)])  # longer than 32 bits of ns
+    gpu.launch(1, 1, lambda b, w: [("long", 5_000_000_000)])
+    assert joined(gpu, tmp_path).launches["row"].tolist() == [0]
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_dependent_launches_that_overlap_are_joined_and_move_no_other_kernel(tmp_path, cut):
+    """Each launched so that its blocks come while the one before still works.  `cut`: as nsys
+    writes them, the earlier row ends 1 ns before the later one begins."""
+    gpu = Gpu(slots=4)
+    for i in range(24):
+        gpu.launch(100 + i, 6, lambda b, w: [("prologue", 2_000), ("work", 9_000 + 100 * b)])
+        gpu.now = gpu.truth[-1]["end"] - 6_000
+    rows = gpu.table()
+    ends = rows["end_ns"].to_numpy()[:-1]
+    assert (rows["start_ns"].to_numpy()[1:] < ends).all()  # they do overlap
+    if cut:
+        rows.loc[:22, "end_ns"] = rows["start_ns"].to_numpy()[1:] - 1
+    marked = joined(gpu, tmp_path, rows)
+    assert (marked.launches["row"] == np.arange(24)).all()
+    if cut:
+        # 400: the simulated time from a kernel's last mark to its end
+        table = marked.launches[:-1]
+        assert ((ends - table["end_ns"] - 400).abs() <= table["error_ns"] + 32).all()
+    assert [n for n in marked.notes if "23 launches" in n and "dependent" in n] == [*marked.notes]
+    assert len(marked.notes) == cut
+
+
+def test_blocks_of_a_cluster_come_together_and_are_blocks(tmp_path):
+    """Pairs of blocks begin at one time on two SMs of their own; an odd SM has none: that is
+    `none`, and the rest adds up."""
+    gpu = Gpu(sms=5, slots=1)
+    begin, free, blocks = gpu.now, [gpu.now + 700, gpu.now + 700], {}
+    for block in range(12):
+        if block % 2 == 0:
+            pair = int(free[1] < free[0])
+        place = 2 * pair + block % 2
+        work = [("load", 3_000 + 500 * (block % 2))]
+        end = max(gpu.warp(5, block, w, 2, place, free[pair], work) for w in range(2))
+        blocks.setdefault(place, []).append((free[pair], end))
+        if block % 2:
+            free[pair] = end + 200
+    rows = (gpu.trace_time(begin), gpu.trace_time(max(free) + 200), 5, 12, 64, "clustered")
+    gpu.rows.append(rows)
     marked = joined(gpu, tmp_path)
-    assert (np.abs(errors(gpu, marked)) <= marked.launches["error_ns"]).all()
-    end = marked.relative(np.zeros(1, int), marked.launches["last"].to_numpy())
-    assert (
-        0
-        < end[0]
-        <= (marked.launches["end_ns"] - marked.launches["start_ns"])[0]
-        + marked.launches["error_ns"][0]
-    )
+    found = inside(marked)
+    assert found.kernels["complete"].tolist() == [True]
+    parts = found.sm_time.groupby("part")["ns"].sum()
+    duration = int((marked.launches["end_ns"] - marked.launches["start_ns"])[0])
+    between = sum(b[0] - a[1] for on_sm in blocks.values() for a, b in pairwise(on_sm))
+    assert parts["none"] == duration and abs(parts["between"] - between) < 12 * 64
+
+
+@pytest.mark.parametrize("lost", [0, 10])
+def test_two_gpus_have_clocks_and_kernels_of_their_own(tmp_path, lost):
+    """Both count their grids from the same number; their timers have nothing to do with each other.
+    A row of one GPU that was lost is not found on the other."""
+    other = Gpu(seed=2, start=1_650_000_000_000_000_000, drift=-9e-6)
+    gpus = [launched(Gpu(), 20), launched(other, 20)]
+    tables = [g.table().assign(device=d) for d, g in enumerate(gpus)]
+    tables[1]["row"] += 100
+    tables[0] = tables[0].iloc[lost:]
+    rows = pd.concat(tables).sort_values("start_ns", ignore_index=True)
+    for device, gpu in enumerate(gpus):
+        row = joined(gpu, tmp_path, rows, device).launches["row"]
+        missing = lost if device == 0 else 0
+        assert (row < 0).tolist() == [True] * missing + [False] * (20 - missing)
+        assert (rows.set_index("row").loc[row[row >= 0], "device"] == device).all()
+
+
+def test_a_gpu_that_the_trace_numbers_otherwise_is_found_if_it_is_the_only_one(tmp_path):
+    gpu = launched(Gpu(), 8)
+    table = joined(gpu, tmp_path, gpu.table().assign(device=3)).launches
+    assert (table["row"] == np.arange(8)).all()

@@ -6,8 +6,7 @@
     module = load_inline(..., extra_cuda_cflags=marks.flags())      # -I ... -DNSYSALIGN_MARKS
     module.gemm(a, b, c, buffer.address)
 
-In the kernel: `#include <nsysalign/marks.cuh>`.  Importing this costs next to nothing and needs no
-GPU.
+In the kernel: `#include <nsysalign/marks.cuh>`.  Importing this needs no GPU.
 """
 
 from __future__ import annotations
@@ -32,7 +31,5 @@ def flags() -> list[str]:
 
 def source() -> str:
     """The header's text, for compilers that take no include folder: prepend it to the kernel."""
-    text = (
-        Path(include(), "nsysalign", "marks.cuh").read_text("utf-8").replace("#pragma once\n", "")
-    )
-    return ("#define NSYSALIGN_MARKS\n" if on() else "") + text
+    text = Path(include(), "nsysalign", "marks.cuh").read_text("utf-8")
+    return ("#define NSYSALIGN_MARKS\n" if on() else "") + text.replace("#pragma once\n", "")

@@ -8,7 +8,7 @@ ADDON = AddOn(
     files=("marks", "marked"),
     tables="tables:MARKS_SPECS",
     long=("marks",),
-    step="inside:step",
+    step="results:step",
     rules="rules:RULES",
     sections=(Section("inside.html", "inside.js", "inside", "page:inside"),),
 )

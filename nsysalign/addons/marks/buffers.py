@@ -1,41 +1,108 @@
-"""Buffers in a device's memory that kernels write marks into, and how they are saved to a file.  A
-buffer is allocated once and read when the process ends, when `collect()` is called, and
-occasionally between two measured intervals (`probe`): never inside one, never while a graph is
-being captured.
-"""
+"""Buffers in a GPU's memory that kernels write marks into, and how they are saved to a file: when
+the process ends and when `collect()` is called, never by itself in between."""
 
 from __future__ import annotations
 
 import atexit
+import contextlib
+import ctypes
 import json
 import os
+import struct
 import sys
 import threading
-import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from nsysalign.addons.marks import layout
-from nsysalign.addons.marks.driver import Device, current_ordinal
-from nsysalign.addons.marks.names import by_hash, of_program
 from nsysalign.errors import NsysAlignError, UsageError
 
 #: The buffers of this process, in the order of their creation.
 _made: list[Buffer] = []
-_lock = threading.Lock()
-#: How long the end of a process waits for kernels that are still running.
+#: How long a copy waits for kernels that are still running.
 _PATIENCE_S = 10.0
-_SNAPSHOT_S = 1.0
 _LARGEST_MIB = 1 << 17
+_SM_COUNT = 16  # CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT
 
 
-class _Region(NamedTuple):
-    """A region of a buffer: how many chunks and strays it holds, and they themselves."""
+class NoDevice(NsysAlignError):
+    """There is no GPU that this process can use, or the driver refuses."""
 
-    chunks: int
-    strays: int
-    content: bytes
+
+class Device:
+    """The primary context of a device, by default of the current one: the few calls of libcuda that
+    a buffer needs, without importing a framework.  Raises NoDevice."""
+
+    def __init__(self, ordinal: int | None) -> None:
+        try:
+            self._cuda = ctypes.CDLL("libcuda.so.1")
+        except OSError as error:
+            raise NoDevice(f"no CUDA driver: {error}", "marks need an NVIDIA GPU") from error
+        self._call("cuInit", 0)
+        current, sms = ctypes.c_int(), ctypes.c_int()
+        if ordinal is None and self._cuda.cuCtxGetDevice(ctypes.byref(current)) == 0:
+            ordinal = current.value
+        self.ordinal = ordinal or 0
+        device, self._context = ctypes.c_int(), ctypes.c_void_p()
+        self._call("cuDeviceGet", ctypes.byref(device), self.ordinal)
+        self._call("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), device)
+        self._call("cuDeviceGetAttribute", ctypes.byref(sms), _SM_COUNT, device)
+        self.sms = sms.value
+        self._stream = ctypes.c_void_p()  # one that waits for no other: kernels may be running
+        with self._current():
+            self._call("cuStreamCreate", ctypes.byref(self._stream), 1)
+
+    def _call(self, name: str, *arguments: object) -> None:
+        if status := getattr(self._cuda, name)(*arguments):
+            text = ctypes.c_char_p()
+            self._cuda.cuGetErrorName(status, ctypes.byref(text))
+            raise NoDevice(
+                f"{name}: {(text.value or b'error').decode()} ({status})",
+                "nvidia-smi shows the device and its free memory",
+            )
+
+    @contextlib.contextmanager
+    def _current(self) -> Iterator[None]:
+        self._call("cuCtxPushCurrent_v2", self._context)
+        try:
+            yield
+        finally:
+            self._cuda.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
+
+    def allocate(self, size: int, begins: bytes) -> int:
+        """The address of zeroed memory that begins with these bytes."""
+        address = ctypes.c_uint64()
+        with self._current():
+            self._call("cuMemAlloc_v2", ctypes.byref(address), ctypes.c_size_t(size))
+            self._call("cuMemsetD8_v2", address, ctypes.c_ubyte(0), ctypes.c_size_t(size))
+            self._call("cuMemcpyHtoD_v2", address, begins, ctypes.c_size_t(len(begins)))
+            self._call("cuCtxSynchronize")  # a memset may still be on its way
+        return address.value
+
+    def wait(self, seconds: float) -> bool:
+        """Whether the device became idle within that time: a kernel that never ends must not hold
+        up the end of its process."""
+        done = threading.Event()
+
+        def synchronize() -> None:
+            with contextlib.suppress(NoDevice), self._current():
+                self._call("cuCtxSynchronize")
+            done.set()
+
+        threading.Thread(target=synchronize, daemon=True).start()
+        return done.wait(seconds)
+
+    def read(self, address: int, size: int) -> bytearray:
+        """Bytes of the device's memory."""
+        into = bytearray(size)
+        if size:
+            place = (ctypes.c_char * size).from_buffer(into)
+            given = (place, ctypes.c_uint64(address), ctypes.c_size_t(size), self._stream)
+            with self._current():
+                self._call("cuMemcpyDtoHAsync_v2", *given)
+                self._call("cuStreamSynchronize", self._stream)
+        return into
 
 
 class Buffer:
@@ -48,23 +115,18 @@ class Buffer:
 
     def __init__(self, mib: int, device: int | None, names: Iterable[str]) -> None:
         self.names = set(names)
-        by_hash(self.names)
+        layout.by_hash(self.names)
         self.size, self._lines, self._first, self._slots = layout.sizes(mib)
         self.address, self.device = 0, -1 if device is None else device
-        self._written_at = 0.0
-        self._stream: Any = None
         if not on():
             return
-        self.device = current_ordinal() if device is None else device
-        self._device = Device(self.device)
-        head = layout.HEADER.pack(
-            layout.MAGIC, layout.VERSION, 0, 0, self._lines, self._first, self._slots
-        )
+        self._device = Device(device)
+        self.device = self._device.ordinal
+        shape = (self._lines, self._first, self._slots)
+        head = layout.HEADER.pack(layout.MAGIC, layout.VERSION, 0, 0, *shape)
         self.address = self._device.allocate(self.size, head)
-        self._stream = self._device.stream()
-        with _lock:
-            self.number = len(_made)
-            _made.append(self)
+        self.number = len(_made)
+        _made.append(self)
 
     def __int__(self) -> int:
         return self.address
@@ -87,68 +149,46 @@ class Buffer:
         return torch.as_tensor(self, device=f"cuda:{self.device}")
 
     def snapshot(self, *, wait_s: float = _PATIENCE_S) -> bytes:
-        """The contents of the buffer, in the format of a dump file (docs/marks.md).  Waits for
-        running kernels, at most this long; marks not yet written by then are missing.
-        """
+        """The contents of the buffer, in the format of a dump file (dump.py).  Waits for running
+        kernels, at most this long; marks not yet written by then are missing."""
         if not self.address:
             raise UsageError(
                 "this buffer is off (NSYSALIGN_MARKS=0): nothing was recorded",
                 "unset NSYSALIGN_MARKS",
             )
-        idle = self._device.wait(wait_s) if wait_s else False
-        fixed = self._read(0, layout.TABLE + self._slots * (layout.TAG + layout.LINE))
-        table = fixed[layout.TABLE + self._slots * layout.TAG :]
-        used = [
-            bytes(table[at : at + layout.LINE])
-            for at in range(0, len(table), layout.LINE)
-            if any(table[at : at + 8])
-        ]
-        counts, regions = [len(used), *[0] * 15], []
-        for region in range(layout.REGIONS):
-            written = self._region(fixed, region)
-            counts += [written.chunks, written.strays]
-            regions.append(written.content)
         about = {
-            "pid": os.getpid(),
-            "device": self.device,
-            "sms": self._device.multiprocessors(),
-            "bytes": self.size,
-            "finished": idle,
-            "names": sorted(self.names | of_program()),
-        }
+            "pid": os.getpid(), "device": self.device, "sms": self._device.sms, "bytes": self.size,
+            "finished": self._device.wait(wait_s),
+            "names": sorted(self.names | layout.names_of_program()),
+        }  # fmt: skip
+        tags, line = layout.TABLE + self._slots * layout.TAG, layout.LINE
+        fixed = self._device.read(self.address, tags + self._slots * line)
+        slots = [
+            fixed[i : i + line] for i in range(tags, len(fixed), line) if any(fixed[i : i + 8])
+        ]
+        counts, contents = [len(slots), *[0] * 15], []
+        for region in range(layout.REGIONS):
+            chunks, strays = struct.unpack_from("<II", fixed, line * (1 + region))
+            start = self.address + (self._first + self._lines * region) * line
+            size = self._lines * line
+            chunks, strays = min(chunks, self._lines // layout.LINES), min(strays, self._lines)
+            if chunks * layout.CHUNK + strays * line > size:
+                # they have met, and a claim may have found no room: the last head tells where
+                content = self._device.read(start, size)
+                while chunks and not _begins_chunk(content, (chunks - 1) * layout.CHUNK):
+                    chunks -= 1
+                strays = min(strays, self._lines - chunks * layout.LINES)
+                contents += [content[: chunks * layout.CHUNK], content[size - strays * line :]]
+            else:
+                contents.append(self._device.read(start, chunks * layout.CHUNK))
+                end = start + size - strays * line
+                contents.append(self._device.read(end, strays * line))
+            counts += [chunks, strays]
         text = json.dumps(about).encode()
-        text += b" " * (-(24 + len(text)) % layout.LINE)
-        head = (
-            layout.FILE_MAGIC
-            + layout.FILE_VERSION.to_bytes(4, "little")
-            + len(text).to_bytes(4, "little")
-        )
-        numbers = b"".join(n.to_bytes(4, "little") for n in counts)
-        return b"".join([head, text, bytes(fixed[: layout.TABLE]), numbers, *used, *regions])
-
-    def _region(self, fixed: bytearray, region: int) -> _Region:
-        """What a region holds.  If chunks and strays have met, the last chunk's head tells
-        where."""
-        at = layout.LINE * (1 + region)
-        low, high = (int.from_bytes(fixed[p : p + 4], "little") for p in (at, at + 4))
-        chunks, strays = min(low, self._lines // layout.LINES), min(high, self._lines)
-        start = (self._first + self._lines * region) * layout.LINE
-        if chunks * layout.LINES + strays > self._lines:
-            whole = self._read(start, self._lines * layout.LINE)
-            while chunks:
-                head = int.from_bytes(whole[(chunks - 1) * layout.CHUNK :][:4], "little")
-                if head & ~0xFF == layout.HEAD:
-                    break
-                chunks -= 1
-            strays = min(strays, self._lines - chunks * layout.LINES)
-            both = whole[: chunks * layout.CHUNK] + whole[len(whole) - strays * layout.LINE :]
-        else:
-            end = start + (self._lines - strays) * layout.LINE
-            both = self._read(start, chunks * layout.CHUNK) + self._read(end, strays * layout.LINE)
-        return _Region(chunks, strays, bytes(both))
-
-    def _read(self, offset: int, size: int) -> bytearray:
-        return self._device.read(self.address + offset, size, self._stream)
+        text += b" " * (-(24 + len(text)) % line)
+        head = layout.FILE_MAGIC + struct.pack("<II", layout.FILE_VERSION, len(text)) + text
+        numbers = struct.pack(f"<{layout.COUNTS}I", *counts)
+        return b"".join([head, fixed[: layout.TABLE], numbers, *slots, *contents])
 
     def write(self, path: str | os.PathLike[str], *, wait_s: float = _PATIENCE_S) -> Path:
         """Write a dump file, whole or not at all."""
@@ -159,8 +199,11 @@ class Buffer:
         with open(partial, "xb", opener=lambda p, flags: os.open(p, flags, 0o600)) as file:
             file.write(content)
         os.replace(partial, path)
-        self._written_at = time.monotonic()
         return path
+
+
+def _begins_chunk(content: bytes | bytearray, place: int) -> bool:
+    return int.from_bytes(content[place : place + 4], "little") & ~0xFF == layout.HEAD
 
 
 def on() -> bool:
@@ -188,50 +231,20 @@ def buffer(mib: int = 64, *, device: int | None = None, names: Iterable[str] = (
 
 
 def collect(folder: str | os.PathLike[str] | None = None) -> list[Path]:
-    """Write the current contents of the buffers, one file each, into a folder: by default that of
-    `nsysalign run`.  Waits for the device; call it outside measured intervals.  Returns the files,
-    [] if there is no such folder.
-    """
-    folder = os.fspath(folder) if folder is not None else os.environ.get("NSYSALIGN_DIR")
-    if not folder:
+    """Write all buffers of this process to a folder, by default that of the run (NSYSALIGN_DIR);
+    without either, nowhere.  The same happens when the process ends."""
+    to = folder if folder is not None else os.environ.get("NSYSALIGN_DIR")
+    if not to:
         return []
-    return [b.write(_path(folder, b)) for b in list(_made)]
-
-
-def _path(folder: str, made: Buffer) -> Path:
-    return Path(folder) / f"marks-{os.getpid()}-{made.number}.nsam"
-
-
-def between_intervals() -> None:
-    """Called by the probe when nothing is being measured or captured: saves the marks so far, in
-    case the process is killed."""
-    folder = os.environ.get("NSYSALIGN_DIR")
-    now = time.monotonic()
-    for made in list(_made):
-        # a slow copy is made less often: it takes less than a tenth of the time
-        if folder and now - made._written_at >= _SNAPSHOT_S:
-            try:
-                made.write(_path(folder, made), wait_s=0)
-                made._written_at += 10 * (time.monotonic() - now)
-            except (NsysAlignError, OSError) as error:
-                made._written_at = float("inf")
-                _say(error)
+    return [b.write(Path(to, f"marks-{os.getpid()}-{b.number}.nsam")) for b in list(_made)]
 
 
 def _at_exit() -> None:
     try:
         collect()
     except (NsysAlignError, OSError) as error:
-        _say(error)
+        print(f"nsysalign: marks could not be written: {error}", file=sys.stderr)
 
 
-def _after_fork() -> None:
-    """CUDA does not work in a forked child, and the buffers belong to its parent."""
-    _made.clear()
-
-
-def _say(error: Exception) -> None:
-    print(f"nsysalign: marks could not be written: {error}", file=sys.stderr)
-
-
-os.register_at_fork(after_in_child=_after_fork)
+# CUDA does not work in a forked child, and the buffers belong to its parent
+os.register_at_fork(after_in_child=_made.clear)

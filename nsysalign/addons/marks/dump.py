@@ -11,14 +11,14 @@ in it is trusted before it has been checked against the file's size.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from nsysalign.addons.marks import layout
-from nsysalign.addons.marks.names import by_hash
 from nsysalign.errors import NsysAlignError, UsageError
 
 _LONGEST_JSON, _MOST_NAMES, _LONGEST_NAME = 1 << 20, 10_000, 200
@@ -32,7 +32,7 @@ HEAD = np.dtype(
     ]
 )  # fmt: skip
 MARK = np.dtype([("time", "<u8"), ("clock", "<u4"), ("id", "<u4")])
-_CHUNK = np.dtype([("head", HEAD), ("marks", MARK, (layout.CHUNK - layout.LINE) // MARK.itemsize)])
+CHUNK = np.dtype([("head", HEAD), ("marks", MARK, (layout.CHUNK - layout.LINE) // MARK.itemsize)])
 SLOT = np.dtype(
     [
         ("tag", "<u8"), ("grid", "<u8"), ("sm", "<u4"), ("id", "<u4"),
@@ -40,8 +40,9 @@ SLOT = np.dtype(
         ("least", "<u4"), ("most", "<u4"), ("part", "<u4"), ("unused", "<u4"),
     ]
 )  # fmt: skip
-_LINE_FIELDS = ("given", "dropped", "counts", "count_lanes")
-SM_LINE = np.dtype([*((name, "<u8") for name in _LINE_FIELDS), ("unused", "<u8", 4)])
+SM_LINE = np.dtype(
+    [("given", "<u8"), ("dropped", "<u8"), ("counts", "<u8"), ("count_lanes", "<u8"), ("", "V32")]
+)
 _LATEST_NS = np.uint64(1 << 62)
 _MOST_LANES = np.uint64(1 << 38)  # of a warp: 32 threads that count to 2^32
 
@@ -52,10 +53,11 @@ class MarksError(NsysAlignError):
 
 @dataclass(frozen=True)
 class Dump:
-    """One buffer.  Arrays of equal length: `warps` (HEAD: a warp's first chunk, each later one,
-    each stray), and for every mark `of` (its row there), `time` (the GPU's timer, ns), `clock`
-    (cycles of its SM, 32 bits) and `id`; `counters` (SLOT). `dropped`: marks that did not fit;
-    `counts_dropped`: executions of counters that did not fit; `damaged`: impossible records."""
+    """One buffer.  Arrays of equal length: `heads` (HEAD: of each chunk and stray, sorted by warp
+    and time), and for every mark `of` (its row there), `time` (the GPU's timer, ns), `clock`
+    (cycles of its SM, 32 bits) and `id`, in the order in which its warp made them.
+    `counters` (SLOT): one per launch, SM, counter and part.  `dropped`: marks that did not fit;
+    `counts_dropped`: executions of counters that did not; `damaged`: impossible records."""
 
     path: str
     pid: int
@@ -64,7 +66,7 @@ class Dump:
     finished: bool
     refused: int  # version of a header that tried to write here and was refused, 0 for none
     names: Mapping[int, str]
-    warps: np.ndarray
+    heads: np.ndarray
     of: np.ndarray
     time: np.ndarray
     clock: np.ndarray
@@ -73,31 +75,60 @@ class Dump:
     dropped: int
     counts_dropped: int
     damaged: int
-    capacity: int
+    #: Of every head: its launch, its run of a warp, whether its warp's first lane is among its
+    #: lanes.  Of every launch: its grid id, and which launch with that id it is.
+    launch: np.ndarray
+    run: np.ndarray
+    first_lane: np.ndarray
+    grid: np.ndarray
+    replay: np.ndarray
 
     @property
     def written(self) -> int:
         """Marks in the buffer, including the one that ends every warp."""
         return len(self.time)
 
+    def notes(self) -> list[str]:
+        """What a reader of this dump must know, in words."""
+        notes, executed = [], self.written + self.dropped
+        if self.refused:
+            notes.append(
+                f"a kernel was compiled with version {self.refused} of marks.cuh, this package has "
+                f"{layout.VERSION}: it wrote nothing (compile it with -I from "
+                "nsysalign.marks.include())"
+            )
+        if not self.finished:
+            notes.append(
+                "kernels were still running when it was copied: what they marked later is missing"
+            )
+        if self.damaged:
+            notes.append(f"{self.damaged:,} impossible records were left out")
+        if self.dropped:
+            mib = math.ceil(64 * 1.3 * executed / 3_600_000)
+            notes.append(
+                f"{self.dropped:,} of {executed:,} marks found no room in the buffer: "
+                f"nsysalign.marks.buffer(mib={mib}) would hold them"
+            )
+        if self.counts_dropped:
+            notes.append(f"{self.counts_dropped:,} counts found no room in the buffer's table")
+        return [f"{self.path}: {note}" for note in notes]
+
 
 def read(path: str | Path) -> Dump:
     """A dump file.  Raises MarksError, which says what is wrong with it."""
     path = Path(path)
-    again = "record it again: nsysalign run"
     try:
         empty = not path.stat().st_size
         content = np.empty(0, np.uint8) if empty else np.memmap(path, dtype=np.uint8, mode="r")
+        return _parsed(path.name, content)
     except OSError as error:
         reason = f"{path.name}: {error.strerror or error}"
         raise MarksError(reason, "give the path of a .nsam file") from error
-    try:
-        return _parsed(path.name, content)
     except UsageError as error:  # two names of one hash
         raise MarksError(f"{path.name}: {error.message}", error.next_step) from error
     except (ValueError, KeyError, TypeError, RecursionError, OverflowError) as error:
         reason = f"{path.name} is not a dump of marks, or is damaged: {error}"
-        raise MarksError(reason, again) from error
+        raise MarksError(reason, "record it again: nsysalign run") from error
 
 
 def _parsed(name: str, content: np.ndarray) -> Dump:
@@ -110,88 +141,107 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
             f"{name} has version {version}, this nsysalign reads {layout.FILE_VERSION}",
             "use the nsysalign that recorded it, or record it again",
         )
-    at = 24 + length
-    if length > _LONGEST_JSON or at + layout.TABLE + 4 * layout.COUNTS > len(content):
+    place = 24 + length
+    fixed, counts = np.split(content[place:][: layout.TABLE + 4 * layout.COUNTS], [layout.TABLE])
+    if length > _LONGEST_JSON or len(counts) < 4 * layout.COUNTS:
         raise ValueError("it is cut")
-    about = json.loads(content[24:at].tobytes().decode())
-    whole = [n for n in about["names"] if isinstance(n, str) and 0 < len(n) <= _LONGEST_NAME]
+    about = json.loads(content[24:place].tobytes().decode())
+    names = [n for n in about["names"] if isinstance(n, str) and 0 < len(n) <= _LONGEST_NAME]
     pid, device, sms = (int(about[k]) for k in ("pid", "device", "sms"))
     if not (0 <= pid < 1 << 24 and 0 <= device < 1 << 10 and 0 < sms <= 4096):
         raise ValueError("its process, device or number of SMs is impossible")
-    fixed = content[at : at + layout.TABLE]
-    header = layout.HEADER.unpack(fixed[: layout.LINE].tobytes())
-    magic, of_buffer, refused, _, lines, _, _ = header
+    magic, of_buffer, refused, *_ = layout.HEADER.unpack(fixed[: layout.LINE].tobytes())
     if magic != layout.MAGIC:
         raise ValueError("something else wrote into its header")
-    at += layout.TABLE
-    counts = content[at : at + 4 * layout.COUNTS].view("<u4")
-    at += 4 * layout.COUNTS
-    regions = counts[16:].reshape(layout.REGIONS, 2).astype(np.int64)
-    few, many = regions.sum(axis=0).tolist()
-    records = at + int(counts[0]) * layout.LINE
-    expected = records + few * layout.CHUNK + many * layout.LINE
-    if expected != len(content):
-        raise ValueError(f"it should have {expected:,} bytes and has {len(content):,}")
-    counters, lines_of_sms = content[at:records].view(SLOT), fixed[layout.LINE :].view(SM_LINE)
-    of_chunks, of_strays = [], []
-    for few, many in regions.tolist():
-        at = records + few * layout.CHUNK
-        of_chunks.append(content[records:at].view(_CHUNK))
-        records = at + many * layout.LINE
-        of_strays.append(content[at:records].view(HEAD))
+    counts = counts.view("<u4").astype(np.int64)
+    place += layout.TABLE + 4 * layout.COUNTS
+    sizes = counts[16:] * np.tile([layout.CHUNK, layout.LINE], layout.REGIONS)
+    ends = place + np.cumsum(np.append(counts[0] * layout.LINE, sizes))
+    if ends[-1] != len(content):
+        raise ValueError(f"it should have {ends[-1]:,} bytes and has {len(content):,}")
+    slots, *regions = np.split(content[place:], ends[:-1] - place)
+    chunks = np.concatenate([region.view(CHUNK) for region in regions[::2]])
+    strays = np.concatenate([region.view(HEAD) for region in regions[1::2]])
 
-    chunks, strays = np.concatenate(of_chunks), np.concatenate(of_strays)
     good = _possible(chunks["head"], layout.HEAD)
-    damaged = int((~good & (chunks["head"]["kind"] != 0)).sum())
-    chunks = chunks[good]
-    chunks["head"]["kind"] = layout.HEAD | layout.VERSION  # whichever version wrote it
     alone = _possible(strays, layout.STRAY) & (strays["id"] != 0)
-    damaged += int((~alone & (strays["kind"] != 0)).sum())
-    strays = strays[alone]
-    strays["kind"] = layout.STRAY | layout.VERSION
-    marks, heads = chunks["marks"], chunks["head"]
-    # records that are no marks, but what the warp counted
+    damaged = ((chunks["head"]["kind"] != 0) & ~good).sum() + ((strays["kind"] != 0) & ~alone).sum()
+    chunks, strays = chunks[good], strays[alone]
+    heads = np.concatenate([chunks["head"], strays])
+    heads["kind"] = heads["kind"] & ~np.uint32(0xFF) | layout.VERSION  # whichever wrote it
+    keys = ("time", "warp", "x", "y", "z", "grid")
+    order = np.lexsort([heads[key] for key in keys])
+    place = np.argsort(order)  # of every head, among the sorted ones
+    chunks = chunks[order[order < len(chunks)]]
+    marks, its_head = chunks["marks"], np.sort(place[: len(chunks)])
+    # a record that ends a warp and has a name is no mark, but what the warp counted
     summed = (marks["id"] & 3 == layout.EXIT) & (marks["id"] != layout.EXIT)
     there = (marks["id"] != 0) & ~summed
-    # a chunk's marks follow its head, up to the last one that was reached
-    sound = there & (marks["time"] >= heads["time"][:, None]) & (marks["time"] < _LATEST_NS)
-    damaged += int((there & ~sound).sum())
-    of = np.nonzero(sound)[0].astype(np.int32)
-    counted = (counters["sm"] < 4096) & (counters["id"] & 3 == 0) & (counters["tag"] != 0)
-    counted &= (counters["warps"] < 1 << 62) & (counters["lanes"] < 1 << 62)
-    counted &= counters["part"] <= 33
-    damaged += int((~counted).sum())
-    slots = counters[counted]
-    sums, of_sums = marks[summed], heads[np.nonzero(summed)[0]]
-    possible = sums["time"] < _MOST_LANES
-    damaged += int((~possible).sum())
-    if possible.any():
-        slots = _merged(np.concatenate([slots, _as_slots(of_sums[possible], sums[possible])]))
+    since = chunks["head"]["time"][:, None]
+    sound = there & (marks["time"] >= since) & (marks["time"] < _LATEST_NS)
+    table, sums = slots.view(SLOT), _as_slots(chunks["head"], marks, summed)
+    possible = [
+        (table["sm"] < 4096) & (table["id"] & 3 == 0) & (table["tag"] != 0) & (table["part"] <= 33)
+        & (table["warps"] < 1 << 62) & (table["lanes"] < 1 << 62), sums["lanes"] < _MOST_LANES,
+    ]  # fmt: skip
+    damaged += (there & ~sound).sum() + sum((~ok).sum() for ok in possible)
+    counters = _merged(np.concatenate([table[possible[0]], sums[possible[1]]]))
+    heads = heads[order]
+    runs = _runs(heads, counters["grid"])
+    in_order = {
+        "of": np.append(its_head[np.nonzero(sound)[0]], place[len(chunks) :]).astype(np.int32),
+        "time": np.append(marks["time"][sound], strays["time"]).view(np.int64),
+        "clock": np.append(marks["clock"][sound], strays["clock"].astype(np.uint32)),
+        "id": np.append(marks["id"][sound], strays["id"]),
+    }
+    run, time = runs["run"][in_order["of"]], in_order["time"]
+    # marks of lanes that came apart lie between those of their warp; damaged ones anywhere
+    if len(strays) or ((np.diff(time) < 0) & (np.diff(run) == 0)).any():
+        began = heads["clock"][np.searchsorted(runs["run"], run)].astype(np.uint32)
+        again = np.lexsort((in_order["clock"] - began, time, run))
+        in_order = {name: values[again] for name, values in in_order.items()}
+    of_sms = fixed[layout.LINE :].view(SM_LINE)
     return Dump(
-        warps=np.concatenate([heads, strays]),
-        of=np.concatenate([of, len(chunks) + np.arange(len(strays), dtype=np.int32)]),
-        time=np.concatenate([marks["time"][sound], strays["time"]]).view(np.int64),
-        clock=np.concatenate([marks["clock"][sound], strays["clock"].astype(np.uint32)]),
-        id=np.concatenate([marks["id"][sound], strays["id"]]),
-        counters=slots,
-        damaged=damaged,
-        path=name,
+        path=name, pid=pid, device=device, sms=sms, finished=bool(about.get("finished", True)),
         refused=int(refused or (of_buffer if of_buffer not in layout.READS else 0)),
-        dropped=int(lines_of_sms["dropped"].sum()),
-        counts_dropped=int(lines_of_sms["counts"].sum()),
-        capacity=lines // layout.LINES * layout.REGIONS * _CHUNK["marks"].shape[0],
-        pid=pid,
-        device=device,
-        sms=sms,
-        finished=bool(about.get("finished", True)),
-        names=by_hash(whole[:_MOST_NAMES]),
-    )
+        names=layout.by_hash(names[:_MOST_NAMES]), heads=heads, **in_order, counters=counters,
+        dropped=int(of_sms["dropped"].sum()), counts_dropped=int(of_sms["counts"].sum()),
+        damaged=int(damaged), **runs,
+    )  # fmt: skip
 
 
-def _as_slots(heads: np.ndarray, records: np.ndarray) -> np.ndarray:
+def _runs(heads: np.ndarray, counted: np.ndarray) -> dict[str, np.ndarray]:
+    """The runs of warps and the launches of sorted heads; `counted`: grid ids of counters.
+
+    A run's first chunk has no predecessor: a warp's k-th first chunk under one grid id belongs to
+    the k-th launch with that id."""
+    chunk = heads["kind"] == layout.HEAD | layout.VERSION
+    begins = chunk & (heads["previous"] == 0)
+    place = heads[["grid", "z", "y", "x", "warp"]]
+    other = np.append(True, place[1:] != place[:-1])[: len(heads)]
+    count = np.cumsum(begins)
+    before = np.maximum.accumulate(np.where(other, count - begins, 0))
+    replay = np.maximum(count - before - 1, 0)
+    run = np.cumsum(other | (begins & (replay > 0))) - 1
+    lanes = heads["lanes"].astype(np.int64)
+    lowest = np.zeros(int(run.max(initial=-1)) + 1, np.int64)
+    lowest[run[chunk]] = lanes[chunk] & -lanes[chunk]
+    grids, which = np.unique(heads["grid"], return_inverse=True)
+    most = int(replay.max(initial=0)) + 1
+    pairs, launch = np.unique(which * most + replay, return_inverse=True)
+    only_counted = np.setdiff1d(counted, grids)
+    return {
+        "launch": launch, "run": run, "first_lane": chunk | (lanes & lowest[run] != 0),
+        "grid": np.append(grids[pairs // most], only_counted).astype(np.int64),
+        "replay": np.append(pairs % most, np.zeros(len(only_counted), np.int64)),
+    }  # fmt: skip
+
+
+def _as_slots(heads: np.ndarray, marks: np.ndarray, summed: np.ndarray) -> np.ndarray:
     """What warps wrote behind their marks, as slots of the table."""
+    records, heads = marks[summed], heads[np.nonzero(summed)[0]]
     slots = np.zeros(len(records), SLOT)
-    slots["tag"], slots["grid"], slots["sm"] = 1, heads["grid"], heads["sm"]
+    slots["grid"], slots["sm"] = heads["grid"], heads["sm"]
     slots["id"], slots["lanes"] = records["id"] & ~np.uint32(3), records["time"]
     slots["warps"] = np.maximum(records["clock"], 1)  # 0: what its lanes counted, once
     return slots
@@ -215,30 +265,3 @@ def _possible(heads: np.ndarray, kind: int) -> np.ndarray:
     ok &= (heads["lanes"] != 0) & (heads["threads"] > 0) & (heads["threads"] <= 1024)
     ok &= (heads["warp"] < 32) & (heads["sm"] < 4096)
     return ok & (heads["time"] > 0) & (heads["time"] < _LATEST_NS) & (heads["grid"] < 1 << 62)
-
-
-def warnings(dumps: Sequence[Dump]) -> list[str]:
-    """Warnings for readers of these dumps, in words."""
-    notes = []
-    for dump in dumps:
-        if dump.refused:
-            notes.append(
-                f"{dump.path}: a kernel was compiled with version {dump.refused} of marks.cuh, "
-                f"this package has {layout.VERSION}: it wrote nothing (compile it with -I from "
-                "nsysalign.marks.include())"
-            )
-        if not dump.finished:
-            notes.append(
-                f"{dump.path}: kernels were still running when it was copied: what they marked "
-                "later is missing"
-            )
-        if dump.damaged:
-            notes.append(f"{dump.path}: {dump.damaged:,} impossible records were left out")
-        if dump.dropped:
-            whole = dump.dropped + dump.written
-            lost = f"{dump.dropped:,} of {whole:,} marks found no room in the buffer"
-            notes.append(f"{dump.path}: {lost}")
-        if dump.counts_dropped:
-            lost = f"{dump.counts_dropped:,} counts found no room in the buffer's table"
-            notes.append(f"{dump.path}: {lost}")
-    return notes

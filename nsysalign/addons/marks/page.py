@@ -12,149 +12,101 @@ from nsysalign.model import Analysis
 from nsysalign.show.pack import packed
 from nsysalign.text import safe_text
 
-#: Limits on marks in the page, and on kernels without a strip.
-MOST_WARPS, MOST_PIECES, MOST_KERNELS = 60_000, 250_000, 60
-#: Rows of counters per kernel: SMs by name are summed.
-MOST_COUNTERS = 40
+#: Limits on marks in the page, on kernels without a strip, and on counters of a kernel.
+MOST_WARPS, MOST_PIECES, MOST_KERNELS, MOST_COUNTERS = 60_000, 250_000, 60, 40
 
 
 def inside(analysis: Analysis) -> list[dict[str, Any]]:
-    """Kernels whose marks the analysis holds, the longest first; [] if nothing was marked."""
-    table = analysis.marked_kernels
-    if table.empty:
-        return []
-    held = pd.unique(analysis.marks["kernel"]).tolist()
-    counted = (
-        pd.concat([analysis.path_counts["kernel"], analysis.latencies["kernel"]]).unique().tolist()
-    )
-    rows = table.set_index("kernel", drop=False)
-    only_counted = [k for k in counted if k not in held]
-    shown = [k for k in [*held, *only_counted] if k in rows.index][:MOST_KERNELS]
+    """Kernels whose marks or counts the analysis holds; [] if nothing was marked."""
+    held = [analysis.marks, analysis.path_counts, analysis.latencies]
+    shown = pd.concat([table["kernel"] for table in held]).unique()[:MOST_KERNELS]
+    kernels = analysis.marked_kernels.set_index("kernel", drop=False)
     warps, pieces = MOST_WARPS, MOST_PIECES
     out = []
-    for number in shown:
-        row = rows.loc[number]
-        strip = _strip(analysis.marks[analysis.marks["kernel"] == number], row)
-        if strip is not None:
-            size = len(strip["sm"]), len(strip["t"])
-            if size[0] > warps or size[1] > pieces:
-                strip = None
-            else:
-                warps, pieces = warps - size[0], pieces - size[1]
-                strip = {
-                    key: packed(np.array(value)) if key != "names" else value
-                    for key, value in strip.items()
-                }
-        out.append(_kernel(analysis, row, strip))
+    for number in shown.tolist():
+        row, marks = kernels.loc[number], analysis.marks[analysis.marks["kernel"] == number]
+        strip = _strip(marks, row) if len(marks) else None
+        if strip and (len(strip["sm"]) > warps or len(strip["t"]) > pieces):
+            strip = None
+        if strip:
+            warps, pieces = warps - len(strip["sm"]), pieces - len(strip["t"])
+            strip = {k: v if k == "names" else packed(np.array(v)) for k, v in strip.items()}
+        out.append(_kernel(analysis, row) | {"strip": strip})
     return out
 
 
-def _kernel(analysis: Analysis, row: pd.Series, strip: dict[str, Any] | None) -> dict[str, Any]:
-    number = int(row["kernel"])
-    mine = {
-        name: getattr(analysis, name)[getattr(analysis, name)["kernel"] == number]
-        for name in ("kernel_phases", "sm_time", "sm_spans", "path_counts", "latencies")
-    }
-    sums = (
-        mine["path_counts"]
-        .groupby("counter", sort=True)[["warps", "lanes"]]
-        .sum()
-        .head(MOST_COUNTERS)
-    )
-    sms = mine["path_counts"].groupby("counter")["sm"].nunique()
-    changes = analysis.mark_changes[analysis.mark_changes["name"] == row["name"]]
-    label = ""
-    if row["interval"] >= 0:
-        names = analysis.intervals.loc[analysis.intervals["interval"] == row["interval"], "name"]
-        label = safe_text(names.iloc[0]) if len(names) else ""
+def _kernel(analysis: Analysis, row: pd.Series) -> dict[str, Any]:
+    number, intervals = int(row["kernel"]), analysis.intervals
+
+    def rows(name: str, *columns: str) -> list[list[Any]]:
+        """Its rows of a table; the first column is text."""
+        table = getattr(analysis, name)
+        table = table.loc[table["kernel"] == number, [*columns]]
+        return [[safe_text(text), *others] for text, *others in table.values.tolist()]
+
+    paths = analysis.path_counts[analysis.path_counts["kernel"] == number].groupby("counter")
+    sums = paths[["warps", "lanes"]].sum().assign(sms=paths["sm"].nunique()).head(MOST_COUNTERS)
+    label = intervals.loc[intervals["interval"] == row["interval"], "name"]
+    change = analysis.mark_changes[analysis.mark_changes["name"] == row["name"]]
+    statistics = ("count", "total_ns", "min_ns", "median_ns", "max_ns")
     return {
         "name": safe_text(row["name"]) or f"grid {int(row['grid_id'])}",
         "kernel": number,
-        "interval": label,
+        "interval": safe_text(label.iloc[0]) if len(label) else "",
         "duration": int(row["end_ns"] - row["start_ns"]),
         "error": int(row["error_ns"]),
         "sms": int(row["sms"]),
         "blocks": int(row["marked_blocks"]),
         "warps": int(row["warps"]),
-        "marks": int(row["marks"]),
         "complete": bool(row["complete"]),
         "budget": [
-            [r.part, safe_text(r.phase), int(r.ns)] for r in mine["sm_time"].itertuples(index=False)
+            [p, safe_text(phase), ns] for p, phase, ns in rows("sm_time", "part", "phase", "ns")
         ],
-        "phases": [
-            [
-                safe_text(r.phase),
-                int(r.count),
-                int(r.total_ns),
-                int(r.min_ns),
-                int(r.median_ns),
-                int(r.max_ns),
-            ]
-            for r in mine["kernel_phases"]
-            .sort_values("total_ns", ascending=False)
-            .itertuples(index=False)
-        ],
-        "counters": [
-            [safe_text(n), int(r.warps), int(r.lanes), int(sms[n])] for n, r in sums.iterrows()
-        ],
-        "latencies": [
-            [safe_text(r.counter), int(r.bin), int(r.low), int(r.high), int(r.lanes), int(r.sum)]
-            for r in mine["latencies"].itertuples(index=False)
-        ],
-        "change": _change(changes),
-        "strip": strip,
+        "phases": sorted(rows("kernel_phases", "phase", *statistics), key=lambda r: -r[2]),
+        "counters": [[safe_text(name), *map(int, counts)] for name, *counts in sums.itertuples()],
+        "latencies": rows("latencies", "counter", "bin", "low", "high", "lanes", "sum"),
+        "change": next(map(_change, change[change["plain_count"] > 0].itertuples()), None),
     }
 
 
-def _change(changes: pd.DataFrame) -> dict[str, Any] | None:
-    if changes.empty or not int(changes["plain_count"].iloc[0]):
-        return None
-    row = changes.iloc[0]
-    keys = ("ns", "registers", "local_bytes", "warps_per_sm", "count")
-    return {"share": None if pd.isna(row["change"]) else float(row["change"])} | {
-        k: [float(row[f"plain_{k}"]), float(row[f"marked_{k}"])] for k in keys
+def _change(row: Any) -> dict[str, Any]:
+    return {
+        "share": None if np.isnan(row.change) else row.change,
+        "ns": [row.plain_ns, row.marked_ns],
+        "registers": [row.plain_registers, row.marked_registers],
+        "local_bytes": [row.plain_local_bytes, row.marked_local_bytes],
     }
 
 
-def _strip(marks: pd.DataFrame, row: pd.Series) -> dict[str, Any] | None:
+def _strip(marks: pd.DataFrame, row: pd.Series) -> dict[str, Any]:
     """Every warp's run in columns (sm, block x, y, z, warp, begin, end, pieces of it), and the
     pieces of all of them one after the other (t: begin, p: number of the innermost range's name, 0
     none).  Times are ns after the kernel's start."""
-    if marks.empty:
-        return None
-    origin, duration = int(row["start_ns"]), int(row["end_ns"] - row["start_ns"])
     keys = ["sm", "block_x", "block_y", "block_z", "warp"]
-    whole = marks[marks["first_lane"]]
-    names = [""]
-    places: dict[str, int] = {"": 0}
-    columns: dict[str, list[int]] = {
+    ordered = marks[marks["first_lane"]].sort_values([*keys, "t_ns"], kind="stable")
+    names = {"": 0}
+    columns: dict[str, Any] = {
         k: [] for k in ("sm", "x", "y", "z", "warp", "from", "to", "n", "t", "p")
     }
-    ordered = whole.sort_values([*keys, "t_ns"], kind="stable")
-    rows = zip(*(ordered[c].tolist() for c in [*keys, "t_ns", "kind", "name"]), strict=True)
     stack: list[int] = []
-    current: tuple[int, ...] | None = None
-    for sm, x, y, z, warp, time, kind, name in rows:
-        at = min(max(time - origin, 0), duration)
-        if (sm, x, y, z, warp) != current or kind == "enter":
-            current, stack = (sm, x, y, z, warp), []
-            for key, value in zip(
-                ("sm", "x", "y", "z", "warp", "from", "to", "n"),
-                (sm, x, y, z, warp, at, at, 0),
-                strict=True,
-            ):
+    current: list[int] = []
+    times = (ordered["t_ns"] - row["start_ns"]).clip(0, row["end_ns"] - row["start_ns"]).tolist()
+    kinds, texts = ordered["kind"].tolist(), ordered["name"].tolist()
+    for place, time, kind, name in zip(
+        ordered[keys].values.tolist(), times, kinds, texts, strict=True
+    ):
+        if place != current or kind == "enter":
+            current, stack = place, []
+            for key, value in zip(columns, [*place, time, time, 0], strict=False):
                 columns[key].append(value)
-        columns["to"][-1] = max(columns["to"][-1], at)
+        columns["to"][-1] = max(columns["to"][-1], time)
         if kind == "begin":
-            place = places.setdefault(name, len(names))
-            if place == len(names):
-                names.append(safe_text(name))
-            stack.append(place)
+            stack.append(names.setdefault(name, len(names)))
         elif kind == "end" and stack:
             stack.pop()
         else:
             continue
-        columns["t"].append(at)
+        columns["t"].append(time)
         columns["p"].append(stack[-1] if stack else 0)
         columns["n"][-1] += 1
-    return columns | {"names": names}
+    return columns | {"names": [safe_text(name) for name in names]}

@@ -114,7 +114,4 @@ mark_changes: what marks change in a kernel: the run with them and the run witho
     plain_registers      int64    without, -1 unknown
     marked_local_bytes   int64    local memory per thread (spills, stack) with marks, -1 unknown
     plain_local_bytes    int64    without, -1 unknown
-    marked_warps_per_sm  int64    warps that fit on an SM by registers, threads and shared memory,
-                                  with marks; -1 unknown
-    plain_warps_per_sm   int64    without, -1 unknown
 """)

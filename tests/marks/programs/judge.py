@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from nsysalign.marks.layout import name_hash
-from nsysalign.marks.names import by_hash, of_file
 
-from nsysalign.marks import dump, layout
+from nsysalign.addons.marks import dump, layout
+from nsysalign.addons.marks.layout import by_hash, name_hash, names_in
 
 
 def say(**what: object) -> None:
@@ -34,8 +33,8 @@ def lines_of_sms(path: Path) -> np.ndarray:
 
 def counters(d: dump.Dump) -> dict[str, list[int]]:
     """Name -> [warps, lanes] over all SMs."""
-    here = Path(__file__).with_name("checks.cu")
-    known = by_hash(of_file(str(here))) | dict(d.names)
+    source = Path(__file__).with_name("checks.cu").read_text()
+    known = by_hash(names_in(source)) | dict(d.names)
     out: dict[str, list[int]] = {}
     for row in d.counters[d.counters["part"] == 0]:
         number = int(row["id"]) >> 2
@@ -53,10 +52,10 @@ def counters(d: dump.Dump) -> dict[str, list[int]]:
 def spins(folder: Path) -> None:
     d = dump.read(folder / "spins.nsam")
     truth = np.fromfile(folder / "spins.truth", np.uint64).astype(np.int64).reshape(3, -1, 20, 2)
-    grids = np.unique(d.warps["grid"])
+    grids = np.unique(d.heads["grid"])
     for number, grid in enumerate(grids):
-        heads = np.flatnonzero(d.warps["grid"] == grid)
-        warp = d.warps["x"].astype(np.int64) * 4 + d.warps["warp"]
+        heads = np.flatnonzero(d.heads["grid"] == grid)
+        warp = d.heads["x"].astype(np.int64) * 4 + d.heads["warp"]
         mine = np.isin(d.of, heads) & (d.id >> 2 == name_hash("spin"))
         of, kind, time = warp[d.of[mine]], d.id[mine] & 3, d.time[mine]
         order = np.lexsort((time, of))
@@ -88,7 +87,7 @@ def divergent(path: Path, said: dict[str, int]) -> None:
     """Marks of both sides of a branch: each side's lanes under its own name, where there was room
     for all."""
     d = dump.read(path)
-    lanes = np.array([int(x).bit_count() for x in d.warps["lanes"]])[d.of]
+    lanes = np.array([int(x).bit_count() for x in d.heads["lanes"]])[d.of]
     of = {name: int(lanes[d.id == name_hash(name) << 2].sum()) for name in ("some", "others")}
     exact = d.written + d.dropped == said["marks"] and (
         d.dropped > 0 or all(of[n] == said[n] for n in of)
@@ -163,7 +162,7 @@ def main() -> None:
         if (folder / f"{name}.nsam").exists():
             d = dump.read(folder / f"{name}.nsam")
             say(file=name, written=d.written, dropped=d.dropped, refused=d.refused, damaged=d.damaged, names=sorted(d.names.values()),
-                grids=np.unique(d.warps["grid"]).tolist()[:40], span_ns=int(d.time.max() - d.time.min()) if d.written else 0)  # fmt: skip
+                grids=np.unique(d.heads["grid"]).tolist()[:40], span_ns=int(d.time.max() - d.time.min()) if d.written else 0)  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 import numpy as np
-from nsysalign.marks.join import join
-from nsysalign.marks.sm_time import inside
 
 from nsysalign import frames
-from nsysalign.marks import dump
+from nsysalign.addons.marks import dump
+from nsysalign.addons.marks.inside import inside
+from nsysalign.addons.marks.join import join
 from nsysalign.trace.launches import read_launches
 
 

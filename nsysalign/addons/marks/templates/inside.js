@@ -62,8 +62,7 @@ function insideSaid(kernel) {
   if (!kernel.complete && kernel.warps) said.push("some of its marks are missing");
   said.push(change ? `marks change it: ${duration(change.ns[0])} without, ` +
     `${duration(change.ns[1])} with them (${(100 * change.share).toFixed(1)} %), registers ` +
-    `${change.registers.join(" → ")}, local memory ${change.local_bytes.join(" → ")} bytes, ` +
-    `warps per SM ${change.warps_per_sm.join(" → ")}` :
+    `${change.registers.join(" → ")}, local memory ${change.local_bytes.join(" → ")} bytes` :
     "what the marks change was not measured (nsysalign run --marks)");
   return said.join("; ") + ".";
 }

@@ -1,0 +1,269 @@
+"""Tables of what happened inside kernels: dumps of marks, joined with the trace's kernels and
+split."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+
+from nsysalign import frames
+from nsysalign.addons.marks import layout
+from nsysalign.addons.marks.command import MARKED, dumps
+from nsysalign.addons.marks.dump import MarksError, read
+from nsysalign.addons.marks.inside import inside
+from nsysalign.addons.marks.join import Marked, join
+from nsysalign.addons.marks.tables import MARK_CHANGES, MARKS_SPECS
+from nsysalign.model import Evidence
+from nsysalign.rundir import Inputs, RunDirectory
+from nsysalign.trace.launches import read_launches
+
+#: Rows of the table `marks`: the median and the slowest launch of each kernel, as many as fit.
+MOST_MARKS = 150_000
+_FEWEST_OF_LAUNCH = 5_000
+_KINDS = np.array(["mark", "begin", "end", "exit", "enter"], dtype=object)
+_ENTER = 4
+
+Tables = dict[str, pd.DataFrame]
+
+
+def step(analysis: Evidence, inputs: Inputs) -> Evidence:
+    """Adds what dumps of marks say about the insides of kernels: those that were given, else those
+    of the run directory or of its run with marks (run --marks).  A damaged dump only yields a
+    note."""
+    paths, marked = inputs.given.get("marks", ()), inputs.given.get("marked", (None,))[0]
+    if not paths and inputs.home:
+        paths = dumps(inputs.home)
+        own = RunDirectory(inputs.home / MARKED)
+        if (theirs := dumps(own.path)) and own.traces():
+            paths, marked = theirs, own.export()
+    if not paths:
+        return analysis
+    found, notes = [], []
+    for path in paths:
+        try:
+            found.append(read(path))
+        except MarksError as error:
+            notes.append(f"marks: {error.message}")
+    pids = {dump.pid for dump in found}
+    rows, plain = read_launches(marked or inputs.trace, pids), None
+    if marked is not None:
+        plain = read_launches(inputs.trace, set(analysis.measured["pid"]) or pids)
+    joined = [join(dump, rows) for dump in found]
+    tables, more = mark_tables(joined, rows, analysis.measured, plain)
+    notes += [note for dump in found for note in dump.notes()]
+    return replace(
+        analysis.with_tables(tables), notes=tuple(dict.fromkeys([*analysis.notes, *notes, *more]))
+    )
+
+
+def mark_tables(
+    joined: Sequence[Marked],
+    rows: pd.DataFrame,
+    intervals: pd.DataFrame,
+    plain: pd.DataFrame | None = None,
+) -> tuple[Tables, list[str]]:
+    """The tables of `MARKS_SPECS` by name, and notes.  `plain`: the kernels of the same program
+    without marks, where `rows` are of a run of their own; `intervals` are then of the run
+    without."""
+    parts: dict[str, list[pd.DataFrame]] = {spec.name: [] for spec in MARKS_SPECS}
+    notes = [note for marked in joined for note in marked.notes]
+    count = 0
+    for marked in joined:
+        for name, table in _of_dump(marked, notes).items():
+            parts[name].append(table.assign(kernel=table["kernel"] + count))
+        count += len(marked.launches)
+    tables = {n: pd.concat(of, ignore_index=True) for n, of in parts.items() if of}
+    if count:
+        kernels = tables["marked_kernels"]
+        order = np.lexsort((kernels["start_ns"], kernels["error_ns"] < 0))
+        number = np.argsort(order)  # kernels are numbered in time
+        tables = {
+            name: table.assign(kernel=number[table["kernel"].to_numpy(dtype=np.int64)]).sort_values(
+                "kernel", kind="stable", ignore_index=True
+            )
+            for name, table in tables.items()
+        }
+        kernels = tables["marked_kernels"]
+        tables["marked_kernels"] = kernels.assign(
+            interval=_intervals(kernels, rows, intervals, plain)
+        )
+        tables["mark_changes"] = _changes(kernels, rows, plain)
+        if plain is None:
+            notes.append(
+                "kernels were marked in the run that was measured: what that changes is not known "
+                "(nsysalign run --marks measures it, and shows times without marks)"
+            )
+    whole = {
+        spec.name: frames.check(tables[spec.name], spec)
+        if spec.name in tables
+        else frames.empty(spec)
+        for spec in MARKS_SPECS
+    }
+    return whole, notes
+
+
+def _of_dump(marked: Marked, notes: list[str]) -> Tables:
+    """The tables of one dump; its launches are numbered from 0."""
+    dump, launches, found = marked.dump, marked.launches, inside(marked)
+    named, unknown = dict(dump.names), set()
+    for number in np.unique(np.append(dump.id >> 2, dump.counters["id"] >> 2)).tolist():
+        if number >= layout.TRIGGER:
+            named[number] = f"prof_trigger_{number - layout.TRIGGER:02d}"
+        elif number and number not in named:
+            named[number] = f"{number:#010x}"
+            unknown.add(named[number])
+    named[0] = ""
+    kernels = launches.assign(**found.kernels, kernel=np.arange(len(launches)))
+    sms_seen = found.sm_spans.groupby("kernel").size().reindex(kernels["kernel"], fill_value=0)
+    kernels["sms"] = np.maximum(dump.sms, sms_seen.to_numpy())
+    kernels["threads"] = kernels["threads"].where(launches["threads"] <= 0, launches["threads"])
+    marks = _chosen_marks(marked, kernels, notes)
+    tables = {
+        "marked_kernels": kernels,
+        "marks": marks.assign(name=marks["name"].map(named)),
+        "kernel_phases": found.phases.assign(phase=found.phases["phase"].map(named)),
+        "sm_time": found.sm_time.assign(phase=found.sm_time["phase"].map(named)),
+        "sm_spans": found.sm_spans,
+        **_counters(marked, named),
+    }
+    if unknown:
+        notes.append(
+            f"{dump.path}: marks without a known name are called by their number "
+            f"({', '.join(sorted(unknown)[:5])}): nsysalign.marks.buffer(names=[...]) names them"
+        )
+    return tables
+
+
+def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
+    """Marks of the median, then of the slowest launch of each kernel, as many as fit; `name` is the
+    hash.  Of a launch that does not fit, those of some SMs: the one that ends last first."""
+    dump = marked.dump
+    medians, slowest = [], []
+    there = kernels[kernels["warps"] > 0].assign(ns=kernels["end_ns"] - kernels["start_ns"])
+    for _, group in there.groupby(["name", "blocks"], sort=False):
+        ordered = group.sort_values("ns", kind="stable")["kernel"].tolist()
+        medians.append(ordered[(len(ordered) - 1) // 2])
+        slowest.append(ordered[-1])
+    launch, run_begins = dump.launch[dump.of], np.diff(dump.run, prepend=-1) > 0
+    heads, marks = [], []  # positions of those that begin a warp's run; of marks
+    room, sm = MOST_MARKS, dump.heads["sm"].astype(np.int64)
+    for number in dict.fromkeys([*medians, *slowest]):
+        its_marks = np.flatnonzero(launch == number)
+        its_heads = np.flatnonzero((dump.launch == number) & run_begins)
+        sizes = np.bincount(np.append(sm[its_heads], sm[dump.of[its_marks]]))
+        if sizes.sum() > room:
+            late = sm[dump.of[its_marks[dump.time[its_marks].argmax()]]]
+            order = np.append(late, np.delete(np.arange(len(sizes)), late))
+            kept = order[np.cumsum(sizes[order]) <= room]
+            its_heads = its_heads[np.isin(sm[its_heads], kept)]
+            its_marks = its_marks[np.isin(sm[dump.of[its_marks]], kept)]
+            notes.append(
+                f"the marks of launch {number} of {dump.path} are too many for the table: those of "
+                "some SMs are in it, phases and SM time are of all"
+            )
+        heads.append(its_heads)
+        marks.append(its_marks)
+        room -= len(its_heads) + len(its_marks)
+        if room < _FEWEST_OF_LAUNCH:
+            break
+    nothing = np.empty(0, np.int64)
+    head, mark = (np.concatenate([nothing, *of]) for of in (heads, marks))
+    warps = dump.heads[np.append(head, dump.of[mark])]
+    enters, begins = np.zeros(len(head), np.int64), dump.heads[head]
+    ids = np.append(enters, dump.id[mark]).astype(np.int64)
+    timer = np.append(begins["time"].astype(np.int64), dump.time[mark])
+    which = np.append(dump.launch[head], launch[mark])
+    lanes = np.ascontiguousarray(warps["lanes"].astype("<u4")).view(np.uint8).reshape(-1, 4)
+    table = pd.DataFrame(
+        {
+            "kernel": which, "sm": warps["sm"], "block_x": warps["x"], "block_y": warps["y"],
+            "block_z": warps["z"], "warp": warps["warp"],
+            "lanes": np.unpackbits(lanes, axis=1).sum(axis=1, dtype=np.int64),
+            "first_lane": dump.first_lane[np.append(head, dump.of[mark])],
+            "kind": _KINDS[np.append(enters + _ENTER, ids[len(head) :] & 3)], "name": ids >> 2,
+            "t_ns": kernels["start_ns"].to_numpy()[which] + marked.relative(which, timer),
+            "timer_ns": timer,
+            "clock": np.append(begins["clock"].astype(np.uint32), dump.clock[mark]),
+        }
+    )  # fmt: skip
+    # stable: what a warp did within one tick of the timer stays in its order
+    order = np.lexsort((table["warp"], table["block_x"], table["t_ns"], which))
+    return table.iloc[order].reset_index(drop=True)
+
+
+def _counters(marked: Marked, named: dict[int, str]) -> Tables:
+    """`path_counts` and `latencies` of a dump.  Counts of launches that share a grid id (a graph's)
+    are one sum: they stand at the first."""
+    slots, firsts = marked.dump.counters, marked.launches.query("replay == 0")
+    columns = ("sm", "part", "warps", "lanes", "sum", "most")
+    table = pd.DataFrame({name: slots[name].astype(np.int64) for name in columns}).assign(
+        kernel=pd.Series(firsts.index, firsts["grid_id"]).loc[slots["grid"].astype(np.int64)].array,
+        counter=[named[number] for number in (slots["id"] >> 2).tolist()],
+        least=(~slots["least"]).astype(np.int64),
+    )
+    pair = ["kernel", "counter"]
+    timed = table.groupby(pair)["part"].transform("max") > 0
+    sums = {"least": "min", "most": "max", "lanes": "sum", "sum": "sum"}
+    by_part = table[timed].groupby([*pair, "part"], as_index=False).agg(sums)
+    # part 0 is the whole, part n the lanes that took from 2^(n-2) to 2^(n-1) cycles
+    power = by_part["part"].to_numpy(dtype=np.int64) - 1
+    low = np.where(power > 0, 1 << np.maximum(power - 1, 0), 0)
+    return {
+        "path_counts": table[~timed].sort_values([*pair, "sm"], ignore_index=True),
+        "latencies": by_part.assign(
+            low=np.where(power < 0, by_part["least"], low),
+            high=np.where(power < 0, by_part["most"], 1 << np.maximum(power, 0)),
+            sum=np.where(power < 0, by_part["sum"], 0),
+            bin=power,
+        ),
+    }
+
+
+def _intervals(
+    kernels: pd.DataFrame, rows: pd.DataFrame, intervals: pd.DataFrame, plain: pd.DataFrame | None
+) -> np.ndarray:
+    """Number of the shortest interval on whose stream each kernel began, -1 for none.  Where the
+    intervals are of the run without marks, a kernel stands for the one of the same name and turn
+    there, if both runs launched as many."""
+    began = kernels[["row", "pid", "stream", "start_ns"]]
+    if plain is not None:
+        numbered = [t.assign(turn=t.groupby("name").cumcount()) for t in (rows, plain)]
+        sizes = [t.groupby("name")["row"].transform("size") for t in numbered]
+        here, there = (t.assign(many=size) for t, size in zip(numbered, sizes, strict=True))
+        there = there.drop(columns="row")[["name", "turn", "many", *began.columns[1:]]]
+        pairs = here[["row", "name", "turn", "many"]].merge(there, on=["name", "turn", "many"])
+        began = began[["row"]].merge(pairs, on="row", how="left").fillna(-1)
+    began = began[began["row"] >= 0].sort_values("start_ns")
+    out = np.full(len(kernels), -1, np.int64)
+    several = intervals["pid"].nunique() > 1
+    by_stream = {
+        key: (of["start_ns"].to_numpy(), of.index.to_numpy())
+        for key, of in began.groupby(["stream", "pid"] if several else ["stream"])
+    }
+    on_gpu = intervals[(intervals["kind"] != "run") & (intervals["device"] >= 0)]
+    # the longest first: a shorter one that holds a kernel, too, comes after it
+    ordered = on_gpu.iloc[::-1].sort_values("elapsed_ns", ascending=False, kind="stable")
+    for i in ordered.itertuples(index=False):
+        key = (i.end_stream, i.pid) if several else (i.end_stream,)
+        if key in by_stream:
+            starts, places = by_stream[key]
+            begin, end = np.searchsorted(starts, [i.start_ns, i.end_ns])
+            out[places[begin:end]] = i.interval
+    return out
+
+
+def _changes(kernels: pd.DataFrame, rows: pd.DataFrame, plain: pd.DataFrame | None) -> pd.DataFrame:
+    """`tables.MARK_CHANGES`: every kernel that was marked, with and without."""
+    most = ["registers", "local_bytes"]
+    sides = []
+    for side, table in (("marked", rows), ("plain", rows.iloc[:0] if plain is None else plain)):
+        of = table.assign(ns=table["end_ns"] - table["start_ns"]).groupby("name")
+        kinds = of[most].max().assign(count=of.size(), ns=of["ns"].median())
+        there = kinds.reindex(sorted(set(kernels["name"]) - {""}))
+        sides.append(there.fillna({"count": 0} | dict.fromkeys(most, -1)).add_prefix(f"{side}_"))
+    out = sides[0].join(sides[1]).reset_index(names="name")
+    change = out["marked_ns"] / out["plain_ns"].where(out["plain_ns"] > 0) - 1
+    return out.assign(change=change)[MARK_CHANGES.names]
