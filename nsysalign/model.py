@@ -217,6 +217,12 @@ class EventLog:
     source_lines: pd.DataFrame
     notes: tuple[str, ...] = ()
 
+    @property
+    def compared(self) -> pd.DataFrame:
+        """Rows of `elapsed` that the program asked for and was told."""
+        calibration = self.elapsed["calibration"].astype(bool)
+        return self.elapsed[(self.elapsed["error"] == "") & ~calibration]
+
     def without_events(self) -> EventLog:
         """The same without the lines of events, which take as much memory as the trace."""
         return replace(
@@ -242,6 +248,7 @@ class Alignment:
     clock_maps: Mapping[int, Any] = field(
         default_factory=dict
     )  # log process -> clocks.host.ClockMap
+    clock: Any = None  # the event clocks of the log, if it has references
     busy: Any = None  # bool array: the lanes on which work ran
 
 

@@ -26,6 +26,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import EventLog
+from nsysalign.place.event_clock import event_clock
 from nsysalign.place.lag import compared_pairs
 from nsysalign.rundir import CLOCKS, RunDirectory
 from nsysalign.split.labels import label_table, name_intervals
@@ -113,7 +114,7 @@ def analyze_run(run: RunDirectory) -> UnprofiledRun:
 
 def timed_intervals(log: EventLog) -> pd.DataFrame:
     """`frames.TIMED`: the compared pairs of a log with names and verdicts."""
-    pairs = compared_pairs(log)
+    pairs = compared_pairs(log, event_clock(log))
     pairs = pairs[pairs["elapsed_ns"] >= 0].reset_index(drop=True)
     if pairs.empty:
         return frames.empty(frames.TIMED)
@@ -146,7 +147,6 @@ def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
         own = intervals[intervals["label"] == label]
         steady = own.iloc[1:] if len(own) > 1 else own
         verdict = label_verdict(steady["verdict"])
-        idle = steady["idle_at_most_ns"].dropna()
         rows.append(
             {
                 "first_ns": int(own["elapsed_ns"].iloc[0]),
@@ -154,19 +154,14 @@ def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
                 "steady_median_ns": float(steady["elapsed_ns"].median()),
                 "verdict": verdict,
                 "holds_in": int((steady["verdict"] == verdict).sum()),
-                "idle_at_most_ns": int(np.ceil(idle.median())) if len(idle) else pd.NA,
-                "end_lag_ns": _median(steady["end_lag_ns"]),
+                "idle_at_most_ns": np.ceil(steady["idle_at_most_ns"].astype(float).median()),
+                "end_lag_ns": np.floor(steady["end_lag_ns"].astype(float).median()),
             }
         )
-    more = pd.DataFrame(rows, index=table.index).astype(
-        {"idle_at_most_ns": "Int64", "end_lag_ns": "Int64"}
-    )
-    return frames.check(pd.concat([table, more], axis=1), frames.TIMED_LABELS)
-
-
-def _median(values: pd.Series) -> Any:
-    known = values.dropna()
-    return int(known.median()) if len(known) else pd.NA
+    more = pd.DataFrame(rows, index=table.index)
+    of_clock = {c: more[c].astype("Int64") for c in ("idle_at_most_ns", "end_lag_ns")}
+    table = pd.concat([table, more.assign(**of_clock)], axis=1)
+    return frames.check(table, frames.TIMED_LABELS)
 
 
 def _floor(log: EventLog) -> float | None:
@@ -185,8 +180,7 @@ def _sm_clock(clocks: Path | None) -> tuple[tuple[int, int] | None, list[str]]:
 
 def _not_shown(log: EventLog, intervals: pd.DataFrame) -> list[str]:
     """What was compared and has no row, or no bound, and why."""
-    compared = log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"].astype(bool)]
-    notes, left = [], len(compared) - len(intervals)
+    notes, left = [], len(log.compared) - len(intervals)
     if left > 0:
         notes.append(
             f"{plural(left, 'compared pair')} not shown: the end was recorded before the start or into a CUDA "

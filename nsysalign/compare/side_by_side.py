@@ -18,6 +18,7 @@ from nsysalign import frames
 from nsysalign.compare.bootstrap import change, midmean
 from nsysalign.compare.label_changes import FEWEST_RUNS
 from nsysalign.model import EventLog
+from nsysalign.place.event_clock import event_clock
 from nsysalign.place.lag import compared_pairs
 from nsysalign.text import REPETITION, plural
 from nsysalign.unprofiled_run import CANNOT_TELL, label_verdict, verdicts
@@ -75,8 +76,7 @@ def measured(log: EventLog) -> pd.DataFrame:
     anything; `verdict`: what the log proves of an event pair (`unprofiled_run`), else ''."""
     columns = ["process", "seq", "region", "site", "callers", "t0_ns"]
     records = {(r.process, r.seq): r for r in log.records[columns].itertuples(index=False)}
-    own = log.elapsed[(log.elapsed["error"] == "") & ~log.elapsed["calibration"].astype(bool)]
-    pairs = compared_pairs(log)
+    own, pairs = log.compared, compared_pairs(log, event_clock(log))
     proven = dict(zip(pairs.index, verdicts(pairs), strict=True))
     rows = []
     for index, pair in zip(own.index, own.itertuples(index=False), strict=True):

@@ -12,14 +12,14 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.model import Alignment, EventLog, Trace
-from nsysalign.place.bounded import Bounded, bound
+from nsysalign.place.bounded import bound
 from nsysalign.place.event_clock import event_clock
 from nsysalign.place.host_timers import host_timers
-from nsysalign.place.matched import Matched, match
+from nsysalign.place.matched import match
 from nsysalign.place.pairs import untold
 from nsysalign.place.placed import place
 from nsysalign.place.projected_ranges import nvtx_windows
-from nsysalign.place.streams import STREAM_OFFSETS, Streams, on_streams, streams_of
+from nsysalign.place.streams import on_streams, streams_of
 from nsysalign.place.windows import unplaced_frame
 
 
@@ -31,21 +31,29 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
     Without: NVTX ranges become windows of kind nvtx, and the compared pairs are those of the trace.
     """
     known = log if log is not None else no_log()
+    logged = not untold(known)
     clock = event_clock(known)
     matched = match(trace, known)
     streams = streams_of(trace)
-    bounded = _least_contradicted(
-        trace, matched, streams, logged=not untold(known), on_clock=clock is not None
-    )
+    on = on_streams(trace, matched, streams, logged=logged)
+    bounded = bound(trace, matched, streams, on, on_clock=clock is not None, logged=logged)
     placed = place(trace, known, matched, streams, bounded, clock)
     timers = host_timers(trace, known, matched.processes, matched.clocks)
     windows, notes = [placed.windows, timers.windows], [*timers.notes]
-    if untold(known):
+    if not logged:
         ranges, deep = nvtx_windows(trace, streams.operation_lane, streams.lanes)
         regions = set(timers.windows["region"]) - {""}  # they are NVTX ranges as well
         windows += [placed.read, ranges[~ranges["region"].isin(list(regions))]]
         notes += deep
     some = [w for w in windows if len(w)] or windows[:1]
+    said = (
+        matched.notes,
+        bounded.notes,
+        placed.notes,
+        notes,
+        matched.read.notes,
+        placed.read_notes,
+    )
     return Alignment(
         records=placed.records,
         lanes=streams.lanes,
@@ -54,15 +62,9 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         windows=frames.check(pd.concat(some, ignore_index=True), frames.WINDOWS),
         unaligned=unplaced_frame(bounded.unaligned + timers.unplaced),
         calibration=placed.calibration,
-        notes=(
-            *matched.notes,
-            *bounded.notes,
-            *placed.notes,
-            *notes,
-            *matched.read.notes,
-            *placed.read_notes,
-        ),
+        notes=tuple(note for notes in said for note in notes),
         clock_maps=matched.clocks,
+        clock=clock,
         busy=streams.busy,
     )
 
@@ -70,18 +72,3 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
 def no_log() -> EventLog:
     """A log that holds nothing."""
     return EventLog(headers=(), **{spec.name: frames.empty(spec) for spec in frames.LOG_SPECS})
-
-
-def _least_contradicted(
-    trace: Trace, matched: Matched, streams: Streams, *, logged: bool, on_clock: bool
-) -> Bounded:
-    """Records on the streams that the log seems to mean, else on those that its pairs contradict
-    least: the streams may have been numbered differently."""
-
-    def bounded(offset: int | None) -> Bounded:
-        on = on_streams(trace, matched, streams, offset, logged=logged)
-        return bound(trace, matched, streams, on, on_clock=on_clock, legacy=not logged)
-
-    best = bounded(None)
-    others = [bounded(offset) for offset in STREAM_OFFSETS] if best.contradictions else []
-    return min([best, *others], key=lambda b: b.contradictions)

@@ -5,10 +5,6 @@ latencies are.
     runs (stream)             AAAAAAAA  R     BBBBBBB
                                      ^ previous end  ^ next start
 
-    t(R) >= start of R's call; end of every operation issued to the stream before R
-    t(R) <= start of every operation issued to the stream after R; end of a successful
-            synchronisation or query that covers R; the end of elapsed_time on R
-
 For bounds that can never be wrong, calls of other threads that overlap the record's call are on
 neither side.  What is ordered after a wait on R bounds it as well, but hardly ever more narrowly: it
 moved no place and no error bar of 15,757 pairs.  A compared pair is subject to the bounds of both
@@ -47,7 +43,7 @@ _HOST_COPIES = (1, 2)
 class Bounded:
     """`records` and `waits` as on their streams; `around`: the records' neighbours; `lower`,
     `upper`: their own bounds; `pairs`: rows of `Matched.pairs` that can be placed; `unaligned`: the
-    others; `contradictions`: how many of these contradict elapsed_time."""
+    others."""
 
     records: pd.DataFrame
     waits: pd.DataFrame
@@ -56,7 +52,6 @@ class Bounded:
     upper: np.ndarray
     pairs: pd.DataFrame
     unaligned: list[Unplaced]
-    contradictions: int
     notes: list[str]
 
     @property
@@ -66,61 +61,38 @@ class Bounded:
 
 
 def bound(
-    trace: Trace,
-    matched: Matched,
-    streams: Streams,
-    placed: OnStreams,
-    *,
-    on_clock: bool,
-    legacy: bool,
+    trace: Trace, matched: Matched, streams: Streams, on: OnStreams, *, on_clock: bool, logged: bool
 ) -> Bounded:
-    """Bounds of every record under one assignment of streams.  `on_clock`: the events' own stamps
-    are known, so CUPTI's, which may be late, are not used as lower bounds.  `legacy`: records, too,
-    are in the order of the legacy default stream (lengths that elapsed_time told need no such
-    help)."""
-    records = placed.records
+    """Bounds of every record.  `on_clock`: the events' own stamps are known, so CUPTI's, which may
+    be late, are not used as lower bounds.  Records that were not `logged` are in the order of the
+    legacy default stream, too (lengths that elapsed_time told need no such help)."""
+    records, pairs = on.records, matched.pairs
+    lane = records["lane"].to_numpy()
     per_lane = streams.per_lane
-    if legacy:
-        lanes = np.unique(records["lane"].to_numpy())
-        per_lane = in_legacy_order(trace, streams, lanes[lanes >= 0])
+    if not logged:
+        per_lane = in_legacy_order(trace, streams, np.unique(lane[lane >= 0]))
     around = neighbours(trace, per_lane, records)
     lower, upper = own_bounds(trace, streams.lanes, records, around, matched.asked_ns)
     upper = np.minimum(upper, event_synchronised(trace, records))
     stamp = records["timestamp_ns"].to_numpy()
     lower = np.where((stamp > 0) & (not on_clock), stamp - TICK_NS, lower)
     upper = np.where(stamp > 0, stamp + TICK_NS, upper)
-    pairs = matched.pairs
-    reason, contradictions = _refused(records, pairs, lower, upper)
-    ordinary = (reason != "") & ~pairs["calibration"].to_numpy(dtype=bool)
-    return Bounded(
-        records,
-        placed.waits,
-        around,
-        lower,
-        upper,
-        pairs[reason == ""].reset_index(drop=True),
-        matched.unaligned + without_place(pairs[ordinary], records, reason[ordinary]),
-        contradictions,
-        placed.notes,
-    )
 
-
-def _refused(
-    records: pd.DataFrame, pairs: pd.DataFrame, lower: np.ndarray, upper: np.ndarray
-) -> tuple[np.ndarray, int]:
-    """(why pairs cannot be placed, "" for those that can; how many contradict elapsed_time)."""
-    problem, lane = records["problem"].to_numpy(dtype=object), records["lane"].to_numpy()
+    problem = records["problem"].to_numpy(dtype=object)
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
     reason = np.where(problem[start] != "", problem[start], problem[end])
     nowhere = (reason == "") & ((lane[start] < 0) | (lane[end] < 0))
     reason[nowhere] = "the trace does not say which stream it is on"
-    low, high = of_starts(lower, upper, start, end, elapsed)
-    against = (reason == "") & (low > high + CROSSING_NS)
-    reason[against] = (
+    low, high = of_starts(lower, upper, pairs, slack_ns(elapsed))
+    reason[(reason == "") & (low > high + CROSSING_NS)] = (
         "elapsed_time contradicts the trace: its neighbours leave no place for it (a wrong stream, rows dropped, "
         "or a log of another run)"
     )
-    return reason, int(against.sum())
+    told = (reason != "") & ~pairs["calibration"].to_numpy(dtype=bool)
+    refused = without_place(pairs[told], records, reason[told])
+    placeable = pairs[reason == ""].reset_index(drop=True)
+    unaligned = matched.unaligned + refused
+    return Bounded(records, on.waits, around, lower, upper, placeable, unaligned, on.notes)
 
 
 def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
@@ -131,18 +103,13 @@ def slack_ns(elapsed_ns: np.ndarray) -> np.ndarray:
 
 
 def of_starts(
-    lower: np.ndarray,
-    upper: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-    elapsed_ns: np.ndarray,
-    slack: np.ndarray | None = None,
+    lower: np.ndarray, upper: np.ndarray, pairs: pd.DataFrame, slack: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds of the starts of pairs, given by the positions of their records, from those of both
-    records.  `slack`: how far their distance on the trace may be from elapsed_time."""
-    slack = slack_ns(elapsed_ns) if slack is None else slack
-    low = np.maximum(lower[start], lower[end] - elapsed_ns - slack)
-    return low, np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed_ns + slack)
+    """Bounds of the starts of pairs from those of both records.  `slack`: how far their distance on
+    the trace may be from elapsed_time."""
+    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
+    low = np.maximum(lower[start], lower[end] - elapsed - slack)
+    return low, np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
 
 
 def own_bounds(
@@ -158,37 +125,30 @@ def own_bounds(
     which elapsed_time on it had returned (FAR if unknown).
     """
     known = records["call"].to_numpy() >= 0
-    columns = ("call_start_ns", "call_end_ns", "process", "lane")
-    call_start, call_end, process, on = (records[c].to_numpy() for c in columns)
-    lower = np.maximum(call_start, around["safe_previous_end_ns"].to_numpy())
+    since = records["call_end_ns"].to_numpy()
+    lower = np.maximum(
+        records["call_start_ns"].to_numpy(), around["safe_previous_end_ns"].to_numpy()
+    )
     upper = np.minimum(around["safe_next_start_ns"].to_numpy(), asked_ns)
     calls, syncs = trace.calls, trace.syncs[trace.syncs["call"] >= 0]
     kind, ok = calls["kind"].to_numpy(), calls["return_value"].to_numpy() == 0
-    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
     device = np.flatnonzero((kind == CALL["sync_device"]) & ok)
-    by_process = calls["process"].to_numpy()[device]
-    done = _first_after(by_process, start[device], end[device], process, call_end)
     call, lane = syncs["call"].to_numpy(), stream_lane(lanes, syncs)
     stream = (lane >= 0) & (kind[call] == CALL["sync_stream"]) & ok[call]
-    call = call[stream]
-    also = _first_after(lane[stream], start[call], end[call], on, call_end)
-    upper = np.minimum(upper, np.minimum(done, also))
+    for key, made, whose in (
+        (calls["process"].to_numpy()[device], device, "process"),
+        (lane[stream], call[stream], "lane"),
+    ):  # the earliest end among the calls with the record's key that began after it
+        start, end = (calls[c].to_numpy()[made] for c in ("start_ns", "end_ns"))
+        wanted = records[whose].to_numpy()
+        for value in np.intersect1d(key, wanted):
+            these = np.flatnonzero(key == value)
+            these = these[np.argsort(start[these], kind="stable")]
+            least = np.append(np.minimum.accumulate(end[these][::-1])[::-1], FAR)
+            here = np.flatnonzero(wanted == value)
+            after = np.searchsorted(start[these], since[here])
+            upper[here] = np.minimum(upper[here], least[after])
     return np.where(known, lower, 0), np.where(known, upper, FAR)
-
-
-def _first_after(
-    key: np.ndarray, start: np.ndarray, end: np.ndarray, wanted: np.ndarray, since: np.ndarray
-) -> np.ndarray:
-    """Per record (key `wanted`): the earliest end among the calls with its key that began after
-    `since`; FAR if there is none."""
-    out = np.full(len(wanted), FAR)
-    for value in np.intersect1d(np.unique(key), np.unique(wanted)):
-        these = np.flatnonzero(key == value)
-        these = these[np.argsort(start[these], kind="stable")]
-        least = np.append(np.minimum.accumulate(end[these][::-1])[::-1], FAR)
-        here = np.flatnonzero(wanted == value)
-        out[here] = least[np.searchsorted(start[these], since[here])]
-    return out
 
 
 def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
@@ -201,8 +161,7 @@ def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
     known = np.flatnonzero((event >= 0) & (call >= 0))
     asked = syncs[(syncs["call"] >= 0) & (syncs["event"] >= 0)]
     made = asked["call"].to_numpy()
-    kinds = [CALL["sync_event"], CALL["query_event"]]
-    good = np.isin(calls["kind"].to_numpy()[made], kinds)
+    good = np.isin(calls["kind"].to_numpy()[made], [CALL["sync_event"], CALL["query_event"]])
     good &= calls["return_value"].to_numpy()[made] == 0
     if not len(known) or not good.any():
         return out
@@ -235,40 +194,36 @@ def neighbours(
     before                           operations of the lane issued before
     """
     lane, call = records["lane"].to_numpy(), records["call"].to_numpy()
-    n = len(records)
-    out = {
-        "previous_end_ns": np.zeros(n, np.int64),
-        "previous_kind": np.full(n, -1, np.int64),
-        "safe_previous_end_ns": np.zeros(n, np.int64),
-        "next_start_ns": np.full(n, FAR),
-        "safe_next_start_ns": np.full(n, FAR),
-        "next_issued_ns": np.full(n, FAR),
-        "next_kind": np.full(n, -1, np.int64),
-        "before": np.zeros(n, np.int64),
-        "previous_position": np.full(n, -1, np.int64),
-    }
+    none = {"previous_end_ns": 0, "previous_kind": -1, "previous_position": -1,
+            "safe_previous_end_ns": 0, "next_start_ns": FAR, "safe_next_start_ns": FAR,
+            "next_issued_ns": FAR, "next_kind": -1, "before": 0}  # fmt: skip
+    out = {name: np.full(len(records), value, np.int64) for name, value in none.items()}
     kind = trace.operations["kind"].to_numpy()
     call_start, call_end = trace.calls["start_ns"].to_numpy(), trace.calls["end_ns"].to_numpy()
     for number, ops in per_lane.items():
         here = np.flatnonzero((lane == number) & (call >= 0))
         if not len(here):
             continue
-        c0, c1 = call_start[call[here]], call_end[call[here]]
-        k = np.searchsorted(ops.issue_ns, c0)
-        out["before"][here] = k
-        some, p = here[k > 0], k[k > 0] - 1
-        out["previous_end_ns"][some] = ops.reach_ns[p]
-        out["previous_position"][some] = ops.position[ops.reach_from[p]]
-        out["previous_kind"][some] = kind[ops.position[ops.reach_from[p]]]
-        more, q = here[k < len(ops.position)], k[k < len(ops.position)]
-        out["next_start_ns"][more] = ops.first_ns[q]
-        out["next_issued_ns"][more] = ops.issued_ns[q]
-        out["next_kind"][more] = kind[ops.position[q]]
-        safe = np.searchsorted(ops.by_issued_ns, c0, side="right")
-        out["safe_previous_end_ns"][here[safe > 0]] = ops.by_issued_reach[safe[safe > 0] - 1]
-        safe = np.searchsorted(ops.issue_ns, c1)
-        ok = safe < len(ops.position)
-        out["safe_next_start_ns"][here[ok]] = ops.first_ns[safe[ok]]
+        begin, end = call_start[call[here]], call_end[call[here]]
+        before = np.searchsorted(ops.issue_ns, begin)
+        out["before"][here] = before
+        some, last = here[before > 0], before[before > 0] - 1
+        farthest = ops.position[ops.reach_from[last]]
+        out["previous_end_ns"][some] = ops.reach_ns[last]
+        out["previous_position"][some] = farthest
+        out["previous_kind"][some] = kind[farthest]
+        first = np.minimum.accumulate(ops.start_ns[::-1])[::-1]
+        some, after = here[before < len(first)], before[before < len(first)]
+        out["next_start_ns"][some] = first[after]
+        out["next_issued_ns"][some] = ops.issued_ns[after]
+        out["next_kind"][some] = kind[ops.position[after]]
+        order = np.argsort(ops.issued_ns, kind="stable")
+        safe = np.searchsorted(ops.issued_ns[order], begin, side="right")
+        reach = np.maximum.accumulate(ops.end_ns[order])
+        out["safe_previous_end_ns"][here[safe > 0]] = reach[safe[safe > 0] - 1]
+        safe = np.searchsorted(ops.issue_ns, end)
+        some = safe < len(first)
+        out["safe_next_start_ns"][here[some]] = first[safe[some]]
     return pd.DataFrame(out)
 
 
@@ -296,52 +251,46 @@ class Surroundings(Columns):
 def surroundings(trace: Trace, streams: Streams, bounded: Bounded) -> Surroundings:
     """Surroundings of every record."""
     records, around, waits = bounded.records, bounded.around, bounded.waits
-    call_start, call_end = records["call_start_ns"].to_numpy(), records["call_end_ns"].to_numpy()
-    lane = records["lane"].to_numpy()
-    key = pd.DataFrame({"lane": lane, "before": around["before"].to_numpy(), "at": call_start})
-    order = key.sort_values(["lane", "before", "at"], kind="stable").index.to_numpy()
-    group = key.iloc[order].groupby(["lane", "before"], sort=False)
-    behind, ahead = np.zeros(len(key), np.int64), np.zeros(len(key), np.int64)
-    behind[order] = group.cumcount().to_numpy()
-    ahead[order] = group.cumcount(ascending=False).to_numpy()
+    call_start, lane = records["call_start_ns"].to_numpy(), records["lane"].to_numpy()
+    next_issued = around["next_issued_ns"].to_numpy()
+    key = pd.DataFrame({"lane": lane, "before": around["before"], "issued": call_start})
+    group = key.sort_values([*key], kind="stable").groupby(["lane", "before"], sort=False)
+    behind, ahead = (
+        group.cumcount(ascending=way).reindex(key.index).to_numpy() for way in (True, False)
+    )
     previous_kind = around["previous_kind"].to_numpy()
     previous = around["previous_position"].to_numpy()
-    node = pick(trace.operations["graph_node"].to_numpy(), previous, -1)
-    issue = trace.calls["start_ns"].to_numpy()
-    since = pick(issue, pick(trace.operations["call"].to_numpy(), previous, -1), -1)
-
-    def waits_between(low: np.ndarray, high: np.ndarray) -> np.ndarray:
-        """Whether a wait of the record's stream was issued after `low` and before `high`."""
-        out = np.zeros(len(lane), dtype=bool)
-        on, issued = waits["lane"].to_numpy(), issue[waits["call"].to_numpy()]
-        for number in np.intersect1d(on[on >= 0], lane):
-            times, here = np.sort(issued[on == number]), np.flatnonzero(lane == number)
+    issue, operation_call = trace.calls["start_ns"].to_numpy(), trace.operations["call"].to_numpy()
+    since = pick(issue, pick(operation_call, previous, -1), -1)
+    waited, held = np.zeros((2, len(lane)), dtype=bool)
+    of_wait, waiting = waits["lane"].to_numpy(), issue[waits["call"].to_numpy()]
+    for number in np.intersect1d(of_wait[of_wait >= 0], lane):
+        times, here = np.sort(waiting[of_wait == number]), np.flatnonzero(lane == number)
+        for out, low, high in ((waited, since, call_start), (held, call_start, next_issued)):
             after = np.searchsorted(times, low[here], side="right")
             out[here] = np.searchsorted(times, high[here]) > after
-        return out
-
     return Surroundings(
         call_start=call_start,
-        call_end=call_end,
+        call_end=records["call_end_ns"].to_numpy(),
         previous_end=around["previous_end_ns"].to_numpy(),
         previous_is_copy=np.isin(previous_kind, [KIND["memcpy"], KIND["memset"]]),
         previous_is_graph=previous_kind == KIND["graph"],
-        previous_is_node=node >= 0,
+        previous_is_node=pick(trace.operations["graph_node"].to_numpy(), previous, -1) >= 0,
         copying=_copying(trace, streams, lane, call_start),
         behind=np.where(lane >= 0, behind, 0),
         next_start=around["next_start_ns"].to_numpy(),
-        next_issued=around["next_issued_ns"].to_numpy(),
+        next_issued=next_issued,
         next_is_kernel=around["next_kind"].to_numpy() == KIND["kernel"],
         ahead=np.where(lane >= 0, ahead, 0),
-        waits=waits_between(since, call_start),
-        held=waits_between(call_start, around["next_issued_ns"].to_numpy()),
+        waits=waited,
+        held=held,
         stamp=records["timestamp_ns"].to_numpy(),
     )
 
 
 def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarray) -> np.ndarray:
     """Whether a copy to or from the host on another stream of the device was issued before a time
-    and had not ended."""
+    and had not ended: those of the device, less those of its own stream."""
     operations, issue = trace.operations, trace.calls["start_ns"].to_numpy()
     host = (operations["kind"].to_numpy() == KIND["memcpy"]) & (
         np.isin(operations["copy_kind"], _HOST_COPIES)
@@ -350,15 +299,11 @@ def _copying(trace: Trace, streams: Streams, lane: np.ndarray, time_ns: np.ndarr
     on, device = streams.operation_lane[copy], streams.lanes["device"].to_numpy()
     begin, end = issue[operations["call"].to_numpy()[copy]], operations["end_ns"].to_numpy()[copy]
     out = np.zeros(len(lane), dtype=np.int64)
-
-    def add(copies: np.ndarray, here: np.ndarray, sign: int) -> None:
-        begun = np.searchsorted(np.sort(begin[copies]), time_ns[here], side="right")
-        out[here] += sign * (
-            begun - np.searchsorted(np.sort(end[copies]), time_ns[here], side="right")
-        )
-
-    for number in np.unique(device[on]):
-        add(device[on] == number, (lane >= 0) & (device[np.maximum(lane, 0)] == number), 1)
-    for number in np.intersect1d(on, lane):
-        add(on == number, lane == number, -1)  # those of its own stream
+    of_record = pick(device, lane, -2)
+    for copies, records, sign in ((device[on], of_record, 1), (on, lane, -1)):
+        for number in np.intersect1d(copies, records):
+            these, here = copies == number, np.flatnonzero(records == number)
+            begun = np.searchsorted(np.sort(begin[these]), time_ns[here], side="right")
+            ended = np.searchsorted(np.sort(end[these]), time_ns[here], side="right")
+            out[here] += sign * (begun - ended)
     return out > 0

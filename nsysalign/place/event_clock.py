@@ -114,18 +114,12 @@ def event_clock(log: EventLog) -> EventClock | None:
     one, two, ms = _edges(log)
     usable = (one >= 0) & (two >= 0) & np.isfinite(ms) & (one != two)
     one, two, ms = one[usable], two[usable], ms[usable]
-    swap = one > two
-    one, two, ms = np.where(swap, two, one), np.where(swap, one, two), np.where(swap, -ms, ms)
     tick, rounding = tick_of(ms), rounding_ns(ms)
     exact = rounding <= max(_NAMES_TICK * tick, 0.5)
-    ns = np.rint(ms * 1e6)
-    ns[exact] = np.rint(ms[exact] * 1e6 / tick) * tick
-    root, offset = hanging_together(
-        count + len(log.records), one[exact], two[exact], ns[exact].astype(np.int64)
-    )
-    reached = np.zeros(len(root), dtype=bool)
-    reached[:count] = True
-    reached[one], reached[two] = True, True
+    ns = np.rint(np.rint(ms[exact] * 1e6 / tick) * tick).astype(np.int64)
+    root, offset = hanging_together(count + len(log.records), one[exact], two[exact], ns)
+    reached = np.arange(len(root)) < count
+    reached[one] = reached[two] = True
     roots, number = np.unique(root[reached], return_inverse=True)
     frame = np.full(len(root), -1)
     frame[reached] = number
@@ -135,14 +129,14 @@ def event_clock(log: EventLog) -> EventClock | None:
     origin, line, error = _join(
         frame[a], frame[b], distance, rounding[between] + tick / 2, len(roots)
     )
-    at = np.where(frame >= 0, offset + origin[np.maximum(frame, 0)], 0)
-    return EventClock(frame[count:], at[count:], line, error, tick)
+    at_ns = np.where(frame >= 0, offset + origin[np.maximum(frame, 0)], 0)
+    return EventClock(frame[count:], at_ns[count:], line, error, tick)
 
 
 def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(one, other, distance in ms) of all pairs of events with a known distance.  Nodes are the
     references, then the records of the log; -1 for a missing one."""
-    references, elapsed, distances = log.references, log.elapsed, log.distances
+    references, elapsed = log.references, log.elapsed
     own = np.arange(len(references))
     # a record captured into a graph is stamped at every replay: it has no single place
     single = np.where(log.records["captured"], -2, log.records["seq"])
@@ -152,16 +146,16 @@ def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     def node(find: Lookup, rows: pd.DataFrame, column: str) -> np.ndarray:
         return find(rows["process"].to_numpy(), rows[column].to_numpy())
 
-    told = np.where(elapsed["error"] == "", elapsed["ms"].to_numpy(), np.nan)
     edges = [
         (node(known, references, "previous"), own, references["ms"].to_numpy()),
         # a reference and its own record are the same node
         (own, node(records, references, "record"), np.zeros(len(own))),
     ]
-    for rows, ms in ((elapsed, told), (distances, distances["ms"].to_numpy())):
+    told = elapsed.assign(ms=np.where(elapsed["error"] == "", elapsed["ms"], np.nan))
+    for rows in (told, log.distances):
         reference = node(known, rows, "reference")
         start, end = node(records, rows, "start"), node(records, rows, "end")
-        edges.append((start, end, ms))
+        edges.append((start, end, rows["ms"].to_numpy()))
         edges.append((reference, start, rows["start_ms"].to_numpy()))
         edges.append((reference, end, rows["end_ms"].to_numpy()))
     one, other, ms = (np.concatenate(column) for column in zip(*edges, strict=True))
@@ -171,32 +165,23 @@ def _edges(log: EventLog) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def hanging_together(
     count: int, one: np.ndarray, two: np.ndarray, ns: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(root, distance from it) of each of `count` nodes, given that `two` lies `ns` after `one`,
-    with one < two."""
-    parent, offset = np.arange(count), np.zeros(count, dtype=np.int64)
-    child, first = np.unique(two, return_index=True)  # the first edge that leads back is the path
-    parent[child], offset[child] = one[first], ns[first]
-    while (parent[parent] != parent).any():
-        offset, parent = offset + offset[parent], parent[parent]
-    above: dict[int, tuple[int, int]] = {}  # root -> what it hangs on, and how far behind that
-
-    def top(node: int) -> tuple[int, int]:
-        root, length = int(parent[node]), int(offset[node])
-        while root in above:
-            root, length = above[root][0], length + above[root][1]
-        return root, length
-
-    # few edges join components that still have different roots
-    for k in np.flatnonzero(parent[one] != parent[two]).tolist():
-        (a, x), (b, y) = top(one[k]), top(two[k])
-        if a != b:
-            above[b] = a, x + int(ns[k]) - y
-    roots = {root: top(root) for root in above}
-    for root, (highest, length) in roots.items():
-        members = parent == root
-        offset[members] += length
-        parent[members] = highest
-    return parent, offset
+    """(root, distance from it) of each of `count` nodes, given that `two` lies `ns` after `one`.
+    Each tree hangs itself on its lowest neighbour until none has a lower one."""
+    root, offset = np.arange(count), np.zeros(count, dtype=np.int64)
+    while True:
+        apart = np.flatnonzero(root[one] != root[two])
+        if not len(apart):
+            return root, offset
+        one, two, ns = one[apart], two[apart], ns[apart]
+        a, b, after = root[one], root[two], offset[one] + ns - offset[two]
+        low, high, after = np.minimum(a, b), np.maximum(a, b), np.where(a < b, after, -after)
+        order = np.lexsort((low, high))
+        child, first = np.unique(high[order], return_index=True)
+        parent, step = np.arange(count), np.zeros(count, dtype=np.int64)
+        parent[child], step[child] = low[order][first], after[order][first]
+        while (parent[parent] != parent).any():
+            step, parent = step + step[parent], parent[parent]
+        offset, root = offset + step[root], parent[root]
 
 
 def _join(
@@ -204,10 +189,9 @@ def _join(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """(origin, line, error against the frame before) of every frame, from the rounded distances of
     their origins: from frame to frame along the edges with the least rounding."""
-    swap = a > b
-    a, b, distance = np.where(swap, b, a), np.where(swap, a, b), np.where(swap, -distance, distance)
     joined: dict[tuple[int, int], tuple[float, float]] = {}
     for p, q, d, r in zip(*(v.tolist() for v in (a, b, distance, rounding)), strict=True):
+        p, q, d = (p, q, d) if p < q else (q, p, -d)
         low, high = joined.get((p, q), (-np.inf, np.inf))
         if max(low, d - r) <= min(high, d + r):  # else measured while an event was recorded again
             joined[p, q] = max(low, d - r), min(high, d + r)
@@ -243,7 +227,6 @@ class Line:
     frames: np.ndarray  # numbers of the frames, sorted
     mean: np.ndarray  # ns: at the knots, then of the frames
     covariance: np.ndarray  # of `mean`: the error of every place follows from it
-    counts: Mapping[str, int]
 
     def place(self, at: np.ndarray, frame: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """(trace time, its standard deviation) of events at `at` on the event clock."""
@@ -317,7 +300,7 @@ def fit_line(
         moved = covariance @ (w @ x)  # by 1 ns
         more += np.outer(moved, moved) * ((w * off**2).sum() / w.sum())
     covariance = (covariance + more)[:inner, :inner]
-    return Line(base or 0, knots, frames, solution[:inner], covariance, seen.counts)
+    return Line(base or 0, knots, frames, solution[:inner], covariance)
 
 
 def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.ndarray) -> np.ndarray:

@@ -13,8 +13,8 @@ the least that the run shows around that time:
 What the clocks' offset and a record's own way to the GPU add is in the hull, so a lag is never too
 long while the clocks drift linearly.  Over minutes they do not: on an H100 the rate wandered by
 0.7 ppm in a quarter of an hour, and one hull over all of it lay up to 15 us too low.  So a hull
-reaches over `STRAIGHT_NS` only, and of the two that hold a record the lower one counts.  All work of a pair was issued when the call of its end record
-returned.  From then on the CPU keeps the GPU waiting no more, so within a pair it can have done so
+reaches over `STRAIGHT_NS` only, and of the two that hold a record the lower one counts.  All work of
+a pair was issued when the call of its end record returned.  From then on the CPU keeps the GPU waiting no more, so within a pair it can have done so
 only for
 
     (return of the end record's call - beginning of the start record's call) - lag of the start
@@ -22,13 +22,11 @@ only for
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
 import numpy as np
 import pandas as pd
 
 from nsysalign.model import EventLog
-from nsysalign.place.event_clock import EventClock, event_clock
+from nsysalign.place.event_clock import EventClock
 from nsysalign.place.matched import Lookup
 
 #: The GPU had caught up with the CPU at a record if its lag is at most this, and it lies at most so
@@ -38,61 +36,79 @@ CAUGHT_UP_NS, LIKE_OWN_NS, NEAR_NS = 10_000, 20_000, 200_000_000
 STRAIGHT_NS = 10_000_000_000
 
 
-class Lags(NamedTuple):
-    """Per record of the log.  `at_least_ns`: its lag, never too long; NaN for a record that no
-    distance to a reference reaches.  `caught_up`: the GPU had worked off what was issued before:
-    it executed the record as early as it executes references of the probe's own, which lie on a
-    stream of their own, around the same time."""
+def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
+    """The pairs that the program compared, with what their start records say, and with what the log
+    and the events' own `clock` prove of each (`frames.TIMED`, without names and labels); the index is
+    that of `log.elapsed`.
 
-    at_least_ns: np.ndarray
-    caught_up: np.ndarray
+    `idle_at_most_ns`: how long the GPU can have been idle because of the CPU, NA if no reference
+    reaches the start; `end_lag_ns`: how far behind the CPU the GPU was at the end record, at least,
+    NA likewise; `caught_up`: the GPU had caught up there.
+    """
+    records, elapsed = log.records, log.compared
+    find = Lookup(records["process"].to_numpy(), records["seq"].to_numpy())
+    start, end = (find(elapsed["process"], elapsed[side]) for side in ("start", "end"))
+    known = (start >= 0) & (end >= 0)
+    known &= ~records["captured"].to_numpy()[start] & ~records["captured"].to_numpy()[end]
+    elapsed, start, end = elapsed[known], start[known], end[known]
+    at_least_ns, caught_up = lags(log, clock)
+    elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)
+    issuing_ns = records["t1_ns"].to_numpy()[end] - records["t0_ns"].to_numpy()[start]
+    idle_ns = np.clip(np.ceil(issuing_ns - at_least_ns[start]), 0, np.maximum(elapsed_ns, 0))
+    pid = np.array([header.get("pid", -1) for header in log.headers])
+    names = ("tid", "device", "site", "callers", "library")
+    region = zip(records["region"].to_numpy()[start], elapsed["region"], strict=True)
+    columns = {name: records[name].to_numpy()[start] for name in names} | {
+        "kind": "event",
+        "pid": pid[elapsed["process"].to_numpy()],
+        "end_site": records["site"].to_numpy()[end],
+        "region": [of_record or of_call for of_record, of_call in region],
+        "elapsed_ns": elapsed_ns,
+        "caught_up": caught_up[end],
+    }
+    of_clock = {
+        "idle_at_most_ns": idle_ns,
+        "start_lag_ns": at_least_ns[start],
+        "end_lag_ns": at_least_ns[end],
+    }
+    columns |= {c: pd.array(np.floor(v), "Float64").astype("Int64") for c, v in of_clock.items()}
+    return pd.DataFrame(columns, index=elapsed.index)
 
 
-def lags(log: EventLog) -> Lags:
-    """The lags of all records."""
-    out = Lags(np.full(len(log.records), np.nan), np.zeros(len(log.records), dtype=bool))
-    clock = event_clock(log)
+def lags(log: EventLog, clock: EventClock | None) -> tuple[np.ndarray, np.ndarray]:
+    """Per record of the log its lag, never too long (ns; NaN for a record that no distance to a
+    reference reaches), and whether the GPU had worked off what was issued before: it executed the
+    record as early as it executes references of the probe's own, which lie on a stream of their own,
+    around the same time."""
+    records = log.records
+    at_least_ns, caught_up = np.full(len(records), np.nan), np.zeros(len(records), dtype=bool)
     if clock is None:
-        return out
-    called_ns = log.records["t0_ns"].to_numpy()
-    own = log.records["calibration"].to_numpy(dtype=bool)
-    error_ns = _errors(clock)
-    placed = (clock.frame >= 0) & ~log.records["captured"].to_numpy()
+        return at_least_ns, caught_up
+    called_ns = records["t0_ns"].to_numpy()
+    own = records["calibration"].to_numpy(dtype=bool)
+    # how far a place may be off against the first frame of its clock: the sum of what joins the frames
+    # (a pause of seconds is a rounded distance)
+    step_ns = np.where(np.isfinite(clock.origin_error_ns), clock.origin_error_ns, 0)
+    off_ns = pd.Series(step_ns).groupby(clock.line).cumsum().to_numpy()
+    placed = (clock.frame >= 0) & ~records["captured"].to_numpy()
     line = np.where(placed, clock.line[clock.frame], -1)
     for number in np.unique(line[placed]):
         members = np.flatnonzero(line == number)
         since_ns = called_ns[members] - called_ns[members[0]]
         apart_ns = clock.at_ns[members] - clock.at_ns[members[0]] - since_ns
-        least_ns = local_hull(since_ns, apart_ns + error_ns[members])
-        lag_ns = np.maximum(apart_ns - error_ns[members] - least_ns, 0)
-        out.at_least_ns[members] = lag_ns
-        if own[members].any():
-            above_ns, near = _above_own(since_ns, apart_ns, own[members])
-            out.caught_up[members] = (lag_ns <= CAUGHT_UP_NS) & near & (above_ns <= LIKE_OWN_NS)
-    return out
-
-
-def _above_own(
-    since_ns: np.ndarray, apart_ns: np.ndarray, own: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """(how far each record lies above the hull of the probe's own records, whether it lies among
-    these, or near the first or last)."""
-    order = np.argsort(since_ns[own], kind="stable")
-    times_ns = since_ns[own][order]
-    hull_ns = local_hull(times_ns, apart_ns[own][order])
-    among = (since_ns >= times_ns[0] - NEAR_NS) & (since_ns <= times_ns[-1] + NEAR_NS)
-    return apart_ns - np.interp(since_ns, times_ns, hull_ns), among
-
-
-def _errors(clock: EventClock) -> np.ndarray:
-    """How far each record's place may be off against the first frame of its clock: the sum of what
-    joins the frames (a pause of seconds is a rounded distance)."""
-    step_ns = np.where(np.isfinite(clock.origin_error_ns), clock.origin_error_ns, 0)
-    total_ns = np.zeros(len(step_ns))
-    for number in np.unique(clock.line):
-        members = clock.line == number
-        total_ns[members] = np.cumsum(step_ns[members])
-    return np.where(clock.frame >= 0, total_ns[clock.frame], 0) + clock.tick_ns
+        error_ns = off_ns[clock.frame[members]] + clock.tick_ns
+        hull_ns = local_hull(since_ns, apart_ns + error_ns)
+        lag_ns = np.maximum(apart_ns - error_ns - hull_ns, 0)
+        at_least_ns[members] = lag_ns
+        of_probe = np.flatnonzero(own[members])
+        if len(of_probe):
+            of_probe = of_probe[np.argsort(since_ns[of_probe], kind="stable")]
+            times_ns = since_ns[of_probe]
+            least_ns = np.interp(since_ns, times_ns, local_hull(times_ns, apart_ns[of_probe]))
+            near = (since_ns >= times_ns[0] - NEAR_NS) & (since_ns <= times_ns[-1] + NEAR_NS)
+            like_own = apart_ns - least_ns <= LIKE_OWN_NS
+            caught_up[members] = (lag_ns <= CAUGHT_UP_NS) & near & like_own
+    return at_least_ns, caught_up
 
 
 def local_hull(since_ns: np.ndarray, apart_ns: np.ndarray) -> np.ndarray:
@@ -120,45 +136,3 @@ def lower_hull(x: np.ndarray, y: np.ndarray) -> np.ndarray:
             corners.pop()
         corners.append(here)
     return np.interp(x, [corner[0] for corner in corners], [corner[1] for corner in corners])
-
-
-def compared_pairs(log: EventLog) -> pd.DataFrame:
-    """The pairs that the program compared, in the order of its calls, with what the log proves of
-    each (`frames.TIMED`, without names and labels); the index is that of `log.elapsed`.
-
-    `idle_at_most_ns`: how long the GPU can have been idle because of the CPU, NA if no reference
-    reaches the start; `end_lag_ns`: how far behind the CPU the GPU was at the end record, at least,
-    NA likewise; `caught_up`: the GPU had caught up there.
-    """
-    records = log.records
-    find = Lookup(records["process"].to_numpy(), records["seq"].to_numpy())
-    compared = (log.elapsed["error"] == "") & ~log.elapsed["calibration"].astype(bool)
-    elapsed = log.elapsed[compared]
-    start, end = (find(elapsed["process"], elapsed[side]) for side in ("start", "end"))
-    known = (start >= 0) & (end >= 0)
-    known &= ~records["captured"].to_numpy()[start] & ~records["captured"].to_numpy()[end]
-    elapsed, start, end = elapsed[known], start[known], end[known]
-    at_least_ns, caught_up = lags(log)
-    elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)
-    issuing_ns = records["t1_ns"].to_numpy()[end] - records["t0_ns"].to_numpy()[start]
-    idle_ns = np.clip(np.ceil(issuing_ns - at_least_ns[start]), 0, np.maximum(elapsed_ns, 0))
-    pid = np.array([header.get("pid", -1) for header in log.headers])
-    at_start = {
-        c: records[c].to_numpy()[start] for c in ("tid", "device", "site", "callers", "library")
-    }
-    region = zip(records["region"].to_numpy()[start], elapsed["region"], strict=True)
-    return pd.DataFrame(at_start, index=elapsed.index).assign(
-        kind="event",
-        pid=pid[elapsed["process"].to_numpy()],
-        end_site=records["site"].to_numpy()[end],
-        region=[of_record or of_call for of_record, of_call in region],
-        elapsed_ns=elapsed_ns,
-        idle_at_most_ns=_whole(idle_ns),
-        start_lag_ns=_whole(at_least_ns[start]),
-        end_lag_ns=_whole(at_least_ns[end]),
-        caught_up=caught_up[end],
-    )
-
-
-def _whole(ns: np.ndarray) -> pd.arrays.IntegerArray:
-    return pd.array(np.floor(ns), dtype="Float64").astype("Int64")

@@ -25,7 +25,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import FAR
+from nsysalign.intervals import FAR, Columns
 from nsysalign.place.bounded import CLOCK_RATE, Surroundings
 
 #: Parameters, in the order of the regression's columns: mean and standard deviation (ns), wide
@@ -79,7 +79,7 @@ _AT_ONCE = 1 << 16
 
 
 @dataclass(frozen=True)
-class Observations:
+class Observations(Columns):
     """What single records say about their own places: arrays of equal length.
 
     `record`; `class_`: position in CLASSES; the place is `known_ns + x @ parameters`, within
@@ -93,11 +93,9 @@ class Observations:
     scale_ns: np.ndarray
     certain: np.ndarray
 
-    @property
-    def counts(self) -> dict[str, int]:
-        """How many there are of each class, of those that are certain."""
-        count = np.bincount(self.class_[self.certain], minlength=len(CLASSES))
-        return dict(zip(CLASSES, count.tolist(), strict=True))
+    def places(self, vector: np.ndarray) -> np.ndarray:
+        """Where records lie by these parameters."""
+        return self.known_ns + np.rint(self.x @ vector).astype(np.int64)
 
 
 class Likely(NamedTuple):
@@ -118,42 +116,35 @@ class LatencyModel:
     covariance: np.ndarray
     unshown: bool = False
 
-    def likely(self, s: Surroundings) -> Likely:
+    def likely(self, surroundings: Surroundings) -> Likely:
         """The likeliest place of every record, some at a time: what they say fills matrices."""
-        lots = [
-            self._likely(s.take(slice(first, first + _AT_ONCE)))
-            for first in range(0, max(len(s.call_start), 1), _AT_ONCE)
-        ]
+        lots = []
+        for first in range(0, max(len(surroundings.call_start), 1), _AT_ONCE):
+            s = surroundings.take(slice(first, first + _AT_ONCE))
+            past = self.past(s)
+            place = past.places(self.vector)
+            slow = np.clip(s.call_end - s.call_start - _KNEE_NS, 0, _SLOW_NS)
+            bar = BAR_NS + (past.class_ == IDLE) * _SLOW_BAR * slow + s.copying * _COPYING_BAR_NS
+            bar += (past.class_ == BUSY) * s.previous_is_node * _NODE_BAR_NS
+            bar += self.unshown * _UNSHOWN_BAR_NS
+            queued, ahead = self._ahead(s, place), np.full(len(place), FAR)
+            ahead[queued.record] = queued.places(self.vector)
+            lots.append((place, np.where(s.waits, float(FAR), bar), ahead))
         return Likely(*map(np.concatenate, zip(*lots, strict=True)))
-
-    def _likely(self, s: Surroundings) -> Likely:
-        past = self._past(s)
-        place = _places(past, self.vector)
-        slow = np.clip(s.call_end - s.call_start - _KNEE_NS, 0, _SLOW_NS)
-        bar = BAR_NS + (past.class_ == IDLE) * _SLOW_BAR * slow + s.copying * _COPYING_BAR_NS
-        bar += (past.class_ == BUSY) * s.previous_is_node * _NODE_BAR_NS
-        bar += self.unshown * _UNSHOWN_BAR_NS
-        queued = self._ahead(s, place)
-        ahead = np.full(len(place), FAR)
-        ahead[queued.record] = _places(queued, self.vector)
-        return Likely(place, np.where(s.waits, float(FAR), bar), ahead)
 
     def observe(self, s: Surroundings) -> Observations:
         """Everything that records say about their own places."""
-        past = self._past(s)
-        stamped = np.flatnonzero(s.stamp > 0)
+        past, stamped = self.past(s), np.flatnonzero(s.stamp > 0)
         stamp = _sure(stamped, STAMP, s.stamp[stamped], _columns(len(stamped)))
-        parts = (past, self._ahead(s, _places(past, self.vector)), stamp)
-        names = Observations.__dataclass_fields__
-        return Observations(*(np.concatenate([getattr(p, n) for p in parts]) for n in names))
+        return Observations.joined([past, self._ahead(s, past.places(self.vector)), stamp])
 
     def _ahead(self, s: Surroundings, place: np.ndarray) -> Observations:
         queued = s.next_is_kernel & (s.next_start < FAR) & (s.next_issued + _MARGIN_NS < place)
-        at = np.flatnonzero(queued & ~s.copying & ~s.held)
-        x = _columns(len(at), ahead_ns=-1.0, spacing_ns=-s.ahead[at])
-        return _sure(at, AHEAD, s.next_start[at], x)
+        rows = np.flatnonzero(queued & ~s.copying & ~s.held)
+        x = _columns(len(rows), ahead_ns=-1.0, spacing_ns=-s.ahead[rows])
+        return _sure(rows, AHEAD, s.next_start[rows], x)
 
-    def _past(self, s: Surroundings) -> Observations:
+    def past(self, s: Surroundings) -> Observations:
         """What the record's call and the work before it say."""
         took = s.call_end - s.call_start
         idle_x = _columns(
@@ -182,10 +173,6 @@ class LatencyModel:
             SCATTER_NS[class_] + _SLOW_SPREAD * ~busy * np.maximum(took - _KNEE_NS, 0),
             apart & ~s.copying & ~s.waits,
         )
-
-
-def _places(seen: Observations, vector: np.ndarray) -> np.ndarray:
-    return seen.known_ns + np.rint(seen.x @ vector).astype(np.int64)
 
 
 def _sure(record: np.ndarray, class_: int, known_ns: np.ndarray, x: np.ndarray) -> Observations:
@@ -238,32 +225,18 @@ def assumed(tracing: str, s: Surroundings, spacing: float = 0.0) -> LatencyModel
     return LatencyModel(vector, np.linalg.inv(precision), traced and not shown)
 
 
-@dataclass(frozen=True)
-class PairPlaces:
-    """The table of the trace, what it says of each record; the likeliest start of every pair and its
-    error bar."""
-
-    model: LatencyModel
-    of_records: Likely
-    start_ns: np.ndarray
-    error_ns: np.ndarray
-
-
-def place_pairs(s: Surroundings, pairs: pd.DataFrame, tracing: str) -> PairPlaces:
-    """Compared pairs: columns start and end (positions of their records), elapsed_ns.
+def place_pairs(pairs: pd.DataFrame, likely: Likely) -> tuple[np.ndarray, np.ndarray]:
+    """(likeliest start, error bar) of compared pairs: columns start and end (positions of their
+    records), elapsed_ns.
 
     The record that is known better decides; of two known alike the one that puts the pair later,
     because GPUs are late, never early.  A kernel queued behind a record limits how late it was.
     """
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    model = assumed(tracing, s)
-    of_records = model.likely(s)
-    place, bar, ahead = of_records
+    place, bar, ahead = likely
     by_start, by_end = place[start], place[end] - elapsed
-    later = np.maximum(by_start, by_end)
-    begin = np.where(bar[start] < bar[end], by_start, later)
+    begin = np.where(bar[start] < bar[end], by_start, np.maximum(by_start, by_end))
     begin = np.where(bar[end] < bar[start], by_end, begin)
     latest = np.minimum(ahead[start], np.minimum(ahead[end], FAR) - elapsed)
     begin = np.where(latest < begin, begin - (begin - latest) // 2, begin)
-    error = np.minimum(bar[start], bar[end]) + CLOCK_RATE * elapsed
-    return PairPlaces(model, of_records, begin, np.ceil(error))
+    return begin, np.ceil(np.minimum(bar[start], bar[end]) + CLOCK_RATE * elapsed)

@@ -20,9 +20,10 @@ import pandas as pd
 from nsysalign.errors import EventLogError
 from nsysalign.intervals import FAR, distinct, pick
 from nsysalign.model import CALL, ORIGIN, EventLog, Trace, pid_of, process_of, thread_of, tid_of
-from nsysalign.place.host_clock import ClockMap, clock_map, contained, refine
+from nsysalign.place.host_clock import ClockMap, clock_map, refine
 from nsysalign.place.pairs import TracePairs, read_pairs, untold
 from nsysalign.place.windows import Unplaced
+from nsysalign.text import duration
 
 #: A map this accurate needs no refinement on the record calls.
 _SHARP_NS = 2_000
@@ -86,17 +87,15 @@ def match(trace: Trace, log: EventLog) -> Matched:
     pairs, unaligned = compared_pairs(log, records)
     waits = match_waits(trace, log, processes, clocks)
     record, inferred = awaited(trace, waits, records)
-    return Matched(
-        processes,
-        clocks,
-        records,
-        waits.assign(record=record, inferred=inferred),
-        pairs,
-        _asked(log, clocks, records),
-        read,
-        unaligned,
-        notes + more,
-    )
+    waits = waits.assign(record=record, inferred=inferred)
+    # when the first successful elapsed_time on each record had returned
+    asked = np.full(len(records), FAR)
+    for number, rows in pairs[pairs["t1_ns"] >= 0].groupby("process"):
+        if clock := clocks.get(int(number)):
+            returned = clock.to_trace(rows["t1_ns"].to_numpy()) + clock.width_ns
+            for column in ("start", "end"):
+                np.minimum.at(asked, rows[column].to_numpy(), returned)
+    return Matched(processes, clocks, records, waits, pairs, asked, read, unaligned, notes + more)
 
 
 def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[str]]:
@@ -108,38 +107,33 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     threads = distinct(calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]])
     every = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
     by_pid = {int(pid_of(p)): int(p) for p in np.unique(np.concatenate(every)).tolist()}
-    tids: dict[int, set[int]] = {}
-    for table in (log.records, log.hosts):
-        for number, own in table.groupby("process")["tid"].unique().items():
-            tids.setdefault(int(number), set()).update(own.tolist())
+    timed = pd.concat([t[["process", "tid"]] for t in (log.records, log.hosts)])
+    tids = timed.groupby("process")["tid"].unique()
     matched, notes, others = {}, [], other_runs(trace, log)
     for number, header in enumerate(log.headers):
+        pid, made = header.get("pid"), tids.get(number, np.empty(0, np.int64))
+        own = {tid_of(t) for t in made.tolist() if t >= 0}
+        candidates = {process_of(int(t)) for t in threads if tid_of(int(t)) in own}
         if number in others:
             notes.append(others[number])
-            continue
-        pid = header.get("pid")
-        if isinstance(pid, int) and tid_of(pid) in by_pid:
+        elif isinstance(pid, int) and tid_of(pid) in by_pid:
             matched[number] = by_pid[tid_of(pid)]
-            continue
-        own = {tid_of(t) for t in tids.get(number, ()) if t >= 0}
-        candidates = {process_of(int(t)) for t in threads if tid_of(int(t)) in own}
-        if len(candidates) == 1:
+        elif len(candidates) == 1:
             matched[number] = candidates.pop()
         elif not own and len(by_pid) == 1 and not isinstance(pid, int):
             matched[number] = next(iter(by_pid.values()))
-        elif number in tids:
+        elif len(made):
             known = ", ".join(str(p) for p in sorted(by_pid)) or "none"
             name = pid if pid is not None else f"#{number}"
             notes.append(
                 f"process {name} of the event log has no CUDA rows in the trace (it has: {known})"
             )
-    if log.headers:
-        recording = {process_of(int(t)) for t in threads}
-        notes += [
-            f"process {pid_of(process)} recorded CUDA events but has no event log: started without the probe "
-            "(python -I, -E or -S, a cleaned environment, or not Python)"
-            for process in sorted(recording - set(matched.values()))
-        ]
+    recording = {process_of(int(t)) for t in threads} if log.headers else set()
+    notes += [
+        f"process {pid_of(process)} recorded CUDA events but has no event log: started without the probe "
+        "(python -I, -E or -S, a cleaned environment, or not Python)"
+        for process in sorted(recording - set(matched.values()))
+    ]
     return matched, notes
 
 
@@ -154,34 +148,22 @@ def other_runs(trace: Trace, log: EventLog) -> dict[int, str]:
     if session is None or calls.empty or int(calls["end_ns"].max()) <= 0:
         return {}
     first, last = session + int(calls["start_ns"].min()), session + int(calls["end_ns"].max())
-    clocks = (
-        log.clocks[log.clocks["realtime_ns"] > 0].drop_duplicates("process").set_index("process")
-    )
-    offset = (clocks["realtime_ns"] - clocks["monotonic_ns"]).to_dict()
+    clocks = log.clocks[log.clocks["realtime_ns"] > 0].drop_duplicates("process")
+    offset = (clocks["realtime_ns"] - clocks["monotonic_ns"]).set_axis(clocks["process"]).to_dict()
     times = pd.concat([t[["process", "t0_ns"]] for t in (log.records, log.hosts)])
-    spans = times.groupby("process")["t0_ns"].agg(["min", "max"])
-    others, known = {}, 0
+    spans = times[times["process"].isin(offset)].groupby("process")["t0_ns"].agg(["min", "max"])
+    others = {}
     for number, begin, end in spans.itertuples():
-        if number not in offset:
-            continue
-        known += 1
-        begin, end = int(begin) + int(offset[number]), int(end) + int(offset[number])
-        away = max(begin - last, first - end)
-        if away > _CLOCK_SET_NS:
-            when = "after the trace ends" if begin > last else "before the trace begins"
-            pid, s = log.headers[number].get("pid"), away // 1_000_000_000
+        before, after = first - int(end) - offset[number], int(begin) + offset[number] - last
+        if max(before, after) > _CLOCK_SET_NS:
+            pid = log.headers[number].get("pid")
             whose = f" of process {pid}" if isinstance(pid, int) else ""
-            long = (
-                f"{s} s"
-                if s < 7_200
-                else f"{s // 3600} h"
-                if s < 172_800
-                else f"{s // 86_400} days"
-            )
+            when = "after the trace ends" if after > before else "before the trace begins"
             others[int(number)] = (
-                f"the event log{whose} belongs to another run: its records lie {long} {when}"
+                f"the event log{whose} belongs to another run: its records lie "
+                f"{duration(max(before, after))} {when}"
             )
-    if others and len(others) == known == len(log.headers):
+    if others and len(others) == len(spans) == len(log.headers):
         hint = "use the events-PID.jsonl of the run that made this trace"
         raise EventLogError(next(iter(others.values())), hint)
     return others
@@ -194,10 +176,7 @@ def match_records(
     notes."""
     calls = trace.calls
     thread, start, end = (calls[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
-    is_record = np.flatnonzero(
-        (calls["kind"].to_numpy() == CALL["record"])
-        & (calls["outer"].to_numpy() == np.arange(len(calls)))
-    )
+    is_record = _outermost(trace, "record")
     call, of = np.full((2, len(log.records)), -1, dtype=np.int64)
     clocks: dict[int, ClockMap] = {}
     notes: list[str] = []
@@ -211,8 +190,8 @@ def match_records(
         for tid in np.unique(tids[logged]).tolist():
             rows = logged[tids[logged] == tid]
             rows = rows[np.argsort(t0[rows], kind="stable")]
-            groups.append((tid, rows, is_record[of_thread(thread[is_record], process, tid)]))
-        arrays = [(t0[rows], t1[rows], start[p], end[p]) for _, rows, p in groups]
+            made = is_record[of_thread(thread[is_record], process, tid)]
+            groups.append((tid, rows, made, (t0[rows], t1[rows], start[made], end[made])))
         clock = clock_map(
             clocks=log.clocks.iloc[lines.get(number, [])],
             marked=log.marked.iloc[marked.get(number, [])],
@@ -220,32 +199,37 @@ def match_records(
             session_start_utc_ns=trace.info.session_start_utc_ns,
         )
         if clock is None:  # line up the first record calls and let refine() do the rest
-            first = next((a for a in arrays if len(a[0]) and len(a[2])), None)
+            first = next((times for *_, times in groups if len(times[0]) and len(times[2])), None)
             if first is None:
                 continue
-            made, begun = first[0][:1], first[2][:1]
-            clock = ClockMap(made, begun - made, "record calls", 20_000_000)
+            called, begun = first[0][:1], first[2][:1]
+            clock = ClockMap(called, begun - called, "record calls", 20_000_000)
             notes.append(
                 "no clock line of the event log fits the trace, so the clocks were aligned on the record "
                 "calls alone"
             )
-
-        def inside(near: ClockMap, a: tuple) -> np.ndarray:
-            return contained(near.to_trace(a[0]), near.to_trace(a[1]), a[2], a[3])
-
-        hits, total = sum((inside(clock, a) >= 0).sum() for a in arrays), max(len(logged), 1)
-        if clock.width_ns > _SHARP_NS or (len(logged) and hits / total < 0.9):
-            clock = refine(clock, arrays)
+        inside = [clock.contained(*times) for *_, times in groups]
+        hits = sum((found >= 0).sum() for found in inside)
+        if clock.width_ns > _SHARP_NS or (len(logged) and hits / len(logged) < 0.9):
+            clock = refine(clock, [times for *_, times in groups])
+            inside = [clock.contained(*times) for *_, times in groups]
         clocks[number] = clock
-        for (tid, rows, positions), a in zip(groups, arrays, strict=True):
-            hit, until = inside(clock, a), clock.to_trace(a[1])
-            if len(positions):  # nobody's, if the next call, of another thread, lies inside as well
-                this, after = np.maximum(hit, 0), np.minimum(hit + 1, len(positions) - 1)
-                two = (hit >= 0) & (hit + 1 < len(positions)) & (a[3][after] <= until)
-                hit[two & (thread[positions[after]] != thread[positions[this]])] = -1
-            call[rows] = np.append(positions, -1)[hit]
+        for (tid, rows, made, times), found in zip(groups, inside, strict=True):
+            if tid < 0 and len(
+                made
+            ):  # nobody's, if the next call, of another thread, lies inside, too
+                this, after = np.maximum(found, 0), np.minimum(found + 1, len(made) - 1)
+                two = (found >= 0) & (after > this) & (times[3][after] <= clock.to_trace(times[1]))
+                found[two & (thread[made[after]] != thread[made[this]])] = -1
+            call[rows] = np.append(made, -1)[found]
             of[rows] = thread_of(process, tid) if tid >= 0 else np.append(thread, -1)[call[rows]]
     return call, of, clocks, notes
+
+
+def _outermost(trace: Trace, kind: str) -> np.ndarray:
+    """Positions of the calls of a kind that lie in no other."""
+    of_kind = np.flatnonzero(trace.calls["kind"].to_numpy() == CALL[kind])
+    return of_kind[trace.calls["outer"].to_numpy()[of_kind] == of_kind]
 
 
 def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
@@ -264,35 +248,28 @@ def _all_records(
     thread: np.ndarray,
 ) -> pd.DataFrame:
     """`Matched.records` from the calls and threads of the log's records."""
-    calls = trace.calls
-    kept = ["process", "seq", "device", "stream_handle", "stream_id", "captured", "region", "site"]
-    logged = log.records[kept].rename(columns={"process": "log_process"})
-    process = [processes.get(int(p), -1) for p in logged["log_process"]]
-    logged = logged.assign(call=call, thread=thread, process=np.array(process, dtype=np.int64))
-    outermost = calls["outer"].to_numpy() == np.arange(len(calls))
-    every = np.flatnonzero((calls["kind"].to_numpy() == CALL["record"]) & outermost)
-    other = np.setdiff1d(every, call)
-    none = {c: -1 for c in kept[1:5]} | {
-        "log_process": -1,
-        "captured": False,
-        "region": "",
-        "site": "",
-    }
-    own = {c: calls[c].to_numpy()[other] for c in ("thread", "process")}
-    extra = pd.DataFrame(none | own | {"call": other}, index=range(len(other)))
-    parts = [logged, extra] if len(extra) else [logged]
-    out = pd.concat(parts, ignore_index=True)
+    calls, rows = trace.calls, trace.event_rows
+    numbers = ["process", "seq", "device", "stream_handle", "stream_id"]
+    logged = log.records[[*numbers, "captured", "region", "site"]]
+    process = np.array([processes.get(p, -1) for p in logged["process"].tolist()], dtype=np.int64)
+    logged = logged.rename(columns={"process": "log_process"})
+    logged = logged.assign(call=call, thread=thread, process=process)
+    other = np.setdiff1d(_outermost(trace, "record"), call)
+    none = dict.fromkeys(("log_process", *numbers[1:]), -1) | {"captured": False}
+    texts = {"region": "", "site": ""}
+    made = {c: calls[c].to_numpy()[other] for c in ("thread", "process")}
+    extra = pd.DataFrame({**none, **texts, **made, "call": other}, index=range(len(other)))
+    out = pd.concat([logged, extra] if len(extra) else [logged], ignore_index=True)
     call = out["call"].to_numpy()
-    rows = trace.event_rows
     find = Lookup(rows["process"].to_numpy(), rows["correlation"].to_numpy())
-    made = (pick(calls[c].to_numpy(), call, -1) for c in ("process", "correlation"))
-    row = np.where(call >= 0, find(*made), -1)
-    columns = {c: pick(rows[c].to_numpy(), row, -1) for c in ("event", "event_sync")}
+    row = find(*(pick(calls[c].to_numpy(), call, -1) for c in ("process", "correlation")))
+    row = np.where(call >= 0, row, -1)
     return out.assign(
         call_start_ns=pick(calls["start_ns"].to_numpy(), call, 0),
         call_end_ns=pick(calls["end_ns"].to_numpy(), call, 0),
         problem=_problems(log, out),
-        **columns,
+        event=pick(rows["event"].to_numpy(), row, -1),
+        event_sync=pick(rows["event_sync"].to_numpy(), row, -1),
         timestamp_ns=pick(rows["timestamp_ns"].to_numpy(), row, 0),
         event_row=row,
     )
@@ -304,13 +281,12 @@ def _problems(log: EventLog, records: pd.DataFrame) -> np.ndarray:
     absent = (records["process"].to_numpy() < 0) & ~captured
     lost = (records["call"].to_numpy() < 0) & ~captured & ~absent
     number = records["log_process"].to_numpy()
+    nobody = np.append(log.records["tid"].to_numpy() < 0, np.zeros(len(records), dtype=bool))
     out = np.where(captured, "captured into a CUDA graph", "").astype(object)
     out[lost] = (
         "its record call is not in the trace (rows dropped, or recorded outside the profiled time)"
     )
-    nobody = np.zeros(len(records), dtype=bool)
-    nobody[: len(log.records)] = log.records["tid"].to_numpy() < 0
-    out[lost & nobody] = (
+    out[lost & nobody[: len(records)]] = (
         "its record call is not in the trace, or the record names no thread (tid) and several recorded then"
     )
     for process, header in enumerate(log.headers):
@@ -330,38 +306,31 @@ def match_waits(
     """Every stream-wait-event call with what the trace and the log say about it (`Matched.waits`
     without `record` and `inferred`)."""
     calls, syncs = trace.calls, trace.syncs
-    outermost = calls["outer"].to_numpy() == np.arange(len(calls))
-    call = np.flatnonzero((calls["kind"].to_numpy() == CALL["wait_event"]) & outermost)
+    call = _outermost(trace, "wait_event")
     of_call = pd.Series(np.arange(len(syncs)), index=syncs["call"].to_numpy())
     of_call = of_call[~of_call.index.duplicated()]
     sync = of_call.reindex(call).fillna(-1).to_numpy().astype(np.int64)
     stream_id, log_process, seq = np.full((3, len(call)), -1)
     thread, begun, ended = (calls[c].to_numpy()[call] for c in ("thread", "start_ns", "end_ns"))
-    for (number, tid), rows in log.waits.groupby(["process", "tid"]):
-        own = (
-            of_thread(thread, processes[int(number)], int(tid)) if number in clocks else thread[:0]
-        )
-        if not len(own):
-            continue
-        rows, clock = rows.sort_values("t0_ns"), clocks[int(number)]
-        t0, t1 = (clock.to_trace(rows[c].to_numpy()) for c in ("t0_ns", "t1_ns"))
-        found = contained(t0, t1, begun[own], ended[own])
+    logged = log.waits[log.waits["process"].isin([*clocks])].sort_values("t0_ns")
+    for (number, tid), rows in logged.groupby(["process", "tid"]):
+        own = of_thread(thread, processes[int(number)], int(tid))
+        times = (rows["t0_ns"].to_numpy(), rows["t1_ns"].to_numpy(), begun[own], ended[own])
+        found = clocks[int(number)].contained(*times)
         rows, hit = rows[found >= 0], own[found[found >= 0]]
         stream_id[hit], seq[hit] = rows["stream_id"], rows["record"]
         log_process[hit] = number
-    return pd.DataFrame(
-        {
-            "call": call,
-            "sync": sync,
-            "process": calls["process"].to_numpy()[call],
-            "event": pick(syncs["event"].to_numpy(), sync, -1),
-            "event_sync": pick(syncs["event_sync"].to_numpy(), sync, -1),
-            "stream_id": stream_id,
-            "log_process": log_process,
-            "seq": seq,
-        },
-        dtype="int64",
-    )
+    columns = {
+        "call": call,
+        "sync": sync,
+        "process": calls["process"].to_numpy()[call],
+        "event": pick(syncs["event"].to_numpy(), sync, -1),
+        "event_sync": pick(syncs["event_sync"].to_numpy(), sync, -1),
+        "stream_id": stream_id,
+        "log_process": log_process,
+        "seq": seq,
+    }
+    return pd.DataFrame(columns, dtype="int64")
 
 
 def awaited(
@@ -384,18 +353,16 @@ def awaited(
     in_log = pick(logged, by_log(waits["log_process"].to_numpy(), seq), -1)
     found = np.where((found < 0) & (seq >= 0), in_log, found)
     unsure = found < 0
-    call = waits["call"].to_numpy()
-    asked = waits[["process", "event"]].assign(
-        time=trace.calls["start_ns"].to_numpy()[call],
-        thread=trace.calls["thread"].to_numpy()[call],
-        wait=np.arange(len(waits)),
-    )
+    asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)))
+    for name, column in (("time", "start_ns"), ("thread", "thread")):
+        asked[name] = trace.calls[column].to_numpy()[waits["call"].to_numpy()]
+    asked = asked.sort_values("time")
     answers = made.rename(columns={"call_start_ns": "time"}).assign(record=made.index.to_numpy())
     for by, left, right in (
         (["process", "event"], asked[asked["event"] >= 0], answers[answers["event"] >= 0]),
         (["thread"], asked, answers),
     ):
-        left = left[found[left["wait"].to_numpy()] < 0].sort_values("time")
+        left = left[found[left["wait"].to_numpy()] < 0]
         if left.empty or right.empty:
             continue
         joined = pd.merge_asof(
@@ -434,20 +401,4 @@ def without_place(
         place = site[start] if start >= 0 else site[end] if end >= 0 else asked_at
         name = region or place or "unnamed"
         out.append(Unplaced(name, str(reason), place, ORIGIN["pair"], int(source)))
-    return out
-
-
-def _asked(log: EventLog, clocks: Mapping[int, ClockMap], records: pd.DataFrame) -> np.ndarray:
-    """Trace time at which the first successful elapsed_time on each record had returned."""
-    out = np.full(len(records), FAR)
-    find = Lookup(records["log_process"].to_numpy(), records["seq"].to_numpy())
-    timed = log.elapsed[(log.elapsed["t1_ns"] >= 0) & (log.elapsed["error"] == "")]
-    for number, rows in timed.groupby("process"):
-        if number not in clocks:
-            continue
-        clock = clocks[int(number)]
-        returned = clock.to_trace(rows["t1_ns"].to_numpy()) + clock.width_ns
-        for column in ("start", "end"):
-            found = find(rows["process"].to_numpy(), rows[column].to_numpy())
-            np.minimum.at(out, found[found >= 0], returned[found >= 0])
     return out

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -22,18 +22,11 @@ from nsysalign.place.bounded import (
     TICK_NS,
     Bounded,
     of_starts,
+    slack_ns,
     surroundings,
 )
 from nsysalign.place.event_clock import ClockPlaces, EventClock, place_records
-from nsysalign.place.latency import (
-    CLASSES,
-    PARAMETERS,
-    SCATTER_NS,
-    LatencyModel,
-    Likely,
-    PairPlaces,
-    place_pairs,
-)
+from nsysalign.place.latency import CLASSES, PARAMETERS, SCATTER_NS, Likely, assumed, place_pairs
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import Streams
 from nsysalign.place.windows import windows_frame
@@ -60,15 +53,6 @@ class Placed:
     read_notes: list[str]
 
 
-class _Starts(NamedTuple):
-    """Arrays, one value per pair (ns): where it starts, the half-width, bounds that always hold."""
-
-    start: np.ndarray
-    error: np.ndarray
-    low: np.ndarray
-    high: np.ndarray
-
-
 def place(
     trace: Trace, log: EventLog, matched: Matched, streams: Streams, bounded: Bounded,
     clock: EventClock | None,
@@ -78,29 +62,39 @@ def place(
     around = surroundings(trace, streams, bounded)
     known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
     places = place_records(clock, around, tracing, known) if clock is not None else None
+    model = assumed(tracing, around)
+    likely = model.likely(around)
     on_clock, notes = _held_by_clock(places, bounded)
-    likely = place_pairs(around, bounded.pairs, tracing)
     lower, upper = bounded.lower.copy(), bounded.upper.copy()
     if places is not None:  # a margin around the place that the clock gives
         held = np.unique(bounded.pairs.loc[on_clock, ["start", "end"]].to_numpy())
         lower[held] = places.at_ns[held] - places.error_ns[held]
         upper[held] = places.at_ns[held] + places.error_ns[held]
-    windows = _event_windows(log, bounded, places, on_clock, likely, lower, upper)
+    windows = _event_windows(log, bounded, places, on_clock, likely, (lower, upper))
     records = records.assign(
         lower_ns=np.minimum(lower, upper),
         upper_ns=np.maximum(lower, upper),
         stream=pick(streams.lanes["stream"].to_numpy(), records["lane"].to_numpy(), -1),
     )
-    records["t_ns"] = _record_places(records, windows, places, likely.of_records)
-    read, read_notes = _read_windows(trace, records, matched, bounded, likely.of_records.bar)
-    return Placed(
-        records=frames.check(records, frames.PLACED_RECORDS),
-        windows=windows,
-        read=read,
-        calibration=_calibration(likely.model, matched, clock, places),
-        notes=notes,
-        read_notes=read_notes,
-    )
+    records["t_ns"] = _record_places(records, windows, places, likely)
+    read, read_notes = _read_windows(trace, records, matched, bounded, likely.bar)
+    calibration: dict[str, Any] = {}
+    if clock is not None and places is not None:
+        lines = [{"rate_ppm": round(line.rate_ppm, 3)} for line in places.lines.values()]
+        on = int((places.line >= 0).sum())
+        calibration["event_clock"] = {"tick_ns": clock.tick_ns, "records": on, "lines": lines}
+    deviation = np.sqrt(np.diag(model.covariance))
+    calibration |= {
+        "latency_ns": dict(zip(PARAMETERS, model.vector.round(3).tolist(), strict=True)),
+        "latency_std_ns": dict(zip(PARAMETERS, deviation.round(1).tolist(), strict=True)),
+        "scale_ns": dict(zip(CLASSES, SCATTER_NS.tolist(), strict=True)),
+        "clocks": {
+            str(pid_of(matched.processes[p])): {"source": c.source, "uncertainty_ns": c.width_ns}
+            for p, c in matched.clocks.items()
+        },
+    }
+    records = frames.check(records, frames.PLACED_RECORDS)
+    return Placed(records, windows, read, calibration, notes, read_notes)
 
 
 def event_tracing(trace: Trace) -> str:
@@ -125,9 +119,9 @@ def _held_by_clock(places: ClockPlaces | None, bounded: Bounded) -> tuple[np.nda
     room = _CLOCK_ROOM_NS + places.error_ns
     agree = apart <= CLOCK_RATE * 5 * elapsed + room[start]
     for one in (start, end):
-        stamped = bounded.stamped[one]  # CUPTI's stamp may be late: it bounds nothing
-        agree &= stamped | (places.at_ns[one] >= bounded.lower[one] - room[one])
-        agree &= stamped | (places.at_ns[one] <= bounded.upper[one] + room[one])
+        within = places.at_ns[one] >= bounded.lower[one] - room[one]
+        within &= places.at_ns[one] <= bounded.upper[one] + room[one]
+        agree &= within | bounded.stamped[one]  # CUPTI's stamp may be late: it bounds nothing
     wrong = int((on & ~agree & ~pairs["calibration"].to_numpy(dtype=bool)).sum())
     note = (
         f"{wrong} pairs lie elsewhere by the event clock than their neighbours on the stream allow: they are placed by their "
@@ -141,31 +135,45 @@ def _event_windows(
     bounded: Bounded,
     places: ClockPlaces | None,
     on_clock: np.ndarray,
-    likely: PairPlaces,
-    lower: np.ndarray,
-    upper: np.ndarray,
+    likely: Likely,
+    bounds: tuple[np.ndarray, np.ndarray],
 ) -> pd.DataFrame:
-    """Windows of kind event: the program's own pairs, placed."""
+    """Windows of kind event: the program's own pairs, by the event clock (`on_clock`), by their time
+    stamps, else by what their neighbours make likely.  `bounds`: lower and upper, per record."""
     ordinary = ~bounded.pairs["calibration"].to_numpy(dtype=bool)
     pairs, on_clock = bounded.pairs[ordinary].reset_index(drop=True), on_clock[ordinary]
-    records = bounded.records
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    stamp = records["timestamp_ns"].to_numpy()
-    starts = _by_neighbours(
-        stamp, likely.start_ns[ordinary], likely.error_ns[ordinary], lower, upper, pairs
-    )
+    stamp = bounded.records["timestamp_ns"].to_numpy()
+    by_start, by_end = stamp[start] > 0, (stamp[start] <= 0) & (stamp[end] > 0)
+    lower, upper = bounds
+    crossing = of_starts(lower, upper, pairs, slack_ns(elapsed))
+    low = np.where(by_start, lower[start], np.minimum(*crossing))
+    high = np.where(by_start, upper[start], np.maximum(*crossing))
+    usual, bar = place_pairs(pairs, likely)
+    begin = np.where(by_end, stamp[end] - elapsed, np.clip(usual, low, high))
+    begin = np.where(by_start, stamp[start], begin)
+    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
+    error = np.where(by_end, _BY_END_NS, np.minimum(bar, farthest).astype(np.int64))
+    error = np.where(by_start, TICK_NS, error)
     if places is not None and on_clock.any():
-        clocked = _on_clock(places, bounded, pairs)
-        columns = zip(clocked, starts, strict=True)
-        starts = _Starts(*(np.where(on_clock, mine, other) for mine, other in columns))
-    stamped = np.where((stamp[start] > 0) | (stamp[end] > 0), "event-trace", "bounds")
-    residual = pd.array(stamp[end] - (starts.start + elapsed), dtype="Int64")
-    residual[~((stamp[start] > 0) & (stamp[end] > 0))] = pd.NA
+        # the two clocks' rates differ by parts per million: over a long interval both ends share that
+        over = places.at_ns[end] - places.at_ns[start] - elapsed
+        begin = np.where(on_clock, places.at_ns[start] + over // 2, begin)
+        apart = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
+        error = np.where(on_clock, apart, error)
+        lower = np.where(bounded.stamped, 0, bounded.lower)
+        upper = np.where(bounded.stamped, FAR, bounded.upper)
+        held = of_starts(lower, upper, pairs, np.abs(over) + TICK_NS)
+        low, high = np.where(on_clock, held[0], low), np.where(on_clock, held[1], high)
+    stamped = by_start & (stamp[end] > 0)
+    residual = pd.array(stamp[end] - (begin + elapsed), dtype="Int64")
+    residual[~stamped] = pd.NA
+    method = np.where(by_start | by_end, "event-trace", "bounds")
     logged = log.records  # its rows come first in `records`: positions there are positions here
     region, site, callers = (
         logged[c].to_numpy(dtype=object) for c in ("region", "site", "callers")
     )
-    out = _who(records, start, end) | {
+    columns = _who(bounded.records, start, end) | {
         "log_process": pairs["process"].to_numpy(),
         "region": [a or b for a, b in zip(region[start], pairs["region"], strict=True)],
         "site": site[start],
@@ -175,95 +183,55 @@ def _event_windows(
         "origin": np.int8(ORIGIN["pair"]),
         "source": pairs["source"].to_numpy(),
         "elapsed_ns": elapsed,
-        "start_ns": starts.start,
-        "end_ns": starts.start + elapsed,
-        "start_lower_ns": starts.low,
-        "start_upper_ns": starts.high,
-        "error_ns": starts.error,
-        "method": np.where(on_clock, "clock", stamped).astype(object),
+        "start_ns": begin,
+        "end_ns": begin + elapsed,
+        "start_lower_ns": np.minimum(low, begin),
+        "start_upper_ns": np.maximum(high, begin),
+        "error_ns": error,
+        "method": np.where(on_clock, "clock", method).astype(object),
         "clock_residual_ns": residual,
     }
-    windows = pd.DataFrame(out, index=range(len(pairs)))
-    windows["remarks"] = pd.Series([()] * len(pairs), dtype=object, index=windows.index)
-    return frames.check(windows, frames.WINDOWS)
+    return windows_frame(len(pairs), columns)
 
 
 def _who(records: pd.DataFrame, start: np.ndarray, end: np.ndarray) -> dict[str, Any]:
     """Who recorded pairs, when, and on which streams."""
-    columns = records[["process", "thread", "lane", "call_start_ns", "call_end_ns"]]
-    first, last = columns.iloc[start], columns.iloc[end]
+    names = ("process", "thread", "lane", "call_start_ns", "call_end_ns")
+    first, last = ({c: records[c].to_numpy()[side] for c in names} for side in (start, end))
     return {
         "kind": "event",
         "start": start,
         "end": end,
-        "process": first["process"].to_numpy(),
-        "thread": first["thread"].to_numpy(),
-        "end_thread": last["thread"].to_numpy(),
-        "start_lane": first["lane"].to_numpy(),
-        "end_lane": last["lane"].to_numpy(),
-        "open_ns": first["call_start_ns"].to_numpy(),
-        "close_ns": last["call_start_ns"].to_numpy(),
-        "close_end_ns": last["call_end_ns"].to_numpy(),
+        "process": first["process"],
+        "thread": first["thread"],
+        "end_thread": last["thread"],
+        "start_lane": first["lane"],
+        "end_lane": last["lane"],
+        "open_ns": first["call_start_ns"],
+        "close_ns": last["call_start_ns"],
+        "close_end_ns": last["call_end_ns"],
     }
 
 
-def _on_clock(places: ClockPlaces, bounded: Bounded, pairs: pd.DataFrame) -> _Starts:
-    """Pairs on an event clock.  The two clocks' rates differ by parts per million; over a long
-    interval both ends share that difference."""
-    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    over = places.at_ns[end] - places.at_ns[start] - elapsed
-    begin = places.at_ns[start] + over // 2
-    error = np.maximum(places.error_ns[start], places.error_ns[end]) + (np.abs(over) + 1) // 2
-    lower = np.where(bounded.stamped, 0, bounded.lower)
-    upper = np.where(bounded.stamped, FAR, bounded.upper)
-    low, high = of_starts(lower, upper, start, end, elapsed, np.abs(over) + TICK_NS)
-    return _Starts(begin, error, np.minimum(low, begin), np.maximum(high, begin))
-
-
-def _by_neighbours(
-    stamp: np.ndarray,
-    likely: np.ndarray,
-    bar: np.ndarray,
-    lower: np.ndarray,
-    upper: np.ndarray,
-    pairs: pd.DataFrame,
-) -> _Starts:
-    """Pairs on no event clock: by their timestamps, else by what their neighbours make likely."""
-    start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
-    low, high = of_starts(lower, upper, start, end, elapsed)
-    low, high = np.minimum(low, high), np.maximum(low, high)
-    by_start = stamp[start] > 0
-    by_end = ~by_start & (stamp[end] > 0)
-    low, high = np.where(by_start, lower[start], low), np.where(by_start, upper[start], high)
-    begin = np.where(by_start, stamp[start], stamp[end] - elapsed)
-    begin = np.where(by_start | by_end, begin, np.clip(likely, low, high))
-    farthest = np.maximum(np.maximum(begin - low, high - begin), 1)
-    error = np.where(by_end, _BY_END_NS, np.minimum(np.ceil(bar), farthest).astype(np.int64))
-    error = np.where(by_start, TICK_NS, error)
-    return _Starts(begin, error, np.minimum(low, begin), np.maximum(high, begin))
-
-
 def _record_places(
-    records: pd.DataFrame,
-    windows: pd.DataFrame,
-    places: ClockPlaces | None,
-    likely: Likely,
+    records: pd.DataFrame, windows: pd.DataFrame, places: ClockPlaces | None, likely: Likely
 ) -> np.ndarray:
     """Likeliest place of every record: by the event clock, its own timestamp, its window's edge,
     else its neighbours; -1 for none."""
     t, ahead = likely.place, likely.ahead
     t = np.where(ahead < t, t - (t - ahead) // 2, t)
     t = np.clip(t, records["lower_ns"].to_numpy(), records["upper_ns"].to_numpy())
-    for edge in ("end", "start"):
-        t[windows[edge].to_numpy()] = windows[f"{edge}_ns"].to_numpy()
+    edges = [(windows[c].to_numpy(), windows[f"{c}_ns"].to_numpy()) for c in ("end", "start")]
+    for record, edge_ns in edges:
+        t[record] = edge_ns
     stamp, known = records["timestamp_ns"].to_numpy(), records["call"].to_numpy() >= 0
     out = np.where(stamp > 0, stamp, np.where(known, t, -1))
     if places is not None:
         out = np.where(known & (places.line >= 0), places.at_ns, out)
     # the edges of a window share the difference between the clocks' rates
     own = windows["method"].to_numpy() == "clock"
-    for edge in ("end", "start"):
-        out[windows[edge].to_numpy()[own]] = windows[f"{edge}_ns"].to_numpy()[own]
+    for record, edge_ns in edges:
+        out[record[own]] = edge_ns[own]
     return out
 
 
@@ -315,27 +283,3 @@ def _unseen_work(trace: Trace, wait: np.ndarray, end: np.ndarray) -> np.ndarray:
     last = np.append(0, done)[np.searchsorted(done, returned, side="right")]
     idle = returned - np.maximum(last, end) > _WAKES_NS
     return np.where(synchronised & idle & (began <= end), returned - end, 0)
-
-
-def _calibration(
-    model: LatencyModel, matched: Matched, clock: EventClock | None, places: ClockPlaces | None
-) -> dict[str, Any]:
-    """What the places rest on, as the analysis stores it."""
-    out: dict[str, Any] = {}
-    if clock is not None and places is not None:
-        lines = [
-            {"rate_ppm": round(line.rate_ppm, 3), "observations": dict(line.counts)}
-            for line in places.lines.values()
-        ]
-        known = int((places.line >= 0).sum())
-        out["event_clock"] = {"tick_ns": clock.tick_ns, "records": known, "lines": lines}
-    deviation = np.sqrt(np.diag(model.covariance))
-    return out | {
-        "latency_ns": dict(zip(PARAMETERS, model.vector.round(3).tolist(), strict=True)),
-        "latency_std_ns": dict(zip(PARAMETERS, deviation.round(1).tolist(), strict=True)),
-        "scale_ns": dict(zip(CLASSES, SCATTER_NS.tolist(), strict=True)),
-        "clocks": {
-            str(pid_of(matched.processes[p])): {"source": c.source, "uncertainty_ns": c.width_ns}
-            for p, c in matched.clocks.items()
-        },
-    }

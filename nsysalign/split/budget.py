@@ -237,19 +237,20 @@ def intervals_table(split: SplitTrace, log: EventLog | None) -> pd.DataFrame:
         kernel_only_upper_ns=kernel + total[:, CAUSE["graph"]],
         kernel_outside_ns=outside,
         operations=split.operations,
-        idle_at_most_ns=_by_the_log(w, log),
+        idle_at_most_ns=_by_the_log(alignment, log),
         flags=pd.Series(_flags(split, log), dtype=object),
         findings=pd.Series([()] * len(w), dtype=object),
     )
     return frames.check(out, frames.INTERVALS)
 
 
-def _by_the_log(windows: pd.DataFrame, log: EventLog | None) -> pd.Series:
+def _by_the_log(alignment: Alignment, log: EventLog | None) -> pd.Series:
     """Per window, how long the GPU can have been idle because of the CPU according to the event log
     alone (`place.lag`); NA where it does not say."""
+    windows = alignment.windows
     if log is None:
         return pd.Series(pd.NA, windows.index, dtype="Int64")
-    proven = compared_pairs(log)["idle_at_most_ns"]
+    proven = compared_pairs(log, alignment.clock)["idle_at_most_ns"]
     compared = windows["origin"].to_numpy() == ORIGIN["pair"]
     source = np.where(compared, windows["source"].to_numpy(), -1)
     return proven.reindex(source).set_axis(windows.index)

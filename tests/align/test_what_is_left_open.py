@@ -50,8 +50,8 @@ def placed(s, tracing="off"):
     """(start after the end of the operation before, error bar) of the pair of the last two
     records."""
     pairs = pd.DataFrame({"start": [20], "end": [21], "elapsed_ns": [EACH_NS]})
-    found = place_pairs(s, pairs, tracing)
-    return int(found.start_ns[0] - s.previous_end[20]), int(found.error_ns[0])
+    start, error = place_pairs(pairs, assumed(tracing, s).likely(s))
+    return int(start[0] - s.previous_end[20]), int(error[0])
 
 
 def test_bars_grow_with_what_is_not_known():

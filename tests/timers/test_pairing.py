@@ -24,7 +24,7 @@ def pairs(program: str, sites: dict[str, Site]) -> list[str]:
     order = program.split()
     place = np.array([keys.index(k) for k in order], dtype=np.int64)
     found = differences(np.zeros(len(order)), np.zeros(len(order)), place, [sites[k] for k in keys])
-    return [f"{order[a]}{a}-{order[b]}{b}" for a, b in zip(found.start, found.end, strict=True)]
+    return [f"{order[a]}{a}-{order[b]}{b}" for a, b in found.tolist()]
 
 
 PLAIN = {"A": site(3, "start", "t0"), "B": site(5, "difference", "t1", "t0")}
@@ -67,13 +67,9 @@ def test_an_abandoned_start_is_not_dug_up():
     assert pairs("A A A B B", sites) == ["A2-B3"]
 
 
-def test_coroutines_that_take_turns_are_not_mixed_up():
+def test_coroutines_take_turns_and_nothing_is_guessed():
     sites = {k: s._replace(interleaved=True) for k, s in PLAIN.items()}
-    assert pairs("A B A B", sites) == ["A0-B1", "A2-B3"]
-    assert pairs("A A B B A B", sites) == ["A4-B5"], "who ended first?"
-    place = np.array([0, 0, 1, 1])
-    found = differences(np.zeros(4), np.zeros(4), place, list(sites.values()))
-    assert found.unclear == {"f.py:5": 2}
+    assert pairs("A A B B A B", sites) == [], "who ended first?"
 
 
 def test_deadlines_and_what_is_thrown_away_are_no_intervals():
@@ -91,9 +87,8 @@ def test_another_thread_and_another_clock_are_others():
     place = np.array([0, 0, 1, 1])
     for thread, clock in (([1, 2, 1, 2], [0] * 4), ([0] * 4, [1, 2, 1, 2])):
         found = differences(np.array(thread), np.array(clock), place, both)
-        assert list(zip(found.start, found.end, strict=True)) == [(0, 2), (1, 3)]
-    found = differences(np.array([1, 2]), np.array([0, 0]), np.array([0, 1]), both)
-    assert len(found.start) == 0
+        assert found.tolist() == [[0, 2], [1, 3]]
+    assert not len(differences(np.array([1, 2]), np.array([0, 0]), np.array([0, 1]), both))
 
 
 USES = st.sampled_from(["", "start", "difference", "compared", "kept", "unused"])
@@ -112,7 +107,7 @@ def test_what_holds_for_all_programs(sites, data):
 
     thread, clock, place = column(2), column(1), column(len(sites) - 1)
     found = differences(thread, clock, place, sites)
-    a, b = found.start, found.end
+    a, b = found.T
     assert (a < b).all() and (thread[a] == thread[b]).all() and (clock[a] == clock[b]).all()
     assert len({(i, j) for i, j in zip(a.tolist(), b.tolist(), strict=True)}) == len(a)
     told = [
