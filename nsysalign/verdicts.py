@@ -34,8 +34,6 @@ SIGNS: Mapping[str, str] = dict.fromkeys(VERDICTS, "!") | {
 COLD = ("module-load", "warm-up")
 #: A saving below this share of what was measured leads no screen.
 LEADS = 0.005
-#: As many pieces of an interval are kept for its picture; more are not seen.
-_MOST_PIECES = 1_000
 _IDLE = ("launch", "CPU", "sync", "rest")
 
 
@@ -52,9 +50,7 @@ class LabelVerdict:
     columns_ns: dict[str, int]  # by `parts.COLUMNS`; they add up to elapsed_ns
     saving_ns: int  # over its intervals, at most
     saving: float  # the same as a share of all that was measured
-    site: str
     library: bool
-    interval: int
 
 
 class Piece(NamedTuple):
@@ -75,8 +71,6 @@ class Proof:
     name: str
     kind: str
     elapsed_ns: int
-    error_ns: int
-    columns_ns: dict[str, int]
     pieces: tuple[Piece, ...]
     launch: str  # the call that ended its longest idle time, '' for none
     launch_ns: int  # when that call began
@@ -130,40 +124,45 @@ def first_screen(
     wrong = [verdict for verdict in own if verdict.verdict == WRONG]
     right = [verdict for verdict in own if verdict.verdict != WRONG]
     lead, row = None, None
-    if wrong and not (right and right[0].saving >= LEADS):
-        lead = wrong[0]
-    elif right:
-        lead = right[0]
-    if lead is not None:
+    if own:
+        lead = right[0] if right and (not wrong or right[0].saving >= LEADS) else wrong[0]
         row = next(row for row in rows if row.label == lead.label)
     elif runs:
         row = max(runs, key=lambda run: run.elapsed_ns)
         lead = _verdict(analysis, row, by_label.get(row.label, []), max(row.elapsed_ns, 1))
-    told = by_label.get(lead.label, []) if lead else []
-    proof = _proof(analysis, row) if row is not None else None
-    if lead is None or proof is None:
-        sentence, word = "Nothing was measured.", CANNOT_TELL
-    else:
-        sentence, word = _sentence(analysis, row, lead, proof, told), lead.verdict
+    sentence, proof, about = "Nothing was measured.", None, []
+    if lead and row:
+        proof, about = _proof(analysis, row), by_label.get(lead.label, [])
+        sentence = _sentence(analysis, row, lead, proof, about)
     if not rows and (severe := [f for f in findings if f.severity in ("error", "warning")]):
-        sentence, told = severe[0].title, severe[:1]
-    notes = sum(finding.severity == "info" for finding in findings)
+        sentence, about = severe[0].title, severe[:1]
+    word = lead.verdict if lead else CANNOT_TELL
+    reasons = analysis.unaligned["reason"]
+    unplaced = ""
+    if len(reasons):
+        most = safe_text(reasons.value_counts().index[0])
+        unplaced = f"{plural(len(reasons), 'interval')} could not be placed: {most}"
     return First(
         verdict=word,
         sentence=sentence,
         proof=proof,
-        fixes=_fixes(told, word),
+        fixes=_fixes(about),
         labels=tuple(labels),
         wrong=tuple(verdict.label for verdict in wrong),
-        unplaced=_unplaced(analysis),
+        unplaced=unplaced,
         warnings=sum(SIGNS[verdict.verdict] == "!" for verdict in labels),
-        notes=notes,
-        remarks=_first_calls(analysis, cold, findings) + _second_run(analysis),
+        notes=sum(finding.severity == "info" for finding in findings),
+        remarks=_remarks(analysis, cold, findings),
         trust=trust,
     )
 
 
-def columns_of(row: LabelRow) -> dict[str, int]:
+def gpu_time(row: LabelRow) -> int:
+    """Kernels and graphs, ns; of a host timer what it issued and ran before its second timer call."""
+    return max(row.kernel_ns, min(row.meanwhile_ns or 0, row.elapsed_ns))
+
+
+def _columns(row: LabelRow) -> dict[str, int]:
     """The parts of a row by column of the screen; kernels of a host timer that ran while the CPU
     did something else are not among them."""
     sums = dict.fromkeys(COLUMNS, 0)
@@ -172,98 +171,63 @@ def columns_of(row: LabelRow) -> dict[str, int]:
     return sums
 
 
-def _shown(row: LabelRow) -> dict[str, int]:
-    """The columns of a row as they are printed.  GPU and CPU overlap in a host timer: what is
-    neither a kernel of its own nor waiting is the CPU's."""
-    sums = columns_of(row)
-    kernels = gpu_time(row)
-    if row.kind != "host" or kernels <= sums["kernel"]:
-        return sums
-    waiting = min(sums["waiting"], row.elapsed_ns - kernels)
-    others = row.elapsed_ns - kernels - waiting
-    return dict.fromkeys(COLUMNS, 0) | {"kernel": kernels, "waiting": waiting, "CPU": others}
-
-
-def gpu_time(row: LabelRow) -> int:
-    """Kernels and graphs, ns; of a host timer what it issued and ran before its second timer call."""
-    return max(row.kernel_ns, min(row.meanwhile_ns or 0, row.elapsed_ns))
-
-
-def word_of(row: LabelRow, rules: Sequence[str] = (), error: bool = False) -> str:
-    """The verdict of a row; `rules`: of the findings about it, `error`: one of them is an error."""
-    whole, parts, kernels = row.elapsed_ns, columns_of(row), gpu_time(row)
-    if error:
-        return WRONG
-    if whole <= 0:
-        return CANNOT_TELL
-    own_cost = row.parts_ns["event"] + row.parts_ns["launch_latency"]
-    floor = own_cost >= 0.7 * whole or "event-floor" in rules
-    if kernels + parts["copy"] < 0.5 * whole and floor:
-        return FLOOR
-    if kernels >= 0.8 * whole:
-        return GPU
-    if parts["copy"] >= 0.5 * whole:
-        return COPY
-    if parts["waiting"] >= 0.4 * whole:
-        return WAITING
-    cpu = parts["CPU"] + (parts["sync"] if row.kind == "host" else 0)
-    if parts["launch"] + cpu >= 0.2 * whole:
-        return LAUNCH if parts["launch"] > cpu else CPU
-    return CANNOT_TELL if row.parts_ns["unknown"] >= 0.5 * whole else MIXED
-
-
 def _verdict(
     analysis: Analysis, row: LabelRow, findings: Sequence[Finding], measured_ns: int
 ) -> LabelVerdict:
-    error = any(finding.severity == "error" for finding in findings)
-    word = word_of(row, [finding.rule for finding in findings], error)
+    """The rules of the words: docs/lab/verdicts.md."""
+    whole, parts, kernels = row.elapsed_ns, _columns(row), gpu_time(row)
+    cpu = parts["CPU"] + (parts["sync"] if row.kind == "host" else 0)
+    late, of = parts["launch"] + cpu, max(whole, 1)
+    wrong = next((f.rule for f in findings if f.severity == "error"), "")
+    floor = row.parts_ns["event"] + row.parts_ns["launch_latency"] >= 0.7 * whole
+    floor = floor or any(f.rule == "event-floor" for f in findings)
+    largest = _largest(row)
+    if wrong:
+        word, text = WRONG, f"wrong: {wrong.replace('-', ' ')}"
+    elif whole <= 0:
+        word, text = CANNOT_TELL, "cannot tell"
+    elif kernels + parts["copy"] < 0.5 * whole and floor:
+        word, text = FLOOR, "event cost only"
+    elif kernels >= 0.8 * whole:
+        what = "graph" if row.parts_ns["graph"] else "kernels"
+        word, text = GPU, f"{percent(kernels / of)} {what}{' (!)' if row.flagged else ''}"
+    elif parts["copy"] >= 0.5 * whole:
+        speed, _ = _copies(analysis, row.interval)
+        word, text = COPY, f"copies, {speed or percent(parts['copy'] / of)}"
+    elif parts["waiting"] >= 0.4 * whole:
+        word, text = WAITING, f"waiting, {percent(parts['waiting'] / of)}"
+    elif late >= 0.2 * whole:
+        word = LAUNCH if parts["launch"] > cpu else CPU
+        text = f"{'launches' if word == LAUNCH else 'CPU'} late, {percent(late / of)}"
+        if kernels < 0.3 * whole and late >= 0.5 * whole:
+            text = "measures launches" if word == LAUNCH else "measures the CPU"
+    elif row.parts_ns["unknown"] >= 0.5 * whole:
+        word, text = CANNOT_TELL, "cannot tell"
+    else:
+        word, text = MIXED, f"{largest[0][1]}, {largest[1][1]}"
+    if row.kind == "host" and kernels > parts["kernel"]:
+        # GPU and CPU overlap in a host timer: what is neither a kernel nor waiting is the CPU's
+        waiting = min(parts["waiting"], whole - kernels)
+        others = {"kernel": kernels, "waiting": waiting, "CPU": whole - kernels - waiting}
+        parts = dict.fromkeys(COLUMNS, 0) | others
     losses = [f.loss_ns for f in findings if f.rule not in COLD and f.severity != "error"]
     saving = 0 if word == WRONG else max(losses, default=0)
     return LabelVerdict(
         label=row.label,
         kind=row.kind,
         verdict=word,
-        words=_words(analysis, row, word, findings),
+        words=text,
         count=row.count,
-        elapsed_ns=row.elapsed_ns,
-        columns_ns=_shown(row),
+        elapsed_ns=whole,
+        columns_ns=parts,
         saving_ns=saving,
         saving=min(saving / measured_ns, 1.0),
-        site=row.site,
         library=row.library,
-        interval=row.interval,
     )
 
 
-def _words(analysis: Analysis, row: LabelRow, word: str, findings: Sequence[Finding]) -> str:
-    """The verdict in a few words with its number."""
-    whole, parts = max(row.elapsed_ns, 1), columns_of(row)
-    kernels = percent(gpu_time(row) / whole)
-    limited = parts["launch"] + parts["CPU"] + (parts["sync"] if row.kind == "host" else 0)
-    if word in (CPU, LAUNCH):
-        if gpu_time(row) < 0.3 * whole and limited >= 0.5 * whole:
-            return "measures the CPU" if word == CPU else "measures launches"
-        return f"{'CPU late' if word == CPU else 'launches late'}, {percent(limited / whole)}"
-    if word == COPY:
-        speed = _copy(analysis, row.interval)
-        return f"copies, {speed or percent(parts['copy'] / whole)}"
-    if word == WAITING:
-        return f"waiting, {percent(parts['waiting'] / whole)}"
-    if word == GPU:
-        whats = "kernels" if not row.parts_ns["graph"] else "graph"
-        return f"{kernels} {whats}" + (" (!)" if row.flagged else "")
-    if word == WRONG:
-        rule = next(f.rule for f in findings if f.severity == "error")
-        return f"wrong: {rule.replace('-', ' ')}"
-    if word == MIXED:
-        first, second = _largest(row)[:2]
-        return f"{first[1]}, {second[1]}"
-    return "event cost only" if word == FLOOR else "cannot tell"
-
-
 def _largest(row: LabelRow) -> list[tuple[int, str]]:
-    parts = sorted(((ns, DISPLAY[cause]) for cause, ns in row.parts_ns.items()), reverse=True)
-    return parts
+    return sorted(((ns, DISPLAY[cause]) for cause, ns in row.parts_ns.items()), reverse=True)
 
 
 # --- the sentence ---
@@ -274,82 +238,71 @@ def _sentence(
 ) -> str:
     """At most two sentences: the number and its cause."""
     whole, parts, kernels = max(row.elapsed_ns, 1), lead.columns_ns, gpu_time(row)
-    verb = {"nvtx": "spans"}.get(row.kind, "reads")
-    reads = f"{safe_text(row.label)} {verb} {duration(row.elapsed_ns)}"
+    word, ran = lead.verdict, f"kernels ran for {duration(kernels)} of it"
+    reads = f"{safe_text(row.label)} {'spans' if row.kind == 'nvtx' else 'reads'} {duration(row.elapsed_ns)}"
     if row.kind == "run":
         reads = f"From its first to its last GPU work the run takes {duration(row.elapsed_ns)}"
-    if lead.verdict == WRONG:
+    if word == WRONG:
         return next(f.title for f in findings if f.severity == "error")
-    if lead.verdict == CANNOT_TELL:
+    if word == CANNOT_TELL:
         return f"{reads}. The trace does not say what ran in {percent(row.parts_ns['unknown'] / whole)} of it."
-    others_ns = _on_other_streams(analysis, row.interval)
-    idler = "Its stream" if others_ns else "The GPU"
-    none = "no kernel runs in it"
-    if others_ns:
-        none = f"its stream runs no kernel; others work, the busiest for {duration(others_ns)}"
-    if lead.verdict == FLOOR:
-        takes = f"its kernels take {duration(kernels)}" if kernels else none
-        return f"{reads}; {takes}. The rest is launch latency and the event pair's own cost."
-    if lead.verdict == MIXED:
+    if word == MIXED:
         (one, first), (two, second) = _largest(row)[:2]
         return f"{reads}: {first} {percent(one / whole)}, {second} {percent(two / whole)}."
-    if lead.verdict == COPY:
-        speed = _copy(analysis, row.interval)
-        copied = _copied(analysis, row.interval)
-        return f"{reads}; {percent(parts['copy'] / whole)} of it are copies. {copied}{f' at {speed}' if speed else ''}."
-    if lead.verdict == WAITING:
+    if word == COPY:
+        speed, most = _copies(analysis, row.interval)
+        return f"{reads}; {percent(parts['copy'] / whole)} of it are copies. {most}{f' at {speed}' if speed else ''}."
+    if word == WAITING:
         behind = _waited_for(analysis, row.interval)
         return f"{reads}; for {duration(parts['waiting'])} of it its work was launched and waited. {behind}"
-    if lead.verdict == GPU:
+    if word == GPU:
         graph = " (a CUDA graph)" if row.parts_ns["graph"] else ""
+        what = f": {percent(kernels / whole)} kernels{graph}."
         if row.kind == "host":
-            said = (
-                f"{reads}; kernels ran for {duration(kernels)} of it ({percent(kernels / whole)})."
-            )
-        else:
-            said = f"{reads}: {percent(kernels / whole)} kernels{graph}."
-        warned = [f for f in findings if f.severity == "warning"]
-        return f"{said} {warned[0].title if warned else _top_kernel(analysis, row.label)}".strip()
-    if row.kind == "run":
-        busy = f"the GPU worked for {duration(kernels + parts['copy'])} of it ({percent((kernels + parts['copy']) / whole)})"
-        return f"{reads}; {busy}. {_top_kernel(analysis, row.label)}".strip()
-    if row.kind == "host" and kernels:
-        return f"{reads}; kernels ran for {duration(kernels)} of it ({percent(kernels / whole)}). {_why(row, lead, proof, idler)}"
-    takes = f"its kernels take {duration(kernels)}" if kernels else none
-    if sum(piece.column == "kernel" for piece in proof.pieces) == 1:
-        takes = f"its kernel takes {duration(kernels)}"
-    return f"{reads}; {takes}. {_why(row, lead, proof, idler)}"
-
-
-def _on_other_streams(analysis: Analysis, interval: int) -> int:
-    """How long the busiest other stream ran what was launched inside an interval."""
+            what = f"; {ran} ({percent(kernels / whole)})."
+        warned = [f.title for f in findings if f.severity == "warning"]
+        more = warned[0] if warned else _top_kernel(analysis, row.label)
+        return f"{reads}{what} {more}".strip()
+    if row.kind == "run" and word != FLOOR:
+        busy = kernels + parts["copy"]
+        worked = f"the GPU worked for {duration(busy)} of it ({percent(busy / whole)})"
+        return f"{reads}; {worked}. {_top_kernel(analysis, row.label)}".strip()
     others = analysis.other_streams
-    spent = others.loc[others["interval"] == interval, "ns"]
-    return int(spent.max()) if len(spent) else 0
+    others_ns = others.loc[others["interval"] == row.interval, "ns"].max() if len(others) else 0
+    takes, idler = "no kernel runs in it", "The GPU"
+    if others_ns > 0:
+        takes = f"its stream runs no kernel; others work, the busiest for {duration(others_ns)}"
+        idler = "Its stream"
+    if kernels:
+        one = sum(piece.column == "kernel" for piece in proof.pieces) == 1 and word != FLOOR
+        takes = f"its {'kernel takes' if one else 'kernels take'} {duration(kernels)}"
+        if row.kind == "host" and word != FLOOR:
+            takes = f"{ran} ({percent(kernels / whole)})"
+    if word == FLOOR:
+        return f"{reads}; {takes}. The rest is launch latency and the event pair's own cost."
+    return f"{reads}; {takes}. {idler} {_why(row, lead, proof)}"
 
 
-def _why(row: LabelRow, lead: LabelVerdict, proof: Proof, idler: str) -> str:
-    """Of a label that the CPU limits: what its stream waited for; `idler`: what was idle then."""
+def _why(row: LabelRow, lead: LabelVerdict, proof: Proof) -> str:
+    """Of a label that the CPU limits: what its stream waited for."""
     parts = lead.columns_ns
     idle = parts["launch"] + parts["CPU"]
     if lead.verdict == LAUNCH:
         calls = {piece.what for piece in proof.pieces if piece.column == "launch"}
         name = f" ({calls.pop()})" if len(calls) == 1 else ""
-        return f"{idler} was idle for {duration(parts['launch'])} of it in launch calls{name}."
+        return f"was idle for {duration(parts['launch'])} of it in launch calls{name}."
     if row.parts_ns["api"] >= 0.5 * idle:
-        calls: dict[str, int] = {}
+        spent: dict[str, int] = {}
         for piece in proof.pieces:
             if piece.column == "CPU" and piece.what:
-                calls[piece.what] = calls.get(piece.what, 0) + piece.end_ns - piece.start_ns
-        named = max(calls, key=calls.__getitem__, default="other CUDA calls")
-        return f"{idler} was idle for {duration(row.parts_ns['api'])} of it in other CUDA calls, most in {named}."
+                spent[piece.what] = spent.get(piece.what, 0) + piece.end_ns - piece.start_ns
+        most = max(spent, key=spent.__getitem__, default="other CUDA calls")
+        return f"was idle for {duration(row.parts_ns['api'])} of it in other CUDA calls, most in {most}."
     begin = {"event": "start.record()", "host": "the first timer call"}.get(row.kind, "its begin")
     until_gpu = next((p.start_ns for p in proof.pieces if p.column in ("kernel", "copy")), 0)
     if proof.launch and until_gpu >= 0.6 * idle and proof.launch_ns < until_gpu:
-        return (
-            f"{idler} sat idle: the kernel was launched {duration(proof.launch_ns)} after {begin}."
-        )
-    return f"{idler} was idle for {duration(idle)} of it: the CPU had not launched yet."
+        return f"sat idle: the kernel was launched {duration(proof.launch_ns)} after {begin}."
+    return f"was idle for {duration(idle)} of it: the CPU had not launched yet."
 
 
 def _top_kernel(analysis: Analysis, label: str) -> str:
@@ -369,27 +322,23 @@ def _top_kernel(analysis: Analysis, label: str) -> str:
 
 
 def _details(analysis: Analysis, interval: int, cause: str) -> pd.DataFrame:
+    """Rows of `details`, the longest first."""
     table = analysis.details
     rows = table[(table["interval"] == interval) & (table["cause"] == cause)]
     return rows.sort_values("ns", ascending=False)
 
 
-def _copy(analysis: Analysis, interval: int) -> str:
+def _copies(analysis: Analysis, interval: int) -> tuple[str, str]:
+    """How fast the longest copy of an interval is, '' for unknown, and which it is."""
     rows = _details(analysis, interval, "memcpy")
-    rows = rows[rows["bandwidth_gb_s"] > 0]
-    return f"{rows['bandwidth_gb_s'].iloc[0]:.3g} GB/s" if len(rows) else ""
-
-
-def _copied(analysis: Analysis, interval: int) -> str:
-    rows = _details(analysis, interval, "memcpy")
-    rows = rows[rows["bytes"] > 0]
-    if rows.empty:
-        return "Setting memory takes most of it"
-    row = rows.iloc[0]
+    fast, moved = rows[rows["bandwidth_gb_s"] > 0], rows[rows["bytes"] > 0]
+    speed = f"{fast['bandwidth_gb_s'].iloc[0]:.3g} GB/s" if len(fast) else ""
+    if moved.empty:
+        return speed, "Setting memory takes most of it"
+    row = moved.iloc[0]
     memory = f" ({safe_text(row['memory'])} memory)" if row["memory"] else ""
-    return (
-        f"The largest part: {bytes_text(int(row['bytes']))} {safe_text(row['direction'])}{memory}"
-    )
+    what = f"{bytes_text(int(row['bytes']))} {safe_text(row['direction'])}{memory}"
+    return speed, f"The largest part: {what}"
 
 
 def _waited_for(analysis: Analysis, interval: int) -> str:
@@ -405,27 +354,17 @@ def _waited_for(analysis: Analysis, interval: int) -> str:
     }.get(row["detail"], f"It waited behind {stream}.")
 
 
-def _unplaced(analysis: Analysis) -> str:
-    reasons = analysis.unaligned["reason"]
-    if not len(reasons):
-        return ""
-    most = safe_text(reasons.value_counts().index[0])
-    return f"{plural(len(reasons), 'interval')} could not be placed: {most}"
-
-
-def _fixes(findings: Sequence[Finding], word: str) -> tuple[Fix, ...]:
+def _fixes(findings: Sequence[Finding]) -> tuple[Fix, ...]:
     """What to change, of the finding about the label that costs most: one to measure, one to make
     it faster."""
     order = ("error", "warning", "info", "reading")
-    of_word = [f for f in findings if f.rule not in COLD and f.severity != "info"] or [
-        f for f in findings if f.rule not in COLD and f.loss_ns
-    ]
+    findings = [f for f in findings if f.rule not in COLD]
+    findings = [f for f in findings if f.severity != "info"] or [f for f in findings if f.loss_ns]
     fixes: dict[str, Fix] = {}
-    for finding in sorted(of_word, key=lambda f: (order.index(f.severity), -f.loss_ns)):
-        for head, sentence, code in finding.advice:
-            purpose = _PURPOSE.get(head, head)
-            kind = purpose.partition(" ")[0]
-            fixes.setdefault(kind, Fix(purpose, sentence, code))
+    for finding in sorted(findings, key=lambda f: (order.index(f.severity), -f.loss_ns)):
+        for heading, sentence, code in finding.advice:
+            purpose = _PURPOSE.get(heading, heading)
+            fixes.setdefault(purpose.partition(" ")[0], Fix(purpose, sentence, code))
     return tuple(fixes.values())[:2]
 
 
@@ -436,89 +375,62 @@ _PURPOSE = {
 }
 
 
-def _first_calls(
-    analysis: Analysis, cold: np.ndarray, findings: Sequence[Finding]
-) -> tuple[str, ...]:
-    """What happened once, in a line: the time in which a first call was open, however nested."""
+def _remarks(analysis: Analysis, cold: np.ndarray, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """What happened once, in a line: the time in which a first call was open, however nested; and
+    whether there is a run without nsys."""
+    remarks = []
     own = analysis.intervals[cold & ~analysis.intervals["library"].to_numpy(dtype=bool)]
     begin, end = union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
-    once = int((end - begin).sum())
-    loading = sum(f.loss_ns for f in findings if f.rule == "module-load" and not f.library)
-    if not once:
-        return ()
-    loads = f" ({duration(loading)} loading CUDA modules)" if loading else ""
-    return (f"first calls: {duration(once)} once{loads}",)
-
-
-def _second_run(analysis: Analysis) -> tuple[str, ...]:
-    count = len(analysis.baseline)
-    return (f"{plural(count, 'label')} also timed without nsys: -v",) if count else ()
+    if once := int((end - begin).sum()):
+        loading = sum(f.loss_ns for f in findings if f.rule == "module-load" and not f.library)
+        loads = f" ({duration(loading)} loading CUDA modules)" if loading else ""
+        remarks.append(f"first calls: {duration(once)} once{loads}")
+    if count := len(analysis.baseline):
+        remarks.append(f"{plural(count, 'label')} also timed without nsys: -v")
+    return tuple(remarks)
 
 
 # --- the proof ---
 
 
 def _proof(analysis: Analysis, row: LabelRow) -> Proof:
-    """The row's interval with its pieces, neighbours of one column joined."""
-    position = int((analysis.intervals["interval"] == row.interval).to_numpy().argmax())
-    origin = int(analysis.intervals["start_ns"].iloc[position])
-    table = analysis.segments[analysis.segments["interval"] == row.interval]
-    table = table.sort_values("start_ns", kind="stable")
-    start = table["start_ns"].to_numpy() - origin
-    end = table["end_ns"].to_numpy() - origin
-    column = np.array([COLUMNS.index(COLUMN_OF[c]) for c in table["cause"]], np.int64)
-    details = table["detail"].tolist()
-    launch, launch_ns = "", 0
-    idle = np.isin(column, [COLUMNS.index(name) for name in _IDLE])
-    if len(start):
-        begins = np.flatnonzero(np.r_[True, idle[1:] != idle[:-1]])
-        ends = np.r_[begins[1:], len(start)] - 1
-        long = np.where(idle[begins], end[ends] - start[begins], -1)
-        one = int(long.argmax())
-        for place in range(int(ends[one]), int(begins[one]) - 1, -1):
-            if long[one] > 0 and COLUMNS[column[place]] == "launch":
-                launch, launch_ns = safe_text(details[place]), int(start[place])
-                break
+    """The row's interval with its pieces, neighbours of one column joined and named by the longest
+    that is in them."""
+    intervals, table = analysis.intervals, analysis.segments
+    origin = int(intervals.loc[intervals["interval"] == row.interval, "start_ns"].iloc[0])
+    table = table[table["interval"] == row.interval].sort_values("start_ns", kind="stable")
+    columns = (table[c].tolist() for c in ("start_ns", "end_ns", "cause", "detail"))
+    pieces: list[Piece] = []
+    idle: list[list[Piece]] = [[]]  # stretches without work, piece by piece
+    longest = 0
+    for start, end, cause, detail in zip(*columns, strict=True):
+        piece = Piece(start - origin, end - origin, COLUMN_OF[cause], safe_text(detail))
+        if piece.column in _IDLE:
+            idle[-1].append(piece)
+        elif idle[-1]:
+            idle.append([])
+        if pieces and pieces[-1].column == piece.column:
+            what = piece.what if end - start > longest else pieces[-1].what
+            piece = Piece(pieces[-1].start_ns, piece.end_ns, piece.column, what)
+            longest = max(longest, end - start)
+            pieces.pop()
+        elif end > start:
+            longest = end - start
+        else:
+            continue
+        pieces.append(piece)
+    stretch = max(idle, key=lambda s: s[-1].end_ns - s[0].start_ns if s else 0)
+    launched = next((p for p in reversed(stretch) if p.column == "launch"), None)
     return Proof(
         label=row.label,
         interval=row.interval,
         name=row.name,
         kind=row.kind,
         elapsed_ns=row.elapsed_ns,
-        error_ns=row.error_ns,
-        columns_ns=_shown(row),
-        pieces=_pieces(start, end, column, details),
-        launch=launch,
-        launch_ns=launch_ns,
+        pieces=tuple(pieces),
+        launch=launched.what if launched else "",
+        launch_ns=launched.start_ns if launched else 0,
     )
-
-
-def _pieces(
-    start: np.ndarray, end: np.ndarray, column: np.ndarray, details: Sequence[str]
-) -> tuple[Piece, ...]:
-    """Pieces named by the longest that is in them; of very many only the largest part of each
-    thousandth is kept."""
-    if not len(start):
-        return ()
-    if len(start) > 20 * _MOST_PIECES:
-        edges = np.linspace(start[0], end[-1], _MOST_PIECES + 1).astype(np.int64)
-        column = dominant(start, end, column, edges)
-        start, end, details = edges[:-1], edges[1:], [""] * _MOST_PIECES
-    pieces: list[Piece] = []
-    longest = 0
-    for begin, stop, number, detail in zip(
-        start.tolist(), end.tolist(), column.tolist(), details, strict=True
-    ):
-        name, what = COLUMNS[number], safe_text(detail)
-        if pieces and pieces[-1].column == name:
-            if stop - begin > longest:
-                longest = stop - begin
-                pieces[-1] = pieces[-1]._replace(what=what)
-            pieces[-1] = pieces[-1]._replace(end_ns=stop)
-        elif stop > begin:
-            longest = stop - begin
-            pieces.append(Piece(begin, stop, name, what))
-    return tuple(pieces)
 
 
 def dominant(

@@ -166,9 +166,7 @@ class Facts:
         intervals      |a|         |b|    |c|               a: 1980; b: between the two, 1755..1980; c: 1755
         """
         count, table, device = self.count, self.analysis.gpu_clocks, self.column("device")
-        out = IntervalClocks(
-            np.zeros(count, bool), np.zeros(count), np.zeros(count, np.int64), np.full(count, -1), np.full(count, -1)
-        )  # fmt: skip
+        out = IntervalClocks(np.zeros(count, bool), np.zeros(count), np.zeros(count, np.int64))
         sampled = np.unique(table["device"].to_numpy())
         if len(sampled) == 1:  # a host interval names no device: it used the only one
             device = np.where(device < 0, sampled[0], device)
@@ -195,9 +193,6 @@ class Facts:
             shared = np.bitwise_and.reduceat(bits, begin)
             out.sm_mhz[some] = np.add.reduceat(middle[row], begin) / (last - first + 1)
             out.reasons[some] = np.where(np.logical_or.reduceat(touches, begin), within, shared)
-            out.power_mw[some] = np.maximum.reduceat(rows["power_mw"].to_numpy()[row], begin)
-            hot = rows["temperature_c"].to_numpy()[row]
-            out.temperature[some] = np.maximum.reduceat(hot, begin)
             out.known[some] = np.maximum.reduceat(gap, begin) <= MOST_APART_NS
         return out
 
@@ -244,8 +239,6 @@ class IntervalClocks:
     known: np.ndarray
     sm_mhz: np.ndarray  # float64, mean over the samples in and next to the window
     reasons: np.ndarray  # bits: those of the samples inside, else those that both neighbours share
-    power_mw: np.ndarray  # highest of them, -1 unknown
-    temperature: np.ndarray  # highest of them, -1 unknown
 
 
 class Label:
@@ -430,5 +423,5 @@ class Interval:
         of = slice(None) if self.has is None else self.has
         always = self.has is None or self.has.all()
         seen_in = None if always else f"{self.has.sum()} of {self.label.count}"
-        more = {"of": of, "row": self, "seen_in": seen_in} | more
+        more = {"of": of, "row": self, "elapsed_ns": self.elapsed, "seen_in": seen_in} | more
         return self.label.finding(severity, title, advice, loss, **more)

@@ -42,16 +42,21 @@ class Words(NamedTuple):
 @dataclass(frozen=True)
 class Advice:
     """What to change.  A delay before the start event isolates the GPU's time but makes nothing
-    faster; a CUDA graph may do both: hence two kinds."""
+    faster; a CUDA graph may do both: hence two kinds.  A text that ends in `WITH_GRAPHS` loses that
+    end where no graph can be captured, around a synchronisation, and is `IN_GRAPHS` where they are
+    replayed already."""
 
     measuring: str = ""  # how to measure right; torch code follows a colon and three spaces
     anywhere: str | None = None  # the same for any language; None: `measuring` without its code
     of_ranges: bool = True  # False: it is about events, and a range has none
     faster: Words | None = None  # what makes the program faster, if anything
-    faster_in_graphs: Words | None = None  # the same where CUDA graphs are replayed already
-    faster_with_sync: Words | None = None  # ... in an interval that synchronises: no graph holds it
 
 
+WITH_GRAPHS = ", or replay it as a CUDA graph"
+IN_GRAPHS = (
+    "Put more of the work into the CUDA graphs that are replayed here, several steps into one, and fuse what is "
+    "launched beside them"
+)
 NO_ADVICE = Advice()
 
 

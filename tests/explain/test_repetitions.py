@@ -88,9 +88,15 @@ def test_outliers_are_the_slowest():
     assert finding.evidence["slowest_ns"] == 404_000 and "most in kernel" in finding.title
 
 
-def test_too_few_samples():
-    assert severities(runs("x", 100))["too-few-samples"] == "info"
-    assert "too-few-samples" not in severities(runs("x", *[100] * 5))
+def test_too_few_samples_are_a_note_of_what_the_program_measured():
+    def notes(*drawn):
+        return [n for n in diagnose(analysis(*drawn)).notes if "fewer than 5 intervals" in n]
+
+    note = "long and 1 other label: fewer than 5 intervals, so their spread is not known"
+    assert notes(runs("x", 100), runs("long", 200)) == [note]
+    assert not notes(
+        runs("x", *[100] * 5), runs("y", 1, kind="nvtx"), runs("z", 1, method="inferred")
+    )
 
 
 def test_few_samples_are_not_no_variance():

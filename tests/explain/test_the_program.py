@@ -92,18 +92,6 @@ def test_the_gpu_is_not_idle_while_others_use_it(rule):
     assert beside.severity == "info" and "other streams worked during most" in beside.title
 
 
-def test_ranges_are_not_measurements_that_were_taken_once():
-    assert ("x", "too-few-samples") in found(interval("x", ("kernel", 10)))
-    assert ("x", "too-few-samples") not in found(interval("x", ("kernel", 10), kind="nvtx"))
-    assert ("x", "too-few-samples") not in found(interval("x", ("kernel", 10), method="inferred"))
-
-
-def test_many_labels_measured_once_are_one_finding():
-    drawn = [interval(f"x{n}", ("kernel", 10 + n)) for n in range(9)]
-    said = [f for (_, rule), f in found(*drawn).items() if rule == "too-few-samples"]
-    assert [f.label for f in said] == ["x8"] and said[0].evidence["labels_measured_once"] == 9
-
-
 def test_one_call_is_not_many_launches():
     """Twelve kernels: 300 us in one blocked launch, 1 us in each of the others."""
     launches = [p for n in range(12) for p in (("api_launch", 300 if n == 5 else 1), ("kernel", 2))]

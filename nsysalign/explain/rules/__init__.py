@@ -21,7 +21,7 @@ import pandas as pd
 
 from nsysalign import frames, registry
 from nsysalign.explain.facts import Facts
-from nsysalign.explain.finding import SEVERITIES, Finding, Remark
+from nsysalign.explain.finding import IN_GRAPHS, SEVERITIES, WITH_GRAPHS, Finding, Remark, Words
 from nsysalign.explain.rules import repetitions, validity, waiting, whole_run
 from nsysalign.model import CAUSES, Diagnosis, Evidence
 from nsysalign.split.pieces import Segments
@@ -58,7 +58,7 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("few-blocks", whole_run.few_blocks),
     Rule("page-migrations", whole_run.page_migrations),
     Rule("whole-run", whole_run.whole_run),
-    Rule("event-floor", validity.event_floor),
+    Rule("event-floor", validity.event_floor, each_label=True),
     Rule("profiler-inflation", validity.inflation),
     Rule("unknown-time", validity.unknown, each_label=True),
     Rule("warm-up", repetitions.warm_up),
@@ -152,20 +152,19 @@ def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
     table = facts.whole.labels
     kind = next(iter(table.loc[table["label"] == finding.label, "kind"]), "event")
     advice = finding.advice
-    measuring, faster = advice.measuring, advice.faster
+    measuring = advice.measuring
     if kind == "nvtx" and not advice.of_ranges:
         measuring = ""
     elif kind != "host" and not (kind == "event" and facts.torch):
         measuring = _CODE.sub(".", measuring) if advice.anywhere is None else advice.anywhere
     if graphs:
         measuring = measuring.replace(", or time a CUDA graph", "")
-        faster = advice.faster_in_graphs or faster
-    elif synchronises:
-        faster = advice.faster_with_sync or faster
-    better = ""
-    if faster:
-        code = faster.code if facts.torch else ""
-        better = f"{faster.sentence}:   {code}" if code else f"{faster.sentence}."
+    better, code = advice.faster or Words("")
+    if better.endswith(WITH_GRAPHS) and (graphs or synchronises):
+        better = IN_GRAPHS if graphs else better.removesuffix(WITH_GRAPHS)
+        code = "" if graphs else "f = torch.compile(f)"
+    if better:
+        better += f":   {code}" if code and facts.torch else "."
     plain = {}  # JSON
     for key, value in finding.evidence.items():
         value = value.item() if isinstance(value, np.generic) else value

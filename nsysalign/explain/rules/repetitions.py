@@ -19,9 +19,8 @@ from nsysalign.explain.facts import (
 from nsysalign.explain.finding import Advice, Finding, Remark, Words
 from nsysalign.model import CAUSES, CLOCK_REASONS, OPERATION_KINDS, SLOWED_BITS
 
-#: Fewer repetitions than this give no idea of the spread; if more labels than MANY_ONCE were
-#: measured once each, they share one finding.
-FEW_SAMPLES, MANY_ONCE = 5, 5
+#: Fewer repetitions than this give no idea of the spread.
+FEW_SAMPLES = 5
 #: A first repetition is warm-up when it takes this many times the median of the rest, and the run of
 #: slow ones at the start is at most this share of all.
 WARMUP_FACTOR, WARMUP_SHARE = 1.5, 0.3
@@ -70,7 +69,6 @@ _SPREAD = Advice(
     "print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
     "Report the median and the spread, or find what differs: clocks, caches, inputs.",
 )
-_REPEAT = "   for _ in range(20): start.record(); f(x); end.record(); torch.cuda.synchronize()"
 _SUSTAINED = (
     "Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
     "# or pause between the intervals"
@@ -205,7 +203,6 @@ def module_load(label: Label) -> Iterator[Finding]:
         of=row.has if alone else numbers == row.number,  # draw the one that the title is about
         about_row=typical,
         loading_ns=row.value(spent),
-        elapsed_ns=row.elapsed,
         median_ns=None if alone else label.median_ns,
         seen_in=None,
     )
@@ -351,47 +348,20 @@ def variance(facts: Facts) -> Iterator[Finding | Remark]:
         )
 
 
-def samples(facts: Facts) -> Iterator[Finding]:
-    """Too few repetitions to know the spread.
-
-    Only for what the program measured: a range is not a measurement, and an inferred pair may not
-    be one.
-    """
+def samples(facts: Facts) -> Iterator[Remark]:
+    """Too few repetitions to know the spread, of what the program measured itself: a range is not a
+    measurement, and an inferred pair may not be one."""
     few = [
         label
         for label in facts.labels
         if label.count < FEW_SAMPLES
         and ((label.kind != "nvtx") & (label.column("method") != "inferred")).any()
     ]
-    once = [label for label in few if label.count == 1]
-    if len(once) > MANY_ONCE:  # one finding, under the name of the longest
-        few = [label for label in few if label.count > 1]
-        longest = max(once, key=lambda label: label.row.elapsed)
-        yield Finding(
-            "info",
-            longest.name,
-            f"{longest.who} and {words.plural(len(once) - 1, 'other label')} were measured once each: "
-            "so it is not known whether these times are typical.",
-            {"labels_measured_once": len(once)},
-            Advice(f"Repeat them:{_REPEAT}", "Repeat it."),
-            longest.site,
-            np.sort(np.concatenate([label.numbers for label in once])),
-            about_row=False,
-        )
-    for label in few:
-        low, high = int(label.elapsed.min()), int(label.elapsed.max())
-        times = "once" if label.count == 1 else f"{label.count} times"
-        held = f"{words.span(low)} to {words.span(high)} is too little to estimate the spread."
-        if label.count == 1:
-            held = f"it is not known whether {words.span(low)} is typical."
-        yield label.finding(
-            "info",
-            f"{label.who} was measured {times}: {held}",
-            Advice(f"Repeat it:{_REPEAT}", "Repeat it."),
-            about_row=False,
-            runs=label.count,
-            min_ns=low,
-            max_ns=None if label.count == 1 else high,
+    if few:
+        longest = max(few, key=lambda label: label.row.elapsed)
+        more = f" and {words.plural(len(few) - 1, 'other label')}" if len(few) > 1 else ""
+        yield Remark(
+            f"{longest.who}{more}: fewer than {FEW_SAMPLES} intervals, so their spread is not known"
         )
 
 

@@ -19,22 +19,16 @@ from nsysalign.explain.facts import (
     Interval,
     Label,
 )
-from nsysalign.explain.finding import Advice, Finding, Remark, Words
-from nsysalign.model import CAUSES, OPERATION_KINDS
+from nsysalign.explain.finding import Advice, Finding, Words
+from nsysalign.model import OPERATION_KINDS
 
 #: Work on other streams makes "no kernel on the timed stream" a wrong stream from this time on.
 OTHER_STREAM_NS = 1_000
 #: A host timer reads the enqueue only when this share of the kernels issued inside ran after its
 #: end.
 ENQUEUE_ONLY_SHARE = 0.5
-#: The host ran ahead of an interval if the GPU waits for it for less than this share.
-AHEAD_SHARE = 0.10
-#: An interval shorter than this many empty pairs is mostly (warning) or partly (info) the event
-#: pair's own cost.
-FLOOR_WARN_FACTOR, FLOOR_SAY_FACTOR = 2.0, 4.0
-#: No event pair costs this much: if all intervals of a trace are longer, the comparison is not
-#: needed.
-FLOOR_RELEVANT_NS = 50_000
+#: No event pair costs this much.
+MOST_OF_A_PAIR_NS = 50_000
 #: Host timers by where they synchronise: before which of their two readings.
 BOTH, BEFORE, AFTER, NEVER = "before and after", "only before", "only after", "never"
 
@@ -71,11 +65,6 @@ _CLOCK = Advice(
     ),
 )
 _EMPTY = Advice(anywhere=_MANY_CALLS, of_ranges=False)
-_DIVIDE = Advice(
-    "Time many calls with one pair, and divide:   start.record(); [f() for _ in range(100)]; end.record()",
-    _MANY_CALLS,
-    of_ranges=False,
-)
 _QUOTE = Advice(
     "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
     "stretch the GPU's own work: let the host run ahead, or time a CUDA graph."
@@ -126,7 +115,6 @@ def different_streams(label: Label) -> Iterator[Finding]:
         f"{label.who} starts on stream {first} and ends on stream {last} ({how}): "
         f"{words.span(row.elapsed)} is a distance between two queues, not the duration of one.",
         _ONE_STREAM_OR_WAIT,
-        elapsed_ns=row.elapsed,
         start_stream=first,
         end_stream=last,
     )
@@ -251,7 +239,6 @@ def enqueue_only(label: Label) -> Iterator[Finding]:
             f"{label.who} {title}",
             _SYNC_AFTER if before else _SYNC_BOTH,
             synchronises=pattern,
-            elapsed_ns=row.elapsed,
             launched_kernels_ns=kernel,
             ran_after_the_end_ns=outside,
             ran_meanwhile_ns=kernel - outside,
@@ -299,76 +286,32 @@ def host_timer(label: Label) -> Iterator[Finding]:
         synchronises=pattern,
         kernels_ran_ns=ran,
         kernels_waited_for_ns=seen if hidden and seen else None,
-        elapsed_ns=row.elapsed,
         copies_waited_for_ns=copied or None,
         earlier_work_ns=earlier or None,
     )
 
 
-def event_floor(facts: Facts) -> Iterator[Finding | Remark]:
-    """Intervals about as short as an empty event pair of the same trace: they measure the pair."""
-    event = facts.column("kind") == "event"
-    if not event.any():
-        return
-    elapsed = facts.column("elapsed_ns")
-    work, late = (
-        facts.parts[:, [CAUSES.index(c) for c in causes]].sum(axis=1)
-        for causes in (OPERATION_KINDS, _HOST)
-    )
-    nothing = event & (facts.column("operations") == 0) & (work == 0) & (facts.other_ns == 0)
-    # a pair that waits for the host between its records is not empty
-    waits = nothing & (elapsed >= FLOOR_RELEVANT_NS)
-    empty = nothing & ~waits
-    for label in facts.labels:
-        if row := label.case(waits[label.numbers], at_least=TYPICAL_SHARE + 1e-9):
-            host = row.ns(*_HOST)
-            yield row.finding(
-                "info",
-                f"{label.who} contains no GPU work: for {row.of(host)} the host did "
-                "something else before it recorded the end event.",
-                _CLOCK,
-                label.ns(*_HOST),
-                host_and_calls_ns=host,
-                elapsed_ns=row.elapsed,
-            )
-        if row := label.case(empty[label.numbers], at_least=TYPICAL_SHARE + 1e-9):
-            yield row.finding(
-                "info",
-                f"{label.who} contains no GPU work: {words.span(row.elapsed)} is what an event pair itself costs here.",
-                _EMPTY,
-                elapsed_ns=row.elapsed,
-            )
-    if not empty.any():
-        if not waits.any() and elapsed[event].min() < FLOOR_RELEVANT_NS:
-            yield Remark(
-                "event-floor was not checked: this trace has no empty event pair to compare with (record one: start.record(); end.record())"
-            )
-        return
-    # an empty pair behind queued work is cheaper than one on an idle stream: compare like with like
-    ahead = late / np.maximum(elapsed, 1) < AHEAD_SHARE
-    working = event & (work > 0) & (elapsed > 0)
-    for behind, state in ((False, "on an idle stream"), (True, "behind queued work")):
-        pairs, compared = empty & (ahead == behind), working & (ahead == behind)
-        if not pairs.any():
-            if compared.any() and elapsed[working].min() < FLOOR_RELEVANT_NS:
-                yield Remark(
-                    f"event-floor was not checked: for intervals {state} (this trace has no empty event pair there)"
-                )
-            continue
-        floor = float(np.median(elapsed[pairs]))
-        short = compared & (elapsed < FLOOR_SAY_FACTOR * floor)
-        for label in facts.labels:
-            if row := label.case(short[label.numbers]):
-                factor = row.elapsed / floor
-                yield row.finding(
-                    "warning" if factor < FLOOR_WARN_FACTOR else "info",
-                    f"{label.who} is close to the shortest possible time: {words.span(row.elapsed)} is {words.times(factor)} an empty event pair "
-                    f"({words.span(floor)} {state}).",
-                    _DIVIDE,
-                    elapsed_ns=row.elapsed,
-                    empty_pair_ns=floor,
-                    times_an_empty_pair=factor,
-                )
+def event_floor(label: Label) -> Iterator[Finding]:
+    """Pairs of events with nothing between them: they measure the pair, or what the host did."""
+    nothing = (label.kind == "event") & (label.operations == 0) & (label.ns(*OPERATION_KINDS) == 0)
+    nothing &= label.facts.other_ns[label.numbers] == 0
+    waits = label.elapsed >= MOST_OF_A_PAIR_NS
+    if row := label.case(nothing & waits, at_least=TYPICAL_SHARE + 1e-9):
+        host = row.ns(*_HOST)
+        yield row.finding(
+            "info",
+            f"{label.who} contains no GPU work: for {row.of(host)} the host did "
+            "something else before it recorded the end event.",
+            _CLOCK,
+            label.ns(*_HOST),
+            host_and_calls_ns=host,
+        )
+    if row := label.case(nothing & ~waits, at_least=TYPICAL_SHARE + 1e-9):
+        yield row.finding(
+            "info",
+            f"{label.who} contains no GPU work: {words.span(row.elapsed)} is what an event pair itself costs here.",
+            _EMPTY,
+        )
 
 
 def inflation(facts: Facts) -> Iterator[Finding]:
@@ -406,5 +349,4 @@ def unknown(label: Label) -> Iterator[Finding]:
             "whose end is not recorded).",
             _RECORD_ALL,
             unknown_ns=ns,
-            elapsed_ns=row.elapsed,
         )

@@ -23,8 +23,7 @@ from nsysalign.explain.facts import (
     Label,
     Stretch,
 )
-from nsysalign.explain.finding import Advice, Finding, Remark, Words
-from nsysalign.explain.rules.validity import AHEAD_SHARE
+from nsysalign.explain.finding import WITH_GRAPHS, Advice, Finding, Remark, Words
 from nsysalign.model import CAUSES, HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
 
 #: If the wait for the host is at least this share of the interval, the interval measures the host.
@@ -41,8 +40,9 @@ SMALL_NS = 20_000
 DELAY_MARGIN, DELAY_CYCLES_PER_US, DELAY_CYCLES = 3, 1_800, 2_000_000
 #: Under CUDA_LAUNCH_BLOCKING nearly every kernel is followed by the rest of its own launch call.
 BLOCKING_SHARE, BLOCKING_KERNELS = 0.8, 5
-#: The event pair's own cost and launch latencies are named from this share on.
-FIXED_COST_SAY_SHARE = 0.20
+#: The host ran ahead of an interval if the GPU waits for it for less than this share; the event
+#: pair's own cost and launch latencies are then named from this share on.
+AHEAD_SHARE, FIXED_COST_SAY_SHARE = 0.10, 0.20
 #: Allocation and free calls are named from this share and time on.
 ALLOCATION_SAY_SHARE, ALLOCATION_SAY_NS = 0.01, 20_000
 #: A copy next to kernels is reported from this share on: "does it contain the copy?" is what people
@@ -61,7 +61,6 @@ _COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
 _RUN_AHEAD = (
     "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph."
 )
-_MORE_WORK = "Give each launch more work: larger batches, "
 _AFTER_END = "Synchronise after the end event only."
 
 _BLOCKING = Advice(faster=Words("Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"))
@@ -69,43 +68,21 @@ _GAP = Advice(
     anywhere=_RUN_AHEAD,
     of_ranges=False,
     faster=Words(
-        "Launch less and earlier: fuse operations, replay them as a CUDA graph, move other work off this thread",
+        f"Launch less and earlier: move other work off this thread, fuse operations{WITH_GRAPHS}",
         _COMPILE,
     ),
-    faster_in_graphs=Words(
-        "Put more of the work into the CUDA graph that is replayed here, launch the rest earlier, and move other work off this thread"
-    ),
-    faster_with_sync=Words(
-        "Launch less and earlier: fuse operations, move the synchronisation and other work out of this code",
-        "f = torch.compile(f)",
-    ),
 )
-_MANY = Advice(
-    anywhere=_RUN_AHEAD,
-    of_ranges=False,
-    faster=Words("Fuse the small operations, or replay them as a CUDA graph", _COMPILE),
-    faster_in_graphs=Words(
-        "Put the small operations beside the CUDA graph that is replayed here into it, or fuse them"
-    ),
-    faster_with_sync=Words("Fuse the small operations", "f = torch.compile(f)"),
-)
-_CALL = Advice(
-    anywhere=_RUN_AHEAD,
-    of_ranges=False,
-    faster=Words(
-        "Move what that call waits for out of the loop, or replay the work as a CUDA graph, one call for all",
-        _COMPILE,
-    ),
-    faster_in_graphs=Words(
-        "Put more work into the CUDA graph that is replayed here, so that it is launched less often"
-    ),
+_MANY = replace(_GAP, faster=Words(f"Fuse the small operations{WITH_GRAPHS}", _COMPILE))
+_CALL = replace(
+    _GAP, faster=Words(f"Move what that call waits for out of the loop{WITH_GRAPHS}", _COMPILE)
 )
 _LATENCY = Advice(
     "Time several calls with one pair and divide:   start.record(); [f() for _ in range(20)]; end.record()",
     "Measure several calls together and divide.",
     of_ranges=False,
-    faster=Words(_MORE_WORK + "fused operations", _COMPILE),
-    faster_in_graphs=Words(_MORE_WORK + "several steps in one CUDA graph"),
+    faster=Words(
+        f"Give each launch more work: larger batches, fused operations{WITH_GRAPHS}", _COMPILE
+    ),
 )
 _ALLOCATION = Advice(
     "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
@@ -176,32 +153,22 @@ _NODES = Advice(
 )
 
 
-def gpu_alone(row: Interval, graph: bool = False) -> str:
+def gpu_alone(row: Interval) -> str:
     """How to measure an interval's GPU time alone: a line of code that lets the host run ahead, or
-    an alternative and the reason if a delay kernel cannot do that.  `graph`: a CUDA graph comes
-    first, where the work is not in one (neither is possible around a synchronisation)."""
-    graphs, waits = row.facts.graphs[row.number], row.ns("sync") > 0
-    graph = graph and not waits and not graphs
-    host_ns = row.elapsed - row.ns(*OPERATION_KINDS) if graph else row.ns(*HIDDEN_BY_DELAY)
-    wanted = host_ns / 1e3 * DELAY_CYCLES_PER_US * DELAY_MARGIN
-    cycles = max(DELAY_CYCLES, math.ceil(wanted / 1e6) * 1_000_000)
+    an alternative and the reason if a delay kernel cannot do that."""
+    cycles = row.ns(*HIDDEN_BY_DELAY) / 1e3 * DELAY_CYCLES_PER_US * DELAY_MARGIN
+    cycles = max(DELAY_CYCLES, math.ceil(cycles / 1e6) * 1_000_000)
     delay = f"torch.cuda._sleep({cycles:_}); start.record()"
-    too_many = row.operations >= LAUNCH_QUEUE and not graphs
-    if graph:
-        first = "Capture the work in a CUDA graph and time the replay:   with torch.cuda.graph(g): f()   start.record(); g.replay(); end.record()"
-        return first + (
-            "" if too_many else f"   {delay}  # or without a graph: let the host run ahead"
-        )
-    if too_many:
+    if row.operations >= LAUNCH_QUEUE and not row.facts.graphs[row.number]:
         return (
             f"Capture it once and time the replay (its {row.operations:,} operations do not fit in the launch queue, so a delay cannot "
             "hide them):   start.record(); graph.replay(); end.record()"
         )
-    if waits:
+    if row.ns("sync"):
         return (
             f"Move the synchronisation out of the interval, then let the host run ahead:   {delay}"
         )
-    return f"Let the host run ahead before the start event{'' if graphs else ', or time a CUDA graph'}:   {delay}"
+    return f"Let the host run ahead before the start event, or time a CUDA graph:   {delay}"
 
 
 def launch_blocking(label: Label) -> Iterator[Finding]:
@@ -287,14 +254,13 @@ def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
                 f"Look at what the host does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
                 "nsysalign run --sample-python SCRIPT.py  # names the functions",
             )
-            advice = replace(advice, faster=look, faster_in_graphs=None, faster_with_sync=None)
+            advice = replace(advice, faster=look)
         yield row.finding(
             "info" if row.others_worked else "warning",
             f"{label.who} {lead}: for {row.of(waited)} {row.idled} {place}.",
             advice,
             gap,
             waiting_ns=waited,
-            elapsed_ns=row.elapsed,
             operations=None if one else row.operations,
             it_waited_for=then,
         )
@@ -322,11 +288,10 @@ def many_kernels(label: Label) -> Iterator[Finding]:
             "warning",
             f"{label.who} pays for {row.operations:,} launches: {row.of(launching)} go into launching operations "
             f"that run for {words.span(ran / row.operations)} each on average.",
-            replace(_MANY, measuring=gpu_alone(row, graph=True)),
+            replace(_MANY, measuring=gpu_alone(row)),
             cost,
             operations=row.operations,
             launching_ns=launching,
-            elapsed_ns=row.elapsed,
             running_each_ns=ran / row.operations,
         )
 
@@ -354,7 +319,6 @@ def api_launch(label: Label) -> Iterator[Finding]:
         call,
         inside_the_call_ns=inside,
         call=name,
-        elapsed_ns=row.elapsed,
     )
 
 
@@ -372,7 +336,6 @@ def launch_latency(label: Label) -> Iterator[Finding]:
             _LATENCY,
             fixed,
             pair_and_latency_ns=row.value(fixed),
-            elapsed_ns=row.elapsed,
         )
 
 
@@ -391,7 +354,6 @@ def allocation(label: Label) -> Iterator[Finding]:
             _ALLOCATION,
             spent,
             allocating_ns=ns,
-            elapsed_ns=row.elapsed,
         )
 
 
@@ -451,7 +413,6 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
         Advice(way.measured if row.kernel else "", outside, of_ranges=False, faster=faster),
         saved,
         copy_ns=ns,
-        elapsed_ns=row.elapsed,
         copied_bytes=moved,
         achieved_GB_per_s=rate,
         pinned_in_this_trace_GB_per_s=could if could > (rate or 0.0) else None,
@@ -506,7 +467,6 @@ def _clearing(label: Label) -> Iterator[Finding]:
             _CLEAR,
             spent,
             memset_ns=ns,
-            elapsed_ns=row.elapsed,
         )
     row = label.row
     several = 2 <= row.operations < MANY_OPERATIONS and row.kind != "host"
@@ -516,14 +476,12 @@ def _clearing(label: Label) -> Iterator[Finding]:
         ns = sum(segment.ns for segment, name in named if "FillFunctor" in name)
         other = row.column("kernel_only_ns") - ns
         if WARN_SHARE * row.elapsed < ns < 0.98 * (ns + other):
-            yield label.finding(
+            yield row.finding(
                 "warning",
                 f"{label.who} contains a fill: {row.of(ns)} are spent writing a constant {_CLEARS}.",
                 _CLEAR,
                 np.full(label.count, ns),
-                row=row,
                 fill_ns=ns,
-                elapsed_ns=row.elapsed,
             )
 
 
@@ -557,7 +515,6 @@ def sync(facts: Facts) -> Iterator[Finding]:
             advice,
             idle,
             idle_because_of_it_ns=lost,
-            elapsed_ns=row.elapsed,
             call=name,
         )
 
@@ -571,7 +528,6 @@ def graph_opaque(label: Label) -> Iterator[Finding]:
             "copies cannot be told from kernels.",
             _NODES,
             graph_ns=row.ns("graph"),
-            elapsed_ns=row.elapsed,
         )
 
 
@@ -649,7 +605,6 @@ def queued(facts: Facts) -> Iterator[Finding]:
                 wait.advice,
                 ns if wait.lost else None,
                 waiting_ns=waited,
-                elapsed_ns=row.elapsed,
                 stream_waited_for=one if wait.lost else None,
                 the_wait="inferred from the order of calls" if inferred else None,
             )

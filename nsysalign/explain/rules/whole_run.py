@@ -11,7 +11,7 @@ import numpy as np
 
 from nsysalign.explain import words
 from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts
-from nsysalign.explain.finding import NO_ADVICE, Advice, Finding, Remark, Words
+from nsysalign.explain.finding import IN_GRAPHS, NO_ADVICE, Advice, Finding, Remark, Words
 from nsysalign.explain.rules.waiting import SMALL_NS, from_pinned_ns
 from nsysalign.model import CAUSES, OPERATION_KINDS, OURS, WARP, Analysis
 from nsysalign.parts import parts_matrix
@@ -99,9 +99,6 @@ _PAUSES = Words(
 )
 _RESULTS = Words(
     "Do that work on the GPU, or pipeline: work on the last result while the GPU computes the next"
-)
-_MORE_IN_GRAPHS = Words(
-    "Put more of the work into the CUDA graphs that are replayed here, several steps into one, and fuse what is launched beside them"
 )
 _FIRST = Words(
     "Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
@@ -308,7 +305,7 @@ def _idle(
         if cause.causes[0] == "api_launch":
             small = (parts["kernel"] + parts["memset"]) / max(known.get("operations", 1), 1)
             if details["detail"].str.contains(GRAPH_LAUNCH).any():
-                remedy = _MORE_IN_GRAPHS
+                remedy = Words(IN_GRAPHS)
             elif known and small > SMALL_NS:
                 remedy = None
         if of_gaps and remedy is None:
