@@ -31,6 +31,25 @@ def cupy():
     return cupy
 
 
+def output(*command: object, given: str | None = None) -> str:
+    """What a command prints, which must succeed."""
+    words = [str(word) for word in command]
+    done = subprocess.run(words, input=given, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def built(source: str, folder: Path) -> Path:
+    """A program of tests/marks/programs, compiled for this GPU."""
+    program = folder / source.removesuffix(".cu")
+    flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]
+    output("nvcc", *flags, SCRIPTS / source, "-o", program)
+    return program
+
+
+needs_nvcc = pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+
+
 def compiled(cupy, code: str, name: str):
     return cupy.RawModule(code=HEAD + code, options=tuple(marks.flags())).get_function(name)
 
@@ -155,13 +174,9 @@ def test_a_kernel_that_never_ends_and_a_process_that_is_killed(cupy, tmp_path, e
 
 def test_a_triton_kernel_marks_once_for_each_program(tmp_path):
     pytest.importorskip("triton")
-    done = subprocess.run(
-        [sys.executable, str(SCRIPTS / "triton_check.py"), str(tmp_path)],
-        capture_output=True,
-        text=True,
-        timeout=120,
+    said = json.loads(
+        output(sys.executable, SCRIPTS / "triton_check.py", tmp_path).splitlines()[-1]
     )
-    said = json.loads(done.stdout.splitlines()[-1])
     assert said["exact"] and said["correct"], said
 
 
@@ -195,49 +210,18 @@ def test_replays_of_a_graph_are_launches_of_their_own(cupy, tmp_path):
     assert marked.launches["replay"].tolist() == [0, 0, 1, 2, 3]
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
-@pytest.mark.parametrize(
-    "parts",
-    [["paths", "together", "chase", "spins", "version", "join", "graph", "long", "overflow"]],
-)
-def test_the_checks_of_the_scripts(tmp_path, parts):
-    program = tmp_path / "checks"
-    flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]
-    subprocess.run(
-        ["nvcc", *flags, str(SCRIPTS / "checks.cu"), "-o", str(program)], check=True, timeout=300
-    )
-    said = subprocess.run(
-        [str(program), str(tmp_path), *parts],
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    ).stdout
-    judged = subprocess.run(
-        [sys.executable, str(SCRIPTS / "judge.py"), str(tmp_path)],
-        input=said,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=120,
-    ).stdout
+@needs_nvcc
+def test_the_checks_of_the_scripts(tmp_path):
+    parts = ("paths", "together", "chase", "spins", "version", "join", "graph", "long", "overflow")
+    said = output(built("checks.cu", tmp_path), tmp_path, *parts)
+    judged = output(sys.executable, SCRIPTS / "judge.py", tmp_path, given=said)
     assert '"exact": false' not in judged, judged
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="no nvcc")
+@needs_nvcc
 def test_dependent_launches_clusters_and_every_gpu(tmp_path):
-    program = tmp_path / "launches"
-    flags = ["-arch=native", "-O3", "-DNSYSALIGN_MARKS", "-I", marks.include()]
-    subprocess.run(
-        ["nvcc", *flags, str(SCRIPTS / "launches.cu"), "-o", str(program)], check=True, timeout=300
-    )
-    said = subprocess.run(
-        [str(program), str(tmp_path)], check=True, capture_output=True, text=True, timeout=60
-    ).stdout
-    judged = subprocess.run(
-        [sys.executable, str(SCRIPTS / "judge_launches.py"), str(tmp_path)],
-        input=said, capture_output=True, text=True, check=True, timeout=60,
-    ).stdout  # fmt: skip
+    said = output(built("launches.cu", tmp_path), tmp_path)
+    judged = output(sys.executable, SCRIPTS / "judge_launches.py", tmp_path, given=said)
     for line in map(json.loads, judged.splitlines()):
         assert (line["found"], line["complete"]) == (line["expected"],) * 2 and line["dropped"] == 0
         assert line["warps"] == line["warps_expected"]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import ctypes
 import glob
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -35,7 +36,15 @@ extern "C" __global__ void kernel(float* x, int n, nsysalign_marks m) {
 }
 """
 EXAMPLE = Path(__file__).with_name("programs") / "example.cu"
-ON = "-DNSYSALIGN_MARKS"
+ON, OFF = "-DNSYSALIGN_MARKS", "-DNOTHING"
+
+
+def nvcc(folder: str | Path, *flags: str, source: str = "k.cu") -> str:
+    """What the compiler says of a file in a folder; it makes k.out there."""
+    command = ["nvcc", *flags, "-I", marks.include(), source, "-o", "k.out"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return done.stdout + done.stderr
 
 
 @cache
@@ -43,19 +52,12 @@ def compiled(source: str, *flags: str, arch: str = "sm_90") -> tuple[bytes, str]
     """(cubin, what ptxas says)."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "k.cu").write_text(source)
-        done = subprocess.run(
-            ["nvcc", f"-arch={arch}", "-O3", "-Xptxas", "-v", "-cubin", *flags, "-I", marks.include(), "k.cu", "-o", "k.cubin"],
-            cwd=folder, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
-        if done.returncode:
-            raise AssertionError(done.stderr)
-        return Path(folder, "k.cubin").read_bytes(), done.stderr
+        said = nvcc(folder, f"-arch={arch}", "-O3", "-Xptxas", "-v", "-cubin", *flags)
+        return Path(folder, "k.out").read_bytes(), said
 
 
 def code_of(cubin: bytes, name: str = ".text.kernel") -> bytes:
     """The machine code of a kernel in a cubin (ELF64)."""
-    import struct
-
     (at,) = struct.unpack_from("<Q", cubin, 0x28)
     size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
     sections = [struct.unpack_from("<IIQQQQ", cubin, at + i * size) for i in range(count)]
@@ -79,11 +81,11 @@ def test_off_it_leaves_no_instruction():
 @pytest.mark.nvcc
 def test_a_mark_in_a_gemm_takes_few_registers_and_spills_nothing():
     used = {}
-    for flag in ("-DNOTHING", ON):
+    for flag in (OFF, ON):
         said = compiled(EXAMPLE.read_text(), flag)[1].split("entry function 'gemm'")[1]
         assert "0 bytes spill stores" in said
         used[flag] = int(re.search(r"Used (\d+) registers", said)[1])
-    assert used[ON] - used["-DNOTHING"] <= 4
+    assert used[ON] - used[OFF] <= 4
 
 
 LOOP = """
@@ -101,13 +103,12 @@ extern "C" __global__ void kernel(float* x, int units, int inner, nsysalign_mark
 """
 
 
-def barriers(code: bytes) -> int:
-    """How many convergence barriers (BSSY) are in machine code of compute capability 7.0 or
-    newer."""
-    return sum(
-        int.from_bytes(code[at : at + 2], "little") & 0xFFF == 0x945
-        for at in range(0, len(code), 16)
-    )
+def operations(code: bytes) -> list[int]:
+    """The operation of each instruction, by its low twelve bits."""
+    return [int.from_bytes(code[at : at + 2], "little") & 0xFFF for at in range(0, len(code), 16)]
+
+
+BARRIER, BRANCH, TIMER, STORE, LOAD, VOTE = 0x945, 0x947, 0x805, 0x986, 0x981, 0x806
 
 
 @pytest.mark.nvcc
@@ -115,15 +116,8 @@ def barriers(code: bytes) -> int:
 def test_marks_put_no_convergence_barrier_into_a_loop_without_divergence(arch):
     # those that are left are of long_way(), which is in the same section: one for each try to
     # claim, unrolled
-    assert barriers(code_of(compiled(LOOP, ON, arch=arch)[0])) <= 5
-
-
-def operations(code: bytes) -> list[int]:
-    """The operation of each instruction, by its low twelve bits."""
-    return [int.from_bytes(code[at : at + 2], "little") & 0xFFF for at in range(0, len(code), 16)]
-
-
-BRANCH, TIMER, STORE, LOAD, VOTE = 0x947, 0x805, 0x986, 0x981, 0x806
+    code = operations(code_of(compiled(LOOP, ON, arch=arch)[0]))
+    assert code.count(BARRIER) <= 5  # BSSY
 
 
 @pytest.mark.nvcc
@@ -180,33 +174,25 @@ def test_a_mark_without_a_warp_is_the_compilers_error():
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("arch", "standard", "flag"),
-    [("sm_75", "c++17", ON), ("sm_90", "c++14", ON), ("sm_90", "c++14", "-DNOTHING"), ("sm_100", "c++20", ON)],
+    [("sm_75", "c++17", ON), ("sm_90", "c++14", ON), ("sm_90", "c++14", OFF), ("sm_100", "c++20", ON)],
 )  # fmt: skip
 def test_every_macro_compiles_without_a_warning(tmp_path, arch, standard, flag):
     """On and off, with the triggers replaced; nvcc 13 knows no compute capability below 7.5."""
-    (tmp_path / "k.cu").write_text(
-        KERNEL.replace(
-            'NSYSALIGN_MARK(w, "done");', 'NSYSALIGN_COUNT_WARPS(w, "done"); __prof_trigger(n + 1);'
-        )
-    )
-    done = subprocess.run(
-        ["nvcc", f"-arch={arch}", f"-std={standard}", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(),
-         "-Xcompiler", "-Wall,-Wextra,-Wshadow", "-Wreorder", "-c", "k.cu", "-o", "k.o"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False,
-    )  # fmt: skip
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    more = 'NSYSALIGN_COUNT_WARPS(w, "done"); __prof_trigger(n + 1);'
+    (tmp_path / "k.cu").write_text(KERNEL.replace('NSYSALIGN_MARK(w, "done");', more))
+    strict = ("-Xcompiler", "-Wall,-Wextra,-Wshadow", "-Wreorder", "-c")
+    flags = (f"-arch={arch}", f"-std={standard}", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER")
+    assert nvcc(tmp_path, *flags, *strict) == ""
 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("program", "flag"),
-    [("checks.cu", ON), ("checks.cu", "-DNOTHING"), ("triggers.cu", ON), ("launches.cu", ON)],
+    [("checks.cu", ON), ("checks.cu", OFF), ("triggers.cu", ON), ("launches.cu", ON)],
 )
 def test_programs_with_a_recorder_compile(tmp_path, program, flag):
-    subprocess.run(
-        ["nvcc", "-arch=sm_90", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-I", marks.include(), "-c", str(EXAMPLE.with_name(program)), "-o", "x.o"],
-        cwd=tmp_path, check=True, timeout=300,
-    )  # fmt: skip
+    flags = ("-arch=sm_90", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-c")
+    nvcc(tmp_path, *flags, source=str(EXAMPLE.with_name(program)))
 
 
 def nvrtc() -> ctypes.CDLL | None:

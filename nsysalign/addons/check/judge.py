@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from nsysalign.addons.check import captures, escaped, less, limits
-from nsysalign.addons.check.scene import FOUND, Doubt, Scene, build
+from nsysalign.addons.check import limits, work
+from nsysalign.addons.check.scene import FOUND, Doubt, Scene
 from nsysalign.errors import TraceError
 from nsysalign.model import TraceInfo
 from nsysalign.place.align import align
@@ -46,7 +46,7 @@ class Verdict:
             "labels": self.labels,
             "intervals": self.intervals,
             "found": len(self.found),
-            "doubts": [doubt.plain() for doubt in self.doubts],
+            "doubts": [{**vars(doubt), "worth_ns": doubt.worth_ns} for doubt in self.doubts],
             "unchecked": list(self.unchecked),
         }
 
@@ -56,32 +56,21 @@ def judge(inputs: Inputs) -> Verdict:
     was timed: a check that cannot fail is none."""
     trace = read_trace(inputs.trace)
     log = read_event_logs(inputs.events) if inputs.events else None
-    scene = build(trace, log, align(trace, log), read_limits(inputs.trace))
+    scene = Scene(trace, log, align(trace, log), read_limits(inputs.trace))
     checks = (
-        escaped.escaped,
-        less.less,
-        limits.rates,
-        limits.flushes,
-        captures.never_launched,
-        timers,
-    )
+        work.escaped, work.less, limits.rates, limits.flushes, work.never_launched, timers,
+    )  # fmt: skip
     doubts = [doubt for check in checks for doubt in check(scene)]
     if scene.intervals.empty and not doubts:
-        why = scene.alignment.unaligned["reason"].tolist()
-        if not why:
-            why = ["no pair of events was compared" if log else "no event log says what was timed"]
+        nothing = "no pair of events was compared" if log else "no event log says what was timed"
+        why = [*scene.alignment.unaligned["reason"], nothing]
         raise TraceError(
             f"there is nothing to check: {why[0]}",
             "nsysalign check --events FILE TRACE, or nsysalign check SCRIPT.py",
         )
     doubts.sort(key=lambda doubt: (doubt.level != FOUND, -(doubt.worth_ns or 0)))
-    return Verdict(
-        trace.info,
-        scene.intervals["label"].nunique(),
-        len(scene.intervals),
-        tuple(doubts),
-        tuple(_unchecked(scene)),
-    )
+    many, unchecked = scene.intervals["label"].nunique(), tuple(_unchecked(scene))
+    return Verdict(trace.info, many, len(scene.intervals), tuple(doubts), unchecked)
 
 
 def timers(scene: Scene) -> Iterator[Doubt]:
@@ -89,34 +78,22 @@ def timers(scene: Scene) -> Iterator[Doubt]:
     for note in dict.fromkeys(scene.log.notes if scene.log is not None else ()):
         if note.startswith(REPLACED):
             name = note.removeprefix(REPLACED)
-            yield Doubt(
-                "replaced-timer",
-                FOUND,
-                _ALL,
-                "",
-                f"The program replaced {name}: what it prints need not be what the original returned. "
-                "The times shown here are the original's.",
-                (),
-                0,
-                evidence={"replaced": name},
+            title = (
+                f"The program replaced {name}: what it prints need not be what the original "
+                "returned. The times shown here are the original's."
             )
+            evidence = {"replaced": name}
+            yield Doubt("replaced-timer", FOUND, _ALL, "", title, (), 0, evidence=evidence)
 
 
-def _unchecked(scene: Scene) -> list[str]:
+def _unchecked(scene: Scene) -> Iterator[str]:
     """What this trace cannot tell."""
-    found = []
     if scene.trace.info.notes:
-        found.append(f"of the trace: {'; '.join(scene.trace.info.notes)}")
+        yield f"of the trace: {'; '.join(scene.trace.info.notes)}"
     if not any(limit.memory_rate for limit in scene.limits.values()):
-        found.append(
-            "copies against the memory's rate, flushes against the L2: the trace names neither"
-        )
+        yield "copies against the memory's rate, flushes against the L2: the trace names neither"
     if unknown := int((scene.without_rows | ~scene.looked_at).sum()):
-        found.append(
-            f"the work of {unknown} intervals: launches without a row in the trace, or too many to look at"
-        )
+        lost = "launches without a row in the trace, or too many to look at"
+        yield f"the work of {unknown} intervals: {lost}"
     if lost := len(scene.alignment.unaligned):
-        found.append(
-            f"{lost} timed intervals have no place in the trace (nsysalign analyze says why)"
-        )
-    return found
+        yield f"{lost} timed intervals have no place in the trace (nsysalign analyze says why)"

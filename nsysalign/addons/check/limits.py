@@ -10,6 +10,7 @@ import numpy as np
 from nsysalign.addons.check.scene import FOUND, NOTE, Doubt, Scene
 from nsysalign.explain import words
 from nsysalign.model import KIND
+from nsysalign.probe.tampering import PERSISTING
 from nsysalign.text import bytes_text
 from nsysalign.trace.gpus import Limits
 
@@ -26,29 +27,29 @@ _FILL = "FillFunctor"
 
 def rates(scene: Scene) -> Iterator[Doubt]:
     """Intervals that launch more copying on the device than its memory can do in their time."""
-    issued, operations = scene.issued, scene.trace.operations
-    copies = issued.where(
-        (operations["copy_kind"].to_numpy()[issued.operation] == _D2D)
-        & (scene.kind[issued.operation] == KIND["memcpy"])
-    )
-    size = operations["bytes"].to_numpy()[copies.operation]
-    device = operations["device"].to_numpy()[copies.operation]
-    known = {d: limit for d, limit in scene.limits.items() if limit.l2_bytes and limit.memory_rate}
-    large = np.array([s > _L2S * known[d].l2_bytes if d in known else False for s, d in zip(size.tolist(), device.tolist(), strict=True)], bool)  # fmt: skip
-    rate = np.array([known[d].memory_rate if d in known else 1 for d in device.tolist()], float)
+    operations, issued = scene.trace.operations, scene.issued
+    size, device = operations["bytes"].to_numpy(), operations["device"].to_numpy()
+    on_device = (operations["copy_kind"] == _D2D).to_numpy() & (scene.kind == KIND["memcpy"])
+    needs = np.zeros(len(size))
+    for number, (l2, rate) in scene.limits.items():
+        if l2 and rate:
+            copies = on_device & (device == number) & (size > _L2S * l2)
+            needs[copies] = 2e9 * size[copies] / rate
     least = np.zeros(len(scene.intervals))
-    np.add.at(least, copies.interval[large], (2e9 * size / rate)[large])
+    np.add.at(least, issued.interval, needs[issued.operation])
     elapsed = scene.column("elapsed_ns")
-    for label, at in scene.labels():
-        fast = at[least[at] > _FASTER * np.maximum(elapsed[at], 1)]
+    for label, rows in scene.labels():
+        fast = rows[least[rows] > _FASTER * np.maximum(elapsed[rows], 1)]
         if not len(fast):
             continue
         quoted = int(fast[0])
-        moved = int(size[large & (copies.interval == quoted)].sum())
+        its = issued.operation[issued.interval == quoted]
+        moved = int(size[its[needs[its] > 0]].sum())
         yield scene.doubt(
-            "impossible-rate", FOUND, label, quoted, fast, len(at),
-            f"is faster than the GPU's memory: it launches copies of {bytes_text(moved)} on the device, read and written in "
-            f"{words.span(int(elapsed[quoted]))}; the memory needs {words.span(int(least[quoted]))} at its full rate.",
+            "impossible-rate", FOUND, label, quoted, fast, len(rows),
+            f"is faster than the GPU's memory: it launches copies of {bytes_text(moved)} on the "
+            f"device, read and written in {words.span(int(elapsed[quoted]))}; the memory needs "
+            f"{words.span(int(least[quoted]))} at its full rate.",
             right_ns=int(least[quoted]), bound="at least ", evidence={"copied_bytes": moved},
         )  # fmt: skip
 
@@ -56,87 +57,85 @@ def rates(scene: Scene) -> Iterator[Doubt]:
 def flushes(scene: Scene) -> Iterator[Doubt]:
     """Labels before each of whose repetitions a large memset or fill ran, after which some of the
     L2 is warm nevertheless."""
-    size = scene.trace.operations["bytes"].to_numpy()
-    for label, at, flush in _flushed(scene):
-        limit, found = _limit(scene, flush[0]), int(size[flush[0]])
-        took = words.span(int(np.median((scene.end - scene.start)[flush])))
-        name = f"a memset of {bytes_text(found)}" if found else f"a fill that takes {took}"
-        evidence = {"memset_bytes": found} if found else {}
-        evidence |= {"l2_bytes": limit.l2_bytes}
-        if found and found < limit.l2_bytes:
-            yield scene.doubt(
-                "small-flush", NOTE, label, scene.typical(at), at, len(at),
-                f"runs after {name} each time; the GPU's L2 holds {bytes_text(limit.l2_bytes)}, so if the "
-                "memset is to flush it, some of the L2 stays warm.",
-                evidence=evidence,
-            )  # fmt: skip
-        elif _filled_again(scene, at, flush, limit):
-            yield scene.doubt(
-                "filled-again", FOUND, label, scene.typical(at), at, len(at),
-                f"runs on a warm L2 although {name} flushes it each time: between that and the start "
-                "event the same operations run once, untimed.",
-                evidence=evidence,
-            )  # fmt: skip
-        if kept := scene.persisting:
-            yield scene.doubt(
-                "persisting-l2", FOUND, label, scene.typical(at), at, len(at),
-                f"runs after {name} each time, which does not push out the {bytes_text(kept)} that the access policy of a stream "
-                "keeps in the L2.",
-                evidence={**evidence, "persisting_bytes": kept},
-            )  # fmt: skip
-
-
-def _limit(scene: Scene, operation: int) -> Limits:
-    device = int(scene.trace.operations["device"].iloc[operation])
-    return scene.limits.get(device, Limits(0, 0))
-
-
-def _overwrites(scene: Scene) -> np.ndarray:
-    """The memsets of a quarter of the L2 or more, and torch's fills that take as long as the memory
-    needs for the whole L2, by issue.  How much a kernel fills is not in a trace."""
     operations = scene.trace.operations
-    fills = [number for number, name in scene.trace.names.items() if _FILL in name]
-    filling = (scene.kind == KIND["kernel"]) & operations["name_id"].isin(fills).to_numpy()
-    size, device = operations["bytes"].to_numpy(), operations["device"].to_numpy()
-    out = np.zeros(len(size), bool)
-    for number, (l2, rate) in scene.limits.items():
-        if l2:
-            large = (scene.kind == KIND["memset"]) & (size >= _FLUSH * l2)
-            long = filling & ((scene.end - scene.start) * rate >= 1e9 * l2)
-            out |= (device == number) & (large | long)
-    return np.flatnonzero(out & (scene.issue >= 0))
+    notes = scene.log.notes if scene.log is not None else ()
+    kept = [n.removeprefix(PERSISTING) for n in notes if n.startswith(PERSISTING)]
+    persisting = max((int(size) for size in kept if size.isdigit()), default=0)
+    for label, rows, flush in _flushed(scene):
+        limit = scene.limits.get(int(operations["device"].iloc[flush[0]]), Limits(0, 0))
+        size = int(operations["bytes"].iloc[flush[0]])
+        took = words.span(int(np.median((scene.end - scene.start)[flush])))
+        name = f"a memset of {bytes_text(size)}" if size else f"a fill that takes {took}"
+        evidence = {"memset_bytes": size} if size else {}
+        evidence |= {"l2_bytes": limit.l2_bytes}
+        doubts = []
+        if size and size < limit.l2_bytes:
+            doubts.append(
+                ("small-flush", NOTE, f"runs after {name} each time; the GPU's L2 holds "
+                 f"{bytes_text(limit.l2_bytes)}, so if the memset is to flush it, some of the L2 "
+                 "stays warm.")
+            )  # fmt: skip
+        elif _filled_again(scene, rows, flush, limit):
+            doubts.append(
+                ("filled-again", FOUND, f"runs on a warm L2 although {name} flushes it each time: "
+                 "between that and the start event the same operations run once, untimed.")
+            )  # fmt: skip
+        if persisting:
+            doubts.append(
+                ("persisting-l2", FOUND, f"runs after {name} each time, which does not push out "
+                 f"the {bytes_text(persisting)} that the access policy of a stream keeps in the "
+                 "L2.")
+            )  # fmt: skip
+        for check, level, title in doubts:
+            of = evidence | ({"persisting_bytes": persisting} if check == "persisting-l2" else {})
+            quoted = scene.typical(rows)
+            yield scene.doubt(check, level, label, quoted, rows, len(rows), title, evidence=of)
 
 
 def _flushed(scene: Scene) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
     """(label, its intervals, what overwrote the L2 before each of them) where the same did so
-    before each repetition on its stream."""
-    flush = _overwrites(scene)
+    before each repetition on its stream: memsets of a quarter of the L2 or more, and torch's fills
+    that take as long as the memory needs for the whole L2.  How much a kernel fills is not in a
+    trace."""
+    operations = scene.trace.operations
+    fills = [number for number, name in scene.trace.names.items() if _FILL in name]
+    filling = (scene.kind == KIND["kernel"]) & operations["name_id"].isin(fills).to_numpy()
+    size, device = operations["bytes"].to_numpy(), operations["device"].to_numpy()
+    overwrites = np.zeros(len(size), bool)
+    for number, (l2, rate) in scene.limits.items():
+        if l2:
+            large = (scene.kind == KIND["memset"]) & (size >= _FLUSH * l2)
+            long = filling & ((scene.end - scene.start) * rate >= 1e9 * l2)
+            overwrites |= (device == number) & (large | long)
+    flush = np.flatnonzero(overwrites & (scene.issue >= 0))
     flush = flush[np.argsort(scene.issue[flush], kind="stable")]
     lane, opened, closed = (scene.column(c) for c in ("start_lane", "open_ns", "close_ns"))
-    size = scene.trace.operations["bytes"].to_numpy()
-    for label, at in scene.labels():
-        mine = flush[scene.lane[flush] == lane[at[0]]]
-        if len(at) < _FEWEST or not len(mine) or (lane[at] != lane[at[0]]).any():
+    for label, rows in scene.labels():
+        its = flush[scene.lane[flush] == lane[rows[0]]]
+        if len(rows) < _FEWEST or not len(its) or np.ptp(lane[rows]):
             continue
-        before = np.append(0, np.maximum.accumulate(closed[at])[:-1])  # the repetition before
-        place = np.searchsorted(scene.issue[mine], opened[at]) - 1
-        if (place < 0).any() or (scene.issue[mine[place]] <= before).any():
+        before = np.append(0, np.maximum.accumulate(closed[rows])[:-1])  # the repetition before
+        place = np.searchsorted(scene.issue[its], opened[rows]) - 1
+        last = its[place]
+        if (place < 0).any() or (scene.issue[last] <= before).any():
             continue
-        last = mine[place]
         if not np.ptp(size[last]) and not np.ptp(scene.code[last]):
-            yield label, at, last
+            yield label, rows, last
 
 
-def _filled_again(scene: Scene, at: np.ndarray, flush: np.ndarray, limit: Limits) -> bool:
+def _filled_again(scene: Scene, rows: np.ndarray, flush: np.ndarray, limit: Limits) -> bool:
     """Whether between its flush and its start event every repetition runs what it times, and what
     it can touch in its time is so little that the L2 still holds most of it."""
-    if np.median(scene.column("elapsed_ns")[at]) * limit.memory_rate > 1e9 * _L2S * limit.l2_bytes:
+    if (
+        np.median(scene.column("elapsed_ns")[rows]) * limit.memory_rate
+        > 1e9 * _L2S * limit.l2_bytes
+    ):
         return False
     ours = np.flatnonzero((scene.lane == scene.lane[flush[0]]) & (scene.issue >= 0))
     ours = ours[np.argsort(scene.issue[ours], kind="stable")]
     names = np.append(0, np.cumsum(scene.digest[scene.code[ours]]))
     computes = np.append(0, np.cumsum(scene.kind[ours] == KIND["kernel"]))
-    marks = scene.issue[flush], scene.column("open_ns")[at], scene.column("close_ns")[at]
-    flushed, opened, closed = (np.searchsorted(scene.issue[ours], t, side="right") for t in marks)
+    times = scene.issue[flush], scene.column("open_ns")[rows], scene.column("close_ns")[rows]
+    flushed, opened, closed = (np.searchsorted(scene.issue[ours], t, side="right") for t in times)
     again = names[opened] - names[flushed] == names[closed] - names[opened]
     return bool(again.all() and (computes[closed] > computes[opened]).all())

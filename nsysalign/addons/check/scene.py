@@ -13,7 +13,6 @@ import pandas as pd
 from nsysalign.explain import words
 from nsysalign.intervals import ragged
 from nsysalign.model import CALL, KIND, Alignment, EventLog, Trace
-from nsysalign.probe.tampering import PERSISTING
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.work import operation_codes
 from nsysalign.trace.gpus import Limits
@@ -23,7 +22,6 @@ MOST_PAIRS = 20_000_000
 #: A thread works for a label if all its launches lie in the label's intervals, and would do so by
 #: chance less often than this.
 _BY_CHANCE = 1e-3
-
 
 FOUND, NOTE = "found", "note"
 
@@ -56,10 +54,6 @@ class Doubt:
             return None
         return self.right_ns - self.measured_ns
 
-    def plain(self) -> dict[str, Any]:
-        """For JSON."""
-        return {**vars(self), "worth_ns": self.worth_ns, "evidence": dict(self.evidence)}
-
 
 @dataclass(frozen=True)
 class Issued:
@@ -81,57 +75,38 @@ class Issued:
         return out
 
 
-@dataclass(frozen=True)
 class Scene:
     """`intervals`: frames.WINDOWS of kind event that the log says were compared, with `name` and
-    `label`."""
+    `label`; pairs that only the trace shows are left out: nobody says what they are to measure.
+    Of every operation: `kind` (a code of model.KIND), `start`, `end`, `lane`, `issue` (when its
+    call began) and `thread` (-1 if the trace has no call), `code` (a number for its name)."""
 
-    trace: Trace
-    log: EventLog | None
-    alignment: Alignment
-    intervals: pd.DataFrame
-    limits: dict[int, Limits]
+    def __init__(
+        self, trace: Trace, log: EventLog | None, alignment: Alignment, limits: dict[int, Limits]
+    ) -> None:
+        self.trace, self.log, self.alignment, self.limits = trace, log, alignment, limits
+        windows = alignment.windows
+        names, labels = name_intervals(windows)
+        compared = (windows["kind"] == "event") & (windows["method"] != "inferred")
+        named = windows.assign(name=names, label=labels)
+        self.intervals = named[compared].reset_index(drop=True)
+        operations, calls = trace.operations, trace.calls
+        call = operations["call"].to_numpy()
+        self.kind, self.start, self.end = (
+            operations[c].to_numpy() for c in ("kind", "start_ns", "end_ns")
+        )
+        self.lane = np.asarray(alignment.operation_lane)
+        self.issue = np.append(calls["start_ns"].to_numpy(), -1)[call]
+        self.thread = np.append(calls["thread"].to_numpy(), -1)[call]
+        self.code = operation_codes(operations)[0]
+        #: A random number per code: sums are equal where the same names occur equally often.
+        random = np.random.default_rng(0)
+        self.digest = random.integers(1 << 62, size=int(self.code.max(initial=0)) + 1)
+        self.computes = (self.kind == KIND["kernel"]) | (self.kind == KIND["graph"])
 
     def column(self, name: str) -> np.ndarray:
         """Of the intervals."""
         return self.intervals[name].to_numpy()
-
-    @cached_property
-    def kind(self) -> np.ndarray:
-        """Of every operation, a code of model.KIND."""
-        return self.trace.operations["kind"].to_numpy()
-
-    @cached_property
-    def start(self) -> np.ndarray:
-        """Of every operation."""
-        return self.trace.operations["start_ns"].to_numpy()
-
-    @cached_property
-    def end(self) -> np.ndarray:
-        """Of every operation."""
-        return self.trace.operations["end_ns"].to_numpy()
-
-    @cached_property
-    def lane(self) -> np.ndarray:
-        """Of every operation."""
-        return np.asarray(self.alignment.operation_lane)
-
-    @cached_property
-    def issue(self) -> np.ndarray:
-        """When the call of every operation began, -1 if the trace has no call."""
-        call, begun = self.trace.operations["call"].to_numpy(), self.trace.calls["start_ns"]
-        return np.append(begun.to_numpy(), -1)[call]
-
-    @cached_property
-    def thread(self) -> np.ndarray:
-        """Of the call of every operation, -1 if the trace has none."""
-        call = self.trace.operations["call"].to_numpy()
-        return np.append(self.trace.calls["thread"].to_numpy(), -1)[call]
-
-    @cached_property
-    def code(self) -> np.ndarray:
-        """A number for the name of every operation."""
-        return operation_codes(self.trace.operations)[0]
 
     def stream(self, lane: int) -> int:
         """CUPTI's id of a lane's stream."""
@@ -147,9 +122,9 @@ class Scene:
         first, last = np.zeros(len(own), np.int64), np.zeros(len(own), np.int64)
         for number in np.unique(own).tolist():
             begin, end = np.searchsorted(process[ops], [number, number + 1])
-            issue, mine = self.issue[ops[begin:end]], own == number
-            first[mine] = begin + np.searchsorted(issue, opened[mine])
-            last[mine] = begin + np.searchsorted(issue, closed[mine])
+            issue, its = self.issue[ops[begin:end]], own == number
+            first[its] = begin + np.searchsorted(issue, opened[its])
+            last[its] = begin + np.searchsorted(issue, closed[its])
         return ops, first, np.maximum(last - first, 0)
 
     @cached_property
@@ -171,8 +146,8 @@ class Scene:
         ours = self.lane[operation] == self.column("end_lane")[interval]
         for side in ("thread", "end_thread"):
             ours |= self.thread[operation] == self.column(side)[interval]
-        for thread, at in self._helpers:
-            ours |= (self.thread[operation] == thread) & np.isin(interval, at)
+        for thread, rows in self._helpers:
+            ours |= (self.thread[operation] == thread) & np.isin(interval, rows)
         return Issued(interval, operation).where(ours)
 
     @cached_property
@@ -183,26 +158,24 @@ class Scene:
 
         A thread that works beside launches between them as well.
         """
-        computes = (self.kind == KIND["kernel"]) | (self.kind == KIND["graph"])
-        threads, first = np.unique(self.thread[computes & (self.issue >= 0)], return_index=True)
-        ran_by = self.trace.operations["process"].to_numpy()[computes & (self.issue >= 0)][first]
-        process_of = dict(zip(threads.tolist(), ran_by.tolist(), strict=True))
-        launched = {t: np.sort(self.issue[computes & (self.thread == t)]) for t in process_of}
-        begun, ended = self.column("open_ns"), self.column("close_ns")
+        known = self.computes & (self.issue >= 0)
+        threads, first = np.unique(self.thread[known], return_index=True)
+        process = self.trace.operations["process"].to_numpy()[known][first]
         out = []
-        for _, at in self.labels() if len(threads) > 1 else ():
-            opened, closed = begun[at], np.maximum.accumulate(ended[at])
+        for _, rows in self.labels() if len(threads) > 1 else ():
+            opened = self.column("open_ns")[rows]
+            closed = np.maximum.accumulate(self.column("end_ns")[rows])
             fresh = closed - np.maximum(opened, np.append(opened[0], closed[:-1]))
             covered = fresh / np.maximum(np.diff(opened, append=closed[-1]), 1)
-            own = {*self.column("thread")[at], *self.column("end_thread")[at]}
-            near = {t for t, of in process_of.items() if of == self.column("process")[at[0]]}
-            for thread in near - own:
-                low, high = np.searchsorted(launched[thread], [opened[0], closed[-1]])
-                issue = launched[thread][low:high]
+            own = [*self.column("thread")[rows], *self.column("end_thread")[rows]]
+            near = (process == self.column("process")[rows[0]]) & ~np.isin(threads, own)
+            for thread in threads[near].tolist():
+                issue = self.issue[self.computes & (self.thread == thread)]
+                issue = issue[(issue >= opened[0]) & (issue < closed[-1])]
                 place = np.searchsorted(opened, issue, side="right") - 1
                 by_chance = covered[np.unique(place)].prod()
                 if by_chance < _BY_CHANCE and (issue < closed[place]).all():
-                    out.append((thread, at))
+                    out.append((thread, rows))
         return out
 
     @cached_property
@@ -215,85 +188,45 @@ class Scene:
         begun, thread = (calls[c].to_numpy()[made] for c in ("start_ns", "thread"))
         launched, owner = np.zeros(len(self.intervals), np.int64), self.column("thread")
         own = [(number, np.flatnonzero(owner == number)) for number in np.unique(owner).tolist()]
-        for number, mine in [*own, *self._helpers]:
+        for number, rows in [*own, *self._helpers]:
             times = np.sort(begun[thread == number])
-            opened, closed = (self.column(c)[mine] for c in ("open_ns", "close_ns"))
-            launched[mine] += np.searchsorted(times, closed) - np.searchsorted(times, opened)
+            opened, closed = (self.column(c)[rows] for c in ("open_ns", "close_ns"))
+            launched[rows] += np.searchsorted(times, closed) - np.searchsorted(times, opened)
         return launched > self.did["kernels"].to_numpy()
-
-    @cached_property
-    def digest(self) -> np.ndarray:
-        """A random number per code: sums of them are equal where the same names occur equally
-        often."""
-        return np.random.default_rng(0).integers(1 << 62, size=int(self.code.max(initial=0)) + 1)
 
     @cached_property
     def did(self) -> pd.DataFrame:
         """Per interval, of what it issued: `count`, `kernels` (graphs included), `bytes` that were
         copied or set, `names` (a digest of which, and how often each)."""
-        issued, n = self.issued, len(self.intervals)
-        kind = self.kind[issued.operation]
-        computes = (kind == KIND["kernel"]) | (kind == KIND["graph"])
-        moved = self.trace.operations["bytes"].to_numpy()[issued.operation]
-        return pd.DataFrame(
-            {
-                "count": issued.sums(n),
-                "kernels": issued.sums(n, computes),
-                "bytes": issued.sums(n, moved),
-                "names": issued.sums(n, self.digest[self.code[issued.operation]]),
-            }
-        )
-
-    def blocks(self, which: np.ndarray) -> np.ndarray:
-        """Blocks of the grids of the kernels that these intervals issued, 0 if the trace does not
-        say."""
-        mine = self.issued.where(np.isin(self.issued.interval, which))
-        mine = mine.where(self.kind[mine.operation] == KIND["kernel"])
-        rows, place = np.unique(
-            self.trace.operations["row"].to_numpy()[mine.operation], return_inverse=True
-        )
-        if self.trace.shapes is None or not len(rows):
-            return np.zeros(len(which), np.int64)
-        grid = np.asarray(self.trace.shapes(rows))[:, :3].prod(axis=1)
-        return mine.sums(len(self.intervals), grid[place])[which]
+        operation, size = self.issued.operation, self.trace.operations["bytes"].to_numpy()
+        values = {
+            "count": 1,
+            "kernels": self.computes[operation],
+            "bytes": size[operation],
+            "names": self.digest[self.code[operation]],
+        }
+        many = len(self.intervals)
+        return pd.DataFrame({name: self.issued.sums(many, of) for name, of in values.items()})
 
     def doubt(
-        self, check: str, level: str, label: str, quoted: int, shown: np.ndarray, of: int, title: str, **more: Any
+        self, check: str, level: str, label: str, quoted: int, shown: np.ndarray, of: int,
+        title: str, **more: Any,
     ) -> Doubt:  # fmt: skip
         """A doubt about a label of `of` intervals, those at `shown` in particular, with the numbers
         of one of them."""
         row, names = self.intervals.iloc[quoted], self.column("name")[shown].tolist()
         return Doubt(
-            check, level, label, str(row["site"]), f"{words.subject(label)} {title}", tuple(names), of,
-            str(row["name"]), int(row["elapsed_ns"]), **more,
+            check, level, label, str(row["site"]), f"{words.subject(label)} {title}", tuple(names),
+            of, str(row["name"]), int(row["elapsed_ns"]), **more,
         )  # fmt: skip
 
-    @property
-    def persisting(self) -> int:
-        """Bytes that the access policy of a stream keeps in the L2, 0 for none."""
-        notes = self.log.notes if self.log is not None else ()
-        found = (note.removeprefix(PERSISTING) for note in notes if note.startswith(PERSISTING))
-        return max((int(size) for size in found if size.isdigit()), default=0)
-
-    def typical(self, at: np.ndarray) -> int:
+    def typical(self, rows: np.ndarray) -> int:
         """Of these intervals the one with the lower-median measured time."""
-        order = np.argsort(self.column("elapsed_ns")[at], kind="stable")
-        return int(at[order[(len(at) - 1) // 2]])
+        order = np.argsort(self.column("elapsed_ns")[rows], kind="stable")
+        return int(rows[order[(len(rows) - 1) // 2]])
 
     def labels(self) -> Iterator[tuple[str, np.ndarray]]:
         """(label, positions of its intervals in the order of their issue), of pairs of events."""
-        v = self.intervals[self.looked_at].sort_values("open_ns", kind="stable")
-        for label, rows in v.groupby("label", sort=False):
+        shown = self.intervals[self.looked_at].sort_values("open_ns", kind="stable")
+        for label, rows in shown.groupby("label", sort=False):
             yield str(label), rows.index.to_numpy()
-
-
-def build(
-    trace: Trace, log: EventLog | None, alignment: Alignment, limits: dict[int, Limits]
-) -> Scene:
-    """The scene.  Pairs that only the trace shows are left out: nobody says what they are to
-    measure."""
-    w = alignment.windows
-    names, labels = name_intervals(w)
-    w = w.assign(name=names, label=labels)
-    told = (w["kind"] == "event") & (w["method"] != "inferred")
-    return Scene(trace, log, alignment, w[told].reset_index(drop=True), limits)

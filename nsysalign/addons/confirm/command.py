@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 #: Labels that are tested where none is named, each with a re-run of its own: two at once would
 #: disturb each other.
 MOST_LABELS = 3
-#: Re-runs, in the run directory.
-RERUNS = "confirm"
 
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
@@ -90,27 +88,26 @@ def confirm(
     if source is not None and options.output is not None:
         raise UsageError("with --from everything goes to that run directory", "leave out -o")
     silent = quiet or json_out == "-"
-    if source is None:
-        with ProgressLine(silent) as progress, locked(lock_clocks) as conditions:
-            result = collect(command, replace(options, conditions=conditions), progress)
-        source, status = result.run_dir, result.exit_status
-        before = finish(source, exit_status=status, quiet=silent, json_out=None)
-        if status or before is None:
-            click.echo(
-                f"nsysalign: the script ended with status {status}, so it is not run again; its "
-                f"analysis is in {source}",
-                err=True,
-            )
-            ctx.exit(status)
-    else:
-        try:
-            before = load(source)
-        except AnalysisError:
-            before = present(source, quiet=silent, nsys=options.nsys)
-    plans = _plans(source, before, labels, intervention)
     with locked(lock_clocks) as conditions:
         options = replace(options, conditions=conditions)
-        for plan in plans:
+        if source is None:
+            with ProgressLine(silent) as progress:
+                result = collect(command, options, progress)
+            source, status = result.run_dir, result.exit_status
+            before = finish(source, exit_status=status, quiet=silent, json_out=None)
+            if status or before is None:
+                click.echo(
+                    f"nsysalign: the script ended with status {status}, so it is not run again; "
+                    f"its analysis is in {source}",
+                    err=True,
+                )
+                ctx.exit(status)
+        else:
+            try:
+                before = load(source)
+            except AnalysisError:
+                before = present(source, quiet=silent, nsys=options.nsys)
+        for plan in _plans(source, before, labels, intervention):
             if _test(source, before, plan, command, options, quiet=silent):
                 break  # it would fail the next time as well, or Ctrl-C was pressed
     deliver(source / CONFIRMED, json_out)
@@ -126,33 +123,28 @@ def _plans(
 
     known = set(before.labels["label"])
     for label in labels:
-        lost = before.unaligned[before.unaligned["label"] == label]
-        if label not in known and lost.empty:
+        if label not in known and label not in set(before.unaligned["label"]):
             near = difflib.get_close_matches(label, known, 5) or sorted(known)[:5]
             raise UsageError(f"there is no label {label}", f"some labels: {', '.join(near)}")
     logs = event_logs(run_dir)
     log = read_event_logs(logs) if logs else None
-    plans, left = [], []
+    plans = []
     for label in dict.fromkeys(labels or confirmable(before)):
         change = intervention or choose(before, label)
         try:
-            made = plan(before, label, change, log)
+            plans.append(plan(before, label, change, log))
         except Refused as error:
             click.echo(f"nsysalign: {label}: {change} is not possible: {error}", err=True)
-            continue
-        if labels or len(plans) < MOST_LABELS:
-            plans.append(made)
-        else:
-            left.append(label)
-    if left:
-        names = f"{', '.join(left)} (--from RUN_DIR --label L)"
-        click.echo(f"note: not tested, because each needs a run of its own: {names}", err=True)
     if not plans:
         raise UsageError(
             "nothing could be tested",
             "choose another --label or --intervention: nsysalign confirm --help",
         )
-    return plans
+    most = len(plans) if labels else MOST_LABELS
+    if left := ", ".join(made.label for made in plans[most:]):
+        names = f"{left} (--from RUN_DIR --label L)"
+        click.echo(f"note: not tested, because each needs a run of its own: {names}", err=True)
+    return plans[:most]
 
 
 def _test(
@@ -174,18 +166,16 @@ def _test(
     from nsysalign.files import file_name
     from nsysalign.record.session import collect
 
-    runs = run_dir.resolve() / RERUNS
-    stem = f"{file_name(plan.label, 40)}-{plan.change}"
-    folder = next(f for n in count(1) if not (f := runs / f"{stem}-{n}").exists())
+    stem, home = f"{file_name(plan.label, 40)}-{plan.change}", run_dir.resolve()
+    run = next(r for n in count(1) if not (home / (r := f"confirm/{stem}-{n}")).exists())
     if not quiet:
         change = f"{plan.change} before {plan.label}"
         click.echo(f"nsysalign: running it again with one change: {change}", err=True)
-    again = replace(options, output=folder, environment={"NSYSALIGN_CONFIRM": spec(plan)})
+    again = replace(options, output=home / run, environment={"NSYSALIGN_CONFIRM": spec(plan)})
     with ProgressLine(quiet) as progress:
         status = collect(command, again, progress).exit_status
-    run = folder.relative_to(run_dir.resolve()).as_posix()
     try:
-        new = verdicts.judge(plan, present(folder, quiet=True, nsys=options.nsys), run)
+        new = verdicts.judge(plan, present(home / run, quiet=True, nsys=options.nsys), run)
     except NsysAlignError as error:
         reason = f"the second run could not be analysed: {error.message}"
         new = verdicts.row(plan, "unclear", reason, run)
@@ -198,10 +188,10 @@ def _test(
     verdicts.write(everything, run_dir / verdicts.CONFIRMED)
     store(before.with_tables({"confirmations": everything}), run_dir)
     if not quiet:
-        (said,) = new.itertuples(index=False)
-        causes = ", ".join(said.rules) or "its cause"
-        click.echo(safe_text(f"{said.verdict}: {said.label} ({causes}): {said.reason}"))
-        click.echo(safe_text(f"  Changed: {said.changed}"))
+        (result,) = new.itertuples(index=False)
+        causes = ", ".join(result.rules) or "its cause"
+        click.echo(safe_text(f"{result.verdict}: {result.label} ({causes}): {result.reason}"))
+        click.echo(safe_text(f"  Changed: {result.changed}"))
     return status
 
 

@@ -8,7 +8,7 @@ A test that could not give an answer is refused, with the reason, before anythin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -16,14 +16,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign.compare.bootstrap import level
-from nsysalign.model import (
-    CAUSES,
-    HIDDEN_BY_DELAY,
-    LAUNCH_QUEUE,
-    OPERATION_KINDS,
-    Analysis,
-    EventLog,
-)
+from nsysalign.model import HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS, Analysis, EventLog
 from nsysalign.text import microseconds
 
 #: Change -> the rules whose findings it settles.
@@ -84,22 +77,22 @@ class Plan:
     operations: int = 1  # of the typical interval
     rules: tuple[str, ...] = ()  # whose findings about the label it settles
     delay_ns: int = 0
-    machine: tuple[str, ...] = ()  # what the re-run must share
+    devices: tuple[str, ...] = ()  # what the re-run must share
     region: str = ""  # the label if a region named it
     starts: tuple[tuple[str, tuple[str, ...]], ...] = ()  # (site, callers) of its start records
 
 
 def rows_of(analysis: Analysis, label: str) -> np.ndarray:
     """Positions of a label's intervals in `analysis.intervals`, in time."""
-    at = np.flatnonzero((analysis.intervals["label"] == label).to_numpy())
-    return at[np.argsort(analysis.intervals["start_ns"].to_numpy()[at], kind="stable")]
+    rows = np.flatnonzero((analysis.intervals["label"] == label).to_numpy())
+    return rows[np.argsort(analysis.intervals["start_ns"].to_numpy()[rows], kind="stable")]
 
 
-def parts_of(analysis: Analysis, positions: np.ndarray, *causes: str) -> np.ndarray:
+def parts_of(analysis: Analysis, rows: np.ndarray, *causes: str) -> np.ndarray:
     """Nanoseconds of these causes together, for some rows of `analysis.intervals`."""
     table = analysis.parts[analysis.parts["cause"].isin(causes)]
     sums = table.groupby("interval")["ns"].sum()
-    numbers = analysis.intervals["interval"].to_numpy()[positions]
+    numbers = analysis.intervals["interval"].to_numpy()[rows]
     return sums.reindex(numbers, fill_value=0).to_numpy(dtype=np.float64)
 
 
@@ -117,10 +110,9 @@ def testable(analysis: Analysis) -> frozenset[str]:
 def confirmable(analysis: Analysis) -> list[str]:
     """Labels with a warning that a re-run could settle, the most important first."""
     rules = {rule for settled in SETTLES.values() for rule in settled}
-    f = analysis.findings
-    worth = f[f["rule"].isin(rules) & (f["severity"] != "info")]
-    own = testable(analysis)
-    return [label for label in dict.fromkeys(worth["label"].tolist()) if label in own]
+    f, own = analysis.findings, testable(analysis)
+    worth = f.loc[f["rule"].isin(rules) & (f["severity"] != "info"), "label"]
+    return [label for label in dict.fromkeys(worth.tolist()) if label in own]
 
 
 def choose(analysis: Analysis, label: str) -> str:
@@ -133,35 +125,33 @@ def choose(analysis: Analysis, label: str) -> str:
                 return change
     rows = rows_of(analysis, label)
     queued, hidden = (
-        float(np.median(parts_of(analysis, rows, *causes))) if len(rows) else 0.0
-        for causes in (("queued",), HIDDEN_BY_DELAY)
+        parts_of(analysis, rows, *causes).sum() for causes in (("queued",), HIDDEN_BY_DELAY)
     )
     return "synchronize" if queued > hidden else "delay"
-
-
-def machine(analysis: Analysis) -> tuple[str, ...]:
-    """What would make two runs incomparable: another GPU, or event tracing in only one of them."""
-    traced = (analysis.intervals["method"] == "event-trace").any()
-    return (*dict.fromkeys(analysis.trace.devices), *(["event tracing"] if traced else []))
 
 
 def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> Plan:
     """The experiment.  Raises Refused."""
     rows = rows_of(analysis, label)
-    _refuse_without_start_record(analysis, label, rows)
-    host_ns, one_thread = _issued(analysis, rows, log)
     intervals = analysis.intervals.iloc[rows]
+    _first(_without_start_record(analysis, label, intervals))
+    host_ns, one_thread = _issued(intervals, log)
     elapsed = intervals["elapsed_ns"].to_numpy(dtype=np.float64)
     queued = parts_of(analysis, rows, "queued")
     expected, error = gpu_time(analysis, rows)
     delay_ns = 0
     if change == "delay":
-        _refuse_waiting_hosts(analysis, label, rows, one_thread)
-        before, predicted, off = level(np.column_stack([elapsed, expected, error]))
+        _first(_waiting_host(analysis, label, rows, one_thread))
         # waiting for another stream may shrink behind a delay as well, but need not
-        most = predicted[2] + off[0] + float(np.median(queued))
-        predicted = Level(predicted[0], max(predicted[1] - off[0], 0.0), most)
-        delay_ns = _delay(np.where(host_ns >= 0, host_ns, elapsed))
+        least, most = expected - error, expected + error + float(np.median(queued))
+        # a first run may load code for a second: it is left out afterwards instead of delaying all
+        # the others so long
+        issue = np.where(host_ns >= 0, host_ns, elapsed)
+        longest = min(float(issue.max()), 3 * float(np.median(issue)))
+        delay_ns = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
+        if delay_ns * len(rows) > MOST_ADDED_NS:
+            each = f"a delay of {delay_ns / 1e9:.1f} s before each of its {len(rows)} intervals"
+            raise Refused(f"{each} would take too long")
     else:
         if float(np.median(queued)) == 0:
             raise Refused("it spends no time queued behind other work")
@@ -172,9 +162,10 @@ def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> P
         slack = HOST_ERROR_NS + HOST_ERROR_SHARE * host + WORK_ERROR_SHARE * work
         least = np.minimum(expected - error, rest)
         most = np.maximum(np.where(host_ns >= 0, work + host_ns, rest), rest) + slack
-        values = level(np.column_stack([elapsed, rest, least, most]))
-        before, predicted = values[0], Level(values[1, 0], max(values[2, 1], 0.0), values[3, 2])
-    before = Level(*before.tolist())
+        expected = rest
+    values = level(np.column_stack([elapsed, expected, least, most]))
+    before = Level(*values[0].tolist())
+    predicted = Level(values[1, 0], max(values[2, 1], 0.0), values[3, 2])
     if predicted.high >= before.low and predicted.low <= before.high:
         busy = " (the GPU works most of the time)" if change == "delay" else ""
         raise Refused(
@@ -182,39 +173,30 @@ def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> P
             f"{microseconds(predicted.low)} to {microseconds(predicted.high)} predicted with the "
             f"change{busy}"
         )
-    _refuse_inside_itself(intervals)
-    f = analysis.findings
+    _first(_inside_itself(intervals))
+    f, i = analysis.findings, analysis.intervals
     rules = [r for r in f.loc[f["label"] == label, "rule"] if r in SETTLES[change]]
-    return Plan(
-        label, change, before, predicted, len(rows), int(intervals["operations"].median()),
-        tuple(dict.fromkeys(rules)), delay_ns, machine(analysis), **_where(analysis, label),
-    )  # fmt: skip
-
-
-def _where(analysis: Analysis, label: str) -> dict[str, Any]:
-    """`region` and `starts` (start sites with their callers) of a label.  A label made from call
-    sites holds the start's file and line; any other name is a region's.  Callers count if another
-    label has the same site (a Timer class)."""
-    i = analysis.intervals
-    mine = i[i["label"] == label]
+    # a label made from call sites holds the start's file and line, any other name is a region's;
+    # callers count if another label has the same site (a Timer class)
     shared = set(i.loc[i["label"] != label, "site"])
     starts = {
         (site, tuple(callers) if site in shared else ())
-        for site, callers in zip(mine["site"].tolist(), mine["callers"].tolist(), strict=True)
+        for site, callers in zip(intervals["site"], intervals["callers"], strict=True)
         if site
     }
     by_site = any(site.rpartition("/")[2] in label for site, _ in starts)
-    return {"region": "" if by_site else label, "starts": tuple(sorted(starts))}
+    return Plan(
+        label, change, before, predicted, len(rows), int(intervals["operations"].median()),
+        tuple(dict.fromkeys(rules)), delay_ns, tuple(dict.fromkeys(analysis.trace.devices)),
+        "" if by_site else label, tuple(sorted(starts)),
+    )  # fmt: skip
 
 
-def _issued(
-    analysis: Analysis, rows: np.ndarray, log: EventLog | None
-) -> tuple[np.ndarray, np.ndarray]:
+def _issued(intervals: pd.DataFrame, log: EventLog | None) -> tuple[np.ndarray, np.ndarray]:
     """For how long (ns) the host issued each interval, by the log's readings of CLOCK_MONOTONIC, -1
     unknown; and whether one thread made both records (True where unknown)."""
-    intervals = analysis.intervals.iloc[rows]
     if log is None or log.records.empty:
-        return np.full(len(rows), -1), np.ones(len(rows), bool)
+        return np.full(len(intervals), -1), np.ones(len(intervals), bool)
     # a trace made in a container may call a process by another number than the process itself does
     numbers = {header.get("pid"): number for number, header in enumerate(log.headers)}
     only = 0 if len(log.headers) == 1 else -1
@@ -225,83 +207,63 @@ def _issued(
         for column in ("start_record", "end_record")
     )
     host_ns = np.nan_to_num(end[:, 1] - start[:, 0], nan=-1)
-    return np.where(host_ns >= 0, host_ns, -1), (host_ns < 0) | (start[:, 2] == end[:, 2])
+    return np.maximum(host_ns, -1), (host_ns < 0) | (start[:, 2] == end[:, 2])
 
 
-def _delay(issue_ns: np.ndarray) -> int:
-    """How long a delay outlasts the host.  Raises Refused where that takes too long."""
-    # a first run may load code for a second: it is left out afterwards instead of delaying all the
-    # others so long
-    longest = min(float(issue_ns.max()), 3 * float(np.median(issue_ns)))
-    wanted = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
-    if wanted * len(issue_ns) > MOST_ADDED_NS:
-        each = f"a delay of {wanted / 1e9:.1f} s before each of its {len(issue_ns)} intervals"
-        raise Refused(f"{each} would take too long")
-    return wanted
+Reasons = Iterator[tuple[Any, str]]
 
 
-def _refuse_without_start_record(analysis: Analysis, label: str, rows: np.ndarray) -> None:
-    if not len(rows):
-        lost = analysis.unaligned[analysis.unaligned["label"] == label]
-        reasons = [f"its intervals could not be placed: {reason}" for reason in lost["reason"]]
-        raise Refused(reasons[0] if reasons else "no interval has that label")
-    i = analysis.intervals.iloc[rows]
-    _refuse(
-        ((i["kind"] == "host").any(), "the host's clock times it: there is no start record"),
-        (
-            (i["kind"] == "nvtx").any() or (i["method"] == "inferred").any(),
-            "without an event log it is not known which call made its start record",
-        ),
-        ((i["site"] == "").all(), "the event log does not say where its start record is made"),
-        (len(rows) < FEWEST, f"{len(rows)} intervals: at least {FEWEST} are needed for a spread"),
-    )
-
-
-def _refuse_waiting_hosts(
-    analysis: Analysis, label: str, rows: np.ndarray, one_thread: np.ndarray
-) -> None:
-    """Where the host could not run ahead of these intervals, or the delay would not delay them."""
-    i = analysis.intervals.iloc[rows]
-    others = analysis.other_streams["interval"].isin(i["interval"]).any()
-    d = analysis.details[analysis.details["interval"].isin(i["interval"])]
-    large = (d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES)
-    most = int(i["operations"].max())
-    f = analysis.findings
-    blocking = ((f["label"] == label) & (f["rule"] == "launch-blocking")).any()
-    waits = "so the host would wait for the delay"
-    _refuse(
-        ((i["start_stream"] != i["end_stream"]).any(), "its records lie on different streams"),
-        (not one_thread.all(), "its two records are made by different threads"),
-        (others and (i["operations"] == 0).all(), "its work ran on other streams"),
-        (np.median(parts_of(analysis, rows, "sync")) > 0, f"the host synchronises inside, {waits}"),
-        (
-            most >= LAUNCH_QUEUE,
-            f"{most:,} operations are more than the launch queue holds, {waits}",
-        ),
-        (((d["memory"] == "pageable") & large).any(), f"it copies pageable memory, {waits}"),
-        (blocking, f"CUDA_LAUNCH_BLOCKING is set, {waits}"),
-    )
-
-
-def _refuse_inside_itself(intervals: pd.DataFrame) -> None:
-    """The change must lie outside every interval of the label itself."""
-    pids, starts, ends = (
-        intervals[name].tolist() for name in ("pid", "start_record", "end_record")
-    )
-    chained = set(zip(pids, ends, strict=True)) & set(zip(pids, starts, strict=True))
-    inside = "so a change before one would lie inside another"
-    _refuse((chained, f"one's start record is the end record of the interval before, {inside}"))
-    for _, lane in intervals.groupby(["pid", "device", "start_stream"]):
-        start, end = (lane[name].to_numpy() for name in ("start_ns", "end_ns"))
-        overlap = (start[1:] < np.maximum.accumulate(end)[:-1]).any()
-        _refuse((overlap, f"its intervals overlap, {inside}"))
-
-
-def _refuse(*reasons: tuple[Any, str]) -> None:
+def _first(reasons: Reasons) -> None:
     """Raises Refused with the first reason that holds."""
     for holds, reason in reasons:
         if holds:
             raise Refused(reason)
+
+
+def _without_start_record(analysis: Analysis, label: str, i: pd.DataFrame) -> Reasons:
+    lost = analysis.unaligned.loc[analysis.unaligned["label"] == label, "reason"].tolist()
+    yield i.empty and lost, f"its intervals could not be placed: {lost[0] if lost else ''}"
+    yield i.empty, "no interval has that label"
+    yield (i["kind"] == "host").any(), "the host's clock times it: there is no start record"
+    read = (i["kind"] == "nvtx").any() or (i["method"] == "inferred").any()
+    yield read, "without an event log it is not known which call made its start record"
+    yield (i["site"] == "").all(), "the event log does not say where its start record is made"
+    yield len(i) < FEWEST, f"{len(i)} intervals: at least {FEWEST} are needed for a spread"
+
+
+def _waiting_host(
+    analysis: Analysis, label: str, rows: np.ndarray, one_thread: np.ndarray
+) -> Reasons:
+    """Where the host could not run ahead of these intervals, or the delay would not delay them."""
+    i, f = analysis.intervals.iloc[rows], analysis.findings
+    others = analysis.other_streams["interval"].isin(i["interval"]).any()
+    d = analysis.details[analysis.details["interval"].isin(i["interval"])]
+    large = (d["direction"] == "D2H") | (d["bytes"] > STAGED_BYTES)
+    most, sync = int(i["operations"].max()), np.median(parts_of(analysis, rows, "sync"))
+    blocking = ((f["label"] == label) & (f["rule"] == "launch-blocking")).any()
+    waits = "so the host would wait for the delay"
+    yield (i["start_stream"] != i["end_stream"]).any(), "its records lie on different streams"
+    yield not one_thread.all(), "its two records are made by different threads"
+    yield others and (i["operations"] == 0).all(), "its work ran on other streams"
+    yield sync > 0, f"the host synchronises inside, {waits}"
+    many = f"{most:,} operations are more than the launch queue holds, {waits}"
+    yield most >= LAUNCH_QUEUE, many
+    yield ((d["memory"] == "pageable") & large).any(), f"it copies pageable memory, {waits}"
+    yield blocking, f"CUDA_LAUNCH_BLOCKING is set, {waits}"
+
+
+def _inside_itself(intervals: pd.DataFrame) -> Reasons:
+    """The change must lie outside every interval of the label itself."""
+    starts, ends = (
+        set(zip(intervals["pid"], intervals[c], strict=True))
+        for c in ("start_record", "end_record")
+    )
+    inside = "so a change before one would lie inside another"
+    yield starts & ends, f"one's start record is the end record of the interval before, {inside}"
+    for _, lane in intervals.groupby(["pid", "device", "start_stream"]):
+        start, end = (lane[name].to_numpy() for name in ("start_ns", "end_ns"))
+        overlap = (start[1:] < np.maximum.accumulate(end)[:-1]).any()
+        yield overlap, f"its intervals overlap, {inside}"
 
 
 def gpu_time(analysis: Analysis, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -321,44 +283,28 @@ def gpu_time(analysis: Analysis, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
     if {"ahead_ns", "busy_ns"} <= set(latency):
         own = np.hypot(float(spread.get("ahead_ns", 200)), float(spread.get("busy_ns", 200)))
         single = np.hypot(float(scale.get("busy", 300)), float(scale.get("ahead", 200)))
-        fixed = (
-            float(latency["ahead_ns"]) + float(latency["busy_ns"]),
-            2 * float(own + single / 2),
-        )
+        both = float(latency["ahead_ns"]) + float(latency["busy_ns"])
+        fixed = both, 2 * float(own + single / 2)
     if "spacing_ns" in latency:
-        spacing = (float(latency["spacing_ns"]), 2 * float(spread.get("spacing_ns", 200)) + 300.0)
-    queued = _queued_gaps(analysis)
-    usual = queued["ns"][queued["ns"] > PAIRED_NS]
+        spacing = float(latency["spacing_ns"]), 2 * float(spread.get("spacing_ns", 200)) + 300.0
+    # gaps before operations that had been queued: launch latency, short, and nothing else, or none
+    s = analysis.segments
+    ns = s["end_ns"] - s["start_ns"]
+    short = (s["cause"] == "launch_latency") & (ns < QUEUED_GAP_NS)
+    s = s.assign(gap=ns.where(short).shift().fillna(0))[~short]
+    works = s["cause"].isin(OPERATION_KINDS)
+    next_one = (s["gap"] > 0) | (s["ref_id"].diff() != 0)
+    queued = s[works & works.shift(fill_value=False) & (s["interval"].diff() == 0) & next_one]
+    usual = queued.loc[queued["gap"] > PAIRED_NS, "gap"]
     gap, gap_error = GAP_NS, GAP_ERROR_NS
     if len(usual) >= ENOUGH_GAPS:
         low, gap, high = np.percentile(usual, [25, 50, 75])
         gap_error = max(high - low, GAP_ERROR_NS)
     numbers = analysis.intervals["interval"].to_numpy()[rows]
-    known = queued.groupby("interval")["ns"].agg(["size", "sum"]).reindex(numbers, fill_value=0)
+    known = queued.groupby("interval")["gap"].agg(["size", "sum"]).reindex(numbers, fill_value=0)
     count = analysis.intervals["operations"].to_numpy()[rows]
     gaps = np.maximum(count - 1 - known["size"].to_numpy(), 0)
     kept = parts_of(analysis, rows, *OPERATION_KINDS) + known["sum"].to_numpy()
     expected = np.where(count > 0, kept + fixed[0] + gaps * gap, spacing[0])
     error = np.where(count > 0, WORK_ERROR_SHARE * kept + fixed[1] + gaps * gap_error, spacing[1])
     return expected, error + RESOLUTION_NS
-
-
-def _queued_gaps(analysis: Analysis) -> pd.DataFrame:
-    """Gaps before operations that had been queued behind the one before: columns interval, ns.
-
-    kernel | launch latency, short | kernel        the gap is launch latency and nothing else
-    kernel | kernel                                there is none
-    """
-    s = analysis.segments
-    code = pd.Index(CAUSES).get_indexer(s["cause"])
-    working = np.isin(code, [CAUSES.index(c) for c in OPERATION_KINDS])
-    number, operation = s["interval"].to_numpy(), s["ref_id"].to_numpy()
-    ns = (s["end_ns"] - s["start_ns"]).to_numpy()
-    touching = working[:-1] & working[1:] & (number[:-1] == number[1:])
-    touching = np.flatnonzero(touching & (operation[:-1] != operation[1:])) + 1
-    short = (code[1:-1] == CAUSES.index("launch_latency")) & (ns[1:-1] < QUEUED_GAP_NS)
-    short &= working[:-2] & working[2:]
-    short &= (number[:-2] == number[1:-1]) & (number[1:-1] == number[2:])
-    gaps = np.flatnonzero(short) + 1
-    of = np.concatenate([number[touching], number[gaps]])
-    return pd.DataFrame({"interval": of, "ns": np.concatenate([0 * ns[touching], ns[gaps]])})

@@ -3,17 +3,15 @@ test.  The probe loads this file as one of its own: the standard library only.
 
 Armed by the variable NSYSALIGN_CONFIRM (JSON, written by `nsysalign confirm`):
 
-    {"code": "/.../intervene.py", "intervention": "delay", "label": "t1", "region": "", "starts": [["/abs/bench.py", 14,
-    [["train.py", 88]]]],
-     "delay_ns": 1000000}
+    {"code": "/.../intervene.py", "intervention": "delay", "label": "t1", "region": "",
+     "starts": [["/abs/bench.py", 14, [["train.py", 88]]]], "delay_ns": 1000000}
 
 `region`: records inside the region of this name; "" for records outside all regions.  `starts`:
 file, line and, if they matter, the callers; a file that is not absolute matches by its end.
 
-The change is made before the record call, on the record's own stream, and never while anything is
-being captured. Nothing here raises into the user's code: a failure is noted once, and the record
-proceeds without the change.  Records preceded by the change carry the flag INTERVENED; the log's
-notes say what was done.
+The change is made on the record's own stream, and never while anything is being captured.  Nothing
+here raises into the user's code: a failure is noted once, and the record proceeds without the
+change.  Records preceded by the change carry the flag INTERVENED.
 """
 
 from __future__ import annotations
@@ -31,22 +29,18 @@ class Intervention:
     """One per process."""
 
     def __init__(self, spec: dict, rt: Any, no_region: int) -> None:
-        self._rt, self._no_region = rt, no_region
-        self._kind = spec["intervention"]
-        self._label, self._region = spec["label"], spec["region"]
+        self._rt, self._spec, self._no_region = rt, spec, no_region
         self._starts = [
-            [(f, int(line)), *((c, int(n)) for c, n in callers)]
-            for f, line, callers in spec["starts"]
+            [(file, line), *map(tuple, callers)] for file, line, callers in spec["starts"]
         ]
         self._delay_us = int(spec.get("delay_ns", 0)) / 1e3
-        self._act = {"delay": self._delay, "synchronize": self._synchronize}[self._kind]
         self._cycles: dict[int, int] = {}  # per device
         self._texts: set[str] = set()
 
     def before_record(self, stream: Any, device: int, context: int, me: Any) -> bool:
         """Intervene if this is a start record of the label; whether it was.  What it raises is a
         note (`failed`), and the record goes on."""
-        rt = self._rt
+        rt, region = self._rt, self._spec["region"]
         here = rt.decisions.get(context)
         if here is None:
             places = rt.sites.places.get(context, ())
@@ -57,19 +51,23 @@ class Intervention:
         # during a capture, even on another stream, CUDA does not allow any of this
         if not here or rt.captures or rt.driver.is_capturing(stream.cuda_stream):
             return False
-        if me.region != (rt.region_number(self._region) if self._region else self._no_region):
+        if me.region != (rt.region_number(region) if region else self._no_region):
             return False
-        self._act(stream, device)
+        torch, what = sys.modules["torch"], "torch.cuda.synchronize()"
+        if self._spec["intervention"] == "synchronize":
+            torch.cuda.synchronize(device)
+        else:
+            what = self._delay(torch, stream, device)
+        before = f"before every start record of {self._spec['label']}"
+        self._note(f"changed by nsysalign confirm: {what} {before}")
         return True
 
     def failed(self, error: Exception) -> None:
         """Say that a change could not be made."""
-        self._note(f"nsysalign confirm could not make its change ({self._kind}): {error}")
+        kind = self._spec["intervention"]
+        self._note(f"nsysalign confirm could not make its change ({kind}): {error}")
 
-    # --- the changes ---
-
-    def _delay(self, stream: Any, device: int) -> None:
-        torch = sys.modules["torch"]
+    def _delay(self, torch: Any, stream: Any, device: int) -> str:
         cycles = self._cycles.get(device)
         if cycles is None:
             # at the highest rate, so that the delay is never too short
@@ -77,17 +75,7 @@ class Intervention:
             cycles = self._cycles[device] = max(1, int(self._delay_us * (rate or _CYCLES_PER_US)))
         with torch.cuda.stream(stream):
             torch.cuda._sleep(cycles)
-        delay = f"a delay kernel of {self._delay_us:,.0f} us ({cycles:,} cycles)"
-        self._changed(delay + " on the same stream")
-
-    def _synchronize(self, stream: Any, device: int) -> None:
-        sys.modules["torch"].cuda.synchronize(device)
-        self._changed("torch.cuda.synchronize()")
-
-    def _changed(self, what: str) -> None:
-        self._note(
-            f"changed by nsysalign confirm: {what} before every start record of {self._label}"
-        )
+        return f"a delay kernel of {self._delay_us:,.0f} us ({cycles:,} cycles) on the same stream"
 
     def _note(self, text: str) -> None:
         """Add a note to the event log, each text once."""

@@ -10,8 +10,8 @@ after                   |==================| unclear: they also include the time
       {"label":"t1","rules":["host-gap"],"intervention":"delay","verdict":"confirmed","reason":…,
        "before_ns":…, …}]}
 
-The keys are the columns of `tables.CONFIRMATIONS`; null is "none".  The newest verdict about a
-label and a change is the one that counts.
+The keys are the columns of `CONFIRMATIONS`; null is "none".  The newest verdict about a label and a
+change is the one that counts.
 """
 
 from __future__ import annotations
@@ -29,7 +29,6 @@ from nsysalign.addons.confirm.experiment import (
     SETTLES,
     Level,
     Plan,
-    machine,
     parts_of,
     rows_of,
     testable,
@@ -62,34 +61,59 @@ class Unclear(Exception):
 def judge(plan: Plan, after: Analysis, run: str) -> pd.DataFrame:
     """A row of CONFIRMATIONS from the analysis of a re-run.  Only intervals at whose start record
     the probe intervened (flag `intervened`) are compared."""
-    measured, count, done = NOTHING, 0, None
+    rows = rows_of(after, plan.label)
+    changed = rows[["intervened" in flags for flags in after.intervals["flags"].iloc[rows]]]
+    measured, count = NOTHING, 0
     try:
-        rows = rows_of(after, plan.label)
         if not len(rows):
             raise Unclear(f"the second run has no interval {plan.label}")
-        rows = rows[["intervened" in flags for flags in after.intervals["flags"].iloc[rows]]]
-        done = len(rows)
-        if not done:
+        if not len(changed):
             raise Unclear(f"the probe found no start record of {plan.label} at which to intervene")
-        _refuse_another_program(plan, after, rows)
-        if plan.change == "delay":
-            rows = _outlasted(plan, after, rows)
-        count = len(rows)
+        kept = _comparable(plan, after, changed)
+        count = len(kept)
         if count < FEWEST:
             raise Unclear(
                 f"{count} intervals of the re-run can be compared: at least {FEWEST} are needed"
             )
-        values = after.intervals["elapsed_ns"].to_numpy(dtype=np.float64)[rows]
+        values = after.intervals["elapsed_ns"].to_numpy(dtype=np.float64)[kept]
         measured = Level(*level(values[:, None])[0].tolist())
         verdict, reason = decide(plan, measured)
-        if count < done:
+        if left := len(changed) - count:
             reason += (
-                f"; {done - count} of {done} left out, because the delay ended before the host had "
+                f"; {left} of {len(changed)} left out, because the delay ended before the host had "
                 "issued everything"
             )
     except Unclear as error:
         verdict, reason = "unclear", str(error)
-    return row(plan, verdict, reason, run, measured, count, done)
+    return row(plan, verdict, reason, run, measured, count, len(changed) if len(rows) else None)
+
+
+def _comparable(plan: Plan, after: Analysis, rows: np.ndarray) -> np.ndarray:
+    """The intervals of the same program whose delay outlasted the host.  Raises Unclear where too
+    few did.
+
+    The start record stands at the delay's end.  If a budget still contains host, API or
+    synchronisation time, the host had not finished issuing by then.
+    """
+    if plan.devices and (devices := tuple(dict.fromkeys(after.trace.devices))) != plan.devices:
+        there, here = (", ".join(names) for names in (devices, plan.devices))
+        raise Unclear(f"the second run was made on {there} instead of {here}")
+    now, then = float(after.intervals["operations"].iloc[rows].median()), plan.operations
+    if max(now, then) + 1 > SAME_WORK * (min(now, then) + 1) + 1:
+        raise Unclear(f"the second run did different work: {now:.0f} operations instead of {then}")
+    late = {cause: parts_of(after, rows, cause) for cause in NONE_IF_AHEAD}
+    outlasted = sum(late.values()) <= LATE_NS
+    if plan.change != "delay" or outlasted.sum() >= ENOUGH_SHARE * len(rows):
+        return rows[outlasted] if plan.change == "delay" else rows
+    worst = max(late, key=lambda cause: float(np.median(late[cause])))
+    others = {
+        "sync": "the host synchronised inside and waited for the delay",
+        "api": "a CUDA call inside waited for the delay (as allocating and freeing memory do)",
+    }
+    delay = microseconds(plan.delay_ns)
+    why = others.get(worst, f"the host had not issued everything when the delay of {delay} ended")
+    short = f"in {(~outlasted).sum()} of {len(rows)} intervals"
+    raise Unclear(f"{why}: {short} the delay did not outlast the host")
 
 
 def row(
@@ -141,36 +165,6 @@ def decide(plan: Plan, after: Level) -> tuple[str, str]:
     return "refuted", f"{100 * share:.0f} % of the predicted change: {numbers}"
 
 
-def _refuse_another_program(plan: Plan, after: Analysis, rows: np.ndarray) -> None:
-    if plan.machine and machine(after) != plan.machine:
-        there, wanted = (", ".join(names) for names in (machine(after), plan.machine))
-        raise Unclear(f"the second run was made on {there} instead of {wanted}")
-    now, then = float(after.intervals["operations"].iloc[rows].median()), plan.operations
-    if max(now, then) + 1 > SAME_WORK * (min(now, then) + 1) + 1:
-        raise Unclear(f"the second run did different work: {now:.0f} operations instead of {then}")
-
-
-def _outlasted(plan: Plan, after: Analysis, rows: np.ndarray) -> np.ndarray:
-    """The intervals whose delay outlasted the host.  Raises Unclear if too few did.
-
-    The start record stands at the delay's end.  If a budget still contains host, API or
-    synchronisation time, the host had not finished issuing by then.
-    """
-    kept = rows[parts_of(after, rows, *NONE_IF_AHEAD) <= LATE_NS]
-    if len(kept) >= ENOUGH_SHARE * len(rows):
-        return kept
-    worst = max(NONE_IF_AHEAD, key=lambda cause: float(np.median(parts_of(after, rows, cause))))
-    why = {
-        "sync": "the host synchronised inside and waited for the delay",
-        "api": "a CUDA call inside waited for the delay (as allocating and freeing memory do)",
-    }.get(
-        worst,
-        f"the host had not issued everything when the delay of {microseconds(plan.delay_ns)} ended",
-    )
-    short = f"in {len(rows) - len(kept)} of {len(rows)} intervals"
-    raise Unclear(f"{why}: {short} the delay did not outlast the host")
-
-
 def write(table: pd.DataFrame, path: Path) -> None:
     """Write confirm.json; the file appears whole or not at all."""
     document = {"format": FORMAT, "version": VERSION, "confirmations": records(table)}
@@ -187,10 +181,9 @@ def read(path: Path) -> pd.DataFrame:
         if stored["format"] != FORMAT or stored["version"] != VERSION:
             raise ValueError(f"format {stored['format']!r}, version {stored['version']!r}")
         table = frame(stored["confirmations"], CONFIRMATIONS)
-        if not all(
-            isinstance(r, tuple) and all(isinstance(t, str) for t in r) for r in table["rules"]
-        ):
-            raise ValueError("rules are something other than texts")
+        for rules in table["rules"]:
+            if not isinstance(rules, tuple) or not all(isinstance(name, str) for name in rules):
+                raise ValueError("rules are something other than texts")
         return table
     except (OSError, ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
         raise AnalysisError(

@@ -127,16 +127,6 @@ function issued(frame, places, lane, b) {
   return out;
 }
 
-const NAME_COLOURS = ["#8dd3c7", "#ffd92f", "#bebada", "#fb8072", "#80b1d3", "#fdb462", "#b3de69",
-  "#fccde5", "#d9a679", "#bc80bd", "#7fc97f", "#66c2ff"];
-
-// A kernel's own colour: the same name has the same everywhere.
-function nameLook(name) {
-  let hash = 7;
-  for (const letter of shortName(name)) hash = (hash * 31 + letter.codePointAt(0)) % 9973;
-  return { colour: NAME_COLOURS[hash % NAME_COLOURS.length], ink: "#111", pattern: "" };
-}
-
 // The SM clock under the lanes, where it was sampled; between two samples it is not known.
 function drawClock(frame, clock, top, hits) {
   const most = Math.max(...clock.mhz), low = Math.min(...clock.mhz),
@@ -146,14 +136,6 @@ function drawClock(frame, clock, top, hits) {
   clock.x.forEach(
     (ns, i) => hits.push({ x: frame.x(ns / 1e3) - 3, y: top, w: 6, h: ROW,
     said: [sampleText(clock, i, "sampled here")] }));
-  // An interval is usually shorter than the time between two samples: the line explains itself all
-  // the same.
-  for (let i = 1; i < clock.x.length; i += 1) {
-    const [a, b] = [frame.x(clock.x[i - 1] / 1e3), frame.x(clock.x[i] / 1e3)];
-    hits.unshift({ x: a, y: top, w: b - a, h: ROW,
-      said: ["SM clock", sampleText(clock, i - 1, `sampled at ${us(clock.x[i - 1])} us`),
-      sampleText(clock, i, `at ${us(clock.x[i])} us`)] });
-  }
   return svg("polyline", { class: "clock", points: points.join(" "), "clip-path": "url(#inside)" });
 }
 

@@ -1,7 +1,7 @@
 // The GPU's clock over the whole run, what held it down, and the intervals of the chosen label
 // under it.
 
-const MOST_RUNS_DRAWN = 3000, MOST_HOLDS = 300, MOST_STRETCHES = 500;
+const MOST_RUNS_DRAWN = 3000, MOST_HOLDS = 300;
 
 // Some intervals where there are too many to draw: evenly in time, the slowest always among them.
 function sample(count, most, always) {
@@ -63,12 +63,10 @@ function sayClocks() {
   if (above) said.push(
     `${plural(above, "interval")} lie${above === 1 ? "s" : ""} above the drawn range.`);
   $("clocks-note").textContent = said.join(" ");
-  drawClocksTable();
   const words = new Set(rows.slice(0, MOST_HOLDS).map((row) => row.word)).size,
     plot = $("clock-plot");
   plot.style.height = 370 + (words ? 22 * words + 20 : 0) + AXIS_PX + "px";
-  plot.setAttribute("aria-label", $("clocks-reading")
-    .textContent + " The table of the samples follows.");
+  plot.setAttribute("aria-label", $("clocks-reading").textContent);
   return [label, runs, gpu, chosen, rows.slice(0, MOST_HOLDS), limit];
 }
 
@@ -133,29 +131,8 @@ function plotClocks(label, runs, gpu, chosen, rows, limit) {
       { class: "frame", x1: left, x2: right, y1: top, y2: top }), ...drawn], hits);
 }
 
-function drawClocksTable() {
-  if (!$("clocks-table").open || labelAt() < 0) return;
-  const gpu = clocksOf(DATA.runs[labelAt()]), most = Math.min(gpu.x.length, MOST_STRETCHES),
-    known = (value, text) => (value < 0 ? "?" : text);
-  const rows = Array.from({ length: most }, (_, i) =>
-    [(gpu.x[i] / 1e3).toFixed(1), (gpu.end[i] / 1e3).toFixed(1), clockSpan(gpu, i),
-      known(gpu.memory[i], `${gpu.memory[i]}`),
-    known(gpu.power[i], (gpu.power[i] / 1e3).toFixed(0)), known(gpu.heat[i], `${gpu.heat[i]}`),
-      whyWords(gpu.why[i]).join(", ")]);
-  const caption =
-    `The first ${most} of ${gpu.x.length.toLocaleString("en")} stretches of equal samples of GPU ` +
-    gpu.device;
-  const heads = ["from ms", "to ms", "SM MHz", "memory MHz", "W",
-    "°C"].map((text) => ({ text, number: true }));
-  fillTable($("clocks-table").querySelector("table"), caption,
-    [...heads, { text: "why not higher" }], rows);
-  $("clocks-table").querySelector("summary").textContent = gpu.x.length > most ? caption :
-    "Table of the clock samples";
-}
-
 function watchClocks() {
   if (!DATA.clocks) return () => {};
-  $("clocks-table").addEventListener("toggle", drawClocksTable);
   $("clocks").hidden = false;
   sayClocks();
   return whenSeen($("clock-plot"), drawClocks);

@@ -5,7 +5,6 @@ const VERDICT = {
   same: ["=", "reading"], different: ["≠", "reading"],
 };
 const chosen = { label: null };
-const WIDTH = 260, HEIGHT = 26, MIDDLE = WIDTH / 2;
 
 function share(ns, before) {
   return before ? (100 * ns) / before : ns ? 100 : 0;
@@ -17,42 +16,6 @@ function signed(value, text) {
 
 function microSigned(ns) {
   return Math.abs(ns) < 5 ? "." : signed(ns, micro(ns)); // less than its last digit
-}
-
-// The scale of all bounds: what most labels need; longer ones end in an arrow.
-const SCALE = (() => {
-  const reach = ({ total }) => Math.max(...[total.low_ns, total.high_ns].map((ns) =>
-    Math.abs(share(ns, total.before_ns))));
-  const sizes = DATA.labels.filter((label) => label.reason !== "too few").map(reach);
-  sizes.sort((a, b) => a - b);
-  const most = sizes[Math.floor(0.9 * (sizes.length - 1))] || 0;
-  return Math.min(100, Math.max(5, most)) * 1.1;
-})();
-
-// The change as a point with its bounds, zero in the middle.
-function forest(label) {
-  const total = label.total, y = HEIGHT / 2;
-  const shares = [total.low_ns, total.change_ns, total.high_ns].map((ns) =>
-    share(ns, total.before_ns));
-  const [low, point, high] = shares.map((size) =>
-    MIDDLE + (Math.max(-SCALE, Math.min(SCALE, size)) / SCALE) * (MIDDLE - 8));
-  const end = (x, size) => {
-    const sign = x < MIDDLE ? -1 : 1, top = y - 4, bottom = y + 4;
-    return Math.abs(size) > SCALE
-      ? svg("path", { d: `M${x} ${top} L${x + 6 * sign} ${y} L${x} ${bottom} Z`, class: "fill" })
-      : svg("line", { x1: x, x2: x, y1: top, y2: bottom });
-  };
-  const bounds = label.reason === "too few" ? [] : [
-    svg("line", { x1: low, x2: Math.max(high, low + 1), y1: y, y2: y }),
-    end(low, shares[0]), end(high, shares[2]),
-  ];
-  return svg("svg", {
-    width: WIDTH, height: HEIGHT, viewBox: `0 0 ${WIDTH} ${HEIGHT}`,
-    class: "forest " + VERDICT[label.verdict][1], role: "img",
-    "aria-label": `${label.words.change}, ${label.words.bounds}`,
-  },
-    svg("line", { x1: MIDDLE, x2: MIDDLE, y1: 0, y2: HEIGHT, class: "zero" }), bounds,
-    svg("circle", { cx: point, cy: y, r: 4.5, class: "fill" }));
 }
 
 function bars(label) {
@@ -80,7 +43,7 @@ const COLUMNS = [
       (l) => l.words.without, "the median interval of A and of B without nsys, predicted"),
   ] : []),
   number("change", "change us", (l) => l.total.change_ns, (l) => microSigned(l.total.change_ns)),
-  { key: "bounds", text: `bounds, ±${SCALE.toFixed(0)} %` },
+  { key: "bounds", text: "bounds" },
   { key: "bars", text: "budgets" },
   number("count", "n A, B", (l) => Math.min(l.count_before, l.count_after),
     (l) => `${l.count_before}, ${l.count_after}`),
@@ -93,7 +56,7 @@ function row(label) {
       null : make("span", { class: "site" }, "B: " + label.label_after)),
     verdict: () => make("td", { class: "verdict " + look },
       make("span", { "aria-hidden": "true" }, mark + " "), label.reason || label.verdict),
-    bounds: () => make("td", { title: label.words.bounds }, forest(label)),
+    bounds: () => make("td", { class: "number" }, label.words.bounds),
     bars: () => make("td", { class: "budget" }, bars(label)),
   };
   const cells = COLUMNS.map((column) =>

@@ -53,10 +53,9 @@ function follow(show) {
   return Boolean(found);
 }
 
-// A table's visible text, a line per row: tabs for spreadsheets, bars for Markdown.
-function tableText(table, markdown) {
+// A table's visible text for a spreadsheet: a line per row, tabs between its cells.
+function tableText(table) {
   const text = (cell) => {
-    if (cell.querySelector(".bar")) return "";
     const from = cell.tagName === "TH" && cell.querySelector("button") || cell;
     const words = [...from.childNodes, ...(from === cell ? [] : cell.childNodes)].filter((node) =>
       node !== from).filter((node) => !node.matches?.("[aria-hidden],.flag,.site,small"))
@@ -64,13 +63,9 @@ function tableText(table, markdown) {
     if (!cell.classList.contains("number") || cell.tagName === "TH") return words;
     return words === "." || words.startsWith("(") ? "0" : words.replace(/(\d),(?=\d{3})/g, "$1");
   };
-  const skip = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim() === "breakdown");
-  const lines = [...table.rows].map((row) => [...row.cells].filter((_, k) => !skip[k]).map(text));
-  if (!markdown) return lines.map((cells) => cells.join("\t")).join("\n") + "\n";
-  const bar = (cells) => `| ${cells.map((cell) => cell.replace(/\|/g, "\\|")).join(" | ")} |`;
-  const rule = [...table.tHead.rows[0].cells].filter((_, k) => !skip[k])
-    .map((cell) => (cell.classList.contains("number") ? "--:" : "---"));
-  return [bar(lines[0]), bar(rule), ...lines.slice(1).map(bar)].join("\n") + "\n";
+  const shown = [...table.tHead.rows[0].cells].map((cell) => cell.textContent.trim() !== "breakdown");
+  return [...table.rows].map((row) => [...row.cells].filter((_, k) => shown[k]).map(text)
+    .join("\t")).join("\n") + "\n";
 }
 
 async function copyText(text, button) {
@@ -88,11 +83,4 @@ async function copyText(text, button) {
   }
   $("copied").textContent = done ? "copied" : "the browser did not allow it";
   setTimeout(() => { $("copied").textContent = ""; }, 2500);
-}
-
-function startCopy() {
-  for (const button of document.querySelectorAll("button[data-copy]")) {
-    button.addEventListener("click", () => copyText(
-      tableText($(button.dataset.of), button.dataset.copy === "markdown"), button));
-  }
 }

@@ -31,10 +31,8 @@ function chooseWhole(number, range, show) {
 function drawLanes() {
   view.chosen = null;
   $("lanes").hidden = !view.picture;
-  $("pieces").hidden = !view.picture?.strip;
   if (!view.picture) return;
   drawTimeline();
-  drawPieces();
   drawItems();
 }
 
@@ -215,22 +213,19 @@ function arrive() {
 function listen() {
   $("find").addEventListener("input", () => { found.at = -1; drawTimeline(); });
   $("find").addEventListener("keydown", (event) => { if (event.key === "Enter") nextFound(); });
-  $("by-name").addEventListener("change", drawTimeline);
   $("filter").addEventListener("input", () => { drawTable(); remember(); });
-  for (const radio of document.querySelectorAll("input[name=scale]")) radio.addEventListener(
-    "change", () => drawTable());
   $("label").addEventListener("change", () => {
     const [, whole] = /^whole (\d+)$/.exec($("label").value) || [];
     if (whole && !byName($("label").value)) chooseWhole(Number(whole), null, false);
     else choose($("label").value, null, false);
   });
-  $("pieces").addEventListener("toggle", drawPieces);
   $("items").addEventListener("toggle", drawItems);
   $("runs-table").addEventListener("toggle", drawRunsTable);
   $("page-back").addEventListener("click", () => turnPage(-1));
   $("page-on").addEventListener("click", () => turnPage(1));
   listenToTimeline();
-  startCopy();
+  $("copy-table").addEventListener("click",
+    () => copyText(tableText($("budgets")), $("copy-table")));
 }
 
 start();

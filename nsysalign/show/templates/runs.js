@@ -1,7 +1,6 @@
-// Interval by interval: the budget of every interval of the chosen label over time, its
-// distribution, and both as a table.
+// Interval by interval: the budget of every interval of the chosen label over time, and as a table.
 
-const FEWEST_FOR_DISTRIBUTION = 10, MOST_POINTS = 2000, PAGE = 50, RUNS_TALL = 330;
+const MOST_POINTS = 2000, PAGE = 50, RUNS_TALL = 330;
 const paging = { at: 0 };
 
 // The chosen label's place among the labels and runs, -1 for none.
@@ -76,8 +75,6 @@ function sayRuns() {
     `${duration(slowest(runs))}) and ${are} drawn shorter, broken, in proportion; ` +
     "the table has them.");
   if (size > 1) said.push(`Each column is the mean of ${size} neighbouring intervals.`);
-  if (count >= FEWEST_FOR_DISTRIBUTION) said.push(
-    "Right: how many intervals measured how much; filled: kernel-only time, to its own scale.");
   said.push("Click an interval to open it.");
   $("runs-note").textContent = said.join(" ");
   $("iterations").setAttribute("aria-label", $("runs-reading")
@@ -92,15 +89,12 @@ function drawRuns() {
   plotRuns(label, runs, size, limit);
 }
 
-// Stacked budgets of all intervals in order of time, one path per cause, and next to them the
-// distribution.
+// Stacked budgets of all intervals in order of time, one path per cause.
 function plotRuns(label, runs, size, limit) {
   const plot = $("iterations"), width = plot.clientWidth, height = RUNS_TALL, bottom = height - 46,
     left = 64;
-  const whole = condense(runs.elapsed, size), kernel = condense(kernelOf(runs), size),
-    distribution = runs.elapsed.length >= FEWEST_FOR_DISTRIBUTION && width > 560;
-  const right = distribution ? Math.round(width * 0.78) : width - 14,
-    step = (right - left) / whole.length, gap = step > 8 ? Math.min(6, step * 0.15) : 0;
+  const whole = condense(runs.elapsed, size), kernel = condense(kernelOf(runs), size);
+  const right = width - 14, step = (right - left) / whole.length, gap = step > 8 ? Math.min(6, step * 0.15) : 0;
   const y = (ns) => 12 + (bottom - 12) * (1 - Math.min(ns, limit) / limit),
     x = (i) => left + i * step;
   const unit = limit >= 20e6 ? [1e6, "ms"] : [1e3, "us"], base = new Float64Array(whole.length),
@@ -134,38 +128,12 @@ function plotRuns(label, runs, size, limit) {
       `measured ${duration(ns)}, kernel only ${duration(kernel[i])}`,
       ...PRESENT.filter((cause) => runs.parts[cause.name]?.[i * size]).slice(0, size === 1 ? 13 : 0)
         .map((cause) => `${cause.short} ${duration(runs.parts[cause.name][i])}`)] }));
-  if (distribution) drawn.push(histograms(runs, limit, y, right + 24, width - 16, bottom, hits));
   showDrawing(plot, width, height,
     [axisLeft(0, limit / unit[0], (value) => y(value * unit[0]), left, right,
     `${unit[1]} profiled`),
     axisBelow(0, runs.elapsed.length - 1, (run) => left + (run / size + 0.5) * step, bottom,
       right - left,
       "interval, in order of time", true), ...drawn], hits);
-}
-
-// Intervals per bin of time, measured (outline) and kernel only (filled), each to its own scale: on
-// a common one
-// a steady kernel could not be seen next to a noisy host.
-function histograms(runs, limit, y, left, right, bottom, hits) {
-  const bins = 50;
-  const draw = (values, name, word) => {
-    const counts = new Array(bins).fill(0);
-    for (const ns of values) if (ns <= limit) counts[Math.min(bins - 1,
-      Math.floor((ns / limit) * bins))] += 1;
-    const most = Math.max(1, ...counts);
-    let path = `M${left} ${bottom}`;
-    counts.forEach((count, k) => {
-      const edge = left + ((right - left) * count) / most, from = y((limit * k) / bins),
-        to = y((limit * (k + 1)) / bins);
-      path += `L${edge} ${from}L${edge} ${to}`;
-      if (count) hits.push({ x: left, y: to, w: edge - left, h: from - to,
-        said: [plural(count, "interval"), `${word} between ${duration((limit * k) / bins)} ` +
-          `and ${duration((limit * (k + 1)) / bins)}`] });
-    });
-    return svg("path", { class: name, d: path + `L${left} ${y(limit)}V${bottom}z` });
-  };
-  return svg("g", {}, draw(kernelOf(runs), "bins kernel", "kernel only"),
-    draw(runs.elapsed, "bins", "measured"));
 }
 
 function drawRunsTable() {

@@ -47,25 +47,12 @@ function flag(label) {
   make("span", { class: "unseen" }, ` to the finding of ${label.label}`)) : null;
 }
 
-// The budget profiled, and below it the predicted one without, to the same scale, where they
-// differ.
-function barPair(label, scale) {
-  const predicted = DATA.predicted[label.label],
-    under = budgetBar(label, scale || label.elapsed || 1, 150);
-  if (!predicted?.ns ||
-    Math.abs(predicted.ns[0] - label.elapsed) < 0.02 * label.elapsed) return under;
-  const without = { label: label.label, elapsed: predicted.ns[0] || 1, parts: predicted.parts };
-  const below = budgetBar(without, scale || label.elapsed || 1, 0);
-  below.classList.add("below");
-  below.setAttribute("aria-label", "predicted without nsys: " + budgetText(without));
-  return [under, below];
-}
-
-function bodyRow(label, scale) {
+function bodyRow(label) {
   const cells = COLUMNS.map((column) => {
     if (column.key === "label") return labelCell(label, () => choose(label.label, null, true),
       flag(label));
-    if (column.key === "bar") return make("td", { class: "budget" }, barPair(label, scale));
+    if (column.key === "bar") return make("td", { class: "budget" },
+      budgetBar(label, label.elapsed || 1, 150));
     if (column.key === "predicted" && DATA.predicted[label.label]?.reason) return make("td",
       { class: "number", title: "no prediction: " + DATA.predicted[label.label].reason },
       DATA.predicted[label.label].cell);
@@ -86,9 +73,8 @@ function tableStages() {
   let body = null;
   const begin = () => {
     const [reason] = Object.values(DATA.predicted).map((found) => found.reason);
-    $("without").textContent = (PREDICTED || !reason ?
-      "the lower bar is the unprofiled estimate" :
-      `no time without nsys is predicted (${reason})`) + (DATA.labels.some(aside) ?
+    $("without").textContent = (PREDICTED || !reason ? "" :
+      `; no time without nsys is predicted (${reason})`) + (DATA.labels.some(aside) ?
       "; in brackets: how long kernels ran beside the CPU's time" : "");
     drawTable(ROWS_AT_ONCE);
     body = $("budgets").tBodies[0];
@@ -97,7 +83,7 @@ function tableStages() {
   for (let from = ROWS_AT_ONCE; from < DATA.labels.length; from += ROWS_AT_ONCE) {
     stages.push(() => body.isConnected &&
       body.append(...DATA.labels.slice(from, from + ROWS_AT_ONCE)
-      .map((label) => bodyRow(label, 0))));
+      .map(bodyRow)));
   }
   return stages;
 }
@@ -105,14 +91,12 @@ function tableStages() {
 function drawTable(most = Infinity) {
   const labels = shownLabels(COLUMNS, (l) => [l.label, l.site, ...l.callers,
     ...l.findings].join(" "));
-  const time = document.querySelector("input[name=scale]:checked").value === "time";
-  const scale = time ? Math.max(1, ...labels.map((label) => label.elapsed)) : 0;
   const again = () => {
     drawTable();
     remember();
   };
   fillLabels($("budgets"), "Breakdown of the median interval of every label, in microseconds", COLUMNS,
-    labels, (label) => bodyRow(label, scale), again, most);
+    labels, bodyRow, again, most);
 }
 
 function markSelected() {

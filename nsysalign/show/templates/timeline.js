@@ -84,12 +84,10 @@ function drawTimeline() {
       const y = top + b.row * ROW + 2, over = b.count > 1 ? null : lane.kind === "host" ?
         () => issued(frame, places, lane, b) :
         () => arrow(frame, places, lane, top, b.item) || svg("g", {});
-      const named = b.count === 1 && lane.kind === "stream" && $("by-name").checked;
-      const look = named ? nameLook(DATA.strings[lane.n[b.item]]) : causeOf(b);
       const up = lane.kind === "host"; // below it lies what its arrow points at
       if (lane.kind === "event" && b.count === 1 && b.d === 0) put(recordMark(frame, b, y),
         () => laneSaid(lane, b), over);
-      else put(drawBlock(frame, b, y, ROW - 4, look,
+      else put(drawBlock(frame, b, y, ROW - 4, causeOf(b),
         (room) => fitting(b, laneText(lane, b), room), false), () => laneSaid(lane, b), over,
       lane.numbers && b.count === 1 ? () => chooseNumber(lane.numbers[b.item], true) : null, up);
     }
@@ -268,28 +266,17 @@ function listenToTimeline() {
 
 const MOST_PIECES = 500;
 
-function drawPieces() {
-  const strip = view.picture?.strip, table = $("pieces").querySelector("table");
-  if (!strip || !$("pieces").open) return;
-  const rows = strip.x.slice(0, MOST_PIECES).map(
-    (x, i) => [us(x), micro(strip.d[i]), DATA.causes[strip.c[i]].short, DATA.strings[strip.n[i]]]);
-  const caption = `The first ${rows.length} of ${plural(strip.x.length, "piece")} of the breakdown`;
-  fillTable(table, caption, [{ text: "from us", number: true }, { text: "length us", number: true },
-    { text: "part" }, { text: "what" }], rows);
-  $("pieces").querySelector("summary").textContent = strip.x.length > MOST_PIECES ? caption :
-    "Table of the pieces of the breakdown";
-}
-
 // Everything in the lanes as a table, in order of time: what the plot says to those who cannot see
 // or hover it.
 function drawItems() {
   const picture = view.picture, details = $("items");
   if (!picture || !details.open) return;
-  const items = picture.lanes.flatMap((lane) => lane.x.map((x, i) => ({ lane, x, i })))
+  const lanes = [...(picture.strip ? [{ ...picture.strip, name: "parts" }] : []), ...picture.lanes];
+  const items = lanes.flatMap((lane) => lane.x.map((x, i) => ({ lane, x, i })))
     .sort((p, q) => p.x - q.x);
-  const rows = items.slice(0, MOST_PIECES).map(
-    ({ lane, x, i }) => [us(x), micro(lane.d[i]), lane.name, DATA.strings[lane.n[i]],
-    DATA.strings[lane.t[i]]]);
+  const rows = items.slice(0, MOST_PIECES).map(({ lane, x, i }) => [us(x), micro(lane.d[i]),
+    lane.name, ...(lane.t ? [DATA.strings[lane.n[i]], DATA.strings[lane.t[i]]] :
+      [DATA.causes[lane.c[i]].short, DATA.strings[lane.n[i]]])]);
   const caption = `The first ${rows.length} of ${plural(items.length, "item")} in the lanes`;
   fillTable(details.querySelector("table"), caption,
     [{ text: "from us", number: true }, { text: "length us", number: true }, { text: "lane" },

@@ -35,7 +35,6 @@ function card(item) {
     ...advice(entry),
     rerun(entry),
     evidence(entry),
-    chips(entry),
     same.length ? sameIn(same) : null,
     label ? intervalLink(entry, label) : null,
   );
@@ -69,28 +68,6 @@ function rerun(entry) {
   const [mark, look] = { confirmed: ["✔ ", "better"], refuted: ["✖ ", "error"] }[
     entry.confirmation.split(":")[0]] || ["", ""];
   return make("p", { class: "rerun " + look }, mark + entry.confirmation);
-}
-
-// Further findings about the label: the words on a click.
-function chips(entry) {
-  if (!entry.others.length) return null;
-  const text = make("p", { class: "explanation", hidden: "" });
-  const show = (other, button) => {
-    const open = button.getAttribute("aria-expanded") === "true";
-    for (const chip of button.parentNode.querySelectorAll("button")) chip.setAttribute(
-      "aria-expanded", "false");
-    button.setAttribute("aria-expanded", String(!open));
-    text.hidden = open;
-    text.textContent =
-      [other.title, ...other.advice.map(([head, words, code]) =>
-      `${head}: ${[words, ...code].join(" ")}`)].join(" ");
-  };
-  return make("div", { class: "chips" }, make("span", null, "also: "), entry.others.map((other) => {
-    const button = make("button", { type: "button", class: "chip", "aria-expanded": "false",
-      title: other.title, onclick: () => show(other, button) },
-      `${(SEVERITY[other.severity] || SEVERITY.info)[0]} ${other.rule}`);
-    return button;
-  }), text);
 }
 
 function sameIn(entries) {

@@ -1,4 +1,4 @@
-// Zooming a plot in time, by wheel, mouse and fingers.  An axis is {ready, range, frame, to, fit}:
+// Zooming a plot in time, by wheel and mouse.  An axis is {ready, range, frame, to, fit}:
 // what is seen, between which pixels, and how to see something else.
 
 function zoomBy(axis, factor, centre = 0.5) {
@@ -25,27 +25,6 @@ function zoomable(plot, axis) {
   }, { passive: false });
   plot.addEventListener("dblclick", () => axis.ready() && axis.fit());
   dragToZoom(plot, axis, share);
-  touchToZoom(plot, axis, share);
-}
-
-// Two fingers zoom, one moves the plot sideways; up and down scrolls the page (touch-action).
-function touchToZoom(plot, axis, share) {
-  const fingers = new Map();
-  plot.addEventListener("pointerdown", (event) => {
-    if (event.pointerType === "touch") fingers.set(event.pointerId, event);
-  });
-  plot.addEventListener("pointermove", (event) => {
-    const last = fingers.get(event.pointerId);
-    if (!last || !axis.ready()) return;
-    const others = [...fingers.values()].filter((other) => other.pointerId !== event.pointerId);
-    fingers.set(event.pointerId, event);
-    if (!others.length) return panBy(axis, share(last) - share(event));
-    const fixed = share(others[0]), was = Math.abs(share(last) - fixed),
-      now = Math.abs(share(event) - fixed);
-    if (was > 0.01 && now > 0.01) zoomBy(axis, was / now, fixed);
-  });
-  for (const end of ["pointerup", "pointercancel"]) plot.addEventListener(end,
-    (event) => fingers.delete(event.pointerId));
 }
 
 // A mouse drags a stretch to zoom into; the click that ends it is none.

@@ -17,20 +17,6 @@ def say(**what: object) -> None:
     print(json.dumps(what), flush=True)
 
 
-def written(path: Path) -> tuple[int, int]:
-    """(marks, dropped) of a dump."""
-    d = dump.read(path)
-    return d.written, d.dropped
-
-
-def lines_of_sms(path: Path) -> np.ndarray:
-    """What each SM counted of that which did not fit (dump.SM_LINE), read without the dump's
-    reader."""
-    content = np.memmap(path, dtype=np.uint8, mode="r")
-    at = 24 + int(np.frombuffer(content[20:24].tobytes(), "<u4")[0])
-    return content[at + layout.LINE : at + layout.TABLE].view(dump.SM_LINE)
-
-
 def counters(d: dump.Dump) -> dict[str, list[int]]:
     """Name -> [warps, lanes] over all SMs."""
     source = Path(__file__).with_name("checks.cu").read_text()
@@ -38,12 +24,8 @@ def counters(d: dump.Dump) -> dict[str, list[int]]:
     out: dict[str, list[int]] = {}
     for row in d.counters[d.counters["part"] == 0]:
         number = int(row["id"]) >> 2
-        name = (
-            str(number - layout.TRIGGER)
-            if number >= layout.TRIGGER
-            else known.get(number, hex(number))
-        )
-        total = out.setdefault(name, [0, 0])
+        trigger = str(number - layout.TRIGGER) if number >= layout.TRIGGER else hex(number)
+        total = out.setdefault(known.get(number, trigger), [0, 0])
         total[0] += int(row["warps"])
         total[1] += int(row["lanes"])
     return out
@@ -52,117 +34,88 @@ def counters(d: dump.Dump) -> dict[str, list[int]]:
 def spins(folder: Path) -> None:
     d = dump.read(folder / "spins.nsam")
     truth = np.fromfile(folder / "spins.truth", np.uint64).astype(np.int64).reshape(3, -1, 20, 2)
-    grids = np.unique(d.heads["grid"])
-    for number, grid in enumerate(grids):
-        heads = np.flatnonzero(d.heads["grid"] == grid)
-        warp = d.heads["x"].astype(np.int64) * 4 + d.heads["warp"]
-        mine = np.isin(d.of, heads) & (d.id >> 2 == name_hash("spin"))
-        of, kind, time = warp[d.of[mine]], d.id[mine] & 3, d.time[mine]
+    warp = d.heads["x"].astype(np.int64) * 4 + d.heads["warp"]
+    for number, grid in enumerate(np.unique(d.heads["grid"])):
+        its = (d.heads["grid"][d.of] == grid) & (d.id >> 2 == name_hash("spin"))
+        of, kind, time = warp[d.of[its]], d.id[its] & 3, d.time[its]
         order = np.lexsort((time, of))
-        of, kind, time = of[order], kind[order], time[order]
+        kind, time = kind[order], time[order]
         begin, end = (time[kind == k].reshape(-1, 20) for k in (layout.BEGIN, layout.END))
-        outside = truth[number]
-        length = end - begin
+        outside, length = truth[number][..., 1] - truth[number][..., 0], end - begin
         say(
-            spin_us=[1, 10, 100][number], ranges=int(length.size), median_ns=float(np.median(length)),
-            outside_median_ns=float(np.median(outside[..., 1] - outside[..., 0])),
-            too_long_ns=np.percentile(length - (outside[..., 1] - outside[..., 0]), [0, 50, 95, 99, 100]).tolist(),
+            spin_us=[1, 10, 100][number], ranges=int(length.size),
+            median_ns=float(np.median(length)), outside_median_ns=float(np.median(outside)),
+            too_long_ns=np.percentile(length - outside, [0, 50, 95, 99, 100]).tolist(),
         )  # fmt: skip
 
 
-def counted(name: str, have: list[int], expected: int | list[int]) -> None:
-    """Lanes of a counter; and warps, of which there are more where lanes had come apart before
-    (`expected` is a pair then)."""
-    least, lanes = expected if isinstance(expected, list) else (0, expected)
-    say(
-        counter=name,
-        warps=have[0],
-        lanes=have[1],
-        expected=expected,
-        exact=have[1] == lanes and have[0] >= least,
-    )
+def many(folder: Path, said: dict) -> None:
+    d = dump.read(folder / f"{said['many']}.nsam")
+    exact = d.written + d.dropped == said["executed"]
+    say(**said, written=d.written, dropped=d.dropped, exact=exact)
 
 
-def divergent(path: Path, said: dict[str, int]) -> None:
+def divergent(folder: Path, said: dict) -> None:
     """Marks of both sides of a branch: each side's lanes under its own name, where there was room
     for all."""
-    d = dump.read(path)
+    d = dump.read(folder / f"{said['divergent']}.nsam")
     lanes = np.array([int(x).bit_count() for x in d.heads["lanes"]])[d.of]
     of = {name: int(lanes[d.id == name_hash(name) << 2].sum()) for name in ("some", "others")}
-    exact = d.written + d.dropped == said["marks"] and (
-        d.dropped > 0 or all(of[n] == said[n] for n in of)
-    )
-    say(divergent=said["divergent"], written=d.written, dropped=d.dropped, executed=said["marks"], lanes=of,
-        expected={n: said[n] for n in of}, exact=bool(exact))  # fmt: skip
+    exact = d.written + d.dropped == said["marks"]
+    exact &= d.dropped > 0 or all(of[name] == said[name] for name in of)
+    say(**said, written=d.written, dropped=d.dropped, lanes_of=of, exact=bool(exact))
+
+
+def overflow(folder: Path, said: dict) -> None:
+    path, executed = folder / "overflow.nsam", said["overflow"]
+    d, content = dump.read(path), path.read_bytes()
+    begin = 24 + int.from_bytes(content[20:24], "little")  # what each SM counted that did not fit
+    of_sms = np.frombuffer(content[begin + layout.LINE : begin + layout.TABLE], dump.SM_LINE)
+    lanes = int(d.counters["lanes"].sum()) + int(of_sms["count_lanes"].sum())
+    exact = d.written + d.dropped == executed["marks"] and lanes == executed["counts"]
+    say(overflow=executed, lanes=lanes, damaged=d.damaged, exact=exact and not d.damaged)
+
+
+def counted(folder: Path, what: str, expected: dict) -> None:
+    """Lanes of counters; and of `paths` and `triggers` warps, of which there are more where lanes
+    had come apart before (what is expected is a pair then).  A YIELD of the compiler's may part
+    warps that were together (docs/marks.md)."""
+    got = counters(dump.read(folder / f"{what}.nsam"))
+    for name, number in expected.items():
+        warps, lanes = got.get(name, [0, 0])
+        least, wanted = number if isinstance(number, list) else (0, number)
+        exact = lanes == wanted and (what == "together" or warps >= least)
+        say(counter=f"{what} {name}", warps=warps, lanes=lanes, expected=number, exact=exact)
+
+
+def chase(folder: Path, said: dict) -> None:
+    d, truth = dump.read(folder / "chase.nsam"), said["chase"]
+    got, rows = counters(d), d.counters[d.counters["id"] == name_hash("access") << 2]
+    whole, bins = rows[rows["part"] == 0], rows[rows["part"] > 0]
+    names = {"over_1000": "over 1,000 cycles", "over_2000": "over 2,000 cycles", "lanes": "access"}
+    found = {key: got.get(name, [0, 0])[1] for key, name in names.items()}
+    found["sum"] = int(whole["sum"].sum())
+    exact = truth == found and int(bins["lanes"].sum()) == truth["lanes"]
+    say(chase=truth, found=found, least=int((~whole["least"]).min()), exact=exact)
 
 
 def main() -> None:
     folder = Path(sys.argv[1])
-    for line in sys.stdin:
-        if not line.startswith("{"):
-            continue
-        said = json.loads(line)
-        if "many" in said:
-            path = folder / f"{said['many']}.nsam"
-            there, dropped = written(path)
-            say(
-                many=said["many"],
-                written=there,
-                dropped=dropped,
-                executed=said["executed"],
-                exact=there + dropped == said["executed"],
-            )
-        elif "divergent" in said:
-            divergent(folder / f"{said['divergent']}.nsam", said)
-        elif "overflow" in said:
-            path, executed = folder / "overflow.nsam", said["overflow"]
-            d, lines = dump.read(path), lines_of_sms(path)
-            lanes = int(d.counters["lanes"].sum()) + int(lines["count_lanes"].sum())
-            say(overflow=executed, written=d.written, dropped=d.dropped, counted_lanes=lanes, damaged=d.damaged,
-                exact=d.written + d.dropped == executed["marks"] and lanes == executed["counts"] and not d.damaged)  # fmt: skip
-        elif "together" in said:
-            got = counters(dump.read(folder / "together.nsam"))
-            for name, expected in said["together"].items():
-                warps, lanes = got.get(name, [0, 0])
-                # warps: for information.  A YIELD of the compiler's may part them (docs/marks.md)
-                say(
-                    counter=f"together {name}",
-                    warps=warps,
-                    lanes=lanes,
-                    expected=expected,
-                    exact=lanes == expected[1],
-                )
-        elif "paths" in said or "triggers" in said:
-            what = "paths" if "paths" in said else "triggers"
-            got = counters(dump.read(folder / f"{what}.nsam"))
-            for name, expected in said[what].items():
-                counted(f"{what} {name}", got.get(name, [0, 0]), expected)
-        elif "chase" in said:
-            d = dump.read(folder / "chase.nsam")
-            got = counters(d)
-            rows = d.counters[(d.counters["id"] == name_hash("access") << 2)]
-            main_rows, bins = rows[rows["part"] == 0], rows[rows["part"] > 0]
-            histogram = {
-                int(b): int(bins["lanes"][bins["part"] == b].sum()) for b in np.unique(bins["part"])
-            }
-            truth, total = said["chase"], int(main_rows["sum"].sum())
-            lanes = {
-                n: got.get(c, [0, 0])[1]
-                for n, c in (
-                    ("over_1000", "over 1,000 cycles"),
-                    ("over_2000", "over 2,000 cycles"),
-                    ("lanes", "access"),
-                )
-            }
-            say(chase=truth, counted=got, sum=total, least=int((~main_rows["least"]).min()), most=int(main_rows["most"].max()),
-                histogram=histogram, exact=truth == lanes | {"sum": total} and sum(histogram.values()) == truth["lanes"])  # fmt: skip
+    for said in (json.loads(line) for line in sys.stdin if line.startswith("{")):
+        for judge in (many, divergent, overflow, chase):
+            if judge.__name__ in said:
+                judge(folder, said)
+        for what in ("together", "paths", "triggers"):
+            if what in said:
+                counted(folder, what, said[what])
     if (folder / "spins.nsam").exists() and (folder / "spins.truth").exists():
         spins(folder)
     for name in ("version", "long", "graph", "join"):
         if (folder / f"{name}.nsam").exists():
             d = dump.read(folder / f"{name}.nsam")
-            say(file=name, written=d.written, dropped=d.dropped, refused=d.refused, damaged=d.damaged, names=sorted(d.names.values()),
-                grids=np.unique(d.heads["grid"]).tolist()[:40], span_ns=int(d.time.max() - d.time.min()) if d.written else 0)  # fmt: skip
+            say(file=name, written=d.written, dropped=d.dropped, refused=d.refused,
+                damaged=d.damaged, names=sorted(d.names.values()),
+                span_ns=int(np.ptp(d.time)) if d.written else 0)  # fmt: skip
 
 
 if __name__ == "__main__":

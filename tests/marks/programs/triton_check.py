@@ -9,24 +9,15 @@ import triton
 import triton.language as tl
 
 import nsysalign.marks as marks
-from nsysalign.marks import dump
+from nsysalign.addons.marks import dump
 from nsysalign.marks import triton as nm
 
 
 @triton.jit
 def matmul(
-    a,
-    b,
-    c,
-    M,
-    N,
-    K,
-    marks_,
-    MARKED: tl.constexpr,
-    BM: tl.constexpr,
-    BN: tl.constexpr,
-    BK: tl.constexpr,
-):
+    a, b, c, M, N, K, marks_, MARKED: tl.constexpr,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
+):  # fmt: skip
     pm, pn = tl.program_id(0), tl.program_id(1)
     w = tl.full([], 0, tl.int64)
     if MARKED:
@@ -56,44 +47,30 @@ def main() -> None:
     small = marks.buffer(mib=64)
 
     def run(marked: bool, address: int):
-        return matmul[grid](
-            a, b, c, n, n, n, address, marked, block, block, 64, num_warps=8, num_stages=3
-        )
+        sizes = (a, b, c, n, n, n, address, marked, block, block, 64)
+        return matmul[grid](*sizes, num_warps=8, num_stages=3)
 
-    kernel = run(True, small.address)
+    run(True, small.address)
     torch.cuda.synchronize()
     d = dump.read(small.write(sys.argv[1] + "/triton.nsam"))
     expected = grid[0] * grid[1] * (n // 64 + 3)
-    out |= {
-        "written": d.written,
-        "dropped": d.dropped,
-        "expected": expected,
-        "names": sorted(d.names.values()),
-    }
+    out |= {"written": d.written, "expected": expected, "names": sorted(d.names.values())}
     out["exact"] = d.written + d.dropped == expected
     out["correct"] = float((c - (a @ b)).abs().max()) < 1.0
     large = marks.buffer(mib=4096)
-    for name, marked, address in (
-        ("plain", False, 0),
-        ("off", True, 0),
-        ("armed", True, large.address),
-        ("plain again", False, 0),
-    ):
+    ways = {"plain": (False, 0), "off": (True, 0), "armed": (True, large.address)}
+    for name, way in ways.items():
         times = []
-        kernel = run(marked, address)
+        kernel = run(*way)
         for _ in range(15):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             start.record()
-            run(marked, address)
+            run(*way)
             end.record()
             end.synchronize()
             times.append(start.elapsed_time(end) * 1e3)
-        times.sort()
-        out[name] = {
-            "median_us": times[len(times) // 2],
-            "registers": kernel.n_regs,
-            "spills": kernel.n_spills,
-        }
+        median = sorted(times)[len(times) // 2]
+        out[name] = {"median_us": median, "registers": kernel.n_regs, "spills": kernel.n_spills}
     print(json.dumps(out))
 
 
