@@ -57,7 +57,7 @@ from nsysalign.split.work import Ran, kernel_table, variant_table
 from nsysalign.text import REPETITION
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
-from nsysalign.trace.gpus import multiprocessors
+from nsysalign.trace.info import multiprocessors
 from nsysalign.trace.read import read_trace
 
 #: Segments of all intervals are kept up to about this many; sums, bounds and details always cover
@@ -270,7 +270,7 @@ def _answer(
 ) -> Analysis:
     """The evidence with what rules say, and with what is made for some intervals only: segments,
     what the host did, predictions, pictures."""
-    measured, calls = evidence.measured, split.trace.calls
+    measured = evidence.measured
     real = (evidence.intervals["kind"] != "run").to_numpy()
     wanted = np.flatnonzero(evidence.intervals["name"].isin(list(draw)).to_numpy() & real)
     drawn = np.array(chosen_intervals(evidence, diagnosis.findings, wanted.tolist()), np.int64)
@@ -288,14 +288,14 @@ def _answer(
         )
     if many:
         some = _fitting(drawn, split)
-        activity = host_activity(inputs.trace, inputs.stacks, calls, measured, split.segments(some))
+        activity = host_activity(split.trace, inputs.stacks, measured, split.segments(some))
         if (activity.table["view"] != "all").any():
             notes.append(
                 f"what the host did in its gaps was determined for {len(some):,} of {len(measured):,} intervals"
             )
     else:
         of_intervals = segments[segments["interval"].isin(measured["interval"])]
-        activity = host_activity(inputs.trace, inputs.stacks, calls, measured, of_intervals)
+        activity = host_activity(split.trace, inputs.stacks, measured, of_intervals)
     if predicted is None:  # what the intervals that tables show would have measured without nsys
         rows, variants = (
             table["row_interval"].to_numpy(dtype=np.int64)

@@ -13,16 +13,12 @@ indented lines continue it); `like TABLE: columns` says that some are those of a
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
-
-    #: A column of a batch of rows.
-    Values = list[Any] | np.ndarray
 
 
 class Column(NamedTuple):
@@ -54,12 +50,8 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
     # columns are not taken out of the table: each would be an object that costs more than a look at
     # its dtype
     found = zip(spec.columns, map(_spelled, out.dtypes.tolist()), strict=True)
-    wrong = {
-        c.name: c.dtype
-        for c, dtype in found
-        if dtype != c.dtype
-        and not (narrow and (c.dtype, dtype) == ("int64", "int32") and not c.name.endswith("_ns"))
-    }
+    wrong = {c.name: c.dtype for c, dtype in found if dtype != c.dtype and not (
+        narrow and (c.dtype, dtype) == ("int64", "int32") and not c.name.endswith("_ns"))}  # fmt: skip
     return out.astype(wrong) if wrong else out
 
 
@@ -74,28 +66,7 @@ def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
     if not rows:
         return empty(spec)
     columns = zip(spec.columns, zip(*rows, strict=True), strict=True)
-    return check(
-        pd.DataFrame({c.name: pd.Series(list(v), dtype=c.dtype) for c, v in columns}), spec
-    )
-
-
-def of_columns(batches: Sequence[Mapping[str, Values]], spec: Spec) -> pd.DataFrame:
-    """A table from batches of rows: per declared column an array or a list."""
-    import numpy as np
-    import pandas as pd
-
-    if not batches:
-        return empty(spec)
-    found = {}
-    for column in spec.columns:
-        parts = [batch[column.name] for batch in batches]
-        whole = (
-            np.concatenate(parts)
-            if isinstance(parts[0], np.ndarray)
-            else [v for part in parts for v in part]
-        )
-        found[column.name] = pd.Series(whole, dtype=column.dtype)
-    return check(pd.DataFrame(found), spec)
+    return pd.DataFrame({c.name: pd.Series(list(v), dtype=c.dtype) for c, v in columns})
 
 
 def empty(spec: Spec) -> pd.DataFrame:
@@ -105,29 +76,31 @@ def empty(spec: Spec) -> pd.DataFrame:
 
 @cache
 def _empty(spec: Spec) -> pd.DataFrame:
-    """Cached, as its columns are: a small analysis needs some dozens of empty tables."""
+    """Cached: a small analysis needs some dozens of empty tables."""
     import pandas as pd
 
-    return pd.DataFrame({c.name: _nothing(c.dtype) for c in spec.columns}, copy=False)
+    return pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in spec.columns})
 
 
-@cache
-def _nothing(dtype: str) -> Any:
-    import pandas as pd
-
-    return pd.Series(dtype=dtype).array
+_declared: dict[str, Spec] = {}
 
 
 def specs(text: str) -> tuple[Spec, ...]:
     """The tables of some paragraphs; `like` refers to tables declared before."""
     found = []
     for paragraph in text.strip().split("\n\n"):
-        found.append(_spec(paragraph))
-        _declared[found[-1].name] = found[-1]
+        title, *lines = re.sub(r"\n {5,}", " ", paragraph).split("\n")
+        columns: list[Column] = []
+        for line in lines:
+            if like := re.fullmatch(r" +like (\w+): (.+)", line):
+                known = {c.name: c for c in _declared[like[1]].columns}
+                columns += (known[name] for name in like[2].split())
+            else:
+                columns.append(Column(*line.split(maxsplit=2)))
+        name, _, meaning = title.partition(": ")
+        _declared[name] = Spec(name, meaning, tuple(columns))
+        found.append(_declared[name])
     return tuple(found)
-
-
-_declared: dict[str, Spec] = {}
 
 
 def _internal(text: str) -> tuple[Spec, ...]:
@@ -140,19 +113,6 @@ def _internal(text: str) -> tuple[Spec, ...]:
         made = (Column(column, dtype, "") for dtype, *names in groups for column in names)
         found.append(Spec(name, meaning, tuple(made)))
     return tuple(found)
-
-
-def _spec(paragraph: str) -> Spec:
-    title, *lines = re.sub(r"\n {5,}", " ", paragraph).split("\n")
-    columns: list[Column] = []
-    for line in lines:
-        if like := re.fullmatch(r" +like (\w+): (.+)", line):
-            known = {c.name: c for c in _declared[like[1]].columns}
-            columns += (known[name] for name in like[2].split())
-        else:
-            columns.append(Column(*line.split(maxsplit=2)))
-    name, _, meaning = title.partition(": ")
-    return Spec(name, meaning, tuple(columns))
 
 
 # --- on the way: tables that pass between the stages
@@ -194,16 +154,7 @@ os_calls: OS runtime library calls (only with -t osrt)
 """)
 
 LOG_SPECS = (
-    RECORDS,
-    WAITS,
-    ELAPSED,
-    REFERENCES,
-    DISTANCES,
-    HOSTS,
-    CLOCK_SITES,
-    CLOCK_READINGS,
-    CLOCKS,
-    MARKED,
+    RECORDS, WAITS, ELAPSED, REFERENCES, DISTANCES, HOSTS, CLOCK_SITES, CLOCK_READINGS, CLOCKS, MARKED,
 ) = _internal("""
 records: Event.record() calls the probe saw, in file order
     int64 process seq tid device stream_handle stream_id t0_ns t1_ns; str region site; object
@@ -237,7 +188,7 @@ clocks: clock readings
 
 marked: the probe's clock marks, seen from the process: the mark fell between the two readings
     int64 process payload before_ns after_ns
-""")
+""")  # fmt: skip
 
 (SOURCE_LINES,) = specs("""
 source_lines: the lines of the program that call sites name, as they were when it ran; none after
@@ -270,21 +221,8 @@ windows: one row per interval with a place on the trace's clock
 # --------------------------------------------------------------------------------------------------
 
 _MAIN_SPECS = (
-    INTERVALS,
-    PARTS,
-    SEGMENTS,
-    DETAILS,
-    OTHER_STREAMS,
-    LABELS,
-    VARIANTS,
-    KERNELS,
-    GAPS,
-    HOST_RANGES,
-    HOST_ACTIVITY,
-    UNALIGNED,
-    FINDINGS,
-    TIMELINE,
-    GPU_CLOCKS,
+    INTERVALS, PARTS, SEGMENTS, DETAILS, OTHER_STREAMS, LABELS, VARIANTS, KERNELS, GAPS, HOST_RANGES,
+    HOST_ACTIVITY, UNALIGNED, FINDINGS, TIMELINE, GPU_CLOCKS,
 ) = specs("""
 intervals: one row per placed interval
     interval              int64   number of the interval, the key of the other tables
@@ -489,7 +427,7 @@ gpu_clocks: stretches (of at most a second) of samples in which a GPU's clocks a
     reasons        int64  NVML's bits (nvmlClocksEventReason*): why the clock is not higher
     power_mw       int64  highest power draw in milliwatt
     temperature_c  int64  highest temperature in degrees Celsius
-""")
+""")  # fmt: skip
 
 # --- predictions, and the run without nsys: only a run with --baseline fills BASELINE
 # ----------------------------------

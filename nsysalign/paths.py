@@ -1,7 +1,9 @@
-"""What may leave the machine: no home directories, no absolute paths."""
+"""What may leave the machine, and be shown: no home directories, no absolute paths, no name as long as
+a book."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from functools import cache, lru_cache
@@ -58,3 +60,25 @@ def _own_names() -> frozenset[str]:
     """Names that the user's own folder may have."""
     given = (os.environ.get(name, "") for name in ("USER", "LOGNAME", "USERNAME"))
     return frozenset({"root", os.path.basename(os.path.expanduser("~")), *given})
+
+
+LONGEST_NAME = 1_000
+_REPETITION = re.compile(r"#\d{1,15}\Z")
+
+
+def shortened(name: str) -> str:
+    """A name of at most LONGEST_NAME characters: a longer one keeps its beginning and its
+    repetition number, with a digest in between that distinguishes it from others."""
+    if len(name) <= LONGEST_NAME:
+        return name
+    found = _REPETITION.search(name, len(name) - 16)
+    stem, number = (name[: found.start()], found[0]) if found else (name, "")
+    digest = hashlib.blake2s(stem.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+    return f"{stem[: LONGEST_NAME - 40]}… {digest}{number}"
+
+
+@lru_cache(maxsize=1 << 16)  # names repeat by the thousand
+def presentable(name: str) -> str:
+    """The same without absolute paths: what ranges, regions and kernels are called in every
+    output."""
+    return shortened(without_paths(name))

@@ -15,6 +15,7 @@ nsysalign-runs/train-001/
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -54,7 +55,7 @@ class Inputs:
     @property
     def conditions(self) -> tuple[str, ...]:
         """What was set up around the run (locked clocks), for the report."""
-        return _conditions(self.manifest) if self.manifest else ()
+        return RunDirectory(self.manifest.parent).conditions() if self.manifest else ()
 
 
 class RunDirectory:
@@ -71,16 +72,13 @@ class RunDirectory:
     def traces(self) -> list[Path]:
         """Its traces by name, with a report and its export counted once (as the report, so that the
         export is checked against it).  `trace.*` stands for everything next to it."""
-        if found := [p for p in (self.path / REPORT, self.path / EXPORT) if p.is_file()]:
-            return found[:1]
+        for own in (self.path / REPORT, self.path / EXPORT):
+            if own.is_file():
+                return [own]
         by_stem: dict[str, Path] = {}
         for suffix in reversed(TRACE_SUFFIXES):  # reports take precedence
-            for path in self.path.glob(f"*{suffix}"):
-                if (
-                    path.is_file()
-                    and not path.name.startswith(".")
-                    and ".partial." not in path.name
-                ):
+            for path in self.path.glob(f"[!.]*{suffix}"):
+                if path.is_file() and ".partial." not in path.name:
                     by_stem[path.name.removesuffix(suffix)] = path
         return [by_stem[stem] for stem in sorted(by_stem, key=natural)]
 
@@ -115,7 +113,7 @@ class RunDirectory:
         return export
 
     def event_logs(self) -> list[Path]:
-        """The event logs, sorted by name: `events-PID.jsonl`, long ones `events-PID.jsonl.gz`."""
+        """The event logs (`event_logs`)."""
         return event_logs(self.path)
 
     def baseline_logs(self) -> list[Path]:
@@ -124,11 +122,16 @@ class RunDirectory:
 
     def manifest(self) -> dict[str, Any]:
         """The contents of run.json; {} if there is no such file, or nothing useful in it."""
-        return _object(self.path / MANIFEST)
+        try:
+            found = json.loads(contents(self.path / MANIFEST).decode())
+        except (OSError, ValueError, RecursionError):
+            return {}
+        return found if isinstance(found, dict) else {}
 
     def conditions(self) -> tuple[str, ...]:
         """Conditions set up around the run, according to run.json; () if it lists none."""
-        return _conditions(self.path / MANIFEST)
+        listed = self.manifest().get("conditions")
+        return tuple(map(str, listed)) if isinstance(listed, list) else ()
 
     def inputs(
         self,
@@ -142,30 +145,11 @@ class RunDirectory:
         """
         trace = trace or self.trace()
         alone = len(self.traces()) <= 1
-        own_files = {
-            role: self.path / name
-            for role, name in (
-                ("clocks", CLOCKS),
-                ("manifest", MANIFEST),
-                ("stacks", STACKS),
-            )
-            if alone and (self.path / name).is_file()
-        }
+        names = {"clocks": CLOCKS, "manifest": MANIFEST, "stacks": STACKS}
+        own = {role: self.path / name for role, name in names.items()}
+        own = {role: path for role, path in own.items() if alone and path.is_file()}
         home = self.path if alone else None
-        return Inputs(trace, events, baseline, **own_files, home=home, given=given)
-
-
-def _object(path: Path) -> dict[str, Any]:
-    try:
-        found = json.loads(contents(path).decode())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _conditions(manifest: Path) -> tuple[str, ...]:
-    found = _object(manifest).get("conditions")
-    return tuple(str(text) for text in found) if isinstance(found, list) else ()
+        return Inputs(trace, events, baseline, **own, home=home, given=given)
 
 
 def event_logs(folder: Path) -> list[Path]:
@@ -203,23 +187,18 @@ def numbered(parent: Path, stem: str) -> Path:
     """Create and return `parent/<stem>-NNN` with the next free number, mode 0700."""
     try:
         parent.mkdir(exist_ok=True)
-        taken_numbers = [
-            int(m[1])
-            for p in parent.iterdir()
-            if (m := re.fullmatch(re.escape(stem) + r"-(\d+)", p.name))
-        ]
-        number = max(taken_numbers, default=0) + 1
-        while True:
+        pattern = re.compile(re.escape(stem) + r"-(\d+)")
+        taken = [int(m[1]) for p in parent.iterdir() if (m := pattern.fullmatch(p.name))]
+        for number in itertools.count(max(taken, default=0) + 1):
             path = parent / f"{stem}-{number:03d}"
-            try:
+            with contextlib.suppress(FileExistsError):
                 path.mkdir(mode=0o700)
                 return path.resolve()
-            except FileExistsError:
-                number += 1
     except OSError as error:
         raise NsysError(
             f"cannot make a run directory in {parent}: {error.strerror}", "choose one with -o DIR"
         ) from error
+    raise AssertionError("there is always a next number")
 
 
 @contextlib.contextmanager

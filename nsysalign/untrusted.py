@@ -1,50 +1,33 @@
 """Files from other people: opened so that nothing in them can run, write, hang or eat the memory.
 
-Traces and analyses are passed from one person to another.  An SQLite file can hold views, triggers,
-virtual tables and computed columns, which run when a table is read, and pages that point at each
-other, which stand for a billion rows.  Here
-
-- the file is opened read-only and we never create a -wal, -shm or -journal next to it;
-- only SELECT on ordinary tables, a few functions and one pragma are authorised; views cannot even
-  be compiled;
-- values have a maximum length, and what is read is counted: more rows, more text or more work than
-  a file of this size can need are an error.
-
-https://sqlite.org/security.html lists what SQLite offers for this, and why.
+An SQLite file can hold views, triggers, virtual tables and computed columns, which run when a table
+is read, and pages that point at each other, which stand for a billion rows.  So it is opened
+read-only, never with a -wal, -shm or -journal of ours beside it; only SELECT on plain tables, a few
+functions and one pragma are authorised; and more work or text than a file of its size can need is
+an error.  https://sqlite.org/security.html lists what SQLite offers for this, and why.
 """
 
 from __future__ import annotations
 
 import errno
-import marshal
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
 
 from nsysalign.errors import NsysAlignError
 
-#: Maximum length of values if only numbers are read, and of any text (nsys keeps NVTX texts of 1 MB
-#: whole).
-LONGEST_NUMBER, LONGEST_TEXT = 100_000, 16 << 20
-#: Rows to fetch at once, so that the longest values fit into memory until they have been checked.
-ROWS_AT_ONCE, _FEW_ROWS = 5_000, 500
+#: Bytes of any value: nsys keeps NVTX texts of 1 MB whole.
+_LONGEST_VALUE = 16 << 20
 _LOCK_TIMEOUT_S = 2.0
-_MB = 1 << 20
 _HEADER, _WAL_MODE = b"SQLite format 3\0", b"\2\2"
 _JOURNAL = b"\xd9\xd5\x05\xf9\x20\xa1\x63\xd7"
 _FUNCTIONS = {"coalesce", "count", "ifnull", "length", "max", "min", "substr", "typeof"}
 _PRAGMAS = ("query_only = on", "trusted_schema = off", "cell_size_check = on", "mmap_size = 0")
-_LIMITS = {
-    "SQLITE_LIMIT_SQL_LENGTH": 1_000_000,
-    "SQLITE_LIMIT_EXPR_DEPTH": 100,
-    "SQLITE_LIMIT_ATTACHED": 0,
-    "SQLITE_LIMIT_TRIGGER_DEPTH": 1,
-    "SQLITE_LIMIT_WORKER_THREADS": 0,
-}
+_LIMITS = {"LENGTH": _LONGEST_VALUE, "SQL_LENGTH": 1_000_000, "EXPR_DEPTH": 100, "ATTACHED": 0, "TRIGGER_DEPTH": 1}  # fmt: skip
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -72,36 +55,40 @@ def opened(
     *,
     expected: str,
     again: str,
-    longest_text: int | None = None,
+    longest_text: int = _LONGEST_VALUE,
 ) -> Iterator[sqlite3.Connection]:
     """One consistent, guarded view of an SQLite file; the file and its folder stay as they are.
 
     Raises `error` if the file cannot be used: `expected` says what it should have been, `again` is
     the command that creates a good one.  SQLite's own errors inside the block are translated as
-    well.  With `longest_text` (bytes) texts are counted, and cut, by the connection's
-    `text_factory`; without it they must be UTF-8 and fetched by `rows`.  Values are short until
-    `long_values` is entered.
+    well.  Longer texts (bytes) are cut.
     """
     uri = _uri(path, error, expected, again)
-    with _translated(
-        sqlite3.connect(uri, uri=True, timeout=_LOCK_TIMEOUT_S), path, error, again
-    ) as db:
+    connection = sqlite3.connect(uri, uri=True, timeout=_LOCK_TIMEOUT_S)
+    with _translated(connection, path, error, again) as db:
         if hasattr(db, "setlimit"):  # Python 3.11
             for name, value in _LIMITS.items():
-                db.setlimit(getattr(sqlite3, name), value)
-        _longest(db, LONGEST_NUMBER)
+                db.setlimit(getattr(sqlite3, f"SQLITE_LIMIT_{name}"), value)
         if hasattr(db, "setconfig"):  # Python 3.12
-            for option, on in (
-                ("ENABLE_VIEW", False),
-                ("ENABLE_TRIGGER", False),
-                ("DEFENSIVE", True),
-            ):
-                db.setconfig(getattr(sqlite3, f"SQLITE_DBCONFIG_{option}"), on)
+            db.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_VIEW, False)
+            db.setconfig(sqlite3.SQLITE_DBCONFIG_ENABLE_TRIGGER, False)
+            db.setconfig(sqlite3.SQLITE_DBCONFIG_DEFENSIVE, True)
         for pragma in _PRAGMAS:
             db.execute(f"pragma {pragma}").fetchall()
         db.set_authorizer(_authorize)
-        if longest_text is not None:
-            db.text_factory = _texts(path.stat().st_size, longest_text)
+        # every text lies in the file, and is read three times at most; of a short one oftener
+        text_left = (1 << 20) + 3 * path.stat().st_size
+
+        def text(raw: bytes) -> str:
+            nonlocal text_left
+            text_left -= len(raw)
+            if text_left < 0:
+                raise sqlite3.DatabaseError("it holds more text than a file of its size can")
+            if len(raw) > longest_text:
+                return raw[:longest_text].decode("utf-8", "ignore") + "…"
+            return raw.decode("utf-8", "replace")
+
+        db.text_factory = text
         db.execute("begin")  # one snapshot for everything that is read
         db.execute("select 1 from sqlite_master limit 1").fetchone()
         yield db
@@ -112,11 +99,7 @@ def copying(
     source: Path, target: Path, error: type[NsysAlignError], again: str
 ) -> Iterator[sqlite3.Connection]:
     """A connection that writes `target`, an empty file, and reads `source`, attached under that
-    name.
-
-    Only for tables that `unlike_tables` has looked at: nothing else of the file is to be named in
-    SQL.  Errors as in `opened`.
-    """
+    name: only its plain tables (`tables`) are to be named in SQL.  Errors as in `opened`."""
     uri = _uri(source, error, "an SQLite file", again)
     connection = sqlite3.connect(target.resolve().as_uri(), uri=True, timeout=_LOCK_TIMEOUT_S)
     with _translated(connection, source, error, again) as db:
@@ -124,7 +107,8 @@ def copying(
             db.execute(f"pragma {pragma}").fetchall()
         db.execute("attach ? as source", (uri,))
         db.execute("pragma cell_size_check = on")
-        _longest(db, LONGEST_TEXT)
+        if hasattr(db, "setlimit"):
+            db.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _LONGEST_VALUE)
         yield db
         db.commit()
 
@@ -173,11 +157,12 @@ def _translated(
     """The connection, closed at the end; what SQLite says of the file becomes an `error` of ours,
     and so does more work than a file of its size can need."""
     # instructions of SQLite's virtual machine: public exports need 0.4 per byte at most
-    left, step = [20_000_000 + 6 * path.stat().st_size], 20_000
+    steps_left, step = 5_000_000 + 6 * path.stat().st_size, 20_000
 
     def count() -> bool:
-        left[0] -= step
-        return left[0] < 0
+        nonlocal steps_left
+        steps_left -= step
+        return steps_left < 0
 
     connection.set_progress_handler(count, step)
     try:
@@ -185,17 +170,13 @@ def _translated(
     # the latter: a damaged name in a message
     except (sqlite3.DatabaseError, UnicodeDecodeError) as problem:
         text, then = str(problem), again
-        if left[0] < 0:
-            text = (
-                "damaged SQLite file (reading it takes more steps than a file of its size can need)"
-            )
+        if steps_left < 0:
+            text = "damaged SQLite file (it holds more than a file of its size can)"
         elif "locked" in text or "busy" in text:
             text = "is locked: another program is writing it"
             then = f"wait for it to end, or: {again}"
         elif "too big" in text:
-            text = (
-                f"holds a text of more than {LONGEST_TEXT // _MB} MB, or one where a number belongs"
-            )
+            text = f"holds a text of more than {_LONGEST_VALUE >> 20} MB, or one where a number belongs"
         elif "not authorized" in text or "prohibited" in text:
             text = f"would have to run SQL of its own to be read ({text})"
         else:
@@ -203,50 +184,6 @@ def _translated(
         raise error(f"{path.name}: {text}", then) from problem
     finally:
         connection.close()
-
-
-@contextmanager
-def long_values(connection: sqlite3.Connection, longest: int = LONGEST_TEXT) -> Iterator[None]:
-    """A context in which values may be as long as texts."""
-    _longest(connection, longest)
-    try:
-        yield
-    finally:
-        _longest(connection, LONGEST_NUMBER)
-
-
-def _longest(connection: sqlite3.Connection, length: int) -> None:
-    if hasattr(connection, "setlimit"):
-        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, length)
-
-
-def _texts(size: int, longest: int) -> Callable[[bytes], str]:
-    """Decodes bytes of a file of this size as text: never fails, truncates what is too long, and
-    counts.  Every text lies in the file, and is read three times at most; a short file may be read
-    oftener."""
-    left = [_MB + 3 * size]
-
-    def text(raw: bytes) -> str:
-        left[0] -= len(raw)
-        if left[0] < 0:
-            raise sqlite3.DatabaseError("it holds more text than a file of its size can")
-        if len(raw) > longest:
-            return raw[:longest].decode("utf-8", "ignore") + "…"
-        return raw.decode("utf-8", "replace")
-
-    return text
-
-
-def rows(connection: sqlite3.Connection, sql: str, size: int) -> Iterator[tuple]:
-    """Rows of a small query on a file of `size` bytes, without holding more than fits into the
-    file."""
-    left = 16 * _MB + 20 * size  # an integer takes 0 to 8 bytes in the file, and 5 to 15 as weighed
-    cursor = connection.execute(sql)
-    while fetched := cursor.fetchmany(_FEW_ROWS):
-        left -= len(marshal.dumps(fetched))  # the quickest way to weigh integers and texts together
-        if left < 0:
-            raise sqlite3.DatabaseError("it holds more than a file of its size can")
-        yield from fetched
 
 
 def _authorize(
@@ -261,47 +198,35 @@ def _authorize(
     return sqlite3.SQLITE_OK if allowed and view is None else sqlite3.SQLITE_DENY
 
 
-def ordinary_tables(connection: sqlite3.Connection) -> set[str]:
-    """Names of the tables that have rows of their own."""
-    return {name for name, what in _kinds(connection).items() if what is None}
-
-
-def unlike_tables(connection: sqlite3.Connection, names: Iterable[str]) -> dict[str, str]:
-    """Those of `names` that exist but are not plain tables, with what they are or do instead."""
-    kinds = _kinds(connection)
-    found = {}
-    for name in sorted(set(names) & kinds.keys()):
-        quoted = name.replace('"', '""')
-        if kinds[name] is not None:
-            found[name] = f"is {kinds[name]}"
-        elif computed := [c for c, is_computed in columns(connection, name).items() if is_computed]:
-            found[name] = f"computes its column {computed[0]}"
-        else:
-            try:
-                connection.execute(f'select rowid from "{quoted}" limit 0')
-            except sqlite3.OperationalError:
-                found[name] = "has no row numbers"
-    return found
-
-
-def _kinds(connection: sqlite3.Connection) -> dict[str, str | None]:
-    """Everything with a name and rows: None for a table, else what it is instead.
-
-    SQLite stores the text of a table as `CREATE TABLE` and of a virtual one as `CREATE VIRTUAL
-    TABLE`, however it was written, and refuses a schema whose text does not match its type and
-    name.
-    """
+def tables(connection: sqlite3.Connection) -> tuple[dict[str, list[str]], dict[str, str]]:
+    """The columns of every plain table, in their order; everything else that has a name and rows,
+    with what it is or does."""
+    plain: dict[str, list[str]] = {}
+    others: dict[str, str] = {}
     sql = "select name, type, sql from sqlite_master where type in ('table', 'view')"
-    return {
-        name: "a view"
-        if kind == "view"
-        else (None if str(text).startswith("CREATE TABLE ") else "a virtual table")
-        for name, kind, text in connection.execute(sql).fetchall()
-    }
+    for name, kind, text in connection.execute(sql).fetchall():
+        # SQLite stores the text in these words, however it was written, and refuses a schema whose
+        # text does not match its type and name
+        if kind == "view" or not str(text).startswith("CREATE TABLE "):
+            others[name] = "is a view" if kind == "view" else "is a virtual table"
+            continue
+        quoted = name.replace('"', '""')
+        described = connection.execute(f'pragma main.table_xinfo("{quoted}")').fetchall()
+        if computed := [row[1] for row in described if row[6]]:
+            others[name] = f"computes its column {computed[0]}"
+            continue
+        try:
+            connection.execute(f'select rowid from "{quoted}" limit 0')
+            plain[name] = [row[1] for row in described]
+        except sqlite3.OperationalError:
+            others[name] = "has no row numbers"
+    return plain, others
 
 
-def columns(connection: sqlite3.Connection, table: str) -> dict[str, bool]:
-    """Column -> whether it is computed, of an ordinary table."""
-    quoted = table.replace('"', '""')
-    described = connection.execute(f'pragma main.table_xinfo("{quoted}")').fetchall()
-    return {name: hidden != 0 for _, name, _, _, _, _, hidden in described}
+def rows(connection: sqlite3.Connection, table: str, columns: Iterable[str]) -> list[tuple]:
+    """Columns of a small table as they are, in the order of its rows' numbers; bytes, which nobody
+    writes there, are None."""
+    values = (f"""case typeof("{c}") when 'blob' then null else "{c}" end""" for c in columns)
+    return connection.execute(
+        f'select {", ".join(values)} from "{table}" order by rowid'
+    ).fetchall()

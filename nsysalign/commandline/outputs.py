@@ -14,7 +14,7 @@ import click
 
 from nsysalign.errors import AnalysisError, OutputError
 from nsysalign.files import replacing
-from nsysalign.untrusted import contents, opened, ordinary_tables
+from nsysalign.untrusted import contents, opened, tables
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -50,7 +50,7 @@ def refuse_overwriting(path: Path) -> None:
     if head.startswith(b"SQLite format 3"):
         try:
             with opened(path, AnalysisError, expected="an analysis.db", again="") as connection:
-                ours = ordinary_tables(connection) >= {"documentation", "intervals", "meta"}
+                ours = {"documentation", "intervals", "meta"} <= tables(connection)[0].keys()
         except AnalysisError:
             ours = False
     if not ours:

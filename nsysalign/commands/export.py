@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,79 +65,44 @@ def export(
               then open the file at https://ui.perfetto.dev (it stays on your machine)
     """
     from nsysalign.commandline.progress import ProgressLine
+    from nsysalign.engine import load
+    from nsysalign.show import perfetto
+    from nsysalign.store import document, tables
 
     with ProgressLine(quiet) as tell:
-        target, said = _write(tell, analysis, form, output, label, intervals_only)
-    if not quiet:
-        click.echo(str(target))
-        for line in said:
-            click.echo(line, err=True)
-
-
-def _write(
-    tell: Callable[[str, int], None],
-    analysis: Path,
-    form: str,
-    output: Path | None,
-    label: str | None,
-    intervals_only: bool,
-) -> tuple[Path, list[str]]:
-    """Read, select, write; returns the path and remarks."""
-    from nsysalign.engine import load
-
-    tell("reading the analysis", 0)
-    folder = RunDirectory.around(analysis).path
-    target = output or folder / _default_name(form, label)
-    if form in ("perfetto", "json"):
-        refuse_unwritable(target) if output else refuse_overwriting(target)
-    elif target.exists() and not target.is_dir():
-        raise OutputError(
-            f"{target}: is a file, and a folder is to be written there", "name a folder: -o DIR"
-        )
-    # whoever created the folder would decide where we write
-    if form in ("csv", "parquet") and output is None and target.is_symlink():
-        raise UsageError(
-            f"{target} is a link, and nothing is written through it", "name a folder: -o DIR"
-        )
-    loaded = load(analysis)
-    if label is not None:
-        loaded = only(loaded, label)
-    if form == "json":
-        from nsysalign.store import document
-
+        tell("reading the analysis", 0)
+        target = output or RunDirectory.around(analysis).path / _default_name(form, label)
+        _refuse(target, form, given=output is not None)
+        loaded = load(analysis)
+        if label is not None:
+            loaded = only(loaded, label)
         tell("writing", 40)
-        document.write(loaded, target)
         said = []
-    elif form == "perfetto":
-        from nsysalign.show import perfetto
-
-        tell("reading the trace", 20)
-        around = (
-            _around(loaded) if intervals_only or label is not None else _whole(analysis, loaded)
-        )
-        tell("writing", 40)
-        said = [f"not in the file: {what}" for what in perfetto.write(loaded, around, target)]
-        measured = loaded.measured["interval"]
-        without = len(measured) - measured.isin(loaded.segments["interval"]).sum()
-        if without and not loaded.segments.empty:
-            said.append(
-                f"{without:,} intervals have no pieces here: nsysalign analyze --all-segments "
-                "keeps them"
-            )
-    else:
-        from nsysalign.store import tables
-
-        if output is not None:
-            for path in tables.foreign(loaded, target, form):
+        if form == "json":
+            document.write(loaded, target)
+        elif form == "perfetto":
+            whole = not intervals_only and label is None
+            around = _whole(analysis, loaded) if whole else _around(loaded)
+            said = [f"not in the file: {what}" for what in perfetto.write(loaded, around, target)]
+            measured = loaded.measured["interval"]
+            without = len(measured) - measured.isin(loaded.segments["interval"]).sum()
+            if without and not loaded.segments.empty:
+                said.append(
+                    f"{without:,} intervals have no pieces here: nsysalign analyze --all-segments "
+                    "keeps them"
+                )
+        else:
+            for path in tables.foreign(loaded, target, form) if output else ():
                 raise OutputError(
                     f"{path}: is there already and was not made by nsysalign; it is never written "
                     "over",
                     "name another folder: -o DIR",
                 )
-        tell("writing", 40)
-        written = (tables.write_csv if form == "csv" else tables.write_parquet)(loaded, target)
-        said = [f"{len(written)} tables"]
-    return target, said
+            said = [f"{len(tables.write(loaded, target, form))} tables"]
+    if not quiet:
+        click.echo(str(target))
+        for line in said:
+            click.echo(line, err=True)
 
 
 def _default_name(form: str, label: str | None) -> str:
@@ -146,6 +110,20 @@ def _default_name(form: str, label: str | None) -> str:
 
     stem = file_name(label) + "." if label is not None else ""
     return stem + {"json": "export.json", "perfetto": "perfetto.json"}.get(form, form)
+
+
+def _refuse(target: Path, form: str, *, given: bool) -> None:
+    """Raises OutputError or UsageError if the file or folder may not be written."""
+    if form in ("perfetto", "json"):
+        refuse_unwritable(target) if given else refuse_overwriting(target)
+    elif target.exists() and not target.is_dir():
+        raise OutputError(
+            f"{target}: is a file, and a folder is to be written there", "name a folder: -o DIR"
+        )
+    elif not given and target.is_symlink():  # whoever made it would decide where we write
+        raise UsageError(
+            f"{target} is a link, and nothing is written through it", "name a folder: -o DIR"
+        )
 
 
 def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:

@@ -15,14 +15,13 @@ from __future__ import annotations
 import functools
 import gzip
 import os
-from collections.abc import Iterable, Iterator, Mapping
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
 
 from nsysalign.files import replacing
 from nsysalign.model import Analysis
 from nsysalign.show.palette import LOOKS
-from nsysalign.store.objects import encoded, plain
+from nsysalign.store.objects import plain, to_json
 from nsysalign.text import safe_text as _safe_text
 
 if TYPE_CHECKING:
@@ -37,129 +36,103 @@ GROUPS = {
     "stream": (3, "GPU"),
     "nvtx": (4, "NVTX"),
     "host": (5, "host, CUDA calls"),
+    "clock": (6, "GPU clocks"),
 }
-CLOCKS = (6, "GPU clocks")
 #: Arrows cost two events each, and a viewer cannot show more than this well.
 MOST_ARROWS = 100_000
+_OF_INTERVAL = ("elapsed_ns", "kernel_only_ns", "error_ns", "method", "site")
+Event = dict[str, Any]
 
 
 def write(analysis: Analysis, around: pd.DataFrame, path: str | os.PathLike[str]) -> list[str]:
     """Write the file, compressed if its name ends in .gz; `around` has the columns of
     frames.TIMELINE. Returns notes on what was left out."""
     said: list[str] = []
-    with replacing(path) as temporary, _opened(temporary, str(path).endswith(".gz")) as file:
+    opener = functools.partial(gzip.open, compresslevel=5) if str(path).endswith(".gz") else open
+    with replacing(path) as temporary, opener(temporary, "wt") as file:
         file.write('{"displayTimeUnit":"ns","otherData":{"producer":"nsysalign"},"traceEvents":[\n')
-        events = (encoded(event).decode("ascii") for event in trace_events(analysis, around, said))
+        events = map(to_json, trace_events(analysis, around, said))
         file.write(next(events))
         file.writelines(",\n" + event for event in events)
         file.write("\n]}\n")
     return said
 
 
-def _opened(path: Path, compressed: bool) -> TextIO:
-    if compressed:
-        return gzip.open(path, "wt", encoding="ascii", compresslevel=5)
-    return path.open("w", encoding="ascii")
-
-
-def trace_events(
-    analysis: Analysis, around: pd.DataFrame, said: list[str]
-) -> Iterator[dict[str, Any]]:
+def trace_events(analysis: Analysis, around: pd.DataFrame, said: list[str]) -> Iterator[Event]:
     """Metadata, budgets, what ran around them, arrows; what is left out is added to `said`."""
-    for order, (pid, name) in enumerate(GROUPS.values()):
-        yield meta("process_name", pid, 0, name=name)
-        yield meta("process_sort_index", pid, 0, sort_index=order)
-    if len(analysis.gpu_clocks):
-        yield meta("process_name", CLOCKS[0], 0, name=CLOCKS[1])
-        yield meta("process_sort_index", CLOCKS[0], 0, sort_index=len(GROUPS))
+    for order, (kind, (pid, name)) in enumerate(GROUPS.items()):
+        if kind != "clock" or len(analysis.gpu_clocks):
+            yield _meta("process_name", pid, 0, name=name)
+            yield _meta("process_sort_index", pid, 0, sort_index=order)
     yield from _budgets(analysis)
     yield from _clocks(analysis)
     yield from _around(_apart(analysis, around), said)
 
 
-def meta(what: str, pid: int, tid: int, **arguments: Any) -> dict[str, Any]:
+def _meta(what: str, pid: int, tid: int, **arguments: Any) -> Event:
     return {"ph": "M", "name": what, "pid": pid, "tid": tid, "args": arguments}
 
 
-def piece(
-    pid: int, tid: int, name: str, start: int, end: int, category: str, arguments: dict[str, Any]
-) -> dict[str, Any]:
+def _piece(track: tuple[int, int], name: str, span: tuple[int, int], cat: str, args: Any) -> Event:
+    start, end = span
+    times = {"ts": start / 1000, "dur": (end - start) / 1000}
+    return {"ph": "X", "cat": cat, "name": name, "pid": track[0], "tid": track[1], **times, "args": args}  # fmt: skip
+
+
+def _named(pid: int, tid: int, name: str, rows: list[int]) -> Iterator[Event]:
+    """The names of the tracks of a lane, which are numbered from `tid` on."""
+    for row in range(max(rows, default=0) + 1):
+        text = safe_text(name) + (f" ({row + 1})" if row else "")
+        yield _meta("thread_name", pid, tid + row, name=text)
+        yield _meta("thread_sort_index", pid, tid + row, sort_index=tid + row)
+
+
+def _safe(arguments: Mapping[Any, Any]) -> dict[str, Any]:
+    """Numbers stay numbers, so that a viewer can add and sort them."""
     return {
-        "ph": "X",
-        "cat": category,
-        "name": name,
-        "pid": pid,
-        "tid": tid,
-        "ts": start / 1000,
-        "dur": (end - start) / 1000,
-        "args": arguments,
+        safe_text(key): safe_text(value) if isinstance(value, str) else plain(value)
+        for key, value in arguments.items()
+        if value is not None and value != ""
     }
 
 
-def _budgets(analysis: Analysis) -> Iterator[dict[str, Any]]:
+def _budgets(analysis: Analysis) -> Iterator[Event]:
     """One track per label; the pieces of an interval stand inside its slice."""
-    pid = GROUPS["budget"][0]
+    pid, tid = GROUPS["budget"][0], 0
     pieces = dict(iter(analysis.segments.groupby("interval", sort=False)))
-    parts: dict[int, dict[str, int]] = {}
-    for number, cause, ns in zip(
-        *(analysis.parts[c].tolist() for c in ("interval", "cause", "ns")), strict=True
-    ):
-        parts.setdefault(number, {})[f"{cause}_ns"] = ns
+    more: dict[int, dict[str, int]] = {}
+    for number, cause, ns in analysis.parts[["interval", "cause", "ns"]].itertuples(index=False):
+        more.setdefault(number, {})[f"{cause}_ns"] = ns
     known = analysis.unprofiled.dropna(subset=["predicted_ns"])
-    predicted = {
-        number: {"unprofiled_ns": ns, "unprofiled_lower_ns": low, "unprofiled_upper_ns": high}
-        for number, ns, low, high in known[["interval", "predicted_ns", "lower_ns", "upper_ns"]]
-        .astype("int64")
-        .itertuples(index=False)
-    }
-    tid = 0
-    for label, runs in analysis.intervals.sort_values(
-        ["start_ns", "elapsed_ns"], ascending=[True, False]
-    ).groupby("label", sort=False):
+    for row in known[["interval", "predicted_ns", "lower_ns", "upper_ns"]].itertuples(index=False):
+        number, ns, low, high = map(int, row)
+        more.setdefault(number, {}).update(unprofiled_ns=ns, unprofiled_lower_ns=low, unprofiled_upper_ns=high)  # fmt: skip
+    ordered = analysis.intervals.sort_values(["start_ns", "elapsed_ns"], ascending=[True, False])
+    for label, runs in ordered.groupby("label", sort=False):
         rows = nested_rows(runs["start_ns"].tolist(), runs["end_ns"].tolist(), nest=False)
-        for row in range(max(rows) + 1):
-            yield meta(
-                "thread_name",
-                pid,
-                tid + row,
-                name=safe_text(label) + (f" ({row + 1})" if row else ""),
-            )
-            yield meta("thread_sort_index", pid, tid + row, sort_index=tid + row)
+        yield from _named(pid, tid, label, rows)
         for row, run in zip(rows, runs.itertuples(index=False), strict=True):
-            keys = ("elapsed_ns", "kernel_only_ns", "error_ns", "method", "site")
-            arguments = {"interval": run.name} | {key: plain(getattr(run, key)) for key in keys}
-            arguments |= parts.get(run.interval, {}) | predicted.get(run.interval, {})
-            arguments = {
-                key: safe_text(value) if isinstance(value, str) else value
-                for key, value in arguments.items()
-            }
-            yield piece(
-                pid,
-                tid + row,
-                safe_text(label),  # one name, so that a viewer adds them up
-                run.start_ns,
-                run.end_ns,
-                "interval",
-                arguments,
-            )
-            inner = pieces.get(run.interval)
-            if inner is None:
+            track = (pid, tid + row)
+            arguments = {"interval": run.name} | {key: getattr(run, key) for key in _OF_INTERVAL}
+            arguments |= more.get(run.interval, {})
+            # one name for all of a label, so that a viewer adds them up
+            span = (run.start_ns, run.end_ns)
+            yield _piece(track, safe_text(label), span, "interval", _safe(arguments))
+            if (inner := pieces.get(run.interval)) is None:
                 continue
-            columns = (inner[c].tolist() for c in ("start_ns", "end_ns", "cause", "detail"))
-            for start, end, cause, detail in zip(*columns, strict=True):
+            columns = inner[["start_ns", "end_ns", "cause", "detail"]]
+            for start, end, cause, detail in columns.itertuples(index=False):
                 name = LOOKS[cause].short if cause in LOOKS else safe_text(cause)
-                yield piece(pid, tid + row, name, start, end, "budget", {"what": safe_text(detail)})
+                yield _piece(track, name, (start, end), "budget", {"what": safe_text(detail)})
         tid += max(rows) + 1
 
 
-def _clocks(analysis: Analysis) -> Iterator[dict[str, Any]]:
+def _clocks(analysis: Analysis) -> Iterator[Event]:
     """SM clock and power as counters: a counter keeps its value until the next one, like the clock
     as far as is known."""
-    names = ("device", "start_ns", "sm_max_mhz", "power_mw")
-    for device, start, mhz, power in zip(
-        *(analysis.gpu_clocks[n].tolist() for n in names), strict=True
-    ):
-        common = {"ph": "C", "pid": CLOCKS[0], "tid": 0, "ts": start / 1000}
+    columns = analysis.gpu_clocks[["device", "start_ns", "sm_max_mhz", "power_mw"]]
+    for device, start, mhz, power in columns.itertuples(index=False):
+        common = {"ph": "C", "pid": GROUPS["clock"][0], "tid": 0, "ts": start / 1000}
         yield {**common, "name": f"SM clock, GPU {device}", "args": {"MHz": mhz}}
         if power >= 0:
             yield {**common, "name": f"power, GPU {device}", "args": {"W": power / 1000}}
@@ -172,88 +145,47 @@ def _apart(analysis: Analysis, around: pd.DataFrame) -> pd.DataFrame:
     if intervals["pid"].nunique() < 2:
         return around
     pid = around["interval"].map(dict(zip(intervals["interval"], intervals["pid"], strict=True)))
-    mine = pid.notna()
-    lane = around["lane"].where(
-        ~mine, around["lane"] + " (pid " + pid.fillna(-1).astype("int64").astype(str) + ")"
-    )
-    return around.assign(lane=lane)
+    with_process = around["lane"] + " (pid " + pid.fillna(-1).astype("int64").astype(str) + ")"
+    return around.assign(lane=around["lane"].where(pid.isna(), with_process))
 
 
-def _around(around: pd.DataFrame, said: list[str]) -> Iterator[dict[str, Any]]:
-    """Calls, ranges, operations, records; each of them once, although it can be in several
-    intervals' pictures."""
+def _around(around: pd.DataFrame, said: list[str]) -> Iterator[Event]:
+    """Calls, ranges, operations, records, each of them once, although it can be in several
+    intervals' pictures; and an arrow from each call to what it issued."""
     keys = ["lane_kind", "lane", "ref_kind", "ref_id", "start_ns", "end_ns"]
     rows = around[around["lane_kind"].isin(list(GROUPS))].drop_duplicates(keys)
-    sources: dict[tuple[str, int], tuple[int, int, int]] = {}
-    targets: list[tuple[tuple[str, int], int, int, int]] = []
+    calls: dict[int, Event] = {}
+    issued: list[tuple[int, Event]] = []
     tid = 0
     for (kind, lane), items in rows.groupby(["lane_kind", "lane"]):
         items = items.sort_values(["start_ns", "end_ns"], ascending=[True, False])
-        pid, starts, ends = GROUPS[kind][0], items["start_ns"].tolist(), items["end_ns"].tolist()
-        tracks = nested_rows(starts, ends, nest=True)
-        for row in range(max(tracks, default=0) + 1):
-            yield meta(
-                "thread_name",
-                pid,
-                tid + row,
-                name=safe_text(lane) + (f" ({row + 1})" if row else ""),
-            )
-        columns = (
-            items[c].tolist() for c in ("kind", "name", "ref_kind", "ref_id", "link", "detail")
-        )
-        for track, start, end, what, name, ref_kind, ref, link, detail in zip(
-            tracks, starts, ends, *columns, strict=True
-        ):
-            arguments = _arguments(detail)
-            at = (pid, tid + track, start)
-            if what == "record":
-                yield {
-                    "ph": "i",
-                    "s": "t",
-                    "cat": kind,
-                    "name": safe_text(name),
-                    "pid": at[0],
-                    "tid": at[1],
-                    "ts": start / 1000,
-                    "args": arguments,
-                }
-                continue
-            yield piece(at[0], at[1], safe_text(name), start, end, kind, arguments)
-            if ref_kind == "api" and kind == "host":
-                sources[("call", ref)] = at
-            elif link >= 0 and kind == "stream":
-                targets.append((("call", link), *at))
+        pid = GROUPS[kind][0]
+        tracks = nested_rows(items["start_ns"].tolist(), items["end_ns"].tolist(), nest=True)
+        yield from _named(pid, tid, lane, tracks)
+        for row, item in zip(tracks, items.itertuples(index=False), strict=True):
+            detail = item.detail or {}
+            arguments = _safe(detail if isinstance(detail, Mapping) else {"detail": detail})
+            span = (item.start_ns, item.end_ns)
+            event = _piece((pid, tid + row), safe_text(item.name), span, kind, arguments)
+            if item.kind == "record":
+                del event["dur"]
+                event |= {"ph": "i", "s": "t"}
+            elif item.ref_kind == "api" and kind == "host":
+                calls[item.ref_id] = event
+            elif item.link >= 0 and kind == "stream":
+                issued.append((item.link, event))
+            yield event
         tid += max(tracks, default=0) + 1
-    if len(targets) > MOST_ARROWS:
+    if len(issued) > MOST_ARROWS:
         said.append(
-            f"the arrows from {len(targets):,} calls to their operations (more than {MOST_ARROWS:,})"
+            f"the arrows from {len(issued):,} calls to their operations (more than {MOST_ARROWS:,})"
         )
         return
-    yield from _arrows(sources, targets)
-
-
-def _arguments(detail: Any) -> dict[str, Any]:
-    """What is known about an item: numbers stay numbers, so that a viewer can add and sort them."""
-    if not isinstance(detail, Mapping):
-        return {"detail": safe_text(detail)} if detail else {}
-    said = {
-        safe_text(key): plain(value)
-        for key, value in detail.items()
-        if value is not None and value != ""
-    }
-    return {
-        key: safe_text(value) if isinstance(value, str) else value for key, value in said.items()
-    }
-
-
-def _arrows(sources: dict, targets: Iterable[tuple]) -> Iterator[dict[str, Any]]:
-    for number, (key, pid, tid, start) in enumerate(targets):
-        if key not in sources:
-            continue
-        at = sources[key]
-        common = {"cat": "issue", "name": "issues", "id": number}
-        yield {"ph": "s", **common, "pid": at[0], "tid": at[1], "ts": at[2] / 1000}
-        yield {"ph": "f", "bp": "e", **common, "pid": pid, "tid": tid, "ts": start / 1000}
+    for number, (call, event) in enumerate(issued):
+        if call in calls:
+            common = {"cat": "issue", "name": "issues", "id": number}
+            for end, place in (({"ph": "s"}, calls[call]), ({"ph": "f", "bp": "e"}, event)):
+                yield {**end, **common, **{key: place[key] for key in ("pid", "tid", "ts")}}
 
 
 def nested_rows(starts: list[int], ends: list[int], *, nest: bool) -> list[int]:

@@ -46,7 +46,6 @@ from nsysalign.model import (
 )
 from nsysalign.split.labels import grouped, plain_region
 from nsysalign.text import REPETITION
-from nsysalign.trace.host_calls import os_calls
 from nsysalign.trace.stacks import Stacks, read_stacks
 
 #: Column -> kinds of calls whose time it holds; calls of all other kinds are `other_ns`.
@@ -173,19 +172,14 @@ class HostActivity(NamedTuple):
 
 
 def host_activity(
-    export: Path,
-    stacks: Path | None,
-    calls: pd.DataFrame,
-    measured: pd.DataFrame,
-    segments: pd.DataFrame,
+    trace: Trace, stacks: Path | None, measured: pd.DataFrame, segments: pd.DataFrame
 ) -> HostActivity:
-    """What the host did in the gaps among these segments.  `calls`: those of the trace."""
+    """What the host did in the gaps among these segments."""
     if not (segments["cause"] == "host").any() or not (segments["ref_kind"] == "api").any():
         return HostActivity(frames.empty(frames.HOST_ACTIVITY), [])
-    gaps = host_gaps(measured, segments, calls)
-    made, names, notes = os_calls(export, int(gaps.start.min()), int(gaps.end.max()))
-    samples, more = read_stacks(stacks) if stacks is not None else (None, [])
-    return HostActivity(activity_table(gaps, made, names, samples), [*notes, *more])
+    gaps = host_gaps(measured, segments, trace.calls)
+    samples, notes = read_stacks(stacks) if stacks is not None else (None, [])
+    return HostActivity(activity_table(gaps, trace.os_calls, trace.names, samples), notes)
 
 
 def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFrame) -> Gaps:

@@ -10,8 +10,7 @@ import errno
 import json
 import os
 import sqlite3
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 
 from nsysalign import registry, untrusted
@@ -23,7 +22,6 @@ from nsysalign.store.soundness import refuse_unsound
 
 VERSION = 1
 _AGAIN = "make it again: nsysalign analyze TRACE"
-_LONGEST_TEXT = 1 << 20  # of what is stored here: notes and evidence are a few kilobytes
 _LISTED_AT_ONCE = 5_000  # a row as Python objects takes ten times its size
 #: The columns that identify a row, for tables that have such columns.
 _KEYS = {
@@ -45,80 +43,69 @@ _SQL_TYPES = {"str": str, "object": str, "float64": float}  # else int
 
 def write(analysis: Analysis, path: str | os.PathLike[str]) -> None:
     """Write the database; the file appears whole or not at all."""
+    try:
+        with replacing(path) as temporary, closing(sqlite3.connect(temporary)) as connection:
+            # No other process sees the temporary file: a journal and syncs would only cost time.
+            connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
+            _write(analysis, connection)
+            connection.commit()
+    except sqlite3.OperationalError as error:  # a full disk, as of any other file
+        raise OSError(errno.EIO, str(error), os.fspath(path)) from error
+
+
+def _write(analysis: Analysis, connection: sqlite3.Connection) -> None:
     import sqlite_utils
 
-    with (
-        replacing(path) as temporary,
-        _as_of_any_file(path),
-        closing(sqlite3.connect(temporary)) as connection,
-    ):
-        # No other process sees the temporary file, so a journal and syncs would only cost time.
-        connection.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF")
-        database = sqlite_utils.Database(connection, execute_plugins=False)
-        for spec in registry.specs():
-            database.table(spec.name).create(
-                {c.name: _SQL_TYPES.get(c.dtype, int) for c in spec.columns},
-                pk=_KEYS.get(spec.name),
-                foreign_keys=[("interval", "intervals", "interval")]
-                if spec.name in _OF_INTERVALS
-                else None,
-            )
-            rows = getattr(analysis, spec.name)
-            insert = f'INSERT INTO "{spec.name}" VALUES ({", ".join("?" * len(spec.columns))})'
-            change = {"str": _encodable, "object": to_json}
-            for first in range(0, len(rows), _LISTED_AT_ONCE):
-                some = rows.iloc[first : first + _LISTED_AT_ONCE]
-                lists = [listed(some[c.name], change.get(c.dtype, plain)) for c in spec.columns]
-                connection.executemany(insert, zip(*lists, strict=True))
-        for name in ("segments", "details", "timeline"):
-            database.table(name).create_index(["interval"])
-        database.table("intervals").create_index(["label"])
-        documentation = [
-            {"table_name": spec.name, "column_name": column, "dtype": dtype, "meaning": meaning}
-            for spec in registry.specs()
-            for column, dtype, meaning in [("", "table", spec.meaning), *spec.columns]
-        ]
-        database.table("documentation").insert_all(documentation, pk=("table_name", "column_name"))
-        about = {
-            "format": "nsysalign-analysis",
-            "version": VERSION,
-            "trace": {
-                name: getattr(analysis.trace, name) for name in TraceInfo.__dataclass_fields__
-            },
-            "notes": analysis.notes,
-            "calibration": analysis.calibration,
-        }
-        meta = [{"key": key, "value": to_json(value)} for key, value in about.items()]
-        database.table("meta").insert_all(meta, pk="key")
-        sums = ", ".join(
-            f"coalesce(sum(p.ns) filter (where p.cause = '{cause}'), 0) as {cause}_ns"
-            for cause in CAUSES
+    database = sqlite_utils.Database(connection, execute_plugins=False)
+    for spec in registry.specs():
+        linked = [("interval", "intervals", "interval")] if spec.name in _OF_INTERVALS else None
+        database.table(spec.name).create(
+            {c.name: _SQL_TYPES.get(c.dtype, int) for c in spec.columns},
+            pk=_KEYS.get(spec.name),
+            foreign_keys=linked,
         )
-        database.create_view(  # what most queries want, without a pivot
-            "budgets",
-            "select i.interval, i.name, i.label, i.kind, i.site, i.elapsed_ns, i.kernel_only_ns, i.error_ns, i.start_ns, "
-            f"{sums}, u.predicted_ns as unprofiled_ns, u.lower_ns as unprofiled_lower_ns, "
-            "u.upper_ns as unprofiled_upper_ns from intervals i left join parts p using (interval) "
-            "left join unprofiled u using (interval) group by i.interval",
-        )
-        connection.commit()
-
-
-@contextmanager
-def _as_of_any_file(path: str | os.PathLike[str]) -> Iterator[None]:
-    """What SQLite says of a full disk, as the error of every other file that cannot be written."""
-    try:
-        yield
-    except sqlite3.OperationalError as error:
-        raise OSError(errno.EIO, str(error), os.fspath(path)) from error
+        rows = getattr(analysis, spec.name)
+        insert = f'INSERT INTO "{spec.name}" VALUES ({", ".join("?" * len(spec.columns))})'
+        change = {"str": _encodable, "object": to_json}
+        for first in range(0, len(rows), _LISTED_AT_ONCE):
+            some = rows.iloc[first : first + _LISTED_AT_ONCE]
+            lists = [listed(some[c.name], change.get(c.dtype, plain)) for c in spec.columns]
+            connection.executemany(insert, zip(*lists, strict=True))
+    for name in ("segments", "details", "timeline"):
+        database.table(name).create_index(["interval"])
+    database.table("intervals").create_index(["label"])
+    documentation = [
+        {"table_name": spec.name, "column_name": column, "dtype": dtype, "meaning": meaning}
+        for spec in registry.specs()
+        for column, dtype, meaning in [("", "table", spec.meaning), *spec.columns]
+    ]
+    database.table("documentation").insert_all(documentation, pk=("table_name", "column_name"))
+    about = {
+        "format": "nsysalign-analysis",
+        "version": VERSION,
+        "trace": vars(analysis.trace),
+        "notes": analysis.notes,
+        "calibration": analysis.calibration,
+    }
+    meta = [{"key": key, "value": to_json(value)} for key, value in about.items()]
+    database.table("meta").insert_all(meta, pk="key")
+    sums = ", ".join(
+        f"coalesce(sum(p.ns) filter (where p.cause = '{cause}'), 0) as {cause}_ns"
+        for cause in CAUSES
+    )
+    database.create_view(  # what most queries want, without a pivot
+        "budgets",
+        "select i.interval, i.name, i.label, i.kind, i.site, i.elapsed_ns, i.kernel_only_ns, i.error_ns, i.start_ns, "
+        f"{sums}, u.predicted_ns as unprofiled_ns, u.lower_ns as unprofiled_lower_ns, "
+        "u.upper_ns as unprofiled_upper_ns from intervals i left join parts p using (interval) "
+        "left join unprofiled u using (interval) group by i.interval",
+    )
 
 
 def _encodable(text: str | None) -> str:
     """Lone surrogates (undecodable bytes of a path) cannot be stored as UTF-8; an absent text is
     ''."""
-    if text is None or text.isascii():
-        return text or ""
-    return text.encode("utf-8", "replace").decode("utf-8")
+    return (text or "").encode("utf-8", "replace").decode("utf-8")
 
 
 def load(path: str | os.PathLike[str]) -> Analysis:
@@ -134,69 +121,55 @@ def load(path: str | os.PathLike[str]) -> Analysis:
         with untrusted.opened(
             path, AnalysisError, expected="an analysis.db", again=_AGAIN
         ) as connection:
-            names = {"meta", *(spec.name for spec in registry.specs())}
-            for name, what in untrusted.unlike_tables(connection, names).items():
-                raise AnalysisError(
-                    f"{path} is not an analysis ({name} {what}, and should be a table)", _AGAIN
-                )
-            size = path.stat().st_size
-            with untrusted.long_values(connection, _LONGEST_TEXT):
-                stored = dict(_rows(connection, path, "meta", ["key", "value"], size))
-                meta = {key: json.loads(value) for key, value in stored.items()}
-                if meta.get("version") != VERSION:
-                    raise AnalysisError(
-                        f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}",
-                        _AGAIN,
-                    )
-                read = {}
-                for spec in registry.specs():
-                    if spec.name in registry.tables() and not untrusted.columns(
-                        connection, spec.name
-                    ):
-                        continue  # written where that add-on was not there
-                    rows = _rows(connection, path, spec.name, spec.names, size)
-                    lists = [list(column) for column in zip(*rows, strict=True)] or [[]] * len(
-                        spec.names
-                    )
-                    for position, column in enumerate(spec.columns):
-                        if column.dtype == "object":
-                            lists[position] = [json.loads(value) for value in lists[position]]
-                    read[spec.name] = table(lists, spec)
-        about = {name: meta["trace"][name] for name in TraceInfo.__dataclass_fields__}
-        for name, value in about.items():
-            if isinstance(value, list):
-                about[name] = tuple(tuple(v) if isinstance(v, list) else v for v in value)
-        analysis = Analysis(
-            trace=TraceInfo(**about),
-            notes=tuple(meta["notes"]),
-            calibration=meta["calibration"],
-            extra={name: read.pop(name) for name in registry.tables() if name in read},
-            **read,
-        )
+            analysis = _load(connection, path)
         refuse_unsound(analysis, path.name)
     except (
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        OverflowError,
-        RecursionError,
+        *(KeyError, ValueError, TypeError),
+        *(AttributeError, OverflowError, RecursionError),
     ) as error:
         raise AnalysisError(f"{path} is not an analysis ({error})", _AGAIN) from error
     return analysis
 
 
-def _rows(
-    connection: sqlite3.Connection, path: Path, name: str, columns: Sequence[str], size: int
-) -> list[tuple]:
-    """Rows of a table in their order.  Raises AnalysisError if another version wrote it without one
-    of the columns."""
-    lacks = sorted({*columns} - untrusted.columns(connection, name).keys())
-    if lacks:
-        what = "no table of that name" if len(lacks) == len(columns) else f"no column {lacks[0]}"
+def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
+    plain_tables, others = untrusted.tables(connection)
+
+    def rows(name: str, columns: list[str]) -> list[tuple]:
+        if name in others:
+            raise AnalysisError(
+                f"{path} is not an analysis ({name} {others[name]}, and should be a table)", _AGAIN
+            )
+        lacks = sorted({*columns} - {*plain_tables.get(name, ())})
+        if lacks:
+            what = f"no column {lacks[0]}" if name in plain_tables else "no table of that name"
+            raise AnalysisError(
+                f"{path} is not an analysis of this version ({name}: {what})",
+                "analyze it again: nsysalign analyze TRACE",
+            )
+        return untrusted.rows(connection, name, columns)
+
+    meta = {key: json.loads(value) for key, value in rows("meta", ["key", "value"])}
+    if meta.get("version") != VERSION:
         raise AnalysisError(
-            f"{path} is not an analysis of this version ({name}: {what})",
-            "analyze it again: nsysalign analyze TRACE",
+            f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}", _AGAIN
         )
-    quoted = ", ".join(f'"{column}"' for column in columns)
-    return list(untrusted.rows(connection, f'SELECT {quoted} FROM "{name}" ORDER BY rowid', size))
+    read = {}
+    for spec in registry.specs():
+        if spec.name in registry.tables() and spec.name not in {*plain_tables, *others}:
+            continue  # written where that add-on was not there
+        lists = [*map(list, zip(*rows(spec.name, spec.names), strict=True))] or [[]] * len(spec.names)  # fmt: skip
+        for position, column in enumerate(spec.columns):
+            if column.dtype == "object":
+                lists[position] = [json.loads(value) for value in lists[position]]
+        read[spec.name] = table(lists, spec)
+    about = {name: meta["trace"][name] for name in TraceInfo.__dataclass_fields__}
+    for name, value in about.items():
+        if isinstance(value, list):
+            about[name] = tuple(tuple(v) if isinstance(v, list) else v for v in value)
+    return Analysis(
+        trace=TraceInfo(**about),
+        notes=tuple(meta["notes"]),
+        calibration=meta["calibration"],
+        extra={name: read.pop(name) for name in registry.tables() if name in read},
+        **read,
+    )

@@ -7,7 +7,7 @@ Segments and the timeline are not in it; they are in `analysis.db`.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,9 +15,9 @@ import numpy as np
 from nsysalign import frames, registry
 from nsysalign.explain.finding import statuses
 from nsysalign.files import replacing
-from nsysalign.model import CAUSES, Analysis, TraceInfo
-from nsysalign.parts import known_as, parts_matrices, positions
-from nsysalign.store.objects import encoded, plain, records
+from nsysalign.model import CAUSES, Analysis
+from nsysalign.parts import parts_matrices, positions
+from nsysalign.store.objects import plain, records, to_json
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -47,41 +47,34 @@ def dumps(analysis: Analysis) -> str:
 
 def pieces(analysis: Analysis) -> Iterator[bytes]:
     """The text of the document in pieces: some hundred intervals are objects at a time."""
-    matrices = parts_matrices(analysis, tuple(_BOUNDS.values()))
-    before, mark, after = encoded(_but_intervals(analysis, matrices[0])).partition(b'"intervals":[')
-    yield before + mark
-    for number, lot in enumerate(_intervals(analysis, matrices)):
-        yield (b"," if number else b"") + encoded(lot)[1:-1]
-    yield after
+    parts = parts_matrices(analysis, tuple(_BOUNDS.values()))
+    before, mark, after = to_json(_but_intervals(analysis, parts[0])).partition('"intervals":[')
+    yield (before + mark).encode()
+    for number, lot in enumerate(_intervals(analysis, parts)):
+        yield ("," * bool(number) + to_json(lot)[1:-1]).encode()
+    yield after.encode()
 
 
 def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     """The document with an empty list of intervals; `parts`: ns by interval and cause."""
-    labels = records(analysis.labels)
-    codes = known_as(analysis.intervals["label"], [label["label"] for label in labels])
-    sums = np.zeros((len(labels) + 1, len(CAUSES)), dtype=np.int64)
-    np.add.at(sums, codes, parts)  # code -1 (no such label) lands in the spare last row
-    counts = np.bincount(codes[codes >= 0], minlength=len(labels))
-    for number, label in enumerate(labels):
+    labels, label_of = records(analysis.labels), analysis.intervals["label"].to_numpy()
+    for label in labels:
         label["elapsed"] = {name: label.pop(name) for name in _ELAPSED}
-        means = sums[number] / max(int(counts[number]), 1)
+        own = parts[label_of == label["label"]]
+        means = own.sum(axis=0) / max(len(own), 1)
         label["parts_mean_ns"] = dict(zip(CAUSES, means.tolist(), strict=True))
-
     unprofiled = records(analysis.unprofiled)
-    of_interval: dict[int, dict[str, int]] = {}
+    by_interval: dict[int, dict[str, int]] = {}
     for part in records(analysis.unprofiled_parts):
-        of_interval.setdefault(part["interval"], {})[part["cause"]] = part["ns"]
+        by_interval.setdefault(part["interval"], {})[part["cause"]] = part["ns"]
     for prediction in unprofiled:
-        prediction["parts_ns"] = of_interval.get(prediction["interval"], {})
-
+        prediction["parts_ns"] = by_interval.get(prediction["interval"], {})
     long = {name for addon in registry.addons().values() for name in addon.long}
     extra = {n: t for n, t in analysis.extra.items() if n not in long and not t.empty}
     return {
         "format": FORMAT,
         "version": VERSION,
-        "trace": plain(
-            {name: getattr(analysis.trace, name) for name in TraceInfo.__dataclass_fields__}
-        ),
+        "trace": plain(vars(analysis.trace)),
         "notes": plain(analysis.notes),
         "calibration": plain(analysis.calibration),
         "intervals": [],
@@ -98,31 +91,38 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
     }
 
 
-def _intervals(analysis: Analysis, budgets: list[np.ndarray]) -> Iterator[list[dict[str, Any]]]:
+def _intervals(analysis: Analysis, parts: list[np.ndarray]) -> Iterator[list[dict[str, Any]]]:
     """The objects of the intervals, some hundred at a time."""
-    intervals, count = analysis.intervals, len(analysis.intervals)
-    details, detail_ends = _by_interval(intervals, analysis.details)
-    others, other_ends = _by_interval(intervals, analysis.other_streams)
-    for first in range(0, count, _AT_ONCE):
-        last = min(first + _AT_ONCE, count)
-        lot = records(intervals.iloc[first:last])
-        for key, matrix in zip(_BOUNDS, budgets, strict=True):
-            for interval, parts in zip(lot, matrix[first:last].tolist(), strict=True):
-                interval[key] = dict(zip(CAUSES, parts, strict=True))
-        inside = records(details.iloc[detail_ends[first] : detail_ends[last]])
-        beside = records(others.iloc[other_ends[first] : other_ends[last]])
-        for number, interval in enumerate(lot, first):
-            a, b = detail_ends[number : number + 2] - detail_ends[first]
-            interval["details"] = inside[a:b]
-            a, b = other_ends[number : number + 2] - other_ends[first]
-            interval["other_streams_ns"] = {str(o["stream"]): o["ns"] for o in beside[a:b]}
+    intervals = analysis.intervals
+    details, others = (_rows_of(intervals, t) for t in (analysis.details, analysis.other_streams))
+    for first in range(0, len(intervals), _AT_ONCE):
+        lot = records(intervals.iloc[first : first + _AT_ONCE])
+        inside, beside = (rows(first, first + len(lot)) for rows in (details, others))
+        for key, matrix in zip(_BOUNDS, parts, strict=True):
+            some = matrix[first : first + len(lot)].tolist()
+            for interval, row in zip(lot, some, strict=True):
+                interval[key] = dict(zip(CAUSES, row, strict=True))
+        for interval in lot:
+            number = interval["interval"]
+            interval["details"] = inside.get(number, [])
+            other = {str(o["stream"]): o["ns"] for o in beside.get(number, ())}
+            interval["other_streams_ns"] = other
         yield lot
 
 
-def _by_interval(intervals: pd.DataFrame, rows: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
-    """The rows of a table in the order of `intervals`, and where those of each begin (one more: the
-    end)."""
-    owner = positions(intervals, rows)
-    order = np.argsort(owner, kind="stable")[np.count_nonzero(owner < 0) :]
-    counts = np.bincount(owner[owner >= 0], minlength=len(intervals))
-    return rows.drop(columns="interval").iloc[order], np.append(0, np.cumsum(counts))
+def _rows_of(
+    intervals: pd.DataFrame, table: pd.DataFrame
+) -> Callable[[int, int], dict[int, list[dict[str, Any]]]]:
+    """Function of two positions: the rows of the intervals in between, by interval."""
+    owner = positions(intervals, table)
+    order = np.argsort(owner, kind="stable")
+    owner = owner[order]
+
+    def rows(first: int, last: int) -> dict[int, list[dict[str, Any]]]:
+        some = table.iloc[order[np.searchsorted(owner, first) : np.searchsorted(owner, last)]]
+        found: dict[int, list[dict[str, Any]]] = {}
+        for row in records(some):
+            found.setdefault(row.pop("interval"), []).append(row)
+        return found
+
+    return rows

@@ -22,6 +22,12 @@ if TYPE_CHECKING:
 
 #: `default` handles values that orjson would write in its own way.
 _AS_PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+#: What a column may hold, by dtype; None, too, where it may be absent.
+_HOLDS: dict[str, tuple[set[type], str]] = {
+    "str": ({str}, "texts"),
+    "float64": ({int, float, type(None)}, "numbers"),
+    "Int64": ({int, type(None)}, "whole numbers"),
+}
 
 
 def listed(column: pd.Series, change: Callable[[Any], Any]) -> list[Any]:
@@ -37,24 +43,17 @@ def listed(column: pd.Series, change: Callable[[Any], Any]) -> list[Any]:
         return [v if math.isfinite(v) else change(None) for v in column.tolist()]
     if column.dtype.kind in "iub":
         return column.tolist()
-    if column.dtype != object:  # texts, which pandas goes through one by one slowly
-        codes, texts = column.factorize()
-        written = [*map(change, texts.tolist()), change(None)]  # -1, the last, is a missing text
-        return [written[code] for code in codes.tolist()]
     known: dict[Any, Any] = {}
     out = []
     for value in column.tolist():
-        # Others than texts and tuples of texts are not compared, nor equal to one: 1, True and 1.0
-        # are equal and not written alike, and dicts cannot be hashed.
         try:
             out.append(known[value])
-            continue
-        except (KeyError, TypeError):
-            parts = value if isinstance(value, tuple) else (value,)
-        if all(isinstance(part, str) for part in parts):
-            out.append(known.setdefault(value, change(value)))
-        else:
+        except (KeyError, TypeError):  # dicts cannot be hashed
             out.append(change(None if isinstance(value, float) and value != value else value))
+            # others than texts are not kept: 1, True and 1.0 are equal and not written alike
+            parts = value if isinstance(value, tuple) else (value,)
+            if all(isinstance(part, str) for part in parts):
+                known[value] = out[-1]
     return out
 
 
@@ -65,12 +64,7 @@ def records(table: pd.DataFrame) -> list[dict[str, Any]]:
     return [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
 
 
-def frame(rows: list[dict[str, Any]], spec: frames.Spec) -> pd.DataFrame:
-    """Objects as a table with the declared columns.  Raises KeyError, which names a missing one."""
-    return table([[row[name] for row in rows] for name in spec.names], spec)
-
-
-def table(lists: list[list[Any]], spec: frames.Spec) -> pd.DataFrame:
+def table(lists: Iterable[list[Any]], spec: frames.Spec) -> pd.DataFrame:
     """The declared columns from a list of values for each; None is NaN in floats, NA in Int64,
     lists become tuples.
 
@@ -80,23 +74,17 @@ def table(lists: list[list[Any]], spec: frames.Spec) -> pd.DataFrame:
 
     made: dict[str, Any] = {}
     for (name, dtype, _), values in zip(spec.columns, lists, strict=True):
-        if dtype == "str" and not all(isinstance(v, str) for v in values):
-            raise ValueError(f"{spec.name}.{name} holds something other than texts")
-        if dtype in ("int8", "int64", "Int64", "bool"):
-            wrong = [v for v in values if type(v) not in (int, bool)]
-            if wrong and (dtype != "Int64" or any(v is not None for v in wrong)):
-                raise ValueError(f"{spec.name}.{name} holds something other than whole numbers")
         if dtype == "object":
-            made[name] = pd.Series([None] * len(values), dtype=object)
-            # One by one, because pandas would take equally long tuples for a two-dimensional array.
+            made[name] = np.empty(len(values), object)
             for position, value in enumerate(values):
-                made[name].iat[position] = tuple(value) if isinstance(value, list) else value
-        elif dtype == "float64":
-            made[name] = np.array([np.nan if v is None else v for v in values], dtype=dtype)
-        elif dtype == "str":
-            made[name] = pd.Series(values, dtype=object).astype("str")
-        else:
-            made[name] = pd.array(values, dtype=dtype)
+                made[name][position] = tuple(value) if isinstance(value, list) else value
+            continue
+        types, words = _HOLDS.get(dtype, ({int, bool}, "whole numbers"))
+        if not {*map(type, values)} <= types:
+            raise ValueError(f"{spec.name}.{name} holds something other than {words}")
+        if dtype == "float64":
+            values = [math.nan if value is None else value for value in values]
+        made[name] = pd.Series(values, dtype=dtype)
     return frames.check(pd.DataFrame(made), spec)
 
 
@@ -117,27 +105,13 @@ def plain(value: Any) -> Any:
     return None if value != value else str(value)
 
 
-def encoded(value: Any) -> bytes:
-    """Plain objects (`plain`) as JSON: one line of ASCII without spaces."""
-    try:
-        return _ascii(orjson.dumps(value))
-    except (
-        TypeError
-    ):  # a lone surrogate (from a file name that is not UTF-8), an integer of more than 64 bits
-        return json.dumps(value, allow_nan=False, separators=(",", ":")).encode("ascii")
-
-
 def to_json(value: Any) -> str:
-    """Any value as JSON: the same as `encoded(plain(value))`, without plain objects where orjson
-    needs none."""
+    """Any value (`plain`) as JSON: one line of ASCII without spaces."""
     try:
-        return _ascii(orjson.dumps(value, default=plain, option=_AS_PLAIN)).decode("ascii")
-    except TypeError:  # a key that is not a string
-        return encoded(plain(value)).decode("ascii")
-
-
-def _ascii(text: bytes) -> bytes:
-    """JSON with every other character escaped."""
+        text = orjson.dumps(value, default=plain, option=_AS_PLAIN)
+    except TypeError:  # a key that is no string, a lone surrogate (from a file name that is not
+        # UTF-8), an integer of more than 64 bits
+        return json.dumps(plain(value), allow_nan=False, separators=(",", ":"))
     if text.isascii():
-        return text
-    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text.decode()).encode()
+        return text.decode()
+    return re.sub(r"[^\x00-\x7f]", lambda found: json.dumps(found[0])[1:-1], text.decode())

@@ -4,14 +4,11 @@ add up and its tables belong together."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from nsysalign import registry
 from nsysalign.errors import AnalysisError
 from nsysalign.model import CAUSES, Analysis
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 #: Columns whose values are words of ours.
 _WORDS = {
@@ -23,7 +20,6 @@ _WORDS = {
 #: Columns of dtype object that hold dicts; tuples of numbers.  The others hold tuples of texts.
 _DICTS = {("findings", "evidence"), ("timeline", "detail")}
 _NUMBERS = {("variants", "intervals")}
-_BY_SITUATION = ("latency_ns", "latency_std_ns", "scale_ns", "launch_latency_ns")
 
 
 def refuse_unsound(analysis: Analysis, name: str) -> None:
@@ -37,27 +33,23 @@ def refuse_unsound(analysis: Analysis, name: str) -> None:
 
 def _wrong_sums(analysis: Analysis) -> Iterator[str]:
     intervals, parts, segments = analysis.intervals, analysis.parts, analysis.segments
-    if not intervals["interval"].is_unique or (intervals["interval"] < 0).any():
+    numbers = intervals["interval"]
+    if not numbers.is_unique or (numbers < 0).any():
         yield "two intervals have the same number"
-        return
     elapsed = intervals.set_index("interval")["elapsed_ns"]
     if not (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"]):
         yield "a window does not have the length of its interval"
     if (parts["ns"] < 0).any():
         yield "a part is negative"
-    covered = _sums(parts["interval"], parts["ns"]).reindex(elapsed.index, fill_value=0)
-    if not covered.equals(elapsed):
+    covered = parts["ns"].groupby(parts["interval"]).sum()
+    if (covered.reindex(elapsed.index, fill_value=0) != elapsed).any():
         yield "the parts of an interval do not add up"
-    covered = _sums(segments["interval"], segments["end_ns"] - segments["start_ns"])
-    if not covered.equals(elapsed.reindex(covered.index, fill_value=-1)):
+    covered = (segments["end_ns"] - segments["start_ns"]).groupby(segments["interval"]).sum()
+    if (covered != elapsed.reindex(covered.index)).any():
         yield "the pieces of an interval do not add up"
     bars = analysis.unprofiled[["predicted_ns", "lower_ns", "upper_ns"]].isna()
     if (bars.any(axis=1) != bars.all(axis=1)).any():
         yield "a prediction lacks an end of its error bar"
-
-
-def _sums(numbers: pd.Series, values: pd.Series) -> pd.Series:
-    return values.groupby(numbers.rename("interval")).sum().rename("elapsed_ns")
 
 
 def _strangers(analysis: Analysis) -> Iterator[str]:
@@ -80,12 +72,11 @@ def _strangers(analysis: Analysis) -> Iterator[str]:
         for column in (column for column, dtype, _ in spec.columns if dtype == "object"):
             kind = dict if (spec.name, column) in _DICTS else tuple
             within = int if (spec.name, column) in _NUMBERS else str
-            if not all(
-                _holds(value, kind, within) for value in getattr(analysis, spec.name)[column]
-            ):
+            values = getattr(analysis, spec.name)[column]
+            if not all(_holds(value, kind, within) for value in values):
                 yield f"{spec.name}.{column} holds something other than declared"
     info, known = analysis.trace, analysis.calibration
-    texts = (info.path, info.nsys_version, info.schema_version, info.driver_version)
+    texts = (info.nsys_version, info.schema_version, info.driver_version)
     lists = (info.devices, info.missing, info.notes, analysis.notes)
     times = (info.session_start_utc_ns, *(info.recorded_ns or ()))
     if not (
@@ -96,10 +87,11 @@ def _strangers(analysis: Analysis) -> Iterator[str]:
         and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
     ):
         yield "what it says about the trace is not what was written"
-    numbers_by_name = [known.get(name) or {} for name in _BY_SITUATION]
-    if not all(
-        _holds([*t.values()], list, int | float | None) for t in numbers_by_name
-    ) or not _holds(known.get("collected_with", []), list | tuple, dict):
+    latency = known.get("launch_latency_ns") or {}
+    if not (
+        _holds([*latency.values()], list, int | float | None)
+        and _holds(known.get("collected_with", []), list | tuple, dict)
+    ):
         yield "calibration holds something other than names and values"
 
 

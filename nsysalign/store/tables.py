@@ -3,8 +3,7 @@ table."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,25 +23,15 @@ if TYPE_CHECKING:
 #: Characters that make a spreadsheet treat a cell as a formula, including their full-width forms.
 _FORMULA = tuple("=+-@\t\r\n|%＝＋－＠")
 _BUDGET = (
-    "name",
-    "label",
-    "kind",
-    "site",
-    "elapsed_ns",
-    "kernel_only_ns",
-    "error_ns",
-    "method",
-    "start_ns",
-    "end_ns",
+    *("name", "label", "kind", "site", "elapsed_ns", "kernel_only_ns"),
+    *("error_ns", "method", "start_ns", "end_ns"),
 )
 
 
 def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
     """Every declared table, and `budgets`: one row per interval, one column per cause."""
     budgets = analysis.intervals[["interval", *_BUDGET]].copy()
-    matrix = parts_matrix(analysis)
-    for number, cause in enumerate(CAUSES):
-        budgets[f"{cause}_ns"] = matrix[:, number]
+    budgets[[f"{cause}_ns" for cause in CAUSES]] = parts_matrix(analysis)
     predicted = analysis.unprofiled.set_index("interval").reindex(budgets["interval"])
     for name in ("predicted_ns", "lower_ns", "upper_ns"):
         budgets[f"unprofiled_{name}".replace("_predicted", "")] = predicted[name].array
@@ -51,26 +40,19 @@ def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
     }
 
 
-def write_csv(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
-    """One file per table.  Text is one line without control characters, and never a formula."""
-    return _written(
-        analysis,
-        folder,
-        "csv",
-        cell,
-        lambda table, path: table.to_csv(path, index=False, encoding="utf-8", lineterminator="\n"),
-    )
-
-
-def _written(
-    analysis: Analysis,
-    folder: str | os.PathLike[str],
-    form: str,
-    change: Callable[[str], str],
-    write: Callable[[pd.DataFrame, Path], None],
-) -> list[Path]:
-    """One file per table, each text changed once."""
-    once = cache(change)
+def write(analysis: Analysis, folder: Path, form: str) -> list[Path]:
+    """One file per table: "csv", each text one line without control characters and never a formula,
+    or "parquet", text as it is; tuples and dicts as JSON text."""
+    if form == "parquet":
+        try:
+            import pyarrow  # noqa: F401
+        except ImportError:
+            raise UsageError(
+                "Parquet needs the package pyarrow, which is not installed",
+                "pip install pyarrow, or --format csv",
+            ) from None
+    # each text once; Parquet cannot hold half a character
+    once = cache(cell if form == "csv" else lambda t: t.encode("utf-8", "replace").decode("utf-8"))
     written = []
     for name, table in tables(analysis).items():
         out = table.copy()
@@ -78,9 +60,12 @@ def _written(
             if table[column].dtype.kind not in "iufb":
                 values = table[column].tolist()
                 out[column] = [once(v if isinstance(v, str) else to_json(v)) for v in values]
-        path = Path(folder) / f"{name}.{form}"
+        path = folder / f"{name}.{form}"
         with replacing(path) as temporary:
-            write(out, temporary)
+            if form == "csv":
+                out.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
+            else:
+                out.to_parquet(temporary, engine="pyarrow", index=False)
         written.append(path)
     return written
 
@@ -88,29 +73,8 @@ def _written(
 def cell(text: str) -> str:
     """Text that a spreadsheet displays and never evaluates: `=cmd()` becomes `'=cmd()`."""
     line = safe_text(text)
-    return (
-        "'" + line
-        if line.lstrip(" \u00a0\u3000").startswith(_FORMULA) or text[:1] in _FORMULA
-        else line
-    )
-
-
-def write_parquet(analysis: Analysis, folder: str | os.PathLike[str]) -> list[Path]:
-    """One file per table, text as it is; tuples and dicts as JSON text."""
-    try:
-        import pyarrow  # noqa: F401
-    except ImportError:
-        raise UsageError(
-            "Parquet needs the package pyarrow, which is not installed",
-            "pip install pyarrow, or --format csv",
-        ) from None
-    return _written(
-        analysis,
-        folder,
-        "parquet",
-        lambda text: text.encode("utf-8", "replace").decode("utf-8"),
-        lambda table, path: table.to_parquet(path, engine="pyarrow", index=False),
-    )
+    shown = line.lstrip(" \u00a0\u3000")
+    return "'" + line if shown.startswith(_FORMULA) or text[:1] in _FORMULA else line
 
 
 def foreign(analysis: Analysis, folder: Path, form: str) -> Iterator[Path]:

@@ -1,15 +1,14 @@
 """Event logs (JSON Lines; docs/design.md, section 5) as an `EventLog`.
 
-Any program may write one.  Unknown types and keys are ignored, a truncated last line is normal, and
-a file may hold several headers (each starts a process).  What cannot be used becomes a note, never
-a guess.
+Any program may write one, and be killed while it does.  What cannot be used becomes a note, never a
+guess.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
+from array import array
 from collections.abc import Callable, Sequence
 from os.path import realpath  # which does not fail on a link that leads to itself
 from pathlib import Path
@@ -24,15 +23,58 @@ from nsysalign.errors import EventLogError
 from nsysalign.intervals import MOST_NESTED, too_deep
 from nsysalign.memory import keeping_everything
 from nsysalign.model import EventLog
-from nsysalign.paths import short_path, without_paths
+from nsysalign.paths import presentable, short_path, shortened, without_paths
 from nsysalign.trace.lines import lines_of
-from nsysalign.trace.names import presentable, shortened
 
 FORMAT, VERSION = "nsysalign-events", 1
 _HEADER_NUMBERS = ("pid", "exit_status", "profiled_exit_status")  # else the value is unknown
 _LONGEST_MS = 1e12  # 30 years: anything beyond is not a measurement, and its nanoseconds do not fit
 _TIME_BITS = 62  # so that the difference of two times fits into int64
-_AT_ONCE = 1 << 12  # lines of a table that are objects at a time
+
+
+class Line(NamedTuple):
+    """A type of line that is a row of a table: its keys are the table's columns, but for the
+    process.  What it needs: times, and other whole numbers."""
+
+    spec: frames.Spec
+    times: tuple[str, ...] = ()
+    numbers: tuple[str, ...] = ()
+    also: tuple[str, ...] = ()  # numbers that other code uses
+
+    def keys(self, *dtypes: str) -> set[str]:
+        """Its keys whose values are of these types."""
+        return {column.name for column in self.spec.columns[1:] if column.dtype in dtypes}
+
+
+_CALL = ("t0_ns", "t1_ns")
+#: By type.  `calibration` is a comparison by the harness.
+LINES = {
+    "record": Line(frames.RECORDS, _CALL, ("seq",)),
+    "wait": Line(frames.WAITS, _CALL),
+    "elapsed": Line(frames.ELAPSED, also=("t0_ns",)),
+    "calibration": Line(frames.ELAPSED, also=("t0_ns",)),
+    "reference": Line(frames.REFERENCES, _CALL, ("id",), also=("tid", "stream_id")),
+    "distance": Line(frames.DISTANCES),
+    "host": Line(frames.HOSTS, _CALL),
+    "clock_site": Line(frames.CLOCK_SITES, numbers=("number",)),
+    "clock_reading": Line(frames.CLOCK_READINGS, ("t_ns",), ("site",)),
+    "clock": Line(frames.CLOCKS, ("monotonic_ns",)),
+    "sync": Line(frames.MARKED, ("payload", "before_ns", "after_ns")),
+}
+#: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock`
+#: are both.)
+PLAIN_KEYS = {
+    **{kind: line.keys("int64", "float64", "bool") | {*line.also} for kind, line in LINES.items()},
+    "header": {"version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS},
+    "note": set(),
+    "end": {"signal"},
+}
+TEXT_KEYS = {
+    **{kind: line.keys("str") for kind, line in LINES.items()},
+    "header": {"format", "device_name", "torch", "python", "nvtx"},
+    "note": {"text"},
+    "end": {"how"},
+}
 
 
 def read_event_logs(paths: Sequence[Path]) -> EventLog:
@@ -48,10 +90,9 @@ def read_event_logs(paths: Sequence[Path]) -> EventLog:
 class _Reader:
     def __init__(self) -> None:
         self.headers: list[dict[str, Any]] = []
-        self.unread: dict[str, list[dict[str, Any]]] = {}  # lines of the last process, by table
-        self.tables: dict[str, list[dict[str, frames.Values]]] = {
-            spec.name: [] for spec in frames.LOG_SPECS
-        }
+        specs = {line.spec.name: line.spec for line in LINES.values()}
+        self.tables = {name: _Table(spec) for name, spec in specs.items()}
+        self.sources: list[tuple[str, str]] = []
         self.notes: list[str] = []
 
     def read(self, path: Path) -> None:
@@ -71,16 +112,20 @@ class _Reader:
                     ) from None
                 continue
             if kind == "header":
-                bad += self._all_rows()
                 self._header(name, item)
             elif len(self.headers) == headers_before:
                 raise EventLogError(
                     f"{name}: no header before line {number}",
                     "name an events-PID.jsonl of nsysalign",
                 )
-            else:
-                bad += self._item(kind, item)
-        bad += self._all_rows()
+            elif isinstance(kind, str) and kind in LINES:
+                bad += not self._row(kind, item)
+            elif kind == "end":
+                self.headers[-1]["ended"] = _str(item.get("how"))
+            elif kind == "source":
+                self.sources.append((_site(item.get("site")), _str(item.get("text"))))
+            elif kind == "note":
+                self.notes.append(without_paths(_str(item.get("text"))))
         if len(self.headers) == headers_before:
             raise EventLogError(f"{name}: the event log is empty", "run nsysalign run again")
         if bad:
@@ -96,54 +141,35 @@ class _Reader:
             self.notes.append(
                 f"{name}: event log version {item['version']} is newer than this nsysalign knows ({VERSION})"
             )
-        numbers = {key: value for key, value in item.items() if key in _HEADER_NUMBERS}
-        unknown = {key for key, value in numbers.items() if not _whole(value)}
+        unknown = {key for key in _HEADER_NUMBERS if not _whole(item.get(key))}
         self.headers.append({key: value for key, value in item.items() if key not in unknown})
-        if isinstance(clock := item.get("clock"), dict) and LINES["clock"].usable(clock):
-            self._item("clock", clock)
+        if isinstance(clock := item.get("clock"), dict):
+            self._row("clock", clock)
 
-    def _item(self, kind: object, item: dict[str, Any]) -> int:
-        """Store one line; returns how many were found to lack what their type needs."""
-        if isinstance(kind, str) and kind in LINES:
-            table = LINES[kind].spec.name
-            self.unread.setdefault(table, []).append(item)
-            return self._rows(LINES[kind]) if len(self.unread[table]) >= _AT_ONCE else 0
-        if kind == "end":
-            self.headers[-1]["ended"] = _str(item.get("how"))
-        elif kind == "source":
-            site, text = _site(item.get("site")), _str(item.get("text"))
-            if site and text:
-                self.tables["source_lines"].append({"site": [site], "text": [text]})
-        elif kind == "note":
-            self.notes.append(without_paths(_str(item.get("text"))))
-        return 0
-
-    def _all_rows(self) -> int:
-        return sum(map(self._rows, {line.spec.name: line for line in LINES.values()}.values()))
-
-    def _rows(self, line: Line) -> int:
-        """Store the lines of a table that wait for it; returns how many lack what they need."""
-        items = self.unread.pop(line.spec.name, [])
-        good = [item for item in items if line.usable(item)]
-        if not good:
-            return len(items)
-        if line.amend is not None:
-            for item in good:
-                line.amend(item)
-        there = set().union(*good)
-        rows: dict[str, frames.Values] = {"process": np.full(len(good), len(self.headers) - 1)}
-        for name, dtype, _ in line.spec.columns[1:]:
-            read = _SITES[name] if name in _SITES and dtype != "int64" else _READ[dtype]
-            absent = [read(None)] * len(good)
-            values = [read(item.get(name)) for item in good] if name in there else absent
-            rows[name] = values if dtype in ("str", "object") else np.array(values, dtype)
-        self.tables[line.spec.name].append(rows)
-        return len(items) - len(good)
+    def _row(self, kind: str, item: dict[str, Any]) -> bool:
+        """Store a line, if it has all that its type needs."""
+        line = LINES[kind]
+        if not all(_whole(item.get(key), _TIME_BITS) for key in line.times):
+            return False
+        if not all(_whole(item.get(key)) for key in line.numbers):
+            return False
+        if line.spec is frames.ELAPSED:
+            ms, reason = item.get("ms"), ""
+            if math.isnan(_ms(ms)):
+                reason = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
+            item["error"] = reason
+            item["calibration"] = kind == "calibration" or _flag(item.get("calibration"))
+        elif kind == "clock_reading" and not _whole(item.get("value_ns"), _TIME_BITS):
+            item["value_ns"] = item["t_ns"]  # of clocks that read CLOCK_MONOTONIC
+        if "reference" in item or "start_ms" in item:  # it and both distances from it, or nothing
+            distances = _ms(item.get("start_ms")), _ms(item.get("end_ms"))
+            if _int(item.get("reference")) < 0 or any(map(math.isnan, distances)):
+                item |= {"reference": -1, "start_ms": None, "end_ms": None}
+        self.tables[line.spec.name].add(len(self.headers) - 1, item)
+        return True
 
     def log(self) -> EventLog:
-        tables = {
-            spec.name: frames.of_columns(self.tables[spec.name], spec) for spec in frames.LOG_SPECS
-        }
+        tables = {name: table.frame() for name, table in self.tables.items()}
         hosts = tables["hosts"]
         thread = hosts.groupby(["process", "tid"]).ngroup().to_numpy()
         deep = too_deep(thread, hosts["t0_ns"].to_numpy(), hosts["t1_ns"].to_numpy())
@@ -153,8 +179,40 @@ class _Reader:
                 f"{int(deep.sum()):,} host timers lie inside {MOST_NESTED} others of their thread, or more, and were left out"
             )
         return EventLog(
-            headers=tuple(self.headers), notes=tuple(n for n in self.notes if n), **tables
+            headers=tuple(self.headers),
+            notes=tuple(n for n in self.notes if n),
+            source_lines=frames.of_rows([s for s in self.sources if all(s)], frames.SOURCE_LINES),
+            **tables,
         )
+
+
+class _Table:
+    """The rows of a table, column by column: numbers without objects of their own."""
+
+    def __init__(self, spec: frames.Spec) -> None:
+        self.spec = spec
+        self.columns: list[Any] = [
+            array(_CODES[dtype]) if dtype in _CODES else [] for _, dtype, _ in spec.columns
+        ]
+        self.process, *appends = (column.append for column in self.columns)
+        read = [
+            _SITES[name] if name in _SITES and dtype != "int64" else _READ[dtype]
+            for name, dtype, _ in spec.columns[1:]
+        ]
+        self.fields = [*zip(spec.names[1:], read, appends, strict=True)]
+
+    def add(self, process: int, item: dict[str, Any]) -> None:
+        self.process(process)
+        for name, read, append in self.fields:
+            append(read(item.get(name)))
+
+    def frame(self) -> pd.DataFrame:
+        columns = zip(self.spec.columns, self.columns, strict=True)
+        made = {
+            name: pd.Series(np.array(v) if dtype in _CODES else v, dtype=dtype)
+            for (name, dtype, _), v in columns
+        }
+        return frames.check(pd.DataFrame(made, copy=False), self.spec)
 
 
 def _parsed(line: str) -> Any:
@@ -163,19 +221,10 @@ def _parsed(line: str) -> Any:
         return orjson.loads(line)
     except ValueError:  # what json accepts in addition: NaN, lone surrogates
         item = json.loads(line)
-        return _encodable(item) if "\\u" in line else item
-
-
-def _encodable(value: Any) -> Any:
-    """The same without lone surrogates: JSON can spell them (`\\ud800`), but UTF-8 and pandas
-    cannot hold them."""
-    if isinstance(value, str):
-        return re.sub("[\ud800-\udfff]", "\ufffd", value)
-    if isinstance(value, list):
-        return [_encodable(v) for v in value]
-    if isinstance(value, dict):
-        return {_encodable(k): _encodable(v) for k, v in value.items()}
-    return value
+    if "\\u" in line:  # UTF-8 and pandas cannot hold half a character
+        text = json.dumps(item, ensure_ascii=False).encode("utf-8", "surrogatepass")
+        item = json.loads(text.decode("utf-8", "replace"))
+    return item
 
 
 def _whole(value: object, bits: int = 63) -> bool:
@@ -212,87 +261,12 @@ def _paths(value: object) -> tuple[str, ...]:
     return tuple(map(short_path, _texts(value)))
 
 
+#: Of columns that are arrays, the code of their items.
+_CODES = {"int64": "q", "float64": "d", "bool": "b"}
 _READ: dict[str, Callable[[Any], Any]] = {
     "int64": _int, "bool": _flag, "float64": _ms, "str": _str, "object": _texts,
 }  # fmt: skip
 _SITES: dict[str, Callable[[Any], Any]] = {"site": _site, "callers": _paths}
-
-
-def _compared(item: dict[str, Any]) -> None:
-    """For a comparison: why there is no time ('' if there is one), and whether the harness rather
-    than the program made it."""
-    ms, reason = item.get("ms"), ""
-    if math.isnan(_ms(ms)):
-        reason = without_paths(_str(item.get("error"))) or f"elapsed_time gave {ms!r:.40}"
-    item["error"] = reason
-    item["calibration"] = item["type"] == "calibration" or _flag(item.get("calibration"))
-    _from_reference(item)
-
-
-def _from_reference(item: dict[str, Any]) -> None:
-    """A reference and both distances from it, or nothing if one of them is missing."""
-    distances = _ms(item.get("start_ms")), _ms(item.get("end_ms"))
-    if _int(item.get("reference")) < 0 or any(map(math.isnan, distances)):
-        item |= {"reference": -1, "start_ms": None, "end_ms": None}
-
-
-def _read(item: dict[str, Any]) -> None:
-    """For a reading: clocks that read CLOCK_MONOTONIC give the value itself."""
-    if not _whole(item.get("value_ns"), _TIME_BITS):
-        item["value_ns"] = item["t_ns"]
-
-
-class Line(NamedTuple):
-    """A type of line that is a row of a table: its keys are the table's columns, except for the
-    process."""
-
-    spec: frames.Spec
-    times: tuple[str, ...] = ()  # what is needed: times,
-    numbers: tuple[str, ...] = ()  # and other whole numbers
-    amend: Callable[[dict[str, Any]], None] | None = None  # adds to the line what follows from it
-    also: tuple[str, ...] = ()  # numbers that other code uses
-
-    def usable(self, item: dict[str, Any]) -> bool:
-        """Whether it has all that its type needs."""
-        return all(_whole(item.get(key), _TIME_BITS) for key in self.times) and all(
-            _whole(item.get(key)) for key in self.numbers
-        )
-
-    def keys(self, *dtypes: str) -> set[str]:
-        """Its keys whose values are of these types."""
-        return {column.name for column in self.spec.columns[1:] if column.dtype in dtypes}
-
-
-_CALL = ("t0_ns", "t1_ns")
-_COMPARED = Line(frames.ELAPSED, amend=_compared, also=("t0_ns",))
-#: By type.  `calibration` is a comparison by the harness.
-LINES = {
-    "record": Line(frames.RECORDS, _CALL, ("seq",)),
-    "wait": Line(frames.WAITS, _CALL),
-    "elapsed": _COMPARED,
-    "calibration": _COMPARED,
-    "reference": Line(frames.REFERENCES, _CALL, ("id",), also=("tid", "stream_id")),
-    "distance": Line(frames.DISTANCES, amend=_from_reference),
-    "host": Line(frames.HOSTS, _CALL),
-    "clock_site": Line(frames.CLOCK_SITES, numbers=("number",)),
-    "clock_reading": Line(frames.CLOCK_READINGS, ("t_ns",), ("site",), _read),
-    "clock": Line(frames.CLOCKS, ("monotonic_ns",)),
-    "sync": Line(frames.MARKED, ("payload", "before_ns", "after_ns")),
-}
-#: What analysis reads of each type of line: numbers and flags, and texts.  (`callers` and `clock`
-#: are both.)
-PLAIN_KEYS = {
-    **{kind: line.keys("int64", "float64", "bool") | {*line.also} for kind, line in LINES.items()},
-    "header": {"version", "calibration_ns", "baseline", "stopped", *_HEADER_NUMBERS},
-    "note": set(),
-    "end": {"signal"},
-}
-TEXT_KEYS = {
-    **{kind: line.keys("str") for kind, line in LINES.items()},
-    "header": {"format", "device_name", "torch", "python", "nvtx"},
-    "note": {"text"},
-    "end": {"how"},
-}
 
 
 def source_lines(log: EventLog | None) -> pd.DataFrame:

@@ -23,10 +23,9 @@ NCCL_KERNEL = re.compile(r"nccl\w*kernel", re.IGNORECASE)
 _OPERATION = re.compile(
     r"AllReduce|AllGather|ReduceScatter|AllToAll|Broadcast|SendRecv|Reduce|Generic"
 )
-
 #: Variables in which launchers give a process its number, the launcher's own first.
-_RANK = re.compile(r"(?:^|;)(RANK|OMPI_COMM_WORLD_RANK|PMI_RANK|SLURM_PROCID)=(\d{1,6})(?=;|$)")
-_RANK_ORDER = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_RANKS = ("RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_COLUMNS = ("start_ns", "end_ns", "process", "device", "stream", "name_id", "grid_x", "block_x")
 
 
 class Shared(NamedTuple):
@@ -44,23 +43,32 @@ def read_shared(path: Path) -> Shared:
     """Reads only NCCL's kernel rows, whatever the size of the trace.  Raises TraceError as for any
     export."""
     with opened(path) as source:
-        environment = dict(source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value"))
+        environment = dict(source.rows("TARGET_INFO_SYSTEM_ENV", "name", "value"))
         host = str(environment.get("Hostname") or "")
         if host.startswith("localhost"):  # a name that every machine has for itself
             host = ""
+        contexts = source.read(schema.CONTEXT)
+        if contexts is None or contexts.empty:
+            kernels = source.columns_of(schema.KERNEL)
+            process = np.empty(0, np.int64) if kernels is None else kernels["process"]
+            pids = np.unique(pid_of(process[process > 0]))
+        else:
+            pids = contexts["pid"].unique()
         return Shared(
             collectives=_collectives(source),
             host=hashlib.sha256(host.encode("utf-8", "replace")).hexdigest()[:16] if host else None,
             rank=rank_of(str(environment.get("DeviceEnvironment") or "")),
-            processes=_processes(source),
+            processes=tuple(sorted(int(pid) for pid in pids if pid >= 0)),
         )
 
 
 def rank_of(environment: str) -> int | None:
     """The rank in nsys's record of the environment (`A=1;RANK=3;...`); nothing else in it is
     read."""
-    found = {name: int(number) for name, number in _RANK.findall(environment)}
-    return next((found[name] for name in _RANK_ORDER if name in found), None)
+    for name in _RANKS:
+        if found := re.search(rf"(?:^|;){name}=(\d{{1,6}})(?=;|$)", environment):
+            return int(found[1])
+    return None
 
 
 def operation_of(name: str) -> str:
@@ -77,38 +85,19 @@ def _collectives(source: Source) -> pd.DataFrame:
     names = {
         i: text.partition("(")[0].strip()
         for i, text in source.strings().items()
-        if "nccl" in text.lower()
+        if NCCL_KERNEL.search(text.partition("(")[0])
     }
-    names = {i: text for i, text in names.items() if NCCL_KERNEL.search(text)}
     if column is None or not names:
         return frames.empty(frames.COLLECTIVES)
-    wanted = ("start_ns", "end_ns", "process", "device", "stream", "name_id", "grid_x", "block_x")
     table = schema.Table(
         schema.KERNEL.name,
-        tuple(f for f in (*schema.KERNEL.fields, *schema.KERNEL_SHAPE.fields) if f.name in wanted),
-        where=f'"{column}" in ({", ".join(str(int(i)) for i in names)})',
+        tuple(f for f in schema.KERNEL_LAUNCH.fields if f.name in _COLUMNS),
     )
-    frame = source.read(table)
-    assert frame is not None  # it was checked above
+    frame = source.read(table, f'"{column}" in ({", ".join(str(int(i)) for i in names)})')
+    assert frame is not None  # it has the column
     frame = frame[(frame["start_ns"] > 0) & (frame["end_ns"] >= frame["start_ns"])]
     frame = frame.sort_values(["start_ns", "end_ns", "row"], ignore_index=True)
-    name_id = frame["name_id"].to_numpy()
-    operations = {i: operation_of(text) for i, text in names.items()}
-    frame["name"] = pd.Series([names[i] for i in name_id.tolist()], dtype="str")
-    frame["operation"] = pd.Series([operations[i] for i in name_id.tolist()], dtype="str")
-    frame["signature"] = frame["grid_x"].to_numpy() * np.int64(65536) + frame["block_x"].to_numpy()
+    frame["name"] = frame["name_id"].map(names).astype("str")
+    frame["operation"] = frame["name"].map(operation_of).astype("str")
+    frame["signature"] = frame["grid_x"] * 65536 + frame["block_x"]
     return frames.check(frame, frames.COLLECTIVES)
-
-
-def _processes(source: Source) -> tuple[int, ...]:
-    """From the small table of contexts, or from the kernels themselves if that is absent."""
-    contexts = source.read(schema.CONTEXT)
-    if contexts is not None and len(contexts):
-        return tuple(sorted({int(p) for p in contexts["pid"].tolist() if p >= 0}))
-    column = source.column(schema.KERNEL, "process")
-    if column is None:
-        return ()
-    rows = source.connection.execute(
-        f'select distinct "{column}" from "{schema.KERNEL.name}" where "{column}" > 0'
-    )
-    return tuple(sorted({pid_of(int(p)) for (p,) in rows}))

@@ -1,9 +1,12 @@
-"""An nsys SQLite export as a `Trace`."""
+"""An nsys SQLite export as a `Trace`: its work, the calls that issued it, and what lies beside.
+
+Calls and operations are arrays as narrow as their values allow: they have millions of rows.  The
+order of the rows in the file makes no difference.
+"""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -17,149 +20,248 @@ from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CALL,
     DEFAULT_STREAM,
-    ENQUEUEING_CALLS,
+    ISSUING_CALLS,
     SYNC_CALLS,
     Trace,
-    TraceInfo,
     pid_of,
     process_of,
 )
-from nsysalign.paths import without_paths
+from nsysalign.paths import presentable, without_paths
 from nsysalign.trace import schema
-from nsysalign.trace.activity import calls_table, joined, only_possible, operations_table
-from nsysalign.trace.names import presentable
-from nsysalign.trace.sqlite import Source, lost_its_end, opened
+from nsysalign.trace.info import cuda_messages, trace_info
+from nsysalign.trace.sqlite import Columns, Source, lost_its_end, narrow, opened, taken
 
 #: Calls of which CUPTI may keep a synchronisation record.
 _WAITING = (*SYNC_CALLS, "query_event", "query_stream", "wait_event", "memcpy")
 MARK = "nsysalign"  # how texts of the harness's own marks and ranges begin
-#: Errors that say nothing of the work: not ready yet, already enabled, the program's end.
-_NO_FAILURES = (4, 600, 704, 709)
+_LATEST_NS, _LONGEST_NS = 1 << 62, 1 << 53  # 146 years, 104 days
+_ROWIDS_AT_ONCE = 50_000
+_ABSENT = {"name_id": -1, "bytes": 0, "copy_kind": -1, "src_kind": -1, "dst_kind": -1, "graph_node": -1}  # fmt: skip
 
 
 def read_trace(path: Path) -> Trace:
     """Read what alignment and attribution need.  Raises TraceError if the trace has no CUDA
-    activity at all.  In which order a table has its rows makes no difference."""
+    activity at all."""
     with opened(path) as source:
         names = source.strings()
+        runtime = source.columns_of(schema.RUNTIME)
         tables: tuple[schema.Table, ...] = schema.OPERATION_TABLES
-        if schema.RUNTIME.name in source.tables and not schema.launches_graphs(names.values()):
+        if runtime is not None and not any("GraphLaunch" in name for name in names.values()):
             tables = tuple(map(schema.without_graphs, tables))
-        runtime, *work = source.columns_of(schema.RUNTIME, *tables)
-        calls, lost_calls = calls_table(runtime, names)
+        calls, lost_calls = _calls(runtime, names)
         del runtime
-        operations, lost_operations = operations_table(work, calls)
-        del work
+        operations, lost_operations = _operations([source.columns_of(t) for t in tables], calls)
         trim_memory()
-        call_names = distinct(calls["name_id"].to_numpy()).tolist()
-        ptds, ptsz = ([i for i in call_names if s in names.get(i, "")] for s in ("_ptds", "_ptsz"))
-        for name_id in call_names:  # as in the documentation: without _v7000
-            if name_id in names:
-                names[name_id] = schema.api_name(names[name_id])
-        kernel_names = distinct(operations["name_id"].to_numpy()).tolist()
-        for name_id in kernel_names:
-            if name_id in names:
-                names[name_id] = without_paths(names[name_id])
+        if calls.empty and operations.empty:
+            texts = cuda_messages(source)
+            because = f"; nsys says: {' '.join(texts)}" if texts else ""
+            raise NoCudaWork(
+                f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies{because}",
+                "profile with nsys profile -t cuda,nvtx ..., and check that the program reaches the GPU",
+            )
+        if not source.has(schema.RUNTIME.name):
+            raise TraceError(
+                f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): it is not known when work was issued",
+                "profile with nsys profile -t cuda,nvtx ... from the program's start",
+            )
+        if not source.has("StringIds", "id", "value"):
+            raise TraceError(
+                f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies cannot be told apart",
+                "export the report again: nsys export --type sqlite REPORT.nsys-rep",
+            )
+        called = {i: names[i] for i in distinct(calls["name_id"].to_numpy()).tolist() if i in names}
+        kernels = [i for i in distinct(operations["name_id"].to_numpy()).tolist() if i in names]
         ranges = source.read(schema.NVTX)
-        used = {*call_names, *kernel_names, *([] if ranges is None else ranges["text_id"].tolist())}
+        used = {*called, *kernels, *([] if ranges is None else ranges["text_id"].tolist())}
+        cut = sum(lost_its_end(names.get(i, "")) for i in used)
+        names |= {i: without_paths(names[i]) for i in kernels}
+        names |= {i: schema.api_name(name) for i, name in called.items()}  # without _v7000
         event_rows, unusable_stamps = _event_rows(source)
+        if not event_rows.empty:
+            event_rows = _own_streams(event_rows, calls, operations, called)
         counts = {
             "CUDA API calls with impossible times (absent, zero, reversed or years away) were left out": lost_calls,
             "operations with impossible times (absent, zero, reversed or years away) were left out": lost_operations,
             "GPU timestamps of events are zero or equal to another's (as nsys with a CUPTI before 13.4 records them) and were not used": unusable_stamps,
-            "names of more than 16 KB were cut short": sum(
-                lost_its_end(names.get(name_id, "")) for name_id in used
-            ),
+            "names of more than 16 KB were cut short": cut,
         }
-        trace = Trace(
+        return Trace(
             operations=operations,
             calls=calls,
             syncs=_syncs(source, calls),
-            event_rows=per_thread_streams(event_rows, calls, operations, ptds, ptsz),
+            event_rows=event_rows,
             ranges=_ranges(source, ranges, names),
             marks=_marks(source, names),
             streams=_streams(source, operations),
             overhead=_stretches(source, schema.OVERHEAD, frames.OVERHEAD),
             os_calls=_stretches(source, schema.OSRT, frames.OS_CALLS),
             names=names,
-            info=_info(path, source, [f"{n} {what}" for what, n in counts.items() if n]),
+            info=trace_info(source, [f"{n} {what}" for what, n in counts.items() if n]),
             shapes=partial(_shapes, path),
         )
-        _refuse_without_calls(path, source, trace)
-    return trace
 
 
-def _refuse_without_calls(path: Path, source: Source, trace: Trace) -> None:
-    """Raises TraceError if the host's calls or their names, which every answer needs, are
-    missing."""
-    if trace.calls.empty and trace.operations.empty:
-        texts = [
-            " ".join(without_paths(str(text)).split())[:160]
-            for severity, text in source.pairs("DIAGNOSTIC_EVENT", "severity", "text")
-            if isinstance(severity, int)
-            and severity >= 2
-            and re.search(r"cuda|cupti|driver", str(text), re.IGNORECASE)
-        ]
-        because = f"; nsys says: {' '.join(dict.fromkeys(texts[:4]))}" if texts else ""
-        raise NoCudaWork(
-            f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies{because}",
-            "profile with nsys profile -t cuda,nvtx ..., and check that the program reaches the GPU",
-        )
-    if schema.RUNTIME.name not in source.tables:
-        raise TraceError(
-            f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): it is not known when work was issued",
-            "profile with nsys profile -t cuda,nvtx ... from the program's start",
-        )
-    if not {"id", "value"} <= {*source.columns("StringIds")}:
-        raise TraceError(
-            f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies cannot be told apart",
-            "export the report again: nsys export --type sqlite REPORT.nsys-rep",
-        )
+# --- calls, and the operations that they issued
+
+
+def possible_rows(start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """Bool, per row: whether its times can be.  What the profiler lost comes as start = end = 0, as
+    end < start or as NULL (-1); a damaged time is so far away that a difference of two would not
+    fit into int64, or lasts for months."""
+    lost = (end < start) | ((start == 0) & (end == 0)) | (start == -1) | (end == -1)
+    lost |= (start <= -_LATEST_NS) | (end >= _LATEST_NS)
+    return ~lost & (end - start < _LONGEST_NS)
+
+
+def _possible(columns: Columns) -> tuple[Columns, int]:
+    """The rows with plausible times, and how many others there are."""
+    good = possible_rows(columns["start_ns"], columns["end_ns"])
+    return (columns, 0) if good.all() else (taken(columns, good), int((~good).sum()))
+
+
+def _calls(columns: Columns | None, names: dict[int, str]) -> tuple[pd.DataFrame, int]:
+    """`frames.CALLS`, sorted; of calls that begin together the longest first.  How many rows were
+    left out."""
+    if columns is None:
+        return frames.empty(frames.CALLS), 0
+    columns, lost = _possible(columns)
+    start = columns["start_ns"]
+    if not (start[1:] > start[:-1]).all():
+        keys = (start, -columns["end_ns"], columns["thread"], columns["correlation"])
+        columns = taken(columns, np.lexsort(keys[::-1]))
+    columns["process"] = narrow(process_of(columns["thread"]))
+    ids = distinct(columns["name_id"])
+    kinds = np.array([schema.call_kind(names.get(int(i), "")) for i in ids], dtype=np.int8)
+    columns["kind"] = kinds[np.searchsorted(ids, columns["name_id"])]
+    columns["outer"] = _outermost(columns["thread"], columns["start_ns"], columns["end_ns"])
+    return frames.check(pd.DataFrame(columns, copy=False), frames.CALLS, narrow=True), lost
+
+
+def _outermost(thread: np.ndarray, start: np.ndarray, end: np.ndarray) -> np.ndarray:
+    """For calls sorted by (start, -end): position of the outermost call that contains each on its
+    thread.
+
+    thread 1   [ cudaLaunchKernel          ]
+                   [ cuLaunchKernel  ]          -> both answer cudaLaunchKernel
+    """
+    outer = np.arange(len(start))
+    order = np.argsort(thread, kind="stable")
+    for rows in np.split(order, np.flatnonzero(np.diff(thread[order])) + 1):
+        # a call begins outside of all earlier ones when nothing before it reaches past its start
+        reach = np.maximum.accumulate(end[rows])
+        first = np.arange(len(rows))
+        first[1:][start[rows[1:]] < reach[:-1]] = 0
+        outer[rows] = rows[np.maximum.accumulate(first)]
+    return narrow(outer)
+
+
+def _operations(tables: Sequence[Columns | None], calls: pd.DataFrame) -> tuple[pd.DataFrame, int]:
+    """`frames.OPERATIONS` from the columns of `schema.OPERATION_TABLES`, in their order; how many
+    rows were left out."""
+    parts, lost = [], 0
+    for kind, columns in enumerate(tables):
+        if columns is not None:
+            columns, bad = _possible(columns)
+            lost += bad
+            count = len(columns["row"])
+            constants = {"kind": kind, **_ABSENT}
+            parts.append({n: np.broadcast_to(v, count) for n, v in constants.items()} | columns)
+    if not sum(len(part["row"]) for part in parts):
+        return frames.empty(frames.OPERATIONS), lost
+    whole = {n: narrow(np.concatenate([p.pop(n) for p in parts]), n) for n in [*parts[0]]}
+    start = whole["start_ns"]
+    if not (start[1:] > start[:-1]).all():
+        keys = (start, *(whole[name] for name in ("end_ns", "kind", "process", "correlation")))
+        whole = taken(whole, np.lexsort(keys[::-1]))
+    processes = distinct(calls["process"].to_numpy())
+    if len(processes) == 1:  # exports before globalPid: of several nothing can be joined
+        unknown = whole["process"] < 0
+        if unknown.any():
+            whole["process"] = narrow(np.where(unknown, processes[0], whole["process"]))
+    whole["call"] = narrow(_issuing_call(whole, calls))
+    return frames.check(pd.DataFrame(whole, copy=False), frames.OPERATIONS, narrow=True), lost
+
+
+def _issuing_call(operations: Columns, calls: pd.DataFrame) -> np.ndarray:
+    process, correlation = operations["process"], operations["correlation"]
+    issuing = one_of(calls["kind"].to_numpy(), [CALL[k] for k in ISSUING_CALLS])
+    call = _joined(calls, process, correlation, issuing)
+    rest = call < 0  # operations issued by calls of other names (prefetch, library internals)
+    if rest.any():
+        call[rest] = _joined(calls, process[rest], correlation[rest], ~issuing)
+    if len(calls):
+        # a kernel cannot start before the call that issues it: a join that says so is a reused
+        # correlation id
+        call[operations["start_ns"] < calls["start_ns"].to_numpy()[call] - 100_000] = -1
+        call = np.where(call >= 0, calls["outer"].to_numpy()[call], -1)
+    return call
+
+
+def _joined(
+    calls: pd.DataFrame, process: np.ndarray, correlation: np.ndarray, candidates: np.ndarray
+) -> np.ndarray:
+    """Positions in `calls` (of the candidates, a mask) with the same process and correlation id,
+    the first of several (merged exports), -1 for none."""
+    position = np.flatnonzero(candidates)
+    known = distinct(calls["process"].to_numpy())
+    if not len(position):
+        return np.full(len(process), -1)
+
+    def keys(process: np.ndarray, correlation: np.ndarray) -> np.ndarray:
+        number = np.minimum(np.searchsorted(known, process), len(known) - 1)
+        good = (known[number] == process) & (correlation >= 0) & (correlation < 1 << 40)
+        return np.where(good, number << 40 | correlation, -1)
+
+    theirs = keys(*(calls[name].to_numpy()[position] for name in ("process", "correlation")))
+    order = np.argsort(theirs, kind="stable")
+    theirs, position = theirs[order], position[order]
+    wanted = keys(process, correlation)
+    nearest = np.minimum(np.searchsorted(theirs, wanted), len(theirs) - 1)
+    return np.where((theirs[nearest] == wanted) & (wanted >= 0), position[nearest], -1)
 
 
 def _shapes(path: Path, rows: np.ndarray) -> np.ndarray:
     """Grid and block (x, y, z), registers per thread, static and dynamic shared memory (bytes) of
     kernels by rowid: int64 array (kernels, 9); 0, and -1 for registers and memory, if the trace
     does not say."""
-    out = np.zeros((len(rows), len(schema.KERNEL_SHAPE.fields)), np.int64)
-    if not len(rows):
-        return out
+    names = [field.name for field in schema.KERNEL_SHAPE.fields]
+    out = np.zeros((len(rows), len(names)), np.int64)
+    wanted = np.unique(rows)
     with opened(path) as source:
-        frame = source.read_rows(schema.KERNEL_SHAPE, rows)
-    position = pd.Index(frame["row"]).get_indexer(rows)
-    shapes = frame[[field.name for field in schema.KERNEL_SHAPE.fields]].to_numpy()
-    out[position >= 0] = shapes[position[position >= 0]]
+        for first in range(0, len(wanted), _ROWIDS_AT_ONCE):
+            some = ", ".join(map(str, wanted[first : first + _ROWIDS_AT_ONCE].tolist()))
+            frame = source.read(schema.KERNEL_SHAPE, f"rowid in ({some})")
+            if frame is not None:
+                position = pd.Index(frame["row"]).get_indexer(rows)
+                out[position >= 0] = frame[names].to_numpy()[position[position >= 0]]
     return out
 
 
-def _no_id(values: pd.Series) -> np.ndarray:
-    raw = values.to_numpy()
-    return np.where((raw == schema.NO_ID) | (raw < 0), -1, raw)
+# --- what lies beside them
 
 
 def _in_order(frame: pd.DataFrame, *first: str) -> pd.DataFrame:
     """Sorted by these columns, then by all others but the number of the row, which is the file's
     order."""
     keys = [*first, *(name for name in frame.columns if name not in (*first, "row"))]
-    leading = frame[keys[0]].to_numpy()
-    if (leading[1:] > leading[:-1]).all():
-        return frame.reset_index(drop=True)
     order = np.lexsort([frame[key].to_numpy() for key in reversed(keys)])
     return frame.iloc[order].reset_index(drop=True)
+
+
+def _without_ids(frame: pd.DataFrame, *names: str) -> pd.DataFrame:
+    """CUPTI's numbers for "none" as -1."""
+    some = frame[list(names)]
+    return frame.assign(**some.where((some != schema.NO_ID) & (some >= 0), -1))
 
 
 def _syncs(source: Source, calls: pd.DataFrame) -> pd.DataFrame:
     frame = source.read(schema.SYNCHRONIZATION)
     if frame is None:
         return frames.empty(frames.SYNCS)
-    frame = _in_order(
-        frame.assign(**{name: _no_id(frame[name]) for name in ("stream", "event", "event_sync")}),
-        "start_ns",
-    )
+    frame = _in_order(_without_ids(frame, "stream", "event", "event_sync"), "start_ns")
     waiting = one_of(calls["kind"].to_numpy(), [CALL[k] for k in _WAITING])
-    frame["call"] = joined(
-        calls, frame["process"].to_numpy(), frame["correlation"].to_numpy(), waiting
-    )
+    process, correlation = (frame[name].to_numpy() for name in ("process", "correlation"))
+    frame["call"] = _joined(calls, process, correlation, waiting)
     return frames.check(frame, frames.SYNCS)
 
 
@@ -169,7 +271,7 @@ def _event_rows(source: Source) -> tuple[pd.DataFrame, int]:
     frame = source.read(schema.CUDA_EVENT)
     if frame is None:
         return frames.empty(frames.EVENT_ROWS), 0
-    frame = _in_order(frame.assign(event_sync=_no_id(frame["event_sync"])), "correlation")
+    frame = _in_order(_without_ids(frame, "event_sync"), "correlation")
     stamp = frame["timestamp_ns"]
     of_stream = ["process", "device", "context", "stream", "timestamp_ns"]
     wrong = (stamp == 0) | ((stamp > 0) & frame.duplicated(of_stream, keep=False))
@@ -177,30 +279,23 @@ def _event_rows(source: Source) -> tuple[pd.DataFrame, int]:
     return frames.check(frame, frames.EVENT_ROWS), int(wrong.sum())
 
 
-def per_thread_streams(
-    rows: pd.DataFrame,
-    calls: pd.DataFrame,
-    operations: pd.DataFrame,
-    ptds: Sequence[int],
-    ptsz: Sequence[int],
+def _own_streams(
+    rows: pd.DataFrame, calls: pd.DataFrame, operations: pd.DataFrame, called: dict[int, str]
 ) -> pd.DataFrame:
-    """Rows of records on a thread's own default stream, which bear the number of the legacy one:
-    with that of the thread's copies that take no stream (names of calls in `ptds`)."""
-    if rows.empty or not ptds or not ptsz:
+    """Rows of records on a thread's own default stream (calls named _ptsz), which bear the number
+    of the legacy one: with that of the thread's copies that take no stream (_ptds)."""
+    ptds, ptsz = ([i for i, name in called.items() if end in name] for end in ("_ptds", "_ptsz"))
+    if not ptds or not ptsz:
         return rows
     name, thread = calls["name_id"].to_numpy(), calls["thread"].to_numpy()
-    call = operations["call"].to_numpy()
-    copied = np.flatnonzero((call >= 0) & np.isin(name[call], ptds))
-    streams = operations["stream"].to_numpy()[copied].tolist()
-    own = dict(zip(thread[call[copied]].tolist(), streams, strict=True))
-    recording = calls[calls["name_id"].isin(ptsz)]
-    keys = zip(recording["process"].tolist(), recording["correlation"].tolist(), strict=True)
-    of_call = dict(zip(keys, recording["thread"].tolist(), strict=True))
-    named = zip(*(rows[c].tolist() for c in ("process", "correlation", "stream")), strict=True)
-    stream = [
-        own.get(of_call.get((p, c), -1), s) if s == DEFAULT_STREAM else s for p, c, s in named
-    ]
-    return frames.check(rows.assign(stream=np.array(stream, np.int64)), frames.EVENT_ROWS)
+    copies = operations[operations["call"] >= 0]
+    copies = copies[np.isin(name[copies["call"]], ptds)]
+    own = dict(zip(thread[copies["call"]].tolist(), copies["stream"].tolist(), strict=True))
+    process, correlation = (rows[key].to_numpy() for key in ("process", "correlation"))
+    call = _joined(calls, process, correlation, np.isin(name, ptsz))
+    of_thread = np.array([own.get(t, DEFAULT_STREAM) for t in thread[call].tolist()], np.int64)
+    known = (call >= 0) & (rows["stream"] == DEFAULT_STREAM)
+    return rows.assign(stream=rows["stream"].where(~known, of_thread))
 
 
 def _texts(
@@ -221,8 +316,7 @@ def _ranges(source: Source, frame: pd.DataFrame | None, names: dict[int, str]) -
         process=process_of(frame["thread"].to_numpy()),
     )
     last = int(max(frame["end_ns"].max(), frame["start_ns"].max()))
-    never_closed = frame["end_ns"] < frame["start_ns"]
-    frame["end_ns"] = frame["end_ns"].where(~never_closed, last)
+    frame["end_ns"] = frame["end_ns"].where(frame["end_ns"] >= frame["start_ns"], last)
     # of ranges that begin together the longest is the outer one
     order = np.lexsort((frame["text"], frame["thread"], -frame["end_ns"], frame["start_ns"]))
     return frames.check(frame.iloc[order].reset_index(drop=True), frames.RANGES)
@@ -244,15 +338,14 @@ def _streams(source: Source, operations: pd.DataFrame) -> pd.DataFrame:
     if frame is None:
         return frames.empty(frames.STREAMS)
     frame = _in_order(frame)
-    processes = distinct(operations["process"].to_numpy())
-    by_pid = {int(pid_of(p)): int(p) for p in processes}
-    frame["process"] = np.array([by_pid.get(p, -1) for p in frame["pid"].tolist()], dtype=np.int64)
+    by_pid = {int(pid_of(p)): int(p) for p in distinct(operations["process"].to_numpy())}
     device = {}
     if contexts is not None:
         columns = _in_order(contexts)[["pid", "context", "device"]]
         device = {(p, c): d for p, c, d in columns.itertuples(index=False)}
-    keys = zip(frame["pid"].tolist(), frame["context"].tolist(), strict=True)
-    frame["device"] = np.array([device.get(k, -1) for k in keys], dtype=np.int64)
+    keys = [*zip(frame["pid"].tolist(), frame["context"].tolist(), strict=True)]
+    frame["process"] = np.array([by_pid.get(pid, -1) for pid, _ in keys], dtype=np.int64)
+    frame["device"] = np.array([device.get(key, -1) for key in keys], dtype=np.int64)
     return frames.check(frame.drop_duplicates(["process", "context", "stream"]), frames.STREAMS)
 
 
@@ -261,101 +354,29 @@ def _stretches(source: Source, table: schema.Table, spec: frames.Spec) -> pd.Dat
     frame = source.read(table)
     if frame is None:
         return frames.empty(spec)
-    frame = _in_order(only_possible(frame), "start_ns")
+    good = possible_rows(frame["start_ns"].to_numpy(), frame["end_ns"].to_numpy())
+    frame = _in_order(frame[good], "start_ns")
     return frames.check(frame.assign(process=process_of(frame["thread"].to_numpy())), spec)
 
 
-def kept_diagnostic(severity: object, text: object) -> bool:
-    """Whether a row of DIAGNOSTIC_EVENT says that something was lost."""
-    keep = ("have been collected", "dropped", "lost", "incompatible", "permission")
-    return isinstance(severity, int) and severity >= 2 and any(k in str(text).lower() for k in keep)
-
-
-def _devices(source: Source) -> tuple[str, ...]:
-    """Names of the GPUs on which the program had a context; of all in the machine if the export
-    does not say which."""
-    by_device = source.pairs("TARGET_INFO_GPU", "cuDevice", "name")
-    if len(dict(by_device)) < len(by_device):  # some exports say 0 of every GPU
-        by_device = []
-    elif not by_device:  # exports before cuDevice
-        by_device = source.pairs("TARGET_INFO_GPU", "id", "name")
-    names = {number: str(name) for number, name in by_device if name is not None}
-    contexts = source.read(schema.CONTEXT)
-    used = sorted({int(d) for d in contexts["device"].tolist()}) if contexts is not None else []
-    if used and all(device in names for device in used):
-        return tuple(names[device] for device in used)
-    # of a laptop, its display adapters stand there as well, without multiprocessors
-    size = dict(source.pairs("TARGET_INFO_GPU", "name", "smCount"))
-    listed = sorted(
-        str(name)
-        for name, _ in source.pairs("TARGET_INFO_GPU", "name", "name")
-        if name is not None and size.get(name) != 0
-    )
-    return tuple(listed[:1] if len(set(listed)) == 1 and len(used) == 1 else listed)
-
-
-def _info(path: Path, source: Source, more: Sequence[str]) -> TraceInfo:
-    """What the export says of itself; `more`: notes on what was read."""
-    pairs = next(
-        (source.pairs(t, "name", "value") for t in schema.META_TABLES if t in source.tables), []
-    )
-    meta = {str(name): str(value) for name, value in pairs if value is not None}
-    version = meta.get("EXPORT_SCHEMA_VERSION")
-    notes = sorted(
-        {
-            " ".join(without_paths(str(text)).split())[:200]
-            for severity, text in source.pairs("DIAGNOSTIC_EVENT", "severity", "text")
-            if kept_diagnostic(severity, text)
-        }
-    )
-    notes += more
-    if tuple(int(n) for n in re.findall(r"\d{1,9}", version or "")[:2]) > schema.NEWEST:
-        newest = ".".join(map(str, schema.NEWEST))
-        notes.append(
-            f"schema {str(version)[:40]} is newer than {newest}, the newest that this nsysalign knows: what was renamed since is "
-            "not seen"
-        )
-    absent = {table: cost for table, cost in schema.COST.items() if table not in source.tables}
-    if version is None:  # what exports before 2022.4 cannot have was not switched off
-        before = schema.NOT_BEFORE_2022_4
-        absent |= {table: cost for table, cost in before.items() if table in absent}
-    if schema.KERNEL.name in absent and schema.RUNTIME.name in source.tables:
-        absent[schema.KERNEL.name] = schema.CALLS_WITHOUT_KERNELS
-    environment = source.pairs("TARGET_INFO_SYSTEM_ENV", "name", "value")
-    epochs = source.pairs("TARGET_INFO_SESSION_START_TIME", "utcEpochNs", "utcEpochNs")
-    recorded = source.pairs("ANALYSIS_DETAILS", "startTime", "stopTime")
-    return TraceInfo(
-        path=path.name,
-        nsys_version=meta.get("EXPORT_PRODUCT_VERSION"),
-        schema_version=version,
-        devices=_devices(source),
-        driver_version=next((str(v) for k, v in environment if k == "NvDriverVersion"), None),
-        session_start_utc_ns=next(
-            (t for t, _ in epochs if type(t) is int and 0 < t < 1 << 62), None
-        ),
-        missing=tuple(f"{table}: {cost}" for table, cost in absent.items()),
-        notes=tuple(notes),
-        recorded_ns=next(
-            (
-                (begin, end)
-                for begin, end in recorded
-                if type(begin) is type(end) is int and 0 <= begin < end < 1 << 62
-            ),
-            None,
-        ),
-        failed_calls=_failed(source),
-    )
-
-
-def _failed(source: Source) -> tuple[tuple[str, int, int], ...]:
-    """Calls that issue work or wait for it and returned an error: (name, code, count)."""
-    wanted = {CALL[kind] for kind in (*ENQUEUEING_CALLS, *SYNC_CALLS)}
-    rows = source.failures(schema.RUNTIME.name, "nameId", "returnValue")
-    names: Mapping[int, str] = source.strings() if rows else {}
-    return tuple(
-        (plain, code, count)
-        for name, code, count in rows
-        if isinstance(code, int) and code not in _NO_FAILURES
-        for plain in [schema.api_name(str(names.get(name, "")))]
-        if schema.call_kind(plain) in wanted
-    )
+def read_launches(path: Path, pids: Collection[int]) -> pd.DataFrame:
+    """Kernels of these processes with the columns to which marks inside kernels are joined, and the
+    SM resources that they take (`frames.LAUNCHES`); all kernels if the trace has no process ids."""
+    with opened(path) as source:
+        columns = source.columns_of(schema.KERNEL_LAUNCH)
+        if columns is None:
+            return frames.empty(frames.LAUNCHES)
+        names = source.strings()
+    unknown = columns["process"] < 0
+    pid = np.where(unknown, -1, pid_of(columns["process"].astype(np.int64)))
+    good = possible_rows(columns["start_ns"], columns["end_ns"])
+    kept = good & (np.isin(pid, list(pids)) | unknown)
+    table = pd.DataFrame(taken(columns | {"pid": pid}, kept)).astype("int64")
+    texts = {i: presentable(names.get(i, "")) for i in table["name_id"].unique().tolist()}
+    table["name"] = pd.Series([texts[i] for i in table["name_id"].tolist()], dtype="str")
+    table["blocks"] = table["grid_x"] * table["grid_y"] * table["grid_z"]
+    table["threads"] = table["block_x"] * table["block_y"] * table["block_z"]
+    shared = table[["static_shared_bytes", "dynamic_shared_bytes"]]
+    table["shared_bytes"] = shared.sum(axis=1).where((shared >= 0).all(axis=1), -1)
+    table = table.sort_values(["start_ns", "end_ns", "row"], ignore_index=True)
+    return frames.check(table, frames.LAUNCHES)

@@ -23,8 +23,9 @@ from nsysalign.files import new_file
 from nsysalign.paths import short_path, without_paths
 from nsysalign.trace import schema
 from nsysalign.trace.eventlog import PLAIN_KEYS, TEXT_KEYS
+from nsysalign.trace.info import kept_diagnostic
 from nsysalign.trace.lines import json_or_none, lines_of
-from nsysalign.trace.read import MARK, kept_diagnostic
+from nsysalign.trace.read import MARK
 from nsysalign.trace.sqlite import AGAIN, opened
 from nsysalign.trace.stacks import FORMAT as STACKS_FORMAT
 
@@ -43,19 +44,8 @@ _NUMBERS = {
     table.name: {c for t in schema.TABLES if t.name == table.name for f in t.fields for c in f.candidates}
     for table in schema.TABLES
 }  # fmt: skip
-#: Tables whose strings the program's author chose; the others' are nsys's and CUDA's own.
-_NAMED_BY_THE_USER = (schema.NVTX.name, schema.KERNEL.name)
 _STACKS_KEYS = {"format", "version", "frequency_hz", "stack", "process", "thread", "main"}
 _SAMPLES_KEYS = {"type", "format", "version", "columns", "period_ns", "devices", "order"}
-#: table -> what is in it.  nsys 2024.2 writes all of them; META_DATA_EXPORT names the host and the
-#: user as well.
-PRIVATE_TABLES = {
-    "META_DATA_CAPTURE": "the command line and environment",
-    "ProcessStreams": "the program's output",
-    "ANALYSIS_FILE": "log files",
-    "PROCESSES": "all processes of the machine",
-    "ThreadNames": "thread names",
-}
 
 
 def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
@@ -74,47 +64,44 @@ def redact(trace: Path, out: Path, *, rename: Rename | None = None) -> int:
         return rename(name) if rename and name and not name.startswith(MARK) else name
 
     with opened(trace) as source:  # which refuses what is no plain table
-        enums = {
-            name for name in source.tables if re.fullmatch(r"ENUM_\w+", name)
-        }  # nsys reads them
-        enums -= untrusted.unlike_tables(source.connection, enums).keys()
         tables = {
-            name: source.columns(name)
-            for name in sorted(source.tables & (schema.NAMES - {"StringIds"}) | enums)
-            if name not in _ROWS or {*_ROWS[name][0]} <= {*source.columns(name)}
+            name: columns
+            for name, columns in sorted(source.tables.items())
+            if name in schema.NAMES or re.fullmatch(r"ENUM_\w+", name)  # which nsys reads
         }
-        strings = {"id", "value"} <= {*source.columns("StringIds")}
+    strings = {"id", "value"} <= {*tables.pop("StringIds", ())}
     with new_file(out) as partial, untrusted.copying(trace, partial, TraceError, AGAIN) as db:
         for function, arguments in ((shared, 1), (renamed, 1), (kept_diagnostic, 2)):
             db.create_function(function.__name__, arguments, function, deterministic=True)
-        nsys_says, user_says = ["select null"], ["select null"]  # SELECTs of ids of strings
+        # ids of strings: of nsys's and CUDA's own, and of those that the program's author chose
+        nsys_says, user_says = ["select null"], ["select null"]
         for table, columns in tables.items():
-            copy, numbers = f'main."{table}"', _NUMBERS.get(table, set())
+            needed, condition = _ROWS.get(table, ((), "true"))
+            if not {*needed} <= {*columns}:
+                continue
+            numbers, values = _NUMBERS.get(table, set()), []
             quoted = ['"' + column.replace('"', '""') + '"' for column in columns]
-            values = list(quoted)
-            for number, column in enumerate(columns):
+            for column, quote in zip(columns, quoted, strict=True):
                 if column in _TEXTS:
                     by = "renamed" if table == schema.NVTX.name else "shared"
-                    values[number] = f"{by}(cast({quoted[number]} as blob))"
-                elif column not in numbers:  # which nsys reads; what a text says is not known
-                    is_number = f"typeof({quoted[number]}) in ('integer', 'real')"
-                    values[number] = f"case when {is_number} then {quoted[number]} end"
+                    values.append(f"{by}(cast({quote} as blob))")
+                elif column in numbers:
+                    values.append(quote)
+                else:  # which nsys reads; what a text says is not known
+                    values.append(f"case when typeof({quote}) in ('integer', 'real') then {quote} end")  # fmt: skip
                 if column in _STRINGS:
-                    ids = user_says if table in _NAMED_BY_THE_USER else nsys_says
-                    ids.append(f'select "{column}" from {copy}')
-            rows = f" where {_ROWS[table][1]}" if table in _ROWS else ""
-            db.execute(f"create table {copy} ({', '.join(quoted)})")
+                    ids = user_says if table in (schema.NVTX.name, schema.KERNEL.name) else nsys_says  # fmt: skip
+                    ids.append(f'select "{column}" from main."{table}"')
+            db.execute(f'create table main."{table}" ({", ".join(quoted)})')
             db.execute(
-                f"insert into {copy} (rowid, {', '.join(quoted)}) "
-                f'select rowid, {", ".join(values)} from source."{table}"{rows}'
+                f'insert into main."{table}" (rowid, {", ".join(quoted)}) '
+                f'select rowid, {", ".join(values)} from source."{table}" where {condition}'
             )
             wrong = [f"typeof(\"{c}\") in ('text', 'blob')" for c in numbers.intersection(columns)]
-            if (
-                wrong
-                and db.execute(
-                    f"select 1 from {copy} where {' or '.join(wrong)} limit 1"
-                ).fetchone()
-            ):
+            any_wrong = (
+                f'select 1 from main."{table}" where {" or ".join(wrong) or "false"} limit 1'
+            )
+            if db.execute(any_wrong).fetchone():
                 raise TraceError(
                     f"{table}: a column of numbers holds something else", "export the report again"
                 )
@@ -139,18 +126,14 @@ def pseudonyms() -> Rename:
 
     `#3` at the end, which numbers repetitions, and the harness's own names stay.
     """
-    key = secrets.token_bytes(
-        32
-    )  # it goes with the process, so that names cannot be guessed from a list
+    key = secrets.token_bytes(32)  # goes with the process: names cannot be guessed from a list
 
     def rename(name: str) -> str:
         if not name or name.startswith(MARK):
             return name
-        stem, dash, repetition = name.rpartition("#")
-        if not (dash and repetition.isdigit()):
-            stem, dash, repetition = name, "", ""
+        stem, number = re.findall(r"\A(.*?)(#\d+)?\Z", name, re.DOTALL)[0]
         text = stem.encode("utf-8", "surrogatepass")
-        return f"name-{hashlib.blake2s(text, key=key, digest_size=5).hexdigest()}{dash}{repetition}"
+        return f"name-{hashlib.blake2s(text, key=key, digest_size=5).hexdigest()}{number}"
 
     return rename
 
@@ -175,9 +158,8 @@ def redact_log(log: Path, out: Path, *, rename: Rename | None = None) -> None:
             if key in PLAIN_KEYS[kind] and (value is None or isinstance(value, int | float)):
                 line[key] = value
             elif key == "clock" and isinstance(value, dict):
-                line[key] = {
-                    k: v for k, v in value.items() if k.endswith("_ns") and isinstance(v, int)
-                }
+                times = {k: v for k, v in value.items() if k.endswith("_ns")}
+                line[key] = {k: v for k, v in times.items() if isinstance(v, int)}
             elif key in ("callers", "stores", "subtracts") and isinstance(value, list):
                 line[key] = [_place(str(v), rename) for v in value]
             elif key in TEXT_KEYS[kind] and isinstance(value, str):
@@ -200,11 +182,9 @@ def redact_samples(samples: Path, out: Path) -> None:
     def kept(item: Any) -> Any:
         if isinstance(item, dict):
             return {k: v for k, v in item.items() if k in _SAMPLES_KEYS}
-        return (
-            [v if isinstance(v, int | float) else None for v in item]
-            if isinstance(item, list)
-            else None
-        )
+        if isinstance(item, list):
+            return [v if isinstance(v, int | float) else None for v in item]
+        return None
 
     _line_by_line(samples, out, kept)
 
@@ -223,12 +203,10 @@ def redact_stacks(stacks: Path, out: Path, *, rename: Rename | None = None) -> N
     def kept(item: Any) -> Any:
         if not isinstance(item, dict):
             return None
-        line = {
-            key: value
-            for key, value in item.items()
-            if key in _STACKS_KEYS
-            and (isinstance(value, int) or (key, value) == ("format", STACKS_FORMAT))
-        }
+        numbers = {k: v for k, v in item.items() if isinstance(v, int)}
+        line: dict[str, Any] = {k: v for k, v in numbers.items() if k in _STACKS_KEYS}
+        if item.get("format") == STACKS_FORMAT:
+            line["format"] = STACKS_FORMAT
         for key in ("t_ns", "stack_of"):
             if isinstance(item.get(key), list):
                 line[key] = [n for n in item[key] if type(n) is int]
@@ -252,7 +230,5 @@ def _place(text: str, rename: Rename | None) -> str:
 def _line_by_line(path: Path, out: Path, kept: Callable[[Any], Any]) -> None:
     with new_file(out) as partial, partial.open("w", encoding="utf-8") as file:
         for line in lines_of(path):
-            text = (
-                json.dumps(kept(json_or_none(line)), separators=(",", ":")) if line.strip() else ""
-            )
-            file.write(text + "\n")
+            item = kept(json_or_none(line))
+            file.write(json.dumps(item, separators=(",", ":")) * bool(line.strip()) + "\n")

@@ -9,7 +9,6 @@ from the input.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import NamedTuple
 
 from nsysalign.model import CALL
@@ -269,11 +268,6 @@ _PATTERNS: tuple[tuple[str, str], ...] = (
     ("wait_event", r"^(cuda|cu)StreamWaitEvent"),
 )
 _COMPILED = tuple((CALL[kind], re.compile(pattern)) for kind, pattern in _PATTERNS)
-
-
-def launches_graphs(names: Iterable[str]) -> bool:
-    """Whether one of the calls with these names launches CUDA graphs."""
-    return any("GraphLaunch" in name for name in names)
 
 
 def call_kind(name: str) -> int:

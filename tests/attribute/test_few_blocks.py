@@ -12,7 +12,7 @@ import pytest
 
 from nsysalign.model import KIND
 from nsysalign.split.runs import small_launches
-from nsysalign.trace.gpus import multiprocessors
+from nsysalign.trace.info import multiprocessors
 
 NAMES = {0: "add", 1: "mul", 2: "ncclDevKernel_AllReduce", 3: "spin_kernel"}
 

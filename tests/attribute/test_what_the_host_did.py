@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -135,7 +136,7 @@ def test_the_labels_own_range_says_nothing():
 def test_a_gap_belongs_to_the_thread_of_the_next_call_of_its_interval():
     assert gaps({100: OTHER, 101: MAIN}).thread.tolist() == [OTHER, MAIN, -1]
     busy = SEGMENTS[SEGMENTS["cause"] != "host"]
-    found = host_activity(Path("not-read"), None, calls({100: MAIN}), INTERVALS, busy)
+    found = host_activity(SimpleNamespace(calls=calls({100: MAIN})), None, INTERVALS, busy)
     assert found.table.empty and not found.notes
 
 

@@ -96,7 +96,7 @@ def test_rows_for_items_that_overlap():
 
 
 def test_csv_holds_every_table_and_adds_up(analysis, tmp_path):
-    written = tables.write_csv(analysis, tmp_path)
+    written = tables.write(analysis, tmp_path, "csv")
     assert {p.stem for p in written} >= {"budgets", "intervals", "parts", "segments", "labels"}
     with (tmp_path / "budgets.csv").open(newline="") as file:
         first = next(csv.DictReader(file))
@@ -116,7 +116,7 @@ FORMULAS = ["=cmd|' /C calc'!A0", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "  =1"
 @pytest.mark.parametrize("text", FORMULAS)
 def test_no_cell_is_a_formula(text, tmp_path):
     assert tables.cell(text).startswith("'")
-    tables.write_csv(build(name=lambda _: text), tmp_path)
+    tables.write(build(name=lambda _: text), tmp_path, "csv")
     for path in tmp_path.glob("*.csv"):
         with path.open(newline="", encoding="utf-8") as file:
             for row in csv.reader(file):
@@ -124,7 +124,7 @@ def test_no_cell_is_a_formula(text, tmp_path):
 
 
 def test_a_hostile_cell_is_one_line_without_control_characters(hostile_analysis, tmp_path):
-    tables.write_csv(hostile_analysis, tmp_path)
+    tables.write(hostile_analysis, tmp_path, "csv")
     text = (tmp_path / "intervals.csv").read_text("utf-8")
     assert not set("\x1b\u202e\u2028\r") & set(text)
     assert tables.cell("gemm<512, 1>") == "gemm<512, 1>"
@@ -141,7 +141,7 @@ def test_parquet_comes_back(analysis, tmp_path):
     pytest.importorskip("pyarrow")
     import pandas as pd
 
-    tables.write_parquet(analysis, tmp_path)
+    tables.write(analysis, tmp_path, "parquet")
     back = pd.read_parquet(tmp_path / "intervals.parquet")
     assert back["elapsed_ns"].tolist() == analysis.intervals["elapsed_ns"].tolist()
     assert json.loads(back["callers"][0]) == ["train.py:88"]
@@ -150,7 +150,7 @@ def test_parquet_comes_back(analysis, tmp_path):
 def test_parquet_names_what_is_missing(analysis, tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match="pyarrow"):
-        tables.write_parquet(analysis, tmp_path)
+        tables.write(analysis, tmp_path, "parquet")
 
 
 NAMES = [

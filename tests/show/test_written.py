@@ -16,7 +16,7 @@ from nsysalign.model import CAUSES
 from nsysalign.show.payload import payload
 from nsysalign.store import database
 from nsysalign.store import document as json
-from nsysalign.store.objects import encoded, listed, to_json
+from nsysalign.store.objects import listed, to_json
 
 
 def cell(value):
@@ -117,8 +117,8 @@ def test_the_text_has_every_row(case, monkeypatch, at_once):
 )
 def test_any_value_is_ascii_and_comes_back(value):
     """What orjson refuses or would not spell in ASCII is spelled by the standard library."""
-    assert repr(stdlib_json.loads(encoded(value))) == repr(value)
-    assert encoded(value).isascii()
+    assert repr(stdlib_json.loads(to_json(value))) == repr(value)
+    assert to_json(value).isascii()
 
 
 @pytest.mark.parametrize("listed_at_once", [1, 3, 5_000])

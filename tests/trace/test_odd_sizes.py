@@ -18,12 +18,12 @@ from nsysalign import intervals
 from nsysalign.commandline.present import store
 from nsysalign.errors import NsysAlignError
 from nsysalign.model import KIND
+from nsysalign.paths import LONGEST_NAME, shortened
 from nsysalign.place.matched import other_runs
 from nsysalign.split import busy, host_timers
 from nsysalign.split.host_timers import kernels_issued_inside
 from nsysalign.split.pieces import make, sums
 from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.names import LONGEST_NAME, shortened
 
 
 def with_region(log, region: str, times: int = 1) -> None:

@@ -306,3 +306,16 @@ def test_a_pipe_is_no_trace_and_nobody_waits_for_it(tmp_path):
     os.mkfifo(tmp_path / "trace.sqlite")
     with pytest.raises(TraceError, match="it is not a file"):
         read_trace(tmp_path / "trace.sqlite")
+
+
+def test_a_record_on_a_threads_own_default_stream_bears_the_number_of_the_legacy_one(export):
+    """Of programs compiled with a default stream per thread: thread 7 copies on stream 20 and
+    records, thread 8 only records."""
+    tables = tiny()
+    tables["StringIds"][0]["value"] = "cudaEventRecord_ptsz"
+    tables["StringIds"] += [{"id": 31, "value": "cudaMemcpy_v3020_ptds"}]
+    tables[P + "RUNTIME"] += [call(20, 31, 202, 210), call(21, 1, 212, 214, tid=8)]
+    tables[P + "MEMCPY"].append(work(20, 204, 206) | {"streamId": 20})
+    tables[P + "CUDA_EVENT"] += [{**tables[P + "CUDA_EVENT"][0], "correlationId": 21}]
+    rows = read_trace(export(tables)).event_rows
+    assert dict(zip(rows["correlation"], rows["stream"], strict=True)) == {1: 20, 5: 20, 21: 7}

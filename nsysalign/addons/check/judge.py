@@ -14,7 +14,7 @@ from nsysalign.place.align import align
 from nsysalign.probe.tampering import REPLACED
 from nsysalign.rundir import Inputs
 from nsysalign.trace.eventlog import read_event_logs
-from nsysalign.trace.gpus import read_limits
+from nsysalign.trace.info import read_limits
 from nsysalign.trace.read import read_trace
 
 FORMAT, VERSION = "nsysalign-check", 1

@@ -12,7 +12,7 @@ from nsysalign.explain import words
 from nsysalign.model import KIND
 from nsysalign.probe.tampering import PERSISTING
 from nsysalign.text import bytes_text
-from nsysalign.trace.gpus import Limits
+from nsysalign.trace.info import Limits
 
 _D2D = 8  # CUDA_MEMCPY_KIND: what is copied is read and written by the same memory
 #: What is smaller than this many L2s may stay in it.

@@ -15,7 +15,7 @@ from nsysalign.intervals import ragged
 from nsysalign.model import CALL, KIND, Alignment, EventLog, Trace
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.work import operation_codes
-from nsysalign.trace.gpus import Limits
+from nsysalign.trace.info import Limits
 
 #: Pairs of an interval and an operation that are looked at, at most.
 MOST_PAIRS = 20_000_000

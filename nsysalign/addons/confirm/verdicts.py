@@ -40,7 +40,8 @@ from nsysalign.explain.finding import NOT_CONFIRMED, Status
 from nsysalign.files import write_text
 from nsysalign.model import NONE_IF_AHEAD, Analysis
 from nsysalign.rundir import Inputs
-from nsysalign.store.objects import frame, records
+from nsysalign.store.objects import records
+from nsysalign.store.objects import table as as_table
 from nsysalign.text import microseconds
 from nsysalign.untrusted import contents
 
@@ -180,7 +181,10 @@ def read(path: Path) -> pd.DataFrame:
         stored = json.loads(contents(path).decode())
         if stored["format"] != FORMAT or stored["version"] != VERSION:
             raise ValueError(f"format {stored['format']!r}, version {stored['version']!r}")
-        table = frame(stored["confirmations"], CONFIRMATIONS)
+        rows = stored["confirmations"]
+        table = as_table(
+            [[row[name] for row in rows] for name in CONFIRMATIONS.names], CONFIRMATIONS
+        )
         for rules in table["rules"]:
             if not isinstance(rules, tuple) or not all(isinstance(name, str) for name in rules):
                 raise ValueError("rules are something other than texts")

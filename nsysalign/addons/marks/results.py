@@ -18,7 +18,7 @@ from nsysalign.addons.marks.join import Marked, join
 from nsysalign.addons.marks.tables import MARK_CHANGES, MARKS_SPECS
 from nsysalign.model import Evidence
 from nsysalign.rundir import Inputs, RunDirectory
-from nsysalign.trace.launches import read_launches
+from nsysalign.trace.read import read_launches
 
 #: Rows of the table `marks`: the median and the slowest launch of each kernel, as many as fit.
 MOST_MARKS = 150_000

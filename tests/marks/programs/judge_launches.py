@@ -12,7 +12,7 @@ from nsysalign import frames
 from nsysalign.addons.marks import dump
 from nsysalign.addons.marks.inside import inside
 from nsysalign.addons.marks.join import join
-from nsysalign.trace.launches import read_launches
+from nsysalign.trace.read import read_launches
 
 
 def judged(path: Path, trace: Path | None, said: dict[str, int]) -> dict[str, object]:
