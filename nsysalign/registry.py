@@ -7,8 +7,6 @@ texts "module:name", the module relative to the add-on's folder; they are import
 from __future__ import annotations
 
 import importlib
-import importlib.util
-import pkgutil
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
@@ -17,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 if TYPE_CHECKING:
     from nsysalign import frames
 
-PACKAGE = "nsysalign.addons"
+FOLDER = Path(__file__).with_name("addons")
 
 
 class Section(NamedTuple):
@@ -32,30 +30,19 @@ class Section(NamedTuple):
 class AddOn(NamedTuple):
     """What an add-on adds; the core looks up everything else by itself."""
 
-    #: Command -> (its function, a line of help).
-    commands: Mapping[str, tuple[str, str]] = {}
-    #: Command of the core (run, analyze) -> a decorator that adds options to it.
-    options: Mapping[str, str] = {}
-    #: Option of `run` -> a `Rerun`: the command once more, after the profiled run.
-    reruns: Mapping[str, str] = {}
-    #: (traces, all options of `analyze`) -> whether it has answered in its place.
-    several: str = ""
-    #: Files that `analyze` takes for it, by option.
-    files: tuple[str, ...] = ()
-    #: Tables of an analysis: a tuple of `frames.Spec`; and those too long for analysis.json.
-    tables: str = ""
-    long: tuple[str, ...] = ()
-    #: (evidence, inputs) -> the evidence with these tables, before rules look at it.
-    step: str = ""
-    #: (stored analysis, run directory) -> the same with what was found since.
-    since: str = ""
-    #: A tuple of `explain.rules.Rule`.
-    rules: str = ""
-    #: (analysis) -> a `finding.Status` for each finding.
-    statuses: str = ""
+    commands: Mapping[str, tuple[str, str]] = {}  # command -> (its function, a line of help)
+    options: Mapping[str, str] = {}  # run, analyze -> a decorator that adds options to it
+    reruns: Mapping[str, str] = {}  # option of `run` -> a `Rerun`, after the profiled run
+    several: str = ""  # (traces, options of `analyze`) -> whether it has answered in its place
+    files: tuple[str, ...] = ()  # that `analyze` takes for it, by option
+    tables: str = ""  # of an analysis: a tuple of `frames.Spec`
+    long: tuple[str, ...] = ()  # of these tables: too long for analysis.json
+    step: str = ""  # (evidence, inputs) -> the evidence with these tables, before rules see it
+    since: str = ""  # (stored analysis, run directory) -> the same with what was found since
+    rules: str = ""  # a tuple of `explain.rules.Rule`
+    statuses: str = ""  # (analysis) -> a `finding.Status` for each finding
     sections: tuple[Section, ...] = ()
-    #: A module with holds(path), report(path, output): results of its own.
-    results: str = ""
+    results: str = ""  # a module with holds(path), report(path, output): results of its own
 
 
 class Rerun(NamedTuple):
@@ -70,16 +57,14 @@ class Rerun(NamedTuple):
 @cache
 def addons() -> dict[str, AddOn]:
     """The add-ons that are there, by name."""
-    package = importlib.util.find_spec(PACKAGE)
-    folders = (package.submodule_search_locations or ()) if package else ()
-    names = sorted(module.name for module in pkgutil.iter_modules(folders) if module.ispkg)
-    return {n: importlib.import_module(f"{PACKAGE}.{n}.addon").ADDON for n in names}
+    names = sorted(path.parent.name for path in FOLDER.glob("*/addon.py"))
+    return {n: importlib.import_module(f"nsysalign.addons.{n}.addon").ADDON for n in names}
 
 
 def imported(name: str, text: str) -> Any:
     """The object that an add-on names by "module:name"; a module for a text without a colon."""
     module, _, attribute = text.partition(":")
-    found = importlib.import_module(f"{PACKAGE}.{name}.{module}")
+    found = importlib.import_module(f"nsysalign.addons.{name}.{module}")
     return getattr(found, attribute) if attribute else found
 
 
@@ -93,11 +78,8 @@ def each(field: str) -> Iterator[Any]:
 @cache
 def sections() -> list[tuple[Section, Any]]:
     """Sections of the page, each with the function of the analysis that gives its data."""
-    return [
-        (section, imported(name, section.data))
-        for name, addon in addons().items()
-        for section in addon.sections
-    ]
+    every = [(name, section) for name, addon in addons().items() for section in addon.sections]
+    return [(section, imported(name, section.data)) for name, section in every]
 
 
 @cache
@@ -114,9 +96,7 @@ def specs() -> tuple[frames.Spec, ...]:
 
 
 def template(name: str) -> Path:
-    """A page's template or script, in an add-on's folder `templates`.  Raises FileNotFoundError."""
-    package = importlib.util.find_spec(PACKAGE)
-    for folder in (package.submodule_search_locations or ()) if package else ():
-        for path in Path(folder).glob(f"*/templates/{name}"):
-            return path
+    """A page's template or script, in an add-on's folder.  Raises FileNotFoundError."""
+    for path in FOLDER.glob(f"*/templates/{name}"):
+        return path
     raise FileNotFoundError(name)

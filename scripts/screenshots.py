@@ -19,7 +19,7 @@ import browsing  # noqa: E402
 
 WIDTH = 1400
 #: The label whose timeline is the second picture.
-SECOND = 'choose("wrongstream", null, false);'
+SECOND = 'choose("h2d_t1", null, false);'
 
 
 def main(report: Path | None) -> None:

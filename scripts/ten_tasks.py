@@ -117,9 +117,9 @@ def other_run(r: Reader) -> str:
 
 def copied(r: Reader) -> str:
     r.click("#breakdown summary")
-    r.click("button[data-copy=tsv]")
+    r.click("#copy-table")
     r.wait("$('copied').textContent", "copying")
-    cells = r.run("return tableText($('budgets'), false)").split("\n")[1].split("\t")
+    cells = r.run("return tableText($('budgets'))").split("\n")[1].split("\t")
     return "\t".join(cells[:4])
 
 

@@ -230,6 +230,9 @@ def test_a_label_has_a_line(looked_at):
     )
     assert ["t1", "235 us kernel 24.8 us"] in rows and len(rows) == 4
     assert looked_at.find_element("css selector", "#rows .words").text
+    remark = "DATA.screen.remarks = ['first calls: 9 ms once']; drawRows();"
+    words = "return document.querySelector('#screen-remarks').textContent"
+    assert looked_at.execute_script(remark + words) == "first calls: 9 ms once"
 
 
 def test_the_waterfall_leads_from_the_event_to_the_kernel(looked_at):

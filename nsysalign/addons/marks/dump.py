@@ -55,7 +55,8 @@ class MarksError(NsysAlignError):
 class Dump:
     """One buffer.  Arrays of equal length: `heads` (HEAD: of each chunk and stray, sorted by warp
     and time), and for every mark `of` (its row there), `time` (the GPU's timer, ns), `clock`
-    (cycles of its SM, 32 bits) and `id`, in the order in which its warp made them.
+    (cycles of its SM, 32 bits) and `id`, in the order in which its warp made them; the first is
+    that a warp entered the kernel, id 0.
     `counters` (SLOT): one per launch, SM, counter and part.  `dropped`: marks that did not fit;
     `counts_dropped`: executions of counters that did not; `damaged`: impossible records."""
 
@@ -86,7 +87,7 @@ class Dump:
     @property
     def written(self) -> int:
         """Marks in the buffer, including the one that ends every warp."""
-        return len(self.time)
+        return int(np.count_nonzero(self.id))
 
     def notes(self) -> list[str]:
         """What a reader of this dump must know, in words."""
@@ -173,18 +174,24 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
     order = np.lexsort([heads[key] for key in keys])
     place = np.argsort(order)  # of every head, among the sorted ones
     chunks = chunks[order[order < len(chunks)]]
-    marks, its_head = chunks["marks"], np.sort(place[: len(chunks)])
+    its_head = np.sort(place[: len(chunks)])
+    marks = np.zeros((len(chunks), 1 + CHUNK["marks"].shape[0]), MARK)
+    marks[:, 1:] = chunks["marks"]
+    for field in ("time", "clock"):
+        marks[field][:, 0] = chunks["head"][field].astype(MARK[field])
     # a record that ends a warp and has a name is no mark, but what the warp counted
     summed = (marks["id"] & 3 == layout.EXIT) & (marks["id"] != layout.EXIT)
     there = (marks["id"] != 0) & ~summed
     since = chunks["head"]["time"][:, None]
     sound = there & (marks["time"] >= since) & (marks["time"] < _LATEST_NS)
+    damaged += (there & ~sound).sum()
+    sound[:, 0] = chunks["head"]["previous"] == 0  # the warp enters
     table, sums = slots.view(SLOT), _as_slots(chunks["head"], marks, summed)
     possible = [
         (table["sm"] < 4096) & (table["id"] & 3 == 0) & (table["tag"] != 0) & (table["part"] <= 33)
         & (table["warps"] < 1 << 62) & (table["lanes"] < 1 << 62), sums["lanes"] < _MOST_LANES,
     ]  # fmt: skip
-    damaged += (there & ~sound).sum() + sum((~ok).sum() for ok in possible)
+    damaged += sum((~ok).sum() for ok in possible)
     counters = _merged(np.concatenate([table[possible[0]], sums[possible[1]]]))
     heads = heads[order]
     runs = _runs(heads, counters["grid"])

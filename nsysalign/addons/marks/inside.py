@@ -77,7 +77,7 @@ def inside(marked: Marked) -> Inside:
     kernels = pd.DataFrame(
         {
             "marked_blocks": blocks, "warps": seen, "threads": threads,
-            "marks": np.bincount(dump.launch[dump.of[~is_end]], minlength=many),
+            "marks": np.bincount(dump.launch[dump.of[~is_end & (dump.id > 0)]], minlength=many),
             "complete": complete, "outside": np.bincount(launch[out], minlength=many),
         }
     )  # fmt: skip

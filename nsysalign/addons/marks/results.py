@@ -147,46 +147,35 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd
         ordered = group.sort_values("ns", kind="stable")["kernel"].tolist()
         medians.append(ordered[(len(ordered) - 1) // 2])
         slowest.append(ordered[-1])
-    launch, run_begins = dump.launch[dump.of], np.diff(dump.run, prepend=-1) > 0
-    heads, marks = [], []  # positions of those that begin a warp's run; of marks
-    room, sm = MOST_MARKS, dump.heads["sm"].astype(np.int64)
+    launch, sm = dump.launch[dump.of], dump.heads["sm"].astype(np.int64)[dump.of]
+    picked, room = [np.empty(0, np.int64)], MOST_MARKS
     for number in dict.fromkeys([*medians, *slowest]):
-        its_marks = np.flatnonzero(launch == number)
-        its_heads = np.flatnonzero((dump.launch == number) & run_begins)
-        sizes = np.bincount(np.append(sm[its_heads], sm[dump.of[its_marks]]))
-        if sizes.sum() > room:
-            late = sm[dump.of[its_marks[dump.time[its_marks].argmax()]]]
+        its = np.flatnonzero(launch == number)
+        if len(its) > room:
+            sizes, late = np.bincount(sm[its]), sm[its[dump.time[its].argmax()]]
             order = np.append(late, np.delete(np.arange(len(sizes)), late))
-            kept = order[np.cumsum(sizes[order]) <= room]
-            its_heads = its_heads[np.isin(sm[its_heads], kept)]
-            its_marks = its_marks[np.isin(sm[dump.of[its_marks]], kept)]
+            its = its[np.isin(sm[its], order[np.cumsum(sizes[order]) <= room])]
             notes.append(
                 f"the marks of launch {number} of {dump.path} are too many for the table: those of "
                 "some SMs are in it, phases and SM time are of all"
             )
-        heads.append(its_heads)
-        marks.append(its_marks)
-        room -= len(its_heads) + len(its_marks)
+        picked.append(its)
+        room -= len(its)
         if room < _FEWEST_OF_LAUNCH:
             break
-    nothing = np.empty(0, np.int64)
-    head, mark = (np.concatenate([nothing, *of]) for of in (heads, marks))
-    warps = dump.heads[np.append(head, dump.of[mark])]
-    enters, begins = np.zeros(len(head), np.int64), dump.heads[head]
-    ids = np.append(enters, dump.id[mark]).astype(np.int64)
-    timer = np.append(begins["time"].astype(np.int64), dump.time[mark])
-    which = np.append(dump.launch[head], launch[mark])
+    marks = np.concatenate(picked)
+    head, which = dump.of[marks], launch[marks]
+    warps, ids, timer = dump.heads[head], dump.id[marks].astype(np.int64), dump.time[marks]
     lanes = np.ascontiguousarray(warps["lanes"].astype("<u4")).view(np.uint8).reshape(-1, 4)
     table = pd.DataFrame(
         {
             "kernel": which, "sm": warps["sm"], "block_x": warps["x"], "block_y": warps["y"],
             "block_z": warps["z"], "warp": warps["warp"],
             "lanes": np.unpackbits(lanes, axis=1).sum(axis=1, dtype=np.int64),
-            "first_lane": dump.first_lane[np.append(head, dump.of[mark])],
-            "kind": _KINDS[np.append(enters + _ENTER, ids[len(head) :] & 3)], "name": ids >> 2,
+            "first_lane": dump.first_lane[head],
+            "kind": _KINDS[np.where(ids == 0, _ENTER, ids & 3)], "name": ids >> 2,
             "t_ns": kernels["start_ns"].to_numpy()[which] + marked.relative(which, timer),
-            "timer_ns": timer,
-            "clock": np.append(begins["clock"].astype(np.uint32), dump.clock[mark]),
+            "timer_ns": timer, "clock": dump.clock[marks],
         }
     )  # fmt: skip
     # stable: what a warp did within one tick of the timer stays in its order

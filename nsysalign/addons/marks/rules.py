@@ -111,14 +111,11 @@ def tail(facts: Facts) -> Iterator[Finding]:
             _FEW if blocks < sms else _TAIL_ADVICE,
             kernel=kernel.name,
             launch=kernel.row["kernel"],
-            launches=len(kernel.launches),
             duration_ns=kernel.duration_ns,
             share=share,
-            after_ns=after,
             sms_without_blocks=sms - len(last),
             half_of_the_sms_done_after_ns=half,
             last_sm_done_after_ns=int(last[-1]),
-            last_sm=int(kernel.spans.loc[kernel.spans["last_ns"].idxmax(), "sm"]),
             blocks=blocks,
         )
 
@@ -157,9 +154,7 @@ def sm_imbalance(facts: Facts) -> Iterator[Finding]:
             busiest_sm=sm,
             busiest_ns=int(busy[worst]),
             median_busy_ns=median,
-            least_busy_ns=int(busy.min()),
             blocks_of_busiest=int(blocks[worst]),
-            blocks_of_median_sm=float(np.median(blocks)),
         )
 
 

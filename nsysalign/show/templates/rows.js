@@ -4,7 +4,7 @@ const MOST_LABELS = 12, LOOK_OF = { "✖": "error", "!": "warning", "✓": "bett
 const every = { label: false };
 
 function drawRows() {
-  const { rows, wrong, warnings, right } = DATA.screen;
+  const { rows, wrong, warnings, right, remarks } = DATA.screen;
   fill($("labels-head"),
     wrong ? make("span", { class: "error look" }, `✖ ${wrong} wrong`) : null,
     warnings ? make("span", { class: "warning look" }, `! ${plural(warnings, "warning")}`) : null,
@@ -18,6 +18,7 @@ function drawRows() {
   const more = () => { every.label = true; drawRows(); };
   fill($("rows-more"), rows.length > shown.length ? make("button",
     { type: "button", onclick: more }, plural(rows.length - shown.length, "more label")) : null);
+  fill($("screen-remarks"), remarks.map((text) => make("li", null, text)));
 }
 
 function labelRow(row, name) {
