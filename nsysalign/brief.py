@@ -69,12 +69,12 @@ def of_screen(first: First, command: str, run: str) -> Brief:
     """`run`: the path that `show` takes."""
     labels = [
         BriefLabel(
-            _cut(row.label), row.verdict, row.words, row.count, row.elapsed_ns, row.columns_ns["kernel"], row.saving_ns,
+            cut(row.label), row.verdict, row.words, row.count, row.elapsed_ns, row.columns_ns["kernel"], row.saving_ns,
         )
         for row in first.labels
     ]  # fmt: skip
     fixes = [
-        BriefFix(fix.purpose, _cut(fix.sentence, 160), _cut(fix.code[0] if fix.code else "", 160))
+        BriefFix(fix.purpose, cut(fix.sentence, 160), cut(fix.code[0] if fix.code else "", 160))
         for fix in first.fixes
     ]
     timed = first.proof is not None and first.proof.kind != "run"
@@ -83,15 +83,15 @@ def of_screen(first: First, command: str, run: str) -> Brief:
         schema=SCHEMA,
         command=command,
         verdict=first.verdict,
-        sentence=_cut(first.sentence, _SENTENCE),
-        interval=_cut(first.proof.name) if first.proof else "",
-        wrong=tuple(map(_cut, first.wrong[:_LABELS])),
+        sentence=cut(first.sentence, _SENTENCE),
+        interval=cut(first.proof.name) if first.proof else "",
+        wrong=tuple(map(cut, first.wrong[:_LABELS])),
         fixes=tuple(fixes[:_FIXES]),
         labels=tuple(labels[:_LABELS]),
         remarks=tuple(
-            _cut(text, 120) for text in (*first.remarks, first.unplaced) if text
+            cut(text, 120) for text in (*first.remarks, first.unplaced) if text
         ),
-        trust=_cut(first.trust),
+        trust=cut(first.trust),
         next=f"nsysalign show {shlex.quote(run)}{chosen}"
         if first.proof
         else f"nsysalign report {shlex.quote(run)}",
@@ -110,7 +110,7 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> Brief:
     lead = next((row for row in rows if row["verdict"] == "cpu_bound"), rows[0] if rows else None)
     labels = tuple(
         BriefLabel(
-            _cut(row["label"]), row["verdict"], shown.words(row), int(row["count"]), round(row["steady_median_ns"]), None, None,
+            cut(row["label"]), row["verdict"], shown.words(row), int(row["count"]), round(row["steady_median_ns"]), None, None,
         )
         for row in rows[:_LABELS]
     )  # fmt: skip
@@ -119,13 +119,13 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> Brief:
         schema=SCHEMA,
         command=command,
         verdict=CANNOT_TELL if lead is None else str(lead["verdict"]),
-        sentence=_cut(" ".join(shown.sentences(run)), _SENTENCE),
+        sentence=cut(" ".join(shown.sentences(run)), _SENTENCE),
         interval="",
         wrong=(),
         fixes=(),
         labels=labels,
-        remarks=tuple(_cut(note, 120) for note in run.notes[:3]),
-        trust=_cut(f"{run.device or 'no GPU named'}, not profiled{floor}"),
+        remarks=tuple(cut(note, 120) for note in run.notes[:3]),
+        trust=cut(f"{run.device or 'no GPU named'}, not profiled{floor}"),
         next=next_command,
         omitted=Omitted(max(len(rows) - _LABELS, 0), 0, 0),
     )
@@ -139,30 +139,33 @@ def text(brief: Brief) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of `Brief`."""
-    made = _schema_of(Brief)
+    made = schema_of(Brief)
     made["properties"]["schema"] = {"const": SCHEMA}
     made["properties"]["verdict"] = {"enum": list(VERDICTS)}
     return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **made}
 
 
-def _schema_of(kind: Any) -> dict[str, Any]:
-    plain = {str: "string", int: "integer", type(None): "null"}
+def schema_of(kind: Any) -> dict[str, Any]:
+    """Of a dataclass, or of the type of a field."""
+    plain = {str: "string", int: "integer", float: "number", type(None): "null"}
     if is_dataclass(kind):
         hints = typing.get_type_hints(kind)
         return {
             "type": "object",
-            "properties": {field.name: _schema_of(hints[field.name]) for field in fields(kind)},
+            "properties": {field.name: schema_of(hints[field.name]) for field in fields(kind)},
             "required": [field.name for field in fields(kind)],
             "additionalProperties": False,
         }
     if typing.get_origin(kind) is tuple:
-        return {"type": "array", "items": _schema_of(typing.get_args(kind)[0])}
+        return {"type": "array", "items": schema_of(typing.get_args(kind)[0])}
+    if typing.get_origin(kind) is dict:
+        return {"type": "object", "additionalProperties": schema_of(typing.get_args(kind)[1])}
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return {"type": [plain[one] for one in typing.get_args(kind)]}
     return {"type": plain[kind]}
 
 
-def _cut(text: object, most: int = _NAME) -> str:
+def cut(text: object, most: int = _NAME) -> str:
     """At most so many bytes, whole characters."""
     encoded = safe_text(text).encode()
     if len(encoded) <= most:

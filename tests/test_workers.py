@@ -15,7 +15,7 @@ import pytest
 from waiting import command_line, wait_until
 
 from nsysalign import workers
-from nsysalign.addons.ranks import spread
+from nsysalign.addons.ranks import work
 
 LEAVES_TWO_AT_WORK = """
 import os, time
@@ -44,7 +44,7 @@ def test_they_end_with_whoever_started_them(tmp_path, number):
 
 
 def test_they_end_when_what_they_do_is_in_vain():
-    with pytest.raises(ValueError, match="in vain"), spread.processes(2) as pool:
+    with pytest.raises(ValueError, match="in vain"), work.processes(2) as pool:
         pid = pool.submit(os.getpid).result()
         pool.submit(time.sleep, 1000)
         raise ValueError("in vain")
@@ -90,19 +90,6 @@ def test_where_there_are_none_this_process_does_it_all(monkeypatch, lacking):
         monkeypatch.setattr("multiprocessing.context.SpawnProcess.start", no_process)
     before = set(threading.enumerate())
     assert workers.started(2) is None and workers.started(1, print) is None
-    with spread.processes(4) as pool:
-        assert [r for _, r in spread.over(os.getpgid, [0, 0], pool)] == 2 * [os.getpgrp()]
+    with work.processes(4) as pool:
+        assert pool.submit(os.getpid).result() == os.getpid()
     assert not set(threading.enumerate()) - before
-
-
-def test_a_job_whose_process_died_is_not_tried_in_this_one(monkeypatch):
-    class Broken(concurrent.futures.ThreadPoolExecutor):
-        def submit(self, *_):
-            future = concurrent.futures.Future()
-            future.set_exception(concurrent.futures.BrokenExecutor("died"))
-            return future
-
-    monkeypatch.setattr(spread, "started", lambda count: None)
-    with Broken(1) as pool:
-        ((job, outcome),) = spread.over(os._exit, [7], pool)
-    assert job == 7 and isinstance(outcome, concurrent.futures.BrokenExecutor)

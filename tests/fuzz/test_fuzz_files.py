@@ -35,7 +35,7 @@ from simulator.world import LEGACY
 import nsysalign
 from nsysalign import frames
 from nsysalign.addons.confirm import verdicts as confirmations
-from nsysalign.addons.ranks.command import pids_of
+from nsysalign.addons.ranks.work import pids_of
 from nsysalign.cli import cli
 from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, NsysAlignError

@@ -6,6 +6,7 @@ import json
 import random
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import browsing
@@ -13,8 +14,8 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
+from nsysalign.addons.measure import brief, screen, workers
 from nsysalign.addons.measure import page as measure_html
-from nsysalign.addons.measure import screen, workers
 from nsysalign.addons.measure.plan import Options, Target
 from nsysalign.addons.measure.result import Block, Measure, Run
 from nsysalign.show.html import assemble
@@ -22,6 +23,7 @@ from nsysalign.store.objects import to_json
 
 from .conftest import CALLS, SIMULATED
 
+ROOT = Path(__file__).parents[2]
 HOSTILE = "</script><b>\x1b[31mbench.py\u202e:make"
 FACTORS = {"latency": 1.05, "event": 1.02, "device": 0.7, "steady": 1.0, "graph": 0.75}
 
@@ -163,20 +165,40 @@ def test_b_against_a():
         assert head.startswith(f"B is slower than A at batch 1, 8, 64 ({mode} +")
 
 
-def test_every_way_of_timing_answers_its_question():
+@pytest.mark.parametrize(
+    ("measure", "verdict", "most"),
+    [
+        (made(batches=(None,)), "stable", 1),
+        (made(batches=(None,), noise=0.9), "noisy", 1),
+        (made(batches=(None,), processes=1), "no_interval", 1),
+        (made(batches=tuple(range(1, 30))), "stable", 6),
+        (made(targets=("a.py:make", "b.py:make")), "slower", 6),
+        (replace(made(targets=(HOSTILE * 20,)), notes=("word é " * 90,) * 9), "stable", 3),
+    ],
+)
+def test_brief_is_one_line_that_its_schema_describes(measure, verdict, most):
+    said = brief.text(brief.brief(replace(measure, folder=Path("runs/measure-001"))))
+    assert len(said.encode()) <= 2_000 and "\n" not in said and "\x1b" not in said
+    answer = json.loads(said)
+    described = brief.schema()["properties"]
+    assert answer.keys() == described.keys() and verdict in described["verdict"]["enum"]
+    assert answer["points"][0].keys() == described["points"]["items"]["properties"].keys()
+    assert answer["verdict"] == verdict and len(answer["points"]) <= most
+    assert len(answer["points"]) + answer["omitted"] == len(measure.points)
+    kept = json.loads((ROOT / "docs" / "measure.schema.json").read_text("utf-8"))
+    assert kept == json.loads(json.dumps(brief.schema()))
+
+
+def test_every_way_of_timing_says_what_it_is():
     m = clocked()
     rows = screen.way_rows(m, m.points[0])
-    assert rows[-1] == ["sum of its kernels, nsys", "740.00", "-", "-", "nothing"]
-    lines = screen.clocks_verdict(m, m.points[0])
-    assert lines[0] == "one caller waits 1.15 ms (host timer + synchronise)"
-    assert "in a model that keeps the GPU busy, 770 us (event pair behind a delay)" in lines[2]
-    assert "sum of its kernels, nsys" in said(m)
-    data = measure_html.payload(m)["points"][0]
-    assert data["ways"] == rows and data["lines"][-4:] == lines
-    assert measure_html.payload(made())["points"][0]["ways"] == []
+    words = "its kernels and copies alone, by nsys"
+    assert rows[-1] == ["sum", "740.00", "-", "-", "-", words]
+    assert rows[0][0] == "latency" and "what one caller waits" in rows[0][-1]
+    assert "cold L2" in said(m) and "cold L2" not in said(made())
     wrong = clocked(warm=900e3)
     words = "warm L2: the kernels that nsys saw take 900 us, longer than the call"
-    assert screen.clocks_verdict(wrong, wrong.points[0])[-1].startswith(words)
+    assert screen.reading(wrong, wrong.points[0])[-1].startswith(words)
 
 
 def test_what_nsys_says_is_the_median_of_the_work_in_its_region(tmp_path, monkeypatch):
@@ -237,8 +259,7 @@ def test_the_page_draws_and_stays_in_its_width(tmp_path, width):
             "const s = document.getElementById('mode-batch'); s.selectedIndex = 4; "
             "s.dispatchEvent(new Event('change'))"
         )
-        for table, rows in (("mode-table", 5), ("way-table", 4)):  # steady is no clock
-            assert len(driver.find_elements("css selector", f"#{table} tbody tr")) == rows
+        assert len(driver.find_elements("css selector", "#mode-table tbody tr")) == 5
         assert not driver.find_elements("css selector", "main b b, header b")
         browsing.quiet(driver)
     finally:

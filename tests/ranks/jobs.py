@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-from pathlib import Path
 
-from nsysalign.addons.ranks.command import Job, one
-from nsysalign.addons.ranks.results import SourceResult
+from nsysalign.addons.ranks.records import SourceResult
+from nsysalign.addons.ranks.work import Job, one
 
 
 def dies_once(job: Job) -> SourceResult:
@@ -20,8 +19,8 @@ def dies_once(job: Job) -> SourceResult:
     return one(job)
 
 
-def always_dies(name: Path) -> str:
+def always_dies(job: Job) -> SourceResult:
     """Whoever takes `bad` dies, every time."""
-    if name.name == "bad":
+    if job.source.name == "bad":
         os.kill(os.getpid(), signal.SIGKILL)
-    return name.name
+    return SourceResult(job.source.name, "")

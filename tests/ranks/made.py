@@ -9,8 +9,7 @@ import pandas as pd
 from simulator.ranks import Job
 
 from nsysalign import frames
-from nsysalign.addons.ranks.results import LabelTimes, RankSummary, SourceResult
-from nsysalign.model import TraceInfo
+from nsysalign.addons.ranks.records import LabelTimes, RankSummary, SourceResult
 from nsysalign.trace.nccl import operation_of
 
 EPOCH = 1_795_229_128_000_000_000
@@ -27,7 +26,6 @@ def summary(
     host: str | None = None,
     skip: int = 0,
     source: str = "",
-    label: str = "step",
 ) -> RankSummary:
     """`clock` distorts the true times; the session began at `session` on it, and says a start that
     is `wrong` by so much.  The first `skip` collectives are missing."""
@@ -50,47 +48,32 @@ def summary(
             "signature": np.array([o.grid << 16 for o in nccl], dtype=np.int64),
         }
     )
-    windows = np.stack(
-        [seen([p.start.t for p in world.pairs]), seen([p.end.t for p in world.pairs])]
-    )
-    info = TraceInfo(
-        "trace.sqlite", None, None, (), None, EPOCH + session + wrong if known else None
-    )
-    return RankSummary(
-        source=source or f"rank{rank}",
-        pid=world.pid,
-        device=world.device,
-        info=info,
-        host=host,
-        launcher_rank=None,
-        labels=(times(label, windows.T),) if windows.size else (),
+    windows = [seen([p.start.t for p in world.pairs]), seen([p.end.t for p in world.pairs])]
+    labels = (times("step", np.stack(windows).T),) if len(windows[0]) else ()
+    return _rank(
+        source or f"rank{rank}", world.pid, world.device, labels, host=host,
+        session_start_ns=EPOCH + session + wrong if known else None,
         collectives=frames.check(collectives, frames.COLLECTIVES),
-        unplaced=0,
-        warnings=(),
-    )
-
-
-def times(label: str, windows: np.ndarray, **parts: float) -> LabelTimes:
-    mean = float(np.diff(windows).mean())
-    return LabelTimes(label, "event", "bench.py:10", False, windows, parts or {"kernel": mean})
+    )  # fmt: skip
 
 
 def measured(rank: int, elapsed: Sequence[int], label: str = "step") -> RankSummary:
     """A rank without collectives: these times, one after the other."""
     durations = np.array(elapsed, dtype=np.int64)
     starts = np.concatenate([[0], np.cumsum(durations + 1000)[:-1]]).astype(np.int64)
-    return RankSummary(
-        source=f"rank{rank}",
-        pid=100 + rank,
-        device=0,
-        info=TraceInfo("trace.sqlite", None, None, (), None, EPOCH),
-        host=None,
-        launcher_rank=None,
-        labels=(times(label, np.stack([starts, starts + durations], axis=1)),),
-        collectives=frames.empty(frames.COLLECTIVES),
-        unplaced=0,
-        warnings=(),
-    )
+    windows = np.stack([starts, starts + durations], axis=1)
+    return _rank(f"rank{rank}", 100 + rank, 0, (times(label, windows),))
+
+
+def _rank(source, pid, device, labels, **more) -> RankSummary:
+    usual = {"session_start_ns": EPOCH, "host": None, "launcher_rank": None}
+    usual["collectives"] = frames.empty(frames.COLLECTIVES)
+    return RankSummary(source=source, pid=pid, device=device, labels=labels, **{**usual, **more})
+
+
+def times(label: str, windows: np.ndarray, **parts: float) -> LabelTimes:
+    mean = float(np.diff(windows).mean())
+    return LabelTimes(label, False, windows, parts or {"kernel": mean})
 
 
 def results(*ranks: RankSummary) -> list[SourceResult]:

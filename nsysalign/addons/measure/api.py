@@ -70,12 +70,10 @@ def _target(make: Callable[..., Any] | str) -> plan.Target:
             "nsysalign.benchmark(make, batch=...)",
         )
     name = getattr(make, "__qualname__", type(make).__name__)
-    reached: Any = sys.modules.get(getattr(make, "__module__", "") or "")
-    file = getattr(reached, "__file__", None) or ""
-    place = reached.__name__ if getattr(reached, "__package__", "") else os.path.abspath(file)
-    for part in name.split("."):
-        reached = getattr(reached, part, None)
-    if reached is not make or not os.path.isfile(file):
+    module: Any = sys.modules.get(getattr(make, "__module__", "") or "")
+    file = getattr(module, "__file__", None) or ""
+    place = module.__name__ if getattr(module, "__package__", "") else os.path.abspath(file)
+    if "<" in name or not os.path.isfile(file):
         raise UsageError(
             f"{name}: a fresh process cannot import it",
             "put the function at the top level of a file (in a notebook: %%writefile bench.py), "

@@ -48,6 +48,11 @@ from nsysalign.errors import Interrupted
     "call, and which answers which question.  Runs it once under nsys, too.",
 )
 @click.option("--quick", is_flag=True, help="One process, rough: a first look.")
+@click.option(
+    "--brief",
+    is_flag=True,
+    help="Print the answer as one line of JSON of at most 2,000 bytes (docs/agents.md).",
+)
 @shared.lock_clocks("Lock the SM clock at this frequency meanwhile (needs administrator rights).")
 @shared.nsys("The nsys to use with --clocks.")
 @shared.output_folder("Folder, new or empty (default: nsysalign-runs/measure-NNN).")
@@ -55,7 +60,9 @@ from nsysalign.errors import Interrupted
 @click.option("--backend", default="cuda", hidden=True)
 @shared.quiet()
 @click.pass_context
-def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any) -> None:
+def measure(
+    ctx: click.Context, json_out: str | None, brief: bool, quiet: bool, **given: Any
+) -> None:
     """Measure a call: fresh processes, five ways of timing it, reliable intervals, the best batch.
 
     FUNCTION(batch), or FUNCTION() without --batch, prepares everything and returns the call to
@@ -88,7 +95,11 @@ def measure(ctx: click.Context, json_out: str | None, quiet: bool, **given: Any)
     deliver(result.folder / MEASUREMENT, json_out)
     report = result.folder / "measure.html"
     page.write(result, report)
-    if not quiet and json_out != "-":
+    if brief and json_out != "-":
+        from nsysalign.addons.measure import brief as short
+
+        click.echo(short.text(short.brief(result)))
+    elif not quiet and json_out != "-":
         screen.render(result, console(), str(report))
     if not result.complete:
         raise Interrupted("interrupted: the results until then are kept")

@@ -6,6 +6,7 @@ import os
 from typing import TYPE_CHECKING, Any
 
 from nsysalign.addons.measure import screen
+from nsysalign.addons.measure.result import WAYS
 from nsysalign.files import write_text
 from nsysalign.show.html import Page, assemble
 from nsysalign.text import safe_text
@@ -29,15 +30,14 @@ def payload(measure: Measure) -> dict[str, Any]:
     points, modes = [], []
     for p in measure.points:
         of = screen.named(measure, p.target, p.batch)
-        lines = [*screen.reading(measure, p), *screen.clocks_verdict(measure, p)]
-        more = {"of": of, "side": p.target, "lines": lines, "cells": screen.row(p)}
-        points.append(p.row() | more | {"ways": screen.way_rows(measure, p)})
+        more = {"of": of, "side": p.target, "lines": screen.reading(measure, p)}
+        points.append(p.row() | more | {"cells": screen.row(p)})
     for key, e in measure.estimates.items():
         modes.append(
             {
                 "of": screen.named(measure, key.target, key.batch),
                 "name": key.mode if key.l2 == "warm" else f"{key.mode}, cold L2",
-                "words": screen.MODE_WORDS[key.mode],
+                "words": WAYS[key.mode],
                 "known": screen.certainty(e),
                 "value_ns": e.value_ns, "low_ns": e.low_ns, "high_ns": e.high_ns,
                 "mean_ns": e.mean_ns, "min_ns": e.min_ns, "max_ns": e.max_ns,
@@ -48,13 +48,9 @@ def payload(measure: Measure) -> dict[str, Any]:
     return {
         "title": " against ".join(names), "targets": names, "causes": [],
         "headline": screen.headline(measure), "notes": list(map(safe_text, measure.notes)),
-        "environment": [
-            [name, safe_text(text.removeprefix(f"{name} "))]
-            for name, text in screen.environment(measure)
-        ],
+        "environment": safe_text(screen.environment(measure)),
         "heads": screen.HEADS, "points": points, "modes": modes,
         "change_heads": screen.CHANGE_HEADS,
         "changes": [screen.change_row(c) for c in measure.changes()],
-        "way_heads": screen.WAY_HEADS,
         "chosen": screen.named(measure, shown.target, shown.batch) if shown else "",
     }  # fmt: skip

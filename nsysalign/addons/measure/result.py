@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_typ
 
 from nsysalign import untrusted
 from nsysalign.addons.measure import search
-from nsysalign.addons.measure.modes import NAMES, TRITON
+from nsysalign.addons.measure.modes import TRITON
 from nsysalign.addons.measure.statistics import Estimate, difference, estimate
 from nsysalign.addons.measure.stored import FORMAT, MEASUREMENT
 from nsysalign.errors import AnalysisError
@@ -27,18 +27,19 @@ if TYPE_CHECKING:
     import pandas as pd
 
 VERSION = 3
-MODES = (*NAMES, *TRITON)
 LARGEST_FILE = 1 << 30
-#: mode or "sum" -> (the name of a way of timing, what it contains beside the time of kernels).
+#: Ways of timing a call, and what each says: the modes, and what nsys says of the kernels.
 WAYS = {
-    "latency": ("host timer + synchronise", "launch, the way to the GPU and back"),
-    "event": ("event pair, idle GPU", "waits for launches, and the records"),
-    "device": ("event pair behind a delay", "the records"),
-    "do_bench": ("triton do_bench", "the records; launches longer than its flush; the mean"),
-    "do_bench_cudagraph": ("triton do_bench_cudagraph", "gaps inside its graph; the mean"),
-    "graph": ("CUDA graph, event pair", "the launch of the graph, and the records"),
-    "sum": ("sum of its kernels, nsys", "nothing"),
+    "latency": "what one caller waits, by the host's clock",
+    "event": "what most benchmarks print; waits for launches",
+    "device": "the GPU's time in a busy model, behind a delay",
+    "steady": "throughput: calls queued, per call",
+    "do_bench": "triton's, behind a flush of the L2; the mean",
+    "do_bench_cudagraph": "triton's, in a CUDA graph; the mean",
+    "graph": "replayed as a CUDA graph",
+    "sum": "its kernels and copies alone, by nsys",
 }
+_ORDER = list(WAYS)
 
 
 @dataclass(frozen=True)
@@ -146,16 +147,14 @@ class Rung(NamedTuple):
     """One way of timing the call; `mhz`: the median SM clock meanwhile, NaN where unknown."""
 
     way: str
-    name: str
     value_ns: float
-    contains: str
     mhz: float
 
 
 @dataclass(frozen=True)
 class Measure:
     """A whole measurement.  `search`: {"largest", "failed_at" (the batch that found no memory, or
-    None), "limited" (what else ended it)}; {} without one."""
+    None)}; {} without one."""
 
     targets: tuple[str, ...]
     options: Mapping[str, Any]
@@ -193,9 +192,9 @@ class Measure:
 
     @cached_property
     def estimates(self) -> dict[Key, Estimate]:
-        """An estimate of all that was measured, in the order of MODES."""
+        """An estimate of all that was measured, in the order of WAYS."""
         out = {}
-        for key in sorted(self._blocks, key=lambda key: MODES.index(key.mode)):
+        for key in sorted(self._blocks, key=lambda key: _ORDER.index(key.mode)):
             of: dict[int, list[tuple[int, ...]]] = {}
             for block in self._blocks[key]:
                 of.setdefault(block.run, []).append(block.ns)
@@ -246,21 +245,22 @@ class Measure:
                     sm_mhz=self._mhz(target=target, batch=batch),
                 )
             )  # fmt: skip
-        return tuple(replace(p, marks=self._marks(p, _trials(points, p.target))) for p in points)
+        return tuple(replace(p, marks=self._marks(p, points)) for p in points)
 
-    def _marks(self, point: Point, trials: list[search.Trial]) -> str:
+    def _marks(self, point: Point, points: list[Point]) -> str:
         marks, batch = [], point.batch or 1
-        if len(trials) > 1:
-            best, advised = search.best(trials), search.advised(trials)
+        rates = {p.batch or 1: p.rate for p in points if p.target == point.target and p.rate}
+        if len(rates) > 1:
+            best, advised = search.best(rates), search.advised(rates)
             marks += ["best"] * (batch == best)
             marks += ["within 5 % of the best"] * (batch == advised != best)
         if batch == self.search.get("largest") and self.search.get("failed_at"):
             marks.append("largest that fits")
         return "; ".join(marks)
 
-    def trials(self) -> list[search.Trial]:
-        """The batches with a throughput of the first target, as `search` looks at them."""
-        return _trials(self.points, 0)
+    def rates(self) -> dict[int, float]:
+        """Outputs per second of the first target, by batch."""
+        return {p.batch or 1: p.rate for p in self.points if p.target == 0 and p.rate}
 
     @property
     def best(self) -> Point | None:
@@ -270,7 +270,7 @@ class Measure:
     @property
     def advised(self) -> Point | None:
         """What to use, of the first target: the smallest batch within 5 % of the best."""
-        batch = search.advised(trials) if (trials := self.trials()) else 0
+        batch = search.advised(rates) if (rates := self.rates()) else 0
         return next((p for p in self.points if p.target == 0 and (p.batch or 1) == batch), None)
 
     def changes(self) -> list[Change]:
@@ -278,7 +278,7 @@ class Measure:
         faster: the interval excludes zero."""
         out = []
         both = [k for k in self.estimates if k.target and k._replace(target=0) in self.estimates]
-        for key in sorted(both, key=lambda k: (k.batch or 0, MODES.index(k.mode), k.l2 == "cold")):
+        for key in sorted(both, key=lambda k: (k.batch or 0, _ORDER.index(k.mode), k.l2 == "cold")):
             a, b = self.estimates[key._replace(target=0)], self.estimates[key]
             ratio, low, high = difference(a, b)
             verdict = "slower" if low > 0 else "faster" if high < 0 else "unclear"
@@ -286,20 +286,14 @@ class Measure:
         return out
 
     def rungs(self, point: Point, l2: str) -> list[Rung]:
-        """What each way of timing the call prints at a point, warm or cold; [] without --clocks."""
-        if not self.options.get("clocks"):
-            return []
+        """What each way of timing the call prints at a point, with a warm or a cold L2."""
         of = {"target": point.target, "batch": point.batch, "l2": l2}
         modes = self.modes_at(point, l2).items()
         # triton prints the mean
         values = {m: e.mean_ns if m in TRITON else e.value_ns for m, e in modes}
         runs = self._runs_of(point.target, point.batch)
         values |= dict([("sum", r.gpu_ns[l2]) for r in runs if l2 in r.gpu_ns])
-        return [
-            Rung(way, name, values[way], contains, self._mhz(**of, mode=way))
-            for way, (name, contains) in WAYS.items()
-            if way in values
-        ]
+        return [Rung(way, values[way], self._mhz(**of, mode=way)) for way in WAYS if way in values]
 
     # --- tables, files ---
 
@@ -316,14 +310,11 @@ class Measure:
     @cached_property
     def modes(self) -> pd.DataFrame:
         """One row per target, batch, mode and L2: the fields of `statistics.Estimate`."""
-        return _frame(self.mode_rows())
-
-    def mode_rows(self) -> list[dict[str, Any]]:
-        """The rows of `modes`."""
-        return [
+        rows = [
             {**key._asdict(), "target": self.targets[key.target], **asdict(e)}
             for key, e in self.estimates.items()
         ]
+        return _frame(rows)
 
     @cached_property
     def samples(self) -> pd.DataFrame:
@@ -345,20 +336,9 @@ class Measure:
         out: dict[str, Any] = {"format": FORMAT, "version": VERSION}
         out |= {name: getattr(self, name) for name in named}
         out["points"] = self.curve_rows()
-        out["modes"] = self.mode_rows()
-        out["ways"] = [
-            {"target": p.target, "batch": p.batch, "l2": l2} | rung._asdict()
-            for p in self.points
-            for l2 in ("warm", "cold")
-            for rung in self.rungs(p, l2)
-        ]
         out |= {"runs": list(map(asdict, self.runs)), "blocks": list(map(asdict, self.blocks))}
         with replacing(path) as temporary:
             temporary.write_text(to_json(out), encoding="utf-8")
-
-
-def _trials(points: Any, target: int) -> list[search.Trial]:
-    return [search.Trial(p.batch or 1, p.rate) for p in points if p.target == target and p.rate]
 
 
 def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
@@ -392,7 +372,7 @@ def load(path: Path) -> Measure:
             and len(numbers) == len(measure.runs)
             and all(run.target in targets for run in measure.runs)
             and (batches == {None} or all(b is not None and b > 0 for b in batches))
-            and all(b.run in numbers and b.mode in MODES for b in measure.blocks)
+            and all(b.run in numbers and b.mode in WAYS for b in measure.blocks)
         ):
             raise ValueError("a target, a batch, a run or a mode that cannot be")
         return replace(measure, folder=file.parent)

@@ -29,28 +29,9 @@ if TYPE_CHECKING:
     from nsysalign.addons.measure.result import Change, Measure, Point
     from nsysalign.addons.measure.statistics import Estimate
 
-MODE_WORDS = {
-    "latency": "host clock around call and synchronise: one request",
-    "event": "event pair around the call, idle GPU",
-    "device": "event pair behind a delay kernel: GPU time only",
-    "steady": "calls queued, per call: throughput",
-    "graph": "captured, replayed as a CUDA graph",
-    "do_bench": "triton's, which overwrites the L2 before each call",
-    "do_bench_cudagraph": "triton's, replayed from a graph of many calls",
-}
 HEADS = ["batch", "p50 ms", "±", "p99 ms", "per s", "±", "memory", "SM MHz", ""]
-WAY_HEADS = ["clock", "warm us", "cold us", "SM MHz", "what is in it, beside the kernels"]
+WAY_HEADS = ["mode", "us", "±", "cold L2", "SM MHz", "what it says"]
 CHANGE_HEADS = ["batch", "mode", "A", "B", "change", "95 %", ""]
-#: Which way answers which question, best first.
-QUESTIONS = (
-    ("one caller waits", ("latency",)),
-    ("most benchmarks print", ("event",)),
-    (
-        "the kernels take, in a model that keeps the GPU busy,",
-        ("device", "do_bench_cudagraph", "sum"),
-    ),
-    ("inside a CUDA graph it takes", ("do_bench_cudagraph", "graph")),
-)
 #: A profiled sum this much above the timed device time contradicts it.
 CONTRADICTS, CONTRADICTS_NS = 0.02, 1_000
 #: Rows of the screen: batches, changes, notes; the page has all.
@@ -73,27 +54,23 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
     elif len(measure.points) > 1:
         marked = [p for p in measure.points if p.marks or p is measure.points[0]]
         others = [p for p in measure.points if p not in marked]
-        shown = marked + others[-max(0, MOST_ROWS - len(marked)) :]
+        shown = [*marked, *reversed(others)][:MOST_ROWS]
         rows = [row(p) for p in measure.points if p in shown]
         _table(console, HEADS, rows, left=(8,), leave=(7, 6, 3))
         if len(rows) < len(measure.points):
             more = len(measure.points) - len(rows)
             console.print(Text(f"{more} more rows in the report", "dim"))
-    if point and (ways := way_rows(measure, point)):
+    if point and not changes:
         console.print()
-        _table(console, WAY_HEADS, ways, left=(0, 4), leave=(3,))
-        for line in clocks_verdict(measure, point) if len(measure.points) == 1 else ():
-            console.print(Text(safe_text(line)))
-    elif point and not changes:
-        console.print()
-        rows = mode_rows(measure, point)
-        _table(console, ["mode", "time", "±", "what it is"], rows, left=(0, 3), leave=(2,))
+        rows, drop = way_rows(measure, point), () if measure.options.get("clocks") else (3,)
+        cells = [[c for n, c in enumerate(r) if n not in drop] for r in (WAY_HEADS, *rows)]
+        _table(console, cells[0], cells[1:], left=(0,), leave=(4 - len(drop),))
     for note in measure.notes[:MOST_NOTES]:
         console.print(Text(f"! {table.middle(safe_text(note), 156)}", "yellow"))
     if len(measure.notes) > MOST_NOTES:
         more = plural(len(measure.notes) - MOST_NOTES, "note")
         console.print(Text(f"{more} more in the report", "dim"))
-    console.print(Text(safe_text(", ".join(value for _, value in environment(measure))), "dim"))
+    console.print(Text(safe_text(environment(measure)), "dim"))
     if report:  # a path that is broken over lines cannot be copied
         console.print(f"report: {safe_text(report)}", soft_wrap=True, markup=False)
 
@@ -150,12 +127,6 @@ def certainty(e: Estimate) -> str:
     return f"{e.processes} proc." if e.processes < 3 else f">{100 * TOO_WIDE:.0f} %"
 
 
-def mode_rows(measure: Measure, point: Point) -> list[list[str]]:
-    """Per mode its time, how certain that is, what it is."""
-    modes = measure.modes_at(point).items()
-    return [[m, duration(e.value_ns), certainty(e), MODE_WORDS[m]] for m, e in modes]
-
-
 def change_row(c: Change) -> list[str]:
     """A change's cells; CHANGE_HEADS names them."""
     mode = c.mode if c.l2 == "warm" else f"{c.mode}, cold L2"
@@ -165,29 +136,29 @@ def change_row(c: Change) -> list[str]:
 
 
 def way_rows(measure: Measure, point: Point) -> list[list[str]]:
-    """A row for each way of timing, with a warm and a cold L2; [] without --clocks."""
+    """The cells of each way of timing, whose heads are WAY_HEADS; "-" for what was not measured."""
     warm, cold = ({r.way: r for r in measure.rungs(point, l2)} for l2 in ("warm", "cold"))
-    rows = []
-    for way, (name, contains) in WAYS.items():
-        both = [rungs.get(way) for rungs in (warm, cold)]
-        if known := next((r for r in both if r), None):
-            times = [fixed(r.value_ns) if r else "-" for r in both]
-            rows.append([name, *times, _mhz(known.mhz), contains])
+    modes, rows = measure.modes_at(point), []
+    for way in (way for way in WAYS if way in {**warm, **cold}):
+        times = [fixed(of[way].value_ns) if way in of else "-" for of in (warm, cold)]
+        known = certainty(modes[way]) if way in modes else "-"
+        mhz = (warm.get(way) or cold[way]).mhz
+        rows.append([way, times[0], known, times[1], _mhz(mhz), WAYS[way]])
     return rows
 
 
 # --- sentences ---
 
 
-def environment(measure: Measure) -> list[tuple[str, str]]:
-    """What was measured on what, and by how many processes: (name, words)."""
+def environment(measure: Measure) -> str:
+    """What it was measured on, and by how many processes."""
     e, runs = measure.environment, [r for r in measure.runs if not r.failure]
     timed = sum(r.role == "time" for r in runs) or 1
-    rows = [("GPU", str(e.get("device", "no device"))), ("torch", f"torch {e.get('torch', '?')}")]
-    rows.append(("processes", f"{timed} process{'' if timed == 1 else 'es'}"))
+    words = f"{e.get('device', 'no device')}, torch {e.get('torch', '?')}, {timed} process"
+    words += "" if timed == 1 else "es"
     if first := sorted(r.first_ns for r in runs if r.first_ns):
-        rows.append(("first call", f"first call {duration(first[len(first) // 2])}, not counted"))
-    return rows
+        words += f", first call {duration(first[len(first) // 2])}, not counted"
+    return words
 
 
 def named(measure: Measure, target: int, batch: int | None) -> str:
@@ -232,45 +203,28 @@ def headline(measure: Measure) -> str:
     return "Nothing was measured."
 
 
-def _against(measure: Measure) -> str:
-    """B against A by latency, or else by the first mode that was measured of both, at the batches
-    where that can be said."""
+def headline_changes(measure: Measure) -> list[Change]:
+    """B against A by latency, or else by the first mode that was measured of both."""
     changes = [c for c in measure.changes() if c.l2 == "warm"]
     mode = next((c.mode for c in sorted(changes, key=lambda c: c.mode != "latency")), "")
-    parts = []
+    return [c for c in changes if c.mode == mode]
+
+
+def _against(measure: Measure) -> str:
+    """B against A, at the batches where that can be said."""
+    parts, changes = [], headline_changes(measure)
     for verdict in ("faster", "slower", "unclear"):
-        here = [c for c in changes if (c.mode, c.verdict) == (mode, verdict)]
+        here = [c for c in changes if c.verdict == verdict]
         if not here:
             continue
         where = ", ".join(_count(c.batch) for c in here if c.batch is not None)
         where = f" at batch {where}" if where else ""
         ratios = sorted(c.ratio for c in here)
         values = change(ratios[0]) if len(here) == 1 else change_between(ratios[0], ratios[-1])
-        differ = f"B is {verdict} than A{where} ({mode} {values})"
+        differ = f"B is {verdict} than A{where} ({here[0].mode} {values})"
         parts.append(differ if verdict != "unclear" else f"they cannot be told apart{where}")
     text = "; ".join(parts) or "nothing was measured of both"
     return f"{text[0].upper()}{text[1:]}."
-
-
-def clocks_verdict(measure: Measure, point: Point) -> list[str]:
-    """Which way answers which question, and where the profile contradicts the timing; [] without
-    --clocks."""
-    lines = []
-    warm, cold = ({r.way: r.value_ns for r in measure.rungs(point, l2)} for l2 in ("warm", "cold"))
-    for question, ways in QUESTIONS:
-        if way := next((w for w in ways if w in warm), None):
-            text = f"{question} {duration(warm[way])} ({WAYS[way][0]})"
-            if way in cold:
-                text += f", {duration(cold[way])} with its data not in the L2"
-            lines.append(text)
-    for l2, ns in (("warm", warm), ("cold", cold)):
-        timed, traced = ns.get("device", 0), ns.get("sum", 0)
-        if timed and traced > timed + max(CONTRADICTS * timed, CONTRADICTS_NS):
-            lines.append(
-                f"{l2} L2: the kernels that nsys saw take {duration(traced)}, longer than the call "
-                f"that was timed ({duration(timed)}): its clocks or its caches were others"
-            )
-    return lines
 
 
 def reading(measure: Measure, point: Point) -> list[str]:
@@ -294,4 +248,12 @@ def reading(measure: Measure, point: Point) -> list[str]:
         lines.append(f"launch-bound: the GPU needs {times} per call{remedy}")
     elif device and steady and event and event.value_ns > 1.2 * max(device.p90_ns, steady.value_ns):
         lines.append("on an idle GPU the first launches come late; queued calls hide that")
+    for l2 in ("warm", "cold"):
+        ns = {r.way: r.value_ns for r in measure.rungs(point, l2)}
+        timed, traced = ns.get("device", 0), ns.get("sum", 0)
+        if timed and traced > timed + max(CONTRADICTS * timed, CONTRADICTS_NS):
+            lines.append(
+                f"{l2} L2: the kernels that nsys saw take {duration(traced)}, longer than the call "
+                f"that was timed ({duration(timed)}): its clocks or its caches were others"
+            )
     return lines

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
 import math
 import os
 import random
 import shutil
 import time
+from bisect import bisect
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -19,7 +18,7 @@ from nsysalign.addons.measure import search, workers
 from nsysalign.addons.measure.plan import Options
 from nsysalign.addons.measure.result import Block, Measure, Run
 from nsysalign.addons.measure.stored import MEASUREMENT
-from nsysalign.addons.measure.workers import Failure, Job, Outcome
+from nsysalign.addons.measure.workers import Job, Outcome
 from nsysalign.errors import NsysAlignError
 from nsysalign.paths import without_paths
 from nsysalign.record.clock_sampler import sampling, start_nvml, visible
@@ -42,12 +41,11 @@ ZEROS = (
     "the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster "
     "than with data"
 )
-_SLOW = "does the call return at all? if it is only slow, a longer --budget helps"
+#: What to do about a failure of this kind.
 _NEXT = {
     "wrong": "see: nsysalign measure --help",
     "oom": "a smaller --batch",
-    "hang": _SLOW,
-    "budget": _SLOW,
+    "hang": "does the call return at all? if it is only slow, a longer --budget helps",
 }
 
 
@@ -114,8 +112,8 @@ class Session:
         usual = f"its output and traceback: {self.folder}/workers/*.log"
         if failure.stage == "starting CUDA":
             usual = "nvidia-smi, and: nsysalign doctor"
-        reason = f"nothing was measured: {failure.text}"
-        raise MeasureError(reason, _NEXT.get(failure.kind, usual))
+        kind = "hang" if failure.kind == "budget" else failure.kind
+        raise MeasureError(f"nothing was measured: {failure.text}", _NEXT.get(kind, usual))
 
     def result(self) -> Measure:
         """What is known by now."""
@@ -134,7 +132,7 @@ class Session:
             folder=self.folder,
         )
 
-    def _searched(self) -> tuple[int, ...]:
+    def _searched(self) -> list[int]:
         """Find the batches to report: one process climbs until the memory or its share of the
         budget ends."""
         o = self.options
@@ -146,25 +144,19 @@ class Session:
         if failure and failure.kind == "wrong":
             self._failed(outcome)
         failed = begun[-1] if failure and failure.kind == "oom" and begun else None
-        trials = self.result().trials()
-        largest, limited = max((t.batch for t in trials), default=0), ""
+        rates = self.result().rates()
+        largest = max(rates, default=0)
         if failure and failure.kind not in ("oom", "budget"):
-            limited = _short(failure)
-        elif not trials and (refused := [f["reason"] for f in outcome.all("refused")]):
-            limited = f"its throughput cannot be measured: {refused[0]}"
-        elif largest >= search.LARGEST:
-            limited = f"memory does not limit the search: batch {largest:,} still fits"
+            where = f" at batch {begun[-1]:,}" if begun else ""
+            self._notes.append(f"the search ended{where}: {without_paths(failure.text)[:300]}")
         elif not failed and begun and largest < batches[-1]:
             self._missing.append(f"batches above {begun[-1]:,} to the search")
-        if limited:
-            where = f" at batch {begun[-1]:,}" if begun else ""
-            self._notes.append(f"the search ended{where}: {limited}")
-        self._search = {"largest": largest, "failed_at": failed, "limited": limited}
-        return search.reported(trials, failed) if trials else ()
+        self._search = {"largest": largest, "failed_at": failed}
+        return search.reported(rates) if rates else []
 
     def _timed(self, batches: Sequence[int | None]) -> None:
         """Rounds of one process per target and batch, each in an order of its own."""
-        o, found = self.options, self._search
+        o = self.options
         pairs = [(target, batch) for batch in batches for target in range(len(o.targets))]
         jobs = [p for _ in range(o.processes) for p in self._random.sample(pairs, len(pairs))]
         while jobs:
@@ -178,15 +170,9 @@ class Session:
             target, batch = pair = jobs.pop(0)
             job = Job(len(self.outcomes), target, (batch,), "time", o.modes, o.l2, seconds)
             outcome = self._worker(job, len(jobs) + 1)
-            kind = outcome.failure.kind if outcome.failure else ""
-            if kind not in ("", "budget"):
+            if outcome.failure and outcome.failure.kind != "budget":
                 jobs = [other for other in jobs if other != pair]
-                if not (o.search and kind == "oom"):
-                    self._failed(outcome)
-                elif batch > found["largest"]:
-                    found["failed_at"] = min(batch, found["failed_at"])
-            elif o.search and not kind:
-                found["largest"] = max(found["largest"], batch)
+                self._failed(outcome)
 
     def _profiled(self, batches: Sequence[int | None]) -> None:
         """One more worker per batch, under nsys.  A profile that fails is a note."""
@@ -197,7 +183,7 @@ class Session:
                 return
             name = f"profile-{'default' if p.batch is None else p.batch}"
             name += f"-{'AB'[p.target]}" if len(o.targets) > 1 else ""
-            self._say(name.replace("-", " of batch ", 1), 92)
+            self._tell(name, 92)
             number, limit_s = len(self._runs), min(120.0, max(10.0, self._left_s))
             job = Job(
                 number, p.target, (p.batch,), "profile", ("device",), o.l2, PROFILED_S, limit_s
@@ -234,15 +220,14 @@ class Session:
 
     def _worker(self, job: Job, jobs: int) -> Outcome:
         """One process; `jobs`: with how many to come, itself included."""
-        o, first, last = self.options, job.batches[0], job.batches[-1]
-        named = "" if first is None else f" batch {first:,}"
-        named = f" batches {first} to {last}" if len(job.batches) > 1 else named
-        percent = min(90, 90 * job.number // (job.number + jobs))
-        self._say(f"measuring{named} (process {job.number + 1})", percent)
-        most_s = min(o.job_limit_s, job.seconds * 3 + 4 * STARTING_S + 30 + 2 * job.batches_s)
-        limit_s = min(most_s, max(2.0, self._left_s + 0.05 * (o.budget_s or 0.0)))
+        o, batch = self.options, job.batches[0]
+        named = "" if batch is None else f" batch {batch:,}"
+        self._tell(
+            f"measuring{named} (process {job.number + 1})", 90 * job.number // (job.number + jobs)
+        )
+        limit_s = min(o.job_limit_s, max(2.0, self._left_s + 0.05 * (o.budget_s or 0.0)))
         outcome = workers.run(replace(job, limit_s=limit_s), o, self._work)
-        if outcome.failure and outcome.failure.kind == "hang" and limit_s < most_s:
+        if outcome.failure and outcome.failure.kind == "hang" and limit_s < o.job_limit_s:
             outcome = replace(outcome, failure=replace(outcome.failure, kind="budget"))
         self.outcomes.append(outcome)
         self._keep(outcome)
@@ -285,20 +270,9 @@ class Session:
         name = self.options.targets[job.target].name
         begun = [f["batch"] for f in outcome.all("batch")] or list(job.batches)
         which = name if begun[-1] is None else f"{name}, batch {begun[-1]:,}"
-        self._notes.append(f"{which}: {_short(failure)}")
+        self._notes.append(f"{which}: {without_paths(failure.text)[:300]}")
         if failure.kind == "wrong":
             raise MeasureError(f"{which}: {failure.text}", _NEXT["wrong"])
-
-    def _say(self, step: str, percent: int) -> None:
-        if whole := self.options.budget_s:
-            percent = min(99, max(0, int(100 * (1 - self._left_s / whole))))
-        self._tell(step, percent)
-
-
-def _short(failure: Failure) -> str:
-    """In words; torch's message may be a page long, and measure.json has all of it."""
-    words = without_paths(failure.text)
-    return words if len(words) <= 300 else f"{words[:300]}…"
 
 
 def _caveats(runs: Sequence[Run]) -> list[str]:
@@ -334,17 +308,14 @@ class Clocks:
     """The SM clock of the first device, as clock_sampler wrote it until now."""
 
     def __init__(self, path: Path) -> None:
-        self._samples = []
-        with contextlib.suppress(OSError), open(path, encoding="ascii", errors="replace") as file:
-            for line in file:
-                with contextlib.suppress(ValueError):
-                    row = json.loads(line)
-                    if isinstance(row, list) and not row[3] and row[4]:
-                        self._samples.append((row[0], row[4]))
+        rows = [row for row in workers.lines_of(path) if isinstance(row, list)]
+        known = [row for row in rows if not row[3] and row[4]]
+        self._times_ns, self._mhz = [row[0] for row in known], [row[4] for row in known]
 
     def between(self, start_ns: int, end_ns: int) -> float:
         """The median clock in a stretch of time, MHz (the nearest sample if it contains none); NaN
         if unknown."""
-        inside = [mhz for t, mhz in self._samples if start_ns <= t < end_ns]
-        nearest = min(self._samples, key=lambda s: abs(s[0] - start_ns), default=(0, math.nan))
-        return float(median(inside) if inside else nearest[1])
+        if not self._mhz:
+            return math.nan
+        low, high = (bisect(self._times_ns, t) for t in (start_ns, end_ns))
+        return float(median(self._mhz[low:high] or self._mhz[: low + 1][-1:]))

@@ -75,8 +75,8 @@ class Worker:
                 for frame in traceback.extract_tb(error.__traceback__)
                 if not frame.filename.startswith(own)
             ]
-            message = str(error) if isinstance(error, target.Wrong) else ""
-            message = message or f"{type(error).__name__}: {error}"[:2000]
+            wrong = isinstance(error, target.Wrong)
+            message = str(error) if wrong else f"{type(error).__name__}: {error}"[:2000]
             fact = {"type": "failed", "kind": kind_of(error), "stage": self.stage}
             self.emit(fact | {"message": message, "where": places[-1] if places else ""})
             if isinstance(error, SystemExit | KeyboardInterrupt):

@@ -105,24 +105,18 @@ def run(job: Job, options: Options, folder: Path) -> Outcome:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(process.pid, signal.SIGKILL)  # with everything that it started
         process.wait()
-    facts = list(facts_of(out))
+    facts = list(lines_of(out))
     text = log.read_text(encoding="utf-8", errors="replace")
-    return Outcome(
-        job,
-        facts,
-        _failure(process.returncode, facts, ended, text, job.limit_s),
-        time.monotonic() - began,
-    )
+    failure = _failure(process.returncode, facts, ended, text, job.limit_s)
+    return Outcome(job, facts, failure, time.monotonic() - began)
 
 
-def facts_of(path: Path) -> Iterator[dict[str, Any]]:
-    """The facts that were written completely."""
+def lines_of(path: Path) -> Iterator[Any]:
+    """The lines of JSON that were written completely."""
     with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             with contextlib.suppress(ValueError):
-                fact = json.loads(line)
-                if isinstance(fact, dict) and "type" in fact:
-                    yield fact
+                yield json.loads(line)
 
 
 def _failure(
@@ -170,7 +164,7 @@ def profile(
     )  # fmt: skip
     try:
         result = collect([*WORKER, str(spec)], how)
-        facts = {fact["type"]: fact for fact in facts_of(out)}
+        facts = {fact["type"]: fact for fact in lines_of(out)}
         if "failed" in facts:
             return {}, f"under nsys the worker failed: {facts['failed']['message']}"
         if "profiled" not in facts:

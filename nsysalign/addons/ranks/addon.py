@@ -2,4 +2,4 @@
 
 from nsysalign.registry import AddOn
 
-ADDON = AddOn(options={"analyze": "options:options"}, several="options:several")
+ADDON = AddOn(options={"analyze": "command:options"}, several="command:several")

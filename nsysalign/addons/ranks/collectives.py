@@ -10,23 +10,22 @@ ends nearly together everywhere:
 
 So two streams with equally many collectives of one name run the same ones when, for one distance of
 their clocks (and a slow drift), all their ends agree and no collective ends on one before it begins
-on the other.  Sends and receives (pipelines; all-to-all, which NCCL before 2.28 calls SendRecv) bind
-those who exchange something: streams whose ends agree met, too.  Broadcast and reduce let the sender
-go on and are left out.
+on the other.  Sends and receives (pipelines; all-to-all, which NCCL before 2.28 calls SendRecv) join
+clocks only where nothing better does.  Broadcast and reduce let the sender go on and are left out.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
-from nsysalign.addons.ranks.results import Clock, RankSummary
+from nsysalign.addons.ranks.records import Clock, RankSummary
 
-#: Collectives in which every rank needs something of every other.
+#: Collectives in which every rank needs something of every other, and those in which some do.
 TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")
-#: Those in which some do: they join clocks only where nothing better joins two traces.
 PAIRWISE = ("SendRecv",)
 #: Fewer matched collectives prove nothing: two can agree by chance.
 FEWEST = 3
@@ -39,18 +38,18 @@ MOST_CONTRADICTIONS = 0.02
 #: Clocks of one machine agree far better than this: realtime is read once per session, within tens
 #: of us.
 SAME_HOST_NS = 1_000_000
-#: From here on a drift can be told from scatter.
-FEWEST_FOR_DRIFT = 12
-MOST_DRIFT = 1e-3
+#: From here on a drift (machines' clocks: some 10 us a second) can be told from scatter.
+FEWEST_FOR_DRIFT, MOST_DRIFT = 12, 1e-3
 
 
-class Stream(NamedTuple):
+@dataclass(frozen=True)
+class Stream:
     """The collectives of one name on one stream of one rank, times on a coarse common clock."""
 
     rank: int  # position among the summaries
     trace: int
     name: str
-    operation: str
+    pairwise: bool
     rows: np.ndarray  # positions in the rank's collectives
     start: np.ndarray
     end: np.ndarray
@@ -88,17 +87,22 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
     """
     names = list(dict.fromkeys(rank.source for rank in ranks))
     firsts = [next(rank for rank in ranks if rank.source == name) for name in names]
-    starts = [rank.info.session_start_utc_ns for rank in firsts]
+    starts = [rank.session_start_ns for rank in firsts]
     root = next((n for n, start in enumerate(starts) if start is not None), 0)
     # a difference of nanoseconds since 1970: small, and 0 if nothing is known
     coarse = [0 if s is None or starts[root] is None else s - starts[root] for s in starts]
     hosts = [None if s is None else rank.host for s, rank in zip(starts, firsts, strict=True)]
-    groups, refusals = _groups(list(_streams(ranks, names, coarse)), hosts)
+    groups, refusals = _groups(_streams(ranks, names, coarse), hosts)
+    edges = [
+        (group.streams[0], stream, fit)
+        for group in groups
+        for stream, fit in zip(group.streams[1:], group.fits[1:], strict=True)
+    ]
     clocks: dict[int, Clock] = {}
     for n in dict.fromkeys([root, *range(len(names))]) if names else ():
         if n in clocks:  # collectives join it to an earlier one
             continue
-        reason, method = "", "none" if n != root and starts[n] is None else "session start"
+        reason, method = "", "none" if starts[n] is None else "session start"
         if n == root:
             method = "reference"
         elif not any(len(r.collectives) for r in ranks if r.source == names[n]):
@@ -107,7 +111,7 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
             shares = f"it shares no collectives with {names[root]}, or fewer than {FEWEST}"
             reason = refusals.get(n, shares)
         clocks[n] = Clock(names[n], method, coarse[n], root=names[n], reason=reason)
-        _join_others(clocks, groups, coarse, names)
+        _join_others(clocks, edges, coarse, names)
     return Joined(tuple(clocks[n] for n in range(len(names))), tuple(groups))
 
 
@@ -122,12 +126,12 @@ def _streams(
         for (_, name), inside in by_stream.items():
             rows = bound[inside]
             start, end = (table[c].to_numpy()[rows] + coarse[trace] for c in ("start_ns", "end_ns"))
-            operation = str(table["operation"].iloc[rows[0]])
-            yield Stream(position, trace, str(name), operation, rows, start, end)
+            pairwise = table["operation"].iloc[rows[0]] in PAIRWISE
+            yield Stream(position, trace, str(name), pairwise, rows, start, end)
 
 
 def _groups(
-    streams: Sequence[Stream], hosts: Sequence[str | None]
+    streams: Iterator[Stream], hosts: Sequence[str | None]
 ) -> tuple[list[Group], Mapping[int, str]]:
     """Streams that run the same collectives, and why traces could not join any: each joins the
     group that it fits best, or begins one."""
@@ -140,15 +144,15 @@ def _groups(
             if first.name != stream.name or stream.rank in {s.rank for s in group.streams}:
                 continue
             host = hosts[first.trace]
-            fitted = _fit(first, stream, host is not None and host == hosts[stream.trace])
-            if isinstance(fitted, str):
-                refused.setdefault(stream.trace, fitted)
+            fit = _fit(first, stream, host is not None and host == hosts[stream.trace])
+            if isinstance(fit, str):
+                refused.setdefault(stream.trace, fit)
             else:
-                fits.append((fitted, group))
+                fits.append((fit, group))
         if fits:
-            fitted, group = min(fits, key=lambda pair: pair[0].scatter_ns)
+            fit, group = min(fits, key=lambda pair: pair[0].scatter_ns)
             group.streams.append(stream)
-            group.fits.append(fitted)
+            group.fits.append(fit)
         else:
             groups.append(Group([stream], [Fit(0, 0.0, int(stream.end[0]), 0)]))
     return [group for group in groups if len(group.streams) > 1], refused
@@ -156,15 +160,25 @@ def _groups(
 
 def _fit(first: Stream, other: Stream, same_host: bool) -> Fit | str:
     """How `other` fits onto `first`, the k-th collective paired with the k-th; or in words why it
-    does not."""
-    count = len(first.rows)
+    does not.  A slope goes through the medians of the outer thirds (Tukey's resistant line)."""
+    count, third = len(first.rows), len(first.rows) // 3
     if count != len(other.rows):
         return f"it has {len(other.rows)} collectives where another has {count}"
     if count < FEWEST:
         return f"{count} collectives are fewer than {FEWEST}"
-    origin = int(first.end[0])
-    since, distance = first.end - origin, other.end - first.end
-    offset, drift = (0, 0.0) if first.trace == other.trace else _line(since, distance)
+    origin, distance = int(first.end[0]), other.end - first.end
+    since, offset, drift = first.end - origin, 0, 0.0
+    if first.trace != other.trace:
+        offset = int(np.median(distance))
+        run = float(np.median(since[-third:]) - np.median(since[:third]))
+        if count >= FEWEST_FOR_DRIFT and run > 0:
+            rest = distance - offset
+            slope = float(np.median(rest[-third:]) - np.median(rest[:third])) / run
+            turned = rest - slope * since
+            shift = float(np.median(turned))
+            scatters = [np.percentile(np.abs(left), 95) for left in (turned - shift, rest)]
+            if abs(slope) <= MOST_DRIFT and scatters[0] < 0.5 * scatters[1]:
+                offset, drift = offset + round(shift), slope
     drifted = np.rint(drift * since).astype(np.int64)
     scatter = int(np.percentile(np.abs(distance - drifted - offset), 95))
     against = offset < other.start - drifted - first.end - CLOCK_SLACK_NS
@@ -175,10 +189,7 @@ def _fit(first: Stream, other: Stream, same_host: bool) -> Fit | str:
             "on the other: not the same collectives"
         )
     if scatter > MOST_SCATTER_NS:
-        return (
-            f"their ends scatter by {scatter / 1e3:.0f} us (95 %), {MOST_SCATTER_NS / 1e3:.0f} us "
-            "at most were expected"
-        )
+        return f"their ends scatter by {scatter / 1e3:.0f} us (95 %), 50 us at most were expected"
     if same_host and abs(offset) > SAME_HOST_NS:
         return (
             f"they are of one machine and yet end {abs(offset) / 1e6:.1f} ms apart: not the same "
@@ -187,56 +198,36 @@ def _fit(first: Stream, other: Stream, same_host: bool) -> Fit | str:
     return Fit(offset, drift, origin, scatter)
 
 
-def _line(x: np.ndarray, y: np.ndarray) -> tuple[int, float]:
-    """(offset, drift) of y over x, resistant to outliers: the median; with a slope through the
-    medians of the outer thirds (Tukey's resistant line) where that halves the scatter.  Machines'
-    clocks drift by some 10 us a second.
-    """
-    flat, third = int(np.median(y)), len(x) // 3
-    run = float(np.median(x[-third:]) - np.median(x[:third])) if third else 0.0
-    if len(x) < FEWEST_FOR_DRIFT or run <= 0:
-        return flat, 0.0
-    slope = float(np.median(y[-third:] - flat) - np.median(y[:third] - flat)) / run
-    rest = (y - flat) - slope * x
-    shift = float(np.median(rest))
-    scatter = [np.percentile(np.abs(left), 95) for left in (rest - shift, y - flat)]
-    if abs(slope) <= MOST_DRIFT and scatter[0] < 0.5 * scatter[1]:
-        return flat + round(shift), slope
-    return flat, 0.0
-
-
 def _join_others(
-    clocks: dict[int, Clock], groups: Sequence[Group], coarse: Sequence[int], names: Sequence[str]
+    clocks: dict[int, Clock],
+    edges: Sequence[tuple[Stream, Stream, Fit]],
+    coarse: Sequence[int],
+    names: Sequence[str],
 ) -> None:
     """Starting from the known clocks, determine those that collectives connect to them, best fit
     first (Prim)."""
-    edges = [
-        (group.streams[0], stream, fitted)
-        for group in groups
-        for stream, fitted in zip(group.streams[1:], group.fits[1:], strict=True)
-    ]
     while True:
         leading = [e for e in edges if (e[0].trace in clocks) != (e[1].trace in clocks)]
         if not leading:
             return
-        first, other, fitted = min(
-            leading, key=lambda e: (e[0].operation in PAIRWISE, e[2].scatter_ns, -len(e[0].rows))
+        first, other, fit = min(
+            leading, key=lambda e: (e[0].pairwise, e[2].scatter_ns, -len(e[0].rows))
         )
         # `other` is later than `first`: the correction is taken off it, or added to the first
         ahead = first.trace in clocks
         known, new, sign = (first, other, -1) if ahead else (other, first, 1)
         base = clocks[known.trace]
-        correction = sign * fitted.offset_ns + base.correction_ns
-        correction += round(base.drift * (fitted.origin_ns - coarse[known.trace] - base.origin_ns))
+        correction = sign * fit.offset_ns + base.correction_ns
+        correction += round(base.drift * (fit.origin_ns - coarse[known.trace] - base.origin_ns))
         clocks[new.trace] = Clock(
             names[new.trace],
             "collectives",
             offset_ns=coarse[new.trace] + correction,
             root=base.root,
-            drift=sign * fitted.drift + base.drift,
-            origin_ns=fitted.origin_ns + (fitted.offset_ns if ahead else 0) - coarse[new.trace],
+            drift=sign * fit.drift + base.drift,
+            origin_ns=fit.origin_ns + (fit.offset_ns if ahead else 0) - coarse[new.trace],
             correction_ns=correction,
-            error_ns=fitted.scatter_ns + (base.error_ns or 0),
+            error_ns=fit.scatter_ns + (base.error_ns or 0),
             collectives=len(first.rows),
         )
 

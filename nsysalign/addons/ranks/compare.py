@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from nsysalign.addons.ranks.collectives import Group, common, join
-from nsysalign.addons.ranks.results import (
+from nsysalign.addons.ranks.records import (
     Clock,
     LabelComparison,
     LabelTimes,
@@ -20,22 +21,59 @@ from nsysalign.addons.ranks.results import (
     SourceResult,
     Wait,
 )
+from nsysalign.model import CAUSES, Analysis, pid_of
+from nsysalign.parts import matrices
 from nsysalign.text import natural
 
+if TYPE_CHECKING:
+    from nsysalign.trace.nccl import Shared
+
 #: Medians closer than this share (or than the event clock's resolution) are the same.
-EVEN_SHARE = 0.02
-RESOLUTION_NS = 500
-#: A rank is called the slowest if it is so in this share of the repetitions.
-CLEAR_SHARE = 0.6
-#: ... of at least this many.
-FEWEST_REPETITIONS = 3
+EVEN_SHARE, RESOLUTION_NS = 0.02, 500
+#: A rank is called the slowest if it is so in this share of the repetitions, of at least so many.
+CLEAR_SHARE, FEWEST_REPETITIONS = 0.6, 3
 #: Waiting for others matters from this share of the measured time on.
 WAIT_MATTERS = 0.05
 #: Two GPUs of one trace: the timestamps of each agree with the trace's clock to 0.5 us (95 %).
 GPU_CLOCK_NS = 1_000
 
 
-class Meeting(NamedTuple):
+def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSummary, ...]:
+    """The processes of a trace that measured something or took part in collectives, ordered by
+    device and pid; one empty rank where there is none."""
+    pids = pid_of(shared.collectives["process"].to_numpy())
+    seen = sorted({*analysis.measured["pid"].unique().tolist(), *np.unique(pids).tolist()})
+    ranks = []
+    for pid in seen or [0]:
+        collectives = shared.collectives[pids == pid].reset_index(drop=True)
+        intervals = analysis.measured[analysis.measured["pid"] == pid]
+        intervals = intervals.sort_values(["start_ns", "end_ns", "interval"], ignore_index=True)
+        (parts,) = matrices(intervals[["interval"]], analysis.parts, ["ns"])
+        labels = []
+        for label in analysis.labels["label"]:
+            own = (intervals["label"] == label).to_numpy()
+            if not own.any():
+                continue
+            first, means = intervals[own].iloc[0], parts[own].mean(axis=0).tolist()
+            windows = intervals[own][["start_ns", "end_ns"]].to_numpy(np.int64)
+            of_parts = zip(CAUSES, means, parts[own].T, strict=True)
+            means_ns = {c: mean for c, mean, p in of_parts if p.any()}
+            labels.append(LabelTimes(label, bool(first["library"]), windows, means_ns))
+        devices = [*intervals["device"].tolist(), *collectives["device"].tolist()]
+        ranks.append(
+            RankSummary(
+                source=source, pid=int(pid),
+                device=min((int(d) for d in devices if d >= 0), default=-1),
+                session_start_ns=analysis.trace.session_start_utc_ns, host=shared.host,
+                launcher_rank=shared.rank if len(seen) == 1 else None,
+                labels=tuple(labels), collectives=collectives,
+            )
+        )  # fmt: skip
+    return tuple(sorted(ranks, key=lambda rank: (rank.device, rank.pid)))
+
+
+@dataclass(frozen=True)
+class Meeting:
     """The collectives of one communicator: who arrived when.  Arrays are (members, collectives)."""
 
     ranks: list[int]  # positions of the summaries
@@ -48,8 +86,8 @@ class Meeting(NamedTuple):
 def compare(results: Sequence[SourceResult]) -> RankComparison:
     """The whole comparison, whatever the order in which the results came.
 
-    Ranks are numbered as by the launcher, else by the one number in which the traces' names differ,
-    else in the order of names, devices and process ids.
+    Ranks are numbered as by the launcher, else by the traces' names (report_rank3), else in the
+    order of names, devices and process ids.
     """
     results = sorted(results, key=lambda r: natural(r.source))
     numbered = number_ranks([rank for r in results for rank in r.ranks])
@@ -57,25 +95,14 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
     joined = join(ranks)
     clocks = {clock.source: clock for clock in joined.clocks}
     meetings = [_meeting(group, ranks, clocks) for group in joined.groups]
-    notes = [f"{r.source}: {note}" for r in results for note in r.notes]
-    copies: dict[tuple, int] = {}
-    for number, rank in numbered:
-        times = [label.windows for label in rank.labels]
-        times.append(rank.collectives[["start_ns", "end_ns"]].to_numpy())
-        key = rank.info.session_start_utc_ns, rank.pid, rank.host, *(t.tobytes() for t in times)
-        if any(map(len, times)) and copies.setdefault(key, number) != number:
-            notes.append(
-                f"rank {copies[key]} and rank {number} are copies of one trace, so comparing them "
-                "means nothing"
-            )
     names = dict.fromkeys(label.label for rank in ranks for label in rank.labels)
     reports = {r.source: r.report for r in results}
     return RankComparison(
         ranks=tuple(
             Rank(
                 number, rank.source, rank.pid, rank.device,
-                sum(len(t.windows) for t in rank.labels), rank.unplaced, len(rank.collectives),
-                rank.warnings, reports[rank.source],
+                sum(len(t.windows) for t in rank.labels), len(rank.collectives),
+                reports[rank.source],
             )
             for number, rank in numbered
         ),
@@ -83,23 +110,17 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
         labels=tuple(_label(name, ranks, numbers, meetings) for name in names),
         waits=_waits(meetings, numbers),
         failures=tuple(r for r in results if r.failure),
-        notes=tuple(dict.fromkeys(notes)),
+        notes=tuple(dict.fromkeys(f"{r.source}: {note}" for r in results for note in r.notes)),
     )  # fmt: skip
 
 
 def number_ranks(ranks: Sequence[RankSummary]) -> list[tuple[int, RankSummary]]:
     """(number, summary), sorted by number."""
-    names = [rank.source for rank in ranks]
-    named = [re.search(r"rank[-_.]?(\d+)", name, re.IGNORECASE) for name in names]
+    named = [re.search(r"rank[-_.]?(\d+)", rank.source, re.IGNORECASE) for rank in ranks]
     candidates = [
         [rank.launcher_rank for rank in ranks],
         [int(match[1]) if match else None for match in named],  # report_rank3
     ]
-    pieces = [re.split(r"(\d+)", name) for name in names]
-    if len({tuple(p[::2]) for p in pieces}) == 1:  # names that differ in numbers only: in one?
-        columns = zip(*(map(int, p[1::2]) for p in pieces), strict=True)
-        varied = [list(column) for column in columns if len(set(column)) > 1]
-        candidates += varied if len(varied) == 1 else []
     for numbers in candidates:
         if None not in numbers and len(set(numbers)) == len(numbers):
             return sorted(zip(numbers, ranks, strict=True), key=lambda pair: pair[0])
@@ -114,18 +135,16 @@ def _meeting(group: Group, ranks: Sequence[RankSummary], clocks: Mapping[str, Cl
     """
     streams = group.streams
     of_streams = [clocks[ranks[s.rank].source] for s in streams]
-
-    def times(column: str) -> list[np.ndarray]:
-        return [ranks[s.rank].collectives[column].to_numpy()[s.rows] for s in streams]
-
-    own_start = times("start_ns")
-    start, end = (
-        np.stack([common(clock, own) for clock, own in zip(of_streams, column, strict=True)])
-        for column in (own_start, times("end_ns"))
+    own_start, own_end = (
+        np.stack([ranks[s.rank].collectives[column].to_numpy()[s.rows] for s in streams])
+        for column in ("start_ns", "end_ns")
     )
-    if len({s.trace for s in streams}) == 1:
-        errors = np.full(len(streams), GPU_CLOCK_NS)
-    else:
+    start, end = (
+        np.stack([common(clock, own) for clock, own in zip(of_streams, times, strict=True)])
+        for times in (own_start, own_end)
+    )
+    errors = np.full(len(streams), GPU_CLOCK_NS)
+    if len({s.trace for s in streams}) > 1:
         worst = max(fit.scatter_ns for fit in group.fits)
         errors = np.maximum([clock.error_ns or worst for clock in of_streams], GPU_CLOCK_NS)
     last, latest = start.argmax(axis=0), start.max(axis=0)
@@ -133,7 +152,7 @@ def _meeting(group: Group, ranks: Sequence[RankSummary], clocks: Mapping[str, Cl
     # a wait shorter than the possible difference of the two clocks may not be one
     wait = np.where(early > np.maximum(errors[:, None], errors[last][None, :]), early, 0)
     clear = latest - np.sort(start, axis=0)[-2] > errors[last]
-    return Meeting([s.rank for s in streams], np.stack(own_start), wait, last, clear)
+    return Meeting([s.rank for s in streams], own_start, wait, last, clear)
 
 
 def _waits(meetings: Sequence[Meeting], numbers: Sequence[int]) -> tuple[Wait, ...]:
@@ -144,21 +163,15 @@ def _waits(meetings: Sequence[Meeting], numbers: Sequence[int]) -> tuple[Wait, .
                 for_it = wait[(wait > 0) & (meeting.last == member)]
                 if len(for_it):
                     key = numbers[rank], numbers[other]
-                    sums = np.array([len(for_it), for_it.sum()])
-                    total[key] = total.get(key, 0) + sums
+                    total[key] = total.get(key, 0) + np.array([len(for_it), for_it.sum()])
     waits = [Wait(*pair, *sums.tolist()) for pair, sums in total.items()]
     return tuple(sorted(waits, key=lambda w: (-w.wait_ns, w.rank, w.waits_for)))
 
 
 def _label(
-    name: str,
-    ranks: Sequence[RankSummary],
-    numbers: Sequence[int],
-    meetings: Sequence[Meeting],
+    name: str, ranks: Sequence[RankSummary], numbers: Sequence[int], meetings: Sequence[Meeting]
 ) -> LabelComparison:
-    having = {
-        n: times for n, rank in enumerate(ranks) for times in rank.labels if times.label == name
-    }
+    having = {n: t for n, rank in enumerate(ranks) for t in rank.labels if t.label == name}
     repetitions = min(len(times.windows) for times in having.values())
     elapsed = np.stack([np.diff(times.windows[:repetitions])[:, 0] for times in having.values()])
     slowest_in = np.bincount(elapsed.argmax(axis=0), minlength=len(having)).tolist()
@@ -167,7 +180,7 @@ def _label(
         for (n, times), slowest in zip(having.items(), slowest_in, strict=True)
     ]
     together = max(row.collectives for row in rows)
-    medians = [row.elapsed["median_ns"] for row in rows]
+    medians = [row.median_ns for row in rows]
     spread = max(medians) - min(medians)
     longest = rows[int(np.argmax(medians))]
     waits = max(rows, key=lambda row: row.wait_median_ns)
@@ -177,7 +190,7 @@ def _label(
     waiting = None
     if len(rows) == 1:
         verdict = "alone"
-    elif waits.waits_for_ns and waits.wait_median_ns > WAIT_MATTERS * waits.elapsed["median_ns"]:
+    elif waits.waits_for_ns and waits.wait_median_ns > WAIT_MATTERS * waits.median_ns:
         # who meets in collectives measures the time of the slowest: what counts is who arrives last
         verdict, waiting = "waits", waits.rank
     elif even:
@@ -191,7 +204,7 @@ def _label(
         verdict = "slowest"
     first = next(iter(having.values()))
     return LabelComparison(
-        name, first.kind, first.site, first.library, verdict, slowest, waiting, spread, repetitions,
+        name, first.library, verdict, slowest, waiting, spread, repetitions,
         together, tuple(rows),
     )  # fmt: skip
 
@@ -222,14 +235,11 @@ def _rank_label(
             if ns:
                 waits_for[numbers[other]] = waits_for.get(numbers[other], 0) + ns
     elapsed = np.diff(times.windows)[:, 0]
-    p05, median, p95 = np.percentile(elapsed, [5, 50, 95]).tolist()
     return RankLabel(
         rank=numbers[n],
         count=len(elapsed),
-        elapsed={
-            "median_ns": median, "mean_ns": float(elapsed.mean()), "min_ns": int(elapsed.min()),
-            "max_ns": int(elapsed.max()), "p05_ns": p05, "p95_ns": p95,
-        },
+        median_ns=float(np.median(elapsed)),
+        mean_ns=float(elapsed.mean()),
         parts_mean_ns=times.parts_mean_ns,
         collectives=collectives,
         wait_ns=int(waited.sum()),

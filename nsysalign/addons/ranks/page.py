@@ -6,30 +6,32 @@ import os
 import shlex
 from dataclasses import asdict
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import quote
 
 from rich.console import Console
-from rich.padding import Padding
 from rich.text import Text
 
 from nsysalign.addons.ranks.compare import CLEAR_SHARE, EVEN_SHARE
+from nsysalign.parts import DISPLAY
 from nsysalign.paths import short_path, without_paths
 from nsysalign.show import table
 from nsysalign.show.html import Page, assemble
-from nsysalign.show.palette import LOOKS
 from nsysalign.store.objects import to_json
 from nsysalign.text import duration, fixed, percent, plural, safe_text
 
 if TYPE_CHECKING:
-    from nsysalign.addons.ranks.results import Clock, LabelComparison, RankComparison, RankLabel
+    from nsysalign.addons.ranks.records import LabelComparison, RankComparison, RankLabel
 
-FORMAT, VERSION = "nsysalign-ranks", 3
+FORMAT, VERSION = "nsysalign-ranks", 4
 PAGE = Page("ranks.html", "format dom ranks", "nsysalign ranks: {}")
+HEADS = ["label", "n", "fastest us", "rank", "slowest us", "rank", "waits us", "rank", "for"]
+#: Rows and notes of the screen; the page and ranks.json have all.
+MOST_LABELS, MOST_NOTES = 10, 4
 
 
 def dumps(comparison: RankComparison) -> str:
-    """ranks.json (docs/design.md): the records of results.py, times in ns, and the verdict in
+    """ranks.json (docs/design.md): the records of records.py, times in ns, and the verdict in
     words.  The same ranks give the same bytes, however they were analysed."""
     failures = [  # the terminal shows whole paths; files that may be passed on do not
         {
@@ -53,33 +55,74 @@ def dumps(comparison: RankComparison) -> str:
 
 def page(comparison: RankComparison) -> str:
     """The whole page as text: the verdict, a row per label, links to the ranks' own pages."""
-    labels = []
-    for label in ordered(comparison):
-        columns = [column.cells[0] for column in _columns([label])]
-        labels.append({"cells": columns, "words": verdict(label)})
     failures = [f"{f.source}: {f.failure}; {f.next_step}" for f in comparison.failures]
-    clocks = [f"clock of {c.source}: {accuracy(c)}" for c in comparison.clocks]
+    notes = (*failures, *comparison.notes, *unchecked(comparison))
     data = {
         "title": size(comparison),
         "verdict": conclusion(comparison)._asdict(),
-        "labels": labels,
+        "heads": HEADS,
+        "labels": [[*row(x), safe_text(verdict(x))] for x in ordered(comparison)],
         "ranks": [
-            {"name": f"rank {rank.rank}", "source": rank.source, "href": quote(rank.report)}
-            for rank in comparison.ranks
+            {"name": f"rank {r.rank}", "source": safe_text(r.source), "href": quote(r.report)}
+            for r in comparison.ranks
         ],
-        "notes": list(map(without_paths, [*failures, *comparison.notes, *clocks])),
+        "notes": [safe_text(without_paths(note)) for note in notes],
         "causes": [],
     }
-    return assemble(PAGE, _plain(data))
+    return assemble(PAGE, data)
 
 
-def _plain(value: Any) -> Any:
-    """The same with foreign text free of control characters."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return safe_text(value) if isinstance(value, str) else value
+def render(comparison: RankComparison, console: Console, report: str | None = None) -> None:
+    """The first screen, of at most 24 lines: the sentence, what to change, one table, notes."""
+
+    def write(text: str, style: str = "dim", *, whole: bool = False) -> None:
+        console.print(Text(safe_text(text), style), soft_wrap=whole)
+
+    first = conclusion(comparison)
+    write(first.text, "bold")
+    if first.advice:
+        write(f"Change: {first.advice}", "")
+        reports = list(dict.fromkeys(rank.report for rank in comparison.ranks if rank.report))
+        if report and len(reports) > 1:
+            folders = [os.path.join(os.path.dirname(report), PurePath(r).parent) for r in reports]
+            write(f"Compare: nsysalign diff {shlex.join(folders[:2])}", "", whole=True)
+    for failure in comparison.failures[:MOST_NOTES]:
+        text = f"left out: {failure.source}: {failure.failure}"
+        write(text + (f"; {failure.next_step}" if failure.next_step else ""), "bold red")
+    # what a library timed on one rank says nothing about the others
+    labels = [x for x in ordered(comparison) if not (x.library and x.verdict == "alone")]
+    if shown := labels[:MOST_LABELS]:
+        console.print()
+        columns = [table.text(HEADS[0], [row(x)[0] for x in shown])]
+        cells = list(zip(*map(row, shown), strict=True))[1:]
+        columns += [table.Column(h, c) for h, c in zip(HEADS[1:], cells, strict=True)]
+        table.draw(table.fitted(columns, console.width)[0], console)
+        write("medians; waits: of the rank that waits most, in collectives for the last to arrive")
+    if len(labels) > len(shown):
+        write(f"{plural(len(labels) - len(shown), 'label')} more in the report")
+    known = [*unchecked(comparison), *(f"note: {note}" for note in comparison.notes)]
+    for line in known[:MOST_NOTES]:
+        write(line)
+    if len(known) > MOST_NOTES:
+        write(f"{len(known) - MOST_NOTES} more notes in the report")
+    write(size(comparison))
+    if report:
+        write(f"report: {report}", "", whole=True)
+
+
+def row(label: LabelComparison) -> list[str]:
+    """Its cells, whose heads are HEADS: the medians of the fastest and the slowest rank, the
+    longest wait and for whom."""
+    low, *_, high = [by_median(label)[0], *by_median(label)]
+    waits = max(label.ranks, key=lambda rank: rank.wait_median_ns)
+    known = waits.wait_median_ns > 0
+    late = next(iter(waits.waits_for_ns), "") if known else ""
+    return [
+        safe_text(label.label), f"{label.repetitions:,}",
+        fixed(low.median_ns), str(low.rank),
+        fixed(high.median_ns), str(high.rank),
+        fixed(waits.wait_median_ns), str(waits.rank) if known else "", str(late),
+    ]  # fmt: skip
 
 
 # --- words ---
@@ -111,6 +154,22 @@ ADVICE = {
     ),
 }
 _LOOK = "see rank {0}'s own report"
+
+
+def unrelated(comparison: RankComparison) -> str:
+    """Why several traces are no ranks of one job, '' if they may be: no label and no collective is
+    common to any two."""
+    sources = list(dict.fromkeys(rank.source for rank in comparison.ranks))
+    of = {rank.rank: rank.source for rank in comparison.ranks}
+    shared = any(len({of[r.rank] for r in label.ranks}) > 1 for label in comparison.labels)
+    joined = any(clock.method == "collectives" for clock in comparison.clocks)
+    if len(sources) < 2 or shared or joined:
+        return ""
+    named = ", ".join(sources[:4]) + (f" and {len(sources) - 4} more" if sources[4:] else "")
+    return (
+        f"{named} are no ranks of one job: no two of them measured the same label, and no NCCL "
+        "collective of one fits those of another; ranks of a job do either"
+    )
 
 
 def conclusion(comparison: RankComparison) -> Conclusion:
@@ -149,7 +208,7 @@ def ordered(comparison: RankComparison) -> list[LabelComparison]:
     even ones, and those timed by libraries, come last."""
 
     def place(label: LabelComparison) -> tuple[bool, bool, float, str]:
-        lost = max([label.spread_ns, *(row.wait_median_ns for row in label.ranks)])
+        lost = max([label.spread_ns, *(rank.wait_median_ns for rank in label.ranks)])
         return label.library, label.verdict in ("even", "alone"), -lost, label.label
 
     return sorted(comparison.labels, key=place)
@@ -171,7 +230,7 @@ def row_of(label: LabelComparison, rank: int | None) -> RankLabel | None:
 
 def by_median(label: LabelComparison) -> list[RankLabel]:
     """Its ranks, the fastest first."""
-    return sorted(label.ranks, key=lambda row: row.elapsed["median_ns"])
+    return sorted(label.ranks, key=lambda row: row.median_ns)
 
 
 class Excess(NamedTuple):
@@ -197,7 +256,7 @@ def excess(label: LabelComparison) -> Excess | None:
         return None
     a, b = slow.parts_mean_ns, other.parts_mean_ns
     waited = other.wait_ns / other.count - slow.wait_ns / slow.count
-    lost = max(waited, slow.elapsed["mean_ns"] - other.elapsed["mean_ns"])
+    lost = max(waited, slow.mean_ns - other.mean_ns)
     more = {cause: a.get(cause, 0) - b.get(cause, 0) for cause in {*a, *b} - {"queued", "sync"}}
     cause, ns = max(more.items(), key=lambda item: (item[1], item[0]), default=("", 0))
     elsewhere = b.get("queued", 0) + b.get("sync", 0) - a.get("queued", 0) - a.get("sync", 0)
@@ -205,7 +264,7 @@ def excess(label: LabelComparison) -> Excess | None:
         cause, ns = "kernel", more.get("kernel", 0) + waited
     if ns <= 0 or ns < lost / 2:
         return None
-    return Excess(cause, f"{LOOKS[cause].short} +{duration(ns)} on average")
+    return Excess(cause, f"{DISPLAY[cause]} +{duration(ns)} on average")
 
 
 def verdict(label: LabelComparison) -> str:
@@ -217,14 +276,14 @@ def verdict(label: LabelComparison) -> str:
     late = slow_rank(label)
     if label.verdict == "waits":
         waiting = row_of(label, label.waiting)
-        wait, whole = waiting.wait_median_ns, waiting.elapsed["median_ns"]
+        wait, whole = waiting.wait_median_ns, waiting.median_ns
         share = percent(wait / max(whole, 1))
         text = f"rank {waiting.rank} waits {duration(wait)} of {duration(whole)} ({share})"
         if late is None:
             return f"{text} in collectives for different ranks"
         text += f" in collectives for rank {late}"
-        if row := row_of(label, late):
-            text += f", the last to arrive in {row.arrived_last} of {label.collectives}"
+        if found := row_of(label, late):
+            text += f", the last to arrive in {found.arrived_last} of {label.collectives}"
     else:
         fastest, *_, longest = by_median(label)
         often = f"slowest in {longest.slowest_in} of {label.repetitions}"
@@ -233,13 +292,10 @@ def verdict(label: LabelComparison) -> str:
             few = plural(label.repetitions, "interval")
             return f"rank {longest.rank} took longest; {few} cannot tell whether it always does"
         if late is None and not label.collectives and clear:
-            return (
-                f"rank {longest.rank} is {often}, in collectives that could not be matched: it may "
-                "be the one that waits"
-            )
+            return f"rank {longest.rank} is {often}, or waits in collectives that do not match"
         if late is None:
             return f"rank {longest.rank} has the longest median, but is {often} only"
-        times = [duration(row.elapsed["median_ns"]) for row in (longest, fastest)]
+        times = [duration(x.median_ns) for x in (longest, fastest)]
         text = f"rank {late} is {often}: {times[0]} there, {times[1]} on rank {fastest.rank}"
     more = excess(label)
     return f"{text}: {more.text}" if more else text
@@ -262,82 +318,12 @@ def size(comparison: RankComparison) -> str:
     return ", ".join(pieces)
 
 
-def accuracy(clock: Clock) -> str:
-    """How accurate one trace's clock is."""
-    if clock.method == "reference":
-        return "the reference for the others"
-    if clock.method == "collectives":
-        drift = f", drifting {clock.drift * 1e6:+.1f} us/s" if clock.drift else ""
-        return (
-            f"moved by {duration(clock.correction_ns)} on "
-            f"{plural(clock.collectives, 'collective')}{drift}: 95 % of their ends agree within "
-            f"{duration(clock.error_ns)} with {clock.root}"
-        )
-    why = f": {clock.reason}" if clock.reason else ""
-    if clock.method == "none":
-        return f"no session start: times cannot be compared with other traces{why}"
-    return f"taken from its session start, not checked{why}"
-
-
-# --- the terminal ---
-
-_MOST_LABELS, _MOST_NOTES = 30, 8
-
-
-def render(comparison: RankComparison, console: Console, report_path: str | None = None) -> None:
-    """Print the comparison: the verdict, a row per label, what the ranks say about each, and what
-    is to be known of clocks and traces."""
-
-    def write(text: str, style: str = "dim", *, whole: bool = False) -> None:
-        console.print(Text(safe_text(text), style), soft_wrap=whole)
-
-    first = conclusion(comparison)
-    write(first.text, "bold")
-    folder = os.path.dirname(report_path) if report_path else ""
-    reports = list(dict.fromkeys(rank.report for rank in comparison.ranks if rank.report))
-    if first.advice:
-        console.print(Padding(Text(f"Change: {safe_text(first.advice)}"), (0, 0, 0, 2)))
-        if len(reports) > 1:
-            two = shlex.join(os.path.join(folder, PurePath(r).parent) for r in reports[:2])
-            write(f"  Compare: nsysalign diff {two}", "", whole=True)
-    write(size(comparison))
-    for failure in comparison.failures:
-        write(f"left out: {failure.source}: {failure.failure}", "bold red")
-        if failure.next_step:
-            write(f"  next: {failure.next_step}", "red")
-    # what a library timed on one rank says nothing about the others
-    labels = [x for x in ordered(comparison) if not (x.library and x.verdict == "alone")]
-    if shown := labels[:_MOST_LABELS]:
-        console.print()
-        table.draw(table.fitted(_columns(shown), console.width)[0], console)
-        write("medians; waits: of the rank that waits most, in collectives for the last to arrive")
-    for label in shown:
-        if label.verdict != "even" and verdict(label) not in first.text:
-            telling = label.verdict in ("waits", "slowest") and not label.library
-            write(f"{label.label}: {verdict(label)}", "yellow" if telling else "dim")
-    if len(labels) > len(shown):
-        write(f"{plural(len(labels) - len(shown), 'label')} more in the report")
-    unjoined = [c for c in comparison.clocks if c.method in ("session start", "none")]
-    known = [f"clock of {clock.source}: {accuracy(clock)}" for clock in unjoined]
-    known += [f"note: {note}" for note in comparison.notes]
-    for line in known[:_MOST_NOTES]:
-        write(line)
-    if len(known) > _MOST_NOTES:
-        write(f"{len(known) - _MOST_NOTES} more notes in ranks.json")
-    if report_path:
-        write(f"report: {report_path}", "", whole=True)
-
-
-def _columns(labels: list[LabelComparison]) -> list[table.Column]:
-    """Per label the medians of the fastest and the slowest rank, and the longest wait."""
-    ends = [(by_median(label)[0], by_median(label)[-1]) for label in labels]
-    waits = [max(row.wait_median_ns for row in label.ranks) for label in labels]
+def unchecked(comparison: RankComparison) -> list[str]:
+    """Clocks that no collective joins to others, and why."""
     return [
-        table.text("label", [safe_text(label.label) for label in labels]),
-        table.Column("n", [f"{label.repetitions:,}" for label in labels]),
-        table.Column("fastest us", [fixed(low.elapsed["median_ns"]) for low, _ in ends]),
-        table.Column("rank", [str(low.rank) for low, _ in ends]),
-        table.Column("slowest us", [fixed(high.elapsed["median_ns"]) for _, high in ends]),
-        table.Column("rank", [str(high.rank) for _, high in ends]),
-        table.Column("waits us", list(map(fixed, waits))),
+        f"clock of {c.source}: taken from its session start, not checked: {c.reason}"
+        if c.method == "session start"
+        else f"clock of {c.source}: no session start, not comparable with others: {c.reason}"
+        for c in comparison.clocks
+        if c.method in ("session start", "none")
     ]

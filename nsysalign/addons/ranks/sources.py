@@ -9,11 +9,11 @@ job/                          job/                        job/
 from __future__ import annotations
 
 import glob
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from nsysalign.addons.ranks.results import Source
+from nsysalign.addons.ranks.records import Source
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.rundir import TRACE_SUFFIXES, RunDirectory, event_logs
 from nsysalign.text import natural
@@ -50,48 +50,41 @@ def find(paths: Sequence[Path], logs: Sequence[Path] = ()) -> tuple[Source, ...]
                 f"looked for {', '.join(TRACE_SUFFIXES)}",
             )
         sources += below
-    seen: dict[Path, str] = {}
-    for source in sources:
-        real = source.trace.resolve()
-        if real in seen:
-            raise UsageError(
-                f"{source.trace}: this trace was given twice (as {seen[real]} and {source.name})",
-                "name every trace once",
-            )
-        seen[real] = source.name
+    traces = [source.trace.resolve() for source in sources]
+    if twice := next((trace for n, trace in enumerate(traces) if trace in traces[:n]), None):
+        raise UsageError(f"{twice}: this trace was given twice", "name every trace once")
     names = [source.name for source in sources]
     for depth in (1, 2):  # equal stems: with the names of their folders in front, else numbered
         if len(set(names)) < len(names):
-            parts = [(s.trace.resolve().parts[-1 - depth : -1], _stem(s.trace)) for s in sources]
-            names = ["_".join((*folders, stem)) for folders, stem in parts]
+            names = ["_".join((*t.parts[-1 - depth : -1], _stem(t))) for t in traces]
+    if len(set(names)) < len(names):
+        names = [f"{name}-{n}" for n, name in enumerate(names)]
     return tuple(
         replace(
             source,
             name=name,
-            trace=source.trace.resolve(),
+            trace=trace,
             logs=tuple(log.absolute() for log in (*source.logs, *logs)),
             pooled=source.pooled or bool(logs),
         )
-        for name, source in zip(numbered(names), sources, strict=True)
+        for name, source, trace in zip(names, sources, traces, strict=True)
     )
 
 
 def _below(path: Path, depth: int) -> Iterator[Source]:
-    """Everything below a path, two folders deep."""
-    if path.is_file():
-        logs = _named_logs(path)
-        shared = () if logs else tuple(event_logs(path.parent))
-        yield Source(_stem(path), path, logs or shared, bool(shared))
-        return
-    traces = RunDirectory(path).traces()
+    """Everything below a path, two folders deep.  Logs that carry a trace's name are its own;
+    others beside several traces are shared."""
+    folder = path.parent if path.is_file() else path
+    traces = [path] if path.is_file() else RunDirectory(path).traces()
     for trace in traces:
-        logs = _named_logs(trace) if len(traces) > 1 else ()
-        shared = () if logs else tuple(event_logs(path))
-        name = path.resolve().name if len(traces) == 1 else _stem(trace)
-        yield Source(name, trace, logs or shared, bool(shared) and len(traces) > 1)
+        alone = path.is_dir() and len(traces) == 1
+        own = () if alone else _named_logs(trace)
+        shared = () if own else tuple(event_logs(folder))
+        name = path.resolve().name if alone else _stem(trace)
+        yield Source(name, trace, own or shared, bool(shared) and not alone)
     if not traces and depth:
-        for folder in _folders(path, depth):
-            yield from _below(folder, depth - 1)
+        for below in _folders(path, depth):
+            yield from _below(below, depth - 1)
 
 
 def _folders(path: Path, depth: int) -> list[Path]:
@@ -112,19 +105,7 @@ def _stem(trace: Path) -> str:
 
 
 def _named_logs(trace: Path) -> tuple[Path, ...]:
-    """Logs that carry the trace's name: `report_rank0.events.jsonl`,
-    `report_rank0-events-484.jsonl`."""
+    """`report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
     endings = ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
     patterns = [f"{glob.escape(_stem(trace))}{mark}{end}" for mark in ".-_" for end in endings]
     return tuple(sorted({path for pattern in patterns for path in trace.parent.glob(pattern)}))
-
-
-def numbered(names: Iterable[str]) -> list[str]:
-    """The names made unique: `rank0`, `rank0-2`, ..."""
-    taken: dict[str, None] = {}
-    for name in names:
-        wanted, number = name, 2
-        while wanted in taken:
-            wanted, number = f"{name}-{number}", number + 1
-        taken[wanted] = None
-    return list(taken)

@@ -109,10 +109,6 @@ function drawModes() {
   fillTable($("mode-table"), "One row per mode", heads, rows.map((m) => [
     m.name, duration(m.value_ns), m.known, duration(m.mean_ns), duration(m.min_ns),
     duration(m.max_ns), m.samples.toLocaleString("en"), m.words]));
-  if (point.ways.length) {
-    const wayHeads = DATA.way_heads.map((text, k) => ({ text, number: k > 0 && k < 4 }));
-    fillTable($("way-table"), "One row per clock", wayHeads, point.ways);
-  }
   const plot = $("mode-plot"), width = plot.clientWidth, left = 152, right = width - 90, hits = [];
   const most = Math.max(...rows.map((m) => Math.max(m.value_ns, ...m.medians))) * 1.02;
   const x = (ns) => left + (Math.min(ns, most) / most) * (right - left);
@@ -139,8 +135,7 @@ function drawModes() {
 showSections();
 $("name").textContent = DATA.targets.join(" against ");
 $("headline").textContent = DATA.headline;
-fill($("environment"), DATA.environment.map(([key, value]) =>
-  make("div", null, make("dt", null, key), make("dd", null, value))));
+fill($("environment"), make("div", null, make("dt", null, "on"), make("dd", null, DATA.environment)));
 if (DATA.notes.length) {
   $("notes-section").hidden = false;
   fill($("notes"), DATA.notes.map((note) => make("li", null, note)));

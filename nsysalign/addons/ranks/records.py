@@ -11,8 +11,6 @@ if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from nsysalign.model import TraceInfo
-
 
 @dataclass(frozen=True)
 class Source:
@@ -29,8 +27,6 @@ class LabelTimes:
     """What one rank measured under one label."""
 
     label: str
-    kind: str
-    site: str
     library: bool
     windows: np.ndarray  # (intervals, 2): starts and ends on the trace's clock, by start
     parts_mean_ns: Mapping[str, float]  # causes that are not always zero
@@ -44,13 +40,11 @@ class RankSummary:
     source: str
     pid: int
     device: int  # the lowest CUDA device of its intervals and collectives, -1 unknown
-    info: TraceInfo
+    session_start_ns: int | None  # by the machine's clock, since 1970
     host: str | None  # digest: equal on one machine
     launcher_rank: int | None  # the number that torchrun, mpirun or srun gave the profiled command
     labels: tuple[LabelTimes, ...]
     collectives: pd.DataFrame  # frames.COLLECTIVES of this process
-    unplaced: int  # intervals of its trace that could not be placed
-    warnings: tuple[str, ...]  # findings of severity warning and error: "rule: label"
 
 
 @dataclass(frozen=True)
@@ -71,12 +65,11 @@ class SourceResult:
 
 @dataclass(frozen=True)
 class Clock:
-    """How one trace's times become common ones: t + offset_ns + drift * (t - origin_ns)."""
+    """How one trace's times become common ones: t + offset_ns + drift * (t - origin_ns).  `method`:
+    reference (it is the common clock); collectives (its session start, corrected by where the
+    collectives end); session start (of the machine's clock, not checked); none (not comparable)."""
 
     source: str
-    #: reference: it is the common clock; collectives: session start, corrected by where the
-    #: collectives end; session start: taken from the machine's clock, not checked; none: its times
-    #: cannot be compared
     method: str
     offset_ns: int = 0
     root: str = ""  # the trace that collectives join it to: errors are against that one's clock
@@ -94,7 +87,8 @@ class RankLabel:
 
     rank: int
     count: int
-    elapsed: Mapping[str, float]  # median_ns, mean_ns, min_ns, max_ns, p05_ns, p95_ns
+    median_ns: float
+    mean_ns: float
     parts_mean_ns: Mapping[str, float]
     collectives: int  # matched collectives that began inside its intervals
     wait_ns: int  # time spent in them before the last rank arrived, all intervals together
@@ -118,8 +112,6 @@ class LabelComparison:
     """
 
     label: str
-    kind: str
-    site: str
     library: bool
     verdict: str
     slowest: int | None  # rank with the largest median, None where they do not differ clearly
@@ -150,9 +142,7 @@ class Rank:
     pid: int
     device: int
     intervals: int
-    unplaced: int  # of its trace: intervals that are not placed belong to no process
     collectives: int
-    warnings: tuple[str, ...]
     report: str  # its page, relative to the output directory; '' where there is none
 
 
