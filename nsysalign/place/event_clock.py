@@ -9,21 +9,9 @@ pairs themselves are the edges of a graph:
        r1  r2                   r3                      r4 r5           *frame*: their distances are exact
 
 Frames are joined by edges that are rounded (a reference renewed after a pause of 10 s: 0.5 us);
-several such edges, each rounded differently, say more than one.  Where a frame lies on the trace's
-clock, one robust linear model says.
+several such edges, each rounded differently, say more than one.
 
-Everything that its records met says where that clock lies:
-
-    trace clock   KKKKK|--busy--R1--ahead--|KKKKK          [call]--idle--R2
-    event clock                 R1--------- known distance -----------R2
-
-    what a record met + latency (linear in the parameters of latency.py)
-        = place on the event clock + offset of the two clocks + noise
-
-Latencies and offsets are fitted together; their covariance gives the error bars.  GPUs are late,
-never early: on that side the noise has a heavy tail.  Both clocks read the same GPU timer, and a
-piecewise linear function relates them, because the driver's conversion is corrected from time to
-time, by parts per million.
+Where the clock lies on the trace's, everything says that its records met:
 
     offset (trace - event clock)
       ^        x     x              x: the next operation's start, minus the time it takes to begin
@@ -31,6 +19,11 @@ time, by parts per million.
       |  ------------------------- the line
       | o   o o  o   o  o oo  o     o: the previous operation's end, plus how long a record takes
       +---------------------------> event clock
+
+Latencies (linear in the parameters of latency.py) and offsets are fitted together; their covariance
+gives the error bars.  GPUs are late, never early: on that side the noise has a heavy tail.  Both
+clocks read the same GPU timer; the line is piecewise linear, because the driver's conversion is
+corrected from time to time, by parts per million.
 """
 
 from __future__ import annotations
@@ -51,8 +44,6 @@ _SHORT_MS = 10.0
 #: A distance determines the tick if its rounding is at most this share of it.
 _NAMES_TICK = 0.45
 _KNOWN_TICKS = (1024, 1000, 512, 500, 256, 128, 64, 32, 16, 8)
-
-
 #: The scatter is taken for this many times larger at first, so that a bad first guess does not
 #: decide.
 _NARROWING = (20.0, 8.0, 4.0, 2.0, 1.0, 1.0, 1.0, 1.0)
@@ -241,9 +232,8 @@ class Line:
     @property
     def rate_ppm(self) -> float:
         """How much faster the trace's clock runs than the events' own, overall."""
-        span = int(self.knots[-1] - self.knots[0])
         values = self.mean[: len(self.knots)]
-        return float(values[-1] - values[0]) / span * 1e6 if span else 0.0
+        return float((values[-1] - values[0]) / (self.knots[-1] - self.knots[0]) * 1e6)
 
 
 def fit_line(
@@ -274,13 +264,12 @@ def fit_line(
     prior[:inner, :inner] = _prior(knots, frames, origin_error_ns)
     prior[inner:, inner:] = np.linalg.inv(model.covariance)
     solution = mean = np.concatenate([np.zeros(inner), model.vector])
-    base = None
+    seen = model.observe(s)
+    offset = seen.known_ns - at[seen.record]
+    base = int(offset[0]) + int(np.median(offset - offset[0] + seen.x @ model.vector))
     for widen in _NARROWING:
         seen = model.observe(s)
-        offset = seen.known_ns - at[seen.record]
-        if base is None:
-            base = int(offset[0]) + int(np.median(offset - offset[0] + seen.x @ model.vector))
-        y = (offset - base).astype(float)
+        y = (seen.known_ns - at[seen.record] - base).astype(float)
         line = _design(at[seen.record], frame[seen.record], knots, frames)
         x = np.concatenate([line, -seen.x], axis=1)
         sigma = seen.scale_ns * widen
@@ -288,8 +277,9 @@ def fit_line(
         on_time = np.minimum(1.0, _HUBER / np.maximum(np.abs(z), 1e-9))
         weight = np.where(z * LATE[seen.class_] < 0, on_time, (_STUDENT + 1) / (_STUDENT + z**2))
         weight *= seen.certain / sigma**2
-        normal = (x * weight[:, None]).T @ x + prior
-        solution = np.linalg.solve(normal, (x * weight[:, None]).T @ y + prior @ mean)
+        weighted = (x * weight[:, None]).T
+        normal = weighted @ x + prior
+        solution = np.linalg.solve(normal, weighted @ y + prior @ mean)
         covariance = np.linalg.inv(normal)
         model = replace(model, vector=solution[inner:], covariance=covariance[inner:, inner:])
     # calls of a stretch are slow together: what they scatter by may be common to all of them
@@ -299,8 +289,7 @@ def fit_line(
         w = weight * (stretch == number)
         moved = covariance @ (w @ x)  # by 1 ns
         more += np.outer(moved, moved) * ((w * off**2).sum() / w.sum())
-    covariance = (covariance + more)[:inner, :inner]
-    return Line(base or 0, knots, frames, solution[:inner], covariance)
+    return Line(base, knots, frames, solution[:inner], (covariance + more)[:inner, :inner])
 
 
 def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.ndarray) -> np.ndarray:
@@ -318,19 +307,15 @@ def _design(at: np.ndarray, frame: np.ndarray, knots: np.ndarray, frames: np.nda
 
 def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> np.ndarray:
     """Prior precision: rates of a few ppm that change little, frames within the rounding of the
-    edge before them."""
+    edge before them; the first one is fixed."""
     n, m = len(knots), len(frames)
-    out = np.zeros((n + m, n + m))
     step = float(knots[1] - knots[0])
-    rate, k = np.zeros((n - 1, n + m)), np.arange(n - 1)
-    rate[k, k], rate[k, k + 1] = -1 / step, 1 / step
-    out += rate.T @ rate / (_RATE * np.sqrt(n - 1)) ** 2
+    rate = np.diff(np.eye(n, n + m), axis=0) / step
     bend = np.diff(rate, axis=0)
+    out = rate.T @ rate / (_RATE * np.sqrt(n - 1)) ** 2
     out += bend.T @ bend / (_BEND * np.sqrt(step / _KNOT_NS)) ** 2
-    for number in range(m):  # against the frame before; the first one is fixed
-        row = np.zeros(n + m)
-        row[n + number] = 1.0
-        error = 1.0
+    for number in range(m):
+        row, error = np.eye(n + m)[n + number], 1.0
         if number and np.isfinite(origin_error[frames[number]]):
             row[n + number - 1] = -1.0
             error = max(origin_error[frames[number]] / np.sqrt(3), 1.0)
@@ -355,12 +340,11 @@ def place_records(
     """Places of all records that are on an event clock.  Arrays are per record; those of the clock
     cover only the first ones, the records of the log.  `known`: whose surroundings are (the others
     are placed, but are no evidence)."""
-    rows = len(known)
-    at, frame = np.zeros(rows, np.int64), np.full(rows, -1)
-    at[: len(clock.at_ns)], frame[: len(clock.frame)] = clock.at_ns, clock.frame
+    more = len(known) - len(clock.at_ns)
+    at, frame = np.pad(clock.at_ns, (0, more)), np.pad(clock.frame, (0, more), constant_values=-1)
     line = np.where(frame >= 0, np.append(clock.line, -1)[frame], -1)
     fitted: dict[int, Line] = {}
-    place, error = np.zeros(rows, np.int64), np.zeros(rows, np.int64)
+    place, error = np.zeros((2, len(known)), np.int64)
     for number in np.unique(line[line >= 0]).tolist():
         members = line == number
         record = np.flatnonzero(members & known)
@@ -370,10 +354,9 @@ def place_records(
         record = record[:: -(-len(record) // _MOST)]
         # all its frames, even those without a known record: others may be placed by the same line
         frames = np.flatnonzero(clock.line == number)
-        own = fit_line(
+        own = fitted[number] = fit_line(
             s.take(record), frame[record], at[record], tracing, frames, clock.origin_error_ns
         )
-        fitted[number] = own
         place[members], spread = own.place(at[members], frame[members])
         if not len(own.frames):
             spread = np.hypot(spread, np.minimum(clock.origin_error_ns[frame[members]], 1e9))

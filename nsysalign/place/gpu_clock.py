@@ -48,79 +48,52 @@ def place_samples(
     placed = placed[placed["sm_mhz"] >= 0].sort_values(["device", "t_ns"], ignore_index=True)
     if placed.empty:
         return frames.empty(frames.GPU_CLOCKS), []
-    table = _stretches(placed)
+    new = _changes(placed)
     notes = []
     if shared and len(np.unique(samples["device"].to_numpy())) > 1:
         notes.append(
             "several processes used a device of the same number: if each was given a GPU of its own "
             "(CUDA_VISIBLE_DEVICES per process), the clocks shown with them may be another GPU's"
         )
-    if len(table) > MOST:
+    if (count := int(new.sum())) > MOST:
         notes.append(
-            f"the clocks changed {len(table):,} times: the table gpu_clocks joins neighbouring samples to {MOST:,} rows "
+            f"the clocks changed {count:,} times: the table gpu_clocks joins neighbouring samples to {MOST:,} rows "
             "with the least and the highest SM clock of each"
         )
-        table = _joined(table)
-    return frames.check(table, frames.GPU_CLOCKS), notes
+        device, number = placed["device"].to_numpy(), np.cumsum(new) - 1
+        number -= number[np.searchsorted(device, device)]  # among those of its device
+        joined = number // (-(-count // MOST) + 1)
+        new[1:] = (np.diff(joined) != 0) | (np.diff(device) != 0)
+    return frames.check(_stretches(placed, new), frames.GPU_CLOCKS), notes
 
 
-def _stretches(placed: pd.DataFrame) -> pd.DataFrame:
-    t, device = placed["t_ns"].to_numpy(), placed["device"].to_numpy()
-    new = np.ones(len(t), dtype=bool)
-    new[1:] = (device[1:] != device[:-1]) | (np.diff(t) > _GAP_NS)
-    for column in ("sm_mhz", "mem_mhz", "reasons"):
-        values = placed[column].to_numpy()
-        new[1:] |= values[1:] != values[:-1]
+def _changes(placed: pd.DataFrame) -> np.ndarray:
+    """Bool, per sample: a stretch begins."""
+    t = placed["t_ns"].to_numpy()
+    new = np.append(True, np.diff(t) > _GAP_NS)
+    for column in ("device", "sm_mhz", "mem_mhz", "reasons"):
+        new[1:] |= np.diff(placed[column].to_numpy()) != 0
     first = np.flatnonzero(new)
-    length = np.diff(np.append(first, len(t)))
-    since = t - np.repeat(
-        t[first], length
-    )  # cut stretches without change into pieces of at most _LONGEST_NS
-    piece = since // _LONGEST_NS
-    new[1:] |= piece[1:] != piece[:-1]
-    return _grouped(
-        placed,
-        np.cumsum(new) - 1,
-        placed["sm_mhz"],
-        placed["sm_mhz"],
-        t,
-        t,
-        np.ones(len(t), np.int64),
-    )
+    since = t - np.repeat(t[first], np.diff(np.append(first, len(t))))
+    new[1:] |= np.diff(since // _LONGEST_NS) != 0  # cut what does not change, too
+    return new
 
 
-def _joined(table: pd.DataFrame) -> pd.DataFrame:
-    size = -(-len(table) // MOST) + 1
-    device = table["device"].to_numpy()
-    first = np.searchsorted(device, device)  # sorted by device: where the rows of each begin
-    group = (np.arange(len(table)) - first) // size
-    changes = np.ones(len(table), dtype=bool)
-    changes[1:] = (np.diff(group) != 0) | (np.diff(device) != 0)
-    return _grouped(
-        table,
-        np.cumsum(changes) - 1,
-        table["sm_min_mhz"],
-        table["sm_max_mhz"],
-        table["start_ns"].to_numpy(),
-        table["end_ns"].to_numpy(),
-        table["samples"].to_numpy(),
-    )
-
-
-def _grouped(source, group, least, most, start, end, samples) -> pd.DataFrame:
-    """One row per group of neighbours (int64 throughout: -1, unknown, is below every value)."""
-    begin = np.flatnonzero(np.diff(group, prepend=-1))
+def _stretches(placed: pd.DataFrame, new: np.ndarray) -> pd.DataFrame:
+    """One row per stretch (int64 throughout: -1, unknown, is below every value)."""
+    begin = np.flatnonzero(new)
+    end = np.append(begin[1:], len(placed)) - 1
+    values = {c: placed[c].to_numpy() for c in placed}
+    reasons = np.bitwise_or.reduceat(np.maximum(values["reasons"], 0), begin)
+    unknown = np.minimum.reduceat(values["reasons"], begin) < 0
     columns = {
-        "device": source["device"].to_numpy()[begin],
-        "start_ns": np.minimum.reduceat(start, begin),
-        "end_ns": np.maximum.reduceat(end, begin),
-        "samples": np.add.reduceat(samples, begin),
-        "sm_min_mhz": np.minimum.reduceat(least.to_numpy(), begin),
-        "sm_max_mhz": np.maximum.reduceat(most.to_numpy(), begin),
+        "device": values["device"][begin],
+        "start_ns": values["t_ns"][begin],
+        "end_ns": values["t_ns"][end],
+        "samples": end - begin + 1,
+        "sm_min_mhz": np.minimum.reduceat(values["sm_mhz"], begin),
+        "sm_max_mhz": np.maximum.reduceat(values["sm_mhz"], begin),
+        "reasons": np.where(unknown, -1, reasons),
     }
-    for name in ("mem_mhz", "power_mw", "temperature_c"):
-        columns[name] = np.maximum.reduceat(source[name].to_numpy(), begin)
-    reasons = source["reasons"].to_numpy()
-    every = np.bitwise_or.reduceat(np.maximum(reasons, 0), begin)
-    columns["reasons"] = np.where(np.minimum.reduceat(reasons, begin) < 0, -1, every)
-    return pd.DataFrame(columns)
+    most = ("mem_mhz", "power_mw", "temperature_c")
+    return pd.DataFrame(columns | {c: np.maximum.reduceat(values[c], begin) for c in most})

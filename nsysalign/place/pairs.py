@@ -53,9 +53,10 @@ QUERIED, WAITED = "asked by queries", "created together and waited for"
 @dataclass
 class TracePairs:
     """Compared pairs as calls of their records (positions in `trace.calls`), by the start's call,
-    and how each is known; `wait`: the call that waited for the end (-1: unknown); `left`: reason -> comparisons
-    that could not be read; `unclear`: what may belong to comparisons, or not; `of_libraries`: how
-    many pairs are not the program's; `events`: call of a record -> number of its event."""
+    and how each is known; `wait`: the call that waited for the end (-1: unknown); `left`: reason ->
+    comparisons that could not be read; `unclear`: what may belong to comparisons, or not;
+    `of_libraries`: how many pairs are not the program's; `events`: call of a record -> number of its
+    event."""
 
     start: list[int] = field(default_factory=list)
     end: list[int] = field(default_factory=list)
@@ -93,10 +94,9 @@ class TracePairs:
 
 class EventCall(NamedTuple):
     """An outermost call that concerns events.  `event`: its number, `stream`: of what it records or
-    waits for (-1: unknown); `rank`: of the call among all of its thread; `done`: it succeeded;
+    waits for (-1: unknown); `done`: it succeeded; `rank`: of the call among all of its thread;
     `name`: of the function; `pinned`: its thread's call just before copied from or to pinned memory,
-    and this is no cudaEventRecordWithFlags;
-    `call`: position in `trace.calls`."""
+    and this is no cudaEventRecordWithFlags; `call`: position in `trace.calls`."""
 
     role: int
     thread: int
@@ -109,6 +109,14 @@ class EventCall(NamedTuple):
     name: int
     pinned: bool
     call: int
+
+
+class KnownPair(NamedTuple):
+    """The records of two events, and the call that waited for the end (None: not known)."""
+
+    start: EventCall
+    end: EventCall
+    wait: EventCall | None
 
 
 def untold(log: EventLog | None) -> bool:
@@ -125,31 +133,31 @@ def read_pairs(
 ) -> TracePairs:
     """Pairs that the trace shows and no log line does, as positions in `records` (see
     matched.Matched).  Beside a log only how many there are: they are a library's."""
-    call = records["call"].to_numpy()
+    call, process = records["call"].to_numpy(), records["process"].to_numpy()
     ours = records["log_process"].to_numpy() >= 0
     ours |= np.append(own_calls(trace), False)[call]
     # a record of the log that is not found may be any of those that no log line claims
-    lost = records["process"].to_numpy()[ours & (call < 0) & ~records["captured"].to_numpy(bool)]
-    ours |= records["process"].isin(lost).to_numpy()
+    lost = process[ours & (call < 0) & ~records["captured"].to_numpy(bool)]
+    ours |= np.isin(process, lost)
     begun = records["call_start_ns"].to_numpy()
     for number, rows in log.references.groupby("process"):
         if number in clocks:
+            rows = rows.sort_values("t0_ns")
             first, last = (clocks[number].to_trace(rows[c].to_numpy()) for c in ("t0_ns", "t1_ns"))
-            order = np.argsort(first)
-            near = np.searchsorted(first[order], begun + TOLERANCE_NS) - 1
-            inside = (near >= 0) & (begun <= last[order][np.maximum(near, 0)] + TOLERANCE_NS)
-            ours |= inside & (records["process"].to_numpy() == processes[number])
+            near = np.searchsorted(first, begun + TOLERANCE_NS) - 1
+            inside = (near >= 0) & (begun <= last[np.maximum(near, 0)] + TOLERANCE_NS)
+            ours |= inside & (process == processes[number])
     if not untold(log) and ((call >= 0) & ~ours).sum() < 2:
         return TracePairs()
     event, row = records["event"].to_numpy(), records["event_row"].to_numpy()
     named = {int(c): int(e) for c, e in zip(call, event, strict=True) if c >= 0 and e >= 0}
     keys = ["process", "context", "stream"]
     codes = pd.concat([trace.event_rows[keys], trace.syncs[keys]]).groupby(keys).ngroup().to_numpy()
+    of_rows, of_syncs = codes[: len(trace.event_rows)], codes[len(trace.event_rows) :]
     stream, waiting = np.full(len(trace.calls), -1), trace.syncs["call"].to_numpy()
-    stream[trace.calls["outer"].to_numpy()[waiting[waiting >= 0]]] = codes[len(trace.event_rows) :][
-        waiting >= 0
-    ]
-    stream[call[row >= 0]] = codes[row[row >= 0]]
+    outer = trace.calls["outer"].to_numpy()
+    stream[outer[waiting[waiting >= 0]]] = of_syncs[waiting >= 0]
+    stream[call[row >= 0]] = of_rows[row[row >= 0]]
     pairs = pairs_in_trace(trace, named, stream)
     position = {c: n for n, c in enumerate(call.tolist()) if c >= 0}
     ends = [(position[a], position[b]) for a, b in zip(pairs.start, pairs.end, strict=True)]
@@ -170,7 +178,13 @@ def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -
     where event rows say it; `stream`: a number for that of every call that records an event or waits
     for one, as far as it is known (-1)."""
     found = TracePairs()
-    torch = _processes_with_torch(trace)
+    # processes with a kernel of ATen's, or a record by cudaEventRecordWithFlags, run torch
+    aten, flagged = (
+        [n for n, text in trace.names.items() if part in (text or "")]
+        for part in ("at::native", _FLAGGED)
+    )
+    tables = ((trace.operations, aten), (trace.calls, flagged))
+    torch = {p for t, names in tables for p in t["process"][np.isin(t["name_id"], names)].unique()}
     pairs: list[tuple[KnownPair, str]] = []
     for process, calls in _event_calls(trace, named, stream).items():
         ordinal = _numbers_are_ordinals(calls)
@@ -181,17 +195,15 @@ def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -
         if process in torch:
             compared = _compared(calls, ordinal, found)
             pairs += [(pair, QUERIED) for pair in compared]
-            records = {c.call for pair in compared for c in (pair.start, pair.end)}
-            found.of_libraries += sum(
-                not {pair.start.call, pair.end.call} & records for pair in together
-            )
-        else:
-            pairs += [(pair, WAITED) for pair in together]
-            asked = sum(c.role == _WAIT and c.event >= 0 for c in calls)
-            if asked and not ordinal:
-                found.unclear["waits for events that the trace numbers in another way"] += asked
-            elif asked and not any(c.role == _RECORD and c.event >= 0 for c in calls):
-                found.unclear["waits for events whose records the trace does not name"] += asked
+            told = {c.call for pair in compared for c in (pair.start, pair.end)}
+            found.of_libraries += sum(not {p.start.call, p.end.call} & told for p in together)
+            continue
+        pairs += [(pair, WAITED) for pair in together]
+        asked = sum(c.role == _WAIT and c.event >= 0 for c in calls)
+        if asked and not ordinal:
+            found.unclear["waits for events that the trace numbers in another way"] += asked
+        elif asked and not any(c.role == _RECORD and c.event >= 0 for c in calls):
+            found.unclear["waits for events whose records the trace does not name"] += asked
     for pair, how in sorted(pairs, key=lambda p: (p[0].start.call, p[0].end.call)):
         found.start.append(pair.start.call)
         found.end.append(pair.end.call)
@@ -200,100 +212,71 @@ def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -
     return found
 
 
-def _processes_with_torch(trace: Trace) -> set[int]:
-    """Processes with a kernel of ATen's, or a record by cudaEventRecordWithFlags."""
-    names = {n: text for n, text in trace.names.items() if text}
-    kernels = [n for n, text in names.items() if "at::native" in text]
-    flagged = [n for n, text in names.items() if text.startswith(_FLAGGED)]
-    rows = (
-        trace.operations[np.isin(trace.operations["name_id"], kernels)],
-        trace.calls[np.isin(trace.calls["name_id"], flagged)],
-    )
-    return {int(p) for table in rows for p in np.unique(table["process"].to_numpy())}
-
-
 def _event_calls(
     trace: Trace, named: Mapping[int, int], stream: np.ndarray
 ) -> dict[int, list[EventCall]]:
     """By process: its outermost calls that concern events, by time."""
-    calls = trace.calls
-    kind, outer = calls["kind"].to_numpy(), calls["outer"].to_numpy()
+    calls, operations = trace.calls, trace.operations
+    kind, outer, thread, name = (
+        calls[c].to_numpy() for c in ("kind", "outer", "thread", "name_id")
+    )
+    names = {n: trace.names.get(n, "") for n in np.unique(name).tolist()}
+
+    def called(text: str, but: str = "\n") -> np.ndarray:
+        return np.isin(
+            name,
+            [n for n, is_called in names.items() if text in is_called and but not in is_called],
+        )
+
     role = np.zeros(len(calls), np.int8)
     for text, value in _BY_KIND.items():
         role[kind == CALL[text]] = value
-    name = calls["name_id"].to_numpy()
-    names = {i: trace.names.get(i, "") for i in np.unique(name).tolist()}
-    for part, value in _BY_NAME.items():
-        role[np.isin(name, [i for i, text in names.items() if part in text])] = value
-    copies = [i for i, n in names.items() if n.startswith("cudaMemcpy") and "Async" not in n]
-    role[np.isin(name, copies)] = _WAIT_ALL
+    for text, value in _BY_NAME.items():
+        role[called(text)] = value
+    role[called("cudaMemcpy", but="Async")] = _WAIT_ALL
     outermost = outer == np.arange(len(calls))
     role[~outermost] = 0
     event = np.full(len(calls), -1, np.int64)
     asked = trace.syncs[trace.syncs["call"] >= 0]
     event[outer[asked["call"].to_numpy()]] = asked["event"].to_numpy()
     event[list(named)] = list(named.values())
-    thread = calls["thread"].to_numpy()
     order = np.flatnonzero(outermost)
     order = order[np.argsort(thread[order], kind="stable")]
     rank = np.zeros(len(calls), np.int64)
     rank[order] = np.arange(len(order))
-    operations = trace.operations
     pinned = (operations["src_kind"] == _PINNED) | (operations["dst_kind"] == _PINNED)
     copies = operations["call"][(operations["kind"] == KIND["memcpy"]) & pinned].to_numpy()
     copying, after = np.zeros((2, len(calls)), dtype=bool)
     copying[outer[copies[copies >= 0]]] = True
     after[order[1:]] = copying[order[:-1]] & (thread[order[1:]] == thread[order[:-1]])
-    after &= ~np.isin(name, [i for i, n in names.items() if n.startswith(_FLAGGED)])
+    after &= ~called(_FLAGGED)
     # a loop that polls one event says nothing new between its first and last call
     rows = order[role[order] > 0]
     same = (role[rows[1:]] == _QUERY) & (role[rows[:-1]] == _QUERY)
     same &= (event[rows[1:]] == event[rows[:-1]]) & (thread[rows[1:]] == thread[rows[:-1]])
-    idle = np.zeros(len(rows), dtype=bool)
-    idle[1:-1] = same[:-1] & same[1:]
-    rows = np.sort(rows[~idle])
-    start, end = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    done = calls["return_value"].to_numpy() == 0
-    columns = (
-        c[rows].tolist() for c in (role, thread, start, end, event, stream, done, rank, name, after)
-    )
-    found = defaultdict(list)
-    process = calls["process"].to_numpy()[rows].tolist()
-    for number, *values in zip(process, *columns, rows.tolist(), strict=True):
-        found[number].append(EventCall(*values))
-    if (role == _QUERY).any():
+    idle = np.append(False, same) & np.append(same, False)
+    rows = np.sort(rows[~idle[: len(rows)]])
+    start, end, status = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "return_value"))
+    columns = (role, thread, start, end, event, stream, status == 0, rank, name, after)
+    values = zip(*(c[rows].tolist() for c in columns), rows.tolist(), strict=True)
+    found: dict[int, list[EventCall]] = defaultdict(list)
+    for process, row in zip(calls["process"].to_numpy()[rows].tolist(), values, strict=True):
+        found[process].append(EventCall(*row))
+    syncs = trace.syncs[(trace.syncs["call"] < 0) & (trace.syncs["event"] >= 0)]
+    syncs = syncs[(syncs["stream"] < 0).to_numpy()]
+    if (role == _QUERY).any() or not np.isin(kind, [CALL[k] for k in SYNC_CALLS]).any():
         return found
-    return {number: _with_unlisted(own, trace, number) for number, own in found.items()}
-
-
-def _with_unlisted(calls: list[EventCall], trace: Trace, process: int) -> list[EventCall]:
-    """The calls of a process with the queries of which the trace holds the synchronisation row
-    alone: some profilers list the calls that wait, not those that ask.  Correlation ids tell
-    whether one followed the other; the thread is that which records, -1 if several do."""
-    threads = {c.thread for c in calls if c.role == _RECORD}
-    thread = threads.pop() if len(threads) == 1 else -1
-    syncs = trace.syncs
-    syncs = syncs[(syncs["call"] < 0) & (syncs["event"] >= 0) & (syncs["stream"] < 0)]
-    syncs = syncs[syncs["process"] == process]
-    if not np.isin(trace.calls["kind"], [CALL[k] for k in SYNC_CALLS]).any():
-        return calls
-    more = [
-        EventCall(
-            _QUERY,
-            thread,
-            row.start_ns,
-            row.end_ns,
-            row.event,
-            -1,
-            True,
-            row.correlation,
-            -1,
-            False,
-            -1,
-        )
-        for row in syncs.itertuples()
-    ]
-    return sorted(calls + more, key=lambda c: c.start)
+    # some profilers list the calls that wait, not those that ask: of queries there are only
+    # synchronisation rows.  Correlation ids tell whether one followed the other; the thread is that
+    # which records, -1 if several do
+    for process, own in found.items():
+        threads = {c.thread for c in own if c.role == _RECORD}
+        asking = threads.pop() if len(threads) == 1 else -1
+        for q in syncs[syncs["process"] == process].itertuples():
+            times, rank = (q.start_ns, q.end_ns), q.correlation
+            own.append(EventCall(_QUERY, asking, *times, q.event, -1, True, rank, -1, False, -1))
+        own.sort(key=lambda c: c.start)
+    return found
 
 
 def _numbers_are_ordinals(calls: Sequence[EventCall]) -> bool:
@@ -314,14 +297,6 @@ def _numbers_are_ordinals(calls: Sequence[EventCall]) -> bool:
 # --- rows that name the events
 
 
-class KnownPair(NamedTuple):
-    """The records of two events, and the call that waited for the end (None: not known)."""
-
-    start: EventCall
-    end: EventCall
-    wait: EventCall | None
-
-
 @dataclass
 class _NamedEvents:
     """What rows say of the events of a process, by number: runs of creations, one right after the
@@ -338,13 +313,12 @@ class _NamedEvents:
         starts, ends = self.records.get(start, []), self.records.get(end, [])
         if not starts or len(starts) != len(ends) or {start, end} & self.ordering:
             return []
-        both = list(zip(starts, ends, strict=True))
-        in_turn = [c for pair in both for c in pair]
+        in_turn = [c for both in zip(starts, ends, strict=True) for c in both]
         alternate = all(one.start < two.start for one, two in pairwise(in_turn))
         if not alternate or starts[0].thread != ends[0].thread:
             return []
         until = [s.start for s in starts[1:]] + [float("inf")]
-        rows = [(s, e, self._wait(e, again)) for (s, e), again in zip(both, until, strict=True)]
+        rows = zip(starts, ends, map(self._wait, ends, until), strict=True)
         return [KnownPair(s, e, wait) for s, e, wait in rows if wait is not None]
 
     def _wait(self, end: EventCall, until: float) -> EventCall | None:
@@ -358,11 +332,11 @@ class _NamedEvents:
 
     def likeness(self, run: list[int], pairs: list[list[KnownPair]]) -> tuple[int, int, int]:
         """How many pairs; with both on one stream; minus the records of the others between them."""
-        some = [pair for of_two in pairs for pair in of_two[:100]]
         others = sorted(c.start for number in run for c in self.records.get(number, []))
         between = sum(
             bisect_right(others, pair.end.start - 1) - bisect_right(others, pair.start.start)
-            for pair in some
+            for of_two in pairs
+            for pair in of_two[:100]
         )
         on_one = sum(of_two[0].start.stream == of_two[0].end.stream for of_two in pairs)
         return len(pairs), on_one, -between
@@ -421,20 +395,65 @@ def _are_marks(pairs: Sequence[Sequence[KnownPair]]) -> bool:
 # --- torch
 
 
-def _comparisons(calls: Sequence[EventCall]) -> dict[int, tuple[int, ...]]:
-    """Positions of the queries of comparisons -> the two events, none for the second query of
-    each."""
+def _compared(calls: Sequence[EventCall], ordinal: bool, found: TracePairs) -> list[KnownPair]:
+    """Pairs of records that torch's elapsed_time compared; adds to `found` what could not be
+    read, and the events of records that were told."""
+    comparisons, seconds = _comparisons(calls)
+    asked_alone = [
+        c for n, c in enumerate(calls) if c.role == _QUERY and n not in comparisons.keys() | seconds
+    ]
+    polled = {c.event for c in calls if c.role == _QUERY and not c.done}
+    # PyTorch's allocator of pinned memory records an event right after each copy, by
+    # cudaEventRecord, and asks the oldest ones in a row
+    polled |= {c.event for c in calls if c.role == _RECORD and c.event >= 0 and c.pinned}
+    polled |= {c.event for c in asked_alone}
+    batches = _batches(calls, comparisons, polled)
+    first = _first_records(calls) if ordinal else {}
+    records, latest = _last_records(calls, first, batches, polled)
+    found.events |= latest
+    captured: set[int] = set()  # records
+    capturing: set[int] = set()  # threads
+    for n, c in enumerate(calls):
+        if c.role == _CAPTURE:
+            capturing.add(c.thread)
+        elif c.role == _CAPTURED:
+            capturing.discard(c.thread)
+        elif c.role == _RECORD and c.thread in capturing:
+            captured.add(n)
+    pairs, of_ddp = [], _by_ddp(calls, comparisons)
+    for n, events in comparisons.items():
+        one, two = records.get(n, (-1, -1))
+        if n in of_ddp:
+            found.of_libraries += 1
+        elif polled & {*events}:
+            found.left["by queries of events that are also polled (a memory allocator's)"] += 1
+        elif one < 0 or two < 0:
+            found.left["of events whose records cannot be told apart"] += 1
+        elif {one, two} & captured:
+            found.left["of events recorded into a CUDA graph"] += 1
+        elif calls[n].thread < 0 and calls[one].thread != calls[two].thread:
+            found.left["by queries of an unknown thread"] += 1
+        elif one > two:
+            found.left["whose end was recorded before their start"] += 1
+        else:
+            pairs.append(KnownPair(calls[one], calls[two], None))
+    return pairs
+
+
+def _comparisons(calls: Sequence[EventCall]) -> tuple[dict[int, tuple[int, int]], set[int]]:
+    """(position of the first query of a comparison -> the two events, positions of the second
+    queries)."""
     runs: list[list[int]] = []
-    last: dict[int, int] = {}  # thread -> number of its run of queries, one call after the other
+    last: dict[int, list[int]] = {}  # thread -> its latest run of queries, one call after the other
     for n, c in enumerate(calls):
         if c.role == _QUERY:
-            run = runs[last[c.thread]] if c.thread in last else []
+            run = last.get(c.thread)
             if run and c.rank == calls[run[-1]].rank + 1:
                 run.append(n)
             else:
-                last[c.thread] = len(runs)
-                runs.append([n])
-    found: dict[int, tuple[int, ...]] = {}
+                last[c.thread] = [n]
+                runs.append(last[c.thread])
+    found, seconds = {}, set()
     for run in runs:
         gaps = [calls[b].start - calls[a].end for a, b in pairwise(run)]
         within, between = gaps[0::2], gaps[1::2]
@@ -444,8 +463,9 @@ def _comparisons(calls: Sequence[EventCall]) -> dict[int, tuple[int, ...]]:
         for one, two, gap in zip(run[0::2], run[1::2], within, strict=True):
             events = calls[one].event, calls[two].event
             if min(events) >= 0 and events[0] != events[1] and gap <= _WITHIN_NS:
-                found[one], found[two] = events, ()
-    return found
+                found[one] = events
+                seconds.add(two)
+    return found, seconds
 
 
 def _first_records(calls: Sequence[EventCall]) -> dict[int, int]:
@@ -468,6 +488,40 @@ def _first_records(calls: Sequence[EventCall]) -> dict[int, int]:
     return {n: ordinal for n, ordinal in found.items() if ordinal not in mixed}
 
 
+def _by_ddp(calls: Sequence[EventCall], comparisons: Mapping[int, tuple[int, int]]) -> set[int]:
+    """The comparisons (positions of their first queries) of DistributedDataParallel's reducer, which
+    times itself (torch/csrc/distributed/c10d/logger.cpp): forward, backward, communication and
+    overlap, always these four of five events, one after the other."""
+    of_thread: dict[int, list[int]] = defaultdict(list)
+    for n in comparisons:
+        of_thread[calls[n].thread].append(n)
+    found: set[int] = set()
+    for asked in of_thread.values():
+        for four in zip(asked, asked[1:], asked[2:], asked[3:], strict=False):
+            (a, b), (c, d), (e, f), (g, h) = (comparisons[n] for n in four)
+            if b == c and e == g and d == h and len({a, b, d, e, f}) == 5:
+                found |= {*four}
+    return found
+
+
+def _batches(
+    calls: Sequence[EventCall], comparisons: Mapping[int, tuple[int, int]], polled: set[int]
+) -> dict[int, dict[int, tuple[int, int]]]:
+    """What a thread compares between two of its records, or of anyone's if it records nothing:
+    position of the first query -> position and events of each comparison."""
+    recorders = {c.thread for c in calls if c.role == _RECORD}
+    found: dict[int, dict[int, tuple[int, int]]] = {}
+    current: dict[int, dict[int, tuple[int, int]]] = {}
+    for n, c in enumerate(calls):
+        if c.role == _RECORD:
+            current = {t: b for t, b in current.items() if t in recorders and t != c.thread}
+        elif n in comparisons and not polled & {*comparisons[n]}:
+            if c.thread not in current:
+                current[c.thread] = found[n] = {}
+            current[c.thread][n] = comparisons[n]
+    return found
+
+
 @dataclass
 class _Recorder:
     """A thread that records, since it last compared: the events that it recorded for the first
@@ -488,86 +542,10 @@ class _Recorder:
         return sorted(events) * rounds if whole and (again or warm_up) else None
 
 
-def _compared(calls: Sequence[EventCall], ordinal: bool, found: TracePairs) -> list[KnownPair]:
-    """Pairs of records that torch's elapsed_time compared; adds to `found` what could not be
-    read, and the events of records that were told."""
-    comparisons = _comparisons(calls)
-    queried = [(n, c) for n, c in enumerate(calls) if c.role == _QUERY]
-    polled = {c.event for n, c in queried if not c.done or n not in comparisons}
-    # PyTorch's allocator of pinned memory records an event right after each copy, by
-    # cudaEventRecord, and asks the oldest ones in a row
-    polled |= {c.event for c in calls if c.role == _RECORD and c.event >= 0 and c.pinned}
-    first = _first_records(calls) if ordinal else {}
-    records, latest = _last_records(calls, first, _batches(calls, comparisons, polled), polled)
-    found.events |= latest
-    captured: set[int] = set()  # records
-    capturing: set[int] = set()  # threads
-    for n, c in enumerate(calls):
-        if c.role in (_CAPTURE, _CAPTURED):
-            (capturing.add if c.role == _CAPTURE else capturing.discard)(c.thread)
-        elif c.role == _RECORD and c.thread in capturing:
-            captured.add(n)
-    pairs, of_ddp = [], _by_ddp(calls, comparisons)
-    for n, events in comparisons.items():
-        if not events:
-            continue
-        one, two = records.get(n, (-1, -1))
-        if n in of_ddp:
-            found.of_libraries += 1
-        elif polled & {*events}:
-            found.left["by queries of events that are also polled (a memory allocator's)"] += 1
-        elif one < 0 or two < 0:
-            found.left["of events whose records cannot be told apart"] += 1
-        elif {one, two} & captured:
-            found.left["of events recorded into a CUDA graph"] += 1
-        elif calls[n].thread < 0 and calls[one].thread != calls[two].thread:
-            found.left["by queries of an unknown thread"] += 1
-        elif one > two:
-            found.left["whose end was recorded before their start"] += 1
-        else:
-            pairs.append(KnownPair(calls[one], calls[two], None))
-    return pairs
-
-
-def _by_ddp(calls: Sequence[EventCall], comparisons: Mapping[int, tuple[int, ...]]) -> set[int]:
-    """The comparisons (positions of their first queries) of DistributedDataParallel's reducer, which
-    times itself (torch/csrc/distributed/c10d/logger.cpp): forward, backward, communication and
-    overlap, always these four of five events, one after the other."""
-    of_thread: dict[int, list[int]] = defaultdict(list)
-    for n, events in comparisons.items():
-        if events:
-            of_thread[calls[n].thread].append(n)
-    found: set[int] = set()
-    for asked in of_thread.values():
-        for four in zip(asked, asked[1:], asked[2:], asked[3:], strict=False):
-            (a, b), (c, d), (e, f), (g, h) = (comparisons[n] for n in four)
-            if b == c and e == g and d == h and len({a, b, d, e, f}) == 5:
-                found |= {*four}
-    return found
-
-
-def _batches(
-    calls: Sequence[EventCall], comparisons: Mapping[int, tuple[int, ...]], polled: set[int]
-) -> dict[int, dict[int, tuple[int, ...]]]:
-    """What a thread compares between two of its records, or of anyone's if it records nothing:
-    position of the first query -> position and events of each comparison."""
-    recorders = {c.thread for c in calls if c.role == _RECORD}
-    found: dict[int, dict[int, tuple[int, ...]]] = {}
-    current: dict[int, dict[int, tuple[int, ...]]] = {}
-    for n, c in enumerate(calls):
-        if c.role == _RECORD:
-            current = {t: b for t, b in current.items() if t in recorders and t != c.thread}
-        elif comparisons.get(n) and not polled & {*comparisons[n]}:
-            if c.thread not in current:
-                current[c.thread] = found[n] = {}
-            current[c.thread][n] = comparisons[n]
-    return found
-
-
 def _last_records(
     calls: Sequence[EventCall],
     first: Mapping[int, int],
-    batches: Mapping[int, Mapping[int, tuple[int, ...]]],
+    batches: Mapping[int, Mapping[int, tuple[int, int]]],
     polled: set[int],
 ) -> tuple[dict[int, tuple[int, int]], dict[int, int]]:
     """(position of a comparison's first query -> the last records of its two events, -1 where that
@@ -577,30 +555,25 @@ def _last_records(
     latest: dict[int, int] = {}  # event -> its last record
     threads: dict[int, _Recorder] = defaultdict(_Recorder)
     before: dict[int, int] = {}  # thread -> its last call
-
-    def name(record: int, event: int) -> None:
-        latest[event] = record
-        told[calls[record].call] = event
-
     for n, c in enumerate(calls):
-        recorder = threads[c.thread]
+        recorder, known = threads[c.thread], []  # (record, its event)
         if c.role == _RECORD and max(c.event, first.get(n, -1)) >= 0:
-            name(n, max(c.event, first.get(n, -1)))
-            recorder.first |= {told[c.call]} - polled
+            known = [(n, max(c.event, first.get(n, -1)))]
+            recorder.first |= {known[0][1]} - polled
         elif c.role == _RECORD:
             recorder.again.append(n)
         elif c.role == _ORDER and recorder.again[-1:] == [before.get(c.thread)]:
-            name(recorder.again.pop(), c.event)
+            known = [(recorder.again.pop(), c.event)]
         elif n in batches:
             events = {e for pair in batches[n].values() for e in pair}
             again = recorder.told(events)
-            if again is None:  # any event may have been recorded again
-                latest = {
-                    e: at for e, at in latest.items() if calls[at].event >= 0 or not recorder.again
-                }
-            for record, event in zip(recorder.again, again or (), strict=False):
-                name(record, event)
-            found |= {q: (latest.get(a, -1), latest.get(b, -1)) for q, (a, b) in batches[n].items()}
+            if again is None and recorder.again:  # any event may have been recorded again
+                latest = {e: record for e, record in latest.items() if calls[record].event >= 0}
+            known = [*zip(recorder.again, again or (), strict=False)]
             threads[c.thread] = _Recorder(compared=events)
+        latest |= {event: record for record, event in known}
+        told |= {calls[record].call: event for record, event in known}
+        if n in batches:
+            found |= {q: (latest.get(a, -1), latest.get(b, -1)) for q, (a, b) in batches[n].items()}
         before[c.thread] = n
     return found, told

@@ -29,57 +29,45 @@ def nvtx_windows(
     worker launches the backward kernels of a range that the main thread opened).  Window: first
     start to last end of that work.
     """
-    ranges = trace.ranges
+    ranges, notes = trace.ranges, []
     spans = _spans_of_ranges(trace, operation_lane)
     own = ranges["text"].str.startswith(OURS).to_numpy(dtype=bool)
     spans = spans[~own[spans["range"].to_numpy()]]
     if spans.empty:
         return frames.empty(frames.WINDOWS), []
-    spans, notes = _not_too_deep(spans, ranges)
-    r = spans["range"].to_numpy()
-    texts = ranges["text"].to_numpy(dtype=object)[r]
-    several = spans.groupby("range")["lane"].transform("size").to_numpy() > 1
-    windows = windows_frame(
-        len(spans),
-        {
-            "kind": "nvtx",
-            "origin": ORIGIN["range"],
-            "source": ranges["row"].to_numpy()[r],
-            "library": [_OF_LIBRARIES.match(text) is not None for text in texts.tolist()],
-            "process": ranges["process"].to_numpy()[r],
-            "thread": ranges["thread"].to_numpy()[r],
-            "end_thread": ranges["thread"].to_numpy()[r],
-            "start_lane": spans["lane"].to_numpy(),
-            "end_lane": spans["lane"].to_numpy(),
-            "open_ns": ranges["start_ns"].to_numpy()[r],
-            "close_ns": ranges["end_ns"].to_numpy()[r],
-            "close_end_ns": ranges["end_ns"].to_numpy()[r],
-            "elapsed_ns": (spans["end"] - spans["start"]).to_numpy(),
-            "start_ns": spans["start"].to_numpy(),
-            "end_ns": spans["end"].to_numpy(),
-            "start_lower_ns": spans["start"].to_numpy(),
-            "start_upper_ns": spans["start"].to_numpy(),
-            "region": [
-                on_stream(t, s, n)
-                for t, s, n in zip(
-                    texts, several, lanes["stream"].to_numpy()[spans["lane"]].tolist(), strict=True
-                )
-            ],
-        },
-    )
-    return windows, notes
-
-
-def _not_too_deep(spans: pd.DataFrame, ranges: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
     with_work = np.unique(spans["range"].to_numpy())
     deep = too_deep(*(ranges[c].to_numpy()[with_work] for c in ("thread", "start_ns", "end_ns")))
-    if not deep.any():
-        return spans, []
-    note = (
-        f"{int(deep.sum()):,} NVTX ranges lie inside {MOST_NESTED} others of their thread, or more, "
-        "and have no interval of their own"
-    )
-    return spans[~spans["range"].isin(with_work[deep])], [note]
+    if deep.any():
+        notes.append(
+            f"{int(deep.sum()):,} NVTX ranges lie inside {MOST_NESTED} others of their thread, or more, "
+            "and have no interval of their own"
+        )
+        spans = spans[~spans["range"].isin(with_work[deep])]
+    lane, start, end = (spans[c].to_numpy() for c in ("lane", "start", "end"))
+    of_range = {c: ranges[c].to_numpy()[spans["range"].to_numpy()] for c in ranges}
+    several = spans.groupby("range")["lane"].transform("size").to_numpy() > 1
+    stream = lanes["stream"].to_numpy()[lane].tolist()
+    columns = {
+        "kind": "nvtx",
+        "origin": ORIGIN["range"],
+        "source": of_range["row"],
+        "library": [_OF_LIBRARIES.match(text) is not None for text in of_range["text"].tolist()],
+        "process": of_range["process"],
+        "thread": of_range["thread"],
+        "end_thread": of_range["thread"],
+        "start_lane": lane,
+        "end_lane": lane,
+        "open_ns": of_range["start_ns"],
+        "close_ns": of_range["end_ns"],
+        "close_end_ns": of_range["end_ns"],
+        "elapsed_ns": end - start,
+        "start_ns": start,
+        "end_ns": end,
+        "start_lower_ns": start,
+        "start_upper_ns": start,
+        "region": [on_stream(*row) for row in zip(of_range["text"], several, stream, strict=True)],
+    }
+    return windows_frame(len(spans), columns), notes
 
 
 def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
@@ -96,25 +84,23 @@ def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
     process, lane = operations["process"].to_numpy()[issued], operation_lane[issued]
     begin, end = operations["start_ns"].to_numpy()[issued], operations["end_ns"].to_numpy()[issued]
     by_thread, opened, closed = (ranges[c].to_numpy() for c in ("thread", "start_ns", "end_ns"))
-    own = any_open(
+    alone = ~any_open(
         by_thread, opened, closed, thread, issue
-    )  # a range of the launching thread itself
-    pieces = [(np.empty(0, np.int64),) * 4]
-
-    def add(rows: np.ndarray, which: np.ndarray) -> None:
-        for number, mine in group(lane[which], which).items():
-            mine = mine[np.argsort(issue[mine], kind="stable")]
-            first, last = (np.searchsorted(issue[mine], t[rows]) for t in (opened, closed))
-            some = np.flatnonzero(last > first)
-            extent = first[some], last[some]
-            low, high = least(begin[mine], *extent), -least(-end[mine], *extent)
-            pieces.append((rows[some], np.full(len(some), number), low, high))
-
-    # launched by the range's own thread, and by threads without ranges of their own
-    for number, rows in group(by_thread, np.arange(len(ranges))).items():
-        add(rows, np.flatnonzero(thread == number))
-    for number, rows in group(ranges["process"].to_numpy(), np.arange(len(ranges))).items():
-        add(rows, np.flatnonzero((process == number) & ~own))
+    )  # launched in no range of its thread
+    every, pieces = np.arange(len(ranges)), [(np.empty(0, np.int64),) * 4]
+    for owner, launcher, which in (
+        (by_thread, thread, np.ones(len(alone), dtype=bool)),
+        (ranges["process"].to_numpy(), process, alone),
+    ):
+        for number, rows in group(owner, every).items():
+            theirs = np.flatnonzero(which & (launcher == number))
+            for on, work in group(lane[theirs], theirs).items():
+                work = work[np.argsort(issue[work], kind="stable")]
+                first, last = (np.searchsorted(issue[work], t[rows]) for t in (opened, closed))
+                some = np.flatnonzero(last > first)
+                extent = first[some], last[some]
+                low, high = least(begin[work], *extent), -least(-end[work], *extent)
+                pieces.append((rows[some], np.full(len(some), on), low, high))
     columns = (np.concatenate(column) for column in zip(*pieces, strict=True))
     whole = pd.DataFrame(dict(zip(("range", "lane", "start", "end"), columns, strict=True)))
     return whole.groupby(["range", "lane"], as_index=False).agg(
@@ -124,11 +110,7 @@ def _spans_of_ranges(trace: Trace, operation_lane: np.ndarray) -> pd.DataFrame:
 
 def on_stream(text: str, several: bool, stream: int) -> str:
     """What a range is called on one stream, if it has work on `several`."""
-    if not several:
-        return text
     name, mark, number = text.rpartition("#")
-    return (
-        f"{name} (stream {stream})#{number}"
-        if mark and number.isdigit()
-        else f"{text} (stream {stream})"
-    )
+    if several and mark and number.isdigit():
+        return f"{name} (stream {stream})#{number}"
+    return f"{text} (stream {stream})" if several else text

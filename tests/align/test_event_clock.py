@@ -55,39 +55,27 @@ def log_of(records, references=(), elapsed=(), distances=()):
     )
 
 
-def clock_of(log):
-    return event_clock(log)
-
-
 @pytest.mark.parametrize("tick", [32, 1_000, 1_024, 1])
 def test_the_tick_is_measured(tick):
     ns = np.random.default_rng(1).integers(1, 9 * MS // tick, 200) * tick
     assert tick_of((ns / 1e6).astype(np.float32).astype(float)) == tick
-
-
-def test_too_few_distances_show_no_tick():
-    assert tick_of(np.array([0.32, 0.64])) == 1
+    assert tick_of(np.array([0.32, 0.64])) == 1, "too few distances show none"
 
 
 def test_consecutive_references_are_one_exact_clock():
-    # r0 --- 100 ms --- r1 ; records 1 us after r0 and r1
+    """r0 --- 100 ms --- r1; records 1 us after r0 and before r1."""
     step = 100 * MS + 32
     elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
-    elapsed += [
-        (
-            n,
-            n + 1,
-            as_told(6_400 + 32 * (n // 2)),
-            1,
-            as_told(-1_024),
-            as_told(5_376 + 32 * (n // 2)),
+    for n in range(3, 21, 2):
+        later = 32 * (n // 2)
+        elapsed.append(
+            (n, n + 1, as_told(6_400 + later), 1, as_told(-1_024), as_told(5_376 + later))
         )
-        for n in range(3, 21, 2)
-    ]
-    clock = clock_of(log_of(range(1, 22), [(0, -1, np.nan), (1, 0, as_told(step))], elapsed))
+    clock = event_clock(log_of(range(1, 22), [(0, -1, np.nan), (1, 0, as_told(step))], elapsed))
     assert clock.tick_ns == 32 and len(clock.line) == 1
     assert clock.at_ns[:4].tolist() == [1_024, 7_424, step - 1_024, step + 5_408]
     assert clock.frame[20] == -1, "a record that nothing reaches"
+    assert event_clock(log_of([1, 2], elapsed=[(1, 2, 0.5, -1, np.nan, np.nan)])) is None
 
 
 def test_a_long_pause_makes_a_frame_and_many_roundings_say_more_than_one():
@@ -95,34 +83,26 @@ def test_a_long_pause_makes_a_frame_and_many_roundings_say_more_than_one():
     rounding shrink."""
     pause = 10_000 * MS + 320_032
     spread = np.arange(8) * 77_760
-    elapsed, distances, records = [], [], []
+    elapsed, distances = [], []
     for n, later in enumerate(spread.tolist()):
-        start, end = 2 * n + 1, 2 * n + 2
-        records += [start, end]
-        near = (as_told(later), as_told(later + 6_400))
-        elapsed.append((start, end, as_told(6_400), 1, *near))
-        distances.append(
-            (start, end, np.nan, 0, as_told(pause + later), as_told(pause + later + 6_400))
-        )
-    link = as_told(pause)
-    one = clock_of(log_of(records, [(0, -1, np.nan), (1, 0, link)], elapsed))
-    many = clock_of(log_of(records, [(0, -1, np.nan), (1, 0, link)], elapsed, distances))
+        both = (2 * n + 1, 2 * n + 2)
+        elapsed.append((*both, as_told(6_400), 1, as_told(later), as_told(later + 6_400)))
+        far = (as_told(pause + later), as_told(pause + later + 6_400))
+        distances.append((*both, np.nan, 0, *far))
+    references = [(0, -1, np.nan), (1, 0, as_told(pause))]
+    one = event_clock(log_of(range(1, 17), references, elapsed))
+    many = event_clock(log_of(range(1, 17), references, elapsed, distances))
     for clock in (one, many):
         assert len(clock.line) == 2 and len(set(clock.line.tolist())) == 1
-        second = clock.frame[0]
-        error = abs(int(clock.at_ns[0]) - pause)
-        assert error <= clock.origin_error_ns[second] + 1
-        assert (
-            np.diff(clock.at_ns).tolist()
-            == np.diff(np.stack([spread, spread + 6_400], axis=1).ravel()).tolist()
-        ), "exact within the frame"
+        assert abs(int(clock.at_ns[0]) - pause) <= clock.origin_error_ns[clock.frame[0]] + 1
+        exact = np.stack([spread, spread + 6_400], axis=1).ravel()
+        assert (clock.at_ns - clock.at_ns[0] == exact).all(), "exact within the frame"
     assert many.origin_error_ns[many.frame[0]] < one.origin_error_ns[one.frame[0]] / 3
 
 
 def test_a_chain_of_pairs_stays_exact_far_from_its_reference():
     """Events of 20 s compared at the end: each start measured from the end before it."""
     elapsed, distances, at = [], [], 0
-    records = list(range(1, 401))
     for n in range(200):
         at = n * 100 * MS
         start, end = 2 * n + 1, 2 * n + 2
@@ -130,7 +110,7 @@ def test_a_chain_of_pairs_stays_exact_far_from_its_reference():
         if n:
             distances.append((start - 1, start, as_told(50 * MS), -1, np.nan, np.nan))
     elapsed += [(s, s + 1, as_told(6_400 + 32 * s), -1, np.nan, np.nan) for s in range(401, 421, 2)]
-    clock = clock_of(log_of([*records, *range(401, 421)], [(0, -1, np.nan)], elapsed, distances))
+    clock = event_clock(log_of(range(1, 421), [(0, -1, np.nan)], elapsed, distances))
     assert rounding_ns(np.array([as_told(at)]))[0] > 500, "too far for a float32 to name the tick"
     assert clock.at_ns[398] == at and clock.at_ns[399] == at + 50 * MS
 
@@ -141,17 +121,9 @@ def test_a_captured_record_is_no_place_of_the_clock():
     elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
     elapsed += [(1, 2, as_told(6_400), 1, as_told(2_048), as_told(8_448))]
     log = log_of([1, 2], [(0, -1, np.nan), (1, 0, as_told(10_000 * MS))], elapsed)
-    free, captured = (
-        clock_of(log),
-        clock_of(replace(log, records=log.records.assign(captured=True))),
-    )
-    assert len(free.line) == 1, "a record that is no capture does bridge"
+    assert len(event_clock(log).line) == 1, "a record that is no capture does bridge"
+    captured = event_clock(replace(log, records=log.records.assign(captured=True)))
     assert len(captured.line) == 2 and captured.frame.tolist() == [-1, -1]
-
-
-def test_no_references_no_clock():
-    log = log_of([1, 2], elapsed=[(1, 2, 0.5, -1, np.nan, np.nan)])
-    assert clock_of(log) is None
 
 
 def met(place, late=0):
@@ -159,14 +131,9 @@ def met(place, late=0):
     none = np.zeros(len(place), np.int64)
     known = {"call_start": place - 4_000, "call_end": place - 2_500, "stamp": place + late}
     known |= dict.fromkeys(("next_start", "next_issued"), none + FAR)
-    flags = {"previous_end", "behind", "ahead"} - known.keys()
+    known |= dict.fromkeys(("previous_end", "behind", "ahead"), none)
     columns = Surroundings.__dataclass_fields__
-    return Surroundings(
-        **{
-            c: known[c] if c in known else none if c in flags else none.astype(bool)
-            for c in columns
-        }
-    )
+    return Surroundings(**{c: known.get(c, none.astype(bool)) for c in columns})
 
 
 def line_of(s, at, frame, records, frames=(0,), origin_error=(np.inf,)):
@@ -189,11 +156,10 @@ def test_the_line_is_found_among_late_stamps(rate):
 
 def test_nothing_seen_no_line():
     elapsed = [(1, 2, as_told(6_400), 0, as_told(1_024), as_told(7_424))]
-    clock = clock_of(log_of([1, 2], [(0, -1, np.nan)], elapsed))
+    clock = event_clock(log_of([1, 2], [(0, -1, np.nan)], elapsed))
     s = met(np.array([5_000, 11_400]))
-    assert (
-        place_records(clock, s, "off", np.ones(2, dtype=bool)).line.tolist() == clock.frame.tolist()
-    )
+    seen = place_records(clock, s, "off", np.ones(2, dtype=bool))
+    assert seen.line.tolist() == clock.frame.tolist()
     unknown = place_records(clock, s, "off", np.zeros(2, dtype=bool))
     assert unknown.line.tolist() == [-1, -1] and not unknown.lines
 
@@ -234,8 +200,7 @@ def test_against_cupti_which_is_late_now_and_then_and_never_early(unpack, how):
 
 
 def test_with_timestamps_the_clock_wins_and_says_how_late_they_are(unpack):
-    trace, log = unpack("reference_clock")
-    windows = align(trace, log).windows
+    windows = align(*unpack("reference_clock")).windows
     assert set(windows["method"]) == {"clock"}
     residual = windows["clock_residual_ns"].astype(float)
     assert abs(residual.median()) <= 64 and residual.max() > 5_000
@@ -259,39 +224,24 @@ def test_every_record_lies_between_the_stamps_of_the_kernels_around_it(unpack):
         assert end_floor - slack <= row["end_ns"] <= end_ceiling + slack, name
 
 
-def test_the_bulk_of_late_records_does_not_move_the_line(unpack):
-    """Deep queues leave 4.5 us between kernels instead of 2.4: most records behind one are late,
-    and so are most kernels behind a record.  CUPTI's stamps are late, never early."""
-    trace, log = unpack("positions_h100")
-    stamp = align(trace, log).records["timestamp_ns"].to_numpy()
-    windows = align(replace(trace, event_rows=trace.event_rows.iloc[:0]), log).windows
-    assert len(windows) == 660 and set(windows["method"]) == {"clock"}
-    lag = np.concatenate(
-        [stamp[windows[edge]] - windows[f"{edge}_ns"].to_numpy() for edge in ("start", "end")]
-    )
-    assert lag.min() >= -64 and np.median(lag) <= 150
-    assert windows["error_ns"].median() <= 200
-
-
-def test_threads_whose_streams_are_always_idle_share_one_clock(unpack):
-    """Four threads on streams of their own, which every record finds idle: nothing but calls says
-    where the clock lies. CUPTI's stamps are late there by 0.8 us in the median, never early."""
-    trace, log = unpack("threads_h200")
+@pytest.mark.parametrize(("name", "count", "early", "usual", "bar"), [
+    # deep queues leave 4.5 us between kernels instead of 2.4: most records behind one are late
+    ("positions_h100", 660, 64, 150, 500),
+    # four threads on streams that every record finds idle: nothing but calls says where the clock lies
+    ("threads_h200", 160, 1_500, 1_000, 1_500),
+])  # fmt: skip
+def test_late_records_do_not_move_the_line(unpack, name, count, early, usual, bar):
+    """CUPTI's stamps are late, never early."""
+    trace, log = unpack(name)
     stamp = align(trace, log).records["timestamp_ns"].to_numpy()
     windows = align(replace(trace, event_rows=trace.event_rows.iloc[:0]), log).windows
     windows = windows[windows["kind"] == "event"]
-    assert (
-        len(windows) == 160
-        and set(windows["method"]) == {"clock"}
-        and windows["thread"].nunique() == 4
-    )
-    assert windows["error_ns"].max() <= 1_500
-    for edge in ("start", "end"):
-        lag = stamp[windows[edge]] - windows[f"{edge}_ns"].to_numpy()
-        assert (lag >= -windows["error_ns"].to_numpy()).all() and np.median(lag) <= 1_000
-        assert (lag < -300).mean() <= 0.01, (
-            "16 % were, before latencies and line were fitted together"
-        )
+    assert len(windows) == count and set(windows["method"]) == {"clock"}
+    assert windows["error_ns"].max() <= bar
+    edges = [stamp[windows[edge]] - windows[f"{edge}_ns"].to_numpy() for edge in ("start", "end")]
+    lag = np.concatenate(edges)
+    assert lag.min() >= -early and np.median(lag) <= usual and (lag < -300).mean() <= 0.01
+    assert (lag >= -np.tile(windows["error_ns"], 2) - 64).all()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 """What alignment is made of, one function at a time: bounds of records, compared pairs, work of
-ranges, rows of kernels.
+ranges.
 
 Each case was a fault put in by hand, or one at a time by a script, that whole recordings did not
 show.
@@ -7,6 +7,7 @@ show.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -14,10 +15,10 @@ import pandas as pd
 import pytest
 
 from nsysalign import frames
-from nsysalign.addons.marks import join as marked
-from nsysalign.model import CALL, EventLog
+from nsysalign.model import CALL
 from nsysalign.place import bounded as bounds
 from nsysalign.place import projected_ranges as ranges
+from nsysalign.place.align import no_log
 from nsysalign.place.matched import awaited, compared_pairs
 
 US = 1_000
@@ -54,22 +55,18 @@ def test_how_far_elapsed_time_may_be_from_the_trace(elapsed_ns, wanted):
 def test_only_synchronisations_of_its_stream_bound_a_record():
     """A record at 1 us; at 2 us a synchronisation of an unknown stream, at 4 us an event's, at 6 us
     its own stream's."""
-    kinds = [("sync_stream", 2), ("sync_event", 4), ("sync_stream", 6), ("sync_stream", 8)]
+    kinds = [
+        ("sync_stream", 2, 99),
+        ("sync_event", 4, 7),
+        ("sync_stream", 6, 7),
+        ("sync_stream", 8, 7),
+    ]
     calls = [
-        {
-            "start_ns": at * US,
-            "end_ns": (at + 1) * US,
-            "kind": CALL[kind],
-            "process": P,
-            "return_value": 0,
-        }
-        for kind, at in kinds
-    ]
-    streams = [99, 7, 7, 7]
-    syncs = [
-        {"call": n, "process": P, "device": 0, "context": 1, "stream": s}
-        for n, s in enumerate(streams)
-    ]
+        {"start_ns": at * US, "end_ns": (at + 1) * US, "kind": CALL[kind], "process": P, "return_value": 0}
+        for kind, at, _ in kinds
+    ]  # fmt: skip
+    place = {"process": P, "device": 0, "context": 1}
+    syncs = [{"call": n, **place, "stream": stream} for n, (*_, stream) in enumerate(kinds)]
     lanes = pd.DataFrame({"process": [P], "device": [0], "context": [1], "stream": [7]})
     records = pd.DataFrame(
         {"call": [0], "call_start_ns": [0], "call_end_ns": [US], "process": [P], "lane": [0]}
@@ -90,17 +87,10 @@ def test_why_a_compared_pair_cannot_be_placed():
         (1, 0, -0.5, ""),
         (0, 1, np.nan, "not ready"),
     ]
-    elapsed = table(
-        frames.ELAPSED,
-        [
-            {"process": 0, "start": s, "end": e, "ms": ms, "error": error}
-            for s, e, ms, error in asked
-        ],
-    )
-    empty = {spec.name: frames.empty(spec) for spec in frames.LOG_SPECS}
-    pairs, left_out = compared_pairs(
-        EventLog(headers=({},), notes=(), **{**empty, "elapsed": elapsed}), records
-    )
+    columns = ("start", "end", "ms", "error")
+    rows = [{"process": 0, **dict(zip(columns, row, strict=True))} for row in asked]
+    log = replace(no_log(), headers=({},), elapsed=table(frames.ELAPSED, rows))
+    pairs, left_out = compared_pairs(log, records)
     assert pairs[["start", "end", "elapsed_ns"]].to_numpy().tolist() == [[0, 1, 500_000]]
     assert [u.reason.split(":")[0] for u in left_out] == [
         "a record of the pair was not seen by the probe",
@@ -142,32 +132,18 @@ def test_a_range_is_over_when_it_closes():
     assert ranges._spans_of_ranges(made, np.zeros(1, np.int64))["range"].tolist() == [0]
 
 
-def test_rows_of_kernels_that_may_have_been_cut_are_those_of_one_stream():
-    """1 ns lies between the first two of stream 7, the first two rows of all, and between streams
-    8's and 7's next."""
-    rows = pd.DataFrame(
-        [(0, 7, 0, 100), (0, 7, 101, 200), (0, 8, 201, 300), (0, 7, 301, 400), (1, 7, 401, 500), (1, 8, 400, 401), (1, 8, 401, 500)],
-        columns=["device", "stream", "start_ns", "end_ns"],
-    )  # fmt: skip
-    assert np.flatnonzero(marked._cut(rows)).tolist() == [0, 5]
-
-
 def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of_its_event():
     """Records 0 to 3; the first wait knows CUPTI's number of record 0 (and the log says 3), the
     second what the log says, record 0 too, the third only its event, which record 2 recorded last
     before it, the fourth nothing but its thread."""
-    records = pd.DataFrame(
-        {
-            "process": [P] * 4,
-            "event": [5, 6, 0, -1],
-            "event_sync": [40, 41, -1, -1],
-            "thread": [P | 1] * 4,
-            "call": [0, 1, 2, 3],
-            "call_start_ns": [1 * US, 2 * US, 3 * US, 4 * US],
-            "log_process": [0] * 4,
-            "seq": [10, 11, 12, 13],
-        }
-    )
+    columns = ["event", "event_sync", "call", "call_start_ns", "seq"]
+    rows = [
+        (5, 40, 0, 1_000, 10),
+        (6, 41, 1, 2_000, 11),
+        (0, -1, 2, 3_000, 12),
+        (-1, -1, 3, 4_000, 13),
+    ]
+    records = pd.DataFrame(rows, columns=columns).assign(process=P, thread=P | 1, log_process=0)
     calls = [{"start_ns": n * US, "thread": P | 1, "process": P} for n in (1, 2, 3, 4, 6)]
     columns = ["event_sync", "log_process", "seq", "event"]
     said = [(40, 0, 13, -1), (-1, 0, 10, 6), (-1, 0, -1, 0), (99, 0, 99, -1)]

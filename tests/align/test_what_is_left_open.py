@@ -24,17 +24,9 @@ def queued(gaps, **more):
     none = np.zeros(len(gaps), np.int64)
     known = {"call_start": ends - 900_000, "call_end": ends - 898_000, "previous_end": ends,
              "next_start": ends + gaps, "next_issued": ends - 800_000, "next_is_kernel": none == 0}  # fmt: skip
-    numbers = {"behind", "ahead", "stamp"}
-    return Surroundings(
-        **{
-            c: (known | more)[c]
-            if c in known | more
-            else none
-            if c in numbers
-            else none.astype(bool)
-            for c in Surroundings.__dataclass_fields__
-        }
-    )
+    known |= dict.fromkeys(("behind", "ahead", "stamp"), none) | more
+    columns = Surroundings.__dataclass_fields__
+    return Surroundings(**{c: known.get(c, none.astype(bool)) for c in columns})
 
 
 @pytest.mark.parametrize(("scatter", "shown"), [(100, True), (3_000, False)])
@@ -85,12 +77,7 @@ def test_calls_on_idle_streams_may_be_slow_together():
     at = np.arange(400) * 10_000_000
     none = np.zeros(400, np.int64)
     slow = np.random.default_rng(5).exponential(500, 400).astype(np.int64)
-    known = {
-        "call_start": at - 4_000 - slow,
-        "call_end": at - 2_500,
-        "next_start": none + FAR,
-        "next_issued": none + FAR,
-    }
-    s = queued(none + FAR, **known, previous_end=none)
+    far, calls = none + FAR, {"call_start": at - 4_000 - slow, "call_end": at - 2_500}
+    s = queued(far, **calls, next_start=far, next_issued=far, previous_end=none)
     spread = fit_line(s, none, at, "off", np.array([0]), np.array([np.inf])).place(at, none)[1]
     assert spread.min() > 200
