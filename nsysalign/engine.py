@@ -25,6 +25,7 @@ from nsysalign import frames, registry
 from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.explain.rules import diagnose
+from nsysalign.explain.set_up import set_up
 from nsysalign.memory import trim_memory
 from nsysalign.model import KIND, Analysis, Diagnosis, EventLog, Evidence, Trace
 from nsysalign.paths import without_paths
@@ -254,6 +255,7 @@ def _evidence(
             "page_migrations": page_migrations(trace),
             **small_launches(trace, multiprocessors(inputs.trace)),
             "calls_without_work": calls_without_work(trace),
+            "set_up": set_up(trace),
         },
     )
     return evidence, predicted

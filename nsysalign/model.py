@@ -133,6 +133,7 @@ DEFAULT_STREAM = 7
 OTHERS_WORKED = "other-streams-worked"
 #: The same where they executed during more than a hundredth of that time, but not most of it.
 OTHERS_RAN = "other-streams-ran"
+OTHER_STREAMS = {OTHERS_WORKED, OTHERS_RAN}
 
 #: nsys packs hardware, VM, process and thread into 64 bits; ids of processes and threads have 24
 #: each.

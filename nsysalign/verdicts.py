@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from nsysalign.explain.finding import NO_WORK
 from nsysalign.intervals import union
+from nsysalign.model import OTHER_STREAMS
 from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.text import bytes_text, duration, percent, plural, safe_text, short_name
 
@@ -121,21 +123,30 @@ def first_screen(
         ),
     )  # fmt: skip
     own = [verdict for verdict in labels if not verdict.library] or labels
+    says = [f for f in findings if f.severity == "warning" and f.label in {r.label for r in runs}]
     wrong = [verdict for verdict in own if verdict.verdict == WRONG]
     right = [verdict for verdict in own if verdict.verdict != WRONG]
     lead, row = None, None
     if own:
-        lead = right[0] if right and (not wrong or right[0].saving >= LEADS) else wrong[0]
+        telling = (v for v in right if _tells(analysis, v.label))
+        right_one = next(telling, right[0]) if right else None
+        lead = right_one if right_one and (not wrong or right_one.saving >= LEADS) else wrong[0]
         row = next(row for row in rows if row.label == lead.label)
-    elif runs:
+    if runs and (not own or max((f.loss_ns for f in says), default=0) > max(lead.saving_ns, 0)):
         row = max(runs, key=lambda run: run.elapsed_ns)
         lead = _verdict(analysis, row, by_label.get(row.label, []), max(row.elapsed_ns, 1))
-    sentence, proof, about = "Nothing was measured.", None, []
+    nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
+    sentence, proof, about = next(nothing, "Nothing was measured."), None, []
     if lead and row:
         proof, about = _proof(analysis, row), by_label.get(lead.label, [])
         sentence = _sentence(analysis, row, lead, proof, about)
-    if not rows and (severe := [f for f in findings if f.severity in ("error", "warning")]):
-        sentence, about = severe[0].title, severe[:1]
+    if row is None or row.kind == "run":
+        severe = says if rows else [f for f in findings if f.severity in ("error", "warning")]
+        if severe and severe[0].rule == "set-up":
+            sentence = f"{severe[0].title} {severe[1].title if severe[1:] else sentence}"
+        elif severe:
+            sentence = severe[0].title
+        about = severe[:1]
     word = lead.verdict if lead else CANNOT_TELL
     reasons = analysis.unaligned["reason"]
     unplaced = ""
@@ -155,6 +166,21 @@ def first_screen(
         remarks=_remarks(analysis, cold, findings),
         trust=trust,
     )
+
+
+def _tells(analysis: Analysis, label: str) -> bool:
+    """Whether the typical interval of a label shows something: not where most of its time is counted
+    twice, as its intervals overlap; nor where none of its streams did anything while others worked."""
+    own = analysis.intervals[analysis.intervals["label"] == label]
+    if not own["kernel_only_upper_ns"].any() and all(
+        not OTHER_STREAMS.isdisjoint(f) for f in own["flags"]
+    ):
+        return False
+    once = 0
+    for _, of_stream in own.groupby(["pid", "end_stream"]):
+        begin, end = union(of_stream["start_ns"].to_numpy(), of_stream["end_ns"].to_numpy())
+        once += int((end - begin).sum())
+    return 2 * once >= own["elapsed_ns"].sum()
 
 
 def gpu_time(row: LabelRow) -> int:
@@ -248,7 +274,8 @@ def _sentence(
         return f"{reads}. The trace does not say what ran in {percent(row.parts_ns['unknown'] / whole)} of it."
     if word == MIXED:
         (one, first), (two, second) = _largest(row)[:2]
-        return f"{reads}: {first} {percent(one / whole)}, {second} {percent(two / whole)}."
+        most = _top_kernel(analysis, row.label) if row.kind == "run" else ""
+        return f"{reads}: {first} {percent(one / whole)}, {second} {percent(two / whole)}. {most}".strip()
     if word == COPY:
         speed, most = _copies(analysis, row.interval)
         return f"{reads}; {percent(parts['copy'] / whole)} of it are copies. {most}{f' at {speed}' if speed else ''}."

@@ -45,6 +45,7 @@ ALLOCATE = (
     r"cu(da)?(Malloc|Free|HostAlloc|HostRegister|HostUnregister"
     r"|Mem(Alloc|Free|Host|Create|Release|Map|Unmap|AddressReserve|AddressFree|SetAccess))"
 )
+BYTES = {"B": 1, "kB": 1e3, "MB": 1e6, "GB": 1e9}
 UNITS = {"ns": 1, "us": 1e3, "ms": 1e6, "s": 1e9}
 
 
@@ -183,16 +184,22 @@ class Evidence:
             reach = end if reach is None else max(reach, end)
         return idle
 
-    def few_blocks(self, number: int, most: int | None) -> tuple[int, set[tuple[int, int]]]:
-        """(time in which the kernels of a run's device had blocks for half of it at most, the
-        shapes of such kernels as blocks and threads), read from the export itself."""
-        run, most, enough = self.rows[number], most or 2, 1 << 40
+    def small(self, number: int, most: int, *, narrow: bool) -> tuple[int, set[tuple[int, int]]]:
+        """(time in which the kernels of a run's device had blocks for half of it at most, or
+        (`narrow`) more, but none of a whole warp; the shapes of such kernels as blocks and
+        threads), read from the export itself."""
+        run, enough, edges, shapes = self.rows[number], 1 << 40, [], set()
         where = f"where deviceId = {run['device']} and (globalPid >> 24) & 16777215 = {run['pid']}"
-        edges, shapes, tables = [], set(), ("KERNEL", "GRAPH_TRACE")
         with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
             kept = {name for (name,) in db.execute("select name from sqlite_master")}
             names = dict(db.execute("select id, value from StringIds"))
-            for table in (t for t in tables if f"CUPTI_ACTIVITY_KIND_{t}" in kept):
+            if narrow and "TARGET_INFO_GPU" in kept:  # the title does not say how many there are
+                gpus = dict(db.execute("select cuDevice, smCount from TARGET_INFO_GPU"))
+                most = next(iter(gpus.values())) if len(set(gpus.values())) == 1 else gpus.get(run["device"], 0)  # fmt: skip
+            most = most or 2
+            for table in ("KERNEL", "GRAPH_TRACE"):
+                if f"CUPTI_ACTIVITY_KIND_{table}" not in kept:
+                    continue
                 size = "gridX * gridY * gridZ, blockX * blockY * blockZ, demangledName"
                 size = size if table == "KERNEL" else "0, 0, 0"
                 for start, end, blocks, threads, name in db.execute(
@@ -201,43 +208,41 @@ class Evidence:
                     text = names.get(name, "").lower()
                     waits = "spin_kernel" in text or re.search(r"nccl\w*kernel", text)
                     blocks = enough if waits or not blocks else blocks
-                    edges += [(start, blocks), (end, -blocks)]
-                    shapes |= {(blocks, threads)} if 2 * blocks <= most else set()
-        few = running = before = 0
-        for time, change in sorted(edges):
-            few += (time - before) * (0 < 2 * running <= most)
-            running, before = running + change, time
-        return few, shapes
+                    wide = 0 if 0 < threads < 32 and blocks < enough else blocks
+                    edges += [(start, blocks, wide), (end, -blocks, -wide)]
+                    if (not wide) if narrow else 2 * blocks <= most:
+                        shapes |= {(blocks, threads)}
+        spent = running = wide = before = 0
+        for time, change, more in sorted(edges):
+            fits = (2 * running > most and not wide) if narrow else 0 < 2 * running <= most
+            spent += (time - before) * fits
+            running, wide, before = running + change, wide + more, time
+        return spent, shapes
 
-    def few_threads(self, number: int) -> tuple[int, set[tuple[int, int]]]:
-        """(time in which only kernels with blocks of less than a warp ran on a run's device, and
-        more of these blocks than half of its multiprocessors, the shapes of such kernels)."""
-        run, enough, edges, shapes = self.rows[number], 1 << 40, [], set()
-        where = f"where deviceId = {run['device']} and (globalPid >> 24) & 16777215 = {run['pid']}"
+    def set_up(self, number: int) -> dict[str, Any]:
+        """What calls took before the first and after the last work of a run's process, and how long
+        its device worked, read from the export itself."""
+        run = self.rows[number]
+        process = f"(globalPid >> 24) & 16777215 = {run['pid']}"
+        calls = process.replace("globalPid", "globalTid")
         with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
             kept = {name for (name,) in db.execute("select name from sqlite_master")}
-            names = dict(db.execute("select id, value from StringIds"))
-            gpus = list(db.execute("select cuDevice, smCount from TARGET_INFO_GPU")) if "TARGET_INFO_GPU" in kept else []  # fmt: skip
-            sizes = {count for _, count in gpus}
-            most = (sizes.pop() if len(sizes) == 1 else dict(gpus).get(run["device"])) or 2
-            if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in kept:
-                for start, end in db.execute(f"select start, end from CUPTI_ACTIVITY_KIND_GRAPH_TRACE {where}"):  # fmt: skip
-                    edges += [(start, enough, enough), (end, -enough, -enough)]
-            size = "gridX * gridY * gridZ, blockX * blockY * blockZ, demangledName"
-            for start, end, blocks, threads, name in db.execute(
-                f"select start, end, {size} from CUPTI_ACTIVITY_KIND_KERNEL {where}"
-            ):
-                text = names.get(name, "").lower()
-                waits = "spin_kernel" in text or re.search(r"nccl\w*kernel", text)
-                wide = enough if waits or not blocks else 0 if 0 < threads < 32 else blocks
-                blocks = wide or blocks
-                edges += [(start, blocks, wide), (end, -blocks, -wide)]
-                shapes |= set() if wide else {(blocks, threads)}
-        few = running = wide = before = 0
-        for time, change, more in sorted(edges):
-            few += (time - before) * (2 * running > most and not wide)
-            running, wide, before = running + change, wide + more, time
-        return few, shapes
+            work, made = [], list(db.execute(f"select start, end, nameId from CUPTI_ACTIVITY_KIND_RUNTIME where {calls}"))  # fmt: skip
+            for table in ("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"):
+                if (name := f"CUPTI_ACTIVITY_KIND_{table}") in kept:
+                    work += db.execute(f"select start, end from {name} where {process}")
+        first, last = min(s for s, _ in work), max(e for _, e in work)
+        begin = min(first, *(s for s, _, _ in made))
+        end = max(last, *(e for _, e, _ in made))
+        out = {"whole_ns": end - begin, "gpu_works_ns": _open(work)}
+        for key, low, high in (("before_first_work", begin, first), ("after_last_work", last, end)):
+            cut = [(max(s, low), min(e, high), n) for s, e, n in made if s < high and e > low]
+            by_name: Counter = Counter()
+            for s, e, n in cut:
+                by_name[n] += e - s
+            out[f"{key}_ns"] = _open([(s, e) for s, e, _ in cut])
+            out[f"{key.partition('_')[0]}_call_ns"] = set(by_name.values())
+        return out
 
     def synchronising(self, number: int) -> tuple[int, int]:
         """(idle because of synchronisations, what of it is the host's catching up)."""
@@ -266,6 +271,16 @@ class Evidence:
         for gap in (own, own - min(caught_up, own)):
             out |= {gap, min(self.total(number, "host"), gap)}
         return out
+
+
+def _open(spans: list[tuple[int, int]]) -> int:
+    """How long at least one of them is open."""
+    total, reach = 0, None
+    for start, end in sorted(spans):
+        begin = start if reach is None else max(start, reach)
+        total += max(end - begin, 0)
+        reach = end if reach is None else max(reach, end)
+    return total
 
 
 def spread(values: list[int], share: float) -> float:
@@ -347,9 +362,11 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             return sum(v for k, v in f.evidence.items() if k.startswith("pause_") and "at" not in k)
         since = {start - row["start_ns"] for start, _ in pauses}
         return since if key.endswith("_at_ns") else {ns for _, ns in pauses}
+    if f.rule == "set-up":
+        return e.set_up(n)[key]
     if f.rule == "few-blocks":
-        blocks = "few_blocks_ns" in f.evidence
-        few, shapes = e.few_blocks(n, f.evidence.get("multiprocessors")) if blocks else e.few_threads(n)  # fmt: skip
+        narrow = "few_threads_ns" in f.evidence
+        few, shapes = e.small(n, f.evidence.get("multiprocessors", 0), narrow=narrow)
         if key in ("few_blocks_ns", "few_threads_ns"):
             return few
         if key == "threads_of_a_warp":
@@ -474,7 +491,7 @@ def same(value: float, found: Any) -> bool:
 
 
 _NUMBER = re.compile(
-    r"(?<![\w.#])(\d[\d,]*(?:\.\d+)?)(?= (?:of (\d[\d,]*(?:\.\d+)?) )?(ns|us|ms|s|MHz|GB/s|%|times)?\b|%|[^\w]|$)"
+    r"(?<![\w.#])(\d[\d,]*(?:\.\d+)?)(?= (?:of (\d[\d,]*(?:\.\d+)?) )?(ns|us|ms|s|MHz|GB/s|kB|MB|GB|B|%|times)?\b|%|[^\w]|$)"
 )
 
 
@@ -492,6 +509,8 @@ def printed(title: str, evidence: dict[str, Any]) -> list[str]:
         step = 10.0 ** -(len(text.partition(".")[2]))
         if unit in UNITS:
             fits = [v / UNITS[unit] for k, v in values if k.endswith("_ns")]
+        elif unit in BYTES:
+            fits = [v / BYTES[unit] for k, v in values if "bytes" in k]
         elif unit == "%":
             fits = [100 * v for k, v in values if k.endswith("share")]
         else:
@@ -529,7 +548,9 @@ def check(analysis: nsysalign.Analysis, export: Path | None = None) -> Checked:
     numbers, false, unknown = 0, [], []
     for f in analysis.findings.itertuples(index=False):
         who = f"{f.rule} ({f.label[:40]})"
-        title = f.title.replace(f.label, "").replace(re.sub(r"\S*/", "", f.label), "")
+        title = re.sub(re.escape(f.label), "", f.title, flags=re.IGNORECASE).replace(
+            re.sub(r"\S*/", "", f.label), ""
+        )
         for text in f.evidence.values():  # names hold digits that are no numbers
             title = title.replace(text, "") if isinstance(text, str) and re.search(r"[A-Za-z]\S*\d|\d\S*[A-Za-z]", text) else title  # fmt: skip
         if f.rule not in RULES_OF_MARKS:

@@ -52,6 +52,8 @@ class Advice:
     faster: Words | None = None  # what makes the program faster, if anything
 
 
+#: How the note begins that is said of a trace with CUDA calls and no row of GPU work.
+NO_WORK = "the trace holds "
 WITH_GRAPHS = ", or replay it as a CUDA graph"
 IN_GRAPHS = (
     "Put more of the work into the CUDA graphs that are replayed here, several steps into one, and fuse what is "

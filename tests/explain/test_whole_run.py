@@ -3,12 +3,24 @@ measured little of it."""
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from pathlib import Path
 
 import pandas as pd
 import pytest
+from simulator import export
+from simulator.world import D2H, LEGACY, NON_BLOCKING, Range, World
+
+from nsysalign import analyze, frames
+from nsysalign.answer import answer
+from nsysalign.explain.rules.whole_run import run_sentence
+from nsysalign.model import CAUSES
 
 from .drawing import analysis, diagnose, interval, piece, repeat
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from check_claims import check
 
 RUN = (("kernel", 100), ("host", 700), ("api_launch", 50), ("kernel", 150))
 
@@ -111,7 +123,7 @@ IDLE = {"pid": 1, "device": 0, "idle_ns": 800_000, "first_ns": 0, "first_kernels
         ("api_launch", {"first_ns": 500_000, "first_kernels": 3}, [800],
          "500 us of that code was compiled or loaded, or set up, before 3 kernels ran for the first time; the rest of the run takes 500 us.",
          "Warm up", 500_000),
-        ("host", {"first_ns": 470_000, "first_kernels": 3}, [10], "the CPU was in its own code", "", 800_000),
+        ("host", {"first_ns": 390_000, "first_kernels": 3}, [10], "the CPU was in its own code", "", 800_000),
         ("host", {"back_ns": 640_000, "back_count": 9}, [10],
          "640 us of that the CPU worked on results, between a copy to the host and the next one to the device (9 times).", "pipeline", 640_000),
         ("host", {}, [700],
@@ -223,6 +235,120 @@ def test_kernels_with_blocks_of_one_thread():
     assert (told.severity, told.loss_ns) == ("warning", 310_000)
 
 
+def test_a_kernel_that_takes_no_longer_than_its_launch_would_not_gain_by_more_blocks():
+    """main_58_gpu__red in a public trace: 10,000 times 3.7 us on one block, in a launch-bound run."""
+    few = {"pid": 1, "device": 0, "few_blocks_ns": 300_000, "unused_ns": 290_000, "kernel": "add(int)", "blocks": 1,
+           "threads_per_block": 256, "multiprocessors": 108}  # fmt: skip
+    drawn = analysis(interval("run", *RUN, kind="run"))
+    for count, told in ((81, False), (3, True)):
+        ran = [("run", "add(int)", "kernel", count, 300_000, 300_000 / count, 1.0, 0)]
+        kernels = frames.check(pd.DataFrame(ran, columns=frames.KERNELS.names), frames.KERNELS)
+        made = replace(drawn, calibration={"few_blocks": [few]}, kernels=kernels)
+        assert ("few-blocks" in rules(made)) == told
+
+
+def test_a_busy_gpu_is_not_said_to_pause():
+    """A public trace: busy 72 %, and "3 pauses" of 74, 37 and 32 us came first."""
+    drawn = analysis(interval("run", ("kernel", 70), ("host", 30), ("kernel", 10), kind="run"))
+    assert rules(drawn)["whole-run"].severity == "info"
+    copies = piece("memcpy", 300, direction="H2D", memory="pageable", bytes=1 << 20)
+    drawn = analysis(interval("run", ("kernel", 700), copies, kind="run"))
+    assert rules(drawn)["whole-run"].severity == "info", "the kernels take longer"
+
+
+def recorded(tmp_path, *programs, until=70_000_000):
+    """The analysis of worlds that a function draws, and what is false in it."""
+    world = World(streams={7: LEGACY, 13: NON_BLOCKING})
+    for draw in programs:
+        draw(world)
+    world.end = until
+    trace, _ = export.write(world, tmp_path)
+    made = analyze(trace, all_segments=True)
+    assert check(made, trace).false == []
+    return made
+
+
+def test_set_up_is_said_first_where_little_else_happens(tmp_path):
+    """
+    H    cudaMalloc [0--------------60 ms]    launch   cudaFree [1 ms]
+    G                                          [ 0.1 ms ]
+    """
+
+    def draw(w):
+        w.call("other", 0, 60_000_000)
+        w.kernel(60_010_000, 60_110_000, w.call("launch", 60_000_000, 60_004_000))
+        w.kernel(60_200_000, 60_210_000, w.call("launch", 60_190_000, 60_194_000))
+        w.call("other", 60_300_000, 61_300_000, name="cudaFree_v3020")
+
+    made = recorded(tmp_path, draw)
+    sentence = answer(made).screen.sentence
+    first = "60.0 of 61.3 ms pass in CUDA calls before the GPU's first work (cudaMalloc 60 ms): set-up; the GPU works for 110 us."
+    assert sentence.startswith(first) and len(sentence) > len(first)
+
+
+def test_results_in_between(tmp_path):
+    """
+    H    launch  copy back   the CPU works: 9 ms   copy in  launch ...
+    G    K  D2H                                    H2D K               ten times
+    """
+
+    def draw(w):
+        for k in range(10):
+            at = 10_000_000 * k
+            w.copy(at + 5_000, at + 100_000, w.call("memcpy", at, at + 101_000), pageable=False)
+            w.kernel(at + 110_000, at + 800_000, w.call("launch", at + 102_000, at + 106_000))
+            back = w.call("memcpy", at + 107_000, at + 901_000)
+            w.copy(at + 801_000, at + 900_000, back, pageable=False, kind=D2H)
+
+    found = rules(recorded(tmp_path, draw, until=101_000_000))["whole-run"]
+    assert (
+        "the CPU worked on results, between a copy to the host and the next one to the device (9 times)"
+        in found.title
+    )
+    assert "pipeline" in found.faster
+
+
+def test_what_limits_a_busy_run():
+    copies = piece("memcpy", 900, direction="H2D", memory="pinned", bytes=9_000_000)
+    drawn = analysis(interval("run", copies, ("kernel", 50), kind="run"))
+    parts = dict.fromkeys(CAUSES, 0)
+    told = run_sentence(drawn, 0, parts | {"memcpy": 900_000, "kernel": 50_000})
+    assert told == "Copying: H2D 900 of 950 us."
+    assert run_sentence(drawn, 0, parts | {"kernel": 900_000}) == "GPU-bound."
+    assert run_sentence(drawn, 0, parts | {"host": 900_000}).startswith("Copying")
+
+
+def test_the_run_leads_where_its_labels_are_records_of_a_stream_that_did_nothing(tmp_path):
+    """Records on a quiet stream around work on another: a public trace was said to be "sync 92 %"."""
+
+    def draw(w):
+        for k in range(8):
+            at = 5_000_000 * k
+            start = w.record(at + 1_000, at, at + 1_000, 7)
+            w.kernel(at + 20_000, at + 120_000, w.call("launch", at + 2_000, at + 6_000), 13)
+            w.sync(at + 7_000, at + 125_000)
+            end = w.record(at + 127_000, at + 126_000, at + 127_000, 7)
+            w.sync(at + 128_000, at + 130_000, record=end)
+            assert start is not end
+
+    made = recorded(tmp_path, draw, until=41_000_000)
+    assert answer(made).screen.sentence.startswith("Between its first and its last work")
+
+
+def test_ranges_that_overlap_do_not_lead(tmp_path):
+    """1,000 ranges that stay open until the end of a loop: each is the rest of the loop."""
+
+    def draw(w):
+        w.ranges.append(Range("loop", 0, 10_000_000, 0))
+        for k in range(10):
+            at = 1_000_000 * k
+            w.ranges.append(Range("test", at, 10_000_000 - 1_000 * k, 0))
+            w.kernel(at + 20_000, at + 40_000, w.call("launch", at + 2_000, at + 6_000))
+
+    made = recorded(tmp_path, draw, until=10_100_000)
+    assert answer(made).screen.sentence.startswith("loop spans")
+
+
 def test_pageable_copies_lose_what_the_host_could_do_meanwhile():
     """EdVince/TopK: 146 ms of copies, 9 of kernels, 52 of the host's own code, which was named
     first."""
@@ -235,7 +361,7 @@ def test_pageable_copies_lose_what_the_host_could_do_meanwhile():
     assert (first.loss_ns, second.loss_ns) == (610_000, 520_000)
     copies = piece("memcpy", 1_460, direction="H2D", memory="pinned", bytes=1 << 30)
     drawn = analysis(interval("run", copies, ("host", 520), ("kernel", 90), kind="run"))
-    assert diagnose(drawn).findings["loss_ns"].tolist() == [520_000, 90_000]
+    assert diagnose(drawn).findings["loss_ns"].tolist() == [90_000, 520_000], "idle for a quarter"
 
 
 def managed(moving_ns: int, alone_ns: int, **more):

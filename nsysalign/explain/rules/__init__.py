@@ -55,6 +55,7 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("graph-opaque", waiting.graph_opaque, each_label=True),
     Rule("queued", waiting.queued),
     Rule("host-timer", validity.host_timer, each_label=True),
+    Rule("set-up", whole_run.set_up),
     Rule("few-blocks", whole_run.few_blocks),
     Rule("page-migrations", whole_run.page_migrations),
     Rule("whole-run", whole_run.whole_run),
@@ -77,8 +78,16 @@ def every_rule() -> tuple[Rule, ...]:
     return (*REGISTRY, *(rule for rules in registry.each("rules") for rule in rules))
 
 
-#: Rules that say that a number is not what it seems: before all others of their severity.
-DOUBTS = ("failed-calls", "wrong-stream", "different-streams", "enqueue-only", "no-result")
+#: Rules that say that a number is not what it seems, or that there is little to look at: before all
+#: others of their severity.
+DOUBTS = (
+    "failed-calls",
+    "wrong-stream",
+    "different-streams",
+    "enqueue-only",
+    "no-result",
+    "set-up",
+)
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
 #: A line of code in an advice: it follows a colon and three spaces.
@@ -163,8 +172,10 @@ def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
     if better.endswith(WITH_GRAPHS) and (graphs or synchronises):
         better = IN_GRAPHS if graphs else better.removesuffix(WITH_GRAPHS)
         code = "" if graphs else "f = torch.compile(f)"
-    if better:
-        better += f":   {code}" if code and facts.torch else "."
+    if code and facts.torch:
+        better += f":   {code}"
+    elif better and ":   " not in better:
+        better += "."
     plain = {}  # JSON
     for key, value in finding.evidence.items():
         value = value.item() if isinstance(value, np.generic) else value

@@ -3,6 +3,7 @@ measured little of it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -11,18 +12,23 @@ import numpy as np
 
 from nsysalign.explain import words
 from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts
-from nsysalign.explain.finding import IN_GRAPHS, NO_ADVICE, Advice, Finding, Remark, Words
+from nsysalign.explain.finding import IN_GRAPHS, NO_ADVICE, NO_WORK, Advice, Finding, Remark, Words
 from nsysalign.explain.rules.waiting import SMALL_NS, from_pinned_ns
-from nsysalign.model import CAUSES, OPERATION_KINDS, OURS, WARP, Analysis
+from nsysalign.model import CAUSES, OPERATION_KINDS, OTHER_STREAMS, OURS, WARP, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.split.runs import NOT_KNOWN
 from nsysalign.text import quantity
 
-#: Kernels of a few blocks that ran for no longer than this would not gain by more.
-FEW_BLOCKS_NS = 20_000
 #: Which gap it is, from these shares of the idle time on: before first launches; a few pauses; on
 #: results in between.
-FIRST_SHARE, PAUSES_SHARE, BACK_SHARE = 0.6, 0.8, 0.8
+FIRST_SHARE, PAUSES_SHARE, BACK_SHARE = 0.5, 0.8, 0.8
+#: First launches that held up less than this loaded nothing; shorter idle times are no pauses.
+LEAST_LOADING_NS = LEAST_PAUSE_NS = 100_000
+#: From this share of the run on its idle time comes first: else what it computes or copies does.
+MOSTLY_IDLE = 1 / 3
+#: Set-up comes first where CUDA calls before the first and after the last GPU work take this share
+#: of the time from the first call on, and the GPU works for less than that share.
+SET_UP_SHARE, LITTLE_WORK_SHARE, WORTH_NAMING = 0.5, 0.05, 0.1
 #: A pause is named with others from this share of the longest on.
 _PAUSE_SHARE = 0.1
 #: A run that copied for less than this in all has nothing to gain.
@@ -33,6 +39,7 @@ _OFTEN = 5
 #: does.
 KERNELS_SHARE, COPIES_SHARE = 0.8, 0.5
 _MOST_NAMED = 3
+_OF_A_STREAM = re.compile(r" \(stream \d+\)$")
 #: What calls return when the program ends and the driver is gone already: no error.
 _SHUT_DOWN = 4
 #: Names of CUDA's error codes (driver_types.h), without `cudaError`.
@@ -190,7 +197,7 @@ def failed_calls(facts: Facts) -> Iterator[Finding]:
 def no_gpu_work(facts: Facts) -> Iterator[Remark]:
     """CUDA calls and not a row of what they made the GPU do."""
     if made := facts.analysis.calibration.get("calls_without_work"):
-        calls = f"the trace holds {words.plural(made['calls'], 'CUDA call')}"
+        calls = f"{NO_WORK}{words.plural(made['calls'], 'CUDA call')}"
         text = (
             f"{calls}, and none of them gives work to the GPU: check that the program reached its GPU part, and that the process "
             "that does was recorded"
@@ -212,13 +219,43 @@ def _measured_itself(facts: Facts) -> bool:
     return bool(measured.any() or whole.trace.failed_calls or not whole.unaligned.empty)
 
 
+def set_up(facts: Facts) -> Iterator[Finding]:
+    """CUDA calls before the GPU's first work, and after its last, are what the process did."""
+    for run in Run.all_of(facts) if not _measured_itself(facts) else ():
+        known = run.known(facts, "set_up")
+        if not known or known["busy_ns"] >= LITTLE_WORK_SHARE * known["whole_ns"]:
+            continue
+        least = SET_UP_SHARE * known["whole_ns"]
+        if known["before_ns"] + known["after_ns"] < least:
+            continue
+        after = ""
+        if known["after_ns"] >= WORTH_NAMING * known["whole_ns"]:
+            after = f", {words.span(known['after_ns'])} after its last ({known['after_call']} {words.span(known['after_call_ns'])})"
+        yield run.finding(
+            f"{words.of(known['before_ns'], known['whole_ns'])} pass in CUDA calls before the GPU's first work "
+            f"({known['before_call']} {words.span(known['before_call_ns'])}){after}: set-up; the GPU works for {words.span(known['busy_ns'])}.",
+            _PAUSES,
+            0,
+            before_first_work_ns=known["before_ns"],
+            before_call_ns=known["before_call_ns"],
+            after_last_work_ns=known["after_ns"] if after else None,
+            after_call_ns=known["after_call_ns"] if after else None,
+            whole_ns=known["whole_ns"],
+            gpu_works_ns=known["busy_ns"],
+        )
+
+
 def whole_run(facts: Facts) -> Iterator[Finding]:
     """A run of which the program measured less than half, by ranges or not at all: the GPU was idle
     for much of the time between its first and its last work, or copied."""
     if _measured_itself(facts):
         return
     whole = facts.whole
+    # a stream that ran nothing while others did, or one of several of a range, is not the GPU
     own = ~facts.column("library").astype(bool)
+    others = np.array([not OTHER_STREAMS.isdisjoint(f) for f in facts.column("flags")], bool)
+    own &= ~(others & (facts.column("kernel_only_upper_ns") == 0))
+    own &= np.array([not _OF_A_STREAM.search(name) for name in facts.column("label")], bool)
     matrix = parts_matrix(whole)
     for run in Run.all_of(facts):
         inside = own & (facts.column("pid") == run.pid) & (facts.column("device") == run.device)
@@ -242,9 +279,13 @@ def whole_run(facts: Facts) -> Iterator[Finding]:
             if named_ns > TYPICAL_SHARE * (parts["kernel"] + parts["graph"]) > 0:
                 # the program named what counts: the rest is set-up
                 found = replace(found, severity="info", loss_ns=0, advice=NO_ADVICE)
+            elif found.evidence["idle_ns"] < MOSTLY_IDLE * run.elapsed_ns:
+                found = replace(found, severity="info")
             yield found
         if copying > max(WARN_SHARE * run.elapsed_ns, LEAST_COPYING_NS):
-            yield _copying(facts, run, parts, copying, details)
+            found = _copying(facts, run, parts, copying, details)
+            less = copying < parts["kernel"] + parts["graph"]
+            yield replace(found, severity="info") if less else found
 
 
 def _idle(
@@ -256,7 +297,7 @@ def _idle(
     gaps = facts.whole.gaps
     gaps = gaps[gaps["interval"] == run.interval].sort_values("ns", ascending=False, kind="stable")
     if touched:
-        gaps = gaps[~gaps["next"].str.startswith("page migration")]
+        gaps = gaps[gaps["next"] != "page migration D2H"]
     longest = gaps[gaps["ns"] >= _PAUSE_SHARE * gaps["ns"].max()].head(3)
     of_gaps = ", ".join(_gap(run, gap) for gap in longest.itertuples(index=False))
     pauses, first, back = (
@@ -266,7 +307,7 @@ def _idle(
     lost, remedy = sum(parts[c] for c in cause.causes), cause.remedy
     evidence: dict[str, Any] = {}
     named = False
-    if explained > 0 and first >= FIRST_SHARE * explained:
+    if explained > 0 and first >= max(FIRST_SHARE * explained, LEAST_LOADING_NS):
         lost, remedy, rest = first, _FIRST, run.elapsed_ns - first
         text = (
             f"for {words.span(lost)} of that code was compiled or loaded, or set up, before "
@@ -281,7 +322,7 @@ def _idle(
             f"next one to the device ({words.times_over(known['back_count'])})"
         )
         evidence = {"between_copies_ns": lost, "count": known["back_count"]}
-    elif explained > 0 and pauses >= PAUSES_SHARE * explained and cause.causes[0] != "unknown":
+    elif pauses >= max(PAUSES_SHARE * explained, LEAST_PAUSE_NS) and cause.causes[0] != "unknown":
         waited = longest["call"].str.contains("Synchronize").any()
         lost, remedy, named = pauses, None if waited else _PAUSES, True
         what, them = (
@@ -381,8 +422,12 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
         for what, faster in (("few_blocks", _MORE_BLOCKS), ("few_threads", _WHOLE_WARPS)):
             few = run.known(facts, what)
             ns = few.get(f"{what}_ns", 0)
-            if ns <= max(WARN_SHARE * run.elapsed_ns, FEW_BLOCKS_NS):
+            if ns <= WARN_SHARE * run.elapsed_ns:
                 continue
+            ran = facts.whole.kernels
+            ran = ran[(ran["label"] == run.label) & (ran["kernel"] == few["kernel"])]
+            if 0 < ran["total_ns"].sum() <= SMALL_NS * ran["count"].sum():
+                continue  # its launch takes longer than it: more blocks gain nothing
             size, span = few["multiprocessors"], words.of(ns, run.elapsed_ns)
             launched = (
                 f"{words.kernel(few['kernel'])} was launched with {words.plural(few['blocks'], 'block')} of "
@@ -403,7 +448,7 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
 def page_migrations(facts: Facts) -> Iterator[Finding]:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
     the host."""
-    for run in Run.all_of(facts):
+    for run in Run.all_of(facts) if not _measured_itself(facts) else ():
         moved = run.known(facts, "page_migrations")
         idle, lost = moved.get("touched_ns", 0), moved.get("moving_ns", 0)
         if idle > WARN_SHARE * run.elapsed_ns:

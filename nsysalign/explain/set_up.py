@@ -1,0 +1,46 @@
+"""What a process did in CUDA before its GPU's first work and after its last."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from nsysalign.intervals import disjoint
+from nsysalign.model import Trace, pid_of
+
+
+def set_up(trace: Trace) -> list[dict[str, Any]]:
+    """One of each process that calls CUDA and uses one device.
+
+    calls    [cudaMalloc: sets CUDA up      ] [memcpy]  [launch]            [cudaFree]
+    GPU                                         CC         KKKKK
+             |------------ before ------------|            last|-- after --|
+
+    `whole_ns`: from the first call to the last call or work.  `before_ns`, `after_ns`: how long calls
+    were open in these times; `..._call`: the one that took most of it, `..._call_ns` in all;
+    `busy_ns`: how long the device worked.
+    """
+    calls, out = trace.calls, []
+    outer = calls[calls["outer"].to_numpy() == np.arange(len(calls))]
+    for process, work in trace.operations.groupby("process"):
+        own = outer[outer["process"] == process]
+        if own.empty or work["device"].nunique() > 1:
+            continue
+        first, last = int(work["start_ns"].min()), int(work["end_ns"].max())
+        begin, end = min(int(own["start_ns"].min()), first), max(int(own["end_ns"].max()), last)
+        _, start, stop = disjoint(work["start_ns"].to_numpy(), work["end_ns"].to_numpy())
+        row = {"pid": int(pid_of(process)), "device": int(work["device"].iloc[0])}
+        row |= {"whole_ns": end - begin, "busy_ns": int((stop - start).sum())}
+        for name, low, high in (("before", begin, first), ("after", last, end)):
+            spans = own[["start_ns", "end_ns"]].clip(low, high)
+            _, start, stop = disjoint(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy())
+            ns = pd.Series(spans["end_ns"] - spans["start_ns"]).groupby(own["name_id"]).sum()
+            row |= {
+                f"{name}_ns": int((stop - start).sum()),
+                f"{name}_call": trace.names.get(int(ns.idxmax()), "CUDA calls"),
+                f"{name}_call_ns": int(ns.max()),
+            }
+        out.append(row)
+    return out
