@@ -22,7 +22,6 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames, registry
-from nsysalign.compare.side_by_side import side_by_side
 from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.explain.rules import diagnose
 from nsysalign.explain.set_up import set_up
@@ -212,6 +211,8 @@ def _evidence(
         notes += [*said, *more]
     predicted, baseline = None, frames.empty(frames.BASELINE)
     if inputs.baseline:
+        from nsysalign.compare.side_by_side import side_by_side
+
         try:
             without = read_event_logs(inputs.baseline)
             predicted = predict(split, measured, labels)

@@ -74,8 +74,9 @@ class SplitTrace:
         of_stream = replace(of_stream, window=on[of_stream.window])
         if not len(timers):
             return of_stream
-        of_host = host_pieces_of(self.explainer, HostWindows.of(windows, timers))
-        return join([of_stream, replace(of_host, window=timers[of_host.window])])
+        w = HostWindows.of(windows)
+        of_host = host_pieces_of(self.explainer, w, timers, w.start[timers], w.end[timers])
+        return join([of_stream, of_host])
 
 
 def split_trace(
@@ -187,7 +188,7 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
     rows = [frames.empty(frames.OTHER_STREAMS)]
     for lane in explainer.streams.by_lane:
         blocks = explainer.streams.blocks(lane)
-        call = explainer.call[blocks.operation]
+        call = explainer.call[blocks.ref]
         issue = explainer.call_start[call[call >= 0]]
         if not len(issue):
             continue

@@ -20,7 +20,6 @@ from nsysalign.split.pieces import CAUSE
 
 #: What competes with an operation: kernels, copies of a kind (its code, >= 0), nothing.
 RIVAL_KERNELS, NO_RIVAL = -2, -1
-_PRIORITY = ("kernel", "graph", "memcpy", "memset")
 PUSH_POP = 59
 _CAUSE_OF_CALL = {
     **dict.fromkeys(SYNC_CALLS, "sync"),
@@ -33,13 +32,21 @@ _NONE = np.empty(0, np.int64)
 
 
 class Blocks(NamedTuple):
-    """Disjoint execution of one lane: start, end, operation (position in Trace.operations),
-    kind."""
+    """Sorted disjoint stretches; `ref`: the position of what each is in its table (operations,
+    calls, overhead, ranges)."""
 
     start: np.ndarray
     end: np.ndarray
-    operation: np.ndarray
-    kind: np.ndarray
+    ref: np.ndarray
+
+
+def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
+    """What some rows, sorted by start, cover; the first one has the word."""
+    start, end = (table[c].to_numpy() for c in ("start_ns", "end_ns"))
+    if len(rows) < len(table):
+        start, end = start[rows], end[rows]
+    which, start, end = disjoint(start, end)
+    return Blocks(start, end, rows[which])
 
 
 def devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
@@ -53,126 +60,90 @@ def devices(lanes: pd.DataFrame) -> dict[int, np.ndarray]:
 
 
 class Streams:
-    """Lazily built views of the trace's lanes."""
+    """Execution by lane, built when it is asked for."""
 
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
-        self.trace = trace
+        self.operations = trace.operations
         #: For lanes that stand for several, the lanes they stand for.
         self.members = devices(alignment.lanes)
-        self.operation_lane = alignment.operation_lane
-        self.lane_device = alignment.lanes["device"].to_numpy()
+        self.lane_of = alignment.operation_lane
+        self._device = alignment.lanes["device"].to_numpy()
         self._blocks: dict[int, Blocks] = {}
         self._others: dict[tuple[int, int], Blocks] = {}
 
     @cached_property
     def by_lane(self) -> dict[int, np.ndarray]:
         """Positions of each lane's operations, by start."""
-        count = len(self.operation_lane)
-        return group(self.operation_lane, np.arange(count, dtype=index_type(count)))
+        count = len(self.lane_of)
+        return group(self.lane_of, np.arange(count, dtype=index_type(count)))
 
     def positions(self, lane: int) -> np.ndarray:
         """Positions of the operations of a lane, or of those that it stands for, by start."""
         if lane not in self.members:
             return self.by_lane.get(lane, _NONE)
-        return np.flatnonzero(np.isin(self.operation_lane, self.members[lane]))
+        return np.flatnonzero(np.isin(self.lane_of, self.members[lane]))
 
     def blocks(self, lane: int) -> Blocks:
+        """When a lane executes what."""
         if lane not in self._blocks:
-            self._blocks[lane] = self._built(self.positions(lane))
+            own, done = self.positions(lane), Blocks(_NONE, _NONE, _NONE)
+            kind = self.operations["kind"].to_numpy()[own]
+            for code in np.flatnonzero(np.bincount(kind)).tolist():  # in order of priority
+                of_kind = union_of(self.operations, own[kind == code])
+                if len(done.start):  # only what nothing of a higher rank covers
+                    cut = tile(of_kind.start, of_kind.end, done.start, done.end)
+                    free = cut.block < 0
+                    rest = (cut.start[free], cut.end[free], of_kind.ref[cut.piece[free]])
+                    both = [np.concatenate(columns) for columns in zip(done, rest, strict=True)]
+                    order = np.argsort(both[0], kind="stable")
+                    of_kind = Blocks(*(column[order] for column in both))
+                done = of_kind
+            self._blocks[lane] = done
         return self._blocks[lane]
 
-    def _built(self, positions: np.ndarray) -> Blocks:
-        """Blocks of the operations at `positions`, sorted by start."""
-        operations = self.trace.operations
-        whole = len(positions) == len(operations)
-        start, end, kind = (
-            operations[c].to_numpy() if whole else operations[c].to_numpy()[positions]
-            for c in ("start_ns", "end_ns", "kind")
-        )
-        done = Blocks(_NONE, _NONE, _NONE, _NONE.astype(np.int8))
-        for name in _PRIORITY:
-            those = kind == KIND[name]
-            if not those.any():
-                continue
-            if those.all():
-                which, begin, over = disjoint(start, end)
-                of_kind = positions
-            else:
-                which, begin, over = disjoint(start[those], end[those])
-                of_kind = positions[those]
-            operation = of_kind if len(which) == len(of_kind) else of_kind[which]
-            if len(done.start):  # only what nothing of a higher rank covers
-                cut = tile(begin, over, done.start, done.end)
-                free = cut.block < 0
-                begin, over, operation = cut.start[free], cut.end[free], operation[cut.piece[free]]
-            blocks = Blocks(
-                begin, over, operation, np.broadcast_to(np.int8(KIND[name]), len(begin))
-            )
-            if not len(done.start):
-                done = blocks
-                continue
-            both = [np.concatenate(columns) for columns in zip(done, blocks, strict=True)]
-            order = np.argsort(both[0], kind="stable")
-            done = Blocks(*(column[order] for column in both))
-        return done
-
     def others(self, lane: int, what: int) -> Blocks:
-        """Disjoint execution of the other lanes of the device: `what` is RIVAL_KERNELS (graphs
-        included), the kind of copies, or NO_RIVAL."""
+        """Execution of the other lanes of the device: `what` is RIVAL_KERNELS (graphs included), the
+        kind of copies, or NO_RIVAL."""
         key, own = (lane, what), self.members.get(lane, [lane])
         if what == NO_RIVAL or len(self.by_lane) <= len(own):
-            return Blocks(_NONE, _NONE, _NONE, _NONE)
+            return Blocks(_NONE, _NONE, _NONE)
         if key not in self._others:
             if not any(other == lane for other, _ in self._others):
                 self._others = {}  # a trace has thousands of streams: one lane is asked at a time
-            operations = self.trace.operations
-            kind = operations["kind"].to_numpy()
+            kind = self.operations["kind"].to_numpy()
             if what == RIVAL_KERNELS:
                 wanted = (kind == KIND["kernel"]) | (kind == KIND["graph"])
             else:
-                wanted = (kind == KIND["memcpy"]) & (operations["copy_kind"].to_numpy() == what)
-            wanted &= self.lane_device[self.operation_lane] == self.lane_device[lane]
-            positions = np.flatnonzero(wanted & ~np.isin(self.operation_lane, own))
-            which, start, end = disjoint(
-                *(operations[c].to_numpy()[positions] for c in ("start_ns", "end_ns"))
-            )
-            self._others[key] = Blocks(start, end, positions[which], kind[positions[which]])
+                copies = self.operations["copy_kind"].to_numpy() == what
+                wanted = (kind == KIND["memcpy"]) & copies
+            wanted &= self._device[self.lane_of] == self._device[lane]
+            rivals = np.flatnonzero(wanted & ~np.isin(self.lane_of, own))
+            self._others[key] = union_of(self.operations, rivals)
         return self._others[key]
 
 
-class Named(NamedTuple):
-    """Sorted disjoint stretches; `ref`: the position of what each is in its table."""
-
-    start: np.ndarray
-    end: np.ndarray
-    ref: np.ndarray
-
-
 class Thread(NamedTuple):
-    """One host thread: its outermost CUDA calls, with the cause of the time in each; the profiler's
-    own work on it, inside calls, too (the calls take precedence); its innermost NVTX ranges."""
+    """One host thread: its outermost CUDA calls; the profiler's own work on it, inside calls, too
+    (the calls take precedence); its innermost NVTX ranges."""
 
-    calls: Named
-    cause: np.ndarray
-    profiler: Named
-    ranges: Named
+    calls: Blocks
+    profiler: Blocks
+    ranges: Blocks
 
 
 class Threads:
-    """Lazily built per globalTid."""
+    """Threads by globalTid, built when they are asked for."""
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        kind = trace.calls["kind"].to_numpy()
         code = np.full(len(CALL), CAUSE["api"], dtype=np.int8)
         for name, cause in _CAUSE_OF_CALL.items():
             code[CALL[name]] = CAUSE[cause]
-        self._cause_of_calls = code[kind] if len(kind) else kind
+        #: The cause of the time in each call.
+        self.cause = code[trace.calls["kind"].to_numpy()]
         every: np.ndarray = np.arange(len(trace.calls), dtype=index_type(len(trace.calls)))
-        outermost = (trace.calls["outer"].to_numpy() == every) & ~own_calls(trace)
-        outer = every if outermost.all() else every[outermost]
-        thread = trace.calls["thread"].to_numpy()
-        self._calls = group(thread if outer is every else thread[outer], outer)
+        outer = np.flatnonzero((trace.calls["outer"].to_numpy() == every) & ~own_calls(trace))
+        self._calls = group(trace.calls["thread"].to_numpy()[outer], outer.astype(every.dtype))
         self._overhead = group(trace.overhead["thread"].to_numpy(), np.arange(len(trace.overhead)))
         push_pop = np.flatnonzero(trace.ranges["kind"].to_numpy() == PUSH_POP)
         self._ranges = group(trace.ranges["thread"].to_numpy()[push_pop], push_pop)
@@ -180,31 +151,18 @@ class Threads:
 
     def __getitem__(self, thread: int) -> Thread:
         if thread not in self._built:
-            calls = self._disjoint(self.trace.calls, self._calls.get(thread, _NONE))
-            cause = self._cause_of_calls
-            cause = cause if len(calls.ref) == len(cause) else cause[calls.ref]
-            over = self._overhead.get(thread, _NONE)
+            calls, over, ranges = (
+                rows.get(thread, _NONE) for rows in (self._calls, self._overhead, self._ranges)
+            )
             begin = self.trace.overhead["start_ns"].to_numpy()[over]
-            over = over[np.argsort(begin, kind="stable")]
-            ranges = self._ranges.get(thread, _NONE)
             start, end = (self.trace.ranges[c].to_numpy()[ranges] for c in ("start_ns", "end_ns"))
             order = np.lexsort((-end, start))
             self._built[thread] = Thread(
-                calls,
-                cause,
-                self._disjoint(self.trace.overhead, over),
+                union_of(self.trace.calls, calls),
+                union_of(self.trace.overhead, over[np.argsort(begin, kind="stable")]),
                 innermost(start[order], end[order], ranges[order]),
             )
         return self._built[thread]
-
-    @staticmethod
-    def _disjoint(table: pd.DataFrame, rows: np.ndarray) -> Named:
-        """The union of some rows, by start."""
-        start, end = table["start_ns"].to_numpy(), table["end_ns"].to_numpy()
-        if len(rows) < len(start):
-            start, end = start[rows], end[rows]
-        which, start, end = disjoint(start, end)
-        return Named(start, end, rows if len(which) == len(rows) else rows[which])
 
 
 class Lot(NamedTuple):
@@ -226,7 +184,7 @@ def in_lots(calls: np.ndarray, start: np.ndarray, end: np.ndarray) -> Iterator[L
         yield Lot(cut.piece[some], cut.start[some], cut.end[some])
 
 
-def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Named:
+def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Blocks:
     """For intervals sorted by (start, -end): disjoint pieces, each with the name of the one that
     began last of those that are open.
 
@@ -252,4 +210,4 @@ def innermost(start: np.ndarray, end: np.ndarray, name: np.ndarray) -> Named:
     opened = opened[np.argsort(place[opened])]
     lasts = np.flatnonzero((depth[:-1] > 0) & (np.diff(time) > 0)) if len(order) else opened
     which = order[opened[np.searchsorted(place[opened], place[lasts], side="right") - 1]]
-    return Named(time[lasts], time[lasts + 1], name[which - len(start)])
+    return Blocks(time[lasts], time[lasts + 1], name[which - len(start)])

@@ -16,15 +16,7 @@ from typing import NamedTuple
 import numpy as np
 
 from nsysalign.intervals import FAR, Columns, distinct, one_of, pick, ragged, tile
-from nsysalign.model import (
-    CALL,
-    KIND,
-    MIGRATIONS,
-    OPERATION_KINDS,
-    Alignment,
-    Trace,
-    process_of,
-)
+from nsysalign.model import CALL, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace, process_of
 from nsysalign.place.streams import lane_operations
 from nsysalign.split.busy import NO_RIVAL, RIVAL_KERNELS, Streams, Threads
 from nsysalign.split.pieces import CAUSE, DETAIL, REF, Pieces, concatenated, host_side, make
@@ -35,7 +27,6 @@ PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
 #: Latency of a launch if a trace shows too few of its kind on an idle device (ns).
 _FALLBACK_NS, _ENOUGH = 5_000, 5
-_AT_ONCE = 1 << 17
 
 
 @dataclass(frozen=True)
@@ -65,6 +56,11 @@ class Gaps(Columns):
         """What N is: an operation, or the end record."""
         return np.where(self.next >= 0, self.next, self.record)
 
+    def since(self, start: np.ndarray, some: np.ndarray) -> tuple[Gaps, np.ndarray]:
+        """What is left of some of them from `start` on: these gaps, and from when on."""
+        some = np.flatnonzero(some & (start < self.end))
+        return self.some(some), start[some]
+
 
 class _Waits(NamedTuple):
     """The waits of one lane, by issue: when each was issued, the place and lane of the record that
@@ -75,16 +71,6 @@ class _Waits(NamedTuple):
     lane: np.ndarray
     record: np.ndarray
     inferred: np.ndarray
-
-
-class _Held(NamedTuple):
-    """Per gap: until when N is ordered behind other work, on which lane, behind what and why."""
-
-    until: np.ndarray
-    lane: np.ndarray
-    ref_kind: np.ndarray
-    ref: np.ndarray
-    detail: np.ndarray
 
 
 class Explainer:
@@ -122,6 +108,11 @@ class Explainer:
             one_of(calls["kind"].to_numpy(), [CALL["host_function"], CALL["stream_memory_op"]])
         )
 
+    def ref_kind(self, operation: np.ndarray) -> np.ndarray:
+        """Ref kinds run parallel to operation kinds, one later; -1 is a record."""
+        kind = pick(self.kind, operation, 0) + 1
+        return np.where(operation >= 0, kind, REF["event"]).astype(np.int8)
+
     def explain(self, gaps: Gaps) -> Pieces:
         """Pieces that tile every gap exactly, in no order."""
         start = gaps.start
@@ -131,18 +122,11 @@ class Explainer:
         until = np.minimum(pick(self.call_end, call, NEVER), gaps.end)
         staged = pick(self.pageable, gaps.previous, False) & (until > start)
         staged &= pick(self.call_start, call, FAR) <= start
-        copy, ref = self._ref_kind(gaps.previous), gaps.previous
-        staging = make(
-            gaps.window, start, until, CAUSE["memcpy"], copy, ref, DETAIL["staging"], where=staged
-        )
-        parts = [staging]
+        what = (self.ref_kind(gaps.previous), gaps.previous, DETAIL["staging"])
+        parts = [make(gaps.window, start, until, CAUSE["memcpy"], *what, where=staged)]
         start = np.where(staged, until, start)
-        left = np.flatnonzero(start < gaps.end)
-        gaps, start = gaps.some(left), start[left]
-        lost = np.flatnonzero(~gaps.known)  # rule 16
-        parts.append(self._unknown(gaps.take(lost), start[lost], DETAIL["no-api-row"]))
-        known = np.flatnonzero(gaps.known)
-        gaps, start = gaps.some(known), start[known]
+        parts.append(self._unknown(*gaps.since(start, ~gaps.known), "no-api-row"))  # rule 16
+        gaps, start = gaps.since(start, gaps.known)
         # rules 10 to 15: the host has not begun to issue N
         end = np.minimum(gaps.end, gaps.issue_start)
         before = np.flatnonzero(end > start)
@@ -151,48 +135,30 @@ class Explainer:
             parts.append(
                 host_pieces(self.threads, int(thread), gaps.window[own], start[own], end[own])
             )
-        parts.append(self._inside_call(gaps, start))
-        return concatenated(parts + self._issued(gaps, start))
-
-    def _unknown(self, gaps: Gaps, start: np.ndarray, detail: int) -> Pieces:
-        kind = self._ref_kind(gaps.next)
-        return make(gaps.window, start, gaps.end, CAUSE["unknown"], kind, gaps.ref, detail)
-
-    def _ref_kind(self, operation: np.ndarray) -> np.ndarray:
-        """Ref kinds run parallel to operation kinds, one later; -1 is a record."""
-        kind = pick(self.kind, operation, 0) + 1
-        return np.where(operation >= 0, kind, REF["event"]).astype(np.int8)
-
-    def _inside_call(self, gaps: Gaps, start: np.ndarray) -> Pieces:
-        """Rules 9 and 5 (N's side): inside the call that issues N."""
+        # rules 9 and 5 (N's side): inside the call that issues N
         begin, end = np.maximum(start, gaps.issue_start), np.minimum(gaps.end, gaps.issue_end)
-        inside = np.flatnonzero(end > begin)
-        gaps = gaps.take(inside)
         staging = pick(self.pageable, gaps.next, False)
         issuing = np.where(gaps.next >= 0, CAUSE["api_launch"], CAUSE["event"])
-        return make(
-            gaps.window,
-            begin[inside],
-            end[inside],
-            np.where(staging, CAUSE["memcpy"], issuing),
-            np.where(staging, self._ref_kind(gaps.next), REF["api"]),
-            np.where(staging, gaps.next, gaps.issue_call),
-            np.where(staging, DETAIL["staging"], 0),
-        )
+        cause = np.where(staging, CAUSE["memcpy"], issuing)
+        kind = np.where(staging, self.ref_kind(gaps.next), REF["api"])
+        ref = np.where(staging, gaps.next, gaps.issue_call)
+        detail = np.where(staging, DETAIL["staging"], 0)
+        parts.append(make(gaps.window, begin, end, cause, kind, ref, detail, where=end > begin))
+        return concatenated(parts + self._issued(gaps, np.maximum(start, gaps.issue_end)))
+
+    def _unknown(self, gaps: Gaps, start: np.ndarray, detail: str) -> Pieces:
+        kind = self.ref_kind(gaps.next)
+        return make(gaps.window, start, gaps.end, CAUSE["unknown"], kind, gaps.ref, DETAIL[detail])
 
     def _issued(self, gaps: Gaps, start: np.ndarray) -> list[Pieces]:
         """Rules 6, 7, 8: N has been issued; it waits for other work, or is on its way."""
-        start = np.maximum(start, gaps.issue_end)
-        left = np.flatnonzero(gaps.end > start)
-        gaps, start = gaps.some(left), start[left]
+        gaps, start = gaps.since(start, np.ones(len(start), dtype=bool))
         opaque = self._behind_host_function(self._of_streams(gaps))
-        veiled, open_ = np.flatnonzero(opaque), np.flatnonzero(~opaque)
-        parts = [self._unknown(gaps.take(veiled), start[veiled], DETAIL["host-function"])]
-        gaps, start = gaps.some(open_), start[open_]
-        behind = self._dependency(self._of_streams(gaps))
-        held, stop = behind.until > start, np.minimum(behind.until, gaps.end)
-        reason = (behind.ref_kind, behind.ref, behind.detail, behind.lane)
-        parts.append(make(gaps.window, start, stop, CAUSE["queued"], *reason, where=held))
+        parts = [self._unknown(*gaps.since(start, opaque), "host-function")]
+        gaps, start = gaps.since(start, ~opaque)
+        until, *behind = self._dependency(self._of_streams(gaps))
+        held, stop = until > start, np.minimum(until, gaps.end)
+        parts.append(make(gaps.window, start, stop, CAUSE["queued"], *behind, where=held))
         start = np.where(held, stop, start)
         # until when N may be on its way: the ordinary latency after its call, or after P
         latency = np.array([self.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)
@@ -200,37 +166,28 @@ class Explainer:
         late += pick(latency, pick(self.kind, gaps.next, -1), 0)
         late = np.where(gaps.next >= 0, np.clip(late, start, gaps.end), gaps.end)
         cause = np.where(gaps.next >= 0, CAUSE["launch_latency"], CAUSE["event"])
-        kind = self._ref_kind(gaps.next)
+        kind = self.ref_kind(gaps.next)
         parts.append(make(gaps.window, start, late, cause, kind, gaps.ref, where=late > start))
-        rest = np.flatnonzero(gaps.end > np.maximum(late, start))
-        return parts + self._contended(gaps.take(rest), late[rest])
-
-    def _contended(self, gaps: Gaps, late: np.ndarray) -> list[Pieces]:
-        """Rule 7: past the ordinary latency, while other streams keep the device busy (kernels for
-        a kernel or graph), or the copy engine (copies of its own direction for a copy)."""
-        if not len(gaps.window):
-            return []
-        parts, own, kind = [], self._ref_kind(gaps.next), self.kind[gaps.next]
-        copies = np.where(kind == KIND["memcpy"], self.copy_kind[gaps.next], NO_RIVAL)
+        # rule 7: past it, while other streams keep the device busy (kernels for a kernel or graph),
+        # or the copy engine (copies of its own direction for a copy)
+        gaps, late = gaps.since(late, gaps.next >= 0)
+        own, kind = self.ref_kind(gaps.next), pick(self.kind, gaps.next, -1)
+        copies = np.where(kind == KIND["memcpy"], pick(self.copy_kind, gaps.next, 0), NO_RIVAL)
         rival_of = np.where(np.isin(kind, [KIND["kernel"], KIND["graph"]]), RIVAL_KERNELS, copies)
         for lane, what in set(zip(gaps.lane.tolist(), rival_of.tolist(), strict=True)):
             those = np.flatnonzero((gaps.lane == lane) & (rival_of == what))
             others = self.streams.others(lane, what)
             cut = tile(late[those], gaps.end[those], others.start, others.end)
-            gap, rival = those[cut.piece], pick(others.operation, cut.block, -1)
+            gap, rival = those[cut.piece], pick(others.ref, cut.block, -1)
             busy = rival >= 0
-            parts.append(
-                make(
-                    gaps.window[gap],
-                    cut.start,
-                    cut.end,
-                    np.where(busy, CAUSE["queued"], CAUSE["launch_latency"]),
-                    np.where(busy, self._ref_kind(rival), own[gap]),
-                    np.where(busy, rival, gaps.next[gap]),
-                    np.where(busy, DETAIL["contention"], 0),
-                    pick(self.alignment.operation_lane, rival, -1),
-                )
+            columns = (
+                np.where(busy, CAUSE["queued"], CAUSE["launch_latency"]),
+                np.where(busy, self.ref_kind(rival), own[gap]),
+                np.where(busy, rival, gaps.next[gap]),
+                np.where(busy, DETAIL["contention"], 0),
+                pick(self.alignment.operation_lane, rival, -1),
             )
+            parts.append(make(gaps.window[gap], cut.start, cut.end, *columns))
         return parts
 
     def _of_streams(self, gaps: Gaps) -> Gaps:
@@ -245,7 +202,7 @@ class Explainer:
             those = np.flatnonzero(whole & (lane == number))
             blocks = self.streams.blocks(int(number))
             before = np.searchsorted(blocks.end, gaps.start[those], side="right") - 1
-            previous[those] = pick(blocks.operation, before, -1)
+            previous[those] = pick(blocks.ref, before, -1)
         return replace(gaps, lane=lane, previous=previous)
 
     def _behind_host_function(self, gaps: Gaps) -> np.ndarray:
@@ -256,8 +213,6 @@ class Explainer:
         the stream if its thread's previous and next operations were both issued to that stream.
         """
         out = np.zeros(len(gaps.window), dtype=bool)
-        if not len(self._veils) or not len(out):
-            return out
         begin, thread = self.call_start[self._veils], self.call_thread[self._veils]
         previous = pick(self.call, gaps.previous, -1)
         previous_issue = pick(self.call_start, previous, NEVER)
@@ -269,16 +224,16 @@ class Explainer:
             out[those] = np.searchsorted(veils, issued) > np.searchsorted(veils, first)
         return out
 
-    def _dependency(self, gaps: Gaps) -> _Held:
-        """Rule 6."""
+    def _dependency(self, gaps: Gaps) -> tuple[np.ndarray, ...]:
+        """Rule 6: per gap until when N is ordered behind other work, and the ref kind, ref, detail
+        and lane of that."""
         count = len(gaps.window)
         until, lane, ref = np.full(count, NEVER), np.full(count, -1), np.full(count, -1)
         ref_kind, detail = np.zeros(count, np.int8), np.zeros(count, np.int8)
         previous_issue = pick(self.call_start, pick(self.call, gaps.previous, -1), NEVER)
         for number in distinct(gaps.lane).tolist():
             those = np.flatnonzero(gaps.lane == number)
-            if int(number) in self._waits:
-                waits = self._waits[int(number)]
+            if waits := self._waits.get(int(number)):
                 first = np.searchsorted(waits.issue, previous_issue[those], side="right")
                 last = np.searchsorted(waits.issue, gaps.issue_start[those], side="left")
                 owner, which = ragged(first, np.maximum(last - first, 0))
@@ -287,8 +242,9 @@ class Explainer:
                 owner, which = those[owner[order]], which[order]
                 until[owner], lane[owner] = waits.until[which], waits.lane[which]
                 ref[owner], ref_kind[owner] = waits.record[which], REF["event"]
+                inferred = waits.inferred[which]
                 detail[owner] = np.where(
-                    waits.inferred[which], DETAIL["dependency-inferred"], DETAIL["dependency"]
+                    inferred, DETAIL["dependency-inferred"], DETAIL["dependency"]
                 )
             for rival in self.default_stream_rivals(int(number)):
                 ops = self.per_lane[rival]
@@ -298,9 +254,9 @@ class Explainer:
                 owner = those[later]
                 until[owner], lane[owner] = reach[later], rival
                 ref[owner] = ops.position[ops.reach_from[issued[later] - 1]]
-                ref_kind[owner] = self._ref_kind(ref[owner])
+                ref_kind[owner] = self.ref_kind(ref[owner])
                 detail[owner] = DETAIL["default-stream-order"]
-        return _Held(until, lane, ref_kind, ref, detail)
+        return until, ref_kind, ref, detail, lane
 
     def default_stream_rivals(self, lane: int) -> list[int]:
         """Lanes of the same context that the legacy default stream is implicitly ordered with."""
@@ -308,8 +264,6 @@ class Explainer:
             self.alignment.lanes[c].to_numpy() for c in ("process", "context", "flag")
         )
         wanted = {LEGACY_DEFAULT: BLOCKING, BLOCKING: LEGACY_DEFAULT}.get(int(flag[lane]))
-        if wanted is None:
-            return []
         same = (process == process[lane]) & (context == context[lane]) & (flag == wanted)
         return [i for i in np.flatnonzero(same).tolist() if i in self.per_lane]
 
@@ -322,13 +276,12 @@ def faulting_threads(trace: Trace) -> np.ndarray:
     out = np.full(len(operations), -1, np.int64)
     pages = np.isin(operations["copy_kind"].to_numpy(), MIGRATIONS)
     moved = np.flatnonzero(pages & (operations["call"].to_numpy() < 0))
-    if not len(moved):
-        return out
-    threads, process = distinct(calls["thread"].to_numpy()), operations["process"].to_numpy()
-    for number in distinct(process[moved]).tolist():
-        own = threads[process_of(threads) == number]
-        if len(own) == 1:
-            out[moved[process[moved] == number]] = own[0]
+    if len(moved):
+        threads, process = distinct(calls["thread"].to_numpy()), operations["process"].to_numpy()
+        for number in distinct(process[moved]).tolist():
+            own = threads[process_of(threads) == number]
+            if len(own) == 1:
+                out[moved[process[moved] == number]] = own[0]
     return out
 
 
@@ -339,15 +292,13 @@ def host_pieces(
     innermost NVTX range."""
     thread = threads[number]
     parts = []
-    for named, ref_kind in ((thread.calls, REF["api"]), (thread.profiler, REF["overhead"])):
-        if not len(named.start):
-            continue
-        cut = tile(start, end, named.start, named.end)
+    for blocks, ref_kind in ((thread.calls, REF["api"]), (thread.profiler, REF["overhead"])):
+        cut = tile(start, end, blocks.start, blocks.end)
         busy = cut.block >= 0
-        block = cut.block[busy]
-        cause = thread.cause[block] if ref_kind == REF["api"] else CAUSE["profiler"]
-        whose, begin, over = window[cut.piece[busy]], cut.start[busy], cut.end[busy]
-        parts.append(make(whose, begin, over, cause, ref_kind, named.ref[block]))
+        ref = blocks.ref[cut.block[busy]]
+        cause = threads.cause[ref] if ref_kind == REF["api"] else CAUSE["profiler"]
+        whose = window[cut.piece[busy]]
+        parts.append(make(whose, cut.start[busy], cut.end[busy], cause, ref_kind, ref))
         start, end, window = cut.start[~busy], cut.end[~busy], window[cut.piece[~busy]]
     ranged = tile(start, end, thread.ranges.start, thread.ranges.end)
     ref = pick(thread.ranges.ref, ranged.block, -1)
@@ -363,23 +314,16 @@ def launch_latency(trace: Trace) -> dict[int, int]:
     start, end, kind, call, device = (
         trace.operations[c].to_numpy() for c in ("start_ns", "end_ns", "kind", "call", "device")
     )
-    call_start, call_end = trace.calls["start_ns"].to_numpy(), trace.calls["end_ns"].to_numpy()
-    kinds, latencies = [np.empty(0, np.int8)], [np.empty(0, np.int64)]
-    for number in distinct(device) if len(call_start) else ():
-        reach = np.iinfo(np.int64).min
-        for first in range(0, len(start), _AT_ONCE):
-            those = first + np.flatnonzero(device[first : first + _AT_ONCE] == number)
-            if not len(those):
-                continue
-            before = np.maximum.accumulate(np.append(reach, end[those]))  # sorted by start
-            reach = before[-1]
-            # nothing ran on the device from the moment the call began
-            idle = those[(call[those] >= 0) & (before[:-1] <= call_start[call[those]])]
-            kinds.append(kind[idle])
-            latencies.append(np.maximum(start[idle] - call_end[call[idle]], 0))
-    kind, latency = np.concatenate(kinds), np.concatenate(latencies)
+    call_start, call_end = (trace.calls[c].to_numpy() for c in ("start_ns", "end_ns"))
+    idle = np.zeros(len(start), dtype=bool)
+    for number in distinct(device).tolist():
+        those = np.flatnonzero(device == number)
+        # nothing ran on the device from the moment the call began
+        before = np.append(np.iinfo(np.int64).min, np.maximum.accumulate(end[those])[:-1])
+        idle[those] = (call[those] >= 0) & (before <= pick(call_start, call[those], 0))
+    latency = np.maximum(start[idle] - call_end[call[idle]], 0)
     out = {}
     for name in OPERATION_KINDS:
-        of_kind = latency[kind == KIND[name]]
+        of_kind = latency[kind[idle] == KIND[name]]
         out[KIND[name]] = int(np.median(of_kind)) if len(of_kind) >= _ENOUGH else _FALLBACK_NS
     return out

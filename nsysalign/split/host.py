@@ -1,28 +1,11 @@
-"""What the host did: NVTX ranges and their calls, and the cause `host` in detail.
-
-    thread   [ aten::item                                   ]
-                 [cudaMemcpyAsync] [cudaStreamSynchronize  ]
-               ^ outside    copy                sync           the calls of its own thread; the rest is outside of CUDA
-
-A range's time includes that of all ranges inside it.
-
-While a stream waited for the host:
-
-    stream   KKKKK|--------------- gap --------------|NNN
-    thread         [outside CUDA      ][api][ outside ][launch N]
-    ranges         [ augment                     ]
-    OS calls            [read    ]
-    samples        ^    ^    ^    ^           ^    ^            one stack each
-
-Three views of the same time, each complete in itself and never added to another: NVTX ranges (the
-innermost one) and calls of the OS runtime are exact, samples are counted.  A sample belongs to a
-gap if it was taken in it, on the thread that was to issue N.
-"""
+"""What the host did: NVTX ranges by name, their time there beside that of their work on the GPU; and
+the gaps in which streams waited for it: by Python samples, by range, by calls of the OS runtime."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import multimode
@@ -61,16 +44,14 @@ _REPETITION = re.compile(REPETITION)
 
 
 class OnHost(NamedTuple):
-    """`table`: frames.HOST_RANGES, the longest first.  `notes`: what neither ranges nor calls
-    account for."""
+    """A table, and notes: what neither ranges nor calls account for, what could not be read."""
 
     table: pd.DataFrame
     notes: list[str]
 
 
 def on_host(trace: Trace, alignment: Alignment) -> OnHost:
-    """NVTX ranges on the host: how long they took there and what for, next to the time of their
-    work on the GPU.  Both are empty if an event log says what was measured."""
+    """`frames.HOST_RANGES`, the longest first.  Empty if an event log says what was measured."""
     ranges, windows, operations = trace.ranges, alignment.windows, trace.operations
     if (windows["log_process"] >= 0).any():
         return OnHost(frames.empty(frames.HOST_RANGES), [])
@@ -79,25 +60,26 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     spans = own.groupby("source").agg(start=("start_ns", "min"), end=("end_ns", "max"))
     spans = spans.reindex(ranges["row"].to_numpy())
     with_work = spans["start"].notna().to_numpy(np.int64)
+    # whether any range of its process was open when an operation was issued
     took = (operations["end_ns"] - operations["start_ns"]).to_numpy()
     call = operations["call"].to_numpy()
     issued = np.flatnonzero(call >= 0)
-    # whether any range of its process was open when an operation was issued
     issue = trace.calls["start_ns"].to_numpy()[call[issued]]
     whose, opens, closes = (ranges[c].to_numpy() for c in ("process", "start_ns", "end_ns"))
-    covered_by_range = any_open(
-        whose, opens, closes, operations["process"].to_numpy()[issued], issue
-    )
-    outside, unissued = took[issued[~covered_by_range]], took[call < 0]
-    said = []
+    process = operations["process"].to_numpy()[issued]
+    outside = took[issued[~any_open(whose, opens, closes, process, issue)]]
+    left = []
     if idle := len(ranges) - int(with_work.sum()):
-        said.append(f"{idle:,} of {len(ranges):,} NVTX ranges, which issued no work to a GPU")
-    if len(ranges) and len(outside):
-        said.append(f"{_operations(outside)} issued outside of all ranges")
-    if len(unissued):
-        said.append(f"{_operations(unissued)} of which the trace has no launch")
-    notes = ["left out of the intervals, but in the run as a whole: " + "; ".join(said)]
-    notes = notes if said else []
+        left.append(f"{idle:,} of {len(ranges):,} NVTX ranges, which issued no work to a GPU")
+    for ns, how in (
+        (outside if len(ranges) else outside[:0], "issued outside of all ranges"),
+        (took[call < 0], "of which the trace has no launch"),
+    ):
+        if len(ns):
+            plural = "s" * int(len(ns) != 1)
+            left.append(f"{len(ns):,} operation{plural} ({ns.sum() / 1e6:,.3f} ms) {how}")
+    start = "left out of the intervals, but in the run as a whole: "
+    notes = [start + "; ".join(left)] if left else []
     if ranges.empty:
         return OnHost(frames.empty(frames.HOST_RANGES), notes)
     code, texts = pd.factorize(ranges["text"].to_numpy(dtype=object))
@@ -117,18 +99,13 @@ def on_host(trace: Trace, alignment: Alignment) -> OnHost:
     groups = rows.groupby("label", sort=False)
     out = groups[["count", "with_work", "gpu_ns", "host_ns", *_SPLIT]].sum()
     out["outside_ns"] = out["host_ns"] - out[list(_SPLIT)].sum(axis=1)
-    out = out.reset_index()
     # the lower median: a time that was measured
-    out["median_ns"] = groups["host_ns"].quantile(0.5, interpolation="lower").to_numpy()
-    out["max_ns"] = groups["host_ns"].max().to_numpy()
+    out["median_ns"] = groups["host_ns"].quantile(0.5, interpolation="lower")
+    out["max_ns"] = groups["host_ns"].max()
+    out = out.reset_index()
     out = out[~out["label"].str.startswith(OURS)]
     out = out.sort_values(["host_ns", "label"], ascending=[False, True], ignore_index=True)
     return OnHost(frames.check(out, frames.HOST_RANGES), notes)
-
-
-def _operations(took: np.ndarray) -> str:
-    count = len(took)
-    return f"{count:,} operation{'s' * int(count != 1)} ({took.sum() / 1e6:,.3f} ms)"
 
 
 def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
@@ -164,22 +141,15 @@ class Gaps(Columns):
     range: np.ndarray  # its innermost NVTX range, ''
 
 
-class HostActivity(NamedTuple):
-    """`frames.HOST_ACTIVITY`, and notes about what could not be read."""
-
-    table: pd.DataFrame
-    notes: list[str]
-
-
 def host_activity(
     trace: Trace, stacks: Path | None, measured: pd.DataFrame, segments: pd.DataFrame
-) -> HostActivity:
-    """What the host did in the gaps among these segments."""
+) -> OnHost:
+    """`frames.HOST_ACTIVITY`: what the host did in the gaps among these segments."""
     if not (segments["cause"] == "host").any() or not (segments["ref_kind"] == "api").any():
-        return HostActivity(frames.empty(frames.HOST_ACTIVITY), [])
+        return OnHost(frames.empty(frames.HOST_ACTIVITY), [])
     gaps = host_gaps(measured, segments, trace.calls)
     samples, notes = read_stacks(stacks) if stacks is not None else (None, [])
-    return HostActivity(activity_table(gaps, trace.os_calls, trace.names, samples), notes)
+    return OnHost(activity_table(gaps, trace.os_calls, trace.names, samples), notes)
 
 
 def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFrame) -> Gaps:
@@ -190,25 +160,16 @@ def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFra
     timer always belong to the timer's own thread.
     """
     label = intervals.set_index("interval")["label"]
-    number, row = segments["interval"].to_numpy(), segments["ref_id"].to_numpy()
-    is_call = (segments["ref_kind"] == "api").to_numpy()
-    place = np.where(is_call, np.arange(len(segments)), len(segments))
-    following = np.minimum.accumulate(place[::-1])[::-1]
-    gap = np.flatnonzero((segments["cause"] == "host").to_numpy())
-    call = following[gap]
-    same = call < len(segments)
-    same[same] = number[call[same]] == number[gap[same]]
-    wanted = calls[calls["row"].isin(row[is_call])].set_index("row")["thread"]
-    thread = np.full(len(gap), -1, np.int64)
-    thread[same] = wanted.reindex(row[call[same]]).fillna(-1).to_numpy(np.int64)
-    named = (segments["ref_kind"] == "nvtx").to_numpy()[gap]
-    detail = segments["detail"].to_numpy(dtype=object)[gap]
+    host = segments[segments["cause"] == "host"]
+    rows = segments["ref_id"].where(segments["ref_kind"] == "api")
+    following = rows.groupby(segments["interval"]).bfill()[host.index]
+    thread = calls.drop_duplicates("row").set_index("row")["thread"].reindex(following)
     return Gaps(
-        label.reindex(number[gap]).to_numpy(dtype=object),
-        segments["start_ns"].to_numpy()[gap],
-        segments["end_ns"].to_numpy()[gap],
-        thread,
-        np.where(named, detail, ""),
+        label.reindex(host["interval"]).to_numpy(dtype=object),
+        host["start_ns"].to_numpy(),
+        host["end_ns"].to_numpy(),
+        thread.fillna(-1).to_numpy(np.int64),
+        host["detail"].where(host["ref_kind"] == "nvtx", "").to_numpy(dtype=object),
     )
 
 
@@ -219,101 +180,77 @@ def activity_table(
     first."""
     if not len(gaps.label):
         return frames.empty(frames.HOST_ACTIVITY)
-    taken = _samples_in(gaps, samples) if samples is not None else None
+    taken = _samples_in(gaps, samples) if samples is not None else {}
     pieces = pd.concat([_ranges(gaps), _os_runtime(gaps, os_calls, names)], ignore_index=True)
     sums = pieces.groupby(["label", "view", "name"], sort=False)["ns"].agg(["size", "sum"])
-    rows: list[dict[str, Any]] = []
-    base = {"name": "", "place": "", "within": "", "samples": 0}
+    views: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
+    for (label, view, name), count, ns in sums.itertuples(name=None):
+        views.setdefault((label, view), []).append((str(name), int(count), int(ns)))
     code, labels = pd.factorize(gaps.label)  # -1: a gap of the run itself, which has no label
     gaps_of = group(code, np.arange(len(code)))
-    views = {key: part for key, part in sums.groupby(["label", "view"], sort=False)}
+    rows: list[dict[str, Any]] = []
     for number, label in enumerate(labels):
         own = gaps_of[number]
+        hits = taken.get(label, [])
         whole = int((gaps.end[own] - gaps.start[own]).sum())
-        total = {"view": "all", "count": len(own), "ns": whole, "share": 1.0}
-        found = [total]
-        if samples is not None and taken is not None:
-            hits = taken.sample[np.isin(taken.gap, own)]
-            total["samples"] = len(hits)
-            found += _functions(samples, hits)
+        total = {"view": "all", "count": len(own), "ns": whole, "share": 1.0, "samples": len(hits)}
+        of_label = [total, *(_functions(samples, hits) if samples is not None else ())]
         for view in ("range", "os"):
-            if (label, view) not in views:
-                continue
-            ranked = sorted(
-                (
-                    (str(name), int(n), int(ns))
-                    for (_, _, name), n, ns in views[label, view].itertuples()
-                ),
-                key=lambda item: (item[0] == "", -item[2], item[0]),
-            )
+            ranked = views.get((label, view), [])
+            ranked.sort(key=lambda item: (item[0] == "", -item[2], item[0]))
             kept, rest = ranked[:MOST_ROWS], ranked[MOST_ROWS:]
             if rest:
                 kept.append(("", sum(r[1] for r in rest), sum(r[2] for r in rest)))
-            found += [
+            of_label += [
                 {"view": view, "name": name, "count": count, "ns": ns, "share": ns / max(whole, 1)}
                 for name, count, ns in kept
             ]
-        rows += [base | {"label": label} | row for row in found]
+        base = {"label": label, "name": "", "place": "", "within": "", "samples": 0}
+        rows += [base | row for row in of_label]
     table = pd.DataFrame(rows, columns=frames.HOST_ACTIVITY.names)
     return frames.check(table, frames.HOST_ACTIVITY)
 
 
-class _Taken(NamedTuple):
-    """Samples, and the gap that each was taken in: arrays of equal length."""
-
-    sample: np.ndarray
-    gap: np.ndarray
-
-
-def _samples_in(gaps: Gaps, samples: Stacks) -> _Taken:
-    """Samples that fall into gaps of their thread.  Where gaps of several intervals overlap, a
-    sample belongs to the gap of each label once."""
-    sample, gap = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+def _samples_in(gaps: Gaps, samples: Stacks) -> dict[str, list[int]]:
+    """Label -> the stacks of samples that fall into its gaps, on the gaps' threads.  Where gaps of
+    several intervals overlap, a sample counts once for each label."""
     main = tid_of(gaps.thread) == pid_of(gaps.thread)
+    out: dict[str, list[int]] = {}
+    seen: set[tuple[str, int]] = set()
     for process in np.unique(samples.process):
         own = np.flatnonzero(main & (process_of(gaps.thread) == process))
         those = np.flatnonzero(samples.process == process)
         first, last = (np.searchsorted(samples.t_ns[those], t[own]) for t in (gaps.start, gaps.end))
         owner, place = ragged(first, np.maximum(last - first, 0))
-        sample.append(those[place])
-        gap.append(own[owner])
-    both = pd.DataFrame({"sample": np.concatenate(sample), "gap": np.concatenate(gap)})
-    once = ~both.assign(label=gaps.label[both["gap"]]).duplicated(["sample", "label"])
-    return _Taken(both["sample"][once].to_numpy(), both["gap"][once].to_numpy())
+        for label, sample in zip(gaps.label[own[owner]], those[place].tolist(), strict=True):
+            if (label, sample) not in seen:
+                seen.add((label, sample))
+                out.setdefault(label, []).append(int(samples.stack[sample]))
+    return out
 
 
-def _functions(samples: Stacks, hits: np.ndarray) -> list[dict[str, Any]]:
+def _functions(samples: Stacks, stacks: list[int]) -> Iterator[dict[str, Any]]:
     """Samples by the innermost function of the program's own code, if there is one, and what ran
     inside it most often."""
     functions: dict[tuple[str, str], list[tuple[int, str]]] = {}
-    for stack in samples.stack[hits].tolist():
+    for stack, count in Counter(stacks).items():
         every = samples.frames[stack]
-        own = next((f for f in every if f.own), every[0] if every else None)
-        if own is None:
+        if not every:
             continue
-        inner = every[0]
+        inner, own = every[0], next((f for f in every if f.own), every[0])
         within = "" if inner is own else f"{inner.function} ({inner.file.rpartition('/')[2]})"
-        functions.setdefault((own.function, own.file), []).append((own.line, within))
+        functions.setdefault((own.function, own.file), []).extend([(own.line, within)] * count)
     ranked = sorted(functions.items(), key=lambda pair: (-len(pair[1]), pair[0]))
-    base = {"view": "python", "count": 0, "ns": 0}
-    rows = [
-        base
-        | {
-            "name": function,
-            "place": f"{file}:{_mode([line for line, _ in lines])}",
-            "within": _mode([inner for _, inner in lines]),
-            "samples": len(lines),
-            "share": len(lines) / len(hits),
-        }
-        for (function, file), lines in ranked[:MOST_ROWS]
-    ]
-    rest = len(hits) - sum(len(lines) for _, lines in ranked[:MOST_ROWS])
-    return [*rows, base | {"samples": rest, "share": rest / len(hits)}] if rest else rows
-
-
-def _mode(values: Sequence[Any]) -> Any:
-    """The most frequent value, the smallest on ties."""
-    return min(multimode(values))
+    row = {"view": "python", "count": 0, "ns": 0}
+    rest = len(stacks)
+    for (function, file), lines in ranked[:MOST_ROWS]:
+        # of the most frequent values the smallest
+        line, within = (min(multimode(column)) for column in zip(*lines, strict=True))
+        named = {"name": function, "place": f"{file}:{line}", "within": within}
+        yield row | named | {"samples": len(lines), "share": len(lines) / len(stacks)}
+        rest -= len(lines)
+    if rest:
+        yield row | {"samples": rest, "share": rest / len(stacks)}
 
 
 def _ranges(gaps: Gaps) -> pd.DataFrame:

@@ -43,22 +43,23 @@ from nsysalign.split.pieces import (
 #: unfinished, was blocked.
 _SLOW, _QUEUE_DEPTH = 10, 900
 _KERNELS_AT_ONCE = 1 << 21
+#: Flags of an interval.
+BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
 
 
 @dataclass(frozen=True)
 class HostWindows(Columns):
-    """Arrays of equal length; `opened`: where the window starts of which this is a part."""
+    """Arrays of equal length."""
 
     start: np.ndarray
     end: np.ndarray
     thread: np.ndarray
     process: np.ndarray
-    opened: np.ndarray
 
     @classmethod
-    def of(cls, windows: pd.DataFrame, which: np.ndarray) -> HostWindows:
-        columns = ("start_ns", "end_ns", "thread", "process", "start_ns")
-        return cls(*(windows[c].to_numpy()[which] for c in columns))
+    def of(cls, windows: pd.DataFrame) -> HostWindows:
+        columns = ("start_ns", "end_ns", "thread", "process")
+        return cls(*(windows[c].to_numpy() for c in columns))
 
 
 class HostSums(NamedTuple):
@@ -75,14 +76,11 @@ def host_sums(
 ) -> HostSums:
     """The sums of the windows `which`, of kind host, some at a time.  Adds their pieces to
     `details`."""
-    count = len(windows)
+    w, count = HostWindows.of(windows), len(windows)
     total, size = np.zeros((count, len(CAUSES)), np.int64), np.zeros(count, np.int64)
     ran = [np.empty(0, np.int64)]
-    w = HostWindows.of(windows, which)
-    for lot in in_lots(explainer.call_start, w.start, w.end):
-        part = replace(w.take(lot.owner), start=lot.start, end=lot.end)
-        pieces = host_pieces_of(explainer, part)
-        pieces = replace(pieces, window=which[lot.owner[pieces.window]])
+    for lot in in_lots(explainer.call_start, w.start[which], w.end[which]):
+        pieces = host_pieces_of(explainer, w, which[lot.owner], lot.start, lot.end)
         total += sums(pieces, count)
         size += np.bincount(pieces.window, minlength=count)
         details.add(pieces, moves=True)
@@ -93,16 +91,16 @@ def host_sums(
     return HostSums(total, np.bincount(each, minlength=count), size)
 
 
-def host_pieces_of(explainer: Explainer, w: HostWindows) -> Pieces:
-    """Tile every window with pieces, exactly."""
-    calls = explainer.trace.calls
-    parts = [none()]
-    for thread, window in group(w.thread, np.arange(len(w.start))).items():
-        window = window[w.end[window] > w.start[window]]
-        if len(window):
-            parts.append(
-                host_pieces(explainer.threads, thread, window, w.start[window], w.end[window])
-            )
+def host_pieces_of(
+    explainer: Explainer, w: HostWindows, window: np.ndarray, start: np.ndarray, end: np.ndarray
+) -> Pieces:
+    """Tile spans of windows with pieces, exactly."""
+    calls, parts = explainer.trace.calls, [none()]
+    some = np.flatnonzero(end > start)
+    for thread, those in group(w.thread[window[some]], some).items():
+        parts.append(
+            host_pieces(explainer.threads, thread, window[those], start[those], end[those])
+        )
     pieces = join(parts)
     is_call = pieces.ref_kind == REF["api"]
     kind = np.full(len(pieces), CALL["other"], dtype=np.int8)
@@ -144,16 +142,13 @@ def _lane_of_calls(explainer: Explainer) -> np.ndarray:
 
 def _launches(explainer: Explainer, p: Pieces) -> Pieces:
     """Launches, and those among them that a full queue blocks."""
-    calls = explainer.trace.calls
-    slow, lane = np.zeros(len(p), dtype=bool), np.full(len(p), -1, dtype=np.int64)
-    if len(p):
-        duration = (calls["end_ns"] - calls["start_ns"]).to_numpy()
-        name = calls["name_id"].to_numpy()
-        for number in np.unique(name[p.ref]):
-            median = float(np.median(duration[name == number]))
-            those = name[p.ref] == number
-            slow[those] = duration[p.ref[those]] > _SLOW * max(median, 1.0)
-        lane = np.where(slow, _lane_of_calls(explainer)[p.ref], -1)
+    slow = np.zeros(len(p), dtype=bool)
+    duration = explainer.call_end - explainer.call_start
+    name = explainer.trace.calls["name_id"].to_numpy()
+    for number in np.unique(name[p.ref]):
+        usual = max(float(np.median(duration[name == number])), 1.0)
+        slow |= (name[p.ref] == number) & (duration[p.ref] > _SLOW * usual)
+    lane = np.where(slow, _lane_of_calls(explainer)[p.ref], -1)
     blocked = np.zeros(len(p), dtype=bool)
     for number in np.unique(lane[lane >= 0]).tolist():
         ops = explainer.per_lane[number]
@@ -175,86 +170,71 @@ def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) ->
     base = np.cumsum(length) - length
     shift = base - p.start
     executing = _waited_for(explainer, w, p, kind)
-    issue = pick(explainer.call_start, pick(explainer.call, executing.operation, -1), NEVER)
-    inside = issue >= w.opened[p.window[executing.piece]]
+    issue = pick(explainer.call_start, pick(explainer.call, executing.ref, -1), NEVER)
+    inside = issue >= w.start[p.window[executing.window]]
     # kind codes are kernel, graph, memcpy, memset: already in order of priority; then what was
     # there before
     earlier = len(OPERATION_KINDS)
-    rank = np.where(inside, pick(explainer.kind, executing.operation, 0), earlier)
+    rank = np.where(inside, pick(explainer.kind, executing.ref, 0), earlier)
     taken_start, taken_end = np.empty(0, np.int64), np.empty(0, np.int64)
     parts = []
     for number in range(earlier + 1):
         those = executing.take(rank == number)
-        begin, end = (t + shift[those.piece] for t in (those.start, those.end))
+        begin, end = (t + shift[those.window] for t in (those.start, those.end))
         order = np.argsort(begin, kind="stable")
         which, begin, end = disjoint(begin[order], end[order])
         cut = tile(begin, end, taken_start, taken_end)
         free = np.flatnonzero(cut.block < 0)
         those = those.take(order[which[cut.piece[free]]])
-        back, operation = shift[those.piece], those.operation
-        cause, detail, lane = CAUSE["queued"], DETAIL["earlier-work"], -1
+        start, stop = (t[free] - shift[those.window] for t in (cut.start, cut.end))
+        whose = (p.window[those.window], start, stop)
         if number < earlier:
-            cause, detail = CAUSE[OPERATION_KINDS[number]], DETAIL[""]
+            parts.append(make(*whose, CAUSE[OPERATION_KINDS[number]], those.ref_kind, those.ref))
         else:
-            lane = explainer.alignment.operation_lane[operation]
-        window, start, stop = p.window[those.piece], cut.start[free] - back, cut.end[free] - back
-        ref_kind = explainer.kind[operation] + 1
-        parts.append(make(window, start, stop, cause, ref_kind, operation, detail, lane))
+            behind = (DETAIL["earlier-work"], explainer.alignment.operation_lane[those.ref])
+            parts.append(make(*whose, CAUSE["queued"], those.ref_kind, those.ref, *behind))
         taken_start, taken_end = union(
             np.concatenate([taken_start, begin]), np.concatenate([taken_end, end])
         )
     rest = tile(base, base + length, taken_start, taken_end)
     free = np.flatnonzero(rest.block < 0)
     piece = rest.piece[free]
+    start, stop = (t[free] - shift[piece] for t in (rest.start, rest.end))
     copies = kind[piece] == CALL["memcpy"]
     staged = copies & _pageable(explainer, p.ref[piece])
-    causes = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
-    start, stop = rest.start[free] - shift[piece], rest.end[free] - shift[piece]
-    details = np.where(staged, DETAIL["staging"], 0)
-    window, call = p.window[piece], p.ref[piece]
-    return join([*parts, make(window, start, stop, causes, REF["api"], call, details)])
+    cause = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
+    detail = np.where(staged, DETAIL["staging"], 0)
+    return join(
+        [*parts, make(p.window[piece], start, stop, cause, REF["api"], p.ref[piece], detail)]
+    )
 
 
-@dataclass(frozen=True)
-class _Executing(Columns):
-    """Arrays of equal length: what executes while a piece waits for it."""
-
-    piece: np.ndarray
-    operation: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-
-
-def _waited_for(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> _Executing:
-    """What executes on the streams that calls wait for; a call waits only for work issued before
-    it.  A stream synchronisation or a copy waits for its stream, others for all of the process."""
+def _waited_for(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> Pieces:
+    """What executes on the streams that calls wait for, as pieces of the pieces `p`; a call waits
+    only for work issued before it.  A stream synchronisation or a copy waits for its stream, others
+    for all of the process."""
     lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
-    none = np.empty(0, np.int64)
-    found = [_Executing(none, none, none, none)]
-    if not len(p):
-        return found[0]
     where = ["process", "context", "stream"]
     known = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call").reindex(p.ref)
-    keys = list(known[where].fillna(-1).itertuples(index=False, name=None))
-    of_stream = lanes.reset_index().set_index(where)["index"].reindex(keys)
+    keys = pd.MultiIndex.from_frame(known[where].fillna(-1).astype(np.int64))
     one = np.where(kind == CALL["memcpy"], _lane_of_calls(explainer)[p.ref], -1)
-    synchronises = kind == CALL["sync_stream"]
-    one[synchronises] = of_stream.fillna(-1).to_numpy(np.int64)[synchronises]
+    of_stream = pd.MultiIndex.from_frame(lanes[where]).get_indexer(keys)
+    one = np.where(kind == CALL["sync_stream"], of_stream, one)
     process = w.process[p.window]
-    of_process = lanes["process"].to_numpy()
-    for number in range(len(lanes)):
-        waiting = np.flatnonzero(np.where(one >= 0, one == number, process == of_process[number]))
-        if not len(waiting):
-            continue
-        blocks = explainer.streams.blocks(number)
+    parts = [none()]
+    for number, own in enumerate(lanes["process"].tolist()):
+        waiting = np.flatnonzero(np.where(one >= 0, one == number, process == own))
+        blocks = explainer.streams.blocks(number) if len(waiting) else none()
         cut = tile(p.start[waiting], p.end[waiting], blocks.start, blocks.end)
-        busy = cut.block >= 0
-        operation = blocks.operation[cut.block[busy]].astype(np.int64)
-        piece, start, end = waiting[cut.piece[busy]], cut.start[busy], cut.end[busy]
-        found.append(_Executing(piece, operation, start, end))
-    every = _Executing.joined(found)
-    issue = pick(explainer.call_start, pick(explainer.call, every.operation, -1), NEVER)
-    return every.take(issue <= explainer.call_start[p.ref[every.piece]])
+        busy = np.flatnonzero(cut.block >= 0)
+        operation = blocks.ref[cut.block[busy]]
+        issue = pick(explainer.call_start, pick(explainer.call, operation, -1), NEVER)
+        piece = waiting[cut.piece[busy]]
+        before = issue <= explainer.call_start[p.ref[piece]]
+        kinds = explainer.ref_kind(operation)
+        times = (cut.start[busy], cut.end[busy])
+        parts.append(make(piece, *times, 0, kinds, operation, where=before))
+    return Pieces.joined(parts)
 
 
 def kernels_issued_inside(
@@ -262,16 +242,10 @@ def kernels_issued_inside(
 ) -> tuple[np.ndarray, np.ndarray]:
     """(union of the kernels issued inside, wherever they ran; how much of it ran after the end) per
     window."""
-    operations, calls = trace.operations, trace.calls
-    total, outside = np.zeros(len(process), np.int64), np.zeros(len(process), np.int64)
-    kernels = np.flatnonzero(
-        (operations["kind"].to_numpy() == KIND["kernel"]) & (operations["call"].to_numpy() >= 0)
-    )
+    operations = trace.operations
+    total, outside = np.zeros((2, len(process)), np.int64)
     for number, windows in group(process, np.arange(len(process))).items():
-        own = kernels[operations["process"].to_numpy()[kernels] == number]
-        issue = calls["start_ns"].to_numpy()[operations["call"].to_numpy()[own]]
-        order = np.argsort(issue, kind="stable")
-        own, issue = own[order], issue[order]
+        own, issue = _by_issue(trace, number, operations["kind"].to_numpy() == KIND["kernel"])
         first, last = (np.searchsorted(issue, t[windows]) for t in (open_ns, close_ns))
         start, end = (operations[c].to_numpy()[own] for c in ("start_ns", "end_ns"))
         some = np.flatnonzero(last > first)
@@ -290,8 +264,14 @@ def kernels_issued_inside(
     return total, outside
 
 
-#: Flags of an interval.
-BEFORE, AFTER, IDLE = "synchronised-before", "synchronised-after", "idle-before"
+def _by_issue(trace: Trace, process: int, which: np.ndarray | bool) -> tuple[np.ndarray, ...]:
+    """Operations of a process that a call issued, in the order of these calls, and when these
+    began."""
+    call = trace.operations["call"].to_numpy()
+    own = np.flatnonzero((trace.operations["process"].to_numpy() == process) & (call >= 0) & which)
+    issue = trace.calls["start_ns"].to_numpy()[call[own]]
+    order = np.argsort(issue, kind="stable")
+    return own[order], issue[order]
 
 
 def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str, ...]]:
@@ -311,37 +291,33 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
     """
     w, calls = alignment.windows, trace.calls
     host = np.flatnonzero((w["kind"] == "host").to_numpy())
-    if not len(host):
-        return [()] * len(w)
-    outer = np.flatnonzero(calls["outer"].to_numpy() == np.arange(len(calls)))
-    kind, begin, end, of, returned = (
-        calls[c].to_numpy()[outer] for c in ("kind", "start_ns", "end_ns", "thread", "return_value")
-    )
-    syncs = np.isin(kind, [CALL[k] for k in SYNC_CALLS]) & (returned == 0)
-    launches = np.isin(kind, [CALL[k] for k in ENQUEUEING_CALLS])
+    outer = calls[calls["outer"].to_numpy() == np.arange(len(calls))]
+    waits = outer["kind"].isin([CALL[k] for k in SYNC_CALLS]) & (outer["return_value"] == 0)
+    launches = outer["kind"].isin([CALL[k] for k in ENQUEUEING_CALLS])
     opened, closed, thread, process = (
         w[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "process")
     )
     flags = np.zeros((len(w), 3), dtype=bool)
     for number, windows in group(thread[host], host).items():
         start, stop = opened[windows], closed[windows]
-        launched = np.sort(begin[launches & (of == number)])
-        waited = np.sort(end[syncs & (of == number)])
+        own = outer["thread"] == number
+        launched = np.sort(outer.loc[launches & own, "start_ns"].to_numpy())
+        waited = np.sort(outer.loc[waits & own, "end_ns"].to_numpy())
         # a window that ends where this one starts was closed by the same reading, so its wait
         # also counts for this one
         since = np.maximum(_last(launched, start), _last(np.sort(stop), start - 1))
         flags[windows, 0] = _last(waited, start) > since
         flags[windows, 1] = _last(waited, stop) > np.maximum(start, _last(launched, stop))
-    call = trace.operations["call"].to_numpy()
     for number, windows in group(process[host], host).items():
-        own = np.flatnonzero((trace.operations["process"].to_numpy() == number) & (call >= 0))
-        issue = calls["start_ns"].to_numpy()[call[own]]
-        order = np.argsort(issue, kind="stable")
-        done = np.maximum.accumulate(trace.operations["end_ns"].to_numpy()[own[order]])
-        before = np.searchsorted(issue[order], opened[windows]) - 1
+        issued, issue = _by_issue(trace, number, True)
+        done = np.maximum.accumulate(trace.operations["end_ns"].to_numpy()[issued])
+        before = np.searchsorted(issue, opened[windows]) - 1
         flags[windows, 2] = opened[windows] >= pick(done, before, NEVER)
     names = np.array([BEFORE, AFTER, IDLE], dtype=object)
-    return [tuple(names[row]) for row in flags]
+    out: list[tuple[str, ...]] = [()] * len(w)
+    for number in host.tolist():
+        out[number] = tuple(names[flags[number]])
+    return out
 
 
 def _last(times: np.ndarray, until: np.ndarray) -> np.ndarray:

@@ -5,14 +5,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import Columns, distinct, one_of
+from nsysalign.intervals import Columns, one_of
 from nsysalign.model import CAUSES, KIND, MIGRATIONS, OPERATION_KINDS, Alignment, Trace
 
 CAUSE = {name: code for code, name in enumerate(CAUSES)}
@@ -24,21 +24,44 @@ REF_KINDS = ("", "kernel", "graph", "memcpy", "memset", "api", "nvtx", "overhead
 REF = {name: code for code, name in enumerate(REF_KINDS)}
 OPERATION_REFS = tuple(REF[kind] for kind in OPERATION_KINDS)
 
-#: How a cause came about, where the cause alone does not say it.
-DETAILS = (
-    "",
-    "copy",
-    "staging",
-    "dependency",
-    "dependency-inferred",
-    "default-stream-order",
-    "contention",
-    "full-queue",
-    "earlier-work",
-    "no-api-row",
-    "host-function",
-)
+#: How a cause came about, where the cause alone does not say it; and how the words of such a piece
+#: begin.
+_PREFIX = {
+    "": "",
+    "copy": "",
+    "staging": "staging of ",
+    "dependency": "waits for ",
+    "dependency-inferred": "waits (inferred) for ",
+    "default-stream-order": "ordered behind ",
+    "contention": "contends with ",
+    "full-queue": "launch queue full: ",
+    "earlier-work": "earlier work: ",
+    "no-api-row": "no API row for ",
+    "host-function": "",
+}
+DETAILS = tuple(_PREFIX)
 DETAIL = {name: code for code, name in enumerate(DETAILS)}
+
+#: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in standard terms.
+DIRECTION = {
+    1: "H2D",
+    2: "D2H",
+    8: "D2D",
+    9: "H2H",
+    10: "P2P",
+    11: "UVM H2D",
+    12: "UVM D2H",
+    13: "UVM D2D",
+}
+MEMORY = {
+    0: "pageable",
+    1: "pinned",
+    2: "device",
+    3: "array",
+    4: "managed",
+    5: "device",
+    6: "managed",
+}
 
 
 @dataclass(frozen=True)
@@ -66,25 +89,17 @@ _TYPES = dict.fromkeys(("cause", "ref_kind", "detail"), np.int8)
 def make(window, start, end, cause, ref_kind=0, ref=-1, detail=0, lane=-1, *, where=None) -> Pieces:
     """Pieces from arrays or constants (which take no memory); `where`: only the rows of the arrays
     that this mask, or these positions, select."""
-    given = dict(
-        zip(
-            Pieces.__dataclass_fields__,
-            (window, start, end, cause, ref_kind, ref, detail, lane),
-            strict=True,
-        )
-    )
+    given = (window, start, end, cause, ref_kind, ref, detail, lane)
     if where is not None:
-        given = {
-            name: value if np.ndim(value) == 0 else value[where] for name, value in given.items()
-        }
-    n = len(given["window"])
-    typed = ((name, value, _TYPES.get(name, np.int64)) for name, value in given.items())
-    return Pieces(
-        **{
-            f: np.broadcast_to(dtype(v), n) if np.ndim(v) == 0 else np.asarray(v, dtype)
-            for f, v, dtype in typed
-        }
-    )
+        given = tuple(value if np.ndim(value) == 0 else value[where] for value in given)
+    columns = {}
+    for name, value in zip(Pieces.__dataclass_fields__, given, strict=True):
+        dtype = _TYPES.get(name, np.int64)
+        constant = np.ndim(value) == 0
+        columns[name] = (
+            np.broadcast_to(dtype(value), len(given[0])) if constant else np.asarray(value, dtype)
+        )
+    return Pieces(**columns)
 
 
 def none() -> Pieces:
@@ -103,65 +118,27 @@ def join(parts: list[Pieces]) -> Pieces:
     return whole.take(np.lexsort((whole.start, whole.window)))
 
 
-#: float64 represents all whole numbers below this.
-_WHOLE = 1 << 53
-
-
 def sums(pieces: Pieces, windows: int) -> np.ndarray:
-    """Nanoseconds per window and cause, exact: int64 array (windows, causes)."""
-    out = np.zeros((len(CAUSES), windows), np.int64)
-    ns = pieces.end - pieces.start
-    if ns.sum(dtype=np.float64) >= _WHOLE:  # a damaged time: 104 days
-        np.add.at(out, (pieces.cause, pieces.window), ns)
-        return out.T
-    for code in distinct(pieces.cause).tolist():
-        those = pieces.cause == code
-        out[code] = np.bincount(pieces.window[those], ns[those], windows)
-    return out.T
-
-
-#: CUDA_MEMCPY_KIND and CUDA_MEMOPR_MEMORY_KIND codes in standard terms.
-DIRECTION = {
-    1: "H2D",
-    2: "D2H",
-    8: "D2D",
-    9: "H2H",
-    10: "P2P",
-    11: "UVM H2D",
-    12: "UVM D2H",
-    13: "UVM D2D",
-}
-MEMORY = {
-    0: "pageable",
-    1: "pinned",
-    2: "device",
-    3: "array",
-    4: "managed",
-    5: "device",
-    6: "managed",
-}
+    """Nanoseconds per window and cause: int64 array (windows, causes)."""
+    out = np.zeros((windows, len(CAUSES)), np.int64)
+    slot = pieces.window * len(CAUSES) + pieces.cause
+    np.add.at(out.reshape(-1), slot, pieces.end - pieces.start)
+    return out
 
 
 def merged(p: Pieces) -> Pieces:
     """Joins touching pieces with the same cause, reference and detail: these are the segments."""
-    same = np.zeros(len(p), dtype=bool)
-    same[1:] = (
-        (p.window[1:] == p.window[:-1])
-        & (p.end[:-1] == p.start[1:])
-        & (p.cause[1:] == p.cause[:-1])
-        & (p.ref_kind[1:] == p.ref_kind[:-1])
-        & (p.ref[1:] == p.ref[:-1])
-        & (p.detail[1:] == p.detail[:-1])
-    )
-    first = np.flatnonzero(~same)
-    last = np.append(first[1:], len(p)) - 1
-    return replace(p.take(first), end=p.end[last]) if len(p) else p
+    if not len(p):
+        return p
+    same = p.end[:-1] == p.start[1:]
+    for column in (p.window, p.cause, p.ref_kind, p.ref, p.detail):
+        same &= column[1:] == column[:-1]
+    first = np.flatnonzero(np.append(True, ~same))
+    return replace(p.take(first), end=p.end[np.append(first[1:], len(p)) - 1])
 
 
 def segments(trace: Trace, alignment: Alignment, pieces: Pieces) -> pd.DataFrame:
     """`frames.SEGMENTS`: the pieces, merged, in words."""
-    if not len(pieces):
-        return frames.empty(frames.SEGMENTS)
     pieces = merged(pieces)
     table = pd.DataFrame(
         {
@@ -170,7 +147,7 @@ def segments(trace: Trace, alignment: Alignment, pieces: Pieces) -> pd.DataFrame
             "end_ns": pieces.end,
             "cause": np.array(CAUSES, dtype=object)[pieces.cause],
             "ref_kind": np.array(REF_KINDS, dtype=object)[pieces.ref_kind],
-            "ref_id": ref_ids(trace, alignment, pieces.ref_kind, pieces.ref),
+            "ref_id": ref_ids(trace, alignment, pieces),
             "detail": words(trace, alignment, pieces),
         }
     )
@@ -211,16 +188,14 @@ class Segments:
         """Those of every interval that has any."""
         edges = [*np.flatnonzero(np.diff(self.interval, prepend=-1)).tolist(), len(self)]
         for begin, end in pairwise(edges):
-            yield Segments(
-                interval=self.interval[begin:end],
-                ns=self.ns[begin:end],
-                cause=self.cause[begin:end],
-                ref_id=self.ref_id[begin:end],
-                words=self._words_from(begin),
+            interval, ns, cause, ref_id = (
+                c[begin:end] for c in (self.interval, self.ns, self.cause, self.ref_id)
             )
+            words = partial(self._words_from, begin)
+            yield Segments(interval, ns, cause, ref_id, words)
 
-    def _words_from(self, begin: int) -> Callable[[np.ndarray], np.ndarray]:
-        return lambda index: self.words(begin + index)
+    def _words_from(self, begin: int, index: np.ndarray) -> np.ndarray:
+        return self.words(begin + index)
 
 
 def segment_arrays(trace: Trace, alignment: Alignment, pieces: Pieces) -> Segments:
@@ -230,14 +205,14 @@ def segment_arrays(trace: Trace, alignment: Alignment, pieces: Pieces) -> Segmen
         pieces.window,
         pieces.end - pieces.start,
         pieces.cause,
-        ref_ids(trace, alignment, pieces.ref_kind, pieces.ref),
+        ref_ids(trace, alignment, pieces),
         lambda index: words(trace, alignment, pieces.take(index)),
     )
 
 
-def ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
-    """Positions to rowids of the nsys tables (seq for records)."""
-    out = np.full(len(ref), -1, dtype=np.int64)
+def ref_ids(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
+    """What pieces point to: rowids of the nsys tables (seq for records), -1 for nothing."""
+    out = np.full(len(pieces), -1, dtype=np.int64)
     for kinds, rowid in (
         (OPERATION_REFS, trace.operations["row"]),
         ((REF["api"],), trace.calls["row"]),
@@ -245,8 +220,8 @@ def ref_ids(trace: Trace, alignment: Alignment, kind: np.ndarray, ref: np.ndarra
         ((REF["overhead"],), trace.overhead["row"]),
         ((REF["event"],), alignment.records["seq"]),
     ):
-        those = np.isin(kind, kinds) & (ref >= 0)
-        out[those] = rowid.to_numpy()[ref[those]]
+        those = np.flatnonzero(one_of(pieces.ref_kind, kinds) & (pieces.ref >= 0))
+        out[those] = rowid.to_numpy()[pieces.ref[those]]
     return out
 
 
@@ -264,21 +239,14 @@ def operation_names(trace: Trace, position: np.ndarray) -> np.ndarray:
     kernels, copies = (np.flatnonzero(kind == KIND[k]) for k in ("kernel", "memcpy"))
     out[kernels] = _each(name[kernels], lambda n: trace.names.get(n, "kernel"))
     if len(copies):
-        direction, memory = copy_words(trace, position[copies])
-        pages = np.isin(operations["copy_kind"].to_numpy()[position[copies]], MIGRATIONS)
+        copy = operations["copy_kind"].to_numpy()[position[copies]]
+        direction = _each(copy, lambda code: DIRECTION.get(code, f"kind {code}"))
+        side = host_side(operations, position[copies])
+        memory = _each(side, lambda code: MEMORY.get(code, "unknown"))
         way = pd.Series(direction, dtype=object).str.removeprefix("UVM ").to_numpy()
-        out[copies] = np.where(pages, "page migration " + way, "copy " + direction + " " + memory)
+        moved = "copy " + direction + " " + memory
+        out[copies] = np.where(np.isin(copy, MIGRATIONS), "page migration " + way, moved)
     return out
-
-
-def copy_words(trace: Trace, position: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(direction, memory on the host side) of copies."""
-    copy = trace.operations["copy_kind"].to_numpy()[position]
-    side = host_side(trace.operations, position)
-    return (
-        _each(copy, lambda code: DIRECTION.get(code, f"kind {code}")),
-        _each(side, lambda code: MEMORY.get(code, "unknown")),
-    )
 
 
 def host_side(operations: pd.DataFrame, position: np.ndarray) -> np.ndarray:
@@ -295,39 +263,23 @@ def call_names(trace: Trace, position: np.ndarray) -> np.ndarray:
     return _each(names, lambda n: trace.names.get(n, "CUDA call"))
 
 
-def ref_names(trace: Trace, kind: np.ndarray, ref: np.ndarray) -> np.ndarray:
-    """What pieces point to, in words."""
-    out = np.full(len(ref), "", dtype=object)
-    operations = np.flatnonzero(one_of(kind, OPERATION_REFS) & (ref >= 0))
-    out[operations] = operation_names(trace, ref[operations])
-    api, nvtx, overhead = (
-        np.flatnonzero((kind == REF[name]) & (ref >= 0)) for name in ("api", "nvtx", "overhead")
-    )
-    out[api] = call_names(trace, ref[api])
-    out[nvtx] = trace.ranges["text"].iloc[ref[nvtx]].to_numpy(dtype=object)
-    work = trace.overhead["name_id"].to_numpy()[ref[overhead]]
-    out[overhead] = _each(work, lambda n: trace.names.get(n, "profiler"))
-    out[kind == REF["event"]] = "event record"
-    return out
-
-
-_PREFIX = {
-    DETAIL["staging"]: "staging of ",
-    DETAIL["dependency"]: "waits for ",
-    DETAIL["dependency-inferred"]: "waits (inferred) for ",
-    DETAIL["default-stream-order"]: "ordered behind ",
-    DETAIL["contention"]: "contends with ",
-    DETAIL["full-queue"]: "launch queue full: ",
-    DETAIL["earlier-work"]: "earlier work: ",
-    DETAIL["no-api-row"]: "no API row for ",
-}
-
-
 def words(trace: Trace, alignment: Alignment, pieces: Pieces) -> np.ndarray:
     """Each piece in words."""
-    prefix = _each(pieces.detail, lambda code: _PREFIX.get(code, ""))
+    kind, ref = pieces.ref_kind, pieces.ref
+    name = np.full(len(ref), "", dtype=object)
+    operations = np.flatnonzero(one_of(kind, OPERATION_REFS) & (ref >= 0))
+    name[operations] = operation_names(trace, ref[operations])
+    api, nvtx, overhead = (
+        np.flatnonzero((kind == REF[of]) & (ref >= 0)) for of in ("api", "nvtx", "overhead")
+    )
+    name[api] = call_names(trace, ref[api])
+    name[nvtx] = trace.ranges["text"].iloc[ref[nvtx]].to_numpy(dtype=object)
+    work = trace.overhead["name_id"].to_numpy()[ref[overhead]]
+    name[overhead] = _each(work, lambda n: trace.names.get(n, "profiler"))
+    name[kind == REF["event"]] = "event record"
+    prefix = _each(pieces.detail, lambda code: _PREFIX[DETAILS[code]])
     prefix[pieces.cause == CAUSE["launch_latency"]] = "on the way: "
-    out = prefix + ref_names(trace, pieces.ref_kind, pieces.ref)
+    out = prefix + name
     on = np.flatnonzero(pieces.lane >= 0)
     streams = alignment.lanes["stream"].to_numpy()[pieces.lane[on]]
     out[on] += _each(streams, " (stream {})".format)

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, covered, disjoint
+from nsysalign.intervals import FAR, covered, disjoint, pick
 from nsysalign.model import (
     CALL,
     ISSUING_CALLS,
@@ -65,53 +65,35 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     np.maximum.at(last, alignment.operation_lane, trace.operations["end_ns"].to_numpy())
     devices: list[dict[str, int]] = []  # lanes that stand for several
     rows = []
-    for (process, device), members in used.groupby(["process", "device"], sort=True)["lane"]:
+    for (process, device), members in used.groupby(["process", "device"], sort=True):
         where = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
         where += [f"GPU {device}"] if used["device"].nunique() > 1 else []
-        of = [(where, int(members.iloc[0]), members)]
-        if len(members) > 1:
-            of = [(where, len(lanes) + len(devices), members)]
+        own = members["lane"].tolist()
+        windows_of = [(where, own[0], own)]
+        if len(own) > 1:
+            windows_of = [(where, len(lanes) + len(devices), own)]
             devices.append(
                 {"process": process, "device": device, "context": -1, "stream": -1, "flag": -1}
             )
-            for lane in members:
-                context, stream = lanes.loc[lane, ["context", "stream"]]
+            for lane, context, stream in members[["lane", "context", "stream"]].itertuples(False):
                 # pages of managed memory migrate in no context, on a stream of that name only
                 pages = context == stream == 0
-                of.append(
-                    ([*where, "page migrations" if pages else f"stream {stream}"], lane, [lane])
-                )
-        for words, lane, some in of:
+                name = "page migrations" if pages else f"stream {stream}"
+                windows_of.append(([*where, name], lane, [lane]))
+        for words, lane, some in windows_of:
             start, end = int(first[some].min()), int(last[some].max())
             name = f"run ({', '.join(words)})" if words else "run"
             if end > start:
                 rows.append((name, lane, process, start, end))
     if not rows:
         return alignment
-    made = pd.DataFrame(rows, columns=["region", "lane", "process", "start_ns", "end_ns"])
-    process = made["process"].to_numpy()
-    thread = process | pid_of(process)
-    windows = windows_frame(
-        len(made),
-        {
-            "kind": "run",
-            "process": process,
-            "thread": thread,
-            "end_thread": thread,
-            "start_lane": made["lane"],
-            "end_lane": made["lane"],
-            "open_ns": made["start_ns"],
-            "close_ns": made["end_ns"],
-            "close_end_ns": made["end_ns"],
-            "elapsed_ns": made["end_ns"] - made["start_ns"],
-            "start_ns": made["start_ns"],
-            "end_ns": made["end_ns"],
-            "start_lower_ns": made["start_ns"],
-            "start_upper_ns": made["start_ns"],
-            "region": made["region"],
-            "origin": ORIGIN["run"],
-        },
-    )
+    region, lanes_of, of, begin, over = (np.array(column) for column in zip(*rows, strict=True))
+    columns = {"kind": "run", "origin": ORIGIN["run"], "region": region, "process": of}
+    columns |= dict.fromkeys(("thread", "end_thread"), of | pid_of(of))
+    columns |= dict.fromkeys(("start_lane", "end_lane"), lanes_of)
+    columns |= dict.fromkeys(("open_ns", "start_ns", "start_lower_ns", "start_upper_ns"), begin)
+    columns |= dict.fromkeys(("close_ns", "close_end_ns", "end_ns"), over)
+    windows = windows_frame(len(rows), columns | {"elapsed_ns": over - begin})
     if devices:
         lanes = pd.concat([lanes, pd.DataFrame(devices)], ignore_index=True)
     windows = pd.concat([alignment.windows, windows], ignore_index=True)
@@ -155,80 +137,62 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
     first    KKK   [ compile ][ load code ][ launch K2 ] K2     K2 runs for the first time, and code was loaded before it
     back     D2H   [ the CPU reads the result, makes the next input ]  H2D
 
-    `idle_ns` is all of it; of that `first_ns` ended in a kernel that had not run before, and code
-    was loaded or the launch itself took half of it (`first_kernels` so many); `back_ns` lay between
-    a copy to the host and one to the device (`back_count` times).  `sync_call` is the
-    synchronisation that the process called most often while its GPU worked, `sync_count` times.
+    `first_ns` ended in a kernel that had not run before, and code was loaded or the launch itself
+    took half of it (`first_kernels` so many); `back_ns` lay between a copy to the host and one to
+    the device (`back_count` times).  `sync_call` is the synchronisation that the process called most
+    often while its GPU worked, `sync_count` times.  `operations`: how many the device had; of copies
+    between host and device that are alike (so many bytes, one way) `again_ns` is how long all but
+    the first of each took, and `alike_...` which took longest, how often and how long.
     """
-    trace, operations = ran.trace, ran.trace.operations
+    operations, calls, names = ran.trace.operations, ran.trace.calls, ran.trace.names
     kind, copy, call = (operations[c].to_numpy() for c in ("kind", "copy_kind", "call"))
     where = pd.DataFrame({c: operations[c] for c in ("process", "device")} | {"name": ran.codes[0]})
     new = ~where.duplicated().to_numpy() & (kind == KIND["kernel"])
-    calls = trace.calls
     begun, over, of_process = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
-    loads = [n for n, name in trace.names.items() if _LOADS.match(name)]
+    loads = [n for n, name in names.items() if _LOADS.match(name)]
     loading = calls["name_id"].isin(loads).to_numpy()
     waiting = calls["kind"].isin([CALL[name] for name in SYNC_CALLS]).to_numpy()
     out: dict[tuple[int, int], dict[str, Any]] = {}
     for idle in _idle_stretches(ran):
-        if not len(idle.ns):
-            continue
-        process, device = (
-            int(operations[c].to_numpy()[idle.operation[0]]) for c in ("process", "device")
-        )
-        if (process, device) in out:  # streams come behind their device
+        where_run = operations[["process", "device"]].iloc[idle.operation[:1]]
+        process, device = next(where_run.itertuples(index=False, name=None), (-1, -1))
+        if not len(idle.ns) or (process, device) in out:  # streams come behind their device
             continue
         stop = idle.start + idle.ns
-        mine = loading & (of_process == process)
-        loaded = disjoint(begun[mine], over[mine])[1:]
+        loaded = disjoint(*(t[loading & (of_process == process)] for t in (begun, over)))[1:]
         load_ns = covered(*loaded, stop) - covered(*loaded, idle.start)
         issued = call[idle.operation]
-        launch_ns = np.zeros(len(issued), np.int64)
-        known = issued >= 0
-        launch_ns[known] = np.minimum(over[issued[known]], stop[known]) - np.maximum(
-            begun[issued[known]], idle.start[known]
-        )
+        launch_ns = np.minimum(pick(over, issued, 0), stop)
+        launch_ns = launch_ns - np.maximum(pick(begun, issued, 0), idle.start)
         first = new[idle.operation] & ((load_ns > 0) | (2 * launch_ns > idle.ns))
         back = (copy[idle.after] == _D2H) & (copy[idle.operation] == _H2D)
         during = waiting & (of_process == process)
         during &= (begun > idle.start[0]) & (begun < stop[-1])
-        names = calls["name_id"][during].value_counts()
-        out[process, device] = {
+        waits = calls["name_id"][during].value_counts()
+        own = operations[(operations["process"] == process) & (operations["device"] == device)]
+        copies = own[own["copy_kind"].isin([_H2D, _D2H])]
+        ns = (copies["end_ns"] - copies["start_ns"]).groupby([copies["copy_kind"], copies["bytes"]])
+        alike = ns.agg(["count", "sum"])
+        alike = alike[alike["count"] > 1]
+        row = {
             "pid": int(pid_of(process)),
-            "device": device,
-            "idle_ns": int(idle.ns.sum()),
+            "device": int(device),
             "first_ns": int(idle.ns[first].sum()),
             "first_kernels": int(first.sum()),
             "back_ns": int(idle.ns[back].sum()),
             "back_count": int(back.sum()),
-            "sync_call": trace.names.get(int(names.index[0]), "") if len(names) else "",
-            "sync_count": int(names.iloc[0]) if len(names) else 0,
-            **_copied_again(operations, process, device),
+            "sync_call": names.get(int(waits.index[0]), "") if len(waits) else "",
+            "sync_count": int(waits.iloc[0]) if len(waits) else 0,
+            "operations": len(own),
+            "again_ns": int((alike["sum"] * (alike["count"] - 1) / alike["count"]).sum()),
         }
+        if len(alike):
+            way, size = alike["sum"].idxmax()
+            row["alike_way"] = "to the device" if way == _H2D else "to the host"
+            row["alike_bytes"] = int(size)
+            row["alike_count"], row["alike_ns"] = map(int, alike.loc[(way, size)])
+        out[process, device] = row
     return list(out.values())
-
-
-def _copied_again(operations: pd.DataFrame, process: int, device: int) -> dict[str, Any]:
-    """How many operations the device had, and of copies between host and device that are alike (so
-    many bytes, one way): how long all but the first of each took (`again_ns`), and those that took
-    longest: how often, how many bytes each, how long together."""
-    own = operations[(operations["process"] == process) & (operations["device"] == device)]
-    copies = own[own["copy_kind"].isin([_H2D, _D2H])]
-    ns = (copies["end_ns"] - copies["start_ns"]).groupby([copies["copy_kind"], copies["bytes"]])
-    table = ns.agg(["count", "sum"])
-    table = table[table["count"] > 1]
-    again = (table["sum"] * (table["count"] - 1) / table["count"]).sum()
-    out: dict[str, int | str] = {"operations": len(own), "again_ns": int(again)}
-    if len(table):
-        way, size = table["sum"].idxmax()
-        most = table.loc[(way, size)]
-        out |= {
-            "alike_way": "to the device" if way == _H2D else "to the host",
-            "alike_bytes": int(size),
-            "alike_count": int(most["count"]),
-            "alike_ns": int(most["sum"]),
-        }
-    return out
 
 
 def idle_gaps(ran: Ran) -> pd.DataFrame:
@@ -247,23 +211,15 @@ def idle_gaps(ran: Ran) -> pd.DataFrame:
         for n, name in zip(longest.tolist(), names.tolist(), strict=True):
             op, start, ns = idle.operation[n], int(idle.start[n]), int(idle.ns[n])
             thread = int(issuing[call[op]] if call[op] >= 0 else faulting[op])
-            held = _held(trace, thread, start, start + ns)
-            rows.append((idle.run, start, ns, name, held.call, held.ns))
+            rows.append((idle.run, start, ns, name, *_held(trace, thread, start, start + ns)))
     return frames.of_rows(rows, frames.GAPS)
 
 
-class _Held(NamedTuple):
-    """A call, and for how long it lasted in an idle stretch."""
-
-    call: str
-    ns: int
-
-
-def _held(trace: Trace, issuing: int, low: int, high: int) -> _Held:
-    """Which call of the thread that issued the operation behind an idle stretch covers most of it;
-    '' where that thread was outside of CUDA, NOT_KNOWN where it is not known (-1)."""
+def _held(trace: Trace, issuing: int, low: int, high: int) -> tuple[str, int]:
+    """Which call of the thread that issued the operation behind an idle stretch covers most of it,
+    and how much; '' where that thread was outside of CUDA, NOT_KNOWN where it is not known (-1)."""
     if issuing < 0:
-        return _Held(NOT_KNOWN, 0)
+        return NOT_KNOWN, 0
     begin, over, thread, outer = (
         trace.calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "outer")
     )
@@ -271,28 +227,19 @@ def _held(trace: Trace, issuing: int, low: int, high: int) -> _Held:
     near = np.arange(max(0, last - 20_000), last)
     near = near[(over[near] > low) & (thread[near] == issuing) & (outer[near] == near)]
     if not len(near):
-        return _Held("", 0)
+        return "", 0
     ns = np.minimum(over[near], high) - np.maximum(begin[near], low)
     longest = int(ns.argmax())
-    return _Held(str(call_names(trace, near[[longest]])[0]), int(ns[longest]))
+    return str(call_names(trace, near[[longest]])[0]), int(ns[longest])
 
 
-def calls_without_work(trace: Trace) -> dict[str, object]:
-    """Of a trace with calls and no GPU work: how many there are, how many issue work, and how long
-    the longest took by name."""
+def calls_without_work(trace: Trace) -> dict[str, int]:
+    """Of a trace with calls and no GPU work: how many there are, how many issue work."""
     if len(trace.operations) or trace.calls.empty:
         return {}
     calls = trace.calls[trace.calls["outer"].to_numpy() == np.arange(len(trace.calls))]
-    spent = (calls["end_ns"] - calls["start_ns"]).groupby(calls["name_id"]).sum()
-    issuing = [CALL[kind] for kind in ISSUING_CALLS]
-    return {
-        "calls": len(calls),
-        "issuing": int(calls["kind"].isin(issuing).sum()),
-        "longest": {
-            f"{trace.names.get(int(n), 'CUDA call')}_ns": int(ns)
-            for n, ns in spent.nlargest(3).items()
-        },
-    }
+    issuing = calls["kind"].isin([CALL[kind] for kind in ISSUING_CALLS])
+    return {"calls": len(calls), "issuing": int(issuing.sum())}
 
 
 def page_migrations(trace: Trace) -> list[dict[str, Any]]:
@@ -304,39 +251,44 @@ def page_migrations(trace: Trace) -> list[dict[str, Any]]:
 
     Per process and device on which pages moved: how often the device had run nothing before one
     moved to the host, and for how long (`touched_...`; the host asked for none in that time, it
-    touched them); how many and how much moved each way, how long pages moved (`moving_ns`, a union),
-    and for how long of that no kernel ran (`alone_ns`).  How long faults take besides is not in a
-    trace: between two pages a kernel may work.  `asked`: the program itself asked for pages ahead of
-    their use; such rows look the same."""
-    if not np.isin(trace.operations["copy_kind"].to_numpy(), MIGRATIONS).any():
-        return []
+    touched them); how often pages moved each way, how long (`moving_ns`, a union), and for how long
+    of that no kernel ran (`alone_ns`).  How long faults take besides is not in a trace: between two
+    pages a kernel may work.  `asked`: the program itself asked for pages ahead of their use; such
+    rows look the same."""
     asking = [i for i, name in trace.names.items() if name.startswith(_ASKED)]
     asked = trace.calls[trace.calls["name_id"].isin(asking)]
+    pages = trace.operations["copy_kind"].isin(MIGRATIONS)
     out = []
     for (process, device), operations in trace.operations.groupby(["process", "device"]):
-        copy = operations["copy_kind"].to_numpy()
-        pages = np.isin(copy, MIGRATIONS)
-        if not pages.any():
+        if not pages[operations.index].any():
             continue
-        row = {"pid": int(pid_of(process)), "device": int(device)}
-        start, end = (operations[c].to_numpy() for c in ("start_ns", "end_ns"))
+        copy, start, end, kind = (
+            operations[c].to_numpy() for c in ("copy_kind", "start_ns", "end_ns", "kind")
+        )
         until, since = np.maximum.accumulate(end)[:-1], start[1:]
         calls = asked["start_ns"].to_numpy()[asked["process"].to_numpy() == process]
         alone = np.searchsorted(calls, until) == np.searchsorted(calls, since)
         back = (copy[1:] == _TO_HOST) & (since > until) & alone
-        row["touched_count"], row["touched_ns"] = int(back.sum()), int((since - until)[back].sum())
-        row["asked"] = bool(len(calls))
-        for name, way in (("to_device", _TO_DEVICE), ("to_host", _TO_HOST)):
-            row[f"{name}_count"] = int((copy == way).sum())
-            row[f"{name}_bytes"] = int(operations["bytes"].to_numpy()[copy == way].sum())
-            row[f"{name}_ns"] = int((end - start)[copy == way].sum())
-        kernels = (operations["kind"] == KIND["kernel"]).to_numpy()
-        _, first, last = disjoint(start[pages], end[pages])
-        _, begun, ended = disjoint(start[kernels], end[kernels])
-        during = int((covered(begun, ended, last) - covered(begun, ended, first)).sum())
-        row["moving_ns"] = int((last - first).sum())
-        row["alone_ns"] = row["moving_ns"] - during
-        out.append(row)
+        moved, kernels = np.isin(copy, MIGRATIONS), kind == KIND["kernel"]
+        _, first, last = disjoint(start[moved], end[moved])
+        ran = disjoint(start[kernels], end[kernels])[1:]
+        moving = int((last - first).sum())
+        to_host = copy == _TO_HOST
+        out.append(
+            {
+                "pid": int(pid_of(process)),
+                "device": int(device),
+                "touched_count": int(back.sum()),
+                "touched_ns": int((since - until)[back].sum()),
+                "asked": bool(len(calls)),
+                "to_device_count": int((copy == _TO_DEVICE).sum()),
+                "to_host_count": int(to_host.sum()),
+                "to_host_bytes": int(operations["bytes"].to_numpy()[to_host].sum()),
+                "to_host_ns": int((end - start)[to_host].sum()),
+                "moving_ns": moving,
+                "alone_ns": moving - int((covered(*ran, last) - covered(*ran, first)).sum()),
+            }
+        )
     return out
 
 
@@ -369,14 +321,13 @@ def small_launches(
     other = [n for n, text in texts.items() if _SLEEPS in text or NCCL_KERNEL.search(text)]
     size = shape[:, :3].prod(axis=1)
     known = (size > 0) & ~np.isin(name[kernel], other)
-    table = operations[["start_ns", "end_ns", "name_id"]].assign(blocks=_ENOUGH, threads=WARP)
-    table["ns"] = table["end_ns"] - table["start_ns"]
+    table = operations[["start_ns", "end_ns", "name_id", "process", "device"]].assign(
+        blocks=_ENOUGH, threads=WARP, ns=operations["end_ns"] - operations["start_ns"]
+    )
     table.loc[kernel[known], "blocks"] = size[known]
     table.loc[kernel[known], "threads"] = shape[known, 3:6].prod(axis=1)
-    computes = np.isin(kind, [KIND["kernel"], KIND["graph"]])
-    for (process, device), own in table[computes].groupby(
-        [operations["process"][computes], operations["device"][computes]]
-    ):
+    table = table[np.isin(kind, [KIND["kernel"], KIND["graph"]])]
+    for (process, device), own in table.groupby(["process", "device"]):
         most = multiprocessors[device] or 2
         blocks, threads = own["blocks"].to_numpy(), own["threads"].to_numpy()
         narrow = (threads > 0) & (threads < WARP)
@@ -384,21 +335,15 @@ def small_launches(
         order = np.argsort(time, kind="stable")
         ns = np.diff(time[order])
         # at once, between one time and the next: all blocks, those of whole warps, and threads
+        each = (blocks, np.where(narrow, 0, blocks), blocks * np.where(narrow, threads, 0))
         running, of_warps, of_narrow = (
-            np.cumsum(np.concatenate([each, -each])[order])[:-1]
-            for each in (
-                blocks,
-                np.where(narrow, 0, blocks),
-                blocks * np.where(narrow, threads, 0),
-            )
+            np.cumsum(np.concatenate([count, -count])[order])[:-1] for count in each
         )
         few = (running > 0) & (2 * running <= most)
         small = ~few & (running > 0) & (of_warps == 0)
         used = np.where(few, running / most, of_narrow / np.maximum(WARP * running, 1))
-        for what, when, of in (
-            ("few_blocks", few, 2 * blocks <= most),
-            ("few_threads", small, narrow),
-        ):
+        kinds = (("few_blocks", few, 2 * blocks <= most), ("few_threads", small, narrow))
+        for what, when, of in kinds:
             if not ns[when].sum():
                 continue
             groups = own[of].groupby(["name_id", "blocks", "threads"])["ns"].sum()

@@ -119,7 +119,7 @@ def _own_from(explainer: Explainer, b: Blocks, w: StreamWindows) -> np.ndarray:
     """From when on each window of one lane sees the stream in its own way: from the end of the last
     operation that was issued before its end record, as were all before that; its end where the
     operation behind it was issued before the end record, too."""
-    issue = pick(explainer.call_start, explainer.call[b.operation], NEVER)
+    issue = pick(explainer.call_start, explainer.call[b.ref], NEVER)
     issued = np.searchsorted(np.maximum.accumulate(issue), w.close_ns) if len(issue) else 0
     last = np.searchsorted(b.start, w.end)
     until = np.minimum(issued, last)
@@ -155,7 +155,7 @@ def _pieces(
         cut = tile(start[those], end[those], blocks.start, blocks.end)
         busy, idle = np.flatnonzero(cut.block >= 0), np.flatnonzero(cut.block < 0)
         whose, block = window[those[cut.piece]], cut.block[busy]
-        kind = blocks.kind[block]
+        kind = explainer.kind[blocks.ref[block]]
         parts.append(
             make(
                 whose[busy],
@@ -163,7 +163,7 @@ def _pieces(
                 cut.end[busy],
                 CAUSE_OF_KIND[kind],
                 kind + 1,
-                blocks.operation[block],
+                blocks.ref[block],
             )
         )
         gaps.append(_gaps(explainer, w, lane, whose[idle], cut.start[idle], cut.end[idle]))
@@ -183,8 +183,8 @@ def _gaps(
     blocks = explainer.streams.blocks(lane)
     after = np.searchsorted(blocks.start, start, side="left")
     before = np.searchsorted(blocks.end, start, side="right") - 1
-    previous = pick(blocks.operation, before, -1)
-    following = pick(blocks.operation, np.where(after < len(blocks.start), after, -1), -1)
+    previous = pick(blocks.ref, before, -1)
+    following = pick(blocks.ref, np.where(after < len(blocks.start), after, -1), -1)
     call = pick(explainer.call, following, -1)
     issue = pick(explainer.call_start, call, FAR)
     # an operation that runs inside the window was issued before the end, whether or not the trace

@@ -11,15 +11,7 @@ import pandas as pd
 
 from nsysalign import examples, frames
 from nsysalign.intervals import distinct, group, pick, ragged
-from nsysalign.model import (
-    CALL_KINDS,
-    KIND,
-    OPERATION_KINDS,
-    Evidence,
-    Trace,
-    pid_of,
-    tid_of,
-)
+from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Evidence, Trace, pid_of, tid_of
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.pieces import call_names, operation_names
 
@@ -33,7 +25,6 @@ _ALL_ROWS = 120_000
 #: drawn.
 RUN_ROWS, _RUN_PIXELS, MAX_RUNS = 300, 1_000, 4
 _MARGIN_NS = 10_000
-_STRETCH = 1 << 12
 
 
 class _Views(NamedTuple):
@@ -109,9 +100,9 @@ def everything(trace: Trace) -> pd.DataFrame:
     parts = []
     for process in processes:
         interval, of, begin, until = (np.array([n]) for n in (-1, process, 0, end + 1))
+        views = _Views(interval, of, begin, until, None)
         pid = f" (pid {pid_of(int(process))})" if len(processes) > 1 else ""
-        made = _of_trace(trace, _Views(interval, of, begin, until, None))
-        parts += [part.assign(lane=part["lane"] + pid) for part in made if len(part)]
+        parts += [part.assign(lane=part["lane"] + pid) for part in _of_trace(trace, views)]
     return _together(parts)
 
 
@@ -127,34 +118,17 @@ def _touching(table: pd.DataFrame, views: _Views) -> _Touching:
     start, end, process = (table[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
     # rows that began before the window may still reach into it: start the search where the running
     # maximum of ends passes lo
-    first = _first_reaching(end, views.lo)
+    first = np.searchsorted(np.maximum.accumulate(end), views.lo)
     last = np.searchsorted(start, views.hi)
     view, row = ragged(first, np.maximum(last - first, 0))
     keep = (end[row] >= views.lo[view]) & (process[row] == views.process[view])
     view, row = view[keep], row[keep]
-    rank = np.zeros(len(view), np.int64)
-    if views.most is not None and len(view):
-        order = np.lexsort((-(end - start)[row], view))
-        begin = np.searchsorted(view[order], np.arange(view.max() + 1))
-        rank[order] = np.arange(len(view)) - begin[view[order]]
-    return _Touching(view, row, rank >= (len(view) + 1 if views.most is None else views.most))
-
-
-def _first_reaching(end: np.ndarray, lo: np.ndarray) -> np.ndarray:
-    """Per lo: the first position whose running maximum of ends is at least lo (len(end) if there is
-    none)."""
-    if not len(end):
-        return np.zeros(len(lo), np.int64)
-    # first the maximum of every stretch: the running maximum of millions of rows is only needed at
-    # a few of them
-    begins = np.arange(0, len(end), _STRETCH)
-    reach = np.maximum.accumulate(np.maximum.reduceat(end, begins))
-    out = np.full(len(lo), len(end))
-    for n, number in enumerate(np.searchsorted(reach, lo).tolist()):
-        if number < len(begins):
-            stretch = end[begins[number] : begins[number] + _STRETCH]
-            out[n] = begins[number] + int((stretch >= lo[n]).argmax())
-    return out
+    if views.most is None:
+        return _Touching(view, row, np.zeros(len(view), dtype=bool))
+    order = np.lexsort((start[row] - end[row], view))
+    rank = np.empty(len(view), np.int64)
+    rank[order] = np.arange(len(view)) - np.searchsorted(view[order], view[order])
+    return _Touching(view, row, rank >= views.most)
 
 
 def _of_trace(trace: Trace, views: _Views) -> list[pd.DataFrame]:
@@ -170,18 +144,20 @@ def _of_trace(trace: Trace, views: _Views) -> list[pd.DataFrame]:
             part, lost = _merged(trace, views, table, touching, what)
         else:
             part, lost = _omitted(views, table, touching, what), touching.lost
-        row, interval = touching.row[~lost], views.interval[touching.view[~lost]]
         parts.append(part)
+        row, interval = touching.row[~lost], views.interval[touching.view[~lost]]
         if table is trace.operations:
             link = _call_rows(trace, table["call"].to_numpy()[row])
             parts.append(_operation_rows(trace, interval, "stream", row, link))
-        elif table is trace.calls:
+            continue
+        columns = {"interval": interval, "lane": _lane_words(trace, table, row)}
+        if table is trace.calls:
             kind = np.array(CALL_KINDS, dtype=object)[table["kind"].to_numpy()[row]]
-            lanes, names = _thread_words(table, row), call_names(trace, row)
-            parts.append(_rows(interval, "host", lanes, kind, names, table, row, "api"))
+            columns |= {"lane_kind": "host", "kind": kind, "name": call_names(trace, row)}
         else:
-            lanes, names = _thread_words(table, row), table["text"].to_numpy(dtype=object)[row]
-            parts.append(_rows(interval, "nvtx", lanes, "range", names, table, row, "nvtx"))
+            names = table["text"].to_numpy(dtype=object)[row]
+            columns |= {"lane_kind": "nvtx", "kind": "range", "name": names}
+        parts.append(_rows(table, row, ref_kind="api" if "outer" in table else "nvtx", **columns))
     return parts
 
 
@@ -209,8 +185,18 @@ def _operation_rows(
             detail |= {"bytes": size, "bandwidth_gb_s": round(size / (end - start), 3)}
         details.append(detail)
     kind = np.array(OPERATION_KINDS, dtype=object)[code]
-    lanes, names = _stream_words(trace, operations, row), operation_names(trace, row)
-    return _rows(interval, lane_kind, lanes, kind, names, operations, row, kind, link, details)
+    return _rows(
+        operations,
+        row,
+        interval=interval,
+        lane_kind=lane_kind,
+        lane=_lane_words(trace, operations, row),
+        kind=kind,
+        name=operation_names(trace, row),
+        ref_kind=kind,
+        link=link,
+        detail=details,
+    )
 
 
 def _before(split: SplitTrace, which: np.ndarray) -> pd.DataFrame:
@@ -237,21 +223,17 @@ def _records(split: SplitTrace, views: _Views) -> pd.DataFrame:
     records = split.alignment.records
     records = records[(records["problem"] == "") & (records["lane"] >= 0)].sort_values("t_ns")
     table = records.assign(start_ns=records["t_ns"], end_ns=records["t_ns"], row=records["seq"])
-    view, row, lost = _touching(table, views)
-    view, table = view[~lost], table.iloc[row[~lost]]
-    names = [f"event record {s}" if s >= 0 else "event record" for s in table["seq"].tolist()]
-    earlier, later = table["t_ns"] - table["lower_ns"], table["upper_ns"] - table["t_ns"]
-    details = [
-        {"at_most_earlier_ns": before, "at_most_later_ns": after}
-        for before, after in zip(earlier.tolist(), later.tolist(), strict=True)
-    ]
-    row = np.arange(len(table))
-    lanes, link = (
-        _stream_words(split.trace, table, row),
-        _call_rows(split.trace, table["call"].to_numpy()),
+    table = table.assign(
+        name=[f"event record {s}" if s >= 0 else "event record" for s in table["seq"].tolist()],
+        link=_call_rows(split.trace, table["call"].to_numpy()),
+        detail=[
+            {"at_most_earlier_ns": t - lower, "at_most_later_ns": upper - t}
+            for t, lower, upper in zip(
+                *(table[c].tolist() for c in ("t_ns", "lower_ns", "upper_ns")), strict=True
+            )
+        ],
     )
-    interval = views.interval[view]
-    return _rows(interval, "event", lanes, "record", names, table, row, "event", link, details)
+    return _of_events(split.trace, views, table, "record", "event")
 
 
 def _waits(split: SplitTrace, views: _Views) -> pd.DataFrame:
@@ -261,7 +243,7 @@ def _waits(split: SplitTrace, views: _Views) -> pd.DataFrame:
     waiting stream  | operation |....wait....|  next operation
     recording stream      | operation       |R
     """
-    trace, alignment, calls = split.trace, split.alignment, split.trace.calls
+    alignment, calls = split.alignment, split.trace.calls
     waits, records = alignment.wait_calls, alignment.records
     waits = waits[(waits["record"] >= 0) & (waits["call"] >= 0) & (waits["lane"] >= 0)]
     record = records.iloc[waits["record"].to_numpy()].reset_index(drop=True)
@@ -278,22 +260,37 @@ def _waits(split: SplitTrace, views: _Views) -> pd.DataFrame:
             "end_ns": np.maximum(record["t_ns"].to_numpy(), reached),
             **{c: alignment.lanes[c].to_numpy()[lane] for c in ("process", "device", "stream")},
             "row": calls["row"].to_numpy()[call],
-            "seq": record["seq"],
-            "on": record["stream"],
-            "inferred": waits["inferred"].to_numpy(),
+            "link": record["seq"],
+            "name": [
+                f"waits for {f'record {s}' if s >= 0 else 'a record'} of stream {o}"
+                for s, o in zip(record["seq"].tolist(), record["stream"].tolist(), strict=True)
+            ],
+            "detail": [{"inferred": True} if i else {} for i in waits["inferred"].tolist()],
         }
     )
     table = table[record["problem"] == ""].sort_values("start_ns")
+    return _of_events(split.trace, views, table, "wait", "api")
+
+
+def _of_events(
+    trace: Trace, views: _Views, table: pd.DataFrame, kind: str, ref_kind: str
+) -> pd.DataFrame:
+    """Rows of a table with names, links and details, on the streams' event lanes."""
     view, row, lost = _touching(table, views)
-    view, table = view[~lost], table.iloc[row[~lost]]
-    names = [
-        f"waits for {f'record {s}' if s >= 0 else 'a record'} of stream {o}"
-        for s, o in zip(table["seq"].tolist(), table["on"].tolist(), strict=True)
-    ]
-    details = [{"inferred": True} if inferred else {} for inferred in table["inferred"].tolist()]
-    row, link = np.arange(len(table)), table["seq"].to_numpy()
-    lanes, interval = _stream_words(trace, table, row), views.interval[view]
-    return _rows(interval, "event", lanes, "wait", names, table, row, "api", link, details)
+    table = table.iloc[row[~lost]]
+    every = np.arange(len(table))
+    return _rows(
+        table,
+        every,
+        interval=views.interval[view[~lost]],
+        lane_kind="event",
+        lane=_lane_words(trace, table, every),
+        kind=kind,
+        name=table["name"].to_numpy(),
+        ref_kind=ref_kind,
+        link=table["link"].to_numpy(),
+        detail=table["detail"].tolist(),
+    )
 
 
 def _call_rows(trace: Trace, call: np.ndarray) -> np.ndarray:
@@ -301,11 +298,11 @@ def _call_rows(trace: Trace, call: np.ndarray) -> np.ndarray:
     return pick(trace.calls["row"].to_numpy(), call, -1)
 
 
-def _thread_words(table: pd.DataFrame, row: np.ndarray) -> list[str]:
-    return [f"thread {tid_of(t)}" for t in table["thread"].to_numpy()[row].tolist()]
-
-
-def _stream_words(trace: Trace, table: pd.DataFrame, row: np.ndarray) -> list[str]:
+def _lane_words(trace: Trace, table: pd.DataFrame, row: np.ndarray) -> list[str]:
+    """The thread of calls and ranges, the stream of everything else, and its GPU where several
+    worked."""
+    if "thread" in table and "stream" not in table:
+        return [f"thread {tid_of(t)}" for t in table["thread"].to_numpy()[row].tolist()]
     several = len(distinct(trace.operations["device"].to_numpy())) > 1
     where = zip(*(table[c].to_numpy()[row].tolist() for c in ("device", "stream")), strict=True)
     return [f"GPU {d} stream {s}" if several and d >= 0 else f"stream {s}" for d, s in where]
@@ -324,8 +321,7 @@ def _merged(
     on_gpu = table is trace.operations
     columns = ("device", "stream") if on_gpu else ("thread",)
     keys = [table[c].to_numpy()[touching.row] for c in columns]
-    start = table["start_ns"].to_numpy()[touching.row]
-    order = np.lexsort((start, *keys, touching.view))
+    order = np.lexsort((table["start_ns"].to_numpy()[touching.row], *keys, touching.view))
     view, row, out = (column[order] for column in touching)
     start, end = (table[c].to_numpy()[row] for c in ("start_ns", "end_ns"))
     new = np.ones(len(row), bool)
@@ -341,15 +337,19 @@ def _merged(
     merged = np.empty(len(row), bool)
     merged[order] = np.repeat(many, count)
     first, count = first[many], count[many]
-    head = row[first]
-    lanes = _stream_words(trace, table, head) if on_gpu else _thread_words(table, head)
     kinds = {"CUDA calls": CALL_KINDS, "operations": OPERATION_KINDS}.get(what)
-    kind = np.array(kinds, dtype=object)[table["kind"].to_numpy()[head]] if kinds else "range"
-    lane_kind = "stream" if on_gpu else "host" if kinds else "nvtx"
-    names = [f"{n:,} {what}" for n in count.tolist()]
-    details = [{"together_ns": ns} for ns in busy.tolist()]
-    interval = views.interval[view[first]]
-    return _table(interval, lane_kind, lanes, kind, names, start[first], until, details), merged
+    head = row[first]
+    blocks = _table(
+        interval=views.interval[view[first]],
+        lane_kind="stream" if on_gpu else "host" if kinds else "nvtx",
+        lane=_lane_words(trace, table, head),
+        kind=np.array(kinds, dtype=object)[table["kind"].to_numpy()[head]] if kinds else "range",
+        name=[f"{n:,} {what}" for n in count.tolist()],
+        start_ns=start[first],
+        end_ns=until,
+        detail=[{"together_ns": ns} for ns in busy.tolist()],
+    )
+    return blocks, merged
 
 
 def _omitted(views: _Views, table: pd.DataFrame, touching: _Touching, what: str) -> pd.DataFrame:
@@ -362,37 +362,27 @@ def _omitted(views: _Views, table: pd.DataFrame, touching: _Touching, what: str)
         for count, ns, longest in zip(*(lost[c].tolist() for c in lost), strict=True)
     ]
     view = lost.index.to_numpy(np.int64)
-    edges = (views.lo[view], views.hi[view])
-    return _table(views.interval[view], "omitted", "", "", what, *edges, details)
-
-
-def _rows(
-    interval, lane_kind, lane, kind, name, source, row, ref_kind, link=-1, detail=None
-) -> pd.DataFrame:
-    start, end, ref = (source[c].to_numpy()[row] for c in ("start_ns", "end_ns", "row"))
-    detail = detail if detail is not None else [{}] * len(row)
-    return _table(interval, lane_kind, lane, kind, name, start, end, detail, ref_kind, ref, link)
-
-
-def _table(
-    interval, lane_kind, lane, kind, name, start, end, detail, ref_kind="", ref_id=-1, link=-1
-) -> pd.DataFrame:
-    """Columns of frames.TIMELINE, arrays or one value for all rows."""
-    return pd.DataFrame(
-        {
-            "interval": interval,
-            "lane_kind": lane_kind,
-            "lane": lane,
-            "kind": kind,
-            "name": name,
-            "start_ns": start,
-            "end_ns": end,
-            "ref_kind": ref_kind,
-            "ref_id": ref_id,
-            "link": link,
-            "detail": pd.Series(detail, dtype=object),
-        }
+    return _table(
+        interval=views.interval[view],
+        lane_kind="omitted",
+        name=what,
+        start_ns=views.lo[view],
+        end_ns=views.hi[view],
+        detail=details,
     )
+
+
+def _rows(source: pd.DataFrame, row: np.ndarray, **columns: Any) -> pd.DataFrame:
+    """Rows with the times and rowids of a table's rows."""
+    start, end, ref = (source[c].to_numpy()[row] for c in ("start_ns", "end_ns", "row"))
+    columns.setdefault("detail", [{}] * len(row))
+    return _table(start_ns=start, end_ns=end, ref_id=ref, **columns)
+
+
+def _table(*, detail: Sequence[dict[str, Any]], **columns: Any) -> pd.DataFrame:
+    """Columns of frames.TIMELINE, arrays or one value for all rows; none where not given."""
+    none = {"lane": "", "kind": "", "ref_kind": "", "ref_id": -1, "link": -1}
+    return pd.DataFrame(none | columns | {"detail": pd.Series(detail, dtype=object)})
 
 
 def clock_rows(
@@ -422,7 +412,16 @@ def clock_rows(
             detail = {"mhz": (s.sm_min_mhz + s.sm_max_mhz) / 2}
             detail |= {name: value for name, value in known.items() if value >= 0}
             details.append(detail | ({"power_w": s.power_mw / 1e3} if s.power_mw >= 0 else {}))
-        whose, lane = interval[own][owner], f"GPU {number}"
-        edges = (start[row], end[row])
-        parts.append(_table(whose, "clock", lane, "clock", "SM clock", *edges, details))
-    return pd.concat(parts, ignore_index=True) if parts else frames.empty(frames.TIMELINE)
+        parts.append(
+            _table(
+                interval=interval[own][owner],
+                lane_kind="clock",
+                lane=f"GPU {number}",
+                kind="clock",
+                name="SM clock",
+                start_ns=start[row],
+                end_ns=end[row],
+                detail=details,
+            )
+        )
+    return _together(parts)

@@ -32,9 +32,7 @@ from nsysalign.split.pieces import operation_names
 from nsysalign.text import told_apart
 
 #: Pairs of a window and an operation in it that are held at once.
-_AT_ONCE = 1 << 21
-#: Durations are counted this many at a time: one table of all would be the largest thing in memory.
-_COUNTED_AT_ONCE = 1 << 17
+_AT_ONCE = 1 << 19
 #: An outer range holds the work of all ranges nested in it.  If the windows of a stream together
 #: hold more operations than this, and this many times more than exist, they are not counted one by
 #: one: their labels are left out.
@@ -55,8 +53,8 @@ _WORK = ["work_count", "work_bytes", "work_names"]
 
 
 class Inside(NamedTuple):
-    """Operations in windows: arrays of equal length; `idle`: for how long the window's stream had
-    been idle before the operation, in the window."""
+    """Operations in windows: arrays of equal length, sorted by window; `idle`: for how long the
+    window's stream had been idle before the operation, in the window."""
 
     window: np.ndarray
     operation: np.ndarray
@@ -69,6 +67,35 @@ class Ran:
     def __init__(self, trace: Trace, streams: Streams, windows: pd.DataFrame) -> None:
         self.trace, self.streams, self.windows = trace, streams, windows
         self._lanes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
+        count = len(windows)
+        #: Where a window's operations are kept: of a lane, of host windows of a process, of a run.
+        self._home = np.zeros(count, np.int64)
+        self._homes: list[tuple[np.ndarray, np.ndarray]] = []
+        self._first, self.count = np.zeros(count, np.int64), np.zeros(count, np.int64)
+        kind, opened, closed = (windows[c].to_numpy() for c in ("kind", "start_ns", "end_ns"))
+        begin = trace.operations["start_ns"].to_numpy()
+        for of_run in (True, False):
+            there = np.flatnonzero(((kind == "run") == of_run) & (kind != "host"))
+            for lane, which in group(windows["end_lane"].to_numpy()[there], there).items():
+                own, idle = self.of_lane(lane)
+                self._place(which, begin[own], own, idle, opened, closed)
+        hosts, call = np.flatnonzero(kind == "host"), trace.operations["call"].to_numpy()
+        issue = trace.calls["start_ns"].to_numpy()
+        for process, which in group(windows["process"].to_numpy()[hosts], hosts).items():
+            of_process = trace.operations["process"].to_numpy() == process
+            own = np.flatnonzero((call >= 0) & of_process)
+            own = own[np.argsort(issue[call[own]], kind="stable")]
+            idle = np.zeros(len(own), np.int64)
+            self._place(which, issue[call[own]], own, idle, opened, closed)
+
+    def _place(self, which, times, own, idle, opened, closed) -> None:
+        """Windows hold the operations `own` whose (rising) times lie in them."""
+        first, last = (np.searchsorted(times, t[which]) for t in (opened, closed))
+        count = np.maximum(last - first, 0)
+        if count.sum() <= max(_MANY, _TIMES * len(times)):
+            self._first[which], self.count[which] = first, count
+        self._home[which] = len(self._homes)
+        self._homes.append((own, idle))
 
     @cached_property
     def codes(self) -> tuple[np.ndarray, np.ndarray]:
@@ -86,63 +113,25 @@ class Ran:
             self._lanes[lane] = own, idle
         return self._lanes[lane]
 
-    def inside(self, runs: bool = True) -> Iterator[Inside]:
-        """Batch by batch, a whole window in one batch: runs first (if wanted), then measured
-        windows."""
-        some: list[Inside] = []
-        held = 0
-        for batch in self._inside(runs):
-            some.append(batch)
-            held += len(batch.window)
-            if held >= _COUNTED_AT_ONCE:
-                yield Inside(*(np.concatenate(c) for c in zip(*some, strict=True)))
-                some, held = [], 0
-        if some:
-            yield Inside(*(np.concatenate(c) for c in zip(*some, strict=True)))
-
-    def _inside(self, runs: bool) -> Iterator[Inside]:
-        """The same lane by lane, and of host windows process by process."""
-        w, operations = self.windows, self.trace.operations
-        start, call = operations["start_ns"].to_numpy(), operations["call"].to_numpy()
-        kind, lane = w["kind"].to_numpy(dtype=object), w["end_lane"].to_numpy()
-        opened, closed = w["start_ns"].to_numpy(), w["end_ns"].to_numpy()
-        for of_run in (True, False) if runs else (False,):
-            there = ((kind == "run") == of_run) & (kind != "host")
-            for number, which in group(lane[there], np.flatnonzero(there)).items():
-                own, idle = self.of_lane(number)
-                for window, place in _lots(which, start[own], opened, closed):
-                    before = idle[place]
-                    first = np.flatnonzero(np.diff(window, prepend=-1))
-                    since = start[own[place[first]]] - opened[window[first]]
-                    before[first] = np.minimum(before[first], since)
-                    yield Inside(window, own[place], before)
-        hosts = np.flatnonzero(kind == "host")
-        if not len(hosts):
-            return
-        issued = np.flatnonzero(call >= 0)
-        issue = self.trace.calls["start_ns"].to_numpy()[call[issued]]
-        by_issue = np.argsort(issue, kind="stable")
-        issued, issue = issued[by_issue], issue[by_issue]
-        process = operations["process"].to_numpy()[issued]
-        for number, which in group(w["process"].to_numpy()[hosts], hosts).items():
-            own = np.flatnonzero(process == number)
-            for window, place in _lots(which, issue[own], opened, closed):
-                yield Inside(window, issued[own[place]], np.zeros(len(window), np.int64))
-
-
-def _lots(
-    which: np.ndarray, times: np.ndarray, opened: np.ndarray, closed: np.ndarray
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """(window, place in the sorted `times`) of all times in windows, a few million at a time."""
-    first, last = np.searchsorted(times, opened[which]), np.searchsorted(times, closed[which])
-    count = np.maximum(last - first, 0)
-    if count.sum() > max(_MANY, _TIMES * len(times)):
-        return
-    lot = (np.cumsum(count) - count) // _AT_ONCE
-    for number in np.unique(lot[count > 0]).tolist():
-        some = np.flatnonzero((lot == number) & (count > 0))
-        owner, place = ragged(first[some], count[some])
-        yield which[some][owner], place
+    def inside(self, windows: np.ndarray) -> Iterator[Inside]:
+        """Operations of these windows, in lots; a window is in one lot."""
+        windows = windows[self.count[windows] > 0]
+        windows = windows[np.argsort(self._home[windows], kind="stable")]
+        lot = np.cumsum(self.count[windows]) // _AT_ONCE
+        start = self.trace.operations["start_ns"].to_numpy()
+        for some in np.split(windows, np.flatnonzero(np.diff(lot)) + 1):
+            parts = []
+            for home, which in group(self._home[some], some).items():
+                own, idle = self._homes[home]
+                owner, place = ragged(self._first[which], self.count[which])
+                parts.append((which[owner], own[place], idle[place]))
+            if not parts:
+                return
+            window, operation, before = (np.concatenate(c) for c in zip(*parts, strict=True))
+            # before a window it does not count
+            opened = self.windows["start_ns"].to_numpy()[window]
+            since = np.maximum(start[operation] - opened, 0)
+            yield Inside(window, operation, np.minimum(before, since))
 
 
 def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
@@ -165,52 +154,51 @@ def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     trace, operations = ran.trace, ran.trace.operations
     code, example = ran.codes
     length = (operations["end_ns"] - operations["start_ns"]).to_numpy()
-    number, labels = pd.factorize(intervals["label"])  # in the order in which they appear
-    tables = []
-    for inside in ran.inside():
-        for begin in range(0, len(inside.window), _COUNTED_AT_ONCE):
-            lot = Inside(*(column[begin : begin + _COUNTED_AT_ONCE] for column in inside))
-            name = number[lot.window] * len(example) + code[lot.operation]
-            # how often each duration occurs under each name
-            lengths, values = pd.factorize(length[lot.operation])
-            row, keys = pd.factorize(name * len(values) + lengths)
-            idle = np.zeros(len(keys), np.int64)
-            np.add.at(idle, row, lot.idle)
-            name, ns = keys // len(values), values[keys % len(values)]
-            count = np.bincount(row)
-            tables.append(pd.DataFrame({"name": name, "ns": ns, "count": count, "idle": idle}))
-    if not tables:
-        return frames.empty(frames.KERNELS)
     # equal names of different kinds of operations, or of different copies, are one name
     kind = operations["kind"].to_numpy()[example]
     texts = pd.DataFrame({"kernel": operation_names(trace, example), "kind": kind})
     same = texts.groupby(["kernel", "kind"], sort=True).ngroup().to_numpy()
-    rows = pd.concat(tables, ignore_index=True)
-    rows = rows.assign(
-        place=rows["name"] // len(example), text=same[rows["name"] % len(example)]
-    ).sort_values(["place", "text", "ns"], ignore_index=True)
-    groups = rows.assign(total_ns=rows["ns"] * rows["count"]).groupby(["place", "text"], sort=True)
-    out = groups[["count", "total_ns", "idle"]].sum().reset_index()
+    number, labels = pd.factorize(intervals["label"])  # in the order in which they appear
+    rows = [np.empty((5, 0), np.int64)]
+    for inside in ran.inside(np.arange(len(number))):
+        name = number[inside.window] * len(example) + same[code[inside.operation]]
+        # how often each duration occurs under each name
+        lengths, values = pd.factorize(length[inside.operation])
+        row, keys = pd.factorize(name * len(values) + lengths)
+        idle = np.zeros(len(keys), np.int64)
+        np.add.at(idle, row, inside.idle)
+        name, ns = keys // len(values), values[keys % len(values)]
+        rows.append(
+            np.stack([name // len(example), name % len(example), ns, np.bincount(row), idle])
+        )
+    columns = ["place", "text", "ns", "count", "idle_before_ns"]
+    table = pd.DataFrame(dict(zip(columns, np.concatenate(rows, axis=1), strict=True)))
+    if table.empty:
+        return frames.empty(frames.KERNELS)
+    table = table.sort_values(["place", "text", "ns"], ignore_index=True)
+    groups = table.assign(total_ns=table["ns"] * table["count"]).groupby(["place", "text"])
+    out = groups[["count", "total_ns", "idle_before_ns"]].sum().reset_index()
     # lower median: the first duration up to which half of them lie
     half = (groups["count"].transform("sum") + 1) // 2
-    reached = rows[groups["count"].cumsum() >= half]
-    out["median_ns"] = reached.groupby(["place", "text"], sort=True)["ns"].first().to_numpy()
+    reached = table[groups["count"].cumsum() >= half]
+    out["median_ns"] = reached.groupby(["place", "text"])["ns"].first().to_numpy()
     first = np.unique(same, return_index=True)[1]
     out["kernel"] = texts["kernel"].to_numpy()[first[out["text"]]]
     out["kind"] = np.array(OPERATION_KINDS, dtype=object)[kind[first[out["text"]]]]
     out["label"] = np.asarray(labels, dtype=object)[out["place"]]
     measured = intervals["elapsed_ns"].groupby(number).sum().to_numpy()
     out["share"] = out["total_ns"] / np.maximum(measured[out["place"]], 1)
-    out = out.rename(columns={"idle": "idle_before_ns"}).sort_values(
-        ["place", "total_ns", "kernel"], ascending=[True, False, True], ignore_index=True
-    )
+    order = ["place", "total_ns", "kernel"]
+    out = out.sort_values(order, ascending=[True, False, True], ignore_index=True)
     return frames.check(out, frames.KERNELS)
 
 
 def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     """`frames.VARIANTS`: labels whose intervals did different work.  `intervals`: the windows, with
     labels."""
-    work = _work(ran).assign(kernel_only_ns=intervals["kernel_only_ns"].to_numpy())
+    work = _work(ran, np.flatnonzero(intervals["kind"] != "run")).assign(
+        kernel_only_ns=intervals["kernel_only_ns"].to_numpy()
+    )
     label = intervals["label"].where(intervals["kind"] != "run")
     often = np.flatnonzero(label.groupby(label).transform("size") >= 2 * _FEWEST)
     if not len(often):
@@ -222,7 +210,8 @@ def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     spread = (high - low) > _SPREAD * high
     chosen = {key: often[rows] for key, rows in groups.indices.items() if (several | spread)[key]}
     # kernel times that vary are perhaps explained by the grids
-    work["blocks"] = _blocks(ran, [rows for key, rows in chosen.items() if spread[key]])
+    varied = [rows for key, rows in chosen.items() if spread[key]]
+    work["blocks"] = _blocks(ran, np.sort(np.concatenate([np.empty(0, np.int64), *varied])))
     tables = []
     for name in sorted(chosen, key=lambda key: chosen[key][0]):  # in the order of the labels
         own = intervals.iloc[chosen[name]]
@@ -239,57 +228,52 @@ def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     return frames.check(whole, frames.VARIANTS)
 
 
-def _work(ran: Ran) -> pd.DataFrame:
+def _work(ran: Ran, measured: np.ndarray) -> pd.DataFrame:
     """What every window did (0 and '' for runs): operations that begin in it on its stream; for
     host windows, those issued in it: how many, how many bytes, a number for their names, and the
     name of the longest."""
-    operations = ran.trace.operations
-    count, moved, names = (np.zeros(len(ran.windows), np.int64) for _ in range(3))
+    operations, (code, example) = ran.trace.operations, ran.codes
+    moved, names = np.zeros((2, len(ran.windows)), np.int64)
     main = np.full(len(ran.windows), "", dtype=object)
-    code, example = ran.codes
     texts = operation_names(ran.trace, example)
-    digests = [
-        hashlib.blake2s(str(text).encode("utf-8", "replace"), digest_size=8).digest()
-        for text in texts
-    ]
-    digest = np.array([int.from_bytes(d, "little", signed=True) for d in digests], dtype=np.int64)
+    digests = (hashlib.blake2s(str(t).encode("utf-8", "replace"), digest_size=8) for t in texts)
+    digest = np.array(
+        [int.from_bytes(d.digest(), "little", signed=True) for d in digests], np.int64
+    )
     size = operations["bytes"].to_numpy()
     took = (operations["end_ns"] - operations["start_ns"]).to_numpy()
-    for window, operation, _ in ran.inside(runs=False):
+    for window, operation, _ in ran.inside(measured):
         first = np.flatnonzero(np.diff(window, prepend=-1))
         own = window[first]
-        count[own] = np.diff(np.append(first, len(window)))
         moved[own] = np.add.reduceat(size[operation], first)
         with np.errstate(over="ignore"):
             names[own] = np.add.reduceat(digest[code[operation]], first)
-        most = np.repeat(np.maximum.reduceat(took[operation], first), count[own])
+        most = np.repeat(np.maximum.reduceat(took[operation], first), ran.count[own])
         longest = np.flatnonzero(took[operation] == most)
         owner, place = np.unique(window[longest], return_index=True)
         main[owner] = texts[code[operation[longest[place]]]]
+    count = np.zeros(len(ran.windows), np.int64)
+    count[measured] = ran.count[measured]
     return pd.DataFrame(dict(zip([*_WORK, "main"], (count, moved, names, main), strict=True)))
 
 
-def _blocks(ran: Ran, chosen: list[np.ndarray]) -> np.ndarray:
+def _blocks(ran: Ran, chosen: np.ndarray) -> np.ndarray:
     """Blocks of the grids of all kernels in each of some windows, -1 if the trace does not say or
     there are too many kernels, and for other windows."""
     out = np.full(len(ran.windows), -1, np.int64)
-    if not chosen or ran.trace.shapes is None:
-        return out
-    which = np.sort(np.concatenate(chosen))
-    some = Ran(ran.trace, ran.streams, ran.windows.iloc[which].reset_index(drop=True))
-    lots = list(some.inside(runs=False))
     operations = ran.trace.operations
     kernel, row = operations["kind"].to_numpy() == KIND["kernel"], operations["row"].to_numpy()
-    of_lots = [row[lot.operation[kernel[lot.operation]]] for lot in lots]
-    rows = np.unique(np.concatenate(of_lots)) if lots else np.empty(0, np.int64)
-    if len(rows) > _MOST_GRIDS:
+    some = [
+        (i.window[kernel[i.operation]], row[i.operation[kernel[i.operation]]])
+        for i in ran.inside(chosen)
+    ]
+    if not some or ran.trace.shapes is None:
         return out
-    grid = np.asarray(ran.trace.shapes(rows))[:, :3].prod(axis=1)
-    for lot in lots:
-        out[which[lot.window]] = 0
-        kernels = kernel[lot.operation]
-        blocks = grid[np.searchsorted(rows, row[lot.operation[kernels]])]
-        np.add.at(out, which[lot.window[kernels]], blocks)
+    window, of = (np.concatenate(c) for c in zip(*some, strict=True))
+    rows, place = np.unique(of, return_inverse=True)
+    if len(rows) <= _MOST_GRIDS:
+        out[chosen] = np.where(ran.count[chosen] > 0, 0, -1)
+        np.add.at(out, window, np.asarray(ran.trace.shapes(rows))[:, :3].prod(axis=1)[place])
     return out
 
 

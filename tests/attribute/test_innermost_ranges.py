@@ -20,20 +20,6 @@ def pieces(*ranges) -> list[tuple[int, int, int]]:
     return [row for row in rows if row[1] > row[0]]
 
 
-def test_ranges_that_begin_or_end_together():
-    """
-    0  [0-----------30)       of equal ranges the later one is inside
-    1  [0----10)
-    2          [20--30)
-    3          [20--30)
-    """
-    assert pieces((0, 30), (0, 10), (20, 30), (20, 30)) == [
-        (0, 10, 1),
-        (10, 20, 0),
-        (20, 30, 3),
-    ]
-
-
 @st.composite
 def nests(draw) -> list[tuple[int, int]]:
     """Properly nested ranges."""

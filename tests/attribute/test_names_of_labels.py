@@ -51,10 +51,6 @@ def test_files_of_one_name_keep_their_folders():
     )
 
 
-def test_a_site_that_is_no_line_of_a_file():
-    assert labels(at("<stdin>"), at("x/<stdin>")) == ["<stdin>", "x/<stdin>"]
-
-
 def test_the_first_caller_that_differs_names_the_label():
     """A Timer class: one pair of lines, called from two places, two levels up."""
     timer = ("timer.py:5", "timer.py:9")
@@ -71,17 +67,6 @@ def test_the_first_caller_that_differs_names_the_label():
     assert labels(*rows[:1], rows[2]) == ["timer.py:5-9"] * 2, "one place: nothing to tell apart"
     # of another pair of lines nobody asks
     assert labels(*rows[:1], at("other.py:1", "", "main.py:1")) == ["timer.py:5-9", "other.py:1"]
-
-
-def test_a_call_that_ends_where_others_go_on():
-    """Without a caller at that depth the lines alone name it."""
-    rows = [at("t.py:5", "", "a.py:1"), at("t.py:5", "", "a.py:1", "b.py:2")]
-    assert labels(*rows) == ["t.py:5", "b.py:2 (t.py:5)"]
-
-
-def test_a_named_region_does_not_tell_others_apart():
-    rows = [{**at("t.py:5", "", "a.py:1"), "region": "mine"}, at("t.py:5", "", "b.py:1")]
-    assert labels(*rows) == ["mine", "t.py:5"]
 
 
 def test_names_are_unique_and_number_the_repetitions():

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cases.drawing import MAIN, OTHER, ZERO, analysed, in_nanoseconds, kernel, side_by_side
+from cases.drawing import MAIN, OTHER, analysed, in_nanoseconds, kernel, side_by_side
 from simulator import check
-from simulator.world import LEGACY, NON_BLOCKING, HostInterval, Range, World
+from simulator.world import LEGACY, NON_BLOCKING, World
 
 from nsysalign.model import OTHERS_WORKED
 
@@ -65,15 +65,6 @@ def test_others_worked_through_most_of_the_idle_time(worked, number):
     assert worked[number] is WORKED[number][2] and len(worked) == len(WORKED)
 
 
-def test_without_idle_time_nobody_asks(tmp_path):
-    w = world()
-    kernel(w, (-40, -38), (0, 60), 13)
-    kernel(w, (-20, -18), (0, 40))
-    w.ranges.append(Range("step", -21, -10, MAIN))
-    (row,) = analysed(w, tmp_path, logs=False).measured.itertuples()
-    assert (row.kind, row.elapsed_ns, OTHERS_WORKED in row.flags) == ("nvtx", 40_000, False)
-
-
 # --- between two operations of the interval
 # ----------------------------------------------------------------------
 
@@ -124,19 +115,6 @@ def test_a_host_function_between_two_operations(tmp_path, at, unknown):
     next(steps)
     w.call("host_function", at, at + 0.5)
     assert next(steps).get("unknown", 0) == unknown
-
-
-@pytest.mark.parametrize(("at", "unknown"), [(11, 45), (20, 0)])
-def test_a_host_function_on_the_only_stream_at_work(tmp_path, at, unknown):
-    """The same where no other stream ever executes anything: such gaps take a shorter way."""
-    w = world()
-    start = w.record(6, 0, 2)
-    kernel(w, (8, 10), (12, 20))
-    w.call("host_function", at, at + 0.5)
-    kernel(w, (13, 15), (65, 80))
-    w.pair(start, w.record(84, 16, 18))
-    w.sync(100, 110)
-    assert check.parts(analysed(w, tmp_path), 0).get("unknown", 0) == unknown * 1_000
 
 
 # --- the run as a whole
@@ -191,27 +169,6 @@ def test_a_run_counts_operations_that_others_hide(tmp_path):
 
 # --- host timers
 # ---------------------------------------------------------------------------------------------------
-
-
-def test_details_of_a_host_timer_name_a_stream_only_where_one_was_waited_for(tmp_path):
-    """
-    H  |0  s2-5  m6-8  y10-------40 |40          launches and copies name no stream; earlier work does
-    7     #-10----------20  #22-30
-    """
-    w = world()
-    kernel(w, (-30, -28), (-26, -25), 13)
-    kernel(w, (-20, -18), (-10, 20))
-    kernel(w, (2, 5), (22, 30))
-    w.copy(31, 33, w.call("memcpy", 6, 8), pageable=False)
-    w.sync(10, 40)
-    w.host_intervals.append(HostInterval("case#0", 0, 40, MAIN))
-    analysis = analysed(w, tmp_path)
-    rows = analysis.details[analysis.details["interval"] == 0]
-    assert {(d.cause, d.detail): (d.ns, d.stream) for d in rows.itertuples()} == {
-        ("api_launch", "cudaLaunchKernel"): (3_000, -1), ("api_launch", "cudaMemcpyAsync"): (2_000, -1),
-        ("memcpy", "copy"): (2_000, -1), ("queued", "earlier-work"): (10_000, 7), ("sync", "cudaDeviceSynchronize"): (10_000, -1),
-    }  # fmt: skip
-    assert analysis.measured["start_ns"].tolist() == [ZERO]
 
 
 @pytest.mark.parametrize(("thread", "unknown"), [(None, 50), (MAIN, 45), (OTHER, 0)])

@@ -6,14 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 from cases.drawing import MAIN, ZERO, in_nanoseconds, kernel
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from simulator import check, export
 from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import frames
-from nsysalign.place import matched
 from nsysalign.split import timeline as module
 from nsysalign.split.timeline import clock_rows, everything
 from nsysalign.trace.read import read_trace
@@ -71,13 +68,6 @@ def test_calls_that_reach_into_the_picture(rows):
     ]
 
 
-def test_what_no_call_issued_has_no_link(rows):
-    """-1, as for every reference that leads nowhere."""
-    unlinked = rows[rows["link"] < 0]
-    assert len(unlinked) and set(unlinked["link"]) == {-1}
-    assert {"host", "nvtx"} & set(unlinked["lane_kind"])
-
-
 def test_work_with_the_call_that_issued_it(rows):
     shape = {"grid": (1, 1, 1), "block": (32, 1, 1)}
     assert of_kind(
@@ -105,14 +95,6 @@ def test_records_with_their_bars_and_calls(rows):
     ]
 
 
-def test_a_wait_for_nobody_knows_what_is_not_drawn(tmp_path, monkeypatch):
-    def nothing(trace, waits, records):
-        return np.full(len(waits), -1), np.zeros(len(waits), dtype=bool)
-
-    monkeypatch.setattr(matched, "awaited", nothing)
-    assert "wait" not in set(drawn(waiting(), tmp_path)["kind"])
-
-
 def test_a_wait_begins_when_the_stream_has_reached_it(tmp_path):
     """
     7    |6  #8------------50   ..wait 50-63..  #65
@@ -132,40 +114,12 @@ def test_a_wait_begins_when_the_stream_has_reached_it(tmp_path):
     assert waits["name"].tolist() == ["waits for record 0 of stream 13"]
 
 
-def test_a_wait_for_what_is_over_takes_no_time(tmp_path):
-    """The record was at -10, before the wait was issued at 10-12."""
-    w = World(streams={7: LEGACY, 13: NON_BLOCKING})
-    kernel(w, (-40, -36), (-30, -12), 13)
-    r = w.record(-10, -20, -18, 13)
-    start = w.record(6, 0, 2)
-    w.wait(r, 10, 12, 7)
-    kernel(w, (14, 18), (25, 80))
-    w.pair(start, w.record(84, 20, 22))
-    w.sync(24, 120)
-    waits = drawn(in_nanoseconds(w), tmp_path).query("kind == 'wait'")
-    assert waits[["start", "end"]].to_numpy().tolist() == [[12, 12]]
-
-
 def test_a_wait_whose_record_was_guessed_says_so(tmp_path):
     """No line of the log and no number in the trace: the record that the thread made before."""
     world = waiting(inferred=True)
     rows = check.analyze(*export.write(world, tmp_path, Style(event_rows="untimed"))).timeline
     assert of_kind(rows[rows["kind"] == "wait"], "event", "name", "detail") == [
         ("waits for record 0 of stream 13", {"inferred": True})
-    ]
-
-
-def test_one_byte_is_bytes_and_no_time_is_no_bandwidth(tmp_path):
-    w = World()
-    start = w.record(6, 0, 2)
-    w.op("memset", 8, 9, w.call("memset", 3, 4), bytes=1)
-    w.op("memset", 10, 10, w.call("memset", 5, 6), bytes=500)
-    w.pair(start, w.record(20, 7, 8))
-    w.sync(30, 40)
-    rows = drawn(in_nanoseconds(w), tmp_path)
-    assert of_kind(rows, "stream", "start", "detail") == [
-        (8, {"bytes": 1, "bandwidth_gb_s": 0.001}),
-        (10, {}),
     ]
 
 
@@ -223,26 +177,6 @@ def test_all_of_a_trace_process_by_process(tmp_path):
     }  # fmt: skip
 
 
-@settings(max_examples=60)
-@given(
-    st.lists(st.integers(0, 30), max_size=30),
-    st.lists(st.integers(-1, 32), max_size=6),
-    st.integers(1, 8),
-)
-def test_the_first_row_that_reaches_so_far(ends, asked, stretch):
-    kept, module._STRETCH = module._STRETCH, stretch
-    try:
-        found = module._first_reaching(np.array(ends, np.int64), np.array(asked, np.int64))
-    finally:
-        module._STRETCH = kept
-    if ends:
-        assert found.tolist() == [
-            next((n for n, e in enumerate(ends) if e >= lo), len(ends)) for lo in asked
-        ]
-    else:
-        assert found.tolist() == [0] * len(asked)
-
-
 # --- clocks
 # ----------------------------------------------------------------------------------------------------
 
@@ -292,19 +226,3 @@ def test_clocks_are_those_of_the_intervals_gpu():
     )
     assert set(zip(alone["interval"], alone["lane"], strict=True)) == {(0, "GPU 3")}
     assert clock_rows(clocks(), np.array([0]), np.array([0]), *(e[:1] for e in edges)).empty
-
-
-def test_what_a_sample_did_not_say_is_left_out():
-    def detail(**more):
-        (row,) = clock_rows(
-            clocks(STRETCHES[0], **more),
-            np.array([0]),
-            np.array([0]),
-            np.array([10]),
-            np.array([20]),
-        )["detail"]
-        return row
-
-    assert detail() == {"mhz": 105.0, "mem_mhz": 2619, "reasons": 0}
-    assert detail(reasons=-1, power=0) == {"mhz": 105.0, "mem_mhz": 2619, "power_w": 0.0}
-    assert detail(power=700_500)["power_w"] == 700.5

@@ -59,21 +59,6 @@ def test_what_is_left_out_is_said_in_one_note(analysis):
     assert "1 operation (0.001 ms) issued outside of all ranges" in note
 
 
-def test_numbered_ranges_are_one_label(tmp_path):
-    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
-    for k in range(5):
-        made.kernel(
-            100 * k + 20, 100 * k + 30, made.call("launch", 100 * k + 2, 100 * k + 8), name="block"
-        )
-        made.ranges.append(Range(f"blocks.{k}", 100 * k, 100 * k + 50, made.pid))
-    analysis = analysed(made, tmp_path, logs=False)
-    assert analysis.labels[["label", "count"]].to_numpy().tolist() == [["blocks.*", 5]]
-    assert analysis.measured["name"].tolist() == [f"blocks.{k}#0" for k in range(5)], (
-        "each keeps its name"
-    )
-    assert analysis.host_ranges["label"].tolist() == ["blocks.*"]
-
-
 @pytest.mark.parametrize(
     ("names", "together"),
     [

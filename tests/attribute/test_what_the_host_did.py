@@ -87,29 +87,12 @@ def test_samples_are_counted_by_function_of_the_program():
     assert view(table, "t2", "python") == [("load", "app/loader.py:11", "", 2, 0, 0)]
 
 
-def test_shares_of_samples_add_up_to_one():
-    table = activity_table(gaps(), NO_CALLS, {}, samples((1, 0), (4, 1), (22, 3)))
-    python = table[table["view"] == "python"]
-    assert python["share"].sum() == pytest.approx(1)
-    assert python["samples"].sum() == table.loc[table["view"] == "all", "samples"].sum() == 3
-
-
-def test_a_library_stands_for_itself_where_the_program_is_not_on_the_stack():
-    table = activity_table(gaps(), NO_CALLS, {}, samples((1, 3)))
-    assert view(table, "t1", "python") == [("wait", "threading.py:300", "", 1, 0, 0)]
-
-
 @pytest.mark.parametrize("thread", [OTHER, -1])
 def test_samples_say_nothing_about_another_thread(thread):
     table = activity_table(
         gaps({100: thread, 101: thread, 102: thread}), NO_CALLS, {}, samples((1, 0), (45, 0))
     )
     assert (table["view"] != "python").all() and not table["samples"].any()
-
-
-def test_samples_of_another_process_are_not_taken():
-    table = activity_table(gaps(), NO_CALLS, {}, samples((1, 0), process=PROCESS + (1 << 24)))
-    assert not table["samples"].any()
 
 
 def test_ranges_and_calls_are_exact():
@@ -123,14 +106,6 @@ def test_ranges_and_calls_are_exact():
     # does not count
     assert view(table, "t1", "os") == [("read", "", "", 0, 1, 10), ("futex", "", "", 0, 1, 2)]
     assert view(table, "t2", "os") == [("futex", "", "", 0, 1, 6)]
-
-
-def test_the_labels_own_range_says_nothing():
-    named = SEGMENTS.assign(
-        detail=SEGMENTS["detail"].replace({"augment": "t1#0", "augment#1": "t2#1"})
-    )
-    table = activity_table(host_gaps(INTERVALS, named, calls({101: MAIN})), NO_CALLS, {}, None)
-    assert set(table["view"]) == {"all"}
 
 
 def test_a_gap_belongs_to_the_thread_of_the_next_call_of_its_interval():
@@ -196,13 +171,6 @@ def _open(export: Path):
     import sqlite3
 
     return sqlite3.connect(export)
-
-
-def test_a_file_that_is_something_else_costs_a_note(tmp_path):
-    path = tmp_path / "stacks.jsonl"
-    path.write_text("{}\n")
-    found, notes = read_stacks(path)
-    assert found is None and "holds no Python stacks" in notes[0]
 
 
 def test_lines_that_cannot_be_used_are_left_out(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from cases.drawing import analysed, in_nanoseconds
 from simulator import check, export
-from simulator.world import NON_BLOCKING, Range, World
+from simulator.world import NON_BLOCKING, World
 
 #   host       L-----)      L--)             Y-----------------)  C---)
 #   stream 7         KKKKKKKK                                          CCCC
@@ -49,11 +49,6 @@ def test_a_device_and_its_streams(analysis):
     assert stream["kernel"] == 14_000, "the other stream's kernel is not its own"
 
 
-def test_nothing_else_knows_of_it_but_the_rule_about_runs(analysis):
-    assert analysis.measured.empty and analysis.labels.empty
-    assert analysis.findings["rule"].tolist() == ["whole-run"]
-
-
 def test_what_ran(analysis):
     table = analysis.kernels[analysis.kernels["label"] == "run"].set_index("kernel")
     assert table["total_ns"].to_dict() == {
@@ -83,11 +78,3 @@ def test_processes_and_devices_have_runs_of_their_own(tmp_path):
     whole = analysis.runs[analysis.runs["end_stream"] < 0]
     assert whole["label"].tolist() == ["run (process 500, GPU 0)", "run (process 501, GPU 1)"]
     assert whole["elapsed_ns"].tolist() == [70_000, 70_000]
-
-
-def test_a_region_called_run_keeps_its_name(tmp_path):
-    world = two_streams()
-    world.ranges.append(Range("run", -0.5, world.calls[0].end + 0.5, world.pid))
-    analysis = analysed(world, tmp_path, logs=False)
-    assert analysis.labels["label"].tolist() == ["run"]
-    assert analysis.runs["label"].tolist()[0] == "run (all)"

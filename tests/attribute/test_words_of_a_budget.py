@@ -3,7 +3,6 @@ In microseconds."""
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 from cases.drawing import (
@@ -21,14 +20,10 @@ from simulator.world import (
     D2H,
     LEGACY,
     NON_BLOCKING,
-    HostInterval,
     Overhead,
     Range,
     World,
 )
-
-from nsysalign.split import pieces
-from nsysalign.split.pieces import DIRECTION, MEMORY, merged
 
 
 def world() -> World:
@@ -176,24 +171,6 @@ def test_a_copy_that_the_window_cuts_moved_all_its_bytes_in_all_its_time(tmp_pat
     assert (row["ns"], row["bytes"], row["bandwidth_gb_s"]) == (14_000, 40_000, 2.0)
 
 
-def test_other_streams_work_in_words_of_a_host_timer(tmp_path):
-    """
-    H  |0   y5---------40 |40        30 us of a kernel that was launched before
-    13   #-10--------35
-    """
-    w = world()
-    kernel(w, (-20, -16), (-10, 35), 13)
-    w.sync(5, 40)
-    w.host_intervals.append(HostInterval("case#0", 0, 40, MAIN))
-    analysis = analysed(w, tmp_path)
-    assert segments(analysis) == [
-        (0, 5, "host", "", ""),
-        (5, 35, "queued", "kernel", "earlier work: kernel (stream 13)"),
-        (35, 40, "sync", "api", "cudaDeviceSynchronize"),
-    ]
-    assert np.isnan(details(analysis)["bandwidth_gb_s"]).all()
-
-
 def test_operations_that_execute_are_counted_not_those_that_are_staged(tmp_path):
     """
     H    copy -10-----------12   r0         r20--------------------------60 (a slow end record)
@@ -211,62 +188,6 @@ def test_operations_that_execute_are_counted_not_those_that_are_staged(tmp_path)
     row = analysis.measured.iloc[0]
     assert check.parts(analysis, 0)["memcpy"] == 6_000, "staging"
     assert row["operations"] == 2
-
-
-def test_where_the_profiler_works_inside_a_call_the_call_has_the_word(tmp_path):
-    """
-    H2   o12-------20   nsys 18-26 -- 22-23 inside o22-23 --  s30-32        all of the thread's calls
-    7       |6                                                    #34-40 |50
-    """
-    w = world()
-    w.call("other", 12, 20, OTHER)
-    w.call("other", 22, 23, OTHER)
-    w.overheads += [Overhead(14, 16, OTHER), Overhead(18, 26, OTHER)]
-    start = w.record(6, 0, 2)
-    kernel(w, (30, 32), (34, 40), thread=OTHER)
-    w.pair(start, w.record(50, 42, 44))
-    w.sync(60, 70)
-    assert [s[:3] for s in segments(analysed(w, tmp_path))] == [
-        (6, 12, "host"), (12, 20, "api"), (20, 22, "profiler"), (22, 23, "api"), (23, 26, "profiler"), (26, 30, "host"),
-        (30, 32, "api_launch"), (32, 34, "launch_latency"), (34, 40, "kernel"), (40, 42, "host"), (42, 44, "event"),
-        (44, 50, "event"),
-    ]  # fmt: skip
-
-
-def test_first_rows_of_nsys_tables_have_their_names_in_the_details(tmp_path):
-    """The only range, the only work of the profiler: position 0 in the trace's tables."""
-    w = world()
-    ordinary_launches(w)
-    w.ranges.append(Range("load", -20, 40, MAIN))
-    w.overheads.append(Overhead(20, 21, MAIN))
-    kernel(w, (30, 34), (36, 50))
-    events(w, 6, (40, 42), 53)
-    table = details(analysed(w, tmp_path))
-    assert set(table.loc[table["cause"] == "host", "detail"]) == {"load"}
-    assert set(table.loc[table["cause"] == "profiler", "detail"]) == {"CUPTI buffer flush"}
-
-
-def test_pieces_are_joined_where_nothing_tells_them_apart():
-    """Touching pieces: the second detail begins a piece of its own, which the next two continue;
-    then a gap in time, another cause, another reference, another window."""
-    made = pieces.make(
-        window=np.array([0, 0, 0, 0, 0, 0, 0, 1]),
-        start=np.array([0, 2, 4, 6, 9, 10, 11, 11]),
-        end=np.array([2, 4, 6, 8, 10, 11, 12, 12]),
-        cause=np.array([6, 6, 6, 6, 6, 5, 5, 5]),
-        ref_kind=1,
-        ref=np.array([3, 3, 3, 3, 3, 3, 4, 4]),
-        detail=np.array([4, 3, 3, 3, 3, 3, 3, 3]),
-    )
-    found = merged(made)
-    assert found.start.tolist() == [0, 2, 9, 10, 11, 11] and found.end.tolist() == [
-        2,
-        8,
-        10,
-        11,
-        12,
-        12,
-    ]
 
 
 #: ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of an export by nsys 2024.2.
@@ -289,10 +210,3 @@ MEMORIES = {
     5: "DEVICE_STATIC",
     6: "MANAGED_STATIC",
 }
-
-
-def test_directions_and_memories_are_named_as_nsys_numbers_them():
-    assert {n: name.replace(" ", "_").replace("2", "TO") for n, name in DIRECTION.items()} == KINDS
-    assert {n: name.upper() for n, name in MEMORY.items()} == {
-        n: m.removesuffix("_STATIC") for n, m in MEMORIES.items()
-    }

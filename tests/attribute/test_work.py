@@ -44,36 +44,11 @@ def test_sizes_are_told_apart_by_their_blocks(tmp_path):
     )
 
 
-def test_another_kernel_that_takes_as_long_is_the_same_work(tmp_path):
-    analysis = analysed(repeated([("tile_64", 64, 40), ("tile_128", 32, 42)]), tmp_path)
-    assert analysis.variants.empty
-
-
 def test_another_kernel_that_takes_longer_is_not(tmp_path):
     analysis = analysed(
         repeated([("ns::add<float>(int)", 64, 40), ("ns::mul<float>(int)", 64, 80)]), tmp_path
     )
     assert analysis.variants["variant"].tolist() == ["add", "mul"]
-
-
-def test_labels_that_are_told_apart_come_in_the_order_of_their_first_intervals(tmp_path):
-    """f was there first, although g's second interval comes before f's."""
-    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
-    for k, label in enumerate("fggggggfffff"):
-        at, us = 1000 * k, (40, 90)[k % 2]
-        made.kernel(
-            at + 20, at + 20 + us, made.call("launch", at + 2, at + 8), name=f"work{us}"
-        ).grid = us
-        made.ranges.append(Range(label, at, at + 900, made.pid))
-    analysis = analysed(made, tmp_path)
-    assert analysis.variants["label"].drop_duplicates().tolist() == ["f", "g"]
-
-
-def test_a_first_repetition_that_does_more_splits_nothing(tmp_path):
-    world = repeated([("gemm", 64, 40)], times=12)
-    setup = world.calls[0]
-    world.op("memset", world.ops[0].start + 60, world.ops[0].start + 61, setup, bytes=512)
-    assert analysed(world, tmp_path).variants.empty
 
 
 def test_work_that_the_data_decides_splits_nothing(tmp_path):
@@ -93,8 +68,3 @@ def test_shortened_names_keep_what_differs():
     texts = list(told_apart({n: n[:20] for n in names}, 24).values())
     assert "tile64x256" in texts[0] and "tile128x128" in texts[1] and max(map(len, texts)) <= 24
     assert told_apart({"a": "a", "b": "b"}, 24) == {"a": "a", "b": "b"}
-
-
-def test_ranges_that_are_told_apart_need_no_advice_and_timers_get_it(tmp_path):
-    analysis = analysed(repeated([("gemm", 1, 10), ("gemm", 8, 80)]), tmp_path)
-    assert len(analysis.variants) == 2 and "mixed-work" not in set(analysis.findings["rule"])

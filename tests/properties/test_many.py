@@ -94,20 +94,6 @@ def test_two_devices_or_contexts_of_one_process(event_rows, device, known):
     )
 
 
-@pytest.mark.parametrize("event_rows", ROWS)
-def test_two_processes_on_one_device(event_rows):
-    """Their calls have the same numbers, their streams too."""
-    worlds = [
-        machine.run(program(500, 20_000)),
-        machine.run(program(600, 47_000, pid=600, begin=3_000)),
-    ]
-    for world in worlds[1:]:
-        assert {c.correlation for c in world.calls} & {c.correlation for c in worlds[0].calls}
-    analysis = analysed(worlds, Style(event_rows=event_rows), joined=False)
-    assert right_or_unaligned(worlds, analysis, exact=event_rows == "timestamps") == 8
-    assert set(analysis.measured["pid"]) == {500, 600}
-
-
 def damaged(world, style, *statements: str):
     with tempfile.TemporaryDirectory() as folder:
         trace, logs = export.write(world, Path(folder), style)

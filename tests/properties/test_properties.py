@@ -186,25 +186,6 @@ def test_order_clock_and_names_change_nothing(program, event_rows, shift, clock_
     assert comparable(analysed(world, Style(**style, rename="zz '\"<b>% "))) == plain
 
 
-@settings(max_examples=-(-settings.default.max_examples // 2))  # three analyses each, or four
-@given(programs(), programs(pid=600, device=1))
-def test_processes_do_not_disturb_each_other(one, two):
-    worlds = [machine.run(one), machine.run(two)]
-    together = analysed(worlds)
-    for world in worlds:
-        alone, rows = analysed(world), rows_of(together)
-        for key, row in rows_of(alone).items():
-            other = rows[key]
-            assert (other.start_ns, other.end_ns, other.kernel_only_ns) == (
-                row.start_ns,
-                row.end_ns,
-                row.kernel_only_ns,
-            )
-            assert parts_without_contention(together, other.interval) == parts_without_contention(
-                alone, row.interval
-            )
-
-
 @given(programs())
 def test_the_oracle_is_a_partition(program):
     """Of the simulator alone: runs where the pipeline is absent."""

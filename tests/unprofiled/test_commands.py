@@ -3,15 +3,12 @@ for the trace's own."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
 from click.testing import CliRunner
 
 from nsysalign import engine
 from nsysalign.cli import cli
 from nsysalign.engine import load
-from nsysalign.errors import EventLogError
 
 from .recordings import unpack
 
@@ -36,17 +33,6 @@ def test_analyze_finds_the_second_run_by_itself(run_dir):
     }
     assert 'id="baseline"' in (folder / "report.html").read_text()
     assert len(engine.load(folder).baseline) == 9
-
-
-def test_a_baseline_log_is_no_log_of_the_trace(run_dir, tmp_path):
-    folder, _ = run_dir
-    lines = (folder / "baseline" / "events-2.jsonl").read_text().splitlines()
-    marked = tmp_path / "events.jsonl"
-    marked.write_text(
-        "\n".join([json.dumps({**json.loads(lines[0]), "baseline": True}), *lines[1:]])
-    )
-    with pytest.raises(EventLogError, match="run without nsys"):
-        engine.analyze(folder / "trace.sqlite", events=[marked])
 
 
 def test_a_broken_baseline_log_is_a_note(run_dir, tmp_path):

@@ -118,19 +118,6 @@ def test_what_nsys_does_before_a_kernel_that_follows_closely(tmp_path, at, devic
     assert s.items[2][5] == pytest.approx(at - 30) and s.device[2] == device
 
 
-def test_nsys_does_more_before_a_kernel_that_follows_a_memset(tmp_path):
-    """As in recurrent networks: 0.1 of the gap before the memset, 0.7 of that before the kernel."""
-    w = world()
-    before(w)
-    start = w.record(6, 0, 2)
-    kernel(w, (10, 14), (16, 30))
-    w.op("memset", 31, 32, w.call("memset", 15, 19))
-    kernel(w, (20, 24), (33.6, 60))
-    w.pair(start, w.record(63, 35, 38))
-    w.sync(100, 150)
-    assert scene(w, tmp_path).device == [0, 280, 100, 700, 0]
-
-
 def test_a_launch_that_the_trace_begins_with(tmp_path):
     """The very first call of the trace launches: host timer."""
     w = world()
@@ -160,15 +147,6 @@ def test_a_host_timer_takes_the_calls_that_end_in_it(tmp_path):
     assert s.calls == [2]
     # what was unfinished when it begins is there, issued before all
     assert s.items == [(0, 1, 4, -1, 0, 0, NOTHING, 0), (0, 8, 20, 0, 6, 1.25, NOTHING, 0)]
-
-
-def test_work_that_was_over_before_is_not_in_it(tmp_path):
-    w = world()
-    kernel(w, (-30, -20), (-18, 0))
-    kernel(w, (2, 6), (8, 20))
-    w.sync(25, 28)
-    w.host_intervals.append(HostInterval("case#0", 0, 30, MAIN))
-    assert scene(w, tmp_path, "host").items == [(0, 8, 20, 0, 6, 0, NOTHING, 0)]
 
 
 def test_without_a_wait_the_calls_before_count_as_well(tmp_path, monkeypatch):
@@ -218,50 +196,6 @@ def test_what_starts_late_waited_for_another_stream(tmp_path):
         "of 19 us nobody knows what it waited for"
     )
     assert s.device == [0, 0, 0, 0]
-
-
-@pytest.mark.parametrize(
-    ("end", "behind"), [(64, 3), (66, 3), (66.1, HIDDEN), (14, HIDDEN), (14.1, 3)]
-)
-def test_which_work_held_it_up(tmp_path, end, behind):
-    """It ended after the launch returned at 14, and 1 us after the start at 65 at the latest."""
-    w = world()
-    before(w)
-    start = w.record(6, 0, 2)
-    kernel(w, (3, 7), (9, end), 13)
-    kernel(w, (10, 14), (65, 80))
-    w.pair(start, w.record(84, 16, 18))
-    w.sync(100, 150)
-    assert scene(w, tmp_path).items[1][6] == behind
-
-
-@pytest.mark.parametrize(("at", "held"), [(23.9, False), (24, True)])
-def test_how_late_is_late(tmp_path, at, held):
-    """10 us after its call returned at 14."""
-    w = world()
-    before(w)
-    start = w.record(6, 0, 2)
-    kernel(w, (10, 14), (at, 80))
-    w.pair(start, w.record(84, 16, 18))
-    w.sync(100, 150)
-    s = scene(w, tmp_path)
-    assert (s.items[1][6] == HIDDEN) is held
-    assert s.items[1][4] == (6 if held else pytest.approx(at - 10))
-
-
-def test_another_thread_that_works_for_it(tmp_path):
-    """Autograd's thread issues to the interval's stream; a third one, to another stream, is
-    nobody's business."""
-    w = world()
-    before(w)
-    start = w.record(6, 0, 2)
-    w.call("other", 4, 40)
-    kernel(w, (10, 14), (16, 30), thread=OTHER)
-    kernel(w, (12, 15), (17, 30), 13, thread=502)
-    w.pair(start, w.record(44, 41, 43))
-    w.sync(100, 150)
-    s = scene(w, tmp_path)
-    assert s.calls == [0, 4, 10, 41] and [i[0] for i in s.items] == [0, 0, 0]
 
 
 def test_threads_that_compete_are_not_replayed(tmp_path):
