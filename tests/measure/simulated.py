@@ -54,11 +54,9 @@ class Event:
         )
 
     def query(self) -> bool:
-        """Whether it has happened, judged by the host's clock."""
         return self._gpu.host >= self.at
 
     def synchronize(self) -> None:
-        """Wait for it."""
         self._gpu.host = max(self._gpu.host, self.at) + 2_000
 
 
@@ -85,7 +83,6 @@ class Device:
     # --- what a program does ---
 
     def launch(self, gpu_ns: float) -> None:
-        """Launch a kernel of this length."""
         if self._captured is not None:
             self._captured.append(gpu_ns)
             return
@@ -98,7 +95,6 @@ class Device:
         self.elsewhere_until = max(self.elsewhere_until, self.host + LATENCY_NS) + gpu_ns
 
     def work_on_the_host(self, ns: float) -> None:
-        """Keeps the host busy for this long."""
         self.host += ns
 
     def _execute(self, gpu_ns: float, gap: float) -> None:
@@ -131,11 +127,9 @@ class Device:
         return int(self.host)
 
     def sync(self) -> None:
-        """As `Cuda.sync`, as are those below: waits for both streams."""
         self.host = max(self.host, self.busy_until, self.elsewhere_until) + 2_000
 
     def event(self) -> Event:
-        """An event of this device."""
         return Event(self)
 
     def elapsed_ns(self, start: Event, end: Event) -> float:
@@ -143,18 +137,15 @@ class Device:
         return round((end.at - start.at) / 32) * 32
 
     def delay(self, us: float) -> None:
-        """Keeps the stream busy."""
         self.host += LAUNCH_NS
         self.busy_until = max(self.busy_until, self.host + LATENCY_NS) + us * 1e3
 
     def flush(self) -> None:
-        """The next kernel is cold."""
         self.host += LAUNCH_NS
         self.busy_until = max(self.busy_until, self.host + LATENCY_NS) + 40_000
         self._cold = True
 
     def floor(self) -> tuple[float, float]:
-        """Known here."""
         return SPACING_NS, SPACING_NS + GAP_NS
 
     def capture(self, call: Callable[[], Any]) -> Callable[[], None]:
@@ -198,17 +189,14 @@ class Device:
         return out
 
     def all_zero(self, inputs: Sequence[Any]) -> bool:
-        """What inputs say of themselves."""
         return bool(inputs) and all(getattr(v, "zero", False) for v in inputs)
 
     def peak_bytes(self) -> int:
         return self.peak
 
     def describe(self) -> dict[str, Any]:
-        """The device as described in the result."""
         versions = {"torch": "", "cuda": ""}
         return {"device": self.name, "l2_bytes": self.l2, "total_bytes": TOTAL, **versions}
 
     def forget(self) -> None:
-        """Gives back all memory."""
         self.allocated = self.peak = 0

@@ -98,7 +98,8 @@ def test_a_search_has_time_for_seven_batches_in_a_short_budget(measured, monkeyp
     assert jobs[0].role == "probe" and 6.0 < jobs[0].batches_s <= 7.0
     blocks = done.outcomes[0].all("block")
     assert (blocks[-1]["t1"] - blocks[0]["t0"]) / 1e9 < 7 * 0.7
-    assert load(done.folder).search["largest"] == 64
+    m = load(done.folder)
+    assert m.search["largest"] == 64 and not any("search" in n for n in m.notes)
 
 
 def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
@@ -107,12 +108,6 @@ def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(mea
     (note,) = (n for n in m.notes if "batch 16" in n)
     assert note.startswith("the search ended at batch 16: an exception")
     assert not any("largest" in p.marks for p in m.points)
-
-
-def test_a_highest_batch_ends_a_search_without_a_word(measured):
-    m = load(measured("make", search=True, most_batch=5, processes=1).folder)
-    assert {p.batch for p in m.points} == {1, 2, 4, 5} and not m.failed
-    assert not any("search" in n for n in m.notes)
 
 
 def test_two_functions_are_compared_and_the_slower_one_is_found(measured):
@@ -194,7 +189,7 @@ def outcome(tmp_path, name, *, batch=None, limit_s=60.0, mode="event"):
         ("fails_in_warm_up", None, "error", "warming up (calls.py:"),
         ("dies", None, "died", "the process died while making the call: exit status 7"),
         ("segfaults", None, "died", "while making the call: SIGSEGV"),
-        ("oom_torch", 16, "oom", "out of memory while making the call"),
+        ("oom_torch", 16, "oom", "out of memory while making the call (calls.py:"),
         ("oom_cublas", 16, "oom", "out of memory"),
         ("oom_cuda", 16, "oom", "out of memory"),
         ("oom_host", 16, "oom", "out of memory"),
@@ -284,27 +279,13 @@ def test_memory_that_ends_a_search_is_no_failure(tmp_path):
     assert kept["search"]["failed_at"] and kept["search"]["largest"]
 
 
-@pytest.mark.parametrize(
-    ("mhz", "deny", "words", "calls"),
-    [
-        ("1500", "", "were locked at 1500 MHz", "lock 0 1500 1500 lock 1 1500 1500 reset 0 reset 1"),
-        ("1500", "4", "could not be locked at 1500 MHz", ""),
-        ("1234", "", "does not support an SM clock of 1234 MHz", ""),
-    ],
-)  # fmt: skip
-def test_clocks_are_held_while_it_measures_or_nothing_is_measured(
-    tmp_path, mhz, deny, words, calls
-):
+def test_clocks_are_held_while_it_measures(tmp_path):
     log = tmp_path / "nvml.log"
-    log.touch()
-    env = {"FAKE_NVML_NAMES": "NVIDIA H200,NVIDIA H200", "FAKE_NVML_LOG": str(log)}
-    env |= {"FAKE_NVML_DENY": deny} if deny else {}
-    given = [f"{CALLS}:default", "--mode", "event", "--processes", "1", "--lock-clocks", mhz]
+    env = {"FAKE_NVML_NAMES": "NVIDIA H200", "FAKE_NVML_LOG": str(log)}
+    given = [f"{CALLS}:default", "--mode", "event", "--processes", "1", "--lock-clocks", "1500"]
     status, said, kept = ended(tmp_path, *given, path=[FAKE_NVML], **env)
-    held = "lock" in calls
-    assert (status == 0) == held and (kept is not None) == held
-    assert words in (" ".join(kept["notes"]) if held else said)
-    assert " ".join(log.read_text().split()) == calls
+    assert status == 0 and "were locked at 1500 MHz" in " ".join(kept["notes"]), said
+    assert " ".join(log.read_text().split()) == "lock 0 1500 1500 reset 0"
 
 
 def test_sigterm_keeps_what_was_measured_and_leaves_no_process(tmp_path):

@@ -59,19 +59,6 @@ def test_waits_are_the_true_ones():
     assert sum(found_last) >= 23
 
 
-def test_who_waits_for_whom():
-    job = run(3, 20, think=lambda rank, step: 4_000_000 if rank == 2 else 50_000)
-    comparison = compare(results(*(summary(job, r) for r in range(3))))
-    (label,) = comparison.labels
-    assert label.verdict == "waits"
-    assert {(w.rank, w.waits_for): w.collectives for w in comparison.waits} == {
-        (0, 2): 20,
-        (1, 2): 20,
-    }
-    assert [row.arrived_last for row in label.ranks] == [0, 0, 20]
-    assert label.ranks[0].wait_median_ns == pytest.approx(3_950_000, abs=2_000)
-
-
 def test_a_drifting_clock_is_followed():
     """20 us per second over 8 s are 160 us: constant would be wrong by 80."""
     job = run(2, 80, think=lambda rank, step: 100_000_000 + uneven(rank, step))

@@ -42,7 +42,7 @@ def render(measure: Measure, console: Console, report: str = "") -> None:
     """The first screen, of at most 24 lines: the sentence, the tables it rests on, notes."""
     point = measure.advised or next(iter(measure.points), None)
     console.print(Text(safe_text(headline(measure)), "bold"))
-    for text in reading(measure, point) if point else ():
+    for text in reading(measure, point) if point and len(measure.targets) == 1 else ():
         console.print(Text(safe_text(text[0].upper() + text[1:] + ".")))
     if changes := measure.changes():
         for side, name in zip("AB", measure.targets, strict=True):

@@ -38,7 +38,6 @@ class Estimate:
     high_ns: float
     own_ns: float
     medians: tuple[float, ...]
-    p50_ns: float
     p90_ns: float
     p99_ns: float
     mean_ns: float
@@ -101,10 +100,10 @@ def estimate(processes: Sequence[Sequence[Sequence[float]]]) -> Estimate:
     medians = np.array([float(np.median(np.concatenate(blocks))) for blocks in kept])
     value, reach, own = map(float, interval(medians, np.array(list(map(standard_error, kept)))))
     pooled = np.concatenate([block for blocks in kept for block in blocks])
-    p50, p90, p99 = np.quantile(pooled, [0.5, 0.9, 0.99], method="higher").tolist()
+    p90, p99 = np.quantile(pooled, [0.9, 0.99], method="higher").tolist()
     return Estimate(
         value_ns=value, low_ns=max(0.0, value - reach), high_ns=value + reach, own_ns=own,
-        medians=tuple(medians.tolist()), p50_ns=p50, p90_ns=p90, p99_ns=p99,
+        medians=tuple(medians.tolist()), p90_ns=p90, p99_ns=p99,
         mean_ns=float(pooled.mean()), min_ns=float(pooled.min()), max_ns=float(pooled.max()),
         samples=len(pooled),
     )  # fmt: skip

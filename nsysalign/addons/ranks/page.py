@@ -186,7 +186,7 @@ def conclusion(comparison: RankComparison) -> Conclusion:
         if late is None:
             return Conclusion(f"No one rank is slow: {text}", _UNEQUAL)
         more = excess(label)
-        advice = ADVICE.get(more.cause, _LOOK) if more else _LOOK
+        advice = ADVICE.get(more[0], _LOOK) if more else _LOOK
         return Conclusion(f"Rank {late} is slow: {text}", advice.format(late))
     if comparison.waits:
         most = comparison.waits[0]
@@ -233,16 +233,9 @@ def by_median(label: LabelComparison) -> list[RankLabel]:
     return sorted(label.ranks, key=lambda row: row.median_ns)
 
 
-class Excess(NamedTuple):
-    """What a slow rank has more of than another one."""
-
-    cause: str
-    text: str
-
-
-def excess(label: LabelComparison) -> Excess | None:
-    """The cause that makes a label's slow rank slow; None if none explains half of the difference
-    to the rank that waits for it, or that is fastest.
+def excess(label: LabelComparison) -> tuple[str, float] | None:
+    """(the cause that makes a label's slow rank slow, ns more of it on average); None if none
+    explains half of the difference to the rank that waits for it, or that is fastest.
 
     Who waits inside NCCL's kernels has kernel time for it that is no work, where they run on the
     interval's own stream:
@@ -262,9 +255,7 @@ def excess(label: LabelComparison) -> Excess | None:
     elsewhere = b.get("queued", 0) + b.get("sync", 0) - a.get("queued", 0) - a.get("sync", 0)
     if ns < lost / 2 and waited > 0 and elsewhere < waited / 2:
         cause, ns = "kernel", more.get("kernel", 0) + waited
-    if ns <= 0 or ns < lost / 2:
-        return None
-    return Excess(cause, f"{DISPLAY[cause]} +{duration(ns)} on average")
+    return (cause, ns) if ns > 0 and ns >= lost / 2 else None
 
 
 def verdict(label: LabelComparison) -> str:
@@ -297,8 +288,9 @@ def verdict(label: LabelComparison) -> str:
             return f"rank {longest.rank} has the longest median, but is {often} only"
         times = [duration(x.median_ns) for x in (longest, fastest)]
         text = f"rank {late} is {often}: {times[0]} there, {times[1]} on rank {fastest.rank}"
-    more = excess(label)
-    return f"{text}: {more.text}" if more else text
+    if more := excess(label):
+        text += f": {DISPLAY[more[0]]} +{duration(more[1])} on average"
+    return text
 
 
 def size(comparison: RankComparison) -> str:
