@@ -475,8 +475,8 @@ ANALYSIS_SPECS = (*_MAIN_SPECS, SOURCE_LINES, *BASELINE_SPECS)
 
 (LAUNCHES, COLLECTIVES) = _internal("""
 launches: kernel rows with their grid ids, sorted by start_ns
-    int64 row start_ns end_ns pid device stream; str name; int64 grid_id blocks grid_x grid_y
-        threads registers local_bytes shared_bytes
+    int64 row start_ns end_ns pid device stream; str name; int64 grid_id blocks
+        registers local_bytes
 
 collectives: NCCL's kernels, sorted by start_ns: where the ranks of one job meet
     int64 start_ns end_ns process device stream; str name operation; int64 signature

@@ -37,7 +37,7 @@ ELSEWHERE = re.compile(
     r"_mhz$|without_nsys|under_nsys|profiler_share|^empty_pair|correlation|pinned_in_this"
     r"|^(migrations|bytes|moving)_to_|^migrations(_(during|without)_kernels_ns)?$|^(failed_calls|by_call|pairs|labels_measured_once|intervals_slowed_down|reasons)$"
 )
-RULES_OF_MARKS = ("tail", "sm-imbalance", "mark-perturbed")
+RULES_OF_MARKS = ("tail", "mark-perturbed")
 #: Calls by their names: what loads code, what also looks for what was loaded, what allocates.
 LOAD = r"cu(da)?(LibraryLoad|ModuleLoad|Link)"
 LOOK_UP = r"cu(da)?(Library(Load|Get)|Module(Load|Get)|Link|KernelSet)|cuGetProcAddress"

@@ -360,8 +360,8 @@ def _stretches(source: Source, table: schema.Table, spec: frames.Spec) -> pd.Dat
 
 
 def read_launches(path: Path, pids: Collection[int]) -> pd.DataFrame:
-    """Kernels of these processes with the columns to which marks inside kernels are joined, and the
-    SM resources that they take (`frames.LAUNCHES`); all kernels if the trace has no process ids."""
+    """Kernels of these processes with the columns to which marks inside kernels are joined
+    (`frames.LAUNCHES`); all kernels if the trace has no process ids."""
     with opened(path) as source:
         columns = source.columns_of(schema.KERNEL_LAUNCH)
         if columns is None:
@@ -375,8 +375,5 @@ def read_launches(path: Path, pids: Collection[int]) -> pd.DataFrame:
     texts = {i: presentable(names.get(i, "")) for i in table["name_id"].unique().tolist()}
     table["name"] = pd.Series([texts[i] for i in table["name_id"].tolist()], dtype="str")
     table["blocks"] = table["grid_x"] * table["grid_y"] * table["grid_z"]
-    table["threads"] = table["block_x"] * table["block_y"] * table["block_z"]
-    shared = table[["static_shared_bytes", "dynamic_shared_bytes"]]
-    table["shared_bytes"] = shared.sum(axis=1).where((shared >= 0).all(axis=1), -1)
     table = table.sort_values(["start_ns", "end_ns", "row"], ignore_index=True)
     return frames.check(table, frames.LAUNCHES)

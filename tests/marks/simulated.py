@@ -153,8 +153,7 @@ class Gpu:
         columns = ("start_ns", "end_ns", "grid_id", "blocks", "threads", "name")
         rows = pd.DataFrame(self.rows, columns=columns)
         rows = rows.assign(
-            row=np.arange(len(rows)), pid=pid, device=0, stream=7, grid_x=rows["blocks"], grid_y=1,
-            registers=32, local_bytes=0, shared_bytes=0,
+            row=np.arange(len(rows)), pid=pid, device=0, stream=7, registers=32, local_bytes=0,
         )  # fmt: skip
         rows["name"] = rows["name"].astype("str")
         return frames.check(rows.sort_values("start_ns", ignore_index=True), frames.LAUNCHES)

@@ -114,7 +114,7 @@ def test_dependent_launches_that_overlap_are_joined_and_move_no_other_kernel(tmp
         gpu.launch(100 + i, 6, lambda b, w: [("prologue", 2_000), ("work", 9_000 + 100 * b)])
         gpu.now = gpu.truth[-1]["end"] - 6_000
     rows = gpu.table()
-    ends = rows["end_ns"].to_numpy()[:-1]
+    ends = rows["end_ns"].to_numpy()[:-1].copy()
     assert (rows["start_ns"].to_numpy()[1:] < ends).all()  # they do overlap
     if cut:
         rows.loc[:22, "end_ns"] = rows["start_ns"].to_numpy()[1:] - 1

@@ -30,7 +30,7 @@ class Inside:
     """What the marks of one dump say: tables whose `kernel` numbers its launches from 0, and whose
     `phase` is a hash."""
 
-    kernels: pd.DataFrame  # marked_blocks, warps, threads, marks, complete, outside
+    kernels: pd.DataFrame  # marked_blocks, warps, marks, complete, outside
     phases: pd.DataFrame
     sm_time: pd.DataFrame
     sm_spans: pd.DataFrame
@@ -76,7 +76,7 @@ def inside(marked: Marked) -> Inside:
     complete[launch[~ended]] = False
     kernels = pd.DataFrame(
         {
-            "marked_blocks": blocks, "warps": seen, "threads": threads,
+            "marked_blocks": blocks, "warps": seen,
             "marks": np.bincount(dump.launch[dump.of[~is_end & (dump.id > 0)]], minlength=many),
             "complete": complete, "outside": np.bincount(launch[out], minlength=many),
         }

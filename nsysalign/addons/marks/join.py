@@ -28,8 +28,8 @@ from nsysalign.addons.marks.dump import Dump
 _DRIFT = 60e-6
 _MOST_STAMPS = 200_000
 _UNKNOWN = {
-    "stream": -1, "row": -1, "blocks": -1, "threads": -1, "grid_x": 0, "grid_y": 0,
-    "registers": -1, "local_bytes": -1, "shared_bytes": -1, "start_ns": 0, "end_ns": -1, "name": "",
+    "stream": -1, "row": -1, "blocks": -1, "registers": -1, "local_bytes": -1, "start_ns": 0,
+    "end_ns": -1, "name": "",
 }  # fmt: skip
 
 

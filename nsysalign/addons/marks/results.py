@@ -119,7 +119,6 @@ def _of_dump(marked: Marked, notes: list[str]) -> Tables:
     kernels = launches.assign(**found.kernels, kernel=np.arange(len(launches)))
     sms_seen = found.sm_spans.groupby("kernel").size().reindex(kernels["kernel"], fill_value=0)
     kernels["sms"] = np.maximum(dump.sms, sms_seen.to_numpy())
-    kernels["threads"] = kernels["threads"].where(launches["threads"] <= 0, launches["threads"])
     marks = _chosen_marks(marked, kernels, notes)
     tables = {
         "marked_kernels": kernels,

@@ -30,7 +30,6 @@ marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), 
                           times are the GPU timer's
     sms            int64  SMs of the device
     blocks         int64  blocks of its grid, -1 unknown
-    threads        int64  threads of a block
     marked_blocks  int64  blocks that left marks
     warps          int64  warps that left marks
     marks          int64  marks written, without those that end a warp
@@ -38,7 +37,6 @@ marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), 
     outside        int64  marks outside of the kernel row by more than error_ns
     registers      int64  per thread, -1 unknown
     local_bytes    int64  local memory (spills, stack) per thread, -1 unknown
-    shared_bytes   int64  shared memory per block, -1 unknown
 
 marks: marks of some launches of each kernel (the median and the slowest), in time order;
         kernel_phases and sm_time are of all

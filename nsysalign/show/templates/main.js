@@ -221,8 +221,6 @@ function listen() {
   });
   $("items").addEventListener("toggle", drawItems);
   $("runs-table").addEventListener("toggle", drawRunsTable);
-  $("page-back").addEventListener("click", () => turnPage(-1));
-  $("page-on").addEventListener("click", () => turnPage(1));
   listenToTimeline();
   $("copy-table").addEventListener("click",
     () => copyText(tableText($("budgets")), $("copy-table")));

@@ -1,7 +1,6 @@
 // Interval by interval: the budget of every interval of the chosen label over time, and as a table.
 
-const MOST_POINTS = 2000, PAGE = 50, RUNS_TALL = 330;
-const paging = { at: 0 };
+const MOST_POINTS = 2000, MOST_RUNS = 300, RUNS_TALL = 330;
 
 // The chosen label's place among the labels and runs, -1 for none.
 function labelAt() {
@@ -79,7 +78,6 @@ function sayRuns() {
   $("runs-note").textContent = said.join(" ");
   $("iterations").setAttribute("aria-label", $("runs-reading")
     .textContent + " The table of the intervals follows.");
-  paging.at = 0;
   drawRunsTable();
   return { label, runs, size, limit };
 }
@@ -139,10 +137,8 @@ function plotRuns(label, runs, size, limit) {
 function drawRunsTable() {
   if (!$("runs-table").open) return;
   const at = labelAt(), label = DATA.labels[at], runs = DATA.runs[at];
-  const causes = PRESENT.filter((cause) => runs.parts[cause.name]), from = paging.at,
-    to = Math.min(from + PAGE, runs.elapsed.length);
-  const rows = [];
-  for (let i = from; i < to; i += 1) {
+  const causes = PRESENT.filter((cause) => runs.parts[cause.name]), rows = [];
+  for (let i = 0; i < Math.min(MOST_RUNS, runs.elapsed.length); i += 1) {
     const number = numberOf(runs, i), name = nameOf(label, runs, i);
     rows.push([make("button",
       { type: "button", class: "link", onclick: () => choose(label.label, number, true) }, name), micro(runs.elapsed[i]), micro(errorOf(runs, i)),
@@ -152,15 +148,9 @@ function drawRunsTable() {
   const heads = [{ text: "interval" }, ...["time us", "error ± us",
     ...(causes.length ? causes.map((c) => c.short + " us") : ["kernel us"])].map(
     (text) => ({ text, number: true }))];
-  fillTable($("runs-table").querySelector("table"), "Breakdown of every interval of " + label.label,
+  const count = runs.elapsed.length;
+  fillTable($("runs-table").querySelector("table"), "Breakdown of the intervals of " + label.label,
     heads, rows);
-  $("page-at").textContent = `${(from + 1).toLocaleString("en")} to ` +
-    `${to.toLocaleString("en")} of ` + plural(runs.elapsed.length, "interval");
-  $("page-back").disabled = from === 0;
-  $("page-on").disabled = to === runs.elapsed.length;
-}
-
-function turnPage(step) {
-  paging.at += step * PAGE;
-  drawRunsTable();
+  $("runs-table").querySelector("summary").textContent = count > MOST_RUNS ?
+    `Table of the first ${MOST_RUNS} of ${plural(count, "interval")}` : "Table of the intervals";
 }
