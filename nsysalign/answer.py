@@ -1,12 +1,11 @@
-"""What an analysis says, decided once: terminal, page, notebook and `show` draw this record, and
-decide nothing.
+"""What an analysis says, decided once: terminal, page, notebook, `show` and `--brief` draw this
+record, and decide nothing.
 
-    Analysis (tables) --> answer() --> Answer --> terminal | page | notebook | show
+    Analysis (tables) --> answer() --> Answer --> terminal | page | notebook | show | --brief
 
 A finding has its own loss: what would go away over the run if its advice were followed, at most.
-Losses of different findings are never added up: they may be about the same time.  Idle is the time
-of a label in which its stream executed nothing.  Texts of findings and notes are `safe_text`; labels
-and sites are as the trace has them.
+Losses of different findings are never added up: they may be about the same time.  Texts of findings
+and notes are `safe_text`; labels and sites are as the trace has them.
 """
 
 from __future__ import annotations
@@ -18,25 +17,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsysalign.explain.finding import NOT_CONFIRMED, statuses
+from nsysalign import verdicts
+from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, statuses
 from nsysalign.explain.rules import DOUBTS
 from nsysalign.explain.rules.whole_run import run_sentence
+from nsysalign.intervals import union
 from nsysalign.model import (
-    CAUSE_MEANING,
     CAUSES,
     CLOCK_REASONS,
     OPERATION_KINDS,
+    OTHER_STREAMS,
     SLOWED_BITS,
     Analysis,
 )
-from nsysalign.parts import SHORT, parts_matrix
+from nsysalign.parts import DISPLAY, parts_matrix
 from nsysalign.text import duration, percent, plural, quantity, safe_text, within, words
-from nsysalign.verdicts import COLD, First, first_screen
+from nsysalign.verdicts import CANNOT_TELL, COLD, SIGNS, WRONG, Fix, Proof
 
 if TYPE_CHECKING:
     import pandas as pd
 
-SEVERITIES = ("error", "warning", "info", "reading")
+SEVERITIES = ("error", "warning", "info")
 #: Two kinds of advice: a delay before the start event isolates the GPU's time, and makes nothing
 #: faster. Not about the GPU's time: the first interval is left out whatever is measured; an
 #: interval without GPU work is host time.
@@ -46,18 +47,19 @@ MEASURE_RIGHT = "To measure it right"
 SPEED_UP = "To make it faster"
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
-#: Causes, functions, ranges or calls that a sentence names.
-_MOST_CAUSES, _MOST_NAMED = 4, 3
+#: A saving below this share of what was measured leads no screen.
+LEADS = 0.005
+#: So many labels have a sentence: the first ones.
+MOST_SENTENCES = 200
+#: Parts, functions, ranges or calls that a sentence names.
+_MOST_PARTS, _MOST_NAMED = 4, 3
 #: Where the intervals cover less of the run than this share, the sentence says that the rest was
 #: not timed.
 _UNTIMED = 0.9
-#: A note about a smaller share of the run than this is not the first thing to say.
-_WORTH_SAYING = 0.01
-#: A share of the gaps below this does not explain them; waiting for the host below this share of
+#: A share of the gaps below this does not explain them; waiting for the CPU below this share of
 #: the label's time does not matter.
 _WORTH_NAMING, _MATTERS = 0.02, 0.1
-#: Host gaps of a label from this length on are worth recording again: they give a handful of
-#: samples.
+#: Gaps of a label from this length on are worth recording again: they give a handful of samples.
 _WORTH_SAMPLING_NS = 5_000_000
 
 
@@ -76,104 +78,81 @@ class Spent:
 
 @dataclass(frozen=True)
 class LabelRow:
-    """A label, a kind of work of one, or a run, with the breakdown of one real interval: its parts
-    add up to `elapsed_ns`."""
+    """A label, or a run, with the breakdown of one real interval: its parts add up to
+    `elapsed_ns`."""
 
     label: str
     kind: str
     count: int
     site: str
+    callers: tuple[str, ...]
+    library: bool
     interval: int  # number of the interval shown
     name: str  # its name
     elapsed_ns: int
     error_ns: int
-    kernel_only_ns: int
-    kernel_only_upper_ns: int
     parts_ns: dict[str, int]  # every cause, zero included
-    median_ns: float
-    std_ns: float
-    min_ns: int
-    max_ns: int
-    p05_ns: float
-    p95_ns: float
-    library: bool
-    callers: tuple[str, ...]
+    #: Kernels and graphs; of a host timer what it issued and ran before its second timer call.
+    gpu_ns: int
     findings: tuple[str, ...] = ()  # rules that concern the label
     flagged: bool = False  # one of them is a warning or an error
     unprofiled_ns: tuple[int, int, int] | None = None  # predicted without nsys, and its bounds
     no_prediction: str = ""  # why there is none: "word: sentence"
-    #: For host timers: how long kernels issued inside ran before the second reading; None for all
-    #: others.
-    meanwhile_ns: int | None = None
-    host: str = ""  # what the host did while the stream waited for it, if that matters
+    host: str = ""  # what the CPU did while the stream waited for it, if that matters
     spent: Spent = Spent()
+    verdict: str = CANNOT_TELL
+    words: str = ""  # the verdict in words, at most 24 letters
+    sentence: str = ""  # of the first labels
+    columns_ns: Mapping[str, int] | None = None  # by `parts.COLUMNS`; they add up to elapsed_ns
+    saving_ns: int = 0  # over its intervals, at most
+    saving: float = 0.0  # the same as a share of all that was measured
 
-    @property
-    def kernel_ns(self) -> int:
-        """Of its own time: kernels, and CUDA graphs traced as one row."""
-        return self.parts_ns["kernel"] + self.parts_ns["graph"]
-
-    def without_nsys(self, unit_ns: int = 1_000) -> str:
-        """A cell: the time predicted without nsys and how far that may be off, else why there is
-        none in a word."""
+    def without_nsys(self) -> str:
+        """The time predicted without nsys (us) and how far that may be off, else why there is none
+        in a word."""
         if self.unprofiled_ns:
-            return within(*self.unprofiled_ns, unit_ns)
+            return within(*self.unprofiled_ns, 1_000)
         return in_a_word(self.no_prediction)
-
-    @property
-    def only_meanwhile(self) -> bool:
-        """Whether the GPU worked on what a host timer issued without that work being part of the
-        timer's own time."""
-        return bool(self.meanwhile_ns) and not self.kernel_ns
 
 
 @dataclass(frozen=True)
 class Finding:
-    """A finding, or the reading of a label without one, in plain words."""
-
-    severity: str  # error, warning, info (findings); reading (computed from the breakdown)
+    severity: str  # error, warning, info
     label: str
     title: str
     site: str
     interval: int  # the interval that shows it, -1 for none
-    explanation: str = ""  # of a reading: what its largest part means
+    rule: str
     evidence: tuple[tuple[str, str], ...] = ()  # (what, number with its unit)
     #: (heading, sentence, lines of code): how to measure, how to make it faster.
     advice: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-    rule: str = ""  # '' for a reading
     loss_ns: int = 0  # over the run, at most
     library: bool = False  # about what a library measured, not the program
     confirmation: str = ""  # the result of a re-run, '' without one
     to_confirm: str | None = None  # the command that could test it, '' for none; None: not open
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One label in a group of findings."""
-
-    finding: Finding
-    count: int  # intervals of the label
-    total_ns: int  # measured in them
-    others: tuple[Finding, ...] = ()  # further findings about the label that have no group
-    cold: str = ""  # "warm" or "cold" if cold intervals are counted separately
+    #: The intervals that it is about, what they measured, and which they are where a label has cold
+    #: ones: "cold" or "warm".
+    count: int = 0
+    total_ns: int = 0
+    which: str = ""
 
 
 @dataclass(frozen=True)
 class Group:
-    """Findings of one rule and one advice, with the labels for which they hold: the program's own
-    before those of libraries, the one that loses most first."""
+    """Findings of one rule and one advice: the program's own before those of libraries, the one
+    that loses most first."""
 
-    rule: str  # '' for a reading
-    severity: str
-    entries: tuple[Entry, ...]
+    rule: str
+    severity: str  # of the worst
+    findings: tuple[Finding, ...]
 
     @property
     def loss_ns(self) -> int:
-        return self.entries[0].finding.loss_ns
+        return self.findings[0].loss_ns
 
     @property
     def library(self) -> bool:
-        return all(entry.finding.library for entry in self.entries)
+        return all(finding.library for finding in self.findings)
 
 
 @dataclass(frozen=True)
@@ -181,10 +160,9 @@ class Headline:
     """The run as a whole if the analysis has it, else all intervals of the user's own code."""
 
     text: str
-    of: str  # what its times are of, in words
-    elapsed_ns: int
-    parts_ns: dict[str, int]
-    untimed: bool  # the intervals leave much of the run out
+    of: str = ""  # what its times are of, in words
+    elapsed_ns: int = 0
+    parts_ns: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True)
@@ -200,6 +178,13 @@ class Trust:
     #: 95th percentile of `error_ns` over event intervals, None if there are none.
     placed_within_ns: float | None
 
+    def __str__(self) -> str:
+        """The same in a few words."""
+        known = [self.gpu.removeprefix("NVIDIA ") or "no GPU named", "profiled"]
+        if self.placed_within_ns is not None:
+            known.append(f"±{duration(self.placed_within_ns)}")
+        return ", ".join(known)
+
 
 @dataclass(frozen=True)
 class Unplaced:
@@ -210,68 +195,92 @@ class Unplaced:
 
 @dataclass(frozen=True)
 class Answer:
-    """Everything a screen says.
+    """Everything a screen says."""
 
-    `screen` is the first screen: verdict, sentence, proof, fixes, one verdict per label.
-    """
-
-    screen: First
+    verdict: str  # of the label that the sentence is about
+    sentence: str  # at most two sentences
+    proof: Proof | None
+    fixes: tuple[Fix, ...]
+    labels: tuple[LabelRow, ...]  # the largest saving first; wrong timings, libraries last
+    runs: tuple[LabelRow, ...]  # devices and streams as a whole
+    wrong: tuple[str, ...]  # labels whose timing is not what is meant
     headline: Headline
-    labels: tuple[LabelRow, ...]  # as the analysis has them, those of libraries last
-    rows: tuple[LabelRow, ...]  # the same, but one per kind of work of a label that did several
-    runs: tuple[LabelRow, ...]  # devices and streams
-    findings: tuple[Finding, ...]  # the program's own first, the most severe first
-    groups: tuple[Group, ...]  # the same, those with one advice together: first things first
-    readings: tuple[Finding, ...]  # of the labels without a finding
-    costliest: Entry | None  # the finding that costs most, of what the program itself does
+    groups: tuple[Group, ...]  # findings, those with one advice together: first things first
     next: str  # the command that tests the first finding that can be tested, '' for none
     unplaced: tuple[Unplaced, ...]  # the most frequent reason first
+    remarks: tuple[str, ...]  # what a first screen says below its table
     notes: tuple[str, ...]
     trust: Trust
     source: Mapping[str, str]  # call site -> that line of the program
 
     @property
-    def first(self) -> str:
-        """The label to look at if none is asked for, '' without any."""
-        known = {row.label for row in self.labels}
-        return next((f.label for f in (*self.findings, *self.readings) if f.label in known), "")
+    def warnings(self) -> int:
+        """Labels whose verdict has the sign "!"."""
+        return sum(SIGNS[row.verdict] == "!" for row in self.labels)
+
+    @property
+    def lost(self) -> str:
+        """Intervals without a place, in a line."""
+        if not self.unplaced:
+            return ""
+        count = sum(unplaced.count for unplaced in self.unplaced)
+        return f"{plural(count, 'interval')} could not be placed: {self.unplaced[0].reason}"
 
 
-def answer(analysis: Analysis, first: str = "") -> Answer:
-    """The record of an analysis.  `first`: a label whose findings come before those of the same
-    severity."""
-    matrix = parts_matrix(analysis)
-    staged, cold = _staging(analysis), cold_intervals(analysis)
+def answer(analysis: Analysis) -> Answer:
+    """The record of an analysis."""
+    matrix, cold = parts_matrix(analysis), cold_intervals(analysis)
+    staged = _staging(analysis)
     work = matrix[:, [CAUSES.index(cause) for cause in OPERATION_KINDS]].sum(axis=1) - staged
-    labels = _label_rows(analysis, matrix, _spent(analysis, work, cold))
-    findings = _findings(analysis, labels)
-    groups = _groups(findings, {row.label: row.spent for row in labels}, first)
-    spoken = {finding.label for finding in findings}
-    # the label in which the GPU's stream waits longest comes first
-    silent = sorted(
-        (row for row in labels if row.label not in spoken),
-        key=lambda row: (row.library, sum(row.parts_ns[c] for c in OPERATION_KINDS) - row.elapsed_ns),
-    )  # fmt: skip
-    headline = _headline(analysis, labels, matrix, staged)
-    commands = (entry.finding.to_confirm for group in groups for entry in group.entries)
+    rows = _label_rows(analysis, matrix, _spent(analysis, work, cold))
+    runs = _run_rows(analysis, matrix)
+    findings = _findings(analysis, {row.label: row for row in rows})
+    by_label: dict[str, list[Finding]] = {}
+    for finding in findings:
+        by_label.setdefault(finding.label, []).append(finding)
+    judge = verdicts.Judge(analysis, [*rows, *runs])
+    labels = _judged(judge, rows, by_label)
+    runs = _judged(judge, runs, by_label)
+    of_runs = {run.label for run in runs}
+    says = [f for f in findings if f.severity == "warning" and f.label in of_runs]
+    lead = _lead(analysis, labels)
+    most = max((finding.loss_ns for finding in says), default=0)
+    if runs and (lead is None or most > max(lead.saving_ns, 0)):
+        lead = runs[0]
+    nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
+    sentence, about = next(nothing, "Nothing was measured."), []
+    proof = judge.proof(lead) if lead else None
+    if lead:
+        about = by_label.get(lead.label, [])
+        sentence = judge.sentence(lead, lead.verdict, proof, about)
+    if lead is None or lead.kind == "run":
+        severe = says if rows else [f for f in findings if f.severity != "info"]
+        if severe and severe[0].rule == "set-up":
+            sentence = f"{severe[0].title} {severe[1].title if severe[1:] else sentence}"
+        elif severe:
+            sentence = severe[0].title
+        about = severe[:1]
+    groups = _groups(findings, lead.label if lead else "")
+    commands = (finding.to_confirm for group in groups for finding in group.findings)
     missing = ", ".join(map(safe_text, analysis.trace.missing))
     notes = [safe_text(note) for note in (*analysis.trace.notes, *analysis.notes)]
     notes += [f"not in the trace: {missing}"] if missing else []
-    runs, trust = _run_rows(analysis, matrix), _trust(analysis)
+    own = [row for row in labels if not row.library] or labels
     return Answer(
-        screen=first_screen(analysis, labels, runs, findings, cold, _trusted(trust)),
-        headline=headline,
+        verdict=lead.verdict if lead else CANNOT_TELL,
+        sentence=sentence,
+        proof=proof,
+        fixes=verdicts.fixes(about),
         labels=tuple(labels),
-        rows=tuple(_by_work(analysis, labels, matrix)),
         runs=tuple(runs),
-        findings=tuple(findings),
+        wrong=tuple(row.label for row in own if row.verdict == WRONG),
+        headline=_headline(analysis, rows, matrix, staged),
         groups=tuple(groups),
-        readings=tuple(map(_reading, silent)),
-        costliest=_costliest(groups, headline),
         next=next(filter(None, commands), ""),
         unplaced=tuple(_unplaced(analysis)),
+        remarks=_remarks(analysis, cold, findings),
         notes=tuple(dict.fromkeys(notes)),
-        trust=trust,
+        trust=_trust(analysis),
         source={
             safe_text(site): safe_text(text)
             for site, text in analysis.source_lines.itertuples(index=False)
@@ -285,62 +294,77 @@ def answer(analysis: Analysis, first: str = "") -> Answer:
 def _label_rows(
     analysis: Analysis, matrix: np.ndarray, spent: Mapping[str, Spent]
 ) -> list[LabelRow]:
-    """One row per label in the analysis' order, labels timed by libraries after the user's own."""
+    """One row per label in the analysis' order."""
     import pandas as pd
 
     labels, intervals = analysis.labels, analysis.intervals
     positions = pd.Index(intervals["interval"]).get_indexer(labels["row_interval"])
     rules: dict[str, list[tuple[str, str]]] = {}
-    found = analysis.findings[["label", "rule", "severity"]]
-    for label, rule, severity in found.itertuples(index=False):
+    for label, rule, severity in analysis.findings[["label", "rule", "severity"]].itertuples(
+        index=False
+    ):
         rules.setdefault(str(label), []).append((str(rule), severity))
-    predicted, did = _unprofiled(analysis), _host_sentences(analysis, spent)
-    columns = (
-        "label", "kind", "count", "site", "median_ns", "std_ns", "min_ns", "max_ns", "p05_ns", "p95_ns", "library",
-    )  # fmt: skip
+    predicted, did = predictions(analysis), _host_sentences(analysis, spent)
     rows = []
     for label, position in zip(labels.itertuples(index=False), positions, strict=True):
-        shown = _of_interval(intervals, position, matrix)
-        own = rules.get(str(label.label), ())
-        waits = shown["parts_ns"]["host"] >= _MATTERS * shown["elapsed_ns"]
+        row, own = _of_interval(intervals, position, matrix), rules.get(str(label.label), ())
+        waits = row.parts_ns["host"] >= _MATTERS * row.elapsed_ns
         rows.append(
-            LabelRow(
-                **{name: getattr(label, name) for name in columns},
-                **shown,
-                **predicted.get(shown["interval"], {}),
+            replace(
+                row,
+                **{
+                    name: getattr(label, name)
+                    for name in ("label", "kind", "count", "site", "library")
+                },
+                **predicted.get(row.interval, {}),
                 findings=tuple(rule for rule, _ in own),
                 flagged=any(severity != "info" for _, severity in own),
                 host=did.get(str(label.label), "") if waits else "",
                 spent=spent[str(label.label)],
             )
         )
-    return sorted(rows, key=lambda row: row.library)
+    return rows
 
 
-def _of_interval(intervals: pd.DataFrame, position: int, matrix: np.ndarray) -> dict[str, Any]:
-    """What a row shows of the interval at this position, and of its parts."""
+def _run_rows(analysis: Analysis, matrix: np.ndarray) -> list[LabelRow]:
+    """One row per run, devices and streams."""
+    intervals = analysis.intervals
+    runs = np.flatnonzero((intervals["kind"] == "run").to_numpy()).tolist()
+    return [replace(_of_interval(intervals, run, matrix), callers=()) for run in runs]
+
+
+def _of_interval(intervals: pd.DataFrame, position: int, matrix: np.ndarray) -> LabelRow:
+    """A row that shows the interval at this position, and says nothing of others."""
     shown = next(intervals.iloc[[position]].itertuples(index=False))
-    meanwhile = None
-    if shown.kind == "host" and shown.kernel_only_ns:
-        meanwhile = int(shown.kernel_only_ns) - int(shown.kernel_outside_ns)
-    whole = ("interval", "elapsed_ns", "error_ns", "kernel_only_ns", "kernel_only_upper_ns")
-    return {
-        **{name: int(getattr(shown, name)) for name in whole},
-        "name": str(shown.name),
-        "parts_ns": dict(zip(CAUSES, matrix[position].tolist(), strict=True)),
-        "callers": tuple(shown.callers),
-        "meanwhile_ns": meanwhile,
-    }
+    parts = dict(zip(CAUSES, matrix[position].tolist(), strict=True))
+    gpu = parts["kernel"] + parts["graph"]
+    if shown.kind == "host":
+        meanwhile = int(shown.kernel_only_ns) - int(shown.kernel_outside_ns or 0)
+        gpu = max(gpu, min(meanwhile, int(shown.elapsed_ns))) if shown.kernel_only_ns else gpu
+    return LabelRow(
+        label=str(shown.label),
+        kind=str(shown.kind),
+        count=1,
+        site="",
+        callers=tuple(shown.callers),
+        library=False,
+        interval=int(shown.interval),
+        name=str(shown.name),
+        elapsed_ns=int(shown.elapsed_ns),
+        error_ns=int(shown.error_ns),
+        parts_ns=parts,
+        gpu_ns=gpu,
+    )
 
 
-def _unprofiled(analysis: Analysis) -> dict[int, dict[str, Any]]:
+def predictions(analysis: Analysis) -> dict[int, dict[str, Any]]:
     """By interval: what it would have measured without nsys, or why that is unknown."""
     return {
         int(u.interval): {
             "unprofiled_ns": None
             if u.reason
             else (int(u.predicted_ns), int(u.lower_ns), int(u.upper_ns)),
-            "no_prediction": str(u.reason),
+            "no_prediction": safe_text(u.reason),
         }
         for u in analysis.unprofiled.itertuples(index=False)
     }
@@ -353,54 +377,64 @@ def in_a_word(no_prediction: str) -> str:
     return word if colon and " " not in word else "none"
 
 
-def _by_work(analysis: Analysis, rows: list[LabelRow], matrix: np.ndarray) -> list[LabelRow]:
-    """The rows, with one row per kind of work for a label that did different work: its own median
-    would describe none of them."""
-    import pandas as pd
-
-    variants, intervals = analysis.variants, analysis.intervals
-    positions = pd.Index(intervals["interval"]).get_indexer(variants["row_interval"])
-    predicted, of_label = _unprofiled(analysis), {row.label: row for row in rows}
-    several: dict[str, list[LabelRow]] = {}
-    for variant, position in zip(variants.itertuples(index=False), positions.tolist(), strict=True):
-        row = of_label.get(str(variant.label))
-        if row is None or position < 0:
-            continue
-        nothing = {"unprofiled_ns": None, "no_prediction": ""}
-        shown = _of_interval(intervals, position, matrix) | {"callers": row.callers}
-        several.setdefault(row.label, []).append(
+def _judged(
+    judge: verdicts.Judge, rows: Sequence[LabelRow], findings: Mapping[str, Sequence[Finding]]
+) -> list[LabelRow]:
+    """The rows with their verdicts, in the order in which they are shown."""
+    measured = sum(row.spent.total_ns for row in rows if not row.library) or 1
+    if rows and rows[0].kind == "run":
+        measured = max(rows[0].elapsed_ns, 1)
+    judged = []
+    for row in rows:
+        own = findings.get(row.label, [])
+        word, text = judge.verdict(row, own)
+        losses = [f.loss_ns for f in own if f.rule not in COLD and f.severity != "error"]
+        saving = 0 if word == WRONG else max(losses, default=0)
+        judged.append(
             replace(
                 row,
-                label=f"{row.label} [{variant.variant}]",
-                count=int(variant.count),
-                median_ns=float(variant.median_ns),
-                **shown,
-                **predicted.get(int(variant.row_interval), nothing),
+                verdict=word,
+                words=text,
+                columns_ns=verdicts.shown_columns(row),
+                saving_ns=saving,
+                saving=min(saving / measured, 1.0),
             )
         )
-    return [each for row in rows for each in several.get(row.label, [row])]
+    judged.sort(
+        key=lambda row: (
+            row.library, row.verdict == WRONG, -row.saving_ns if row.saving >= LEADS else 0, -row.elapsed_ns * row.count,
+        )
+    )  # fmt: skip
+    for number, row in enumerate(judged[:MOST_SENTENCES]):
+        sentence = judge.sentence(row, row.verdict, judge.proof(row), findings.get(row.label, []))
+        judged[number] = replace(row, sentence=sentence)
+    return judged
 
 
-def _run_rows(analysis: Analysis, matrix: np.ndarray) -> list[LabelRow]:
-    """One row per run, devices and streams, as tables of labels have them."""
-    intervals = analysis.intervals
-    rows = []
-    for position in np.flatnonzero((intervals["kind"] == "run").to_numpy()).tolist():
-        shown = _of_interval(intervals, position, matrix) | {"callers": ()}
-        times = ("median_ns", "min_ns", "max_ns", "p05_ns", "p95_ns")
-        rows.append(
-            LabelRow(
-                label=str(intervals["label"].iloc[position]), kind="run", count=1, site="",
-                std_ns=float("nan"), library=False, **shown,
-                **dict.fromkeys(times, shown["elapsed_ns"]),
-            )
-        )  # fmt: skip
-    return rows
+def _lead(analysis: Analysis, labels: Sequence[LabelRow]) -> LabelRow | None:
+    """The label that the sentence is about: the largest saving of one that shows something, or a
+    wrong timing where none matters."""
+    own = [row for row in labels if not row.library] or labels
+    wrong = [row for row in own if row.verdict == WRONG]
+    right = [row for row in own if row.verdict != WRONG]
+    best = next((row for row in right if _tells(analysis, row.label)), right[0] if right else None)
+    if wrong and not (best and best.saving >= LEADS):
+        return wrong[0]
+    return best
 
 
-def causes_present(rows: Sequence[LabelRow]) -> list[str]:
-    """The causes that are not zero in every row, in the order of `model.CAUSES`."""
-    return [cause for cause in CAUSES if any(row.parts_ns[cause] for row in rows)]
+def _tells(analysis: Analysis, label: str) -> bool:
+    """Whether the typical interval of a label shows something: not where most of its time is counted
+    twice, as its intervals overlap; nor where none of its streams did anything while others worked."""
+    own = analysis.intervals[analysis.intervals["label"] == label]
+    idle = (not OTHER_STREAMS.isdisjoint(flags) for flags in own["flags"])
+    if not own["kernel_only_upper_ns"].any() and all(idle):
+        return False
+    once = 0
+    for _, of_stream in own.groupby(["pid", "end_stream"]):
+        begin, end = union(of_stream["start_ns"].to_numpy(), of_stream["end_ns"].to_numpy())
+        once += int((end - begin).sum())
+    return 2 * once >= own["elapsed_ns"].sum()
 
 
 def cold_intervals(analysis: Analysis) -> np.ndarray:
@@ -428,7 +462,7 @@ def _spent(analysis: Analysis, work: np.ndarray, cold: np.ndarray) -> dict[str, 
 
 
 def _staging(analysis: Analysis) -> np.ndarray:
-    """Of `memcpy`, ns per interval: the host staged pageable memory, and the device ran nothing."""
+    """Of `memcpy`, ns per interval: the CPU staged pageable memory, and the device ran nothing."""
     import pandas as pd
 
     details = analysis.details
@@ -439,7 +473,7 @@ def _staging(analysis: Analysis) -> np.ndarray:
     return staged
 
 
-# --- what the host did ---
+# --- what the CPU did ---
 
 
 def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str, str]:
@@ -484,20 +518,20 @@ def _named(rows: pd.DataFrame | None) -> str:
 # --- findings ---
 
 
-def _findings(analysis: Analysis, rows: Sequence[LabelRow]) -> list[Finding]:
+def _findings(analysis: Analysis, rows: Mapping[str, LabelRow]) -> list[Finding]:
     """All of them: the program's own first, the most severe first."""
-    libraries = {row.label for row in rows if row.library}
     findings = []
     for f, status in zip(
         analysis.findings.itertuples(index=False), statuses(analysis), strict=True
     ):
-        rule = safe_text(f.rule)
+        rule, row = safe_text(f.rule), rows.get(str(f.label))
         # A finding with a remedy for the program also says how to measure the GPU without that
         # effect; others are about the measurement itself.
         gpu = f.faster and rule not in _MEASURED_OTHERWISE
         advice = ((MEASURE_GPU if gpu else MEASURE_RIGHT, f.advice), (SPEED_UP, f.faster))
         is_open = status.verdict == NOT_CONFIRMED
-        tested = safe_text(": ".join(filter(None, status)))
+        spent = row.spent if row else Spent()
+        of_cold = rule in COLD and spent.cold
         findings.append(
             Finding(
                 severity=f.severity if f.severity in SEVERITIES else "info",
@@ -505,13 +539,16 @@ def _findings(analysis: Analysis, rows: Sequence[LabelRow]) -> list[Finding]:
                 title=safe_text(f.title),
                 site=safe_text(f.site),
                 interval=int(f.interval),
+                rule=rule,
                 evidence=_evidence(f.evidence),
                 advice=tuple((head, *_sentence_and_code(text)) for head, text in advice if text),
-                rule=rule,
                 loss_ns=int(f.loss_ns),
-                library=str(f.label) in libraries,
-                confirmation="" if is_open else tested,
+                library=row is not None and row.library,
+                confirmation="" if is_open else safe_text(": ".join(filter(None, status))),
                 to_confirm=safe_text(status.text) if is_open else None,
+                count=spent.cold if of_cold else spent.count,
+                total_ns=spent.cold_ns if of_cold else spent.total_ns,
+                which="cold" if of_cold else "warm" if spent.cold else "",
             )
         )
     return sorted(findings, key=lambda f: (f.library, SEVERITIES.index(f.severity)))
@@ -533,76 +570,42 @@ def _sentence_and_code(text: str) -> tuple[str, tuple[str, ...]]:
     return sentence, tuple(code)
 
 
-def _reading(row: LabelRow) -> Finding:
-    """A label's breakdown as a sentence: the measured time, the kernel's share, and the largest
-    other part."""
-    subject = safe_text(row.site.replace("\\", "/").rpartition("/")[2] or row.label)
-    title = f"{subject} {'spans' if row.kind == 'nvtx' else 'reads'} {duration(row.elapsed_ns)}"
-    kernel, explanation = row.kernel_only_upper_ns, ""
-    bound = "at most " if row.kernel_only_upper_ns > row.kernel_only_ns else ""
-    others = sorted(
-        ((ns, c) for c, ns in row.parts_ns.items() if c not in ("kernel", "graph") and ns > 0),
-        key=lambda part: -part[0],
-    )
-    if row.elapsed_ns > 0 and kernel >= 0.9 * row.elapsed_ns:
-        what = "kernels (a CUDA graph traced as one row)" if bound else "the kernel"
-        title += f", and {bound}{percent(kernel / row.elapsed_ns)} of it is {what}."
-    else:
-        takes = f"the kernel takes {bound}{duration(kernel)}" if kernel else "no kernel runs in it"
-        title += f"; {takes}."
-        if others:
-            ns, cause = others[0]
-            part = "The largest other part" if kernel else "Its largest part"
-            title += f" {part} is {SHORT[cause]}: {duration(ns)}."
-            explanation = f"{SHORT[cause]}: {CAUSE_MEANING[cause]}."
-    evidence = [(SHORT[c], duration(ns)) for ns, c in others[:3]]
-    if row.count > 1:
-        spread = f"{duration(row.min_ns)} to {duration(row.max_ns)}"
-        evidence.append((f"range over {row.count} intervals", spread))
-    return Finding(
-        "reading", row.label, title, safe_text(row.site), row.interval, explanation, tuple(evidence)
-    )
-
-
-def _groups(
-    findings: Sequence[Finding], spent: Mapping[str, Spent], first: str = ""
-) -> list[Group]:
+def _groups(findings: Sequence[Finding], first: str) -> list[Group]:
     """What is said first comes first: errors, then warnings, then notes, by loss; about libraries
-    last.  Findings share a group if their advice is the same.  Notes that lose nothing have no group
-    if the label has another."""
-    by_label: dict[str, list[Finding]] = {}
+    last; of equally severe ones those about the label `first`."""
+    alike: dict[tuple[Any, ...], list[Finding]] = {}
     for finding in findings:
-        by_label.setdefault(finding.label, []).append(finding)
-    entries: dict[tuple[Any, ...], list[Entry]] = {}
-    for label, own in by_label.items():
-        of_label = spent.get(label, Spent())
-        grouped = [f for f in own if f.severity != "info" or f.loss_ns] or own[:1]
-        others = tuple(f for f in own if f not in grouped)
-        for finding in grouped:
-            if finding.rule in COLD and of_label.cold:
-                count, total_ns, cold = of_label.cold, of_label.cold_ns, "cold"
-            else:
-                count, total_ns = of_label.count, of_label.total_ns
-                cold = "warm" if of_label.cold else ""
-            entry = Entry(
-                finding, count, total_ns, () if finding is not grouped[0] else others, cold
-            )
-            entries.setdefault((finding.rule, finding.advice), []).append(entry)
+        alike.setdefault((finding.rule, finding.advice), []).append(finding)
     groups = []
-    for (rule, _), alike in entries.items():
-        alike.sort(key=lambda e: (e.finding.library, e.finding.label != first, -e.finding.loss_ns))
-        worst = min((e.finding.severity for e in alike), key=SEVERITIES.index)
-        groups.append(Group(rule, worst, tuple(alike)))
+    for (rule, _), same in alike.items():
+        same.sort(key=lambda f: (f.library, f.label != first, -f.loss_ns))
+        worst = min((finding.severity for finding in same), key=SEVERITIES.index)
+        groups.append(Group(rule, worst, tuple(same)))
     return sorted(
         groups,
         key=lambda group: (
             group.library,
             SEVERITIES.index(group.severity),
-            group.entries[0].finding.label != first,
+            group.findings[0].label != first,
             group.rule not in DOUBTS,
             -group.loss_ns,
         ),
     )
+
+
+def _remarks(analysis: Analysis, cold: np.ndarray, findings: Sequence[Finding]) -> tuple[str, ...]:
+    """What happened once, in a line: the time in which a first call was open, however nested; and
+    whether there was a run without nsys."""
+    own = analysis.intervals[cold & ~analysis.intervals["library"].to_numpy(dtype=bool)]
+    begin, end = union(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
+    once, remarks = int((end - begin).sum()), []
+    loading = sum(f.loss_ns for f in findings if f.rule == "module-load" and not f.library)
+    if once:
+        loads = f" ({duration(loading)} loading CUDA modules)" if loading else ""
+        remarks.append(f"first calls: {duration(once)} once{loads}")
+    if len(analysis.baseline):
+        remarks.append(f"{plural(len(analysis.baseline), 'label')} also timed without nsys: -v")
+    return tuple(remarks)
 
 
 # --- the run as a whole ---
@@ -616,34 +619,34 @@ def of_devices(analysis: Analysis) -> pd.DataFrame:
 def _headline(
     analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray, staged: np.ndarray
 ) -> Headline:
-    """`staged`: ns in which the host staged memory for copies, per interval."""
+    """`staged`: ns in which the CPU staged memory for copies, per interval."""
     intervals = analysis.intervals
     elapsed = intervals["elapsed_ns"].to_numpy()
     own = {row.label for row in rows if not row.library} or {row.label for row in rows}
     timed = np.flatnonzero(intervals["label"].isin(own).to_numpy())
     whole = np.flatnonzero((intervals["kind"] == "run").to_numpy())
+    counted = f"{plural(len(timed), 'interval')} in {plural(len(own), 'label')}"
     run = int(whole[elapsed[whole].argmax()]) if len(whole) else None
     # If a trace was cut from a longer one, most of the run is unknown: its intervals say more.
     if run is not None and own and matrix[run, CAUSES.index("unknown")] > elapsed[run] / 2:
         run = None
     chosen = timed if run is None else np.array([run])
     total = int(elapsed[chosen].sum())
+    if not total:
+        return Headline("Nothing was measured.")
     parts = dict(zip(CAUSES, matrix[chosen].sum(axis=0).tolist(), strict=True))
-    counted = f"{plural(len(timed), 'interval')} in {plural(len(own), 'label')}"
-    of = f"{counted}, {duration(total)} under nsys" if run is None else _extent(analysis, run)
-    if run is not None and not len(timed) and len(of_devices(analysis)) > 1:
-        of = f"{safe_text(intervals['label'].iloc[run])}: {of}"  # the table has the others
-    text = "Nothing was measured."
-    if total:
-        text = f"{of}: {_shares(parts, int(staged[chosen].sum()), total)}."
-        if run is not None:
-            limits = run_sentence(analysis, int(intervals["interval"].iloc[run]), parts)
-            text += f" {limits}" if limits else ""
-    cover, untimed = "", False
-    if run is not None and len(timed):
-        cover, untimed = _coverage(analysis, timed, run, counted)
-    what = "all intervals together" if run is None else "the run"
-    return Headline(text + cover, what, total, parts, untimed)
+    shares = _shares(parts, int(staged[chosen].sum()), total)
+    if run is None:
+        text = f"{counted}, {duration(total)} profiled: {shares}."
+        return Headline(text, "all intervals together", total, parts)
+    text = f"{_extent(analysis, run)}: {shares}."
+    if not len(timed) and len(of_devices(analysis)) > 1:
+        text = f"{safe_text(intervals['label'].iloc[run])}: {text}"
+    if limits := run_sentence(analysis, int(intervals["interval"].iloc[run]), parts):
+        text += f" {limits}"
+    if len(timed):
+        text += f" {_coverage(analysis, timed, run, counted)}"
+    return Headline(text, "the run", total, parts)
 
 
 def _extent(analysis: Analysis, run: int) -> str:
@@ -651,7 +654,7 @@ def _extent(analysis: Analysis, run: int) -> str:
     start, elapsed = (int(analysis.intervals[c].iloc[run]) for c in ("start_ns", "elapsed_ns"))
     recorded = analysis.trace.recorded_ns
     if recorded is None or not recorded[0] <= start <= start + elapsed <= recorded[1]:
-        return f"{duration(elapsed)} from the first GPU work to the last, under nsys"
+        return f"{duration(elapsed)} from the first GPU work to the last, profiled"
     whole, begin = recorded[1] - recorded[0], start - recorded[0]
     return (
         f"{duration(whole)} recorded, GPU work from {duration(begin)} to "
@@ -659,45 +662,31 @@ def _extent(analysis: Analysis, run: int) -> str:
     )
 
 
-def _coverage(analysis: Analysis, timed: np.ndarray, run: int, counted: str) -> tuple[str, bool]:
-    """How much of the run the user's intervals cover, and whether much was not timed: findings are
-    not about the rest."""
+def _coverage(analysis: Analysis, timed: np.ndarray, run: int, counted: str) -> str:
+    """How much of the run the user's intervals cover: findings are not about the rest."""
     start, elapsed = (analysis.intervals[c].to_numpy() for c in ("start_ns", "elapsed_ns"))
-    order = timed[np.argsort(start[timed], kind="stable")]
-    low, high = start[run], start[run] + elapsed[run]
-    begin, end = (np.clip(t, low, high) for t in (start[order], start[order] + elapsed[order]))
-    # until when earlier intervals cover it already
-    before = np.concatenate([[low], np.maximum.accumulate(end)[:-1]])
-    covered, whole = int(np.maximum(end - np.maximum(begin, before), 0).sum()), int(elapsed[run])
+    end = start + elapsed
+    begins, ends = union(
+        np.clip(start[timed], start[run], end[run]), np.clip(end[timed], start[run], end[run])
+    )
+    covered, whole = int((ends - begins).sum()), int(end[run] - start[run])
     if not covered:  # all of them are in other processes
-        return f" {counted}.", True
-    untimed = covered < _UNTIMED * whole
-    rest = "; the rest was not timed" if untimed else ""
+        return f"{counted}."
     verb = "covers" if counted.startswith("1 ") else "cover"
+    rest = "; the rest was not timed" if covered < _UNTIMED * whole else ""
     share = percent(covered / max(whole, 1))
-    return f" {counted} {verb} {duration(covered)} of it ({share}){rest}.", untimed
+    return f"{counted} {verb} {duration(covered)} of it ({share}){rest}."
 
 
 def _shares(parts: Mapping[str, int], staged: int, total: int) -> str:
-    """Busy is when the device runs something: not while the host stages pageable memory for a
+    """Busy is when the device runs something: not while the CPU stages pageable memory for a
     copy."""
     busy = sum(parts[cause] for cause in OPERATION_KINDS) - staged
-    named = {SHORT[c]: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
+    named = {DISPLAY[c]: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
     named["staging of copies"] = staged
     idle = sorted(((ns, c) for c, ns in named.items() if ns >= 0.01 * total and ns), reverse=True)
-    shares = [f"{name} {percent(ns / total)}" for ns, name in idle[:_MOST_CAUSES]]
+    shares = [f"{name} {percent(ns / total)}" for ns, name in idle[:_MOST_PARTS]]
     return ", ".join([f"GPU busy {percent(busy / total)}", *shares])
-
-
-def _costliest(groups: Sequence[Group], headline: Headline) -> Entry | None:
-    """The finding that costs most, of what the program itself does: of warnings if there are any;
-    no note about next to nothing."""
-    for group in groups:
-        if group.loss_ns and group.severity != "error" and not group.library:
-            little = group.loss_ns < _WORTH_SAYING * headline.elapsed_ns
-            entry = group.entries[0]
-            return None if little and entry.finding.severity == "info" else entry
-    return None
 
 
 # --- what the numbers rest on ---
@@ -724,15 +713,6 @@ def _trust(analysis: Analysis) -> Trust:
     )
 
 
-def _trusted(trust: Trust) -> str:
-    """The same in brackets at the end of a screen."""
-    gpu = trust.gpu.removeprefix("NVIDIA ") or "no GPU named"
-    known = [gpu, "profiled"]
-    if trust.placed_within_ns is not None:
-        known.append(f"±{duration(trust.placed_within_ns)}")
-    return ", ".join(known)
-
-
 def _clock(analysis: Analysis) -> str:
     """ "345 to 1980 MHz, 1,234 samples"; '' if the clock was not sampled."""
     table = analysis.gpu_clocks
@@ -741,8 +721,9 @@ def _clock(analysis: Analysis) -> str:
     low, high = int(table["sm_min_mhz"].min()), int(table["sm_max_mhz"].max())
     span = f"{high} MHz" if low == high else f"{low} to {high} MHz"
     slowed = (np.maximum(table["reasons"].to_numpy(), 0) & SLOWED_BITS).any()
-    at_times = ", slowed down at times" if slowed else ""
-    return f"{span}, {int(table['samples'].sum()):,} samples{at_times}"
+    return f"{span}, {int(table['samples'].sum()):,} samples" + (
+        ", slowed down at times" if slowed else ""
+    )
 
 
 def reason_words(bits: int) -> str:

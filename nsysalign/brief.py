@@ -1,4 +1,4 @@
-"""The first screen as one JSON object of at most 2,000 bytes, for agents and CI (`--brief`).
+"""The answer as one JSON object of at most 2,000 bytes, for agents and CI (`--brief`).
 
 Its JSON Schema is made from these dataclasses: `python -m nsysalign.brief > docs/answer.schema.json`.
 """
@@ -13,13 +13,30 @@ from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nsysalign.text import duration, safe_text
-from nsysalign.verdicts import CANNOT_TELL, VERDICTS, First
+from nsysalign.verdicts import CANNOT_TELL, VERDICTS
 
 if TYPE_CHECKING:
+    from nsysalign.answer import Answer
     from nsysalign.unprofiled_run import UnprofiledRun
 
 SCHEMA, MOST_BYTES = "nsysalign-answer/1", 2_000
+#: Verdicts of commands that answer another question.
+OTHERS = {
+    "check": ("ok", "wrong"),
+    "diff": ("slower", "faster", "same", "unclear"),
+}
 _LABELS, _FIXES, _NAME, _SENTENCE = 5, 3, 60, 400
+
+
+@dataclass(frozen=True)
+class Short:
+    """The answer of `check` and `diff`."""
+
+    schema: str
+    command: str
+    verdict: str
+    sentence: str
+    next: str  # a command that shows more
 
 
 @dataclass(frozen=True)
@@ -50,56 +67,47 @@ class Omitted:
 
 
 @dataclass(frozen=True)
-class Brief:
-    schema: str
-    command: str
-    verdict: str
-    sentence: str
+class Brief(Short):
     interval: str  # the interval that proves it, '' for none
     wrong: tuple[str, ...]  # labels whose timing is not what is meant
     fixes: tuple[BriefFix, ...]
     labels: tuple[BriefLabel, ...]
     remarks: tuple[str, ...]
     trust: str
-    next: str  # a command that shows more
     omitted: Omitted
 
 
-def of_screen(first: First, command: str, run: str) -> Brief:
+def of_answer(said: Answer, command: str, run: str) -> Brief:
     """`run`: the path that `show` takes."""
-    labels = [
-        BriefLabel(
-            cut(row.label), row.verdict, row.words, row.count, row.elapsed_ns, row.columns_ns["kernel"], row.saving_ns,
+    proof, shown = said.proof, f"nsysalign report {shlex.quote(run)}"
+    if proof:
+        chosen = f" --label {shlex.quote(proof.label)}" if proof.kind != "run" else ""
+        shown = f"nsysalign show {shlex.quote(run)}{chosen}"
+    return _fitted(
+        Brief(
+            schema=SCHEMA,
+            command=command,
+            verdict=said.verdict,
+            sentence=cut(said.sentence, _SENTENCE),
+            next=shown,
+            interval=cut(proof.name) if proof else "",
+            wrong=tuple(map(cut, said.wrong)),
+            fixes=tuple(
+                BriefFix(f.purpose, cut(f.sentence, 160), cut(f.code[0] if f.code else "", 160))
+                for f in said.fixes
+            ),
+            labels=tuple(
+                BriefLabel(
+                    cut(row.label), row.verdict, row.words, row.count, row.elapsed_ns,
+                    row.columns_ns["kernel"], row.saving_ns,
+                )
+                for row in said.labels
+            ),
+            remarks=tuple(cut(text, 120) for text in (*said.remarks, said.lost) if text),
+            trust=cut(said.trust),
+            omitted=Omitted(0, 0, 0),
         )
-        for row in first.labels
-    ]  # fmt: skip
-    fixes = [
-        BriefFix(fix.purpose, cut(fix.sentence, 160), cut(fix.code[0] if fix.code else "", 160))
-        for fix in first.fixes
-    ]
-    timed = first.proof is not None and first.proof.kind != "run"
-    chosen = f" --label {shlex.quote(first.proof.label)}" if timed else ""
-    brief = Brief(
-        schema=SCHEMA,
-        command=command,
-        verdict=first.verdict,
-        sentence=cut(first.sentence, _SENTENCE),
-        interval=cut(first.proof.name) if first.proof else "",
-        wrong=tuple(map(cut, first.wrong[:_LABELS])),
-        fixes=tuple(fixes[:_FIXES]),
-        labels=tuple(labels[:_LABELS]),
-        remarks=tuple(
-            cut(text, 120) for text in (*first.remarks, first.unplaced) if text
-        ),
-        trust=cut(first.trust),
-        next=f"nsysalign show {shlex.quote(run)}{chosen}"
-        if first.proof
-        else f"nsysalign report {shlex.quote(run)}",
-        omitted=Omitted(
-            max(len(labels) - _LABELS, 0), max(len(fixes) - _FIXES, 0), max(len(first.wrong) - _LABELS, 0)
-        ),
     )  # fmt: skip
-    return _fitted(brief)
 
 
 def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> Brief:
@@ -108,41 +116,54 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> Brief:
 
     rows = [row for _, row in shown.by_weight(run.labels).iterrows()]
     lead = next((row for row in rows if row["verdict"] == "cpu_bound"), rows[0] if rows else None)
-    labels = tuple(
-        BriefLabel(
-            cut(row["label"]), row["verdict"], shown.words(row), int(row["count"]), round(row["steady_median_ns"]), None, None,
-        )
-        for row in rows[:_LABELS]
-    )  # fmt: skip
     floor = "" if run.floor_ns is None else f", an empty pair reads {duration(run.floor_ns)}"
-    brief = Brief(
-        schema=SCHEMA,
-        command=command,
-        verdict=CANNOT_TELL if lead is None else str(lead["verdict"]),
-        sentence=cut(" ".join(shown.sentences(run)), _SENTENCE),
-        interval="",
-        wrong=(),
-        fixes=(),
-        labels=labels,
-        remarks=tuple(cut(note, 120) for note in run.notes[:3]),
-        trust=cut(f"{run.device or 'no GPU named'}, not profiled{floor}"),
-        next=next_command,
-        omitted=Omitted(max(len(rows) - _LABELS, 0), 0, 0),
-    )
-    return _fitted(brief)
+    return _fitted(
+        Brief(
+            schema=SCHEMA,
+            command=command,
+            verdict=CANNOT_TELL if lead is None else str(lead["verdict"]),
+            sentence=cut(" ".join(shown.sentences(run)), _SENTENCE),
+            next=next_command,
+            interval="",
+            wrong=(),
+            fixes=(),
+            labels=tuple(
+                BriefLabel(
+                    cut(row["label"]), row["verdict"], shown.words(row), int(row["count"]),
+                    round(row["steady_median_ns"]), None, None,
+                )
+                for row in rows
+            ),
+            remarks=tuple(cut(note, 120) for note in run.notes[:3]),
+            trust=cut(f"{run.device or 'no GPU named'}, not profiled{floor}"),
+            omitted=Omitted(0, 0, 0),
+        )
+    )  # fmt: skip
 
 
-def text(brief: Brief) -> str:
-    """One line of JSON."""
-    return json.dumps(asdict(brief), ensure_ascii=False, separators=(",", ":"))
+def short(command: str, verdict: str, sentence: str, next_command: str) -> str:
+    """One line of JSON for a command of OTHERS."""
+    assert verdict in OTHERS[command]
+    shown = next_command if len(next_command.encode()) <= 1_000 else "nsysalign --help"
+    return text(Short(SCHEMA, command, verdict, cut(sentence, _SENTENCE), shown))
+
+
+def text(brief: Short) -> str:
+    """One line of JSON; what would drive a terminal (`next` has names as they are) is escaped."""
+    line = json.dumps(asdict(brief), ensure_ascii=False, separators=(",", ":"))
+    return "".join(c if c.isprintable() else f"\\u{ord(c):04x}" for c in line)
 
 
 def schema() -> dict[str, Any]:
-    """The JSON Schema of `Brief`."""
-    made = schema_of(Brief)
-    made["properties"]["schema"] = {"const": SCHEMA}
-    made["properties"]["verdict"] = {"enum": list(VERDICTS)}
-    return {"$schema": "https://json-schema.org/draft/2020-12/schema", "title": SCHEMA, **made}
+    """The JSON Schema of what `--brief` prints."""
+    kinds = [(Brief, VERDICTS), (Short, [word for words in OTHERS.values() for word in words])]
+    found = []
+    for kind, verdicts in kinds:
+        found.append(schema_of(kind))
+        found[-1]["properties"]["schema"] = {"const": SCHEMA}
+        found[-1]["properties"]["verdict"] = {"enum": list(verdicts)}
+    draft = "https://json-schema.org/draft/2020-12/schema"
+    return {"$schema": draft, "title": SCHEMA, "oneOf": found}
 
 
 def schema_of(kind: Any) -> dict[str, Any]:
@@ -175,24 +196,22 @@ def cut(text: object, most: int = _NAME) -> str:
 
 def _fitted(brief: Brief) -> Brief:
     """Within 2,000 bytes: remarks go first, then labels, wrong timings and fixes from their ends."""
-    while len(text(brief).encode()) > MOST_BYTES:
-        omitted = brief.omitted
-        if brief.remarks:
-            brief = replace(brief, remarks=brief.remarks[:-1])
-        elif len(brief.labels) > 1:
-            omitted = replace(omitted, labels=omitted.labels + 1)
-            brief = replace(brief, labels=brief.labels[:-1], omitted=omitted)
-        elif brief.wrong:
-            omitted = replace(omitted, wrong=omitted.wrong + 1)
-            brief = replace(brief, wrong=brief.wrong[:-1], omitted=omitted)
-        elif brief.fixes:
-            omitted = replace(omitted, fixes=omitted.fixes + 1)
-            brief = replace(brief, fixes=brief.fixes[:-1], omitted=omitted)
-        elif len(brief.next) > _SENTENCE:  # a path this long: the command without it
-            brief = replace(brief, next="nsysalign --help")
-        else:
-            break
-    return brief
+    every = {name: len(getattr(brief, name)) for name in ("labels", "fixes", "wrong")}
+    most = {"labels": _LABELS, "fixes": _FIXES, "wrong": _LABELS}
+
+    def kept(counts: dict[str, int]) -> Brief:
+        cut = {name: getattr(brief, name)[:count] for name, count in counts.items()}
+        omitted = {name: every[name] - len(cut[name]) for name in every}
+        return replace(brief, **cut, omitted=Omitted(**omitted))
+
+    counts = {"remarks": len(brief.remarks)} | {n: min(every[n], most[n]) for n in every}
+    for name, least in (("remarks", 0), ("labels", 1), ("wrong", 0), ("fixes", 0)):
+        while len(text(kept(counts)).encode()) > MOST_BYTES and counts[name] > least:
+            counts[name] -= 1
+    fitted = kept(counts)
+    if len(text(fitted).encode()) > MOST_BYTES:  # a path this long: the command without it
+        fitted = replace(fitted, next="nsysalign --help")
+    return fitted
 
 
 if __name__ == "__main__":

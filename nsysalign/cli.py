@@ -31,18 +31,24 @@ INTERNAL_ERROR = 70
 _HELP = "check the path, its permissions and the free space; --debug shows where it happened"
 _REPORT = "this is a bug in nsysalign; the traceback above shows where"
 
-#: Name -> one line of help, in the order of --help; `commands.NAME` is imported when it is called.
-COMMANDS = {
-    "run": "Profile a script or command and show where the time of its CUDA events went.",
-    "analyze": "The same from an existing export, report or run directory.",
-    "report": "Write the HTML report of a stored analysis again.",
-    "show": "Show one interval as a waterfall in the terminal.",
-    "diff": "Compare two analyses label by label: what got slower, and why.",
-    "export": "Export for Perfetto, Chrome's tracing, spreadsheets or data frames.",
-    "redact": "Make a copy of a trace to share, without private data.",
-    "demo": "Try it on a trace recorded on an H200; needs neither a GPU nor nsys.",
-    "doctor": "Check what is installed, what is missing, what that costs and how to fix it.",
+#: Group of --help -> name -> a line of help; `commands.NAME` is imported when it is called.
+GROUPS = {
+    "Every day": {
+        "run": "Profile a script or command and say where the time of its CUDA events went.",
+        "analyze": "The same from an existing export, report or run directory.",
+        "show": "Draw one interval in the terminal, piece by piece.",
+        "report": "Write the HTML page of a stored analysis again.",
+        "diff": "Compare two analyses label by label: what got slower, and why.",
+        "demo": "Try it on a trace recorded on an H200; needs neither a GPU nor nsys.",
+        "doctor": "Check what is installed, what is missing, what that costs and how to fix it.",
+    },
+    "Add-ons": {},
+    "Export": {
+        "export": "Export for Perfetto, Chrome's tracing, spreadsheets or data frames.",
+        "redact": "Make a copy of a trace to share, without private data.",
+    },
 }
+COMMANDS = {name: words for group in GROUPS.values() for name, words in group.items()}
 
 
 def _of_addons() -> dict[str, tuple[str, str, str]]:
@@ -80,11 +86,11 @@ class _Lazy(click.Group):
             return super().invoke(ctx)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl([*COMMANDS.items()])
-        if others := [(name, words) for name, (_, _, words) in _of_addons().items()]:
-            with formatter.section("Add-ons"):
-                formatter.write_dl(others)
+        addons = [(name, words) for name, (_, _, words) in _of_addons().items()]
+        for title, group in GROUPS.items():
+            if rows := [*group.items()] or addons:
+                with formatter.section(title):
+                    formatter.write_dl(rows)
 
 
 @click.group(cls=_Lazy, context_settings={"help_option_names": ["-h", "--help"]})
@@ -97,10 +103,11 @@ class _Lazy(click.Group):
 )
 @click.pass_context
 def cli(ctx: click.Context, debug: bool) -> None:
-    """Where the time of a torch.cuda.Event interval went, to the nanosecond.
+    """A profiler for CUDA timings: where the time of an interval went, to the nanosecond.
 
     \b
     Example:  nsysalign run train.py --epochs 1
+              nsysalign run -v ...    all labels and findings;  --brief  one line of JSON
     """
     ctx.obj = {"debug": debug}
 
@@ -118,6 +125,8 @@ def main(arguments: list[str] | None = None) -> Any:
         sys.stderr = io.TextIOWrapper(
             raw, sys.stderr.encoding, "backslashreplace", write_through=True
         )
+    if sys.stdout is sys.__stdout__:  # a terminal that cannot show a block shows a question mark
+        sys.stdout.reconfigure(errors="replace")
     debug = "--debug" in (sys.argv[1:2] if arguments is None else arguments[:1]) or bool(
         os.environ.get("NSYSALIGN_DEBUG")
     )

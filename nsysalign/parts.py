@@ -10,13 +10,8 @@ import pandas as pd
 
 from nsysalign.model import CAUSES, SHORTER_WITH_HOST, Analysis
 
-#: What the causes are called in tables, sentences and pictures: at most eight letters.
-SHORT: Mapping[str, str] = {cause: cause for cause in CAUSES} | {
-    "api_launch": "launch",
-    "launch_latency": "latency",
-}
-#: What they are called in sentences.
-DISPLAY: Mapping[str, str] = dict(SHORT) | {
+#: What the causes are called in tables, sentences and pictures.
+DISPLAY: Mapping[str, str] = {cause: cause for cause in CAUSES} | {
     "graph": "CUDA graph",
     "memcpy": "copy",
     "api_launch": "launch call",

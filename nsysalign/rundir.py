@@ -9,7 +9,7 @@ nsysalign-runs/train-001/
   baseline/events-PID.jsonl                                the same program without nsys
   marks-PID-N.nsam  marked/                                marks inside kernels; the run that made them (run --marks)
   confirm/LABEL-CHANGE-N/  confirm.json                    re-runs with one change, and their verdicts
-  analysis.db  report.html                                 results: stored, drawn
+  analysis.db  answer.json  report.html                    results: stored, said, drawn
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ EXPORT, REPORT, STREAM = "trace.sqlite", "trace.nsys-rep", "trace.qdstrm"
 CLOCKS, MANIFEST, NSYS_LOG = "clocks.jsonl", "run.json", "nsys.log"
 STACKS = "stacks.jsonl"
 RAW, BASELINE = "raw", "baseline"
-DATABASE, PAGE = "analysis.db", "report.html"
+DATABASE, PAGE, ANSWER = "analysis.db", "report.html", "answer.json"
 REPORT_SUFFIXES = (".nsys-rep", ".qdrep")  # the latter until 2021.3
 TRACE_SUFFIXES = (*REPORT_SUFFIXES, ".sqlite")
 

@@ -153,10 +153,7 @@ def milliseconds(ns: float) -> str:
     if not math.isfinite(ns):
         return "?"
     ms = ns / 1e6
-    decimals = next(
-        (places for limit, places in ((0.1, 4), (1, 3), (10, 2), (1000, 1)) if ms < limit), 0
-    )
-    return f"{ms:,.{decimals}f}"
+    return f"{ms:,.{next((d for limit, d in ((0.1, 4), (1, 3), (10, 2), (1000, 1)) if ms < limit), 0)}f}"
 
 
 def gibibytes(count: float) -> str:
@@ -225,40 +222,23 @@ def short_name(kernel: str) -> str:
     return plain.rpartition("::")[2].strip() or kernel
 
 
-_ROUNDS = 3
-
-
 def told_apart(short: Mapping[str, str], longest: int) -> dict[str, str]:
-    """Name -> short form; if several names would share a form, it begins with the word in which
-    they differ.
-
-    `void gemm_f32_tile64x256_stage3(...)`, `void gemm_f32_tile128x128_stage3(...)`:
-    `…tile64x256_stage3`, `…tile128x128_stage3`.
-    """
+    """Name -> short form; names that would share a form begin with the word in which they differ:
+    `…tile64x256_stage3`, `…tile128x128_stage3`."""
     out = dict(short)
-    for _ in range(_ROUNDS):
+    for _ in range(3):  # what differs may be cut off again
         groups: dict[str, list[str]] = {}
         for name, text in out.items():
             groups.setdefault(text, []).append(name)
-        for alike in groups.values():
-            if len(alike) > 1:
-                begin = _difference(alike)
-                out |= {name: _from(name, begin, longest) for name in alike}
+        for alike in (names for names in groups.values() if len(names) > 1):
+            first, last = min(alike), max(alike)  # what these share, all share
+            pairs = enumerate(zip(first, last, strict=False))
+            same = next((n for n, (a, b) in pairs if a != b), len(first))
+            same = re.search(r"[A-Za-z0-9]*$", first[:same]).start()
+            for name in alike:
+                text = ("…" if same else "") + name[same:]
+                out[name] = text if len(text) <= longest else text[: longest - 1] + "…"
     return out
-
-
-def _from(name: str, begin: int, longest: int) -> str:
-    text = ("…" if begin else "") + name[begin:]
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _difference(names: list[str]) -> int:
-    """Where different names begin to differ: at the beginning of that word."""
-    first, last = min(names), max(names)  # all names share what these do
-    same = next(
-        (n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first)
-    )
-    return re.search(r"[A-Za-z0-9]*$", first[:same]).start()
 
 
 def within(middle_ns: float, lower_ns: float, upper_ns: float, unit_ns: int) -> str:

@@ -580,13 +580,13 @@ def shown_losses(analysis: nsysalign.Analysis) -> Iterator[str]:
     are those of the label's intervals, cold ones apart."""
     elapsed = analysis.intervals.groupby("label")["elapsed_ns"].agg(["sum", "size"])
     for card in answer(analysis).groups:
-        for entry in card.entries:
-            who = f"{card.rule} ({entry.finding.label[:40]})"
-            if entry.count and entry.finding.loss_ns > entry.total_ns:
-                yield f"{who}: a loss of {entry.finding.loss_ns} of {entry.total_ns} ns"
-            if entry.count and not entry.cold:
-                told = (entry.total_ns, entry.count)
-                if told != tuple(elapsed.loc[entry.finding.label].tolist()):
+        for finding in card.findings:
+            who = f"{card.rule} ({finding.label[:40]})"
+            if finding.count and finding.loss_ns > finding.total_ns:
+                yield f"{who}: a loss of {finding.loss_ns} of {finding.total_ns} ns"
+            if finding.count and not finding.which:
+                told = (finding.total_ns, finding.count)
+                if told != tuple(elapsed.loc[finding.label].tolist()):
                     yield f"{who}: {told} is not what the label's intervals take"
 
 

@@ -10,9 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from nsysalign.commandline.outputs import folder_for
 from nsysalign.commandline.progress import ProgressLine
-from nsysalign.errors import NsysError, TraceError
+from nsysalign.errors import NsysError, TraceError, UsageError
 from nsysalign.rundir import REPORT, REPORT_SUFFIXES, STREAM, Inputs, RunDirectory
 
 if TYPE_CHECKING:
@@ -31,65 +33,65 @@ def assembled(
 ) -> Inputs:
     """The inputs of a run directory, a report or an export; files given explicitly replace the
     run's own logs.  Raw files of a killed run are converted; a report is exported into `output`
-    (created here) unless its export lies next to it; `given`: files for add-ons, by option.  A trace given by itself brings no logs, only
-    the other files of its run.  Raises TraceError or NsysError with what to do next.
+    (created here) unless its export lies next to it; `given`: files for add-ons, by option.  A trace
+    given by itself brings no logs, only the other files of its run.  Raises TraceError or NsysError
+    with what to do next.
     """
+    from nsysalign.record import session
+
     if not path.exists():
         raise TraceError(
             f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
         )
     run = RunDirectory.around(path)
+    trace = path
     if path.is_dir():
         if not events:
-            recover(run)
+            session.recover(run.path)
         trace = trace_of(run)
         events = tuple(events) or run.event_logs()
-        baseline = tuple(baseline) or baseline_logs(run)
+        baseline = tuple(baseline) or session.baseline_logs(run.path)
     else:
         _refuse_what_is_no_trace(path)
-        trace = path
+        if not quiet and not events and (logs := run.event_logs()):
+            click.echo(
+                f"note: {logs[0].name} beside it is not read: its events are of the run "
+                f"(nsysalign analyze {shlex.quote(str(run.path))}), or --events FILE",
+                err=True,
+            )
     export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
     files = {name: tuple(paths) for name, paths in given.items() if paths}
     return run.inputs(export, tuple(events), tuple(baseline), files)
 
 
 def _refuse_what_is_no_trace(path: Path) -> None:
-    """Raises TraceError for a file that is not a trace itself, and says what it is."""
+    """Raises for a file that is not a trace itself, and says what it is."""
+    quoted = shlex.quote(str(path))
     if path.name.endswith((".jsonl", ".jsonl.gz")):
         raise TraceError(
             f"{path.name} is an event log: it says what was measured, and belongs to a trace, "
             "which says when",
-            f"nsysalign analyze TRACE.sqlite --events {shlex.quote(str(path))}",
+            f"nsysalign analyze TRACE.sqlite --events {quoted}",
         )
     if path.suffix == ".json":
         raise TraceError(
-            f"{path.name} is no trace",
-            f"of a stored analysis: nsysalign report {shlex.quote(str(path))}",
+            f"{path.name} is no trace", f"of a stored analysis: nsysalign report {quoted}"
         )
-
-
-def recover(run: RunDirectory) -> None:
-    """Convert the raw logs of a run that was itself killed."""
-    from nsysalign.record import session
-
-    session.recover(run.path)
-
-
-def baseline_logs(run: RunDirectory) -> list[Path]:
-    """Logs of the run without nsys, converted if that was killed."""
-    from nsysalign.record import session
-
-    return session.baseline_logs(run.path)
+    if path.suffix == ".py":
+        raise UsageError(
+            f"{path.name} is a program, and analyze reads what was recorded of one",
+            f"nsysalign run {quoted}",
+        )
 
 
 def trace_of(run: RunDirectory) -> Path:
     """The trace of a run directory.  Raises TraceError if the run is still going on."""
+    from nsysalign.record.nsys import find_nsys, import_stream
+    from nsysalign.record.session import going_on
+
     try:
         return run.trace()
     except TraceError as error:
-        from nsysalign.record.nsys import find_nsys, import_stream
-        from nsysalign.record.session import going_on
-
         if not run.traces() and going_on(run.path):
             raise TraceError(
                 f"{run.path}: the run is still going on", f"then: nsysalign analyze {run.path}"
@@ -111,20 +113,19 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
     here."""
     if trace.suffix not in REPORT_SUFFIXES:
         return trace
-    beside = trace.with_suffix(".sqlite")
-    if is_export_of(beside, trace):
-        return beside
+    beside, made = trace.with_suffix(".sqlite"), trace.stat().st_mtime_ns
+    if beside.is_file():
+        # it is not older, or the run that made both says so: a copied directory has new times
+        of_run = RunDirectory(trace.parent).manifest().get("trace") == beside.name
+        if of_run or beside.stat().st_mtime_ns >= made:
+            return beside
     from nsysalign.record.nsys import export_sqlite, find_nsys
 
     target = output / beside.name
     if target.exists():
-        if target != beside and _time_of(target) == _time_of(
-            trace
-        ):  # made here from this report, see below
+        if target != beside and target.stat().st_mtime_ns == made:  # made from this report, below
             return target
-        digest = hashlib.sha256(f"{trace.stat().st_size}-{_time_of(trace)}".encode()).hexdigest()[
-            :8
-        ]
+        digest = hashlib.sha256(f"{trace.stat().st_size}-{made}".encode()).hexdigest()[:8]
         target = output / f"{trace.stem}-{digest}.sqlite"
         if target.exists():
             return target
@@ -144,23 +145,8 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
             f"{error.message}",
             error.next_step,
         ) from error
-    os.utime(
-        target, ns=(_time_of(trace), _time_of(trace))
-    )  # the next analysis recognises it by that
+    os.utime(target, ns=(made, made))  # the next analysis recognises it by that
     return target
-
-
-def is_export_of(export: Path, report: Path) -> bool:
-    """Whether the export beside a report was made from it: it is not older, or the run that made
-    both says so (a copied directory has new times)."""
-    if not export.is_file():
-        return False
-    made = RunDirectory(report.parent).manifest().get("trace")
-    return _time_of(export) >= _time_of(report) or made == export.name
-
-
-def _time_of(path: Path) -> int:
-    return path.stat().st_mtime_ns
 
 
 def drawn(loaded: Analysis, number: int, path: Path, table: str) -> Analysis:

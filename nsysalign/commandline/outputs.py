@@ -7,6 +7,7 @@ import os
 import re
 import zlib
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +23,11 @@ if TYPE_CHECKING:
 
 #: Documents of a run, a measurement or a comparison of ranks, and what lies beside them in its
 #: folder.
-_OF_A_RUN = ("analysis.db", "measure.json", "ranks.json", "confirm.json")
+_OF_A_RUN = ("analysis.db", "answer.json", "measure.json", "ranks.json", "confirm.json")
 _BESIDE = ("analysis.db", "trace.sqlite", "ranks.html", "run.json")
 #: How our pages and documents begin.
 _OURS = re.compile(
-    rb'\s*\{\s*"format":\s*"nsysalign-(analysis|diff|measure|measure-diff|ranks|confirm)"'
+    rb'\s*\{\s*"format":\s*"nsysalign-(analysis|answer|diff|measure|measure-diff|ranks|confirm)"'
     rb'|\{"displayTimeUnit":"ns","otherData":\{"producer":"nsysalign"\}'
     rb"|<!DOCTYPE html>(?s:.{1,2000})<title>[^<]*nsysalign[^<]*</title>"
 )
@@ -34,10 +35,7 @@ _OURS = re.compile(
 
 def refuse_overwriting(path: Path) -> None:
     """Raises OutputError if a file is there that may not be replaced: an input, one of a run,
-    anything not made by us.
-
-    Links may be: what they lead to is never touched.
-    """
+    anything not made by us.  Links may be: what they lead to is never touched."""
     if path.is_symlink() or not path.is_file() or not path.stat().st_size:
         return
     try:
@@ -48,11 +46,8 @@ def refuse_overwriting(path: Path) -> None:
         head = b""
     ours = _OURS.match(head)
     if head.startswith(b"SQLite format 3"):
-        try:
-            with opened(path, AnalysisError, expected="an analysis.db", again="") as connection:
-                ours = {"documentation", "intervals", "meta"} <= tables(connection)[0].keys()
-        except AnalysisError:
-            ours = False
+        with suppress(AnalysisError), opened(path, AnalysisError, expected="an analysis.db", again="") as connection:  # fmt: skip
+            ours = {"documentation", "intervals", "meta"} <= tables(connection)[0].keys()
     if not ours:
         raise OutputError(
             f"{path}: is there already and was not made by nsysalign; it is never written over",
@@ -65,21 +60,17 @@ def refuse_unwritable(file: str | Path) -> None:
     written."""
     path = Path(file)
     folder = path.parent
+    wrong = ""
     if path.is_dir():
-        raise OutputError(f"{path}: is a folder, not a file", "choose a file in it")
-    if not folder.is_dir():
-        raise OutputError(
-            f"{path}: cannot be written (there is no folder {folder})", f"mkdir -p {folder}"
-        )
-    if not os.access(path if path.exists() else folder, os.W_OK):
-        raise OutputError(
-            f"{path}: cannot be written (permission denied)", "choose a file elsewhere"
-        )
-    of_a_run = path.name in _OF_A_RUN and any((folder / name).exists() for name in _BESIDE)
-    if path.is_file() and of_a_run:
-        raise OutputError(
-            f"{path}: belongs to a run, and is never written over", "choose another name"
-        )
+        wrong, instead = "is a folder, not a file", "choose a file in it"
+    elif not folder.is_dir():
+        wrong, instead = f"cannot be written (there is no folder {folder})", f"mkdir -p {folder}"
+    elif not os.access(path if path.exists() else folder, os.W_OK):
+        wrong, instead = "cannot be written (permission denied)", "choose a file elsewhere"
+    elif path.is_file() and path.name in _OF_A_RUN and any((folder / n).exists() for n in _BESIDE):
+        wrong, instead = "belongs to a run, and is never written over", "choose another name"
+    if wrong:
+        raise OutputError(f"{path}: {wrong}", instead)
     refuse_overwriting(path)
 
 
@@ -113,14 +104,11 @@ def console() -> Console:
 
 def folder_for(path: Path) -> Path:
     """The folder, created if necessary.  Raises OutputError if nothing can be written in it."""
+    why = "permission denied"
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(
-            f"{path}: cannot be made ({error.strerror})", "choose another folder: -o DIR"
-        ) from error
+        why = str(error.strerror)
     if not os.access(path, os.W_OK | os.X_OK):
-        raise OutputError(
-            f"{path}: cannot be written (permission denied)", "choose another folder: -o DIR"
-        )
+        raise OutputError(f"{path}: cannot be written ({why})", "choose another folder: -o DIR")
     return path

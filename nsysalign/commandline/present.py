@@ -1,12 +1,12 @@
-"""From a trace to stored results and a table: what `analyze`, `run`, `confirm` and `ranks` have in
+"""From a trace to stored results and a screen: what `analyze`, `run`, `confirm` and `ranks` have in
 common."""
 
 from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +17,7 @@ from nsysalign.commandline.outputs import console, deliver, refuse_overwriting
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.errors import Interrupted, NsysAlignError
 from nsysalign.memory import imported, trim_memory
-from nsysalign.rundir import DATABASE, PAGE
+from nsysalign.rundir import ANSWER, DATABASE, PAGE
 
 if TYPE_CHECKING:
     from nsysalign.answer import Answer
@@ -36,12 +36,13 @@ def present(
     nsys: str | None = None,
     all_segments: bool = False,
 ) -> Analysis:
-    """Analyse a run directory or a trace, store, print.  `given`: files for add-ons, by option."""
+    """Analyse a run directory or a trace, print, store.  `given`: files for add-ons, by option."""
     if output is not None:
-        for name in (DATABASE, PAGE):
+        for name in (DATABASE, PAGE, ANSWER):
             refuse_overwriting(output / name)
     output = output or (path if path.is_dir() else path.with_name(path.stem + ".nsysalign"))
-    with _no_empty_folder(output):
+    there = output.exists()
+    try:
         inputs = assembled(
             path, output, events=events, baseline=baseline, given=given, nsys=nsys, quiet=quiet
         )
@@ -50,42 +51,42 @@ def present(
             analysis = engine.analyze_inputs(inputs, all_segments=all_segments, progress=tell)
             trim_memory()  # the trace's memory
             said = imported("nsysalign.answer").answer(analysis)
-        try:
-            if not quiet and json_out != "-":
-                again = [path, *(part for log in events for part in ("--events", log))]
-                sys.stdout.write(printed(analysis, said, output, again=again))
-                sys.stdout.flush()
-        finally:  # also where nobody reads the screen any more (| head)
-            with ProgressLine(quiet) as tell:
-                tell("writing the report", 97)
-                store(analysis, output, said)
-        if json_out:
-            from nsysalign.store import document
-
-            deliver(document.pieces(analysis), json_out)
-        return analysis
-
-
-@contextmanager
-def _no_empty_folder(output: Path) -> Iterator[None]:
-    """A refused request leaves no empty folder behind."""
-    there = output.exists()
-    try:
-        yield
     except NsysAlignError:
-        if not there:
+        if not there:  # a refused request leaves no empty folder behind
             with suppress(OSError):  # not empty: it contains a report's export
                 output.rmdir()
         raise
+    try:
+        if not quiet and json_out != "-":
+            again = [path, *(part for log in events for part in ("--events", log))]
+            sys.stdout.write(printed(analysis, said, output, again=again))
+            sys.stdout.flush()
+    finally:  # also where nobody reads the screen any more (| head)
+        with ProgressLine(quiet) as tell:
+            tell("writing the report", 97)
+            store(analysis, output, said)
+    if json_out:
+        from nsysalign.store import document
+
+        deliver(document.pieces(analysis), json_out)
+    return analysis
 
 
 def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
-    """Write analysis.db and report.html to `output`; `said`: the analysis' answer, if the caller has
-    it."""
+    """Write analysis.db, answer.json and report.html to `output`; `said`: the analysis' answer, if
+    the caller has it."""
+    from dataclasses import asdict
+
+    from nsysalign.answer import answer
+    from nsysalign.files import write_text
     from nsysalign.show import html
     from nsysalign.store import database
+    from nsysalign.store.objects import to_json
 
+    said = said or answer(analysis)
     database.write(analysis, output / DATABASE)
+    head = {"format": "nsysalign-answer", "version": 1}
+    write_text(output / ANSWER, to_json(head | asdict(said)) + "\n")
     html.write(analysis, output / PAGE, said=said)
 
 
@@ -95,7 +96,7 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
     from rich.text import Text
 
     from nsysalign.commandline.options import view
-    from nsysalign.show import screen, terminal
+    from nsysalign.show import screen
 
     shown, page = console(), str(output / PAGE)
     with suppress(ValueError):  # not below the working directory
@@ -110,16 +111,16 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
             from nsysalign import brief
 
             command = click.get_current_context().info_name or ""
-            line = brief.text(brief.of_screen(said.screen, command, str(output)))
+            line = brief.text(brief.of_answer(said, command, str(output)))
             shown.print(Text(line), soft_wrap=True)
         elif view() == "kernels":
-            terminal.kernels(analysis, shown)
+            screen.kernels(analysis, shown)
         elif view() == "full":
-            terminal.render(analysis, shown, page, said=said)
+            screen.everything(analysis, said, shown, page)
             shown.print("\n".join(hint), soft_wrap=True)
         else:
-            listed = () if said.labels else terminal.kernel_lines(analysis, shown.width)
-            screen.render(said.screen, shown, page, listed=listed, extra=hint)
+            listed = () if said.labels else screen.kernel_lines(analysis, shown.width)
+            screen.render(said, shown, page, listed=listed, extra=hint)
     return capture.get()
 
 
@@ -130,9 +131,10 @@ def finish(
     script keeps its status: the analysis of what it left may then fail as well, or be interrupted,
     which is only reported.
     """
+    ended = f"the script ended with status {exit_status}"
     try:
         try:
-            return present(run_dir, quiet=quiet, json_out=json_out)
+            analysis = present(run_dir, quiet=quiet, json_out=json_out)
         except KeyboardInterrupt:
             raise Interrupted(
                 "the analysis was interrupted; what was recorded is kept",
@@ -141,5 +143,8 @@ def finish(
     except NsysAlignError as error:
         if exit_status == 0:
             raise
-        click.echo(f"not analysed: {error}", err=True)
+        click.echo(f"{ended}, and what it left was not analysed: {error.message}", err=True)
         return None
+    if exit_status and not quiet:
+        click.echo(f"{ended}; what it recorded until then was analysed", err=True)
+    return analysis

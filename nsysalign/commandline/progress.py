@@ -30,7 +30,16 @@ class ProgressLine:
         if not self._show:
             return
         if self._progress is None:
-            self._progress = _drawn()
+            from rich import progress
+            from rich.console import Console
+
+            columns = (
+                progress.TextColumn("{task.description}"), progress.BarColumn(bar_width=None),
+                progress.TaskProgressColumn(), progress.TimeElapsedColumn(),
+                progress.TextColumn("left"), progress.TimeRemainingColumn(),
+            )  # fmt: skip
+            console = Console(stderr=True)
+            self._progress = progress.Progress(*columns, console=console, transient=True)
             self._progress.start()
         if self._task is None or percent < self._percent:  # another job, with its own clock
             if self._task is not None:
@@ -42,25 +51,3 @@ class ProgressLine:
     def __exit__(self, *exc: object) -> None:
         if self._progress is not None:
             self._progress.stop()
-
-
-def _drawn() -> Progress:
-    from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        Progress,
-        TaskProgressColumn,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(bar_width=None),
-        TaskProgressColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-    )
-    return Progress(*columns, console=Console(stderr=True), transient=True)

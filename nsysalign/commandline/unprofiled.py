@@ -29,13 +29,15 @@ def present(
     command: Sequence[str] = (),
     quiet: bool = False,
     json_out: str | None = None,
+    brief: bool = False,
 ) -> None:
     """Say what the event log of a run without nsys proves.  `command`: what was run, if that is
     known.  Raises EventLogError if there is no log."""
-    from nsysalign.commandline.assembly import recover
+    from nsysalign.commandline.options import view
+    from nsysalign.record.session import recover
     from nsysalign.unprofiled_run import analyze_run
 
-    recover(run)
+    recover(run.path)
     found = analyze_run(run)
     if json_out:
         import orjson
@@ -44,15 +46,15 @@ def present(
         deliver(document, json_out)
     if quiet or json_out == "-":
         return
-    from nsysalign.commandline.options import view
-    from nsysalign.show import unprofiled_run
-
-    if view() == "brief":
-        from nsysalign import brief
+    if brief or view() == "brief":
+        from nsysalign.brief import of_unprofiled, text
 
         name = click.get_current_context().info_name or ""
-        click.echo(brief.text(brief.of_unprofiled(found, name, f"nsysalign analyze {run.path}")))
+        again = f"nsysalign analyze {shlex.quote(str(run.path))}"
+        click.echo(text(of_unprofiled(found, name, again)))
         return
+    from nsysalign.show import unprofiled_run
+
     unprofiled_run.render(found, console(), breakdown(command))
     click.echo(f"log: {run.path}")
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from nsysalign import registry
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import console, deliver
+
+if TYPE_CHECKING:
+    from nsysalign.compare.label_changes import Comparison
 
 #: What --fail-on names -> verdicts.
 FAILURES = {
@@ -45,6 +50,7 @@ FAILURES = {
     help="Judge runs that were recorded differently (GPU, clocks, nsys, event tracing) all the "
     "same.",
 )
+@click.option("--brief", is_flag=True, help="Print the verdict as one line of JSON instead.")
 @shared.quiet()
 @click.pass_context
 def diff(
@@ -56,6 +62,7 @@ def diff(
     threshold: float,
     fail_on: tuple[str, ...],
     anyway: bool,
+    brief: bool,
     quiet: bool,
 ) -> None:
     """Compare two analyses (run directories, or an analysis.db): what got slower, and why.
@@ -93,10 +100,12 @@ def diff(
         pages.write_page(comparison, output)
     if json_out:
         deliver(to_json(pages.document(comparison)), json_out)
-    if not quiet and json_out != "-":
+    if brief:
+        click.echo(_brief(comparison, before, after))
+    elif not quiet and json_out != "-":
         pages.render(comparison, console(), str(output) if output else None)
     if fail_on and comparison.count("different"):
-        if quiet or json_out == "-":
+        if quiet or brief or json_out == "-":
             click.echo(f"nsysalign: {pages.summary(comparison)}", err=True)
             for confounder in comparison.confounders:
                 click.echo(f"  {safe_text(confounder)}", err=True)
@@ -111,3 +120,25 @@ def _failed(fail_on: tuple[str, ...], judged: set[str], missing: bool) -> int:
     not be."""
     verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
     return int(bool(judged & verdicts) or (missing and "missing" in fail_on))
+
+
+def _brief(comparison: Comparison, before: Path, after: Path) -> str:
+    """The verdict of the program's own labels, and the label that changed most."""
+    from nsysalign.brief import short
+    from nsysalign.compare import page as pages
+    from nsysalign.text import duration
+
+    own = [label for label in pages.ordered(comparison) if not label.library]
+    judged = [label.verdict for label in own]
+    verdict = next(
+        (word for word in ("slower", "faster", "unclear", "same") if word in judged), "unclear"
+    )
+    sentence = pages.summary(comparison)
+    changed = next((label for label in own if label.verdict == verdict), None)
+    command = f"nsysalign diff {shlex.quote(str(before))} {shlex.quote(str(after))} -o diff.html"
+    if changed is not None and verdict in ("slower", "faster"):
+        times = " to ".join(map(duration, (changed.total.before_ns, changed.total.after_ns)))
+        sentence += f" {changed.label}: {times} ({pages.changed(changed)})."
+        chosen = shlex.quote(changed.label_after)
+        command = f"nsysalign show {shlex.quote(str(after))} --label {chosen}"
+    return short("diff", verdict, sentence, command)

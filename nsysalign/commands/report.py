@@ -31,33 +31,30 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
               nsysalign report nsysalign-runs/train-001 --interval forward#17
     """
     from nsysalign.commandline.outputs import refuse_overwriting
+    from nsysalign.commands.show import find
     from nsysalign.engine import load
     from nsysalign.files import file_name
     from nsysalign.rundir import PAGE, RunDirectory
     from nsysalign.show import html
 
     for results in registry.each("results"):
-        if not results.holds(analysis):
-            continue
-        page = results.report(analysis, output)
-        if not quiet:
-            click.echo(str(page))
-        return
-    loaded, focus, said = load(analysis), None, ""
+        if results.holds(analysis):
+            page = results.report(analysis, output)
+            if not quiet:
+                click.echo(str(page))
+            return
+    loaded, focus, note = load(analysis), None, ""
     name = PAGE
     if interval is not None:
-        from nsysalign.commands.show import find
-
         focus = find(loaded, label=None, iteration=None, name=interval)
-        loaded, said = with_timeline(loaded, focus, interval, analysis)
+        loaded, note = with_timeline(loaded, focus, interval, analysis)
         name = f"report-{file_name(interval)}.html"
     target = output or RunDirectory.around(analysis).path / name
     refuse_overwriting(target)
     html.write(loaded, target, focus)
     if not quiet:
         click.echo(str(target))
-        if said:
-            click.echo(said, err=True)
+        click.echo(note, err=True, nl=bool(note))
 
 
 def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple[Analysis, str]:

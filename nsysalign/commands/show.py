@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -12,15 +13,13 @@ from nsysalign.commandline.outputs import console
 from nsysalign.errors import UsageError
 from nsysalign.text import safe_text
 
+if TYPE_CHECKING:
+    from nsysalign.model import Analysis
+
 
 @click.command()
 @click.argument("analysis", metavar="RUN", type=click.Path(path_type=Path, exists=True))
-@click.option(
-    "-l",
-    "--label",
-    metavar="LABEL",
-    help="Label of the interval (default: the one whose stream waits longest).",
-)
+@click.option("-l", "--label", metavar="LABEL", help="Label (default: that of the first screen).")
 @click.option(
     "-k",
     "--iteration",
@@ -49,14 +48,20 @@ def show(
     """
     from nsysalign.commandline.assembly import drawn
     from nsysalign.engine import load
+    from nsysalign.rundir import RunDirectory
     from nsysalign.show import waterfall
 
+    if RunDirectory(analysis).unprofiled:
+        from nsysalign.commandline import unprofiled
+
+        unprofiled.present(RunDirectory(analysis), quiet=quiet, brief=brief)
+        return
     loaded = load(analysis)
     if brief:
         from nsysalign.answer import answer
-        from nsysalign.brief import of_screen, text
+        from nsysalign.brief import of_answer, text
 
-        click.echo(text(of_screen(answer(loaded).screen, "show", str(analysis))))
+        click.echo(text(of_answer(answer(loaded), "show", str(analysis))))
         return
     number = find(loaded, label=label, iteration=iteration, name=interval)
     if not quiet:
@@ -65,43 +70,35 @@ def show(
         waterfall.render(loaded, number, console(), most=most)
 
 
-def find(
-    analysis, *, label: str | None, iteration: int | None, name: str | None
-) -> int:  # a model.Analysis
+def find(analysis: Analysis, *, label: str | None, iteration: int | None, name: str | None) -> int:
     """The number of the requested interval.  Raises UsageError, which suggests similar names."""
     intervals = analysis.intervals
     if intervals.empty:
-        raise UsageError(
-            "no interval was placed in this analysis",
-            "nsysalign analyze prints the reasons below its table",
-        )
+        raise UsageError("no interval was placed in this analysis", "its report says why")
     if name is not None:
         if label is not None or iteration is not None:
             raise UsageError("use either --interval, or --label and --iteration")
         found = intervals.loc[intervals["name"] == name, "interval"]
         if found.empty:
-            raise UsageError(
-                f"no interval is named {safe_text(name)}", _like(name, intervals["name"].tolist())
-            )
+            near = _like(name, intervals["name"].tolist())
+            raise UsageError(f"no interval is named {safe_text(name)}", near)
         return int(found.iloc[0])
     if label is None:
         from nsysalign.answer import answer
 
-        label = answer(analysis).first or str(intervals["label"].iloc[0])
+        proof = answer(analysis).proof
+        label = proof.label if proof else str(intervals["label"].iloc[0])
     row = analysis.labels[analysis.labels["label"] == label]
-    mine = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()
-    if not mine:
-        raise UsageError(
-            f"no label is {safe_text(label)}", _like(label, analysis.labels["label"].tolist())
-        )
+    own = intervals[intervals["label"] == label].sort_values("start_ns")["interval"].tolist()
+    if not own:
+        near = _like(label, analysis.labels["label"].tolist())
+        raise UsageError(f"no label is {safe_text(label)}", near)
     if iteration is None:
-        return int(mine[0] if row.empty else row["row_interval"].iloc[0])
-    if not -len(mine) <= iteration < len(mine):
-        raise UsageError(
-            f"{safe_text(label)} has {len(mine)} intervals, 0 to {len(mine) - 1}; {iteration} was "
-            "asked for"
-        )
-    return int(mine[iteration])
+        return int(own[0] if row.empty else row["row_interval"].iloc[0])
+    if not -len(own) <= iteration < len(own):
+        which = f"{len(own)} intervals, 0 to {len(own) - 1}"
+        raise UsageError(f"{safe_text(label)} has {which}; {iteration} was asked for")
+    return int(own[iteration])
 
 
 def _like(wanted: str, names: list[str]) -> str:

@@ -6,10 +6,10 @@ same runs are averaged for every cause, the causes' changes add up to the total'
 
 The bounds are the change -+ t * s, where s is half the distance between the 16th and the 84th
 percentile of the resampled changes: with few runs the outer percentiles are made of resamples that
-drew the one cold run several times, and would say nothing.  t is Student's, for the side with fewer
-runs.  Two sets of 5 to 100 runs of the same program (log-normal; with and without one run 100 times
-slower; two modes) were told apart at 95 % in 0 to 6 of 100 cases (tests/compare). The runs are
-taken as independent: slow drift makes any such interval too narrow.
+drew the one cold run several times.  t is Student's, for the side with fewer runs.  Two sets of 5 to
+100 runs of the same program (log-normal; with and without one run 100 times slower; two modes) were
+told apart at 95 % in 0 to 6 of 100 cases (tests/compare).  Slow drift makes any such interval too
+narrow.
 """
 
 from __future__ import annotations
@@ -51,19 +51,16 @@ def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
     count = len(values)
     resamples = int(np.clip(MOST_DRAWS // count, FEWEST_RESAMPLES, RESAMPLES))
     ordered = values[np.argsort(values[:, 0], kind="stable")].astype(np.float64)
-    out = np.empty((resamples, values.shape[1]))
-    step = max(1, 500_000 // count)
+    out, step = [], max(1, 500_000 // count)
     for begin in range(0, resamples, step):
         size = min(step, resamples - begin)
         # positions in order of measured time: sorting the numbers drawn sorts the resample
-        drawn = np.sort(random.integers(0, count, (size, count)), axis=1)
-        kept = middle_half(drawn)
-        # how often each run is among the kept ones, as a matrix product instead of a gather of size
-        # x count x columns
+        kept = middle_half(np.sort(random.integers(0, count, (size, count)), axis=1))
+        # how often each run is among the kept ones, as a matrix product instead of a gather
         cells = (kept + np.arange(size)[:, None] * count).ravel()
-        weights = np.bincount(cells, minlength=size * count).reshape(size, count).astype(np.float64)
-        out[begin : begin + size] = weights @ ordered / kept.shape[1]
-    return out
+        weights = np.bincount(cells, minlength=size * count).reshape(size, count)
+        out.append(weights.astype(np.float64) @ ordered / kept.shape[1])
+    return np.concatenate(out)
 
 
 def _reach(half_ns: np.ndarray, runs: int) -> np.ndarray:

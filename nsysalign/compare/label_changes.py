@@ -103,7 +103,7 @@ def compare(
     `anyway`: judge the labels of runs that were recorded differently as well.
     """
     a, b = _runs(before), _runs(after)
-    without = [_unprofiled(side) for side in (before, after)]
+    predicted = _unprofiled(before), _unprofiled(after)
     first = before.labels.set_index("label")
     same_code = matching(before, after)
     confounders, remarks = _differences(before, after, names)
@@ -116,41 +116,24 @@ def compare(
         verdict, reason = judge(total, len(a[label]), len(b[other]), threshold)
         if confounders and not anyway:
             verdict, reason = "different", reason if reason == "too few" else ""
-        row = first.loc[label]
+        row, parts = first.loc[label], zip(CAUSES, causes, strict=True)
         labels.append(
             LabelChange(
-                label=label,
-                label_after=other,
-                kind=str(row["kind"]),
-                site=str(row["site"]),
-                before_count=len(a[label]),
-                after_count=len(b[other]),
-                total=total,
-                parts={
-                    c: v for c, v in zip(CAUSES, causes, strict=True) if v.before_ns or v.after_ns
-                },
-                kernel_only=kernel_only,
-                verdict=verdict,
-                reason=reason,
-                library=bool(row["library"]),
-                unprofiled=(without[0].get(label), without[1].get(other)),
+                label, other, str(row["kind"]), str(row["site"]), len(a[label]), len(b[other]), total,
+                {cause: part for cause, part in parts if part.before_ns or part.after_ns},
+                kernel_only, verdict, reason, bool(row["library"]),
+                (predicted[0].get(label), predicted[1].get(other)),
             )
-        )
+        )  # fmt: skip
     moved = [f"{x} is {y}" for x, y in same_code.items() if x != y]
     if moved:
         remarks.append(f"matched by their code, as lines moved (A is B): {', '.join(moved)}")
     only_before = tuple(label for label in a if label not in same_code)
+    only_after = tuple(label for label in b if label not in same_code.values())
+    missing = tuple(label for label in only_before if not first.loc[label, "library"])
     return Comparison(
-        before=names[0],
-        after=names[1],
-        labels=tuple(labels),
-        only_before=only_before,
-        only_after=tuple(label for label in b if label not in same_code.values()),
-        threshold=threshold,
-        confounders=tuple(confounders),
-        remarks=tuple(remarks),
-        missing=tuple(label for label in only_before if not first.loc[label, "library"]),
-    )
+        *names, tuple(labels), only_before, only_after, threshold, tuple(confounders), tuple(remarks), missing,
+    )  # fmt: skip
 
 
 def matching(before: Analysis, after: Analysis) -> dict[str, str]:

@@ -12,10 +12,10 @@ from rich.text import Text
 from nsysalign.compare.bootstrap import CONFIDENCE
 from nsysalign.compare.label_changes import REASONS
 from nsysalign.files import write_text
-from nsysalign.parts import SHORT
+from nsysalign.parts import DISPLAY
 from nsysalign.show.html import Page, assemble
 from nsysalign.show.payload import cause_looks
-from nsysalign.show.table import Column, draw, fitted, text
+from nsysalign.show.table import Column, draw, text
 from nsysalign.text import change as relative
 from nsysalign.text import (
     change_between,
@@ -185,7 +185,7 @@ def where(label: LabelChange, most: int = 3) -> str:
     ]
     clear.sort(key=lambda pair: -abs(pair[1].change_ns))
     changes = [
-        f"{SHORT[cause]} {'+' if c.change_ns > 0 else ''}{duration(c.change_ns)}"
+        f"{DISPLAY[cause]} {'+' if c.change_ns > 0 else ''}{duration(c.change_ns)}"
         for cause, c in clear[:most]
     ]
     return ", ".join(changes) + (f", … {len(clear) - most} more" if len(clear) > most else "")
@@ -261,4 +261,4 @@ def _table(comparison: Comparison, console: Console) -> None:
         Column("verdict", verdicts, left=True, styles=[_LOOKS[la.verdict][1] for la in labels]),
     ]
     dim = ["dim" if label.library else "" for label in labels]
-    draw(fitted(columns, console.width)[0], console, styles=dim, below=below)
+    draw(columns, console, styles=dim, below=below)

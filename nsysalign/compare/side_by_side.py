@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -39,29 +38,26 @@ def side_by_side(
     which regions, contain CUDA work: they count if the profiled run has intervals at the same
     place.
     """
-    label_of = dict(
-        zip(map(_key, windows.itertuples(index=False)), intervals["label"].tolist(), strict=True)
-    )
+    keys = map(_key, windows.itertuples(index=False))
+    label_of = dict(zip(keys, intervals["label"].tolist(), strict=True))
     found = measured(baseline)
     if timers is not None:
         timers = timers.assign(kind="host", certain=False)
         found = pd.concat([found, timers], ignore_index=True)
-    measured_without = _labelled(found, label_of)
-    counts = measured_without["certain"].to_numpy(dtype=bool) | measured_without["key"].isin(
-        list(label_of)
-    )
-    measured_without = measured_without[counts].reset_index(drop=True)
+    without = _labelled(found, label_of)
+    counts = without["certain"].to_numpy(dtype=bool) | without["key"].isin(list(label_of))
+    without = without[counts].reset_index(drop=True)
     logged = _labelled(measured(profiled), label_of) if profiled is not None else None
     known = set() if logged is None else set(logged["key"])
-    words = [_verdicts(side) for side in (logged, measured_without)]
-    with_nsys = intervals[["label", "kind", "site", "elapsed_ns", "interval"]]
-    with_nsys = with_nsys.assign(process=windows["log_process"].to_numpy())
+    words = [_verdicts(side) for side in (logged, without)]
+    under = intervals[["label", "kind", "site", "elapsed_ns", "interval"]]
+    under = under.assign(process=windows["log_process"].to_numpy())
     predictions = unprofiled.set_index("interval")
-    sides = [dict(iter(f.groupby("label", sort=False))) for f in (with_nsys, measured_without)]
+    sides = [dict(iter(side.groupby("label", sort=False))) for side in (under, without)]
     rows = [
         _row(label, sides[0].get(label), sides[1].get(label), predictions, known)
         + tuple(side.get(label, "") for side in words)
-        for label in dict.fromkeys([*intervals["label"], *measured_without["label"]])
+        for label in dict.fromkeys([*intervals["label"], *without["label"]])
     ]
     table = (
         pd.DataFrame(rows, columns=frames.BASELINE.names) if rows else frames.empty(frames.BASELINE)
@@ -120,21 +116,28 @@ def _place(key: tuple) -> str:
     return start if end in ("", start) else f"{start}-{end.rpartition(':')[2]}"
 
 
-def _row(label, profiled, baseline, predictions, known) -> tuple:
-    first = profiled if profiled is not None else baseline
+def _row(
+    label: str,
+    profiled: pd.DataFrame | None,
+    baseline: pd.DataFrame | None,
+    predictions: pd.DataFrame,
+    known: set[tuple],
+) -> tuple:
+    """A row of BASELINE without its verdicts; `known`: what the profiled run logged."""
+    first, remarks = profiled if profiled is not None else baseline, []
     counts = [0 if side is None else len(side) for side in (profiled, baseline)]
     nan = float("nan")
     profiled_ns, baseline_ns = (
-        nan if s is None else _midmean(s["elapsed_ns"]) for s in (profiled, baseline)
+        nan if side is None else _midmean(side["elapsed_ns"]) for side in (profiled, baseline)
     )
-    low = high = nan
-    remarks = []
+    low, high, inflation, error = nan, nan, nan, nan
     if profiled is None:
         placed = known and baseline["key"].iloc[0] in known
         remarks.append("not placed in the profiled run" if placed else "measured without nsys only")
     elif baseline is None:
         remarks.append("measured under nsys only")
     else:
+        inflation = profiled_ns / baseline_ns if baseline_ns > 0 else nan
         if min(counts) >= FEWEST_RUNS:
             seed = zlib.crc32(str(label).encode("utf-8", "replace"))
             columns = [s["elapsed_ns"].to_numpy(np.float64)[:, None] for s in (baseline, profiled)]
@@ -148,19 +151,19 @@ def _row(label, profiled, baseline, predictions, known) -> tuple:
                 f"{under} intervals under nsys, {without} without: either the work differs or not "
                 "all could be placed"
             )
-    prediction = _Prediction()
+    predicted = (nan, nan, nan, 0)
     if profiled is not None:
         tried = predictions.reindex(profiled["interval"])
-        prediction = _predicted(profiled, tried, profiled_ns)
-        if not prediction.used:
+        predicted = _predicted(profiled, tried, profiled_ns)
+        if not predicted[-1]:
             reasons = tried["reason"].dropna()
             untried = "untried: no interval of this label was replayed"
             remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else untried}")
-    both = counts[0] and counts[1] and baseline_ns > 0
+        if baseline is not None and baseline_ns > 0:
+            error = predicted[0] / baseline_ns - 1
     return (
-        label, str(first["kind"].iloc[0]), str(first["site"].iloc[0]), *counts,
-        profiled_ns, baseline_ns, low, high, profiled_ns / baseline_ns if both else nan,
-        *prediction, prediction.ns / baseline_ns - 1 if both else nan, "; ".join(remarks),
+        label, str(first["kind"].iloc[0]), str(first["site"].iloc[0]), *counts, profiled_ns, baseline_ns,
+        low, high, inflation, *predicted, error, "; ".join(remarks),
     )  # fmt: skip
 
 
@@ -196,50 +199,41 @@ def _midmean(values) -> float:
     return float(midmean(np.asarray(values, dtype=np.float64)[:, None])[0])
 
 
-class _Prediction(NamedTuple):
-    """Of a label, with its bar, and of how many intervals it is; NaN and 0 for none."""
-
-    ns: float = float("nan")
-    lower_ns: float = float("nan")
-    upper_ns: float = float("nan")
-    used: int = 0
-
-
-def _predicted(profiled: pd.DataFrame, tried: pd.DataFrame, profiled_ns: float) -> _Prediction:
-    """The loss of the intervals that were replayed, subtracted from the measurement of all.
-    `tried`: a row per row of `profiled`."""
+def _predicted(
+    profiled: pd.DataFrame, tried: pd.DataFrame, profiled_ns: float
+) -> tuple[float, float, float, int]:
+    """(ns, its bar, of how many intervals; NaN and 0 for none): the loss of the intervals that were
+    replayed, subtracted from the measurement of all.  `tried`: a row per row of `profiled`."""
     have = tried["predicted_ns"].notna().to_numpy()
+    nan = float("nan")
     if not have.any():
-        return _Prediction()
+        return nan, nan, nan, 0
     # 0 if all were replayed
     shift = profiled_ns - _midmean(profiled["elapsed_ns"].to_numpy(np.float64)[have])
-    columns = (
-        tried[c][have].to_numpy(np.float64) for c in ("predicted_ns", "lower_ns", "upper_ns")
-    )
-    return _Prediction(*(max(_midmean(c) + shift, 0.0) for c in columns), int(have.sum()))
+    names = ("predicted_ns", "lower_ns", "upper_ns")
+    ns, low, high = (max(_midmean(tried[c][have].to_numpy(np.float64)) + shift, 0.0) for c in names)
+    return ns, low, high, int(have.sum())
 
 
 def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:
     """Notes on differences between the two runs as a whole."""
-    notes = []
     ends = [(h.get("exit_status"), h.get("profiled_exit_status")) for h in baseline.headers]
-    for without, under in dict.fromkeys(ends):
-        if without is not None and under is not None and without != under:
-            notes.append(
-                f"without nsys the script ended with status {without}, under nsys with {under}: "
-                "the two runs may not have done the same"
-            )
+    notes = [
+        f"without nsys the script ended with status {without}, under nsys with {under}: "
+        "the two runs may not have done the same"
+        for without, under in dict.fromkeys(ends)
+        if None not in (without, under) and without != under
+    ]
     if any(h.get("stopped") for h in baseline.headers):
         notes.append("the run without nsys was stopped: it measured only a part")
     if profiled is None:
         return notes
     for what, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
-        sides: list[str] = [
+        under, without = (
             ", ".join(sorted({str(h.get(key)) for h in log.headers if h.get(key)}))
             for log in (profiled, baseline)
-        ]
-        if all(sides) and sides[0] != sides[1]:
-            under, without = sides
+        )
+        if under and without and under != without:
             notes.append(
                 f"{what} differs between the run under nsys ({under}) and the one without "
                 f"({without})"

@@ -279,7 +279,7 @@ class _Profiler:
         # happens
         self._pipe = os.open(folder / processes.SCRIPT, os.O_RDWR)
         # readable by its owner only: nsys prints paths and its arguments
-        self._messages = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        self._messages = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         holder = [
             sys.executable,
             "-I",
@@ -344,20 +344,16 @@ class _Profiler:
         self._close_pipe()
         if self._script.going_on:
             (self._folder / processes.SCRIPT).unlink()
-        self._since = ended = time.monotonic()
+        self._since = time.monotonic()
         while not wait_for(self._process, 0.5):
-            ended_s = time.monotonic() - ended
-            silent = b"Generating" not in os.pread(
-                self._messages, 1 << 16, 0
-            )  # it makes no report yet
-            if self._hangs(IDLE_S) or (silent and ended_s >= 10 * IDLE_S):
+            if self._hangs(IDLE_S):
                 self._ask_for_report()
                 return [
                     "nsys stopped responding after the script had ended: it was stopped, and what it left behind is used"
                 ]
-            # where its launcher was killed nobody tells it that the holder has ended, and it may
-            # record on: it makes its report when asked to, which it may refuse for a moment
-            idle_s = ended_s if silent else time.monotonic() - self._since
+            # where its launcher was killed nobody tells it that the holder has ended: it makes its
+            # report when asked to, which it may refuse for a moment, and waits on
+            idle_s = time.monotonic() - self._since
             asked = idle_s >= ASK_S and self._ask_for_report()
             if asked and any((self._folder / "run").glob("trace.nsys-rep")):
                 return []

@@ -5,22 +5,24 @@ from __future__ import annotations
 import math
 from typing import Any, NamedTuple
 
+from rich.console import Console
+
 from nsysalign.answer import in_a_word
 from nsysalign.model import Analysis
-from nsysalign.parts import SHORT
+from nsysalign.parts import DISPLAY
+from nsysalign.show import table
 from nsysalign.text import fixed, safe_text, within
 from nsysalign.unprofiled_run import CPU_BOUND, GPU_BOUND
 
 #: What the log proves of a label, in words.
 LIMITS = {GPU_BOUND: "GPU-bound", CPU_BOUND: "CPU-bound"}
-
 #: A label's breakdown without nsys is shown from this inflation on.
 INFLATED = 1.10
-HEADS = ("label", "intervals", "under nsys", "without", "inflation", "predicted", "error")
+HEADS = ("label", "intervals", "profiled", "unprofiled", "inflation", "estimate", "error")
 MEANING = (
-    "Means of the middle half of the intervals; the probe was active in both runs. Predicted: the "
-    "time without nsys, computed from the profiled trace alone, with its error bar. Error: the "
-    "prediction against the measurement."
+    "Means of the middle half of the intervals; the probe was active in both runs. Estimate: the "
+    "unprofiled time, computed from the profiled trace alone, with its error bar. Error: the "
+    "estimate against the measurement."
 )
 
 
@@ -29,9 +31,8 @@ class Row(NamedTuple):
 
     label: str
     cells: tuple[str, ...]  # of HEADS from `intervals` on
-    #: Largest part first: "255 us: launch 104, host 61.2, kernel 45.0"; '' where little changes.
+    #: Largest part first: "255 us: launch call 104, CPU 61.2"; '' where little changes.
     budget: str
-    inflation: float
     remark: str
 
 
@@ -46,22 +47,15 @@ def rows(analysis: Analysis) -> list[Row]:
         if both.inflation >= INFLATED:
             own = parts[parts["interval"] == shown.get(both.label, -1)]
             own = own.sort_values("ns", ascending=False, kind="stable")
-            named = [f"{SHORT[c]} {fixed(ns)}" for c, ns in own[["cause", "ns"]].itertuples(index=False) if c in SHORT]  # fmt: skip
+            pairs = own[["cause", "ns"]].itertuples(index=False)
+            named = [f"{DISPLAY[cause]} {fixed(ns)}" for cause, ns in pairs if cause in DISPLAY]
             budget = f"{fixed(int(own['ns'].sum()))} us: {', '.join(named)}" if named else ""
-        remark = "; ".join(filter(None, (_limits(both), safe_text(both.remark))))
-        label = safe_text(both.label)
-        found.append(Row(label, _cells(both), budget, both.inflation, remark))
+        under, without = LIMITS.get(both.profiled_verdict), LIMITS.get(both.baseline_verdict)
+        limits = f"profiled: {under}; unprofiled: {without}" if under and without else ""
+        limits = f"{under} in both runs" if limits and under == without else limits
+        remark = "; ".join(filter(None, (limits, safe_text(both.remark))))
+        found.append(Row(safe_text(both.label), _cells(both), budget, remark))
     return found
-
-
-def _limits(both: Any) -> str:
-    """Who limits a label in either run, as far as the logs prove it of both."""
-    under, without = LIMITS.get(both.profiled_verdict), LIMITS.get(both.baseline_verdict)
-    if not under or not without:
-        return ""
-    if under == without:
-        return f"{under} in both runs"
-    return f"profiled: {under}; unprofiled: {without}"
 
 
 def _cells(both: Any) -> tuple[str, ...]:  # a row of frames.BASELINE
@@ -71,9 +65,9 @@ def _cells(both: Any) -> tuple[str, ...]:  # a row of frames.BASELINE
     predicted = in_a_word(reason) if there else "-"
     if not math.isnan(both.predicted_ns):
         predicted = within(both.predicted_ns, *bounds, 1_000)
-    outside = both.baseline_ns < bounds[0] or both.baseline_ns > bounds[1]
     error = "-"
     if not math.isnan(both.error):
+        outside = both.baseline_ns < bounds[0] or both.baseline_ns > bounds[1]
         error = f"{round(100 * both.error):+d} %" + (" !" if outside else "")
     return (
         str(under) if under == without else f"{under}/{without}",
@@ -85,13 +79,23 @@ def _cells(both: Any) -> tuple[str, ...]:  # a row of frames.BASELINE
     )
 
 
+def draw(rows: list[Row], console: Console) -> None:
+    """The table in the terminal, microseconds."""
+    leaves = {"error": 3, "inflation": 2, "intervals": 1}
+    columns = [table.text("label", [row.label for row in rows])]
+    for number, head in enumerate(HEADS[1:]):
+        cells = [row.cells[number] for row in rows]
+        columns.append(table.Column(head, cells, leaves=leaves.get(head)))
+    table.draw(columns, console)
+
+
 def page_table(analysis: Analysis) -> dict[str, Any]:
     """The page's table, with words on each row at its end; without rows if there was no run without
     nsys."""
-    times = ("under nsys", "without", "predicted")
+    times = ("profiled", "unprofiled", "estimate")
     heads = [f"{head} us" if head in times else head for head in HEADS]
     return {
-        "heads": [*heads, "predicted budget without nsys"],
+        "heads": [*heads, "estimated breakdown without nsys"],
         "rows": [
             [row.label, *row.cells, "; ".join(filter(None, (row.budget, row.remark)))]
             for row in rows(analysis)

@@ -10,23 +10,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from nsysalign import engine, model
-from nsysalign.answer import LabelRow, answer, causes_present
+from nsysalign.answer import LabelRow, answer
 from nsysalign.errors import UsageError
 from nsysalign.model import CAUSES
-from nsysalign.parts import SHORT, parts_matrix
+from nsysalign.parts import COLUMNS, DISPLAY, parts_matrix
 from nsysalign.rundir import RunDirectory
 from nsysalign.show.html import page
 from nsysalign.show.palette import LOOKS
 from nsysalign.show.timeline_rows import with_segments
 from nsysalign.text import duration, fixed, percent, plural, safe_text
 from nsysalign.unprofiled_run import UnprofiledRun, analyze_run
+from nsysalign.verdicts import SIGNS
 
 if TYPE_CHECKING:
+    import pandas as pd
     import plotly.graph_objects
-
-
-#: Findings and readings that a notebook shows above the table.
-MOST_SAID = 3
 
 
 class Analysis(model.Analysis):
@@ -40,7 +38,7 @@ class Analysis(model.Analysis):
         return f"<Analysis of {safe_text(self.trace.path)}: {counts}, {findings}>"
 
     def _repr_html_(self) -> str:
-        """The label table."""
+        """The answer: its sentence and the label table."""
         return fragment(self)
 
     def show(self, name: str | None = None, height: int = 900) -> Framed:
@@ -55,9 +53,22 @@ class Analysis(model.Analysis):
         held = (self.timeline["interval"] == chosen).any()
         return Framed(self if held else with_segments(self, chosen), chosen, height)
 
+    @property
+    def breakdown(self) -> pd.DataFrame:
+        """A row per label, of the interval that its row shows (ns): `count`, `elapsed_ns`, and a
+        column per part (`model.CAUSES`); the parts add up to `elapsed_ns`."""
+        import pandas as pd
+
+        positions = pd.Index(self.intervals["interval"]).get_indexer(self.labels["row_interval"])
+        parts = pd.DataFrame(parts_matrix(self)[positions], columns=list(CAUSES))
+        elapsed = self.intervals["elapsed_ns"].to_numpy()[positions]
+        parts.insert(0, "count", self.labels["count"].to_numpy())
+        parts.insert(1, "elapsed_ns", elapsed)
+        return parts.set_index(pd.Index(self.labels["label"], name="label"))
+
     def waterfall(self, name: str) -> plotly.graph_objects.Figure:
         """A plotly figure: from the measured time of an interval, or of a label's median one, to
-        its kernels.
+        its kernels; microseconds.
 
         Raises UsageError if there is neither.
         """
@@ -83,35 +94,35 @@ def load(path: str | PathLike[str]) -> Analysis | UnprofiledRun:
 
 
 def fragment(analysis: model.Analysis) -> str:
-    """The first findings and the label table as HTML for notebooks: every value escaped, no script,
-    its style inline."""
+    """The sentence and the label table as HTML for notebooks: every value escaped, no script, its
+    style inline."""
     said = answer(analysis)
-    rows, causes = said.labels, causes_present(said.labels)
 
     def text(value: str) -> str:
         return html.escape(safe_text(value))
 
-    lines = [
-        f"<p><b>{text(finding.label)}</b>: {text(finding.title)}</p>"
-        for finding in (*said.findings, *said.readings)[:MOST_SAID]
+    columns = [c for c in COLUMNS if any(row.columns_ns[c] for row in said.labels)]
+    predicted = any(row.unprofiled_ns for row in said.labels)
+    heads = ["label", "", "n", "event us", *(f"{column} us" for column in columns)]
+    heads += ["unprofiled us"] * predicted + ["verdict"]
+    lines = [f"<p><b>{text(said.sentence)}</b></p>"]
+    lines += [
+        f"<p>{text(fix.purpose)}: {text(fix.sentence)} <code>{text('; '.join(fix.code))}</code></p>"
+        for fix in said.fixes
     ]
-    sites, predicted = any(row.site for row in rows), any(row.unprofiled_ns for row in rows)
-    swatch = "display:inline-block;width:9px;height:9px;margin-right:4px;background:"
-    heads = ["label", *["site"] * sites, "budget", "n", "time us", *["w/o nsys us"] * predicted]
-    heads += [f'<span style="{swatch}{LOOKS[c].colour}"></span>{SHORT[c]} us' for c in causes]
     lines.append("<table><thead><tr>" + "".join(f"<th>{head}</th>" for head in heads))
     lines.append("</tr></thead><tbody>")
-    for row in rows:
-        texts = [text(row.label), *[text(row.site)] * sites, _bar(row)]
-        numbers = [f"{row.count:,}", fixed(row.elapsed_ns), *[row.without_nsys()] * predicted]
-        numbers += [fixed(row.parts_ns[cause]) for cause in causes]
-        cells = [("left", cell) for cell in texts] + [("right", cell) for cell in numbers]
+    for row in said.labels:
+        numbers = [f"{row.count:,}", fixed(row.elapsed_ns)]
+        numbers += [fixed(row.columns_ns[column]) for column in columns]
+        numbers += [row.without_nsys()] * predicted
+        cells = [("left", text(row.label)), ("left", _bar(row))]
+        cells += [("right", text(cell)) for cell in numbers]
+        cells.append(("left", f"{SIGNS[row.verdict]} {text(row.words)}"))
         row_html = "".join(f'<td style="text-align:{side}">{cell}</td>' for side, cell in cells)
-        lines.append(f"<tr>{row_html}</tr>")
-    about = [html.escape(said.trust.gpu)] if said.trust.gpu else []
-    about.append("times are those under nsys, of the median interval of each label")
-    also = "; w/o nsys: what that interval would take without it" if predicted else ""
-    return "\n".join([*lines, f"</tbody></table><p>{', '.join(about)}{also}</p>"])
+        lines.append(f'<tr title="{text(row.sentence)}">{row_html}</tr>')
+    about = f"{said.trust}; times of the median interval of each label"
+    return "\n".join([*lines, f"</tbody></table><p>{text(about)}</p>"])
 
 
 def _bar(row: LabelRow) -> str:
@@ -119,7 +130,7 @@ def _bar(row: LabelRow) -> str:
     sheets."""
     whole = max(row.elapsed_ns, 1)
     pieces = [
-        f'<span title="{SHORT[cause]} {percent(ns / whole)}" style="display:inline-block;'
+        f'<span title="{DISPLAY[cause]} {percent(ns / whole)}" style="display:inline-block;'
         f'height:14px;width:{160 * ns / whole:.1f}px;background:{LOOKS[cause].colour}"></span>'
         for cause, ns in row.parts_ns.items()
         if ns > 0
@@ -158,22 +169,20 @@ def number(analysis: model.Analysis, name: str) -> int:
 
 
 def waterfall(analysis: model.Analysis, name: str) -> plotly.graph_objects.Figure:
-    """From the measured time of an interval (or a label's median one) down to its kernels, cause by
-    cause; microseconds."""
+    """From the measured time of an interval (or a label's median one) down to its kernels, part by
+    part; microseconds."""
     chosen = number(analysis, name)
     import plotly.graph_objects as go
 
-    at = int((analysis.intervals["interval"] == chosen).to_numpy().argmax())
-    elapsed = int(analysis.intervals["elapsed_ns"].iloc[at])
-    parts = dict(zip(CAUSES, parts_matrix(analysis)[at].tolist(), strict=True))
-    kernel = parts.pop("kernel")
-    steps: list[tuple[str, int, int, Any]] = [("measured", 0, elapsed, "#6d28d9")]
-    rest = elapsed
-    for cause, ns in sorted(parts.items(), key=lambda part: -part[1]):
-        if ns:
+    position = int((analysis.intervals["interval"] == chosen).to_numpy().argmax())
+    interval = analysis.intervals.iloc[position]
+    rest = int(interval["elapsed_ns"])
+    steps = [("measured", 0, rest, "#6d28d9")]
+    parts = zip(CAUSES, parts_matrix(analysis)[position].tolist(), strict=True)
+    for cause, ns in sorted(parts, key=lambda part: (part[0] == "kernel", -part[1])):
+        if ns or cause == "kernel":
             rest -= ns
-            steps.append((LOOKS[cause].short, rest, ns, LOOKS[cause].colour))
-    steps.append((LOOKS["kernel"].short, 0, kernel, LOOKS["kernel"].colour))
+            steps.append((DISPLAY[cause], rest, ns, LOOKS[cause].colour))
     names, bases, lengths, colours = zip(*steps, strict=True)
     bars = go.Bar(
         y=names,
@@ -184,10 +193,11 @@ def waterfall(analysis: model.Analysis, name: str) -> plotly.graph_objects.Figur
         text=[duration(ns) for ns in lengths],
         hovertemplate="%{y} %{text}<extra></extra>",
     )
-    title = html.escape(safe_text(analysis.intervals["name"].iloc[at]))
     layout = {
+        "title": html.escape(safe_text(interval["name"])),
+        "showlegend": False,
         "yaxis": {"autorange": "reversed"},
-        "xaxis_title": "us under nsys",
+        "xaxis_title": "us, profiled",
         "height": 110 + 28 * len(steps),
     }
-    return go.Figure(bars, {"title": title, "showlegend": False, **layout})
+    return go.Figure(bars, layout)

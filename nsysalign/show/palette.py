@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from nsysalign.model import SYNC_CALLS
-from nsysalign.parts import SHORT
+from nsysalign.parts import DISPLAY
 
 
 class Look(NamedTuple):
@@ -25,7 +25,7 @@ class Look(NamedTuple):
 
 
 LOOKS: Mapping[str, Look] = {
-    cause: Look(SHORT[cause], *look)
+    cause: Look(DISPLAY[cause], *look)
     for cause, look in {
         "kernel": ("#009E73", "#000000", "", "green"),
         "graph": ("#8FD3BC", "#000000", "x", "green"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
 
@@ -12,13 +12,13 @@ from nsysalign import examples, registry
 from nsysalign.answer import (
     VIEWS,
     Answer,
-    Entry,
     Finding,
-    Group,
     LabelRow,
     answer,
     cold_intervals,
+    in_a_word,
     of_devices,
+    predictions,
 )
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
 from nsysalign.parts import DISPLAY, parts_matrix
@@ -28,31 +28,24 @@ from nsysalign.show.pack import packed
 from nsysalign.show.palette import LOOKS
 from nsysalign.show.timeline_rows import Timelines, timelines
 from nsysalign.store.objects import to_json
-from nsysalign.text import duration, plural, safe_text
+from nsysalign.text import duration, plural, safe_text, within
 from nsysalign.verdicts import GPU, SIGNS
 
 if TYPE_CHECKING:
     import pandas as pd
 
 #: The page may hold this much of runs, clocks and timelines, besides its own text, style and
-#: script: below 2 MB in total.
-MAX_BYTES = 1_650_000
-#: Timelines get what the runs leave, but at least this much.
-LEAST_TIMELINES = 300_000
+#: script: below 2 MB in total. Timelines get what the runs leave, but at least this much.
+MAX_BYTES, LEAST_TIMELINES = 1_650_000, 300_000
 #: Every interval of a label with at most this many can be opened, and this many of the page.
 MOST_OPENED, MOST_PICTURES = 300, 5_000
-_CUPTI = "CUPTI_ACTIVITY_KIND_"
 #: Above this many intervals the page keeps elapsed and kernel time of each, but not the other
 #: parts.
 MAX_FULL_INTERVALS = 40_000
+#: Kernels of one label; rows of the tables of ranges, kinds of work and what the CPU did; gaps.
+MOST_KERNELS, MOST_ROWS, MOST_GAPS = 40, 150, 20
 #: File names of traces in a run directory: the directory has the name.
 _PLAIN_NAMES = ("trace.sqlite", "trace.nsys-rep")
-#: Labels without a finding that are described if nothing was found at all.
-MOST_READINGS = 3
-#: Kernels of one label that the page lists.
-MOST_KERNELS = 40
-#: Rows of the tables of ranges, kinds of work and what the host did.
-MOST_ROWS, MOST_GAPS = 150, 20
 
 
 def payload(
@@ -64,72 +57,91 @@ def payload(
     the page opens with; `run` is the run's name if the trace's own says nothing.
     """
     said = said or answer(analysis)
-    rows, matrix, roles = said.labels, parts_matrix(analysis), examples.roles(analysis)
-    spent = {row.label: row.spent for row in rows}
-    groups = said.groups or tuple(
-        Group("", v.severity, (Entry(v, spent[v.label].count, spent[v.label].total_ns),))
-        for v in said.readings[:MOST_READINGS]
-    )
-    # By priority: the requested one, those that cards point at, the medians, the slowest, the
-    # first.
-    wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
-    wanted = [focus] if focus is not None else []
-    wanted += [said.screen.proof.interval] if said.screen.proof else []
-    wanted += wholes["interval"].tolist()
-    wanted += [entry.finding.interval for group in groups for entry in group.entries]
-    wanted += [finding.interval for finding in (*said.findings, *said.readings)]
-    wanted += [roles[row.label][role] for role in range(3) for row in rows]
-    few = {row.label for row in rows if row.count <= MOST_OPENED}
-    every = analysis.measured[analysis.measured["label"].isin(few)]["interval"]
-    wanted += every.head(MOST_PICTURES).tolist()
-    clocks = page_clocks(analysis)
-    present = [
-        cause for cause, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns
-    ] or ["kernel"]
+    matrix, clocks = parts_matrix(analysis), page_clocks(analysis)
+    present = [c for c, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns]
+    present = present or ["kernel"]
     first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
     origin = clocks["origin"] if clocks else first
-    runs = _runs(analysis, rows, matrix, present, origin)
-    warm, measured = _warm(analysis, rows), _measured(analysis)
+    cold, roles = cold_intervals(analysis), examples.roles(analysis)
+    groups = analysis.intervals.groupby("label", sort=False).indices
+    elapsed = analysis.intervals["elapsed_ns"].to_numpy()
+    labels, runs = [], []
+    for row in said.labels:
+        positions = groups[row.label]
+        warm = elapsed[positions[~cold[positions]]]
+        labels.append(_label(row, warm if len(warm) else elapsed[positions]))
+        labels[-1]["roles"] = roles[row.label]._asdict()
+        runs.append(_run(analysis, row.label, positions, matrix, present, origin))
+    # By priority: the requested one, those that the sentence and cards point at, whole runs, the
+    # medians, the slowest, the first, all others.
+    wholes = of_devices(analysis).sort_values("elapsed_ns", ascending=False, kind="stable")
+    wanted = [focus] if focus is not None else []
+    wanted += [said.proof.interval] if said.proof else []
+    wanted += wholes["interval"].tolist()
+    wanted += [finding.interval for group in said.groups for finding in group.findings]
+    wanted += [roles[row.label][role] for role in range(3) for row in said.labels]
+    few = [row.label for row in said.labels if row.count <= MOST_OPENED]
+    every = analysis.measured[analysis.measured["label"].isin(few)]["interval"]
+    wanted += every.head(MOST_PICTURES).tolist()
     rest = MAX_BYTES - len(to_json([runs, clocks]))
     held = timelines(analysis, wanted, max(LEAST_TIMELINES, rest))
+    measured = _measured(analysis)
     parts_of_run = {row.interval: row.parts_ns for row in said.runs}
-    spoken = {entry.finding.label for group in groups for entry in group.entries}
-    silent = [v.label for v in (*said.findings, *said.readings) if v.label not in spoken]
     return {
         "title": _title(analysis, run),
-        "screen": _screen(said),
-        "headline": _headline(said),
+        "screen": {
+            "sentence": safe_text(said.sentence),
+            "fixes": [vars(fix) for fix in said.fixes],
+            "label": safe_text(said.proof.label) if said.proof else "",
+            "interval": said.proof.interval if said.proof else None,
+            "remarks": [safe_text(text) for text in (*said.remarks, said.lost) if text],
+            "wrong": len(said.wrong),
+            "warnings": said.warnings,
+            "right": sum(row.verdict == GPU for row in said.labels),
+        },
+        "headline": {
+            "text": said.headline.text,
+            "of": said.headline.of,
+            "elapsed": said.headline.elapsed_ns,
+            "parts": said.headline.parts_ns,
+        },
         "environment": _environment(analysis, said),
         "notes": said.notes,
         "causes": cause_looks(present),
-        "cards": [_card(group) for group in groups],
-        "silent": list(dict.fromkeys(map(safe_text, silent))),
+        "cards": [
+            {
+                "rule": group.rule,
+                "severity": group.severity,
+                "lost": group.loss_ns,
+                "library": group.library,
+                "entries": list(map(_finding, group.findings)),
+            }
+            for group in said.groups
+        ],
         "next": said.next,
         "focus": focus,
-        "labels": [
-            _label(row, roles[row.label]._asdict(), warm.get(row.label, {})) for row in rows
-        ],
-        "predicted": _predicted(analysis, rows, measured),
+        "labels": labels,
+        "predicted": _predicted(analysis, said, measured),
         "measured": measured,
         "runs": runs,
         "kernels": _kernels(analysis),
         **{section.key: draw(analysis) for section, draw in registry.sections()},
         "source": said.source,
-        "host": {safe_text(row.label): row.host for row in rows if row.host},
-        "answers": _answers(analysis, said),
+        "host": {safe_text(row.label): row.host for row in said.labels if row.host},
+        "answers": _answers(analysis),
         "baseline": baseline.page_table(analysis),
         "unaligned": [vars(unplaced) for unplaced in said.unplaced],
         "timelines": held.intervals,
         "wholes": [
             {
-                "number": int(run.interval),
-                "name": safe_text(run.label),
-                "elapsed": int(run.elapsed_ns),
-                "start": (int(run.start_ns) - origin) / 1e3,
-                "parts": parts_of_run[int(run.interval)],
+                "number": int(whole.interval),
+                "name": safe_text(whole.label),
+                "elapsed": int(whole.elapsed_ns),
+                "start": (int(whole.start_ns) - origin) / 1e3,
+                "parts": parts_of_run[int(whole.interval)],
             }
-            for run in wholes.itertuples(index=False)
-            if str(run.interval) in held.intervals
+            for whole in wholes.itertuples(index=False)
+            if str(whole.interval) in held.intervals
         ],
         "strings": held.strings,
         "clocks": clocks,
@@ -137,70 +149,100 @@ def payload(
     }
 
 
-def _screen(said: Answer) -> dict[str, Any]:
-    """What the first screen says, and how many labels have each sign."""
-    first, spoken = said.screen, {finding.label for finding in said.findings}
-    rows = [
-        {
-            "label": safe_text(verdict.label),
-            "sign": SIGNS[verdict.verdict],
-            "words": safe_text(verdict.words),
-            "saving": verdict.saving_ns,
-            "finding": verdict.label in spoken,
-        }
-        for verdict in first.labels
-    ]
-    return {
-        "sentence": safe_text(first.sentence),
-        "fixes": [vars(fix) for fix in first.fixes],
-        "rows": rows,
-        "label": safe_text(first.proof.label) if first.proof else "",
-        "interval": first.proof.interval if first.proof else None,
-        "wrong": len(first.wrong),
-        "warnings": first.warnings,
-        "right": sum(verdict.verdict == GPU for verdict in first.labels),
-        "remarks": [safe_text(text) for text in (*first.remarks, first.unplaced) if text],
-    }
-
-
-def _headline(said: Answer) -> dict[str, Any]:
-    return {
-        "text": said.headline.text,
-        "untimed": said.headline.untimed,
-        "parts": said.headline.parts_ns,
-        "elapsed": said.headline.elapsed_ns,
-        "of": said.headline.of,
-    }
-
-
-def _card(group: Group) -> dict[str, Any]:
-    return {
-        "rule": group.rule,
-        "severity": group.severity,
-        "lost": group.loss_ns,
-        "library": group.library,
-        "entries": [
-            {
-                **_finding(entry.finding),
-                "count": entry.count,
-                "cold": entry.cold,
-                "total": entry.total_ns,
-                "lost": entry.finding.loss_ns,
-                "others": [_finding(finding) for finding in entry.others],
-            }
-            for entry in group.entries
-        ],
-    }
-
-
 def _finding(finding: Finding) -> dict[str, Any]:
-    names = ("severity", "rule", "title", "explanation", "advice", "site", "interval")
-    names += ("confirmation", "evidence")
-    return {name: getattr(finding, name) for name in names} | {"label": safe_text(finding.label)}
+    names = ("title", "site", "interval", "rule", "evidence", "advice", "confirmation", "count")
+    return {
+        **{name: getattr(finding, name) for name in names},
+        "label": safe_text(finding.label),
+        "lost": finding.loss_ns,
+        "total": finding.total_ns,
+        "cold": finding.which,
+    }
 
 
-def _answers(analysis: Analysis, said: Answer) -> dict[str, Any]:
-    """The tables of ranges, gaps, kinds of work, and of what the host did."""
+def _label(row: LabelRow, elapsed: np.ndarray) -> dict[str, Any]:
+    """`elapsed`: of its intervals, without cold ones, which would dominate mean, deviation and
+    tail."""
+    return {
+        "label": safe_text(row.label),
+        "sign": SIGNS[row.verdict],
+        "words": safe_text(row.words),
+        "sentence": safe_text(row.sentence),
+        "saving": row.saving_ns,
+        "count": row.count,
+        "site": safe_text(row.site),
+        "callers": list(map(safe_text, row.callers)),
+        "elapsed": row.elapsed_ns,
+        "error": row.error_ns,
+        "parts": row.parts_ns,
+        "ran": row.gpu_ns,
+        "median": float(np.median(elapsed)),
+        "std": float(elapsed.std(ddof=1)) if len(elapsed) > 1 else None,
+        "min": int(elapsed.min()),
+        "max": int(elapsed.max()),
+        "p95": float(np.percentile(elapsed, 95)),
+        "library": row.library,
+        "findings": list(map(safe_text, row.findings)),
+        "flagged": row.flagged,
+        "cold": row.spent.cold,
+        "cold_ns": row.spent.cold_ns,
+        "total": row.spent.total_ns + row.spent.cold_ns,
+        "idle": row.spent.idle_ns + row.spent.cold_idle_ns,
+    }
+
+
+def _run(
+    analysis: Analysis,
+    label: str,
+    positions: np.ndarray,
+    matrix: np.ndarray,
+    present: list[str],
+    origin: int,
+) -> dict[str, Any]:
+    """Every interval of a label, in time order and in columns, for the plots and tables of runs."""
+    rows = analysis.intervals.iloc[positions].sort_values("start_ns", kind="stable")
+    order = positions[
+        np.argsort(analysis.intervals["start_ns"].to_numpy()[positions], kind="stable")
+    ]
+    parts = {}
+    for cause in present if len(analysis.intervals) <= MAX_FULL_INTERVALS else ():
+        values = matrix[order, CAUSES.index(cause)]
+        if values.any():
+            parts[cause] = packed(values)
+    errors = rows["error_ns"].to_numpy()
+    return {
+        "names": _repetitions(rows["name"].tolist(), label),
+        "elapsed": packed(rows["elapsed_ns"]),
+        "kernel": None if "kernel" in parts else packed(rows["kernel_only_ns"]),
+        "error": int(errors[0]) if errors.min() == errors.max() else packed(errors),
+        "interval": _evenly(rows["interval"].to_numpy()),
+        "device": int(rows["device"].iloc[0]),
+        "start": packed((rows["start_ns"].to_numpy() - origin) // 1_000),
+        "parts": parts,
+    }
+
+
+def _repetitions(names: list[str], label: str) -> list[Any] | dict[str, int]:
+    """`label#7` is kept as 7: names would be the largest part of the page."""
+    kept: list[Any] = []
+    for name in names:
+        number = name[len(label) + 1 :]
+        whole = number.isdecimal() and len(number) < 16 and name == f"{label}#{int(number)}"
+        kept.append(int(number) if whole else safe_text(name))
+    return _evenly(np.array(kept)) if all(isinstance(one, int) for one in kept) else kept
+
+
+def _evenly(values: np.ndarray) -> list[int] | dict[str, int]:
+    """1000, 1010, 1020 as {from, step}: repetitions are counted, and interleaved labels number
+    their intervals evenly."""
+    steps = np.diff(values)
+    if len(values) < 3 or steps.min() != steps.max():
+        return values.tolist()
+    return {"from": int(values[0]), "step": int(steps[0]), "count": len(values)}
+
+
+def _answers(analysis: Analysis) -> dict[str, Any]:
+    """The tables of ranges, gaps, kinds of work, and of what the CPU did."""
     labels = analysis.runs.set_index("interval")["label"]
     gaps = analysis.gaps[analysis.gaps["interval"].isin(of_devices(analysis)["interval"])]
     gaps = gaps.assign(run=labels.reindex(gaps["interval"]).to_numpy()).nlargest(MOST_GAPS, "ns")
@@ -215,12 +257,13 @@ def _answers(analysis: Analysis, said: Answer) -> dict[str, Any]:
         "variants": analysis.variants[variants],
     }
     rows = {name: _plain_rows(table.head(MOST_ROWS)) for name, table in tables.items()}
-    shown = {row.interval: row for row in said.rows}
+    predicted = predictions(analysis)
     for row in rows["variants"]:
-        of_work = shown.get(row["row_interval"])
-        known = of_work is not None and (of_work.unprofiled_ns or of_work.no_prediction)
-        row["without"] = of_work.without_nsys() if known else "-"
-        row["why"] = safe_text(of_work.no_prediction) if known else ""
+        known = predicted.get(row["row_interval"], {"unprofiled_ns": None, "no_prediction": ""})
+        bounds, row["why"] = known["unprofiled_ns"], known["no_prediction"]
+        row["without"] = (
+            within(*bounds, 1_000) if bounds else in_a_word(row["why"]) if row["why"] else "-"
+        )
     return rows | {"more": {name: max(0, len(t) - MOST_ROWS) for name, t in tables.items()}}
 
 
@@ -233,39 +276,39 @@ def _plain_rows(table: pd.DataFrame) -> list[dict[str, Any]]:
 
 
 def _predicted(
-    analysis: Analysis, rows: Sequence[LabelRow], measured: Mapping[str, Sequence[float]]
+    analysis: Analysis, said: Answer, measured: Mapping[str, list[float]]
 ) -> dict[str, dict[str, Any]]:
     """By label, of the interval in its row: what it would have measured without nsys, its bounds
     and its breakdown, or why that is unknown; as a cell and as a sentence."""
     parts: dict[int, dict[str, int]] = {}
     for part in analysis.unprofiled_parts.itertuples(index=False):
         parts.setdefault(int(part.interval), {})[str(part.cause)] = int(part.ns)
-    any_known = any(row.unprofiled_ns for row in rows)
+    any_known = any(row.unprofiled_ns for row in said.labels)
     found = {}
-    for row in rows:
+    for row in said.labels:
         words, both = [], measured.get(safe_text(row.label))
         if row.unprofiled_ns:
             ns, low, high = map(duration, row.unprofiled_ns)
             words.append(f"{ns} predicted ({low} to {high})")
         if both:
             under, without = map(duration, both)
-            words.append(f"{without} measured ({under} under nsys; means of the middle half)")
+            words.append(f"{without} measured ({under} profiled; means of the middle half)")
         if not words and row.no_prediction and any_known:
-            words.append(f"no prediction ({safe_text(row.no_prediction)})")
-        if row.unprofiled_ns or row.no_prediction or words:
-            known = row.unprofiled_ns or row.no_prediction
+            words.append(f"no prediction ({row.no_prediction})")
+        known = row.unprofiled_ns or row.no_prediction
+        if known or words:
             found[safe_text(row.label)] = {
                 "ns": row.unprofiled_ns,
                 "parts": parts.get(row.interval, {}) if row.unprofiled_ns else {},
-                "reason": safe_text(row.no_prediction),
-                "cell": safe_text(row.without_nsys()) if known else "?",
+                "reason": row.no_prediction,
+                "cell": row.without_nsys() if known else "?",
                 "said": f"Without nsys: {'; '.join(words)}." if words else "",
             }
     return found
 
 
 def _measured(analysis: Analysis) -> dict[str, list[float]]:
-    """Label -> [under nsys, without it] in two runs, each the mean of the middle half of its
+    """Label -> [profiled, unprofiled] in two runs, each the mean of the middle half of its
     intervals."""
     columns = ["label", "profiled_ns", "baseline_ns"]
     both = analysis.baseline.dropna(subset=columns)[columns].itertuples(index=False)
@@ -281,10 +324,8 @@ def _kernels(analysis: Analysis) -> dict[str, Any]:
     number = {name: n for n, name in enumerate(names)}
     columns = {key: [row[key] for row in rows] for key in analysis.kernels.columns}
     columns["share"] = [round(share, 5) for share in columns["share"]]
-    return columns | {
-        "names": names,
-        **{key: [number[name] for name in columns[key]] for key in ("label", "kernel")},
-    }
+    texts = {key: [number[name] for name in columns[key]] for key in ("label", "kernel")}
+    return columns | texts | {"names": names}
 
 
 def cause_looks(present: Collection[str]) -> list[dict[str, Any]]:
@@ -315,10 +356,9 @@ def _title(analysis: Analysis, run: str) -> str:
 
 
 def _environment(analysis: Analysis, said: Answer) -> list[list[str]]:
-    trust, info = said.trust, analysis.trace
-    within, intervals = trust.placed_within_ns, analysis.measured
+    trust, intervals = said.trust, analysis.measured
     methods = intervals["method"].value_counts()
-    missing = (m.split(":")[0].removeprefix(_CUPTI) for m in info.missing)
+    missing = (m.split(":")[0].removeprefix("CUPTI_ACTIVITY_KIND_") for m in analysis.trace.missing)
     strip = {
         "GPU": trust.gpu or "not named",
         "driver": trust.driver,
@@ -326,142 +366,14 @@ def _environment(analysis: Analysis, said: Answer) -> list[list[str]]:
         "torch": trust.torch,
         "SM clock": trust.clock or "not sampled",
         "measured": trust.measured if len(intervals) else "",
-        "timestamp uncertainty": duration(within) if within is not None else "",
+        "timestamp uncertainty": ""
+        if trust.placed_within_ns is None
+        else duration(trust.placed_within_ns),
         "placed by": ", ".join(f"{method} ({count:,})" for method, count in methods.items()),
         "not placed": f"{len(analysis.unaligned):,}" if len(analysis.unaligned) else "",
         "missing from the trace": ", ".join(missing),
     }
     return [[key, safe_text(value)] for key, value in strip.items() if value]
-
-
-def _warm(analysis: Analysis, rows: Sequence[LabelRow]) -> dict[str, dict[str, Any]]:
-    """Statistics of the warm intervals of every label that has cold ones, which would dominate
-    mean, deviation and tail."""
-    groups = analysis.intervals.groupby("label", sort=False).indices
-    elapsed, cold = analysis.intervals["elapsed_ns"].to_numpy(), cold_intervals(analysis)
-    found = {}
-    for row in rows:
-        if not row.spent.cold:
-            continue
-        positions = groups[row.label]
-        ns = elapsed[positions[~cold[positions]]]
-        p05, p95 = (float(p) for p in np.percentile(ns, [5, 95]))
-        std = float(ns.std(ddof=1)) if len(ns) > 1 else None
-        found[row.label] = {"median": float(np.median(ns)), "std": std, "p05": p05, "p95": p95}
-        found[row.label] |= {"min": int(ns.min()), "max": int(ns.max())}
-    return found
-
-
-def _label(row: LabelRow, roles: dict[str, int], warm: dict[str, Any]) -> dict[str, Any]:
-    """`warm` replaces the statistics of all intervals if the first one is counted separately."""
-    return {
-        "label": safe_text(row.label),
-        "count": row.count,
-        "site": safe_text(row.site),
-        "callers": [safe_text(c) for c in row.callers],
-        "elapsed": row.elapsed_ns,
-        "error": row.error_ns,
-        "parts": row.parts_ns,
-        "ran": row.meanwhile_ns or row.kernel_ns,
-        "median": row.median_ns,
-        "std": None if np.isnan(row.std_ns) else row.std_ns,
-        "min": row.min_ns,
-        "max": row.max_ns,
-        "p05": row.p05_ns,
-        "p95": row.p95_ns,
-        "library": row.library,
-        "findings": [safe_text(rule) for rule in row.findings],
-        "flagged": row.flagged,
-        "roles": roles,
-        "cold": row.spent.cold,
-        "cold_ns": row.spent.cold_ns,
-        "total": row.spent.total_ns + row.spent.cold_ns,
-        "idle": row.spent.idle_ns + row.spent.cold_idle_ns,
-        **warm,
-    }
-
-
-def _runs(
-    analysis: Analysis,
-    rows: Sequence[LabelRow],
-    matrix: np.ndarray,
-    present: list[str],
-    origin: int,
-) -> list[dict[str, Any]]:
-    """Every interval of every label, in time order and in columns, for the plots and tables of
-    runs."""
-    intervals = analysis.intervals
-    # Stable order by start within the label, by positions: groupby.indices needs no copy of the
-    # rows.
-    groups = intervals.groupby("label", sort=False).indices
-    starts = intervals["start_ns"].to_numpy()
-    elapsed, kernel = intervals["elapsed_ns"].to_numpy(), intervals["kernel_only_ns"].to_numpy()
-    numbers, errors = intervals["interval"].to_numpy(), intervals["error_ns"].to_numpy()
-    names, devices = intervals["name"].to_numpy(dtype=object), intervals["device"].to_numpy()
-    full = len(intervals) <= MAX_FULL_INTERVALS
-    runs = []
-    for row in rows:
-        at = groups[row.label]
-        at = at[np.argsort(starts[at], kind="stable")]
-        parts = {}
-        for cause in present if full else ():
-            values = matrix[at, CAUSES.index(cause)]
-            if values.any():
-                parts[cause] = packed(values)
-        runs.append(
-            {
-                "names": _repetitions(names[at].tolist(), row.label),
-                "elapsed": packed(elapsed[at]),
-                "kernel": None if "kernel" in parts else packed(kernel[at]),
-                "error": _constant(errors[at]),
-                "interval": _constant_step(numbers[at]),
-                "device": int(devices[at[0]]),
-                "start": packed((starts[at] - origin) // 1_000),
-                "parts": parts,
-            }
-        )
-    return runs
-
-
-def _repetitions(names: list[str], label: str) -> list[Any] | dict[str, int]:
-    """`label#7` is kept as 7: names would be the largest part of the page."""
-    first = _repetition(str(names[0]), label)
-    if isinstance(first, int) and names == [f"{label}#{first + k}" for k in range(len(names))]:
-        kept = list(
-            range(first, first + len(names))
-        )  # so it is for the runs of a loop, unless they overlap
-    else:
-        kept = [_repetition(str(name), label) for name in names]
-    small = all(
-        isinstance(number, int) and number < 1 << 53 for number in kept
-    )  # whole in the page, too
-    return _constant_step(np.array(kept)) if small else kept
-
-
-def _repetition(name: str, label: str) -> int | str:
-    head, mark, number = name.rpartition("#")
-    return (
-        int(number)
-        if mark
-        and head == label
-        and number.isdecimal()
-        and len(number) < 100
-        and str(int(number)) == number
-        else safe_text(name)
-    )
-
-
-def _constant(values: np.ndarray) -> str | list[int] | int:
-    return int(values[0]) if len(values) and values.min() == values.max() else packed(values)
-
-
-def _constant_step(values: np.ndarray) -> list[int] | dict[str, int]:
-    """1000, 1010, 1020 as {from, step}: repetitions are counted, and interleaved labels number
-    their intervals evenly."""
-    steps = np.diff(values)
-    if len(values) < 3 or steps.min() != steps.max():
-        return values.tolist()
-    return {"from": int(values[0]), "step": int(steps[0]), "count": len(values)}
 
 
 def _holds(analysis: Analysis, held: Timelines) -> list[str]:
@@ -479,10 +391,10 @@ def _holds(analysis: Analysis, held: Timelines) -> list[str]:
         said.append(
             f"{plural(held.left_out, 'more timeline')} did not fit; they are in analysis.db."
         )
-    if len(analysis.intervals) > MAX_FULL_INTERVALS:
-        said.append(
-            "It holds the measured time and kernel time of every interval; the other parts are in analysis.db."
-        )
-    else:
-        said.append("It holds the measured time and the parts of every interval.")
-    return said
+    full = len(analysis.intervals) <= MAX_FULL_INTERVALS
+    what = (
+        "the parts of every interval"
+        if full
+        else "kernel time of every interval; the other parts are in analysis.db"
+    )
+    return [*said, f"It holds the measured time and {what}."]

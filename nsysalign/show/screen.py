@@ -1,7 +1,9 @@
-"""The first screen: the sentence, the picture that proves it, what to change, a line per label.
+"""The answer in a terminal.  First screen: the sentence, the picture that proves it, what to change,
+a line per label; at most 24 lines, none longer than the console is wide; texts are cut, rows give
+way last.  `everything` (-v) has all labels with a sentence each, and the findings.
 
-At most 24 lines, none longer than the console is wide; texts are cut, rows give way last.  All that
-is said is in `Answer.screen`; numbers of a row are rounded so that they add up as printed.
+Numbers of a row are rounded so that they add up as printed.  All foreign text passes `safe_text` and
+is added as `Text`, never as rich markup.
 """
 
 from __future__ import annotations
@@ -9,18 +11,32 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from itertools import groupby
+from pathlib import Path
 
 import numpy as np
 from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
 from rich.text import Text
 
+from nsysalign.answer import Answer, Group, LabelRow, of_devices
+from nsysalign.model import Analysis
 from nsysalign.parts import COLUMNS, apportion
-from nsysalign.show.label_table import shortened
-from nsysalign.text import duration, plural, safe_text, told_apart
-from nsysalign.verdicts import SIGNS, First, LabelVerdict, Proof, dominant
+from nsysalign.show import baseline
+from nsysalign.text import (
+    duration,
+    middle,
+    percent,
+    plural,
+    safe_text,
+    short_name,
+    told_apart,
+)
+from nsysalign.verdicts import SIGNS, Fix, Proof, dominant
 
 LINES, MOST_ROWS, LEAST_ROWS = 24, 10, 3
+#: Labels that a finding names, kernels of `--kernels`, letters of a kernel's name.
+MOST_NAMED, MOST_KERNELS, LONGEST = 4, 40, 40
 #: A column under this share of every row shown joins `rest`, and the smallest of the others where
 #: labels would be shorter than so many letters.
 _SMALL, _LABEL = 0.05, 18
@@ -35,6 +51,7 @@ _FILL = {
 }
 _GAPS = re.compile(r" {2,}")
 _STYLES = {"✖": "bold red", "!": "bold yellow", "✓": "green"}
+_SEVERE = {"error": ("✖", "bold red"), "warning": ("!", "bold yellow"), "info": ("i", "bold blue")}
 _ENDS = {
     "event": ("start.record()", "end"),
     "host": ("first timer call", "second"),
@@ -44,48 +61,130 @@ _ENDS = {
 
 
 def render(
-    first: First,
+    said: Answer,
     console: Console,
     page: str = "",
     *,
     listed: Sequence[str] = (),
     extra: Sequence[str] = (),
 ) -> None:
-    """Print it.  `page`: path of the report; `listed`: lines in place of the rows of labels, where
-    nothing was timed; `extra`: lines that stand above the last one."""
+    """Print the first screen.  `page`: path of the report; `listed`: lines in place of the rows of
+    labels, where nothing was timed; `extra`: lines that stand above the last one."""
     width = console.width
-    top = _sentence(first.sentence, width)
-    if first.proof is not None and first.proof.pieces and first.proof.elapsed_ns > 0:
-        top += [Text(), *_bar(first.proof, width)]
-    if first.wrong:
-        top += [Text(), _wrong(first.wrong, width)]
-    if first.unplaced:
-        top += [*([] if first.wrong else [Text()]), Text(cut(first.unplaced, width), "yellow")]
-    room = LINES - len(top) - LEAST_ROWS - 4 - len(extra) - len(first.remarks)
-    if fixes := _fixes(first, width)[: max(room, 0)]:
+    top = _top(said, width)
+    room = LINES - len(top) - LEAST_ROWS - 4 - len(extra) - len(said.remarks)
+    if fixes := _fixes(said.fixes, width)[: max(room, 0)]:
         top += [Text(), *fixes]
-    below = [Text(cut(remark, width), "dim") for remark in first.remarks]
+    below = [Text(cut(remark, width), "dim") for remark in said.remarks]
     below += [Text(line) for line in extra]  # commands, which are copied whole
     room = LINES - len(top) - len(below) - 1
-    shown = 0
-    if first.labels:
-        shown = max(min(room - 2 - 1, len(first.labels), MOST_ROWS), 0)
-        body = _table(first.labels[:shown], width)
-    else:
-        body = [Text(cut(line, width)) for line in listed[: room - 2]]
-    closing = _closing(first, len(first.labels) - shown, page, width)
-    if len(closing) > 1 and shown > LEAST_ROWS and len(body) + len(closing) + 1 > room:
+    shown = max(min(room - 2 - 1, len(said.labels), MOST_ROWS), 0)
+    while True:
+        body = _table(said.labels[:shown], width)
+        if not said.labels:
+            body = [Text(cut(line, width)) for line in listed[: room - 2]]
+        closing = _closing(said, len(said.labels) - shown, page, width)
+        if len(closing) == 1 or shown <= LEAST_ROWS or len(body) + len(closing) + 1 <= room:
+            break
         shown -= 1
-        body = _table(first.labels[:shown], width)
-        closing = _closing(first, len(first.labels) - shown, page, width)
-    for line in [*top, *([Text(), *body] if body else []), *below, *closing]:
-        line.rstrip()
-        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+    _print([*top, *([Text(), *body] if body else []), *below, *closing], console)
+
+
+def everything(analysis: Analysis, said: Answer, console: Console, page: str = "") -> None:
+    """Print all labels with a sentence each, the run, the findings, the run without nsys, notes."""
+    width = console.width
+    fixes = _fixes(said.fixes, width)
+    table = _table(said.labels or said.runs, width, sentences=True)
+    _print([*_top(said, width), *([Text(), *fixes] if fixes else []), Text(), *table], console)
+    _print([Text(remark, "dim") for remark in said.remarks], console)
+    console.print()
+    console.print(Text(said.headline.text))
+    for group in said.groups:
+        _finding(said, group, console)
+    if said.next:
+        console.print(Text("\nto test a finding:", "dim"))
+        console.print(Text(f"  {said.next}", "cyan"), soft_wrap=True)  # to be copied
+    _baseline(analysis, console)
+    if said.unplaced:
+        console.print()
+    for unplaced in said.unplaced:
+        names = ", ".join(middle(name, 30) for name in unplaced.names)
+        _hanging(
+            console, "not placed:", f"{unplaced.count:,}: {unplaced.reason} ({names})", "yellow"
+        )
+    if said.notes:
+        console.print()
+    for note in said.notes:
+        _hanging(console, "note:", note, "dim")
+    trust = said.trust
+    rests = [trust.gpu or "no GPU named", f"nsys {trust.nsys}".strip(), trust.measured]
+    if trust.placed_within_ns is not None:
+        rests.append(f"timestamp uncertainty ±{duration(trust.placed_within_ns)}")
+    rests += [f"SM clock {trust.clock}"] if trust.clock else []
+    console.print(Text("\n" + ", ".join(rests), "dim"))
+    if page:  # a link if the terminal has links; broken over lines it could not be copied
+        link = f"link {Path(page).absolute().as_uri()}" if console.is_terminal else ""
+        console.print(Text("→ ") + Text(safe_text(page), link), soft_wrap=True)
+
+
+def kernels(analysis: Analysis, console: Console) -> None:
+    """Print what ran in the run as a whole, the most expensive first."""
+    lines = kernel_lines(analysis, console.width, MOST_KERNELS)
+    head = "share     total     count     median  kernel, copy or graph"
+    _print([Text(head, "dim"), *map(Text, lines)] if lines else [Text("no kernel ran")], console)
+
+
+def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
+    """The most expensive kernels of the longest run: share, total, count, median, name, and the
+    idle time before them where `width` has room for it."""
+    devices = of_devices(analysis)
+    if devices.empty or analysis.kernels.empty:
+        return []
+    label = devices.sort_values("elapsed_ns")["label"].iloc[-1]
+    rows = analysis.kernels[analysis.kernels["label"] == label]
+    names = [safe_text(name) for name in rows["kernel"].head(most)]
+    letters = max(10, min(LONGEST, width - 38))
+    short = told_apart({name: middle(short_name(name), letters) for name in names}, letters)
+    longest = max(map(len, short.values()))
+    idle = width >= 38 + longest + len(", idle before 18.3 ms")
+    lines = []
+    for kernel in rows.head(most).itertuples(index=False):
+        line = f"{percent(kernel.share):>5}  {duration(kernel.total_ns):>8}  {kernel.count:>8,} x "
+        line += f"{duration(kernel.median_ns):>8}  {short[safe_text(kernel.kernel)]:{longest}}"
+        line += f"  idle before {duration(kernel.idle_before_ns):>8}" if idle else ""
+        lines.append(line.rstrip())
+    if len(rows) > most:
+        lines.append(f"       … {len(rows) - most:,} more in the report")
+    return lines
 
 
 def cut(text: str, width: int) -> str:
     """A text that ends in an ellipsis where it does not fit."""
     return text if cell_len(text) <= width else text[: max(width - 1, 0)] + "…"
+
+
+def _print(lines: Sequence[Text], console: Console) -> None:
+    for line in lines:
+        line.rstrip()
+        console.print(line, no_wrap=True, overflow="ignore", crop=False, soft_wrap=True)
+
+
+def _top(said: Answer, width: int) -> list[Text]:
+    """The sentence, the picture, wrong timings, and what has no place."""
+    top = _sentence(said.sentence, width)
+    if said.proof is not None and said.proof.pieces and said.proof.elapsed_ns > 0:
+        top += [Text(), *_bar(said.proof, width)]
+    if said.wrong or said.unplaced:
+        top.append(Text())
+    if said.wrong:
+        count = len(said.wrong)
+        names = [cut(safe_text(label), 30) for label in said.wrong[:3]]
+        more = f", +{count - 3}" if count > 3 else ""
+        what = "1 timing is wrong" if count == 1 else f"{count:,} timings are wrong"
+        top.append(Text(cut(f"✖ {what}: {', '.join(names)}{more}", width), "bold red"))
+    if said.unplaced:
+        top.append(Text(cut(said.lost, width), "yellow"))
+    return top
 
 
 def _sentence(sentence: str, width: int) -> list[Text]:
@@ -110,19 +209,11 @@ def _wrapped(text: str, width: int) -> list[str]:
     return lines
 
 
-def _wrong(labels: Sequence[str], width: int) -> Text:
-    count = len(labels)
-    names = [cut(safe_text(label), 30) for label in labels[:3]]
-    more = f", +{count - 3}" if count > 3 else ""
-    what = "1 timing is wrong" if count == 1 else f"{count:,} timings are wrong"
-    return Text(cut(f"✖ {what}: {', '.join(names)}{more}", width), "bold red")
-
-
-def _fixes(first: First, width: int) -> list[Text]:
+def _fixes(fixes: Sequence[Fix], width: int) -> list[Text]:
     """A line per fix: its code if there is any, else its sentence."""
-    room = max((len(fix.purpose) for fix in first.fixes), default=0) + 2
+    room = max((len(fix.purpose) for fix in fixes), default=0) + 2
     lines = []
-    for fix in first.fixes:
+    for fix in fixes:
         head = f"{fix.purpose}:".ljust(room)
         if fix.code and len(fix.code[0]) + room <= width:
             lines.append(Text(head, "bold") + Text(fix.code[0], "cyan"))
@@ -138,52 +229,43 @@ def _fixes(first: First, width: int) -> list[Text]:
 def _bar(proof: Proof, width: int) -> list[Text]:
     """Times, blocks to scale, and what begins where."""
     cells = width - 2
-    start, end, column = (
-        np.array([p.start_ns for p in proof.pieces]),
-        np.array([p.end_ns for p in proof.pieces]),
-        np.array([COLUMNS.index(p.column) for p in proof.pieces]),
-    )
+    start = np.array([piece.start_ns for piece in proof.pieces])
+    end = np.array([piece.end_ns for piece in proof.pieces])
+    column = np.array([COLUMNS.index(piece.column) for piece in proof.pieces])
     edges = np.linspace(0, max(proof.elapsed_ns, int(end[-1])), cells + 1)
-    blocks, at = [], 0
+    blocks, cell = [], 0
     for number, run in groupby(dominant(start, end, column, edges).tolist()):
         length = len(list(run))
-        blocks.append((at, length, COLUMNS[number]))
-        at += length
+        blocks.append((cell, length, COLUMNS[number]))
+        cell += length
+    longest: dict[str, int] = {}
+    for _, length, name in blocks:
+        longest[name] = max(length, longest.get(name, 0))
     bar, named = Text("▕"), set()
-    longest = {
-        name: max(sizes)
-        for name in COLUMNS
-        if (sizes := [size for _, size, of in blocks if of == name])
-    }
     for _, length, name in blocks:
         fill, style = _FILL[name]
-        words = name
-        if name == "CPU" and length >= 17:
-            words = "CPU, GPU idle"
+        words = "CPU, GPU idle" if name == "CPU" and length >= 17 else name
         inside = f" {words} " if length == longest[name] and len(words) + 2 <= length else ""
         named |= {name} if inside else set()
         bar += Text(f"{inside:{fill}^{length}}" if inside else fill * length, style)
     bar += Text("▏")
-    ranked = sorted(blocks, key=lambda block: (block[2] != "kernel", -block[1]))
     ticks = {0: "0"}
-    for cell, _, name in ranked:  # a block begins with a piece, not with a cell
+    for cell, _, name in sorted(blocks, key=lambda block: (block[2] != "kernel", -block[1])):
         begins = start[column == COLUMNS.index(name)]
-        at_ns = begins[np.abs(begins - edges[cell]).argmin()]
-        if cell:
-            ticks[cell] = duration(at_ns)
+        if cell:  # a block begins with a piece, not with a cell
+            ticks[cell] = duration(begins[np.abs(begins - edges[cell]).argmin()])
     scale = _placed({cells: duration(proof.elapsed_ns)}, ticks, width)
     begin, last = _ENDS.get(proof.kind, _ENDS["event"])
-    unnamed = [f"{_FILL[n][0]} {n}" for n in longest if n not in named and n != "rest"]
     marks: dict[int, str] = {0: f"└ {begin}"}
     if proof.launch and proof.launch_ns > 0:
         marks[round(proof.launch_ns / max(proof.elapsed_ns, 1) * cells)] = f"└ {proof.launch}"
     below = _placed({cells: f"{last} ┘"}, marks, width)
-    if unnamed and len(legend := "  ".join(unnamed)) + 4 < width:
+    unnamed = [f"{_FILL[n][0]} {n}" for n in COLUMNS[:-1] if n in longest and n not in named]
+    gap = max(_GAPS.finditer(below), key=lambda m: len(m.group()), default=None)
+    if unnamed and gap and len(gap.group()) >= len(legend := "  ".join(unnamed)) + 4:
         # where the line of marks has room, the fills without a word in the bar are named there
-        gap = max((len(m.group()) for m in _GAPS.finditer(below)), default=0)
-        if gap >= len(legend) + 4:
-            place = max(_GAPS.finditer(below), key=lambda m: len(m.group())).start() + 2
-            below = below[:place] + legend + below[place + len(legend) :]
+        place = gap.start() + 2
+        below = below[:place] + legend + below[place + len(legend) :]
     return [Text(scale, "dim"), bar, Text(below, "dim")]
 
 
@@ -192,69 +274,61 @@ def _placed(ends: dict[int, str], texts: dict[int, str], width: int) -> str:
     room is left out, the ends first served."""
     line = [" "] * width
     taken = [False] * (width + 2)
-
-    def put(at: int, text: str) -> None:
-        if at < 0 or at + len(text) > width or any(taken[max(at - 2, 0) : at + len(text) + 2]):
-            return
-        line[at : at + len(text)] = text
-        taken[at : at + len(text)] = [True] * len(text)
-
-    for cell, text in ends.items():
-        put(cell + 1 - len(text), text)
-    for cell, text in texts.items():
-        put(cell + 1 if cell else 0, text)
+    places = [(cell + 1 - len(text), text) for cell, text in ends.items()]
+    places += [(cell + 1 if cell else 0, text) for cell, text in texts.items()]
+    for place, text in places:
+        around = taken[max(place - 2, 0) : place + len(text) + 2]
+        if place < 0 or place + len(text) > width or any(around):
+            continue
+        line[place : place + len(text)] = text
+        taken[place : place + len(text)] = [True] * len(text)
     return "".join(line).rstrip()
 
 
 # --- the table ---
 
 
-def _table(rows: Sequence[LabelVerdict], width: int) -> list[Text]:
-    """A head and a line per label."""
+def _table(rows: Sequence[LabelRow], width: int, sentences: bool = False) -> list[Text]:
+    """A head and a line per label; below it its sentence."""
     if not rows:
         return []
     unit, size, places = _unit(rows)
-    rest = len(COLUMNS) - 1
-    parts = [np.array([row.columns_ns[name] for name in COLUMNS], np.int64) for row in rows]
     steps = size // 10**places
-    shown = [
-        apportion(round(row.elapsed_ns / steps), part)
-        for row, part in zip(rows, parts, strict=True)
-    ]
-    small = [
-        number
-        for number, name in enumerate(COLUMNS[:-1])
-        if name != "kernel"
-        and all(part[number] < _SMALL * max(row.elapsed_ns, 1) for row, part in zip(rows, parts, strict=True))
-    ]  # fmt: skip
-    for cells in shown:
-        cells[rest] += cells[small].sum()
-        cells[small] = 0
-    columns = [n for n in range(len(COLUMNS)) if any(cells[n] for cells in shown)]
-    columns = columns if 0 in columns else [0, *columns]
+    cells = np.array(
+        [
+            apportion(round(row.elapsed_ns / steps), np.array([row.columns_ns[c] for c in COLUMNS], np.int64))
+            for row in rows
+        ]
+    )  # fmt: skip
+    exact = np.array([[row.columns_ns[c] for c in COLUMNS] for row in rows])
+    whole = np.array([max(row.elapsed_ns, 1) for row in rows])
+    rest = len(COLUMNS) - 1
 
-    def cell(value: int) -> str:
+    def fold(columns: Sequence[int]) -> None:
+        cells[:, rest] += cells[:, columns].sum(axis=1)
+        cells[:, columns] = 0
+
+    fold([n for n in range(1, rest) if (exact[:, n] < _SMALL * whole).all()])
+
+    def printed(value: int) -> str:
         return f"{value / 10**places:,.{places}f}" if value else "·"
 
-    word = "event" if all(row.kind == "event" for row in rows) else "time"
-    names = [safe_text(row.label) for row in rows]
     words = [f"{SIGNS[row.verdict]} {row.words}" for row in rows]
-    weight = [max(cells[n] / max(cells.sum(), 1) for cells in shown) for n in range(len(COLUMNS))]
+    names = [safe_text(row.label) for row in rows]
+    heads = ["event" if all(row.kind == "event" for row in rows) else "time"]
     longest = max(*map(len, names), len(f"label, {unit}"))
     while True:
-        texts = [[word, *(cell(int(c[columns].sum())) for c in shown)]]
+        columns = [n for n in range(len(COLUMNS)) if cells[:, n].any() or n == 0]
+        texts = [[heads[0], *map(printed, cells.sum(axis=1).tolist())]]
         for number in columns:
-            sign = "+" if number != columns[0] else "="
-            texts.append([f"{sign} {COLUMNS[number]}", *(cell(int(c[number])) for c in shown)])
+            sign = "+" if number else "="
+            texts.append([f"{sign} {COLUMNS[number]}", *map(printed, cells[:, number].tolist())])
         wide = sum(max(map(len, column)) + 1 for column in texts) + max(map(len, words)) + 3
         leaving = [n for n in columns if n not in (0, rest)]
         if width - wide >= min(longest, _LABEL) or not leaving:
             break
-        small = min(leaving, key=lambda n: weight[n])
-        columns.remove(small)
-        columns += [rest] if rest not in columns else []
-        for cells in shown:
-            cells[rest] += cells[small]
+        share = (cells / np.maximum(cells.sum(axis=1), 1)[:, None]).max(axis=0)
+        fold([min(leaving, key=lambda n: share[n])])
     if width - wide < 6:  # a very narrow terminal: names and verdicts
         texts = texts[:1]
         wide = max(map(len, texts[0])) + 1 + max(map(len, words)) + 3
@@ -262,8 +336,7 @@ def _table(rows: Sequence[LabelVerdict], width: int) -> list[Text]:
     short = told_apart({name: shortened(name, room) for name in names}, room)
     lines = []
     for number in range(len(rows) + 1):
-        label = short[names[number - 1]] if number else f"label, {unit}"
-        line = Text(f"{label:<{room}}")
+        line = Text(f"{short[names[number - 1]] if number else f'label, {unit}':<{room}}")
         for column in texts:
             line.append(" " + column[number].rjust(max(map(len, column))))
         if number:
@@ -272,10 +345,37 @@ def _table(rows: Sequence[LabelVerdict], width: int) -> list[Text]:
             line.stylize("dim")
         line.truncate(width, overflow="ellipsis")
         lines.append(line)
+        if number and sentences:
+            lines += [
+                Text(f"  {part}", "dim") for part in _wrapped(_more(rows[number - 1]), width - 2)
+            ]
     return lines
 
 
-def _unit(rows: Sequence[LabelVerdict]) -> tuple[str, int, int]:
+def _more(row: LabelRow) -> str:
+    """A row's sentence, its line of code, and what it would take without nsys."""
+    predicted = ""
+    if row.unprofiled_ns:
+        predicted = f"Without nsys {row.without_nsys()} us, estimated."
+    elif row.no_prediction:
+        predicted = f"No estimate without nsys ({row.no_prediction})."
+    site = safe_text(row.site)
+    where = f"{site}:" if site and site not in safe_text(row.label) else ""
+    return " ".join(filter(None, (where, row.sentence, predicted)))
+
+
+def shortened(label: str, width: int) -> str:
+    """In `caller (site)` the caller distinguishes labels of one site: that part is shortened last."""
+    if len(label) <= width:
+        return label
+    if several := re.fullmatch(r"(.+) \((.+)\)", label):
+        caller, site = several.groups()
+        texts = (f"{caller} (:{site.rpartition(':')[2]})", caller)
+        return next((text for text in texts if len(text) <= width), middle(caller, width))
+    return middle(label, width)
+
+
+def _unit(rows: Sequence[LabelRow]) -> tuple[str, int, int]:
     """(unit, its ns, decimals): of the shortest row three digits, and no more than it needs."""
     least, most = (f(row.elapsed_ns for row in rows) for f in (min, max))
     if least >= 2_000_000:
@@ -283,15 +383,76 @@ def _unit(rows: Sequence[LabelVerdict]) -> tuple[str, int, int]:
     return "us", 1_000, 0 if least >= 20_000 or most >= 10_000_000 else 1
 
 
-def _closing(first: First, left: int, page: str, width: int) -> list[Text]:
+def _closing(said: Answer, left: int, page: str, width: int) -> list[Text]:
     """What is left, where it is, and what the numbers rest on: a line, or two."""
+    notes = sum(f.severity == "info" for group in said.groups for f in group.findings)
     counts = [plural(left, "more label")] if left else []
-    counts += [plural(first.notes, "note")] if first.notes else []
+    counts += [plural(notes, "note")] if notes else []
     head = ", ".join(counts) + " (-v)" if counts else "all of it: -v"
     where = f" → {safe_text(page)}" if page else ""
-    trust = f"({first.trust})"
-    if len(head + where) + 2 + len(trust) <= width:
-        gap = width - len(head + where) - len(trust)
+    trust = f"({said.trust})"
+    gap = width - len(head + where) - len(trust)
+    if gap >= 2:
         return [Text(head + where + " " * gap) + Text(trust, "dim")]
     last = head + where if len(head + where) <= width else f"→ {safe_text(page)}"
     return [Text(cut(trust, width), "dim"), Text(last)]
+
+
+# --- findings, and the run without nsys ---
+
+
+def _finding(said: Answer, group: Group, console: Console) -> None:
+    """Of a group its first finding: title, line of code, saving, evidence, what the CPU did, advice,
+    the result of a second run; of a note its title."""
+    finding = group.findings[0]
+    sign, style = _SEVERE[group.severity]
+    line = said.source.get(finding.site)
+    named = not finding.site or finding.site in finding.title or line is not None
+    console.print()
+    _hanging(console, sign, finding.title + ("" if named else f" ({finding.site})"), style)
+    if line is not None:
+        _hanging(console, "  code:      ", f"{finding.site}  {line}", "dim")
+    if also := [safe_text(other.label) for other in group.findings[1:]]:
+        more = ", …" if len(also) > MOST_NAMED else ""
+        _hanging(console, "  also in:   ", ", ".join(also[:MOST_NAMED]) + more, "dim")
+    if finding.loss_ns:
+        where = plural(finding.count, f"{finding.which} interval".strip())
+        measured = f" of {duration(finding.total_ns)} in {where}" if finding.count else ""
+        _hanging(console, "  could save:", f"at most {duration(finding.loss_ns)}{measured}", "dim")
+    if group.severity == "info" and not finding.loss_ns:
+        return
+    if finding.evidence:
+        evidence = ", ".join(f"{what} {number}" for what, number in finding.evidence)
+        _hanging(console, "  evidence:  ", evidence, "dim")
+    host = next((row.host for row in said.labels if row.label == finding.label), "")
+    if host:
+        _hanging(console, "  CPU:       ", host, "dim")
+    for head, sentence, code in finding.advice:
+        _hanging(console, " ", f"{head}: {sentence[:1].lower()}{sentence[1:]}", "")
+        for each in code:
+            console.print(Text(f"      {each}", "cyan"), soft_wrap=True)
+    if finding.confirmation:
+        verdict, _, result = finding.confirmation.partition(": ")
+        _hanging(console, f"  {verdict}:", result, "dim")
+
+
+def _hanging(console: Console, head: str, body: str, style: str) -> None:
+    """`head` once, `body` wrapped beside it."""
+    grid = Table.grid(padding=(0, 1, 0, 0))
+    grid.add_column(no_wrap=True)
+    grid.add_column(overflow="fold")
+    grid.add_row(Text(head, style), Text(body))
+    console.print(grid)
+
+
+def _baseline(analysis: Analysis, console: Console) -> None:
+    """The run with nsys beside the one without it; nothing if there was none."""
+    rows = baseline.rows(analysis)
+    if not rows:
+        return
+    console.print(Text("\nprofiled and unprofiled, us", "bold"))
+    baseline.draw(rows, console)
+    console.print(Text(baseline.MEANING, "dim"))
+    for row in rows:
+        if row.remark:
+            console.print(Text(f"  {row.label}: {row.remark}", "yellow"))

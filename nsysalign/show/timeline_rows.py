@@ -1,16 +1,16 @@
 """The timelines that the page holds: per interval its lanes, relative to the interval's start, in
-columns.
-
-Names and hover texts repeat thousands of times, so they are numbers into one list of strings.
+columns.  Names and hover texts repeat thousands of times, so they are numbers into one list of
+strings.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import namedtuple
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,67 +27,35 @@ if TYPE_CHECKING:
 
 #: Longest name kept: C++ templates reach kilobytes; their beginning and end distinguish them.
 MAX_NAME = 400
-
-
+#: Most pieces of a whole run's breakdown that its picture holds: with more of them, it has none.
+MOST_RUN_PIECES = 2_000
 #: Distinguishes a thread's ranges from its calls.
 LANE_WORDS = {"nvtx": "NVTX, ", "host": "CUDA calls, ", "event": "records, "}
 #: Lanes from top to bottom: ranges, calls, then every stream with its records above it.
 LANE_ORDER = {"nvtx": (0, 0), "host": (1, 0), "event": (2, 0), "stream": (2, 1)}
-
-
 _START = attrgetter("start_ns")
-_CAUSE = {cause: number for number, cause in enumerate(CAUSES)}
-_Row = TypeVar("_Row", bound=tuple)
-#: Kind of a source -> its number -> (x, lane).
-_Sources = Mapping[str, Mapping[int, tuple[int, int]]]
 
 
-class _Item(NamedTuple):
-    """A row of `frames.TIMELINE`."""
-
-    lane_kind: str
-    lane: str
-    kind: str
-    name: str
-    start_ns: int
-    end_ns: int
-    ref_kind: str
-    ref_id: int
-    link: int
-    detail: Any
-
-
-class _Piece(NamedTuple):
-    """A row of `frames.SEGMENTS`."""
-
-    start_ns: int
-    end_ns: int
-    cause: str
-    detail: str
-
-
-@dataclass
 class Strings:
-    """A list of distinct strings; `number` adds one."""
+    """Distinct strings by number."""
 
-    texts: list[str] = field(default_factory=list)
-    size: int = 0  # characters in all
-    _numbers: dict[str, int] = field(default_factory=dict)
-    _seen: dict[Any, int] = field(default_factory=dict)  # by the text as it came
+    def __init__(self) -> None:
+        self.size = 0  # characters in all
+        self._numbers: dict[str, int] = {}
+        self._known: dict[str, int] = {}  # by the text as it came
 
-    def number(self, text: Any) -> int:
-        known = self._seen.get(text)
-        return known if known is not None else self._seen.setdefault(text, self._add(text))
+    @property
+    def texts(self) -> list[str]:
+        return list(self._numbers)
 
-    def _add(self, text: Any) -> int:
-        text = safe_text(text)
-        if len(text) > MAX_NAME:
-            text = text[: MAX_NAME - 101] + "…" + text[-100:]
-        if text not in self._numbers:
-            self._numbers[text] = len(self.texts)
-            self.texts.append(text)
-            self.size += len(text)
-        return self._numbers[text]
+    def number(self, text: str) -> int:
+        if text not in self._known:
+            plain = safe_text(text)
+            if len(plain) > MAX_NAME:
+                plain = plain[: MAX_NAME - 101] + "…" + plain[-100:]
+            self.size += 0 if plain in self._numbers else len(plain)
+            self._known[text] = self._numbers.setdefault(plain, len(self._numbers))
+        return self._known[text]
 
 
 @dataclass(frozen=True)
@@ -97,30 +65,25 @@ class Timelines:
     left_out: int  # intervals with a picture that did not fit
 
 
-#: Most pieces of a whole run's budget that its picture holds: with more of them, it has none.
-MOST_RUN_PIECES = 2_000
-
-
-def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_000) -> Timelines:
+def timelines(analysis: Analysis, priority: Sequence[int], max_bytes: int = 2_000_000) -> Timelines:
     """Pictures of intervals by `priority`, then of all others in `analysis.timeline`, while they fit
     in `max_bytes`.  One that is not in that table has only its parts: the page derives lanes."""
     strings = Strings()
-    items = _by_interval(analysis.timeline, _Item)
-    # A label with one run names the same interval as median, slowest and first.
+    items = _by_interval(analysis.timeline)
     chosen = list(dict.fromkeys([*priority, *items]))
     rows = analysis.intervals[analysis.intervals["interval"].isin(chosen)]
     windows = {int(row.interval): row for row in rows.itertuples(index=False)}
-    pieces = _by_interval(analysis.segments[analysis.segments["interval"].isin(chosen)], _Piece)
+    pieces = _by_interval(analysis.segments[analysis.segments["interval"].isin(chosen)])
     pictures: dict[str, dict[str, Any]] = {}
     size = 0
     for number in chosen:
         if number not in windows or not (number in items or number in pieces):
             continue
-        before = strings.size
-        window, mine = windows[number], pieces.get(number)
-        if window.kind == "run":
-            mine = mine if mine and len(mine) <= MOST_RUN_PIECES else None
-        picture = _picture(window, items.get(number, []), mine, strings)
+        before, window = strings.size, windows[number]
+        picture = _picture(window, items.get(number, []), strings)
+        own = pieces.get(number)
+        if own and (window.kind != "run" or len(own) <= MOST_RUN_PIECES):
+            picture["strip"] = _strip(own, int(window.start_ns), strings)
         if number not in items:
             picture["lanes"] = None
         elif window.kind == "run":
@@ -132,125 +95,102 @@ def timelines(analysis: Analysis, priority: list[int], max_bytes: int = 2_000_00
     return Timelines(pictures, strings.texts, len(windows) - len(pictures))
 
 
-def _by_interval(table: pd.DataFrame, kind: type[_Row]) -> dict[int, list[_Row]]:
+def _by_interval(table: pd.DataFrame) -> dict[int, list[Any]]:
     """The rows of each interval: plain tuples, because a picture looks at every one of them."""
-
-    def values(name: str) -> list[Any]:
-        return listed(table[name], lambda value: value)
-
-    rows = zip(*map(values, kind._fields), strict=True)
-    found: dict[int, list[_Row]] = {}
-    for number, row in zip(values("interval"), rows, strict=True):
-        found.setdefault(number, []).append(kind._make(row))
+    plain = {name: listed(table[name], lambda value: value) for name in table.columns}
+    row = namedtuple("row", plain)
+    found: dict[int, list[Any]] = {}
+    for values in map(row._make, zip(*plain.values(), strict=True)):
+        found.setdefault(values.interval, []).append(values)
     return found
 
 
-def _picture(
-    window, items: list[_Item], pieces: list[_Piece] | None, strings: Strings
-) -> dict[str, Any]:
+def _strip(pieces: list[Any], origin: int, strings: Strings) -> dict[str, Any]:
+    """The breakdown as short text: pieces adjoin, so that the first one's start tells all others'."""
+    pieces = sorted(pieces, key=_START)
+    columns = {
+        "d": [piece.end_ns - piece.start_ns for piece in pieces],
+        "c": [_cause(piece.cause) for piece in pieces],
+        "n": [strings.number(piece.detail) for piece in pieces],
+    }
+    texts = {key: packed(np.array(column)) for key, column in columns.items()}
+    return {**texts, "x0": pieces[0].start_ns - origin}
+
+
+def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
+    """`window`: a row of `frames.INTERVALS`; `items`: of `frames.TIMELINE`."""
     origin = int(window.start_ns)
-    drawn: dict[tuple[str, str], list[_Item]] = {}
+    drawn: dict[tuple[str, str], list[Any]] = {}
     for item in items:
         if item.lane_kind in LANE_ORDER:
             drawn.setdefault((item.lane_kind, item.lane), []).append(item)
-    numbers = {key: number for number, key in enumerate(sorted(drawn, key=_place))}
-    sources = _sources(drawn, numbers, origin)
-    lanes: list[Any] = [None] * len(numbers)
-    for key, lane in drawn.items():
-        lanes[numbers[key]] = _lane(*key, sorted(lane, key=_START), origin, sources, strings)
-    picture: dict[str, Any] = {
+    order = sorted(drawn, key=lambda k: (LANE_ORDER[k[0]][0], natural(k[1]), LANE_ORDER[k[0]][1]))
+    # Where arrows begin: API calls by rowid, records by their number; each as (x, lane).
+    calls: dict[int, tuple[int, int]] = {}
+    records: dict[int, tuple[int, int]] = {}
+    for number, (kind, lane) in enumerate(order):
+        for item in drawn[kind, lane]:
+            if (kind, item.ref_kind) in (("host", "api"), ("event", "event")):
+                sources = calls if kind == "host" else records
+                sources[item.ref_id] = (item.start_ns - origin, number)
+    lanes = []
+    for kind, lane in order:
+        inside = sorted(drawn[kind, lane], key=_START)
+        lanes.append(_lane(kind, lane, inside, origin, strings))
+        if kind in ("stream", "event"):  # waits are released by records, all else by a call
+            arrows = [
+                (records if item.kind == "wait" else calls).get(item.link, (None, None))
+                for item in inside
+            ]
+            lanes[-1]["ax"], lanes[-1]["al"] = (
+                list(column) for column in zip(*arrows, strict=True)
+            )
+    return {
         "width": int(window.elapsed_ns),
         "error": int(window.error_ns),
         "lower": int(window.start_lower_ns) - origin,
         "upper": int(window.start_upper_ns) - origin,
         "method": safe_text(window.method),
         "lanes": lanes,
-        "omitted": _omitted(items),
-        "before": _before(items, origin),
+        "omitted": [
+            f"The {item.detail['count']:,} shortest {safe_text(item.name)} near this interval are not in the page "
+            f"(none longer than {duration(item.detail['longest_ns'])}, {duration(item.detail['ns'])} together)."
+            for item in items
+            if item.lane_kind == "omitted"
+        ],
+        "before": next((_before(i, origin) for i in items if i.lane_kind == "before"), None),
         "clock": _clock(items, origin, strings),
     }
-    if pieces is not None:
-        pieces = sorted(pieces, key=_START)
-        columns = {
-            "x": [piece.start_ns for piece in pieces],
-            "d": [piece.end_ns - piece.start_ns for piece in pieces],
-            "c": [_CAUSE.get(piece.cause, len(CAUSES) - 1) for piece in pieces],
-            "n": [strings.number(piece.detail) for piece in pieces],
-        }
-        # short text: pieces adjoin, so that the first one's start tells all others'
-        first = columns.pop("x")[:1] or [origin]
-        picture["strip"] = {key: packed(np.array(column)) for key, column in columns.items()}
-        picture["strip"]["x0"] = first[0] - origin
-    return picture
 
 
-def _place(key: tuple[str, str]) -> tuple[Any, ...]:
-    """Lanes from top to bottom."""
-    kind, lane = key
-    return (LANE_ORDER[kind][0], natural(lane), LANE_ORDER[kind][1])
-
-
-def _sources(
-    drawn: Mapping[tuple[str, str], list[_Item]],
-    numbers: Mapping[tuple[str, str], int],
-    origin: int,
-) -> _Sources:
-    """Where arrows begin: API calls by rowid, records by their number; each as (x, lane)."""
-    places: dict[str, dict[int, tuple[int, int]]] = {"call": {}, "record": {}}
-    origins = {("host", "api"): places["call"], ("event", "event"): places["record"]}
-    for key, lane in drawn.items():
-        for item in lane:
-            if (found := origins.get((item.lane_kind, item.ref_kind))) is not None:
-                found[item.ref_id] = (item.start_ns - origin, numbers[key])
-    return places
-
-
-def _omitted(items: list[_Item]) -> list[str]:
-    """What the picture leaves out, in words."""
-    return [
-        f"The {item.detail['count']:,} shortest {item.name} near this interval are not in the page "
-        f"(none longer than {duration(item.detail['longest_ns'])}, {duration(item.detail['ns'])} together)."
-        for item in items
-        if item.lane_kind == "omitted"
-    ]
-
-
-def _before(items: list[_Item], origin: int) -> dict[str, str] | None:
+def _before(item: Any, origin: int) -> dict[str, str]:
     """What the stream did before the start event: the evidence that a copy before it is not
     inside."""
-    for item in items:
-        if item.lane_kind == "before":
-            size = item.detail.get("bytes", 0) if isinstance(item.detail, Mapping) else 0
-            what = safe_text(item.name)[:MAX_NAME] + (f", {bytes_text(size)}" if size else "")
-            gap = origin - item.end_ns
-            when = f"ended {duration(gap)} earlier" if gap >= 0 else f"ran on for {duration(-gap)}"
-            return {"lane": safe_text(item.lane), "what": what, "when": when}
-    return None
+    size = item.detail.get("bytes", 0) if isinstance(item.detail, Mapping) else 0
+    what = safe_text(item.name)[:MAX_NAME] + (f", {bytes_text(size)}" if size else "")
+    gap = origin - item.end_ns
+    when = f"ended {duration(gap)} earlier" if gap >= 0 else f"ran on for {duration(-gap)}"
+    return {"lane": safe_text(item.lane), "what": what, "when": when}
 
 
-def _clock(items: list[_Item], origin: int, strings: Strings) -> dict[str, list[Any]] | None:
+def _clock(items: list[Any], origin: int, strings: Strings) -> dict[str, list[Any]] | None:
     """The SM clock around the interval: both ends of every stretch of equal samples, and a note on
     it."""
-    samples = sorted((item for item in items if item.lane_kind == "clock"), key=_START)
-    if not samples:
-        return None
     out: dict[str, list[Any]] = {"x": [], "mhz": [], "t": []}
-    for item in samples:
+    for item in sorted((i for i in items if i.lane_kind == "clock"), key=_START):
         said = {key: value for key, value in item.detail.items() if key not in ("mhz", "reasons")}
         why = reason_words(int(item.detail.get("reasons", 0)))
-        text = strings.number(", ".join([t for t in (hover(said, 0), why) if t]))
-        for at in dict.fromkeys((item.start_ns, item.end_ns)):
-            out["x"].append(at - origin)
+        text = strings.number(", ".join(filter(None, (hover(said, 0), why))))
+        for time in dict.fromkeys((item.start_ns, item.end_ns)):
+            out["x"].append(time - origin)
             out["mhz"].append(float(item.detail.get("mhz", 0)))
             out["t"].append(text)
-    return out
+    return out if out["x"] else None
 
 
-def _lane(
-    kind: str, name: str, items: list[_Item], origin: int, sources: _Sources, strings: Strings
-) -> dict[str, Any]:
-    depths = _depths((item.start_ns, item.end_ns) for item in items)
-    data: dict[str, Any] = {
+def _lane(kind: str, name: str, items: list[Any], origin: int, strings: Strings) -> dict[str, Any]:
+    depths = _depths(items)
+    return {
         "kind": kind,
         "name": LANE_WORDS.get(kind, "") + safe_text(name),
         "rows": max(depths, default=0) + 1,
@@ -259,16 +199,8 @@ def _lane(
         "r": depths if any(depths) else 0,
         "n": [strings.number(item.name) for item in items],
         "t": [strings.number(hover(item.detail, item.end_ns - item.start_ns)) for item in items],
-        "c": [_look(kind, item.kind) for item in items],
+        "c": [-1 if kind == "nvtx" else _cause(_look(kind, item.kind)) for item in items],
     }
-    if kind in ("stream", "event"):
-        # Waits are released by records, everything else is issued by a call.
-        arrows = [
-            sources["record" if item.kind == "wait" else "call"].get(item.link, (None, None))
-            for item in items
-        ]
-        data["ax"], data["al"] = [a[0] for a in arrows], [a[1] for a in arrows]
-    return data
 
 
 def _packed_lane(lane: dict[str, Any]) -> dict[str, Any]:
@@ -285,80 +217,64 @@ def _packed_lane(lane: dict[str, Any]) -> dict[str, Any]:
     return lane | columns | {"x0": first}
 
 
-def from_segments(analysis: Analysis, number: int) -> pd.DataFrame:
-    """A timeline from an interval's own pieces, for analyses whose trace is no longer there:
-    operations of its stream and the calls that the stream waited for."""
-    import pandas as pd
-
-    pieces = analysis.segments[
-        (analysis.segments["interval"] == number) & (analysis.segments["ref_id"] >= 0)
-    ]
-    row = analysis.intervals.loc[analysis.intervals["interval"] == number].iloc[0]
-    operations = pieces["ref_kind"].isin(OPERATION_KINDS) & (pieces["cause"] == pieces["ref_kind"])
-    calls = pieces["ref_kind"] == "api"
-    lanes = (
-        (operations, "stream", f"stream {row['end_stream']}"),
-        (calls, "host", "the issuing thread"),
-    )
-    parts = []
-    for mask, kind, lane in lanes:
-        grouped = pieces[mask].groupby(["ref_kind", "ref_id"], as_index=False, sort=False)
-        items = grouped.agg(
-            start_ns=("start_ns", "min"),
-            end_ns=("end_ns", "max"),
-            name=("detail", "first"),
-            kind=("cause", "first"),
-        )
-        parts.append(items.assign(lane_kind=kind, lane=lane))
-    drawn = pd.concat(parts, ignore_index=True).assign(interval=number, link=-1)
-    drawn["detail"] = pd.Series([{}] * len(drawn), dtype=object)
-    return frames.check(drawn, frames.TIMELINE)
-
-
 def with_segments(analysis: Analysis, number: int) -> Analysis:
-    """The analysis with such a timeline and the clock around it; the same one if the interval has
-    no pieces."""
+    """The analysis with a timeline made of an interval's own pieces, and the clock around it, for
+    analyses whose trace is no longer there: operations of its stream and the calls that it waited
+    for.  The same one if the interval has no pieces."""
     import pandas as pd
 
     from nsysalign.split.timeline import clock_rows
 
-    drawn = from_segments(analysis, number)
+    pieces = analysis.segments
+    pieces = pieces[(pieces["interval"] == number) & (pieces["ref_id"] >= 0)]
+    row = analysis.intervals[analysis.intervals["interval"] == number]
+    of_stream = pieces["ref_kind"].isin(OPERATION_KINDS) & (pieces["cause"] == pieces["ref_kind"])
+    stream = f"stream {row['end_stream'].iloc[0]}"
+    lanes = [
+        (of_stream, "stream", stream),
+        (pieces["ref_kind"] == "api", "host", "the issuing thread"),
+    ]
+    parts = []
+    for mask, kind, lane in lanes:
+        items = pieces[mask].groupby(["ref_kind", "ref_id"], as_index=False, sort=False).agg(
+            start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), name=("detail", "first"), kind=("cause", "first"),
+        )  # fmt: skip
+        parts.append(items.assign(lane_kind=kind, lane=lane))
+    drawn = pd.concat(parts, ignore_index=True).assign(interval=number, link=-1)
+    drawn["detail"] = pd.Series([{}] * len(drawn), dtype=object)
     if drawn.empty:
         return analysis
-    row = analysis.intervals[analysis.intervals["interval"] == number]
     columns = (row[c].to_numpy() for c in ("interval", "device", "start_ns", "end_ns"))
-    tables = [analysis.timeline, drawn, clock_rows(analysis.gpu_clocks, *columns)]
+    tables = [analysis.timeline, frames.check(drawn, frames.TIMELINE)]
+    tables.append(clock_rows(analysis.gpu_clocks, *columns))
     timeline = pd.concat([table for table in tables if len(table)], ignore_index=True)
     return replace(analysis, timeline=timeline)
 
 
-def _look(lane_kind: str, kind: str) -> int:
-    """The cause whose colour an item has, as its number in CAUSES; -1 for NVTX ranges."""
-    if lane_kind == "nvtx":
-        return -1
+def _cause(cause: str) -> int:
+    return CAUSES.index(cause) if cause in CAUSES else len(CAUSES) - 1
+
+
+def _look(lane_kind: str, kind: str) -> str:
+    """The cause whose colour an item has."""
     if lane_kind == "stream" and kind in OPERATION_KINDS:
-        return CAUSES.index(kind)
+        return kind
     if lane_kind == "event":
-        return CAUSES.index("queued" if kind == "wait" else "event")
-    return CAUSES.index(CALL_LOOK[kind]) if kind in CALL_KINDS else CAUSES.index("api")
+        return "queued" if kind == "wait" else "event"
+    return CALL_LOOK[kind] if kind in CALL_KINDS else "api"
 
 
-def _depths(items: Iterable[tuple[int, int]]) -> list[int]:
+def _depths(items: Sequence[Any]) -> list[int]:
     """Rows for items that overlap: each takes the first row that is free when it begins.
 
     0:  |--------------|  |---|
     1:     |---|  |---|
     """
-    free_at: list[int] = []
+    free_from: list[int] = []
     depths = []
-    for start, end in items:
-        for row, free in enumerate(free_at):
-            if free <= start:
-                free_at[row] = end
-                break
-        else:
-            row = len(free_at)
-            free_at.append(end)
+    for item in items:
+        row = next((n for n, free in enumerate(free_from) if free <= item.start_ns), len(free_from))
+        free_from[row : row + 1] = [item.end_ns]
         depths.append(row)
     return depths
 

@@ -7,7 +7,7 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
-from nsysalign.show.table import Column, draw, fitted, text
+from nsysalign.show.table import Column, draw, text
 from nsysalign.text import duration, percent, plural, safe_text
 from nsysalign.unprofiled_run import CANNOT_TELL, CPU_BOUND, GPU_BOUND, UnprofiledRun
 
@@ -31,7 +31,7 @@ def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
             )
         )
     console.print()
-    for note in (*run.conditions, *run.notes[:3]):
+    for note in run.notes[:3]:
         console.print(Text(f"note: {safe_text(note)}", "dim"))
     console.print(Text(_trust(run), "dim"))
     console.print(Text("next: ", "bold") + Text(next_command))
@@ -101,8 +101,7 @@ def _table(labels: pd.DataFrame, console: Console) -> None:
         Column("CPU at most", idle, leaves=1.0),
         text("", [words(row) for row in rows]),
     ]
-    shown, _ = fitted(columns, console.width)
-    draw(shown, console)
+    draw(columns, console)
 
 
 def _trust(run: UnprofiledRun) -> str:

@@ -1,10 +1,10 @@
 """One interval as a waterfall in text: its pieces in order, each at its place in the interval.
 
-h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, placed within 1.60 us
-   at us     us  cause                                                what
-    0.00   4.66  event    █                                           event record
-    4.66  164.3  host      ██████████████████████████                 python
-  168.97   31.1  launch                              █████            cudaLaunchKernel
+h2d_t1#4  bench.py:31  228 us, kernel 24.7 us, timestamp uncertainty ±1.60 us
+   at us     us  part                                                 what
+    0.00   4.66  event overhead  █                                    event record
+    4.66  164.3  CPU              ██████████████████████████          python
+  168.97   31.1  launch call                                █████     cudaLaunchKernel
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.text import Text
 
 from nsysalign.model import Analysis
-from nsysalign.parts import SHORT
+from nsysalign.parts import DISPLAY
 from nsysalign.show.palette import LOOKS
 from nsysalign.show.table import GAP, Column, draw
 from nsysalign.text import duration, fixed, middle, percent, safe_text
@@ -42,44 +42,39 @@ def lines(analysis: Analysis, interval: int, most: int | None = MOST_LINES) -> l
     """The pieces in order; above `most` the smallest neighbours are merged, never left out."""
     row = analysis.intervals.loc[analysis.intervals["interval"] == interval].iloc[0]
     pieces = analysis.segments[analysis.segments["interval"] == interval].sort_values("start_ns")
-    columns = ("start_ns", "end_ns", "cause", "detail")
-    origin, elapsed = int(row["start_ns"]), int(row["elapsed_ns"])
+    origin = int(row["start_ns"])
     single = [
-        Line(int(a) - origin, int(b) - origin, str(cause), safe_text(what), 1)
-        for a, b, cause, what in zip(*(pieces[c].tolist() for c in columns), strict=True)
-        if b > a
+        Line(int(p.start_ns) - origin, int(p.end_ns) - origin, str(p.cause), safe_text(p.detail), 1)
+        for p in pieces[pieces["end_ns"] > pieces["start_ns"]].itertuples(index=False)
     ]
     if most is None or len(single) <= most:
         return single
     # A piece that is a good part of the interval gets its own line; smaller neighbours share one
     # until they are as long.
-    quantum = elapsed / (most / 2)
-    out: list[Line] = []
-    run: list[Line] = []
+    quantum = int(row["elapsed_ns"]) / (most / 2)
+    groups: list[list[Line]] = [[]]
     for line in single:
+        begin = groups[-1][0].start_ns if groups[-1] else line.start_ns
         long = line.end_ns - line.start_ns >= quantum
-        if long or (run and line.end_ns - run[0].start_ns > quantum):
-            out += _together(run)
-            run = []
+        if long or line.end_ns - begin > quantum:
+            groups.append([])
+        groups[-1].append(line)
         if long:
-            out.append(line)
-        else:
-            run.append(line)
-    return out + _together(run)
+            groups.append([])
+    return [_together(group) for group in groups if group]
 
 
-def _together(run: Sequence[Line]) -> list[Line]:
-    if len(run) < 2:
-        return list(run)
+def _together(group: Sequence[Line]) -> Line:
+    if len(group) == 1:
+        return group[0]
     sums: dict[str, int] = {}
-    for line in run:
+    for line in group:
         sums[line.cause] = sums.get(line.cause, 0) + line.end_ns - line.start_ns
     ranked = sorted(sums.items(), key=lambda pair: -pair[1])
-    total = max(1, run[-1].end_ns - run[0].start_ns)
-    what = ", ".join(f"{SHORT[cause]} {percent(ns / total)}" for cause, ns in ranked[:4])
-    return [
-        Line(run[0].start_ns, run[-1].end_ns, ranked[0][0], f"{len(run)} pieces: {what}", len(run))
-    ]
+    total = max(1, group[-1].end_ns - group[0].start_ns)
+    what = ", ".join(f"{DISPLAY[cause]} {percent(ns / total)}" for cause, ns in ranked[:4])
+    what = f"{len(group)} pieces: {what}"
+    return Line(group[0].start_ns, group[-1].end_ns, ranked[0][0], what, len(group))
 
 
 def bar(start: float, end: float, width: int) -> str:
@@ -99,7 +94,7 @@ def render(
     elapsed, site = int(row["elapsed_ns"]), safe_text(row["site"])
     head = f"{safe_text(row['name'])}{'  ' + site if site and site not in row['name'] else ''}  "
     kernel = duration(int(row["kernel_only_ns"])) if row["kernel_only_ns"] else "none"
-    placed = f"placed within {duration(int(row['error_ns']))} ({safe_text(row['method'])})"
+    placed = f"timestamp uncertainty ±{duration(int(row['error_ns']))} ({safe_text(row['method'])})"
     console.print(Text(head, "bold"), Text(f"{duration(elapsed)}, kernel {kernel}, {placed}"))
     if row["idle_at_most_ns"] is not pd.NA:
         bound = duration(int(row["idle_at_most_ns"]))
@@ -116,8 +111,8 @@ def render(
     parts = analysis.parts[analysis.parts["interval"] == interval]
     ns_of = dict(zip(parts["cause"].tolist(), parts["ns"].tolist(), strict=True))
     said = [
-        f"{short} {duration(ns_of[cause])} ({percent(ns_of[cause] / max(elapsed, 1))})"
-        for cause, short in SHORT.items()
+        f"{name} {duration(ns_of[cause])} ({percent(ns_of[cause] / max(elapsed, 1))})"
+        for cause, name in DISPLAY.items()
         if ns_of.get(cause)
     ]
     console.print(Text(f"= {duration(elapsed)}: " + " + ".join(said)))
@@ -129,33 +124,23 @@ def _pieces(shown: Sequence[Line], elapsed: int, console: Console) -> None:
     lengths = [
         fixed(line.end_ns - line.start_ns, unit_ns=unit_ns, decimals=places) for line in shown
     ]
-    causes = [SHORT.get(line.cause, "?") + ("…" if line.count > 1 else "") for line in shown]
+    causes = [DISPLAY.get(line.cause, "?") + ("…" if line.count > 1 else "") for line in shown]
     looks = [LOOKS[line.cause].terminal if line.cause in LOOKS else "dim" for line in shown]
     columns = [Column(f"at {unit}", starts), Column(unit, lengths)]
-    columns.append(Column("cause", causes, left=True, styles=looks))
+    columns.append(Column("part", causes, left=True, styles=looks))
     left = console.width - sum(column.width + GAP for column in columns)
     # in a narrow terminal text says more than bars
     width = max(12, min(60, left // 2 if left > 90 else left // 3))
     whole = max(elapsed, 1)
     bars = [f"{bar(x.start_ns / whole, x.end_ns / whole, width):{width}}" for x in shown]
-    if not _encodes(console, "█▏"):
-        bars = ["".join(" " if cell == " " else "#" for cell in drawn) for drawn in bars]
     columns.append(Column("", bars, left=True, styles=looks))
     room = max(0, left - width - GAP)
-    columns.append(Column("what", [_fit(line, room) for line in shown], left=True))
+    # a name is shortened in its middle, since both ends distinguish it, a list at its end
+    whats = [
+        middle(line.what, room)
+        if line.count == 1 or len(line.what) <= room
+        else line.what[: max(0, room - 1)] + "…"
+        for line in shown
+    ]
+    columns.append(Column("what", whats, left=True))
     draw(columns, console)
-
-
-def _fit(line: Line, room: int) -> str:
-    """Shortens a name in its middle, since both ends distinguish it, and a list at its end."""
-    if line.count == 1 or len(line.what) <= room:
-        return middle(line.what, room)
-    return line.what[: max(0, room - 1)] + "…"
-
-
-def _encodes(console: Console, text: str) -> bool:
-    try:
-        text.encode(console.encoding or "ascii")
-    except UnicodeEncodeError:
-        return False
-    return True

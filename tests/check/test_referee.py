@@ -160,12 +160,3 @@ def test_the_command_prints_what_it_found_and_ends_with_one(tmp_path):
     assert doubt["worth_ns"] == doubt["right_ns"] - doubt["measured_ns"] > 0
     honest = checked(tmp_path / "honest", simulated=program(again(ADD, times=4)))
     assert honest.exit_code == 0 and honest.output.startswith("Nothing found in 4 timed intervals")
-
-
-def test_options_after_a_recording_say_where_they_belong(tmp_path):
-    (tmp_path / "trace.sqlite").touch()
-    result = CliRunner().invoke(
-        cli, ["check", str(tmp_path / "trace.sqlite"), "--events", "a.jsonl"]
-    )
-    assert result.exit_code == 2
-    assert "nsysalign check --events a.jsonl" in result.output

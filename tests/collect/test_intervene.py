@@ -91,6 +91,16 @@ print([d[0] for d in torch.cuda.done])
     assert done(probed(text, env=env)) == ["record"] * 4 + ["synchronize", "record"]
 
 
+def test_a_file_by_its_absolute_name_or_its_end(probed, tmp_path):
+    for file, hits in (
+        (str(tmp_path / "script.py"), 1),
+        ("cript.py", 0),
+        ("/elsewhere/script.py", 0),
+    ):
+        run = probed(PROGRAM, env=spec("synchronize", ((file, 5, ()),)))
+        assert [d[0] for d in done(run)].count("synchronize") == hits
+
+
 def test_never_during_a_capture(probed):
     text = PROGRAM.replace(
         "pair()\nprint", "torch.cuda.graphs.CUDAGraph().capture_begin()\npair()\nprint"

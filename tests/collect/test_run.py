@@ -54,6 +54,12 @@ def test_options_before_the_command_are_ours_and_after_it_the_scripts(invoked, t
     assert calls["present"] == (tmp_path, True, "x.json")
 
 
+def test_a_command_after_two_dashes(invoked):
+    result, calls = invoked("--", "torchrun", "--nproc-per-node", "2", "train.py")
+    assert calls["collect"][0] == ["torchrun", "--nproc-per-node", "2", "train.py"]
+    assert "note: a note" in result.output
+
+
 def test_the_scripts_status_is_returned_after_the_analysis(invoked):
     result, calls = invoked("s.py", status=7)
     assert result.exit_code == 7 and "present" in calls and "ended with status 7" in result.output
@@ -94,3 +100,7 @@ def test_ctrl_c_elsewhere_is_no_finding(monkeypatch, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
         main(["analyze", str(tmp_path)])
     assert ended.value.code == 130 and capsys.readouterr().err == "\nnsysalign: interrupted\n"
+
+
+def test_no_command_is_wrong_usage(invoked):
+    assert invoked()[0].exit_code == 2

@@ -7,7 +7,9 @@ import pytest
 
 HANDLERS = {
     "a function": "def handler(number, frame):\n    raise KIND('limit')",
+    "a method": "class H:\n    def on(self, *args):\n        raise KIND('limit')\nhandler = H().on",
     "an object": "class H:\n    def __call__(self, number, frame):\n        del frame\n        raise KIND('limit')\nhandler = H()",
+    "through others": "def inner():\n    raise KIND('limit')\ndef handler(number, frame):\n    return inner()",
     "a partial": "import functools\ndef on(x, number, frame):\n    frame = None\n    raise KIND('limit')\nhandler = functools.partial(on, 3)",
 }
 

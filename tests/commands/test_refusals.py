@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -9,7 +11,10 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 from handmade import build
+from tiny_export import LOG, write_export, write_lines
 
+import nsysalign
+from nsysalign import brief
 from nsysalign.answer import answer
 from nsysalign.cli import cli
 from nsysalign.commandline.present import printed
@@ -89,3 +94,94 @@ def test_the_hint_for_two_processes_is_the_whole_command(tmp_path):
         again=[tmp_path / "my trace.sqlite", "--events", "a.jsonl"],
     )
     assert f"nsysalign analyze --ranks '{tmp_path}/my trace.sqlite' --events a.jsonl\n" in text
+
+
+# --- the next step is the right one
+
+
+@pytest.fixture
+def run(tmp_path) -> Path:
+    folder = tmp_path / "run"
+    folder.mkdir()
+    write_export(folder / "trace.sqlite")
+    write_lines(folder / "events-7.jsonl", LOG)
+    return folder
+
+
+def invoked(*arguments: object):
+    return CliRunner().invoke(cli, [str(a) for a in arguments])
+
+
+def test_a_program_is_to_be_run(tmp_path):
+    (tmp_path / "ok.py").write_text("")
+    error = refused("analyze", tmp_path / "ok.py")
+    assert error.next_step == f"nsysalign run {tmp_path / 'ok.py'}"
+
+
+def test_a_log_beside_a_trace_is_not_left_out_in_silence(run, tmp_path):
+    done = invoked("analyze", run / "trace.sqlite", "-o", tmp_path / "out")
+    assert "note: events-7.jsonl beside it is not read" in done.stderr
+    assert f"nsysalign analyze {run}" in done.stderr
+    given = invoked("analyze", run / "trace.sqlite", "--events", run / "events-7.jsonl", "-o", tmp_path / "out")  # fmt: skip
+    assert given.exit_code == 0 and "is not read" not in given.stderr
+
+
+def test_check_takes_its_options_behind_a_recording(run):
+    trace, log = run / "trace.sqlite", run / "events-7.jsonl"
+    before, behind = (
+        invoked("check", "--events", log, trace),
+        invoked("check", trace, "--events", log),
+    )
+    assert before.stdout == behind.stdout and before.exit_code == behind.exit_code != 2
+    assert invoked("check", trace, run).exit_code == 2
+
+
+@pytest.mark.parametrize(("recorded", "said"), [(True, "until then was analysed"), (False, "was not analysed")])  # fmt: skip
+def test_a_script_that_failed_is_one_line(run, tmp_path, capsys, recorded, said):
+    """ "What was recorded is analysed", "not analysed" and a reason contradicted each other."""
+    from nsysalign.commandline.present import finish
+
+    (tmp_path / "empty").mkdir()
+    folder = run if recorded else tmp_path / "empty"
+    finish(folder, exit_status=5, quiet=False, json_out=None)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("the script ended with status 5") and said in line
+
+
+def test_brief_of_all_commands_is_valid(run, tmp_path, monkeypatch):
+    """One line, at most 2,000 bytes, by the schema; its next command runs."""
+    monkeypatch.chdir(tmp_path)
+    assert invoked("analyze", run, "-q").exit_code == 0
+    first, other = brief.schema()["oneOf"]
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    write_lines(bare / "events-7.jsonl", LOG)
+    (bare / "run.json").write_text('{"format": "nsysalign-run", "version": 1, "trace": null}')
+    for arguments, kind in (
+        (["analyze", run], first), (["show", run], first), (["show", bare], first),
+        (["check", run], other), (["diff", run, run], other),
+    ):  # fmt: skip
+        done = invoked(*arguments, "--brief")
+        (line,) = done.stdout.splitlines()
+        said = json.loads(line)
+        assert len(line.encode()) <= 2_000 and set(said) == set(kind["required"])
+        assert said["verdict"] in kind["properties"]["verdict"]["enum"]
+        assert said["command"] == arguments[0]
+        after = invoked(*shlex.split(said["next"])[1:])
+        assert after.exit_code == 0, said["next"]
+
+
+def test_the_run_directory_keeps_the_answer(run):
+    invoked("analyze", run, "-q")
+    kept = json.loads((run / "answer.json").read_text("utf-8"))
+    assert kept["format"] == "nsysalign-answer" and kept["version"] == 1
+    assert kept["sentence"] == answer(nsysalign.load(run)).sentence
+    row = next(row for row in kept["labels"] if row["label"] == kept["proof"]["label"])
+    assert sum(row["columns_ns"].values()) == kept["proof"]["elapsed_ns"]
+    assert invoked("diff", run, run, "--json", run / "answer.json").exit_code != 0
+
+
+def test_help_has_what_is_used_every_day_first():
+    text = invoked("--help").output
+    places = [text.index(word) for word in ("Every day:", "  run ", "  doctor ", "Add-ons:", "Export:", "  redact ")]  # fmt: skip
+    assert places == sorted(places)

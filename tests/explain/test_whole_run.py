@@ -281,7 +281,7 @@ def test_set_up_is_said_first_where_little_else_happens(tmp_path):
         w.call("other", 60_300_000, 61_300_000, name="cudaFree_v3020")
 
     made = recorded(tmp_path, draw)
-    sentence = answer(made).screen.sentence
+    sentence = answer(made).sentence
     first = "60.0 of 61.3 ms pass in CUDA calls before the GPU's first work (cudaMalloc 60 ms): set-up; the GPU works for 110 us."
     assert sentence.startswith(first) and len(sentence) > len(first)
 
@@ -332,7 +332,7 @@ def test_the_run_leads_where_its_labels_are_records_of_a_stream_that_did_nothing
             assert start is not end
 
     made = recorded(tmp_path, draw, until=41_000_000)
-    assert answer(made).screen.sentence.startswith("Between its first and its last work")
+    assert answer(made).sentence.startswith("Between its first and its last work")
 
 
 def test_ranges_that_overlap_do_not_lead(tmp_path):
@@ -346,7 +346,7 @@ def test_ranges_that_overlap_do_not_lead(tmp_path):
             w.kernel(at + 20_000, at + 40_000, w.call("launch", at + 2_000, at + 6_000))
 
     made = recorded(tmp_path, draw, until=10_100_000)
-    assert answer(made).screen.sentence.startswith("loop spans")
+    assert answer(made).sentence.startswith("loop spans")
 
 
 def test_pageable_copies_lose_what_the_host_could_do_meanwhile():

@@ -17,9 +17,10 @@ from simulator import check, export, machine
 from simulator.export import Style
 
 import nsysalign
+from nsysalign.answer import answer
 from nsysalign.engine import load
 from nsysalign.errors import NsysAlignError
-from nsysalign.show import html, terminal
+from nsysalign.show import html, screen
 from nsysalign.store import database, document
 from nsysalign.trace.redaction import redact
 
@@ -58,7 +59,8 @@ def written(analysis: nsysalign.Analysis, folder: Path) -> None:
     document.write(analysis, folder / "analysis.json")
     database.write(analysis, folder / "analysis.db")
     html.write(analysis, folder / "report.html")
-    terminal.render(analysis, Console(file=(folder / "terminal.txt").open("w"), width=100))
+    shown = Console(file=(folder / "terminal.txt").open("w"), width=100)
+    screen.everything(analysis, answer(analysis), shown)
     assert len(load(folder / "analysis.db").intervals) == len(analysis.intervals)
 
 

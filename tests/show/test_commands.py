@@ -41,18 +41,19 @@ def test_every_help_has_an_example_and_fits(command):
 def test_the_waterfall_of_an_interval(run_dir):
     text = call("show", run_dir, "--label", "t1").output
     lines = text.splitlines()
-    assert lines[0] == "t1#0  puzzle.py:14   235 us, kernel 24.8 us, placed within 800 ns (bounds)"
-    pieces = [
-        re.split(r"\s{2,}", line.strip()) for line in lines if re.match(r" *\d+\.\d\d ", line)
-    ]
-    assert [p[:3] for p in pieces] == [
-        ["0.00", "4.00", "event"], ["4.00", "174.49", "host"], ["178.49", "28.31", "launch"], ["206.80", "24.77", "kernel"],
-        ["231.57", "3.15", "event"],
-    ]  # fmt: skip
     assert (
-        lines[-1]
-        == "= 235 us: kernel 24.8 us (11 %) + launch 28.3 us (12 %) + event 7.15 us (3 %) + host 174 us (74 %)"
+        lines[0]
+        == "t1#0  puzzle.py:14   235 us, kernel 24.8 us, timestamp uncertainty ±800 ns (bounds)"
     )
+    pieces = [re.split(r"\s{2,}", x.strip())[:3] for x in lines if re.match(r" *\d+\.\d\d ", x)]
+    assert pieces == [
+        ["0.00", "4.00", "event overhead"], ["4.00", "174.49", "CPU"], ["178.49", "28.31", "launch call"],
+        ["206.80", "24.77", "kernel"], ["231.57", "3.15", "event overhead"],
+    ]  # fmt: skip
+    assert lines[-2:] == [
+        "= 235 us: kernel 24.8 us (11 %) + launch call 28.3 us (12 %) + event overhead 7.15 us (3 %) + CPU ",
+        "174 us (74 %)",
+    ]
     assert max(map(len, lines)) <= 100 and "\x1b" not in text
 
 
@@ -81,7 +82,7 @@ def test_a_waterfall_of_many_pieces_leaves_nothing_out():
     lines = waterfall.lines(analysis, 0)
     assert len(lines) <= 2 * waterfall.MOST_LINES and sum(line.count for line in lines) == 1000
     assert all(a.end_ns == b.start_ns for a, b in pairwise(lines))
-    assert "host 90 %, kernel 10 %" in lines[3].what
+    assert "CPU 90 %, kernel 10 %" in lines[3].what
 
 
 @pytest.mark.parametrize(

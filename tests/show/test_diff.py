@@ -46,7 +46,7 @@ def test_the_terminal_says_what_changed(comparison):
     assert "Of 4 labels in both: 2 faster, 2 same." in text
     row, because = text.split("verdict")[1].strip().splitlines()[:2]
     assert row.split() == ["t1", "12/12", "234.72", "103.85", "-55.8", "%", "▼", "faster"]
-    assert because.strip() == "-55.8 to -55.8 %; host -131 us"
+    assert because.strip() == "-55.8 to -55.8 %; CPU -131 us"
 
 
 def test_the_document_is_in_nanoseconds(comparison):
@@ -91,8 +91,11 @@ def test_causes_that_do_not_fit_are_counted_not_cut(predicted):
         cause: replace(host, change_ns=-20_000.0)
         for cause in ("api_launch", "launch_latency", "api")
     }
-    text = shown(replace(predicted, labels=(replace(t1, parts=parts), *more)), 80)
-    assert "-55.8 to -55.8 %; host -131 us, launch -20.0 us, latency -20.0 us, … 1 more" in text
+    text = shown(replace(predicted, labels=(replace(t1, parts=parts), *more)), 100)
+    assert (
+        "-55.8 to -55.8 %; CPU -131 us, launch call -20.0 us, launch latency -20.0 us, … 1 more"
+        in text
+    )
 
 
 @pytest.mark.browser

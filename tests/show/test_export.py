@@ -42,7 +42,13 @@ def test_budgets_are_tracks_over_the_operations(analysis, tmp_path, name):
         whole["name"] == "t1" and whole["args"]["interval"] == "t1#0"
     )  # names add up, numbers are arguments
     assert whole["args"]["host_ns"] == 174_490 and whole["args"]["elapsed_ns"] == 234_720
-    assert [p["name"] for p in pieces] == ["event", "host", "launch", "kernel", "event"]
+    assert [p["name"] for p in pieces] == [
+        "event overhead",
+        "CPU",
+        "launch call",
+        "kernel",
+        "event overhead",
+    ]
     assert sum(p["dur"] for p in pieces) == pytest.approx(whole["dur"])
     assert {"stream 7", "thread 484"} <= set(tracks.values())
     arrows = defaultdict(list)

@@ -12,7 +12,6 @@ import pytest
 from recordings import unpack
 
 from nsysalign import frames
-from nsysalign.answer import answer
 from nsysalign.engine import analyze
 from nsysalign.model import CAUSES
 from nsysalign.show import html
@@ -22,18 +21,6 @@ from nsysalign.show.pack import packed
 from nsysalign.show.palette import CALL_LOOK, LOOKS
 from nsysalign.show.payload import payload
 from nsysalign.show.timeline_rows import timelines
-
-
-def test_foreign_text_stays_in_the_data_block(hostile_analysis):
-    page = html.page(hostile_analysis)
-    assert (
-        "<img" not in page.split("<script>")[0]
-    )  # head, body and data stand before the first script
-    data = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.S).group(
-        1
-    )
-    assert not set("<>&") & set(data)
-    assert "</script><img src=x onerror=alert(1)>" in json.loads(data)["labels"][0]["label"]
 
 
 def test_the_page_asks_for_nothing(analysis):
@@ -63,8 +50,7 @@ def test_the_title_is_the_run_and_no_other_folder(analysis, tmp_path):
         assert f"<title>{title} – nsysalign</title>" in page and "alice" not in page
 
 
-def test_a_notebook_fragment_is_escaped(hostile_analysis, analysis):
-    assert "<img" not in fragment(hostile_analysis)
+def test_a_notebook_shows_the_fragment(analysis):
     assert ">234.72</td>" in fragment(analysis)
     assert shown(analysis)._repr_html_() == fragment(analysis)
 
@@ -73,28 +59,10 @@ def test_a_notebook_fragment_has_the_time_without_nsys(analysis):
     row = int(analysis.labels["row_interval"].iloc[0])
     predicted = frames.of_rows([(row, 200_000, 180_000, 221_000, "")], frames.UNPROFILED)
     shown = fragment(replace(analysis, unprofiled=predicted))
-    assert "<th>w/o nsys us</th>" in shown and ">200 ±21</td>" in shown and ">none</td>" in shown
-    assert "w/o nsys" not in fragment(replace(analysis, unprofiled=frames.empty(frames.UNPROFILED)))
-
-
-def test_a_reading_says_where_the_time_is(plain_analysis):
-    reading = {v.label: v for v in answer(plain_analysis).readings}
-    assert (
-        reading["t1"].title
-        == "puzzle.py:14 reads 235 us; the kernel takes 24.8 us. The largest other part is host: 174 us."
+    assert "<th>unprofiled us</th>" in shown and ">200 ±21</td>" in shown and ">none</td>" in shown
+    assert "unprofiled us" not in fragment(
+        replace(analysis, unprofiled=frames.empty(frames.UNPROFILED))
     )
-    assert "at most 35.2 us" in reading["replay"].title
-    assert next(iter(reading)) == "t1"  # loses most
-
-
-def test_findings_come_before_readings(analysis):
-    said = answer(analysis)
-    assert [(v.severity, v.label) for v in (*said.findings, *said.readings)] == [
-        ("warning", "t1"),
-        ("reading", "t2"),
-        ("reading", "replay"),
-        ("reading", "do_bench"),
-    ]
 
 
 def test_timelines_stop_at_their_size_and_say_so(analysis):
@@ -152,22 +120,10 @@ def test_every_cause_has_its_own_look():
 # Machado, Oliveira, Fernandes 2009, severity 1.0: https://doi.org/10.1109/TVCG.2009.113
 VISION = {
     "normal": np.eye(3),
-    "protan": [
-        [0.152286, 1.052583, -0.204868],
-        [0.114503, 0.786281, 0.099216],
-        [-0.003882, -0.048116, 1.051998],
-    ],
-    "deutan": [
-        [0.367322, 0.860646, -0.227968],
-        [0.280085, 0.672501, 0.047413],
-        [-0.011820, 0.042940, 0.968881],
-    ],
-    "tritan": [
-        [1.255528, -0.076749, -0.178779],
-        [-0.078411, 0.930809, 0.147602],
-        [0.004733, 0.691367, 0.303900],
-    ],
-}
+    "protan": [[0.152286, 1.052583, -0.204868], [0.114503, 0.786281, 0.099216], [-0.003882, -0.048116, 1.051998]],
+    "deutan": [[0.367322, 0.860646, -0.227968], [0.280085, 0.672501, 0.047413], [-0.011820, 0.042940, 0.968881]],
+    "tritan": [[1.255528, -0.076749, -0.178779], [-0.078411, 0.930809, 0.147602], [0.004733, 0.691367, 0.303900]],
+}  # fmt: skip
 
 
 def linear(colour):
@@ -220,17 +176,12 @@ def test_25_000_intervals_with_everything_in_them_stay_below_4_megabytes(builder
     analysis = builder(
         [(f"block_{k}.py:{k}", "event", "", False, runs) for k in range(8)], timeline=False
     )
-    each = len(json.dumps(payload(analysis)["runs"], separators=(",", ":"))) / len(
-        analysis.intervals
-    )
+    runs = json.dumps(payload(analysis)["runs"], separators=(",", ":"))
+    each = len(runs) / len(analysis.intervals)
     words = len(html.page(builder([]))) + 100_000  # style and script; cards and labels
-    assert (
-        words + max(payload_module.MAX_BYTES, 25_000 * each + payload_module.LEAST_TIMELINES) < 4e6
-    )
-    assert (
-        words + payload_module.MAX_BYTES < 2e6
-    )  # whatever does not hold thirteen causes in each of 25,000 runs
-
+    largest = max(payload_module.MAX_BYTES, 25_000 * each + payload_module.LEAST_TIMELINES)
+    assert words + largest < 4e6
+    assert words + payload_module.MAX_BYTES < 2e6  # what does not hold all causes 25,000 times
     item = {
         "lane_kind": "host",
         "lane": "thread 1",

@@ -1,8 +1,7 @@
-"""What no recording shows of the terminal's answer: hostile names, much, nothing, host samples."""
+"""What no recording shows of the terminal's answer: hostile names, nothing, much, CPU samples."""
 
 import io
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pandas as pd
 import pytest
@@ -11,50 +10,31 @@ from rich.console import Console
 
 from nsysalign import frames
 from nsysalign.answer import answer
-from nsysalign.show import terminal
-from nsysalign.show.label_table import label_text
-from nsysalign.show.table import Column, draw, fitted, text
+from nsysalign.show import screen
+from nsysalign.show.table import Column, draw, text
 
 
-def shown(analysis, width=120, **options):
+def shown(analysis, width=120):
     stream = io.StringIO()
     console = Console(file=stream, width=width, color_system=None, legacy_windows=False)
-    terminal.render(analysis, console, **options)
+    screen.everything(analysis, answer(analysis), console, "report.html")
     return stream.getvalue()
 
 
-def test_hostile_names_neither_drive_the_terminal_nor_rich(hostile_analysis):
-    printed = shown(hostile_analysis, 200)
-    assert "\x1b" not in printed and "\u202e" not in printed and "<img" in printed
-
-
-def test_nothing_placed_and_more_than_is_shown(builder, analysis):
-    assert "no interval was placed" in shown(builder([]))
-    assert "… 2 more rows in the report" in shown(analysis, max_labels=2)
-    printed = shown(analysis)
-    assert "2 captured  (lost#0, lost#1)" in printed and "dimmed: timed by a library" in printed
-    assert [row.label for row in answer(analysis).labels] == ["t1", "t2", "replay", "do_bench"]
+def test_nothing_placed_and_what_has_no_place(builder, analysis):
+    assert "Nothing was measured." in shown(builder([]))
+    assert "not placed: 2: captured (lost#0, lost#1)" in shown(analysis)
+    order = [row.label for row in answer(analysis).labels]
+    assert order == ["t1", "t2", "replay", "do_bench"]  # the largest saving, most time, libraries
 
 
 def test_labels_of_one_site_stay_apart_when_there_is_little_room():
-    rows = [
-        SimpleNamespace(
-            label=f"host_timers.py:{n} (host_timers.py:42-45)", site="host_timers.py:42"
-        )
-        for n in (115, 121)
-    ]
-    assert label_text(rows[0]) == rows[0].label
-    assert [label_text(row, 28)[:18] for row in rows] == [
-        "host_timers.py:115",
-        "host_timers.py:121",
-    ]
-    assert [label_text(row, 20) for row in rows] == ["host_timers.py:115", "host_timers.py:121"]
-
-
-def drawn(columns, width):
-    stream = io.StringIO()
-    draw(fitted(columns, width)[0], Console(file=stream, width=width, color_system=None))
-    return stream.getvalue().splitlines()
+    labels = [f"host_timers.py:{n} (host_timers.py:42-45)" for n in (115, 121)]
+    for width, ends in ((38, " (:42-45)"), (20, "")):
+        assert [screen.shortened(label, width) for label in labels] == [
+            f"host_timers.py:115{ends}",
+            f"host_timers.py:121{ends}",
+        ]
 
 
 def test_columns_leave_before_texts_are_short_and_numbers_are_never_cut():
@@ -62,6 +42,12 @@ def test_columns_leave_before_texts_are_short_and_numbers_are_never_cut():
     a rather long name  1,234.5    7.25      at 35 columns; with less room GB/s leaves, then the
     a rat… name  1,234.5                     name is shortened
     """
+
+    def drawn(columns, width):
+        stream = io.StringIO()
+        draw(columns, Console(file=stream, width=width, color_system=None))
+        return stream.getvalue().splitlines()
+
     columns = [text("what", ["a rather long name", "b"]), Column("us", ["1,234.5", "."])]
     columns.append(Column("GB/s", ["7.25", "512.00"], leaves=1))
     assert drawn(columns, 35)[1] == "a rather long name  1,234.5    7.25"
@@ -78,7 +64,7 @@ def test_columns_leave_before_texts_are_short_and_numbers_are_never_cut():
         ([(100, 400), (200, 300), (350, 450)], "cover 350 us of it (35 %); the rest was"),
         ([(900, 1_200)], "covers 100 us of it (10 %)"),  # what lies outside does not count
         ([(0, 950)], "1 interval in 1 label covers 950 us of it (95 %)."),
-        ([(2_000, 2_100)], "host 100 %. 1 interval in 1 label."),  # of another process
+        ([(2_000, 2_100)], "CPU 100 %. 1 interval in 1 label."),  # of another process
     ],
 )
 def test_the_sentence_says_how_much_of_a_run_was_timed(spans, said):
@@ -91,9 +77,8 @@ def test_the_sentence_says_how_much_of_a_run_was_timed(spans, said):
     assert said in answer(replace(analysis, labels=labels)).headline.text
 
 
-def test_what_costs_most_comes_first_and_wrong_numbers_before_it(builder, finding):
-    """Ranked by their own loss over all runs; an error is no loss; notes that lose nothing have no
-    group where the label has another."""
+def test_wrong_numbers_come_first_and_then_what_costs_most(builder, finding):
+    """Ranked by their own loss over all runs; an error is no loss."""
 
     def one(label, ns, runs):
         pieces = [[("host", ns, ""), ("kernel", 5_000, "gemm")]] * runs
@@ -111,17 +96,14 @@ def test_what_costs_most_comes_first_and_wrong_numbers_before_it(builder, findin
     names = ("label", "rule", "severity", "loss_ns")
     findings = [{**finding, **dict(zip(names, row, strict=True))} for row in rows]
     said = answer(builder(labels, findings=findings))
-    assert [
-        (g.rule, [(e.finding.label, [o.rule for o in e.others]) for e in g.entries])
-        for g in said.groups
-    ] == [
-        ("wrong-stream", [("wrong", [])]),
-        ("host-gap", [("often", ["high-variance"]), ("alike", [])]),
-        ("queued-dependency", [("rare", [])]),
+    assert [(g.rule, [f.label for f in g.findings]) for g in said.groups] == [
+        ("wrong-stream", ["wrong"]),
+        ("host-gap", ["often", "alike"]),
+        ("queued-dependency", ["rare"]),
+        ("high-variance", ["often"]),
     ]
-    assert said.costliest.finding.label == "often" and said.first == "wrong"
-    first = answer(builder(labels, findings=findings), first="rare").groups
-    assert [group.rule for group in first][:2] == ["wrong-stream", "queued-dependency"]
+    assert [row.label for row in said.labels] == ["often", "rare", "alike", "wrong"]
+    assert said.proof.label == "often" and said.wrong == ("wrong",)
 
 
 def sampled(analysis, *rows):
@@ -132,7 +114,7 @@ def sampled(analysis, *rows):
     return replace(analysis, host_activity=frames.check(table, frames.HOST_ACTIVITY))
 
 
-def test_a_finding_says_what_the_host_did(analysis):
+def test_a_finding_says_what_the_cpu_did(analysis):
     found = sampled(
         analysis,
         ("t1", "all", "", "", "", 8, 45_000_000, 1.0),
@@ -145,8 +127,7 @@ def test_a_finding_says_what_the_host_did(analysis):
         "62 % resize (a.py:41), 38 % load (loader.py:12, in read (io.py)) (8 samples in 45.0 ms of "
         "gaps); NVTX ranges: 67 % augment"
     )
-    assert answer(found).labels[0].host == said
-    assert f"Host: {said}" in " ".join(shown(found).split())
+    assert f"CPU: {said}" in " ".join(shown(found).split())
 
 
 @pytest.mark.parametrize(

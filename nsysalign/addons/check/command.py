@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @shared.files("--events", "Event log of a process")
 @shared.profiling
 @shared.json_out("Also write the verdict as JSON to this file (- for stdout).")
+@click.option("--brief", is_flag=True, help="Print the verdict as one line of JSON instead.")
 @shared.quiet()
 @click.argument(
     "command",
@@ -40,6 +41,7 @@ def check(
     options: CollectOptions,
     lock_clocks: int | None,
     json_out: str | None,
+    brief: bool,
     quiet: bool,
     command: tuple[str, ...],
 ) -> None:
@@ -60,10 +62,11 @@ def check(
     path = Path(command[0])
     recorded = path.is_dir() or path.suffix in TRACE_SUFFIXES
     if recorded and len(command) > 1:  # of a script they would be its arguments
-        raise click.UsageError(
-            f"options come before a recording: nsysalign check {shlex.join(command[1:])} {path}"
-        )
-    silent, status = quiet or json_out == "-", 0
+        if not command[1].startswith("-"):
+            raise click.UsageError(f"one recording is checked at a time, not {command[1]} as well")
+        with check.make_context("check", [*command[1:], command[0]], parent=ctx.parent) as again:
+            return check.invoke(again)
+    silent, status = quiet or brief or json_out == "-", 0
     if not recorded:
         path, status = _recorded(
             command, replace(options, stdout_to_stderr=json_out == "-"), lock_clocks, silent
@@ -80,7 +83,14 @@ def check(
         ctx.exit(status)  # the script's own: what it left cannot be checked either
     if json_out:
         deliver(to_json(verdict.document()), json_out)
-    if not silent:
+    if brief:
+        from nsysalign.brief import short
+
+        word = "wrong" if verdict.found else "ok"
+        click.echo(
+            short("check", word, headline(verdict), f"nsysalign analyze {shlex.quote(str(path))}")
+        )
+    elif not silent:
         click.echo(render(verdict), nl=False)
     elif quiet and verdict.found:
         click.echo(f"nsysalign: {headline(verdict)}", err=True)

@@ -92,7 +92,7 @@ def _table(
         else:
             order = leave.index(n) / 10 if n in leave else None
             columns.append(table.Column(head, safe, left=n in left, leaves=order))
-    table.draw(table.fitted(columns, console.width)[0], console)
+    table.draw(columns, console)
 
 
 # --- cells ---

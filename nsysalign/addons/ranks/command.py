@@ -75,14 +75,14 @@ def _present(paths: Sequence[Path], given: dict[str, Any]) -> None:
     from nsysalign.addons.ranks import page, work
     from nsysalign.addons.ranks.compare import compare
     from nsysalign.addons.ranks.sources import DOCUMENT, find
-    from nsysalign.commandline.assembly import recover
     from nsysalign.commandline.outputs import console, deliver
     from nsysalign.files import write_text
-    from nsysalign.rundir import RunDirectory, make_run_dir, numbered
+    from nsysalign.record.session import recover
+    from nsysalign.rundir import make_run_dir, numbered
 
     output, quiet, json_out = (given[name] for name in ("output", "quiet", "json_out"))
     for source in find(paths, given["events"]):  # logs of runs that were cut short
-        recover(RunDirectory(source.trace.parent))
+        recover(source.trace.parent)
     sources = find(paths, given["events"])
     count = work.workers([source.trace for source in sources], given["jobs"])
     with work.dask(given["dask"], count) if given["dask"] else work.processes(count) as executor:

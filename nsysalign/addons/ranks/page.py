@@ -96,7 +96,7 @@ def render(comparison: RankComparison, console: Console, report: str | None = No
         columns = [table.text(HEADS[0], [row(x)[0] for x in shown])]
         cells = list(zip(*map(row, shown), strict=True))[1:]
         columns += [table.Column(h, c) for h, c in zip(HEADS[1:], cells, strict=True)]
-        table.draw(table.fitted(columns, console.width)[0], console)
+        table.draw(columns, console)
         write("medians; waits: of the rank that waits most, in collectives for the last to arrive")
     if len(labels) > len(shown):
         write(f"{plural(len(labels) - len(shown), 'label')} more in the report")

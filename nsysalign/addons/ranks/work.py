@@ -50,9 +50,10 @@ def one(job: Job) -> SourceResult:
     """Analyse one trace into its folder: what a worker does.  Never raises for a trace that cannot
     be analysed."""
     from nsysalign.addons.ranks.compare import summaries
-    from nsysalign.commandline.assembly import baseline_logs, exported
+    from nsysalign.commandline.assembly import exported
     from nsysalign.commandline.present import store
     from nsysalign.engine import analyze_inputs
+    from nsysalign.record.session import baseline_logs
     from nsysalign.trace.nccl import read_shared
 
     source, folder = job.source, job.output / job.folder
@@ -67,7 +68,7 @@ def one(job: Job) -> SourceResult:
             notes = () if logs else ("none of the event logs next to it belongs to its processes",)
         # the trace's own run directory; a folder of several traces says nothing about a single one
         home = RunDirectory(source.trace.parent)
-        baseline = tuple(baseline_logs(home)) if logs and len(home.traces()) == 1 else ()
+        baseline = tuple(baseline_logs(home.path)) if logs and len(home.traces()) == 1 else ()
         analysis = analyze_inputs(home.inputs(trace, logs, baseline))
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)

@@ -4,7 +4,7 @@ const MOST_LABELS = 12, LOOK_OF = { "✖": "error", "!": "warning", "✓": "bett
 const every = { label: false };
 
 function drawRows() {
-  const { rows, wrong, warnings, right, remarks } = DATA.screen;
+  const rows = DATA.labels, { wrong, warnings, right, remarks } = DATA.screen;
   fill($("labels-head"),
     wrong ? make("span", { class: "error look" }, `✖ ${wrong} wrong`) : null,
     warnings ? make("span", { class: "warning look" }, `! ${plural(warnings, "warning")}`) : null,
@@ -22,15 +22,15 @@ function drawRows() {
 }
 
 function labelRow(row, name) {
-  const label = byName(row.label), look = LOOK_OF[row.sign] || "reading";
+  const look = LOOK_OF[row.sign] || "reading";
   const open = () => choose(row.label, null, true);
   const item = make("li", null,
     make("span", { class: `sign ${look} look`, "aria-hidden": "true" }, row.sign),
-    make("button", { type: "button", class: "link", title: row.label, onclick: open }, name),
-    budgetBar(label, label.elapsed || 1, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)),
-    make("span", { class: "value" }, duration(label.elapsed),
-      make("span", { class: "quiet" }, label.ran ? ` kernel ${duration(label.ran)}` : " no kernel")),
-    row.finding ? make("button", { type: "button", class: `link words ${look} look`,
+    make("button", { type: "button", class: "link", title: row.sentence || row.label, onclick: open }, name),
+    budgetBar(row, row.elapsed || 1, $("rows").clientWidth * (narrow() ? 0.2 : 0.4)),
+    make("span", { class: "value" }, duration(row.elapsed),
+      make("span", { class: "quiet" }, row.ran ? ` kernel ${duration(row.ran)}` : " no kernel")),
+    row.findings.length ? make("button", { type: "button", class: `link words ${look} look`,
       onclick: () => bringFinding(row.label) }, row.words) :
       make("span", { class: `words ${look} look` }, row.words),
     make("span", { class: "value saving" }, row.saving ? `−${duration(row.saving)}` : "",

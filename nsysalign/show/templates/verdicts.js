@@ -1,7 +1,7 @@
 // The cards: what costs most first, each rule once, with every label that it explains.
 
 const SEVERITY = {
-  error: ["✖", "error"], warning: ["▲", "warning"], info: ["●", "note"], reading: ["◆", "reading"],
+  error: ["✖", "error"], warning: ["▲", "warning"], info: ["●", "note"],
 };
 const CARDS_AT_FIRST = 6, MOST_SAME = 6;
 
@@ -15,7 +15,7 @@ function card(item) {
   return make(
     "article", { class: "card " + word, "data-card": DATA.cards.indexOf(item) },
     make("p", { class: "kicker" }, make("span", { "aria-hidden": "true" }, mark + " "), word,
-      item.rule ? " · " + item.rule : "",
+      " · " + item.rule,
       item.lost ? make("span", { class: "lost" }, `could save ${duration(item.lost)}`) : null),
     make("h3", null, entry.title),
     label ? make("p", { class: "where" }, make("button",
@@ -29,7 +29,6 @@ function card(item) {
     label ? waterfall(asRun(label, entry.interval)) : null,
     label && entry.cold !== "cold" && DATA.predicted[label.label]?.said ?
       make("p", { class: "without" }, DATA.predicted[label.label].said) : null,
-    entry.explanation ? make("p", { class: "explanation" }, entry.explanation) : null,
     DATA.host[entry.label] && entry.cold !== "cold" ?
       make("p", { class: "without" }, "The CPU meanwhile: " + DATA.host[entry.label]) : null,
     ...advice(entry),
@@ -91,7 +90,7 @@ function intervalLink(entry, label) {
   };
   return make("a", { class: "button", href: `#interval-${number}`, onclick: go },
     "Show the interval", make("span", { class: "unseen" },
-    ` of ${entry.label}: ${entry.rule || "reading"}`));
+    ` of ${entry.label}: ${entry.rule}`));
 }
 
 // To the first card that speaks of a label, opened if it is folded.
@@ -126,13 +125,10 @@ function drawVerdicts() {
   fill($("more-cards"), costly.filter((item) => !open.includes(item)).map(folded));
   const said = DATA.cards.some((item) => item.lost) ?
     ["Could save: what would go away over the run if the advice were followed, at most."] : [];
-  if (DATA.cards.some((item) => item.rule) && DATA.silent.length) said.push(
-    `No findings in ${plural(DATA.silent.length, "label")}: ` +
-    `${DATA.silent.slice(0, 8).join(", ")}${DATA.silent.length > 8 ? ", …" : "."}`);
   if (DATA.next) said.push(
     "Findings are read from one trace; none is confirmed unless it says so. To test one, " +
     `run the script again with one change: ${DATA.next}`);
   $("cards-note").textContent = said.join(" ");
   if (!DATA.cards.length) fill($("cards"), make("p", null,
-    "No interval was placed: see the notes at the end of the page."));
+    DATA.labels.length ? "No findings." : "No interval was placed: see the notes at the end of the page."));
 }
