@@ -226,7 +226,7 @@ def test_workers_have_no_variables_of_profilers(tmp_path, monkeypatch):
     ("name", "more", "note"),
     [
         ("is_interrupted_late", {}, "interrupted"),
-        ("hangs_late", {"processes": 1, "job_limit_s": 10.0}, "while measuring (calls.py:"),
+        ("hangs_late", {"processes": 1, "job_limit_s": 6.0}, "while measuring (calls.py:"),
     ],
 )
 def test_what_ends_in_the_middle_keeps_its_blocks(measured, name, more, note):

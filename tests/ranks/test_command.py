@@ -119,7 +119,7 @@ def test_two_traces_with_nothing_in_common_are_an_error(job, tmp_path):
     for pair in other.worlds[0].pairs:
         pair.name = pair.name.replace("step", "elsewhere")
     write(other.worlds, tmp_path / "b", name="other")
-    result = analyze(min(job.glob("*.sqlite")), tmp_path / "b", "-o", tmp_path / "out")
+    result = analyze(min(job.glob("*.sqlite")), tmp_path / "b", "-o", tmp_path / "out", "--jobs", 1)
     assert isinstance(result.exception, TraceError) and result.exception.exit_code == 3
     assert "are no ranks of one job" in str(result.exception)
     assert "nsysalign diff A B" in result.exception.next_step

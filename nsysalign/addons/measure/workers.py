@@ -179,6 +179,6 @@ def profile(
         return {}, error.message
     parts = analysis.parts[analysis.parts["cause"].isin(["kernel", "graph", "memcpy", "memset"])]
     sums = parts.groupby("interval")["ns"].sum()
-    labels = analysis.intervals.set_index("interval")["label"].loc[sums.index]
+    labels = analysis.intervals.set_index("interval")["label"].reindex(sums.index)
     gpu_ns = {l2: float(sums[labels == l2].median()) for l2 in job.l2 if (labels == l2).any()}
     return gpu_ns, "" if gpu_ns else "the profile has no interval of the call"
