@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import math
 import shlex
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from nsysalign.addons.measure import screen
-from nsysalign.brief import MOST_BYTES, cut, schema_of
+from nsysalign.brief import MOST_BYTES, Short, cut, schema_of, text
 
 if TYPE_CHECKING:
     from nsysalign.addons.measure.result import Measure
@@ -40,25 +40,18 @@ class BriefPoint:
 
 
 @dataclass(frozen=True)
-class Brief:
-    """The envelope of every `--brief`, and what `measure` adds."""
-
-    schema: str
-    command: str
-    verdict: str
-    sentence: str
+class Brief(Short):
     ways_ns: dict[str, int]  # of the advised batch, L2 warm: what each way of timing prints
     points: tuple[BriefPoint, ...]
     notes: tuple[str, ...]
     trust: str
-    next: str
     omitted: int  # points that did not fit
 
 
 def brief(measure: Measure) -> Brief:
     """The answer; points with a mark come first, those that do not fit are counted."""
     shown = measure.advised or measure.points[0]
-    points = []
+    report, points = f"nsysalign report {shlex.quote(str(measure.folder))}", []
     for p in sorted(measure.points, key=lambda p: (p is not shown, not p.marks)):
         known = p.latency and math.isfinite(p.latency.high_ns)
         points.append(
@@ -79,7 +72,7 @@ def brief(measure: Measure) -> Brief:
         points=tuple(points[:_POINTS]),
         notes=tuple(cut(note, 120) for note in measure.notes[:_NOTES]),
         trust=cut(screen.environment(measure), 100),
-        next=f"nsysalign report {shlex.quote(str(measure.folder))}",
+        next=report if len(report.encode()) <= 400 else "nsysalign --help",
         omitted=max(0, len(points) - _POINTS),
     )
     while len(text(made).encode()) > MOST_BYTES and (made.notes or len(made.points) > 1):
@@ -97,11 +90,6 @@ def _verdict(measure: Measure) -> str:
     shown = measure.advised or measure.points[0]
     share = next((e.share for e in (shown.latency, shown.steady) if e), math.inf)
     return "no_interval" if math.isinf(share) else "stable" if share <= STABLE else "noisy"
-
-
-def text(made: Brief) -> str:
-    """One line of JSON."""
-    return json.dumps(asdict(made), ensure_ascii=False, separators=(",", ":"))
 
 
 def schema() -> dict[str, Any]:
