@@ -333,7 +333,8 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         "kernels_waited_for_ns": lambda: e.total(n, "kernel", "graph"),
         "intervals_at_the_low_clock": lambda: len(marked),
         "kernel_at_the_low_clock_ns": lambda: statistics.median([e.rows[k]["kernel_only_upper_ns"] for k in marked]),
-        "waiting_ns": lambda: e.waiting(n) if f.rule == "host-gap" else e.queued_by_reason(n),
+        "waiting_ns": lambda: e.waiting(n),
+        "queued_ns": lambda: e.queued_by_reason(n),
         "intervals_with_other_work": lambda: len(marked),
         "kinds_of_work": lambda: e.kinds[f.label],
         "idle_ns": lambda: row["elapsed_ns"] - e.total(n, *WORK) + e.staging(n) - sum(

@@ -77,6 +77,10 @@ class Facts:
         self.repetitions: list[Any] = []  # `rules.repetitions.Repetitions`, before rules are asked
         self._sums: dict[tuple[str, str], np.ndarray] = {}
         self._segments: dict[int, Segments] = {}
+        # the program measured what it wanted to know, or its calls failed: nothing is said of the run
+        own = (self.column("method") != "inferred") & (self.column("kind") != "nvtx")
+        failed = evidence.trace.failed_calls or not evidence.unaligned.empty
+        self.measured_itself = bool(own.any() or failed)
         # CUDA graphs are replayed, as far as the stream waited for that or the trace has them whole
         launched = self.detail_ns("api_launch", GRAPH_LAUNCH) > 0
         self.graphs = launched | (self.parts[:, CAUSES.index("graph")] > 0)
@@ -113,10 +117,8 @@ class Facts:
         return self._sums[cause, names]
 
     @cached_property
-    def synchronised(self) -> tuple[np.ndarray, np.ndarray]:
-        """Per interval: how long the GPU idled because of synchronisations, at most, and how much of
-        that is time in which the host caught up in its own code and in calls (rules about the host
-        leave it out).
+    def synchronised(self) -> Synchronised:
+        """How long the GPU idled because of synchronisations.
 
             kernel  host | sync host launch latency | kernel
                          |----- of the sync --------|            the host's time before it is not
@@ -147,16 +149,11 @@ class Facts:
             np.add.at(total, stretches["interval"], stretches["called"] + catching_up)
             np.add.at(hosted, stretches["interval"], np.minimum(stretches["own"], catching_up))
         hosted[total <= WARN_SHARE * np.maximum(self.column("elapsed_ns"), 1)] = 0  # no warning
-        hosted[self.pageable] = 0
-        return total, hosted
-
-    @cached_property
-    def pageable(self) -> np.ndarray:
-        """Intervals with copies of pageable memory, for which the host waits: rule copy-inside says
-        so."""
         rows = self.details["memcpy"]
         rows = rows[(rows["memory"] == "pageable") & (rows["bytes"] > ITEM_BYTES)]
-        return self.per_interval(rows, rows["ns"].to_numpy()) > 0
+        pageable = self.per_interval(rows, rows["ns"].to_numpy()) > 0
+        hosted[pageable] = 0
+        return Synchronised(total, hosted, pageable)
 
     @cached_property
     def clocks(self) -> IntervalClocks:
@@ -230,6 +227,15 @@ class Facts:
         slack = 2 * error + 1_000  # neighbours that share a record touch
         fresh[1:] |= start[1:] + np.minimum(slack, end - start)[1:] >= reach[:-1]
         return int(np.maximum.reduceat(ns[order], np.flatnonzero(fresh)).sum())
+
+
+@dataclass(frozen=True)
+class Synchronised:
+    """Arrays over all intervals."""
+
+    idle: np.ndarray  # because of synchronisations, ns, at most
+    hosted: np.ndarray  # of that the host's own code and calls: rules about the host leave it out
+    pageable: np.ndarray  # copies of pageable memory are in it, for which the host waits anyway
 
 
 @dataclass(frozen=True)

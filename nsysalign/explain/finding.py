@@ -32,33 +32,26 @@ def statuses(analysis: Analysis) -> list[Status]:
     return [Status(NOT_CONFIRMED, "")] * len(analysis.findings)
 
 
-class Words(NamedTuple):
-    """A sentence for any program, and the line of torch code that shows it ('' for none)."""
-
-    sentence: str
-    code: str = ""
-
-
-@dataclass(frozen=True)
-class Advice:
-    """What to change.  A delay before the start event isolates the GPU's time but makes nothing
-    faster; a CUDA graph may do both: hence two kinds.  A text that ends in `WITH_GRAPHS` loses that
-    end where no graph can be captured, around a synchronisation, and is `IN_GRAPHS` where they are
-    replayed already."""
-
-    measuring: str = ""  # how to measure right; torch code follows a colon and three spaces
-    anywhere: str | None = None  # the same for any language; None: `measuring` without its code
-    of_ranges: bool = True  # False: it is about events, and a range has none
-    faster: Words | None = None  # what makes the program faster, if anything
-
-
 #: How the note begins that is said of a trace with CUDA calls and no row of GPU work.
 NO_WORK = "the trace holds "
-WITH_GRAPHS = ", or replay it as a CUDA graph"
+WITH_GRAPHS = ", or replay the work as a CUDA graph"
 IN_GRAPHS = (
     "Put more of the work into the CUDA graphs that are replayed here, several steps into one, and fuse what is "
     "launched beside them"
 )
+
+
+class Advice(NamedTuple):
+    """What to change.  A delay before the start event isolates the GPU's time but makes nothing
+    faster; a CUDA graph may do both: hence two kinds.  The second loses `WITH_GRAPHS` at its end
+    where no graph can be captured, around a synchronisation, and is `IN_GRAPHS` where they are
+    replayed already."""
+
+    measuring: str = ""  # how to measure right; torch code follows a colon and three spaces
+    faster: str = ""  # what makes the program faster, if anything
+    code: str = ""  # the same as a line of torch code
+
+
 NO_ADVICE = Advice()
 
 

@@ -26,29 +26,20 @@ def subject(label: str) -> str:
 
 
 def kernel(detail: str, width: int = 48) -> str:
-    """A kernel's short name: without return type, namespaces, parameters and template arguments."""
+    """A kernel's short name: without return type, namespaces, parameters and template arguments;
+    whole if its brackets do not match."""
     name = detail.split("on the way: ", 1)[-1]
-    functors = [
-        w for w in re.findall(r"\w+", name) if "Functor" in w[1:] or re.match(r"Functor_\w", w)
-    ]
-    plain = _without_brackets(name).strip()
+    depth, plain = 0, ""
+    for character in name:
+        depth -= character in ">)"
+        plain += character if depth == 0 and character not in "<>()" else ""
+        depth += character in "<("
+    plain = plain.strip() if depth == 0 and plain.strip() else name
     if "::" in plain or plain.startswith("void "):
         *space, head = plain.split()[-1].split("::")
         # some libraries call every kernel "kernel": then its namespace names it
         plain = f"{space[-1]}::{head}" if space and head.lower().startswith("kernel") else head
-    text = f"{plain} ({functors[0]})" if functors and functors[0] not in plain else plain
+    words = re.findall(r"\w+", name)
+    functor = next((w for w in words if "Functor" in w[1:] or w.startswith("Functor_")), plain)
+    text = plain if functor in plain else f"{plain} ({functor})"
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _without_brackets(name: str) -> str:
-    """The name without everything inside <...> and (...), nested or not; the whole name if brackets
-    do not match."""
-    depth, out = 0, []
-    for character in name:
-        if character in "<(":
-            depth += 1
-        elif character in ">)":
-            depth -= 1
-        elif depth == 0:
-            out.append(character)
-    return "".join(out) if depth == 0 and "".join(out).strip() else name

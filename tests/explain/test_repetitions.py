@@ -231,7 +231,6 @@ def test_kernel_names_are_short():
     )
     assert words.kernel("void at::native::<unnamed>::silu_kernel<(int)4>(T1)") == "silu_kernel"
     assert words.kernel("copy D2H pinned") == "copy D2H pinned"
-    assert words.subject("scripts/a/b.py:19-21") == "b.py:19-21"
 
 
 def test_two_labels_of_many_intervals():

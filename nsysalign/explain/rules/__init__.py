@@ -21,7 +21,7 @@ import pandas as pd
 
 from nsysalign import frames, registry
 from nsysalign.explain.facts import Facts
-from nsysalign.explain.finding import IN_GRAPHS, SEVERITIES, WITH_GRAPHS, Finding, Remark, Words
+from nsysalign.explain.finding import IN_GRAPHS, SEVERITIES, WITH_GRAPHS, Finding, Remark
 from nsysalign.explain.rules import repetitions, validity, waiting, whole_run
 from nsysalign.model import CAUSES, Diagnosis, Evidence
 from nsysalign.split.pieces import Segments
@@ -52,8 +52,8 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("module-load", repetitions.module_load, each_label=True),
     Rule("copy-inside", waiting.copy),
     Rule("sync-inside", waiting.sync),
-    Rule("graph-opaque", waiting.graph_opaque, each_label=True),
-    Rule("queued", waiting.queued),
+    Rule("graph-opaque", waiting.GRAPH.find, each_label=True),
+    Rule("queued", waiting.queued, each_label=True),
     Rule("host-timer", validity.host_timer, each_label=True),
     Rule("set-up", whole_run.set_up),
     Rule("few-blocks", whole_run.few_blocks),
@@ -61,7 +61,7 @@ REGISTRY: tuple[Rule, ...] = (
     Rule("whole-run", whole_run.whole_run),
     Rule("event-floor", validity.event_floor, each_label=True),
     Rule("profiler-inflation", validity.inflation),
-    Rule("unknown-time", validity.unknown, each_label=True),
+    Rule("unknown-time", waiting.UNKNOWN.find, each_label=True),
     Rule("warm-up", repetitions.warm_up),
     Rule("overlapping", repetitions.overlapping, each_label=True),
     Rule("mixed-work", repetitions.mixed_work),
@@ -90,6 +90,8 @@ DOUBTS = (
 )
 #: What a program calls its warm-up, where no file is named so: nobody wants to make it faster.
 _WARM_UP = re.compile(r"^(?!.*:\d).*warm[ _-]?(ing[ _-]?)?up", re.IGNORECASE | re.DOTALL)
+#: Advice that ranges have no use for.
+_OF_EVENTS = re.compile(r"\b(events?|pair|readings?|ahead|replay)\b")
 #: A line of code in an advice: it follows a colon and three spaces.
 _CODE = re.compile(r":   .*", re.DOTALL)
 
@@ -160,15 +162,13 @@ def _row(facts: Facts, rule: str, finding: Finding) -> tuple[object, ...]:
     synchronises = measured and facts.parts[shown, CAUSES.index("sync")] > 0
     table = facts.whole.labels
     kind = next(iter(table.loc[table["label"] == finding.label, "kind"]), "event")
-    advice = finding.advice
-    measuring = advice.measuring
-    if kind == "nvtx" and not advice.of_ranges:
+    measuring, better, code = finding.advice
+    if kind != "host" and not (kind == "event" and facts.torch):
+        measuring = _CODE.sub(".", measuring)
+    if kind == "nvtx" and _OF_EVENTS.search(measuring):
         measuring = ""
-    elif kind != "host" and not (kind == "event" and facts.torch):
-        measuring = _CODE.sub(".", measuring) if advice.anywhere is None else advice.anywhere
     if graphs:
         measuring = measuring.replace(", or time a CUDA graph", "")
-    better, code = advice.faster or Words("")
     if better.endswith(WITH_GRAPHS) and (graphs or synchronises):
         better = IN_GRAPHS if graphs else better.removesuffix(WITH_GRAPHS)
         code = "" if graphs else "f = torch.compile(f)"

@@ -16,7 +16,7 @@ from nsysalign.explain.facts import (
     Interval,
     Label,
 )
-from nsysalign.explain.finding import Advice, Finding, Remark, Words
+from nsysalign.explain.finding import Advice, Finding, Remark
 from nsysalign.model import CAUSES, CLOCK_REASONS, OPERATION_KINDS, SLOWED_BITS
 
 #: Fewer repetitions than this give no idea of the spread.
@@ -54,20 +54,14 @@ _NOT_MEMORY = "spin_kernel"  # torch.cuda._sleep: its length is the requested on
 
 _LOADING = Advice(
     "Run the code once before timing it:   f(x); torch.cuda.synchronize(); start.record()",
-    "Run the code once before the part that counts.",
-    faster=Words(
-        "Load the code when the program starts, not when the first result is needed",
-        "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
-    ),
+    "Load the code when the program starts, not when the first result is needed",
+    "CUDA_MODULE_LOADING=EAGER python SCRIPT.py",
 )
-_WARM_UP = Advice(
-    "Run it a few times before timing:   for _ in range(3): f(x)", "Leave the first intervals out."
-)
+_WARM_UP = Advice("Run it a few times before timing:   for _ in range(3): f(x)")
 _OWN_NAMES = Advice('Give each kind its own name:   with nsysalign.region("name"): ...')
 _SPREAD = Advice(
     "Report the median and the spread, or find what differs (clocks, caches, inputs):   "
     "print(analysis.intervals[['name', 'elapsed_ns', 'kernel_only_ns']])",
-    "Report the median and the spread, or find what differs: clocks, caches, inputs.",
 )
 _SUSTAINED = (
     "Measure at a clock that the GPU can sustain, and report it:   sudo nvidia-smi --lock-gpu-clocks={:.0f}   "
@@ -79,12 +73,10 @@ _MACHINE = Advice(
 _ONE_CLOCK = "Compare intervals at one clock only"
 _RAMP = Advice(
     f"Warm up until the clock is stable, and {_ONE_CLOCK.lower()}:   for _ in range(200): step()   # before the first start.record()",
-    f"{_ONE_CLOCK}.",
 )
 _LOCK = _ONE_CLOCK + ", or lock it where you may:   sudo nvidia-smi --lock-gpu-clocks={:.0f}"
 _CACHE = Advice(
     "Decide which one you want and use it for all, e.g. always cold:   flush.zero_(); start.record()",
-    "Decide which one you want, and make it so in all runs.",
 )
 
 
@@ -454,7 +446,7 @@ def clock_changed(facts: Facts) -> Iterator[Finding | Remark]:
             f"{label.who}: {where} intervals ran at an SM clock of {low:.0f} instead of {high:.0f} MHz"
             f"{' (it was still rising)' if ramp else ''}, and its kernels take {words.span(slow)} there, "
             f"{words.span(quick)} in the others.",
-            _RAMP if ramp else Advice(_LOCK.format(min(low, high)), f"{_ONE_CLOCK}."),
+            _RAMP if ramp else Advice(_LOCK.format(min(low, high))),
             label.kernel - int(quick),
             of=some[~fast],
             about_row=False,

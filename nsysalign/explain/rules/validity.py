@@ -19,7 +19,7 @@ from nsysalign.explain.facts import (
     Interval,
     Label,
 )
-from nsysalign.explain.finding import Advice, Finding, Words
+from nsysalign.explain.finding import Advice, Finding
 from nsysalign.model import OPERATION_KINDS
 
 #: Work on other streams makes "no kernel on the timed stream" a wrong stream from this time on.
@@ -38,9 +38,7 @@ _ONE_STREAM = Advice(
     "Record both events on the stream that does the work:   start.record(stream); ...; end.record(stream)"
 )
 _ONE_STREAM_OR_WAIT = Advice(
-    "Record both on the stream that does the work (start.record(stream); ...; end.record(stream)), or make the end's stream "
-    "wait for the start:   stream.wait_event(start)",
-    "Record both events on the stream that does the work, or let the end's stream wait for the other.",
+    "Record both events on the stream that does the work, or let the end's stream wait for the start:   stream.wait_event(start)"
 )
 _SYNC_AFTER = Advice(
     f"Synchronise before the second reading as well:   ...; {_SYNC}; t1 = time.perf_counter()"
@@ -54,23 +52,15 @@ _EVENTS = Advice(
 _SYNC_FIRST = Advice(
     f"Synchronise before the first reading as well; for the GPU's time alone use events:   {_SYNC}; t0 = time.perf_counter()"
 )
-_MANY_CALLS = "Measure many calls together and divide."
 _CLOCK = Advice(
     "For host time, use a clock of the host:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
-    _MANY_CALLS,
-    of_ranges=False,
-    faster=Words(
-        "Do that work in another thread or process, while the GPU is busy",
-        "loader = DataLoader(data, num_workers=4)",
-    ),
+    "Do that work in another thread or process, while the GPU is busy",
+    "loader = DataLoader(data, num_workers=4)",
 )
-_EMPTY = Advice(anywhere=_MANY_CALLS, of_ranges=False)
+_EMPTY = Advice("Measure many calls together and divide.")
 _QUOTE = Advice(
     "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
     "stretch the GPU's own work: let the host run ahead, or time a CUDA graph."
-)
-_RECORD_ALL = Advice(
-    "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ..."
 )
 
 
@@ -142,7 +132,6 @@ _LOST = (
         "compares the wrong records: {why}",
         Advice(
             "Use a fresh pair per measurement:   start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))",
-            "Use a fresh pair of events for each measurement.",
         ),
     ),
     _Lost(
@@ -151,7 +140,6 @@ _LOST = (
         "recorded its events into a CUDA graph: they are stamped at each replay and cannot be placed",
         Advice(
             "Record around the replay:   start.record(); graph.replay(); end.record()",
-            "Record around the launch of the graph.",
         ),
     ),
 )
@@ -337,16 +325,3 @@ def inflation(facts: Facts) -> Iterator[Finding]:
                 profiler_share=share,
                 predicted_without_nsys_ns=None if math.isnan(row.predicted_ns) else row.predicted_ns,
             )  # fmt: skip
-
-
-def unknown(label: Label) -> Iterator[Finding]:
-    """Time that the trace cannot explain."""
-    if row := label.case(label.ns("unknown") >= SAY_SHARE * label.whole):
-        ns = row.ns("unknown")
-        yield row.finding(
-            "warning" if ns > WARN_SHARE * row.elapsed else "info",
-            f"{label.who}: the trace does not say what {row.of(ns)} were (calls missing, or a wait "
-            "whose end is not recorded).",
-            _RECORD_ALL,
-            unknown_ns=ns,
-        )

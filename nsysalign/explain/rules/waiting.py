@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,7 @@ from nsysalign.explain.facts import (
     Label,
     Stretch,
 )
-from nsysalign.explain.finding import WITH_GRAPHS, Advice, Finding, Remark, Words
+from nsysalign.explain.finding import WITH_GRAPHS, Advice, Finding, Remark
 from nsysalign.model import CAUSES, HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
 
 #: If the wait for the host is at least this share of the interval, the interval measures the host.
@@ -58,41 +57,26 @@ SYNC_SAY_SHARE = 0.002
 
 _BLAMED = ("host", "api", "api_launch")
 _COMPILE = 'f = torch.compile(f, mode="reduce-overhead")'
-_RUN_AHEAD = (
-    "Queue a long kernel before the start event, so that the host runs ahead, or time a CUDA graph."
-)
-_AFTER_END = "Synchronise after the end event only."
-
-_BLOCKING = Advice(faster=Words("Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py"))
+_BLOCKING = Advice("", "Run without it", "env -u CUDA_LAUNCH_BLOCKING python SCRIPT.py")
 _GAP = Advice(
-    anywhere=_RUN_AHEAD,
-    of_ranges=False,
-    faster=Words(
-        f"Launch less and earlier: move other work off this thread, fuse operations{WITH_GRAPHS}",
-        _COMPILE,
-    ),
+    faster=f"Launch less and earlier: move other work off this thread, fuse operations{WITH_GRAPHS}",
+    code=_COMPILE,
 )
-_MANY = replace(_GAP, faster=Words(f"Fuse the small operations{WITH_GRAPHS}", _COMPILE))
-_CALL = replace(
-    _GAP, faster=Words(f"Move what that call waits for out of the loop{WITH_GRAPHS}", _COMPILE)
+_MANY = Advice(faster=f"Fuse the small operations{WITH_GRAPHS}", code=_COMPILE)
+_CALL = Advice(
+    faster=f"Move what that call waits for out of the loop{WITH_GRAPHS}",
+    code=_COMPILE,
 )
 _LATENCY = Advice(
     "Time several calls with one pair and divide:   start.record(); [f() for _ in range(20)]; end.record()",
-    "Measure several calls together and divide.",
-    of_ranges=False,
-    faster=Words(
-        f"Give each launch more work: larger batches, fused operations{WITH_GRAPHS}", _COMPILE
-    ),
+    f"Give each launch more work: larger batches, fused operations{WITH_GRAPHS}",
+    _COMPILE,
 )
 _ALLOCATION = Advice(
-    "Allocate before the start event, or run once so that torch's allocator keeps the memory:   out = torch.empty_like(x); "
+    "Allocate before the start event, or run once so that a caching allocator keeps it:   out = torch.empty_like(x); "
     "f(x, out=out); torch.cuda.synchronize(); start.record()",
-    "Allocate before the start event.",
-    of_ranges=False,
-    faster=Words(
-        "Allocate once and reuse the memory",
-        "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop",
-    ),
+    "Allocate once and reuse the memory",
+    "out = torch.empty_like(x)  # once;   f(x, out=out)  # in the loop",
 )
 
 
@@ -121,36 +105,21 @@ _WAYS = {
 }
 _CLEAR = Advice(
     "Flush or clear before the start event:   flush.zero_(); start.record()",
-    "Clear the memory before the start event.",
-    of_ranges=False,
-    faster=Words(
-        "Skip the clearing where everything is overwritten anyway",
-        "out = torch.empty_like(x)  # instead of torch.zeros_like(x)",
-    ),
+    "Skip the clearing where everything is overwritten anyway",
+    "out = torch.empty_like(x)  # instead of torch.zeros_like(x)",
 )
 _CLEARS = "(zeroing, or an L2 flush that belongs before the start event)"
 _ITEM = Advice(
     "Keep the result on the GPU until the end event:   end.record(); value = result.item()",
-    _AFTER_END,
-    of_ranges=False,
-    faster=Words(
-        "Read results back once, not in every step",
-        "total += loss.detach()  # in the loop;   total.item()  # once, after it",
-    ),
+    "Read results back once, not in every step",
+    "total += loss.detach()  # in the loop;   total.item()  # once, after it",
 )
 _SYNC = Advice(
-    f"{_AFTER_END[:-1]}:   end.record(); torch.cuda.synchronize()",
-    _AFTER_END,
-    of_ranges=False,
-    faster=Words(
-        "Wait only where something depends on it, and on the GPU rather than on the host",
-        "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
-    ),
+    "Synchronise after the end event only:   end.record(); torch.cuda.synchronize()",
+    "Wait only where something depends on it, and on the GPU rather than on the host",
+    "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
 )
 _FOLLOW = "Record both events on the stream of the work, and synchronise after the end event only."
-_NODES = Advice(
-    "Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py"
-)
 
 
 def gpu_alone(row: Interval) -> str:
@@ -217,7 +186,7 @@ def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
         calls = calls - label.detail_ns("api", ALLOCATION_CALLS)
         host, launch = label.ns("host") + calls.clip(0), label.ns("api_launch")
         # what follows from a synchronisation has a rule of its own
-        gap = (host + launch - facts.synchronised[1][label.numbers]).clip(0)
+        gap = (host + launch - facts.synchronised.hosted[label.numbers]).clip(0)
         waits = label.on_stream & (label.operations > 0) & (host >= launch)
         row = label.case(waits & (gap > WARN_SHARE * label.whole))
         if row is None:
@@ -246,15 +215,14 @@ def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
         if waited >= MOSTLY_SHARE * row.elapsed:
             kernels = "kernel" if row.operations < MANY_OPERATIONS else "kernels"
             lead = f"measures the host, not the {kernels}"
-        advice = replace(_GAP, measuring=gpu_alone(row))
+        advice = _GAP._replace(measuring=gpu_alone(row))
         if longest >= max(MOSTLY_SHARE * waited, LONG_GAP_NS):
             # launching less does not help: that stretch has to go
             where = f"before it launches {then}" if then else "before it records the end event"
-            look = Words(
-                f"Look at what the host does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
-                "nsysalign run --sample-python SCRIPT.py  # names the functions",
+            advice = advice._replace(
+                faster=f"Look at what the host does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
+                code="nsysalign run --sample-python SCRIPT.py  # names the functions",
             )
-            advice = replace(advice, faster=look)
         yield row.finding(
             "info" if row.others_worked else "warning",
             f"{label.who} {lead}: for {row.of(waited)} {row.idled} {place}.",
@@ -288,7 +256,7 @@ def many_kernels(label: Label) -> Iterator[Finding]:
             "warning",
             f"{label.who} pays for {row.operations:,} launches: {row.of(launching)} go into launching operations "
             f"that run for {words.span(ran / row.operations)} each on average.",
-            replace(_MANY, measuring=gpu_alone(row)),
+            _MANY._replace(measuring=gpu_alone(row)),
             cost,
             operations=row.operations,
             launching_ns=launching,
@@ -315,7 +283,7 @@ def api_launch(label: Label) -> Iterator[Finding]:
     yield row.finding(
         "warning",
         f"{label.who} waits for {calls}: for {row.of(inside)} {row.idled} while the host was inside {name or 'the call'}.",
-        replace(_CALL, measuring=gpu_alone(row)),
+        _CALL._replace(measuring=gpu_alone(row)),
         call,
         inside_the_call_ns=inside,
         call=name,
@@ -361,7 +329,11 @@ def copy(facts: Facts) -> Iterator[Finding]:
     """Copies inside the interval: their share, pageable or pinned, and their bandwidth; memsets,
     and fills as large as an L2 flush."""
     rows = facts.details["memcpy"]
-    best = _pinned_rates(rows)
+    # best bytes per nanosecond of pinned copies in this trace, per direction
+    pinned = rows[(rows["memory"] == "pinned") & (rows["detail"] == "copy")]
+    pinned = pinned[pinned["bytes"] >= BANDWIDTH_BYTES]
+    rate = pinned["bytes"] / pinned["ns"].clip(lower=1)
+    best = {str(d): float(r) for d, r in rate.groupby(pinned["direction"]).max().items()}
     saved = _saved(facts, rows, best)
     copied = (rows["detail"] == "copy").to_numpy()
     size = facts.per_interval(rows, np.where(copied, rows["bytes"], 0))
@@ -397,20 +369,20 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
         title += f", {rate:,.0f} GB/s" if rate >= 100 else f", {rate:.3g} GB/s"
     could = best.get(direction, 0.0) if rate is not None and memory == "pageable" else 0.0
     title += f" with {memory} host memory." if memory in ("pageable", "pinned") else "."
+    measured = way.measured if row.kernel else ""
     if pieces:
-        faster = Words("Put what is copied in many small pieces together, and copy it once")
+        text, code = "Put what is copied in many small pieces together, and copy it once", ""
     elif not way.measured:
-        faster = Words("Write the result where it is needed", "torch.mm(a, b, out=out)")
+        text, code = "Write the result where it is needed", "torch.mm(a, b, out=out)"
     elif memory == "pageable":
-        faster = Words("Pinned memory copies faster and does not block the host", way.pinned)
+        text, code = "Pinned memory copies faster and does not block the host", way.pinned
     else:
+        text = "Copy on a separate stream, while kernels run"
         code = "with torch.cuda.stream(copies): y = x.cuda(non_blocking=True)"
-        faster = Words("Copy on a separate stream, while kernels run", code)
-    outside = "Copy before the start event or after the end event."
     return row.finding(
         severity,
         title,
-        Advice(way.measured if row.kernel else "", outside, of_ranges=False, faster=faster),
+        Advice(measured, text, code),
         saved,
         copy_ns=ns,
         copied_bytes=moved,
@@ -445,14 +417,6 @@ def from_pinned_ns(rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
     rate = np.array([best.get(d, BUS_BYTES_PER_NS) for d in rows["direction"].tolist()])
     ns, copied = rows["ns"].to_numpy(), rows["detail"].to_numpy() != "staging"
     return np.minimum(ns, np.where(copied, rows["bytes"].to_numpy() / rate, 0))
-
-
-def _pinned_rates(rows: pd.DataFrame) -> dict[str, float]:
-    """Best bytes per nanosecond of pinned copies in this trace, per direction."""
-    large = (rows["detail"] == "copy") & (rows["bytes"] >= BANDWIDTH_BYTES)
-    pinned = rows[(rows["memory"] == "pinned") & large]
-    rate = pinned["bytes"] / pinned["ns"].clip(lower=1)
-    return {str(d): float(r) for d, r in rate.groupby(pinned["direction"]).max().items()}
 
 
 def _clearing(label: Label) -> Iterator[Finding]:
@@ -493,7 +457,8 @@ def sync(facts: Facts) -> Iterator[Finding]:
     item = facts.per_interval(rows, rows["ns"].to_numpy()) > 0
     how = " (.item(), .cpu(), nonzero, an if on a tensor)" if facts.torch else ""
     for label in facts.labels:
-        idle, copies = facts.synchronised[0][label.numbers], facts.pageable[label.numbers]
+        idle = facts.synchronised.idle[label.numbers]
+        copies = facts.synchronised.pageable[label.numbers]
         say = np.where(label.kind == "nvtx", SAY_SHARE, SYNC_SAY_SHARE)
         waits = (idle > 0) & (idle >= say * label.whole)
         row = label.case(waits & ~(copies & ~item[label.numbers]))
@@ -507,7 +472,7 @@ def sync(facts: Facts) -> Iterator[Finding]:
         if row.kind == "event" and facts.other_ns[row.number]:
             # an end event on another stream than the work would not wait for it without the
             # synchronisation: the timer would read too little
-            advice = replace(_SYNC, measuring=_FOLLOW, anywhere=_FOLLOW)
+            advice = _SYNC._replace(measuring=_FOLLOW)
         yield row.finding(
             "warning" if warn else "info",
             f"{label.who} synchronises inside: {what}, and for {row.of(lost)} {row.idled} in that call "
@@ -519,92 +484,98 @@ def sync(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def graph_opaque(label: Label) -> Iterator[Finding]:
-    """A CUDA graph traced as one row: what happens inside is not in the trace."""
-    if row := label.case(label.ns("graph") > WARN_SHARE * label.whole):
+class Part(NamedTuple):
+    """A part of an interval that is said by itself."""
+
+    cause: str
+    names: str  # what its rows of `details` say (a regular expression); '' for all of the cause
+    text: str
+    advice: Advice
+    say: float = SAY_SHARE  # from this share on
+    warn: float = WARN_SHARE
+    lost: bool = False  # it would go away
+
+    def find(self, label: Label) -> Iterator[Finding]:
+        ns = label.detail_ns(self.cause, self.names) if self.names else label.ns(self.cause)
+        row = label.case(ns >= self.say * label.whole)
+        if row is None:
+            return
+        rows = row.details(self.cause, self.names)
+        part, streams = row.value(ns), {d.stream for d in rows}
+        one = rows[0].stream if len(streams) == 1 and rows[0].stream >= 0 else None
+        others = "other streams" if len(streams) > 1 else "other work" if one is None else f"stream {one}"  # fmt: skip
+        inferred = any(d.detail == "dependency-inferred" for d in rows)
         yield row.finding(
-            "info",
-            f"{label.who} runs a CUDA graph that is traced as one row: {row.of(row.ns('graph'))}, in which gaps and "
-            "copies cannot be told from kernels.",
-            _NODES,
-            graph_ns=row.ns("graph"),
+            "warning" if part > self.warn * row.elapsed else "info",
+            f"{label.who}{self.text.format(time=row.of(part), streams=others)}.",
+            self.advice,
+            ns if self.lost else None,
+            **{f"{self.cause}_ns": part},
+            stream_waited_for=one if "{streams}" in self.text else None,
+            the_wait="inferred from the order of calls" if inferred else None,
         )
 
 
-class _Wait(NamedTuple):
-    """A reason for which issued work does not start, as `details` names it."""
-
-    names: str
-    text: str
-    advice: Advice
-    lost: bool = True  # the GPU could do something meanwhile
-
-
+GRAPH = Part(
+    "graph",
+    "",
+    " runs a CUDA graph that is traced as one row: {time}, in which gaps and copies cannot be told from kernels",
+    Advice("Trace every node of the graph (slower):   nsysalign run --graph-trace node SCRIPT.py"),
+    say=WARN_SHARE,
+    warn=math.inf,
+)
+UNKNOWN = Part(
+    "unknown",
+    "",
+    ": the trace does not say what {time} were (calls missing, or a wait whose end is not recorded)",
+    Advice(
+        "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ..."
+    ),
+)
 _WAITS = (
-    _Wait(
+    Part(
+        "queued",
         r"^(dependency(-inferred)?|default-stream-order|host-function)$",
-        "waits for another stream: for {time} its work was issued but ordered behind {streams}",
+        " waits for another stream: for {time} its work was issued but ordered behind {streams}",
         Advice(
             "Wait before the start event instead of after it:   torch.cuda.current_stream().wait_stream(other); start.record()",
-            "Wait before the start event.",
-            of_ranges=False,
-            faster=Words("Issue what it waits for earlier, or give it other work meanwhile"),
+            "Issue what it waits for earlier, or give it other work meanwhile",
         ),
+        lost=True,
     ),
-    _Wait(
+    Part(
+        "queued",
         "^contention$",
-        "shares the GPU: for {time} its work was issued but could not start while {streams} kept the device busy",
+        " shares the GPU: for {time} its work was issued but could not start while {streams} kept the device busy",
         Advice(
             "Let the other streams finish first:   torch.cuda.synchronize(); start.record()",
-            "Let the other streams finish first.",
-            faster=Words(
-                "Give one stream the GPU to itself while its work is urgent",
-                "urgent = torch.cuda.Stream(priority=-1)",
-            ),
+            "Give one stream the GPU to itself while its work is urgent",
+            "urgent = torch.cuda.Stream(priority=-1)",
         ),
+        lost=True,
     ),
-    _Wait(
+    Part(
+        "queued",
         "^full-queue$",
-        "fills the launch queue: for {time} the host was blocked in a launch until the queue had room",
+        " fills the launch queue: for {time} the host was blocked in a launch until the queue had room",
         Advice(
             "Time fewer launches at once, or capture them:   start.record(); graph.replay(); end.record()",
-            "Measure fewer launches at once, or a CUDA graph.",
-            of_ranges=False,
-            faster=Words("The host is ahead and the GPU is the limit: only faster kernels help"),
+            "The host is ahead and the GPU is the limit: only faster kernels help",
         ),
-        lost=False,
     ),
-    _Wait(
+    Part(
+        "queued",
         "^earlier-work$",
-        "waits for earlier work: for {time} it waited for what had been launched before the first reading",
+        " waits for earlier work: for {time} it waited for what had been launched before the first reading",
         Advice(
             "Synchronise before the first reading as well:   torch.cuda.synchronize(); t0 = time.perf_counter()"
         ),
-        lost=False,
     ),
 )
 
 
-def queued(facts: Facts) -> Iterator[Finding]:
+def queued(label: Label) -> Iterator[Finding]:
     """The interval's work is issued, but waits: behind work of another stream, for the device, for
     room in the launch queue, or (host timers) for what was launched before."""
     for wait in _WAITS:
-        for label in facts.labels:
-            ns = label.detail_ns("queued", wait.names)
-            row = label.case(ns >= SAY_SHARE * label.whole)
-            if row is None:
-                continue
-            rows = row.details("queued", wait.names)
-            waited, streams = sum(d.ns for d in rows), {d.stream for d in rows}
-            one = rows[0].stream if len(streams) == 1 and rows[0].stream >= 0 else None
-            behind = "other streams" if len(streams) > 1 else "other work" if one is None else f"stream {one}"  # fmt: skip
-            inferred = any(d.detail == "dependency-inferred" for d in rows)
-            yield row.finding(
-                "warning" if waited > WARN_SHARE * row.elapsed else "info",
-                f"{label.who} {wait.text.format(time=row.of(waited), streams=behind)}.",
-                wait.advice,
-                ns if wait.lost else None,
-                waiting_ns=waited,
-                stream_waited_for=one if wait.lost else None,
-                the_wait="inferred from the order of calls" if inferred else None,
-            )
+        yield from wait.find(label)

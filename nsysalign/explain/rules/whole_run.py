@@ -12,7 +12,7 @@ import numpy as np
 
 from nsysalign.explain import words
 from nsysalign.explain.facts import GRAPH_LAUNCH, TYPICAL_SHARE, WARN_SHARE, Facts
-from nsysalign.explain.finding import IN_GRAPHS, NO_ADVICE, NO_WORK, Advice, Finding, Remark, Words
+from nsysalign.explain.finding import IN_GRAPHS, NO_ADVICE, NO_WORK, Advice, Finding, Remark
 from nsysalign.explain.rules.waiting import SMALL_NS, from_pinned_ns
 from nsysalign.model import CAUSES, OPERATION_KINDS, OTHER_STREAMS, OURS, WARP, Analysis
 from nsysalign.parts import parts_matrix
@@ -60,15 +60,16 @@ class _Idle(NamedTuple):
 
     causes: tuple[str, ...]
     text: str
-    remedy: Words | None
+    remedy: Advice
 
 
 _IDLE = (
-    _Idle(("host",), "the CPU was in its own code and had not launched the next work", None),
+    _Idle(("host",), "the CPU was in its own code and had not launched the next work", NO_ADVICE),
     _Idle(
         ("api_launch", "launch_latency"),
         "the CPU was inside calls that launch work, or the launched work was on its way",
-        Words(
+        Advice(
+            "",
             "Launch less: fuse the small operations, give each more work, or replay them as a CUDA graph",
             'f = torch.compile(f, mode="reduce-overhead")',
         ),
@@ -76,57 +77,57 @@ _IDLE = (
     _Idle(
         ("sync",),
         "the CPU was inside a synchronisation",
-        Words(
-            "Drop the synchronisation between launches: wait only where something depends on it, "
+        Advice(
+            faster="Drop the synchronisation between launches: wait only where something depends on it, "
             "and on the GPU rather than on the CPU"
         ),
     ),
     _Idle(
         ("api",),
         "the CPU was inside CUDA calls that launch nothing",
-        Words("Call it once, before the part that counts"),
+        Advice(faster="Call it once, before the part that counts"),
     ),
     _Idle(
         ("memcpy",),
         "the CPU staged pageable memory for a copy",
-        Words("Copy from pinned memory, which needs no staging"),
+        Advice(faster="Copy from pinned memory, which needs no staging"),
     ),
     _Idle(
         ("unknown",),
         "the trace does not say why",
-        Words(
-            "Record the whole program from its start; where it uses managed memory, record its page faults as well:   "
+        Advice(
+            faster="Record the whole program from its start; where it uses managed memory, record its page faults as well:   "
             "nsys profile -t cuda,nvtx --cuda-um-cpu-page-faults=true --cuda-um-gpu-page-faults=true"
         ),
     ),
 )
-_PAUSES = Words(
-    "If that is set-up, leave it out of what is recorded (cudaProfilerStart and cudaProfilerStop with "
+_PAUSES = Advice(
+    faster="If that is set-up, leave it out of what is recorded (cudaProfilerStart and cudaProfilerStop with "
     "nsys profile --capture-range=cudaProfilerApi) and look again; if it repeats, shorten it"
 )
-_RESULTS = Words(
-    "Do that work on the GPU, or pipeline: work on the last result while the GPU computes the next"
+_RESULTS = Advice(
+    faster="Do that work on the GPU, or pipeline: work on the last result while the GPU computes the next"
 )
-_FIRST = Words(
-    "Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
+_FIRST = Advice(
+    faster="Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
     "(CUDA_MODULE_LOADING=EAGER)"
 )
-_PINNED = Words(
-    "Copy less and once, from pinned memory, and on a stream of its own, while kernels run and the host goes on"
+_PINNED = Advice(
+    faster="Copy less and once, from pinned memory, and on a stream of its own, while kernels run and the host goes on"
 )
-_ONCE = Words("Copy less and once, and on a stream of its own while kernels run")
-_BACK = Words(
-    "Fetch what the host reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
+_ONCE = Advice(faster="Copy less and once, and on a stream of its own while kernels run")
+_BACK = Advice(
+    faster="Fetch what the host reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
 )
-_MANAGED = Words(
-    "Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
+_MANAGED = Advice(
+    faster="Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
     "pinned memory:   cudaMemPrefetchAsync(pointer, bytes, device, stream);"
 )
-_WHOLE_WARPS = Words(
-    "Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
+_WHOLE_WARPS = Advice(
+    faster="Launch blocks of 128 threads or more, and fewer of them: a block takes a whole warp, whatever it uses of it"
 )
-_MORE_BLOCKS = Words(
-    "Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data; "
+_MORE_BLOCKS = Advice(
+    faster="Give each launch more blocks than the GPU has multiprocessors, of 128 threads or more, and each thread a share of the data; "
     "or run other work beside it, on other streams"
 )
 _STATUS = Advice(
@@ -156,7 +157,7 @@ class Run(NamedTuple):
         rows = facts.analysis.calibration.get(what, ())
         return next((r for r in rows if (r["pid"], r["device"]) == (self.pid, self.device)), {})
 
-    def finding(self, title: str, faster: Words | None, loss_ns: float, **evidence: Any) -> Finding:
+    def finding(self, title: str, advice: Advice, loss_ns: float, **evidence: Any) -> Finding:
         """A finding about the run; one of several is named."""
         title = title if self.label == "run" else f"{words.subject(self.label)}: {title}"
         return Finding(
@@ -164,7 +165,7 @@ class Run(NamedTuple):
             self.label,
             title[:1].upper() + title[1:],
             {"elapsed_ns": self.elapsed_ns, **evidence},
-            Advice(faster=faster),
+            advice,
             loss_ns=int(loss_ns),
             interval=self.interval,
         )
@@ -211,17 +212,9 @@ def no_gpu_work(facts: Facts) -> Iterator[Remark]:
         yield Remark(text)
 
 
-def _measured_itself(facts: Facts) -> bool:
-    """Whether the program measured what it wanted to know, or its calls failed: then nothing is said
-    of the run."""
-    measured = (facts.column("method") != "inferred") & (facts.column("kind") != "nvtx")
-    whole = facts.whole
-    return bool(measured.any() or whole.trace.failed_calls or not whole.unaligned.empty)
-
-
 def set_up(facts: Facts) -> Iterator[Finding]:
     """CUDA calls before the GPU's first work, and after its last, are what the process did."""
-    for run in Run.all_of(facts) if not _measured_itself(facts) else ():
+    for run in Run.all_of(facts) if not facts.measured_itself else ():
         known = run.known(facts, "set_up")
         if not known or known["busy_ns"] >= LITTLE_WORK_SHARE * known["whole_ns"]:
             continue
@@ -248,7 +241,7 @@ def set_up(facts: Facts) -> Iterator[Finding]:
 def whole_run(facts: Facts) -> Iterator[Finding]:
     """A run of which the program measured less than half, by ranges or not at all: the GPU was idle
     for much of the time between its first and its last work, or copied."""
-    if _measured_itself(facts):
+    if facts.measured_itself:
         return
     whole = facts.whole
     # a stream that ran nothing while others did, or one of several of a range, is not the GPU
@@ -324,7 +317,7 @@ def _idle(
         evidence = {"between_copies_ns": lost, "count": known["back_count"]}
     elif pauses >= max(PAUSES_SHARE * explained, LEAST_PAUSE_NS) and cause.causes[0] != "unknown":
         waited = longest["call"].str.contains("Synchronize").any()
-        lost, remedy, named = pauses, None if waited else _PAUSES, True
+        lost, remedy, named = pauses, NO_ADVICE if waited else _PAUSES, True
         what, them = (
             ("one pause", "it") if len(longest) == 1 else (f"{len(longest)} pauses", "them")
         )
@@ -346,10 +339,10 @@ def _idle(
         if cause.causes[0] == "api_launch":
             small = (parts["kernel"] + parts["memset"]) / max(known.get("operations", 1), 1)
             if details["detail"].str.contains(GRAPH_LAUNCH).any():
-                remedy = Words(IN_GRAPHS)
+                remedy = Advice("", IN_GRAPHS)
             elif known and small > SMALL_NS:
-                remedy = None
-        if of_gaps and remedy is None:
+                remedy = NO_ADVICE
+        if of_gaps and not remedy.faster:
             text, named = f"{text}; the longest: {of_gaps}", True
     if lost <= WARN_SHARE * run.elapsed_ns:
         return None
@@ -418,7 +411,7 @@ def _copying(
 def few_blocks(facts: Facts) -> Iterator[Finding]:
     """Kernels with so few blocks that half of the GPU or more has nothing to do, or with blocks of
     less than a warp: the rest of each warp has nothing to do."""
-    for run in Run.all_of(facts) if not _measured_itself(facts) else ():
+    for run in Run.all_of(facts) if not facts.measured_itself else ():
         for what, faster in (("few_blocks", _MORE_BLOCKS), ("few_threads", _WHOLE_WARPS)):
             few = run.known(facts, what)
             ns = few.get(f"{what}_ns", 0)
@@ -448,7 +441,7 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
 def page_migrations(facts: Facts) -> Iterator[Finding]:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
     the host."""
-    for run in Run.all_of(facts) if not _measured_itself(facts) else ():
+    for run in Run.all_of(facts) if not facts.measured_itself else ():
         moved = run.known(facts, "page_migrations")
         idle, lost = moved.get("touched_ns", 0), moved.get("moving_ns", 0)
         if idle > WARN_SHARE * run.elapsed_ns:
