@@ -248,7 +248,7 @@ def answer(analysis: Analysis) -> Answer:
     if runs and (lead is None or most > max(lead.saving_ns, 0)):
         lead = runs[0]
     nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
-    sentence, about = next(nothing, "Nothing was measured."), []
+    sentence, about = next(nothing, _nothing_measured(analysis)), []
     proof = judge.proof(lead) if lead else None
     if lead:
         about = by_label.get(lead.label, [])
@@ -616,6 +616,18 @@ def of_devices(analysis: Analysis) -> pd.DataFrame:
     return analysis.runs.drop_duplicates(["pid", "device"])
 
 
+def _nothing_measured(analysis: Analysis) -> str:
+    """The sentence where there is no interval, not even a run: of an export with NVTX ranges alone
+    what to record."""
+    if analysis.host_ranges.empty:
+        return "Nothing was measured."
+    ranges = plural(int(analysis.host_ranges["count"].sum()), "NVTX range")
+    return (
+        f"{ranges} and no GPU work: this export holds no CUDA calls, kernels or copies. "
+        "To see what the ranges do on a GPU, record with nsys profile -t cuda,nvtx."
+    )
+
+
 def _headline(
     analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray, staged: np.ndarray
 ) -> Headline:
@@ -633,7 +645,7 @@ def _headline(
     chosen = timed if run is None else np.array([run])
     total = int(elapsed[chosen].sum())
     if not total:
-        return Headline("Nothing was measured.")
+        return Headline(_nothing_measured(analysis))
     parts = dict(zip(CAUSES, matrix[chosen].sum(axis=0).tolist(), strict=True))
     shares = _shares(parts, int(staged[chosen].sum()), total)
     if run is None:

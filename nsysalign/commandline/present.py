@@ -119,7 +119,8 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
             screen.everything(analysis, said, shown, page)
             shown.print("\n".join(hint), soft_wrap=True)
         else:
-            listed = () if said.labels else screen.kernel_lines(analysis, shown.width)
+            ran = screen.kernel_lines(analysis, shown.width) or screen.range_lines(analysis)
+            listed = () if said.labels else ran
             screen.render(said, shown, page, listed=listed, extra=hint)
     return capture.get()
 

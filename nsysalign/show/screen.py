@@ -158,6 +158,14 @@ def kernel_lines(analysis: Analysis, width: int, most: int = 5) -> list[str]:
     return lines
 
 
+def range_lines(analysis: Analysis, most: int = 5) -> list[str]:
+    """The NVTX ranges that took longest on the host: total, count, median, name."""
+    return [
+        f"{duration(row.host_ns):>8}  {row.count:>8,} x {duration(row.median_ns):>8}  {safe_text(row.label)}"
+        for row in analysis.host_ranges.head(most).itertuples(index=False)
+    ]
+
+
 def cut(text: str, width: int) -> str:
     """A text that ends in an ellipsis where it does not fit."""
     return text if cell_len(text) <= width else text[: max(width - 1, 0)] + "…"

@@ -10,6 +10,7 @@ import json
 import math
 from array import array
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from os.path import realpath  # which does not fail on a link that leads to itself
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,6 +25,7 @@ from nsysalign.intervals import MOST_NESTED, too_deep
 from nsysalign.memory import keeping_everything
 from nsysalign.model import EventLog
 from nsysalign.paths import presentable, short_path, shortened, without_paths
+from nsysalign.rundir import event_logs
 from nsysalign.trace.lines import lines_of
 
 FORMAT, VERSION = "nsysalign-events", 1
@@ -78,11 +80,12 @@ TEXT_KEYS = {
 
 
 def read_event_logs(paths: Sequence[Path]) -> EventLog:
-    """Read and merge logs.  Raises EventLogError if a file is not an event log or holds no usable
+    """Read and merge logs; a folder stands for those in it.  Raises EventLogError if a file is not an event log or holds no usable
     line."""
     reader = _Reader()
     with keeping_everything():
-        for path in {realpath(p): p for p in paths}.values():  # a log named twice is read once
+        logs = [log for path in paths for log in (event_logs(path) or [path])]
+        for path in {realpath(p): p for p in logs}.values():  # a log named twice is read once
             reader.read(path)
         return reader.log()
 
@@ -207,11 +210,15 @@ class _Table:
             append(read(item.get(name)))
 
     def frame(self) -> pd.DataFrame:
-        columns = zip(self.spec.columns, self.columns, strict=True)
-        made = {
-            name: pd.Series(np.array(v) if dtype in _CODES else v, dtype=dtype)
-            for (name, dtype, _), v in columns
-        }
+        """All rows, once: each column is freed as soon as the table has it."""
+        self.fields.clear()
+        del self.process
+        made = {}
+        for name, dtype, _ in self.spec.columns:
+            values = self.columns.pop(0)
+            if len(values) and dtype in _CODES:
+                values = np.frombuffer(values, values.typecode)
+            made[name] = pd.Series(values, dtype=dtype)
         return frames.check(pd.DataFrame(made, copy=False), self.spec)
 
 
@@ -245,8 +252,13 @@ def _flag(value: object) -> bool:
     return isinstance(value, (int, float)) and bool(value)
 
 
-def _texts(value: object) -> tuple[str, ...]:
-    return tuple(shortened(str(v)) for v in value) if isinstance(value, list) else ()
+@lru_cache(maxsize=1 << 12)  # a log names the same few places again and again: one tuple for each
+def _shared(texts: tuple[str, ...], *, paths: bool) -> tuple[str, ...]:
+    return tuple(map(short_path, map(shortened, texts)) if paths else map(shortened, texts))
+
+
+def _texts(value: object, *, paths: bool = False) -> tuple[str, ...]:
+    return _shared(tuple(map(str, value)), paths=paths) if isinstance(value, list) else ()
 
 
 def _str(value: object) -> str:
@@ -258,7 +270,7 @@ def _site(value: object) -> str:
 
 
 def _paths(value: object) -> tuple[str, ...]:
-    return tuple(map(short_path, _texts(value)))
+    return _texts(value, paths=True)
 
 
 #: Of columns that are arrays, the code of their items.

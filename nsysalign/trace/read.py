@@ -52,28 +52,28 @@ def read_trace(path: Path) -> Trace:
         del runtime
         operations, lost_operations = _operations([source.columns_of(t) for t in tables], calls)
         trim_memory()
+        ranges = _ranges(source, names)
         if calls.empty and operations.empty:
-            texts = cuda_messages(source)
-            because = f"; nsys says: {' '.join(texts)}" if texts else ""
-            raise NoCudaWork(
-                f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies{because}",
-                "profile with nsys profile -t cuda,nvtx ..., and check that the program reaches the GPU",
-            )
-        if not source.has(schema.RUNTIME.name):
+            if ranges["text"].str.startswith(MARK).all():  # none, but for our own
+                texts = cuda_messages(source)
+                because = f"; nsys says: {' '.join(texts)}" if texts else ""
+                raise NoCudaWork(
+                    f"{path.name} holds no CUDA activity: no API calls, no kernels, no copies{because}",
+                    "profile with nsys profile -t cuda,nvtx ..., and check that the program reaches the GPU",
+                )
+        elif not source.has(schema.RUNTIME.name):
             raise TraceError(
                 f"{path.name} holds no CUDA API calls ({schema.RUNTIME.name} is absent): it is not known when work was issued",
                 "profile with nsys profile -t cuda,nvtx ... from the program's start",
             )
-        if not source.has("StringIds", "id", "value"):
+        elif not source.has("StringIds", "id", "value"):
             raise TraceError(
                 f"{path.name} holds no names of its API calls (StringIds is absent): launches and copies cannot be told apart",
                 "export the report again: nsys export --type sqlite REPORT.nsys-rep",
             )
         called = {i: names[i] for i in distinct(calls["name_id"].to_numpy()).tolist() if i in names}
         kernels = [i for i in distinct(operations["name_id"].to_numpy()).tolist() if i in names]
-        ranges = source.read(schema.NVTX)
-        used = {*called, *kernels, *([] if ranges is None else ranges["text_id"].tolist())}
-        cut = sum(lost_its_end(names.get(i, "")) for i in used)
+        cut = sum(lost_its_end(names[i]) for i in {*called, *kernels})
         names |= {i: without_paths(names[i]) for i in kernels}
         names |= {i: schema.api_name(name) for i, name in called.items()}  # without _v7000
         event_rows, unusable_stamps = _event_rows(source)
@@ -90,7 +90,7 @@ def read_trace(path: Path) -> Trace:
             calls=calls,
             syncs=_syncs(source, calls),
             event_rows=event_rows,
-            ranges=_ranges(source, ranges, names),
+            ranges=ranges,
             marks=_marks(source, names),
             streams=_streams(source, operations),
             overhead=_stretches(source, schema.OVERHEAD, frames.OVERHEAD),
@@ -308,7 +308,8 @@ def _texts(
     ]
 
 
-def _ranges(source: Source, frame: pd.DataFrame | None, names: dict[int, str]) -> pd.DataFrame:
+def _ranges(source: Source, names: dict[int, str]) -> pd.DataFrame:
+    frame = source.read(schema.NVTX)
     if frame is None or frame.empty:
         return frames.empty(frames.RANGES)
     frame = frame.assign(

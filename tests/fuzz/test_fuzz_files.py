@@ -195,16 +195,6 @@ def test_lines_of_every_type(run, changes, packed):
 
 
 @FUZZ
-@given(byte_changes, st.sampled_from([1.0, 1.0, 0.9, 0.5, 0.1]))
-def test_bytes_of_a_compressed_log(run, flips, keep):
-    with tempfile.TemporaryDirectory() as name:
-        log = Path(name) / "events-500.jsonl.gz"
-        log.write_bytes(change_bytes(gzip.compress(run.log.encode(), 1), flips, keep))
-        analysed(run.trace, [log])
-        redact_log(log, Path(name) / "shared.jsonl")
-
-
-@FUZZ
 @given(log_changes)
 def test_the_run_without_nsys(run, changes):
     """It is put beside, or a note says why not: the profiled run's numbers are what they are
@@ -270,25 +260,6 @@ def test_verdicts(run, changes, flips, bytewise):
         html.write(analysis, folder / "again.html")
         confirmations.write(analysis.confirmations, folder / "again.json")
         assert confirmations.read(folder / "again.json").equals(analysis.confirmations)
-
-
-@FUZZ
-@given(node_changes, byte_changes, st.booleans())
-def test_what_a_run_says_of_itself(changes, flips, bytewise):
-    good = {
-        "format": "nsysalign-run",
-        "conditions": ["clocks locked"],
-        "profiled_s": 7.5,
-        "notes": ["said"],
-    }
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name) / "nsysalign-runs" / "job-001"
-        folder.mkdir(parents=True)
-        data = (
-            change_bytes(spelt(good), flips) if bytewise else spelt(change_document(good, changes))
-        )
-        (folder / "run.json").write_bytes(data)
-        assert all(isinstance(text, str) for text in RunDirectory(folder).conditions())
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
-from tiny_export import write_export
 
-import nsysalign
 from nsysalign import paths
-from nsysalign.cli import cli
 from nsysalign.paths import short_path, without_paths
 from nsysalign.record.convert import errors, shorten
 
@@ -99,23 +93,3 @@ def test_of_what_the_probe_could_not_do_only_the_kind_is_told(tmp_path):
         (tmp_path / f"{number}.errors").write_text(text)
     found = errors(tmp_path)
     assert found == [kind for kind in told.values() if kind]
-
-
-def test_what_a_prepared_analysis_calls_its_method_is_only_text(tmp_path, log):
-    database = tmp_path / "analysis.db"
-    from nsysalign.store.database import write
-
-    write(nsysalign.analyze(write_export(tmp_path / "trace.sqlite"), log), database)
-    with closing(sqlite3.connect(database)) as db:
-        for column in ("method", "site", "end_site"):
-            db.execute(
-                f"update intervals set {column} = ? where kind != 'run'",
-                ("\x1b]0;owned\x07\x1b[31m",),
-            )
-        db.commit()
-    for command in ("show", "report", "diff"):
-        done = CliRunner().invoke(
-            cli, [command, str(database), *([str(database)] if command == "diff" else [])]
-        )
-        assert done.exit_code == 0, done.output
-        assert "\x1b]" not in done.output and "\x1b[31m" not in done.output, command

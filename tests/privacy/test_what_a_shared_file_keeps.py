@@ -46,55 +46,6 @@ def test_a_key_of_a_record(tmp_path, key, value, kept):
     assert found == {"type": "record"} | ({} if kept == "left out" else {key: kept})
 
 
-def test_texts_and_regions_lose_their_paths(tmp_path):
-    assert shared(
-        {"type": "note", "text": "could not read /home/me/secret/x.json: denied"},
-        {"type": "elapsed", "error": "see /var/lib/me/log.txt", "region": "/home/me/x#1"},
-        {
-            "type": "clock_site",
-            "function": "/home/me/p/q/f.py:1:g",
-            "stores": ["/home/me/p/q/f.py:1:t"],
-            "subtracts": [],
-        },
-        folder=tmp_path,
-    ) == [
-        {"type": "note", "text": "could not read x.json: denied"},
-        {"type": "elapsed", "error": "see log.txt", "region": "x#1"},
-        {"type": "clock_site", "function": "q/f.py:1:g", "stores": ["q/f.py:1:t"], "subtracts": []},
-    ]
-
-
-def test_of_a_clock_its_times(tmp_path):
-    clock = {
-        "monotonic_ns": 1,
-        "realtime_ns": 2,
-        "name": "secret",
-        "a_ns": "secret",
-        "b_ns": 0.5,
-        "other": 3,
-    }
-    (found,) = shared({"type": "header", "clock": clock}, folder=tmp_path)
-    assert found == {"type": "header", "clock": {"monotonic_ns": 1, "realtime_ns": 2}}
-
-
-def test_every_line_keeps_its_place(tmp_path):
-    lines = [
-        "",
-        '{"type": "note", "text": "a"}',
-        "cut {",
-        "[1]",
-        '"text"',
-        '{"type": "unknown", "a": 1}',
-        '{"type": 7}',
-        '{"type": ["record"], "text": "secret"}',
-        '{"text": "secret"}',
-        "  ",
-        "[" * 9_999,
-    ]
-    found = shared(*lines, folder=tmp_path)
-    assert found == ["", {"type": "note", "text": "a"}, None, None, None, {}, {}, {}, {}, "", None]
-
-
 def test_other_names_reach_every_text_and_keep_what_is_no_name(tmp_path):
     """Regions, files, functions and variables; what was said may name anything."""
     found = shared(
@@ -140,16 +91,6 @@ def test_pseudonyms():
 # ---------------------------------------------------------------------------------------------------------
 
 
-def test_a_file_system_without_links(tmp_path, monkeypatch):
-    def refuses(*_):
-        raise OSError(1, "links are not supported")
-
-    monkeypatch.setattr(module.os, "link", refuses)
-    with new_file(tmp_path / "out") as partial:
-        partial.write_text("done")
-    assert (tmp_path / "out").read_text() == "done" and os.listdir(tmp_path) == ["out"]
-
-
 @pytest.mark.parametrize("links", [True, False])
 def test_what_came_in_the_meantime_is_not_replaced(tmp_path, monkeypatch, links):
     if not links:
@@ -188,19 +129,6 @@ def changed(path: Path, *statements: str) -> Path:
     return path
 
 
-def test_rows_keep_their_numbers(tmp_path):
-    """What an analysis refers to: also where the original has holes."""
-    trace = changed(
-        write_export(tmp_path / "trace.sqlite"),
-        "update CUPTI_ACTIVITY_KIND_RUNTIME set rowid = rowid + 100 where rowid > 3",
-    )
-    redact(trace, tmp_path / "out.sqlite")
-    query = (
-        'select rowid, start, "end", correlationId from CUPTI_ACTIVITY_KIND_RUNTIME order by rowid'
-    )
-    assert rows(trace, query) == rows(tmp_path / "out.sqlite", query)
-
-
 def test_listed_tables_are_copied_whole_but_for_texts_that_are_no_names(tmp_path):
     """So that nsys opens the copy; what a text of another column says is not known."""
     trace = changed(
@@ -237,24 +165,6 @@ def test_what_a_call_is_called_stays_also_where_a_range_is_called_so(tmp_path):
     assert (kept[2], kept[7]) == ("cudaLaunchKernel_v7000", "ADD(FLOAT*)")
 
 
-def test_of_the_system_its_driver_and_of_the_session_its_start(tmp_path):
-    trace = changed(
-        write_export(tmp_path / "trace.sqlite"),
-        "insert into TARGET_INFO_SYSTEM_ENV values ('HostName', 'secret'), ('User', 'secret')",
-        "insert into META_DATA_EXPORT values ('EXPORT_PATH', 'secret')",
-    )
-    redact(trace, tmp_path / "out.sqlite")
-    for table, kept in (
-        ("TARGET_INFO_SYSTEM_ENV", [("NvDriverVersion", "580.1")]),
-        (
-            "META_DATA_EXPORT",
-            [("EXPORT_PRODUCT_VERSION", "2024.2.3"), ("EXPORT_SCHEMA_VERSION", "3.11.1")],
-        ),
-        ("TARGET_INFO_GPU", [(0, "GPU of the test")]),
-    ):
-        assert rows(tmp_path / "out.sqlite", f"select * from {table}") == kept
-
-
 @pytest.mark.parametrize("value", ["'text'", "x'00'"])
 def test_a_number_column_with_one_value_that_is_none(tmp_path, value):
     """In one row of several: the others are numbers."""
@@ -265,13 +175,3 @@ def test_a_number_column_with_one_value_that_is_none(tmp_path, value):
     with pytest.raises(TraceError, match="a column of numbers holds something else"):
         redact(trace, tmp_path / "out.sqlite")
     assert os.listdir(tmp_path) == ["trace.sqlite"]
-
-
-def test_numbers_with_a_fraction_and_none_are_numbers(tmp_path):
-    trace = changed(
-        write_export(tmp_path / "trace.sqlite"),
-        "update PROFILER_OVERHEAD set nameId = null",
-        "update OSRT_API set start = 43000.5",
-    )
-    redact(trace, tmp_path / "out.sqlite")
-    assert rows(tmp_path / "out.sqlite", "select start from OSRT_API") == [(43000.5,)]

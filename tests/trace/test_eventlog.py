@@ -173,8 +173,6 @@ def test_bytes_that_are_no_text_are_replaced(read, tmp_path):
 def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, raw):
     """JSON can spell half a character (a file name that is not UTF-8 makes one); pandas and UTF-8
     cannot hold it."""
-    from tiny_export import tiny
-
     lines = [json.loads(line) for line in log.read_text().splitlines()]
     lines[0] |= {"device_name": "GPU \ud83d", "torch": ["\udcff"], "\udc80": 1}
     lines[1] |= {"region": "half \ud83d#0", "site": "\udcff.py:3", "callers": ["a\udcff.py:1"]}
@@ -193,11 +191,6 @@ def test_lone_surrogates_reach_neither_tables_nor_files(export, log, tmp_path, r
     analysis = nsysalign.analyze(export(tiny()), [log])
     document.write(analysis, tmp_path / "analysis.json")
     assert len(analysis.measured) >= 1
-
-
-def test_whole_characters_stay(read):
-    log = read([HEADER, record(0, region="\U0001f680 \u00e9#0"), record(1)])
-    assert log.records["region"][0] == "\U0001f680 \u00e9#0"
 
 
 @pytest.mark.parametrize(
@@ -228,6 +221,11 @@ def test_files_that_cannot_be_read(tmp_path):
         assert "--events" in error.value.next_step
 
 
+def test_a_folder_stands_for_its_logs(read, tmp_path):
+    log = read(PAIR)
+    assert read_event_logs([tmp_path]).records.equals(log.records)
+
+
 def test_a_newer_version_is_a_note(read):
     log = read([{**HEADER, "version": 9}, record(0)])
     assert len(log.records) == 1 and "version 9 is newer" in log.notes[0]
@@ -236,8 +234,8 @@ def test_a_newer_version_is_a_note(read):
 @pytest.mark.parametrize(
     ("shift_s", "said"),
     [
-        (3_600, r"process 7 belongs to another run: its records lie 35\d\d s after the trace ends"),
-        (-86_400 * 3, "belongs to another run: its records lie 2 days before the trace begins"),
+        (3_600, r"process 7 belongs to another run: its records lie 3600 s after the trace ends"),
+        (-86_400 * 3, "belongs to another run: its records lie .* before the trace begins"),
         (5, None),  # the clock was set between the two
     ],
 )

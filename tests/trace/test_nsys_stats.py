@@ -127,9 +127,3 @@ def test_where_the_outermost_call_is_another_it_contains_nsyss(recorded):
     other = both[~same]
     assert (other["api_start"] <= other["api_start_nsys"]).all()
     assert (other["api_start"] + other["api"] >= other["api_start_nsys"] + other["api_nsys"]).all()
-
-
-def test_kernels_that_nsys_does_not_list_are_kept_without_a_call(recorded):
-    operations = read_trace(recorded).operations
-    kernels = operations[operations["kind"] == KIND["kernel"]]
-    assert len(kernels) - (kernels["call"] < 0).sum() == len(of_nsys(recorded))

@@ -9,9 +9,11 @@ from dataclasses import fields
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
 from tiny_export import OFFSET, PROCESS, US, P, Tables, call, tiny, work
 
 import nsysalign
+from nsysalign.cli import cli
 from nsysalign.errors import TraceError
 from nsysalign.model import CALL, KIND, Trace
 from nsysalign.trace.read import read_trace
@@ -184,8 +186,22 @@ def test_the_version_of_older_exports(export, table):
 
 def test_no_cuda_activity_is_an_error_with_the_next_step(export):
     with pytest.raises(TraceError, match="no CUDA activity") as error:
-        read_trace(export({"NVTX_EVENTS": tiny()["NVTX_EVENTS"]}))
+        read_trace(export({"NVTX_EVENTS": tiny()["NVTX_EVENTS"][2:]}))
     assert "-t cuda" in error.value.next_step
+
+
+def test_ranges_alone_are_an_answer(export):
+    """What they took, that there is no GPU work, and what to record."""
+    path = export({name: tiny()[name] for name in ("NVTX_EVENTS", "StringIds")})
+    analysis = nsysalign.analyze(path)
+    assert analysis.intervals.empty and analysis.findings.empty
+    columns = ["label", "count", "host_ns", "with_work"]
+    assert analysis.host_ranges[columns].values.tolist() == [
+        ["work", 1, 60 * US, 0], ["open", 1, 59 * US, 0],
+    ]  # fmt: skip
+    done = CliRunner().invoke(cli, ["analyze", str(path)], catch_exceptions=False)
+    assert done.exit_code == 0 and done.output.startswith("2 NVTX ranges and no GPU work")
+    assert "-t cuda,nvtx" in done.output and "60.0 us" in done.output
 
 
 # --- what cannot be

@@ -56,19 +56,6 @@ def test_where_every_gpu_says_device_0_none_is_picked(export, names, said):
     assert read_trace(path).info.devices == said
 
 
-def test_many_kernels_without_a_grid(export):
-    """Enough rows for the faster reader, and nothing to read of those that are drawn."""
-    path = changed(
-        export(tiny()),
-        "insert into CUPTI_ACTIVITY_KIND_KERNEL with recursive n(i) as "
-        "(select 1 union all select i + 1 from n where i < 21000) "
-        "select k.* from CUPTI_ACTIVITY_KIND_KERNEL k, n where k.rowid = 1",
-    )
-    trace = read_trace(path)
-    assert len(trace.operations) > 21_000
-    assert trace.shapes(trace.operations["row"].to_numpy()[:3]).tolist() == [[0] * 6 + [-1] * 3] * 3
-
-
 def test_grids_of_kernels_that_lie_far_apart_in_the_table(export):
     """More stretches than an expression may have levels: EfficientNet's overview on an H200."""
     path = changed(
