@@ -26,7 +26,7 @@ from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.explain.rules import diagnose
 from nsysalign.explain.set_up import set_up
 from nsysalign.memory import trim_memory
-from nsysalign.model import KIND, Analysis, Diagnosis, EventLog, Evidence, Trace
+from nsysalign.model import KIND, Analysis, Diagnosis, EventLog, Evidence, Trace, measured_rows
 from nsysalign.paths import without_paths
 from nsysalign.place.align import align
 from nsysalign.place.gpu_clock import place_samples
@@ -37,6 +37,7 @@ from nsysalign.rundir import DATABASE, Inputs, RunDirectory
 from nsysalign.split.budget import (
     DISTURBED,
     SplitTrace,
+    by_the_log,
     intervals_table,
     other_streams,
     split_trace,
@@ -124,15 +125,15 @@ def analyze_inputs(
     latency = launch_latency(trace)
     trace, alignment = without_own_work(trace, align(trace, log))
     alignment = with_runs(trace, alignment)
+    by_log = by_the_log(alignment, log)
+    if log is not None and not inputs.baseline:
+        log = log.without_events()
     trim_memory()
     tell("splitting the intervals", 60)
     split = split_trace(trace, alignment, latency)
     trim_memory()
     tell("explaining", 85)
-    intervals = intervals_table(split, log)
-    if log is not None and not inputs.baseline:
-        log = log.without_events()
-        trim_memory()
+    intervals = intervals_table(split, by_log)
     evidence, predicted = _evidence(split, intervals, log, inputs)
     del log
     for add in registry.each("step"):
@@ -192,7 +193,7 @@ def _evidence(
     """The tables that rules read; what the intervals should have measured without nsys if a run
     without it says what they did."""
     trace, alignment = split.trace, split.alignment
-    measured = intervals[intervals["kind"] != "run"]
+    measured = measured_rows(intervals)
     labels = label_table(measured)
     ran = Ran(trace, split.explainer.streams, alignment.windows)
     ranges = on_host(trace, alignment)

@@ -227,7 +227,11 @@ class EventLog:
     def without_events(self) -> EventLog:
         """The same without the lines of events, which take as much memory as the trace."""
         return replace(
-            self, records=self.records[:0], waits=self.waits[:0], elapsed=self.elapsed[:0]
+            self,
+            **{
+                name: frames.empty(getattr(frames, name.upper()))
+                for name in ("records", "waits", "elapsed")
+            },
         )
 
 
@@ -301,7 +305,7 @@ class Evidence:
     def measured(self) -> pd.DataFrame:
         """The intervals measured by the program or given by a range: all but those of the run as a
         whole."""
-        return self.intervals[self.intervals["kind"] != "run"]
+        return measured_rows(self.intervals)
 
     @property
     def runs(self) -> pd.DataFrame:
@@ -315,6 +319,13 @@ class Evidence:
         return ", ".join(
             dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key))
         )
+
+
+def measured_rows(intervals: pd.DataFrame) -> pd.DataFrame:
+    """All but those of the run as a whole, which come last: a view, where they do."""
+    measured = (intervals["kind"] != "run").to_numpy()
+    count = int(measured.sum())
+    return intervals.iloc[:count] if measured[:count].all() else intervals[measured]
 
 
 class Diagnosis(NamedTuple):

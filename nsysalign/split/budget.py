@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -204,7 +205,7 @@ def other_streams(split: SplitTrace) -> pd.DataFrame:
     return frames.check(out, frames.OTHER_STREAMS)
 
 
-def intervals_table(split: SplitTrace, log: EventLog | None) -> pd.DataFrame:
+def intervals_table(split: SplitTrace, by_log: ByLog) -> pd.DataFrame:
     """`frames.INTERVALS`, named and without findings."""
     trace, alignment, total = split.trace, split.alignment, split.total
     w, records, lanes = alignment.windows, alignment.records, alignment.lanes
@@ -238,26 +239,34 @@ def intervals_table(split: SplitTrace, log: EventLog | None) -> pd.DataFrame:
         kernel_only_upper_ns=kernel + total[:, CAUSE["graph"]],
         kernel_outside_ns=outside,
         operations=split.operations,
-        idle_at_most_ns=_by_the_log(alignment, log),
-        flags=pd.Series(_flags(split, log), dtype=object),
+        idle_at_most_ns=by_log.idle_at_most_ns,
+        flags=pd.Series(_flags(split, by_log.intervened), dtype=object),
         findings=pd.Series([()] * len(w), dtype=object),
     )
     return frames.check(out, frames.INTERVALS)
 
 
-def _by_the_log(alignment: Alignment, log: EventLog | None) -> pd.Series:
-    """Per window, how long the GPU can have been idle because of the CPU according to the event log
-    alone (`place.lag`); NA where it does not say."""
-    windows = alignment.windows
+class ByLog(NamedTuple):
+    """What the event log alone says, per window: how long the GPU can have been idle because of the
+    CPU (`place.lag`; NA where it does not say), and whether `nsysalign confirm` did something before
+    the start record."""
+
+    idle_at_most_ns: pd.Series
+    intervened: list[bool]
+
+
+def by_the_log(alignment: Alignment, log: EventLog | None) -> ByLog:
+    """The log is not needed any more once this is known."""
+    windows, intervened = alignment.windows, _intervened(alignment, log)
     if log is None:
-        return pd.Series(pd.NA, windows.index, dtype="Int64")
+        return ByLog(pd.Series(pd.NA, windows.index, dtype="Int64"), intervened)
     proven = compared_pairs(log, alignment.clock)["idle_at_most_ns"]
     compared = windows["origin"].to_numpy() == ORIGIN["pair"]
     source = np.where(compared, windows["source"].to_numpy(), -1)
-    return proven.reindex(source).set_axis(windows.index)
+    return ByLog(proven.reindex(source).set_axis(windows.index), intervened)
 
 
-def _flags(split: SplitTrace, log: EventLog | None) -> list[tuple[str, ...]]:
+def _flags(split: SplitTrace, intervened: list[bool]) -> list[tuple[str, ...]]:
     """Per window, what is to be known about its number besides its parts."""
     windows, lanes = split.alignment.windows, split.alignment.lanes
     kind = windows["kind"].to_numpy(dtype=object)
@@ -285,7 +294,7 @@ def _flags(split: SplitTrace, log: EventLog | None) -> list[tuple[str, ...]]:
         disturbed |= (process == number) & (kind != "run") & working
     columns = (
         np.where(disturbed, DISTURBED, ""),
-        np.where(_intervened(split.alignment, log), INTERVENED, ""),
+        np.where(intervened, INTERVENED, ""),
         np.where(2 * others > idle, OTHERS_WORKED, np.where(100 * others > idle, OTHERS_RAN, "")),
     )
     return [
@@ -300,7 +309,6 @@ def _flags(split: SplitTrace, log: EventLog | None) -> list[tuple[str, ...]]:
 
 
 def _intervened(alignment: Alignment, log: EventLog | None) -> list[bool]:
-    """Whether `nsysalign confirm` did something before the start record, per window."""
     if log is None or not log.records["intervened"].any():
         return [False] * len(alignment.windows)
     records = log.records[log.records["intervened"]]

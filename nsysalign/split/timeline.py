@@ -134,40 +134,44 @@ def _touching(table: pd.DataFrame, views: _Views) -> _Touching:
 def _of_trace(trace: Trace, views: _Views) -> list[pd.DataFrame]:
     """Calls, ranges and operations, and for each of these what the pictures do not hold."""
     parts: list[pd.DataFrame] = []
-    for table, what in (
-        (trace.calls, "CUDA calls"),
-        (trace.ranges, "NVTX ranges"),
-        (trace.operations, "operations"),
+    for table, words, what in (
+        (trace.calls, _call_words, "CUDA calls"),
+        (trace.ranges, _range_words, "NVTX ranges"),
+        (trace.operations, _operation_words, "operations"),
     ):
         touching = _touching(table, views)
-        if views.merge:
-            part, lost = _merged(trace, views, table, touching, what)
+        if views.merge and touching.lost.any():
+            blocks, lost = _merged(table, views, touching)
+            head = words(trace, blocks["row"].to_numpy())
+            names = [f"{n:,} {what}" for n in blocks["count"].tolist()]
+            details = [{"together_ns": ns} for ns in blocks["ns"].tolist()]
+            head |= {"name": names, "detail": details, "ref_kind": "", "link": -1}
+            where = {c: blocks[c].to_numpy() for c in ("interval", "start_ns", "end_ns")}
+            parts.append(_table(**head, **where, ref_id=-1))
         else:
-            part, lost = _omitted(views, table, touching, what), touching.lost
-        parts.append(part)
-        row, interval = touching.row[~lost], views.interval[touching.view[~lost]]
-        if table is trace.operations:
-            link = _call_rows(trace, table["call"].to_numpy()[row])
-            parts.append(_operation_rows(trace, interval, "stream", row, link))
-            continue
-        columns = {"interval": interval, "lane": _lane_words(trace, table, row)}
-        if table is trace.calls:
-            kind = np.array(CALL_KINDS, dtype=object)[table["kind"].to_numpy()[row]]
-            columns |= {"lane_kind": "host", "kind": kind, "name": call_names(trace, row)}
-        else:
-            names = table["text"].to_numpy(dtype=object)[row]
-            columns |= {"lane_kind": "nvtx", "kind": "range", "name": names}
-        parts.append(_rows(table, row, ref_kind="api" if "outer" in table else "nvtx", **columns))
+            lost = touching.lost
+            parts.append(_omitted(views, table, touching, what))
+        row = touching.row[~lost]
+        parts.append(_rows(table, row, views.interval[touching.view[~lost]], **words(trace, row)))
     return parts
 
 
-def _operation_rows(
-    trace: Trace, interval: np.ndarray, lane_kind: str, row: np.ndarray, link: Any = -1
-) -> pd.DataFrame:
+def _call_words(trace: Trace, row: np.ndarray) -> dict[str, Any]:
+    kind = np.array(CALL_KINDS, dtype=object)[trace.calls["kind"].to_numpy()[row]]
+    lane, name = _threads(trace.calls, row), call_names(trace, row)
+    return {"lane_kind": "host", "lane": lane, "kind": kind, "name": name, "ref_kind": "api"}
+
+
+def _range_words(trace: Trace, row: np.ndarray) -> dict[str, Any]:
+    name, lane = trace.ranges["text"].to_numpy(dtype=object)[row], _threads(trace.ranges, row)
+    return {"lane_kind": "nvtx", "lane": lane, "kind": "range", "name": name, "ref_kind": "nvtx"}
+
+
+def _operation_words(trace: Trace, row: np.ndarray) -> dict[str, Any]:
     """Operations, with grid, block, registers and shared memory of kernels, bytes and bandwidth of
     copies."""
     operations = trace.operations
-    code = operations["kind"].to_numpy()[row]
+    code, call = (operations[c].to_numpy()[row] for c in ("kind", "call"))
     shapes = np.zeros((len(row), 9), np.int64)
     kernels = np.flatnonzero(code == KIND["kernel"])
     if trace.shapes is not None and len(kernels):
@@ -185,18 +189,15 @@ def _operation_rows(
             detail |= {"bytes": size, "bandwidth_gb_s": round(size / (end - start), 3)}
         details.append(detail)
     kind = np.array(OPERATION_KINDS, dtype=object)[code]
-    return _rows(
-        operations,
-        row,
-        interval=interval,
-        lane_kind=lane_kind,
-        lane=_lane_words(trace, operations, row),
-        kind=kind,
-        name=operation_names(trace, row),
-        ref_kind=kind,
-        link=link,
-        detail=details,
-    )
+    return {
+        "lane_kind": "stream",
+        "lane": _streams(trace, operations, row),
+        "kind": kind,
+        "name": operation_names(trace, row),
+        "ref_kind": kind,
+        "link": _call_rows(trace, call),
+        "detail": details,
+    }
 
 
 def _before(split: SplitTrace, which: np.ndarray) -> pd.DataFrame:
@@ -214,26 +215,38 @@ def _before(split: SplitTrace, which: np.ndarray) -> pd.DataFrame:
         count = np.searchsorted(explainer.op_start[own], begin[intervals])
         some = np.flatnonzero(count)
         row[intervals[some]] = own[np.searchsorted(reach, reach[count[some] - 1])]
-    return _operation_rows(split.trace, which[row >= 0], "before", row[row >= 0])
+    which, row = which[row >= 0], row[row >= 0]
+    words = _operation_words(split.trace, row) | {"lane_kind": "before", "link": -1}
+    return _rows(split.trace.operations, row, which, **words)
 
 
 def _records(split: SplitTrace, views: _Views) -> pd.DataFrame:
     """Records where they were placed: start = end = likeliest place; an arrow from the call that
     made each."""
     records = split.alignment.records
-    records = records[(records["problem"] == "") & (records["lane"] >= 0)].sort_values("t_ns")
-    table = records.assign(start_ns=records["t_ns"], end_ns=records["t_ns"], row=records["seq"])
-    table = table.assign(
-        name=[f"event record {s}" if s >= 0 else "event record" for s in table["seq"].tolist()],
-        link=_call_rows(split.trace, table["call"].to_numpy()),
+    placed = np.flatnonzero((records["problem"] == "") & (records["lane"] >= 0))
+    placed = placed[np.argsort(records["t_ns"].to_numpy()[placed], kind="stable")]
+    columns = ("process", "device", "stream", "call", "seq", "t_ns", "lower_ns", "upper_ns")
+    table = pd.DataFrame({c: records[c].to_numpy()[placed] for c in columns}, copy=False)
+    table = table.assign(start_ns=table["t_ns"], end_ns=table["t_ns"], row=table["seq"])
+    view, row, lost = _touching(table, views)
+    some = table.iloc[row[~lost]]
+    bars = zip(*(some[c].tolist() for c in ("t_ns", "lower_ns", "upper_ns")), strict=True)
+    return _rows(
+        some,
+        np.arange(len(some)),
+        views.interval[view[~lost]],
+        lane_kind="event",
+        lane=_streams(split.trace, some),
+        kind="record",
+        name=[f"event record {s}" if s >= 0 else "event record" for s in some["seq"].tolist()],
+        ref_kind="event",
+        link=_call_rows(split.trace, some["call"].to_numpy()),
         detail=[
             {"at_most_earlier_ns": t - lower, "at_most_later_ns": upper - t}
-            for t, lower, upper in zip(
-                *(table[c].tolist() for c in ("t_ns", "lower_ns", "upper_ns")), strict=True
-            )
+            for t, lower, upper in bars
         ],
     )
-    return _of_events(split.trace, views, table, "record", "event")
 
 
 def _waits(split: SplitTrace, views: _Views) -> pd.DataFrame:
@@ -254,42 +267,32 @@ def _waits(split: SplitTrace, views: _Views) -> pd.DataFrame:
         if ops := split.explainer.per_lane.get(number):
             before = np.searchsorted(ops.issue_ns, issue[waiting]) - 1
             reached[waiting] = np.maximum(reached[waiting], pick(ops.reach_ns, before, 0))
-    table = pd.DataFrame(
-        {
-            "start_ns": reached,
-            "end_ns": np.maximum(record["t_ns"].to_numpy(), reached),
-            **{c: alignment.lanes[c].to_numpy()[lane] for c in ("process", "device", "stream")},
-            "row": calls["row"].to_numpy()[call],
-            "link": record["seq"],
-            "name": [
-                f"waits for {f'record {s}' if s >= 0 else 'a record'} of stream {o}"
-                for s, o in zip(record["seq"].tolist(), record["stream"].tolist(), strict=True)
-            ],
-            "detail": [{"inferred": True} if i else {} for i in waits["inferred"].tolist()],
-        }
+    table = alignment.lanes.iloc[lane].reset_index(drop=True)
+    table = table.assign(
+        start_ns=reached,
+        end_ns=np.maximum(record["t_ns"].to_numpy(), reached),
+        row=calls["row"].to_numpy()[call],
+        seq=record["seq"],
+        on=record["stream"],
+        inferred=waits["inferred"].to_numpy(),
     )
     table = table[record["problem"] == ""].sort_values("start_ns")
-    return _of_events(split.trace, views, table, "wait", "api")
-
-
-def _of_events(
-    trace: Trace, views: _Views, table: pd.DataFrame, kind: str, ref_kind: str
-) -> pd.DataFrame:
-    """Rows of a table with names, links and details, on the streams' event lanes."""
     view, row, lost = _touching(table, views)
-    table = table.iloc[row[~lost]]
-    every = np.arange(len(table))
+    some = table.iloc[row[~lost]]
     return _rows(
-        table,
-        every,
-        interval=views.interval[view[~lost]],
+        some,
+        np.arange(len(some)),
+        views.interval[view[~lost]],
         lane_kind="event",
-        lane=_lane_words(trace, table, every),
-        kind=kind,
-        name=table["name"].to_numpy(),
-        ref_kind=ref_kind,
-        link=table["link"].to_numpy(),
-        detail=table["detail"].tolist(),
+        lane=_streams(split.trace, some),
+        kind="wait",
+        name=[
+            f"waits for {f'record {s}' if s >= 0 else 'a record'} of stream {on}"
+            for s, on in zip(some["seq"].tolist(), some["on"].tolist(), strict=True)
+        ],
+        ref_kind="api",
+        link=some["seq"].to_numpy(),
+        detail=[{"inferred": True} if inferred else {} for inferred in some["inferred"].tolist()],
     )
 
 
@@ -298,58 +301,50 @@ def _call_rows(trace: Trace, call: np.ndarray) -> np.ndarray:
     return pick(trace.calls["row"].to_numpy(), call, -1)
 
 
-def _lane_words(trace: Trace, table: pd.DataFrame, row: np.ndarray) -> list[str]:
-    """The thread of calls and ranges, the stream of everything else, and its GPU where several
-    worked."""
-    if "thread" in table and "stream" not in table:
-        return [f"thread {tid_of(t)}" for t in table["thread"].to_numpy()[row].tolist()]
+def _threads(table: pd.DataFrame, row: np.ndarray) -> list[str]:
+    return [f"thread {tid_of(t)}" for t in table["thread"].to_numpy()[row].tolist()]
+
+
+def _streams(trace: Trace, table: pd.DataFrame, row: np.ndarray | slice = slice(None)) -> list[str]:
     several = len(distinct(trace.operations["device"].to_numpy())) > 1
     where = zip(*(table[c].to_numpy()[row].tolist() for c in ("device", "stream")), strict=True)
     return [f"GPU {d} stream {s}" if several and d >= 0 else f"stream {s}" for d, s in where]
 
 
 def _merged(
-    trace: Trace, views: _Views, table: pd.DataFrame, touching: _Touching, what: str
+    table: pd.DataFrame, views: _Views, touching: _Touching
 ) -> tuple[pd.DataFrame, np.ndarray]:
-    """(neighbours of one lane among the rows that do not fit, as one row each; which rows these
-    are).  A row that fits ends a block, and one that has no neighbours fits.
+    """(blocks of neighbours of one lane among the rows that do not fit: the first row, how many,
+    how long they ran; which rows these are).  A row that fits ends a block, and one that has no
+    neighbours fits.
 
     |AAAA|bb|b|b   |CCCC|  ->  |AAAA|3 operations|  |CCCC|
     """
-    if not touching.lost.any():
-        return frames.empty(frames.TIMELINE), touching.lost
-    on_gpu = table is trace.operations
-    columns = ("device", "stream") if on_gpu else ("thread",)
-    keys = [table[c].to_numpy()[touching.row] for c in columns]
-    order = np.lexsort((table["start_ns"].to_numpy()[touching.row], *keys, touching.view))
-    view, row, out = (column[order] for column in touching)
+    lane = ["device", "stream"] if "stream" in table else ["thread"]
+    keys = [touching.view, *(table[c].to_numpy()[touching.row] for c in lane)]
+    order = np.lexsort((table["start_ns"].to_numpy()[touching.row], *keys[::-1]))
+    view, row, lost = (column[order] for column in touching)
     start, end = (table[c].to_numpy()[row] for c in ("start_ns", "end_ns"))
-    new = np.ones(len(row), bool)
+    new = np.ones(len(row), dtype=bool)
     new[1:] = start[1:] - end[:-1] > (views.hi - views.lo)[view[1:]] // _RUN_PIXELS
-    new[1:] |= ~out[1:] | ~out[:-1] | (view[1:] != view[:-1])
+    new[1:] |= ~lost[1:] | ~lost[:-1]
     for key in keys:
         new[1:] |= key[order][1:] != key[order][:-1]
     first = np.flatnonzero(new)
     count = np.diff([*first, len(row)])
-    many = count > 1
-    busy = np.add.reduceat(end - start, first)[many]
-    until = np.maximum.reduceat(end, first)[many]
-    merged = np.empty(len(row), bool)
-    merged[order] = np.repeat(many, count)
-    first, count = first[many], count[many]
-    kinds = {"CUDA calls": CALL_KINDS, "operations": OPERATION_KINDS}.get(what)
-    head = row[first]
-    blocks = _table(
-        interval=views.interval[view[first]],
-        lane_kind="stream" if on_gpu else "host" if kinds else "nvtx",
-        lane=_lane_words(trace, table, head),
-        kind=np.array(kinds, dtype=object)[table["kind"].to_numpy()[head]] if kinds else "range",
-        name=[f"{n:,} {what}" for n in count.tolist()],
-        start_ns=start[first],
-        end_ns=until,
-        detail=[{"together_ns": ns} for ns in busy.tolist()],
+    blocks = pd.DataFrame(
+        {
+            "interval": views.interval[view[first]],
+            "row": row[first],
+            "start_ns": start[first],
+            "end_ns": np.maximum.reduceat(end, first),
+            "ns": np.add.reduceat(end - start, first),
+            "count": count,
+        }
     )
-    return blocks, merged
+    merged = np.empty(len(row), dtype=bool)
+    merged[order] = np.repeat(count > 1, count)
+    return blocks[count > 1], merged
 
 
 def _omitted(views: _Views, table: pd.DataFrame, touching: _Touching, what: str) -> pd.DataFrame:
@@ -357,10 +352,6 @@ def _omitted(views: _Views, table: pd.DataFrame, touching: _Touching, what: str)
     together."""
     start, end = (table[c].to_numpy()[touching.row[touching.lost]] for c in ("start_ns", "end_ns"))
     lost = pd.Series(end - start).groupby(touching.view[touching.lost]).agg(["size", "sum", "max"])
-    details = [
-        {"count": count, "ns": ns, "longest_ns": longest}
-        for count, ns, longest in zip(*(lost[c].tolist() for c in lost), strict=True)
-    ]
     view = lost.index.to_numpy(np.int64)
     return _table(
         interval=views.interval[view],
@@ -368,21 +359,27 @@ def _omitted(views: _Views, table: pd.DataFrame, touching: _Touching, what: str)
         name=what,
         start_ns=views.lo[view],
         end_ns=views.hi[view],
-        detail=details,
+        detail=[
+            {"count": count, "ns": ns, "longest_ns": longest}
+            for count, ns, longest in zip(*(lost[c].tolist() for c in lost), strict=True)
+        ],
     )
 
 
-def _rows(source: pd.DataFrame, row: np.ndarray, **columns: Any) -> pd.DataFrame:
+def _rows(
+    source: pd.DataFrame, row: np.ndarray, interval: np.ndarray, **columns: Any
+) -> pd.DataFrame:
     """Rows with the times and rowids of a table's rows."""
     start, end, ref = (source[c].to_numpy()[row] for c in ("start_ns", "end_ns", "row"))
-    columns.setdefault("detail", [{}] * len(row))
-    return _table(start_ns=start, end_ns=end, ref_id=ref, **columns)
+    return _table(interval=interval, start_ns=start, end_ns=end, ref_id=ref, **columns)
 
 
-def _table(*, detail: Sequence[dict[str, Any]], **columns: Any) -> pd.DataFrame:
+def _table(**columns: Any) -> pd.DataFrame:
     """Columns of frames.TIMELINE, arrays or one value for all rows; none where not given."""
     none = {"lane": "", "kind": "", "ref_kind": "", "ref_id": -1, "link": -1}
-    return pd.DataFrame(none | columns | {"detail": pd.Series(detail, dtype=object)})
+    columns.setdefault("detail", [{}] * len(columns["interval"]))
+    detail = pd.Series(columns.pop("detail"), dtype=object)
+    return pd.DataFrame(none | columns | {"detail": detail})
 
 
 def clock_rows(
