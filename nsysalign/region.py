@@ -54,14 +54,14 @@ class region:
             probe.exit_region()
 
     def __call__(self, function: F) -> F:
-        """Decorate a function.  Of a coroutine function the whole await is the region, of a
-        generator each stretch from where it goes on to its next `yield`: what its caller does in
-        between is not its own."""
+        """Decorate a function; of a coroutine function the whole await is the region.  What the
+        caller of a generator does between its items is not its own, so generators are refused."""
         flags = function.__code__.co_flags if getattr(function, "__code__", None) is not None else 0
-        if flags & _GENERATOR:
-            return functools.wraps(function)(_generator(self, function))  # type: ignore[return-value]
-        if flags & _ASYNC_GENERATOR:
-            return functools.wraps(function)(_async_generator(self, function))  # type: ignore[return-value]
+        if flags & (_GENERATOR | _ASYNC_GENERATOR):
+            raise TypeError(
+                f"nsysalign.region: {function.__name__} is a generator; write `with "
+                "nsysalign.region(name):` around the work inside it"
+            )
         if flags & _COROUTINE:
 
             @functools.wraps(function)
@@ -79,51 +79,3 @@ class region:
 
     def __repr__(self) -> str:
         return f"region({self.name!r})"
-
-
-def _generator(inside: region, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The generator function with each stretch of its generators inside the region."""
-
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        generator = function(*args, **kwargs)
-        go_on, value = generator.send, None
-        while True:
-            with inside:
-                try:
-                    item = go_on(value)
-                except StopIteration as end:
-                    return end.value
-            try:
-                go_on, value = generator.send, (yield item)
-            except GeneratorExit:
-                with inside:
-                    generator.close()
-                raise
-            except BaseException as error:
-                go_on, value = generator.throw, error
-
-    return wrapper
-
-
-def _async_generator(inside: region, function: Callable[..., Any]) -> Callable[..., Any]:
-    """The same of an asynchronous one."""
-
-    async def wrapper(*args: Any, **kwargs: Any) -> Any:
-        generator = function(*args, **kwargs)
-        go_on, value = generator.asend, None
-        while True:
-            with inside:
-                try:
-                    item = await go_on(value)
-                except StopAsyncIteration:
-                    return
-            try:
-                go_on, value = generator.asend, (yield item)
-            except GeneratorExit:
-                with inside:
-                    await generator.aclose()
-                raise
-            except BaseException as error:
-                go_on, value = generator.athrow, error
-
-    return wrapper

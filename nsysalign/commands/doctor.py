@@ -13,17 +13,13 @@ import sys
 from collections.abc import Iterator, Mapping
 from importlib import metadata, util
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import click
 
 from nsysalign.commandline import options as shared
 
-if TYPE_CHECKING:
-    from nsysalign.record.nsys import Nsys
-
 OK, MISSING, WARNING = "ok", "missing", "warning"
-_MANY_NUMBERS = 1 << 22  # Linux's limit, and most distributions' default
 
 
 class Row(NamedTuple):
@@ -47,9 +43,10 @@ def doctor(ctx: click.Context, nsys: str | None) -> None:
     Example:  nsysalign doctor
     """
     rows = look_at_machine(os.environ, nsys)
-    signs = {OK: "+", WARNING: "!", MISSING: "-"}
     for row in rows:
-        click.echo(f"{signs[row.state]} {row.what:<10} {row.found}")
+        click.echo(
+            f"{ {OK: '+', WARNING: '!', MISSING: '-'}[row.state] } {row.what:<10} {row.found}"
+        )
         for word, text in (("costs:", row.cost), ("fix:  ", row.fix)):
             if text:
                 click.echo(f"  {'':<10} {word} {text}")
@@ -58,15 +55,14 @@ def doctor(ctx: click.Context, nsys: str | None) -> None:
 
 def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list[Row]:
     """Everything `nsysalign run` needs here."""
+    python = Row("python", OK, ".".join(map(str, sys.version_info[:3])))
     system = Row("system", OK, f"{platform.system()} {platform.machine()}")
     if system.found not in ("Linux x86_64", "Linux aarch64"):
         cost = "nothing can be recorded here; analyze, report and demo work"
         fix = "record on Linux (x86-64 or aarch64) and copy the run directory"
         system = system._replace(state=WARNING, cost=cost, fix=fix)
-    tool, found = _nsys(nsys)
-    options = _options(tool) if tool else ()
-    rows = [_python(), system, *_room(environ), *_numbers(), found, *options, *_gpu(environ)]
-    return [*rows, _torch(), _nvtx(tool), *_session(environ)]
+    here = [python, system, *_room(environ), *_nsys(nsys)]
+    return [*here, *_gpu(environ), _torch(), *_session(environ)]
 
 
 def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
@@ -74,15 +70,6 @@ def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
     rows = [*_gpu(environ), _torch(), *_session(environ)]
     words = ("no NVIDIA GPU", "CPU build", "hides every GPU", "another tool")
     return [row.found for row in rows if any(word in row.found for word in words)]
-
-
-def _python() -> Row:
-    version = ".".join(map(str, sys.version_info[:3]))
-    if not (sys.flags.ignore_environment or sys.flags.no_site):
-        return Row("python", OK, version)
-    cost = "the probe is loaded through PYTHONPATH, which this disables"
-    fix = "start it without these options (-s and -P are fine)"
-    return Row("python", MISSING, f"{version}, started with -I, -E or -S", cost, fix)
 
 
 def _room(environ: Mapping[str, str]) -> Iterator[Row]:
@@ -106,17 +93,9 @@ def _room(environ: Mapping[str, str]) -> Iterator[Row]:
             yield Row(what, OK, f"{free:.0f} GB free")
 
 
-def _numbers(limit: Path = Path("/proc/sys/kernel/pid_max")) -> Iterator[Row]:
-    """How many processes and threads have a number of their own: nsys lists those of the whole
-    machine again and again, and its importer refuses a number that changed hands."""
-    with contextlib.suppress(OSError, ValueError):
-        if (count := int(limit.read_text())) < _MANY_NUMBERS:
-            cost = "nsys cannot import a run in which Linux used one twice: minutes beside a test suite are enough"
-            fix = f"sudo sysctl kernel.pid_max={_MANY_NUMBERS}"
-            yield Row("numbers", WARNING, f"{count:,} for processes and threads", cost, fix)
-
-
-def _nsys(explicit: str | None) -> tuple[Nsys | None, Row]:
+def _nsys(explicit: str | None) -> Iterator[Row]:
+    """nsys, and the nvtx package: 0.2.12 and newer pass nsys 2024.2 a payload extension that it
+    rejects, and every range is lost."""
     from nsysalign.errors import NsysError
     from nsysalign.record.nsys import TRIED, candidates, find_nsys
 
@@ -124,24 +103,20 @@ def _nsys(explicit: str | None) -> tuple[Nsys | None, Row]:
         tool = find_nsys(explicit)
     except NsysError as error:
         cost = "nothing can be recorded, and .nsys-rep files cannot be exported"
-        tried = f" (tried: {', '.join(candidates(explicit)) or 'PATH and the usual folders'})"
-        return None, Row("nsys", MISSING, error.message + tried, cost, error.next_step or "")
+        places = f" (tried: {', '.join(candidates(explicit)) or 'PATH and the usual folders'})"
+        yield Row("nsys", MISSING, error.message + places, cost, error.next_step or "")
+        return
     tried = "" if tool.release == TRIED else f"; tried was {'.'.join(map(str, TRIED))}"
-    return tool, Row("nsys", OK, f"{tool.version} ({tool.path}){tried}")
-
-
-def _options(tool: Nsys) -> Iterator[Row]:
-    """What a run would ask of it, and it does not have."""
-    from nsysalign.record.nsys import wishes
-
-    every = wishes(accurate=True, graph_trace="node", python_hz=1)
-    for wish in every:
-        if wish.without and wish.flag not in tool.flags:
-            cost = wish.without.format(tool.version).partition(": ")[2]
-            found = f"this nsys has no --{wish.flag}"
-            yield Row("options", WARNING, found, cost, "a newer nsys may have it")
-    asked = ", ".join(f"--{wish.flag}" for wish in every if wish.flag in tool.flags)
-    yield Row("options", OK, asked or "none of those that a run asks for")
+    yield Row("nsys", OK, f"{tool.version} ({tool.path}){tried}")
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        version = metadata.version("nvtx")
+        number = tuple(int(n) for n in re.findall(r"\d+", version)[:3])
+        if number >= (0, 2, 12) and tool.release < (2024, 4):
+            cost = (
+                "ranges of the nvtx package are lost (nsysalign's own and torch.cuda.nvtx are not)"
+            )
+            fix = "pip install nvtx==0.2.11, or a newer nsys"
+            yield Row("nvtx", WARNING, f"{version} does not fit nsys {tool.version}", cost, fix)
 
 
 def _gpu(environ: Mapping[str, str]) -> Iterator[Row]:
@@ -163,28 +138,19 @@ def _gpu(environ: Mapping[str, str]) -> Iterator[Row]:
         return
     name, driver, *_ = [*(gpus[0] if gpus else ["NVIDIA GPU"]), "unknown"]
     yield Row("gpu", OK, f"{cards} x {name}, driver {driver}")
-    whole = [gpu for gpu in gpus if len(gpu) == 6]
-    modes = {gpu[2] for gpu in whole}
-    if "Disabled" in modes:
+    if any(gpu[2:3] == ["Disabled"] for gpu in gpus):
         cost = "the driver is unloaded between runs, so the first CUDA call of each run can take seconds"
         yield Row("persistence", WARNING, "off", cost, "sudo nvidia-smi -pm 1")
-    elif "Enabled" in modes:
-        yield Row("persistence", OK, "on")
-    clocks = [
-        (float(gpu[3]), float(gpu[4]), gpu[5])
-        for gpu in whole
-        if all(re.fullmatch(r"\d+(\.\d+)?", number) for number in gpu[3:5])
-    ]
-    if clocks:
-        now, most, busy = min(clocks)
-        row = Row("clocks", OK, f"SM clock {now:.0f} of {most:.0f} MHz")
+    known = [gpu[3:] for gpu in gpus if all(re.fullmatch(r"\d+(\.\d+)?", n) for n in gpu[3:5])]
+    for now, most, busy in sorted(known, key=lambda gpu: float(gpu[0]))[:1]:
+        row = Row("clocks", OK, f"SM clock {now} of {most} MHz")
         # drivers do not report whether the clock is locked, but a locked one does not fall when
         # idle
-        if now < 0.9 * most and busy == "0":
+        if float(now) < 0.9 * float(most) and busy == "0":
             cost = (
                 "the same kernel can differ by tens of percent from run to run, and after a pause"
             )
-            fix = f"sudo nvidia-smi -lgc {most * 0.8:.0f} (undo: -rgc)"
+            fix = f"sudo nvidia-smi -lgc {float(most) * 0.8:.0f} (undo: -rgc)"
             row = Row("clocks", WARNING, f"{row.found} while idle: not locked", cost, fix)
         yield row
 
@@ -206,21 +172,6 @@ def _torch() -> Row:
     return Row("torch", WARNING, found, cost, "install a CUDA build of torch")
 
 
-def _nvtx(tool: Nsys | None) -> Row:
-    """nvtx 0.2.12 and newer pass nsys 2024.2 a payload extension that it rejects, and every range
-    is lost."""
-    try:
-        version = metadata.version("nvtx")
-    except metadata.PackageNotFoundError:
-        return Row("nvtx", OK, "not installed; nsysalign's own ranges do not need it")
-    number = tuple(int(n) for n in re.findall(r"\d+", version)[:3])
-    if tool is None or number < (0, 2, 12) or tool.release >= (2024, 4):
-        return Row("nvtx", OK, version)
-    cost = "ranges of the nvtx package are lost (nsysalign's own and torch.cuda.nvtx are not)"
-    fix = "pip install nvtx==0.2.11, or a newer nsys"
-    return Row("nvtx", WARNING, f"{version} does not fit nsys {tool.version}", cost, fix)
-
-
 def _session(environ: Mapping[str, str]) -> Iterator[Row]:
     """Other profilers, and variables that change what is measured."""
     from nsysalign.record.command import NOTEWORTHY
@@ -233,8 +184,6 @@ def _session(environ: Mapping[str, str]) -> Iterator[Row]:
         found = f"another tool is injected into CUDA programs here {where}"
         cost = "CUPTI serves one tool at a time: the trace may stay empty"
         yield Row("session", WARNING, found, cost, "unset CUDA_INJECTION64_PATH")
-    else:
-        yield Row("session", OK, "no other profiler is active in this shell")
     for name, why in NOTEWORTHY.items():
         if environ.get(name) == "1":
             yield Row("settings", WARNING, f"{name}=1", why, f"unset {name}")

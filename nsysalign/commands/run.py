@@ -116,11 +116,10 @@ def run(
         _unprofiled(ctx, command, options, lock_clocks, quiet, json_out)
     for rerun in reruns:
         again = partial(rerun.again, command, result, options)
-        once_more(rerun.how, result, again, quiet=quiet)
+        _once_more(rerun.how, result, again, quiet)
     if baseline:
-        once_more(
-            "without nsys", result, partial(_without_nsys, command, result, options), quiet=quiet
-        )
+        again = partial(_without_nsys, command, result, options)
+        _once_more("without nsys", result, again, quiet)
     status = result.exit_status
     try:
         analysis = finish(result.run_dir, exit_status=status, quiet=quiet, json_out=json_out)
@@ -172,9 +171,7 @@ def _unprofiled(
 
     with locked(lock_clocks) as conditions:
         result = collect_unprofiled(command, replace(options, conditions=conditions))
-    if not quiet:
-        for note in result.notes:
-            click.echo(f"note: {note}", err=True)
+    _say_notes(result.notes, quiet)
     try:
         present(RunDirectory(result.run_dir), command=command, quiet=quiet, json_out=json_out)
     except NsysAlignError as error:
@@ -194,10 +191,13 @@ def _profiled(
 
     with ProgressLine(quiet) as progress, locked(lock_clocks) as conditions:
         result = collect(command, replace(options, conditions=conditions), progress)
-    if not quiet:
-        for note in result.notes:
-            click.echo(f"note: {note}", err=True)
+    _say_notes(result.notes, quiet)
     return result
+
+
+def _say_notes(notes: Sequence[str], quiet: bool) -> None:
+    for note in () if quiet else notes:
+        click.echo(f"note: {note}", err=True)
 
 
 def _refuse_misspelt(ctx: click.Context, word: str) -> None:
@@ -205,34 +205,25 @@ def _refuse_misspelt(ctx: click.Context, word: str) -> None:
     if not word.startswith("-") or shutil.which(word) or Path(word).exists():
         return
     name = word.partition("=")[0]
-    known = [
-        option
-        for parameter in ctx.command.params
-        for option in parameter.opts
-        if option.startswith("--")
-    ]
-    raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, known)), ctx=ctx)
+    known = [option for parameter in ctx.command.params for option in parameter.opts]
+    long = [option for option in known if option.startswith("--")]
+    raise click.NoSuchOption(name, possibilities=sorted(get_close_matches(name, long)), ctx=ctx)
 
 
-def once_more(
-    how: str, result: CollectResult, again: Callable[[], Sequence[str]], *, quiet: bool
+def _once_more(
+    how: str, result: CollectResult, again: Callable[[], Sequence[str]], quiet: bool
 ) -> None:
     """Run the command `again` ("with marks"), which returns notes.  Whatever happens, the profiled
     run keeps its analysis and its status."""
-    from nsysalign.errors import NsysAlignError
-
     if result.stopped:
         click.echo(f"note: the profiled run was stopped, so it is not repeated {how}", err=True)
         return
     if not quiet:
         click.echo(f"running once more {how}", err=True)
     try:
-        notes = again()
+        _say_notes(again(), quiet)
     except NsysAlignError as error:
         click.echo(f"note: no run {how}: {error}", err=True)
-        return
-    for note in notes if not quiet else ():
-        click.echo(f"note: {note}", err=True)
 
 
 def _without_nsys(
@@ -240,6 +231,5 @@ def _without_nsys(
 ) -> Sequence[str]:
     from nsysalign.record.session import collect_baseline
 
-    return collect_baseline(
-        command, result.run_dir, options, profiled_status=result.exit_status
-    ).notes
+    status = result.exit_status
+    return collect_baseline(command, result.run_dir, options, profiled_status=status).notes

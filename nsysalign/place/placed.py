@@ -30,6 +30,7 @@ from nsysalign.place.latency import CLASSES, PARAMETERS, SCATTER_NS, Likely, ass
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import Streams
 from nsysalign.place.windows import windows_frame
+from nsysalign.text import duration
 
 #: Bounds may cross by this for places by the event clock, in addition to their own error.
 _CLOCK_ROOM_NS = 500
@@ -266,11 +267,18 @@ def _read_windows(
         "origin": ORIGIN["records"],
         "region": [f"records of thread {tid_of(thread)}" for thread in threads],
     }
-    note = (
-        f"{lost:,} compared pairs have no interval: their thread works on several streams, and the trace does not name "
-        "theirs (nsysalign run does, and so does nsys profile --cuda-event-trace=true, 2024.6 or newer)"
-    )
-    return windows_frame(len(start), columns), [note] if lost else []
+    notes = []
+    if lost:
+        notes.append(
+            f"{lost:,} compared pairs have no interval: their thread works on several streams, and the trace does not name "
+            "theirs (nsysalign run does, and so does nsys profile --cuda-event-trace=true, 2024.6 or newer)"
+        )
+    if 2 * np.count_nonzero(unseen) > len(unseen):
+        notes.append(
+            f"the host waited for ends of pairs until up to {duration(unseen.max())} after the last work that the trace shows: work "
+            "that the GPU launches itself (kernels by kernels, graphs from the device) has no rows"
+        )
+    return windows_frame(len(start), columns), notes
 
 
 def _unseen_work(trace: Trace, wait: np.ndarray, end: np.ndarray) -> np.ndarray:

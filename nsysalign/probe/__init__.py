@@ -12,7 +12,7 @@ What to read for what, in this order:
     foreign       the same for torch.Event, CuPy, numba
     runtime       what one process knows: files, regions, clocks of the trace, forks
     slots, store  the layout of a row, and the mapped files that rows are written into
-    sites         which line of the user's code called (clocksites: which read a clock)
+    sites         which line of the user's code called, or read a clock
     timers        readings of time.perf_counter and the like
     reference     every event on one clock of its GPU (calibrate: how long a record takes here)
     injection     NVTX by ctypes;  cuda_driver: the driver by ctypes
@@ -152,10 +152,8 @@ def enter_region(name: str) -> None:
         if _timers is not None:
             _timers.region(True, *runtime.me().stack[-1][:2])
     except BaseException as error:
-        if runtime is not None and not is_ours(error):
-            runtime.leave_regions(
-                depth
-            )  # `with` will not: from its point of view this region was never entered
+        if runtime is not None and not is_ours(error):  # to `with` it was never entered
+            runtime.leave_regions(depth)
         failed(error)
 
 

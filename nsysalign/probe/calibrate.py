@@ -16,20 +16,21 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
-from .slots import ELAPSED, RECORD
+from .slots import CALIBRATION, ELAPSED, RECORD
 
 _REPEAT = 10
-_LONG_US, _TINY_US, _MIDDLE_US = 100, 2, 50
+#: Kernels, by their microseconds, and records (0): queued behind a kernel; on an idle stream; begun
+#: on an idle one and ended on a busy one.
+_SEQUENCES = ((100, 0, 2, 0, 2, 0, 0), (0, 0), (0, 50, 0))
 
 
 class Calibration:
     """`event` is torch.cuda.Event with its original methods, saved before they are wrapped."""
 
-    def __init__(self, event: type, rt: Any, flag: int) -> None:
-        self._event, self._rt, self._flag = event, rt, flag
+    def __init__(self, event: type, rt: Any) -> None:
+        self._event, self._rt = event, rt
         self._record, self._elapsed = event.record, event.elapsed_time
-        self._waiting: dict[int, Any] = {}
-        self._cycles = 2000
+        self._waiting: set[int] = set()
 
     def offer(self, stream: Any, device: int | None, first: bool) -> None:
         """Calibrate now if this is a good moment.  Never raises."""
@@ -40,7 +41,7 @@ class Calibration:
                 # a second device may appear inside an open pair of the first one: then it has to
                 # wait
                 rt.calibrated.add(device)
-                self._waiting[device] = stream
+                self._waiting.add(device)
                 if rt.last_record >= 0:
                     return
             elif not self._waiting:
@@ -49,87 +50,62 @@ class Calibration:
                 return
             current = torch.cuda.current_stream()
             if current.device_index in self._waiting and current.query():
-                del self._waiting[current.device_index]
+                self._waiting.discard(current.device_index)
                 self._run(torch, current)
         except Exception as error:
             self._waiting.clear()
             failed(error)
 
     def _run(self, torch: Any, stream: Any) -> None:
-        rt, sleep = self._rt, torch.cuda._sleep
+        rt, sleep, device = self._rt, torch.cuda._sleep, stream.device_index
         began = time.perf_counter_ns()
         marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
-        if rt.references is not None:
-            rt.references.renew(
-                stream.device_index, wait=True
-            )  # what follows is measured relative to it
-        self._cycles = self._cycles_per_us(torch, stream)
-        tight = [self._event(enable_timing=True) for _ in range(4)]
-        pair = [self._event(enable_timing=True) for _ in range(2)]
-        for event in (
-            tight + pair
-        ):  # torch creates the CUDA event at its first record: not part of the measurement
+        if rt.references is not None:  # what follows is measured relative to it
+            rt.references.renew(device, wait=True)
+        # _sleep counts clock cycles; kHz / 1000 is cycles per microsecond
+        rate = getattr(torch.cuda.get_device_properties(device), "clock_rate", 0)
+        cycles = max(500, int(rate) // 1000) if rate else 2000
+        events = [self._event(enable_timing=True) for _ in range(4)]
+        for event in events:  # torch creates the CUDA event at its first record: not measured
             self._record(event, stream)
-        sleep(_TINY_US * self._cycles)
+        sleep(2 * cycles)
         stream.synchronize()
-        for _ in range(_REPEAT):  # queued: kernel, record, kernel, record, kernel, record, record
-            sleep(_LONG_US * self._cycles)
-            slots = [self._log(tight[0], stream)]
-            sleep(_TINY_US * self._cycles)
-            slots.append(self._log(tight[1], stream))
-            sleep(_TINY_US * self._cycles)
-            slots.append(self._log(tight[2], stream))
-            slots.append(self._log(tight[3], stream))
-            stream.synchronize()
-            self._compare(tight, slots, stream.device_index)
-        for _ in range(_REPEAT):  # idle: an empty pair
-            slots = [self._log(pair[0], stream), self._log(pair[1], stream)]
-            stream.synchronize()
-            self._compare(pair, slots, stream.device_index)
-        for _ in range(_REPEAT):  # idle start, busy end
-            slots = [self._log(pair[0], stream)]
-            sleep(_MIDDLE_US * self._cycles)
-            slots.append(self._log(pair[1], stream))
-            stream.synchronize()
-            self._compare(pair, slots, stream.device_index)
+        for sequence in _SEQUENCES:
+            for _ in range(_REPEAT):
+                slots: list[int] = []
+                for us in sequence:
+                    if us:
+                        sleep(us * cycles)
+                    else:
+                        slots.append(self._log(events[len(slots)], stream))
+                stream.synchronize()
+                self._compare(events, slots, device)
         if rt.references is not None:
-            rt.references.may_anchor(stream.device_index, self._cycles)
+            rt.references.may_anchor(device, cycles)
         if marker is not None:
             rt.nvtx.end(marker)
         ended = time.perf_counter_ns()
-        rt.note(calibration_ns=ended - began, t0_ns=began, t1_ns=ended, device=stream.device_index)
-
-    def _cycles_per_us(self, torch: Any, stream: Any) -> int:
-        """torch.cuda._sleep counts clock cycles; kHz / 1000 is cycles per microsecond."""
-        rate = getattr(torch.cuda.get_device_properties(stream.device_index), "clock_rate", 0)
-        return max(500, int(rate) // 1000) if rate else self._cycles
+        rt.note(calibration_ns=ended - began, t0_ns=began, t1_ns=ended, device=device)
 
     def _log(self, event: Any, stream: Any) -> int:
-        rt = self._rt
-        seq = next(rt.count)
-        handle = stream.cuda_stream
-        stream_id = rt.driver.ids.get(handle)
+        rt, handle = self._rt, stream.cuda_stream
+        seq, stream_id = next(rt.count), rt.driver.ids.get(handle)
         if stream_id is None:
             stream_id = rt.driver.stream_id(stream, handle)
+        place = {"device": stream.device_index, "a": handle, "b": stream_id}
         t0 = time.perf_counter_ns()
         self._record(event, stream)
-        t1 = time.perf_counter_ns()
-        rt.write(
-            RECORD, self._flag, seq, device=stream.device_index, t0=t0, t1=t1, a=handle, b=stream_id
-        )
+        rt.write(RECORD, CALIBRATION, seq, t0=t0, t1=time.perf_counter_ns(), **place)
         return seq
 
     def _compare(self, events: list, slots: list[int], device: int) -> None:
         rt = self._rt
-        for (start, end), (a, b) in zip(_neighbours(events), _neighbours(slots), strict=True):
+        for number, (a, b) in enumerate(zip(slots, slots[1:])):  # noqa: B905, RUF007  one shorter
+            start, end = events[number : number + 2]
             t0 = time.perf_counter_ns()
             ms = self._elapsed(start, end)
             t1 = time.perf_counter_ns()
             seq = next(rt.count)
-            rt.write(ELAPSED, self._flag, seq, t0=t0, t1=t1, a=a, b=b, x=ms)
+            rt.write(ELAPSED, CALIBRATION, seq, t0=t0, t1=t1, a=a, b=b, x=ms)
             if rt.references is not None:
                 rt.references.calibrated(device, start, end, seq)
-
-
-def _neighbours(items: list) -> list[tuple]:
-    return list(zip(items, items[1:]))  # noqa: B905, RUF007  one shorter by design

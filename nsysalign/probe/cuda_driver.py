@@ -14,11 +14,25 @@ _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
 _ACCESS_POLICY, _PERSISTING = 1, 2  # CU_STREAM_ATTRIBUTE_..._WINDOW, CU_ACCESS_PROPERTY_...
 #: CUaccessPolicyWindow in a CUstreamAttrValue of 64 bytes: address, size, ratio, hit, miss.
 _WINDOW = struct.Struct("@PNfii")
+_HANDLE, _UNKNOWN = ctypes.c_void_p, 1
+_FUNCTIONS = {
+    "cuStreamGetId": (_HANDLE, ctypes.POINTER(ctypes.c_ulonglong)),  # 12.0 or newer
+    "cuStreamIsCapturing": (_HANDLE, ctypes.POINTER(ctypes.c_int)),
+    "cuStreamCreate": (ctypes.POINTER(_HANDLE), ctypes.c_uint),
+    "cuStreamGetAttribute": (_HANDLE, ctypes.c_int, ctypes.c_void_p),
+    "cuEventQuery": (_HANDLE,),
+    "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _HANDLE, _HANDLE),
+    "cuCtxGetDevice": (ctypes.POINTER(ctypes.c_int),),
+    "cuDriverGetVersion": (ctypes.POINTER(ctypes.c_int),),
+}
+
+
+def _absent(*arguments: object) -> int:
+    return _UNKNOWN
 
 
 class Driver:
-    """cuStreamGetId (12.0 or newer) and cuStreamIsCapturing; both say "unknown" if there is no
-    driver.
+    """All answers are "unknown" where there is no driver, or one without the function.
 
     Ids are cached per handle only for torch's own streams, which are never destroyed; the handle of
     an external stream can be reused by another stream, so it is queried every time (0.4 us).
@@ -26,40 +40,29 @@ class Driver:
 
     def __init__(self) -> None:
         self.ids: dict[int, int] = {}
-        self._get_id = self._is_capturing = self._query = self._create = self._library = None
+        library = None
         try:
             library = ctypes.CDLL("libcuda.so.1")
         except OSError as error:
             if "cannot open shared object" not in str(error):  # not absent: damaged
                 failed(error)
-            return
-        self._get_id = getattr(library, "cuStreamGetId", None)
-        if self._get_id is not None:
-            self._get_id.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_ulonglong))
-        self._is_capturing = getattr(library, "cuStreamIsCapturing", None)
-        if self._is_capturing is not None:
-            self._is_capturing.argtypes = (ctypes.c_void_p, ctypes.POINTER(ctypes.c_int))
-        self._query = getattr(library, "cuEventQuery", None)
-        if self._query is not None:
-            self._query.argtypes = (ctypes.c_void_p,)
-        self._library = library
-        self._create = getattr(library, "cuStreamCreate", None)
-        if self._create is not None:
-            self._create.argtypes = (ctypes.POINTER(ctypes.c_void_p), ctypes.c_uint)
+        self._calls = {}
+        for name, types in _FUNCTIONS.items():
+            call = self._calls[name] = getattr(library, name, _absent)
+            call.argtypes = types
 
     def current_device(self) -> int:
         """The device of the current context, -1 if there is none."""
         out = ctypes.c_int(-1)
-        if self._library is not None:
-            self._library.cuCtxGetDevice(ctypes.byref(out))
+        self._calls["cuCtxGetDevice"](out)
         return out.value
 
     def persisting(self) -> int:
         """How many bytes of the L2 the access policy of one of torch's streams keeps, at most."""
-        sizes, ask = [0], getattr(self._library, "cuStreamGetAttribute", None)
-        for handle in list(self.ids) if ask is not None else ():
+        sizes = [0]
+        for handle in list(self.ids):
             value = ctypes.create_string_buffer(64)
-            if not ask(ctypes.c_void_p(handle), _ACCESS_POLICY, value):
+            if not self._calls["cuStreamGetAttribute"](handle, _ACCESS_POLICY, value):
                 _, size, _, hit, _ = _WINDOW.unpack_from(value)
                 sizes.append(size * (hit == _PERSISTING))
         return max(sizes)
@@ -67,38 +70,33 @@ class Driver:
     def version(self) -> int:
         """The newest CUDA that the driver knows, 13030 for 13.3; 0 without a driver."""
         out = ctypes.c_int()
-        if self._library is not None:
-            self._library.cuDriverGetVersion(ctypes.byref(out))
+        self._calls["cuDriverGetVersion"](out)
         return out.value
 
     def elapsed_ms(self, start: int, end: int) -> float:
         """The time between two complete events, by their handles.  Raises RuntimeError."""
         out = ctypes.c_float()
-        handles = ctypes.c_void_p(start), ctypes.c_void_p(end)
-        if self._library is None or self._library.cuEventElapsedTime(ctypes.byref(out), *handles):
+        if self._calls["cuEventElapsedTime"](out, start, end):
             raise RuntimeError("the driver cannot compare these events")
         return out.value
 
     def new_stream(self) -> int | None:
         """The handle of a new stream of the current context that the legacy default stream does not
         wait for."""
-        out = ctypes.c_void_p()
-        if self._create is None or self._create(ctypes.byref(out), _NON_BLOCKING) != 0:
-            return None
-        return out.value
+        out = _HANDLE()
+        return None if self._calls["cuStreamCreate"](out, _NON_BLOCKING) else out.value
 
     def is_complete(self, event: int) -> bool:
         """Whether the latest record of the event (its handle) is complete."""
-        return self._query is not None and self._query(event) == 0
+        return self._calls["cuEventQuery"](event) == 0
 
     def stream_id(self, stream: object, handle: int) -> int:
         """The driver's number of the stream, -1 unknown."""
-        if self._get_id is None:
+        get_id, out = self._calls["cuStreamGetId"], ctypes.c_ulonglong()
+        if get_id is _absent:
             self.ids[handle] = -1
-        if self._get_id is None or handle < 0:
             return -1
-        out = ctypes.c_ulonglong()
-        answer = out.value if self._get_id(handle, ctypes.byref(out)) == 0 else -1
+        answer = -1 if handle < 0 or get_id(handle, out) else int(out.value)
         # torch gives an external stream its handle as stream_id; its own have small odd numbers, 0
         # is the default
         if answer >= 0 and (handle == 0 or getattr(stream, "stream_id", handle) != handle):
@@ -106,7 +104,6 @@ class Driver:
         return answer
 
     def is_capturing(self, handle: int) -> bool:
-        if self._is_capturing is None or handle < 0:
-            return False
         out = ctypes.c_int()
-        return self._is_capturing(handle, ctypes.byref(out)) == 0 and out.value != 0
+        failed = handle < 0 or self._calls["cuStreamIsCapturing"](handle, out)
+        return not failed and out.value != 0

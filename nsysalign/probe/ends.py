@@ -196,27 +196,8 @@ class Ends:
                         select.select([], [], [], _NOTICE_S)
                         if not self._leaving.locked():
                             own(number[0], None)
-            self._in_main_thread(forget)
-
-        def forget() -> None:
-            """Python would warn of each signal that it cannot write down."""
-            other = _signal.set_wakeup_fd(-1)
-            if other not in (-1, writer):
-                _signal.set_wakeup_fd(other)
 
         _start(watch)
-
-    def _in_main_thread(self, function: Any) -> None:
-        """Have it called between two instructions there."""
-        from ctypes import PYFUNCTYPE, c_int, c_void_p, pythonapi
-
-        def call(_: Any) -> int:
-            with contextlib.suppress(OSError, ValueError):
-                function()
-            return 0
-
-        self._pending = PYFUNCTYPE(c_int, c_void_p)(call)
-        pythonapi.Py_AddPendingCall(self._pending, None)
 
     def _before_fork(self) -> None:
         """A signal for the child must not reach the thread above through the pipe that both

@@ -6,52 +6,21 @@ a later event that gets the same one is recorded before it can be compared.
 
 from __future__ import annotations
 
-import functools
-import sys
 from typing import Any
 
-from . import failed
-from . import rawtime as time
-from .runtime import Runtime, handle_of
+from .runtime import Runtime
 from .slots import RECORD, WAIT
 from .tampering import keep
-from .wrap import elapsed_time, log_call, replace
-
-
-def _logged(original: Any, kind: int, rt: Runtime, parts: Any) -> Any:
-    """Around a record or wait; `parts(args, result)`: its event and stream, None for no CUDA event
-    or one that is logged elsewhere."""
-    clock, getframe = time.perf_counter_ns, sys._getframe
-
-    @functools.wraps(original)
-    def call(*args, **kwargs):
-        if rt.aside:
-            return original(*args, **kwargs)
-        t0 = clock()
-        result = original(*args, **kwargs)
-        t1 = clock()
-        try:
-            found = parts((*args, *kwargs.values()), result)
-        except Exception as error:
-            failed(error)
-            return result
-        if found is not None:
-            logged = log_call(rt, kind, *found, t0, t1, getframe(1))
-            if kind == RECORD:
-                rt.foreign[handle_of(found[0])] = logged
-                rt.last_record = rt.me().last = logged[0]
-                rt.last_record_ns = t1
-        return result
-
-    return call
+from .wrap import elapsed_time, logged, replace
 
 
 def wrap_torch(torch: Any, rt: Runtime) -> None:
     """torch.Event and torch.Stream.  What reaches torch.cuda.Event, whose methods call each other,
     is logged there.  Only when all of torch is imported: it adds texts to the methods of its
     types."""
-    event = torch.cuda.Event
+    own = torch.cuda.Event
     keep(torch.cuda, "torch.cuda", "synchronize")
+    event, stream = getattr(torch, "Event", None), getattr(torch, "Stream", None)
 
     def on_event(args: tuple, result: Any) -> Any:
         if args[0].device.type != "cuda":
@@ -61,22 +30,21 @@ def wrap_torch(torch: Any, rt: Runtime) -> None:
 
     def on_stream(args: tuple, result: Any) -> Any:
         made = result if result is not None else args[1]
-        if isinstance(made, event) or getattr(made, "device", args[0].device).type != "cuda":
+        if isinstance(made, own) or getattr(made, "device", args[0].device).type != "cuda":
             return None
         return made, args[0]
 
     for owner, name, kind, parts in (
-        (getattr(torch, "Event", None), "record", RECORD, on_event),
-        (getattr(torch, "Event", None), "wait", WAIT, on_event),
-        (getattr(torch, "Stream", None), "record_event", RECORD, on_stream),
-        (getattr(torch, "Stream", None), "wait_event", WAIT, on_stream),
+        (event, "record", RECORD, on_event),
+        (event, "wait", WAIT, on_event),
+        (stream, "record_event", RECORD, on_stream),
+        (stream, "wait_event", WAIT, on_stream),
     ):
-        original = getattr(owner, name, None)
-        if original is not None:
-            replace(owner, name, _logged(original, kind, rt, parts), _set)
-    if hasattr(getattr(torch, "Event", None), "elapsed_time"):
-        compared = elapsed_time(torch.Event.elapsed_time, rt, lambda e: e.device.type == "cuda")
-        replace(torch.Event, "elapsed_time", compared, _set)
+        if hasattr(owner, name):
+            replace(owner, name, logged(getattr(owner, name), kind, rt, parts), _set)
+    if hasattr(event, "elapsed_time"):
+        compared = elapsed_time(event.elapsed_time, rt, lambda e: e.device.type == "cuda")
+        replace(event, "elapsed_time", compared, _set)
 
 
 def _set(owner: Any, name: str, wrapper: Any) -> None:
@@ -99,16 +67,15 @@ def _set(owner: Any, name: str, wrapper: Any) -> None:
 def wrap_cupy(module: Any, rt: Runtime) -> None:
     """cupy.cuda: Event.record, Stream.record, get_elapsed_time."""
 
-    def current(args: tuple) -> Any:
-        return args[1] if len(args) > 1 else module.get_current_stream()
+    def on_event(args: tuple, result: Any) -> Any:
+        return args[0], args[1] if len(args) > 1 else module.get_current_stream()
 
-    event, streams = module.Event, module.stream
-    on_event = _logged(event.record, RECORD, rt, lambda args, _: (args[0], current(args)))
-    replace(event, "record", on_event)
+    replace(module.Event, "record", logged(module.Event.record, RECORD, rt, on_event))
     for owner in {c for c in module.Stream.__mro__ if "record" in vars(c)}:
-        on_stream = _logged(owner.record, RECORD, rt, lambda args, made: (made, args[0]))
+        on_stream = logged(owner.record, RECORD, rt, lambda args, made: (made, args[0]))
         replace(owner, "record", on_stream)
-    module.get_elapsed_time = streams.get_elapsed_time = elapsed_time(module.get_elapsed_time, rt)
+    compared = elapsed_time(module.get_elapsed_time, rt)
+    module.get_elapsed_time = module.stream.get_elapsed_time = compared
 
 
 def wrap_numba(module: Any, rt: Runtime) -> None:
@@ -121,5 +88,5 @@ def wrap_numba(module: Any, rt: Runtime) -> None:
     def parts(args: tuple, result: Any) -> Any:
         return args[0], args[1] if len(args) > 1 and args[1] else Default
 
-    replace(module.Event, "record", _logged(module.Event.record, RECORD, rt, parts))
+    replace(module.Event, "record", logged(module.Event.record, RECORD, rt, parts))
     replace(module, "event_elapsed_time", elapsed_time(module.event_elapsed_time, rt))

@@ -25,8 +25,8 @@ class _Finder:
             find = None if finder is self else getattr(finder, "find_spec", None)
             spec = find(name, path, target) if find else None
             if spec is not None:
-                if spec.loader is not None and hasattr(spec.loader, "exec_module"):
-                    _after_exec(spec.loader, self.after[name])
+                if hasattr(spec.loader, "exec_module"):
+                    _call(_after_exec, spec.loader, self.after[name])
                 return spec
         return None
 
@@ -40,18 +40,13 @@ def _after_exec(loader: object, callback: object) -> None:
         loader.exec_module(module)
         _call(callback, module)
 
-    try:
-        loader.exec_module = exec_module
-    except AttributeError as error:  # a loader without __dict__: its module stays unwrapped
-        from . import failed
-
-        failed(error)
+    loader.exec_module = exec_module  # a loader without __dict__: its module stays unwrapped
 
 
-def _call(callback: object, argument: object) -> None:
+def _call(function: object, *arguments: object) -> None:
     try:
         with Untraced():
-            callback(argument)
+            function(*arguments)
     except Exception as error:
         from . import failed
 

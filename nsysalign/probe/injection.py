@@ -15,17 +15,7 @@ from __future__ import annotations
 
 import ctypes
 import os
-from ctypes import (
-    POINTER,
-    c_char_p,
-    c_int,
-    c_int32,
-    c_int64,
-    c_size_t,
-    c_uint32,
-    c_uint64,
-    c_void_p,
-)
+from ctypes import POINTER, c_int, c_int32, c_size_t, c_uint32, c_uint64, c_void_p
 
 _CALLBACKS, _VERSION_INFO = 1, 3
 _CORE, _CORE2, _SLOTS = 1, 5, 16
@@ -45,7 +35,7 @@ class _Attributes(ctypes.Structure):
         ("color", c_uint32),
         ("payload_type", c_int32),
         ("reserved", c_int32),
-        ("payload", c_int64),
+        ("payload", ctypes.c_int64),
         ("message_type", c_int32),
         ("message", c_void_p),
     )
@@ -69,32 +59,11 @@ class _VersionInfo(ctypes.Structure):
     )
 
 
-class Text:
-    """A message registered once, with an attribute structure of its own."""
-
-    __slots__ = ("attributes", "reference")
-
-    def __init__(self, handle: int) -> None:
-        self.attributes = _Attributes(
-            version=_NVTX_VERSION,
-            size=ctypes.sizeof(_Attributes),
-            payload_type=_PAYLOAD_INT64,
-            message_type=_MESSAGE_REGISTERED,
-            message=handle,
-        )
-        self.reference = ctypes.byref(self.attributes)
-
-
 class Injection:
     """Marks and start/end ranges in the NVTX domain `nsysalign`.  Raises OSError if no profiler
     listens."""
 
     def __init__(self) -> None:
-        path = os.environ.get("NVTX_INJECTION64_PATH")
-        if not path:
-            raise OSError(
-                "NVTX_INJECTION64_PATH is not set: no profiler records NVTX in this process"
-            )
         # per module: the functions, and the addresses of their slots (none for 0, a NULL at the
         # end)
         self._functions = {module: (c_void_p * _SLOTS)() for module in (_CORE, _CORE2)}
@@ -102,22 +71,21 @@ class Injection:
         for module, table in self._tables.items():
             first = ctypes.addressof(self._functions[module])
             table[1:_SLOTS] = [first + i * ctypes.sizeof(c_void_p) for i in range(1, _SLOTS)]
-        self._callbacks = _Callbacks(ctypes.sizeof(_Callbacks), _GetTable(self._get_table))
-        self._versions = _VersionInfo(
-            ctypes.sizeof(_VersionInfo), _NVTX_VERSION, 0, _SetVersion(lambda _: None)
-        )
+        size, ignore = ctypes.sizeof(_VersionInfo), _SetVersion(lambda _: None)
+        self._exports = {
+            _CALLBACKS: _Callbacks(ctypes.sizeof(_Callbacks), _GetTable(self._get_table)),
+            _VERSION_INFO: _VersionInfo(size, _NVTX_VERSION, 0, ignore),
+        }
         self._export = _GetExport(self._get_export)
-        library = ctypes.CDLL(path)
-        initialise = library.InitializeInjectionNvtx2
+        initialise = ctypes.CDLL(os.environ["NVTX_INJECTION64_PATH"]).InitializeInjectionNvtx2
         initialise.argtypes, initialise.restype = (_GetExport,), c_int
         if initialise(self._export) == 0:
             raise OSError("the profiler's NVTX library refused to start")
-        create = self._function(_CREATE, c_void_p, c_char_p)
-        self._register = self._function(_REGISTER, c_void_p, c_void_p, c_char_p)
-        self.domain = c_void_p(create(b"nsysalign"))
-        attributes = POINTER(_Attributes)
-        self._mark = self._function(_MARK, None, c_void_p, attributes)
-        self._start = self._function(_START, c_uint64, c_void_p, attributes)
+        create = self._function(_CREATE, c_void_p, ctypes.c_char_p)
+        self._register = self._function(_REGISTER, c_void_p, c_void_p, ctypes.c_char_p)
+        self._domain = c_void_p(create(b"nsysalign"))
+        self._mark = self._function(_MARK, None, c_void_p, POINTER(_Attributes))
+        self._start = self._function(_START, c_uint64, c_void_p, POINTER(_Attributes))
         self._end = self._function(_END, None, c_void_p, c_uint64)
 
     def _get_table(self, module: int, table: object, size: object) -> int:
@@ -129,7 +97,7 @@ class Injection:
         return 1
 
     def _get_export(self, number: int) -> int | None:
-        table = {_CALLBACKS: self._callbacks, _VERSION_INFO: self._versions}.get(number)
+        table = self._exports.get(number)
         return None if table is None else ctypes.addressof(table)
 
     def _function(self, slot: int, *signature: object) -> object:
@@ -138,19 +106,24 @@ class Injection:
             raise OSError(f"the profiler's NVTX library did not fill slot {slot}")
         return ctypes.PYFUNCTYPE(*signature)(address)
 
-    def text(self, message: str) -> Text:
+    def text(self, message: str) -> _Attributes:
         """Register a message; reuse the result, registered strings are never freed."""
-        return Text(
-            self._register(self.domain, message.encode("utf-8", "replace").replace(b"\0", b" "))
+        data = message.encode("utf-8", "replace").replace(b"\0", b" ")
+        return _Attributes(
+            version=_NVTX_VERSION,
+            size=ctypes.sizeof(_Attributes),
+            payload_type=_PAYLOAD_INT64,
+            message_type=_MESSAGE_REGISTERED,
+            message=self._register(self._domain, data),
         )
 
-    def mark(self, text: Text, payload: int) -> None:
-        text.attributes.payload = payload
-        self._mark(self.domain, text.reference)
+    def mark(self, text: _Attributes, payload: int) -> None:
+        text.payload = payload
+        self._mark(self._domain, text)
 
-    def start(self, text: Text, payload: int) -> int:
-        text.attributes.payload = payload
-        return self._start(self.domain, text.reference)
+    def start(self, text: _Attributes, payload: int) -> int:
+        text.payload = payload
+        return self._start(self._domain, text)
 
     def end(self, range_id: int) -> None:
-        self._end(self.domain, range_id)
+        self._end(self._domain, range_id)

@@ -24,7 +24,7 @@ _SHARED = 13030  # cuDriverGetVersion
 
 
 def wrap_profiler(module: Any, rt: Runtime) -> None:
-    """Notice that a profiler of the GPU's activity begins while nsys has it."""
+    """Note that a profiler of the GPU's activity begins while nsys has it, once."""
     owner, function, name = PROFILERS[module.__name__]
     place = module if owner is None else getattr(module, owner, None)
     original = getattr(place, function, None)
@@ -38,22 +38,18 @@ def wrap_profiler(module: Any, rt: Runtime) -> None:
             activities = str(getattr(args[0], "kineto_activities", "CUDA")) if owner else "CUDA"
             if "CUDA" in activities and name not in known and rt.driver.version() < _SHARED:
                 known.add(name)
-                _note(rt, name, sys._getframe(1))
+                places = rt.sites.places[rt.sites.context(sys._getframe(1))]
+                file, line = places[0] if places else ("an unknown place", "?")
+                if not rt.ready:
+                    rt.begin(-1)
+                rt.note(
+                    text=f"{name} began at {os.path.basename(file)}:{line} inside the program, but nsys alone gets "
+                    "the GPU's activity: GPU times that the program prints from it are void (0, or missing). "
+                    "Intervals of events and host timers here stay right. Time by events instead (a benchmark's own "
+                    "event mode; DeepGEMM: DG_USE_NVIDIA_TOOLS=1). CUDA 13.3 with driver r610 or newer lets both record"
+                )
         except Exception as error:
             failed(error)
         return original(*args, **kwargs)
 
     setattr(place, function, begin)
-
-
-def _note(rt: Runtime, name: str, frame: Any) -> None:
-    places = rt.sites.places[rt.sites.context(frame)]
-    where = f"{os.path.basename(places[0][0])}:{places[0][1]}" if places else "an unknown place"
-    if not rt.ready:
-        rt.begin(-1)
-    rt.note(
-        text=f"{name} began at {where} inside the program, but nsys alone gets the GPU's "
-        "activity: GPU times that the program prints from it are void (0, or missing). Intervals of events and "
-        "host timers here stay right. Time by events instead (a benchmark's own event mode; DeepGEMM: "
-        "DG_USE_NVIDIA_TOOLS=1). CUDA 13.3 with driver r610 or newer lets both record"
-    )

@@ -53,10 +53,6 @@ class _Device:
     `again` more pairs; `last`: (event, seq of its record) of the latest compared end, if the
     reference is far from it."""
 
-    __slots__ = (
-        "again", "anchored_ns", "event", "last", "number", "older", "pending", "recorded_ns", "stream", "stream_id",
-    )  # fmt: skip
-
     def __init__(self, stream: Any, stream_id: int) -> None:
         self.stream, self.stream_id = stream, stream_id
         self.event: Any = None
@@ -75,10 +71,10 @@ class References:
     def __init__(self, event: type, rt: Any) -> None:
         self._event, self._rt = event, rt
         self._record, self._elapsed = event.record, event.elapsed_time
-        self._devices: dict[int, _Device] = {}
         #: Cycles of the SM's clock in a microsecond, per device whose delay kernel is loaded
         #: (`calibrate`).
         self.cycles: dict[int, int] = {}
+        self._devices: dict[int, _Device] = {}
         self._failures = 0
         self._lock = allocate_lock()
 
@@ -86,19 +82,21 @@ class References:
         """Make a new reference if the last one is old (or there is none yet).  `wait`: behind a
         kernel, if the last of that kind is old, and what comes next is measured against it: 0.1 ms.
         The caller knows that no pair is open."""
-        rt = self._rt
         # a device that is not a number: a mock of the user's
-        if rt.captures or type(device) is not int or device < 0 or not self._lock.acquire(False):
+        if self._rt.captures or type(device) is not int or device < 0:
+            return
+        if not self._lock.acquire(False):
             return
         try:
-            mine = self._devices.get(device) or self._begin(device)
-            if mine is None:
+            own = self._devices.get(device) or self._begin(device)
+            if own is None:
                 return
-            last = mine.anchored_ns if wait and device in self.cycles else mine.recorded_ns
-            if mine.pending is None and time.perf_counter_ns() - last > RENEW_NS:
-                self._renew(device, mine, behind_kernel=wait and device in self.cycles)
-            until = mine.recorded_ns + _PATIENCE_NS
-            while mine.pending is not None and not self._adopt(device, mine):
+            anchored = wait and device in self.cycles
+            last = own.anchored_ns if anchored else own.recorded_ns
+            if own.pending is None and time.perf_counter_ns() - last > RENEW_NS:
+                self._renew(device, own, anchored)
+            until = own.recorded_ns + _PATIENCE_NS
+            while own.pending is not None and not self._adopt(device, own):
                 if not wait or time.perf_counter_ns() > until:
                     break
         except Exception as error:
@@ -107,25 +105,23 @@ class References:
         finally:
             self._lock.release()
 
-    def _renew(self, device: int, mine: _Device, *, behind_kernel: bool) -> None:
+    def _renew(self, device: int, own: _Device, behind_kernel: bool) -> None:
         rt, marker = self._rt, None
         event = self._event(enable_timing=True)
         if behind_kernel:
             marker = rt.nvtx.start(rt.text("nsysalign:calibration"), 0) if rt.nvtx else None
-            self._record(
-                event, mine.stream
-            )  # creates the CUDA event: not part of the record that counts
+            self._record(event, own.stream)  # creates the CUDA event: not part of the one below
             torch = sys.modules["torch"]
-            with torch.cuda.stream(mine.stream):
+            with torch.cuda.stream(own.stream):
                 torch.cuda._sleep(_KERNEL_US * self.cycles[device])
-        seq, handle = next(rt.count), mine.stream.cuda_stream
+        seq, handle = next(rt.count), own.stream.cuda_stream
         t0 = time.perf_counter_ns()
-        self._record(event, mine.stream)
+        self._record(event, own.stream)
         t1 = time.perf_counter_ns()
-        rt.write(RECORD, CALIBRATION, seq, device=device, t0=t0, t1=t1, a=handle, b=mine.stream_id)
-        mine.pending, mine.recorded_ns = (event, seq, t0, t1), t1
+        rt.write(RECORD, CALIBRATION, seq, device=device, t0=t0, t1=t1, a=handle, b=own.stream_id)
+        own.pending, own.recorded_ns = (event, seq, t0, t1), t1
         if behind_kernel:
-            mine.anchored_ns = t1
+            own.anchored_ns = t1
         if marker is not None:
             rt.nvtx.end(marker)
 
@@ -136,42 +132,34 @@ class References:
         their records; `alone`: no pair is open."""
         if alone:
             self.renew(device, wait=True)
-        mine = self._devices.get(device)
-        if mine is None or self._rt.captures:
+        rt, own = self._rt, self._devices.get(device)
+        if own is None or rt.captures:
             return
         try:
-            self._compared(mine, device, start, end, records, seq)
+            if own.pending is not None and self._lock.acquire(False):
+                try:
+                    self._adopt(device, own)
+                finally:
+                    self._lock.release()
+            if own.event is None:
+                return
+            distance = self._measure(own.event, own.number, start, end, seq)
+            if own.again > 0:
+                own.again -= 1
+                self._measure(*own.older, start, end, seq)
+                if not own.again:
+                    own.older = None
+            last, own.last = own.last, None
+            if abs(distance) > EXACT_MS and last is not None and rt.latest(last[0])[0] == last[1]:
+                ms = self._between(last[0], start)
+                rt.write(BETWEEN, 0, next(rt.count), a=last[1], b=records[0], x=ms)
+            # no weak references: torch (2.11) frees events without clearing them, which causes a
+            # segmentation fault
+            if abs(distance) > EXACT_MS / 2 and type(end) is self._event:
+                own.last = (end, records[1])
         except Exception as error:
             pass_on(error)
             self._missed(error)
-
-    def _compared(
-        self, mine: _Device, device: int, start: Any, end: Any, records: tuple, seq: int
-    ) -> None:
-        rt = self._rt
-        if mine.pending is not None and self._lock.acquire(False):
-            try:
-                self._adopt(device, mine)
-            finally:
-                self._lock.release()
-        reference = mine.event
-        if reference is None:
-            return
-        distance = self._measure(reference, mine.number, start, end, seq)
-        if mine.again > 0:
-            mine.again -= 1
-            self._measure(*mine.older, start, end, seq)
-            if not mine.again:
-                mine.older = None
-        last, mine.last = mine.last, None
-        if abs(distance) > EXACT_MS and last is not None and rt.latest(last[0])[0] == last[1]:
-            rt.write(
-                BETWEEN, 0, next(rt.count), a=last[1], b=records[0], x=self._between(last[0], start)
-            )
-        # no weak references: torch (2.11) frees events without clearing them, which causes a
-        # segmentation fault
-        if abs(distance) > EXACT_MS / 2 and type(end) is self._event:
-            mine.last = (end, records[1])
 
     def _between(self, first: Any, second: Any) -> float:
         """Milliseconds from one event to another, which may be another library's."""
@@ -190,9 +178,9 @@ class References:
 
     def calibrated(self, device: int, start: Any, end: Any, seq: int) -> None:
         """The same for a pair of the probe's own calibration."""
-        mine = self._devices.get(device)
-        if mine is not None and mine.event is not None:
-            self._measure(mine.event, mine.number, start, end, seq)
+        own = self._devices.get(device)
+        if own is not None and own.event is not None:
+            self._measure(own.event, own.number, start, end, seq)
 
     def may_anchor(self, device: int, cycles_per_us: int) -> None:
         """The delay kernel is loaded: references can be recorded behind one, from RENEW_NS on,
@@ -210,49 +198,43 @@ class References:
     def _begin(self, device: int) -> _Device | None:
         """Create a stream of our own: torch hands out pool streams in turn, so taking one would
         change which the program gets."""
-        torch = sys.modules["torch"]
+        torch, driver = sys.modules["torch"], self._rt.driver
         # the driver creates it in the current context: retry later if that belongs to another
         # device
         if not torch.cuda.is_initialized() or torch.cuda.current_device() != device:
             return None
-        handle = self._rt.driver.new_stream()
+        handle = driver.new_stream()
         if handle is None:
             return None
         stream = torch.cuda.ExternalStream(handle, device=device)
-        mine = self._devices[device] = _Device(stream, self._rt.driver.stream_id(stream, handle))
-        return mine
+        self._devices[device] = _Device(stream, driver.stream_id(stream, handle))
+        return self._devices[device]
 
-    def _adopt(self, device: int, mine: _Device) -> bool:
+    def _adopt(self, device: int, own: _Device) -> bool:
         """Make the pending reference the current one if it is complete."""
         rt = self._rt
-        event, number, t0, t1 = mine.pending
+        event, number, t0, t1 = own.pending
         if not rt.driver.is_complete(event.cuda_event):
             return False
-        ms, previous = float("nan"), mine.number
-        if mine.event is not None:
-            ms = self._elapsed(mine.event, event)
+        ms = float("nan")
+        if own.event is not None:
+            ms = self._elapsed(own.event, event)
             if abs(ms) > EXACT_MS:
-                mine.older, mine.again = (mine.event, mine.number), _AGAIN
-        rt.write(
-            REFERENCE, 0, next(rt.count), device=device, t0=t0, t1=t1, a=number, b=previous, x=ms
-        )
-        mine.event, mine.number, mine.pending = event, number, None
+                own.older, own.again = (own.event, own.number), _AGAIN
+        place = {"device": device, "a": number, "b": own.number, "x": ms}
+        rt.write(REFERENCE, 0, next(rt.count), t0=t0, t1=t1, **place)
+        own.event, own.number, own.pending = event, number, None
         return True
 
     def _measure(self, reference: Any, number: int, start: Any, end: Any, seq: int) -> float:
         """Log both distances to a reference; returns that of the start in milliseconds."""
         first, second = self._between(reference, start), self._between(reference, end)
-        rt = self._rt
-        rt.write(DISTANCE, 0, next(rt.count), t0=_bits(first), t1=_bits(second), a=seq, b=number)
+        bits = _INTEGERS.unpack(_FLOATS.pack(first, second))  # of CUDA's float32, unchanged
+        self._rt.write(DISTANCE, 0, next(self._rt.count), t0=bits[0], t1=bits[1], a=seq, b=number)
         return first
 
 
-def _bits(ms: float) -> int:
-    """The bits of CUDA's float32, unchanged."""
-    return _INTEGER.unpack(_FLOAT.pack(ms))[0]
-
-
-_FLOAT, _INTEGER = struct.Struct("<f"), struct.Struct("<i")
+_FLOATS, _INTEGERS = struct.Struct("<ff"), struct.Struct("<ii")
 
 
 def nobody_is_timing(rt: Any, me: Any) -> bool:
@@ -263,7 +245,6 @@ def nobody_is_timing(rt: Any, me: Any) -> bool:
             continue
         if state.noticed != state.last:
             state.noticed, state.noticed_ns = state.last, now
-            return False
         if now - state.noticed_ns < _FORGOTTEN_NS:
             return False
     return True

@@ -104,8 +104,7 @@ class Runtime:
         for ahead in range(_CHUNKS_AHEAD + 1):
             self.chunk(self.first_seq + ahead * CHUNK_SLOTS)
         self.connect()
-        torch = sys.modules.get("torch")
-        name = None
+        torch, name = sys.modules.get("torch"), None
         if torch is not None and device >= 0 and not self.captures:
             try:
                 name = str(torch.cuda.get_device_properties(device).name)
@@ -130,11 +129,9 @@ class Runtime:
 
     def connect(self) -> None:
         """Connect to the profiler's NVTX library, once."""
-        if self._nvtx_tried:
+        if self._nvtx_tried or "NVTX_INJECTION64_PATH" not in os.environ:
             return
         self._nvtx_tried = True
-        if "NVTX_INJECTION64_PATH" not in os.environ:
-            return
         try:
             from .injection import Injection
 
@@ -283,10 +280,8 @@ class Runtime:
             if self.references is not None:
                 self.references.after_fork()
             self.sites.clear()
-            for table in (
-                self.chunks, self.states, self.foreign, self.calibrated, self.decisions,
-                self._errors,
-            ):  # fmt: skip
+            tables = (self.chunks, self.states, self.foreign, self.calibrated)
+            for table in (*tables, self.decisions, self._errors):
                 table.clear()  # type: ignore[attr-defined]
             me = getattr(self.tls, "state", None)
             if me is not None:
@@ -300,18 +295,24 @@ class Runtime:
 
 def handle_of(event: Any) -> int:
     """The handle of any library's CUDA event, 0 if there is none (yet)."""
-    for name in ("event_id", "cuda_event", "ptr", "handle"):
-        value = number_of(getattr(event, name, None))
-        if value is not None:
-            return value
-    return 0
+    return _number(event, ("event_id", "cuda_event", "ptr", "handle"), 0)
 
 
-def number_of(handle: Any) -> int | None:
-    """A handle as a number: Python's, a pointer of ctypes (older numba) or an object of
-    cuda.bindings, which is none but converts to one."""
-    handle = getattr(handle, "value", handle)
-    return int(handle) if hasattr(handle, "__int__") else None
+def describe(stream: Any) -> tuple[int, int]:
+    """Handle and device of any stream-like object, -1 if unknown."""
+    handle = _number(stream, ("cuda_stream", "native_handle", "ptr", "handle"), -1)
+    return handle, _number(stream, ("device_index", "device_id"), -1)
+
+
+def _number(owner: Any, names: tuple[str, ...], default: int) -> int:
+    """The first of these attributes that is a number: Python's, a pointer of ctypes (older numba)
+    or an object of cuda.bindings, which is none but converts to one."""
+    for name in names:
+        value = getattr(owner, name, None)
+        value = getattr(value, "value", value)
+        if hasattr(value, "__int__"):
+            return int(value)
+    return default
 
 
 def _clock() -> dict[str, int]:

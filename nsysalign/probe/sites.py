@@ -1,9 +1,8 @@
-"""Which line of the user's code made a call: walking frames, cheaply.
+"""Which line of the user's code made a call, or read a clock: walking frames, cheaply.
 
-A *context* is a call's stack as far as measuring is concerned: the site (innermost user frame), up
-to three user frames above it, and whether the immediate caller is a library.  Contexts are
-numbered; the number is found again through a trie whose keys are (code object, last instruction),
-about 0.1 us per frame, without touching names or line numbers.
+A *context* is a call's stack as far as measuring is concerned.  Contexts are numbered; the number
+is found again through a trie whose keys are (code object, last instruction), about 0.1 us per
+frame, without touching names or line numbers.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 import sys
+from itertools import islice
 from types import CodeType, FrameType
 
 from .blame import OURS
@@ -19,50 +19,63 @@ from .rawtime import Untraced
 #: What a frame can be.  TRANSPARENT frames are torch's own plumbing between the user and `record`:
 #: they are skipped.
 USER, LIBRARY, TRANSPARENT, STDLIB, INTERNAL = range(5)
-
-_CALLERS = 3
-_MAX_FRAMES = 48
+#: A frame's key is id(code) + instruction * UNIT.  From 3.11 on the instructions lie inside the
+#: code object, so that the sum is unique by itself.  END: the stack ends here.
+UNIT = 1 if sys.version_info >= (3, 11) else 1 << 47
 END = -1
-_SHIFT = 1 << 24  # more than any f_lasti
-_MAX_ALIVE = (
-    100_000  # frames remembered: a program that keeps creating code must not grow without limit
-)
-
+#: Of a clock's trie, which no context has.
+IGNORED, _SILENT = -1, -2
+#: User frames above the innermost that belong to a context, of a call and of a reading.
+_CALLERS, _CLOCK_CALLERS = 3, 1
+_MAX_FRAMES = 48
+#: Frames and readings' contexts remembered: a program that keeps creating code must not grow
+#: without limit.
+_MAX_ALIVE, _MAX_CLOCKS = 100_000, 4096
 #: torch's plumbing: `Stream.record_event` calls `Event.record`; dynamo runs streams::record_event
 #: from its own file.
 _TRANSPARENT = ("torch/cuda/streams.py", "torch/_dynamo/variables/streams.py")
+_COROUTINE = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR
 
 
 class Sites:
-    """Numbers contexts; `add(number, value)` is called once for each new one."""
+    """Numbers contexts; `add(number, value)` is called once for each new one.  A context is the
+    innermost user frame, up to three user frames above it, and whether the immediate caller is a
+    library.  `trie`: a frame's key -> a context's number, or the next frame's trie."""
 
     def __init__(self, start_cwd: str, add: object) -> None:
-        self._start_cwd = start_cwd
-        self._add = add
-        self._trie: dict = {}
+        self._start_cwd, self._add = start_cwd, add
+        self.trie: dict = {}
         self._kinds: dict[str, int] = {}
         self._numbers: dict[tuple, int] = {}
         self._count = itertools.count(1)
-        self._alive: list[
-            CodeType
-        ] = []  # an id in the trie must not be reused by another code object
-        self._roots = _roots()
-        self.places: dict[int, tuple] = {
-            0: ()
-        }  # number -> ((absolute file, line), ...), the innermost first
+        #: An id in the trie must not be used again by another code object.
+        self._alive: list[CodeType] = []
+        # folders whose code is never the user's: nsysalign's own harness, the standard library
+        package = os.path.dirname(
+            os.path.dirname(os.path.dirname(os.path.abspath(__spec__.origin)))
+        )
+        names = (os.path.join(package, "probe") + os.sep, os.path.join(package, "region.py"))
+        self._internal = names
+        self._stdlib = tuple(
+            {
+                os.path.dirname(path(os.__file__)) + os.sep
+                for path in (os.path.abspath, os.path.realpath)
+            }
+        )
+        #: number -> ((absolute file, line), ...), the innermost first
+        self.places: dict[int, tuple] = {0: ()}
 
     def context(self, frame: FrameType | None) -> int:
-        """The number of the context that begins at this frame, 0 for none."""
-        node: object = self._trie
-        step = frame
+        """The number of the context that begins at this frame."""
+        node, step = self.trie, frame
         while step is not None:
-            node = node.get(id(step.f_code) * _SHIFT + step.f_lasti)
-            if node is None:
-                return self._learn(frame)
-            if node.__class__ is int:
-                return node
+            node = node.get(id(step.f_code) + step.f_lasti * UNIT)
+            if node.__class__ is not dict:
+                break
             step = step.f_back
-        return node[END] if END in node else self._learn(frame)
+        else:
+            node = node.get(END)
+        return self.learn(frame) if node is None else node
 
     def clear(self) -> None:
         """Forget the numbers (after fork: the new process writes its own files)."""
@@ -70,40 +83,49 @@ class Sites:
         self._numbers, self._count = {}, itertools.count(1)
 
     def _forget(self) -> None:
-        self._trie = {}
+        self.trie.clear()  # in place: readers hold a reference to it
         self._alive = []
 
-    def _learn(self, frame: FrameType | None) -> int:
+    def learn(self, frame: FrameType | None) -> int:
+        """The number of a context, remembered for the next time."""
         if len(self._alive) > _MAX_ALIVE:
             self._forget()
-        frames, path, user = [], [], 0
-        step = frame
-        while step is not None and len(path) < _MAX_FRAMES:
-            kind = self._kind(step.f_code)
-            frames.append((kind, step))
-            path.append((step.f_code, step.f_lasti))
-            user += kind == USER
-            step = step.f_back
-            if user > _CALLERS:
-                break
-        else:
-            if (
-                step is None
-            ):  # the stack ended here; deeper stacks with the same beginning are other contexts
-                path.append(None)
-        number = self._number(frames)
-        self._remember(path, number)
+        number, path = self._number(frame)
+        node, *_, last = self.trie, *path
+        for step in path[:-1]:
+            self._alive.append(step.f_code)
+            below = node.get(key := _key(step))
+            if below.__class__ is not dict:
+                below = node[key] = {}
+            node = below
+        if last is not None:
+            self._alive.append(last.f_code)
+        node[_key(last)] = number
         return number
 
-    def _number(self, frames: list[tuple[int, FrameType]]) -> int:
-        users = [f for kind, f in frames if kind == USER]
-        immediate = next((kind for kind, _ in frames if kind not in (TRANSPARENT, INTERNAL)), USER)
+    def _walk(self, frame: FrameType | None, callers: int) -> tuple[list, list[FrameType]]:
+        """(the frames to look at, None for the stack's end; those of them that are the user's)."""
+        path, users, step = [], [], frame
+        while len(path) < _MAX_FRAMES:
+            path.append(step)
+            if step is None:
+                break
+            if self._kind(step.f_code) == USER:
+                users.append(step)
+                if len(users) > callers:
+                    break
+            step = step.f_back
+        return path, users
+
+    def _number(self, frame: FrameType | None) -> tuple[int, list]:
+        """(number of the context that begins at this frame, the path to it)."""
+        path, users = self._walk(frame, _CALLERS)
+        kinds = [(self._kind(step.f_code), step) for step in path if step is not None]
+        immediate = next((kind for kind, _ in kinds if kind not in (TRANSPARENT, INTERNAL)), USER)
         # a program that lives in site-packages: the innermost frame that is not torch's or triton's
         if not users:
-            users = [
-                f for kind, f in frames if kind == LIBRARY and not self._is_framework(f.f_code)
-            ][:1]
-        users = users[: _CALLERS + 1]
+            others = [s for kind, s in kinds if kind == LIBRARY]
+            users = [s for s in others if not self._is_framework(s.f_code.co_filename)][:1]
         places = tuple((self._absolute(f.f_code.co_filename), f.f_lineno) for f in users)
         library = immediate != USER
         # two calls in one line are two contexts: a start and an end must not be confused
@@ -114,25 +136,7 @@ class Sites:
             self.places[number] = places
             self._add(number, {"frames": [list(p) for p in places], "library": library})
             self._numbers[key] = number  # last: an exception of the user's may arrive in between
-        return number
-
-    def _remember(self, path: list, number: int) -> None:
-        node = self._trie
-        for position, item in enumerate(path):
-            last = position == len(path) - 1
-            if item is None:
-                node[END] = number
-                return
-            code, lasti = item
-            self._alive.append(code)
-            key = id(code) * _SHIFT + lasti
-            if last:
-                node[key] = number
-                return
-            below = node.get(key)
-            if below.__class__ is not dict:
-                below = node[key] = {}
-            node = below
+        return number, path
 
     def _kind(self, code: CodeType) -> int:
         name = code.co_filename
@@ -150,28 +154,20 @@ class Sites:
         if name.startswith("<"):
             return USER  # <stdin>, <string>, an exec'd cell
         path = self._absolute(name)
-        slashed = path.replace(os.sep, "/")
-        if slashed.endswith(_TRANSPARENT):
+        if path.endswith(_TRANSPARENT):
             return TRANSPARENT
-        if path.startswith(self._roots["internal"]):
+        if path.startswith(self._internal):
             return INTERNAL
-        if (
-            self._is_framework_path(path)
-            or "/site-packages/" in slashed
-            or "/dist-packages/" in slashed
-        ):
+        folders = ("/site-packages/", "/dist-packages/", "/torchinductor_")
+        if self._is_framework(path) or any(folder in path for folder in folders):
             return LIBRARY
-        if path.startswith(self._roots["stdlib"]):
-            return STDLIB
-        return LIBRARY if "/torchinductor_" in slashed else USER
+        return STDLIB if path.startswith(self._stdlib) else USER
 
-    def _is_framework(self, code: CodeType) -> bool:
-        return self._is_framework_path(self._absolute(code.co_filename))
-
-    def _is_framework_path(self, path: str) -> bool:
+    def _is_framework(self, name: str) -> bool:
         for package in ("torch", "triton"):
             file = getattr(sys.modules.get(package), "__file__", None)
-            if file and path.startswith(os.path.dirname(os.path.abspath(file)) + os.sep):
+            folder = file and os.path.dirname(os.path.abspath(file)) + os.sep
+            if folder and self._absolute(name).startswith(folder):
                 return True
         return False
 
@@ -181,12 +177,64 @@ class Sites:
         return os.path.normpath(os.path.join(self._start_cwd, name))
 
 
-def _roots() -> dict[str, tuple[str, ...]]:
-    """Folders whose code is never the user's: the standard library, and nsysalign's own harness."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__spec__.origin))))
-    internal = (os.path.join(package, "probe") + os.sep, os.path.join(package, "region.py"))
-    stdlib = {
-        os.path.dirname(os.path.abspath(os.__file__)),
-        os.path.dirname(os.path.realpath(os.__file__)),
-    }
-    return {"internal": internal, "stdlib": tuple(p + os.sep for p in stdlib)}
+class ClockSites(Sites):
+    """The same for readings of clocks, where the walk is only as long as pairing needs: a reading
+    counts when its immediate caller is the user's own file, and its context is that frame and the
+    next user frame above it (a helper `now()`, a `Timer` class).  IGNORED: never any."""
+
+    def __init__(self, start_cwd: str, add: object) -> None:
+        super().__init__(start_cwd, add)
+        #: id of a code object -> the first instruction in it that read a clock
+        self._codes: dict[int, int] = {}
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._codes.clear()
+
+    def silence(self, number: int) -> None:
+        """Readings of this context are no longer wanted."""
+        tries = [self.trie]
+        while tries:
+            node = tries.pop()
+            for key, below in node.items():
+                if below == number:
+                    node[key] = _SILENT
+                elif below.__class__ is dict:
+                    tries.append(below)
+
+    def _classify(self, name: str) -> int:
+        # what timeit generates; it times an empty loop, too
+        return STDLIB if name == "<timeit-src>" else super()._classify(name)
+
+    def _number(self, frame: FrameType) -> tuple[int, list]:
+        if self._kind(frame.f_code) != USER:
+            return IGNORED, [frame]
+        # its first reading shows who called the function; later ones need not walk that far
+        first = self._codes.setdefault(id(frame.f_code), frame.f_lasti) == frame.f_lasti
+        module = frame.f_code.co_name == "<module>"
+        path, users = self._walk(frame, _CLOCK_CALLERS if first and not module else 0)
+        codes = [(f.f_code.co_filename, f.f_code.co_firstlineno) for f in users]
+        places = (*codes, *((f.f_lasti, f.f_lineno) for f in users))
+        number = self._numbers.get(places)
+        if number is None:
+            if len(self._numbers) >= _MAX_CLOCKS:
+                return IGNORED, path
+            number = next(self._count)
+            self._add(number, {"frames": [self._describe(f) for f in users]})
+            self._numbers[places] = number
+        return number, path
+
+    def _describe(self, frame: FrameType) -> list:
+        """[file, line, column, function, its first line, instruction, whether it is a coroutine];
+        column -1 if Python does not know it."""
+        code, column = frame.f_code, -1
+        if hasattr(code, "co_positions"):  # 3.11
+            _, _, first, _ = next(islice(code.co_positions(), frame.f_lasti // 2, None))
+            column = -1 if first is None else first
+        place = [self._absolute(code.co_filename), frame.f_lineno, column]
+        coroutine = bool(code.co_flags & _COROUTINE)
+        return [*place, code.co_name, code.co_firstlineno, frame.f_lasti, coroutine]
+
+
+def _key(step: FrameType | None) -> int:
+    return END if step is None else id(step.f_code) + step.f_lasti * UNIT

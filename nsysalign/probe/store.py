@@ -8,6 +8,7 @@ either.
 from __future__ import annotations
 
 import errno
+import itertools
 import json
 import mmap
 import os
@@ -19,7 +20,8 @@ from .slots import CHUNK_BITS, CHUNK_BYTES, CHUNK_SLOTS, TEXT_CHUNK
 
 _MOST_CHUNKS = 16  # of 0.6 MB
 _POPULATE_WRITE = 23  # MADV_POPULATE_WRITE, which the module mmap does not name
-_FLAGS = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+_MAPPING = mmap.MAP_SHARED | getattr(mmap, "MAP_POPULATE", 0)
+_OPEN = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 
 
 def _map(fd: int, offset: int, size: int) -> mmap.mmap:
@@ -31,7 +33,7 @@ def _map(fd: int, offset: int, size: int) -> mmap.mmap:
         if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS):
             raise
         Files.ftruncate(fd, offset + size)  # a file system that does not support it
-    chunk = mmap.mmap(fd, size, flags=_FLAGS, offset=offset)
+    chunk = mmap.mmap(fd, size, flags=_MAPPING, offset=offset)
     try:  # MAP_POPULATE maps shared pages for reading: the first store into each would fault
         chunk.madvise(_POPULATE_WRITE)
     except (OSError, ValueError, AttributeError) as error:  # Linux before 5.14
@@ -46,16 +48,18 @@ class Store:
     def __init__(self, folder: str, first_seq: int, chunks: dict[int, mmap.mmap]) -> None:
         if first_seq % CHUNK_SLOTS:
             raise ValueError("first_seq must begin a chunk")
-        self.lock = (
-            threading.RLock()
-        )  # a signal handler of the user's may run in between and call us
+        self.lock = threading.RLock()  # a signal handler of the user's may run and call us
         self.chunks = chunks
         self._first = first_seq >> CHUNK_BITS
-        self._slots, stem = _create(folder)
-        self._stem = stem
-        self._texts = Files.open(stem + ".txt", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._text_offset = 0
-        self._text_used = 0
+        for number in itertools.count():  # exec() keeps the pid, and its files are there
+            self._stem = f"{folder}/{os.getpid()}-{number}"
+            try:
+                self._slots = Files.open(self._stem + ".rec", _OPEN | os.O_EXCL, 0o600)
+                break
+            except FileExistsError as error:
+                pass_on(error)
+        self._texts = Files.open(self._stem + ".txt", _OPEN, 0o600)
+        self._text_offset = self._text_used = 0
         self._text = _map(self._texts, 0, TEXT_CHUNK)
 
     def grow(self, index: int) -> mmap.mmap:
@@ -73,7 +77,7 @@ class Store:
 
     def readings(self, size: int) -> mmap.mmap:
         """The file of the clock readings, created on first use at its full size."""
-        fd = Files.open(self._stem + ".clk", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = Files.open(self._stem + ".clk", _OPEN, 0o600)
         try:
             return _map(fd, 0, size)
         finally:
@@ -85,27 +89,11 @@ class Store:
             data = json.dumps(value, separators=(",", ":")).encode() + b"\n"
         with self.lock:
             while data:
-                room = TEXT_CHUNK - self._text_used
+                begin, room = self._text_used, TEXT_CHUNK - self._text_used
                 piece, data = data[:room], data[room:]
-                at, self._text_used = (
-                    self._text_used,
-                    self._text_used + len(piece),
-                )  # reserved before it is filled
-                self._text[at : at + len(piece)] = piece
+                self._text_used = begin + len(piece)  # reserved before it is filled
+                self._text[begin : begin + len(piece)] = piece
                 if self._text_used == TEXT_CHUNK:
                     self._text_offset += TEXT_CHUNK
                     self._text = _map(self._texts, self._text_offset, TEXT_CHUNK)
                     self._text_used = 0
-
-
-def _create(folder: str) -> tuple[int, str]:
-    """A new slot file: exec() keeps the pid, so the number after it must be searched for."""
-    for number in range(10_000):
-        stem = f"{folder}/{os.getpid()}-{number}"
-        try:
-            return Files.open(
-                stem + ".rec", os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600
-            ), stem
-        except FileExistsError:
-            continue
-    raise FileExistsError(folder)

@@ -1,9 +1,9 @@
 """Readings of the host's clocks (`time.perf_counter()` and the like) by the user's own code.
 
 From Python 3.12 on `sys.monitoring` tells of every call before it is made; a place that calls
-something else is never heard of again.  The clocks stay the builtins that they are, and a reading
-of our own just before the program's stands for it.  Older Pythons have no such thing: there an
-object that calls the builtin and returns its value takes its place in the module `time`.
+something else is never heard of again, and the clocks stay the builtins that they are.  Older
+Pythons have no such thing: there an object takes the clock's place in the module `time` and calls
+it.  Either way a reading of our own just before the program's stands for it.
 
 Which reading is subtracted from which is determined later, from the call sites: nothing here
 follows what happens to a value.  A reading is one store into mapped memory.  No file is created
@@ -24,8 +24,7 @@ from _thread import RLock, _local, get_native_id
 
 from . import failed, rawtime
 from .blame import pass_on
-from .clocksites import IGNORED, UNIT, ClockSites
-from .sites import END
+from .sites import END, IGNORED, UNIT, ClockSites
 from .slots import (
     CLOCK_BITS,
     CLOCKS,
@@ -49,15 +48,17 @@ class Timers:
 
     def __init__(self, probe: object, start_cwd: str) -> None:
         self._probe = probe
-        self._lock = RLock()
         self._waiting = True  # CUDA is not in use yet
         self._over = False  # no more readings
-        self.sites = ClockSites(start_cwd, self._add_site)
+        self.sites = ClockSites(
+            start_cwd, lambda number, value: self._line({"clk": number, **value})
+        )
         self._stop: object = None  # puts the clocks back
         self._tls = _local()  # its `word` names the thread
         self._clear()
 
     def _clear(self) -> None:
+        self._lock = RLock()
         self._count = itertools.count().__next__
         self._tls.__dict__.clear()
         self._threads: dict[int, int] = {}
@@ -80,34 +81,12 @@ class Timers:
             self.step_aside("other tools use all of sys.monitoring")
             return None
         clocks = {id(getattr(time, name)): number for number, name in enumerate(CLOCKS, start=1)}
-        tool, disable, getframe = free[0], monitoring.DISABLE, sys._getframe
-        now, wall, pack = rawtime.perf_counter_ns, rawtime.time_ns, READING.pack_into
-        trie, tls, size, bits = self.sites.trie, self._tls, READING.size, CONTEXT_BITS
+        tool, disable, getframe, read = free[0], monitoring.DISABLE, sys._getframe, self._reader()
 
         def called(code: object, offset: int, callee: object, first: object) -> object:
             clock = clocks.get(id(callee))
-            if clock is None:
-                return disable
-            try:
-                node = trie[id(code) + offset * UNIT]
-                if node.__class__ is dict:
-                    step = getframe(1)
-                    while node.__class__ is dict:
-                        step = step.f_back
-                        node = node[END if step is None else id(step.f_code) + step.f_lasti * UNIT]
-                if node > 0:
-                    word, place = tls.word + (clock << bits) + node, self._count()
-                    if place < self._room:
-                        third = wall() if clock > MONOTONIC_CLOCKS else 0
-                        pack(self._area, place * size, now(), word, third)
-                        return None
-            except Exception as error:  # a place or a thread not seen before
-                pass_on(error)
-            node = self._find(getframe(1))
-            if node > 0:
-                third = wall() if clock > MONOTONIC_CLOCKS else 0
-                self._keep(clock, node, now(), third)
-            return disable if node == IGNORED else None
+            unwanted = clock is None or read(clock, getframe(1)) == IGNORED
+            return disable if unwanted else None
 
         def stop() -> None:
             monitoring.set_events(tool, 0)
@@ -120,11 +99,17 @@ class Timers:
 
     def _replace(self) -> object:
         own = {name: getattr(time, name) for name in CLOCKS}
-        for number, name in enumerate(CLOCKS, start=1):
-            clock = _Clock(self._reader(own[name], number))
-            clock.builtin = own[name]
+        getframe, read = sys._getframe, self._reader()
+
+        def call(number: int, builtin: object) -> object:
+            read(number, getframe(1))
+            return builtin()
+
+        for number, (name, builtin) in enumerate(own.items(), start=1):
+            clock = _Clock(call, number, builtin)
+            clock.builtin = builtin
             clock.__name__ = clock.__qualname__ = name
-            clock.__module__, clock.__doc__ = "time", own[name].__doc__
+            clock.__module__, clock.__doc__ = "time", builtin.__doc__
             setattr(time, name, clock)
 
         def stop() -> None:
@@ -134,52 +119,32 @@ class Timers:
 
         return stop
 
-    def _reader(self, builtin: object, clock: int) -> object:
-        """A reading that begins an interval, usually a function's first, comes last here, others
-        first: what is done here then lies outside of the interval."""
-        getframe, now, pack = sys._getframe, rawtime.perf_counter_ns, READING.pack_into
-        trie, tls, size, clock_word = (
-            self.sites.trie,
-            self._tls,
-            READING.size,
-            clock << CONTEXT_BITS,
-        )
-        scale = 1 if CLOCKS[clock - 1].endswith("_ns") else 1e9
-        wall = clock > MONOTONIC_CLOCKS
+    def _reader(self) -> object:
+        """What logs a reading of a clock that is about to be made in a frame; returns its context,
+        0 or less for none."""
+        now, wall, pack = rawtime.perf_counter_ns, rawtime.time_ns, READING.pack_into
+        trie, tls, size, bits = self.sites.trie, self._tls, READING.size, CONTEXT_BITS
 
-        def read() -> object:
-            before = now() if wall else 0
-            value = builtin()
-            frame = step = getframe(1)
+        def read(clock: int, frame: object) -> int:
             try:
-                node = trie[id(step.f_code) + step.f_lasti * UNIT]
-                begins = node.__class__ is dict
+                node, step = trie, frame
                 while node.__class__ is dict:
-                    step = step.f_back
                     node = node[END if step is None else id(step.f_code) + step.f_lasti * UNIT]
-                if node > 0:
-                    word, place = tls.word + clock_word + node, self._count()
-                    if place < self._room:
-                        if begins:
-                            before = now() if wall else 0
-                            value = builtin()
-                        if wall:
-                            pack(self._area, place * size, before, word, int(value * scale))
-                        else:
-                            pack(self._area, place * size, int(value * scale), word, 0)
-                        return value
+                    step = step and step.f_back
+                if node <= 0:
+                    return node
+                word, place = tls.word + (clock << bits) + node, self._count()
+                if place < self._room:
+                    third = wall() if clock > MONOTONIC_CLOCKS else 0
+                    pack(self._area, place * size, now(), word, third)
+                    return node
             except Exception as error:  # a place or a thread not seen before
                 pass_on(error)
-                node = None
-            if node is None or node > 0:
-                ended = value
-                node = self._find(frame)
-                before = now() if wall else 0
-                value = builtin() if len(self._early) % 2 == 0 else ended
+            node = self._find(frame)
             if node > 0:
-                t = int(value * scale)
-                self._keep(clock, node, before or t, t if wall else 0)
-            return value
+                third = wall() if clock > MONOTONIC_CLOCKS else 0
+                self._keep(clock, node, now(), third)
+            return node
 
         return read
 
@@ -202,9 +167,7 @@ class Timers:
         try:
             if self._over or (self._waiting and "torch.cuda" not in sys.modules):
                 return 0
-            node = self.sites.find(frame)
-            if node is None:
-                node = self.sites.learn(frame)
+            node = self.sites.context(frame)
             # an even number of readings so far: this one begins an interval, so our files must be
             # created before it
             if self._waiting and node != IGNORED and len(self._early) % 2 == 0:
@@ -221,13 +184,8 @@ class Timers:
                 return
             word, place = self._word(get_native_id()), self._count()
             if place < self._room or self._more(node if clock < REGION_ENTERED else None, place):
-                READING.pack_into(
-                    self._area,
-                    place * READING.size,
-                    t_ns,
-                    word + (clock << CONTEXT_BITS) + node,
-                    third,
-                )
+                word += (clock << CONTEXT_BITS) + node
+                READING.pack_into(self._area, place * READING.size, t_ns, word, third)
         except Exception as error:
             self._give_up(error)
 
@@ -300,9 +258,6 @@ class Timers:
             self._early.clear()
             self._waiting = False
 
-    def _add_site(self, number: int, value: dict) -> None:
-        self._line({"clk": number, **value})
-
     def _line(self, value: dict) -> None:
         if self._probe._runtime is None or not self._probe._runtime.ready:
             self._lines.append(value)
@@ -326,12 +281,11 @@ class Timers:
     def _after_fork(self) -> None:
         """A child has its own files; none if the parent used CUDA, which the child then cannot."""
         try:
-            self._lock = RLock()
             cuda = sys.modules.get("torch.cuda")
             self._over = self._over or not self._waiting or getattr(cuda, "_initialized", False)
             self._waiting = True
-            self.sites.clear()
             self._clear()
+            self.sites.clear()
             if self._over:
                 self._restore()
         except Exception as error:

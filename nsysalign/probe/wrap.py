@@ -22,9 +22,8 @@ from . import failed
 from . import rawtime as time
 from .blame import is_ours, pass_on
 from .reference import RENEW_NS, References, nobody_is_timing
-from .runtime import LATEST, NO_RECORD, Runtime, number_of
+from .runtime import LATEST, NO_RECORD, Runtime, describe, handle_of
 from .slots import (
-    CALIBRATION,
     CAPTURED,
     CHUNK_BITS,
     CHUNK_SLOTS,
@@ -57,13 +56,19 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     else:
         from .calibrate import Calibration
 
-        calibrate = Calibration(event, rt, CALIBRATION).offer
+        calibrate = Calibration(event, rt).offer
     rt.calibrate = calibrate
     current = _current_stream(module.torch)
+
+    original, waited = event.wait, logged(event.wait, WAIT, rt, lambda args, _: args)
+
+    @functools.wraps(original)
+    def wait(self, stream=None):  # with its default, which programs can see
+        return waited(self, module.torch.cuda.current_stream() if stream is None else stream)
+
     replace(event, "elapsed_time", elapsed_time(event.elapsed_time, rt))
-    record = _record(event.record, event, current, rt, calibrate, intervene)
-    replace(event, "wait", _wait(event.wait, module, rt))
-    replace(event, "record", record)
+    replace(event, "wait", wait)
+    replace(event, "record", _record(event, current, rt, calibrate, intervene))
     keep(event, "torch.cuda.Event", "record", "elapsed_time", "synchronize")
     _prepare_at_first_event(event, rt, calibrate)
 
@@ -139,14 +144,12 @@ def replace(owner: Any, name: str, wrapper: Any, setattr: Any = setattr) -> None
     setattr(owner, name, wrapper)
 
 
-def _record(
-    original: Any, plain: type, current: Any, rt: Runtime, calibrate: Any, intervene: Any
-) -> Any:
+def _record(plain: type, current: Any, rt: Runtime, calibrate: Any, intervene: Any) -> Any:
     clock, getframe, pack = time.perf_counter_ns, sys._getframe, SLOT.pack_into
     put, context_of, tls = object.__setattr__, rt.sites.context, rt.tls
     ids, chunks = rt.driver.ids, rt.chunks
     calibrated, mask, bits, size = rt.calibrated, CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
-    methods, compared = vars(plain), vars(plain)["elapsed_time"]
+    original, methods, compared = plain.record, vars(plain), vars(plain)["elapsed_time"]
 
     @functools.wraps(original)
     def record(self, stream=None):
@@ -287,23 +290,18 @@ def elapsed_time(original: Any, rt: Runtime, applies: Any = None) -> Any:
             ms = original(self, end_event)
         except BaseException as error:
             if is_ours(error):  # otherwise a time limit of the user's, not the call's result
-                _log_elapsed(rt, self, end_event, math.nan, error, t0, clock(), getframe(1))
+                times = {"t0": t0, "t1": clock(), "x": math.nan}
+                _log_elapsed(rt, self, end_event, error, getframe(1), times)
             raise
-        _log_elapsed(rt, self, end_event, ms, None, t0, clock(), getframe(1))
+        times = {"t0": t0, "t1": clock(), "x": ms}
+        _log_elapsed(rt, self, end_event, None, getframe(1), times)
         return ms
 
     return elapsed
 
 
 def _log_elapsed(
-    rt: Runtime,
-    start_event: Any,
-    end_event: Any,
-    ms: float,
-    error: Any,
-    t0: int,
-    t1: int,
-    frame: Any,
+    rt: Runtime, start_event: Any, end_event: Any, error: Any, frame: Any, times: dict
 ) -> None:
     try:
         if not rt.ready:
@@ -311,9 +309,7 @@ def _log_elapsed(
         start, end = rt.latest(start_event), rt.latest(end_event)
         number = 0 if error is None else rt.error_number(error)
         seq, context = next(rt.count), rt.sites.context(frame)
-        rt.write(
-            ELAPSED, 0, seq, context=context, t0=t0, t1=t1, a=start[0], b=end[0], x=ms, error=number
-        )  # fmt: skip
+        rt.write(ELAPSED, 0, seq, context=context, a=start[0], b=end[0], error=number, **times)
         if error is not None:
             return
         me = rt.me()
@@ -332,53 +328,50 @@ def _log_elapsed(
         failed(failure)
 
 
-def _wait(original: Any, module: Any, rt: Runtime) -> Any:
-    clock = time.perf_counter_ns  # the user may replace the clock
+def logged(original: Any, kind: int, rt: Runtime, parts: Any) -> Any:
+    """Around a record or wait; `parts(args, result)`: its event and stream, None for no CUDA event
+    or one that is logged elsewhere."""
+    clock, getframe = time.perf_counter_ns, sys._getframe
 
     @functools.wraps(original)
-    def wait(self, stream=None):
+    def call(*args, **kwargs):
         if rt.aside:
-            return original(self, stream)
-        if stream is None:
-            stream = module.torch.cuda.current_stream()
+            return original(*args, **kwargs)
         t0 = clock()
-        result = original(self, stream)
-        log_call(rt, WAIT, self, stream, t0, clock(), sys._getframe(1))
+        result = original(*args, **kwargs)
+        t1 = clock()
+        try:
+            event, stream = parts((*args, *kwargs.values()), result) or (None, None)
+            if event is not None:
+                _log_call(rt, kind, event, stream, getframe(1), t0, t1)
+        except Exception as error:
+            failed(error)
         return result
 
-    return wait
+    return call
 
 
-def log_call(
-    rt: Runtime, kind: int, event: Any, stream: Any, t0: int, t1: int, frame: Any
-) -> tuple[int, int]:
-    """Log a record or a wait, the slow way; what to remember of a record."""
-    try:
-        handle, device = describe(stream)
-        if device < 0:
-            device = rt.driver.current_device()
-        if not rt.ready:
-            rt.begin(device)
-        flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
-        stream_id = rt.driver.ids.get(handle)
-        if stream_id is None:
-            stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
-        awaited = float(rt.latest(event)[0]) if kind == WAIT else 0.0
-        seq, context = next(rt.count), rt.sites.context(frame)
-        rt.write(
-            kind, flags, seq, device=device, context=context, t0=t0, t1=t1, a=handle, b=stream_id,
-            x=awaited,
-        )  # fmt: skip
-        return seq, device
-    except Exception as error:
-        failed(error)
-        return NO_RECORD
-
-
-def describe(stream: Any) -> tuple[int, int]:
-    """Handle and device of any stream-like object, -1 if unknown."""
-    out = []
-    for names in (("cuda_stream", "native_handle", "ptr", "handle"), ("device_index", "device_id")):
-        values = (number_of(getattr(stream, name, None)) for name in names)
-        out.append(next((v for v in values if v is not None), -1))
-    return out[0], out[1]
+def _log_call(
+    rt: Runtime, kind: int, event: Any, stream: Any, frame: Any, t0: int, t1: int
+) -> None:
+    """Log a record or a wait, the slow way."""
+    if kind == RECORD:  # should this fail, an older one must not be mistaken for it
+        rt.foreign[handle_of(event)] = NO_RECORD
+    handle, device = describe(stream)
+    if device < 0:
+        device = rt.driver.current_device()
+    if not rt.ready:
+        rt.begin(device)
+    flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
+    stream_id = rt.driver.ids.get(handle)
+    if stream_id is None:
+        stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
+    place = {"device": device, "a": handle, "b": stream_id}
+    if kind == WAIT:
+        place["x"] = float(rt.latest(event)[0])
+    seq, context = next(rt.count), rt.sites.context(frame)
+    rt.write(kind, flags, seq, context=context, t0=t0, t1=t1, **place)
+    if kind == RECORD:
+        rt.foreign[handle_of(event)] = (seq, device)
+        rt.last_record = rt.me().last = seq
+        rt.last_record_ns = t1

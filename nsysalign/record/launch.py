@@ -269,9 +269,9 @@ class _Profiler:
         self._environ = {**os.environ, "TMPDIR": str(folder), "NSYSALIGN_RUN": run}
         self._mark = b"NSYSALIGN_RUN=" + os.fsencode(run)
         self.hung = False
-        # when nsys last did something, and what it looked like then
+        # when nsys last computed something, and its processes then
         self._since, self._looked, self._cpu_s = time.monotonic(), 0.0, 0.0
-        self._state: tuple | None = None
+        self._pids: frozenset[int] = frozenset()
         for name in (processes.HOLDER, processes.SCRIPT):
             (folder / name).unlink(missing_ok=True)
         os.mkfifo(folder / processes.SCRIPT, 0o600)
@@ -279,7 +279,7 @@ class _Profiler:
         # happens
         self._pipe = os.open(folder / processes.SCRIPT, os.O_RDWR)
         # readable by its owner only: nsys prints paths and its arguments
-        self._messages = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._messages = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         holder = [
             sys.executable,
             "-I",
@@ -344,16 +344,20 @@ class _Profiler:
         self._close_pipe()
         if self._script.going_on:
             (self._folder / processes.SCRIPT).unlink()
-        self._since = time.monotonic()
+        self._since = ended = time.monotonic()
         while not wait_for(self._process, 0.5):
-            if self._hangs(IDLE_S):
+            ended_s = time.monotonic() - ended
+            silent = b"Generating" not in os.pread(
+                self._messages, 1 << 16, 0
+            )  # it makes no report yet
+            if self._hangs(IDLE_S) or (silent and ended_s >= 10 * IDLE_S):
                 self._ask_for_report()
                 return [
                     "nsys stopped responding after the script had ended: it was stopped, and what it left behind is used"
                 ]
-            # where its launcher was killed nobody tells it that the holder has ended: it makes its
-            # report when asked to, which it may refuse for a moment, and waits on
-            idle_s = time.monotonic() - self._since
+            # where its launcher was killed nobody tells it that the holder has ended, and it may
+            # record on: it makes its report when asked to, which it may refuse for a moment
+            idle_s = ended_s if silent else time.monotonic() - self._since
             asked = idle_s >= ASK_S and self._ask_for_report()
             if asked and any((self._folder / "run").glob("trace.nsys-rep")):
                 return []
@@ -369,20 +373,16 @@ class _Profiler:
         ]
 
     def _hangs(self, idle_s: float) -> bool:
-        """Whether nsys, with no script to watch, has done nothing for so long: it may compute or
-        write for an hour."""
+        """Whether nsys's processes, with no script to watch, have computed nothing for so long: a
+        report may take an hour."""
         now = time.monotonic()
         if now - self._looked >= min(1.0, idle_s / 5):
             self._looked = now
             pids = frozenset(marked(self._mark))
             cpu_s = sum(stat.cpu_s for pid in pids if (stat := processes.stat(pid)))
-            sizes = 0
-            for path in (*self._folder.glob("*"), *(self._folder / "run").glob("*")):
-                with contextlib.suppress(OSError):  # renamed meanwhile
-                    sizes += path.stat().st_size
             allowed = max(0.1, _IDLE_SHARE * (now - self._since))
-            if (pids, sizes) != self._state or cpu_s - self._cpu_s > allowed:
-                self._since, self._cpu_s, self._state = now, cpu_s, (pids, sizes)
+            if pids != self._pids or cpu_s - self._cpu_s > allowed:
+                self._since, self._cpu_s, self._pids = now, cpu_s, pids
         self.hung = now - self._since >= idle_s
         return self.hung
 

@@ -120,27 +120,17 @@ def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Callable) -> Iter
 
 
 def _place(frames: list[list], shorten: Callable) -> _Place:
-    """Follow helpers that return their reading, or take what they subtract from it, to the frame
-    that calls them."""
+    """Follow helpers that return their reading to the frame that calls them."""
     for depth, (file, line, column, *_) in enumerate(frames):
         source = _source(file)
         use = source.use(line, column) if source else None
         if use is None:
             return _Place(depth)
-        passed: dict[Key, Key] = {}  # what is subtracted and a parameter -> the caller's argument
-        if depth + 1 < len(frames) and (above := _source(frames[depth + 1][0])) is not None:
-            _, call_line, call_column, *_ = frames[depth + 1]
-            for key in use.minus:
-                parameter = source.parameter(key)
-                argument = parameter and above.argument(call_line, call_column, *parameter)
-                if argument:
-                    passed[key] = argument
         if use.minus or not use.returned:
-            minus = use.minus - set(passed)
-            subtracts = {_text(file, key, shorten) for key in minus}
-            subtracts |= {_text(frames[depth + 1][0], key, shorten) for key in passed.values()}
-            stores = frozenset(_text(file, key, shorten) for key in use.stored)
-            return _Place(depth + bool(passed and not minus), use, stores, frozenset(subtracts))
+            texts = (
+                {_text(file, key, shorten) for key in keys} for keys in (use.stored, use.minus)
+            )
+            return _Place(depth, use, *map(frozenset, texts))
     return _Place(max(len(frames) - 1, 0))
 
 
@@ -204,7 +194,6 @@ class Source:
         self._calls: dict[int, list[ast.Call]] = {}
         #: Per function: the names that it binds, without those that it declares global or nonlocal.
         self._bound: dict[ast.AST, set[str]] = {}
-        self._parameters: dict[int, list[str]] = {}  # by the line of the `def`
         self._copies: list[tuple[Key, Key]] = []  # (to, from)
         self._differences: list[tuple[Key, Key, bool]] = []  # (left, right, only compared)
         self._returns: set[Key] = set()
@@ -221,7 +210,6 @@ class Source:
         if isinstance(node, _FUNCTIONS):
             function, a = node, node.args
             named = [*a.posonlyargs, *a.args, *a.kwonlyargs]
-            self._parameters[node.lineno] = [x.arg for x in named]
             self._bound[node] = {x.arg for x in (*named, a.vararg, a.kwarg) if x is not None}
         elif isinstance(node, ast.Call):
             self._calls.setdefault(node.lineno, []).append(node)
@@ -239,24 +227,6 @@ class Source:
             clocks = [c for c in here if _last_name(c.func) in _CLOCKS]
             here = clocks if column == -1 else clocks or here[:1]
         return self._follow(here[0]) if len(here) == 1 else None
-
-    def parameter(self, key: Key) -> tuple[int, str] | None:
-        """(place, name) of the parameter that a name stands for, None if it is not a parameter."""
-        kind, scope, text = key
-        names = self._parameters.get(scope, []) if kind == "name" else []
-        return (names.index(text), text) if text in names else None
-
-    def argument(self, line: int, column: int, place: int, name: str) -> Key | None:
-        """The place whose value the call that begins there passes for a parameter, None if that
-        cannot be determined."""
-        for call in self._calls.get(line, ()):
-            starred = any(isinstance(a, ast.Starred) for a in call.args)
-            if column in (-1, call.col_offset) and not starred:
-                named = [k.value for k in call.keywords if k.arg == name]
-                given = named or call.args[place : place + 1]
-                if given and (key := self._key(given[0])) is not None:
-                    return key
-        return None
 
     def _follow(self, call: ast.Call) -> Use:
         use, value = Use(), call

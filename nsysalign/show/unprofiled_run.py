@@ -31,7 +31,7 @@ def render(run: UnprofiledRun, console: Console, next_command: str) -> None:
             )
         )
     console.print()
-    for note in run.notes[:3]:
+    for note in (*run.conditions, *run.notes[:3]):
         console.print(Text(f"note: {safe_text(note)}", "dim"))
     console.print(Text(_trust(run), "dim"))
     console.print(Text("next: ", "bold") + Text(next_command))

@@ -76,13 +76,6 @@ def test_a_stopped_run_is_not_run_again(environment, real):
     assert not (environment / "run" / "baseline").exists()
 
 
-def test_nothing_timed_is_said(environment):
-    (environment / "empty.py").write_text("print('hello')")
-    (environment / "run").mkdir()
-    result = collect_baseline(["empty.py"], environment / "run", profiled_status=0)
-    assert result.event_logs == () and "timed nothing" in result.notes[0]
-
-
 def test_ctrl_c_reaches_the_script_and_keeps_what_it_measured(environment):
     (environment / "script.py").write_text(
         SCRIPT + "import time; open('ready', 'w').close(); time.sleep(600)"

@@ -91,14 +91,6 @@ def test_what_cannot_be_sampled_is_said(nvml, tmp_path, monkeypatch):
     assert "NVML: Driver Not Loaded" in notes[0] and not (tmp_path / "a").exists()
 
 
-def test_a_gpu_that_does_not_tell_its_clock_is_given_up(nvml, tmp_path, monkeypatch):
-    nvml(FAKE_NVML="clock")
-    monkeypatch.setattr(clocks, "_GIVE_UP", 2)
-    with clocks.sampling(tmp_path / "a") as notes:
-        until(lambda: not running())
-    assert "does not report it" in notes[0]
-
-
 def test_a_driver_that_hangs_does_not_hold_up_the_run(nvml, tmp_path, monkeypatch):
     driver = nvml(FAKE_NVML="hang")
     monkeypatch.setattr(clocks, "JOIN_S", 0.05)

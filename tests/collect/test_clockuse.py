@@ -11,7 +11,6 @@ import pandas as pd
 import pytest
 
 from nsysalign.place.host_timers import clock_sites, differences
-from nsysalign.record.readings import Source
 from nsysalign.trace.eventlog import read_event_logs
 
 HEAD = """
@@ -107,13 +106,6 @@ def generators():
     with manager():
         pass
 
-def elapsed(start):
-    return perf_counter() - start
-
-def argument():
-    t0 = perf_counter()          # argument:A
-    elapsed(t0)                  # argument:B A
-
 T0 = None
 def tic():
     global T0
@@ -137,7 +129,7 @@ def ms():
     start = int(round(time.time() * 1000))      # ms:A
     use(int(round(time.time() * 1000)) - start)   # ms:B A
 
-for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, objects, generators, argument, matlab, kept, table, ms):
+for f in (two, direct, chain, nested, apart, rolling, polling, meter, helper, objects, generators, matlab, kept, table, ms):
     f()
 """
 
@@ -179,46 +171,6 @@ def test_without_the_source_nothing_is_guessed(probed, tmp_path):
     code = "a = perf_counter()\nb = perf_counter()\nfor _ in range(3):\n    perf_counter()\n"
     pairs = told(probed, HEAD + f"exec(compile({code!r}, '<cell>', 'exec'))\n", tmp_path)
     assert pairs == []
-
-
-def uses(text: str, line: int):
-    return Source(text).use(line, text.splitlines()[line - 1].index("c()"))
-
-
-@pytest.mark.parametrize(
-    ("text", "line", "word"),
-    [
-        ("while c() - t0 < 5: pass", 1, "compared"),
-        ("if c() > end: pass", 1, "compared"),
-        ("end = c() + 5", 1, ""),
-        ("x = c()\nif x - t0 > 1: pass", 1, "compared"),
-        ("f(c())", 1, "kept"),
-        ("x = [c()]", 1, "kept"),
-        ("def f():\n    return c()", 2, "returned"),
-        ("def f():\n    x = c()\n    return x", 2, "returned"),
-        ("f = lambda: c()", 1, "returned"),
-        ("x = t0 - c()", 1, "compared"),
-    ],
-)
-def test_what_else_becomes_of_a_reading(text, line, word):
-    use = uses(text, line)
-    assert not use.minus
-    assert {w for w in ("compared", "kept", "returned") if getattr(use, w)} == (
-        {word} if word else {"compared"}
-    )
-
-
-def test_names_belong_to_their_function():
-    text = "t = c()\ndef f():\n    t = c()\n    return g - t\ndef h():\n    global t\n    t = c()\n"
-    assert uses(text, 1).stored == {("name", 0, "t")} == uses(text, 7).stored
-    assert uses(text, 3).stored == {("name", 2, "t")}
-
-
-def test_a_column_tells_two_readings_in_one_line_apart():
-    source = Source("a, b = c(), d() - c()\n")
-    assert source.use(1, 7).stored == {("name", 0, "a")}
-    assert source.use(1, -1) is None, "without columns (Python 3.10) it cannot be told"
-    assert Source("a = time.time() - int(b)").use(1, -1).kept
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")

@@ -20,7 +20,6 @@ from nsysalign.probe.slots import (
     REGION_ENTERED,
     REGION_LEFT,
     SLOT,
-    SLOT_SIZE,
 )
 from nsysalign.record.convert import convert, shorten
 from nsysalign.rundir import event_logs
@@ -53,10 +52,6 @@ def _slot(
         0,
         kind if again is None else again,
     )
-
-
-def test_slots_are_64_bytes_and_chunks_fit_every_page_size():
-    assert SLOT_SIZE == 64 and CHUNK_BYTES % 65536 == 0
 
 
 def test_torn_slots_and_texts_are_left_out(tmp_path):
@@ -93,12 +88,6 @@ def test_torn_slots_and_texts_are_left_out(tmp_path):
     assert (elapsed["start"], elapsed["end"], elapsed["ms"]) == (0, None, 1.5), (
         "the torn record is unknown"
     )
-
-
-def test_a_process_without_texts_still_converts(tmp_path):
-    (tmp_path / "7-0.rec").write_bytes(_slot(RECORD))
-    (path,) = convert(tmp_path, tmp_path, tmp_path)
-    assert [json.loads(x)["type"] for x in path.read_text().splitlines()] == ["header", "record"]
 
 
 def _reading(clock: int, context: int, t_ns: int, third: int = 0, thread: int = 1) -> bytes:

@@ -130,13 +130,11 @@ case "$OUT" in
   */hangs-*) APP "$@"; kill -STOP $$;;
   */busy-*) APP "$@"; end=$((${EPOCHREALTIME/[.,]/} + 4000000))
     while [ ${EPOCHREALTIME/[.,]/} -lt $end ]; do :; done; FINISH;;
-  */writes-*) APP "$@"; mkfifo fifo; exec 5<>fifo
-    for i in 1 2 3 4 5 6 7 8 9 10 11 12 13; do read -t 0.3 -u 5; echo $i >>"$OUT.part"; done; FINISH;;
   */long-*) APP "$@"; FINISH;;
 esac""",
         export=f'{DATABASE} >"$OUT"',
     )
-    patience = {"late": 3, "hangs": 3, "busy": 3, "writes": 3, "long": 3}
+    patience = {"late": 3, "hangs": 3, "busy": 3, "long": 3}
     text = {name: "pair(3)\nraise SystemExit(6)" for name in patience}
     text["long"] = "import time\npair(3)\ntime.sleep(4)\nraise SystemExit(6)"
     runs = {

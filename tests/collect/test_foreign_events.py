@@ -91,10 +91,8 @@ WAYS = {
         "s = torch.cuda.Stream()\na, b = torch.Event(), torch.Event()\ns.record_event(a); s.record_event(b)\nprint(a.elapsed_time(b))"
     ),
     "CuPy": "import cupy\na, b = cupy.cuda.Event(), cupy.cuda.Event()\na.record(); b.record(cupy.cuda.Stream(5))\nprint(cupy.cuda.get_elapsed_time(a, b))",
-    "CuPy's streams": "import cupy\ns = cupy.cuda.Stream(5)\na, b = s.record(), s.record(cupy.cuda.Event())\nprint(cupy.cuda.get_elapsed_time(a, b))",
     "CuPy's benchmark": "import cupy\nsys.path.append(sys.path[0] + '/cupyx/site-packages')\nimport cupyx_profiler\nprint(cupyx_profiler.benchmark(int))",
     "numba": "from numba import cuda\na, b = cuda.event(), cuda.event()\na.record(); b.record()\nprint(cuda.event_elapsed_time(a, b))",
-    "numba's method": "from numba import cuda\na, b = cuda.event(), cuda.event()\na.record(); b.record()\nprint(a.elapsed_time(b))",
 }  # fmt: skip
 
 
@@ -111,29 +109,6 @@ def test_a_pair_of_another_library_is_logged_with_its_value(probed, libraries, n
     for line in (start, end):
         assert line["site"].startswith("script.py:") and "stream_handle" in line
         assert bool(line.get("library")) == (name == "CuPy's benchmark")
-
-
-def test_a_handle_that_is_used_again_is_not_the_old_event(probed, libraries):
-    run = probed(
-        libraries
-        + """
-import torch, cupy
-a = cupy.cuda.Event()
-a.record()
-b = cupy.cuda.Event()
-b.ptr = a.ptr  # a is gone, b got its place
-b.record()
-c = cupy.cuda.Event()
-c.record()
-cupy.cuda.get_elapsed_time(b, c)
-d = cupy.cuda.Event()
-d.when = 0  # recorded out of our sight
-cupy.cuda.get_elapsed_time(d, c)
-"""
-    )
-    known, unknown = run.lines("elapsed")
-    assert (known["start"], known["end"]) == (1, 2)
-    assert (unknown["start"], unknown["end"]) == (None, 2)
 
 
 SAME = """

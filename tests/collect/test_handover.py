@@ -17,7 +17,6 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
-from .conftest import ROOT
 from .user import elapsed, processes_named
 
 STATE = """
@@ -54,46 +53,6 @@ ADDED = (
 #: Installed, for `python -m` looks for modules in the working directory first, which may be
 #: deleted.
 NSYSALIGN = str(Path(sys.executable).with_name("nsysalign"))
-
-ALONE = """
-import sys
-from pathlib import Path
-from nsysalign.record.launch import launch
-sys.exit(launch(sys.argv[1:], {"NSYSALIGN_DIR": "none"}, Path("log")).status)
-"""
-
-
-@pytest.fixture
-def alone(tmp_path):
-    """`alone(command, ...)`: the state of STATE (or the process) when it is handed over without
-    nsys."""
-    (tmp_path / "state.py").write_text(STATE)
-    (tmp_path / "alone.py").write_text(ALONE)
-
-    def start(*command: str | bytes, **keywords) -> subprocess.CompletedProcess:
-        keywords = {"cwd": tmp_path, "env": {**os.environ, "PYTHONPATH": str(ROOT)}, **keywords}
-        return subprocess.run(
-            [sys.executable, tmp_path / "alone.py", *command],
-            capture_output=True,
-            timeout=60,
-            **keywords,
-        )
-
-    return start
-
-
-def test_a_command_that_cannot_be_started_says_so_as_a_shell_would(alone, tmp_path):
-    done = alone("no-such-command-anywhere")
-    assert (done.returncode, done.stderr) == (
-        127,
-        b"nsysalign: no-such-command-anywhere: No such file or directory\n",
-    )
-    (tmp_path / "plain.txt").write_text("echo read by a shell: $1")
-    done = alone("./plain.txt", "x")
-    assert done.returncode == 126 and b"Permission denied" in done.stderr
-    (tmp_path / "plain.txt").chmod(0o755)
-    done = alone("./plain.txt", "x")
-    assert (done.returncode, done.stdout) == (0, b"read by a shell: x\n")
 
 
 @pytest.mark.nsys
@@ -185,18 +144,6 @@ def test_closed_streams_and_deleted_folders(real):
             done.stderr
         )
         assert (real.folder / name / "trace.sqlite").is_file()
-    assert "next: choose one with -o DIR" in _run_in_deleted(real, gone, script)
-
-
-def _run_in_deleted(real, gone: Path, script: Path) -> str:
-    gone.mkdir()
-    shell = f'cd {gone} && rmdir {gone} && exec "$@"'
-    done = subprocess.run(
-        ["sh", "-c", shell, "sh", NSYSALIGN, "run", str(script), "x"],
-        cwd=real.folder, env=real.env, capture_output=True, text=True, timeout=120,
-    )  # fmt: skip
-    assert done.returncode == 3 and "Traceback" not in done.stderr
-    return done.stderr
 
 
 @pytest.mark.nsys
@@ -324,11 +271,11 @@ raise SystemExit(4)
 @pytest.mark.nsys
 def test_a_program_that_closes_all_descriptors_ends(real):
     """nsys waits for ever for a connection that the program has closed; and what Python writes a
-    signal's number to is not a file of the program's, nor warned of."""
+    signal's number to is not a file of the program's."""
     status, out, err = real.the_end(real.run(DAEMON, "--timeout", "30"))
     # nsys's library crashes (11) in such a child: always without us, now and then with us
     assert status == 4 and out.startswith(("0\n10 ", "11\n10 ")) and out.endswith("\n0\n"), err
-    assert elapsed(real.run_dirs()[0]) >= 3 + out.startswith("0") and "wakeup" not in err
+    assert elapsed(real.run_dirs()[0]) >= 3 + out.startswith("0")
 
 
 @pytest.mark.nsys
@@ -376,23 +323,6 @@ def test_variables_that_are_meant_for_the_script(real, name):
     assert (ours.returncode, ours.stdout) == (plainly.returncode, plainly.stdout)
     assert ours.stderr.startswith(plainly.stderr) and "cli.py" not in ours.stderr
     assert (real.run_dirs()[0] / "trace.sqlite").is_file()
-
-
-@pytest.mark.nsys
-@pytest.mark.parametrize("name", [b"--start-agent", b"nsys\0profile"])
-def test_an_nsys_that_is_killed_leaves_what_it_recorded(real, name):
-    text = "import pathlib, time\npair(4)\npathlib.Path('started').touch()\ntime.sleep(3)\nraise SystemExit(5)"
-    process = real.run(text)
-    wait_for(real.folder / "started")
-    (run_dir,) = real.run_dirs()
-    (victim,) = processes_named(name, run_dir)
-    os.kill(victim, signal.SIGKILL)
-    _, err = process.communicate(timeout=120)
-    assert process.returncode in (3, 5) and "ended with status 5" in err, err
-    assert elapsed(run_dir) == 4 and all(
-        path.resolve() != run_dir for path in Path("/tmp").glob("nsysalign-*/run")
-    )
-    assert list(run_dir.glob("trace.*")), "its recording, or the report made of it"
 
 
 @pytest.mark.nsys

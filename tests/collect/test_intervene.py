@@ -91,25 +91,6 @@ print([d[0] for d in torch.cuda.done])
     assert done(probed(text, env=env)) == ["record"] * 4 + ["synchronize", "record"]
 
 
-def test_a_file_by_its_absolute_name_or_its_end(probed, tmp_path):
-    for file, hits in (
-        (str(tmp_path / "script.py"), 1),
-        ("cript.py", 0),
-        ("/elsewhere/script.py", 0),
-    ):
-        run = probed(PROGRAM, env=spec("synchronize", ((file, 5, ()),)))
-        assert [d[0] for d in done(run)].count("synchronize") == hits
-
-
-def test_never_during_a_capture(probed):
-    text = PROGRAM.replace(
-        "pair()\nprint", "torch.cuda.graphs.CUDAGraph().capture_begin()\npair()\nprint"
-    )
-    run = probed(text, env=spec(delay_ns=1000))
-    assert done(run) == [("record", 0), ("record", 0)]
-    assert [r.get("intervened") for r in run.lines("record")] == [True, None, None, None]
-
-
 @pytest.mark.parametrize("kind", ["delay", "synchronize"])
 def test_what_fails_is_noted_and_the_record_goes_on(probed, kind):
     broken = PROGRAM.replace(

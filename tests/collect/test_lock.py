@@ -91,7 +91,8 @@ def test_refusals_say_what_to_do_and_leave_nothing_locked(tmp_path, env, message
 
 
 @pytest.mark.nsys
-def test_a_run_with_locked_clocks_says_so_in_its_folder(tmp_path, nsys):
+@pytest.mark.parametrize("how", [(), ("--no-nsys",)])
+def test_a_run_with_locked_clocks_says_so(tmp_path, nsys, how):
     (tmp_path / "s.py").write_text("print('hello')\n")
     log = tmp_path / "nvml.log"
     clean = {
@@ -99,9 +100,10 @@ def test_a_run_with_locked_clocks_says_so_in_its_folder(tmp_path, nsys):
     }
     path = os.pathsep.join([str(FAKE), str(ROOT)])
     done = subprocess.run(
-        [sys.executable, "-m", "nsysalign", "run", "--lock-clocks", "1500", "-o", "R", "s.py"],
+        [sys.executable, "-m", "nsysalign", "run", "--lock-clocks", "1500", *how, "-o", "R", "s.py"],
         cwd=tmp_path, env={**clean, "PYTHONPATH": path, **GPUS, "FAKE_NVML_LOG": str(log), "NSYS": nsys.path},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert "hello" in done.stdout and log.read_text().splitlines() == LOCKED + RESET
     assert RunDirectory(tmp_path / "R").conditions() == (SAID,)
+    assert not how or SAID in " ".join(done.stdout.split())

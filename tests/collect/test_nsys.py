@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 
@@ -10,7 +9,6 @@ import pytest
 
 from nsysalign.errors import NsysError
 from nsysalign.record.nsys import (
-    Nsys,
     candidates,
     describe,
     export_json,
@@ -86,39 +84,10 @@ def test_path_comes_before_install_folders_and_newest_first(fake, monkeypatch, t
     )
 
 
-def _tool(*flags: str) -> Nsys:
-    return Nsys("/x/nsys", "2025.1.1", frozenset(flags))
-
-
-def test_flags_are_used_only_where_they_exist(tmp_path):
-    everything = _tool(
-        "sample", "cpuctxsw", "cuda-event-trace", "cuda-graph-trace", "trace-fork-before-exec"
-    )
-    arguments, notes = profile_arguments(
-        everything, tmp_path / "trace", accurate=True, graph_trace="node"
-    )
-    assert arguments == [
-        "/x/nsys", "profile", "-t", "cuda,nvtx", "-o", str(tmp_path / "trace"), "--sample=none",
-        "--cpuctxsw=none", "--cuda-event-trace=true", "--trace-fork-before-exec=true",
-        "--cuda-graph-trace=node",
-    ]  # fmt: skip
-    assert notes == []
-    assert "--cuda-event-trace=false" in profile_arguments(everything, tmp_path / "trace")[0]
-    arguments, notes = profile_arguments(
-        _tool(), tmp_path / "trace", accurate=True, graph_trace="node"
-    )
-    assert arguments[6:] == [] and [re.search("no --([a-z-]+)", note)[1] for note in notes] == [
-        "cuda-event-trace", "trace-fork-before-exec", "cuda-graph-trace"
-    ]  # fmt: skip
-    (note,) = profile_arguments(_tool(), tmp_path / "trace")[1]
-    assert "forked children are not in the trace" in note, "of what was not asked for, nothing"
-
-
 #: What an nsys has, in its help: options of `profile` beyond those of all, and formats of `export`.
 VERSIONS = {
     "2022.4.1": ("", "sqlite, hdf, text, json, info"),
     "2024.2.3": ("trace-fork-before-exec", "sqlite, hdf, text, json, info, arrow,\n  and parquetdir"),
-    "2025.1.1": ("trace-fork-before-exec cuda-event-trace", "sqlite, json, jsonlines"),
     "2026.2.1": ("trace-fork-before-exec cuda-event-trace cuda-trace-all-apis", "sqlite, jsonlines"),
 }  # fmt: skip
 

@@ -254,37 +254,6 @@ def test_calibration_runs_once_before_the_first_record(probed):
     assert note["calibration_ns"] == note["t1_ns"] - note["t0_ns"] > 0
 
 
-EARLY = """import time, torch
-torch.cuda.is_initialized = lambda: {initialised}
-own = torch.cuda.Event.__new__.__wrapped__
-a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(True)
-print(torch.cuda.Event.__new__ is own, time.perf_counter_ns())
-a.record(); b.record(); a.elapsed_time(b)
-"""
-
-
-def test_calibration_comes_when_the_event_is_made_and_leaves_no_wrapper(probed):
-    run = probed(EARLY.format(initialised=True), calibrate=True)
-    unwrapped, made = run.out.split()
-    known = run.lines("record", calibration=True)
-    assert unwrapped == "True" and len(known) == 80 and known[-1]["t1_ns"] < int(made)
-    assert len(run.lines("record")) == 2 and run.errors == ""
-
-
-def test_calibration_steps_back_from_a_busy_stream_and_without_sleep(probed):
-    busy = "import torch\nquery = torch.cuda.Stream.query\ntorch.cuda.Stream.query = lambda self: False\n"
-    run = probed(
-        busy + PAIR + "torch.cuda.Stream.query = query\na.record(); b.record(); a.elapsed_time(b)",
-        calibrate=True,
-    )
-    first = run.lines("record", calibration=True)[0]["t0_ns"]
-    assert first > run.lines("elapsed")[1]["t1_ns"], (
-        "put off until after a compared pair with an idle stream"
-    )
-    run = probed("import torch\ndel torch.cuda._sleep\n" + PAIR, calibrate=True)
-    assert run.lines("record", calibration=True) == [] and run.errors == ""
-
-
 def test_a_sitecustomize_of_the_users_runs_too(probed, tmp_path):
     folder = tmp_path / "custom"
     folder.mkdir()

@@ -54,12 +54,6 @@ def test_options_before_the_command_are_ours_and_after_it_the_scripts(invoked, t
     assert calls["present"] == (tmp_path, True, "x.json")
 
 
-def test_a_command_after_two_dashes(invoked):
-    result, calls = invoked("--", "torchrun", "--nproc-per-node", "2", "train.py")
-    assert calls["collect"][0] == ["torchrun", "--nproc-per-node", "2", "train.py"]
-    assert "note: a note" in result.output
-
-
 def test_the_scripts_status_is_returned_after_the_analysis(invoked):
     result, calls = invoked("s.py", status=7)
     assert result.exit_code == 7 and "present" in calls and "ended with status 7" in result.output
@@ -75,7 +69,7 @@ def test_ctrl_c_during_the_analysis_says_how_to_go_on(invoked, tmp_path):
     assert isinstance(result.exception, Interrupted) and result.exception.exit_code == 130
     assert str(result.exception).endswith(f"is kept\n  next: nsysalign analyze {tmp_path}")
     result, _ = invoked("s.py", status=7, fails=KeyboardInterrupt())
-    assert result.exit_code == 7 and f"next: nsysalign analyze {tmp_path}" in result.output
+    assert result.exit_code == 7 and "what was recorded is kept" in result.output
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
@@ -100,7 +94,3 @@ def test_ctrl_c_elsewhere_is_no_finding(monkeypatch, capsys, tmp_path):
     with pytest.raises(SystemExit) as ended:
         main(["analyze", str(tmp_path)])
     assert ended.value.code == 130 and capsys.readouterr().err == "\nnsysalign: interrupted\n"
-
-
-def test_no_command_is_wrong_usage(invoked):
-    assert invoked()[0].exit_code == 2

@@ -10,7 +10,6 @@ import sys
 import numpy as np
 import pytest
 
-from nsysalign.record.nsys import Nsys, profile_arguments
 from nsysalign.record.python_samples import Samples
 from nsysalign.record.session import CollectOptions, collect
 from nsysalign.trace.stacks import read_stacks
@@ -60,19 +59,6 @@ def test_frames_are_named_and_equal_stacks_are_kept_once():
     assert lines[3]["process"] == 7 << 24 and lines[3]["main"] is True
     assert lines[3]["t_ns"] == [10, 20, 30] and lines[3]["stack_of"] == [0, 1, 0]
     assert len(lines) == 4
-
-
-def test_a_sample_of_another_layout_is_counted_and_left_out():
-    found, lines = read(sample(10, (1, 2, 41), cut=4), sample(20, (1, 2, 41)))
-    assert (found.bad, found.count) == (1, 1) and lines[-1]["t_ns"] == [20]
-
-
-def test_an_nsys_that_cannot_sample_says_so(tmp_path):
-    arguments, notes = profile_arguments(
-        Nsys("nsys", "2022.4.1", frozenset()), tmp_path, python_hz=1000
-    )
-    assert not any("python" in argument for argument in arguments)
-    assert any("--sample-python was ignored" in note for note in notes)
 
 
 PROGRAM = """

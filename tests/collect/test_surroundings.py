@@ -4,8 +4,6 @@ failing is not."""
 from __future__ import annotations
 
 import json
-import os
-from pathlib import Path
 
 import pytest
 
@@ -14,21 +12,6 @@ from nsysalign.record.convert import convert
 from .test_transparent import interpreters
 
 PAIR = "import torch\na, b = torch.cuda.Event(), torch.cuda.Event()\na.record(); b.record()\nprint(a.elapsed_time(b) > 0)\n"
-
-
-def old_pythons() -> list[Path]:
-    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"))
-    return sorted(
-        p for v in ("2.7", "3.6", "3.9") for p in pyenv.glob(f"versions/{v}.*/bin/python")
-    )
-
-
-@pytest.mark.parametrize("python", old_pythons() or [None])
-def test_a_child_in_an_old_python_runs_without_the_probe(probed, python):
-    if python is None:
-        pytest.skip("no old Python here")
-    run = probed("print(1)", python=python)
-    assert (run.status, run.out, run.err, run.logs, run.errors) == (0, "1\n", "", {}, "")
 
 
 @pytest.mark.torch

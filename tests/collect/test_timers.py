@@ -177,19 +177,6 @@ for _ in range(3):
     assert note["text"].startswith("script.py:6 read the clock more than about 32,6")
 
 
-def test_no_room_is_said_and_the_clock_still_ticks(probed):
-    smaller = "import sys, time, torch\nsys.modules['_nsysalign_probe.timers'].READINGS = 5_000\ntorch.cuda.init()\n"
-    run = probed(
-        smaller
-        + "for _ in range(9_000):\n    t = time.perf_counter()\nprint(time.perf_counter() > t)"
-    )
-    assert run.out == "True\n" and run.errors == ""
-    assert 4_990 < len(run.lines("clock_reading")) <= 5_000
-    assert [n["text"] for n in run.lines("note")] == [
-        "the host's clocks were read more than 5,000 times: later readings are not in the log"
-    ]
-
-
 def test_a_mistake_of_ours_leaves_plain_clocks_and_a_working_probe(probed):
     run = probed(
         USE
