@@ -35,17 +35,13 @@ def views(command: Callable[..., Any]) -> Callable[..., Any]:
         if given:
             ctx.meta[_VIEW] = option.name
 
-    for names, words in (
-        (
-            ("--brief", "brief"),
-            "Print the answer as one line of JSON of at most 2,000 bytes (docs/agents.md).",
-        ),
-        (("--kernels", "kernels"), "Show what ran, by kernel, instead of the first screen."),
-        (("-v", "--verbose", "full"), "Show everything: all parts, findings with evidence, notes."),
-    ):
-        command = click.option(
-            *names, is_flag=True, expose_value=False, callback=chosen, help=words
-        )(command)
+    for *names, words in (
+        ("--brief", "brief", "Print the answer as one line of JSON of at most 2,000 bytes (docs/agents.md)."),
+        ("--kernels", "kernels", "Show what ran, by kernel, instead of the first screen."),
+        ("-v", "--verbose", "full", "Show all labels, a sentence each, and all findings with evidence."),
+    ):  # fmt: skip
+        option = click.option(*names, is_flag=True, expose_value=False, callback=chosen, help=words)
+        command = option(command)
     return command
 
 
@@ -125,17 +121,11 @@ def profiling(command: Callable[..., Any]) -> Callable[..., Any]:
     """How to profile a script: argument `options`, a CollectOptions, and `lock_clocks`."""
 
     @functools.wraps(command)
-    def with_options(
-        *args: Any, accurate: bool, no_calibrate: bool,
-        graph_trace: str | None, timeout: float | None, nsys: str | None, output: Path | None,
-        **rest: Any,
-    ) -> Any:  # fmt: skip
+    def with_options(*args: Any, no_calibrate: bool, timeout: float | None, **rest: Any) -> Any:
         from nsysalign.record.session import CollectOptions
 
-        options = CollectOptions(
-            nsys=nsys, output=output, accurate=accurate, calibrate=not no_calibrate,
-            graph_trace=graph_trace, timeout_s=timeout,
-        )  # fmt: skip
+        given = {name: rest.pop(name) for name in ("nsys", "output", "accurate", "graph_trace")}
+        options = CollectOptions(calibrate=not no_calibrate, timeout_s=timeout, **given)
         return command(*args, options=options, **rest)
 
     for option in reversed(_PROFILING):
