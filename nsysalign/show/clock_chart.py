@@ -40,7 +40,6 @@ def _columns(device: int, rows: pd.DataFrame, origin: int, size: int) -> dict[st
         "end": ((np.maximum.reduceat(column["end_ns"], begin) - origin) // 1_000).tolist(),
         "low": np.minimum.reduceat(column["sm_min_mhz"], begin).tolist(),
         "high": np.maximum.reduceat(column["sm_max_mhz"], begin).tolist(),
-        "memory": np.maximum.reduceat(column["mem_mhz"], begin).tolist(),
         "why": np.bitwise_or.reduceat(np.maximum(column["reasons"], 0), begin).tolist(),
         "power": np.maximum.reduceat(column["power_mw"], begin).tolist(),
         "heat": np.maximum.reduceat(column["temperature_c"], begin).tolist(),
