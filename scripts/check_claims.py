@@ -237,11 +237,11 @@ class Evidence:
         out = {"whole_ns": end - begin, "gpu_works_ns": _open(work)}
         for key, low, high in (("before_first_work", begin, first), ("after_last_work", last, end)):
             cut = [(max(s, low), min(e, high), n) for s, e, n in made if s < high and e > low]
-            by_name: Counter = Counter()
+            by_name = defaultdict(list)
             for s, e, n in cut:
-                by_name[n] += e - s
+                by_name[n].append((s, e))
             out[f"{key}_ns"] = _open([(s, e) for s, e, _ in cut])
-            out[f"{key.partition('_')[0]}_call_ns"] = set(by_name.values())
+            out[f"{key.partition('_')[0]}_call_ns"] = {_open(of) for of in by_name.values()}
         return out
 
     def synchronising(self, number: int) -> tuple[int, int]:

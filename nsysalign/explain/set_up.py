@@ -11,6 +11,12 @@ from nsysalign.intervals import disjoint
 from nsysalign.model import Trace, pid_of
 
 
+def _open(spans: pd.DataFrame) -> int:
+    """How long at least one of them lasts: threads call at once."""
+    _, start, stop = disjoint(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy())
+    return int((stop - start).sum())
+
+
 def set_up(trace: Trace) -> list[dict[str, Any]]:
     """One of each process that calls CUDA and uses one device.
 
@@ -19,7 +25,7 @@ def set_up(trace: Trace) -> list[dict[str, Any]]:
              |------------ before ------------|            last|-- after --|
 
     `whole_ns`: from the first call to the last call or work.  `before_ns`, `after_ns`: how long calls
-    were open in these times; `..._call`: the one that took most of it, `..._call_ns` in all;
+    were open in these times; `..._call`: the one that took most of it, `..._call_ns`;
     `busy_ns`: how long the device worked.
     """
     calls, out = trace.calls, []
@@ -30,17 +36,14 @@ def set_up(trace: Trace) -> list[dict[str, Any]]:
             continue
         first, last = int(work["start_ns"].min()), int(work["end_ns"].max())
         begin, end = min(int(own["start_ns"].min()), first), max(int(own["end_ns"].max()), last)
-        _, start, stop = disjoint(work["start_ns"].to_numpy(), work["end_ns"].to_numpy())
-        row = {"pid": int(pid_of(process)), "device": int(work["device"].iloc[0])}
-        row |= {"whole_ns": end - begin, "busy_ns": int((stop - start).sum())}
+        row: dict[str, Any] = {"pid": int(pid_of(process)), "device": int(work["device"].iloc[0])}
+        row |= {"whole_ns": end - begin, "busy_ns": _open(work)}
         for name, low, high in (("before", begin, first), ("after", last, end)):
-            spans = own[["start_ns", "end_ns"]].clip(low, high)
-            _, start, stop = disjoint(spans["start_ns"].to_numpy(), spans["end_ns"].to_numpy())
-            ns = pd.Series(spans["end_ns"] - spans["start_ns"]).groupby(own["name_id"]).sum()
-            row |= {
-                f"{name}_ns": int((stop - start).sum()),
-                f"{name}_call": trace.names.get(int(ns.idxmax()), "CUDA calls"),
-                f"{name}_call_ns": int(ns.max()),
-            }
+            spans = own[["start_ns", "end_ns"]].clip(low, high).assign(name=own["name_id"])
+            ns = spans["end_ns"] - spans["start_ns"]
+            most = int(ns.groupby(spans["name"]).sum().idxmax())
+            row[f"{name}_ns"] = _open(spans)
+            row[f"{name}_call"] = trace.names.get(most, "CUDA calls")
+            row[f"{name}_call_ns"] = _open(spans[spans["name"] == most])
         out.append(row)
     return out

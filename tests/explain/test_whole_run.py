@@ -276,6 +276,7 @@ def test_set_up_is_said_first_where_little_else_happens(tmp_path):
 
     def draw(w):
         w.call("other", 0, 60_000_000)
+        w.call("other", 1_000_000, 59_000_000, 1)  # another thread, at once
         w.kernel(60_010_000, 60_110_000, w.call("launch", 60_000_000, 60_004_000))
         w.kernel(60_200_000, 60_210_000, w.call("launch", 60_190_000, 60_194_000))
         w.call("other", 60_300_000, 61_300_000, name="cudaFree_v3020")
