@@ -49,7 +49,9 @@ def compared_pairs(log: EventLog, clock: EventClock | None) -> pd.DataFrame:
     find = Lookup(records["process"].to_numpy(), records["seq"].to_numpy())
     start, end = (find(elapsed["process"], elapsed[side]) for side in ("start", "end"))
     known = (start >= 0) & (end >= 0)
-    known &= ~records["captured"].to_numpy()[start] & ~records["captured"].to_numpy()[end]
+    elapsed, start, end = elapsed[known], start[known], end[known]
+    captured = records["captured"].to_numpy()
+    known = ~captured[start] & ~captured[end]
     elapsed, start, end = elapsed[known], start[known], end[known]
     at_least_ns, caught_up = lags(log, clock)
     elapsed_ns = np.rint(elapsed["ms"].to_numpy() * 1e6).astype(np.int64)

@@ -226,6 +226,13 @@ def test_a_folder_stands_for_its_logs(read, tmp_path):
     assert read_event_logs([tmp_path]).records.equals(log.records)
 
 
+def test_a_log_that_lost_all_its_records(export, log):
+    lines = [line for line in log.read_text().splitlines() if '"record"' not in line]
+    log.write_text("\n".join(lines) + "\n")
+    analysis = nsysalign.analyze(export(tiny()), [log])
+    assert len(analysis.unaligned) == 1 and "event" not in set(analysis.intervals["kind"])
+
+
 def test_a_newer_version_is_a_note(read):
     log = read([{**HEADER, "version": 9}, record(0)])
     assert len(log.records) == 1 and "version 9 is newer" in log.notes[0]
