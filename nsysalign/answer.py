@@ -47,6 +47,9 @@ MEASURE_RIGHT = "To measure it right"
 SPEED_UP = "To make it faster"
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
+_OF_INTERVAL = (
+    "label", "kind", "callers", "interval", "name", "elapsed_ns", "error_ns", "kernel_only_ns", "kernel_outside_ns",
+)  # fmt: skip
 #: A saving below this share of what was measured leads no screen.
 LEADS = 0.005
 #: So many labels have a sentence: the first ones.
@@ -306,8 +309,9 @@ def _label_rows(
         rules.setdefault(str(label), []).append((str(rule), severity))
     predicted, did = predictions(analysis), _host_sentences(analysis, spent)
     rows = []
-    for label, position in zip(labels.itertuples(index=False), positions, strict=True):
-        row, own = _of_interval(intervals, position, matrix), rules.get(str(label.label), ())
+    shown = _of_intervals(intervals, positions, matrix)
+    for label, row in zip(labels.itertuples(index=False), shown, strict=True):
+        own = rules.get(str(label.label), ())
         waits = row.parts_ns["host"] >= _MATTERS * row.elapsed_ns
         rows.append(
             replace(
@@ -329,32 +333,39 @@ def _label_rows(
 def _run_rows(analysis: Analysis, matrix: np.ndarray) -> list[LabelRow]:
     """One row per run, devices and streams."""
     intervals = analysis.intervals
-    runs = np.flatnonzero((intervals["kind"] == "run").to_numpy()).tolist()
-    return [replace(_of_interval(intervals, run, matrix), callers=()) for run in runs]
+    runs = np.flatnonzero((intervals["kind"] == "run").to_numpy())
+    return [replace(run, callers=()) for run in _of_intervals(intervals, runs, matrix)]
 
 
-def _of_interval(intervals: pd.DataFrame, position: int, matrix: np.ndarray) -> LabelRow:
-    """A row that shows the interval at this position, and says nothing of others."""
-    shown = next(intervals.iloc[[position]].itertuples(index=False))
-    parts = dict(zip(CAUSES, matrix[position].tolist(), strict=True))
-    gpu = parts["kernel"] + parts["graph"]
-    if shown.kind == "host":
-        meanwhile = int(shown.kernel_only_ns) - int(shown.kernel_outside_ns or 0)
-        gpu = max(gpu, min(meanwhile, int(shown.elapsed_ns))) if shown.kernel_only_ns else gpu
-    return LabelRow(
-        label=str(shown.label),
-        kind=str(shown.kind),
-        count=1,
-        site="",
-        callers=tuple(shown.callers),
-        library=False,
-        interval=int(shown.interval),
-        name=str(shown.name),
-        elapsed_ns=int(shown.elapsed_ns),
-        error_ns=int(shown.error_ns),
-        parts_ns=parts,
-        gpu_ns=gpu,
-    )
+def _of_intervals(
+    intervals: pd.DataFrame, positions: np.ndarray, matrix: np.ndarray
+) -> list[LabelRow]:
+    """Rows that show the intervals at these positions, and say nothing of others."""
+    rows = []
+    shown = intervals[list(_OF_INTERVAL)].iloc[positions].itertuples(index=False)
+    for interval, ns in zip(shown, matrix[positions].tolist(), strict=True):
+        parts = dict(zip(CAUSES, ns, strict=True))
+        gpu = parts["kernel"] + parts["graph"]
+        if interval.kind == "host" and interval.kernel_only_ns:
+            inside = int(interval.kernel_only_ns) - int(interval.kernel_outside_ns)
+            gpu = max(gpu, min(inside, int(interval.elapsed_ns)))
+        rows.append(
+            LabelRow(
+                label=str(interval.label),
+                kind=str(interval.kind),
+                count=1,
+                site="",
+                callers=tuple(interval.callers),
+                library=False,
+                interval=int(interval.interval),
+                name=str(interval.name),
+                elapsed_ns=int(interval.elapsed_ns),
+                error_ns=int(interval.error_ns),
+                parts_ns=parts,
+                gpu_ns=gpu,
+            )
+        )
+    return rows
 
 
 def predictions(analysis: Analysis) -> dict[int, dict[str, Any]]:

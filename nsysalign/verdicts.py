@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY
+from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY, known_as
 from nsysalign.text import bytes_text, duration, percent, safe_text, short_name
 
 if TYPE_CHECKING:
@@ -104,8 +104,20 @@ class Judge:
             )
 
         self._details, self._others = of_rows(analysis.details), of_rows(analysis.other_streams)
-        self._segments = of_rows(analysis.segments)
-        self._starts = analysis.intervals.set_index("interval")["start_ns"].reindex(numbers)
+        starts = analysis.intervals.set_index("interval")["start_ns"]
+        self._starts = starts.reindex(numbers).to_dict()
+        table = analysis.segments[analysis.segments["interval"].isin(numbers)]
+        table = table.sort_values(["interval", "start_ns"], kind="stable")
+        columns = np.array([COLUMNS.index(column) for column in COLUMN_OF.values()])
+        #: start, end, number of the column, detail; `_places`: the rows of an interval
+        self._segments = (
+            *(table[name].to_numpy(np.int64) for name in ("start_ns", "end_ns")),
+            columns[known_as(table["cause"], tuple(COLUMN_OF))],
+            table["detail"].tolist(),
+        )
+        own, begin = np.unique(table["interval"].to_numpy(), return_index=True)
+        ends = [*begin[1:].tolist(), len(table)]
+        self._places = dict(zip(own.tolist(), map(slice, begin.tolist(), ends), strict=True))
 
     @cached_property
     def _kernels(self) -> dict[str, pd.DataFrame]:
@@ -200,13 +212,9 @@ class Judge:
         """The row's interval with its pieces, neighbours of one column joined."""
         pieces: tuple[Piece, ...] = ()
         launch, launch_ns = "", 0
-        table = self._segments.get(row.interval)
-        if table is not None:
-            table = table.sort_values("start_ns", kind="stable")
-            origin = int(self._starts[row.interval])
-            start, end = (table[name].to_numpy() - origin for name in ("start_ns", "end_ns"))
-            column = np.array([COLUMNS.index(COLUMN_OF[c]) for c in table["cause"]], np.int64)
-            details = table["detail"].tolist()
+        if place := self._places.get(row.interval):
+            start, end, column, details = (values[place] for values in self._segments)
+            start, end = start - self._starts[row.interval], end - self._starts[row.interval]
             pieces = _pieces(start, end, column, details)
             launch, launch_ns = _ended_by(start, end, column, details)
         return Proof(

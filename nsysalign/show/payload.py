@@ -44,6 +44,7 @@ MOST_OPENED, MOST_PICTURES = 300, 5_000
 MAX_FULL_INTERVALS = 40_000
 #: Kernels of one label; rows of the tables of ranges, kinds of work and what the CPU did; gaps.
 MOST_KERNELS, MOST_ROWS, MOST_GAPS = 40, 150, 20
+_OF_RUNS = ["name", "elapsed_ns", "kernel_only_ns", "error_ns", "interval", "device", "start_ns"]
 #: File names of traces in a run directory: the directory has the name.
 _PLAIN_NAMES = ("trace.sqlite", "trace.nsys-rep")
 
@@ -200,10 +201,9 @@ def _run(
     origin: int,
 ) -> dict[str, Any]:
     """Every interval of a label, in time order and in columns, for the plots and tables of runs."""
-    rows = analysis.intervals.iloc[positions].sort_values("start_ns", kind="stable")
-    order = positions[
-        np.argsort(analysis.intervals["start_ns"].to_numpy()[positions], kind="stable")
-    ]
+    starts = analysis.intervals["start_ns"].to_numpy()
+    order = positions[np.argsort(starts[positions], kind="stable")]
+    rows = analysis.intervals[_OF_RUNS].iloc[order]
     parts = {}
     for cause in present if len(analysis.intervals) <= MAX_FULL_INTERVALS else ():
         values = matrix[order, CAUSES.index(cause)]
