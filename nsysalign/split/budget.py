@@ -27,7 +27,6 @@ from nsysalign.model import (
 )
 from nsysalign.place.lag import compared_pairs
 from nsysalign.split.busy import devices
-from nsysalign.split.details import Details
 from nsysalign.split.gaps import Explainer, launch_latency
 from nsysalign.split.host_timers import (
     HostWindows,
@@ -38,7 +37,7 @@ from nsysalign.split.host_timers import (
 )
 from nsysalign.split.labels import name_intervals
 from nsysalign.split.pieces import CAUSE, Pieces, Segments, join, segment_arrays, segments
-from nsysalign.split.sweep import StreamWindows, stream_pieces, stream_sums
+from nsysalign.split.sweep import Details, StreamWindows, stream_pieces, stream_sums
 
 DISTURBED, INTERVENED = "profiler-disturbed", "intervened"
 

@@ -25,7 +25,6 @@ from nsysalign.model import (
     Trace,
 )
 from nsysalign.split.busy import in_lots
-from nsysalign.split.details import Details
 from nsysalign.split.gaps import NEVER, Explainer, host_pieces
 from nsysalign.split.pieces import (
     CAUSE,
@@ -38,6 +37,7 @@ from nsysalign.split.pieces import (
     none,
     sums,
 )
+from nsysalign.split.sweep import Details
 
 #: A launch this many times slower than the median of its name, with this many operations
 #: unfinished, was blocked.

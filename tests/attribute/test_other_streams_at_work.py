@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from cases.drawing import MAIN, OTHER, analysed, in_nanoseconds, kernel, side_by_side
+from cases.drawing import analysed, in_nanoseconds, kernel, side_by_side
 from simulator import check
 from simulator.world import LEGACY, NON_BLOCKING, World
 
@@ -169,20 +169,3 @@ def test_a_run_counts_operations_that_others_hide(tmp_path):
 
 # --- host timers
 # ---------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("thread", "unknown"), [(None, 50), (MAIN, 45), (OTHER, 0)])
-def test_a_host_function_of_the_thread_whose_work_comes_next(tmp_path, thread, unknown):
-    """It counts for the stream where the same thread issued the operation before it, or where there
-    is none before it (`None`: then it is the trace's first call); not where another thread did."""
-    w = world()
-    if thread is None:
-        w.call("host_function", -10, -9.5)
-    start = w.record(6, 0, 2)
-    if thread is not None:
-        w.kernel(12, 20, w.call("launch", 8, 10, thread), 7)
-        w.call("host_function", 11, 11.5)
-    kernel(w, (13, 15), (65, 80))
-    w.pair(start, w.record(84, 16, 18))
-    w.sync(100, 110)
-    assert check.parts(analysed(w, tmp_path), 0).get("unknown", 0) == unknown * 1_000

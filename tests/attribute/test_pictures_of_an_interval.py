@@ -7,7 +7,6 @@ import pandas as pd
 import pytest
 from cases.drawing import MAIN, ZERO, in_nanoseconds, kernel
 from simulator import check, export
-from simulator.style import Style
 from simulator.world import LEGACY, NON_BLOCKING, Range, World
 
 from nsysalign import frames
@@ -112,15 +111,6 @@ def test_a_wait_begins_when_the_stream_has_reached_it(tmp_path):
     waits = drawn(in_nanoseconds(w), tmp_path).query("kind == 'wait'")
     assert waits[["start", "end"]].to_numpy().tolist() == [[50, 63]]
     assert waits["name"].tolist() == ["waits for record 0 of stream 13"]
-
-
-def test_a_wait_whose_record_was_guessed_says_so(tmp_path):
-    """No line of the log and no number in the trace: the record that the thread made before."""
-    world = waiting(inferred=True)
-    rows = check.analyze(*export.write(world, tmp_path, Style(event_rows="untimed"))).timeline
-    assert of_kind(rows[rows["kind"] == "wait"], "event", "name", "detail") == [
-        ("waits for record 0 of stream 13", {"inferred": True})
-    ]
 
 
 def test_what_does_not_fit_is_counted(tmp_path, monkeypatch):

@@ -14,7 +14,6 @@ from cases.drawing import (
     kernel,
     ordinary_launches,
 )
-from simulator import check
 from simulator.world import (
     BLOCKING,
     D2H,
@@ -169,25 +168,6 @@ def test_a_copy_that_the_window_cuts_moved_all_its_bytes_in_all_its_time(tmp_pat
     events(w, 6, (8, 10), 40)
     row = details(analysed(w, tmp_path)).query("cause == 'memcpy'").iloc[0]
     assert (row["ns"], row["bytes"], row["bandwidth_gb_s"]) == (14_000, 40_000, 2.0)
-
-
-def test_operations_that_execute_are_counted_not_those_that_are_staged(tmp_path):
-    """
-    H    copy -10-----------12   r0         r20--------------------------60 (a slow end record)
-    H2                          s13-14        s22-24                           issued meanwhile, after the end record began
-    7     copy #0-4   |6  stage     #16-18        #30-40    |50
-    """
-    w = world()
-    w.copy(0, 4, w.call("memcpy", -10, 12, OTHER), pageable=True)
-    start = w.record(6, 1, 2)
-    kernel(w, (13, 14), (16, 18), thread=OTHER)
-    kernel(w, (22, 24), (30, 40), thread=OTHER)
-    w.pair(start, w.record(50, 20, 60))
-    w.sync(100, 110)
-    analysis = analysed(w, tmp_path)
-    row = analysis.measured.iloc[0]
-    assert check.parts(analysis, 0)["memcpy"] == 6_000, "staging"
-    assert row["operations"] == 2
 
 
 #: ENUM_CUDA_MEMCPY_OPER and ENUM_CUDA_MEM_KIND of an export by nsys 2024.2.

@@ -56,15 +56,3 @@ def test_work_that_the_data_decides_splits_nothing(tmp_path):
         repeated([("nonzero", n + 1, 10 + n) for n in range(40)], times=1), tmp_path
     )
     assert analysis.variants.empty
-
-
-def test_shortened_names_keep_what_differs():
-    from nsysalign.text import told_apart
-
-    names = [
-        f"void cutlass::gemm_f32_tile{size}_stage3_warpsize2x2_execute_kernel"
-        for size in ("64x256", "128x128")
-    ]
-    texts = list(told_apart({n: n[:20] for n in names}, 24).values())
-    assert "tile64x256" in texts[0] and "tile128x128" in texts[1] and max(map(len, texts)) <= 24
-    assert told_apart({"a": "a", "b": "b"}, 24) == {"a": "a", "b": "b"}

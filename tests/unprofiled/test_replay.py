@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,28 +15,6 @@ def test_without_cost_nothing_moves():
     calls = [Call(0, 10, 0, 0, False), Call(20, 30, 0, 0, False), Call(40, 100, 0, 0, True)]
     items = [Item(0, 15, 35, 0, 15, 0), Item(0, 36, 95, 1, 12, 1)]
     assert replay(calls, items) == ([0, 0], 0)
-
-
-@pytest.mark.parametrize(("back", "host"), [(100, 0), (30, 0), (29, 1), (5, 25), (0, 30)])
-def test_a_wait_that_found_the_work_done_may_begin_earlier_by_what_it_came_too_late(back, host):
-    """
-    host    [c]---30 less---[sync ]       ends 30 after the operation: with `back` to return it could not end sooner than that
-    stream    ####
-    """
-    calls = [Call(0, 10, 0, 30, False), Call(40, 50, 0, 0, True, back)]
-    assert replay(calls, [Item(0, 12, 20, 0, 12, 0)]).host == host
-
-
-def test_a_wait_gives_back_what_the_host_was_early():
-    """
-    host    [c]---20 less---[sync          ] [c]
-    stream    ############################       the wait only begins earlier
-    """
-    calls = [Call(0, 10, 0, 20, False), Call(40, 110, 2, 0, True), Call(120, 130, 0, 0, False)]
-    items = [Item(0, 12, 100, 0, 12, 0), Item(0, 132, 140, 2, 12, 0)]
-    played = replay(calls, items)
-    assert played.items == [0, 2]  # only the return from the wait is shorter
-    assert played.host == 2
 
 
 def test_queued_behind_another_stream_moves_with_it():

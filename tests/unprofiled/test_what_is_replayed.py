@@ -118,20 +118,6 @@ def test_what_nsys_does_before_a_kernel_that_follows_closely(tmp_path, at, devic
     assert s.items[2][5] == pytest.approx(at - 30) and s.device[2] == device
 
 
-def test_a_launch_that_the_trace_begins_with(tmp_path):
-    """The very first call of the trace launches: host timer."""
-    w = world()
-    kernel(w, (2, 6), (8, 20))
-    w.sync(10, 24)
-    w.host_intervals.append(HostInterval("case#0", 0, 30, MAIN))
-    s = scene(w, tmp_path, "host")
-    assert (
-        s.calls == [2, 10]
-        and s.items == [(0, 8, 20, 0, 6, 0, NOTHING, 0)]
-        and (s.start, s.end) == (-1, -1)
-    )
-
-
 def test_a_host_timer_takes_the_calls_that_end_in_it(tmp_path):
     """
     host  [L-3    |0  [L2  [other 10-40 ...
@@ -147,33 +133,6 @@ def test_a_host_timer_takes_the_calls_that_end_in_it(tmp_path):
     assert s.calls == [2]
     # what was unfinished when it begins is there, issued before all
     assert s.items == [(0, 1, 4, -1, 0, 0, NOTHING, 0), (0, 8, 20, 0, 6, 1.25, NOTHING, 0)]
-
-
-def test_without_a_wait_the_calls_before_count_as_well(tmp_path, monkeypatch):
-    """The host may have run ahead: two launches before the start record, or the last one of
-    them."""
-
-    def ahead() -> World:
-        w = world()
-        kernel(w, (-40, -36), (-34, -2))
-        kernel(w, (-30, -26), (-1, 5))
-        start = w.record(8, 0, 2)
-        kernel(w, (10, 14), (16, 30))
-        w.pair(start, w.record(33, 15, 17))
-        w.sync(40, 50)
-        return w
-
-    assert scene(ahead(), tmp_path / "a").calls == [-40, -30, 0, 10, 15]
-    monkeypatch.setattr(module, "_MOST_BACK", 1)
-    s = scene(ahead(), tmp_path / "b")
-    assert s.calls == [-30, 0, 10, 15]
-    assert s.items[0] == (0, -34, -2, -1, 0, 0, NOTHING, 0), (
-        "what it waits for was issued before the scene"
-    )
-    assert s.start == 2 and s.end == 4
-    monkeypatch.setattr(module, "_MOST_BACK", 200)
-    monkeypatch.setattr(module, "_LONGEST_BACK_NS", 35_000)
-    assert scene(ahead(), tmp_path / "c").calls == [-30, 0, 10, 15]
 
 
 def test_what_starts_late_waited_for_another_stream(tmp_path):
@@ -230,19 +189,3 @@ def test_an_interval_of_very_many_calls_is_not_replayed(tmp_path, monkeypatch):
         and s.items == []
         and s.start == s.end == -1
     )
-
-
-def test_how_long_a_wait_takes_to_return(tmp_path):
-    """Two waits that return 2 and 4 us after what they waited for, one that found the work done."""
-    w = ordinary()
-    kernel(w, (160, 164), (166, 180))
-    w.sync(170, 184)
-    w.sync(190, 200)
-    w.call("other", 201, 210)
-    assert scene(w, tmp_path).back == 3_000, "the one at 100-150 found all done at 90"
-    w = world()
-    start = w.record(6, 0, 2)
-    kernel(w, (10, 14), (16, 30))
-    w.pair(start, w.record(33, 15, 17))
-    w.sync(40, 50)
-    assert scene(w, tmp_path / "none").back == 2_500
