@@ -121,6 +121,7 @@ def analyze_inputs(
     tell = progress or (lambda step, percent: None)
     tell("reading the trace", 0)
     trace, log = _read(inputs)
+    trim_memory()
     tell("placing the events", 45)
     latency = launch_latency(trace)
     trace, alignment = without_own_work(trace, align(trace, log))

@@ -13,9 +13,9 @@ indented lines continue it); `like TABLE: columns` says that some are those of a
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,6 +53,26 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
     wrong = {c.name: c.dtype for c, dtype in found if dtype != c.dtype and not (
         narrow and (c.dtype, dtype) == ("int64", "int32") and not c.name.endswith("_ns"))}  # fmt: skip
     return out.astype(wrong) if wrong else out
+
+
+def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
+    """A table of `count` rows from arrays and single values; numbers that are all the same take no
+    memory: of a million intervals most have one process, thread and stream."""
+    import numpy as np
+    import pandas as pd
+
+    out = {}
+    for column in spec.columns:
+        values = columns[column.name]
+        if column.dtype in ("int8", "int64", "bool"):
+            values = np.asarray(values, dtype=column.dtype)
+            same = count and (not values.ndim or (values == values[0]).all())
+            # a copy: a view of one column of another table would hold all of it
+            values = np.broadcast_to(values.ravel()[0], count) if same else values.copy()
+        elif isinstance(values, str):
+            values = pd.Series([values], dtype="str").take(np.zeros(count, np.int64)).array
+        out[column.name] = values
+    return check(pd.DataFrame(out, index=range(count), copy=False), spec)
 
 
 #: There are few dtypes, and numpy builds each name anew.

@@ -59,7 +59,7 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         lanes=streams.lanes,
         operation_lane=streams.operation_lane,
         wait_calls=bounded.waits[["call", "lane", "record", "inferred"]],
-        windows=frames.check(pd.concat(some, ignore_index=True), frames.WINDOWS),
+        windows=pd.concat(some, ignore_index=True) if some[1:] else some[0],
         unaligned=unplaced_frame(bounded.unaligned + timers.unplaced),
         calibration=placed.calibration,
         notes=tuple(note for notes in said for note in notes),

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import FAR, Columns, pick
+from nsysalign.intervals import FAR, Columns, group, pick
 from nsysalign.model import CALL, KIND, Trace
 from nsysalign.place.matched import Matched, without_place
 from nsysalign.place.streams import LaneOperations, OnStreams, Streams, in_legacy_order, stream_lane
@@ -243,7 +243,7 @@ class Surroundings(Columns):
     next_issued: np.ndarray
     next_is_kernel: np.ndarray
     ahead: np.ndarray  # records of this stream between this one and the next operation
-    waits: np.ndarray  # a stream wait lies between the previous operation and the record
+    waits: np.ndarray  # a wait or host function lies between the previous operation and the record
     held: np.ndarray  # a stream wait lies between the record and the next operation
     stamp: np.ndarray  # CUPTI's timestamp
 
@@ -254,9 +254,9 @@ def surroundings(trace: Trace, streams: Streams, bounded: Bounded) -> Surroundin
     call_start, lane = records["call_start_ns"].to_numpy(), records["lane"].to_numpy()
     next_issued = around["next_issued_ns"].to_numpy()
     key = pd.DataFrame({"lane": lane, "before": around["before"], "issued": call_start})
-    group = key.sort_values([*key], kind="stable").groupby(["lane", "before"], sort=False)
+    places = key.sort_values([*key], kind="stable").groupby(["lane", "before"], sort=False)
     behind, ahead = (
-        group.cumcount(ascending=way).reindex(key.index).to_numpy() for way in (True, False)
+        places.cumcount(ascending=way).reindex(key.index).to_numpy() for way in (True, False)
     )
     previous_kind = around["previous_kind"].to_numpy()
     previous = around["previous_position"].to_numpy()
@@ -269,6 +269,13 @@ def surroundings(trace: Trace, streams: Streams, bounded: Bounded) -> Surroundin
         for out, low, high in ((waited, since, call_start), (held, call_start, next_issued)):
             after = np.searchsorted(times, low[here], side="right")
             out[here] = np.searchsorted(times, high[here]) > after
+    # of a host function the trace names no stream: it may hold any record of its process
+    calls, process = trace.calls, records["process"].to_numpy()
+    hosted = np.flatnonzero(calls["kind"].to_numpy() == CALL["host_function"])
+    for number, times in group(calls["process"].to_numpy()[hosted], issue[hosted]).items():
+        here = np.flatnonzero(process == number)
+        after = np.searchsorted(times, since[here], side="right")
+        waited[here] |= np.searchsorted(times, call_start[here]) > after
     return Surroundings(
         call_start=call_start,
         call_end=records["call_end_ns"].to_numpy(),

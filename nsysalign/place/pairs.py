@@ -189,7 +189,11 @@ def pairs_in_trace(trace: Trace, named: Mapping[int, int], stream: np.ndarray) -
     for process, calls in _event_calls(trace, named, stream).items():
         ordinal = _numbers_are_ordinals(calls)
         found.events |= {c.call: c.event for c in calls if c.role == _RECORD and c.event >= 0}
-        together, in_a_row = _created_together(calls) if ordinal else ([], 0)
+        together, in_a_row, apart = _created_together(calls) if ordinal else ([], 0, 0)
+        if apart and process not in torch:
+            found.unclear[
+                "pairs of events created apart, the first of which nothing waits for"
+            ] += apart
         if in_a_row:
             found.unclear["pairs of events recorded in a row with other work between"] += in_a_row
         if process in torch:
@@ -342,10 +346,10 @@ class _NamedEvents:
         return len(pairs), on_one, -between
 
 
-def _created_together(calls: Sequence[EventCall]) -> tuple[list[KnownPair], int]:
+def _created_together(calls: Sequence[EventCall]) -> tuple[list[KnownPair], int, int]:
     """Pairs of events that were created one after the other, as s, e, s, e ... or as s, s, ...,
-    e, e, ...: whichever is likeliest; and how many may as well be marks between which something
-    else was compared."""
+    e, e, ...: whichever is likeliest; how many may as well be marks between which something else was
+    compared; how many pairs there may be of events that were created apart."""
     events, made, last, in_a_row = _NamedEvents(), 0, None, 0
     for c in calls:
         if c.role == _CREATE:
@@ -374,8 +378,10 @@ def _created_together(calls: Sequence[EventCall]) -> tuple[list[KnownPair], int]
             else:
                 found += [pair for pairs in best for pair in pairs]
         if found or in_a_row:
-            break
-    return found, in_a_row
+            return found, in_a_row, 0
+    # two events alone, the first of which nothing waits for: a pair, if it serves any purpose
+    start, end = sorted(events.records) if len(events.records) == 2 else (-1, -1)
+    return [], 0, 0 if ("event", start) in events.waits else len(events.pair(start, end))
 
 
 def _are_marks(pairs: Sequence[Sequence[KnownPair]]) -> bool:
@@ -421,12 +427,15 @@ def _compared(calls: Sequence[EventCall], ordinal: bool, found: TracePairs) -> l
         elif c.role == _RECORD and c.thread in capturing:
             captured.add(n)
     pairs, of_ddp = [], _by_ddp(calls, comparisons)
+    recorders = {c.thread for c in calls if c.role == _RECORD}
     for n, events in comparisons.items():
         one, two = records.get(n, (-1, -1))
         if n in of_ddp:
             found.of_libraries += 1
         elif polled & {*events}:
             found.left["by queries of events that are also polled (a memory allocator's)"] += 1
+        elif calls[n].thread >= 0 and calls[n].thread not in recorders:
+            found.left["by a thread that records no event (a watchdog's)"] += 1
         elif one < 0 or two < 0:
             found.left["of events whose records cannot be told apart"] += 1
         elif {one, two} & captured:

@@ -94,7 +94,8 @@ def place(
             for p, c in matched.clocks.items()
         },
     }
-    records = frames.check(records, frames.PLACED_RECORDS)
+    columns = {c: records[c].array for c in frames.PLACED_RECORDS.names}
+    records = frames.lean(columns, frames.PLACED_RECORDS, len(records))
     return Placed(records, windows, read, calibration, notes, read_notes)
 
 

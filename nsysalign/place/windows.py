@@ -35,4 +35,4 @@ def windows_frame(count: int, columns: dict[str, object]) -> pd.DataFrame:
     for name in ("callers", "remarks"):
         given.setdefault(name, pd.Series([()] * count, dtype=object))
     given.setdefault("clock_residual_ns", pd.array([pd.NA] * count, dtype="Int64"))
-    return frames.check(pd.DataFrame(given, index=range(count)), frames.WINDOWS)
+    return frames.lean(given, frames.WINDOWS, count)

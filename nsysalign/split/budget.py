@@ -25,7 +25,7 @@ from nsysalign.model import (
     pid_of,
     tid_of,
 )
-from nsysalign.place.lag import compared_pairs
+from nsysalign.place.lag import proven_pairs
 from nsysalign.split.busy import devices
 from nsysalign.split.gaps import Explainer, launch_latency
 from nsysalign.split.host_timers import (
@@ -242,7 +242,7 @@ def intervals_table(split: SplitTrace, by_log: ByLog) -> pd.DataFrame:
         flags=pd.Series(_flags(split, by_log.intervened), dtype=object),
         findings=pd.Series([()] * len(w), dtype=object),
     )
-    return frames.check(out, frames.INTERVALS)
+    return frames.lean({c: out[c].array for c in out}, frames.INTERVALS, len(out))
 
 
 class ByLog(NamedTuple):
@@ -259,7 +259,7 @@ def by_the_log(alignment: Alignment, log: EventLog | None) -> ByLog:
     windows, intervened = alignment.windows, _intervened(alignment, log)
     if log is None:
         return ByLog(pd.Series(pd.NA, windows.index, dtype="Int64"), intervened)
-    proven = compared_pairs(log, alignment.clock)["idle_at_most_ns"]
+    proven = proven_pairs(log, alignment.clock)["idle_at_most_ns"]
     compared = windows["origin"].to_numpy() == ORIGIN["pair"]
     source = np.where(compared, windows["source"].to_numpy(), -1)
     return ByLog(proven.reindex(source).set_axis(windows.index), intervened)
@@ -291,16 +291,17 @@ def _flags(split: SplitTrace, intervened: list[bool]) -> list[tuple[str, ...]]:
         begins, ends = (np.sort(overhead[c].to_numpy()[rows]) for c in ("start_ns", "end_ns"))
         working = np.searchsorted(begins, end) > np.searchsorted(ends, start, side="right")
         disturbed |= (process == number) & (kind != "run") & working
+    ran = np.where(2 * others > idle, 1, np.where(100 * others > idle, 2, 0))
     columns = (
-        np.where(disturbed, DISTURBED, ""),
-        np.where(intervened, INTERVENED, ""),
-        np.where(2 * others > idle, OTHERS_WORKED, np.where(100 * others > idle, OTHERS_RAN, "")),
+        np.array(["", DISTURBED], object)[disturbed.astype(np.int8)],
+        np.array(["", INTERVENED], object)[np.array(intervened, np.int8)],
+        np.array(["", OTHERS_WORKED, OTHERS_RAN], object)[ran],
     )
     return [
         (*filter(None, flags), *remarks, *synchronised)
         for *flags, remarks, synchronised in zip(
-            *(column.tolist() for column in columns),
-            windows["remarks"].tolist(),
+            *columns,
+            windows["remarks"].array,
             synchronisation_flags(split.trace, split.alignment),
             strict=True,
         )

@@ -103,18 +103,20 @@ def _labels(windows: pd.DataFrame) -> list[str]:
     callers = windows["callers"].tolist()
     short = _short_files(windows)
     # few lines of code, many intervals: each text is processed once
-    pair = cache(lambda a, b: _sites(short(a), short(b)))
-    sites = list(map(pair, windows["site"].tolist(), windows["end_site"].tolist()))
+    (start, starts), (end, ends) = (pd.factorize(windows[c]) for c in ("site", "end_site"))
+    pair = cache(lambda a, b: _sites(short(starts[a]), short(ends[b])))
+    sites = list(map(pair, start.tolist(), end.tolist()))
     shortened = cache(lambda calls: tuple(short(c) for c in calls))
     callers = [shortened(tuple(calls)) for calls in callers]
     level = _first_difference(sites, callers, region)
-    plain = cache(plain_region)
+    same: dict[str, str] = {}  # one text per label, not per interval
     labels = []
     for text, site, calls, deep, kind in zip(
-        region, sites, callers, level, windows["kind"].tolist(), strict=True
+        region, sites, callers, level, windows["kind"].array, strict=True
     ):
         if text:
-            labels.append(plain(text))
+            label = plain_region(text)
+            labels.append(same.setdefault(label, label))
         elif deep >= 0 and len(calls) > deep:
             labels.append(f"{calls[deep]} ({site})")
         else:
@@ -124,8 +126,8 @@ def _labels(windows: pd.DataFrame) -> list[str]:
 
 def _short_files(windows: pd.DataFrame) -> Callable[[str], str]:
     """Sites without their folders, if the file name alone is unambiguous."""
-    sites = {s for column in ("site", "end_site") for s in windows[column].tolist()}
-    sites |= {s for calls in windows["callers"].tolist() for s in calls}
+    sites = {s for column in ("site", "end_site") for s in windows[column].unique()}
+    sites |= {s for calls in windows["callers"].unique() for s in calls}
     files = {s.rpartition(":")[0] for s in sites if ":" in s}
     by_name: dict[str, set[str]] = {}
     for file in files:

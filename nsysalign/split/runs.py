@@ -101,7 +101,7 @@ def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
         alignment,
         lanes=frames.check(lanes, frames.LANES),
         busy=np.append(busy, np.zeros(len(devices), dtype=bool)),
-        windows=frames.check(windows, frames.WINDOWS),
+        windows=frames.lean({c: windows[c].array for c in windows}, frames.WINDOWS, len(windows)),
     )
 
 

@@ -127,6 +127,7 @@ def test_events_that_rows_name(program, wanted):
 @pytest.mark.parametrize(("program", "reason"), [
     ("C C R3 w R4 W4", "numbers in another way"),            # events that nobody created
     ("C C R1 w R2 W2 X X C C R1 w R2 W2", "numbers in another way"),  # used again: no ordinals
+    ("C . C R1 w R2 W2", "created apart"),
     ("C C C C R1 w R2 w R3 w R4 D", "in a row with other work"),  # which are compared?
 ])  # fmt: skip
 def test_what_can_be_read_in_two_ways_is_counted(program, reason):
@@ -197,6 +198,7 @@ def test_what_is_no_comparison(program):
     ("C R w C R W2 Q1! . Q1 Q2! . Q1 Q2", "polled"),  # not done when first asked
     ("C R w C R W2 Q1 Q2 . Q1", "polled"),            # and asked alone
     ("C p R1 C p R2 w R Q1 Q2", "polled"),            # PyTorch's allocator of pinned memory
+    ("C R w C R W2 2:Q1 2:Q2", "a watchdog's"),       # NCCL's asks both events of each collective
     ("C R w 2:C 2:R D q1 q2", "unknown thread"),      # whoever asked: recorded by two threads
 ])  # fmt: skip
 def test_what_is_ambiguous_is_counted(program, reason):

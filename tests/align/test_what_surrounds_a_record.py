@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from nsysalign.model import KIND
+from nsysalign.model import CALL, KIND
 from nsysalign.place.bounded import surroundings
 
 NEAR = (
@@ -23,10 +23,10 @@ NEAR = (
 )
 
 
-def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
+def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=(), hosted=()):
     """`records`: (start and end of the call, lane, -1 for unknown, end of the operation before);
     `operations`: (kind, start, end, lane), issued one after the other at 0, 1, 2 ...; `waits`:
-    (when issued, lane)."""
+    (when issued, lane); `hosted`: when host functions were."""
     table = pd.DataFrame(
         records, columns=["call_start_ns", "call_end_ns", "lane", "previous_end_ns"], dtype="int64"
     )
@@ -38,13 +38,14 @@ def evidence(records, operations=(), *, devices=(0, 0, 1), near=None, waits=()):
     ops = pd.DataFrame(operations, columns=["kind", "start_ns", "end_ns", "lane"])
     ops["kind"] = ops["kind"].map(KIND).astype("int64")
     ops["copy_kind"], ops["graph_node"] = 1, -1
-    issued = [*range(len(ops)), *(at for at, _ in waits)]
+    issued = [*range(len(ops)), *(at for at, _ in waits), *hosted]
+    kind = [CALL["launch"]] * (len(issued) - len(hosted)) + [CALL["host_function"]] * len(hosted)
     trace = SimpleNamespace(
         operations=ops.assign(call=np.arange(len(ops))).sort_values("start_ns"),
-        calls=pd.DataFrame({"start_ns": issued}, dtype="int64"),
+        calls=pd.DataFrame({"start_ns": issued, "kind": kind, "process": 7}, dtype="int64"),
     )
     asked = pd.DataFrame(
-        {"call": np.arange(len(ops), len(issued)), "lane": [lane for _, lane in waits]},
+        {"call": len(ops) + np.arange(len(waits)), "lane": [lane for _, lane in waits]},
         dtype="int64",
     )
     streams = SimpleNamespace(
@@ -100,3 +101,10 @@ def test_a_wait_between_the_record_and_the_operation_after():
     near = {"previous_position": 0, "next_issued_ns": 20}
     found = evidence([(12, 14, 0, 20)], [OWN], near=near, waits=[(15, 0)])
     assert (found.waits.tolist(), found.held.tolist()) == ([False], [True])
+
+
+@pytest.mark.parametrize(("issued", "seen"), [(5, True), (15, False), (0, False)])
+def test_a_host_function_holds_a_record_for_as_long_as_it_runs(issued, seen):
+    """simpleCallback: the end lay 87 us after its place, behind callbacks of which no row tells."""
+    found = evidence([(12, 14, 0, 20)], [OWN], near={"previous_position": 0}, hosted=[issued])
+    assert found.waits.tolist() == [seen]
