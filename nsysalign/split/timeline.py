@@ -102,7 +102,8 @@ def everything(trace: Trace) -> pd.DataFrame:
         interval, of, begin, until = (np.array([n]) for n in (-1, process, 0, end + 1))
         views = _Views(interval, of, begin, until, None)
         pid = f" (pid {pid_of(int(process))})" if len(processes) > 1 else ""
-        parts += [part.assign(lane=part["lane"] + pid) for part in _of_trace(trace, views)]
+        drawn = [part for part in _of_trace(trace, views) if len(part)]
+        parts += [part.assign(lane=part["lane"] + pid) for part in drawn]
     return _together(parts)
 
 
