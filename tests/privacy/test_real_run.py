@@ -17,6 +17,7 @@ from click.testing import CliRunner
 from tiny_export import PROCESS, tiny
 
 from nsysalign.cli import cli
+from nsysalign.errors import TraceError
 
 from .conftest import TESTS, leaks
 
@@ -96,8 +97,10 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         ],
         ["redact", str(run), str(run / "shared")],
     ):
-        invoked = CliRunner().invoke(cli, arguments, catch_exceptions=False)
-        assert invoked.exit_code == 0, invoked.output
+        invoked = CliRunner().invoke(cli, arguments)
+        # the copies have no label that could show them to be ranks of one job
+        refused = isinstance(invoked.exception, TraceError) and "ranks" in arguments[-1]
+        assert invoked.exit_code == 0 or refused, invoked.output
         if arguments[0] != "redact":  # prints the path that it was given
             with (run / "printed").open("a") as file:
                 file.write(invoked.output.replace(str(run), "RUN"))
@@ -113,8 +116,6 @@ def test_no_output_of_ours_carries_a_secret(tmp_path):
         "clocks.jsonl",
         "shared/clocks.jsonl",
         "baseline/run.json",
-        "ranks/ranks.json",
-        "ranks/ranks.html",
     }
     assert all(
         any(n.startswith(f"{folder}baseline/events-") for n in names) for folder in ("", "shared/")
