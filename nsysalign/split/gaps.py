@@ -138,6 +138,14 @@ class Explainer:
         # rules 9 and 5 (N's side): inside the call that issues N
         begin, end = np.maximum(start, gaps.issue_start), np.minimum(gaps.end, gaps.issue_end)
         staging = pick(self.pageable, gaps.next, False)
+        # rule 6 before 5: while its stream waits for other work, a pageable copy stages nothing
+        copies = np.flatnonzero(staging & (end > begin))
+        until, *behind = self._dependency(self._of_streams(gaps.some(copies)))
+        stop = np.clip(until, begin[copies], end[copies])
+        held = stop > begin[copies]
+        queued = (gaps.window[copies], begin[copies], stop, CAUSE["queued"])
+        parts.append(make(*queued, *behind, where=held))
+        begin[copies] = stop
         issuing = np.where(gaps.next >= 0, CAUSE["api_launch"], CAUSE["event"])
         cause = np.where(staging, CAUSE["memcpy"], issuing)
         kind = np.where(staging, self.ref_kind(gaps.next), REF["api"])

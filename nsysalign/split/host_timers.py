@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import Columns, disjoint, group, pick, ragged, tile, union
+from nsysalign.intervals import Columns, disjoint, distinct, group, pick, ragged, tile, union
 from nsysalign.model import (
     CALL,
     CAUSES,
@@ -211,8 +211,9 @@ def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) ->
 
 def _waited_for(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> Pieces:
     """What executes on the streams that calls wait for, as pieces of the pieces `p`; a call waits
-    only for work issued before it.  A stream synchronisation or a copy waits for its stream, others
-    for all of the process."""
+    only for work issued before it.  A stream synchronisation or a copy waits for its stream, a copy
+    also for the streams that the legacy default stream's order puts before it, others for all of
+    the process."""
     lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
     where = ["process", "context", "stream"]
     known = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call").reindex(p.ref)
@@ -220,10 +221,16 @@ def _waited_for(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarra
     one = np.where(kind == CALL["memcpy"], _lane_of_calls(explainer)[p.ref], -1)
     of_stream = pd.MultiIndex.from_frame(lanes[where]).get_indexer(keys)
     one = np.where(kind == CALL["sync_stream"], of_stream, one)
+    copying = np.where(kind == CALL["memcpy"], one, -1)
+    ordered = {
+        lane: explainer.default_stream_rivals(lane)
+        for lane in distinct(copying[copying >= 0]).tolist()
+    }
     process = w.process[p.window]
     parts = [none()]
     for number, own in enumerate(lanes["process"].tolist()):
-        waiting = np.flatnonzero(np.where(one >= 0, one == number, process == own))
+        behind = np.isin(copying, [lane for lane, rivals in ordered.items() if number in rivals])
+        waiting = np.flatnonzero(np.where(one >= 0, (one == number) | behind, process == own))
         blocks = explainer.streams.blocks(number) if len(waiting) else none()
         cut = tile(p.start[waiting], p.end[waiting], blocks.start, blocks.end)
         busy = np.flatnonzero(cut.block >= 0)

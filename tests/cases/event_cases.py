@@ -174,6 +174,27 @@ def rule_6_blocking_stream_waits_for_the_legacy_one(w):
     events(w, 6, (16, 18), 84, stream=14, end_stream=14)
 
 
+@case("host 5, queued 50, memcpy 25, event 8", details={"default-stream": 50, "staging": 10})
+def rule_6_before_5_a_pageable_copy_waits_for_a_blocking_stream(w):
+    """
+    H    r0-2 s3-5  s10------------------------85  r86-88
+    G7    |6                      #65-80              |94
+    G14       #8-------------60       10-60 queued, 60-65 and 80-85 staging
+    """
+    kernel(w, (3, 5), (8, 60), 14)
+    w.copy(65, 80, w.call("memcpy", 10, 85), pageable=True)
+    events(w, 6, (86, 88), 94)
+
+
+@case("host 5, queued 50, memcpy 25, event 8", details={"dependency": 50, "staging": 10})
+def rule_6_before_5_a_pageable_copy_behind_a_wait(w):
+    kernel(w, (-8, -5), (0, 59), 13)
+    r = w.record(60, -4, -2, 13)
+    w.wait(r, 3, 5, 7)
+    w.copy(65, 80, w.call("memcpy", 10, 85), pageable=True)
+    events(w, 6, (86, 88), 94)
+
+
 @case("kernel 15, unknown 51, host 4, api_launch 4, event 4")
 def rule_6_host_function(w):
     """

@@ -49,6 +49,18 @@ def pageable_copy(w):
     between(w, 0, 42)
 
 
+@host_case("host 7, queued 15, memcpy 30", kernel_only=0)
+def pageable_copy_behind_a_blocking_stream(w):
+    """
+    H    s-20--16  |0  s5-----------------50 |52
+    G14         #-10------20                       15 us of a kernel that was launched before
+    G7                       #25--40               staging 5, copy 15, staging 10
+    """
+    kernel(w, (-20, -16), (-10, 20), 14)
+    w.copy(25, 40, w.call("memcpy", 5, 50), pageable=True)
+    between(w, 0, 52)
+
+
 @host_case("host 7, api_launch 35")
 def pinned_copy(w):
     """The call does not wait for a pinned copy."""

@@ -94,8 +94,9 @@ def _cause(world: World, at: int, stream: int, end_record: Record | None) -> tup
         return "unknown", "no API row"  # rule 16
     a0, a1 = n.call.start, n.call.end
 
-    if isinstance(n, Op) and n.pageable and a0 <= at < a1:  # rule 5
-        return "memcpy", "staging"
+    if isinstance(n, Op) and n.pageable and a0 <= at < a1:  # rule 6 before 5
+        blocked = _behind(world, at, stream, n, p)
+        return blocked if blocked and blocked[0] == "queued" else ("memcpy", "staging")
     if p and p.pageable and p.call and _inside(p.call, at):
         return "memcpy", "staging"
 
@@ -204,7 +205,13 @@ def _waited_for(world: World, call: Call, own: list[Op]) -> list[Op]:
         r = call.record
         return [o for o in before if o.stream == r.stream and o.call.start < r.call.start]
     if any(o.pageable for o in own):
-        return own + [o for o in before if o.stream in {c.stream for c in own}]
+        flags = {world.streams.get(c.stream) for c in own}
+        barriers = {{LEGACY: BLOCKING, BLOCKING: LEGACY}.get(f, -1) for f in flags}
+        return own + [
+            o
+            for o in before
+            if o.stream in {c.stream for c in own} or world.streams.get(o.stream) in barriers
+        ]
     return []
 
 
