@@ -230,8 +230,9 @@ class Answer:
         return f"{plural(count, 'interval')} could not be placed: {self.unplaced[0].reason}"
 
 
-def answer(analysis: Analysis) -> Answer:
-    """The record of an analysis."""
+def answer(analysis: Analysis, focus: int | None = None) -> Answer:
+    """The record of an analysis; the label of the interval `focus` has its row in any case."""
+    analysis = _told_once(analysis, focus)
     matrix, cold = parts_matrix(analysis), cold_intervals(analysis)
     staged = _staging(analysis)
     work = matrix[:, [CAUSES.index(cause) for cause in OPERATION_KINDS]].sum(axis=1) - staged
@@ -292,6 +293,37 @@ def answer(analysis: Analysis) -> Answer:
 
 
 # --- labels ---
+
+
+def _told_once(analysis: Analysis, focus: int | None) -> Analysis:
+    """Without the labels whose intervals are exactly those of a label around them: a range in
+    another that holds no other work.  A note names them."""
+    import pandas as pd
+
+    intervals = analysis.intervals
+    ranges = intervals[intervals["kind"] == "nvtx"]
+    windows = ["pid", "tid", "device", "end_stream", "start_ns", "end_ns"]
+    groups = ranges.groupby("label", sort=False)
+    like = pd.concat([groups["library"].all(), groups.size(), groups[windows].sum()], axis=1)
+    like = like[~like.index.isin(intervals["label"][intervals["kind"] != "nvtx"])]
+    around: dict[Any, list[str]] = {}
+    for label in like.index[like.duplicated(keep=False)]:
+        own = ranges[windows].iloc[groups.indices[label]].sort_values(windows).to_numpy()
+        around.setdefault((like["library"][label], own.tobytes()), []).append(label)
+    inner = {label: outer for outer, *others in around.values() for label in others}
+    for label in intervals["label"][intervals["interval"] == focus]:
+        inner.pop(label, None)
+    if not inner:
+        return analysis
+    names = [f"{safe_text(label)} (in {safe_text(outer)})" for label, outer in inner.items()]
+    more = f" and {len(names) - 3:,} more" if names[3:] else ""
+    note = f"ranges that hold all work of the range around them are told with it: {', '.join(names[:3])}{more}"
+    tables = {
+        name: table[~table["label"].isin(inner)].reset_index(drop=True)
+        for name in ("intervals", "labels", "findings")
+        for table in [getattr(analysis, name)]
+    }
+    return replace(analysis, **tables, notes=(*analysis.notes, note))
 
 
 def _label_rows(

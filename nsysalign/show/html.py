@@ -57,7 +57,7 @@ def page(
     analysis: Analysis, focus: int | None = None, run: str = "", said: Answer | None = None
 ) -> str:
     """The whole page as text: style, data and script inside, no network.  `run`: the run's name."""
-    said = said or answer(analysis)
+    said = said or answer(analysis, focus)
     data = payload(analysis, said, focus, run)
     return assemble(ANALYSIS, data, {"headline": html.escape(data["screen"]["sentence"])})
 

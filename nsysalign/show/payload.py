@@ -57,7 +57,7 @@ def payload(
     `said`: the analysis' answer, if the caller has it; `focus` is the number of the interval that
     the page opens with; `run` is the run's name if the trace's own says nothing.
     """
-    said = said or answer(analysis)
+    said = said or answer(analysis, focus)
     matrix, clocks = parts_matrix(analysis), page_clocks(analysis)
     present = [c for c, any_ns in zip(CAUSES, matrix.any(axis=0), strict=True) if any_ns]
     present = present or ["kernel"]

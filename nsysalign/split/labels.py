@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import cache
+from itertools import chain
 
 import numpy as np
 import pandas as pd
@@ -21,6 +23,12 @@ _NUMBERED = re.compile(r"(?:(?<=[./_: \-\[])|^)\d{1,9}(?=[./_: \-\]]|$)")
 #: At least this many names that differ only in such numbers, counted from 0 or 1 without a gap, get
 #: one label.
 _FEWEST_NUMBERED = 4
+#: A name that is JSON, or a Python dictionary, and its fields with text, a number or a flat list.
+_JSON = re.compile(r"(\{.*?)((?: \(stream \d+\))?)", re.DOTALL)
+_MOST_FIELDS = 32  # that are tried
+_FIELD = re.compile(
+    r"""["'](\w+)["']\s*:\s*(?:"([^"]*)"|'([^']*)'|(\[[^]\[{}]*\]|[^\s,"'{}\[\]]+))"""
+)
 
 
 def plain_region(text: str) -> str:
@@ -51,6 +59,39 @@ def grouped(names: Iterable[str]) -> dict[str, str]:
     return out
 
 
+def common(names: Iterable[str]) -> dict[str, str]:
+    """Name -> label, of names that have another one."""
+    names = list(names)
+    return by_field(names) | grouped(names)
+
+
+def by_field(names: Iterable[str]) -> dict[str, str]:
+    """Names that are JSON -> the fields in which they differ, as few as tell them apart:
+    `{"mod": "nn", "op": "conv2d", "shape": [64, 3], ...}` is `conv2d shape=[64, 3]`.  A name stays
+    as it is where its fields tell it from no other."""
+    every = list(dict.fromkeys(names))
+    parsed = {name: json for name in every if (json := _JSON.fullmatch(name))}
+    fields = {name: _fields(json[1]) for name, json in parsed.items()}
+    texts, different = dict.fromkeys(parsed, ""), 1
+    for field in list(dict.fromkeys(chain(*fields.values())))[:_MOST_FIELDS]:
+        longer = {name: f"{text} {fields[name].get(field, '')}" for name, text in texts.items()}
+        if len(set(longer.values())) > different:
+            texts, different = longer, len(set(longer.values()))
+    short = {n: " ".join(text.split()) + parsed[n][2] for n, text in texts.items() if text.strip()}
+    count = Counter([*short.values(), *(name for name in every if name not in short)])
+    return {name: text for name, text in short.items() if count[text] == 1}
+
+
+def _fields(json: str) -> dict[tuple[str, int], str]:
+    """(key, how many of that name came before) -> a text as it is, others as `key=value`."""
+    seen: Counter[str] = Counter()
+    out = {}
+    for key, double, single, plain in _FIELD.findall(json):
+        out[key, seen[key]] = f"{key}={plain}" if plain else double or single
+        seen[key] += 1
+    return out
+
+
 def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     """(unique names, labels) of all windows.
 
@@ -59,7 +100,7 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
     callers (a Timer class), the first caller that differs names the label.  Host timers are
     labelled separately, so that the other labels do not depend on them; one that would share a
     label gets the suffix `(host)`, and the run as a whole `(all)`.  Numbered NVTX ranges share a
-    label (`grouped`).
+    label, and names that are JSON are short (`common`).
     """
     region = windows["region"].tolist()
     kinds = windows["kind"].to_numpy(dtype=object)
@@ -78,7 +119,9 @@ def name_intervals(windows: pd.DataFrame) -> tuple[list[str], list[str]]:
                 region[at] = _REPETITION.sub(rf"{mark}#\1", region[at])
         others |= set(found)
     single = list(labels)  # blocks.7#0 keeps its name in the label blocks.*
-    same = grouped(label for label, kind in zip(labels, kinds, strict=True) if kind == "nvtx")
+    same = common(label for label, kind in zip(labels, kinds, strict=True) if kind == "nvtx")
+    known = set(labels)
+    same = {name: label for name, label in same.items() if label not in known}
     if same:
         labels = [
             same.get(label, label) if kind == "nvtx" else label

@@ -7,6 +7,7 @@ from cases.drawing import analysed, in_nanoseconds
 from simulator import check, export
 from simulator.world import Range, World
 
+from nsysalign.answer import answer
 from nsysalign.split.labels import grouped
 
 #   host      L--)  L--)         Y--------------------------------)  L--)
@@ -86,3 +87,29 @@ def test_where_a_log_says_what_was_measured_ranges_are_no_table(tmp_path):
     trace, logs = export.write(in_nanoseconds(made), tmp_path)
     assert check.analyze(trace, logs).host_ranges.empty
     assert check.analyze(trace, []).host_ranges["label"].tolist() == ["step"]
+
+
+def test_a_range_that_holds_all_work_of_the_one_around_it_is_told_with_it(tmp_path):
+    """
+    host      [epoch [train L--) L--)] ]  [epoch [train L--) L--)] ]      [other L--) ]
+    """
+    made = World(latency=dict.fromkeys(("kernel", "memcpy"), 1_000))
+    for t in (0, 100):
+        made.kernel(t + 8, t + 20, made.call("launch", t + 3, t + 5))
+        made.kernel(t + 22, t + 30, made.call("launch", t + 6, t + 8))
+        made.ranges += [
+            Range("epoch", t, t + 40, made.pid),
+            Range("train", t + 1, t + 39, made.pid),
+        ]
+        made.ranges.append(Range("first half", t + 2, t + 5.5, made.pid))
+    made.kernel(208, 220, made.call("launch", 203, 205))
+    made.ranges.append(Range("other", 200, 206, made.pid))
+    made.sync(230, 240)
+    analysis = analysed(made, tmp_path, logs=False)
+    assert analysis.labels["label"].tolist()[:2] == ["epoch", "train"], "the tables have both"
+    said = answer(analysis)
+    assert sorted(row.label for row in said.labels) == ["epoch", "first half", "other"]
+    assert any("told with it: train (in epoch)" in note for note in said.notes)
+    assert "5 intervals in 3 labels" in said.trust.measured
+    focus = analysis.intervals["interval"][analysis.intervals["label"] == "train"].iloc[0]
+    assert "train" in [row.label for row in answer(analysis, focus).labels], "it was asked for"
