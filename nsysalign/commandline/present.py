@@ -15,7 +15,7 @@ import click
 from nsysalign.commandline.assembly import assembled
 from nsysalign.commandline.outputs import console, deliver, refuse_overwriting
 from nsysalign.commandline.progress import ProgressLine
-from nsysalign.errors import Interrupted, NsysAlignError
+from nsysalign.errors import Interrupted, NoCudaWork, NsysAlignError
 from nsysalign.memory import imported, trim_memory
 from nsysalign.rundir import ANSWER, DATABASE, PAGE
 
@@ -146,6 +146,9 @@ def finish(
             raise
         click.echo(f"{ended}, and what it left was not analysed: {error.message}", err=True)
         return None
+    did_cuda = not analysis.intervals.empty or analysis.calibration.get("calls_without_work")
+    if exit_status == 0 and not did_cuda:  # NVTX ranges alone
+        raise NoCudaWork("the program did no CUDA work", "nsysalign doctor")
     if exit_status and not quiet:
         click.echo(f"{ended}; what it recorded until then was analysed", err=True)
     return analysis

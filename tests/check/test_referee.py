@@ -7,7 +7,6 @@ import sqlite3
 import struct
 import tarfile
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
@@ -133,14 +132,14 @@ def test_only_a_window_that_persists_counts():
     windows = {0: (1 << 20, 0), 7: (1 << 24, 2), 8: (1 << 26, 1), 9: None}
 
     def attribute(handle, number, value):
-        size, hit = windows[handle.value or 0] or (0, 0)
+        size, hit = windows[handle] or (0, 0)
         struct.pack_into("@PNfii", value, 0, 0xABC, size, 1.0, hit, 1)
-        return int(number != 1 or windows[handle.value or 0] is None)
+        return int(number != 1 or windows[handle] is None)
 
     driver = Driver()
-    driver.ids, driver._library = dict.fromkeys(windows, 1), SimpleNamespace()
+    driver.ids = dict.fromkeys(windows, 1)
     assert driver.persisting() == 0  # a driver that cannot be asked
-    driver._library.cuStreamGetAttribute = attribute
+    driver._calls["cuStreamGetAttribute"] = attribute
     assert driver.persisting() == 1 << 24
 
 

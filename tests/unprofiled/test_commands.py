@@ -27,7 +27,7 @@ def run_dir(tmp_path_factory):
 
 def test_analyze_finds_the_second_run_by_itself(run_dir):
     folder, text = run_dir
-    assert "With and without nsys" in text
+    assert "profiled and unprofiled" in text
     assert {*load(folder).baseline["label"]} == {
         f"{m}_t{t}" for m in ("h2d", "dev", "flush") for t in (1, 2, 3)
     }
