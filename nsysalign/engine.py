@@ -282,7 +282,7 @@ def _answer(
     notes = [*inputs.conditions, *evidence.notes, *diagnosis.notes]
     many = split.size[real].sum() > MOST_PIECES
     if all_segments or not many:
-        kept = real | all_segments | (split.size.sum() <= MOST_PIECES)
+        kept = real | all_segments | (split.size.sum() <= 2 * MOST_PIECES)  # runs as much again
         segments = split.segments(np.flatnonzero(kept))
     else:
         numbers = np.union1d(_fitting(np.setdiff1d(drawn, wanted), split), wanted)

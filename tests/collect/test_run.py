@@ -8,6 +8,7 @@ import signal
 import types
 from pathlib import Path
 
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
@@ -32,7 +33,7 @@ def invoked(monkeypatch, tmp_path):
             calls["present"] = (run_dir, quiet, json_out)
             if fails:
                 raise fails() if callable(fails) else fails
-            return types.SimpleNamespace(analysis=None)
+            return types.SimpleNamespace(intervals=pd.DataFrame({"ns": [1]}), calibration={})
 
         monkeypatch.setattr(session, "collect", collect)
         monkeypatch.setattr("nsysalign.commandline.present.present", present)
