@@ -7,6 +7,7 @@ import pandas as pd
 from rich.console import Console
 from rich.text import Text
 
+from nsysalign.show.screen import shortened
 from nsysalign.show.table import Column, draw, text
 from nsysalign.text import duration, percent, plural, safe_text
 from nsysalign.unprofiled_run import CANNOT_TELL, CPU_BOUND, GPU_BOUND, UnprofiledRun
@@ -92,14 +93,15 @@ def _table(labels: pd.DataFrame, console: Console) -> None:
     idle = [
         "-" if pd.isna(row["idle_at_most_ns"]) else duration(row["idle_at_most_ns"]) for row in rows
     ]
+    room = max(console.width - 52, 18)  # beside the numbers and the verdict, which is never cut
     columns = [
         Column("", [_SIGNS[row["verdict"]][0] for row in rows], left=True),
-        text("label", [safe_text(row["label"]) for row in rows]),
+        text("label", [shortened(safe_text(row["label"]), room) for row in rows]),
         Column("n", [f"{row['count']:,}" for row in rows], leaves=0.2),
         Column("median", [duration(row["steady_median_ns"]) for row in rows]),
         Column("first", [duration(row["first_ns"]) for row in rows], leaves=0.1),
         Column("CPU at most", idle, leaves=1.0),
-        text("", [words(row) for row in rows]),
+        Column("", [words(row) for row in rows], left=True),
     ]
     draw(columns, console)
 

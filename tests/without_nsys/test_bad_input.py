@@ -1,7 +1,12 @@
 """Logs that prove little, or nothing: what is said of them, and that no bound breaks."""
 
-import pytest
+from dataclasses import replace
 
+import pandas as pd
+import pytest
+from rich.console import Console
+
+from nsysalign.show.unprofiled_run import render
 from nsysalign.unprofiled_run import CANNOT_TELL, CPU_BOUND, GPU_BOUND, analyze_logs
 
 from .modelled import log_of
@@ -49,3 +54,20 @@ def test_what_a_log_lacks_is_not_proven(tmp_path, log, pairs, note):
     assert proven.all() if note is None else not proven.any()
     said = [text for text in run.notes if "reference" in text]
     assert len(said) == (note is not None) and all(text.startswith(note) for text in said)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 140])
+def test_a_verdict_is_never_cut_and_labels_of_one_site_stay_apart(tmp_path, width):
+    run = analyze_logs([log_of(tmp_path / "a.jsonl", work_ns=200_000, gap_ns=0)])
+    row = run.labels.iloc[[0]]
+    names = [f"kernelbench.py:{n} (kernelbench.py:8)" for n in (11, 12, 13)]
+    labels = pd.concat([row] * 3, ignore_index=True).assign(
+        label=names, verdict=["gpu_bound", "cpu_bound", "cannot_tell"]
+    )
+    console = Console(width=width)
+    with console.capture() as capture:
+        render(replace(run, labels=labels), console, "nsysalign doctor")
+    lines = capture.get().splitlines()
+    for n, words in ((11, "GPU-bound"), (12, "GPU had drained"), (13, "cannot tell")):
+        (line,) = [line for line in lines if f":{n}" in line and line[:1] in "✓!?"]
+        assert line.endswith(words), line
