@@ -249,7 +249,7 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
     says = [f for f in findings if f.severity == "warning" and f.label in of_runs]
     lead = _lead(analysis, labels)
     most = max((finding.loss_ns for finding in says), default=0)
-    if runs and (lead is None or most > max(lead.saving_ns, 0)):
+    if runs and (lead is None or most > max(lead.saving_ns, 0) or _differ(analysis, labels)):
         lead = runs[0]
     nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
     sentence, about = next(nothing, _nothing_measured(analysis)), []
@@ -264,6 +264,11 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
         elif severe:
             sentence = severe[0].title
         about = severe[:1]
+    failed = next((finding for finding in findings if finding.rule == "failed-calls"), None)
+    if failed:  # comes before everything else: what should have been timed did not happen
+        empty = lead and lead.kind != "run" and not lead.parts_ns["kernel"] + lead.parts_ns["graph"]
+        sentence = f"No kernel ran in {lead.label}." if lead and empty else sentence
+        sentence, about = f"{failed.title} {sentence}", [failed]
     groups = _groups(findings, lead.label if lead else "")
     commands = (finding.to_confirm for group in groups for finding in group.findings)
     missing = ", ".join(map(safe_text, analysis.trace.missing))
@@ -478,6 +483,17 @@ def _tells(analysis: Analysis, label: str) -> bool:
         begin, end = union(of_stream["start_ns"].to_numpy(), of_stream["end_ns"].to_numpy())
         once += int((end - begin).sum())
     return 2 * once >= own["elapsed_ns"].sum()
+
+
+def _differ(analysis: Analysis, labels: Sequence[LabelRow]) -> bool:
+    """Whether the label with the most time consists of pairs that were read from the trace, not from a
+    log, and its typical one stands for less than half of that time: different things were timed."""
+    intervals = analysis.intervals[["label", "method", "elapsed_ns"]]
+    total_ns = intervals.groupby("label")["elapsed_ns"].sum()
+    most = max(labels, key=lambda row: total_ns[row.label])
+    own = intervals[intervals["label"] == most.label]
+    inferred = bool((own["method"] == "inferred").all())
+    return inferred and 2 * most.elapsed_ns * most.count < total_ns[most.label]
 
 
 def cold_intervals(analysis: Analysis) -> np.ndarray:

@@ -42,6 +42,8 @@ from nsysalign.trace.nccl import NCCL_KERNEL
 
 #: What held up an operation of which the trace has no launch.
 NOT_KNOWN = "the trace does not say what the host did"
+#: An idle stretch that is shorter is the way of the next work to the GPU, not time of the CPU's.
+_LATENCY_NS = 10_000
 #: Idle stretches kept per run.
 MOST_GAPS = 20
 #: Grids of more kernels than this are not read.
@@ -135,7 +137,7 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
     """What the idle time of each process and device has in common.
 
     first    KKK   [ compile ][ load code ][ launch K2 ] K2     K2 runs for the first time, and code was loaded before it
-    back     D2H   [ the CPU reads the result, makes the next input ]  H2D
+    back     D2H   [ the CPU reads the result, or makes the next input ]  H2D
 
     `first_ns` ended in a kernel that had not run before, and code was loaded or the launch itself
     took half of it (`first_kernels` so many); `back_ns` lay between a copy to the host and one to
@@ -166,6 +168,7 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
         launch_ns = launch_ns - np.maximum(pick(begun, issued, 0), idle.start)
         first = new[idle.operation] & ((load_ns > 0) | (2 * launch_ns > idle.ns))
         back = (copy[idle.after] == _D2H) & (copy[idle.operation] == _H2D)
+        back &= idle.ns >= _LATENCY_NS
         during = waiting & (of_process == process)
         during &= (begun > idle.start[0]) & (begun < stop[-1])
         waits = calls["name_id"][during].value_counts()

@@ -86,6 +86,17 @@ def test_failed_calls_come_first():
     )
 
 
+def test_failed_launches_are_the_answer_also_of_what_was_timed():
+    """A public program timed 20 launches that all failed: "launch latency and the event pair's cost"."""
+    drawn = analysis(repeat(6, "x", ("host", 9), ("api_launch", 5)))
+    failed = replace(drawn.trace, failed_calls=(("cudaLaunchKernel", 222, 21),))
+    told = answer(diagnose(replace(drawn, trace=failed)))
+    assert told.sentence == (
+        "21 CUDA calls failed: cudaLaunchKernel 21 times with error 222 (cudaErrorUnsupportedPtxVersion). "
+        "No kernel ran in x."
+    )
+
+
 def test_after_failed_calls_nothing_is_said_of_what_the_run_waited_for():
     drawn = analysis(interval("run", *RUN, kind="run"))
     failed = replace(drawn.trace, failed_calls=(("cudaLaunchKernel", 222, 21),))
@@ -125,7 +136,7 @@ IDLE = {"pid": 1, "device": 0, "idle_ns": 800_000, "first_ns": 0, "first_kernels
          "Warm up", 500_000),
         ("host", {"first_ns": 390_000, "first_kernels": 3}, [10], "the CPU was in its own code", "", 800_000),
         ("host", {"back_ns": 640_000, "back_count": 9}, [10],
-         "640 us of that the CPU worked on results, between a copy to the host and the next one to the device (9 times).", "pipeline", 640_000),
+         "640 us of that lie between a copy to the host and the next one to the device (9 times).", "pipeline", 640_000),
         ("host", {}, [700],
          "700 us of that is one pause: 700 us at 100 us before add (the CPU in cudaMalloc); without it the GPU idles for 100 us.", "set-up", 700_000),
         ("host", {}, [400, 300, 9], "700 us of that is 2 pauses: 400 us at", "set-up", 700_000),
@@ -303,7 +314,7 @@ def test_results_in_between(tmp_path):
 
     found = rules(recorded(tmp_path, draw, until=101_000_000))["whole-run"]
     assert (
-        "the CPU worked on results, between a copy to the host and the next one to the device (9 times)"
+        "of that lie between a copy to the host and the next one to the device (9 times)"
         in found.title
     )
     assert "pipeline" in found.faster
@@ -334,6 +345,16 @@ def test_the_run_leads_where_its_labels_are_records_of_a_stream_that_did_nothing
 
     made = recorded(tmp_path, draw, until=41_000_000)
     assert answer(made).sentence.startswith("Between its first and its last work")
+
+
+@pytest.mark.parametrize(
+    ("method", "leads"), [("inferred", "From its first"), ("clock", "x reads")]
+)
+def test_the_run_leads_where_pairs_of_a_trace_timed_different_things(method, leads):
+    """A public trace: pairs of 0.1, 1.4 and 1,000 ms, and the one of 1.4 was all that was said."""
+    pairs = [interval("x", ("kernel", 100 * 30**k), method=method, start=k) for k in range(3)]
+    run = interval("run", ("kernel", 93_100), kind="run", start=0)
+    assert answer(diagnose(analysis(pairs, run))).sentence.startswith(leads)
 
 
 def test_ranges_that_overlap_do_not_lead(tmp_path):

@@ -106,7 +106,8 @@ _PAUSES = Advice(
     "nsys profile --capture-range=cudaProfilerApi) and look again; if it repeats, shorten it"
 )
 _RESULTS = Advice(
-    faster="Do that work on the GPU, or pipeline: work on the last result while the GPU computes the next"
+    faster="Let the GPU compute one part while the CPU prepares the next or works on the last (a pipeline of two streams "
+    "and pinned buffers), or do what the CPU does there on the GPU"
 )
 _FIRST = Advice(
     faster="Warm up before the part that counts; cache what is compiled, or load all code when the program starts "
@@ -311,8 +312,8 @@ def _idle(
     elif explained > 0 and back >= BACK_SHARE * explained:
         lost, remedy = back, _RESULTS
         text = (
-            f"for {words.span(lost)} of that the CPU worked on results, between a copy to the host and the "
-            f"next one to the device ({words.times_over(known['back_count'])})"
+            f"{words.span(lost)} of that lie between a copy to the host and the next one to the device "
+            f"({words.times_over(known['back_count'])})"
         )
         evidence = {"between_copies_ns": lost, "count": known["back_count"]}
     elif pauses >= max(PAUSES_SHARE * explained, LEAST_PAUSE_NS) and cause.causes[0] != "unknown":
