@@ -266,8 +266,10 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
         about = severe[:1]
     failed = next((finding for finding in findings if finding.rule == "failed-calls"), None)
     if failed:  # comes before everything else: what should have been timed did not happen
-        empty = lead and lead.kind != "run" and not lead.parts_ns["kernel"] + lead.parts_ns["graph"]
-        sentence = f"No kernel ran in {lead.label}." if lead and empty else sentence
+        if lead and lead.kind != "run" and not lead.parts_ns["kernel"] + lead.parts_ns["graph"]:
+            others = (analysis.other_streams["interval"] == lead.interval).any()
+            where = "on the stream of" if others else "in"
+            sentence = f"No kernel ran {where} {safe_text(lead.label)}."
         sentence, about = f"{failed.title} {sentence}", [failed]
     groups = _groups(findings, lead.label if lead else "")
     commands = (finding.to_confirm for group in groups for finding in group.findings)

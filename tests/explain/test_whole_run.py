@@ -88,13 +88,16 @@ def test_failed_calls_come_first():
 
 def test_failed_launches_are_the_answer_also_of_what_was_timed():
     """A public program timed 20 launches that all failed: "launch latency and the event pair's cost"."""
-    drawn = analysis(repeat(6, "x", ("host", 9), ("api_launch", 5)))
-    failed = replace(drawn.trace, failed_calls=(("cudaLaunchKernel", 222, 21),))
-    told = answer(diagnose(replace(drawn, trace=failed)))
-    assert told.sentence == (
-        "21 CUDA calls failed: cudaLaunchKernel 21 times with error 222 (cudaErrorUnsupportedPtxVersion). "
-        "No kernel ran in x."
-    )
+    failed = (("cudaLaunchKernel", 222, 21),)
+    text = "21 CUDA calls failed: cudaLaunchKernel 21 times with error 222 (cudaErrorUnsupportedPtxVersion). "
+    for name, other, where in (
+        ("x", None, "in x"),
+        ("x\x1b[2J", None, "in x"),  # a sentence is safe to print
+        ("x", {23: 2}, "on the stream of x"),
+    ):
+        drawn = analysis(repeat(6, name, ("host", 9), ("api_launch", 5), other=other or {}))
+        told = answer(diagnose(replace(drawn, trace=replace(drawn.trace, failed_calls=failed))))
+        assert told.sentence == f"{text}No kernel ran {where}."
 
 
 def test_after_failed_calls_nothing_is_said_of_what_the_run_waited_for():
