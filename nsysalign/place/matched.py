@@ -80,10 +80,7 @@ def match(trace: Trace, log: EventLog) -> Matched:
     processes, notes = match_processes(trace, log)
     call, thread, clocks, more = match_records(trace, log, processes)
     records = _all_records(trace, log, processes, call, thread)
-    read = read_pairs(trace, log, processes, clocks, records)
-    if untold(log):
-        events = [read.events.get(c, -1) for c in records["call"].tolist()]
-        records = records.assign(event=np.array(events, dtype=np.int64))
+    read = read_pairs(trace, records) if untold(log) else TracePairs()
     pairs, unaligned = compared_pairs(log, records)
     waits = match_waits(trace, log, processes, clocks)
     record, inferred = awaited(trace, waits, records)

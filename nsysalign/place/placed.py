@@ -245,10 +245,9 @@ def _read_windows(
     read = matched.read
     start, end, wait = (np.array(side, np.int64) for side in (read.start, read.end, read.wait))
     t = records["t_ns"].to_numpy().copy()
-    known = records["lane"].to_numpy() >= 0
-    known &= bounded.lower <= bounded.upper + CROSSING_NS
-    lost = int((~(known[start] & known[end])).sum())
-    start, end, wait = (side[known[start] & known[end]] for side in (start, end, wait))
+    possible = (bounded.lower <= bounded.upper + CROSSING_NS) & (records["lane"].to_numpy() >= 0)
+    both = possible[start] & possible[end]
+    start, end, wait = start[both], end[both], wait[both]
     t[end] = np.maximum(t[end], t[start])  # of two between the same operations the order is known
     lower, upper = (records[c].to_numpy() for c in ("lower_ns", "upper_ns"))
     room = np.maximum(np.maximum(t - lower, upper - t), 1)
@@ -269,11 +268,9 @@ def _read_windows(
         "region": [f"records of thread {tid_of(thread)}" for thread in threads],
     }
     notes = []
-    if lost:
-        notes.append(
-            f"{lost:,} compared pairs have no interval: their thread works on several streams, and the trace does not name "
-            "theirs (nsysalign run does, and so does nsys profile --cuda-event-trace=true, 2024.6 or newer)"
-        )
+    if not both.all():
+        lost = int((~both).sum())
+        notes.append(f"{lost:,} compared pairs have no interval: the trace contradicts itself")
     if 2 * np.count_nonzero(unseen) > len(unseen):
         notes.append(
             f"the host waited for ends of pairs until up to {duration(unseen.max())} after the last work that the trace shows: work "
@@ -283,12 +280,11 @@ def _read_windows(
 
 
 def _unseen_work(trace: Trace, wait: np.ndarray, end: np.ndarray) -> np.ndarray:
-    """How much later than their places (trace ns) ends may be: the host waited for them (calls, -1:
-    unknown) until long after, and nothing ran that the trace shows (kernels launched by kernels
+    """How much later than their places (trace ns) ends may be: the host waited for them (calls) until long after, and nothing ran that the trace shows (kernels launched by kernels
     have no rows).  0 where the wait returned when the event or other work was done."""
     calls, done = trace.calls, np.sort(trace.operations["end_ns"].to_numpy())
-    began, returned = (pick(calls[c].to_numpy(), wait, 0) for c in ("start_ns", "end_ns"))
-    synchronised = np.isin(pick(calls["kind"].to_numpy(), wait, -1), [CALL[k] for k in SYNC_CALLS])
+    began, returned, kind = (calls[c].to_numpy()[wait] for c in ("start_ns", "end_ns", "kind"))
+    synchronised = np.isin(kind, [CALL[k] for k in SYNC_CALLS])
     last = np.append(0, done)[np.searchsorted(done, returned, side="right")]
     idle = returned - np.maximum(last, end) > _WAKES_NS
     return np.where(synchronised & idle & (began <= end), returned - end, 0)

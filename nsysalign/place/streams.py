@@ -169,11 +169,7 @@ def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool
     if logged:
         lane = _lane_by_work(trace, streams.operation_lane, records, lane)
     else:
-        beside = lane_of_thread(trace, streams.operation_lane, records)
-        start, end = (np.array(e, np.int64) for e in (matched.read.start, matched.read.end))
-        beside[np.concatenate([start, end])] = -1
-        lane = lane_of_pairs(trace, streams.operation_lane, records, lane, start, end)
-        lane = np.where(lane >= 0, lane, beside)
+        lane = np.where(lane >= 0, lane, lane_of_thread(trace, streams.operation_lane, records))
     return OnStreams(records.assign(lane=lane), waits, notes)
 
 
@@ -262,60 +258,23 @@ def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> i
     return best if hits[best] else None
 
 
-def _issued_by(
-    trace: Trace, operation_lane: np.ndarray, thread: np.ndarray
-) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-    """Of these threads: when they issued operations, and the lanes of these."""
-    call = trace.operations["call"].to_numpy()
-    issued = np.flatnonzero(call >= 0)
-    by, begun = (trace.calls[c].to_numpy() for c in ("thread", "start_ns"))
-    of_thread = group(by[call[issued]], issued)
-    out = {}
-    for number in np.intersect1d(thread, list(of_thread)).tolist():
-        when = begun[call[of_thread[number]]]
-        order = np.argsort(when, kind="stable")
-        out[number] = when[order], operation_lane[of_thread[number][order]]
-    return out
-
-
 def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame) -> np.ndarray:
     """The stream of the operations that each record's thread issued just before and just after, if
     both are the same; -1 otherwise.  This is an inference and is reported as one."""
     out = np.full(len(records), -1, dtype=np.int64)
     thread, begun = records["thread"].to_numpy(), records["call_start_ns"].to_numpy()
     known = records["call"].to_numpy() >= 0
-    for number, (when, on) in _issued_by(trace, operation_lane, thread).items():
+    call, by = trace.operations["call"].to_numpy(), trace.calls["thread"].to_numpy()
+    issued = np.flatnonzero(call >= 0)
+    of_thread = group(by[call[issued]], issued)
+    for number in np.intersect1d(thread, list(of_thread)).tolist():
+        when = trace.calls["start_ns"].to_numpy()[call[of_thread[number]]]
+        order = np.argsort(when, kind="stable")
+        lanes = np.concatenate([[-1], operation_lane[of_thread[number][order]], [-1]])
         own = np.flatnonzero((thread == number) & known)
-        issued = np.concatenate([[-1], on, [-1]])
-        k = np.searchsorted(when, begun[own])
-        out[own] = np.where(issued[k] == issued[k + 1], issued[k], -1)
+        k = np.searchsorted(when[order], begun[own])
+        out[own] = np.where(lanes[k] == lanes[k + 1], lanes[k], -1)
     return out
-
-
-def lane_of_pairs(
-    trace: Trace,
-    operation_lane: np.ndarray,
-    records: pd.DataFrame,
-    lane: np.ndarray,
-    start: np.ndarray,
-    end: np.ndarray,
-) -> np.ndarray:
-    """The same with a lane for records of pairs (positions of their starts and ends) that have
-    none: the only one on which the start's thread issued work between the two; if it issued none,
-    that of its work around them."""
-    lane = lane.copy()
-    thread, begun = records["thread"].to_numpy(), records["call_start_ns"].to_numpy()
-    for number, (when, on) in _issued_by(trace, operation_lane, thread[start]).items():
-        changes = np.cumsum(np.diff(on, prepend=on[:1]) != 0)
-        own = np.flatnonzero(thread[start] == number)
-        first, last = (np.searchsorted(when, begun[side[own]]) for side in (start, end))
-        inner = (last <= first) & (first > 0) & (first < len(when))
-        first, last = first - inner, last + inner
-        own, first, last = (x[last > first] for x in (own, first, last))
-        only = changes[last - 1] == changes[first]
-        for side in (start[own[only]], end[own[only]]):
-            lane[side] = np.where(lane[side] >= 0, lane[side], on[first[only]])
-    return lane
 
 
 def _lane_by_work(
