@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from nsysalign.region import region
 
 if TYPE_CHECKING:
-    from nsysalign.addons.measure.api import benchmark
+    from nsysalign.addons.measure.command import benchmark
     from nsysalign.addons.measure.target import Workload
     from nsysalign.show.notebook import Analysis, analyze, load
 
@@ -27,7 +27,7 @@ _LAZY = {
     "load": "nsysalign.show.notebook",
     "Analysis": "nsysalign.show.notebook",
     "Workload": "nsysalign.addons.measure.target",
-    "benchmark": "nsysalign.addons.measure.api",
+    "benchmark": "nsysalign.addons.measure.command",
 }
 
 

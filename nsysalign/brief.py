@@ -24,13 +24,14 @@ SCHEMA, MOST_BYTES = "nsysalign-answer/1", 2_000
 OTHERS = {
     "check": ("ok", "wrong"),
     "diff": ("slower", "faster", "same", "unclear"),
+    "measure": ("stable", "noisy", "no_interval", "slower", "faster", "unclear", "mixed"),
 }
 _LABELS, _FIXES, _NAME, _SENTENCE = 5, 3, 60, 400
 
 
 @dataclass(frozen=True)
 class Short:
-    """The answer of `check` and `diff`."""
+    """The answer of `check`, `diff` and `measure`."""
 
     schema: str
     command: str
@@ -156,7 +157,10 @@ def text(brief: Short) -> str:
 
 def schema() -> dict[str, Any]:
     """The JSON Schema of what `--brief` prints."""
-    kinds = [(Brief, VERDICTS), (Short, [word for words in OTHERS.values() for word in words])]
+    kinds = [
+        (Brief, VERDICTS),
+        (Short, list(dict.fromkeys(w for words in OTHERS.values() for w in words))),
+    ]
     found = []
     for kind, verdicts in kinds:
         found.append(schema_of(kind))
@@ -179,8 +183,6 @@ def schema_of(kind: Any) -> dict[str, Any]:
         }
     if typing.get_origin(kind) is tuple:
         return {"type": "array", "items": schema_of(typing.get_args(kind)[0])}
-    if typing.get_origin(kind) is dict:
-        return {"type": "object", "additionalProperties": schema_of(typing.get_args(kind)[1])}
     if typing.get_origin(kind) in (types.UnionType, typing.Union):
         return {"type": [plain[one] for one in typing.get_args(kind)]}
     return {"type": plain[kind]}

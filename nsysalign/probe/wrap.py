@@ -4,10 +4,9 @@ row.
 Installed right after `torch.cuda.streams` was imported; other libraries' events are in `foreign`.
 The classes stay the same: no subclass, no new name, signatures kept.
 
-What the record wrapper costs is measured by `scripts/bench_probe.py`.  It finds the current stream
-itself and passes it on: torch would build a new Stream object (3 us of record's own 4.5 us), while
-the wrapper keeps one per stream; that pays for the logging, and the clock readings come closer to
-the CUDA call.
+The record wrapper finds the current stream itself and passes it on: torch would build a new Stream
+object (3 us of record's own 4.5 us), while the wrapper keeps one per stream; that pays for the
+logging, and the clock readings come closer to the CUDA call.
 """
 
 from __future__ import annotations

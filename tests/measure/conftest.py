@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import os
+import random
 from pathlib import Path
 
 import pytest
 
-from nsysalign.addons.measure.plan import Options, Target
+from nsysalign.addons.measure.command import Options, Target
 from nsysalign.addons.measure.session import Session
 
 #: The backend of tests: a device whose truth is known, found by workers through PYTHONPATH.
@@ -25,7 +26,8 @@ def measured(tmp_path):
 
     def go(*names: str, **more):
         targets = tuple(Target(f"calls.py:{n}", f"{CALLS}:{n}") for n in names)
-        more = {"processes": 2, "seed": 1, "nsys": str(tmp_path / "none")} | more
+        more = {"processes": 2, "nsys": str(tmp_path / "none")} | more
+        random.seed(1)
         session = Session(Options(targets, backend=SIMULATED, output=tmp_path / "out", **more))
         session.run()
         return session

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from scipy.signal import lfilter
 
-from nsysalign.addons.measure.statistics import compared, interval
+from nsysalign.addons.measure.statistics import Estimate, difference, interval
 
 LEVEL_NS, NOISE, REPETITIONS, BLOCKS = 1e6, 0.01, 500, 10
 #: name -> how one process's repetitions scatter around its level (shares of it).
@@ -46,28 +46,33 @@ def modes(random: np.random.Generator, shape: tuple[int, int], share: float) -> 
     return out
 
 
-def simulated(case: str, differ: float, trials: int, seed: int, processes: int):
-    """(medians, their standard errors) per trial and process."""
+def simulated(case: str, differ: float, trials: int, seed: int, processes: int) -> list[Estimate]:
+    """An estimate per trial, of so many processes."""
     random = np.random.default_rng([seed, list(CASES).index(case), round(1000 * differ)])
     level = LEVEL_NS * (1 + differ * random.standard_normal((trials * processes, 1)))
     samples = level * (1 + CASES[case](random, (trials * processes, REPETITIONS)))
     blocks = np.median(samples.reshape(len(samples), BLOCKS, -1), axis=2)
     errors = blocks.std(axis=1, ddof=1) / np.sqrt(BLOCKS)
-    shape = trials, processes
-    return np.median(samples, axis=1).reshape(shape), errors.reshape(shape)
+    medians, errors = (x.reshape(trials, -1).tolist() for x in (np.median(samples, axis=1), errors))
+    estimates = []
+    for its, theirs in zip(medians, errors, strict=True):
+        value, reach, own = interval(its, theirs)
+        bounds = (value - reach, value + reach)
+        estimates.append(Estimate(value, *bounds, own, tuple(its), 0, 0, 0, 0, 0, 0))
+    return estimates
 
 
-def coverage(case: str, differ: float, trials: int, processes: int = 3) -> tuple[float, float]:
+def coverage(case: str, differ: float, trials: int) -> tuple[float, float]:
     """(share of trials whose interval holds the truth, mean half width as a share)."""
-    found = interval(*simulated(case, differ, trials, 0, processes))
+    estimates = simulated(case, differ, trials, 0, 3)
     noise = CASES[case](np.random.default_rng(1), (2_000, 1_000))
     truth = LEVEL_NS * (1 + float(np.median(noise)))
-    held = np.abs(found.value_ns - truth) <= found.reach_ns
-    return float(held.mean()), float((found.reach_ns / found.value_ns).mean())
+    held = [e.low_ns <= truth <= e.high_ns for e in estimates]
+    return float(np.mean(held)), float(np.mean([e.share for e in estimates]))
 
 
-def false_alarms(case: str, differ: float, trials: int, processes: int = 3) -> float:
+def false_alarms(case: str, differ: float, trials: int) -> float:
     """The share of A against A that is told apart."""
-    sides = [simulated(case, differ, trials, seed, processes) for seed in (1, 2)]
-    found = compared(*(m for m, _ in sides), *(interval(*side).own_ns for side in sides))
-    return float(((found.low > 0) | (found.high < 0)).mean())
+    sides = [simulated(case, differ, trials, seed, 3) for seed in (1, 2)]
+    changes = [difference(a, b) for a, b in zip(*sides, strict=True)]
+    return float(np.mean([change.low > 0 or change.high < 0 for change in changes]))

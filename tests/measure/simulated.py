@@ -16,7 +16,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from nsysalign.addons.measure.device import Refused
+from nsysalign.addons.measure.clocks import Refused
 
 LAUNCH_NS, RECORD_NS, READ_NS, LATENCY_NS = 4_000, 3_000, 45, 6_000
 #: GPU-only distances (facts of an H200): record to record, and what a kernel's launch adds between

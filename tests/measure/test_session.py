@@ -17,11 +17,10 @@ import pytest
 from waiting import wait_until
 
 import nsysalign
-from nsysalign.addons.measure import session, workers
-from nsysalign.addons.measure.plan import Options, Target
-from nsysalign.addons.measure.result import Key, load
-from nsysalign.addons.measure.session import MeasureError, Session
-from nsysalign.addons.measure.workers import Job
+from nsysalign.addons.measure import session
+from nsysalign.addons.measure.command import Options, Target
+from nsysalign.addons.measure.result import Key, advised, load
+from nsysalign.addons.measure.session import Job, MeasureError, Session
 from nsysalign.cli import cli
 from nsysalign.errors import AnalysisError, UsageError
 
@@ -36,7 +35,7 @@ FAKE_NVML = ROOT / "tests" / "fakenvml"
 
 
 def test_a_measurement_and_everything_it_leaves(measured):
-    done = measured("make", batches=(1, 2, 8), processes=3)
+    done = measured("make", batch="1,2,8", processes=3)
     m = load(done.folder)
     order = [o.job.batches[0] for o in done.outcomes]
     rounds = [tuple(order[k : k + 3]) for k in (0, 3, 6)]
@@ -75,9 +74,13 @@ def test_every_clock_and_what_a_call_cannot_be_timed_by(measured):
     assert any(n.startswith("no profile-default: ") for n in m.notes) and not m.failed
 
 
+def test_the_advice_is_the_smallest_within_five_percent():
+    assert advised({1: 10, 8: 96, 32: 98, 64: 100, 128: 99.5}) == 8
+
+
 def test_a_search_from_end_to_end(measured):
     """1 GiB and 200 MiB per item, nine tenths of 80 GiB: 363 fit, 512 do not."""
-    done = measured("make", search=True, processes=1)
+    done = measured("make", batch="auto", processes=1)
     m = load(done.folder)
     assert m.search == {"largest": 256, "failed_at": 512} and not m.failed
     (climb,) = (o for o in done.outcomes if o.job.role == "probe")
@@ -92,9 +95,9 @@ def test_a_search_from_end_to_end(measured):
 def test_a_search_has_time_for_seven_batches_in_a_short_budget(measured, monkeypatch):
     """Half of 14 s once CUDA has started, a batch 0.7 s at most: it reaches 64 (on a GPU with
     another process a batch took longer, and 8 was the largest)."""
-    jobs, run = [], workers.run
-    monkeypatch.setattr(workers, "run", lambda job, *a: (jobs.append(job), run(job, *a))[1])
-    done = measured("make", search=True, most_batch=64, processes=1, budget_s=14.0)
+    jobs, run = [], session.run_worker
+    monkeypatch.setattr(session, "run_worker", lambda job, *a: (jobs.append(job), run(job, *a))[1])
+    done = measured("make", batch="auto", most_batch=64, processes=1, budget_s=14.0)
     assert jobs[0].role == "probe" and 6.0 < jobs[0].batches_s <= 7.0
     blocks = done.outcomes[0].all("block")
     assert (blocks[-1]["t1"] - blocks[0]["t0"]) / 1e9 < 7 * 0.7
@@ -103,7 +106,7 @@ def test_a_search_has_time_for_seven_batches_in_a_short_budget(measured, monkeyp
 
 
 def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
-    m = load(measured("not_memory", search=True, processes=1, modes=("steady",)).folder)
+    m = load(measured("not_memory", batch="auto", processes=1, modes=("steady",)).folder)
     assert (m.search["largest"], m.search["failed_at"]) == (8, None)
     (note,) = (n for n in m.notes if "batch 16" in n)
     assert note.startswith("the search ended at batch 16: an exception")
@@ -111,7 +114,7 @@ def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(mea
 
 
 def test_two_functions_are_compared_and_the_slower_one_is_found(measured):
-    done = measured("make", "slower", batches=(4,), processes=3)
+    done = measured("make", "slower", batch="4", processes=3)
     m = load(done.folder)
     (d,) = (c for c in m.changes() if c.mode == "device")
     assert d.verdict == "slower" and d.low < (8_000 + 1_300) / (10 * 33_300 + 1_300) < d.high
@@ -120,7 +123,7 @@ def test_two_functions_are_compared_and_the_slower_one_is_found(measured):
 
 
 def test_zeros_are_a_caveat_and_paths_of_this_machine_are_in_no_result(measured):
-    done = measured("absent_file", "zeros", modes=("event",), batches=(1,))
+    done = measured("absent_file", "zeros", modes=("event",), batch="1")
     text = (done.folder / "measure.json").read_text()
     assert "the inputs are all zeros" in text
     assert "secret.bin" in text and "/home/somebody" not in text
@@ -141,9 +144,9 @@ def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
 
 
 def test_a_budget_too_short_says_what_a_longer_one_would_add(measured):
-    began, batches = time.monotonic(), (1, 2, 4, 8, 16, 32)
+    began = time.monotonic()
     try:
-        done = measured("make", batches=batches, processes=3, budget_s=3.0, modes=("event",))
+        done = measured("make", batch="1,2,4,8,16,32", processes=3, budget_s=3.0, modes=("event",))
     except MeasureError as error:
         assert "budget" in str(error)
     else:
@@ -157,9 +160,8 @@ def test_a_budget_too_short_says_what_a_longer_one_would_add(measured):
 def test_a_budget_leaves_time_for_the_profile(tmp_path):
     """Of 40 s, 8 to start a process and 16 for the one under nsys."""
     target = Target("default", f"{CALLS}:default")
-    options = Options((target,), clocks=True, budget_s=40.0, backend=SIMULATED)
-    made = Session(Options(**{**vars(options), "output": tmp_path / "out"}))
-    assert 14.0 < made._share_s(1) < 16.0
+    how = {"budget_s": 40.0, "backend": SIMULATED, "output": tmp_path / "out"}
+    assert 14.0 < Session(Options((target,), clocks=True, **how))._share_s(1) < 16.0
 
 
 # --- ways of ending ---
@@ -167,9 +169,8 @@ def test_a_budget_leaves_time_for_the_profile(tmp_path):
 
 def outcome(tmp_path, name, *, batch=None, limit_s=60.0, mode="event"):
     options = Options((Target(name, f"{CALLS}:{name}"),), backend=SIMULATED)
-    return workers.run(
-        Job(0, 0, (batch,), "time", (mode,), ("warm",), 2.0, limit_s), options, tmp_path
-    )
+    job = Job(0, 0, (batch,), "time", (mode,), 2.0, limit_s)
+    return session.run_worker(job, options, tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -212,7 +213,7 @@ def test_a_hang_is_ended_and_says_where(tmp_path):
 def test_a_cut_line_is_no_fact(tmp_path):
     path = tmp_path / "facts.jsonl"
     path.write_text('{"type":"hello"}\n{"type":"block","ns":[1,2')
-    assert list(workers.lines_of(path)) == [{"type": "hello"}]
+    assert list(session.lines_of(path)) == [{"type": "hello"}]
 
 
 def test_workers_have_no_variables_of_profilers(tmp_path, monkeypatch):
@@ -222,17 +223,9 @@ def test_workers_have_no_variables_of_profilers(tmp_path, monkeypatch):
     assert outcome(tmp_path, "without_profilers").failure is None
 
 
-@pytest.mark.parametrize(
-    ("name", "more", "note"),
-    [
-        ("is_interrupted_late", {}, "interrupted"),
-        ("hangs_late", {"processes": 1, "job_limit_s": 6.0}, "while measuring (calls.py:"),
-    ],
-)
-def test_what_ends_in_the_middle_keeps_its_blocks(measured, name, more, note):
-    m = load(measured(name, modes=("event",), **more).folder)
-    assert len(m.samples) > 0 and any(note in n for n in m.notes)
-    assert m.complete == (name == "hangs_late")
+def test_what_hangs_in_the_middle_keeps_its_blocks(measured):
+    m = load(measured("hangs_late", modes=("event",), processes=1, job_limit_s=6.0).folder)
+    assert len(m.samples) and any("while measuring (calls.py:" in n for n in m.notes) and m.complete
 
 
 def ended(folder, *arguments, path=(), **env):

@@ -7,7 +7,12 @@ import math
 import numpy as np
 import pytest
 
-from nsysalign.addons.measure.statistics import difference, estimate, standard_error
+from nsysalign.addons.measure.statistics import (
+    FEWEST_P99,
+    difference,
+    estimate,
+    standard_error,
+)
 
 from .coverage import CASES, DIFFER, coverage, false_alarms
 
@@ -51,8 +56,7 @@ def test_processes_that_agree_by_chance_are_no_certainty():
 
 def test_percentiles_say_whether_they_have_their_samples():
     """The largest of n is above the 99th percentile with 95 %: n = 299."""
-    few, enough = estimate([[np.arange(298.0)]]), estimate([[np.arange(299.0)]])
-    assert not few.p99_bounded and (enough.p99_ns, enough.p99_bounded) == (296.0, True)
+    assert FEWEST_P99 == 299 and estimate([[np.arange(299.0)]]).p99_ns == 296.0
 
 
 def test_few_blocks_say_nothing_of_a_process():

@@ -9,8 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from nsysalign.addons.measure.device import Cuda
-from nsysalign.addons.measure.modes import NAMES
+from nsysalign.addons.measure.clocks import NAMES, Cuda
 from nsysalign.addons.measure.worker import Worker
 from tests.measure import simulated
 

@@ -1,5 +1,5 @@
 """Measures a call: fresh processes, five ways of timing it, intervals, the best batch.
 
-parent    plan -> session (one process per batch, again and again) -> statistics -> result -> screen, page
-worker    target -> modes -> device       torch, numpy and the standard library
+parent    command -> session (one process per batch, again and again) -> statistics -> result -> screen
+worker    target -> clocks       torch, numpy and the standard library
 """

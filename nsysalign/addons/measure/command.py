@@ -1,15 +1,175 @@
-"""`nsysalign measure`: how long a call takes, how certain that is, and the best batch."""
+"""`nsysalign measure` and `nsysalign.benchmark`: how long a call takes, how certain that is, and
+the best batch."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+import re
+import shlex
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from nsysalign.addons.measure.clocks import NAMES, TRITON
+from nsysalign.addons.measure.target import IN_WORKER
 from nsysalign.commandline import options as shared
-from nsysalign.commandline.outputs import console, deliver
-from nsysalign.errors import Interrupted
+from nsysalign.errors import Interrupted, UsageError
+
+if TYPE_CHECKING:
+    from nsysalign.addons.measure.result import Measure
+
+#: Of a search that was given none.
+SEARCH_BUDGET_S = 240.0
+
+
+@dataclass(frozen=True)
+class Target:
+    """What is measured.  `path`: where the worker additionally looks for modules."""
+
+    name: str
+    spec: str
+    path: tuple[str, ...] = ()
+
+
+@dataclass
+class Options:
+    """How to measure; times in seconds.  Raises UsageError where parts do not go together."""
+
+    targets: tuple[Target, ...]
+    batch: str | None = None  # "64", "1,8", "auto"; None is the function's own
+    modes: Sequence[str] = NAMES
+    processes: int = 3
+    budget_s: float | None = None
+    most_batch: int | None = None
+    quick: bool = False
+    clocks: bool = False  # by every clock, with a warm and a cold L2
+    output: Path | None = None
+    nsys: str | None = None
+    lock_clocks: int | None = None
+    job_limit_s: float = 300.0  # of one process, after which it counts as hanging
+    backend: str = "cuda"
+
+    def __post_init__(self) -> None:
+        self.search, sizes = self.batch == "auto", []
+        if self.batch is not None and not self.search:
+            parts = self.batch.split(",")
+            sizes = [int(part) for part in parts if re.fullmatch(r"\s*\d{1,18}\s*", part)]
+            if len(sizes) < len(parts) or min(sizes) < 1:
+                raise UsageError(
+                    f"--batch {self.batch}: neither auto nor whole numbers from 1 on",
+                    "--batch 64   or   --batch 1,8,64   or   --batch auto",
+                )
+        self.batches = tuple(dict.fromkeys(sizes))
+        unknown = [mode for mode in self.modes if mode not in (*NAMES, *TRITON)]
+        for wrong, message, next_step in (
+            (unknown, f"there is no mode {''.join(unknown[:1])}", f"some of {', '.join(NAMES)}"),
+            (not self.modes, "no mode is named", f"some of {', '.join(NAMES)}"),
+            (self.processes < 1, f"processes is {self.processes!r}", "1 or more"),
+            (self.budget_s is not None and self.budget_s <= 0, "budget: no time", "90 (seconds)"),
+            (len(self.targets) > 2, "at most two targets can be compared", "name one or two"),
+            (self.most_batch and not self.search, "--max-batch limits a search", "--batch auto"),
+            (
+                self.search and len(self.targets) > 1,
+                "the search for batches is of one target",
+                "search each, then compare both: --batch N",
+            ),
+            (self.clocks and self.search, "--clocks is about one batch", "--batch N"),
+        ):
+            if wrong:
+                raise UsageError(message, next_step)
+        self.processes = 1 if self.quick else self.processes
+        if self.search and not self.budget_s:
+            self.budget_s = SEARCH_BUDGET_S
+        if self.clocks:
+            self.modes = tuple(dict.fromkeys([*self.modes, *NAMES, *TRITON]))
+        self.l2 = ("warm", "cold") if self.clocks else ("warm",)
+
+
+def target(text: str) -> Target:
+    """`bench.py:make`, `package.module:make`."""
+    place, colon, name = text.rpartition(":")
+    if not colon or not place or not name:
+        raise UsageError(
+            f"{text}: name a function as FILE.py:FUNCTION",
+            f"nsysalign measure {text.strip(':') or 'bench.py'}:make",
+        )
+    if place.endswith(".py") and not Path(place).is_file():
+        raise UsageError(
+            f"{place}: no such file", "name a file that exists, relative to this directory"
+        )
+    return Target(f"{Path(place).name}:{name}", text)
+
+
+def benchmark(
+    make: Callable[..., Any] | str,
+    against: Callable[..., Any] | str | None = None,
+    *,
+    batch: int | Sequence[int] | str | None = None,
+    modes: Sequence[str] = NAMES,
+    processes: int = 3,
+    budget: float | None = None,
+    max_batch: int | None = None,
+    quick: bool = False,
+    clocks: bool = False,
+    output: str | os.PathLike[str] | None = None,
+    backend: str = "cuda",
+) -> Measure:
+    """Measure the call that `make(batch)` (or `make()`) returns, in fresh processes.
+
+    make: a function at the top level of a file, or "bench.py:make".  Another process must be able
+        to import it: a script that calls `benchmark` needs `if __name__ == "__main__":`, and a
+        notebook's cell is written to a file first (`%%writefile bench.py`).
+    against: a second one to compare with; `r.changes()` is that of B (`against`) against A.
+    batch: a size, several, "auto" to search for the best, None for the function's own.
+    clocks: by every clock, with a warm and a cold L2 (`r.rungs`).
+    budget: seconds.
+
+    Returns a Measure: `r.curve`, `r.modes`, `r.samples` are DataFrames, `r.best` the
+    best point.  Raises UsageError for invalid arguments, MeasureError if nothing could be measured.
+    """
+    from nsysalign.addons.measure.session import Session
+
+    if os.environ.get(IN_WORKER):
+        raise UsageError(
+            "nsysalign.benchmark was called again by the process that measures",
+            'put it under if __name__ == "__main__":',
+        )
+    if batch is not None and not isinstance(batch, str):
+        batch = ",".join(map(str, [batch] if isinstance(batch, int) else batch))
+    options = Options(
+        tuple(map(_importable, [make] if against is None else [make, against])), batch,
+        modes=tuple(modes), processes=processes, budget_s=budget, most_batch=max_batch,
+        quick=quick, clocks=clocks, output=Path(output) if output is not None else None,
+        backend=backend,
+    )  # fmt: skip
+    return Session(options).run()
+
+
+def _importable(make: Callable[..., Any] | str) -> Target:
+    """How another process finds the function.  UsageError where none can: a lambda, a closure, a
+    notebook's cell."""
+    if isinstance(make, str):
+        return target(make)
+    if not callable(make):
+        raise UsageError(
+            f"expected a function, got {type(make).__name__}",
+            "nsysalign.benchmark(make, batch=...)",
+        )
+    name = getattr(make, "__qualname__", type(make).__name__)
+    module: Any = sys.modules.get(getattr(make, "__module__", "") or "")
+    file = getattr(module, "__file__", None) or ""
+    place = module.__name__ if getattr(module, "__package__", "") else os.path.abspath(file)
+    if "<" in name or not os.path.isfile(file):
+        raise UsageError(
+            f"{name}: a fresh process cannot import it",
+            "put the function at the top level of a file (in a notebook: %%writefile bench.py), "
+            'and measure "bench.py:make"',
+        )
+    return Target(name, f"{place}:{name}", tuple(sys.path))
 
 
 @click.command()
@@ -37,6 +197,7 @@ from nsysalign.errors import Interrupted
 )
 @click.option(
     "--max-batch",
+    "most_batch",
     type=click.IntRange(min=1),
     metavar="N",
     help="The largest batch size that the search tries.",
@@ -72,33 +233,33 @@ def measure(
     Example:  nsysalign measure bench.py:make --batch auto
               nsysalign measure old.py:make new.py:make
     """
-    from nsysalign.addons.measure import page, plan, screen
+    from nsysalign.addons.measure import screen
+    from nsysalign.addons.measure.result import MEASUREMENT
     from nsysalign.addons.measure.session import Session
-    from nsysalign.addons.measure.stored import MEASUREMENT
+    from nsysalign.brief import short
+    from nsysalign.commandline.outputs import console, deliver
     from nsysalign.commandline.progress import ProgressLine
     from nsysalign.record.command import refuse_nested
 
     refuse_nested(os.environ)
-    batches, search = plan.batches(given.pop("batch"))
-    mode, budget = given.pop("mode"), given.pop("budget")
-    options = plan.Options(
-        targets=tuple(map(plan.target, given.pop("targets"))),
-        batches=batches,
-        search=search,
-        modes=plan.modes(mode) if mode else plan.NAMES,
-        budget_s=plan.seconds(budget) if budget else None,
-        most_batch=given.pop("max_batch"),
-        **given,
-    )
+    mode, budget, seconds = given.pop("mode"), given.pop("budget"), None
+    if budget:
+        parts = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*(s|min|m|)\s*", budget)
+        seconds = float(parts[1]) * (60 if parts[2].startswith("m") else 1) if parts else 0.0
+        if seconds <= 0:
+            raise UsageError(f"--budget {budget}: not a time", "--budget 90s   or   --budget 4min")
+    if mode is not None:
+        given["modes"] = tuple(dict.fromkeys(filter(None, mode.replace(" ", "").split(","))))
+    targets = tuple(map(target, given.pop("targets")))
+    options = Options(targets, budget_s=seconds, **given)
     with ProgressLine(quiet) as tell:
         result = Session(options, tell).run()
     deliver(result.folder / MEASUREMENT, json_out)
     report = result.folder / "measure.html"
-    page.write(result, report)
+    screen.write_page(result, report)
     if brief and json_out != "-":
-        from nsysalign.addons.measure import brief as short
-
-        click.echo(short.text(short.brief(result)))
+        shown = f"nsysalign report {shlex.quote(str(result.folder))}"
+        click.echo(short("measure", screen.verdict(result), screen.headline(result), shown))
     elif not quiet and json_out != "-":
         screen.render(result, console(), str(report))
     if not result.complete:

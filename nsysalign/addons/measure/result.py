@@ -16,18 +16,19 @@ from statistics import median
 from typing import TYPE_CHECKING, Any, NamedTuple, get_args, get_origin, get_type_hints
 
 from nsysalign import untrusted
-from nsysalign.addons.measure import search
-from nsysalign.addons.measure.modes import TRITON
+from nsysalign.addons.measure.clocks import TRITON
 from nsysalign.addons.measure.statistics import Estimate, difference, estimate
-from nsysalign.addons.measure.stored import FORMAT, MEASUREMENT
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
 
 if TYPE_CHECKING:
     import pandas as pd
 
-VERSION = 3
+#: The file, and the format that it names in its first bytes.
+MEASUREMENT, FORMAT, VERSION = "measure.json", "nsysalign-measure", 3
 LARGEST_FILE = 1 << 30
+#: The advice is the smallest batch whose throughput is within this share of the best.
+NEARLY = 0.05
 #: Ways of timing a call, and what each says: the modes, and what nsys says of the kernels.
 WAYS = {
     "latency": "what one caller waits, by the host's clock",
@@ -80,7 +81,7 @@ class Block:
 
 
 class Key(NamedTuple):
-    """What an estimate is of: the number of the target, batch, mode and L2."""
+    """What an estimate is of."""
 
     target: int
     batch: int | None
@@ -151,6 +152,11 @@ class Rung(NamedTuple):
     mhz: float
 
 
+def advised(rates: Mapping[int, float]) -> int:
+    """Of outputs per second by batch: the smallest that gives nearly as much as the best."""
+    return min(b for b, rate in rates.items() if rate >= (1 - NEARLY) * max(rates.values()))
+
+
 @dataclass(frozen=True)
 class Measure:
     """A whole measurement.  `search`: {"largest", "failed_at" (the batch that found no memory, or
@@ -181,13 +187,13 @@ class Measure:
     def _blocks(self) -> dict[Key, list[Block]]:
         """Of each key; those of the search only where no other process measured it."""
         runs = {r.number: r for r in self.runs}
-        found: dict[Key, list[Block]] = {}
+        by_key: dict[Key, list[Block]] = {}
         for b in self.blocks:
             key = Key(runs[b.run].target, runs[b.run].batch, b.mode, b.l2)
-            found.setdefault(key, []).append(b)
+            by_key.setdefault(key, []).append(b)
         return {
             key: [b for b in blocks if runs[b.run].role == "time"] or blocks
-            for key, blocks in found.items()
+            for key, blocks in by_key.items()
         }
 
     @cached_property
@@ -195,22 +201,17 @@ class Measure:
         """An estimate of all that was measured, in the order of WAYS."""
         out = {}
         for key in sorted(self._blocks, key=lambda key: _ORDER.index(key.mode)):
-            of: dict[int, list[tuple[int, ...]]] = {}
+            by_run: dict[int, list[tuple[int, ...]]] = {}
             for block in self._blocks[key]:
-                of.setdefault(block.run, []).append(block.ns)
-            if any(any(blocks) for blocks in of.values()):
-                out[key] = estimate(list(of.values()))
+                by_run.setdefault(block.run, []).append(block.ns)
+            if any(any(blocks) for blocks in by_run.values()):
+                out[key] = estimate(list(by_run.values()))
         return out
 
-    def _mhz(self, **wanted: Any) -> float:
-        """The median SM clock of the blocks of keys with these values."""
-        mhz = [
-            block.sm_mhz
-            for key, blocks in self._blocks.items()
-            if wanted.items() <= key._asdict().items()
-            for block in blocks
-            if block.sm_mhz == block.sm_mhz
-        ]
+    def _mhz(self, point: tuple[int, int | None], *of: str) -> float:
+        """The median SM clock of a point's blocks; `of`: a mode and an L2."""
+        blocks = [b for k, b in self._blocks.items() if k[:2] == point and (not of or k[2:] == of)]
+        mhz = [b.sm_mhz for its in blocks for b in its if not math.isnan(b.sm_mhz)]
         return median(mhz) if mhz else math.nan
 
     def modes_at(self, point: Point, l2: str = "warm") -> dict[str, Estimate]:
@@ -223,8 +224,7 @@ class Measure:
 
     def floor_ns(self, point: Point) -> float:
         """What an event pair around an empty kernel read beside this point; 0 if unknown."""
-        runs = self._runs_of(point.target, point.batch)
-        return next((r.floor_ns for r in runs if r.floor_ns), 0.0)
+        return next((r.floor_ns for r in self._runs_of(point.target, point.batch) if r.floor_ns), 0)
 
     @cached_property
     def points(self) -> tuple[Point, ...]:
@@ -242,21 +242,21 @@ class Measure:
                     target, batch, latency or event, steady,
                     outputs=next((r.outputs for r in runs if not r.failure), 1.0),
                     peak_bytes=max((r.peak_bytes for r in runs), default=0),
-                    sm_mhz=self._mhz(target=target, batch=batch),
+                    sm_mhz=self._mhz((target, batch)),
                 )
             )  # fmt: skip
-        return tuple(replace(p, marks=self._marks(p, points)) for p in points)
-
-    def _marks(self, point: Point, points: list[Point]) -> str:
-        marks, batch = [], point.batch or 1
-        rates = {p.batch or 1: p.rate for p in points if p.target == point.target and p.rate}
-        if len(rates) > 1:
-            best, advised = search.best(rates), search.advised(rates)
-            marks += ["best"] * (batch == best)
-            marks += ["within 5 % of the best"] * (batch == advised != best)
-        if batch == self.search.get("largest") and self.search.get("failed_at"):
-            marks.append("largest that fits")
-        return "; ".join(marks)
+        marked = []
+        for p in points:
+            marks, batch = [], p.batch or 1
+            rates = {o.batch or 1: o.rate for o in points if o.target == p.target and o.rate}
+            if len(rates) > 1:
+                best = max(rates, key=rates.__getitem__)
+                marks += ["best"] * (batch == best)
+                marks += ["within 5 % of the best"] * (batch == advised(rates) != best)
+            if batch == self.search.get("largest") and self.search.get("failed_at"):
+                marks.append("largest that fits")
+            marked.append(replace(p, marks="; ".join(marks)))
+        return tuple(marked)
 
     def rates(self) -> dict[int, float]:
         """Outputs per second of the first target, by batch."""
@@ -270,8 +270,13 @@ class Measure:
     @property
     def advised(self) -> Point | None:
         """What to use, of the first target: the smallest batch within 5 % of the best."""
-        batch = search.advised(rates) if (rates := self.rates()) else 0
+        batch = advised(rates) if (rates := self.rates()) else 0
         return next((p for p in self.points if p.target == 0 and (p.batch or 1) == batch), None)
+
+    @property
+    def shown(self) -> Point | None:
+        """The point that screen and page are about."""
+        return self.advised or next(iter(self.points), None)
 
     def changes(self) -> list[Change]:
         """B against A, of all that was measured of both; nothing of one target alone.  Slower or
@@ -287,13 +292,11 @@ class Measure:
 
     def rungs(self, point: Point, l2: str) -> list[Rung]:
         """What each way of timing the call prints at a point, with a warm or a cold L2."""
-        of = {"target": point.target, "batch": point.batch, "l2": l2}
-        modes = self.modes_at(point, l2).items()
+        modes, of = self.modes_at(point, l2).items(), (point.target, point.batch)
         # triton prints the mean
         values = {m: e.mean_ns if m in TRITON else e.value_ns for m, e in modes}
-        runs = self._runs_of(point.target, point.batch)
-        values |= dict([("sum", r.gpu_ns[l2]) for r in runs if l2 in r.gpu_ns])
-        return [Rung(way, values[way], self._mhz(**of, mode=way)) for way in WAYS if way in values]
+        values |= dict([("sum", r.gpu_ns[l2]) for r in self._runs_of(*of) if l2 in r.gpu_ns])
+        return [Rung(way, values[way], self._mhz(of, way, l2)) for way in WAYS if way in values]
 
     # --- tables, files ---
 
@@ -346,6 +349,32 @@ def _frame(rows: list[dict[str, Any]]) -> pd.DataFrame:
 
     table = pd.DataFrame(rows)
     return table.assign(batch=pd.array(table["batch"].tolist(), dtype="Int64"))
+
+
+# --- a measurement on disk: `holds` and `report` are what the core asks ---
+
+
+def holds(path: Path) -> bool:
+    """Whether this is a measurement: a folder with measure.json, or such a file."""
+    if path.is_dir():
+        return (path / MEASUREMENT).is_file()
+    if path.suffix != ".json":
+        return False
+    try:
+        with untrusted.open_regular(path) as file:
+            return f'"{FORMAT}"'.encode() in file.read(200)
+    except OSError:
+        return False
+
+
+def report(path: Path, output: Path | None) -> Path:
+    """Write the page of a measurement, with numbers computed again from the samples."""
+    from nsysalign.addons.measure import screen
+
+    measure = load(path)
+    target = output or measure.folder / "measure.html"
+    screen.write_page(measure, target)
+    return target
 
 
 def load(path: Path) -> Measure:

@@ -1,15 +1,19 @@
-"""A measurement in words: the sentence, what each way of timing says, the batches, notes.  The page
-takes its sentences and cells from here."""
+"""A measurement in words: the sentence, what each way of timing says, the batches, notes; in the
+terminal, and on `measure.html`, self-contained like the report."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+import os
+from typing import TYPE_CHECKING, Any
 
 from rich.text import Text
 
 from nsysalign.addons.measure.result import WAYS
-from nsysalign.addons.measure.statistics import TOO_WIDE
+from nsysalign.addons.measure.statistics import FEWEST_P99, TOO_WIDE
+from nsysalign.files import write_text
 from nsysalign.show import table
+from nsysalign.show.html import Page, assemble
 from nsysalign.text import (
     change,
     change_between,
@@ -36,63 +40,98 @@ CHANGE_HEADS = ["batch", "mode", "A", "B", "change", "95 %", ""]
 CONTRADICTS, CONTRADICTS_NS = 0.02, 1_000
 #: Rows of the screen: batches, changes, notes; the page has all.
 MOST_ROWS, MOST_CHANGES, MOST_NOTES = 6, 12, 3
+#: Half an interval of this share of the value is still stable.
+STABLE = 0.02
+PAGE = Page("measure.html", "format dom draw measure", "nsysalign measure: {}")
 
 
 def render(measure: Measure, console: Console, report: str = "") -> None:
     """The first screen, of at most 24 lines: the sentence, the tables it rests on, notes."""
-    point = measure.advised or next(iter(measure.points), None)
-    console.print(Text(safe_text(headline(measure)), "bold"))
+
+    def write(text: str, style: str = "") -> None:
+        console.print(Text(safe_text(text), style))
+
+    def draw(heads: list[str], rows: list[list[str]], left: tuple[int, ...], leave: tuple) -> None:
+        """Columns to the right, but for those in `left`; the last is shortened, and of the columns
+        `leave` the first leaves first."""
+        cells = [list(map(safe_text, column)) for column in zip(*rows, strict=True)]
+        columns = [
+            table.Column(
+                head, column, left=n in left, leaves=leave.index(n) / 10 if n in leave else None
+            )
+            for n, (head, column) in enumerate(zip(heads[:-1], cells, strict=False))
+        ]
+        table.draw([*columns, table.text(heads[-1], cells[-1])], console)
+
+    point, changes = measure.shown, measure.changes()
+    write(headline(measure), "bold")
     for text in reading(measure, point) if point and len(measure.targets) == 1 else ():
-        console.print(Text(safe_text(text[0].upper() + text[1:] + ".")))
-    if changes := measure.changes():
+        write(text[0].upper() + text[1:] + ".")
+    more = 0
+    if changes:
         for side, name in zip("AB", measure.targets, strict=True):
-            console.print(Text(f"{side} {safe_text(name)}"))
+            write(f"{side} {name}")
         rows = list(map(change_row, changes[:MOST_CHANGES]))
-        _table(console, CHANGE_HEADS, rows, left=(1, 5, 6), leave=(2, 3))
-        if len(changes) > len(rows):
-            console.print(Text(f"{len(changes) - len(rows)} more rows in the report", "dim"))
+        draw(CHANGE_HEADS, rows, (1, 5, 6), (2, 3))
+        more = len(changes) - len(rows)
     elif len(measure.points) > 1:
         marked = [p for p in measure.points if p.marks or p is measure.points[0]]
         others = [p for p in measure.points if p not in marked]
         shown = [*marked, *reversed(others)][:MOST_ROWS]
         rows = [row(p) for p in measure.points if p in shown]
-        _table(console, HEADS, rows, left=(8,), leave=(7, 6, 3))
-        if len(rows) < len(measure.points):
-            more = len(measure.points) - len(rows)
-            console.print(Text(f"{more} more rows in the report", "dim"))
+        draw(HEADS, rows, (8,), (7, 6, 3))
+        more = len(measure.points) - len(rows)
+    if more:
+        write(f"{more} more rows in the report", "dim")
     if point and not changes:
         console.print()
         rows, drop = way_rows(measure, point), () if measure.options.get("clocks") else (3,)
         cells = [[c for n, c in enumerate(r) if n not in drop] for r in (WAY_HEADS, *rows)]
-        _table(console, cells[0], cells[1:], left=(0,), leave=(4 - len(drop),))
+        draw(cells[0], cells[1:], (0,), (4 - len(drop),))
     for note in measure.notes[:MOST_NOTES]:
-        console.print(Text(f"! {table.middle(safe_text(note), 156)}", "yellow"))
+        write(f"! {table.middle(safe_text(note), 156)}", "yellow")
     if len(measure.notes) > MOST_NOTES:
-        more = plural(len(measure.notes) - MOST_NOTES, "note")
-        console.print(Text(f"{more} more in the report", "dim"))
-    console.print(Text(safe_text(environment(measure)), "dim"))
+        write(f"{plural(len(measure.notes) - MOST_NOTES, 'note')} more in the report", "dim")
+    write(environment(measure), "dim")
     if report:  # a path that is broken over lines cannot be copied
         console.print(f"report: {safe_text(report)}", soft_wrap=True, markup=False)
 
 
-def _table(
-    console: Console,
-    heads: list[str],
-    rows: list[list[str]],
-    left: tuple[int, ...],
-    leave: tuple[int, ...],
-) -> None:
-    """Columns to the right, but for those in `left`; the last is shortened, and of the columns
-    `leave` the first leaves first."""
-    columns = []
-    for n, (head, cells) in enumerate(zip(heads, zip(*rows, strict=True), strict=True)):
-        safe = [safe_text(cell) for cell in cells]
-        if n == len(heads) - 1:
-            columns.append(table.text(head, safe))
-        else:
-            order = leave.index(n) / 10 if n in leave else None
-            columns.append(table.Column(head, safe, left=n in left, leaves=order))
-    table.draw(columns, console)
+def write_page(measure: Measure, path: str | os.PathLike[str]) -> None:
+    """Write the page; the file appears whole or not at all."""
+    write_text(path, assemble(PAGE, payload(measure)))
+
+
+def payload(measure: Measure) -> dict[str, Any]:
+    """The page's data: the rows of the tables, each with `of`, the point in words; what JSON cannot
+    hold (unknown, unbounded) is null there.  Texts without control characters."""
+    names = [safe_text(t) for t in measure.targets]
+    shown, points, modes = measure.shown, [], []
+    for p in measure.points:
+        of = named(measure, p.target, p.batch)
+        more = {"of": of, "side": p.target, "lines": reading(measure, p)}
+        points.append(p.row() | more | {"cells": row(p)})
+    for key, e in measure.estimates.items():
+        numbers = ("value_ns", "low_ns", "high_ns", "mean_ns", "min_ns", "max_ns", "samples")
+        modes.append(
+            {
+                "of": named(measure, key.target, key.batch),
+                "name": key.mode if key.l2 == "warm" else f"{key.mode}, cold L2",
+                "words": WAYS[key.mode],
+                "known": certainty(e),
+                "medians": e.medians,
+                **{name: getattr(e, name) for name in numbers},
+            }
+        )
+    modes.sort(key=lambda m: m["name"].endswith("L2"))
+    return {
+        "title": " against ".join(names), "targets": names, "causes": [],
+        "headline": headline(measure), "notes": list(map(safe_text, measure.notes)),
+        "environment": safe_text(environment(measure)),
+        "heads": HEADS, "points": points, "modes": modes,
+        "change_heads": CHANGE_HEADS, "changes": list(map(change_row, measure.changes())),
+        "chosen": named(measure, shown.target, shown.batch) if shown else "",
+    }  # fmt: skip
 
 
 # --- cells ---
@@ -110,7 +149,7 @@ def row(p: Point) -> list[str]:
     """A point's cells, whose heads are HEADS; "-" for what was not measured."""
     latency, rates = ["-"] * 3, ["-"] * 2
     if p.latency:
-        bound = "" if p.latency.p99_bounded else "≥"
+        bound = "" if p.latency.samples >= FEWEST_P99 else "≥"
         latency = [milliseconds(p.latency.value_ns), certainty(p.latency)]
         latency.append(bound + milliseconds(p.latency.p99_ns))
     if p.rate:
@@ -154,8 +193,7 @@ def environment(measure: Measure) -> str:
     """What it was measured on, and by how many processes."""
     e, runs = measure.environment, [r for r in measure.runs if not r.failure]
     timed = sum(r.role == "time" for r in runs) or 1
-    words = f"{e.get('device', 'no device')}, torch {e.get('torch', '?')}, {timed} process"
-    words += "" if timed == 1 else "es"
+    words = f"{e.get('device', 'no device')}, torch {e.get('torch', '?')}, {_processes(timed)}"
     if first := sorted(r.first_ns for r in runs if r.first_ns):
         words += f", first call {duration(first[len(first) // 2])}, not counted"
     return words
@@ -167,12 +205,16 @@ def named(measure: Measure, target: int, batch: int | None) -> str:
     return side + ("the call" if batch is None else f"batch {batch:,}")
 
 
+def _processes(count: int) -> str:
+    return f"{count} process{'' if count == 1 else 'es'}"
+
+
 def _known(e: Estimate) -> str:
     """`certainty` behind a number in a sentence."""
     if e.share <= TOO_WIDE:
         return f" ± {reach(e.share)}"
     if e.processes < 3:
-        return f" ({e.processes} process{'' if e.processes == 1 else 'es'}: no interval)"
+        return f" ({_processes(e.processes)}: no interval)"
     return f" (the {e.processes} processes differ too much for an interval: more --processes)"
 
 
@@ -208,6 +250,17 @@ def headline_changes(measure: Measure) -> list[Change]:
     changes = [c for c in measure.changes() if c.l2 == "warm"]
     mode = next((c.mode for c in sorted(changes, key=lambda c: c.mode != "latency")), "")
     return [c for c in changes if c.mode == mode]
+
+
+def verdict(measure: Measure) -> str:
+    """Of one function: its interval is narrow, is wide, or there is none (one process).  Of two: B
+    against A; "mixed" where batches differ."""
+    if len(measure.targets) > 1:
+        verdicts = {c.verdict for c in headline_changes(measure)}
+        return verdicts.pop() if len(verdicts) == 1 else "mixed" if verdicts else "unclear"
+    shown = measure.shown
+    share = next((e.share for e in (shown.latency, shown.steady) if e), math.inf)
+    return "no_interval" if math.isinf(share) else "stable" if share <= STABLE else "noisy"
 
 
 def _against(measure: Measure) -> str:

@@ -1,29 +1,33 @@
-"""The whole measurement: worker processes in random order, the search, the profile, the budget."""
+"""The whole measurement: worker processes in random order, the search, the profile, the budget.
+The parent never opens CUDA."""
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import os
 import random
+import re
 import shutil
+import signal
+import subprocess
+import sys
 import time
 from bisect import bisect
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-from nsysalign.addons.measure import search, workers
-from nsysalign.addons.measure.plan import Options
-from nsysalign.addons.measure.result import Block, Measure, Run
-from nsysalign.addons.measure.stored import MEASUREMENT
-from nsysalign.addons.measure.workers import Job, Outcome
+from nsysalign.addons.measure.command import Options
+from nsysalign.addons.measure.result import MEASUREMENT, Block, Measure, Run, advised
 from nsysalign.errors import NsysAlignError
 from nsysalign.paths import without_paths
 from nsysalign.record.clock_sampler import sampling, start_nvml, visible
 from nsysalign.record.lock import locked
-from nsysalign.rundir import make_run_dir
+from nsysalign.rundir import CLOCKS, DATABASE, PAGE, make_run_dir
 from nsysalign.text import gibibytes, plural
 
 #: Seconds that a process of a search measures a batch, a quick look, each mode in a full one, and a
@@ -32,15 +36,21 @@ PROBE_S, QUICK_S, MODE_S, PROFILED_S = 0.2, 1.5, 10.0, 1.0
 #: Time to start a process and its CUDA, until one has been measured; for a profiled one with its
 #: analysis; and the least that is worth measuring.
 STARTING_S, PROFILING_S, LEAST_S = 8.0, 16.0, 0.3
-#: Share of the budget after which a search, once its CUDA has started, begins no further batch.
-CLIMBING = 0.5
+#: Share of the budget after which a search begins no further batch; share of the GPU's free memory
+#: that it may take; its largest batch.
+CLIMBING, FREE_SHARE, LARGEST = 0.5, 0.9, 1 << 22
 #: If more memory than this is in use, or more work than this is done, before the first worker
 #: starts, there are other processes.
 IDLE_BYTES, IDLE_PERCENT = 1 << 30, 5
+#: Variables that a worker must not have: profilers inject themselves through them, and the first
+#: starts the probe.
+_REMOVED = ("NSYSALIGN_DIR", "CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH", "NSYSALIGN_CONFIRM")
+WORKER = [sys.executable, "-m", "nsysalign.addons.measure.worker"]
 ZEROS = (
     "the inputs are all zeros: kernels draw less power then, and can run more than a tenth faster "
     "than with data"
 )
+_KINDS = {"oom": "out of memory", "wrong": "it cannot be measured as it is"}
 #: What to do about a failure of this kind.
 _NEXT = {
     "wrong": "see: nsysalign measure --help",
@@ -53,15 +63,53 @@ class MeasureError(NsysAlignError):
     """Nothing could be measured."""
 
 
+@dataclass(frozen=True)
+class Job:
+    """One process: a target at one batch, or at several in the process of a search."""
+
+    number: int
+    target: int
+    batches: tuple[int | None, ...]
+    role: str  # time, probe, profile
+    modes: Sequence[str]
+    seconds: float
+    limit_s: float = 0.0
+    batches_s: float = 0.0  # no further batch is begun after this long
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a worker failed: oom, wrong (no other batch can mend it), hang, budget, died, interrupted
+    or error; and in a sentence."""
+
+    kind: str
+    text: str
+    stage: str = ""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A worker's result: facts in order, the failure or None, how long it took."""
+
+    job: Job
+    facts: list[dict[str, Any]]
+    failure: Failure | None
+    wall_s: float
+
+    def all(self, kind: str) -> list[dict[str, Any]]:
+        """All facts of a type."""
+        return [f for f in self.facts if f["type"] == kind]
+
+
 class Session:
     """One measurement in progress.  `tell(step, percent)` is called when a step begins."""
 
     def __init__(self, options: Options, tell: Callable[[str, int], None] | None = None) -> None:
-        self.options = options.checked()
+        self.options = options
         self._tell = tell or (lambda step, percent: None)
         self._began = time.monotonic()
         self._starting: list[float] = []  # seconds that processes took besides measuring
-        self.folder = make_run_dir("measure", self.options.output)
+        self.folder = make_run_dir("measure", options.output)
         self._work = self.folder / "workers"
         self._work.mkdir(mode=0o700, exist_ok=True)
         self.outcomes: list[Outcome] = []
@@ -71,7 +119,6 @@ class Session:
         self._search: dict[str, Any] = {}
         self._missing: list[str] = []  # what there was no time for
         self._complete = False
-        self._random = random.Random(self.options.seed or None)
 
     def run(self) -> Measure:
         """Measure.  If it ends early, what was measured so far is in the folder.  Raises
@@ -116,29 +163,38 @@ class Session:
         raise MeasureError(f"nothing was measured: {failure.text}", _NEXT.get(kind, usual))
 
     def result(self) -> Measure:
-        """What is known by now."""
-        o = self.options
+        """What is known by now, with what a reader of the numbers must know."""
+        o, runs = self.options, self._runs
         named = ("batches", "search", "modes", "processes", "budget_s", "quick", "clocks")
         hello = next((fact for x in self.outcomes for fact in x.all("hello")), {})
+        timed, notes = [r for r in runs if not r.failure and r.role == "time"], [*self._notes]
+        if unsettled := [r for r in timed if r.unsettled]:
+            of = f"{len(unsettled)} of {plural(len(timed), 'run')}"
+            warm_s, why = unsettled[0].warm_ns / 1e9, unsettled[0].unsettled
+            notes.append(f"not warm after {warm_s:.1f} s in {of}: {why}")
+        for run in runs:
+            notes += [f"mode {mode} is not measured: {why}" for mode, why in run.refused.items()]
+        notes += [ZEROS] * any(r.zero for r in runs)
         return Measure(
             targets=tuple(t.name for t in o.targets),
             options={name: getattr(o, name) for name in named},
             environment={k: v for k, v in hello.items() if k not in ("type", "pid")},
-            runs=tuple(self._runs),
+            runs=tuple(runs),
             blocks=tuple(self._blocks),
             search=self._search,
-            notes=tuple(dict.fromkeys([*self._notes, *_caveats(self._runs)])),
+            notes=tuple(dict.fromkeys(notes)),
             complete=self._complete,
             folder=self.folder,
         )
 
     def _searched(self) -> list[int]:
-        """Find the batches to report: one process climbs until the memory or its share of the
-        budget ends."""
+        """Find the batches to report: one process climbs by powers of two until the memory or its
+        share of the budget ends."""
         o = self.options
         climbing_s = max(2.0, CLIMBING * o.budget_s - (time.monotonic() - self._began))
-        batches, modes = search.climb(o.most_batch), ("latency", "steady")
-        job = Job(0, 0, batches, "probe", modes, ("warm",), PROBE_S, batches_s=climbing_s)
+        top = min(o.most_batch or LARGEST, LARGEST)
+        batches = tuple(dict.fromkeys([*(1 << k for k in range(top.bit_length())), top]))
+        job = Job(0, 0, batches, "probe", ("latency", "steady"), PROBE_S, batches_s=climbing_s)
         outcome = self._worker(job, 2)
         failure, begun = outcome.failure, [f["batch"] for f in outcome.all("batch")]
         if failure and failure.kind == "wrong":
@@ -152,13 +208,15 @@ class Session:
         elif not failed and begun and largest < batches[-1]:
             self._missing.append(f"batches above {begun[-1]:,} to the search")
         self._search = {"largest": largest, "failed_at": failed}
-        return search.reported(rates) if rates else []
+        if not rates:
+            return []
+        return sorted({advised(rates), max(rates, key=rates.__getitem__), min(rates), largest})
 
     def _timed(self, batches: Sequence[int | None]) -> None:
         """Rounds of one process per target and batch, each in an order of its own."""
         o = self.options
         pairs = [(target, batch) for batch in batches for target in range(len(o.targets))]
-        jobs = [p for _ in range(o.processes) for p in self._random.sample(pairs, len(pairs))]
+        jobs = [p for _ in range(o.processes) for p in random.sample(pairs, len(pairs))]
         while jobs:
             seconds = self._share_s(len(jobs))
             if seconds is None:
@@ -168,7 +226,7 @@ class Session:
                 self._missing.append(f"{len(jobs)} {words}{of}")
                 return
             target, batch = pair = jobs.pop(0)
-            job = Job(len(self.outcomes), target, (batch,), "time", o.modes, o.l2, seconds)
+            job = Job(len(self.outcomes), target, (batch,), "time", o.modes, seconds)
             outcome = self._worker(job, len(jobs) + 1)
             if outcome.failure and outcome.failure.kind != "budget":
                 jobs = [other for other in jobs if other != pair]
@@ -185,10 +243,8 @@ class Session:
             name += f"-{'AB'[p.target]}" if len(o.targets) > 1 else ""
             self._tell(name, 92)
             number, limit_s = len(self._runs), min(120.0, max(10.0, self._left_s))
-            job = Job(
-                number, p.target, (p.batch,), "profile", ("device",), o.l2, PROFILED_S, limit_s
-            )
-            gpu_ns, problem = workers.profile(job, o, self.folder / name, self._work)
+            job = Job(number, p.target, (p.batch,), "profile", ("device",), PROFILED_S, limit_s)
+            gpu_ns, problem = profile(job, o, self.folder / name, self._work)
             run = Run(number, p.target, p.batch, "profile", message=problem, gpu_ns=gpu_ns)
             self._runs.append(run)
             self._notes += [f"no {name}: {problem}"] if problem else []
@@ -226,15 +282,16 @@ class Session:
             f"measuring{named} (process {job.number + 1})", 90 * job.number // (job.number + jobs)
         )
         limit_s = min(o.job_limit_s, max(2.0, self._left_s + 0.05 * (o.budget_s or 0.0)))
-        outcome = workers.run(replace(job, limit_s=limit_s), o, self._work)
-        if outcome.failure and outcome.failure.kind == "hang" and limit_s < o.job_limit_s:
-            outcome = replace(outcome, failure=replace(outcome.failure, kind="budget"))
+        outcome = run_worker(replace(job, limit_s=limit_s), o, self._work)
+        failure = outcome.failure
+        if failure and failure.kind == "hang" and limit_s < o.job_limit_s:
+            outcome = replace(outcome, failure=replace(failure, kind="budget"))
         self.outcomes.append(outcome)
         self._keep(outcome)
-        if outcome.failure and outcome.failure.kind == "interrupted":
+        if failure and failure.kind == "interrupted":
             raise KeyboardInterrupt
         blocks = outcome.all("block")
-        if blocks and not outcome.failure:
+        if blocks and not failure:
             measuring_ns = blocks[-1]["t1"] - blocks[0]["t0"] if o.backend == "cuda" else 0
             self._starting.append(max(0.1, outcome.wall_s - measuring_ns / 1e9))
         return outcome
@@ -242,25 +299,30 @@ class Session:
     def _keep(self, outcome: Outcome) -> None:
         """The outcome as runs, one for each batch that the process began, and their blocks; how it
         ended is told of its last batch."""
-        job, failure, clocks = outcome.job, outcome.failure, Clocks(self._work / "clocks.jsonl")
-        begun = outcome.all("batch")
+        job, begun = outcome.job, False
+        # the SM clock of the first device, as clock_sampler wrote it until now: (ns, MHz)
+        lines = lines_of(self._work / "clocks.jsonl")
+        clock = [(r[0], r[4]) for r in lines if isinstance(r, list) and not r[3] and r[4]]
+        times_ns = [time_ns for time_ns, _ in clock]
         run = Run(len(self._runs), job.target, job.batches[0], job.role)
         for fact in outcome.facts:
             kind, known = fact["type"], {k: v for k, v in fact.items() if k != "type"}
             if kind == "batch":
-                if fact is not begun[0]:
+                if begun:
                     self._runs.append(run)
-                run = Run(len(self._runs), job.target, fact["batch"], job.role)
+                begun, run = True, Run(len(self._runs), job.target, fact["batch"], job.role)
             elif kind == "known":
                 run = replace(run, **known)
             elif kind == "refused":
                 mode = fact["mode"] + ", cold L2" * (fact["l2"] == "cold")
                 run = replace(run, refused={**run.refused, mode: fact["reason"]})
             elif kind == "block" and fact["ns"]:
-                mhz = clocks.between(fact["t0"], fact["t1"])
+                low, high = (bisect(times_ns, fact[t]) for t in ("t0", "t1"))
+                near = clock[low:high] or clock[: low + 1][-1:]  # the nearest if it contains none
                 known["ns"] = tuple(fact["ns"])
+                mhz = float(median(mhz for _, mhz in near)) if near else math.nan
                 self._blocks.append(Block(run=run.number, sm_mhz=mhz, **known))
-        if failure:
+        if failure := outcome.failure:
             run = replace(run, failure=failure.kind, message=without_paths(failure.text))
         self._runs.append(run)
 
@@ -273,19 +335,6 @@ class Session:
         self._notes.append(f"{which}: {without_paths(failure.text)[:300]}")
         if failure.kind == "wrong":
             raise MeasureError(f"{which}: {failure.text}", _NEXT["wrong"])
-
-
-def _caveats(runs: Sequence[Run]) -> list[str]:
-    """What a reader of the numbers must know."""
-    timed, notes = [r for r in runs if not r.failure and r.role == "time"], []
-    if unsettled := [r for r in timed if r.unsettled]:
-        of = (
-            f"{unsettled[0].warm_ns / 1e9:.1f} s in {len(unsettled)} of {plural(len(timed), 'run')}"
-        )
-        notes.append(f"not warm after {of}: {unsettled[0].unsettled}")
-    refused = dict.fromkeys((mode, why) for r in runs for mode, why in r.refused.items())
-    notes += [f"mode {mode} is not measured: {why}" for mode, why in refused]
-    return notes + [ZEROS] * any(r.zero for r in runs)
 
 
 def in_use() -> list[str]:
@@ -304,18 +353,118 @@ def in_use() -> list[str]:
     return [f"another process uses this GPU: before the first measurement {what}"]
 
 
-class Clocks:
-    """The SM clock of the first device, as clock_sampler wrote it until now."""
+# --- one worker ---
 
-    def __init__(self, path: Path) -> None:
-        rows = [row for row in workers.lines_of(path) if isinstance(row, list)]
-        known = [row for row in rows if not row[3] and row[4]]
-        self._times_ns, self._mhz = [row[0] for row in known], [row[4] for row in known]
 
-    def between(self, start_ns: int, end_ns: int) -> float:
-        """The median clock in a stretch of time, MHz (the nearest sample if it contains none); NaN
-        if unknown."""
-        if not self._mhz:
-            return math.nan
-        low, high = (bisect(self._times_ns, t) for t in (start_ns, end_ns))
-        return float(median(self._mhz[low:high] or self._mhz[: low + 1][-1:]))
+def _specified(job: Job, options: Options, folder: Path) -> tuple[Path, Path]:
+    """(the file that tells the worker what to do, the file for its facts)."""
+    path, out = (folder / f"{job.role}-{job.number:04d}.{end}" for end in ("json", "jsonl"))
+    target, rough = options.targets[job.target], options.quick or job.role != "time"
+    spec = {
+        "target": target.spec, "path": target.path, "batches": job.batches,
+        "batches_s": job.batches_s, "modes": job.modes, "role": job.role,
+        "l2": ("warm",) if job.role == "probe" else options.l2,
+        "seconds": max(0.05, job.seconds), "limit_s": job.limit_s, "rough": rough,
+        "warm_up_s": min(10.0, max(0.3, job.seconds * (1 if rough else 2))),
+        "free_share": FREE_SHARE if options.search else None,
+        "backend": options.backend, "out": str(out),
+    }  # fmt: skip
+    path.write_text(json.dumps(spec), encoding="utf-8")
+    return path, out
+
+
+def run_worker(job: Job, options: Options, folder: Path) -> Outcome:
+    """Start a worker, wait for it, and end it if necessary."""
+    spec, out = _specified(job, options, folder)
+    began, ended = time.monotonic(), ""
+    log = folder / f"worker-{job.number:04d}.log"
+    environ = {k: v for k, v in os.environ.items() if k not in _REMOVED}
+    if re.search("nsys|ToolsInjection", environ.get("LD_PRELOAD", ""), re.IGNORECASE):
+        del environ["LD_PRELOAD"]
+    with open(log, "wb") as output:
+        process = subprocess.Popen(
+            [*WORKER, str(spec), str(os.getpid())], stdin=subprocess.DEVNULL, stdout=output,
+            stderr=subprocess.STDOUT, env=environ, start_new_session=True,
+        )  # fmt: skip
+    try:
+        process.wait(job.limit_s)
+    except subprocess.TimeoutExpired:
+        ended = "hang"
+    except KeyboardInterrupt:  # what it has measured so far is kept, too
+        ended = "interrupted"
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)  # with everything that it started
+        process.wait()
+    facts, text = list(lines_of(out)), log.read_text(encoding="utf-8", errors="replace")
+    wall_s = time.monotonic() - began
+    stage = next((f["stage"] for f in reversed(facts) if f["type"] == "stage"), "starting")
+    failure = None
+    if ended == "interrupted":
+        failure = Failure(ended, "interrupted by Ctrl-C or a signal", stage)
+    elif told := next((fact for fact in facts if fact["type"] == "failed"), None):
+        where = f" ({told['where']})" if told["where"] else ""
+        what = _KINDS.get(told["kind"], "an exception")
+        reason = f"{what} while {stage}{where}: {told['message']}"
+        failure = Failure(told["kind"], reason, stage)
+    elif ended == "hang":
+        # the innermost line outside our code that faulthandler wrote
+        lines = re.findall(
+            r'File "([^"]+)", line (\d+) in ', text.rpartition("recent call first")[2]
+        )
+        own = os.path.dirname(__file__) + os.sep
+        places = [f" ({os.path.basename(p)}:{n})" for p, n in lines if not p.startswith((own, "<"))]
+        reason = f"it did not finish within {job.limit_s:.0f} s, while {stage}{''.join(places[:1])}"
+        failure = Failure(ended, reason, stage)
+    elif not any(f["type"] == "done" for f in facts):  # how it ended after that does not matter
+        status = process.returncode
+        name = signal.Signals(-status).name if status < 0 else f"exit status {status}"
+        last = next((f" ({x.strip()[:200]})" for x in reversed(text.splitlines()) if x.strip()), "")
+        failure = Failure("died", f"the process died while {stage}: {name}{last}", stage)
+    return Outcome(job, facts, failure, wall_s)
+
+
+def lines_of(path: Path) -> Iterator[Any]:
+    """The lines of JSON that were written completely."""
+    with contextlib.suppress(OSError), open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            with contextlib.suppress(ValueError):
+                yield json.loads(line)
+
+
+def profile(
+    job: Job, options: Options, run_folder: Path, work: Path
+) -> tuple[Mapping[str, float], str]:
+    """Run the job under nsys and analyse it: (how long operations of the call ran, ns, by the state
+    of the L2; why there is none)."""
+    # with all that converts and analyses a trace: seldom needed
+    from nsysalign.engine import analyze
+    from nsysalign.record.session import CollectOptions, collect
+    from nsysalign.show import html
+    from nsysalign.store import database
+
+    spec, out = _specified(job, options, work)
+    how = CollectOptions(
+        nsys=options.nsys, output=run_folder, host_timers=False, timeout_s=job.limit_s,
+        stdout_to_stderr=True,
+    )  # fmt: skip
+    try:
+        result = collect([*WORKER, str(spec)], how)
+        facts = {fact["type"]: fact for fact in lines_of(out)}
+        if "failed" in facts:
+            return {}, f"under nsys the worker failed: {facts['failed']['message']}"
+        if "profiled" not in facts:
+            return {}, f"under nsys the worker did not finish (status {result.exit_status})"
+        clocks = run_folder / CLOCKS
+        analysis = analyze(
+            result.sqlite, list(result.event_logs), clocks=clocks if clocks.is_file() else None
+        )
+        database.write(analysis, run_folder / DATABASE)
+        html.write(analysis, run_folder / PAGE)
+    except NsysAlignError as error:
+        return {}, error.message
+    parts = analysis.parts[analysis.parts["cause"].isin(["kernel", "graph", "memcpy", "memset"])]
+    sums = parts.groupby("interval")["ns"].sum()
+    labels = analysis.intervals.set_index("interval")["label"].reindex(sums.index)
+    gpu_ns = {l2: float(sums[labels == l2].median()) for l2 in options.l2 if (labels == l2).any()}
+    return gpu_ns, "" if gpu_ns else "the profile has no interval of the call"

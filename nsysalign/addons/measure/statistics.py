@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -51,11 +51,6 @@ class Estimate:
         return len(self.medians)
 
     @property
-    def p99_bounded(self) -> bool:
-        """Whether there are enough samples for the percentile; else it is "at least"."""
-        return self.samples >= FEWEST_P99
-
-    @property
     def share(self) -> float:
         """Half the interval's width as a share of the value."""
         return (self.high_ns - self.low_ns) / 2 / self.value_ns if self.value_ns > 0 else math.inf
@@ -71,23 +66,21 @@ def standard_error(blocks: Sequence[Sequence[float]]) -> float:
 class Interval(NamedTuple):
     """Value, half its interval's width, standard error due to the repetitions alone: ns."""
 
-    value_ns: Any
-    reach_ns: Any
-    own_ns: Any
+    value_ns: float
+    reach_ns: float
+    own_ns: float
 
 
-def interval(medians: np.ndarray, errors: np.ndarray) -> Interval:
-    """Of the medians of processes and their standard errors, along the last axis; other axes are
-    other measurements."""
+def interval(medians: Sequence[float], errors: Sequence[float]) -> Interval:
+    """Of the medians of processes and their standard errors."""
     from scipy.special import stdtrit  # not scipy.stats, which takes a second to import
 
-    count = medians.shape[-1]
-    known = np.maximum(np.where(np.isfinite(errors), errors, 0.0), TICK_NS)
-    own = np.sqrt((known**2).sum(axis=-1)) / count
+    count, value = len(medians), float(np.mean(medians))
+    own = math.hypot(*(max(e if e < math.inf else 0.0, TICK_NS) for e in errors)) / count
     if count < 2:
-        return Interval(medians.mean(axis=-1), np.full(own.shape, np.inf), own)
-    between = medians.std(axis=-1, ddof=1) / math.sqrt(count) * float(stdtrit(count - 1, UPPER))
-    return Interval(medians.mean(axis=-1), np.maximum(between, Z95 * own), own)
+        return Interval(value, math.inf, own)
+    between = float(np.std(medians, ddof=1)) / math.sqrt(count) * float(stdtrit(count - 1, UPPER))
+    return Interval(value, max(between, Z95 * own), own)
 
 
 def estimate(processes: Sequence[Sequence[Sequence[float]]]) -> Estimate:
@@ -97,13 +90,13 @@ def estimate(processes: Sequence[Sequence[Sequence[float]]]) -> Estimate:
     kept = [blocks for blocks in kept if blocks]
     if not kept:
         raise ValueError("no samples")
-    medians = np.array([float(np.median(np.concatenate(blocks))) for blocks in kept])
-    value, reach, own = map(float, interval(medians, np.array(list(map(standard_error, kept)))))
+    medians = [float(np.median(np.concatenate(blocks))) for blocks in kept]
+    value, reach, own = interval(medians, list(map(standard_error, kept)))
     pooled = np.concatenate([block for blocks in kept for block in blocks])
     p90, p99 = np.quantile(pooled, [0.9, 0.99], method="higher").tolist()
     return Estimate(
         value_ns=value, low_ns=max(0.0, value - reach), high_ns=value + reach, own_ns=own,
-        medians=tuple(medians.tolist()), p90_ns=p90, p99_ns=p99,
+        medians=tuple(medians), p90_ns=p90, p99_ns=p99,
         mean_ns=float(pooled.mean()), min_ns=float(pooled.min()), max_ns=float(pooled.max()),
         samples=len(pooled),
     )  # fmt: skip
@@ -112,32 +105,26 @@ def estimate(processes: Sequence[Sequence[Sequence[float]]]) -> Estimate:
 class Difference(NamedTuple):
     """b / a - 1 with its 95 % interval."""
 
-    ratio: Any
-    low: Any
-    high: Any
+    ratio: float
+    low: float
+    high: float
 
 
 def difference(a: Estimate, b: Estimate) -> Difference:
-    """How much longer b takes than a; bounds need two processes on each side."""
+    """How much longer b takes than a: Welch's t over the logarithms of the processes' medians,
+    whose variances are never below what the repetitions alone leave open.  Bounds need two
+    processes on each side."""
     if min(a.processes, b.processes) < 2 or a.value_ns <= 0 or b.value_ns <= 0:
         ratio = b.value_ns / a.value_ns - 1 if a.value_ns > 0 else math.nan
         return Difference(ratio, -math.inf, math.inf)
-    return compared(np.array(a.medians), np.array(b.medians), a.own_ns, b.own_ns)
-
-
-def compared(a: np.ndarray, b: np.ndarray, own_a: Any, own_b: Any) -> Difference:
-    """Welch's t over the logarithms of the processes' medians (last axis, ns), whose variances are
-    never below what the repetitions alone (`own_a`, `own_b`, ns) leave open."""
     from scipy.special import stdtrit
 
-    logs, errors, freedom = [], [], 0.0
-    for medians, own in ((a, own_a), (b, own_b)):
-        log, count = np.log(medians), medians.shape[-1]
-        between = log.var(axis=-1, ddof=1) / count
-        logs.append(log.mean(axis=-1))
-        errors.append(np.maximum(between, (own / medians.mean(axis=-1)) ** 2))
-        freedom = freedom + errors[-1] ** 2 / (count - 1)
-    total = errors[0] + errors[1]
-    reach = np.sqrt(total) * stdtrit(np.maximum(1.0, total**2 / freedom), UPPER)
-    middle = logs[1] - logs[0]
-    return Difference(np.expm1(middle), np.expm1(middle - reach), np.expm1(middle + reach))
+    middles, errors, freedom = [], [], 0.0
+    for side in (a, b):
+        logs, count = np.log(side.medians), side.processes
+        middles.append(logs.mean())
+        errors.append(max(logs.var(ddof=1) / count, (side.own_ns / side.value_ns) ** 2))
+        freedom += errors[-1] ** 2 / (count - 1)
+    total, middle = sum(errors), middles[1] - middles[0]
+    reach = math.sqrt(total) * float(stdtrit(max(1.0, total**2 / freedom), UPPER))
+    return Difference(*np.expm1([middle, middle - reach, middle + reach]).tolist())

@@ -48,11 +48,8 @@ def find(spec: str) -> Callable[..., Any]:
     module = function = _load(place)
     for part in name.split("."):
         if not hasattr(function, part):
-            own = [
-                n
-                for n, v in vars(module).items()
-                if callable(v) and getattr(v, "__module__", "") == module.__name__
-            ]
+            home = module.__name__
+            own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == home]
             there = f" (there: {', '.join(own[:6])})" if own else ""
             raise Wrong(f"{place} has no function {name}{there}")
         function = getattr(function, part)
@@ -86,7 +83,20 @@ def _load(place: str) -> Any:
 def make(function: Callable[..., Any], batch: int | None) -> Workload:
     """Call the user's function, untimed; its workload says how many outputs a call makes.  Raises
     Wrong if the function needs more than the batch size, or its result cannot be called."""
-    made = function(batch or 1) if _takes_batch(function) else function()
+    parameters = inspect.signature(function).parameters.values()
+    needed = [
+        p.name
+        for p in parameters
+        if p.default is p.empty and p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)
+    ]
+    if len(needed) > 1 or any(p.kind is p.KEYWORD_ONLY and p.name in needed for p in parameters):
+        raise Wrong(
+            f"{function.__name__}({', '.join(needed)}) needs more arguments than the batch size: "
+            "give the others defaults, or wrap it"
+        )
+    named = [p.name for p in parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+    takes_batch = needed or {"batch", "batch_size"} & set(named)
+    made = function(batch or 1) if takes_batch else function()
     if isinstance(made, Workload):
         return Workload(made.call, made.inputs, float(made.outputs_per_call or batch or 1))
     kinds = type(made).__mro__  # without importing torch
@@ -102,20 +112,3 @@ def make(function: Callable[..., Any], batch: int | None) -> Workload:
         f"the function returned {type(made).__name__}, and a call or nsysalign.Workload was "
         f"expected{hint}"
     )
-
-
-def _takes_batch(function: Callable[..., Any]) -> bool:
-    """Whether it is called with the batch size.  Raises Wrong if it needs more arguments."""
-    try:
-        parameters = list(inspect.signature(function).parameters.values())
-    except (TypeError, ValueError):
-        return False
-    plain = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
-    needed = [p.name for p in plain if p.default is p.empty]
-    keyword = [p.name for p in parameters if p.kind is p.KEYWORD_ONLY and p.default is p.empty]
-    if len(needed) > 1 or keyword:
-        raise Wrong(
-            f"{function.__name__}({', '.join(needed + keyword)}) needs more arguments than the "
-            "batch size: give the others defaults, or wrap it"
-        )
-    return bool(needed) or any(p.name in ("batch", "batch_size") for p in plain)

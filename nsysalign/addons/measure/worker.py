@@ -2,8 +2,8 @@
 
     python -m nsysalign.addons.measure.worker SPEC.json [PARENT]
 
-SPEC: `session.Job.spec`.  `out` gets one JSON line per fact, each flushed when it is known: what
-was measured survives whatever comes after.  Roles: "time" measures; "probe" measures several
+SPEC: `session.Session._spec`.  `out` gets one JSON line per fact, each flushed when it is known:
+what was measured survives whatever comes after.  Roles: "time" measures; "probe" measures several
 batches roughly, for a search; "profile" makes event pairs in regions, for a run under nsys.
 """
 
@@ -26,8 +26,7 @@ from statistics import median
 from typing import Any
 
 from nsysalign.addons.measure import target
-from nsysalign.addons.measure.device import Cuda, Refused
-from nsysalign.addons.measure.modes import OWN_L2, Mode, Modes
+from nsysalign.addons.measure.clocks import OWN_L2, Cuda, Mode, Modes, Refused
 from nsysalign.addons.measure.statistics import RESOLUTION_NS, Z95, standard_error
 from nsysalign.region import region
 
@@ -37,6 +36,8 @@ MOST_SAMPLES, MOST_S = 20_000, 10.0
 #: Of one process, so that three have those of a 99th percentile; and for a rough look.
 ENOUGH_SAMPLES, ROUGH_SAMPLES = 100, 20
 LEAST_S, ROUGH_S = 0.5, 0.25
+#: Of its own: the program may seed Python's.
+_orders = random.Random()
 #: A call this long needs no block that is not counted before the first one.
 LONG_NS = 50e6
 #: Warm: the median of a stretch of calls (at least so many, so long) is that of the stretch before.
@@ -59,7 +60,6 @@ class Worker:
     ) -> None:
         self.spec, self.emit, self.gpu = spec, emit, gpu
         self.stage = self.traceback = ""
-        self.random = random.Random()
 
     def run(self, function: Callable[..., Any] | None = None) -> bool:
         """Measure; False if it failed, in which case the last fact says how."""
@@ -75,10 +75,10 @@ class Worker:
                 for frame in traceback.extract_tb(error.__traceback__)
                 if not frame.filename.startswith(own)
             ]
-            wrong = isinstance(error, target.Wrong)
-            message = str(error) if wrong else f"{type(error).__name__}: {error}"[:2000]
-            fact = {"type": "failed", "kind": kind_of(error), "stage": self.stage}
-            self.emit(fact | {"message": message, "where": places[-1] if places else ""})
+            kind, message = kind_of(error), f"{type(error).__name__}: {error}"[:2000]
+            fact = {"type": "failed", "kind": kind, "stage": self.stage}
+            fact["message"] = str(error) if kind == "wrong" else message
+            self.emit(fact | {"where": places[-1] if places else ""})
             if isinstance(error, SystemExit | KeyboardInterrupt):
                 raise
             return False
@@ -112,12 +112,11 @@ class Worker:
                     return
                 self.gpu.forget()
             self.emit({"type": "batch", "batch": batch})
-            modes = self._batch(function, batch)
-            if not any(mode.name == "steady" for mode in modes):
+            if "steady" not in self._batch(function, batch):
                 return  # a larger batch has no throughput either
 
-    def _batch(self, function: Callable[..., Any], batch: int | None) -> list[Mode]:
-        """The modes that were measured."""
+    def _batch(self, function: Callable[..., Any], batch: int | None) -> list[str]:
+        """Measure one batch; the names of the modes that could be."""
         gpu, profile = self.gpu, self.spec["role"] == "profile"
         self._enter("making the call")
         work = target.make(function, batch)
@@ -129,7 +128,17 @@ class Worker:
         self._enter("setting up")
         with region("setting up") if profile else contextlib.nullcontext():
             maker = Modes(gpu, work, call_ns)
-        modes = [] if profile else self._modes(maker)
+        modes = []
+        wanted = [
+            (name, l2)
+            for name in (() if profile else self.spec["modes"])
+            for l2 in ([OWN_L2[name]] if name in OWN_L2 else self.spec["l2"])
+        ]
+        for name, l2 in sorted(wanted, key=lambda w: "graph" in w[0]):
+            try:  # capture comes last: it has the most side effects
+                modes.append(maker.make(name, l2))
+            except Refused as error:
+                self.emit({"type": "refused", "mode": name, "l2": l2, "reason": str(error)})
         self._know(floor_ns=maker.floor_ns)
         work.run()  # a capture that broke the process fails here
         gpu.sync()
@@ -138,7 +147,7 @@ class Worker:
             self._profiled(maker)
         else:
             self._measure(modes)
-        return modes
+        return [mode.name for mode in modes]
 
     def _warm_up(self, call: Callable[[], Any]) -> float:
         """Call until the time that a call takes no longer changes, or the limit; about how long it
@@ -170,22 +179,6 @@ class Worker:
         self._know(first_ns=first_ns, warm_ns=gpu.now() - began, unsettled=change)
         return level or first_ns
 
-    def _modes(self, maker: Modes) -> list[Mode]:
-        """The modes that can be measured; the others are refused, each with its reason.  Capture
-        comes last: it has the most side effects."""
-        made = []
-        wanted = [
-            (name, l2)
-            for name in self.spec["modes"]
-            for l2 in ([OWN_L2[name]] if name in OWN_L2 else self.spec["l2"])
-        ]
-        for name, l2 in sorted(wanted, key=lambda w: "graph" in w[0]):
-            try:
-                made.append(maker.make(name, l2))
-            except Refused as error:
-                self.emit({"type": "refused", "mode": name, "l2": l2, "reason": str(error)})
-        return made
-
     def _measure(self, modes: list[Mode]) -> None:
         gpu = self.gpu
         began, limit = gpu.now(), self.spec["seconds"] * 1e9
@@ -194,7 +187,7 @@ class Worker:
                 mode.block(1)
         active = list(modes)
         while active:
-            self.random.shuffle(active)  # a fixed order of two modes would bias both
+            _orders.shuffle(active)  # a fixed order of two modes would bias both
             for mode in active:
                 started = gpu.now()
                 samples = mode.block(mode.size())
@@ -241,19 +234,13 @@ class Worker:
 
 
 def kind_of(error: BaseException) -> str:
-    """ "oom", "wrong" (no other batch can mend it), "interrupted" or "error".
-    torch.OutOfMemoryError is recognised by its name, without importing torch."""
-    for kind, name in (
-        (target.Wrong, "wrong"),
-        (KeyboardInterrupt, "interrupted"),
-        (MemoryError, "oom"),
-    ):
-        if isinstance(error, kind):
-            return name
-    if not isinstance(error, RuntimeError):
-        return "error"
+    """ "oom", "wrong" (no other batch can mend it) or "error".  torch.OutOfMemoryError is
+    recognised by its name, without importing torch."""
+    if isinstance(error, target.Wrong):
+        return "wrong"
     named = any(kind.__name__ == "OutOfMemoryError" for kind in type(error).__mro__)
-    return "oom" if named or any(words in str(error) for words in _MEMORY) else "error"
+    memory = isinstance(error, RuntimeError) and any(words in str(error) for words in _MEMORY)
+    return "oom" if named or memory or isinstance(error, MemoryError) else "error"
 
 
 def main(path: str, parent: str = "") -> int:

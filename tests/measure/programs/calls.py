@@ -140,17 +140,6 @@ def hangs_late():
     return call
 
 
-def is_interrupted_late():
-    gpu = device()
-
-    def call():
-        gpu.launch(1_000_000)
-        if gpu.host > 1.9e9:
-            raise KeyboardInterrupt
-
-    return call
-
-
 def dies():
     os._exit(7)
 
