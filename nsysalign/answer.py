@@ -779,7 +779,7 @@ def _trust(analysis: Analysis) -> Trust:
         gpu=", ".join(dict.fromkeys(map(safe_text, info.devices))),
         driver=safe_text(info.driver_version or ""),
         nsys=safe_text(info.nsys_version or ""),
-        torch=safe_text(analysis.collected_with("torch")),
+        torch=safe_text(analysis.known.torch),
         clock=_clock(analysis),
         measured=counted,
         placed_within_ns=float(np.percentile(errors, 95)) if len(errors) else None,

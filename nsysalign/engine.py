@@ -26,7 +26,7 @@ from nsysalign.errors import AnalysisError, EventLogError
 from nsysalign.explain.rules import diagnose
 from nsysalign.explain.set_up import set_up
 from nsysalign.memory import trim_memory
-from nsysalign.model import KIND, Analysis, Diagnosis, EventLog, Evidence, Trace, measured_rows
+from nsysalign.model import Analysis, Diagnosis, EventLog, Evidence, Known, Trace, measured_rows
 from nsysalign.paths import without_paths
 from nsysalign.place.align import align
 from nsysalign.place.gpu_clock import place_samples
@@ -57,7 +57,7 @@ from nsysalign.split.timeline import MAX_INTERVALS, chosen_intervals, split_time
 from nsysalign.split.work import Ran, kernel_table, variant_table
 from nsysalign.text import REPETITION
 from nsysalign.trace.clock_samples import read_clock_samples
-from nsysalign.trace.eventlog import read_event_logs, said_by_the_probe, source_lines
+from nsysalign.trace.eventlog import named_by_probe, read_event_logs, source_lines
 from nsysalign.trace.info import multiprocessors
 from nsysalign.trace.read import read_trace
 
@@ -250,16 +250,15 @@ def _evidence(
         source_lines=source_lines(log),
         baseline=baseline,
         notes=tuple(dict.fromkeys(notes)),
-        calibration=dict(alignment.calibration)
-        | {
-            "launch_latency_ns": {k: split.explainer.launch_latency[KIND[k]] for k in KIND},
-            "collected_with": said_by_the_probe(log),
-            "idle": idle_time(ran),
-            "page_migrations": page_migrations(trace),
+        known=Known(
+            idle=idle_time(ran),
+            page_migrations=page_migrations(trace),
             **small_launches(trace, multiprocessors(inputs.trace)),
-            "calls_without_work": calls_without_work(trace),
-            "set_up": set_up(trace),
-        },
+            set_up=set_up(trace),
+            calls_without_work=calls_without_work(trace),
+            torch=named_by_probe(log, "torch"),
+            python=named_by_probe(log, "python"),
+        ),
     )
     return evidence, predicted
 

@@ -16,7 +16,7 @@ Six terms for time:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -248,13 +248,31 @@ class Alignment:
     )  # columns call, lane, record (position in records, -1 unknown), inferred
     windows: pd.DataFrame
     unaligned: pd.DataFrame
-    calibration: Mapping[str, Any]
     notes: tuple[str, ...] = ()
     clock_maps: Mapping[int, Any] = field(
         default_factory=dict
     )  # log process -> clocks.host.ClockMap
     clock: Any = None  # the event clocks of the log, if it has references
     busy: Any = None  # bool array: the lanes on which work ran
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known beside the tables.
+
+    Of runs, a mapping with `pid` and `device` for each: `split.runs` and `explain.set_up` say what
+    it holds.  `calls_without_work`: of a trace with calls and no GPU work.  `torch`, `python`: the
+    versions that the probe's processes named, '' for none.
+    """
+
+    idle: Sequence[Mapping[str, Any]] = ()
+    page_migrations: Sequence[Mapping[str, Any]] = ()
+    few_blocks: Sequence[Mapping[str, Any]] = ()
+    few_threads: Sequence[Mapping[str, Any]] = ()
+    set_up: Sequence[Mapping[str, Any]] = ()
+    calls_without_work: Mapping[str, int] = field(default_factory=dict)
+    torch: str = ""
+    python: str = ""
 
 
 _Self = TypeVar("_Self", bound="Evidence")
@@ -272,7 +290,7 @@ class Evidence:
     labels: pd.DataFrame
     unaligned: pd.DataFrame
     notes: tuple[str, ...] = ()
-    calibration: Mapping[str, Any] = field(default_factory=dict)
+    known: Known = field(default_factory=Known)
     #: What ran, by label; the longest idle stretches of each run.
     kernels: pd.DataFrame = field(default_factory=lambda: _no_rows("KERNELS"))
     gaps: pd.DataFrame = field(default_factory=lambda: _no_rows("GAPS"))
@@ -311,14 +329,6 @@ class Evidence:
     def runs(self) -> pd.DataFrame:
         """The intervals of the run as a whole."""
         return self.intervals[self.intervals["kind"] == "run"]
-
-    def collected_with(self, key: str) -> str:
-        """What the probe's processes said of themselves ("torch", "python"), each value once; ''
-        where nothing did."""
-        processes = (self.calibration or {}).get("collected_with", ())
-        return ", ".join(
-            dict.fromkeys(str(p[key]) for p in processes if isinstance(p, dict) and p.get(key))
-        )
 
 
 def measured_rows(intervals: pd.DataFrame) -> pd.DataFrame:

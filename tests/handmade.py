@@ -90,7 +90,6 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
         findings=_frame(list(findings), frames.FINDINGS),
         timeline=_table(drawn, frames.TIMELINE),
         notes=(name("a note"),),
-        calibration={"idle_latency_ns": np.float64(5500.5), "missing": float("nan")},
     )  # fmt: skip
 
 

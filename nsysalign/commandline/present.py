@@ -146,7 +146,7 @@ def finish(
             raise
         click.echo(f"{ended}, and what it left was not analysed: {error.message}", err=True)
         return None
-    did_cuda = not analysis.intervals.empty or analysis.calibration.get("calls_without_work")
+    did_cuda = not analysis.intervals.empty or analysis.known.calls_without_work
     if exit_status == 0 and not did_cuda:  # NVTX ranges alone
         raise NoCudaWork("the program did no CUDA work", "nsysalign doctor")
     if exit_status and not quiet:

@@ -257,7 +257,7 @@ def _differences(
     }
     other = {
         "driver": [side.trace.driver_version or "" for side in sides],
-        "torch": [side.collected_with("torch") or "" for side in sides],
+        "torch": [side.known.torch for side in sides],
     }
     clocks = [_clock_mhz(side) for side in sides]
     if all(clocks) and min(clocks) < (1 - CLOCK_SHARE) * max(clocks):

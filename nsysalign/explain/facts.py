@@ -88,7 +88,7 @@ class Facts:
         # that is not known (a trace without kernels), torch is assumed
         kernels, table = evidence.kernels, evidence.labels
         names = pd.unique(pd.concat([kernels["kernel"], table["label"]]).astype(str)).tolist()
-        logged = evidence.calibration.get("collected_with") or kernels.empty
+        logged = evidence.known.python or evidence.known.torch or kernels.empty
         self.torch = bool(logged) or any(map(_TORCH.search, names))
         of_label = table["label"].to_numpy(dtype=object)
         own = pd.Index(self.column("label").astype(object))

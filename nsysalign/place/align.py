@@ -61,7 +61,6 @@ def align(trace: Trace, log: EventLog | None) -> Alignment:
         wait_calls=bounded.waits[["call", "lane", "record", "inferred"]],
         windows=pd.concat(some, ignore_index=True) if some[1:] else some[0],
         unaligned=unplaced_frame(bounded.unaligned + timers.unplaced),
-        calibration=placed.calibration,
         notes=tuple(note for notes in said for note in notes),
         clock_maps=matched.clocks,
         clock=clock,

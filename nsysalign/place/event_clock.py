@@ -28,7 +28,6 @@ corrected from time to time, by parts per million.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -229,12 +228,6 @@ class Line:
             spread[some] = np.sqrt(np.maximum(((x @ self.covariance) * x).sum(axis=1), 0.0))
         return at + self.base_ns + np.rint(shift).astype(np.int64), spread
 
-    @property
-    def rate_ppm(self) -> float:
-        """How much faster the trace's clock runs than the events' own, overall."""
-        values = self.mean[: len(self.knots)]
-        return float((values[-1] - values[0]) / (self.knots[-1] - self.knots[0]) * 1e6)
-
 
 def fit_line(
     s: Surroundings,
@@ -326,12 +319,11 @@ def _prior(knots: np.ndarray, frames: np.ndarray, origin_error: np.ndarray) -> n
 @dataclass(frozen=True)
 class ClockPlaces:
     """Per record: its trace time by the event clock and its 95 % half-width; `line`: the event
-    clock it is on, -1 for none (its place is then 0).  `lines`: these clocks."""
+    clock it is on, -1 for none (its place is then 0)."""
 
     at_ns: np.ndarray
     error_ns: np.ndarray
     line: np.ndarray
-    lines: Mapping[int, Line]
 
 
 def place_records(
@@ -343,7 +335,6 @@ def place_records(
     more = len(known) - len(clock.at_ns)
     at, frame = np.pad(clock.at_ns, (0, more)), np.pad(clock.frame, (0, more), constant_values=-1)
     line = np.where(frame >= 0, np.append(clock.line, -1)[frame], -1)
-    fitted: dict[int, Line] = {}
     place, error = np.zeros((2, len(known)), np.int64)
     for number in np.unique(line[line >= 0]).tolist():
         members = line == number
@@ -354,11 +345,11 @@ def place_records(
         record = record[:: -(-len(record) // _MOST)]
         # all its frames, even those without a known record: others may be placed by the same line
         frames = np.flatnonzero(clock.line == number)
-        own = fitted[number] = fit_line(
+        own = fit_line(
             s.take(record), frame[record], at[record], tracing, frames, clock.origin_error_ns
         )
         place[members], spread = own.place(at[members], frame[members])
         if not len(own.frames):
             spread = np.hypot(spread, np.minimum(clock.origin_error_ns[frame[members]], 1e9))
         error[members] = np.ceil(1.96 * spread).astype(np.int64) + clock.tick_ns
-    return ClockPlaces(place, error, line, fitted)
+    return ClockPlaces(place, error, line)

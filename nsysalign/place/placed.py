@@ -15,7 +15,7 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import FAR, pick
-from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, EventLog, Trace, pid_of, tid_of
+from nsysalign.model import CALL, ORIGIN, SYNC_CALLS, EventLog, Trace, tid_of
 from nsysalign.place.bounded import (
     CLOCK_RATE,
     CROSSING_NS,
@@ -26,7 +26,7 @@ from nsysalign.place.bounded import (
     surroundings,
 )
 from nsysalign.place.event_clock import ClockPlaces, EventClock, place_records
-from nsysalign.place.latency import CLASSES, PARAMETERS, SCATTER_NS, Likely, assumed, place_pairs
+from nsysalign.place.latency import Likely, assumed, place_pairs
 from nsysalign.place.matched import Matched
 from nsysalign.place.streams import Streams
 from nsysalign.place.windows import windows_frame
@@ -43,13 +43,11 @@ _BY_END_NS = 500
 @dataclass(frozen=True)
 class Placed:
     """`records`: frames.PLACED_RECORDS; `windows`: those of the program's comparisons; `read`: those
-    of pairs that only the trace shows, whose length is itself an estimate; what the places rest
-    on."""
+    of pairs that only the trace shows, whose length is itself an estimate."""
 
     records: pd.DataFrame
     windows: pd.DataFrame
     read: pd.DataFrame
-    calibration: dict[str, Any]
     notes: list[str]
     read_notes: list[str]
 
@@ -63,8 +61,7 @@ def place(
     around = surroundings(trace, streams, bounded)
     known = (records["call"].to_numpy() >= 0) & (records["lane"].to_numpy() >= 0)
     places = place_records(clock, around, tracing, known) if clock is not None else None
-    model = assumed(tracing, around)
-    likely = model.likely(around)
+    likely = assumed(tracing, around).likely(around)
     on_clock, notes = _held_by_clock(places, bounded)
     lower, upper = bounded.lower.copy(), bounded.upper.copy()
     if places is not None:  # a margin around the place that the clock gives
@@ -79,24 +76,9 @@ def place(
     )
     records["t_ns"] = _record_places(records, windows, places, likely)
     read, read_notes = _read_windows(trace, records, matched, bounded, likely.bar)
-    calibration: dict[str, Any] = {}
-    if clock is not None and places is not None:
-        lines = [{"rate_ppm": round(line.rate_ppm, 3)} for line in places.lines.values()]
-        on = int((places.line >= 0).sum())
-        calibration["event_clock"] = {"tick_ns": clock.tick_ns, "records": on, "lines": lines}
-    deviation = np.sqrt(np.diag(model.covariance))
-    calibration |= {
-        "latency_ns": dict(zip(PARAMETERS, model.vector.round(3).tolist(), strict=True)),
-        "latency_std_ns": dict(zip(PARAMETERS, deviation.round(1).tolist(), strict=True)),
-        "scale_ns": dict(zip(CLASSES, SCATTER_NS.tolist(), strict=True)),
-        "clocks": {
-            str(pid_of(matched.processes[p])): {"source": c.source, "uncertainty_ns": c.width_ns}
-            for p, c in matched.clocks.items()
-        },
-    }
     columns = {c: records[c].array for c in frames.PLACED_RECORDS.names}
     records = frames.lean(columns, frames.PLACED_RECORDS, len(records))
-    return Placed(records, windows, read, calibration, notes, read_notes)
+    return Placed(records, windows, read, notes, read_notes)
 
 
 def event_tracing(trace: Trace) -> str:

@@ -16,7 +16,7 @@ from pathlib import Path
 from nsysalign import registry, untrusted
 from nsysalign.errors import AnalysisError
 from nsysalign.files import replacing
-from nsysalign.model import CAUSES, Analysis, TraceInfo
+from nsysalign.model import CAUSES, Analysis, Known, TraceInfo
 from nsysalign.store.objects import listed, plain, table, to_json
 from nsysalign.store.soundness import refuse_unsound
 
@@ -85,7 +85,7 @@ def _write(analysis: Analysis, connection: sqlite3.Connection) -> None:
         "version": VERSION,
         "trace": vars(analysis.trace),
         "notes": analysis.notes,
-        "calibration": analysis.calibration,
+        "known": vars(analysis.known),
     }
     meta = [{"key": key, "value": to_json(value)} for key, value in about.items()]
     database.table("meta").insert_all(meta, pk="key")
@@ -169,7 +169,7 @@ def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
     return Analysis(
         trace=TraceInfo(**about),
         notes=tuple(meta["notes"]),
-        calibration=meta["calibration"],
+        known=Known(**meta["known"]),
         extra={name: read.pop(name) for name in registry.tables() if name in read},
         **read,
     )

@@ -76,7 +76,7 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
         "version": VERSION,
         "trace": plain(vars(analysis.trace)),
         "notes": plain(analysis.notes),
-        "calibration": plain(analysis.calibration),
+        "known": plain(vars(analysis.known)),
         "intervals": [],
         "labels": labels,
         **{spec.name: records(getattr(analysis, spec.name)) for spec in _AS_ROWS},

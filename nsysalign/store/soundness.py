@@ -75,7 +75,7 @@ def _strangers(analysis: Analysis) -> Iterator[str]:
             values = getattr(analysis, spec.name)[column]
             if not all(_holds(value, kind, within) for value in values):
                 yield f"{spec.name}.{column} holds something other than declared"
-    info, known = analysis.trace, analysis.calibration
+    info, known = analysis.trace, analysis.known
     texts = (info.nsys_version, info.schema_version, info.driver_version)
     lists = (info.devices, info.missing, info.notes, analysis.notes)
     times = (info.session_start_utc_ns, *(info.recorded_ns or ()))
@@ -87,12 +87,13 @@ def _strangers(analysis: Analysis) -> Iterator[str]:
         and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
     ):
         yield "what it says about the trace is not what was written"
-    latency = known.get("launch_latency_ns") or {}
+    of_runs = (known.idle, known.page_migrations, known.few_blocks, known.few_threads, known.set_up)
     if not (
-        _holds([*latency.values()], list, int | float | None)
-        and _holds(known.get("collected_with", []), list | tuple, dict)
+        all(_holds(rows, list | tuple, dict) for rows in of_runs)
+        and isinstance(known.calls_without_work, dict)
+        and _holds((known.torch, known.python), tuple, str)
     ):
-        yield "calibration holds something other than names and values"
+        yield "what is known beside the tables is not what was written"
 
 
 def _holds(value: object, kind: Any, within: Any) -> bool:

@@ -290,7 +290,7 @@ def source_lines(log: EventLog | None) -> pd.DataFrame:
     return lines[~lines["site"].duplicated(keep=False)].reset_index(drop=True)
 
 
-def said_by_the_probe(log: EventLog | None) -> list[dict[str, Any]]:
-    """What the probe reported about itself, without anything private."""
-    keys = ("pid", "device_name", "torch", "python", "nvtx", "calibration_ns")
-    return [{k: h[k] for k in keys if k in h} for h in (log.headers if log else ())]
+def named_by_probe(log: EventLog | None, key: str) -> str:
+    """What the probe's processes named in their headers ("torch", "python"), each value once."""
+    values = [str(h[key]) for h in (log.headers if log else ()) if h.get(key)]
+    return ", ".join(dict.fromkeys(values))

@@ -163,7 +163,7 @@ def test_pages_of_managed_memory(tmp_path):
     could have touched it."""
     w = with_pages()
     analysis = analysed(w, tmp_path)
-    (moved,) = analysis.calibration["page_migrations"]
+    (moved,) = analysis.known.page_migrations
     assert {k: v for k, v in moved.items() if k not in ("pid", "device")} == {
         "to_device_count": 2, "to_host_count": 2, "to_host_bytes": 8192, "to_host_ns": 5_000, "moving_ns": 10_000, "alone_ns": 5_000,
         "touched_count": 2, "touched_ns": 19_000, "asked": False,
@@ -190,7 +190,7 @@ def test_pages_of_managed_memory(tmp_path):
 def test_pages_that_the_program_asked_for_were_not_touched(tmp_path):
     w = with_pages()
     w.call("other", 38, 39, name="cudaMemPrefetchAsync")
-    (moved,) = analysed(w, tmp_path).calibration["page_migrations"]
+    (moved,) = analysed(w, tmp_path).known.page_migrations
     assert (moved["touched_count"], moved["touched_ns"]) == (1, 3_000) and moved["asked"]
 
 

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 from nsysalign.cli import cli, main
 from nsysalign.errors import Interrupted, TraceError
+from nsysalign.model import Known
 from nsysalign.record import session
 
 
@@ -33,7 +34,7 @@ def invoked(monkeypatch, tmp_path):
             calls["present"] = (run_dir, quiet, json_out)
             if fails:
                 raise fails() if callable(fails) else fails
-            return types.SimpleNamespace(intervals=pd.DataFrame({"ns": [1]}), calibration={})
+            return types.SimpleNamespace(intervals=pd.DataFrame({"ns": [1]}), known=Known())
 
         monkeypatch.setattr(session, "collect", collect)
         monkeypatch.setattr("nsysalign.commandline.present.present", present)

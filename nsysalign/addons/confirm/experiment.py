@@ -35,7 +35,7 @@ MOST_ADDED_NS = 600 * 1_000_000_000
 STAGED_BYTES = 64 * 1024
 #: The host's slack when it no longer runs ahead: its calls are slower on a cold start.
 HOST_ERROR_SHARE, HOST_ERROR_NS = 0.25, 5_000.0
-#: Without calibration: both record latencies together were 2.6 us on one H200 and 4.0 on another.
+#: Both record latencies together, and the error of that: 2.6 us on one H200 and 4.0 on another.
 FIXED_NS = (3_300.0, 1_200.0)
 #: Consecutive records behind work: 1.28 us, 2.9 with event tracing.
 SPACING_NS = (1_600.0, 1_300.0)
@@ -99,7 +99,7 @@ def parts_of(analysis: Analysis, rows: np.ndarray, *causes: str) -> np.ndarray:
 def testable(analysis: Analysis) -> frozenset[str]:
     """Labels at whose start records the probe could intervene: event pairs that a Python program's
     own code made."""
-    if not (analysis.collected_with("python") or analysis.collected_with("torch")):
+    if not (analysis.known.python or analysis.known.torch):
         return frozenset()  # another program's log, or none: no probe would run in it
     i, labels = analysis.intervals, analysis.labels
     own = set(labels.loc[(labels["kind"] == "event") & ~labels["library"], "label"])
@@ -271,22 +271,9 @@ def gpu_time(analysis: Analysis, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
 
         start record | ahead | operation | gap | operation | ... | operation | behind | end record
 
-    Operations take as long as before; the latencies of the records are those calibrated on this
-    trace.  A gap between operations that were already queued is kept; the others become the usual
-    gap.
+    Operations take as long as before.  A gap between operations that were already queued is kept;
+    the others become the usual gap.
     """
-    latency, spread, scale = (
-        analysis.calibration.get(name) or {}
-        for name in ("latency_ns", "latency_std_ns", "scale_ns")
-    )
-    fixed, spacing = FIXED_NS, SPACING_NS
-    if {"ahead_ns", "busy_ns"} <= set(latency):
-        own = np.hypot(float(spread.get("ahead_ns", 200)), float(spread.get("busy_ns", 200)))
-        single = np.hypot(float(scale.get("busy", 300)), float(scale.get("ahead", 200)))
-        both = float(latency["ahead_ns"]) + float(latency["busy_ns"])
-        fixed = both, 2 * float(own + single / 2)
-    if "spacing_ns" in latency:
-        spacing = float(latency["spacing_ns"]), 2 * float(spread.get("spacing_ns", 200)) + 300.0
     # gaps before operations that had been queued: launch latency, short, and nothing else, or none
     s = analysis.segments
     ns = s["end_ns"] - s["start_ns"]
@@ -305,6 +292,8 @@ def gpu_time(analysis: Analysis, rows: np.ndarray) -> tuple[np.ndarray, np.ndarr
     count = analysis.intervals["operations"].to_numpy()[rows]
     gaps = np.maximum(count - 1 - known["size"].to_numpy(), 0)
     kept = parts_of(analysis, rows, *OPERATION_KINDS) + known["sum"].to_numpy()
-    expected = np.where(count > 0, kept + fixed[0] + gaps * gap, spacing[0])
-    error = np.where(count > 0, WORK_ERROR_SHARE * kept + fixed[1] + gaps * gap_error, spacing[1])
+    expected = np.where(count > 0, kept + FIXED_NS[0] + gaps * gap, SPACING_NS[0])
+    error = np.where(
+        count > 0, WORK_ERROR_SHARE * kept + FIXED_NS[1] + gaps * gap_error, SPACING_NS[1]
+    )
     return expected, error + RESOLUTION_NS

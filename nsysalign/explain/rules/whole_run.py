@@ -155,7 +155,7 @@ class Run(NamedTuple):
 
     def known(self, facts: Facts, what: str) -> Mapping[str, Any]:
         """What is known of a run beside its parts; {} for nothing."""
-        rows = facts.analysis.calibration.get(what, ())
+        rows = getattr(facts.analysis.known, what)
         return next((r for r in rows if (r["pid"], r["device"]) == (self.pid, self.device)), {})
 
     def finding(self, title: str, advice: Advice, loss_ns: float, **evidence: Any) -> Finding:
@@ -198,7 +198,7 @@ def failed_calls(facts: Facts) -> Iterator[Finding]:
 
 def no_gpu_work(facts: Facts) -> Iterator[Remark]:
     """CUDA calls and not a row of what they made the GPU do."""
-    if made := facts.analysis.calibration.get("calls_without_work"):
+    if made := facts.analysis.known.calls_without_work:
         calls = f"{NO_WORK}{words.plural(made['calls'], 'CUDA call')}"
         text = (
             f"{calls}, and none of them gives work to the GPU: check that the program reached its GPU part, and that the process "
