@@ -421,9 +421,7 @@ timeline: what ran around the chosen intervals and in the run as a whole, for dr
         ranges, operations; in the run, neighbours that do not fit are one row named "37 operations"
     interval   int64   number of the interval whose picture it belongs to
     lane_kind  str     host (API calls), nvtx (ranges), stream (operations), event (records and the
-                       waits they release, on their stream), before (the stream's last operation
-                       that began before the interval), clock (SM clock samples, where there are),
-                       omitted (a count of what did not fit)
+                       waits they release, on their stream), omitted (a count of what did not fit)
     lane       str     thread or stream, in words
     kind       str     kind of call or operation
     name       str     name of the call, range or kernel

@@ -68,7 +68,7 @@ def build(cases=CASES, *, findings=(), unaligned=(), name=str, timeline=True) ->
                     drawn.append(_item(number, cause, at, ns, name(what)))
                 at += ns
             if timeline:
-                drawn += _records_and_clock(number, clock, at, name)
+                drawn += _records(number, clock, at, name)
             parts += [(number, c, ns, max(0, ns - 10), ns + 10) for c, ns in sums.items()]
             copied = (name("python"), 5, "H2D", "pageable", 4096, -1, float("nan"))
             details.append((number, "host", *copied))
@@ -119,9 +119,9 @@ def _item(number, cause, start_ns, ns, what):
     return (number, *place, what, start_ns, end_ns, *refs)
 
 
-def _records_and_clock(number, start, end, name):
+def _records(number, start, end, name):
     """Both events, a wait of stream 7 that a record of stream 13 releases 2 us after it began,
-    clock samples, a remainder, a range around it all."""
+    a remainder, a range around it all."""
     rest = {"count": 12, "ns": 3_000, "longest_ns": 400}
     waited, waits = start + 5_000, name("waits for record")
     return [
@@ -131,8 +131,6 @@ def _records_and_clock(number, start, end, name):
             ("event", "stream 7", "record", name("end"), end, end, "event", 2 * number + 1, -1, {}),
             ("event", "stream 13", "record", name("other"), waited, waited, "event", 7_000, -1, {}),
             ("event", "stream 7", "wait", waits, start + 3_000, waited, "api", 950, 7_000, {}),
-            ("clock", "SM", "sample", name(""), start, start, "api", -1, -1, {"mhz": 1980}),
-            ("clock", "SM", "sample", name(""), end, end, "api", -1, -1, {"mhz": 1755}),
             ("omitted", "", "", name("CUDA calls"), start, end, "api", -1, -1, rest),
             ("nvtx", "thread 484", "range", name("range"), start - 500, end + 500, "nvtx", 1, -1, {}),
         )

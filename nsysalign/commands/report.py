@@ -58,20 +58,19 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
 
 
 def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple[Analysis, str]:
-    """The analysis with the interval's timeline: stored, else read again from the trace next to it,
-    else drawn from the interval's own pieces.  The second value is a note on that, if it
-    matters."""
+    """The analysis with the interval's timeline: stored, or read again from the trace next to it;
+    else the page draws its pieces.  The second value is a note on that, if it matters."""
     from nsysalign.commandline.assembly import drawn
-    from nsysalign.show.timeline_rows import with_segments
 
     found = drawn(loaded, number, path, "timeline")
     if (found.timeline["interval"] == number).any():
         return found, ""
-    pieces = with_segments(loaded, number)
-    if pieces is loaded:
-        missing = f"no pieces of {name} are stored here: the page has its numbers but no timeline"
-        return loaded, missing
-    return pieces, (
+    if not (found.segments["interval"] == number).any():
+        return (
+            found,
+            f"no pieces of {name} are stored here: the page has its numbers but no timeline",
+        )
+    return found, (
         f"no trace beside the analysis: {name} is drawn from its stored pieces, without other "
         "threads and streams"
     )

@@ -17,7 +17,6 @@ from nsysalign.parts import COLUMNS, DISPLAY, parts_matrix
 from nsysalign.rundir import RunDirectory
 from nsysalign.show.html import page
 from nsysalign.show.palette import LOOKS
-from nsysalign.show.timeline_rows import with_segments
 from nsysalign.text import duration, fixed, percent, plural, safe_text
 from nsysalign.unprofiled_run import UnprofiledRun, analyze_run
 from nsysalign.verdicts import SIGNS
@@ -42,16 +41,11 @@ class Analysis(model.Analysis):
         return fragment(self)
 
     def show(self, name: str | None = None, height: int = 900) -> Framed:
-        """The page, opened at the interval or label of this name, if one is given; drawn from the
-        interval's own pieces if what ran around it was not kept.
+        """The page, opened at the interval or label of this name, if one is given.
 
         Raises UsageError if there is neither.
         """
-        if name is None:
-            return Framed(self, None, height)
-        chosen = number(self, name)
-        held = (self.timeline["interval"] == chosen).any()
-        return Framed(self if held else with_segments(self, chosen), chosen, height)
+        return Framed(self, None if name is None else number(self, name), height)
 
     @property
     def breakdown(self) -> pd.DataFrame:

@@ -8,14 +8,12 @@ from __future__ import annotations
 import json
 from collections import namedtuple
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsysalign import frames
-from nsysalign.answer import reason_words
 from nsysalign.model import CALL_KINDS, CAUSES, OPERATION_KINDS, Analysis
 from nsysalign.show.pack import packed
 from nsysalign.show.palette import CALL_LOOK
@@ -86,8 +84,6 @@ def timelines(analysis: Analysis, priority: Sequence[int], max_bytes: int = 2_00
             picture["strip"] = _strip(own, int(window.start_ns), strings)
         if number not in items:
             picture["lanes"] = None
-        elif window.kind == "run":
-            picture["lanes"] = [_packed_lane(lane) for lane in picture["lanes"]]
         size += len(json.dumps(picture, separators=(",", ":"))) + strings.size - before
         if size > max_bytes and pictures:
             break
@@ -158,34 +154,7 @@ def _picture(window: Any, items: list[Any], strings: Strings) -> dict[str, Any]:
             for item in items
             if item.lane_kind == "omitted"
         ],
-        "before": next((_before(i, origin) for i in items if i.lane_kind == "before"), None),
-        "clock": _clock(items, origin, strings),
     }
-
-
-def _before(item: Any, origin: int) -> dict[str, str]:
-    """What the stream did before the start event: the evidence that a copy before it is not
-    inside."""
-    size = item.detail.get("bytes", 0) if isinstance(item.detail, Mapping) else 0
-    what = safe_text(item.name)[:MAX_NAME] + (f", {bytes_text(size)}" if size else "")
-    gap = origin - item.end_ns
-    when = f"ended {duration(gap)} earlier" if gap >= 0 else f"ran on for {duration(-gap)}"
-    return {"lane": safe_text(item.lane), "what": what, "when": when}
-
-
-def _clock(items: list[Any], origin: int, strings: Strings) -> dict[str, list[Any]] | None:
-    """The SM clock around the interval: both ends of every stretch of equal samples, and a note on
-    it."""
-    out: dict[str, list[Any]] = {"x": [], "mhz": [], "t": []}
-    for item in sorted((i for i in items if i.lane_kind == "clock"), key=_START):
-        said = {key: value for key, value in item.detail.items() if key not in ("mhz", "reasons")}
-        why = reason_words(int(item.detail.get("reasons", 0)))
-        text = strings.number(", ".join(filter(None, (hover(said, 0), why))))
-        for time in dict.fromkeys((item.start_ns, item.end_ns)):
-            out["x"].append(time - origin)
-            out["mhz"].append(float(item.detail.get("mhz", 0)))
-            out["t"].append(text)
-    return out if out["x"] else None
 
 
 def _lane(kind: str, name: str, items: list[Any], origin: int, strings: Strings) -> dict[str, Any]:
@@ -201,54 +170,6 @@ def _lane(kind: str, name: str, items: list[Any], origin: int, strings: Strings)
         "t": [strings.number(hover(item.detail, item.end_ns - item.start_ns)) for item in items],
         "c": [-1 if kind == "nvtx" else _cause(_look(kind, item.kind)) for item in items],
     }
-
-
-def _packed_lane(lane: dict[str, Any]) -> dict[str, Any]:
-    """Columns of a long lane as short text (pack.py); "x" counts from "x0", and 0 stands for no
-    call in "ax" and "al"."""
-    first = min([*lane["x"], *(x for x in lane.get("ax", ()) if x is not None)])
-    moved = {"x": [x - first for x in lane["x"]]}
-    if "ax" in lane:
-        moved["ax"] = [0 if x is None else x - first + 1 for x in lane["ax"]]
-        moved["al"] = [0 if number is None else number + 1 for number in lane["al"]]
-    moved["c"] = [number + 1 for number in lane["c"]]
-    plain = {key: lane[key] for key in ("d", "n", "t")} | ({"r": lane["r"]} if lane["r"] else {})
-    columns = {key: packed(np.array(column)) for key, column in (moved | plain).items()}
-    return lane | columns | {"x0": first}
-
-
-def with_segments(analysis: Analysis, number: int) -> Analysis:
-    """The analysis with a timeline made of an interval's own pieces, and the clock around it, for
-    analyses whose trace is no longer there: operations of its stream and the calls that it waited
-    for.  The same one if the interval has no pieces."""
-    import pandas as pd
-
-    from nsysalign.split.timeline import clock_rows
-
-    pieces = analysis.segments
-    pieces = pieces[(pieces["interval"] == number) & (pieces["ref_id"] >= 0)]
-    row = analysis.intervals[analysis.intervals["interval"] == number]
-    of_stream = pieces["ref_kind"].isin(OPERATION_KINDS) & (pieces["cause"] == pieces["ref_kind"])
-    stream = f"stream {row['end_stream'].iloc[0]}"
-    lanes = [
-        (of_stream, "stream", stream),
-        (pieces["ref_kind"] == "api", "host", "the issuing thread"),
-    ]
-    parts = []
-    for mask, kind, lane in lanes:
-        items = pieces[mask].groupby(["ref_kind", "ref_id"], as_index=False, sort=False).agg(
-            start_ns=("start_ns", "min"), end_ns=("end_ns", "max"), name=("detail", "first"), kind=("cause", "first"),
-        )  # fmt: skip
-        parts.append(items.assign(lane_kind=kind, lane=lane))
-    drawn = pd.concat(parts, ignore_index=True).assign(interval=number, link=-1)
-    drawn["detail"] = pd.Series([{}] * len(drawn), dtype=object)
-    if drawn.empty:
-        return analysis
-    columns = (row[c].to_numpy() for c in ("interval", "device", "start_ns", "end_ns"))
-    tables = [analysis.timeline, frames.check(drawn, frames.TIMELINE)]
-    tables.append(clock_rows(analysis.gpu_clocks, *columns))
-    timeline = pd.concat([table for table in tables if len(table)], ignore_index=True)
-    return replace(analysis, timeline=timeline)
 
 
 def _cause(cause: str) -> int:

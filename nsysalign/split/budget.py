@@ -4,14 +4,14 @@ are made of them."""
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, covered, group
+from nsysalign.intervals import covered, group
 from nsysalign.memory import trim_memory
 from nsysalign.model import (
     CAUSES,
@@ -70,13 +70,11 @@ class SplitTrace:
         windows = self.alignment.windows
         host = (windows["kind"] == "host").to_numpy()[which]
         on, timers = which[~host], which[host]
-        of_stream = stream_pieces(self.explainer, _stream_windows(self.alignment, on))
-        of_stream = replace(of_stream, window=on[of_stream.window])
-        if not len(timers):
-            return of_stream
-        w = HostWindows.of(windows)
-        of_host = host_pieces_of(self.explainer, w, timers, w.start[timers], w.end[timers])
-        return join([of_stream, of_host])
+        parts = [stream_pieces(self.explainer, StreamWindows.of(self.alignment), on)]
+        if len(timers):
+            w = HostWindows.of(windows)
+            parts.append(host_pieces_of(self.explainer, w, timers, w.start[timers], w.end[timers]))
+        return join(parts)
 
 
 def split_trace(
@@ -94,53 +92,23 @@ def split_trace(
     trim_memory()
     details = Details(trace, alignment)
     host = (windows["kind"] == "host").to_numpy()
-    on, timers = np.flatnonzero(~host), np.flatnonzero(host)
-    unshifted = _stream_windows(alignment, on)
-    places = [
-        replace(unshifted, start=unshifted.start + shift[on], end=unshifted.end + shift[on])
-        for shift in _shifts(windows)
-    ]
-    on_streams = stream_sums(explainer, places, details, on)
-    on_host = host_sums(explainer, windows, timers, details)
-    totals = on_streams.totals
-    if len(timers):  # a host reading's error bar is too small to matter
-        totals = [on_host.total.copy() for _ in places]
-        for total, of_place in zip(totals, on_streams.totals, strict=True):
-            total[on] = of_place
-    operations, size = on_host.operations, on_host.size
-    operations[on], size[on] = on_streams.operations, 1 + 2 * on_streams.operations
-    total = totals[0]
+    unshifted = StreamWindows.of(alignment)
+    places = [unshifted.shifted(shift) for shift in _shifts(windows)]
+    totals, operations, size = stream_sums(explainer, places, np.flatnonzero(~host), details)
+    if host.any():  # a host reading's error bar is too small to matter
+        on_host = host_sums(explainer, windows, np.flatnonzero(host), details)
+        totals = [total + on_host.totals[0] for total in totals]
+        operations, size = operations + on_host.operations, size + on_host.size
     length = (windows["end_ns"] - windows["start_ns"]).to_numpy()
-    wrong = np.flatnonzero(total.sum(axis=1) != length)
+    wrong = np.flatnonzero(totals[0].sum(axis=1) != length)
     if len(wrong):
         raise AssertionError(
             f"budgets of {len(wrong)} windows do not add up, first: {windows.iloc[wrong[0]].to_dict()}"
         )
-    parts = _parts_table(totals)
-    del totals, on_streams, on_host, unshifted, places
+    parts, total = _parts_table(totals), totals[0]
+    del totals, unshifted, places
     trim_memory()
     return SplitTrace(trace, alignment, explainer, total, parts, size, details.table(), operations)
-
-
-def _stream_windows(alignment: Alignment, which: np.ndarray) -> StreamWindows:
-    windows = alignment.windows
-    start, end, lane, close, close_end, thread, record = (
-        windows[c].to_numpy()[which]
-        for c in ("start_ns", "end_ns", "end_lane", "close_ns", "close_end_ns", "end_thread", "end")
-    )
-    event = (windows["kind"] == "event").to_numpy()[which]
-    call = np.append(alignment.records["call"].to_numpy(), -1)[record]
-    # the work of a range ends with its own last operation: no record closes it
-    return StreamWindows(
-        start=start,
-        end=end,
-        lane=lane,
-        close_ns=np.where(event, close, FAR),
-        close_end_ns=np.where(event, close_end, FAR),
-        close_thread=thread,
-        close_call=np.where(event, call, -1),
-        record=np.where(event, record, -1),
-    )
 
 
 def _shifts(windows: pd.DataFrame) -> Iterator[np.ndarray]:

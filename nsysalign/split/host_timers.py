@@ -7,7 +7,6 @@ inside the interval (its kind), then what was queued before it.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -37,7 +36,7 @@ from nsysalign.split.pieces import (
     none,
     sums,
 )
-from nsysalign.split.sweep import Details
+from nsysalign.split.sweep import Details, Sums
 
 #: A launch this many times slower than the median of its name, with this many operations
 #: unfinished, was blocked.
@@ -62,33 +61,25 @@ class HostWindows(Columns):
         return cls(*(windows[c].to_numpy() for c in columns))
 
 
-class HostSums(NamedTuple):
-    """Per window, 0 for those of other kinds: nanoseconds per cause, operations that the host waits
-    for in it, pieces."""
-
-    total: np.ndarray
-    operations: np.ndarray
-    size: np.ndarray
-
-
 def host_sums(
     explainer: Explainer, windows: pd.DataFrame, which: np.ndarray, details: Details
-) -> HostSums:
-    """The sums of the windows `which`, of kind host, some at a time.  Adds their pieces to
-    `details`."""
+) -> Sums:
+    """The sums of the windows `which`, of kind host, some at a time; operations are those that the
+    host waits for.  Adds their pieces to `details`."""
     w, count = HostWindows.of(windows), len(windows)
     total, size = np.zeros((count, len(CAUSES)), np.int64), np.zeros(count, np.int64)
-    ran = [np.empty(0, np.int64)]
+    executed = [np.empty(0, np.int64)]
     for lot in in_lots(explainer.call_start, w.start[which], w.end[which]):
         pieces = host_pieces_of(explainer, w, which[lot.owner], lot.start, lot.end)
         total += sums(pieces, count)
         size += np.bincount(pieces.window, minlength=count)
-        details.add(pieces, moves=True)
+        details.add(pieces.window, details.kinds(pieces), pieces.end - pieces.start)
         on = np.isin(pieces.ref_kind, OPERATION_REFS) & (pieces.cause < len(KIND))
         on &= pieces.detail == 0
-        ran.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
-    each = np.unique(np.concatenate(ran)) >> 32
-    return HostSums(total, np.bincount(each, minlength=count), size)
+        executed.append(np.unique(pieces.window[on] << 32 | pieces.ref[on]))
+    both = np.unique(np.concatenate(executed))
+    details.add_executed(both >> 32, both & 0xFFFFFFFF)
+    return Sums([total], np.bincount(both >> 32, minlength=count), size)
 
 
 def host_pieces_of(

@@ -10,7 +10,7 @@ A gap has one explanation, from its P and N, the operations beside it; a window 
 part of that.  Only what follows the last operation that was issued before a window's end record is
 the window's own.  A window at either end of its error bar is a window like all others.
 
-Details: nanoseconds per window and key, and what copies moved.  A key is what a row of them holds
+Details: nanoseconds per window and kind, and what copies moved.  A kind is what a row of them holds
 besides its interval and numbers: cause, detail, direction, memory, stream.
 """
 
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -26,7 +25,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, Columns, covered, distinct, group, one_of, pick, ragged, tile
+from nsysalign.intervals import FAR, Columns, covered, distinct, group, one_of, pick, tile
 from nsysalign.model import CAUSES, KIND, WITH_A_NAME, Alignment, Trace
 from nsysalign.split.busy import CALLS_AT_ONCE, Blocks, in_lots
 from nsysalign.split.gaps import NEVER, Explainer, Gaps
@@ -46,19 +45,10 @@ from nsysalign.split.pieces import (
     sums,
 )
 
-#: Blocks of a stream that are explained at once.
-_BLOCKS = 1 << 15
-
-_NAMED = tuple(CAUSE[c] for c in WITH_A_NAME)
-_SIZED = (CAUSE["memcpy"], CAUSE["memset"])
-_ALWAYS = (CAUSE["queued"], CAUSE["unknown"])
-#: Pieces that are laid out at once: they bound the memory.
-_AT_ONCE = 1 << 17
-#: What the text of a key comes from: nothing, a call, a range, the profiler's work, a copy.
-_SOURCES = ("", "api", "nvtx", "overhead", "copy")
-_COPY = _SOURCES.index("copy")
-#: Numbers of texts are smaller, where nothing is damaged; kinds of copies and of memory.
-_TEXTS, _KINDS = 1 << 31, 1 << 15
+#: Blocks of a stream that are explained at once: they bound the memory.
+_BLOCKS = 1 << 13
+#: Pieces of these causes are details if they have a name, or whatever they are.
+_NAMED, _ALWAYS = tuple(CAUSE[c] for c in WITH_A_NAME), (CAUSE["queued"], CAUSE["unknown"])
 
 
 @dataclass(frozen=True)
@@ -80,69 +70,81 @@ class StreamWindows(Columns):
     close_call: np.ndarray
     record: np.ndarray
 
+    @classmethod
+    def of(cls, alignment: Alignment) -> StreamWindows:
+        """Of all windows; the work of a range ends with its own last operation: no record closes
+        it."""
+        w, call = alignment.windows, np.append(alignment.records["call"].to_numpy(), -1)
+        names = ("start_ns", "end_ns", "end_lane", "close_ns", "close_end_ns", "end_thread", "end")
+        start, end, lane, close, close_end, thread, record = (w[c].to_numpy() for c in names)
+        if len(event := (w["kind"] == "event").to_numpy()) and not event.all():
+            close, close_end = (np.where(event, t, FAR) for t in (close, close_end))
+            record = np.where(event, record, -1)
+        return cls(start, end, lane, close, close_end, thread, call[record], record)
 
-class StreamSums(NamedTuple):
-    """`totals`: nanoseconds per window and cause, at each place; `operations` that touch each window
-    at the first place."""
+    def shifted(self, by: np.ndarray) -> StreamWindows:
+        return replace(self, start=self.start + by, end=self.end + by)
+
+
+class Sums(NamedTuple):
+    """Of every window, 0 where it was not asked for: nanoseconds per cause, at each place;
+    operations that touch it at the first place; about how many pieces it has."""
 
     totals: list[np.ndarray]
     operations: np.ndarray
+    size: np.ndarray
 
 
 def stream_sums(
-    explainer: Explainer, places: Sequence[StreamWindows], details: Details, numbers: np.ndarray
-) -> StreamSums:
-    """The sums of all windows at every place (as measured, and at the ends of the error bar).  Adds
-    those of the first place to `details`, in which the windows have these `numbers`."""
-    count = len(numbers)
+    explainer: Explainer, places: Sequence[StreamWindows], which: np.ndarray, details: Details
+) -> Sums:
+    """The sums of the windows `which` at every place (as measured, and at the ends of the error
+    bar).  Adds those of the first place to `details`."""
+    count = len(places[0].start)
     totals = [np.zeros((count, len(CAUSES)), np.int64) for _ in places]
     operations = np.zeros(count, np.int64)
-    own = [np.empty(count, np.int64) for _ in places]
-    for lane, windows in sorted(group(places[0].lane, np.arange(count)).items()):
-        blocks = explainer.streams.blocks(lane)
+    own = [place.end.copy() for place in places]
+    for lane, windows in sorted(group(places[0].lane[which], which).items()):
+        blocks, positions = explainer.streams.blocks(lane), explainer.streams.positions(lane)
         for begin, place in zip(own, places, strict=True):
             begin[windows] = _own_from(explainer, blocks, place.take(windows))
-        spans = [(p.start[windows], begin[windows]) for p, begin in zip(places, own, strict=True)]
-        low = min(int(start.min()) for start, _ in spans)
-        high = max(int(end.max()) for _, end in spans)
+        low = min(int(place.start[windows].min()) for place in places)
+        high = max(int(begin[windows].max()) for begin in own)
         for pieces in _explained(explainer, lane, low, high):
-            near = [
-                np.flatnonzero((start < pieces.end[-1]) & (end > pieces.start[0]))
-                for start, end in spans
+            inside = [
+                windows[(place.start[windows] < pieces.end[-1]) & (end[windows] > pieces.start[0])]
+                for place, end in zip(places, own, strict=True)
             ]
             for code in distinct(pieces.cause).tolist():
-                those = pieces.cause == code
-                begin, over = pieces.start[those], pieces.end[those]
-                for total, some, (start, end) in zip(totals, near, spans, strict=True):
-                    before, after = (covered(begin, over, t[some]) for t in (start, end))
-                    total[windows[some], code] += after - before
-            some, (start, end) = near[0], spans[0]
-            details.add_shared(numbers[windows[some]], start[some], end[some], pieces)
+                of_cause = pieces.cause == code
+                begin, over = pieces.start[of_cause], pieces.end[of_cause]
+                for total, some, place, end in zip(totals, inside, places, own, strict=True):
+                    total[some, code] += covered(begin, over, end[some])
+                    total[some, code] -= covered(begin, over, place.start[some])
+            some = inside[0]
+            cut = tile(places[0].start[some], own[0][some], pieces.start, pieces.end)
+            kind = np.append(details.kinds(pieces), -1)[cut.block]
+            details.add(some[cut.piece], kind, cut.end - cut.start)
         start, end = places[0].start[windows], places[0].end[windows]
-        positions = explainer.streams.positions(lane)
-        operations[windows] = _touching(explainer, positions, start, end)
-        details.add_moved(numbers[windows], start, end, positions)
+        ended = np.searchsorted(np.sort(explainer.op_end[positions]), start, side="right")
+        begun = np.searchsorted(explainer.op_start[positions], end)
+        operations[windows] = np.where(end > start, begun - ended, 0)
+        details.add_moved(windows, start, end, positions)
     for number, (total, place, begin) in enumerate(zip(totals, places, own, strict=True)):
-        left = np.flatnonzero(begin < place.end)
+        left = which[begin[which] < place.end[which]]
         for lot in in_lots(explainer.call_start, begin[left], place.end[left]):
             pieces = _pieces(explainer, place, left[lot.owner], lot.start, lot.end)
             total += sums(pieces, count)
             if number == 0:
-                details.add(replace(pieces, window=numbers[pieces.window]))
-    return StreamSums(totals, operations)
+                details.add(pieces.window, details.kinds(pieces), pieces.end - pieces.start)
+    size = np.zeros(count, np.int64)
+    size[which] = 1 + 2 * operations[which]
+    return Sums(totals, operations, size)
 
 
-def _touching(
-    explainer: Explainer, positions: np.ndarray, start: np.ndarray, end: np.ndarray
-) -> np.ndarray:
-    """How many of these operations, sorted by start, touch each window."""
-    ended = np.searchsorted(np.sort(explainer.op_end[positions]), start, side="right")
-    return np.where(end > start, np.searchsorted(explainer.op_start[positions], end) - ended, 0)
-
-
-def stream_pieces(explainer: Explainer, w: StreamWindows) -> Pieces:
-    """Tile every window with pieces, exactly."""
-    return _pieces(explainer, w, np.arange(len(w.start)), w.start, w.end)
+def stream_pieces(explainer: Explainer, w: StreamWindows, which: np.ndarray) -> Pieces:
+    """Tile these windows with pieces, exactly."""
+    return _pieces(explainer, w, which, w.start[which], w.end[which])
 
 
 def _own_from(explainer: Explainer, b: Blocks, w: StreamWindows) -> np.ndarray:
@@ -164,9 +166,7 @@ def _explained(explainer: Explainer, lane: int, low: int, high: int) -> Iterator
     starts = explainer.streams.blocks(lane).start
     edges = np.concatenate([starts[::_BLOCKS], explainer.call_start[::CALLS_AT_ONCE], [low, high]])
     edges = np.unique(edges[(edges >= low) & (edges <= high)])
-    endless = StreamWindows(
-        *(np.array([n], np.int64) for n in (-FAR, FAR, lane, FAR, FAR, -1, -1, -1))
-    )
+    endless = StreamWindows(*np.array([[-FAR], [FAR], [lane], [FAR], [FAR], [-1], [-1], [-1]]))
     for begin, end in pairwise(edges):
         yield _pieces(explainer, endless, np.zeros(1, np.int64), np.array([begin]), np.array([end]))
 
@@ -183,19 +183,10 @@ def _pieces(
     for lane, those in group(w.lane[window], np.arange(len(window))).items():
         blocks = explainer.streams.blocks(lane)
         cut = tile(start[those], end[those], blocks.start, blocks.end)
-        busy, idle = np.flatnonzero(cut.block >= 0), np.flatnonzero(cut.block < 0)
-        whose, block = window[those[cut.piece]], cut.block[busy]
-        kind = explainer.kind[blocks.ref[block]]
-        parts.append(
-            make(
-                whose[busy],
-                cut.start[busy],
-                cut.end[busy],
-                CAUSE_OF_KIND[kind],
-                kind + 1,
-                blocks.ref[block],
-            )
-        )
+        busy, idle, whose = cut.block >= 0, np.flatnonzero(cut.block < 0), window[those[cut.piece]]
+        ref = blocks.ref[cut.block[busy]]
+        what = (CAUSE_OF_KIND[explainer.kind[ref]], explainer.ref_kind(ref), ref)
+        parts.append(make(whose[busy], cut.start[busy], cut.end[busy], *what))
         gaps.append(_gaps(explainer, w, lane, whose[idle], cut.start[idle], cut.end[idle]))
     return join([*parts, explainer.explain(Gaps.joined(gaps))]) if gaps else none()
 
@@ -242,166 +233,118 @@ def _gaps(
 
 
 class Details:
-    """Collects pieces.  A key is one integer until the table is made."""
+    """Collects nanoseconds of windows by kind, which is one number until the table is made."""
 
     def __init__(self, trace: Trace, alignment: Alignment) -> None:
-        self.trace, self.alignment = trace, alignment
-        #: Rows of window, key, ns, bytes, and duration of what moved these.
+        self.operations, self.lanes = trace.operations, alignment.lanes
+        self.moves = one_of(trace.operations["kind"].to_numpy(), [KIND["memcpy"], KIND["memset"]])
+        #: Rows of window, kind, ns, bytes, and duration of what moved these.
         self._rows = [np.empty((5, 0), np.int64)]
-        #: Window, key, operation: it counts once however many pieces it has.
-        self._moves = [np.empty((3, 0), np.int64)]
+        #: Detail, direction and memory by number, and for what pieces point to, these numbers.
+        self._texts: list[tuple[str, str, str]] = []
+        self._numbers: dict[int, np.ndarray] = {}
+        names = trace.names
+        for ref, table, unnamed in (("api", trace.calls, "CUDA call"), ("overhead", trace.overhead, "profiler")):  # fmt: skip
+            code, ids = pd.factorize(table["name_id"].to_numpy())
+            self._name(REF[ref], code, [(names.get(n, unnamed), "", "") for n in ids.tolist()])
+        code, texts = pd.factorize(trace.ranges["text"].to_numpy(dtype=object))
+        self._name(REF["nvtx"], code, [(text, "", "") for text in texts])
+        every = np.arange(len(trace.operations))
+        way, ways = pd.factorize(trace.operations["copy_kind"].to_numpy())
+        side, sides = pd.factorize(host_side(trace.operations, every))
+        self._name(
+            REF["memcpy"],
+            way * len(sides) + side,
+            [
+                ("copy", DIRECTION.get(way, f"kind {way}"), MEMORY.get(side, "unknown"))
+                for way in ways.tolist()
+                for side in sides.tolist()
+            ],
+        )
+        self._shape = (len(CAUSES), len(DETAILS), len(self.lanes) + 1, len(self._texts) + 1)
 
-    def add(self, pieces: Pieces, moves: bool = False) -> None:
-        """Whole pieces of windows; `moves`: also what those that copy or set memory moved."""
-        pieces = pieces.take(_belongs(pieces))
-        key = self._keys(pieces)
-        self._sum(pieces.window, key, pieces.end - pieces.start)
-        if moves:
-            those = one_of(pieces.cause, _SIZED) & (pieces.detail == 0)
-            self._moves.append(np.stack([pieces.window, key, pieces.ref])[:, those])
+    def _name(self, ref_kind: int, code: np.ndarray, texts: list[tuple[str, str, str]]) -> None:
+        self._numbers[ref_kind] = (code + len(self._texts)).astype(np.int32)
+        self._texts += texts
 
-    def add_shared(
-        self, window: np.ndarray, start: np.ndarray, end: np.ndarray, pieces: Pieces
-    ) -> None:
-        """What windows, each from its `start` to its `end`, hold of sorted disjoint pieces."""
-        pieces = pieces.take(_belongs(pieces))
-        key = self._keys(pieces)
-        first = np.searchsorted(pieces.end, start, side="right")
-        count = np.maximum(np.searchsorted(pieces.start, end, side="left") - first, 0)
-        lot = (np.cumsum(count) - count) // _AT_ONCE
-        for some in np.split(np.arange(len(count)), np.flatnonzero(np.diff(lot)) + 1):
-            owner, piece = ragged(first[some], count[some])
-            owner = some[owner]
-            begin = np.maximum(pieces.start[piece], start[owner])
-            self._sum(window[owner], key[piece], np.minimum(pieces.end[piece], end[owner]) - begin)
+    def kinds(self, pieces: Pieces) -> np.ndarray:
+        """Per piece the number of its kind, -1 for those that are no details."""
+        text = np.full(len(pieces), -1)
+        there = pieces.ref >= 0
+        named = there & one_of(pieces.cause, _NAMED)
+        moving = there & (pieces.cause == CAUSE["memcpy"]) & one_of(pieces.ref_kind, OPERATION_REFS)
+        setting = (
+            there & (pieces.cause == CAUSE["memset"]) & one_of(pieces.ref_kind, OPERATION_REFS)
+        )
+        for ref_kind, numbers in self._numbers.items():
+            own = moving if ref_kind == REF["memcpy"] else named & (pieces.ref_kind == ref_kind)
+            text[own] = numbers[pieces.ref[own]]
+        columns = (pieces.cause, pieces.detail, pieces.lane + 1, text + 1)
+        listed = (text >= 0) | setting | one_of(pieces.cause, _ALWAYS)
+        return np.where(listed, np.ravel_multi_index(columns, self._shape), -1)
 
-    def add_moved(
-        self, window: np.ndarray, start: np.ndarray, end: np.ndarray, operation: np.ndarray
-    ) -> None:
+    def add(self, window, kind, ns, size=0, took=0) -> None:
+        """Nanoseconds of windows; and bytes that were moved, and how long what moved them took."""
+        some = np.flatnonzero(kind >= 0)
+        kinds, values = pd.factorize(kind[some])
+        row, pairs = pd.factorize(window[some] * len(values) + kinds)
+        sums = np.zeros((5, len(pairs)), np.int64)
+        sums[0], sums[1] = pairs // max(len(values), 1), values[pairs % max(len(values), 1)]
+        for total, column in zip(sums[2:], (ns, size, took), strict=True):
+            if np.ndim(column):
+                np.add.at(total, row, column[some])
+        self._rows.append(sums)
+
+    def add_moved(self, window, start, end, operation) -> None:
         """What the copies and memsets among these operations, sorted by start, moved that touch the
         windows: those that began before its end, without those that were over at its start."""
-        kind = self.trace.operations["kind"].to_numpy()[operation]
-        operation = operation[(kind == KIND["memcpy"]) | (kind == KIND["memset"])]
-        begun, over, kind, size = (
-            self.trace.operations[c].to_numpy()[operation]
-            for c in ("start_ns", "end_ns", "kind", "bytes")
-        )
-        keys = self._keys(make(operation, begun, over, CAUSE_OF_KIND[kind], kind + 1, operation))
-        for key in distinct(keys).tolist():
-            those = keys == key
-            begins, ends, by_end = begun[those], over[those], np.argsort(over[those])
-            first = np.searchsorted(ends[by_end], start, side="right")
-            last = np.searchsorted(begins, end, side="left")
-            sums = []
-            for value in (size[those], ends - begins):
-                started, done = (np.append(0, np.cumsum(v)) for v in (value, value[by_end]))
-                sums.append(started[last] - done[first])
-            some = np.flatnonzero((end > start) & ((sums[0] > 0) | (sums[1] > 0)))
-            rows = (window, np.full(len(window), key), np.zeros(len(window), np.int64), *sums)
-            self._rows.append(np.stack(rows)[:, some])
+        operation = operation[self.moves[operation]]
+        kinds, size, begun, over = self._moved(operation)
+        for kind in distinct(kinds).tolist():
+            those = np.flatnonzero(kinds == kind)
+            ended = those[np.argsort(over[those])]
+            first = np.searchsorted(over[ended], start, side="right")
+            last = np.searchsorted(begun[those], end)
+            moved, took = (
+                np.append(0, np.cumsum(v[those]))[last] - np.append(0, np.cumsum(v[ended]))[first]
+                for v in (size, over - begun)
+            )
+            some = np.flatnonzero((end > start) & ((moved > 0) | (took > 0)))
+            self.add(window[some], np.full(len(some), kind), 0, moved[some], took[some])
+
+    def add_executed(self, window: np.ndarray, operation: np.ndarray) -> None:
+        """The same where it is known which operation executes in which window."""
+        some = self.moves[operation]
+        kinds, size, begun, over = self._moved(operation[some])
+        self.add(window[some], kinds, 0, size, over - begun)
+
+    def _moved(self, operation: np.ndarray) -> tuple[np.ndarray, ...]:
+        """Of copies and memsets: kind, bytes, start, end."""
+        names = ("kind", "bytes", "start_ns", "end_ns")
+        kind, size, begun, over = (self.operations[c].to_numpy()[operation] for c in names)
+        pieces = make(operation, begun, over, CAUSE_OF_KIND[kind], kind + 1, operation)
+        return self.kinds(pieces), size, begun, over
 
     def table(self) -> pd.DataFrame:
         """`frames.DETAILS` of everything that was added."""
-        window, key, operation = np.unique(np.concatenate(self._moves, axis=1), axis=1)
-        begun, over, size = (
-            self.trace.operations[c].to_numpy()[operation] for c in ("start_ns", "end_ns", "bytes")
-        )
-        moved = np.stack([window, key, np.zeros(len(key), np.int64), size, over - begun])
-        rows, self._rows = np.concatenate([*self._rows, moved], axis=1), []
-        if not rows.shape[1]:
-            return frames.empty(frames.DETAILS)
-        number, keys = pd.factorize(rows[1])
-        words = [self._words(key) for key in keys.tolist()]
-        kinds = sorted(set(words))
-        place = {key: n for n, key in enumerate(kinds)}
-        rank = np.array([place[key] for key in words])[number]
-        order = np.lexsort((rank, rows[0]))
-        code = (rows[0] * len(kinds) + rank)[order]
-        first = np.flatnonzero(np.diff(code, prepend=-1))
-        ns, size, took = (np.add.reduceat(row[order], first) for row in rows[2:])
-        there = np.flatnonzero(ns)
-        ns, size, took, code = ns[there], size[there], took[there], code[first[there]]
-        cause, detail, direction, memory = (
-            pd.array(list(texts), dtype="str").take(code % len(kinds))
-            for texts in list(zip(*kinds, strict=True))[:4]
-        )
+        window, kind, ns, size, took = np.concatenate(self._rows, axis=1)
+        number, kinds = pd.factorize(kind)
+        words = [self._words(kind) for kind in kinds.tolist()]
+        ordered = sorted(set(words))
+        place = {word: n for n, word in enumerate(ordered)}
+        rank = np.array([place[word] for word in words], np.int64)[number]
+        rows = pd.DataFrame({"interval": window, "kind": rank, "ns": ns, "bytes": size, "took": took})  # fmt: skip
+        rows = rows.groupby(["interval", "kind"]).sum().query("ns != 0").reset_index()
+        names = ["cause", "detail", "direction", "memory", "stream"]
+        words = pd.DataFrame(ordered, columns=names).iloc[rows["kind"]].reset_index(drop=True)
         # bytes per nanosecond are GB per second
-        rate = np.divide(size, took, out=np.full(len(ns), np.nan), where=took > 0)
-        out = {
-            "interval": code // len(kinds),
-            "cause": cause,
-            "detail": detail,
-            "direction": direction,
-            "memory": memory,
-            "stream": np.array([stream for *_, stream in kinds])[code % len(kinds)],
-            "ns": ns,
-            "bytes": size,
-            "bandwidth_gb_s": rate,
-        }
-        return frames.check(pd.DataFrame(out, copy=False), frames.DETAILS)
+        rate = (rows["bytes"] / rows["took"]).where(rows["took"] > 0)
+        return frames.check(rows.join(words).assign(bandwidth_gb_s=rate), frames.DETAILS)
 
-    def _sum(self, window: np.ndarray, key: np.ndarray, ns: np.ndarray) -> None:
-        number, keys = pd.factorize(key)
-        row, pairs = pd.factorize(window * max(len(keys), 1) + number)
-        sums = np.zeros((5, len(pairs)), np.int64)
-        sums[0], sums[1] = pairs // max(len(keys), 1), keys[pairs % max(len(keys), 1)]
-        np.add.at(sums[2], row, ns)
-        self._rows.append(sums)
-
-    def _keys(self, pieces: Pieces) -> np.ndarray:
-        """Per piece the number of its key, which `_words` reads back."""
-        source, text = np.zeros((2, len(pieces)), np.int64)
-        named = one_of(pieces.cause, _NAMED) & (pieces.ref >= 0)
-        for number, kind in enumerate(_SOURCES[1:_COPY], 1):
-            those = np.flatnonzero(named & (pieces.ref_kind == REF[kind]))
-            texts = self._texts[kind][pieces.ref[those]]
-            source[those], text[those] = number, np.clip(texts + _TEXTS // 2, 0, _TEXTS - 1)
-        copies = (pieces.cause == CAUSE["memcpy"]) & one_of(pieces.ref_kind, OPERATION_REFS)
-        copies = np.flatnonzero(copies & (pieces.ref >= 0))
-        operations = self.trace.operations
-        way = operations["copy_kind"].to_numpy()[pieces.ref[copies]]
-        side = host_side(operations, pieces.ref[copies])
-        way, side = (np.clip(code, -1, _KINDS - 2) + 1 for code in (way, side))
-        source[copies], text[copies] = _COPY, way * _KINDS + side
-        lanes = len(self.alignment.lanes) + 1
-        key = (pieces.cause.astype(np.int64) * len(DETAILS) + pieces.detail) * lanes
-        return ((key + pieces.lane + 1) * len(_SOURCES) + source) * _TEXTS + text
-
-    def _words(self, key: int) -> tuple[str, str, str, str, int]:
+    def _words(self, kind: int) -> tuple[str, str, str, str, int]:
         """Cause, detail, direction, memory, stream."""
-        key, text = divmod(key, _TEXTS)
-        key, source = divmod(key, len(_SOURCES))
-        key, lane = divmod(key, len(self.alignment.lanes) + 1)
-        cause, detail = divmod(key, len(DETAILS))
-        stream = int(self.alignment.lanes["stream"].iloc[lane - 1]) if lane else -1
-        words = DETAILS[detail]
-        if source == _COPY:
-            way, side = (code - 1 for code in divmod(text, _KINDS))
-            direction, memory = DIRECTION.get(way, f"kind {way}"), MEMORY.get(side, "unknown")
-            return CAUSES[cause], words or "copy", direction, memory, stream
-        if source:
-            names, unknown = self.trace.names, {"api": "CUDA call", "overhead": "profiler"}
-            kind = _SOURCES[source]
-            text -= _TEXTS // 2
-            words = self._ranges[1][text] if kind == "nvtx" else names.get(text, unknown[kind])
-        return CAUSES[cause], words, "", "", stream
-
-    @cached_property
-    def _ranges(self) -> tuple[np.ndarray, np.ndarray]:
-        """The number of each range's text, and the texts."""
-        return pd.factorize(self.trace.ranges["text"].to_numpy(dtype=object))
-
-    @cached_property
-    def _texts(self) -> dict[str, np.ndarray]:
-        """Numbers of the texts of calls, ranges and the profiler's work."""
-        calls, overhead = (t["name_id"].to_numpy() for t in (self.trace.calls, self.trace.overhead))
-        return {"api": calls, "nvtx": self._ranges[0], "overhead": overhead}
-
-
-def _belongs(pieces: Pieces) -> np.ndarray:
-    """Which pieces belong in details: copies and memsets, what has a name, waiting, the unknown."""
-    there = pieces.ref >= 0
-    sized = one_of(pieces.cause, _SIZED) & one_of(pieces.ref_kind, OPERATION_REFS) & there
-    kinds = [REF[kind] for kind in _SOURCES[1:_COPY]]
-    named = one_of(pieces.cause, _NAMED) & one_of(pieces.ref_kind, kinds) & there
-    return np.flatnonzero(sized | named | one_of(pieces.cause, _ALWAYS))
+        cause, detail, lane, text = (int(n) for n in np.unravel_index(kind, self._shape))
+        words, direction, memory = self._texts[text - 1] if text else ("", "", "")
+        stream = int(self.lanes["stream"].iloc[lane - 1]) if lane else -1
+        words = DETAILS[detail] if (direction and detail) or not text else words
+        return CAUSES[cause], words, direction, memory, stream

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pandas as pd
 import pytest
 from cases.drawing import MAIN, ZERO, in_nanoseconds, kernel
 from simulator import check, export
 from simulator.world import LEGACY, NON_BLOCKING, Range, World
 
-from nsysalign import frames
 from nsysalign.split import timeline as module
-from nsysalign.split.timeline import clock_rows, everything
+from nsysalign.split.timeline import everything
 from nsysalign.trace.read import read_trace
 
 #   host     r-12  |r0  c3-5  w10-12  s14-18  r20|  y24------------------------120
@@ -78,12 +76,6 @@ def test_work_with_the_call_that_issued_it(rows):
     ]
 
 
-def test_the_operation_before_is_drawn_whenever_it_was(rows):
-    assert of_kind(rows, "before", "lane", "kind", "start", "end", "link") == [
-        ("stream 7", "kernel", -30, -25, -1)
-    ]
-
-
 def test_records_with_their_bars_and_calls(rows):
     bars = {"at_most_earlier_ns": 32, "at_most_later_ns": 32}
     assert of_kind(rows, "event", "lane", "kind", "start", "end", "ref_id", "link", "detail") == [
@@ -114,16 +106,17 @@ def test_a_wait_begins_when_the_stream_has_reached_it(tmp_path):
 
 
 def test_what_does_not_fit_is_counted(tmp_path, monkeypatch):
-    """Room for two rows of a kind: the longest stay, in order; five calls and one operation are
-    said."""
+    """Room for two rows of a kind: the longest stay, in order; five calls, one operation and
+    one record are said."""
     monkeypatch.setattr(module, "MAX_ROWS", 2)
     rows = drawn(waiting(), tmp_path)
     assert of_kind(rows, "host", "start", "end") == [(14, 18), (24, 120)]
     assert of_kind(rows, "stream", "start", "end") == [(-10, 60), (65, 80)]
-    assert of_kind(rows, "omitted", "ref_kind", "ref_id", "link") == [("", -1, -1)] * 2
+    assert of_kind(rows, "omitted", "ref_kind", "ref_id", "link") == [("", -1, -1)] * 3
     assert of_kind(rows, "omitted", "name", "start", "end", "detail") == [
         ("CUDA calls", -10, 94, {"count": 5, "ns": 11_000, "longest_ns": 3_000}),
         ("operations", -10, 94, {"count": 1, "ns": 1_000, "longest_ns": 1_000}),
+        ("records", -10, 94, {"count": 1, "ns": 0, "longest_ns": 0}),
     ]
 
 
@@ -165,54 +158,3 @@ def test_all_of_a_trace_process_by_process(tmp_path):
         "thread 500 (pid 500)", "GPU 0 stream 7 (pid 500)", "GPU 0 stream 13 (pid 500)",
         "thread 501 (pid 501)", "GPU 1 stream 7 (pid 501)", "GPU 1 stream 13 (pid 501)", "thread 500 (pid 501)",
     }  # fmt: skip
-
-
-# --- clocks
-# ----------------------------------------------------------------------------------------------------
-
-
-def clocks(*stretches, device=0, power=-1, reasons=0):
-    rows = [
-        (device, start, end, 3, mhz, mhz + 10, 2619, reasons, power, -1)
-        for start, end, mhz in stretches
-    ]
-    return frames.check(pd.DataFrame(rows, columns=frames.GPU_CLOCKS.names), frames.GPU_CLOCKS)
-
-
-#    clock    [10--20]  [30--40]  [50--60]  [70--80]
-STRETCHES = ((10, 20, 100), (30, 40, 200), (50, 60, 300), (70, 80, 400))
-
-
-@pytest.mark.parametrize(("lo", "hi", "shown"), [
-    (32, 38, [100, 200, 300]),  # inside one: its neighbours tell where it came from
-    (42, 48, [200, 300]),
-    (35, 55, [100, 200, 300, 400]),
-    (0, 5, [100]),
-    (90, 95, [400]),
-    (0, 99, [100, 200, 300, 400]),
-])  # fmt: skip
-def test_clocks_in_an_interval_and_on_either_side(lo, hi, shown):
-    found = clock_rows(
-        clocks(*STRETCHES), np.array([5]), np.array([0]), np.array([lo]), np.array([hi])
-    )
-    assert [d["mhz"] - 5 for d in found["detail"]] == shown
-    assert set(found["interval"]) == {5} and set(found["lane"]) == {"GPU 0"}
-
-
-def test_clocks_are_those_of_the_intervals_gpu():
-    both = pd.concat([clocks(*STRETCHES), clocks(*STRETCHES, device=1)], ignore_index=True)
-    edges = np.array([42, 42, 42]), np.array([48, 48, 48])
-    found = clock_rows(both, np.array([0, 1, 2]), np.array([1, 0, -1]), *edges)
-    assert (
-        list(zip(found["interval"], found["lane"], strict=True))
-        == [(1, "GPU 0")] * 2 + [(0, "GPU 1")] * 2
-    )
-    alone = clock_rows(
-        clocks(*STRETCHES, device=3),
-        np.array([0, 1]),
-        np.array([-1, 2]),
-        edges[0][:2],
-        edges[1][:2],
-    )
-    assert set(zip(alone["interval"], alone["lane"], strict=True)) == {(0, "GPU 3")}
-    assert clock_rows(clocks(), np.array([0]), np.array([0]), *(e[:1] for e in edges)).empty

@@ -3,16 +3,13 @@
 import itertools
 import json
 import re
-import sqlite3
 from dataclasses import replace
 
 import numpy as np
 import pandas as pd
 import pytest
-from recordings import unpack
 
 from nsysalign import frames
-from nsysalign.engine import analyze
 from nsysalign.model import CAUSES
 from nsysalign.show import html
 from nsysalign.show import payload as payload_module
@@ -78,37 +75,6 @@ def test_an_operation_points_at_its_call(analysis):
     stream = next(lane for lane in picture["lanes"] if lane["kind"] == "stream")
     host = picture["lanes"][stream["al"][0]]
     assert host["kind"] == "host" and stream["ax"][0] == host["x"][0] == 178_490
-
-
-def test_a_timeline_knows_what_ran_before_it(tmp_path):
-    """The demo's puzzle: the copies before h2d_t1 are blamed, and had ended 2 ms before its start
-    event."""
-    trace, log = unpack("demo", tmp_path)
-    analysis = analyze(trace, events=[log])
-    row = analysis.intervals.set_index("name").loc["h2d_t1#4"]
-    number = int(row["interval"])
-    before = (
-        analysis.timeline[analysis.timeline["lane_kind"] == "before"]
-        .set_index("interval")
-        .loc[number]
-    )
-    with sqlite3.connect(trace) as db:
-        copies = db.execute(
-            "SELECT max(end), bytes FROM CUPTI_ACTIVITY_KIND_MEMCPY WHERE streamId = 7 AND end < ?",
-            [int(row["start_ns"])],
-        ).fetchone()
-        (kernel,) = db.execute(
-            "SELECT max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE streamId = 7 AND start < ?",
-            [int(row["start_ns"])],
-        ).fetchone()
-    db.close()
-    assert copies[0] > kernel and (before["end_ns"], before["detail"]["bytes"]) == copies
-    picture = timelines(analysis, [number]).intervals[str(number)]
-    assert picture["before"] == {
-        "lane": "stream 7",
-        "what": "copy H2D pageable, 83.9 MB",
-        "when": "ended 2.05 ms earlier",
-    }
 
 
 def test_every_cause_has_its_own_look():

@@ -57,7 +57,8 @@ def consistent(analysis) -> None:
         on.drop_duplicates(["interval", "ref_kind", "ref_id"]).groupby("interval").size().to_dict()
     )
     operations = analysis.measured.set_index("interval")["operations"]
-    assert count == operations[operations > 0].to_dict()
+    # nodes of a graph may lie behind others all the time: no piece shows them
+    assert all(0 < count.get(n, 0) <= has for n, has in operations[operations > 0].items())
     named = s[s["ref_kind"].isin(["api", "nvtx", "overhead"]) & s["cause"].isin(["api", "sync", "api_launch", "host", "event", "profiler"])]  # fmt: skip
     d = analysis.details[analysis.details["cause"].isin(named["cause"].unique())]
     key = ["interval", "cause", "detail"]
@@ -80,7 +81,6 @@ def test_chunks_of_any_size_give_the_same_sums_as_the_pieces(program, event_rows
             consistent(whole)
             patch.setattr(sweep, "_BLOCKS", chunk)
             patch.setattr(busy, "CALLS_AT_ONCE", chunk)
-            patch.setattr(sweep, "_AT_ONCE", chunk)
             same(whole, nsysalign.analyze(trace, events=logs))
             patch.undo()
 

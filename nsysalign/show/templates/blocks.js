@@ -126,30 +126,3 @@ function issued(frame, places, lane, b) {
   }
   return out;
 }
-
-// The SM clock under the lanes, where it was sampled; between two samples it is not known.
-function drawClock(frame, clock, top, hits) {
-  const most = Math.max(...clock.mhz), low = Math.min(...clock.mhz),
-    base = Math.min(low, 0.95 * most), span = Math.max(1, most - base);
-  const y = (mhz) => top + ROW - 2 - ((ROW - 6) * (mhz - base)) / span,
-    points = clock.x.map((ns, i) => `${frame.x(ns / 1e3)} ${y(clock.mhz[i])}`);
-  clock.x.forEach(
-    (ns, i) => hits.push({ x: frame.x(ns / 1e3) - 3, y: top, w: 6, h: ROW,
-    said: [sampleText(clock, i, "sampled here")] }));
-  return svg("polyline", { class: "clock", points: points.join(" "), "clip-path": "url(#inside)" });
-}
-
-function sampleText(clock, i, where) {
-  const more = DATA.strings[clock.t[i]];
-  return `SM clock ${clock.mhz[i].toFixed(0)} MHz ${where}${more ? ", " + more : ""}`;
-}
-
-// What stands at the left of the band: the clock at the interval, or between which it moved.
-function clockWords(picture) {
-  const clock = picture.clock, before = clock.x.findLastIndex((x) => x <= 0),
-    after = clock.x.findIndex((x) => x >= picture.width);
-  const seen = clock.mhz.slice(Math.max(0, before), after < 0 ? undefined : after + 1);
-  const [low, high] = [Math.min(...seen), Math.max(...seen)];
-  return low === high ? `SM clock ${low.toFixed(0)} MHz` :
-    `SM clock ${low.toFixed(0)} to ${high.toFixed(0)} MHz`;
-}

@@ -41,9 +41,8 @@ function drawTimeline() {
   if (!picture || plot.hidden) return;
   const width = plot.clientWidth, places = placeLanes(picture), narrow = width < 700;
   const end = places.findLast(({ rows }) => rows) || { top: HEAD, rows: STRIP_TALL / ROW };
-  const bottom = end.top + end.rows * ROW + LANE_GAP + (picture.clock ? ROW + LANE_GAP : 0);
-  const names = [...places.filter(({ rows }) => rows).map(({ lane }) => lane.name),
-    picture.clock ? clockWords(picture) : "parts"];
+  const bottom = end.top + end.rows * ROW + LANE_GAP;
+  const names = [...places.filter(({ rows }) => rows).map(({ lane }) => lane.name), "parts"];
   const left = Math.min(narrow ? 112 : 250, 20 +
     6.5 * Math.max(...names.map((text) => text.length))), right = width - 14;
   const frame = { left, right, x: (at) => left +
@@ -76,8 +75,6 @@ function drawTimeline() {
   }
   for (const { lane, top, rows } of places) {
     if (!rows) continue;
-    if (lane.name === picture.before?.lane && view.range[0] <= 0) drawn.push(
-      edge(frame, lane, top, picture.before));
     name(lane.name, top + (rows * ROW) / 2);
     for (const b of blocks(lane, view.range, pixel)) {
       merged += b.count - 1;
@@ -95,10 +92,6 @@ function drawTimeline() {
   const last = endOfGap(picture), ended = last && places[last.lane];
   const gap = ended?.rows ? arrow(frame, places, ended.lane, ended.top, last.item) : null;
   gap?.classList.add("gap");
-  if (picture.clock) {
-    name(clockWords(picture), bottom - LANE_GAP - ROW / 2);
-    drawn.push(drawClock(frame, picture.clock, bottom - LANE_GAP - ROW, hits));
-  }
   const seen = ({ place: { lane, rows }, i }) => rows && lane.x[i] <= view.range[1] * 1e3 &&
     lane.x[i] + lane.d[i] >= view.range[0] * 1e3;
   const matches = matching(places).filter(seen).map(({ place, i, row }) => svg("rect", {
@@ -124,10 +117,6 @@ function drawTimeline() {
   if (merged) said.push(`At this zoom ${plural(merged, "item")} narrower than a pixel ${are} drawn ` +
     `together with ${their} neighbours.`);
   $("reduced").textContent = said.join(" ");
-  const before = picture.before;
-  $("before").textContent = before ?
-    `Last on ${before.lane} before the start: ${shortName(before.what)}; it ${before.when}.` :
-    "";
   plot.dataset.drawn = `${selected.interval}:${view.range.map((v) => v.toFixed(3)).join(":")}`;
 }
 
@@ -198,15 +187,6 @@ function chooseStretch(range) {
   fill($("selection"), make("strong", null, `selected ${duration(to - from)}`),
     make("dl", null, rows.map(([name, [n, ns]]) => make("div", null, make("dt", null, cut(name, 24)),
       make("dd", null, `${n.toLocaleString("en")} · ${duration(ns)}`)))));
-}
-
-// At the left edge of a stream's lane: what it did before, where there is room for the words.
-function edge(frame, lane, top, before) {
-  const first = lane.x.find((x, i) => x + lane.d[i] >= view.range[0] * 1e3),
-    room = first === undefined ? frame.right - frame.left : frame.x(first / 1e3) - frame.left;
-  const texts = [`◂ ${shortName(before.what)} ${before.when}`, `◂ ${before.when}`];
-  return svg("text", { class: "edge", x: frame.left + 5, y: top + ROW / 2 + 4 },
-    texts.find((text) => 6.6 * text.length + 12 < room) || "");
 }
 
 // A record is an instant: a diamond on the lane of its stream.
@@ -318,19 +298,11 @@ function lanesOf(strip) {
   return lanes;
 }
 
-// The run as a whole: its columns unpacked, and a lane of the intervals in it.
+// The run as a whole, and a lane of the intervals in it.
 function wholePicture(run) {
   const picture = pictureOf(run.number);
   if (picture.whole) return picture;
   picture.whole = true;
-  for (const lane of picture.lanes) {
-    for (const key of ["x", "d", "n", "t", "c", "r", "ax", "al"]) if (lane[key]) lane[key] =
-      unpack(lane[key]);
-    lane.x = lane.x.map((x) => x + lane.x0);
-    lane.c = lane.c.map((c) => c - 1);
-    lane.ax &&= lane.ax.map((x) => (x ? x - 1 + lane.x0 : null));
-    lane.al &&= lane.al.map((at) => (at ? at - 1 : null));
-  }
   const items = DATA.runs.flatMap((runs, at) => Array.from(runs.start, (start, i) => ({
     name: nameOf(DATA.labels[at], runs, i), number: numberOf(runs, i),
     x: (start - run.start) * 1e3, d: runs.elapsed[i] }))).sort((p, q) => p.x - q.x);
