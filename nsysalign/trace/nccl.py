@@ -8,11 +8,9 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.model import pid_of
 from nsysalign.trace import schema
 from nsysalign.trace.sqlite import Source, opened
 
@@ -36,7 +34,6 @@ class Shared(NamedTuple):
     collectives: pd.DataFrame  # frames.COLLECTIVES
     host: str | None
     rank: int | None
-    processes: tuple[int, ...]  # process ids that executed kernels
 
 
 def read_shared(path: Path) -> Shared:
@@ -47,18 +44,10 @@ def read_shared(path: Path) -> Shared:
         host = str(environment.get("Hostname") or "")
         if host.startswith("localhost"):  # a name that every machine has for itself
             host = ""
-        contexts = source.read(schema.CONTEXT)
-        if contexts is None or contexts.empty:
-            kernels = source.columns_of(schema.KERNEL)
-            process = np.empty(0, np.int64) if kernels is None else kernels["process"]
-            pids = np.unique(pid_of(process[process > 0]))
-        else:
-            pids = contexts["pid"].unique()
         return Shared(
             collectives=_collectives(source),
             host=hashlib.sha256(host.encode("utf-8", "replace")).hexdigest()[:16] if host else None,
             rank=rank_of(str(environment.get("DeviceEnvironment") or "")),
-            processes=tuple(sorted(int(pid) for pid in pids if pid >= 0)),
         )
 
 

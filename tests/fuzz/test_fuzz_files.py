@@ -35,7 +35,6 @@ from simulator.world import LEGACY
 import nsysalign
 from nsysalign import frames
 from nsysalign.addons.confirm import verdicts as confirmations
-from nsysalign.addons.ranks.work import pids_of
 from nsysalign.cli import cli
 from nsysalign.engine import load
 from nsysalign.errors import AnalysisError, NsysAlignError
@@ -181,12 +180,6 @@ def test_lines_of_every_type(run, changes, packed):
         data = change_log(run.log, changes).encode()
         log.write_bytes(gzip.compress(data, 1) if packed else data)
         analysis = analysed(run.trace, [log])
-        assert (
-            500 in pids_of(log)
-            or b'"header"' not in data
-            or b'"pid": 500' not in data
-            or analysis is None
-        )
         shared = Path(name) / "shared.jsonl"
         redact_log(log, shared)
         again = analysed(run.trace, [shared])

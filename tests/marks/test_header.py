@@ -29,7 +29,6 @@ extern "C" __global__ void kernel(float* x, int n, nsysalign_marks m) {
     NSYSALIGN_RANGE(w, "load") { a = a * 1.1f + x[i * 32 + threadIdx.x]; if (a > 9.f) continue; }
     NSYSALIGN_MARK_AFTER(w, "landed", a);
     if (a > 0.5f) { NSYSALIGN_COUNT(w, "hot"); a *= 2; } else NSYSALIGN_COUNT(w, "cold");
-    NSYSALIGN_LATENCY(w, "took", 5);
   }
   NSYSALIGN_MARK(w, "done");
   x[threadIdx.x] = a;
@@ -177,22 +176,20 @@ def test_a_mark_without_a_warp_is_the_compilers_error():
     [("sm_75", "c++17", ON), ("sm_90", "c++14", ON), ("sm_90", "c++14", OFF), ("sm_100", "c++20", ON)],
 )  # fmt: skip
 def test_every_macro_compiles_without_a_warning(tmp_path, arch, standard, flag):
-    """On and off, with the triggers replaced; nvcc 13 knows no compute capability below 7.5."""
-    more = 'NSYSALIGN_COUNT_WARPS(w, "done"); __prof_trigger(n + 1);'
+    """On and off; nvcc 13 knows no compute capability below 7.5."""
+    more = 'NSYSALIGN_COUNT_WARPS(w, "done");'
     (tmp_path / "k.cu").write_text(KERNEL.replace('NSYSALIGN_MARK(w, "done");', more))
     strict = ("-Xcompiler", "-Wall,-Wextra,-Wshadow", "-Wreorder", "-c")
-    flags = (f"-arch={arch}", f"-std={standard}", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER")
-    assert nvcc(tmp_path, *flags, *strict) == ""
+    assert nvcc(tmp_path, f"-arch={arch}", f"-std={standard}", flag, *strict) == ""
 
 
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("program", "flag"),
-    [("checks.cu", ON), ("checks.cu", OFF), ("triggers.cu", ON), ("launches.cu", ON)],
+    [("checks.cu", ON), ("checks.cu", OFF), ("launches.cu", ON)],
 )
 def test_programs_with_a_recorder_compile(tmp_path, program, flag):
-    flags = ("-arch=sm_90", flag, "-DNSYSALIGN_REPLACE_PROF_TRIGGER", "-c")
-    nvcc(tmp_path, *flags, source=str(EXAMPLE.with_name(program)))
+    nvcc(tmp_path, "-arch=sm_90", flag, "-c", source=str(EXAMPLE.with_name(program)))
 
 
 def nvrtc() -> ctypes.CDLL | None:
@@ -205,13 +202,11 @@ def nvrtc() -> ctypes.CDLL | None:
 @pytest.mark.skipif(nvrtc() is None, reason="no NVRTC")
 def test_nvrtc_takes_it_without_anything_of_the_host():
     library = nvrtc()
-    trigger = '#include <nsysalign/marks.cuh>\nextern "C" __global__ void t(int n) { for (int i = 0; i < n; i++) __prof_trigger(i % 3); }'
     flags = marks.flags()
     for source, options in (
         (KERNEL, flags),
         (KERNEL, flags[:1]),
         (marks.source() + KERNEL.replace("#include <nsysalign/marks.cuh>", ""), []),
-        (trigger, [*flags, "-DNSYSALIGN_REPLACE_PROF_TRIGGER"]),
     ):
         program = ctypes.c_void_p()
         library.nvrtcCreateProgram(ctypes.byref(program), source.encode(), b"k.cu", 0, None, None)
@@ -231,7 +226,7 @@ def test_the_numbers_of_the_header_are_the_hosts():
     text = HEADER.read_text()
     for name, value in (
         ("MAGIC", layout.MAGIC), ("CHUNK", layout.CHUNK), ("LINE", layout.LINE), ("SM_LINES", layout.SM_LINES),
-        ("REGIONS", layout.REGIONS), ("HEAD", layout.HEAD), ("STRAY", layout.STRAY), ("TRIGGER", layout.TRIGGER),
+        ("REGIONS", layout.REGIONS), ("HEAD", layout.HEAD), ("STRAY", layout.STRAY),
         ("BEGIN", layout.BEGIN), ("END", layout.END), ("EXIT", layout.EXIT), ("LINES", layout.LINES),
     ):  # fmt: skip
         found = re.search(rf"\b{name} = (0x[0-9a-f]+|\d+)u?[,;]", text)

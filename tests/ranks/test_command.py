@@ -18,7 +18,7 @@ from simulator.style import Style
 import nsysalign
 from nsysalign.addons.ranks.compare import compare, summaries
 from nsysalign.addons.ranks.records import SourceResult
-from nsysalign.addons.ranks.sources import find, is_many
+from nsysalign.addons.ranks.work import find, is_many
 from nsysalign.cli import cli
 from nsysalign.errors import TraceError, UsageError
 from nsysalign.trace.nccl import read_shared
@@ -157,21 +157,6 @@ def test_processes_of_one_run(tmp_path):
     assert label["ranks"][1]["arrived_last"] == 8
 
 
-def test_logs_find_their_trace_by_process(job, tmp_path):
-    """Per-rank reports and logs named after pids only, in one folder: each trace takes its own."""
-    for path in job.iterdir():
-        name = path.name if path.suffix == ".sqlite" else "events-" + path.name.rpartition("-")[2]
-        (tmp_path / name).write_bytes(path.read_bytes())
-    (tmp_path / "events-9.jsonl").write_text(
-        '{"type":"header","format":"nsysalign-events","version":1,"pid":9}\n'
-    )
-    result = analyze(tmp_path, "-o", tmp_path / "out", "--jobs", 1, "--json", "-")
-    document = json.loads(result.output)
-    assert [r["intervals"] for r in document["ranks"]] == [8] * 3
-    named = find(sorted(tmp_path.glob("*.sqlite")))  # the files themselves: the same logs
-    assert all(len(source.logs) == 4 and source.pooled for source in named)
-
-
 def test_what_counts_as_a_source(job, tmp_path):
     """Reports beside their exports count once, folders are looked into, results of earlier
     comparisons are not."""
@@ -202,7 +187,8 @@ def test_what_counts_as_a_source(job, tmp_path):
     assert not is_many(tmp_path / "far")  # two folders deep, no more
     with pytest.raises(TraceError, match="no such file"):
         find([tmp_path / "absent"])
-    assert isinstance(analyze(files[0], "--dask", "local").exception, UsageError)
+    for given in ((files[0], "--dask", "local"), (*files, "--events", __file__)):
+        assert isinstance(analyze(*given).exception, UsageError)
 
 
 def test_reports_are_exported_into_the_results(job, tmp_path):

@@ -84,15 +84,15 @@ def test_what_comes_first_is_who_is_slow_why_and_what_to_do(parts, advice):
 )
 def test_numbers_from_names(names, numbers):
     ranks = [replace(measured(0, [1]), source=name) for name in names]
-    found = {rank.source: number for number, rank in number_ranks(ranks)}
+    found = {rank.source: number for number, rank in number_ranks(ranks).items()}
     assert found == dict(zip(names, numbers, strict=True))
 
 
 def test_the_launcher_knows_best_and_devices_order_processes():
     ranks = [replace(measured(0, [1]), source=f"rank{n}", launcher_rank=5 - n) for n in range(3)]
-    assert [rank.source for _, rank in number_ranks(ranks)] == ["rank2", "rank1", "rank0"]
+    assert [rank.source for rank in number_ranks(ranks).values()] == ["rank2", "rank1", "rank0"]
     ranks = [replace(measured(0, [1]), source="run", pid=900 - d, device=d) for d in (1, 0, 2)]
-    assert [rank.device for _, rank in number_ranks(ranks)] == [0, 1, 2]
+    assert [rank.device for rank in number_ranks(ranks).values()] == [0, 1, 2]
 
 
 def test_traces_with_nothing_in_common_are_no_ranks():

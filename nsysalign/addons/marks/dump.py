@@ -36,8 +36,7 @@ CHUNK = np.dtype([("head", HEAD), ("marks", MARK, (layout.CHUNK - layout.LINE) /
 SLOT = np.dtype(
     [
         ("tag", "<u8"), ("grid", "<u8"), ("sm", "<u4"), ("id", "<u4"),
-        ("warps", "<u8"), ("lanes", "<u8"), ("sum", "<u8"),
-        ("least", "<u4"), ("most", "<u4"), ("part", "<u4"), ("unused", "<u4"),
+        ("warps", "<u8"), ("lanes", "<u8"), ("", "V24"),
     ]
 )  # fmt: skip
 SM_LINE = np.dtype(
@@ -57,7 +56,7 @@ class Dump:
     and time), and for every mark `of` (its row there), `time` (the GPU's timer, ns), `clock`
     (cycles of its SM, 32 bits) and `id`, in the order in which its warp made them; the first is
     that a warp entered the kernel, id 0.
-    `counters` (SLOT): one per launch, SM, counter and part.  `dropped`: marks that did not fit;
+    `counters` (SLOT): one per launch, SM and counter.  `dropped`: marks that did not fit;
     `counts_dropped`: executions of counters that did not; `damaged`: impossible records."""
 
     path: str
@@ -188,7 +187,7 @@ def _parsed(name: str, content: np.ndarray) -> Dump:
     sound[:, 0] = chunks["head"]["previous"] == 0  # the warp enters
     table, sums = slots.view(SLOT), _as_slots(chunks["head"], marks, summed)
     possible = [
-        (table["sm"] < 4096) & (table["id"] & 3 == 0) & (table["tag"] != 0) & (table["part"] <= 33)
+        (table["sm"] < 4096) & (table["id"] & 3 == 0) & (table["tag"] != 0)
         & (table["warps"] < 1 << 62) & (table["lanes"] < 1 << 62), sums["lanes"] < _MOST_LANES,
     ]  # fmt: skip
     damaged += sum((~ok).sum() for ok in possible)
@@ -255,15 +254,13 @@ def _as_slots(heads: np.ndarray, marks: np.ndarray, summed: np.ndarray) -> np.nd
 
 
 def _merged(slots: np.ndarray) -> np.ndarray:
-    """One slot for each launch, SM, counter and part."""
-    keys = ["grid", "sm", "id", "part"]
+    """One slot for each launch, SM and counter."""
+    keys = ["grid", "sm", "id"]
     _, first, which = np.unique(slots[keys], return_index=True, return_inverse=True)
     out = slots[first]
-    for name in ("warps", "lanes", "sum"):
+    for name in ("warps", "lanes"):
         out[name] = 0
         np.add.at(out[name], which, slots[name])
-    for name in ("least", "most"):  # the least is kept as its complement
-        np.maximum.at(out[name], which, slots[name])
     return out
 
 

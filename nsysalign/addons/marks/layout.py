@@ -24,8 +24,6 @@ TAG = 8  # bytes of a slot's tag; the tags precede all slots
 HEAD, STRAY = 0x4B434E00, 0x41525400
 #: Kinds of marks, the two lowest bits of an id.
 AT, BEGIN, END, EXIT = range(4)
-#: Names of __prof_trigger(0), (1), ..., which are not hashed.
-TRIGGER = 0x3FFFFF00
 #: Magic, version, refused, 0, lines of a region, first line, slots.
 HEADER = struct.Struct("<IIIIIII36x")
 
@@ -35,7 +33,7 @@ FILE_VERSION = 1
 COUNTS = 2 * REGIONS + 16  # u32: slots that follow, 15 unused, chunks and strays of every region
 
 _CALL = re.compile(
-    r"NSYSALIGN_(?:RANGE|MARK|MARK_AFTER|COUNT|COUNT_WARPS|LATENCY)\s*\(\s*[\w.>\-]+\s*,\s*"
+    r"NSYSALIGN_(?:RANGE|MARK|MARK_AFTER|COUNT|COUNT_WARPS)\s*\(\s*[\w.>\-]+\s*,\s*"
     r'"((?:[^"\\\n]|\\.){1,200})"'
 )
 _TRITON = re.compile(r"""\b(?:mark|begin|end)\s*\([^()\n]*?["']([^"'\\\n]{1,200})["']""")
@@ -69,8 +67,7 @@ def name_hash(name: str) -> int:
     h = 2166136261
     for byte in name.encode():
         h = (h ^ byte) * 16777619 & 0xFFFFFFFF
-    h = (h >> 30) ^ (h & 0x3FFFFFFF)
-    return (h if h < TRIGGER else h - 0x1000) if h else 1
+    return (h >> 30) ^ (h & 0x3FFFFFFF) or 1
 
 
 def by_hash(names: Iterable[str]) -> dict[int, str]:

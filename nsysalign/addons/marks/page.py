@@ -18,8 +18,8 @@ MOST_WARPS, MOST_PIECES, MOST_KERNELS, MOST_COUNTERS = 60_000, 250_000, 60, 40
 
 def inside(analysis: Analysis) -> list[dict[str, Any]]:
     """Kernels whose marks or counts the analysis holds; [] if nothing was marked."""
-    held = [analysis.marks, analysis.path_counts, analysis.latencies]
-    shown = pd.concat([table["kernel"] for table in held]).unique()[:MOST_KERNELS]
+    held = (analysis.marks["kernel"], analysis.path_counts["kernel"])
+    shown = pd.concat(held).unique()[:MOST_KERNELS]
     kernels = analysis.marked_kernels.set_index("kernel", drop=False)
     warps, pieces = MOST_WARPS, MOST_PIECES
     out = []
@@ -64,7 +64,6 @@ def _kernel(analysis: Analysis, row: pd.Series) -> dict[str, Any]:
         ],
         "phases": sorted(rows("kernel_phases", "phase", *statistics), key=lambda r: -r[2]),
         "counters": [[safe_text(name), *map(int, counts)] for name, *counts in sums.itertuples()],
-        "latencies": rows("latencies", "counter", "bin", "low", "high", "lanes", "sum"),
         "change": next(map(_change, change[change["plain_count"] > 0].itertuples()), None),
     }
 

@@ -10,7 +10,6 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.addons.marks import layout
 from nsysalign.addons.marks.command import MARKED, dumps
 from nsysalign.addons.marks.dump import MarksError, read
 from nsysalign.addons.marks.inside import inside
@@ -110,9 +109,7 @@ def _of_dump(marked: Marked, notes: list[str]) -> Tables:
     dump, launches, found = marked.dump, marked.launches, inside(marked)
     named, unknown = dict(dump.names), set()
     for number in np.unique(np.append(dump.id >> 2, dump.counters["id"] >> 2)).tolist():
-        if number >= layout.TRIGGER:
-            named[number] = f"prof_trigger_{number - layout.TRIGGER:02d}"
-        elif number and number not in named:
+        if number and number not in named:
             named[number] = f"{number:#010x}"
             unknown.add(named[number])
     named[0] = ""
@@ -126,7 +123,7 @@ def _of_dump(marked: Marked, notes: list[str]) -> Tables:
         "kernel_phases": found.phases.assign(phase=found.phases["phase"].map(named)),
         "sm_time": found.sm_time.assign(phase=found.sm_time["phase"].map(named)),
         "sm_spans": found.sm_spans,
-        **_counters(marked, named),
+        "path_counts": _counters(marked, named),
     }
     if unknown:
         notes.append(
@@ -182,32 +179,15 @@ def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd
     return table.iloc[order].reset_index(drop=True)
 
 
-def _counters(marked: Marked, named: dict[int, str]) -> Tables:
-    """`path_counts` and `latencies` of a dump.  Counts of launches that share a grid id (a graph's)
-    are one sum: they stand at the first."""
+def _counters(marked: Marked, named: dict[int, str]) -> pd.DataFrame:
+    """`path_counts` of a dump.  Counts of launches that share a grid id (a graph's) are one sum:
+    they stand at the first."""
     slots, firsts = marked.dump.counters, marked.launches.query("replay == 0")
-    columns = ("sm", "part", "warps", "lanes", "sum", "most")
-    table = pd.DataFrame({name: slots[name].astype(np.int64) for name in columns}).assign(
+    table = pd.DataFrame({name: slots[name].astype(np.int64) for name in ("sm", "warps", "lanes")})
+    return table.assign(
         kernel=pd.Series(firsts.index, firsts["grid_id"]).loc[slots["grid"].astype(np.int64)].array,
         counter=[named[number] for number in (slots["id"] >> 2).tolist()],
-        least=(~slots["least"]).astype(np.int64),
-    )
-    pair = ["kernel", "counter"]
-    timed = table.groupby(pair)["part"].transform("max") > 0
-    sums = {"least": "min", "most": "max", "lanes": "sum", "sum": "sum"}
-    by_part = table[timed].groupby([*pair, "part"], as_index=False).agg(sums)
-    # part 0 is the whole, part n the lanes that took from 2^(n-2) to 2^(n-1) cycles
-    power = by_part["part"].to_numpy(dtype=np.int64) - 1
-    low = np.where(power > 0, 1 << np.maximum(power - 1, 0), 0)
-    return {
-        "path_counts": table[~timed].sort_values([*pair, "sm"], ignore_index=True),
-        "latencies": by_part.assign(
-            low=np.where(power < 0, by_part["least"], low),
-            high=np.where(power < 0, by_part["most"], 1 << np.maximum(power, 0)),
-            sum=np.where(power < 0, by_part["sum"], 0),
-            bin=power,
-        ),
-    }
+    ).sort_values(["kernel", "counter", "sm"], ignore_index=True)
 
 
 def _intervals(

@@ -9,7 +9,6 @@ MARKS_SPECS = (
     SM_TIME,
     SM_SPANS,
     PATH_COUNTS,
-    LATENCIES,
     MARK_CHANGES,
 ) = specs("""
 marked_kernels: one row per kernel that left marks or counts (nsysalign.marks), sorted by start_ns
@@ -85,20 +84,10 @@ sm_spans: each SM's share in a kernel
 
 path_counts: how often a path inside a kernel was taken, per launch and SM
     like sm_spans: kernel sm
-    counter  str    its name; prof_trigger_00 and so on for replaced __prof_trigger calls
-    warps    int64  NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS and prof_trigger:
+    counter  str    its name
+    warps    int64  NSYSALIGN_COUNT: warps of which a thread passed; COUNT_WARPS:
                     executions by a warp
     lanes    int64  executions by a thread
-
-latencies: cycles measured inside kernels (NSYSALIGN_LATENCY), per launch: a total row, then its
-        histogram
-    kernel   int64  row of marked_kernels
-    counter  str    its name
-    low      int64  at least this many cycles (total row: the least)
-    high     int64  less than this many cycles (total row: the most, inclusive)
-    lanes    int64  threads that measured it
-    sum      int64  sum of cycles, 0 for bins
-    bin      int64  -1 for the total row, else number of the bin
 
 mark_changes: what marks change in a kernel: the run with them and the run without (nsysalign run
         --marks)

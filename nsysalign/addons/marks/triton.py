@@ -98,8 +98,7 @@ def _id(name, kind):
     h = 2166136261
     for byte in name.encode():
         h = (h ^ byte) * 16777619 & 0xFFFFFFFF
-    h = (h >> 30) ^ (h & 0x3FFFFFFF)
-    number = ((h if h < 0x3FFFFF00 else h - 0x1000) if h else 1) << 2 | kind
+    number = ((h >> 30) ^ (h & 0x3FFFFFFF) or 1) << 2 | kind
     return number - (1 << 32) if number >= 1 << 31 else number
 
 

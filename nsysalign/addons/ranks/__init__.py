@@ -1,6 +1,6 @@
 """Many traces of one job, compared label by label: who is slow, who waits for whom, what it costs.
 
-sources.find --(one job per trace: work.one, here or on a cluster)--> records.RankSummary
+work.find --(one job per trace: work.one, here or on a cluster)--> records.RankSummary
     --> collectives.join --> compare.compare --> page
 
 From the summaries on everything is pure: the same summaries give the same comparison.

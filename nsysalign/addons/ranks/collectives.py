@@ -10,23 +10,20 @@ ends nearly together everywhere:
 
 So two streams with equally many collectives of one name run the same ones when, for one distance of
 their clocks (and a slow drift), all their ends agree and no collective ends on one before it begins
-on the other.  Sends and receives (pipelines; all-to-all, which NCCL before 2.28 calls SendRecv) join
-clocks only where nothing better does.  Broadcast and reduce let the sender go on and are left out.
+on the other.  Broadcast and reduce let the sender go on and are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from nsysalign.addons.ranks.records import Clock, RankSummary
 
-#: Collectives in which every rank needs something of every other, and those in which some do.
-TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll")
-PAIRWISE = ("SendRecv",)
+#: In which a rank needs something of others (NCCL before 2.28 calls all-to-all SendRecv).
+TOGETHER = ("AllReduce", "AllGather", "ReduceScatter", "AllToAll", "SendRecv")
 #: Fewer matched collectives prove nothing: two can agree by chance.
 FEWEST = 3
 #: Ends that agree worse than this (95 %) are not ends of the same collectives.
@@ -42,14 +39,12 @@ SAME_HOST_NS = 1_000_000
 FEWEST_FOR_DRIFT, MOST_DRIFT = 12, 1e-3
 
 
-@dataclass(frozen=True)
-class Stream:
+class Stream(NamedTuple):
     """The collectives of one name on one stream of one rank, times on a coarse common clock."""
 
     rank: int  # position among the summaries
     trace: int
     name: str
-    pairwise: bool
     rows: np.ndarray  # positions in the rank's collectives
     start: np.ndarray
     end: np.ndarray
@@ -92,7 +87,7 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
     # a difference of nanoseconds since 1970: small, and 0 if nothing is known
     coarse = [0 if s is None or starts[root] is None else s - starts[root] for s in starts]
     hosts = [None if s is None else rank.host for s, rank in zip(starts, firsts, strict=True)]
-    groups, refusals = _groups(_streams(ranks, names, coarse), hosts)
+    groups, refused = _groups(_streams(ranks, names, coarse), hosts)
     edges = [
         (group.streams[0], stream, fit)
         for group in groups
@@ -109,35 +104,67 @@ def join(ranks: Sequence[RankSummary]) -> Joined:
             reason = "it has no collectives"
         else:
             shares = f"it shares no collectives with {names[root]}, or fewer than {FEWEST}"
-            reason = refusals.get(n, shares)
+            reason = refused.get(n, shares)
         clocks[n] = Clock(names[n], method, coarse[n], root=names[n], reason=reason)
-        _join_others(clocks, edges, coarse, names)
+        # those that collectives connect to the known ones, best fit first
+        while leading := [e for e in edges if (e[0].trace in clocks) != (e[1].trace in clocks)]:
+            edge = min(leading, key=lambda e: (e[2].scatter_ns, -len(e[0].rows)))
+            new = edge[1] if edge[0].trace in clocks else edge[0]
+            clocks[new.trace] = _corrected(clocks, edge, coarse, names)
     return Joined(tuple(clocks[n] for n in range(len(names))), tuple(groups))
+
+
+def _corrected(
+    clocks: Mapping[int, Clock],
+    edge: tuple[Stream, Stream, Fit],
+    coarse: Sequence[int],
+    names: Sequence[str],
+) -> Clock:
+    """The clock of the trace at one end of an edge, from that of the other, which is known.  The
+    second is later than the first: the correction is taken off it, or added to the first."""
+    first, other, fit = edge
+    ahead = first.trace in clocks
+    known, new, sign = (first, other, -1) if ahead else (other, first, 1)
+    base = clocks[known.trace]
+    correction = sign * fit.offset_ns + base.correction_ns
+    correction += round(base.drift * (fit.origin_ns - coarse[known.trace] - base.origin_ns))
+    return Clock(
+        names[new.trace],
+        "collectives",
+        offset_ns=coarse[new.trace] + correction,
+        root=base.root,
+        drift=sign * fit.drift + base.drift,
+        origin_ns=fit.origin_ns + (fit.offset_ns if ahead else 0) - coarse[new.trace],
+        correction_ns=correction,
+        error_ns=fit.scatter_ns + (base.error_ns or 0),
+        collectives=len(first.rows),
+    )
 
 
 def _streams(
     ranks: Sequence[RankSummary], names: Sequence[str], coarse: Sequence[int]
-) -> Iterator[Stream]:
+) -> list[Stream]:
     """Streams of collectives; `coarse`: what is added to the times of each trace."""
+    streams = []
     for position, rank in enumerate(ranks):
         table, trace = rank.collectives, names.index(rank.source)
-        bound = np.flatnonzero(table["operation"].isin([*TOGETHER, *PAIRWISE]))
+        bound = np.flatnonzero(table["operation"].isin(TOGETHER))
         by_stream = table.iloc[bound].groupby(["stream", "name"], sort=True).indices
         for (_, name), inside in by_stream.items():
             rows = bound[inside]
             start, end = (table[c].to_numpy()[rows] + coarse[trace] for c in ("start_ns", "end_ns"))
-            pairwise = table["operation"].iloc[rows[0]] in PAIRWISE
-            yield Stream(position, trace, str(name), pairwise, rows, start, end)
+            streams.append(Stream(position, trace, str(name), rows, start, end))
+    return sorted(streams, key=lambda s: (s.name, s.rank, s.start[0]))
 
 
 def _groups(
-    streams: Iterator[Stream], hosts: Sequence[str | None]
+    streams: Sequence[Stream], hosts: Sequence[str | None]
 ) -> tuple[list[Group], Mapping[int, str]]:
     """Streams that run the same collectives, and why traces could not join any: each joins the
     group that it fits best, or begins one."""
     groups: list[Group] = []
     refused: dict[int, str] = {}
-    for stream in sorted(streams, key=lambda s: (s.name, s.rank, s.start[0])):
+    for stream in streams:
         fits: list[tuple[Fit, Group]] = []
         for group in groups:
             first = group.streams[0]
@@ -196,40 +223,6 @@ def _fit(first: Stream, other: Stream, same_host: bool) -> Fit | str:
             "collectives"
         )
     return Fit(offset, drift, origin, scatter)
-
-
-def _join_others(
-    clocks: dict[int, Clock],
-    edges: Sequence[tuple[Stream, Stream, Fit]],
-    coarse: Sequence[int],
-    names: Sequence[str],
-) -> None:
-    """Starting from the known clocks, determine those that collectives connect to them, best fit
-    first (Prim)."""
-    while True:
-        leading = [e for e in edges if (e[0].trace in clocks) != (e[1].trace in clocks)]
-        if not leading:
-            return
-        first, other, fit = min(
-            leading, key=lambda e: (e[0].pairwise, e[2].scatter_ns, -len(e[0].rows))
-        )
-        # `other` is later than `first`: the correction is taken off it, or added to the first
-        ahead = first.trace in clocks
-        known, new, sign = (first, other, -1) if ahead else (other, first, 1)
-        base = clocks[known.trace]
-        correction = sign * fit.offset_ns + base.correction_ns
-        correction += round(base.drift * (fit.origin_ns - coarse[known.trace] - base.origin_ns))
-        clocks[new.trace] = Clock(
-            names[new.trace],
-            "collectives",
-            offset_ns=coarse[new.trace] + correction,
-            root=base.root,
-            drift=sign * fit.drift + base.drift,
-            origin_ns=fit.origin_ns + (fit.offset_ns if ahead else 0) - coarse[new.trace],
-            correction_ns=correction,
-            error_ns=fit.scatter_ns + (base.error_ns or 0),
-            collectives=len(first.rows),
-        )
 
 
 def common(clock: Clock, times: np.ndarray) -> np.ndarray:

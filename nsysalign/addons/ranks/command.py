@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -47,7 +48,7 @@ _OPTIONS = (
 def several(traces: Sequence[Path], given: dict[str, Any]) -> bool:
     """Compare the ranks, if there are several or --ranks asks for it; `given` are the options of
     `analyze`.  Raises UsageError for options that do not fit."""
-    from nsysalign.addons.ranks.sources import is_many
+    from nsysalign.addons.ranks.work import is_many
 
     if given["ranks"] or len(traces) > 1 or is_many(traces[0]):
         for name in ("fail_on", "baseline", "marks"):
@@ -74,16 +75,23 @@ def _present(paths: Sequence[Path], given: dict[str, Any]) -> None:
     """
     from nsysalign.addons.ranks import page, work
     from nsysalign.addons.ranks.compare import compare
-    from nsysalign.addons.ranks.sources import DOCUMENT, find
+    from nsysalign.addons.ranks.work import DOCUMENT, find
     from nsysalign.commandline.outputs import console, deliver
     from nsysalign.files import write_text
     from nsysalign.record.session import recover
     from nsysalign.rundir import make_run_dir, numbered
 
     output, quiet, json_out = (given[name] for name in ("output", "quiet", "json_out"))
-    for source in find(paths, given["events"]):  # logs of runs that were cut short
+    for source in find(paths):  # logs of runs that were cut short
         recover(source.trace.parent)
-    sources = find(paths, given["events"])
+    sources = find(paths)
+    if logs := given["events"]:
+        if len(sources) > 1:
+            raise UsageError(
+                "--events is for one trace: logs of several carry their names or lie in their run directories",
+                "name them report_rank0.events.jsonl, beside report_rank0.sqlite",
+            )
+        sources = (replace(sources[0], logs=tuple(log.absolute() for log in logs)),)
     count = work.workers([source.trace for source in sources], given["jobs"])
     with work.dask(given["dask"], count) if given["dask"] else work.processes(count) as executor:
         target = make_run_dir("", output) if output else numbered(Path.cwd(), FOLDER)
@@ -101,7 +109,8 @@ def _present(paths: Sequence[Path], given: dict[str, Any]) -> None:
     if unlike := page.unrelated(comparison):
         raise TraceError(
             unlike,
-            f"see each by itself: nsysalign show {target}/NAME, or compare two runs of a program: nsysalign diff A B",
+            f"see each by itself: nsysalign show {target}/NAME, or compare two runs of a program: "
+            "nsysalign diff A B",
         )
     document = page.dumps(comparison)
     write_text(target / DOCUMENT, document)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -42,7 +43,7 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
     """The processes of a trace that measured something or took part in collectives, ordered by
     device and pid; one empty rank where there is none."""
     pids = pid_of(shared.collectives["process"].to_numpy())
-    seen = sorted({*analysis.measured["pid"].unique().tolist(), *np.unique(pids).tolist()})
+    seen = sorted({*analysis.measured["pid"].tolist(), *pids.tolist()})
     ranks = []
     for pid in seen or [0]:
         collectives = shared.collectives[pids == pid].reset_index(drop=True)
@@ -50,15 +51,12 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
         intervals = intervals.sort_values(["start_ns", "end_ns", "interval"], ignore_index=True)
         (parts,) = matrices(intervals[["interval"]], analysis.parts, ["ns"])
         labels = []
-        for label in analysis.labels["label"]:
-            own = (intervals["label"] == label).to_numpy()
-            if not own.any():
-                continue
-            first, means = intervals[own].iloc[0], parts[own].mean(axis=0).tolist()
-            windows = intervals[own][["start_ns", "end_ns"]].to_numpy(np.int64)
-            of_parts = zip(CAUSES, means, parts[own].T, strict=True)
-            means_ns = {c: mean for c, mean, p in of_parts if p.any()}
-            labels.append(LabelTimes(label, bool(first["library"]), windows, means_ns))
+        for label, own in intervals.groupby("label", sort=False).indices.items():
+            windows = intervals[["start_ns", "end_ns"]].to_numpy(np.int64)[own]
+            means = zip(CAUSES, parts[own].mean(axis=0).tolist(), parts[own].T, strict=True)
+            means_ns = {cause: mean for cause, mean, ns in means if ns.any()}
+            labels.append(LabelTimes(label, bool(intervals["library"][own[0]]), windows, means_ns))
+        order = {label: n for n, label in enumerate(analysis.labels["label"])}
         devices = [*intervals["device"].tolist(), *collectives["device"].tolist()]
         ranks.append(
             RankSummary(
@@ -66,7 +64,8 @@ def summaries(analysis: Analysis, shared: Shared, source: str) -> tuple[RankSumm
                 device=min((int(d) for d in devices if d >= 0), default=-1),
                 session_start_ns=analysis.trace.session_start_utc_ns, host=shared.host,
                 launcher_rank=shared.rank if len(seen) == 1 else None,
-                labels=tuple(labels), collectives=collectives,
+                labels=tuple(sorted(labels, key=lambda times: order[times.label])),
+                collectives=collectives,
             )
         )  # fmt: skip
     return tuple(sorted(ranks, key=lambda rank: (rank.device, rank.pid)))
@@ -84,19 +83,24 @@ class Meeting:
 
 
 def compare(results: Sequence[SourceResult]) -> RankComparison:
-    """The whole comparison, whatever the order in which the results came.
-
-    Ranks are numbered as by the launcher, else by the traces' names (report_rank3), else in the
-    order of names, devices and process ids.
-    """
+    """The whole comparison, whatever the order in which the results came."""
     results = sorted(results, key=lambda r: natural(r.source))
     numbered = number_ranks([rank for r in results for rank in r.ranks])
-    ranks, numbers = [rank for _, rank in numbered], [number for number, _ in numbered]
+    numbers, ranks = list(numbered), list(numbered.values())
     joined = join(ranks)
     clocks = {clock.source: clock for clock in joined.clocks}
     meetings = [_meeting(group, ranks, clocks) for group in joined.groups]
     names = dict.fromkeys(label.label for rank in ranks for label in rank.labels)
     reports = {r.source: r.report for r in results}
+    count: Counter = Counter()
+    total: Counter = Counter()
+    for meeting in meetings:
+        for rank, wait in zip(meeting.ranks, meeting.wait, strict=True):
+            for member, other in enumerate(meeting.ranks):
+                for_it = wait[(wait > 0) & (meeting.last == member)]
+                count[numbers[rank], numbers[other]] += len(for_it)
+                total[numbers[rank], numbers[other]] += int(for_it.sum())
+    waits = [Wait(*pair, number, total[pair]) for pair, number in count.items() if number]
     return RankComparison(
         ranks=tuple(
             Rank(
@@ -104,27 +108,27 @@ def compare(results: Sequence[SourceResult]) -> RankComparison:
                 sum(len(t.windows) for t in rank.labels), len(rank.collectives),
                 reports[rank.source],
             )
-            for number, rank in numbered
+            for number, rank in numbered.items()
         ),
         clocks=joined.clocks,
         labels=tuple(_label(name, ranks, numbers, meetings) for name in names),
-        waits=_waits(meetings, numbers),
+        waits=tuple(sorted(waits, key=lambda w: (-w.wait_ns, w.rank, w.waits_for))),
         failures=tuple(r for r in results if r.failure),
-        notes=tuple(dict.fromkeys(f"{r.source}: {note}" for r in results for note in r.notes)),
     )  # fmt: skip
 
 
-def number_ranks(ranks: Sequence[RankSummary]) -> list[tuple[int, RankSummary]]:
-    """(number, summary), sorted by number."""
+def number_ranks(ranks: Sequence[RankSummary]) -> dict[int, RankSummary]:
+    """Ranks by number, in order: as by the launcher, else by the traces' names (report_rank3), else
+    in the order of names, devices and process ids."""
     named = [re.search(r"rank[-_.]?(\d+)", rank.source, re.IGNORECASE) for rank in ranks]
-    candidates = [
+    candidates = (
         [rank.launcher_rank for rank in ranks],
-        [int(match[1]) if match else None for match in named],  # report_rank3
-    ]
+        [int(match[1]) if match else None for match in named],
+    )
     for numbers in candidates:
         if None not in numbers and len(set(numbers)) == len(numbers):
-            return sorted(zip(numbers, ranks, strict=True), key=lambda pair: pair[0])
-    return list(enumerate(sorted(ranks, key=lambda r: (natural(r.source), r.device, r.pid))))
+            return dict(sorted(zip(numbers, ranks, strict=True), key=lambda pair: pair[0]))
+    return dict(enumerate(sorted(ranks, key=lambda r: (natural(r.source), r.device, r.pid))))
 
 
 def _meeting(group: Group, ranks: Sequence[RankSummary], clocks: Mapping[str, Clock]) -> Meeting:
@@ -153,19 +157,6 @@ def _meeting(group: Group, ranks: Sequence[RankSummary], clocks: Mapping[str, Cl
     wait = np.where(early > np.maximum(errors[:, None], errors[last][None, :]), early, 0)
     clear = latest - np.sort(start, axis=0)[-2] > errors[last]
     return Meeting([s.rank for s in streams], own_start, wait, last, clear)
-
-
-def _waits(meetings: Sequence[Meeting], numbers: Sequence[int]) -> tuple[Wait, ...]:
-    total: dict[tuple[int, int], np.ndarray] = {}
-    for meeting in meetings:
-        for rank, wait in zip(meeting.ranks, meeting.wait, strict=True):
-            for member, other in enumerate(meeting.ranks):
-                for_it = wait[(wait > 0) & (meeting.last == member)]
-                if len(for_it):
-                    key = numbers[rank], numbers[other]
-                    total[key] = total.get(key, 0) + np.array([len(for_it), for_it.sum()])
-    waits = [Wait(*pair, *sums.tolist()) for pair, sums in total.items()]
-    return tuple(sorted(waits, key=lambda w: (-w.wait_ns, w.rank, w.waits_for)))
 
 
 def _label(
@@ -202,11 +193,10 @@ def _label(
         verdict, slowest = "unclear", None
     else:
         verdict = "slowest"
-    first = next(iter(having.values()))
+    library = next(iter(having.values())).library
     return LabelComparison(
-        name, first.library, verdict, slowest, waiting, spread, repetitions,
-        together, tuple(rows),
-    )  # fmt: skip
+        name, library, verdict, slowest, waiting, spread, repetitions, together, tuple(rows)
+    )
 
 
 def _interval_of(windows: np.ndarray, times: np.ndarray) -> np.ndarray:
@@ -220,7 +210,7 @@ def _rank_label(
 ) -> RankLabel:
     waited = np.zeros(len(times.windows), dtype=np.int64)
     collectives = arrived_last = 0
-    waits_for: dict[int, int] = {}
+    waits_for: Counter = Counter()
     for meeting in meetings:
         if n not in meeting.ranks:
             continue
@@ -231,9 +221,7 @@ def _rank_label(
         collectives += int(inside.sum())
         arrived_last += int((inside & meeting.clear & (meeting.last == row)).sum())
         for member, other in enumerate(meeting.ranks):
-            ns = int(wait[inside & (meeting.last == member)].sum())
-            if ns:
-                waits_for[numbers[other]] = waits_for.get(numbers[other], 0) + ns
+            waits_for[numbers[other]] += int(wait[inside & (meeting.last == member)].sum())
     elapsed = np.diff(times.windows)[:, 0]
     return RankLabel(
         rank=numbers[n],
@@ -244,10 +232,10 @@ def _rank_label(
         collectives=collectives,
         wait_ns=int(waited.sum()),
         wait_median_ns=int(np.median(waited)),
-        waits_for_ns=dict(sorted(waits_for.items(), key=lambda item: -item[1])),
+        waits_for_ns={rank: ns for rank, ns in waits_for.most_common() if ns},
         arrived_last=arrived_last,
         slowest_in=slowest_in,
-    )  # fmt: skip
+    )
 
 
 def _in_collectives(rank: RankSummary, times: LabelTimes) -> bool:

@@ -21,13 +21,30 @@ from nsysalign.store.objects import to_json
 from nsysalign.text import duration, fixed, percent, plural, safe_text
 
 if TYPE_CHECKING:
-    from nsysalign.addons.ranks.records import LabelComparison, RankComparison, RankLabel
+    from nsysalign.addons.ranks.records import LabelComparison, RankComparison
 
 FORMAT, VERSION = "nsysalign-ranks", 4
 PAGE = Page("ranks.html", "format dom ranks", "nsysalign ranks: {}")
 HEADS = ["label", "n", "fastest us", "rank", "slowest us", "rank", "waits us", "rank", "for"]
 #: Rows and notes of the screen; the page and ranks.json have all.
 MOST_LABELS, MOST_NOTES = 10, 4
+_BUSY_HOST = (
+    "see what keeps rank {0}'s calls: a busy core, another process, a debug or profiling setting"
+)
+_UNEQUAL = (
+    "give the ranks equal work (batch, sequence lengths, experts), or compare their GPUs' clocks "
+    "and power"
+)
+_COPIES = "see what rank {0} copies, and whether its memory is pinned"
+#: cause that a slow rank has more of -> what to do.
+ADVICE = {
+    "host": "see what rank {0}'s process does there and the others do not: loading data, logging, "
+    "collecting garbage",
+    **dict.fromkeys(("api_launch", "api", "launch_latency", "event"), _BUSY_HOST),
+    **dict.fromkeys(("kernel", "graph"), _UNEQUAL),
+    **dict.fromkeys(("memcpy", "memset"), _COPIES),
+}
+_LOOK = "see rank {0}'s own report"
 
 
 def dumps(comparison: RankComparison) -> str:
@@ -42,21 +59,15 @@ def dumps(comparison: RankComparison) -> str:
         }
         for f in comparison.failures
     ]
-    document = {
-        "format": FORMAT,
-        "version": VERSION,
-        "verdict": conclusion(comparison)._asdict(),
-        **asdict(comparison),
-        "failures": failures,
-        "notes": [without_paths(note) for note in comparison.notes],
-    }
-    return to_json(document) + "\n"
+    document = {"format": FORMAT, "version": VERSION, "verdict": conclusion(comparison)._asdict()}
+    document |= asdict(comparison)
+    return to_json(document | {"failures": failures}) + "\n"
 
 
 def page(comparison: RankComparison) -> str:
     """The whole page as text: the verdict, a row per label, links to the ranks' own pages."""
     failures = [f"{f.source}: {f.failure}; {f.next_step}" for f in comparison.failures]
-    notes = (*failures, *comparison.notes, *unchecked(comparison))
+    notes = (*failures, *unchecked(comparison))
     data = {
         "title": size(comparison),
         "verdict": conclusion(comparison)._asdict(),
@@ -93,14 +104,14 @@ def render(comparison: RankComparison, console: Console, report: str | None = No
     labels = [x for x in ordered(comparison) if not (x.library and x.verdict == "alone")]
     if shown := labels[:MOST_LABELS]:
         console.print()
-        columns = [table.text(HEADS[0], [row(x)[0] for x in shown])]
-        cells = list(zip(*map(row, shown), strict=True))[1:]
+        names, *cells = zip(*map(row, shown), strict=True)
+        columns = [table.text(HEADS[0], names)]
         columns += [table.Column(h, c) for h, c in zip(HEADS[1:], cells, strict=True)]
         table.draw(columns, console)
         write("medians; waits: of the rank that waits most, in collectives for the last to arrive")
     if len(labels) > len(shown):
         write(f"{plural(len(labels) - len(shown), 'label')} more in the report")
-    known = [*unchecked(comparison), *(f"note: {note}" for note in comparison.notes)]
+    known = unchecked(comparison)
     for line in known[:MOST_NOTES]:
         write(line)
     if len(known) > MOST_NOTES:
@@ -113,7 +124,7 @@ def render(comparison: RankComparison, console: Console, report: str | None = No
 def row(label: LabelComparison) -> list[str]:
     """Its cells, whose heads are HEADS: the medians of the fastest and the slowest rank, the
     longest wait and for whom."""
-    low, *_, high = [by_median(label)[0], *by_median(label)]
+    low, high = (pick(label.ranks, key=lambda r: r.median_ns) for pick in (min, max))
     waits = max(label.ranks, key=lambda rank: rank.wait_median_ns)
     known = waits.wait_median_ns > 0
     late = next(iter(waits.waits_for_ns), "") if known else ""
@@ -136,31 +147,11 @@ class Conclusion(NamedTuple):
     advice: str
 
 
-_BUSY_HOST = (
-    "see what keeps rank {0}'s calls: a busy core, another process, a debug or profiling setting"
-)
-_UNEQUAL = (
-    "give the ranks equal work (batch, sequence lengths, experts), or compare their GPUs' clocks "
-    "and power"
-)
-#: cause that a slow rank has more of -> what to do.
-ADVICE = {
-    "host": "see what rank {0}'s process does there and the others do not: loading data, logging, "
-    "collecting garbage",
-    **dict.fromkeys(("api_launch", "api", "launch_latency", "event"), _BUSY_HOST),
-    **dict.fromkeys(("kernel", "graph"), _UNEQUAL),
-    **dict.fromkeys(
-        ("memcpy", "memset"), "see what rank {0} copies, and whether its memory is pinned"
-    ),
-}
-_LOOK = "see rank {0}'s own report"
-
-
 def unrelated(comparison: RankComparison) -> str:
     """Why several traces are no ranks of one job, '' if they may be: no label and no collective is
     common to any two."""
-    sources = list(dict.fromkeys(rank.source for rank in comparison.ranks))
     of = {rank.rank: rank.source for rank in comparison.ranks}
+    sources = list(dict.fromkeys(of.values()))
     shared = any(len({of[r.rank] for r in label.ranks}) > 1 for label in comparison.labels)
     joined = any(clock.method == "collectives" for clock in comparison.clocks)
     if len(sources) < 2 or shared or joined:
@@ -175,11 +166,10 @@ def unrelated(comparison: RankComparison) -> str:
 def conclusion(comparison: RankComparison) -> Conclusion:
     """The label that loses most time decides, else what the collectives say over the whole
     trace."""
-    own = [label for label in ordered(comparison) if not label.library]
-    both = [label for label in own if label.verdict != "alone"]
+    own = [x for x in ordered(comparison) if not x.library and x.verdict != "alone"]
     total = sum(wait.wait_ns for wait in comparison.waits)
     cost = f"; all waits in collectives together: {duration(total)}" if total else ""
-    for label in both:
+    for label in own:
         if label.verdict not in ("waits", "slowest"):
             continue
         late, text = slow_rank(label), f"{label.label}: {verdict(label)}{cost}"
@@ -195,10 +185,10 @@ def conclusion(comparison: RankComparison) -> Conclusion:
             f"for rank {most.waits_for} in {plural(most.collectives, 'collective')}{cost}"
         )
         return Conclusion(text, _LOOK.format(most.waits_for))
-    if not both:
+    if not own:
         return Conclusion("Nothing to compare: no label was measured by two ranks", "")
-    if all(label.verdict == "even" for label in both):
-        labels = plural(len(both), "label")
+    if all(label.verdict == "even" for label in own):
+        labels = plural(len(own), "label")
         return Conclusion(f"No rank is slow: medians of {labels} within {percent(EVEN_SHARE)}", "")
     return Conclusion("No rank is clearly slow", "")
 
@@ -218,19 +208,9 @@ def slow_rank(label: LabelComparison) -> int | None:
     """The rank that is waited for most, or that is slowest; None if that is not one rank."""
     if label.verdict != "waits":
         return label.slowest
-    waits = row_of(label, label.waiting).waits_for_ns  # the longest first
+    waits = label.row(label.waiting).waits_for_ns  # the longest first
     late, ns = next(iter(waits.items()))
     return late if ns >= CLEAR_SHARE * sum(waits.values()) else None
-
-
-def row_of(label: LabelComparison, rank: int | None) -> RankLabel | None:
-    """A rank's row of a label, None without one."""
-    return next((row for row in label.ranks if row.rank == rank), None)
-
-
-def by_median(label: LabelComparison) -> list[RankLabel]:
-    """Its ranks, the fastest first."""
-    return sorted(label.ranks, key=lambda row: row.median_ns)
 
 
 def excess(label: LabelComparison) -> tuple[str, float] | None:
@@ -243,8 +223,8 @@ def excess(label: LabelComparison) -> tuple[str, float] | None:
         waits for it   kernel ####  kernel (NCCL, waits) ==========     kernel 14, of which 10 wait
         slow           kernel ############  NCCL ==                     kernel 14
     """
-    slow = row_of(label, slow_rank(label))
-    other = row_of(label, label.waiting) or by_median(label)[0]
+    slow = label.row(slow_rank(label))
+    other = label.row(label.waiting) or min(label.ranks, key=lambda r: r.median_ns)
     if slow is None:
         return None
     a, b = slow.parts_mean_ns, other.parts_mean_ns
@@ -266,28 +246,22 @@ def verdict(label: LabelComparison) -> str:
         return "even"
     late = slow_rank(label)
     if label.verdict == "waits":
-        waiting = row_of(label, label.waiting)
+        waiting = label.row(label.waiting)
         wait, whole = waiting.wait_median_ns, waiting.median_ns
         share = percent(wait / max(whole, 1))
         text = f"rank {waiting.rank} waits {duration(wait)} of {duration(whole)} ({share})"
         if late is None:
             return f"{text} in collectives for different ranks"
         text += f" in collectives for rank {late}"
-        if found := row_of(label, late):
-            text += f", the last to arrive in {found.arrived_last} of {label.collectives}"
+        if last := label.row(late):
+            text += f", the last to arrive in {last.arrived_last} of {label.collectives}"
     else:
-        fastest, *_, longest = by_median(label)
-        often = f"slowest in {longest.slowest_in} of {label.repetitions}"
-        clear = longest.slowest_in >= CLEAR_SHARE * label.repetitions
-        if label.repetitions < 3:
-            few = plural(label.repetitions, "interval")
-            return f"rank {longest.rank} took longest; {few} cannot tell whether it always does"
-        if late is None and not label.collectives and clear:
-            return f"rank {longest.rank} is {often}, or waits in collectives that do not match"
+        fastest, longest = (pick(label.ranks, key=lambda r: r.median_ns) for pick in (min, max))
+        text = f"rank {longest.rank} is slowest in {longest.slowest_in} of {label.repetitions}"
+        text += f": {duration(longest.median_ns)} there, {duration(fastest.median_ns)} on rank "
+        text += str(fastest.rank)
         if late is None:
-            return f"rank {longest.rank} has the longest median, but is {often} only"
-        times = [duration(x.median_ns) for x in (longest, fastest)]
-        text = f"rank {late} is {often}: {times[0]} there, {times[1]} on rank {fastest.rank}"
+            return f"unclear: {text}"
     if more := excess(label):
         text += f": {DISPLAY[more[0]]} +{duration(more[1])} on average"
     return text
@@ -312,10 +286,12 @@ def size(comparison: RankComparison) -> str:
 
 def unchecked(comparison: RankComparison) -> list[str]:
     """Clocks that no collective joins to others, and why."""
+    known = {
+        "session start": "taken from its session start, not checked",
+        "none": "no session start, not comparable with others",
+    }
     return [
-        f"clock of {c.source}: taken from its session start, not checked: {c.reason}"
-        if c.method == "session start"
-        else f"clock of {c.source}: no session start, not comparable with others: {c.reason}"
-        for c in comparison.clocks
-        if c.method in ("session start", "none")
+        f"clock of {clock.source}: {known[clock.method]}: {clock.reason}"
+        for clock in comparison.clocks
+        if clock.method in known
     ]

@@ -19,7 +19,6 @@ class Source:
     name: str  # unique among the sources; also its folder's name in the output
     trace: Path
     logs: tuple[Path, ...] = ()
-    pooled: bool = False  # the logs belong to several traces: each uses those of its own processes
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,6 @@ class SourceResult:
     ranks: tuple[RankSummary, ...] = ()
     failure: str = ""
     next_step: str = ""
-    notes: tuple[str, ...] = ()
     report: str = ""  # path of the page, relative to the output directory
 
 
@@ -121,6 +119,10 @@ class LabelComparison:
     collectives: int  # matched collectives inside
     ranks: tuple[RankLabel, ...]  # in the order of the ranks; ranks without the label are absent
 
+    def row(self, rank: int | None) -> RankLabel | None:
+        """A rank's row, None without one."""
+        return next((row for row in self.ranks if row.rank == rank), None)
+
 
 @dataclass(frozen=True)
 class Wait:
@@ -153,4 +155,3 @@ class RankComparison:
     labels: tuple[LabelComparison, ...]
     waits: tuple[Wait, ...]
     failures: tuple[SourceResult, ...]
-    notes: tuple[str, ...]

@@ -1,20 +1,22 @@
-"""Every trace of a comparison is analysed by a job of its own: here, in processes of this machine,
-or as a task of a Dask cluster, whose workers see the traces and the folder of the results under the
-paths that this machine uses."""
+"""The traces that a command line means, and each analysed by a job of its own: here, in processes
+of this machine, or as a task of a Dask cluster, whose workers see the traces and the folder of the
+results under the paths that this machine uses.
+
+Each path is a trace, a run directory, or a folder of either, two levels deep:
+
+    train-000/trace.sqlite                         one source named train-000
+    reports/report_rank0.nsys-rep  _rank1 ...      one source per report
+    job/node0/train-001/trace.sqlite               sources below
+"""
 
 from __future__ import annotations
 
 import contextlib
-import json
+import glob
 import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import (
-    BrokenExecutor,
-    CancelledError,
-    Executor,
-    ThreadPoolExecutor,
-    as_completed,
-)
+from concurrent.futures import BrokenExecutor, Executor, ThreadPoolExecutor, as_completed
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,18 +24,98 @@ from typing import Any
 from nsysalign import __version__
 from nsysalign.addons.ranks.records import Source, SourceResult
 from nsysalign.commandline.progress import ProgressLine
-from nsysalign.errors import EventLogError, NsysAlignError, UsageError
+from nsysalign.errors import NsysAlignError, TraceError, UsageError
 from nsysalign.files import file_name
 from nsysalign.memory import processors
-from nsysalign.rundir import PAGE, RunDirectory
-from nsysalign.trace.lines import lines_of
+from nsysalign.rundir import PAGE, TRACE_SUFFIXES, RunDirectory, event_logs
+from nsysalign.text import natural
 from nsysalign.workers import started
 
+#: A comparison's own document: a folder that contains one is a result and not searched.
+DOCUMENT = "ranks.json"
+#: How many levels of folders below a named one are searched: job/node/rank.
+DEPTH = 2
 #: Peak memory of the analysis of one trace: a fixed amount, plus this many bytes per byte of its
 #: export; a report's export is about seven times as large as the report.
 BASE_BYTES, BYTES_PER_BYTE, EXPORT_BYTES = 200 << 20, 10, 7
 #: Seconds to wait for the first worker of a cluster.
 WORKER_S = 60
+
+
+def is_many(path: Path) -> bool:
+    """Whether a folder holds several traces, itself or in its folders."""
+    if not path.is_dir():
+        return False
+    own = RunDirectory(path).traces()
+    return len(own) > 1 or (not own and any(_folders(path, DEPTH)))
+
+
+def find(paths: Sequence[Path]) -> tuple[Source, ...]:
+    """The traces of a command line, each once.  Raises TraceError if a path contains none,
+    UsageError if a trace is named twice."""
+    sources: list[Source] = []
+    for path in paths:
+        if not path.exists():
+            raise TraceError(
+                f"{path}: no such file or directory", "nsysalign analyze RUN1 RUN2 ... | FOLDER"
+            )
+        below = list(_below(path, DEPTH))
+        if not below:
+            raise TraceError(
+                f"{path}: neither a trace nor a folder of traces",
+                f"looked for {', '.join(TRACE_SUFFIXES)}",
+            )
+        sources += below
+    traces = [source.trace.resolve() for source in sources]
+    if twice := next((trace for n, trace in enumerate(traces) if trace in traces[:n]), None):
+        raise UsageError(f"{twice}: this trace was given twice", "name every trace once")
+    names = [source.name for source in sources]
+    for depth in (1, 2):  # equal stems: with the names of their folders in front, else numbered
+        if len(set(names)) < len(names):
+            names = ["_".join((*t.parts[-1 - depth : -1], _stem(t))) for t in traces]
+    if len(set(names)) < len(names):
+        names = [f"{name}-{n}" for n, name in enumerate(names)]
+    return tuple(
+        Source(name, trace, tuple(log.absolute() for log in source.logs))
+        for name, source, trace in zip(names, sources, traces, strict=True)
+    )
+
+
+def _below(path: Path, depth: int) -> Iterator[Source]:
+    """Everything below a path.  Logs beside several traces carry the name of theirs:
+    `report_rank0.events.jsonl`, `report_rank0-events-484.jsonl`."""
+    traces = [path] if path.is_file() else RunDirectory(path).traces()
+    alone = path.is_dir() and len(traces) == 1
+    endings = ("events.jsonl", "events-*.jsonl", "events-*.jsonl.gz")
+    for trace in traces:
+        patterns = [f"{glob.escape(_stem(trace))}[-._]{end}" for end in endings if not alone]
+        own = sorted({log for pattern in patterns for log in trace.parent.glob(pattern)})
+        if not own and len(RunDirectory(trace.parent).traces()) == 1:
+            own = event_logs(trace.parent)
+        yield Source(path.resolve().name if alone else _stem(trace), trace, tuple(own))
+    for below in _folders(path, depth) if not traces and depth else ():
+        yield from _below(below, depth - 1)
+
+
+def _folders(path: Path, depth: int) -> list[Path]:
+    """Folders that contain traces, directly or a few levels below, except results of earlier
+    comparisons."""
+    inside = [p for p in path.iterdir() if p.is_dir() and not p.name.startswith(".")]
+    kept = [
+        p
+        for p in inside
+        if not (p / DOCUMENT).exists()
+        and (RunDirectory(p).traces() or (depth > 1 and _folders(p, depth - 1)))
+    ]
+    return sorted(kept, key=lambda p: natural(p.name))
+
+
+def _stem(trace: Path) -> str:
+    suffix = next((s for s in TRACE_SUFFIXES if trace.name.endswith(s)), "")
+    return trace.name.removesuffix(suffix)
+
+
+# --- one trace ---
 
 
 @dataclass(frozen=True)
@@ -44,6 +126,7 @@ class Job:
     output: Path  # the comparison's folder
     folder: str  # the trace's own folder in it
     nsys: str | None = None
+    version: str = __version__
 
 
 def one(job: Job) -> SourceResult:
@@ -58,44 +141,32 @@ def one(job: Job) -> SourceResult:
 
     source, folder = job.source, job.output / job.folder
     result = SourceResult(source.name, str(source.trace))
+    if job.version != __version__:
+        failure = f"its worker has nsysalign {__version__}, this is {job.version}"
+        return replace(result, failure=failure, next_step="install one version on all machines")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         trace = exported(source.trace, folder, nsys=job.nsys)
         shared = read_shared(trace)
-        logs, notes = source.logs, ()
-        if source.pooled:
-            logs = tuple(log for log in logs if pids_of(log) & {*shared.processes})
-            notes = () if logs else ("none of the event logs next to it belongs to its processes",)
         # the trace's own run directory; a folder of several traces says nothing about a single one
         home = RunDirectory(source.trace.parent)
-        baseline = tuple(baseline_logs(home.path)) if logs and len(home.traces()) == 1 else ()
-        analysis = analyze_inputs(home.inputs(trace, logs, baseline))
+        own = source.logs and len(home.traces()) == 1
+        baseline = tuple(baseline_logs(home.path)) if own else ()
+        analysis = analyze_inputs(home.inputs(trace, source.logs, baseline))
         store(analysis, folder)
         ranks = summaries(analysis, shared, source.name)
-        return replace(result, ranks=ranks, notes=notes, report=f"{job.folder}/{PAGE}")
+        return replace(result, ranks=ranks, report=f"{job.folder}/{PAGE}")
     except Exception as error:  # a bug triggered by one trace must not affect the others
         with contextlib.suppress(OSError):
             folder.rmdir()  # if it is empty
         if isinstance(error, NsysAlignError):
             return replace(result, failure=error.message, next_step=error.next_step or "")
-        return replace(
-            result,
-            failure=f"internal error: {type(error).__name__}: {error}",
-            next_step=f"nsysalign --debug analyze {source.trace}",
-        )
+        again = f"nsysalign --debug analyze {source.trace}"
+        failure = f"internal error: {type(error).__name__}: {error}"
+        return replace(result, failure=failure, next_step=again)
 
 
-def pids_of(log: Path) -> set[int]:
-    """Process ids that a log's headers name.  Only header lines are parsed; a damaged one names no
-    process, and is reported when the log is read."""
-    pids = set()
-    damaged = (ValueError, AttributeError, TypeError, OverflowError, RecursionError)
-    with contextlib.suppress(EventLogError):
-        for line in lines_of(log):
-            if '"header"' in line[:200]:
-                with contextlib.suppress(*damaged):
-                    pids.add(int(json.loads(line).get("pid")))
-    return pids
+# --- all of them ---
 
 
 def analyse(
@@ -134,19 +205,20 @@ def over(
     lost = []
     try:
         for future in as_completed(futures):
-            error = CancelledError() if future.cancelled() else future.exception()
+            error = future.exception()
             if isinstance(error, BrokenExecutor):
-                lost.append((futures[future], error))
+                lost.append(futures[future])
             else:
                 yield checked(futures[future], error or future.result())
     except BaseException:
         for future in futures:
             future.cancel()
         raise
-    for job, error in lost:
+    for job in lost:
         with started(1) or contextlib.nullcontext() as alone:
             again = alone.submit(function, job) if alone else None
-            yield checked(job, again.exception() or again.result() if again else error)
+            broken = BrokenExecutor("no other process can be started")
+            yield checked(job, again.exception() or again.result() if again else broken)
 
 
 def checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
@@ -174,28 +246,16 @@ def processes(count: int) -> Iterator[Executor]:
 def workers(traces: Sequence[Path], wanted: int | None = None) -> int:
     """How many analyses at once: as many as there are traces, cores, and pieces of memory for the
     largest; `wanted` overrules cores and memory."""
-    if wanted:
-        return min(wanted, len(traces))
-    sizes = [0]
+    sizes = [BASE_BYTES]
     for trace in traces:
         export = trace.with_suffix(".sqlite")
         with contextlib.suppress(OSError):
             there = export.exists()
-            sizes.append(export.stat().st_size if there else EXPORT_BYTES * trace.stat().st_size)
-    fits = free_memory() // (BASE_BYTES + BYTES_PER_BYTE * max(sizes))
-    return max(1, min(len(traces), processors(), fits))
-
-
-def free_memory() -> int:
-    """Available bytes: the machine's and, in a container, what its limit leaves."""
-    free = 1 << 40
-    with contextlib.suppress(OSError, ValueError, StopIteration):
-        lines = Path("/proc/meminfo").read_text().splitlines()
-        free = 1024 * int(next(line.split()[1] for line in lines if line[:12] == "MemAvailable"))
-    with contextlib.suppress(OSError, ValueError):
-        limit = int(Path("/sys/fs/cgroup/memory.max").read_text())
-        free = min(free, limit - int(Path("/sys/fs/cgroup/memory.current").read_text()))
-    return free
+            size = export.stat().st_size if there else EXPORT_BYTES * trace.stat().st_size
+            sizes.append(BASE_BYTES + BYTES_PER_BYTE * size)
+    memory = re.search(r"MemAvailable: +(\d+) kB", Path("/proc/meminfo").read_text())
+    fits = 1024 * int(memory[1]) // max(sizes) if memory else 1
+    return min(len(traces), wanted or max(1, min(processors(), fits)))
 
 
 @contextlib.contextmanager
@@ -212,10 +272,11 @@ def dask(address: str, count: int) -> Iterator[Executor]:
     with contextlib.ExitStack() as stack:
         target: Any = address
         if address == "local":
-            made = distributed.LocalCluster(
-                n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+            target = stack.enter_context(
+                distributed.LocalCluster(
+                    n_workers=count, threads_per_worker=1, dashboard_address="127.0.0.1:0"
+                )
             )
-            target = stack.enter_context(made)
         try:
             client = stack.enter_context(distributed.Client(target, timeout=20))
             client.wait_for_workers(1, timeout=WORKER_S)
@@ -226,20 +287,5 @@ def dask(address: str, count: int) -> Iterator[Executor]:
                 "give local, or the address that dask scheduler printed: tcp://HOST:8786; and on "
                 "each machine: dask worker ADDRESS",
             ) from error
-        versions = set(client.run(_version).values())
-        if versions - {__version__}:
-            raise UsageError(
-                f"workers of the cluster have nsysalign {', '.join(sorted(versions))}, this is "
-                f"{__version__}",
-                "install one version on all machines",
-            )
         # pure: the same trace twice would be computed once, and a repeated analysis not at all
         yield client.get_executor(pure=False)
-
-
-def _version() -> str:
-    try:
-        from nsysalign import __version__
-    except ImportError:
-        return "none"
-    return __version__

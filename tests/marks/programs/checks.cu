@@ -14,7 +14,7 @@ __device__ __forceinline__ unsigned smid() { unsigned g; asm volatile("mov.u32 %
 static int sms; static std::string out;
 static std::string path(const char* name) { return out + "/" + name + ".nsam"; }
 
-// --- cycles of one mark, of one count, of one latency; per warp.  "nothing" is the loop that they are in ---
+// --- cycles of one mark, of one count; per warp.  "nothing" is the loop that they are in ---
 template <int K> __global__ void cost(u64* cycles, char* memory, int n, nsysalign_marks m) {
   NSYSALIGN_WARP(w, m);
   const int me = (blockIdx.x * blockDim.x + threadIdx.x) >> 5;
@@ -27,7 +27,6 @@ template <int K> __global__ void cost(u64* cycles, char* memory, int n, nsysalig
     if (K == 0) asm volatile("" ::: "memory");
     if (K == 1) NSYSALIGN_MARK(w, "cost");
     if (K == 2) NSYSALIGN_COUNT(w, "cost count");
-    if (K == 3) NSYSALIGN_LATENCY(w, "cost latency", ck() - a);
     if (K == 4) { u64 t = gt(); if (threadIdx.x % 32 == 0) { *reinterpret_cast<volatile u64*>(p) = t; __threadfence(); } p += 16; }  // fence and store
     if (K == 6) NSYSALIGN_COUNT_WARPS(w, "cost warps");
     if (K == 5) { NSYSALIGN_MARK_AFTER(w, "cost after", i); }
@@ -109,7 +108,7 @@ void part_cost() {
   NSYSALIGN_RECORDER(r, 2048);
   for (nsysalign_marks m : {r.marks(), nsysalign_marks{0}}) {
     run_cost<0>("nothing", m, cycles, memory); run_cost<1>("mark", m, cycles, memory); run_cost<5>("mark after", m, cycles, memory);
-    run_cost<2>("count", m, cycles, memory); run_cost<6>("count warps", m, cycles, memory); run_cost<3>("latency", m, cycles, memory);
+    run_cost<2>("count", m, cycles, memory); run_cost<6>("count warps", m, cycles, memory);
     if (m.address) run_cost<4>("fence and store", m, cycles, memory);
     run_straight(m, cycles);
     run_once<0>("warp", m, cycles); run_once<8>("warp with eight counters", m, cycles);
@@ -266,8 +265,8 @@ void part_overflow() {
 __global__ void together(int n, nsysalign_marks m) {
   NSYSALIGN_WARP(w, m);
   for (int i = 0; i < n; i++) {
-    if (threadIdx.x % 32 == static_cast<unsigned>(i * 7 % 32)) { NSYSALIGN_COUNT_WARPS(w, "one lane"); NSYSALIGN_LATENCY(w, "one", i); }
-    if (threadIdx.x % 32 < 20) { NSYSALIGN_COUNT_WARPS(w, "twenty lanes"); NSYSALIGN_LATENCY(w, "twenty", threadIdx.x * 100); }
+    if (threadIdx.x % 32 == static_cast<unsigned>(i * 7 % 32)) { NSYSALIGN_COUNT_WARPS(w, "one lane"); }
+    if (threadIdx.x % 32 < 20) { NSYSALIGN_COUNT_WARPS(w, "twenty lanes"); }
     NSYSALIGN_COUNT_WARPS(w, "whole warps");
   }
 }
@@ -278,7 +277,7 @@ void part_together() {
   OK(cudaDeviceSynchronize());
   r.write(path("together").c_str());
   const int all = n * blocks * warps;
-  std::printf("{\"together\":{\"one lane\":[%d,%d],\"twenty lanes\":[%d,%d],\"whole warps\":[%d,%d],\"one\":[%d,%d],\"twenty\":[%d,%d]}}\n", all, all, all, 20 * all, all, 32 * all, all, all, all, 20 * all);
+  std::printf("{\"together\":{\"one lane\":[%d,%d],\"twenty lanes\":[%d,%d],\"whole warps\":[%d,%d]}}\n", all, all, all, 20 * all, all, 32 * all);
 }
 
 void part_paths() {
@@ -306,10 +305,8 @@ __global__ void chase(const unsigned* next, int steps, u64* own, nsysalign_marks
     at = next[at];
     if (at == 0xffffffffu) break;  // needs the value
     const u64 d = ck() - a;
-    NSYSALIGN_LATENCY(w, "access", d);
     if (d > 1000) { NSYSALIGN_COUNT(w, "over 1,000 cycles"); atomicAdd(own, 1ull); }
     if (d > 2000) { NSYSALIGN_COUNT(w, "over 2,000 cycles"); atomicAdd(own + 1, 1ull); }
-    atomicAdd(own + 2, 1ull); atomicAdd(own + 3, d);
   }
 }
 void part_chase() {
@@ -319,8 +316,8 @@ void part_chase() {
   unsigned* next; u64* own; OK(cudaMalloc(&next, n * 4ull)); OK(cudaMalloc(&own, 64)); OK(cudaMemset(own, 0, 64));
   OK(cudaMemcpy(next, h.data(), n * 4ull, cudaMemcpyHostToDevice));
   chase<<<sms, 256>>>(next, 20, own, r.marks());
-  u64 o[4]; OK(cudaMemcpy(o, own, 32, cudaMemcpyDeviceToHost));
-  std::printf("{\"chase\":{\"over_1000\":%llu,\"over_2000\":%llu,\"lanes\":%llu,\"sum\":%llu}}\n", o[0], o[1], o[2], o[3]);
+  u64 o[2]; OK(cudaMemcpy(o, own, 16, cudaMemcpyDeviceToHost));
+  std::printf("{\"chase\":{\"over_1000\":%llu,\"over_2000\":%llu}}\n", o[0], o[1]);
   r.write(path("chase").c_str());
   OK(cudaFree(next)); OK(cudaFree(own));
 }

@@ -1,5 +1,5 @@
-"""Judges what `checks.cu` and `triggers.cu` wrote: python tests/marks/programs/judge.py FOLDER <
-their output; JSON lines."""
+"""Judges what `checks.cu` wrote: python tests/marks/programs/judge.py FOLDER < its output; JSON
+lines."""
 
 from __future__ import annotations
 
@@ -22,10 +22,9 @@ def counters(d: dump.Dump) -> dict[str, list[int]]:
     source = Path(__file__).with_name("checks.cu").read_text()
     known = by_hash(names_in(source)) | dict(d.names)
     out: dict[str, list[int]] = {}
-    for row in d.counters[d.counters["part"] == 0]:
+    for row in d.counters:
         number = int(row["id"]) >> 2
-        trigger = str(number - layout.TRIGGER) if number >= layout.TRIGGER else hex(number)
-        total = out.setdefault(known.get(number, trigger), [0, 0])
+        total = out.setdefault(known.get(number, hex(number)), [0, 0])
         total[0] += int(row["warps"])
         total[1] += int(row["lanes"])
     return out
@@ -77,7 +76,7 @@ def overflow(folder: Path, said: dict) -> None:
 
 
 def counted(folder: Path, what: str, expected: dict) -> None:
-    """Lanes of counters; and of `paths` and `triggers` warps, of which there are more where lanes
+    """Lanes of counters; and of `paths` warps, of which there are more where lanes
     had come apart before (what is expected is a pair then).  A YIELD of the compiler's may part
     warps that were together (docs/marks.md)."""
     got = counters(dump.read(folder / f"{what}.nsam"))
@@ -89,14 +88,10 @@ def counted(folder: Path, what: str, expected: dict) -> None:
 
 
 def chase(folder: Path, said: dict) -> None:
-    d, truth = dump.read(folder / "chase.nsam"), said["chase"]
-    got, rows = counters(d), d.counters[d.counters["id"] == name_hash("access") << 2]
-    whole, bins = rows[rows["part"] == 0], rows[rows["part"] > 0]
-    names = {"over_1000": "over 1,000 cycles", "over_2000": "over 2,000 cycles", "lanes": "access"}
+    got, truth = counters(dump.read(folder / "chase.nsam")), said["chase"]
+    names = {"over_1000": "over 1,000 cycles", "over_2000": "over 2,000 cycles"}
     found = {key: got.get(name, [0, 0])[1] for key, name in names.items()}
-    found["sum"] = int(whole["sum"].sum())
-    exact = truth == found and int(bins["lanes"].sum()) == truth["lanes"]
-    say(chase=truth, found=found, least=int((~whole["least"]).min()), exact=exact)
+    say(chase=truth, found=found, exact=truth == found)
 
 
 def main() -> None:
@@ -105,7 +100,7 @@ def main() -> None:
         for judge in (many, divergent, overflow, chase):
             if judge.__name__ in said:
                 judge(folder, said)
-        for what in ("together", "paths", "triggers"):
+        for what in ("together", "paths"):
             if what in said:
                 counted(folder, what, said[what])
     if (folder / "spins.nsam").exists() and (folder / "spins.truth").exists():

@@ -94,12 +94,6 @@ function drawInside() {
     [{ text: "path" }, ...numbers("warps", "lanes", "lanes per warp", "SMs")],
     kernel.counters.map(([name, warps, lanes, sms]) => [name, count(warps), count(lanes),
       (lanes / Math.max(1, warps)).toFixed(1), count(sms)]));
-  $("inside-times").hidden = !kernel.latencies.length;
-  fillTable($("inside-latencies"), "Latencies",
-    [{ text: "what" }, { text: "cycles" }, ...numbers("lanes", "mean cycles")],
-    kernel.latencies.map(([name, bin, low, high, lanes, sum]) => [bin < 0 ? name : "",
-      `${count(low)} to ${bin < 0 ? "" : "under "}${count(high)}`, count(lanes),
-      bin < 0 ? (sum / Math.max(1, lanes)).toFixed(1) : ""]));
   $("inside-strips").hidden = !kernel.strip;
   $("inside-block").hidden = true;
   if (kernel.strip) drawSms(kernel);

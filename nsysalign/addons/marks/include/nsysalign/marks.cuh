@@ -7,7 +7,6 @@
 //       NSYSALIGN_MARK_AFTER(w, "landed", value);            // not before the value is there
 //       NSYSALIGN_COUNT(w, "slow path");                     // threads that pass here
 //       NSYSALIGN_COUNT_WARPS(w, "slow path, by warp");      // and how often a warp does
-//       NSYSALIGN_LATENCY(w, "gather", cycles);
 //     }
 //
 // Without -DNSYSALIGN_MARKS every macro is empty: the machine code is what it would be without them.
@@ -29,7 +28,6 @@ struct nsysalign_marks {
 #define NSYSALIGN_MARK_AFTER(w, name, value)
 #define NSYSALIGN_COUNT(w, name)
 #define NSYSALIGN_COUNT_WARPS(w, name)
-#define NSYSALIGN_LATENCY(w, name, cycles)
 
 #else
 
@@ -59,14 +57,12 @@ constexpr u32 LAST = CHUNK - 16;  // the bits that are all set in the address of
 constexpr u32 OFF = LAST, FULL = CHUNK | LAST;  // no addresses, in place of the last slot that was used: no room behind
 constexpr u32 RUN = 4, IN_RUN = 3;  // of chunks that are claimed together: see long_way()
 
-constexpr u32 TRIGGER = 0x3fffff00u;  // and above: __prof_trigger(0), (1), ...
-
-/// 30 bits of FNV-1a, neither 0 nor a trigger's; the kind of mark takes the two bits below.
+/// 30 bits of FNV-1a, not 0; the kind of mark takes the two bits below.
 __host__ __device__ constexpr u32 hash(const char* name) {
   u32 h = 2166136261u;
   for (; *name; ++name) h = (h ^ static_cast<unsigned char>(*name)) * 16777619u;
   h = (h >> 30) ^ (h & 0x3fffffffu);
-  return h ? (h < TRIGGER ? h : h - 0x1000u) : 1u;
+  return h ? h : 1u;
 }
 template <u32 VALUE> struct constant { enum : u32 { value = VALUE }; };
 
@@ -108,35 +104,28 @@ NSYSALIGN_DEVICE u64 mixed(u64 x) {
 /// Whose slot it is, after it was ours if it was nobody's.  Apart from its caller: the compiler puts a YIELD into a function with
 /// such an atomic, and a YIELD sets lanes free that wait elsewhere for those that are here, so that the user's warp may run in
 /// two parts from then on (seen on an H100 and an H200).  Here it passes one when a counter begins, not at every count.
-static __device__ __noinline__ u64 taken(u64 mine, u64 p, u64 tag, u64 grid, u32 sm, u32 id, u32 part) {
+static __device__ __noinline__ u64 taken(u64 mine, u64 p, u64 tag, u64 grid, u32 sm, u32 id) {
   u64 found;
   asm volatile("atom.global.cas.b64 %0, [%1], %2, %3;" : "=l"(found) : "l"(mine), "l"(0ull), "l"(tag) : "memory");
   if (found) return found;
   asm volatile("st.global.v2.u64 [%0], {%1,%2};" ::"l"(p), "l"(tag), "l"(grid) : "memory");
   asm volatile("st.global.v2.u32 [%0], {%1,%2};" ::"l"(p + 16), "r"(sm), "r"(id) : "memory");
-  asm volatile("st.global.u32 [%0], %1;" ::"l"(p + 56), "r"(part) : "memory");
   return tag;
 }
 
-/// Add executions to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 sum, 48 least, 52 most,
-/// 56 part (0, or 1 + the bin of a histogram).  For one lane.  `least` is kept as its complement: a fresh slot is zeros.
-static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 part, u32 warps, u64 lanes, u64 sum, u32 least, u32 most) {
+/// Add executions to a counter of this launch and SM: 0 tag, 8 grid, 16 SM, 20 id, 24 warps, 32 lanes, 40 to 63 zeros.  For one lane.
+static __device__ __noinline__ void tally(u64 buffer, u32 id, u32 warps, u64 lanes) {
   const u32 slots = id ? word(buffer + 24) : 0, s = sm();  // id 0: it is not known which counter
-  const u64 g = grid(), tag = mixed(mixed(mixed(g + 1) ^ (static_cast<u64>(id) << 32 | s)) + part) | 1;
+  const u64 g = grid(), tag = mixed(mixed(g + 1) ^ (static_cast<u64>(id) << 32 | s)) | 1;
   u64 at = tag >> 8;
   for (u32 probe = 0; probe < PROBES && slots; ++probe, ++at) {
     const u64 mine = buffer + TABLE + 8 * (at & (slots - 1));
     const u64 p = buffer + TABLE + 8ull * slots + LINE * (at & (slots - 1));
     u64 found = cached(mine);  // a tag never changes once it is there
-    if (!found) found = taken(mine, p, tag, g, s, id, part);
+    if (!found) found = taken(mine, p, tag, g, s, id);
     if (found != tag) continue;
     add(p + 24, warps);
     add(p + 32, lanes);
-    if (sum || most || least) {
-      add(p + 40, sum);
-      asm volatile("red.global.max.u32 [%0], %1;" ::"l"(p + 48), "r"(~least) : "memory");
-      asm volatile("red.global.max.u32 [%0], %1;" ::"l"(p + 52), "r"(most) : "memory");
-    }
     return;
   }
   add(line(buffer) + 16, warps);
@@ -164,35 +153,7 @@ NSYSALIGN_DEVICE u32 few_of(u32 mask, u32 value) {
 /// Count one execution by the lanes that are here, at once.
 NSYSALIGN_DEVICE void count_now(u64 buffer, u32 id) {
   const u32 mask = __activemask();
-  if (first_of(mask)) tally(buffer, id, 0, 1, __popc(mask), 0, 0, 0);
-  __syncwarp(mask);
-}
-
-NSYSALIGN_DEVICE void latency_now(u64 buffer, u32 id, u64 cycles) {
-  const u32 mask = __activemask();
-  const u32 value = cycles > 0xffffffffull ? 0xffffffffu : static_cast<u32>(cycles);
-  const u32 bin = value ? 32 - __clz(static_cast<int>(value)) : 0;  // [2^(bin-1), 2^bin)
-  const u64 sum = sum_of(mask, value);
-  u32 least = value, most = value;
-#if __CUDA_ARCH__ >= 800
-  least = __reduce_min_sync(mask, value);
-  most = __reduce_max_sync(mask, value);
-#else
-  for (u32 rest = mask; rest; rest &= rest - 1) {
-    const u32 other = __shfl_sync(mask, value, __ffs(static_cast<int>(rest)) - 1);
-    least = other < least ? other : least;
-    most = other > most ? other : most;
-  }
-#endif
-  // the first lane of each bin and, where there is one, another lane for the whole go there together
-  const u32 same = __match_any_sync(mask, bin);
-  const bool leads = first_of(same);
-  const u32 idle = mask & ~__ballot_sync(mask, leads);
-  const bool whole = first_of(idle ? idle : mask);
-  const u32 all = __popc(mask);
-  if (leads || whole)
-    tally(buffer, id, leads ? 1 + bin : 0, 1, leads ? __popc(same) : all, leads ? 0 : sum, leads ? 0 : least, leads ? 0 : most);
-  if (!idle && whole) tally(buffer, id, 0, 1, all, sum, least, most);
+  if (first_of(mask)) tally(buffer, id, 1, __popc(mask));
   __syncwarp(mask);
 }
 
@@ -328,7 +289,7 @@ template <int BASE> struct warp {
       const u32 by_warps = few_of(here, warps[i]);
       const bool mine = first_of(from ? from : here);
       if (__builtin_expect(__any_sync(here, mine && sum), 0)) {  // a lane that keeps one already
-        if (mine && sum) tally(buffer, lost ? 0 : id, 0, times ? times : 1, sum, 0, 0, 0);
+        if (mine && sum) tally(buffer, lost ? 0 : id, times ? times : 1, sum);
         __syncwarp(here);
       }
       id = mine ? ids[i] : id;
@@ -344,7 +305,7 @@ template <int BASE> struct warp {
     if (fits && sum && !lost)
       put_if(true, at + 16 * (1 + __popc(known & ((1u << lane()) - 1))), static_cast<u32>(sum), static_cast<u32>(sum >> 32), times, id | EXIT);
     else if (sum)
-      tally(buffer, lost ? 0 : id, 0, times ? times : 1, sum, 0, 0, 0);
+      tally(buffer, lost ? 0 : id, times ? times : 1, sum);
   }
   warp(const warp&) = delete;
   warp& operator=(const warp&) = delete;
@@ -371,10 +332,6 @@ template <int BASE> struct warp {
     } else if (!off()) {
       count_now(buffer, id);
     }
-  }
-
-  NSYSALIGN_DEVICE void latency(u32 id, u64 cycles) {
-    if (!off()) latency_now(buffer, id, cycles);
   }
 
  private:
@@ -488,29 +445,6 @@ template <class T> NSYSALIGN_DEVICE T& checked(T& w) {
 
 }  // namespace nsysalign
 
-#if defined(NSYSALIGN_REPLACE_PROF_TRIGGER)
-/// Where replaced __prof_trigger calls count: nsysalign_attach(), or the module's global of this name under NVRTC.
-#if defined(__CUDACC_RTC__)
-extern "C" __device__ unsigned long long nsysalign_trigger_marks = 0;
-#else
-static __device__ unsigned long long nsysalign_trigger_marks = 0;
-static inline cudaError_t nsysalign_attach(nsysalign_marks marks) {
-  return cudaMemcpyToSymbol(nsysalign_trigger_marks, &marks.address, sizeof marks.address);
-}
-#endif
-namespace nsysalign {
-/// One for each warp and value of n (its low 8 bits), with how many lanes it was.
-static __device__ __noinline__ void trigger(u32 here, u32 n) {
-  const u64 buffer = nsysalign_trigger_marks;
-  const u32 same = __match_any_sync(here, n & 255u);
-  if (buffer && first_of(same) && accepted(buffer, true)) tally(buffer, (TRIGGER + (n & 255u)) << 2, 0, 1, __popc(same), 0, 0, 0);
-  __syncwarp(here);
-}
-}  // namespace nsysalign
-#undef __prof_trigger
-#define __prof_trigger(n) ::nsysalign::trigger(__activemask(), static_cast<::nsysalign::u32>(n))
-#endif
-
 #define NSYSALIGN_HASH(name) (::nsysalign::constant<::nsysalign::hash(name)>::value)
 #define NSYSALIGN_WARP(w, marks) ::nsysalign::warp<NSYSALIGN_BASE> w(marks)
 #define NSYSALIGN_RANGE(w, name) if (auto&& nsysalign_range = ::nsysalign::ranged(::nsysalign::checked(w), NSYSALIGN_HASH(name) << 2)) {} else
@@ -518,6 +452,5 @@ static __device__ __noinline__ void trigger(u32 here, u32 n) {
 #define NSYSALIGN_MARK_AFTER(w, name, value) ::nsysalign::checked(w).mark_after(NSYSALIGN_HASH(name) << 2, value)
 #define NSYSALIGN_COUNT(w, name) ::nsysalign::checked(w).template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2, false)
 #define NSYSALIGN_COUNT_WARPS(w, name) ::nsysalign::checked(w).template count<NSYSALIGN_SITE(name)>(NSYSALIGN_HASH(name) << 2, true)
-#define NSYSALIGN_LATENCY(w, name, cycles) ::nsysalign::checked(w).latency(NSYSALIGN_HASH(name) << 2, cycles)
 
 #endif

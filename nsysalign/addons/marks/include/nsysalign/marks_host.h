@@ -42,9 +42,6 @@ class recorder {
     check(cudaMemcpy(memory_, header_, LINE, cudaMemcpyHostToDevice));
     about_ = "\"pid\":" + std::to_string(getpid()) + ",\"device\":" + std::to_string(device_) + ",\"sms\":" +
              std::to_string(properties.multiProcessorCount) + ",\"bytes\":" + std::to_string(bytes);
-#if defined(NSYSALIGN_REPLACE_PROF_TRIGGER)
-    check(nsysalign_attach(marks()));
-#endif
 #else
     (void)mib;
 #endif
