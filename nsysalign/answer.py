@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from nsysalign import verdicts
-from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, statuses
+from nsysalign.explain.finding import NO_WORK, NOT_CONFIRMED, SEVERITIES, statuses
 from nsysalign.explain.rules import DOUBTS
 from nsysalign.explain.rules.whole_run import run_sentence
 from nsysalign.intervals import union
@@ -37,7 +37,6 @@ from nsysalign.verdicts import CANNOT_TELL, COLD, SIGNS, WRONG, Fix, Proof
 if TYPE_CHECKING:
     import pandas as pd
 
-SEVERITIES = ("error", "warning", "info")
 #: Two kinds of advice: a delay before the start event isolates the GPU's time, and makes nothing
 #: faster. Not about the GPU's time: the first interval is left out whatever is measured; an
 #: interval without GPU work is host time.
@@ -47,9 +46,6 @@ MEASURE_RIGHT = "To measure it right"
 SPEED_UP = "To make it faster"
 VIEWS = {"python": "Python stacks", "range": "NVTX ranges", "os": "OS calls"}
 
-_OF_INTERVAL = (
-    "label", "kind", "callers", "interval", "name", "elapsed_ns", "error_ns", "kernel_only_ns", "kernel_outside_ns",
-)  # fmt: skip
 #: A saving below this share of what was measured leads no screen.
 LEADS = 0.005
 #: So many labels have a sentence: the first ones.
@@ -232,45 +228,22 @@ class Answer:
 
 def answer(analysis: Analysis, focus: int | None = None) -> Answer:
     """The record of an analysis; the label of the interval `focus` has its row in any case."""
-    analysis = _told_once(analysis, focus)
-    matrix, cold = parts_matrix(analysis), cold_intervals(analysis)
-    staged = _staging(analysis)
-    work = matrix[:, [CAUSES.index(cause) for cause in OPERATION_KINDS]].sum(axis=1) - staged
-    rows = _label_rows(analysis, matrix, _spent(analysis, work, cold))
-    runs = _run_rows(analysis, matrix)
-    findings = _findings(analysis, {row.label: row for row in rows})
+    analysis = _ranges_told_once(analysis, focus)
+    matrix, cold, staged = parts_matrix(analysis), cold_intervals(analysis), _staging(analysis)
+    spent = _spent(analysis, matrix, cold, staged)
+    labels = _rows(analysis, analysis.labels, matrix, spent)
+    runs = _rows(analysis, analysis.runs, matrix, {})
+    findings = _findings(analysis, {row.label: row for row in labels})
     by_label: dict[str, list[Finding]] = {}
     for finding in findings:
         by_label.setdefault(finding.label, []).append(finding)
-    judge = verdicts.Judge(analysis, [*rows, *runs])
-    labels = _judged(judge, rows, by_label)
-    runs = _judged(judge, runs, by_label)
-    of_runs = {run.label for run in runs}
-    says = [f for f in findings if f.severity == "warning" and f.label in of_runs]
-    lead = _lead(analysis, labels)
-    most = max((finding.loss_ns for finding in says), default=0)
-    if runs and (lead is None or most > max(lead.saving_ns, 0) or _differ(analysis, labels)):
-        lead = runs[0]
-    nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
-    sentence, about = next(nothing, _nothing_measured(analysis)), []
+    judge = verdicts.Judge(analysis, [*labels, *runs])
+    measured_ns = sum(row.spent.total_ns for row in labels if not row.library)
+    labels = _judged(judge, labels, by_label, measured_ns)
+    runs = _judged(judge, runs, by_label, runs[0].elapsed_ns if runs else 0)
+    lead = _lead(analysis, labels, runs, findings)
     proof = judge.proof(lead) if lead else None
-    if lead:
-        about = by_label.get(lead.label, [])
-        sentence = judge.sentence(lead, lead.verdict, proof, about)
-    if lead is None or lead.kind == "run":
-        severe = says if rows else [f for f in findings if f.severity != "info"]
-        if severe and severe[0].rule == "set-up":
-            sentence = f"{severe[0].title} {severe[1].title if severe[1:] else sentence}"
-        elif severe:
-            sentence = severe[0].title
-        about = severe[:1]
-    failed = next((finding for finding in findings if finding.rule == "failed-calls"), None)
-    if failed:  # comes before everything else: what should have been timed did not happen
-        if lead and lead.kind != "run" and not lead.parts_ns["kernel"] + lead.parts_ns["graph"]:
-            others = (analysis.other_streams["interval"] == lead.interval).any()
-            where = "on the stream of" if others else "in"
-            sentence = f"No kernel ran {where} {safe_text(lead.label)}."
-        sentence, about = f"{failed.title} {sentence}", [failed]
+    sentence, about = _sentence(analysis, judge, lead, proof, findings, runs)
     groups = _groups(findings, lead.label if lead else "")
     commands = (finding.to_confirm for group in groups for finding in group.findings)
     missing = ", ".join(map(safe_text, analysis.trace.missing))
@@ -285,7 +258,7 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
         labels=tuple(labels),
         runs=tuple(runs),
         wrong=tuple(row.label for row in own if row.verdict == WRONG),
-        headline=_headline(analysis, rows, matrix, staged),
+        headline=_headline(analysis, {row.label for row in own}, matrix, staged),
         groups=tuple(groups),
         next=next(filter(None, commands), ""),
         unplaced=tuple(_unplaced(analysis)),
@@ -302,106 +275,80 @@ def answer(analysis: Analysis, focus: int | None = None) -> Answer:
 # --- labels ---
 
 
-def _told_once(analysis: Analysis, focus: int | None) -> Analysis:
+def _ranges_told_once(analysis: Analysis, focus: int | None) -> Analysis:
     """Without the labels whose intervals are exactly those of a label around them: a range in
     another that holds no other work.  A note names them."""
-    import pandas as pd
-
     intervals = analysis.intervals
-    ranges = intervals[intervals["kind"] == "nvtx"]
+    others = intervals["label"][intervals["kind"] != "nvtx"]
+    ranges = intervals[~intervals["label"].isin(others)]
     windows = ["pid", "tid", "device", "end_stream", "start_ns", "end_ns"]
-    groups = ranges.groupby("label", sort=False)
-    like = pd.concat([groups["library"].all(), groups.size(), groups[windows].sum()], axis=1)
-    like = like[~like.index.isin(intervals["label"][intervals["kind"] != "nvtx"])]
-    around: dict[Any, list[str]] = {}
-    for label in like.index[like.duplicated(keep=False)]:
-        own = ranges[windows].iloc[groups.indices[label]].sort_values(windows).to_numpy()
-        around.setdefault((like["library"][label], own.tobytes()), []).append(label)
-    inner = {label: outer for outer, *others in around.values() for label in others}
-    for label in intervals["label"][intervals["interval"] == focus]:
-        inner.pop(label, None)
+    # cheap first: labels with as many intervals and the same sum of their begins
+    sums = ranges.groupby("label", sort=False)["start_ns"].agg(["size", "sum"])
+    alike = sums.index[sums.duplicated(keep=False)]
+    outer_of: dict[Any, str] = {}
+    inner: dict[str, str] = {}
+    for label, own in ranges[ranges["label"].isin(alike)].groupby("label", sort=False):
+        table = own[windows].sort_values(windows).to_numpy().tobytes()
+        outer = outer_of.setdefault((own["library"].all(), table), label)
+        if outer != label and not (own["interval"] == focus).any():
+            inner[label] = outer
     if not inner:
         return analysis
     names = [f"{safe_text(label)} (in {safe_text(outer)})" for label, outer in inner.items()]
     more = f" and {len(names) - 3:,} more" if names[3:] else ""
     note = f"ranges that hold all work of the range around them are told with it: {', '.join(names[:3])}{more}"
-    tables = {
-        name: table[~table["label"].isin(inner)].reset_index(drop=True)
-        for name in ("intervals", "labels", "findings")
-        for table in [getattr(analysis, name)]
-    }
-    return replace(analysis, **tables, notes=(*analysis.notes, note))
+    tables = {name: getattr(analysis, name) for name in ("intervals", "labels", "findings")}
+    kept = {n: t[~t["label"].isin(inner)].reset_index(drop=True) for n, t in tables.items()}
+    return replace(analysis, **kept, notes=(*analysis.notes, note))
 
 
-def _label_rows(
-    analysis: Analysis, matrix: np.ndarray, spent: Mapping[str, Spent]
+def _rows(
+    analysis: Analysis, shown: pd.DataFrame, matrix: np.ndarray, spent: Mapping[str, Spent]
 ) -> list[LabelRow]:
-    """One row per label in the analysis' order."""
+    """A row per label of `shown`, which is `labels` or the intervals of runs, in its order and
+    without its verdict."""
     import pandas as pd
 
-    labels, intervals = analysis.labels, analysis.intervals
-    positions = pd.Index(intervals["interval"]).get_indexer(labels["row_interval"])
     rules: dict[str, list[tuple[str, str]]] = {}
-    for label, rule, severity in analysis.findings[["label", "rule", "severity"]].itertuples(
-        index=False
-    ):
-        rules.setdefault(str(label), []).append((str(rule), severity))
+    findings = analysis.findings[["label", "rule", "severity"]]
+    for name, rule, severity in findings.itertuples(index=False) if spent else ():
+        rules.setdefault(name, []).append((rule, severity))
     predicted, did = predictions(analysis), _host_sentences(analysis, spent)
+    of_labels = "row_interval" in shown
+    numbers = shown["row_interval" if of_labels else "interval"]
+    positions = pd.Index(analysis.intervals["interval"]).get_indexer(numbers)
+    columns = ["name", "callers", "elapsed_ns", "error_ns", "kernel_only_ns", "kernel_outside_ns"]
+    intervals = analysis.intervals[["interval", *columns]].iloc[positions].itertuples(index=False)
     rows = []
-    shown = _of_intervals(intervals, positions, matrix)
-    for label, row in zip(labels.itertuples(index=False), shown, strict=True):
-        own = rules.get(str(label.label), ())
-        waits = row.parts_ns["host"] >= _MATTERS * row.elapsed_ns
-        rows.append(
-            replace(
-                row,
-                **{
-                    name: getattr(label, name)
-                    for name in ("label", "kind", "count", "site", "library")
-                },
-                **predicted.get(row.interval, {}),
-                findings=tuple(rule for rule, _ in own),
-                flagged=any(severity != "info" for _, severity in own),
-                host=did.get(str(label.label), "") if waits else "",
-                spent=spent[str(label.label)],
-            )
-        )
-    return rows
-
-
-def _run_rows(analysis: Analysis, matrix: np.ndarray) -> list[LabelRow]:
-    """One row per run, devices and streams."""
-    intervals = analysis.intervals
-    runs = np.flatnonzero((intervals["kind"] == "run").to_numpy())
-    return [replace(run, callers=()) for run in _of_intervals(intervals, runs, matrix)]
-
-
-def _of_intervals(
-    intervals: pd.DataFrame, positions: np.ndarray, matrix: np.ndarray
-) -> list[LabelRow]:
-    """Rows that show the intervals at these positions, and say nothing of others."""
-    rows = []
-    shown = intervals[list(_OF_INTERVAL)].iloc[positions].itertuples(index=False)
-    for interval, ns in zip(shown, matrix[positions].tolist(), strict=True):
-        parts = dict(zip(CAUSES, ns, strict=True))
-        gpu = parts["kernel"] + parts["graph"]
-        if interval.kind == "host" and interval.kernel_only_ns:
-            inside = int(interval.kernel_only_ns) - int(interval.kernel_outside_ns)
-            gpu = max(gpu, min(inside, int(interval.elapsed_ns)))
+    for label, interval, ns in zip(
+        shown.itertuples(index=False), intervals, matrix[positions].tolist(), strict=True
+    ):
+        parts, own = dict(zip(CAUSES, ns, strict=True)), rules.get(label.label, ())
+        gpu_ns = parts["kernel"] + parts["graph"]
+        if label.kind == "host" and interval.kernel_only_ns:
+            inside_ns = interval.kernel_only_ns - interval.kernel_outside_ns
+            gpu_ns = max(gpu_ns, min(inside_ns, interval.elapsed_ns))
         rows.append(
             LabelRow(
-                label=str(interval.label),
-                kind=str(interval.kind),
-                count=1,
-                site="",
-                callers=tuple(interval.callers),
-                library=False,
-                interval=int(interval.interval),
-                name=str(interval.name),
-                elapsed_ns=int(interval.elapsed_ns),
-                error_ns=int(interval.error_ns),
+                label=label.label,
+                kind=label.kind,
+                count=label.count if of_labels else 1,
+                site=label.site if of_labels else "",
+                callers=tuple(interval.callers) if of_labels else (),
+                library=of_labels and label.library,
+                interval=interval.interval,
+                name=interval.name,
+                elapsed_ns=interval.elapsed_ns,
+                error_ns=interval.error_ns,
                 parts_ns=parts,
-                gpu_ns=gpu,
+                gpu_ns=gpu_ns,
+                findings=tuple(rule for rule, _ in own),
+                flagged=any(severity != "info" for _, severity in own),
+                **predicted.get(interval.interval, {}) if of_labels else {},
+                host=did.get(label.label, "")
+                if parts["host"] >= _MATTERS * interval.elapsed_ns
+                else "",
+                spent=spent.get(label.label, Spent()),
             )
         )
     return rows
@@ -410,10 +357,10 @@ def _of_intervals(
 def predictions(analysis: Analysis) -> dict[int, dict[str, Any]]:
     """By interval: what it would have measured without nsys, or why that is unknown."""
     return {
-        int(u.interval): {
+        u.interval: {
             "unprofiled_ns": None
             if u.reason
-            else (int(u.predicted_ns), int(u.lower_ns), int(u.upper_ns)),
+            else (*map(int, (u.predicted_ns, u.lower_ns, u.upper_ns)),),
             "no_prediction": safe_text(u.reason),
         }
         for u in analysis.unprofiled.itertuples(index=False)
@@ -428,49 +375,60 @@ def in_a_word(no_prediction: str) -> str:
 
 
 def _judged(
-    judge: verdicts.Judge, rows: Sequence[LabelRow], findings: Mapping[str, Sequence[Finding]]
+    judge: verdicts.Judge,
+    rows: Sequence[LabelRow],
+    findings: Mapping[str, Sequence[Finding]],
+    measured_ns: int,
 ) -> list[LabelRow]:
     """The rows with their verdicts, in the order in which they are shown."""
-    measured = sum(row.spent.total_ns for row in rows if not row.library) or 1
-    if rows and rows[0].kind == "run":
-        measured = max(rows[0].elapsed_ns, 1)
     judged = []
     for row in rows:
         own = findings.get(row.label, [])
         word, text = judge.verdict(row, own)
         losses = [f.loss_ns for f in own if f.rule not in COLD and f.severity != "error"]
-        saving = 0 if word == WRONG else max(losses, default=0)
+        saving_ns = 0 if word == WRONG else max(losses, default=0)
+        saving = min(saving_ns / (measured_ns or 1), 1.0)
+        columns = verdicts.shown_columns(row)
         judged.append(
-            replace(
-                row,
-                verdict=word,
-                words=text,
-                columns_ns=verdicts.shown_columns(row),
-                saving_ns=saving,
-                saving=min(saving / measured, 1.0),
-            )
-        )
-    judged.sort(
-        key=lambda row: (
-            row.library, row.verdict == WRONG, -row.saving_ns if row.saving >= LEADS else 0, -row.elapsed_ns * row.count,
-        )
-    )  # fmt: skip
+            replace(row, verdict=word, words=text, columns_ns=columns, saving_ns=saving_ns, saving=saving)
+        )  # fmt: skip
+
+    def place(row: LabelRow) -> tuple[Any, ...]:
+        saves = row.saving_ns if row.saving >= LEADS else 0
+        return row.library, row.verdict == WRONG, -saves, -row.elapsed_ns * row.count
+
+    judged.sort(key=place)
     for number, row in enumerate(judged[:MOST_SENTENCES]):
         sentence = judge.sentence(row, row.verdict, judge.proof(row), findings.get(row.label, []))
         judged[number] = replace(row, sentence=sentence)
     return judged
 
 
-def _lead(analysis: Analysis, labels: Sequence[LabelRow]) -> LabelRow | None:
-    """The label that the sentence is about: the largest saving of one that shows something, or a
-    wrong timing where none matters."""
+def _lead(
+    analysis: Analysis,
+    labels: Sequence[LabelRow],
+    runs: Sequence[LabelRow],
+    findings: Sequence[Finding],
+) -> LabelRow | None:
+    """The row that the sentence is about: the label with the largest saving that shows something, a
+    wrong timing where none matters; the run where more can be saved of it, where there is no label, or
+    where the label with the most time consists of different pairs that were read from the trace."""
     own = [row for row in labels if not row.library] or labels
     wrong = [row for row in own if row.verdict == WRONG]
     right = [row for row in own if row.verdict != WRONG]
-    best = next((row for row in right if _tells(analysis, row.label)), right[0] if right else None)
-    if wrong and not (best and best.saving >= LEADS):
-        return wrong[0]
-    return best
+    lead = next((row for row in right if _tells(analysis, row.label)), right[0] if right else None)
+    if wrong and not (lead and lead.saving >= LEADS):
+        lead = wrong[0]
+    if not (lead and runs):
+        return lead or (runs[0] if runs else None)
+    of_runs = {run.label for run in runs}
+    losses = [f.loss_ns for f in findings if f.severity == "warning" and f.label in of_runs]
+    intervals = analysis.intervals
+    total_ns = intervals.groupby("label")["elapsed_ns"].sum()
+    most = max(labels, key=lambda row: total_ns[row.label])
+    inferred = (intervals["method"][intervals["label"] == most.label] == "inferred").all()
+    differ = inferred and 2 * most.elapsed_ns * most.count < total_ns[most.label]
+    return runs[0] if differ or max(losses, default=0) > max(lead.saving_ns, 0) else lead
 
 
 def _tells(analysis: Analysis, label: str) -> bool:
@@ -487,51 +445,76 @@ def _tells(analysis: Analysis, label: str) -> bool:
     return 2 * once >= own["elapsed_ns"].sum()
 
 
-def _differ(analysis: Analysis, labels: Sequence[LabelRow]) -> bool:
-    """Whether the label with the most time consists of pairs that were read from the trace, not from a
-    log, and its typical one stands for less than half of that time: different things were timed."""
-    intervals = analysis.intervals[["label", "method", "elapsed_ns"]]
-    total_ns = intervals.groupby("label")["elapsed_ns"].sum()
-    most = max(labels, key=lambda row: total_ns[row.label])
-    own = intervals[intervals["label"] == most.label]
-    inferred = bool((own["method"] == "inferred").all())
-    return inferred and 2 * most.elapsed_ns * most.count < total_ns[most.label]
+def _sentence(
+    analysis: Analysis,
+    judge: verdicts.Judge,
+    lead: LabelRow | None,
+    proof: Proof | None,
+    findings: Sequence[Finding],
+    runs: Sequence[LabelRow],
+) -> tuple[str, Sequence[Finding]]:
+    """The sentence, and the findings that say how to fix what it says."""
+    nothing = (note for note in analysis.notes if note.startswith(NO_WORK))
+    sentence, about = next(nothing, _nothing_measured(analysis)), []
+    if lead and proof:
+        about = [finding for finding in findings if finding.label == lead.label]
+        sentence = judge.sentence(lead, lead.verdict, proof, about)
+    if lead is None or lead.kind == "run":
+        of_runs = {run.label for run in runs}
+        timed = not analysis.labels.empty
+        severe = [
+            f for f in findings if (f.severity == "warning" and f.label in of_runs if timed else f.severity != "info")
+        ]  # fmt: skip
+        if severe and severe[0].rule == "set-up":
+            sentence = f"{severe[0].title} {severe[1].title if severe[1:] else sentence}"
+        elif severe:
+            sentence = severe[0].title
+        about = severe[:1]
+    failed = next((finding for finding in findings if finding.rule == "failed-calls"), None)
+    if failed:  # comes before everything else: what should have been timed did not happen
+        if lead and lead.kind != "run" and not lead.parts_ns["kernel"] + lead.parts_ns["graph"]:
+            others = (analysis.other_streams["interval"] == lead.interval).any()
+            where = "on the stream of" if others else "in"
+            sentence = f"No kernel ran {where} {safe_text(lead.label)}."
+        sentence, about = f"{failed.title} {sentence}", [failed]
+    return sentence, about
 
 
 def cold_intervals(analysis: Analysis) -> np.ndarray:
     """Which intervals a rule calls cold, bool per interval; none of a label of which it does so of
     all."""
-    named = np.array(
-        [bool(set(COLD).intersection(r)) for r in analysis.intervals["findings"]], bool
-    )
-    labels = analysis.intervals["label"]
+    rules, labels = analysis.intervals["findings"], analysis.intervals["label"]
+    named = np.array([not {*COLD}.isdisjoint(own) for own in rules], bool)
     return named & labels.isin(labels[~named]).to_numpy()
 
 
-def _spent(analysis: Analysis, work: np.ndarray, cold: np.ndarray) -> dict[str, Spent]:
-    """Per label.  `work`: ns in which the stream of every interval executed something."""
+def _spent(
+    analysis: Analysis, matrix: np.ndarray, cold: np.ndarray, staged: np.ndarray
+) -> dict[str, Spent]:
+    """Per label; the stream is idle while the CPU stages memory."""
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
-    idle = elapsed - work
+    idle = elapsed - _work(matrix, staged)
     spent = {}
     for label, positions in analysis.intervals.groupby("label", sort=False).indices.items():
         warm, colds = positions[~cold[positions]], positions[cold[positions]]
         sums = [
             n for some in (warm, colds) for n in (len(some), int(elapsed[some].sum()), int(idle[some].sum()))
         ]  # fmt: skip
-        spent[str(label)] = Spent(*sums)
+        spent[label] = Spent(*sums)
     return spent
+
+
+def _work(matrix: np.ndarray, staged: np.ndarray) -> np.ndarray:
+    """Nanoseconds in which the stream of every interval executed something."""
+    return matrix[:, [CAUSES.index(cause) for cause in OPERATION_KINDS]].sum(axis=1) - staged
 
 
 def _staging(analysis: Analysis) -> np.ndarray:
     """Of `memcpy`, ns per interval: the CPU staged pageable memory, and the device ran nothing."""
-    import pandas as pd
-
     details = analysis.details
     rows = details[(details["cause"] == "memcpy") & (details["detail"] == "staging")]
-    positions = pd.Index(analysis.intervals["interval"]).get_indexer(rows["interval"])
-    staged = np.zeros(len(analysis.intervals), np.int64)
-    np.add.at(staged, positions[positions >= 0], rows["ns"].to_numpy()[positions >= 0])
-    return staged
+    staged = rows.groupby("interval")["ns"].sum()
+    return staged.reindex(analysis.intervals["interval"], fill_value=0).to_numpy(np.int64)
 
 
 # --- what the CPU did ---
@@ -540,40 +523,30 @@ def _staging(analysis: Analysis) -> np.ndarray:
 def _host_sentences(analysis: Analysis, spent: Mapping[str, Spent]) -> dict[str, str]:
     """Label -> the contents of its host gaps, view by view; if unknown although the stream was idle
     for long in warm intervals, how to record them."""
-    table = analysis.host_activity
-    sampled = bool(table["samples"].any())
+    sampled = bool(analysis.host_activity["samples"].any())
     sentences = {}
-    for label, rows in table.groupby("label", sort=False):
-        by_view = dict(iter(rows.groupby("view", sort=False)))
-        whole = by_view["all"].iloc[0]
+    for label, rows in analysis.host_activity.groupby("label", sort=False):
+        whole = rows[rows["view"] == "all"].iloc[0]
+        named: dict[str, list[str]] = {view: [] for view in VIEWS}
+        for row in rows.itertuples(index=False):
+            if row.view != "all" and row.name and row.share >= _WORTH_NAMING:
+                place = ", in ".join(filter(None, (row.place, row.place and row.within)))
+                place = f" ({safe_text(place)})" if place else ""
+                named[row.view].append(f"{percent(row.share)} {safe_text(row.name)}{place}")
+        contents = {view: ", ".join(names[:_MOST_NAMED]) for view, names in named.items()}
         parts = []
         if whole["samples"]:
             counted = plural(int(whole["samples"]), "sample")
-            named = _named(by_view.get("python"))
-            parts.append(f"{named} ({counted} in {duration(whole['ns'])} of gaps)")
+            parts.append(f"{contents['python']} ({counted} in {duration(whole['ns'])} of gaps)")
         elif sampled:
             gaps = duration(whole["ns"])
             parts.append(f"not sampled: none of the samples fell into its {gaps} of gaps")
-        for view in ("range", "os"):
-            if named := _named(by_view.get(view)):
-                parts.append(f"{VIEWS[view]}: {named}")
-        idle_ns = spent.get(str(label), Spent()).idle_ns
+        parts += [f"{VIEWS[v]}: {contents[v]}" for v in ("range", "os") if contents[v]]
+        idle_ns = spent.get(label, Spent()).idle_ns
         if not parts and min(whole["ns"], idle_ns) >= _WORTH_SAMPLING_NS:
             parts = ["not recorded; nsysalign run --sample-python SCRIPT.py names its functions"]
-        sentences[str(label)] = "; ".join(parts)
+        sentences[label] = "; ".join(parts)
     return sentences
-
-
-def _named(rows: pd.DataFrame | None) -> str:
-    """ "63 % resize (transforms.py:41), 12 % read (loader.py:9, in open (io.py))": the largest, as
-    far as they matter."""
-    named = []
-    for row in () if rows is None else rows.itertuples(index=False):
-        if row.name and row.share >= _WORTH_NAMING:
-            place = ", in ".join(filter(None, (row.place, row.place and row.within)))
-            place = f" ({safe_text(place)})" if place else ""
-            named.append(f"{percent(row.share)} {safe_text(row.name)}{place}")
-    return ", ".join(named[:_MOST_NAMED])
 
 
 # --- findings ---
@@ -582,28 +555,34 @@ def _named(rows: pd.DataFrame | None) -> str:
 def _findings(analysis: Analysis, rows: Mapping[str, LabelRow]) -> list[Finding]:
     """All of them: the program's own first, the most severe first."""
     findings = []
-    for f, status in zip(
-        analysis.findings.itertuples(index=False), statuses(analysis), strict=True
-    ):
-        rule, row = safe_text(f.rule), rows.get(str(f.label))
+    table = analysis.findings.itertuples(index=False)
+    for f, status in zip(table, statuses(analysis), strict=True):
+        rule, row = safe_text(f.rule), rows.get(f.label)
         # A finding with a remedy for the program also says how to measure the GPU without that
         # effect; others are about the measurement itself.
         gpu = f.faster and rule not in _MEASURED_OTHERWISE
-        advice = ((MEASURE_GPU if gpu else MEASURE_RIGHT, f.advice), (SPEED_UP, f.faster))
+        advice = []
+        for head, text in ((MEASURE_GPU if gpu else MEASURE_RIGHT, f.advice), (SPEED_UP, f.faster)):
+            sentence, *code = re.split(r" {3,}", safe_text(text))  # "Do this:   code"
+            advice += [(head, sentence, tuple(code))] if text else []
+        evidence = f.evidence if isinstance(f.evidence, dict) else {}
         is_open = status.verdict == NOT_CONFIRMED
         spent = row.spent if row else Spent()
         of_cold = rule in COLD and spent.cold
         findings.append(
             Finding(
                 severity=f.severity if f.severity in SEVERITIES else "info",
-                label=str(f.label),
+                label=f.label,
                 title=safe_text(f.title),
                 site=safe_text(f.site),
-                interval=int(f.interval),
+                interval=f.interval,
                 rule=rule,
-                evidence=_evidence(f.evidence),
-                advice=tuple((head, *_sentence_and_code(text)) for head, text in advice if text),
-                loss_ns=int(f.loss_ns),
+                evidence=tuple(
+                    (safe_text(words(key)), safe_text(quantity(str(key), value)))
+                    for key, value in evidence.items()
+                ),
+                advice=tuple(advice),
+                loss_ns=f.loss_ns,
                 library=row is not None and row.library,
                 confirmation="" if is_open else safe_text(": ".join(filter(None, status))),
                 to_confirm=safe_text(status.text) if is_open else None,
@@ -613,22 +592,6 @@ def _findings(analysis: Analysis, rows: Mapping[str, LabelRow]) -> list[Finding]
             )
         )
     return sorted(findings, key=lambda f: (f.library, SEVERITIES.index(f.severity)))
-
-
-def _evidence(evidence: object) -> tuple[tuple[str, str], ...]:
-    """A finding's evidence as (what, number with its unit)."""
-    if not isinstance(evidence, dict):
-        return (("evidence", safe_text(evidence)),) if evidence else ()
-    return tuple(
-        (safe_text(words(key)), safe_text(quantity(str(key), value)))
-        for key, value in evidence.items()
-    )
-
-
-def _sentence_and_code(text: str) -> tuple[str, tuple[str, ...]]:
-    """ "Do this:   code" as the sentence and its code."""
-    sentence, *code = re.split(r" {3,}", safe_text(text))
-    return sentence, tuple(code)
 
 
 def _groups(findings: Sequence[Finding], first: str) -> list[Group]:
@@ -642,16 +605,12 @@ def _groups(findings: Sequence[Finding], first: str) -> list[Group]:
         same.sort(key=lambda f: (f.library, f.label != first, -f.loss_ns))
         worst = min((finding.severity for finding in same), key=SEVERITIES.index)
         groups.append(Group(rule, worst, tuple(same)))
-    return sorted(
-        groups,
-        key=lambda group: (
-            group.library,
-            SEVERITIES.index(group.severity),
-            group.findings[0].label != first,
-            group.rule not in DOUBTS,
-            -group.loss_ns,
-        ),
-    )
+
+    def place(group: Group) -> tuple[Any, ...]:
+        about = group.findings[0].label != first, group.rule not in DOUBTS, -group.loss_ns
+        return group.library, SEVERITIES.index(group.severity), *about
+
+    return sorted(groups, key=place)
 
 
 def _remarks(analysis: Analysis, cold: np.ndarray, findings: Sequence[Finding]) -> tuple[str, ...]:
@@ -690,16 +649,16 @@ def _nothing_measured(analysis: Analysis) -> str:
 
 
 def _headline(
-    analysis: Analysis, rows: Sequence[LabelRow], matrix: np.ndarray, staged: np.ndarray
+    analysis: Analysis, own: set[str], matrix: np.ndarray, staged: np.ndarray
 ) -> Headline:
-    """`staged`: ns in which the CPU staged memory for copies, per interval."""
+    """Of the longest run, else of all intervals of the labels `own`: its parts, when the GPU worked,
+    what limits it, and how much of it was timed: findings are not about the rest."""
     intervals = analysis.intervals
-    elapsed = intervals["elapsed_ns"].to_numpy()
-    own = {row.label for row in rows if not row.library} or {row.label for row in rows}
+    start, elapsed = (intervals[c].to_numpy() for c in ("start_ns", "elapsed_ns"))
     timed = np.flatnonzero(intervals["label"].isin(own).to_numpy())
-    whole = np.flatnonzero((intervals["kind"] == "run").to_numpy())
     counted = f"{plural(len(timed), 'interval')} in {plural(len(own), 'label')}"
-    run = int(whole[elapsed[whole].argmax()]) if len(whole) else None
+    runs = np.flatnonzero((intervals["kind"] == "run").to_numpy())
+    run = int(runs[elapsed[runs].argmax()]) if len(runs) else None
     # If a trace was cut from a longer one, most of the run is unknown: its intervals say more.
     if run is not None and own and matrix[run, CAUSES.index("unknown")] > elapsed[run] / 2:
         run = None
@@ -708,65 +667,45 @@ def _headline(
     if not total:
         return Headline(_nothing_measured(analysis))
     parts = dict(zip(CAUSES, matrix[chosen].sum(axis=0).tolist(), strict=True))
-    shares = _shares(parts, int(staged[chosen].sum()), total)
+    busy = int(_work(matrix[chosen], staged[chosen]).sum())
+    named = {DISPLAY[c]: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
+    named["staging of copies"] = int(staged[chosen].sum())
+    idle = sorted(((ns, c) for c, ns in named.items() if ns >= 0.01 * total and ns), reverse=True)
+    listed = [f"{name} {percent(ns / total)}" for ns, name in idle[:_MOST_PARTS]]
+    shares = ", ".join([f"GPU busy {percent(busy / total)}", *listed])
     if run is None:
         text = f"{counted}, {duration(total)} profiled: {shares}."
         return Headline(text, "all intervals together", total, parts)
-    text = f"{_extent(analysis, run)}: {shares}."
+    begin, end = int(start[run]), int(start[run]) + total
+    text = f"{duration(total)} from the first GPU work to the last, profiled: {shares}."
+    recorded = analysis.trace.recorded_ns
+    if recorded and recorded[0] <= begin <= end <= recorded[1]:
+        first, last = duration(begin - recorded[0]), duration(end - recorded[0])
+        whole = duration(recorded[1] - recorded[0])
+        text = f"{whole} recorded, GPU work from {first} to {last}; of these {duration(total)}: {shares}."
     if not len(timed) and len(of_devices(analysis)) > 1:
         text = f"{safe_text(intervals['label'].iloc[run])}: {text}"
     if limits := run_sentence(analysis, int(intervals["interval"].iloc[run]), parts):
         text += f" {limits}"
-    if len(timed):
-        text += f" {_coverage(analysis, timed, run, counted)}"
-    return Headline(text, "the run", total, parts)
-
-
-def _extent(analysis: Analysis, run: int) -> str:
-    """When the GPU worked, and how much was recorded."""
-    start, elapsed = (int(analysis.intervals[c].iloc[run]) for c in ("start_ns", "elapsed_ns"))
-    recorded = analysis.trace.recorded_ns
-    if recorded is None or not recorded[0] <= start <= start + elapsed <= recorded[1]:
-        return f"{duration(elapsed)} from the first GPU work to the last, profiled"
-    whole, begin = recorded[1] - recorded[0], start - recorded[0]
-    return (
-        f"{duration(whole)} recorded, GPU work from {duration(begin)} to "
-        f"{duration(begin + elapsed)}; of these {duration(elapsed)}"
-    )
-
-
-def _coverage(analysis: Analysis, timed: np.ndarray, run: int, counted: str) -> str:
-    """How much of the run the user's intervals cover: findings are not about the rest."""
-    start, elapsed = (analysis.intervals[c].to_numpy() for c in ("start_ns", "elapsed_ns"))
-    end = start + elapsed
+    if not len(timed):
+        return Headline(text, "the run", total, parts)
     begins, ends = union(
-        np.clip(start[timed], start[run], end[run]), np.clip(end[timed], start[run], end[run])
+        np.clip(start[timed], begin, end), np.clip((start + elapsed)[timed], begin, end)
     )
-    covered, whole = int((ends - begins).sum()), int(end[run] - start[run])
-    if not covered:  # all of them are in other processes
-        return f"{counted}."
-    verb = "covers" if counted.startswith("1 ") else "cover"
-    rest = "; the rest was not timed" if covered < _UNTIMED * whole else ""
-    share = percent(covered / max(whole, 1))
-    return f"{counted} {verb} {duration(covered)} of it ({share}){rest}."
-
-
-def _shares(parts: Mapping[str, int], staged: int, total: int) -> str:
-    """Busy is when the device runs something: not while the CPU stages pageable memory for a
-    copy."""
-    busy = sum(parts[cause] for cause in OPERATION_KINDS) - staged
-    named = {DISPLAY[c]: ns for c, ns in parts.items() if c not in OPERATION_KINDS}
-    named["staging of copies"] = staged
-    idle = sorted(((ns, c) for c, ns in named.items() if ns >= 0.01 * total and ns), reverse=True)
-    shares = [f"{name} {percent(ns / total)}" for ns, name in idle[:_MOST_PARTS]]
-    return ", ".join([f"GPU busy {percent(busy / total)}", *shares])
+    covered = int((ends - begins).sum())
+    text += f" {counted}"
+    if covered:  # else all of them are in other processes
+        verb = "covers" if len(timed) == 1 else "cover"
+        rest = "; the rest was not timed" if covered < _UNTIMED * total else ""
+        text += f" {verb} {duration(covered)} of it ({percent(covered / total)}){rest}"
+    return Headline(f"{text}.", "the run", total, parts)
 
 
 # --- what the numbers rest on ---
 
 
 def _trust(analysis: Analysis) -> Trust:
-    info, measured = analysis.trace, analysis.measured
+    info, measured, clocks = analysis.trace, analysis.measured, analysis.gpu_clocks
     library = measured["library"].to_numpy(bool)
     if library.all():  # the program asked a library to time: these are its own
         library = library & (measured["method"] == "inferred").to_numpy(bool)
@@ -774,28 +713,22 @@ def _trust(analysis: Analysis) -> Trust:
     counted = f"{plural(int((~library).sum()), 'interval')} in {plural(own, 'label')}"
     if library.any():
         counted += f", {library.sum():,} more that the program did not time itself"
-    errors = analysis.intervals.loc[analysis.intervals["kind"] == "event", "error_ns"].to_numpy()
+    clock = ""
+    if len(clocks):
+        low, high = int(clocks["sm_min_mhz"].min()), int(clocks["sm_max_mhz"].max())
+        slowed = (np.maximum(clocks["reasons"].to_numpy(), 0) & SLOWED_BITS).any()
+        clock = f"{high} MHz" if low == high else f"{low} to {high} MHz"
+        clock += f", {int(clocks['samples'].sum()):,} samples"
+        clock += ", slowed down at times" if slowed else ""
+    errors = measured.loc[measured["kind"] == "event", "error_ns"].to_numpy()
     return Trust(
         gpu=", ".join(dict.fromkeys(map(safe_text, info.devices))),
         driver=safe_text(info.driver_version or ""),
         nsys=safe_text(info.nsys_version or ""),
         torch=safe_text(analysis.known.torch),
-        clock=_clock(analysis),
+        clock=clock,
         measured=counted,
         placed_within_ns=float(np.percentile(errors, 95)) if len(errors) else None,
-    )
-
-
-def _clock(analysis: Analysis) -> str:
-    """ "345 to 1980 MHz, 1,234 samples"; '' if the clock was not sampled."""
-    table = analysis.gpu_clocks
-    if not len(table):
-        return ""
-    low, high = int(table["sm_min_mhz"].min()), int(table["sm_max_mhz"].max())
-    span = f"{high} MHz" if low == high else f"{low} to {high} MHz"
-    slowed = (np.maximum(table["reasons"].to_numpy(), 0) & SLOWED_BITS).any()
-    return f"{span}, {int(table['samples'].sum()):,} samples" + (
-        ", slowed down at times" if slowed else ""
     )
 
 

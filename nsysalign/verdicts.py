@@ -8,18 +8,19 @@ whose parts add up.  All texts are `safe_text`; labels are as the trace has them
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import pandas as pd
 
-from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY, known_as
+from nsysalign.parts import COLUMN_OF, COLUMNS, DISPLAY
 from nsysalign.text import bytes_text, duration, percent, safe_text, short_name
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from nsysalign.answer import Finding, LabelRow
     from nsysalign.model import Analysis
 
@@ -39,6 +40,7 @@ _PURPOSE = {
     "To measure it right": "measure it right",
     "To make it faster": "make it faster",
 }
+_BEGIN = {"event": "start.record()", "host": "the first timer call"}
 
 
 class Piece(NamedTuple):
@@ -96,43 +98,25 @@ class Judge:
 
     def __init__(self, analysis: Analysis, rows: Sequence[LabelRow]) -> None:
         numbers = [row.interval for row in rows]
-        self._analysis = analysis
 
-        def of_rows(table: pd.DataFrame) -> dict[int, pd.DataFrame]:
-            return dict(
-                iter(table[table["interval"].isin(numbers)].groupby("interval", sort=False))
-            )
+        def of_rows(table: pd.DataFrame) -> Callable[[int], pd.DataFrame]:
+            own = table[table["interval"].isin(numbers)]
+            positions = own.groupby("interval", sort=False).indices
+            return lambda interval: own.iloc[positions.get(interval, [])]
 
-        self._details, self._others = of_rows(analysis.details), of_rows(analysis.other_streams)
-        starts = analysis.intervals.set_index("interval")["start_ns"]
-        self._starts = starts.reindex(numbers).to_dict()
-        table = analysis.segments[analysis.segments["interval"].isin(numbers)]
-        table = table.sort_values(["interval", "start_ns"], kind="stable")
-        columns = np.array([COLUMNS.index(column) for column in COLUMN_OF.values()])
-        #: start, end, number of the column, detail; `_places`: the rows of an interval
-        self._segments = (
-            *(table[name].to_numpy(np.int64) for name in ("start_ns", "end_ns")),
-            columns[known_as(table["cause"], tuple(COLUMN_OF))],
-            table["detail"].tolist(),
-        )
-        own, begin = np.unique(table["interval"].to_numpy(), return_index=True)
-        ends = [*begin[1:].tolist(), len(table)]
-        self._places = dict(zip(own.tolist(), map(slice, begin.tolist(), ends), strict=True))
-
-    @cached_property
-    def _kernels(self) -> dict[str, pd.DataFrame]:
-        ran = self._analysis.kernels
-        return dict(iter(ran[ran["kind"].isin(["kernel", "graph"])].groupby("label", sort=False)))
+        self._segments, self._details = of_rows(analysis.segments), of_rows(analysis.details)
+        self._others = of_rows(analysis.other_streams)
+        kernels = analysis.kernels[analysis.kernels["kind"].isin(["kernel", "graph"])]
+        self._kernels = dict(iter(kernels.groupby("label", sort=False)))
 
     def verdict(self, row: LabelRow, findings: Sequence[Finding]) -> tuple[str, str]:
         """The verdict of a row, and the same in words with its number, at most 24 letters."""
         whole, parts, kernels = row.elapsed_ns, columns_of(row), row.gpu_ns
         cpu = parts["CPU"] + (parts["sync"] if row.kind == "host" else 0)
         late, of = parts["launch"] + cpu, max(whole, 1)
-        wrong = next((f.rule for f in findings if f.severity == "error"), "")
         floor = row.parts_ns["event"] + row.parts_ns["launch_latency"] >= 0.7 * whole
         floor = floor or any(f.rule == "event-floor" for f in findings)
-        if wrong:
+        for wrong in (f.rule for f in findings if f.severity == "error"):
             return WRONG, f"wrong: {wrong.replace('-', ' ')}"
         if whole <= 0:
             return CANNOT_TELL, "cannot tell"
@@ -152,7 +136,7 @@ class Judge:
             return word, f"{what} late, {percent(late / of)}"
         if row.parts_ns["unknown"] >= 0.5 * whole:
             return CANNOT_TELL, "cannot tell"
-        (_, first), (_, second) = _largest(row)[:2]
+        (_, first), (_, second) = _largest(row)
         return MIXED, f"{first}, {second}"
 
     def sentence(self, row: LabelRow, word: str, proof: Proof, findings: Sequence[Finding]) -> str:
@@ -168,7 +152,7 @@ class Judge:
             unknown = percent(row.parts_ns["unknown"] / whole)
             return f"{reads}. The trace does not say what ran in {unknown} of it."
         if word == MIXED:
-            (one, first), (two, second) = _largest(row)[:2]
+            (one, first), (two, second) = _largest(row)
             most = self._top_kernel(row) if row.kind == "run" else ""
             return f"{reads}: {first} {percent(one / whole)}, {second} {percent(two / whole)}. {most}".strip()
         if word == COPY:
@@ -181,53 +165,68 @@ class Judge:
         share = f"kernels ran for {duration(kernels)} of it ({percent(kernels / whole)})"
         if word == GPU:
             graph = " (a CUDA graph)" if row.parts_ns["graph"] else ""
-            said = (
-                f"{reads}; {share}."
-                if row.kind == "host"
-                else f"{reads}: {percent(kernels / whole)} kernels{graph}."
-            )
-            warned = [f for f in findings if f.severity == "warning"]
-            return f"{said} {warned[0].title if warned else self._top_kernel(row)}".strip()
+            said = f"{reads}: {percent(kernels / whole)} kernels{graph}."
+            said = f"{reads}; {share}." if row.kind == "host" else said
+            warned = (f.title for f in findings if f.severity == "warning")
+            return f"{said} {next(warned, '') or self._top_kernel(row)}".strip()
         if row.kind == "run":
             busy = kernels + parts["copy"]
             worked = f"the GPU worked for {duration(busy)} of it ({percent(busy / whole)})"
             return f"{reads}; {worked}. {self._top_kernel(row)}".strip()
-        others_ns = (
-            int(self._others[row.interval]["ns"].max()) if row.interval in self._others else 0
-        )
-        takes = "no kernel runs in it"
+        others_ns = self._others(row.interval)["ns"].max()
+        others_work, takes = others_ns > 0, "no kernel runs in it"
         if kernels:
             alone = sum(piece.column == "kernel" for piece in proof.pieces) == 1
-            takes = f"its {'kernel takes' if alone and word != FLOOR else 'kernels take'} {duration(kernels)}"
-        elif others_ns:
+            verb = "kernel takes" if alone and word != FLOOR else "kernels take"
+            takes = f"its {verb} {duration(kernels)}"
+        elif others_work:
             takes = f"its stream runs no kernel; others work, the busiest for {duration(others_ns)}"
         if word == FLOOR:
             return f"{reads}; {takes}. The rest is launch latency and the event pair's own cost."
         takes = share if row.kind == "host" and kernels else takes
-        return (
-            f"{reads}; {takes}. {_why(row, word, proof, 'Its stream' if others_ns else 'The GPU')}"
-        )
+        return f"{reads}; {takes}. {_why(row, word, proof, 'Its stream' if others_work else 'The GPU')}"
 
     def proof(self, row: LabelRow) -> Proof:
-        """The row's interval with its pieces, neighbours of one column joined."""
-        pieces: tuple[Piece, ...] = ()
+        """The row's interval with its pieces: neighbours of one column are joined, and named by the
+        longest; of very many only the largest part of each thousandth is kept."""
+        table = self._segments(row.interval).sort_values("start_ns", kind="stable")
+        start, end = (table[name].to_numpy(np.int64) for name in ("start_ns", "end_ns"))
+        columns, details = table["cause"].map(COLUMN_OF).tolist(), table["detail"].tolist()
+        first = int(start[0]) if len(start) else 0
+        start, end = start - first, end - first
+        if len(start) > 20 * _MOST_PIECES:
+            edges = np.linspace(0, end[-1], _MOST_PIECES + 1).astype(np.int64)
+            numbers = np.array([COLUMNS.index(column) for column in columns])
+            columns = [COLUMNS[number] for number in dominant(start, end, numbers, edges)]
+            start, end, details = edges[:-1], edges[1:], [""] * _MOST_PIECES
+        every = zip(start.tolist(), end.tolist(), columns, details, strict=True)
+        segments = [Piece(*one) for one in every if one[1] > one[0]]
+        pieces = []
+        for column, touching in groupby(segments, key=lambda piece: piece.column):
+            same = [*touching]
+            longest = max(same, key=lambda piece: piece.end_ns - piece.start_ns)
+            pieces.append(Piece(same[0].start_ns, same[-1].end_ns, column, safe_text(longest.what)))
+        idle = [
+            [*stretch]
+            for waits, stretch in groupby(segments, key=lambda piece: piece.column in _IDLE)
+            if waits
+        ]
+        longest_idle = max(idle, key=lambda some: some[-1].end_ns - some[0].start_ns, default=[])
+        launches = [piece for piece in longest_idle if piece.column == "launch"]
         launch, launch_ns = "", 0
-        if place := self._places.get(row.interval):
-            start, end, column, details = (values[place] for values in self._segments)
-            start, end = start - self._starts[row.interval], end - self._starts[row.interval]
-            pieces = _pieces(start, end, column, details)
-            launch, launch_ns = _ended_by(start, end, column, details)
+        if launches:
+            launch, launch_ns = safe_text(launches[-1].what), launches[-1].start_ns
         return Proof(
-            row.label, row.interval, row.name, row.kind, row.elapsed_ns, pieces, launch, launch_ns
-        )
+            row.label, row.interval, row.name, row.kind, row.elapsed_ns, tuple(pieces), launch, launch_ns
+        )  # fmt: skip
 
     def _top_kernel(self, row: LabelRow) -> str:
         """The kernel that takes most of a label's GPU time."""
-        rows = self._kernels.get(row.label)
-        total = 0 if rows is None else int(rows["total_ns"].sum())
-        if not total or rows.loc[rows["total_ns"].idxmax(), "kind"] != "kernel":
+        kernels = self._kernels.get(row.label)
+        total = 0 if kernels is None else int(kernels["total_ns"].sum())
+        top = kernels.loc[kernels["total_ns"].idxmax()] if total else None
+        if top is None or top["kind"] != "kernel":
             return ""
-        top = rows.loc[rows["total_ns"].idxmax()]
         name = short_name(safe_text(top["kernel"]))
         name = name if len(name) <= 48 else name[:47] + "…"
         share = percent(int(top["total_ns"]) / total)
@@ -235,9 +234,7 @@ class Judge:
 
     def _largest_detail(self, row: LabelRow, cause: str, known: str = "ns") -> pd.Series | None:
         """The longest detail of a cause whose column `known` is above zero."""
-        table = self._details.get(row.interval)
-        if table is None:
-            return None
+        table = self._details(row.interval)
         table = table[(table["cause"] == cause) & (table[known] > 0)]
         return table.sort_values("ns", ascending=False).iloc[0] if len(table) else None
 
@@ -266,7 +263,8 @@ class Judge:
 
 
 def _largest(row: LabelRow) -> list[tuple[int, str]]:
-    return sorted(((ns, DISPLAY[cause]) for cause, ns in row.parts_ns.items()), reverse=True)
+    """The two largest parts of a row."""
+    return sorted(((ns, DISPLAY[cause]) for cause, ns in row.parts_ns.items()), reverse=True)[:2]
 
 
 def _why(row: LabelRow, word: str, proof: Proof, idler: str) -> str:
@@ -286,9 +284,7 @@ def _why(row: LabelRow, word: str, proof: Proof, idler: str) -> str:
         return f"{idler} was idle for {duration(api_ns)} of it in other CUDA calls, most in {most}."
     until_gpu = next((p.start_ns for p in proof.pieces if p.column in ("kernel", "copy")), 0)
     if proof.launch and until_gpu >= 0.6 * idle and proof.launch_ns < until_gpu:
-        begin = {"event": "start.record()", "host": "the first timer call"}.get(
-            row.kind, "its begin"
-        )
+        begin = _BEGIN.get(row.kind, "its begin")
         launched = f"the kernel was launched {duration(proof.launch_ns)} after {begin}"
         return f"{idler} sat idle: {launched}."
     return f"{idler} was idle for {duration(idle)} of it: the CPU had not launched yet."
@@ -306,49 +302,6 @@ def fixes(findings: Sequence[Finding]) -> tuple[Fix, ...]:
             purpose = _PURPOSE.get(head, head)
             found.setdefault(purpose.partition(" ")[0], Fix(purpose, sentence, code))
     return tuple(found.values())[:2]
-
-
-# --- the pieces of an interval ---
-
-
-def _ended_by(
-    start: np.ndarray, end: np.ndarray, column: np.ndarray, details: Sequence[str]
-) -> tuple[str, int]:
-    """The last launch call in the longest idle time, and when it began; ('', 0) for none."""
-    idle = np.isin(column, [COLUMNS.index(name) for name in _IDLE])
-    begins = np.flatnonzero(np.r_[True, idle[1:] != idle[:-1]])
-    ends = np.r_[begins[1:], len(start)] - 1
-    length = np.where(idle[begins], end[ends] - start[begins], -1)
-    longest = int(length.argmax())
-    inside = np.arange(begins[longest], ends[longest] + 1)
-    launches = inside[column[inside] == COLUMNS.index("launch")]
-    if length[longest] <= 0 or not len(launches):
-        return "", 0
-    return safe_text(details[launches[-1]]), int(start[launches[-1]])
-
-
-def _pieces(
-    start: np.ndarray, end: np.ndarray, column: np.ndarray, details: Sequence[str]
-) -> tuple[Piece, ...]:
-    """Pieces named by the longest that is in them; of very many only the largest part of each
-    thousandth is kept."""
-    if len(start) > 20 * _MOST_PIECES:
-        edges = np.linspace(start[0], end[-1], _MOST_PIECES + 1).astype(np.int64)
-        column = dominant(start, end, column, edges)
-        start, end, details = edges[:-1], edges[1:], [""] * _MOST_PIECES
-    some = np.flatnonzero(end > start)
-    if not len(some):
-        return ()
-    start, end, column = start[some], end[some], column[some]
-    begins = np.flatnonzero(np.r_[True, column[1:] != column[:-1]])
-    piece = np.searchsorted(begins, np.arange(len(start)), side="right")
-    # by piece, then length: the last of each piece is its longest, the first of equally long ones
-    order = np.lexsort((-np.arange(len(start)), end - start, piece))
-    ends = np.r_[begins[1:], len(start)] - 1
-    return tuple(
-        Piece(int(start[a]), int(end[b]), COLUMNS[column[a]], safe_text(details[some[order[b]]]))
-        for a, b in zip(begins.tolist(), ends.tolist(), strict=True)
-    )
 
 
 def dominant(

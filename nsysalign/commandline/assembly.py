@@ -39,49 +39,42 @@ def assembled(
     """
     from nsysalign.record import session
 
+    quoted = shlex.quote(str(path))
+    run, trace = RunDirectory.around(path), path
     if not path.exists():
         raise TraceError(
             f"{path}: no such file", "nsysalign analyze TRACE.sqlite | TRACE.nsys-rep | RUN_DIR"
         )
-    run = RunDirectory.around(path)
-    trace = path
     if path.is_dir():
         if not events:
             session.recover(run.path)
         trace = trace_of(run)
         events = tuple(events) or run.event_logs()
         baseline = tuple(baseline) or session.baseline_logs(run.path)
-    else:
-        _refuse_what_is_no_trace(path)
-        if not quiet and not events and (logs := run.event_logs()):
-            click.echo(
-                f"note: {logs[0].name} beside it is not read: its events are of the run "
-                f"(nsysalign analyze {shlex.quote(str(run.path))}), or --events FILE",
-                err=True,
-            )
-    export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
-    files = {name: tuple(paths) for name, paths in given.items() if paths}
-    return run.inputs(export, tuple(events), tuple(baseline), files)
-
-
-def _refuse_what_is_no_trace(path: Path) -> None:
-    """Raises for a file that is not a trace itself, and says what it is."""
-    quoted = shlex.quote(str(path))
-    if path.name.endswith((".jsonl", ".jsonl.gz")):
+    elif path.name.endswith((".jsonl", ".jsonl.gz")):
         raise TraceError(
             f"{path.name} is an event log: it says what was measured, and belongs to a trace, "
             "which says when",
             f"nsysalign analyze TRACE.sqlite --events {quoted}",
         )
-    if path.suffix == ".json":
+    elif path.suffix == ".json":
         raise TraceError(
             f"{path.name} is no trace", f"of a stored analysis: nsysalign report {quoted}"
         )
-    if path.suffix == ".py":
+    elif path.suffix == ".py":
         raise UsageError(
             f"{path.name} is a program, and analyze reads what was recorded of one",
             f"nsysalign run {quoted}",
         )
+    elif not quiet and not events and (logs := run.event_logs()):
+        click.echo(
+            f"note: {logs[0].name} beside it is not read: its events are of the run "
+            f"(nsysalign analyze {shlex.quote(str(run.path))}), or --events FILE",
+            err=True,
+        )
+    export = exported(trace, folder_for(output), nsys=nsys, quiet=quiet)
+    files = {name: tuple(paths) for name, paths in given.items() if paths}
+    return run.inputs(export, tuple(events), tuple(baseline), files)
 
 
 def trace_of(run: RunDirectory) -> Path:
@@ -89,22 +82,18 @@ def trace_of(run: RunDirectory) -> Path:
     from nsysalign.record.nsys import find_nsys, import_stream
     from nsysalign.record.session import going_on
 
-    try:
-        return run.trace()
-    except TraceError as error:
-        if not run.traces() and going_on(run.path):
+    if not run.traces():
+        if going_on(run.path):
             raise TraceError(
                 f"{run.path}: the run is still going on", f"then: nsysalign analyze {run.path}"
-            ) from error
+            )
         stream = run.path / STREAM  # nsys failed to import it when the run ended
-        if run.traces() or not stream.is_file():
-            raise
-        if not import_stream(find_nsys(None), stream, run.path / REPORT):
+        if stream.is_file() and not import_stream(find_nsys(None), stream, run.path / REPORT):
             raise TraceError(
                 f"{stream}: nsys's recording of the run could not be imported",
                 "try another nsys: NSYS=PATH nsysalign analyze RUN_DIR",
-            ) from error
-        return run.trace()
+            )
+    return run.trace()
 
 
 def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True) -> Path:
@@ -122,13 +111,11 @@ def exported(trace: Path, output: Path, *, nsys: str | None, quiet: bool = True)
     from nsysalign.record.nsys import export_sqlite, find_nsys
 
     target = output / beside.name
-    if target.exists():
-        if target != beside and target.stat().st_mtime_ns == made:  # made from this report, below
-            return target
+    if target.exists() and (target == beside or target.stat().st_mtime_ns != made):
         digest = hashlib.sha256(f"{trace.stat().st_size}-{made}".encode()).hexdigest()[:8]
         target = output / f"{trace.stem}-{digest}.sqlite"
-        if target.exists():
-            return target
+    if target.exists():  # made from this report, below
+        return target
     try:
         with ProgressLine(quiet) as tell:
             export_sqlite(

@@ -1,5 +1,4 @@
-"""Options that several commands have: one name, one type, one place.  Each function returns a
-decorator."""
+"""Options that several commands have: one name, one type, one place."""
 
 from __future__ import annotations
 
@@ -16,45 +15,8 @@ from nsysalign.commandline.outputs import refuse_unwritable
 if TYPE_CHECKING:
     from nsysalign.model import Analysis
 
-
 Decorator = Callable[[Callable[..., Any]], Callable[..., Any]]
-
-
-def quiet(words: str = "Print only errors.") -> Decorator:
-    """-q: argument `quiet`."""
-    return click.option("-q", "--quiet", is_flag=True, help=words)
-
-
 _VIEW = "nsysalign.view"
-
-
-def views(command: Callable[..., Any]) -> Callable[..., Any]:
-    """-v, --kernels and --brief: what `view` answers while the command runs."""
-
-    def chosen(ctx: click.Context, option: click.Parameter, given: bool) -> None:
-        if given:
-            ctx.meta[_VIEW] = option.name
-
-    for *names, words in (
-        ("--brief", "brief", "Print the answer as one line of JSON of at most 2,000 bytes (docs/agents.md)."),
-        ("--kernels", "kernels", "Show what ran, by kernel, instead of the first screen."),
-        ("-v", "--verbose", "full", "Show all labels, a sentence each, and all findings with evidence."),
-    ):  # fmt: skip
-        option = click.option(*names, is_flag=True, expose_value=False, callback=chosen, help=words)
-        command = option(command)
-    return command
-
-
-def view() -> str:
-    """What the running command is to print: "" (the first screen), "full", "kernels",
-    "brief"."""
-    ctx = click.get_current_context(silent=True)
-    return ctx.meta.get(_VIEW, "") if ctx else ""
-
-
-def nsys(words: str) -> Decorator:
-    """--nsys PATH: argument `nsys`."""
-    return click.option("--nsys", metavar="PATH", help=words)
 
 
 def _writable(ctx: click.Context, _option: click.Parameter, file: Any) -> Any:
@@ -64,21 +26,67 @@ def _writable(ctx: click.Context, _option: click.Parameter, file: Any) -> Any:
     return file
 
 
-def json_out(words: str) -> Decorator:
-    """--json OUT: argument `json_out`, the name of a file that can be written; "-" is stdout."""
-    return click.option("--json", "json_out", metavar="OUT", callback=_writable, help=words)
+def _chosen(ctx: click.Context, option: click.Parameter, given: bool) -> None:
+    if given:
+        ctx.meta[_VIEW] = option.name
 
 
-def output_file(words: str) -> Decorator:
-    """-o FILE: argument `output`, a file that can be written."""
-    kind = click.Path(path_type=Path, dir_okay=False)
-    return click.option("-o", "--output", type=kind, metavar="FILE", callback=_writable, help=words)
+def _option(*names: str, default_help: str = "", **settings: Any) -> Callable[..., Decorator]:
+    """A function of the help text that returns the decorator."""
+
+    def decorator(words: str = default_help) -> Decorator:
+        return click.option(*names, help=words, **settings)
+
+    return decorator
 
 
-def output_folder(words: str) -> Decorator:
-    """-o DIR: argument `output`."""
-    kind = click.Path(path_type=Path, file_okay=False)
-    return click.option("-o", "--output", type=kind, metavar="DIR", help=words)
+quiet = _option("-q", "--quiet", is_flag=True, default_help="Print only errors.")
+nsys = _option("--nsys", metavar="PATH")
+#: The name of a file that can be written; "-" is stdout.
+json_out = _option("--json", "json_out", metavar="OUT", callback=_writable)
+output_file = _option(
+    "-o", "--output", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", callback=_writable
+)  # fmt: skip
+output_folder = _option(
+    "-o", "--output", type=click.Path(path_type=Path, file_okay=False), metavar="DIR"
+)
+lock_clocks = _option("--lock-clocks", type=click.IntRange(min=1), metavar="MHZ")
+
+
+def files(name: str, words: str) -> Decorator:
+    """A file that can be given several times: a tuple of paths."""
+    words += "; can be repeated.  Not needed for a run directory."
+    return click.option(
+        name, multiple=True, type=click.Path(path_type=Path), metavar="FILE", help=words
+    )
+
+
+def script() -> Decorator:
+    """The script and its own arguments: argument `command`."""
+    metavar = "[--] SCRIPT.py|COMMAND [ARGS]..."
+    return click.argument(
+        "command", nargs=-1, type=click.UNPROCESSED, required=True, metavar=metavar
+    )
+
+
+def views(command: Callable[..., Any]) -> Callable[..., Any]:
+    """-v, --kernels and --brief: what `view` answers while the command runs."""
+    for *names, words in (
+        ("--brief", "brief", "Print the answer as one line of JSON of at most 2,000 bytes (docs/agents.md)."),
+        ("--kernels", "kernels", "Show what ran, by kernel, instead of the first screen."),
+        ("-v", "--verbose", "full", "Show all labels, a sentence each, and all findings with evidence."),
+    ):  # fmt: skip
+        command = click.option(
+            *names, is_flag=True, expose_value=False, callback=_chosen, help=words
+        )(command)
+    return command
+
+
+def view() -> str:
+    """What the running command is to print: "" (the first screen), "full", "kernels",
+    "brief"."""
+    ctx = click.get_current_context(silent=True)
+    return ctx.meta.get(_VIEW, "") if ctx else ""
 
 
 def of_addons(command: str) -> Decorator:
@@ -91,46 +99,6 @@ def of_addons(command: str) -> Decorator:
         return function
 
     return decorated
-
-
-def files(name: str, words: str) -> Decorator:
-    """A file that can be given several times: a tuple of paths."""
-    words += "; can be repeated.  Not needed for a run directory."
-    return click.option(
-        name, multiple=True, type=click.Path(path_type=Path), metavar="FILE", help=words
-    )
-
-
-def lock_clocks(words: str) -> Decorator:
-    """--lock-clocks MHZ: argument `lock_clocks`."""
-    return click.option("--lock-clocks", type=click.IntRange(min=1), metavar="MHZ", help=words)
-
-
-def script() -> Decorator:
-    """The script and its own arguments: argument `command`."""
-    return click.argument(
-        "command",
-        nargs=-1,
-        type=click.UNPROCESSED,
-        required=True,
-        metavar="[--] SCRIPT.py|COMMAND [ARGS]...",
-    )
-
-
-def profiling(command: Callable[..., Any]) -> Callable[..., Any]:
-    """How to profile a script: argument `options`, a CollectOptions, and `lock_clocks`."""
-
-    @functools.wraps(command)
-    def with_options(*args: Any, no_calibrate: bool, timeout: float | None, **rest: Any) -> Any:
-        from nsysalign.record.session import CollectOptions
-
-        given = {name: rest.pop(name) for name in ("nsys", "output", "accurate", "graph_trace")}
-        options = CollectOptions(calibrate=not no_calibrate, timeout_s=timeout, **given)
-        return command(*args, options=options, **rest)
-
-    for option in reversed(_PROFILING):
-        with_options = option(with_options)
-    return with_options
 
 
 _PROFILING = (
@@ -165,9 +133,23 @@ _PROFILING = (
 )
 
 
-def _known(
-    _ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]
-) -> tuple[str, ...]:
+def profiling(command: Callable[..., Any]) -> Callable[..., Any]:
+    """How to profile a script: argument `options`, a CollectOptions, and `lock_clocks`."""
+
+    @functools.wraps(command)
+    def with_options(*args: Any, no_calibrate: bool, timeout: float | None, **rest: Any) -> Any:
+        from nsysalign.record.session import CollectOptions
+
+        given = {name: rest.pop(name) for name in ("nsys", "output", "accurate", "graph_trace")}
+        options = CollectOptions(calibrate=not no_calibrate, timeout_s=timeout, **given)
+        return command(*args, options=options, **rest)
+
+    for option in reversed(_PROFILING):
+        with_options = option(with_options)
+    return with_options
+
+
+def _known(_ctx: click.Context, _option: click.Parameter, names: tuple[str, ...]) -> Any:
     """Refuse a misspelt rule before anything runs: a check that can never fail is worse than
     none."""
     if names:
@@ -182,26 +164,23 @@ def _known(
     return names
 
 
-def fail_on_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--fail-on RULE`, repeatable."""
-    return click.option(
-        "--fail-on",
-        multiple=True,
-        metavar="RULE",
-        callback=_known,
-        help="Exit with 1 when a finding has this rule, or this severity or a worse one (error, "
-        "warning, info); can be repeated.",
-    )(command)
+#: `--fail-on RULE`, repeatable.
+fail_on_option = click.option(
+    "--fail-on",
+    multiple=True,
+    metavar="RULE",
+    callback=_known,
+    help="Exit with 1 when a finding has this rule, or this severity or a worse one (error, "
+    "warning, info); can be repeated.",
+)
 
 
 def closed(analysis: Analysis, names: tuple[str, ...], *, quiet: bool) -> bool:
     """Whether a finding is among `names`; stderr says which."""
-    if not names:
-        return False
     from nsysalign.explain.finding import SEVERITIES
 
     severities = [SEVERITIES.index(n) for n in names if n in SEVERITIES]
-    grave = {s for s in SEVERITIES if severities and SEVERITIES.index(s) <= max(severities)}
+    grave = SEVERITIES[: max(severities, default=-1) + 1]
     findings = analysis.findings
     hits = findings[findings["rule"].isin(names) | findings["severity"].isin(grave)]
     if not quiet:

@@ -20,7 +20,6 @@ from nsysalign.untrusted import contents, opened, tables
 if TYPE_CHECKING:
     from rich.console import Console
 
-
 #: Documents of a run, a measurement or a comparison of ranks, and what lies beside them in its
 #: folder.
 _OF_A_RUN = ("analysis.db", "answer.json", "measure.json", "ranks.json", "confirm.json")
@@ -38,16 +37,19 @@ def refuse_overwriting(path: Path) -> None:
     anything not made by us.  Links may be: what they lead to is never touched."""
     if path.is_symlink() or not path.is_file() or not path.stat().st_size:
         return
-    try:
+    head = b""
+    with suppress(OSError, zlib.error):
         head = contents(path, 4096)
         if head[:2] == b"\x1f\x8b":
             head = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, 4096)
-    except (OSError, zlib.error):
-        head = b""
-    ours = _OURS.match(head)
+    ours = bool(_OURS.match(head))
     if head.startswith(b"SQLite format 3"):
-        with suppress(AnalysisError), opened(path, AnalysisError, expected="an analysis.db", again="") as connection:  # fmt: skip
-            ours = {"documentation", "intervals", "meta"} <= tables(connection)[0].keys()
+        expected = "an analysis.db"
+        with (
+            suppress(AnalysisError),
+            opened(path, AnalysisError, expected=expected, again="") as db,
+        ):
+            ours = {"documentation", "intervals", "meta"} <= tables(db)[0].keys()
     if not ours:
         raise OutputError(
             f"{path}: is there already and was not made by nsysalign; it is never written over",

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 import click
 
 from nsysalign.commandline.assembly import assembled
+from nsysalign.commandline.options import view
 from nsysalign.commandline.outputs import console, deliver, refuse_overwriting
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.errors import Interrupted, NoCudaWork, NsysAlignError
-from nsysalign.memory import imported, trim_memory
 from nsysalign.rundir import ANSWER, DATABASE, PAGE
 
 if TYPE_CHECKING:
@@ -47,29 +47,46 @@ def present(
             path, output, events=events, baseline=baseline, given=given, nsys=nsys, quiet=quiet
         )
         with ProgressLine(quiet) as tell:
-            engine = imported("nsysalign.engine")
+            from nsysalign import engine
+            from nsysalign.memory import trim_memory
+
             analysis = engine.analyze_inputs(inputs, all_segments=all_segments, progress=tell)
             trim_memory()  # the trace's memory
-            said = imported("nsysalign.answer").answer(analysis)
     except NsysAlignError:
         if not there:  # a refused request leaves no empty folder behind
             with suppress(OSError):  # not empty: it contains a report's export
                 output.rmdir()
         raise
+    again = [path, *(part for log in events for part in ("--events", log))]
+    show_and_store(analysis, output, quiet=quiet, on_screen=json_out != "-", again=again)
+    if json_out:
+        from nsysalign.store import document
+
+        deliver(document.pieces(analysis), json_out)
+    return analysis
+
+
+def show_and_store(
+    analysis: Analysis,
+    output: Path,
+    *,
+    quiet: bool = False,
+    on_screen: bool = True,
+    again: Sequence[object] = (),
+) -> None:
+    """Print the screen, then write the files; `again`: the arguments of `analyze`, for the hint on
+    comparing processes."""
+    from nsysalign.answer import answer
+
+    said = answer(analysis)
     try:
-        if not quiet and json_out != "-":
-            again = [path, *(part for log in events for part in ("--events", log))]
+        if on_screen and not quiet:
             sys.stdout.write(printed(analysis, said, output, again=again))
             sys.stdout.flush()
     finally:  # also where nobody reads the screen any more (| head)
         with ProgressLine(quiet) as tell:
             tell("writing the report", 97)
             store(analysis, output, said)
-    if json_out:
-        from nsysalign.store import document
-
-        deliver(document.pieces(analysis), json_out)
-    return analysis
 
 
 def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
@@ -91,25 +108,21 @@ def store(analysis: Analysis, output: Path, said: Answer | None = None) -> None:
 
 
 def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[object] = ()) -> str:
-    """What this terminal shows: the first screen, with -v everything, with --kernels what ran.
-    `again`: the arguments of `analyze`, for the hint on comparing processes."""
+    """What this terminal shows: the first screen, with -v everything, with --kernels what ran."""
     from rich.text import Text
 
-    from nsysalign.commandline.options import view
+    from nsysalign import brief
     from nsysalign.show import screen
 
-    shown, page = console(), str(output / PAGE)
+    shown, page, hint = console(), str(output / PAGE), ()
     with suppress(ValueError):  # not below the working directory
         page = str((output / PAGE).absolute().relative_to(Path.cwd()))
     processes = analysis.measured["pid"].nunique()
-    hint = ()
     if again and processes > 1:
         command = f"nsysalign analyze --ranks {shlex.join(map(str, again))}"
         hint = (f"{processes} processes measured something; to compare them:", f"  {command}")
     with shown.capture() as capture:
         if view() == "brief":
-            from nsysalign import brief
-
             command = click.get_current_context().info_name or ""
             line = brief.text(brief.of_answer(said, command, str(output)))
             shown.print(Text(line), soft_wrap=True)
@@ -120,8 +133,7 @@ def printed(analysis: Analysis, said: Answer, output: Path, *, again: Sequence[o
             shown.print("\n".join(hint), soft_wrap=True)
         else:
             ran = screen.kernel_lines(analysis, shown.width) or screen.range_lines(analysis)
-            listed = () if said.labels else ran
-            screen.render(said, shown, page, listed=listed, extra=hint)
+            screen.render(said, shown, page, listed=() if said.labels else ran, extra=hint)
     return capture.get()
 
 
@@ -134,16 +146,14 @@ def finish(
     """
     ended = f"the script ended with status {exit_status}"
     try:
-        try:
-            analysis = present(run_dir, quiet=quiet, json_out=json_out)
-        except KeyboardInterrupt:
-            raise Interrupted(
-                "the analysis was interrupted; what was recorded is kept",
-                f"nsysalign analyze {run_dir}",
-            ) from None
-    except NsysAlignError as error:
+        analysis = present(run_dir, quiet=quiet, json_out=json_out)
+    except (NsysAlignError, KeyboardInterrupt) as problem:
+        error = problem
+        if isinstance(problem, KeyboardInterrupt):
+            message = "the analysis was interrupted; what was recorded is kept"
+            error = Interrupted(message, f"nsysalign analyze {run_dir}")
         if exit_status == 0:
-            raise
+            raise error from None
         click.echo(f"{ended}, and what it left was not analysed: {error.message}", err=True)
         return None
     did_cuda = not analysis.intervals.empty or analysis.known.calls_without_work

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import platform
 import shlex
 import shutil
 from collections.abc import Sequence
 
 import click
 
+from nsysalign.commandline.options import view
 from nsysalign.commandline.outputs import console, deliver
 from nsysalign.rundir import RunDirectory
 
@@ -18,7 +18,6 @@ _INSTALL = {
     "dnf": "sudo dnf install nsight-systems-cli",
     "zypper": "sudo zypper install nsight-systems-cli",
 }
-
 #: A longer command is not printed whole.
 _MOST_WORDS = 6
 
@@ -33,8 +32,8 @@ def present(
 ) -> None:
     """Say what the event log of a run without nsys proves.  `command`: what was run, if that is
     known.  Raises EventLogError if there is no log."""
-    from nsysalign.commandline.options import view
     from nsysalign.record.session import recover
+    from nsysalign.show import unprofiled_run
     from nsysalign.unprofiled_run import analyze_run
 
     recover(run.path)
@@ -53,8 +52,6 @@ def present(
         again = f"nsysalign analyze {shlex.quote(str(run.path))}"
         click.echo(text(of_unprofiled(found, name, again)))
         return
-    from nsysalign.show import unprofiled_run
-
     unprofiled_run.render(found, console(), breakdown(command))
     click.echo(f"log: {run.path}")
 
@@ -64,14 +61,14 @@ def breakdown(command: Sequence[str] = ()) -> str:
     from nsysalign.errors import NsysError
     from nsysalign.record.nsys import find_nsys
 
-    again = f"nsysalign run {shlex.join(command[:_MOST_WORDS])}"
-    if len(command) != len(command[:_MOST_WORDS]) or not command:
+    again = f"nsysalign run {shlex.join(command)}"
+    if not command or len(command) > _MOST_WORDS:
         again = f"nsysalign run {shlex.join(command[:1]) or 'SCRIPT.py'} ..."
     try:
         find_nsys()
     except NsysError:
-        manager = next((name for name in _INSTALL if shutil.which(name)), None)
-        if platform.system() == "Linux" and manager:
-            return f"for the breakdown: {_INSTALL[manager]} (NVIDIA's repository), then {again}"
-        return f"for the breakdown: install Nsight Systems, then {again}"
+        manager = next((name for name in _INSTALL if shutil.which(name)), "")
+        how = _INSTALL.get(manager, "install Nsight Systems")
+        where = " (NVIDIA's repository)" if manager else ""
+        return f"for the breakdown: {how}{where}, then {again}"
     return f"{again} (for the breakdown)"

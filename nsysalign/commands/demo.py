@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import lzma
 import tempfile
 from importlib.resources import files
@@ -12,24 +11,9 @@ import click
 
 from nsysalign.commandline import options as shared
 
-#: Of the recording's 24 labels the puzzle's nine, and timings that are wrong.
-LABELS = (
-    *(f"{how}_t{number}" for how in ("h2d", "dev", "flush") for number in (1, 2, 3)),
-    "wrongstream",
-    "host_first",
-    "host_none",
-)
-
 
 @click.command()
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=None,
-    metavar="DIR",
-    help="Where the report goes (default: nsysalign-runs/demo-NNN).",
-)
+@shared.output_folder("Where the report goes (default: nsysalign-runs/demo-NNN).")
 @click.option(
     "--no-nsys",
     is_flag=True,
@@ -44,51 +28,32 @@ def demo(output: Path | None, no_nsys: bool, quiet: bool) -> None:
     \b
     Example:  nsysalign demo
     """
-    from nsysalign.memory import imported, look_for_garbage_less_often
+    from nsysalign.memory import look_for_garbage_less_often
 
-    if no_nsys:
-        _without_nsys(output, quiet)
-        return
     look_for_garbage_less_often()
-    engine = imported("nsysalign.engine")
-    from nsysalign.commandline.present import printed, store
+    from nsysalign.commandline import unprofiled
     from nsysalign.commandline.progress import ProgressLine
-    from nsysalign.rundir import make_run_dir
+    from nsysalign.rundir import MANIFEST, RunDirectory, make_run_dir
 
-    run_dir = make_run_dir("demo", output)
+    run_dir = make_run_dir("demo-no-nsys" if no_nsys else "demo", output)
+    if no_nsys:  # the recorded log as a run directory, and what it proves
+        (run_dir / "events-563.jsonl").write_bytes(_unpacked("unprofiled.events.jsonl"))
+        (run_dir / MANIFEST).write_text(
+            '{"format": "nsysalign-run", "version": 1, "trace": null}\n'
+        )
+        unprofiled.present(RunDirectory(run_dir), quiet=quiet)
+        return
+    from nsysalign import engine
+    from nsysalign.commandline.present import show_and_store
+
     with tempfile.TemporaryDirectory() as scratch:
         trace, log = Path(scratch) / "demo.sqlite", Path(scratch) / "demo.events.jsonl"
-        trace.write_bytes(_unpacked(trace.name))
-        log.write_bytes(puzzle(_unpacked(log.name)))
+        for path in (trace, log):
+            path.write_bytes(_unpacked(path.name))
         with ProgressLine(quiet) as tell:
             analysis = engine.analyze(trace, events=[log], progress=tell)
-    said = imported("nsysalign.answer").answer(analysis)
-    if not quiet:
-        click.echo(printed(analysis, said, run_dir), nl=False)
-    store(analysis, run_dir, said)
-
-
-def puzzle(log: bytes) -> bytes:
-    """The recorded log with what was measured of LABELS alone."""
-    kept = []
-    for line in log.splitlines(keepends=True):
-        entry = json.loads(line)
-        label = str(entry.get("region", "")).partition("#")[0]
-        if entry["type"] not in ("elapsed", "host") or label in LABELS:
-            kept.append(line)
-    return b"".join(kept)
+    show_and_store(analysis, run_dir, quiet=quiet)
 
 
 def _unpacked(name: str) -> bytes:
     return lzma.decompress(files("nsysalign.demo").joinpath(f"{name}.xz").read_bytes())
-
-
-def _without_nsys(output: Path | None, quiet: bool) -> None:
-    """The recorded log as a run directory, and what it proves."""
-    from nsysalign.commandline import unprofiled
-    from nsysalign.rundir import MANIFEST, RunDirectory, make_run_dir
-
-    run_dir = make_run_dir("demo-no-nsys", output)
-    (run_dir / "events-563.jsonl").write_bytes(_unpacked("unprofiled.events.jsonl"))
-    (run_dir / MANIFEST).write_text('{"format": "nsysalign-run", "version": 1, "trace": null}\n')
-    unprofiled.present(RunDirectory(run_dir), quiet=quiet)

@@ -21,6 +21,7 @@ FAILURES = {
     "faster": ("faster",),
     "changed": ("slower", "faster"),
     "unclear": ("unclear",),
+    "missing": ("missing",),
 }
 
 
@@ -40,7 +41,7 @@ FAILURES = {
 @click.option(
     "--fail-on",
     multiple=True,
-    type=click.Choice([*FAILURES, "missing"]),
+    type=click.Choice([*FAILURES]),
     help="Exit with 1 if a label of your own code has this verdict (missing: in A only); can be "
     "repeated.",
 )
@@ -112,14 +113,9 @@ def diff(
         ctx.exit(AnalysisError.exit_code)
     # labels of libraries cannot be changed here
     judged = {label.verdict for label in comparison.labels if not label.library}
-    ctx.exit(_failed(fail_on, judged, bool(comparison.missing)))
-
-
-def _failed(fail_on: tuple[str, ...], judged: set[str], missing: bool) -> int:
-    """The exit status: 1 if one of these verdicts was asked for, or something is missing that may
-    not be."""
-    verdicts = {verdict for name in fail_on for verdict in FAILURES.get(name, ())}
-    return int(bool(judged & verdicts) or (missing and "missing" in fail_on))
+    judged |= {"missing"} if comparison.missing else set()
+    asked = {verdict for name in fail_on for verdict in FAILURES[name]}
+    ctx.exit(int(bool(judged & asked)))
 
 
 def _brief(comparison: Comparison, before: Path, after: Path) -> str:
@@ -128,15 +124,15 @@ def _brief(comparison: Comparison, before: Path, after: Path) -> str:
     from nsysalign.compare import page as pages
     from nsysalign.text import duration
 
-    own = [label for label in pages.ordered(comparison) if not label.library]
-    judged = [label.verdict for label in own]
-    verdict = next(
-        (word for word in ("slower", "faster", "unclear", "same") if word in judged), "unclear"
-    )
+    own = {
+        label.verdict: label for label in reversed(pages.ordered(comparison)) if not label.library
+    }
+    order = ("slower", "faster", "unclear", "same")
+    verdict = next((word for word in order if word in own), "unclear")
     sentence = pages.summary(comparison)
-    changed = next((label for label in own if label.verdict == verdict), None)
     command = f"nsysalign diff {shlex.quote(str(before))} {shlex.quote(str(after))} -o diff.html"
-    if changed is not None and verdict in ("slower", "faster"):
+    if verdict in ("slower", "faster"):
+        changed = own[verdict]
         times = " to ".join(map(duration, (changed.total.before_ns, changed.total.after_ns)))
         sentence += f" {changed.label}: {times} ({pages.changed(changed)})."
         chosen = shlex.quote(changed.label_after)

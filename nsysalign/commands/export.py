@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from nsysalign import registry
 from nsysalign.commandline import options as shared
 from nsysalign.commandline.outputs import refuse_overwriting, refuse_unwritable
-from nsysalign.commands.show import find
 from nsysalign.errors import OutputError, TraceError, UsageError
 from nsysalign.rundir import RunDirectory
 
@@ -19,7 +17,8 @@ if TYPE_CHECKING:
 
     from nsysalign.model import Analysis
 
-FORMATS = ("perfetto", "json", "csv", "parquet")
+#: Where each format goes in the run directory.
+FORMATS = {"perfetto": "perfetto.json", "json": "export.json", "csv": "csv", "parquet": "parquet"}
 
 
 @click.command()
@@ -28,7 +27,7 @@ FORMATS = ("perfetto", "json", "csv", "parquet")
     "-f",
     "--format",
     "form",
-    type=click.Choice(FORMATS),
+    type=click.Choice([*FORMATS]),
     default="perfetto",
     show_default=True,
     help="perfetto: trace-event JSON, which chrome://tracing opens, too; json: the analysis as one "
@@ -39,23 +38,11 @@ FORMATS = ("perfetto", "json", "csv", "parquet")
     "--output",
     type=click.Path(path_type=Path),
     metavar="PATH",
-    help="File (perfetto: compressed if it ends in .gz) or folder (default: in the run directory).",
-)
-@click.option("-l", "--label", metavar="LABEL", help="Export only this label.")
-@click.option(
-    "--intervals-only",
-    is_flag=True,
-    help="perfetto: only what is near the drawn intervals, not the whole trace.",
+    help="File (perfetto: compressed if it ends in .gz) or new folder (default: in the run "
+    "directory).",
 )
 @shared.quiet()
-def export(
-    analysis: Path,
-    form: str,
-    output: Path | None,
-    label: str | None,
-    intervals_only: bool,
-    quiet: bool,
-) -> None:
+def export(analysis: Path, form: str, output: Path | None, quiet: bool) -> None:
     """Export RUN (a run directory, analysis.db).  In Perfetto the budgets are tracks of their own
     above all operations of the trace; without the trace beside the analysis, above those near the
     intervals that the report draws.
@@ -71,19 +58,26 @@ def export(
 
     with ProgressLine(quiet) as tell:
         tell("reading the analysis", 0)
-        target = output or RunDirectory.around(analysis).path / _default_name(form, label)
-        _refuse(target, form, given=output is not None)
+        target = output or RunDirectory.around(analysis).path / FORMATS[form]
+        if form in ("perfetto", "json"):
+            refuse_unwritable(target) if output else refuse_overwriting(target)
+        elif output and output.exists() and not (output.is_dir() and not any(output.iterdir())):
+            raise OutputError(
+                f"{output}: is there already, and nothing in it is written over",
+                "name a new folder: -o DIR",
+            )
+        elif not output and target.is_symlink():  # whoever made it would decide where we write
+            raise UsageError(
+                f"{target} is a link, and nothing is written through it", "name a folder: -o DIR"
+            )
         loaded = load(analysis)
-        if label is not None:
-            loaded = only(loaded, label)
         tell("writing", 40)
         said = []
         if form == "json":
             document.write(loaded, target)
         elif form == "perfetto":
-            whole = not intervals_only and label is None
-            around = _whole(analysis, loaded) if whole else _around(loaded)
-            said = [f"not in the file: {what}" for what in perfetto.write(loaded, around, target)]
+            ran = _what_ran(analysis, loaded)
+            said = [f"not in the file: {what}" for what in perfetto.write(loaded, ran, target)]
             measured = loaded.measured["interval"]
             without = len(measured) - measured.isin(loaded.segments["interval"]).sum()
             if without and not loaded.segments.empty:
@@ -92,70 +86,25 @@ def export(
                     "keeps them"
                 )
         else:
-            for path in tables.foreign(loaded, target, form) if output else ():
-                raise OutputError(
-                    f"{path}: is there already and was not made by nsysalign; it is never written "
-                    "over",
-                    "name another folder: -o DIR",
-                )
-            said = [f"{len(tables.write(loaded, target, form))} tables"]
+            said = [f"{tables.write(loaded, target, form)} tables"]
     if not quiet:
         click.echo(str(target))
         for line in said:
             click.echo(line, err=True)
 
 
-def _default_name(form: str, label: str | None) -> str:
-    from nsysalign.files import file_name
-
-    stem = file_name(label) + "." if label is not None else ""
-    return stem + {"json": "export.json", "perfetto": "perfetto.json"}.get(form, form)
-
-
-def _refuse(target: Path, form: str, *, given: bool) -> None:
-    """Raises OutputError or UsageError if the file or folder may not be written."""
-    if form in ("perfetto", "json"):
-        refuse_unwritable(target) if given else refuse_overwriting(target)
-    elif target.exists() and not target.is_dir():
-        raise OutputError(
-            f"{target}: is a file, and a folder is to be written there", "name a folder: -o DIR"
-        )
-    elif not given and target.is_symlink():  # whoever made it would decide where we write
-        raise UsageError(
-            f"{target} is a link, and nothing is written through it", "name a folder: -o DIR"
-        )
-
-
-def _whole(path: Path, loaded: Analysis) -> pd.DataFrame:
+def _what_ran(path: Path, loaded: Analysis) -> pd.DataFrame:
     """All operations and calls if the trace lies next to the analysis, and the records that only
-    the analysis knows."""
+    the analysis knows; else what ran around the intervals (in the picture of the run several
+    operations are one block)."""
     import pandas as pd
 
     try:
         trace = RunDirectory.around(path).export()
     except TraceError:
-        return _around(loaded)
+        return loaded.timeline[~loaded.timeline["interval"].isin(loaded.runs["interval"])]
     from nsysalign.split.timeline import everything
     from nsysalign.trace.read import read_trace
 
     records = loaded.timeline[loaded.timeline["lane_kind"] == "event"]
     return pd.concat([everything(read_trace(trace)), records], ignore_index=True)
-
-
-def _around(loaded: Analysis) -> pd.DataFrame:
-    """What ran around the intervals: the picture of the run has blocks of several operations."""
-    return loaded.timeline[~loaded.timeline["interval"].isin(loaded.runs["interval"])]
-
-
-def only(analysis: Analysis, label: str) -> Analysis:
-    """The analysis of one label.  Raises UsageError if there is none of that name."""
-    find(analysis, label=label, iteration=None, name=None)
-    mine = analysis.intervals.loc[analysis.intervals["label"] == label, "interval"]
-    kept = {}
-    for spec in registry.specs():
-        table = getattr(analysis, spec.name)
-        if "interval" in spec.names:
-            kept[spec.name] = table[table["interval"].isin(mine)]
-        elif "label" in spec.names:
-            kept[spec.name] = table[table["label"] == label]
-    return analysis.with_tables(kept)

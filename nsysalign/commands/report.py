@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
 from nsysalign import registry
 from nsysalign.commandline import options as shared
-
-if TYPE_CHECKING:
-    from nsysalign.model import Analysis
 
 
 @click.command()
@@ -30,12 +26,14 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
     Example:  nsysalign report nsysalign-runs/train-001
               nsysalign report nsysalign-runs/train-001 --interval forward#17
     """
+    from nsysalign.commandline.assembly import drawn
     from nsysalign.commandline.outputs import refuse_overwriting
     from nsysalign.commands.show import find
     from nsysalign.engine import load
     from nsysalign.files import file_name
     from nsysalign.rundir import PAGE, RunDirectory
     from nsysalign.show import html
+    from nsysalign.text import safe_text
 
     for results in registry.each("results"):
         if results.holds(analysis):
@@ -43,34 +41,19 @@ def report(analysis: Path, output: Path | None, interval: str | None, quiet: boo
             if not quiet:
                 click.echo(str(page))
             return
-    loaded, focus, note = load(analysis), None, ""
-    name = PAGE
+    loaded, focus, name = load(analysis), None, PAGE
     if interval is not None:
-        focus = find(loaded, label=None, iteration=None, name=interval)
-        loaded, note = with_timeline(loaded, focus, interval, analysis)
+        focus = find(loaded, name=interval)
+        loaded = drawn(loaded, focus, analysis, "timeline")
         name = f"report-{file_name(interval)}.html"
+        if not quiet and not (loaded.timeline["interval"] == focus).any():
+            click.echo(
+                f"no trace beside the analysis: {safe_text(interval)} is drawn from its stored pieces, "
+                "if there are any, without other threads and streams",
+                err=True,
+            )
     target = output or RunDirectory.around(analysis).path / name
     refuse_overwriting(target)
     html.write(loaded, target, focus)
     if not quiet:
         click.echo(str(target))
-        click.echo(note, err=True, nl=bool(note))
-
-
-def with_timeline(loaded: Analysis, number: int, name: str, path: Path) -> tuple[Analysis, str]:
-    """The analysis with the interval's timeline: stored, or read again from the trace next to it;
-    else the page draws its pieces.  The second value is a note on that, if it matters."""
-    from nsysalign.commandline.assembly import drawn
-
-    found = drawn(loaded, number, path, "timeline")
-    if (found.timeline["interval"] == number).any():
-        return found, ""
-    if not (found.segments["interval"] == number).any():
-        return (
-            found,
-            f"no pieces of {name} are stored here: the page has its numbers but no timeline",
-        )
-    return found, (
-        f"no trace beside the analysis: {name} is drawn from its stored pieces, without other "
-        "threads and streams"
-    )

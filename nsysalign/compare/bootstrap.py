@@ -20,11 +20,8 @@ import numpy as np
 
 #: Of all bounds.
 CONFIDENCE = 0.95
-RESAMPLES = 2_000
-#: Limit on random numbers drawn per side and label: 25,000 runs need fewer resamples than 10 runs
-#: do.
-MOST_DRAWS = 6_000_000
-FEWEST_RESAMPLES = 200
+#: Random numbers drawn per side and label at most: 25,000 runs need fewer resamples than 10 runs do.
+RESAMPLES, FEWEST_RESAMPLES, MOST_DRAWS = 2_000, 200, 6_000_000
 #: With fewer runs the middle half still holds a cold run too often when it is resampled.
 FEWEST_FOR_HALF = 9
 ONE_SIGMA = (NormalDist().cdf(-1), NormalDist().cdf(1))
@@ -63,12 +60,14 @@ def resampled(values: np.ndarray, random: np.random.Generator) -> np.ndarray:
     return np.concatenate(out)
 
 
-def _reach(half_ns: np.ndarray, runs: int) -> np.ndarray:
+def _reach(resamples: np.ndarray, runs: int) -> np.ndarray:
     """How far bounds lie from the middle: Student's t times a standard deviation of the resampled
     statistic."""
     from scipy.special import stdtrit  # a tenth of a second that only comparisons need
 
-    return half_ns * float(stdtrit(runs - 1, 0.5 + CONFIDENCE / 2)) * np.sqrt(runs / (runs - 1))
+    low, high = np.quantile(resamples, ONE_SIGMA, axis=0)
+    student = float(stdtrit(runs - 1, 0.5 + CONFIDENCE / 2))
+    return (high - low) / 2 * student * np.sqrt(runs / (runs - 1))
 
 
 def change(before: np.ndarray, after: np.ndarray, seed: int) -> np.ndarray:
@@ -78,9 +77,7 @@ def change(before: np.ndarray, after: np.ndarray, seed: int) -> np.ndarray:
     first, second = midmean(before), midmean(after)
     a, b = resampled(before, random), resampled(after, random)
     resamples = min(len(a), len(b))
-    low, high = np.quantile(b[:resamples] - a[:resamples], ONE_SIGMA, axis=0)
-    fewest = max(2, min(len(before), len(after)))
-    reach = _reach((high - low) / 2, fewest)
+    reach = _reach(b[:resamples] - a[:resamples], max(2, min(len(before), len(after))))
     middle = second - first
     return np.column_stack([first, second, middle, middle - reach, middle + reach])
 
@@ -88,9 +85,7 @@ def change(before: np.ndarray, after: np.ndarray, seed: int) -> np.ndarray:
 def level(values: np.ndarray) -> np.ndarray:
     """(midmean and its 95 % bounds) of every column: an array of shape (columns, 3), nanoseconds.
     The spread of a single run is unknown: its bounds are the value itself."""
-    middle = midmean(values)
-    if len(values) < 2:
-        return np.column_stack([middle, middle, middle])
-    low, high = np.quantile(resampled(values, np.random.default_rng(0)), ONE_SIGMA, axis=0)
-    reach = _reach((high - low) / 2, len(values))
+    middle, reach = midmean(values), 0.0
+    if len(values) > 1:
+        reach = _reach(resampled(values, np.random.default_rng(0)), len(values))
     return np.column_stack([middle, middle - reach, middle + reach])

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import re
 import zlib
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -46,14 +44,6 @@ class Change:
         return self.low_ns > 0 or self.high_ns < 0
 
 
-class Predicted(NamedTuple):
-    """What an interval would take without nsys, ns, and its bounds."""
-
-    ns: int
-    lower_ns: int
-    upper_ns: int
-
-
 @dataclass(frozen=True)
 class LabelChange:
     label: str
@@ -68,9 +58,6 @@ class LabelChange:
     verdict: str  # slower, faster, unclear, same; different: the runs were not recorded alike
     reason: str  # one of REASONS if it is unclear, else ''
     library: bool
-    #: Of each side's median interval: what it would take without nsys, ns; None where that was not
-    #: predicted.
-    unprofiled: tuple[Predicted | None, Predicted | None] = (None, None)
 
 
 @dataclass(frozen=True)
@@ -98,47 +85,47 @@ def compare(
     anyway: bool = False,
 ) -> Comparison:
     """Every label of both sides.  `threshold`: the share of the time below which a change does not
-    matter.
-
-    `anyway`: judge the labels of runs that were recorded differently as well.
-    """
+    matter; `anyway`: judge the labels of runs that were recorded differently as well."""
     a, b = _runs(before), _runs(after)
-    predicted = _unprofiled(before), _unprofiled(after)
-    first = before.labels.set_index("label")
     same_code = matching(before, after)
     confounders, remarks = _differences(before, after, names)
     labels = []
-    for label, other in same_code.items():
+    for row in before.labels.itertuples(index=False):
+        if (other := same_code.get(row.label)) is None:
+            continue
         # a label's random numbers depend on its name only: other labels do not change its answer
-        number = zlib.crc32(label.encode("utf-8", "replace"))
-        rows = change(a[label], b[other], number)
-        total, kernel_only, *causes = [Change(*map(float, row)) for row in rows]
-        verdict, reason = judge(total, len(a[label]), len(b[other]), threshold)
+        seed = zlib.crc32(row.label.encode("utf-8", "replace"))
+        changes = change(a[row.label], b[other], seed)
+        total, kernel_only, *causes = [Change(*map(float, values)) for values in changes]
+        verdict, reason = judge(total, len(a[row.label]), len(b[other]), threshold)
         if confounders and not anyway:
             verdict, reason = "different", reason if reason == "too few" else ""
-        row, parts = first.loc[label], zip(CAUSES, causes, strict=True)
+        parts = zip(CAUSES, causes, strict=True)
         labels.append(
             LabelChange(
-                label, other, str(row["kind"]), str(row["site"]), len(a[label]), len(b[other]), total,
+                row.label, other, row.kind, row.site, len(a[row.label]), len(b[other]), total,
                 {cause: part for cause, part in parts if part.before_ns or part.after_ns},
-                kernel_only, verdict, reason, bool(row["library"]),
-                (predicted[0].get(label), predicted[1].get(other)),
+                kernel_only, verdict, reason, row.library,
             )
         )  # fmt: skip
-    moved = [f"{x} is {y}" for x, y in same_code.items() if x != y]
-    if moved:
+    if moved := [f"{x} is {y}" for x, y in same_code.items() if x != y]:
         remarks.append(f"matched by their code, as lines moved (A is B): {', '.join(moved)}")
+    library = dict(before.labels[["label", "library"]].itertuples(index=False))
     only_before = tuple(label for label in a if label not in same_code)
-    only_after = tuple(label for label in b if label not in same_code.values())
-    missing = tuple(label for label in only_before if not first.loc[label, "library"])
     return Comparison(
-        *names, tuple(labels), only_before, only_after, threshold, tuple(confounders), tuple(remarks), missing,
-    )  # fmt: skip
+        *names,
+        labels=tuple(labels),
+        only_before=only_before,
+        only_after=tuple(label for label in b if label not in same_code.values()),
+        threshold=threshold,
+        confounders=tuple(confounders),
+        remarks=tuple(remarks),
+        missing=tuple(label for label in only_before if not library[label]),
+    )
 
 
 def matching(before: Analysis, after: Analysis) -> dict[str, str]:
-    """Which label of `after` each label of `before` is, in the order of `before`; labels of one
-    side are absent.
+    """Which label of `after` each label of `before` is; labels of one side are absent.
 
     A region is known by its name.  A label made of call sites is known by its code, the text of its
     lines, because lines move; the k-th of several with the same code is the k-th on the other side.
@@ -148,35 +135,35 @@ def matching(before: Analysis, after: Analysis) -> dict[str, str]:
         A   bench.py:10  start.record()         B   bench.py:12  start.record()
             bench.py:20  start.record()             bench.py:22  start.record()
     """
-    sides = [_by_code(analysis) for analysis in (before, after)]
-    found = {}
-    for code, labels in sides[0].items():
-        others = sides[1].get(code, [])
-        if len(labels) == len(others):
-            found |= dict(zip(labels, others, strict=True))
-    codes = [{x: code for code, labels in side.items() for x in labels} for side in sides]
-    rest = set(after.labels["label"]) - set(found.values())
-    for label in before.labels["label"]:
-        known = codes[0].get(label), codes[1].get(label)
-        if label not in found and label in rest and (None in known or known[0] == known[1]):
+    first, second = _codes(before), _codes(after)
+    found: dict[str, str] = {}
+    for code in {*first.values()} - {None}:
+        one, two = ([x for x, own in side.items() if own == code] for side in (first, second))
+        if len(one) == len(two):
+            found |= dict(zip(one, two, strict=True))
+    rest = {*second} - {*found.values()}
+    for label, code in first.items():
+        same = None in (code, second.get(label)) or code == second[label]
+        if label not in found and label in rest and same:
             found[label] = label
     return {label: found[label] for label in before.labels["label"] if label in found}
 
 
-def _by_code(analysis: Analysis) -> Mapping[tuple, list[str]]:
-    """The labels made of call sites whose lines are known, by (kind, name without numbers of lines,
-    text), each in order."""
+def _codes(analysis: Analysis) -> dict[str, tuple | None]:
+    """What the labels are known by, in order of their lines: (kind, name without numbers of lines,
+    text of the lines); None where they are not made of call sites, or the text is not known."""
     text = dict(analysis.source_lines[["site", "text"]].itertuples(index=False))
-    codes: dict[tuple, list[tuple[int, str]]] = {}
-    for row in analysis.labels[["label", "kind", "site"]].itertuples(index=False):
-        file, _, line = row.site.rpartition(":")
-        place = re.search(re.escape(row.site.rpartition("/")[2]) + r"(?:-(\d+))?(?!\d)", row.label)
-        if row.site in text and place and line.isdigit():
-            end = text.get(f"{file}:{place[1]}", "") if place[1] else ""
-            name = re.sub(r":\d+(-\d+)?", ":", row.label)
-            code = row.kind, name, text[row.site], end
-            codes.setdefault(code, []).append((int(line), row.label))
-    return {code: [label for _, label in sorted(labels)] for code, labels in codes.items()}
+    codes: list[tuple[int, str, tuple | None]] = []
+    for label, kind, site in analysis.labels[["label", "kind", "site"]].itertuples(index=False):
+        file, _, line = site.rpartition(":")
+        place = re.search(re.escape(site.rpartition("/")[2]) + r"(?:-(\d+))?(?!\d)", label)
+        if not (site in text and place and line.isdigit()):
+            codes.append((0, label, None))
+            continue
+        end = text.get(f"{file}:{place[1]}", "") if place[1] else ""
+        name = re.sub(r":\d+(-\d+)?", ":", label)
+        codes.append((int(line), label, (kind, name, text[site], end)))
+    return {label: code for _, label, code in sorted(codes, key=lambda one: one[:2])}
 
 
 def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
@@ -186,21 +173,7 @@ def _runs(analysis: Analysis) -> dict[str, np.ndarray]:
     whole = intervals[["elapsed_ns", "kernel_only_ns"]].to_numpy(np.int64)
     matrix = np.hstack([whole, parts_matrix(analysis)])
     groups = intervals.groupby("label", sort=False).indices
-    return {str(label): matrix[groups[label]] for label in analysis.labels["label"]}
-
-
-def _unprofiled(analysis: Analysis) -> dict[str, Predicted]:
-    """Label -> what its median interval would take without nsys, where that was predicted."""
-    columns = ["predicted_ns", "lower_ns", "upper_ns"]
-    known = (
-        analysis.unprofiled.dropna(subset=columns).set_index("interval")[columns].astype("int64")
-    )
-    row = analysis.labels.set_index("label")["row_interval"]
-    return {
-        str(label): Predicted(*known.loc[number].tolist())
-        for label, number in row.items()
-        if number in known.index
-    }
+    return {label: matrix[groups[label]] for label in analysis.labels["label"]}
 
 
 def judge(total: Change, before_count: int, after_count: int, threshold: float) -> tuple[str, str]:
@@ -228,18 +201,26 @@ def judge(total: Change, before_count: int, after_count: int, threshold: float) 
     return "unclear", "too few" if total.low_ns < -total.before_ns else "varies"
 
 
-def _clock_mhz(analysis: Analysis) -> float | None:
-    """The median SM clock of the samples between the first interval and the last, None without
-    any."""
+def _traits(analysis: Analysis) -> dict[str, str]:
+    """Under which conditions a run was recorded, '' for what is unknown."""
+    return {
+        "GPU": ", ".join(dict.fromkeys(analysis.trace.devices)),
+        "nsys": analysis.trace.nsys_version or "",
+        "event tracing": "on" if (analysis.intervals["method"] == "event-trace").any() else "off",
+        "driver": analysis.trace.driver_version or "",
+        "torch": analysis.known.torch,
+    }
+
+
+def _clock_mhz(analysis: Analysis) -> float:
+    """The median SM clock of the samples between the first interval and the last, 0 without any."""
     clocks, intervals = analysis.gpu_clocks, analysis.measured
-    if clocks.empty or intervals.empty:
-        return None
     near = clocks[
         (clocks["end_ns"] >= intervals["start_ns"].min())
         & (clocks["start_ns"] <= intervals["end_ns"].max())
     ]
-    values = np.repeat(near["sm_max_mhz"].to_numpy(), near["samples"].to_numpy())
-    return float(np.median(values)) if len(values) else None
+    values = near["sm_max_mhz"].repeat(near["samples"])
+    return float(values.median()) if len(values) else 0.0
 
 
 def _differences(
@@ -248,33 +229,23 @@ def _differences(
     """(what alone changes times, what else differs): a change of time may then not be due to the
     program."""
     sides = (before, after)
-    confounding = {
-        "GPU": [", ".join(dict.fromkeys(side.trace.devices)) for side in sides],
-        "nsys": [side.trace.nsys_version or "" for side in sides],
-        "event tracing": [
-            "on" if (side.intervals["method"] == "event-trace").any() else "off" for side in sides
-        ],
-    }
-    other = {
-        "driver": [side.trace.driver_version or "" for side in sides],
-        "torch": [side.known.torch for side in sides],
-    }
-    clocks = [_clock_mhz(side) for side in sides]
-    if all(clocks) and min(clocks) < (1 - CLOCK_SHARE) * max(clocks):
-        confounding["SM clock"] = [f"{mhz:.0f} MHz" for mhz in clocks]
     confounders, remarks = [], []
-    for traits, known in ((confounding, confounders), (other, remarks)):
-        for what, (x, y) in traits.items():
-            if x != y:
-                text = f"{what} differs: {names[0]} {x or 'unknown'}, {names[1]} {y or 'unknown'}"
-                (known if x and y else remarks).append(text)
+    first, second = map(_traits, sides)
+    for what, x in first.items():
+        y = second[what]
+        text = f"{what} differs: {names[0]} {x or 'unknown'}, {names[1]} {y or 'unknown'}"
+        if x != y:
+            judged = x and y and what not in ("driver", "torch")
+            (confounders if judged else remarks).append(text)
+    x, y = map(_clock_mhz, sides)
+    if 0 < min(x, y) < (1 - CLOCK_SHARE) * max(x, y):
+        confounders.append(f"SM clock differs: {names[0]} {x:.0f} MHz, {names[1]} {y:.0f} MHz")
     for side, name in zip(sides, names, strict=True):
         disturbed = sum("profiler-disturbed" in flags for flags in side.intervals["flags"])
         if disturbed:
             remarks.append(f"intervals of {name} disturbed by the profiler's own work: {disturbed}")
-        if len(side.unaligned):
+        if lost := len(side.unaligned):
             remarks.append(
-                f"intervals of {name} that could not be placed and are not compared: "
-                f"{len(side.unaligned)}"
+                f"intervals of {name} that could not be placed and are not compared: {lost}"
             )
     return confounders, remarks

@@ -24,7 +24,6 @@ from nsysalign.text import (
     percent,
     plural,
     safe_text,
-    within,
 )
 
 if TYPE_CHECKING:
@@ -71,7 +70,7 @@ def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
     for label in ordered(comparison):
         names = {key: safe_text(getattr(label, key)) for key in ("label", "label_after", "site")}
         bounds = between(label) or label.reason or "unknown"
-        words = {"change": changed(label), "bounds": bounds, "without": without_nsys(label)}
+        words = {"change": changed(label), "bounds": bounds}
         labels.append(_label(label) | names | {"reason": label.reason, "words": words})
     data = {
         "title": f"{safe_text(comparison.before)} → {safe_text(comparison.after)}",
@@ -94,7 +93,6 @@ def write_page(comparison: Comparison, path: str | os.PathLike[str]) -> None:
 
 
 def _label(label: LabelChange) -> dict[str, Any]:
-    sides = zip(("before", "after"), (u and u._asdict() for u in label.unprofiled), strict=True)
     return {
         "label": label.label,
         "label_after": label.label_after,
@@ -107,14 +105,12 @@ def _label(label: LabelChange) -> dict[str, Any]:
         "library": label.library,
         "total": _change(label.total),
         "kernel_only": _change(label.kernel_only),
-        "unprofiled": dict(sides),
         "parts": {cause: _change(change) for cause, change in label.parts.items()},
     }
 
 
 def _change(change: Change) -> dict[str, float]:
-    names = ("before_ns", "after_ns", "change_ns", "low_ns", "high_ns")
-    return {name: round(getattr(change, name), 1) for name in names} | {"clear": change.clear}
+    return {name: round(ns, 1) for name, ns in vars(change).items()} | {"clear": change.clear}
 
 
 # --- words ---
@@ -147,12 +143,6 @@ def method(comparison: Comparison) -> str:
         "the causes' changes add up to the total's. Bounds hold the true change with "
         f"{percent(CONFIDENCE)} confidence per label (bootstrap over intervals); "
         f"changes below {100 * comparison.threshold:.3g} % do not matter."
-        + (
-            " Times are those under nsys; w/o nsys is predicted for the median interval of each "
-            "side."
-            if any(all(label.unprofiled) for label in comparison.labels)
-            else ""
-        )
     )
 
 
@@ -189,13 +179,6 @@ def where(label: LabelChange, most: int = 3) -> str:
         for cause, c in clear[:most]
     ]
     return ", ".join(changes) + (f", … {len(clear) - most} more" if len(clear) > most else "")
-
-
-def without_nsys(label: LabelChange) -> str:
-    """What each side's median interval would take without nsys, us: "191 ±25 → 52.3 ±6.1"; ''
-    unless both were predicted."""
-    known = [within(*u, 1_000) for u in label.unprofiled if u]
-    return " → ".join(known) if len(known) == 2 else ""
 
 
 # --- the terminal ---
@@ -249,8 +232,7 @@ def _table(comparison: Comparison, console: Console) -> None:
         both = (label.total.before_ns, label.total.after_ns)
         for cells, ns in zip(times, both, strict=True):
             cells.append(fixed(ns, decimals=2 if max(both) < 1e7 else 1))
-        predicted = f"w/o nsys {without_nsys(label)} us" if without_nsys(label) else ""
-        below.append("; ".join(filter(None, (between(label), where(label), predicted))))
+        below.append("; ".join(filter(None, (between(label), where(label)))))
     verdicts = [f"{_LOOKS[label.verdict][0]} {label.reason}".strip() for label in labels]
     columns = [
         text("label", [safe_text(label.label) for label in labels]),

@@ -7,8 +7,10 @@ in a list; labels in only one run are reported.
 
 from __future__ import annotations
 
+import math
 import re
 import zlib
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -45,56 +47,62 @@ def side_by_side(
         timers = timers.assign(kind="host", certain=False)
         found = pd.concat([found, timers], ignore_index=True)
     without = _labelled(found, label_of)
-    counts = without["certain"].to_numpy(dtype=bool) | without["key"].isin(list(label_of))
-    without = without[counts].reset_index(drop=True)
+    without = without[without["certain"].astype(bool) | without["key"].isin(list(label_of))]
     logged = _labelled(measured(profiled), label_of) if profiled is not None else None
     known = set() if logged is None else set(logged["key"])
-    words = [_verdicts(side) for side in (logged, without)]
+    proven = {"profiled_verdict": _verdicts(logged), "baseline_verdict": _verdicts(without)}
     under = intervals[["label", "kind", "site", "elapsed_ns", "interval"]]
     under = under.assign(process=windows["log_process"].to_numpy())
     predictions = unprofiled.set_index("interval")
     sides = [dict(iter(side.groupby("label", sort=False))) for side in (under, without)]
     rows = [
-        _row(label, sides[0].get(label), sides[1].get(label), predictions, known)
-        + tuple(side.get(label, "") for side in words)
+        _row(sides[0].get(label), sides[1].get(label), predictions, known)
+        | {name: words.get(label, "") for name, words in proven.items()}
+        | {"label": label}
         for label in dict.fromkeys([*intervals["label"], *without["label"]])
     ]
-    table = (
-        pd.DataFrame(rows, columns=frames.BASELINE.names) if rows else frames.empty(frames.BASELINE)
-    )
-    table = frames.check(table, frames.BASELINE)
-    return table, _notes(profiled, baseline) + _other_verdicts(table)
+    table = frames.check(pd.DataFrame(rows, columns=frames.BASELINE.names), frames.BASELINE)
+    return table, _notes(profiled, baseline, table)
 
 
 def measured(log: EventLog) -> pd.DataFrame:
     """Every interval that a log measured: event pairs that the program compared, and host timers.
     `order`: when its first call began; `certain`: no clock readings that may have been of
     anything; `verdict`: what the log proves of an event pair (`unprofiled_run`), else ''."""
-    columns = ["process", "seq", "region", "site", "callers", "t0_ns"]
-    records = {(r.process, r.seq): r for r in log.records[columns].itertuples(index=False)}
-    own, pairs = log.compared, compared_pairs(log, event_clock(log))
-    proven = dict(zip(pairs.index, verdicts(pairs), strict=True))
-    rows = []
-    for index, pair in zip(own.index, own.itertuples(index=False), strict=True):
-        start, end = records.get((pair.process, pair.start)), records.get((pair.process, pair.end))
-        if start is None or end is None or pair.ms < 0:
-            continue
-        rows.append(
-            ("event", start.region or pair.region, start.site, end.site, start.callers,
-             pair.process, start.t0_ns, round(pair.ms * 1e6), True, proven.get(index, ""))
-        )  # fmt: skip
-    for host in log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]].itertuples(index=False):
-        rows.append(
-            ("host", host.region, host.site, host.site, (), host.process,
-             host.t0_ns, host.t1_ns - host.t0_ns, not host.implicit, "")
-        )  # fmt: skip
-    names = ["kind", "region", "site", "end_site", "callers", "process", "order", "elapsed_ns"]
-    names += ["certain", "verdict"]
-    whole = dict.fromkeys(("process", "order", "elapsed_ns"), "int64")
-    return pd.DataFrame(rows, columns=names).astype(whole)
+    of_records = ["region", "site", "callers", "t0_ns"]
+    records = log.records.drop_duplicates(["process", "seq"], keep="last")
+    records = records.set_index(["process", "seq"])[of_records]
+    pairs = compared_pairs(log, event_clock(log))
+    own = log.compared.assign(verdict=pd.Series(verdicts(pairs), index=pairs.index, dtype=object))
+    own = own.rename(columns={"region": "asked_in"}).drop(columns=["site", "t1_ns"])
+    own = own.join(records, on=["process", "start"]).join(
+        records[["site"]].rename(columns={"site": "end_site"}), on=["process", "end"]
+    )
+    own = own.dropna(subset=["site", "end_site"])
+    own = own[own["ms"] >= 0]
+    events = pd.DataFrame(
+        {
+            "kind": "event", "region": own["region"].where(own["region"] != "", own["asked_in"]),
+            "site": own["site"], "end_site": own["end_site"], "callers": own["callers"],
+            "process": own["process"], "order": own["t0_ns"].astype("int64"),
+            "elapsed_ns": (own["ms"] * 1e6).round().astype("int64"), "certain": True,
+            "verdict": own["verdict"].fillna(""),
+        }
+    )  # fmt: skip
+    timed = log.hosts[log.hosts["t1_ns"] >= log.hosts["t0_ns"]]
+    hosts = pd.DataFrame(
+        {
+            "kind": "host", "region": timed["region"], "site": timed["site"], "end_site": timed["site"],
+            "callers": pd.Series([()] * len(timed), index=timed.index, dtype=object),
+            "process": timed["process"], "order": timed["t0_ns"],
+            "elapsed_ns": timed["t1_ns"] - timed["t0_ns"], "certain": ~timed["implicit"].astype(bool),
+            "verdict": "",
+        }
+    )  # fmt: skip
+    return pd.concat([events, hosts], ignore_index=True)
 
 
-def _key(row) -> tuple:
+def _key(row: Any) -> tuple:
     """The key by which intervals of different runs are the same measurement."""
     if row.region:
         return row.kind, re.sub(REPETITION, "", row.region)
@@ -102,46 +110,45 @@ def _key(row) -> tuple:
 
 
 def _labelled(found: pd.DataFrame, label_of: dict[tuple, str]) -> pd.DataFrame:
-    keys = [_key(row) for row in found.itertuples(index=False)]
-    labels = [label_of.get(key) or _place(key) for key in keys]
+    """With the key and the label of each; what the profiled run never timed is named by its region
+    or its call sites."""
+    keys, labels = [_key(row) for row in found.itertuples(index=False)], []
+    for key in keys:
+        start, end = key[1], key[2] if key[3:] else ""
+        other = f"{start}-{end.rpartition(':')[2]}" if end not in ("", start) else start
+        labels.append(label_of.get(key) or other)
     return found.assign(label=pd.Series(labels, dtype=object), key=pd.Series(keys, dtype=object))
 
 
-def _place(key: tuple) -> str:
-    """A name for what the profiled run never timed: its region or its call sites, formed like a
-    label."""
-    if len(key) == 2:
-        return key[1]
-    _, start, end, _ = key
-    return start if end in ("", start) else f"{start}-{end.rpartition(':')[2]}"
-
-
 def _row(
-    label: str,
     profiled: pd.DataFrame | None,
     baseline: pd.DataFrame | None,
     predictions: pd.DataFrame,
     known: set[tuple],
-) -> tuple:
-    """A row of BASELINE without its verdicts; `known`: what the profiled run logged."""
+) -> dict[str, Any]:
+    """Of a row of BASELINE all but its label and verdicts; `known`: what the profiled run logged."""
     first, remarks = profiled if profiled is not None else baseline, []
     counts = [0 if side is None else len(side) for side in (profiled, baseline)]
-    nan = float("nan")
     profiled_ns, baseline_ns = (
-        nan if side is None else _midmean(side["elapsed_ns"]) for side in (profiled, baseline)
+        math.nan if side is None else _midmean(side["elapsed_ns"]) for side in (profiled, baseline)
     )
-    low, high, inflation, error = nan, nan, nan, nan
+    row = dict.fromkeys(frames.BASELINE.names, math.nan) | {
+        "kind": first["kind"].iloc[0], "site": first["site"].iloc[0],
+        "profiled_count": counts[0], "baseline_count": counts[1],
+        "profiled_ns": profiled_ns, "baseline_ns": baseline_ns, "predicted_from": 0,
+    }  # fmt: skip
     if profiled is None:
         placed = known and baseline["key"].iloc[0] in known
         remarks.append("not placed in the profiled run" if placed else "measured without nsys only")
-    elif baseline is None:
+        return row | {"remark": remarks[0]}
+    if baseline is None:
         remarks.append("measured under nsys only")
     else:
-        inflation = profiled_ns / baseline_ns if baseline_ns > 0 else nan
+        row["inflation"] = profiled_ns / baseline_ns if baseline_ns > 0 else math.nan
         if min(counts) >= FEWEST_RUNS:
-            seed = zlib.crc32(str(label).encode("utf-8", "replace"))
+            seed = zlib.crc32(str(profiled["label"].iloc[0]).encode("utf-8", "replace"))
             columns = [s["elapsed_ns"].to_numpy(np.float64)[:, None] for s in (baseline, profiled)]
-            low, high = change(*columns, seed)[0, 3:5]
+            row["low_ns"], row["high_ns"] = change(*columns, seed)[0, 3:5]
         else:
             remarks.append(f"fewer than {FEWEST_RUNS} intervals: no confidence")
         each = [sorted(side.groupby("process").size()) for side in (profiled, baseline)]
@@ -151,20 +158,26 @@ def _row(
                 f"{under} intervals under nsys, {without} without: either the work differs or not "
                 "all could be placed"
             )
-    predicted = (nan, nan, nan, 0)
-    if profiled is not None:
-        tried = predictions.reindex(profiled["interval"])
-        predicted = _predicted(profiled, tried, profiled_ns)
-        if not predicted[-1]:
-            reasons = tried["reason"].dropna()
-            untried = "untried: no interval of this label was replayed"
-            remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else untried}")
-        if baseline is not None and baseline_ns > 0:
-            error = predicted[0] / baseline_ns - 1
-    return (
-        label, str(first["kind"].iloc[0]), str(first["site"].iloc[0]), *counts, profiled_ns, baseline_ns,
-        low, high, inflation, *predicted, error, "; ".join(remarks),
-    )  # fmt: skip
+    tried = predictions.reindex(profiled["interval"])
+    have = tried["predicted_ns"].notna().to_numpy()
+    if have.any():
+        # the loss of the intervals that were replayed, subtracted from the measurement of all
+        shift = profiled_ns - _midmean(profiled["elapsed_ns"][have])
+        for name in ("predicted_ns", "lower_ns", "upper_ns"):
+            ns = max(_midmean(tried[name][have]) + shift, 0.0)
+            row[name if name == "predicted_ns" else f"predicted_{name}"] = ns
+        row["predicted_from"] = int(have.sum())
+        if baseline_ns > 0:
+            row["error"] = row["predicted_ns"] / baseline_ns - 1
+    else:
+        reasons = tried["reason"].dropna()
+        untried = "untried: no interval of this label was replayed"
+        remarks.append(f"no prediction: {reasons.iloc[0] if len(reasons) else untried}")
+    return row | {"remark": "; ".join(remarks)}
+
+
+def _midmean(values: Any) -> float:
+    return float(midmean(np.asarray(values, dtype=np.float64)[:, None])[0])
 
 
 def _verdicts(found: pd.DataFrame | None) -> dict[str, str]:
@@ -179,44 +192,8 @@ def _verdicts(found: pd.DataFrame | None) -> dict[str, str]:
     }
 
 
-def _other_verdicts(table: pd.DataFrame) -> list[str]:
-    """A note if nsys changed who limits labels."""
-    under, without = table["profiled_verdict"], table["baseline_verdict"]
-    proven = ~under.isin(["", CANNOT_TELL]) & ~without.isin(["", CANNOT_TELL])
-    changed = table.loc[proven & (under != without), "label"].tolist()
-    if not changed:
-        return []
-    some = f"{plural(len(changed), 'label')} ({', '.join(changed[:3])}{', ...' if changed[3:] else ''})"
-    return [
-        f"nsys changes who limits {some}: what the breakdown says of that holds under nsys only"
-    ]
-
-
-def _midmean(values) -> float:
-    """The midmean; NaN for no values."""
-    if not len(values):
-        return float("nan")
-    return float(midmean(np.asarray(values, dtype=np.float64)[:, None])[0])
-
-
-def _predicted(
-    profiled: pd.DataFrame, tried: pd.DataFrame, profiled_ns: float
-) -> tuple[float, float, float, int]:
-    """(ns, its bar, of how many intervals; NaN and 0 for none): the loss of the intervals that were
-    replayed, subtracted from the measurement of all.  `tried`: a row per row of `profiled`."""
-    have = tried["predicted_ns"].notna().to_numpy()
-    nan = float("nan")
-    if not have.any():
-        return nan, nan, nan, 0
-    # 0 if all were replayed
-    shift = profiled_ns - _midmean(profiled["elapsed_ns"].to_numpy(np.float64)[have])
-    names = ("predicted_ns", "lower_ns", "upper_ns")
-    ns, low, high = (max(_midmean(tried[c][have].to_numpy(np.float64)) + shift, 0.0) for c in names)
-    return ns, low, high, int(have.sum())
-
-
-def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:
-    """Notes on differences between the two runs as a whole."""
+def _notes(profiled: EventLog | None, baseline: EventLog, table: pd.DataFrame) -> list[str]:
+    """What differs between the two runs as a whole, and whether nsys changed who limits labels."""
     ends = [(h.get("exit_status"), h.get("profiled_exit_status")) for h in baseline.headers]
     notes = [
         f"without nsys the script ended with status {without}, under nsys with {under}: "
@@ -226,19 +203,25 @@ def _notes(profiled: EventLog | None, baseline: EventLog) -> list[str]:
     ]
     if any(h.get("stopped") for h in baseline.headers):
         notes.append("the run without nsys was stopped: it measured only a part")
-    if profiled is None:
-        return notes
-    for what, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
-        under, without = (
-            ", ".join(sorted({str(h.get(key)) for h in log.headers if h.get(key)}))
-            for log in (profiled, baseline)
-        )
-        if under and without and under != without:
-            notes.append(
-                f"{what} differs between the run under nsys ({under}) and the one without "
-                f"({without})"
+    if profiled is not None:
+        for what, key in (("GPU", "device_name"), ("torch", "torch"), ("Python", "python")):
+            under, without = (
+                ", ".join(sorted({str(h.get(key)) for h in log.headers if h.get(key)}))
+                for log in (profiled, baseline)
             )
-    processes, others = len(profiled.headers), len(baseline.headers)
-    if processes != others:
-        notes.append(f"{processes} processes timed something under nsys, {others} without it")
+            if under and without and under != without:
+                notes.append(
+                    f"{what} differs between the run under nsys ({under}) and the one without "
+                    f"({without})"
+                )
+        processes, others = len(profiled.headers), len(baseline.headers)
+        if processes != others:
+            notes.append(f"{processes} processes timed something under nsys, {others} without it")
+    proven = ~table[["profiled_verdict", "baseline_verdict"]].isin(["", CANNOT_TELL]).any(axis=1)
+    changed = table[proven & (table["profiled_verdict"] != table["baseline_verdict"])]
+    if names := changed["label"].tolist():
+        some = f"{plural(len(names), 'label')} ({', '.join(names[:3])}{', ...' * bool(names[3:])})"
+        notes.append(
+            f"nsys changes who limits {some}: what the breakdown says of that holds under nsys only"
+        )
     return notes

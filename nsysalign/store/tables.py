@@ -3,7 +3,6 @@ table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,6 @@ from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrix
 from nsysalign.store.objects import to_json
 from nsysalign.text import safe_text
-from nsysalign.untrusted import contents
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,9 +38,9 @@ def tables(analysis: Analysis) -> dict[str, pd.DataFrame]:
     }
 
 
-def write(analysis: Analysis, folder: Path, form: str) -> list[Path]:
+def write(analysis: Analysis, folder: Path, form: str) -> int:
     """One file per table: "csv", each text one line without control characters and never a formula,
-    or "parquet", text as it is; tuples and dicts as JSON text."""
+    or "parquet", text as it is; tuples and dicts as JSON text.  Returns how many."""
     if form == "parquet":
         try:
             import pyarrow  # noqa: F401
@@ -53,21 +51,19 @@ def write(analysis: Analysis, folder: Path, form: str) -> list[Path]:
             ) from None
     # each text once; Parquet cannot hold half a character
     once = cache(cell if form == "csv" else lambda t: t.encode("utf-8", "replace").decode("utf-8"))
-    written = []
-    for name, table in tables(analysis).items():
+    every = tables(analysis)
+    for name, table in every.items():
         out = table.copy()
         for column in table.columns:
             if table[column].dtype.kind not in "iufb":
                 values = table[column].tolist()
                 out[column] = [once(v if isinstance(v, str) else to_json(v)) for v in values]
-        path = folder / f"{name}.{form}"
-        with replacing(path) as temporary:
+        with replacing(folder / f"{name}.{form}") as temporary:
             if form == "csv":
                 out.to_csv(temporary, index=False, encoding="utf-8", lineterminator="\n")
             else:
                 out.to_parquet(temporary, engine="pyarrow", index=False)
-        written.append(path)
-    return written
+    return len(every)
 
 
 def cell(text: str) -> str:
@@ -75,24 +71,3 @@ def cell(text: str) -> str:
     line = safe_text(text)
     shown = line.lstrip(" \u00a0\u3000")
     return "'" + line if shown.startswith(_FORMULA) or text[:1] in _FORMULA else line
-
-
-def foreign(analysis: Analysis, folder: Path, form: str) -> Iterator[Path]:
-    """Files that an export to this folder would replace, and that are no earlier export of the same
-    table."""
-    for name, table in tables(analysis).items():
-        path = folder / f"{name}.{form}"
-        if not path.is_file() or path.is_symlink():
-            continue
-        try:
-            if form == "csv":
-                head = contents(path, 1 << 16).partition(b"\n")[0].decode()
-                there = head.strip().split(",")
-            else:
-                from pyarrow.parquet import read_schema
-
-                there = read_schema(path).names
-        except (OSError, ValueError):
-            there = [""]
-        if not {*there} <= {*table.columns}:
-            yield path

@@ -20,7 +20,6 @@ from tiny_export import LOG, write_export, write_lines
 import nsysalign
 from nsysalign import cli as command_line
 from nsysalign.addons.confirm import verdicts as confirmations
-from nsysalign.addons.confirm.tables import CONFIRMATIONS
 from nsysalign.cli import cli, main
 from nsysalign.commandline import assembly
 from nsysalign.errors import AnalysisError, OutputError, TraceError
@@ -132,28 +131,6 @@ def test_a_page_of_one_interval_loses_nothing_of_the_run(run, monkeypatch):
     name = stored.intervals["name"][0]
     assert invoke("report", run, "--interval", name).exit_code == 0
     assert said_of(drawn[0]) == said_of(stored) and len(drawn[0].timeline)
-
-
-def test_an_export_of_one_label_has_nothing_of_others(tmp_path):
-    import pandas as pd
-
-    from nsysalign import frames
-    from nsysalign.commands.export import only
-
-    analysis = build()
-    tables = {}
-    for spec, column in ((frames.BASELINE, "label"), (CONFIRMATIONS, "label"), (frames.UNPROFILED, "interval"), (frames.UNPROFILED_PARTS, "interval")):  # fmt: skip
-        values = ["t1", "t2"] if column == "label" else [0, 3]
-        rows = pd.DataFrame(
-            {
-                c.name: [() if c.dtype == "object" else "" if c.dtype == "str" else 0] * 2
-                for c in spec.columns
-            }
-        )
-        tables[spec.name] = rows.assign(**{column: values})
-    chosen = only(analysis.with_tables(tables), "t2")
-    assert set(chosen.baseline["label"]) == set(chosen.confirmations["label"]) == {"t2"}
-    assert set(chosen.unprofiled["interval"]) == set(chosen.unprofiled_parts["interval"]) == {3}
 
 
 def test_the_same_files_in_other_roles_are_other_inputs(run, tmp_path):

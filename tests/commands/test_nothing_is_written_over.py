@@ -77,7 +77,7 @@ def test_what_we_made_is_made_again(run, tmp_path):
             ("analyze", run, "-q"), ("analyze", run, "-q", "-o", tmp_path / "out"), ("report", run),
             ("analyze", run, "-q", "--json", tmp_path / "analysis.json"), ("report", run, "-o", tmp_path / "p.html"),
             ("export", run), ("export", run, "-o", tmp_path / "p.json.gz"), ("export", run, "-f", "json"),
-            ("export", run, "-f", "csv"), ("export", run, "-f", "csv", "-o", tmp_path / "csv"),
+            ("export", run, "-f", "csv"),
             ("diff", run, run, "-o", tmp_path / "d.html"),
             ("diff", run, run, "--json", tmp_path / "d.json"),
         ):  # fmt: skip

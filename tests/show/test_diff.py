@@ -9,7 +9,7 @@ from handmade import CASES, bad, build
 from rich.console import Console
 
 from nsysalign.compare import page as diff
-from nsysalign.compare.label_changes import Predicted, compare
+from nsysalign.compare.label_changes import compare
 
 
 def twelve(factor, name=str):
@@ -55,43 +55,14 @@ def test_the_document_is_in_nanoseconds(comparison):
     assert t1["total"]["change_ns"] == pytest.approx(t1["parts"]["host"]["change_ns"])
 
 
-@pytest.fixture
-def predicted(comparison):
-    """t1 is predicted on both sides, t2 on one, the others on none."""
-    t1, t2, *more = comparison.labels
-    known = Predicted(191_000, 166_000, 216_000), Predicted(52_340, 46_240, 58_440)
-    labels = replace(t1, unprofiled=known), replace(t2, unprofiled=(None, known[1])), *more
-    return replace(comparison, labels=labels)
-
-
-def test_times_without_nsys_stand_beside_the_measured_ones(predicted, comparison):
-    assert "w/o nsys" not in shown(comparison, 80) + shown(comparison, 200)
-    for width in (60, 80, 130, 200):
-        text = shown(predicted, width)
-        assert max(map(len, text.splitlines())) <= width
-        if width != 60:
-            assert "191 ±25 → 52.3 ±6.1" in text
-        assert "none" not in text  # one side alone compares nothing
-    found = diff.document(predicted)["labels"]
-    assert found[0]["unprofiled"]["before"] == {
-        "ns": 191_000,
-        "lower_ns": 166_000,
-        "upper_ns": 216_000,
-    }
-    assert found[1]["unprofiled"]["before"] is None and found[2]["unprofiled"] == {
-        "before": None,
-        "after": None,
-    }
-
-
-def test_causes_that_do_not_fit_are_counted_not_cut(predicted):
-    t1, *more = predicted.labels
+def test_causes_that_do_not_fit_are_counted_not_cut(comparison):
+    t1, *more = comparison.labels
     host = t1.parts["host"]
     parts = {"host": host} | {
         cause: replace(host, change_ns=-20_000.0)
         for cause in ("api_launch", "launch_latency", "api")
     }
-    text = shown(replace(predicted, labels=(replace(t1, parts=parts), *more)), 100)
+    text = shown(replace(comparison, labels=(replace(t1, parts=parts), *more)), 100)
     assert (
         "-55.8 to -55.8 %; CPU -131 us, launch call -20.0 us, launch latency -20.0 us, … 1 more"
         in text

@@ -102,8 +102,7 @@ def test_rows_for_items_that_overlap():
 
 
 def test_csv_holds_every_table_and_adds_up(analysis, tmp_path):
-    written = tables.write(analysis, tmp_path, "csv")
-    assert {p.stem for p in written} >= {"budgets", "intervals", "parts", "segments", "labels"}
+    assert tables.write(analysis, tmp_path, "csv") == len([*tmp_path.iterdir()]) > 10
     with (tmp_path / "budgets.csv").open(newline="") as file:
         first = next(csv.DictReader(file))
     causes = [

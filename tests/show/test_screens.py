@@ -23,7 +23,6 @@ from rich.console import Console
 
 from nsysalign import brief
 from nsysalign.answer import answer
-from nsysalign.commands.demo import puzzle
 from nsysalign.engine import analyze
 from nsysalign.model import Analysis
 from nsysalign.show import screen
@@ -47,9 +46,7 @@ def analysed(name: str, room: Path) -> Analysis:
     for kind in ("sqlite", "events.jsonl", "baseline.jsonl"):
         packed = source.joinpath(f"{name}.{kind}.xz")
         if packed.is_file():
-            content = lzma.decompress(packed.read_bytes())
-            is_demos_log = name == "demo" and kind == "events.jsonl"
-            (room / kind).write_bytes(puzzle(content) if is_demos_log else content)
+            (room / kind).write_bytes(lzma.decompress(packed.read_bytes()))
     baseline = [room / "baseline.jsonl"] if (room / "baseline.jsonl").exists() else []
     return analyze(room / "sqlite", events=[room / "events.jsonl"], baseline=baseline)
 

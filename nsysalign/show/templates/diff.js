@@ -38,10 +38,6 @@ const COLUMNS = [
     (l) => l.words.change),
   number("before", "A us", (l) => l.total.before_ns, (l) => micro(l.total.before_ns), DATA.before),
   number("after", "B us", (l) => l.total.after_ns, (l) => micro(l.total.after_ns), DATA.after),
-  ...(DATA.labels.some((l) => l.words.without) ? [
-    number("unprofiled", "w/o nsys us", (l) => l.unprofiled.after?.ns ?? -1,
-      (l) => l.words.without, "the median interval of A and of B without nsys, predicted"),
-  ] : []),
   number("change", "change us", (l) => l.total.change_ns, (l) => microSigned(l.total.change_ns)),
   { key: "bounds", text: "bounds" },
   { key: "bars", text: "budgets" },
