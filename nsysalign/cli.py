@@ -114,11 +114,6 @@ def cli(ctx: click.Context, debug: bool) -> None:
 
 def main(arguments: list[str] | None = None) -> Any:
     """Entry point: expected errors become two lines on stderr and their exit code."""
-    if arguments is None and "PYTHONINSPECT" in os.environ:
-        # It is for the script: here Python would end with a prompt and a status of its own
-        environ = dict(os.environ)
-        environ["NSYSALIGN_INSPECT"] = environ.pop("PYTHONINSPECT")
-        os.execve(sys.executable, sys.orig_argv, environ)
     _stand_in_for_closed_streams()
     if sys.stderr is sys.__stderr__:  # a terminal or a file; not a test's
         raw = _Messages(2, "wb", closefd=False)

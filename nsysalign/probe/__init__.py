@@ -9,7 +9,7 @@ What to read for what, in this order:
 
     hook          run a function when a module is imported
     wrap          torch.cuda's events, streams and graphs: call, two time stamps, one row
-    foreign       the same for torch.Event, CuPy, numba
+    foreign       the same for torch.Event, CuPy, numba; a program that profiles itself
     runtime       what one process knows: files, regions, clocks of the trace, forks
     slots, store  the layout of a row, and the mapped files that rows are written into
     sites         which line of the user's code called, or read a clock
@@ -18,7 +18,6 @@ What to read for what, in this order:
     injection     NVTX by ctypes;  cuda_driver: the driver by ctypes
     ends          lets nsys collect its last rows before a sudden end
     blame         whose exception it was;  tampering: whether a timer was replaced
-    profilers     a program that profiles itself
     rawtime       clocks and files as they are before any user code
 
 If anything goes wrong here it is written to a file and the probe deactivates itself: it never
@@ -118,9 +117,7 @@ _WRAPPED = {
     "torch": ("foreign", "wrap_torch"),
     "cupy.cuda": ("foreign", "wrap_cupy"),
     "numba.cuda.cudadrv.driver": ("foreign", "wrap_numba"),
-    "torch.autograd.profiler": ("profilers", "wrap_profiler"),
-    "triton.profiler.profile": ("profilers", "wrap_profiler"),
-    "cupti.cupti": ("profilers", "wrap_profiler"),
+    "torch.autograd.profiler": ("foreign", "wrap_profiler"),
 }
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from . import failed
 from . import rawtime as time
-from .slots import CALIBRATION, ELAPSED, RECORD
+from .slots import CALIBRATION, ELAPSED
 
 _REPEAT = 10
 #: Kernels, by their microseconds, and records (0): queued behind a kernel; on an idle stream; begun
@@ -38,11 +38,9 @@ class Calibration:
         try:
             torch = sys.modules["torch"]
             if first:
-                # a second device may appear inside an open pair of the first one: then it has to
-                # wait
                 rt.calibrated.add(device)
                 self._waiting.add(device)
-                if rt.last_record >= 0:
+                if rt.last_record >= 0:  # a second device may appear inside an open pair
                     return
             elif not self._waiting:
                 return
@@ -70,16 +68,18 @@ class Calibration:
             self._record(event, stream)
         sleep(2 * cycles)
         stream.synchronize()
-        for sequence in _SEQUENCES:
-            for _ in range(_REPEAT):
-                slots: list[int] = []
-                for us in sequence:
-                    if us:
-                        sleep(us * cycles)
-                    else:
-                        slots.append(self._log(events[len(slots)], stream))
-                stream.synchronize()
-                self._compare(events, slots, device)
+        stream_id = rt.driver.stream_id(stream, stream.cuda_stream)
+        for sequence in (sequence for sequence in _SEQUENCES for _ in range(_REPEAT)):
+            seqs: list[int] = []
+            for us in sequence:
+                if us:
+                    sleep(us * cycles)
+                else:
+                    event = events[len(seqs)]
+                    seqs.append(rt.own_record(self._record, event, stream, stream_id)[0])
+            stream.synchronize()
+            for number in range(len(seqs) - 1):
+                self._compare(*events[number : number + 2], *seqs[number : number + 2], device)
         if rt.references is not None:
             rt.references.may_anchor(device, cycles)
         if marker is not None:
@@ -87,25 +87,10 @@ class Calibration:
         ended = time.perf_counter_ns()
         rt.note(calibration_ns=ended - began, t0_ns=began, t1_ns=ended, device=device)
 
-    def _log(self, event: Any, stream: Any) -> int:
-        rt, handle = self._rt, stream.cuda_stream
-        seq, stream_id = next(rt.count), rt.driver.ids.get(handle)
-        if stream_id is None:
-            stream_id = rt.driver.stream_id(stream, handle)
-        place = {"device": stream.device_index, "a": handle, "b": stream_id}
-        t0 = time.perf_counter_ns()
-        self._record(event, stream)
-        rt.write(RECORD, CALIBRATION, seq, t0=t0, t1=time.perf_counter_ns(), **place)
-        return seq
-
-    def _compare(self, events: list, slots: list[int], device: int) -> None:
-        rt = self._rt
-        for number, (a, b) in enumerate(zip(slots, slots[1:])):  # noqa: B905, RUF007  one shorter
-            start, end = events[number : number + 2]
-            t0 = time.perf_counter_ns()
-            ms = self._elapsed(start, end)
-            t1 = time.perf_counter_ns()
-            seq = next(rt.count)
-            rt.write(ELAPSED, CALIBRATION, seq, t0=t0, t1=t1, a=a, b=b, x=ms)
-            if rt.references is not None:
-                rt.references.calibrated(device, start, end, seq)
+    def _compare(self, start: Any, end: Any, a: int, b: int, device: int) -> None:
+        rt, t0 = self._rt, time.perf_counter_ns()
+        ms = self._elapsed(start, end)
+        t1, seq = time.perf_counter_ns(), next(rt.count)
+        rt.write(ELAPSED, CALIBRATION, seq, t0=t0, t1=t1, a=a, b=b, x=ms)
+        if rt.references is not None:
+            rt.references.calibrated(device, start, end, seq)

@@ -6,20 +6,15 @@ error); and a stream for the probe.
 from __future__ import annotations
 
 import ctypes
-import struct
 
 from . import failed
 
 _NON_BLOCKING = 1  # CU_STREAM_NON_BLOCKING
-_ACCESS_POLICY, _PERSISTING = 1, 2  # CU_STREAM_ATTRIBUTE_..._WINDOW, CU_ACCESS_PROPERTY_...
-#: CUaccessPolicyWindow in a CUstreamAttrValue of 64 bytes: address, size, ratio, hit, miss.
-_WINDOW = struct.Struct("@PNfii")
 _HANDLE, _UNKNOWN = ctypes.c_void_p, 1
 _FUNCTIONS = {
     "cuStreamGetId": (_HANDLE, ctypes.POINTER(ctypes.c_ulonglong)),  # 12.0 or newer
     "cuStreamIsCapturing": (_HANDLE, ctypes.POINTER(ctypes.c_int)),
     "cuStreamCreate": (ctypes.POINTER(_HANDLE), ctypes.c_uint),
-    "cuStreamGetAttribute": (_HANDLE, ctypes.c_int, ctypes.c_void_p),
     "cuEventQuery": (_HANDLE,),
     "cuEventElapsedTime": (ctypes.POINTER(ctypes.c_float), _HANDLE, _HANDLE),
     "cuCtxGetDevice": (ctypes.POINTER(ctypes.c_int),),
@@ -57,16 +52,6 @@ class Driver:
         self._calls["cuCtxGetDevice"](out)
         return out.value
 
-    def persisting(self) -> int:
-        """How many bytes of the L2 the access policy of one of torch's streams keeps, at most."""
-        sizes = [0]
-        for handle in list(self.ids):
-            value = ctypes.create_string_buffer(64)
-            if not self._calls["cuStreamGetAttribute"](handle, _ACCESS_POLICY, value):
-                _, size, _, hit, _ = _WINDOW.unpack_from(value)
-                sizes.append(size * (hit == _PERSISTING))
-        return max(sizes)
-
     def version(self) -> int:
         """The newest CUDA that the driver knows, 13030 for 13.3; 0 without a driver."""
         out = ctypes.c_int()
@@ -92,6 +77,8 @@ class Driver:
 
     def stream_id(self, stream: object, handle: int) -> int:
         """The driver's number of the stream, -1 unknown."""
+        if handle in self.ids:
+            return self.ids[handle]
         get_id, out = self._calls["cuStreamGetId"], ctypes.c_ulonglong()
         if get_id is _absent:
             self.ids[handle] = -1

@@ -1,4 +1,5 @@
-"""Events that are not torch.cuda.Event: torch.Event and torch.Stream (types in C), CuPy's, numba's.
+"""Events that are not torch.cuda.Event: torch.Event and torch.Stream (types in C), CuPy's, numba's;
+and a program that profiles itself.
 
 Their latest record is remembered by the handle of the CUDA event, which lives as long as the event:
 a later event that gets the same one is recorded before it can be compared.
@@ -6,8 +7,12 @@ a later event that gets the same one is recorded before it can be compared.
 
 from __future__ import annotations
 
+import functools
+import os
+import sys
 from typing import Any
 
+from . import failed
 from .runtime import Runtime
 from .slots import RECORD, WAIT
 from .tampering import keep
@@ -90,3 +95,38 @@ def wrap_numba(module: Any, rt: Runtime) -> None:
 
     replace(module.Event, "record", logged(module.Event.record, RECORD, rt, parts))
     replace(module, "event_elapsed_time", elapsed_time(module.event_elapsed_time, rt))
+
+
+#: From this CUDA driver on (13.3, r610) nsys does not keep the GPU's activity for itself.
+_SHARED = 13030
+
+
+def wrap_profiler(module: Any, rt: Runtime) -> None:
+    """Note, once, that torch.profiler begins: CUPTI gives the GPU's activity to one subscriber,
+    which is nsys, and nobody tells the program that what it reads is void."""
+    original = getattr(module.profile, "_prepare_trace", None)
+    if original is None or "NVTX_INJECTION64_PATH" not in os.environ:
+        return
+    said: list[int] = []
+
+    @functools.wraps(original)
+    def begin(profile, *args, **kwargs):
+        try:
+            activities = str(getattr(profile, "kineto_activities", "CUDA"))
+            if "CUDA" in activities and not said and rt.driver.version() < _SHARED:
+                said.append(1)
+                places = rt.sites.places[rt.sites.context(sys._getframe(1))]
+                file, line = places[0] if places else ("an unknown place", "?")
+                if not rt.ready:
+                    rt.begin(-1)
+                rt.note(
+                    text=f"torch.profiler began at {os.path.basename(file)}:{line} inside the program, but nsys alone "
+                    "gets the GPU's activity: GPU times that the program prints from it are void (0, or missing). "
+                    "Intervals of events and host timers here stay right. Time by events instead (a benchmark's own "
+                    "event mode; DeepGEMM: DG_USE_NVIDIA_TOOLS=1). CUDA 13.3 with driver r610 or newer lets both record"
+                )
+        except Exception as error:
+            failed(error)
+        return original(profile, *args, **kwargs)
+
+    module.profile._prepare_trace = begin

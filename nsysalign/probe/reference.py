@@ -15,9 +15,7 @@ rounded (0.5 us at 8 s). References are therefore renewed, on a stream of our ow
 timed pair is open, behind a short kernel of our own: how long a record takes after a kernel is
 known, so each reference also says where this clock lies on the trace's. If that was not possible
 for a long time (events of many seconds compared at the end), the distance to the previously
-compared pair is noted too; and after a long pause the first pairs are measured against the old
-reference as well: each distance is rounded differently, so together they are more accurate than
-one.
+compared pair is noted, too.
 """
 
 from __future__ import annotations
@@ -31,7 +29,7 @@ from . import failed
 from . import rawtime as time
 from .blame import pass_on
 from .runtime import handle_of
-from .slots import BETWEEN, CALIBRATION, DISTANCE, RECORD, REFERENCE
+from .slots import BETWEEN, DISTANCE, REFERENCE
 
 #: After so long without a record a few microseconds cannot affect anything that is being timed.
 RENEW_NS = 100_000_000
@@ -41,17 +39,15 @@ EXACT_MS = 250.0
 #: The kernel before a reference outlasts the record's call; if both are not over by then, they are
 #: not waited for.
 _KERNEL_US, _PATIENCE_NS = 60, 250_000
-#: Number of pairs after a long pause that are also measured against the reference before it.
-_AGAIN = 8
 _FAILURES = 20
 #: A thread whose last record has not been compared for this long is not going to compare it.
 _FORGOTTEN_NS = 1_000_000_000
+_FLOATS, _INTEGERS = struct.Struct("<ff"), struct.Struct("<ii")
 
 
 class _Device:
-    """The references of one device.  `older`: (event, number) of the one before a long pause, for
-    `again` more pairs; `last`: (event, seq of its record) of the latest compared end, if the
-    reference is far from it."""
+    """The references of one device, on a stream of our own.  `last`: (event, seq of its record) of
+    the latest compared end, if the reference is far from it."""
 
     def __init__(self, stream: Any, stream_id: int) -> None:
         self.stream, self.stream_id = stream, stream_id
@@ -59,8 +55,6 @@ class _Device:
         self.number = -1
         self.pending: Any = None  # (event, seq of its record, t0, t1): not known to be complete yet
         self.recorded_ns = self.anchored_ns = 0  # the latest reference; the latest behind a kernel
-        self.older: Any = None
-        self.again = 0
         self.last: Any = None
 
 
@@ -105,6 +99,20 @@ class References:
         finally:
             self._lock.release()
 
+    def _begin(self, device: int) -> _Device | None:
+        """With a stream of our own: torch hands out pool streams in turn, so taking one would change
+        which the program gets.  None, and to be tried later, if the driver's current context, in
+        which it is created, belongs to another device."""
+        torch, driver = sys.modules["torch"], self._rt.driver
+        if not torch.cuda.is_initialized() or torch.cuda.current_device() != device:
+            return None
+        handle = driver.new_stream()
+        if handle is None:
+            return None
+        stream = torch.cuda.ExternalStream(handle, device=device)
+        self._devices[device] = _Device(stream, driver.stream_id(stream, handle))
+        return self._devices[device]
+
     def _renew(self, device: int, own: _Device, behind_kernel: bool) -> None:
         rt, marker = self._rt, None
         event = self._event(enable_timing=True)
@@ -114,16 +122,23 @@ class References:
             torch = sys.modules["torch"]
             with torch.cuda.stream(own.stream):
                 torch.cuda._sleep(_KERNEL_US * self.cycles[device])
-        seq, handle = next(rt.count), own.stream.cuda_stream
-        t0 = time.perf_counter_ns()
-        self._record(event, own.stream)
-        t1 = time.perf_counter_ns()
-        rt.write(RECORD, CALIBRATION, seq, device=device, t0=t0, t1=t1, a=handle, b=own.stream_id)
+        seq, t0, t1 = rt.own_record(self._record, event, own.stream, own.stream_id)
         own.pending, own.recorded_ns = (event, seq, t0, t1), t1
         if behind_kernel:
             own.anchored_ns = t1
         if marker is not None:
             rt.nvtx.end(marker)
+
+    def _adopt(self, device: int, own: _Device) -> bool:
+        """Make the pending reference the current one if it is complete."""
+        event, number, t0, t1 = own.pending
+        if not self._rt.driver.is_complete(event.cuda_event):
+            return False
+        ms = float("nan") if own.event is None else self._elapsed(own.event, event)
+        place = {"device": device, "a": number, "b": own.number, "x": ms}
+        self._rt.write(REFERENCE, 0, next(self._rt.count), t0=t0, t1=t1, **place)
+        own.event, own.number, own.pending = event, number, None
+        return True
 
     def compared(
         self, start: Any, end: Any, records: tuple, seq: int, device: int, alone: bool
@@ -143,12 +158,7 @@ class References:
                     self._lock.release()
             if own.event is None:
                 return
-            distance = self._measure(own.event, own.number, start, end, seq)
-            if own.again > 0:
-                own.again -= 1
-                self._measure(*own.older, start, end, seq)
-                if not own.again:
-                    own.older = None
+            distance = self._measure(own, start, end, seq)
             last, own.last = own.last, None
             if abs(distance) > EXACT_MS and last is not None and rt.latest(last[0])[0] == last[1]:
                 ms = self._between(last[0], start)
@@ -160,6 +170,14 @@ class References:
         except Exception as error:
             pass_on(error)
             self._missed(error)
+
+    def _measure(self, own: _Device, start: Any, end: Any, seq: int) -> float:
+        """Log both distances to the reference; returns that of the start in milliseconds."""
+        first, second = self._between(own.event, start), self._between(own.event, end)
+        bits = _INTEGERS.unpack(_FLOATS.pack(first, second))  # of CUDA's float32, unchanged
+        place = {"t0": bits[0], "t1": bits[1], "a": seq, "b": own.number}
+        self._rt.write(DISTANCE, 0, next(self._rt.count), **place)
+        return first
 
     def _between(self, first: Any, second: Any) -> float:
         """Milliseconds from one event to another, which may be another library's."""
@@ -180,7 +198,7 @@ class References:
         """The same for a pair of the probe's own calibration."""
         own = self._devices.get(device)
         if own is not None and own.event is not None:
-            self._measure(own.event, own.number, start, end, seq)
+            self._measure(own, start, end, seq)
 
     def may_anchor(self, device: int, cycles_per_us: int) -> None:
         """The delay kernel is loaded: references can be recorded behind one, from RENEW_NS on,
@@ -194,47 +212,6 @@ class References:
         self._devices.clear()
         self.cycles.clear()
         self._lock = allocate_lock()
-
-    def _begin(self, device: int) -> _Device | None:
-        """Create a stream of our own: torch hands out pool streams in turn, so taking one would
-        change which the program gets."""
-        torch, driver = sys.modules["torch"], self._rt.driver
-        # the driver creates it in the current context: retry later if that belongs to another
-        # device
-        if not torch.cuda.is_initialized() or torch.cuda.current_device() != device:
-            return None
-        handle = driver.new_stream()
-        if handle is None:
-            return None
-        stream = torch.cuda.ExternalStream(handle, device=device)
-        self._devices[device] = _Device(stream, driver.stream_id(stream, handle))
-        return self._devices[device]
-
-    def _adopt(self, device: int, own: _Device) -> bool:
-        """Make the pending reference the current one if it is complete."""
-        rt = self._rt
-        event, number, t0, t1 = own.pending
-        if not rt.driver.is_complete(event.cuda_event):
-            return False
-        ms = float("nan")
-        if own.event is not None:
-            ms = self._elapsed(own.event, event)
-            if abs(ms) > EXACT_MS:
-                own.older, own.again = (own.event, own.number), _AGAIN
-        place = {"device": device, "a": number, "b": own.number, "x": ms}
-        rt.write(REFERENCE, 0, next(rt.count), t0=t0, t1=t1, **place)
-        own.event, own.number, own.pending = event, number, None
-        return True
-
-    def _measure(self, reference: Any, number: int, start: Any, end: Any, seq: int) -> float:
-        """Log both distances to a reference; returns that of the start in milliseconds."""
-        first, second = self._between(reference, start), self._between(reference, end)
-        bits = _INTEGERS.unpack(_FLOATS.pack(first, second))  # of CUDA's float32, unchanged
-        self._rt.write(DISTANCE, 0, next(self._rt.count), t0=bits[0], t1=bits[1], a=seq, b=number)
-        return first
-
-
-_FLOATS, _INTEGERS = struct.Struct("<ff"), struct.Struct("<ii")
 
 
 def nobody_is_timing(rt: Any, me: Any) -> bool:

@@ -20,9 +20,9 @@ from .cuda_driver import Driver
 from .ends import Ends
 from .rawtime import Untraced
 from .sites import Sites
-from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, SLOT, SLOT_SIZE
+from .slots import CALIBRATION, CHUNK_BITS, CHUNK_SLOTS, NONE, RECORD, SLOT, SLOT_SIZE
 from .store import Store
-from .tampering import PERSISTING, replaced
+from .tampering import replaced
 
 LATEST = "_nsysalign_record"  # on an event: (seq, device) of its latest record
 NO_RECORD = (-1, -1)
@@ -102,7 +102,7 @@ class Runtime:
     def _begin(self, device: int) -> None:
         self.store = Store(self.raw_dir, self.first_seq, self.chunks)
         for ahead in range(_CHUNKS_AHEAD + 1):
-            self.chunk(self.first_seq + ahead * CHUNK_SLOTS)
+            self.store.grow((self.first_seq >> CHUNK_BITS) + ahead)
         self.connect()
         torch, name = sys.modules.get("torch"), None
         if torch is not None and device >= 0 and not self.captures:
@@ -149,10 +149,6 @@ class Runtime:
 
     # --- slots ---
 
-    def chunk(self, seq: int) -> Any:
-        """The buffer of a slot whose chunk is not mapped yet."""
-        return self.store.grow(seq >> CHUNK_BITS)
-
     # fmt: off
     def write(
         self, kind: int, flags: int, seq: int, *, device: int = -1, context: int = 0, t0: int = 0,
@@ -162,12 +158,24 @@ class Runtime:
         region."""
         me = self.me()
         region, repetition = (NONE, 0) if flags & CALIBRATION else (me.region, me.repetition)
-        buffer = self.chunks.get(seq >> CHUNK_BITS) or self.chunk(seq)
+        buffer = self.chunks.get(seq >> CHUNK_BITS) or self.store.grow(seq >> CHUNK_BITS)
         SLOT.pack_into(
             buffer, (seq & (CHUNK_SLOTS - 1)) * SLOT_SIZE, kind, flags, device, context, region,
             repetition, t0, t1, a, b, x, me.tid, error, 0, kind,
         )
     # fmt: on
+
+    def own_record(
+        self, record: Any, event: Any, stream: Any, stream_id: int
+    ) -> tuple[int, int, int]:
+        """Make and log a record of our own by torch's `record`: its seq, and the times around it."""
+        seq, handle = next(self.count), stream.cuda_stream
+        t0 = time.perf_counter_ns()
+        record(event, stream)
+        t1 = time.perf_counter_ns()
+        place = {"device": stream.device_index, "a": handle, "b": stream_id}
+        self.write(RECORD, CALIBRATION, seq, t0=t0, t1=t1, **place)
+        return seq, t0, t1
 
     def me(self) -> ThreadState:
         try:
@@ -252,9 +260,10 @@ class Runtime:
 
     def housekeeping(self, seq: int) -> None:
         """Outside timed pairs: map chunks ahead, read the clocks."""
-        if (seq >> CHUNK_BITS) + _CHUNKS_AHEAD not in self.chunks:
+        chunk = seq >> CHUNK_BITS
+        if chunk + _CHUNKS_AHEAD not in self.chunks:
             for ahead in range(1, _CHUNKS_AHEAD + 1):
-                self.chunk(seq + ahead * CHUNK_SLOTS)
+                self.store.grow(chunk + ahead)
         if time.perf_counter_ns() >= self.next_sync:
             self.sync()
 
@@ -262,8 +271,7 @@ class Runtime:
         try:
             with Untraced():
                 self.sync()
-            kept = self.driver.persisting()
-            for text in [*replaced(), *([f"{PERSISTING}{kept}"] if kept else ())]:
+            for text in replaced():
                 self.note(text=text)
         except Exception as error:
             failed(error)

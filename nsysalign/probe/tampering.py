@@ -7,10 +7,8 @@ then return another number.
 
 from __future__ import annotations
 
-#: How a note about it begins; trace.eventlog and the checks know it by that.
+#: How a note about it begins; the checks know it by that.
 REPLACED = "the program replaced "
-#: Another note, before a number of bytes.
-PERSISTING = "bytes that a stream's access policy keeps in the L2: "
 _seen: dict[str, None] = {}
 _kept: list[tuple[object, str, str, object]] = []
 

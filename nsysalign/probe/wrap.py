@@ -49,14 +49,11 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
     if "NSYSALIGN_CONFIRM" in os.environ:
         intervene = _intervention(os.environ["NSYSALIGN_CONFIRM"], rt)
     if os.environ.get("NSYSALIGN_CALIBRATE", "1") == "0":
-
-        def calibrate(stream: Any, device: Any, first: bool) -> None:
-            rt.calibrated.add(device)
+        rt.calibrate = lambda stream, device, first: rt.calibrated.add(device)
     else:
         from .calibrate import Calibration
 
-        calibrate = Calibration(event, rt).offer
-    rt.calibrate = calibrate
+        rt.calibrate = Calibration(event, rt).offer
     current = _current_stream(module.torch)
 
     original, waited = event.wait, logged(event.wait, WAIT, rt, lambda args, _: args)
@@ -67,9 +64,9 @@ def wrap_streams(module: Any, rt: Runtime) -> None:
 
     replace(event, "elapsed_time", elapsed_time(event.elapsed_time, rt))
     replace(event, "wait", wait)
-    replace(event, "record", _record(event, current, rt, calibrate, intervene))
+    replace(event, "record", _record(event, current, rt, intervene))
     keep(event, "torch.cuda.Event", "record", "elapsed_time", "synchronize")
-    _prepare_at_first_event(event, rt, calibrate)
+    _prepare_at_first_event(event, rt)
 
 
 def _intervention(text: str, rt: Runtime) -> Any:
@@ -143,11 +140,12 @@ def replace(owner: Any, name: str, wrapper: Any, setattr: Any = setattr) -> None
     setattr(owner, name, wrapper)
 
 
-def _record(plain: type, current: Any, rt: Runtime, calibrate: Any, intervene: Any) -> Any:
+def _record(plain: type, current: Any, rt: Runtime, intervene: Any) -> Any:
     clock, getframe, pack = time.perf_counter_ns, sys._getframe, SLOT.pack_into
     put, context_of, tls = object.__setattr__, rt.sites.context, rt.tls
     ids, chunks = rt.driver.ids, rt.chunks
-    calibrated, mask, bits, size = rt.calibrated, CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
+    calibrated, calibrate = rt.calibrated, rt.calibrate
+    mask, bits, size = CHUNK_SLOTS - 1, CHUNK_BITS, SLOT_SIZE
     original, methods, compared = plain.record, vars(plain), vars(plain)["elapsed_time"]
 
     @functools.wraps(original)
@@ -183,7 +181,7 @@ def _record(plain: type, current: Any, rt: Runtime, calibrate: Any, intervene: A
             result = original(self, stream)
             t1 = clock()
             pack(
-                chunks.get(seq >> bits) or rt.chunk(seq), (seq & mask) * size, RECORD, flags, device, context,
+                chunks.get(seq >> bits) or rt.store.grow(seq >> bits), (seq & mask) * size, RECORD, flags, device, context,
                 me.region, me.repetition, t0, t1, handle, stream_id, 0.0, me.tid, 0, 0, RECORD,
             )  # fmt: skip
             if type(self) is plain:
@@ -240,7 +238,7 @@ def _initialised(torch: Any) -> bool:
     return bool(getattr(getattr(torch, "cuda", None), "is_initialized", bool)())
 
 
-def _prepare_at_first_event(event: Any, rt: Runtime, calibrate: Any) -> None:
+def _prepare_at_first_event(event: Any, rt: Runtime) -> None:
     """Wrap `event.__new__` until it was called with enable_timing in an initialised process, and
     get ready then.
 
@@ -266,7 +264,7 @@ def _prepare_at_first_event(event: Any, rt: Runtime, calibrate: Any) -> None:
                     if not rt.ready:
                         rt.begin(stream.device_index)
                     if stream.device_index not in rt.calibrated and stream.query():
-                        calibrate(stream, stream.device_index, first=True)
+                        rt.calibrate(stream, stream.device_index, first=True)
             except Exception as error:
                 failed(error)
         return original(cls, *args, **kwargs)
@@ -362,9 +360,8 @@ def _log_call(
     if not rt.ready:
         rt.begin(device)
     flags = CAPTURED if rt.captures and rt.driver.is_capturing(handle) else 0
-    stream_id = rt.driver.ids.get(handle)
-    if stream_id is None:
-        stream_id = -1 if flags else rt.driver.stream_id(stream, handle)
+    known = rt.driver.ids.get(handle, -1)
+    stream_id = known if flags else rt.driver.stream_id(stream, handle)
     place = {"device": device, "a": handle, "b": stream_id}
     if kind == WAIT:
         place["x"] = float(rt.latest(event)[0])

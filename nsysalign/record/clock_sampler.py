@@ -43,11 +43,7 @@ SLOW_EVERY = 4
 #: How long a finished run waits for an NVML call that hangs.
 JOIN_S = 3.0
 _FLUSH_S = 1.0
-_GIVE_UP = 40  # rounds in a row in which no GPU answered
 _LOST = "the GPU's clock was not sampled ({}): clock changes and throttling cannot be seen"
-#: The same query under its new and its old name: a new binding may meet an old driver, and vice
-#: versa.
-_REASONS = ("nvmlDeviceGetCurrentClocksEventReasons", "nvmlDeviceGetCurrentClocksThrottleReasons")
 
 
 @contextlib.contextmanager
@@ -58,9 +54,10 @@ def sampling(path: Path, *, wanted: bool = True, flush_s: float = _FLUSH_S) -> I
     if not wanted:
         yield notes
         return
-    stop, name = threading.Event(), "nsysalign-clocks"
-    given = (path, stop, notes, flush_s)
-    thread = threading.Thread(target=_guarded, args=given, name=name, daemon=True)
+    stop = threading.Event()
+    thread = threading.Thread(
+        target=_sample, args=(path, stop, notes, flush_s), name="nsysalign-clocks", daemon=True
+    )
     thread.start()
     try:
         yield notes
@@ -81,15 +78,37 @@ def start_nvml() -> Any:
     return pynvml
 
 
-def _guarded(path: Path, stop: threading.Event, notes: list[str], flush_s: float) -> None:
+def _sample(path: Path, stop: threading.Event, notes: list[str], flush_s: float) -> None:
+    """Until it is stopped; `notes`: why it ended before."""
     try:
         nvml = start_nvml()
+        handles, order = visible(nvml, os.environ)
+        if not handles:
+            raise RuntimeError("no GPU")
+        readers = _readers(nvml, handles[0])
+        if readers[0](handles[0]) is None:
+            raise RuntimeError("the driver does not report it for this GPU")
     except Exception as error:
         notes.append(_LOST.format(f"NVML: {error}"))
         return
+    header = {"type": "header", "format": FORMAT, "version": VERSION, "columns": COLUMNS}
+    header |= {"period_ns": round(PERIOD_S * 1e9), "devices": len(handles), "order": order}
+    write = json.JSONEncoder(separators=(",", ":")).encode
     try:
-        if why := _sample(nvml, path, stop, flush_s):
-            notes.append(_LOST.format(why))
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(write(header) + "\n")
+            number, flushed = 0, time.monotonic()
+            while not stop.is_set():
+                began, slow = time.monotonic(), number % SLOW_EVERY == 0
+                for device, handle in enumerate(handles):
+                    file.write(write(_row(readers, device, handle, slow)) + "\n")
+                number += 1
+                now = time.monotonic()
+                if now - flushed > flush_s:
+                    file.flush()
+                    flushed = now
+                stop.wait(max(PERIOD_S - (now - began), IDLE_FACTOR * (now - began)))
     except Exception as error:
         said = error.strerror if isinstance(error, OSError) else None
         notes.append(f"the clock samples end early: {said or error}")
@@ -98,70 +117,40 @@ def _guarded(path: Path, stop: threading.Event, notes: list[str], flush_s: float
             nvml.nvmlShutdown()
 
 
-def _sample(nvml: Any, path: Path, stop: threading.Event, flush_s: float) -> str:
-    """Until it is stopped; why there is nothing to sample, "" if there was."""
-    handles, order = visible(nvml, os.environ)
-    if not handles:
-        return "NVML sees no GPU"
-    readers = _readers(nvml, handles[0])
-    header = {
-        "type": "header",
-        "format": FORMAT,
-        "version": VERSION,
-        "columns": COLUMNS,
-        "period_ns": round(PERIOD_S * 1e9),
-        "devices": len(handles),
-        "order": order,
-    }
-    write = json.JSONEncoder(separators=(",", ":")).encode
-    silent, round_number, flushed = 0, 0, time.monotonic()
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with open(descriptor, "w", encoding="ascii") as file:
-        file.write(write(header) + "\n")
-        while not stop.is_set():
-            began, slow = time.monotonic(), round_number % SLOW_EVERY == 0
-            rows = [_reading(readers, device, slow, h) for device, h in enumerate(handles)]
-            file.writelines(write(row) + "\n" for row in rows)
-            silent = silent + 1 if all(row[4] is None for row in rows) else 0
-            if silent >= _GIVE_UP:
-                return "the driver does not report it for this GPU"
-            round_number += 1
-            now = time.monotonic()
-            if now - flushed > flush_s:
-                file.flush()
-                flushed = now
-            stop.wait(max(PERIOD_S - (now - began), IDLE_FACTOR * (now - began)))
-    return ""
+def _readers(nvml: Any, handle: Any) -> list[Callable[[Any], int | None]]:
+    """One function per column from sm_mhz on, which answers None for what the GPU does not tell."""
 
+    def reader(name: str, *arguments: int) -> Callable[[Any], int | None]:
+        def read(handle: Any) -> int | None:
+            try:
+                return int(getattr(nvml, name)(handle, *arguments))
+            except Exception:  # not supported, no permission, GPU lost, an old binding
+                return None
 
-def _readers(nvml: Any, handle: Any) -> list[Callable[[Any], int]]:
-    """One function per column from sm_mhz on."""
-    known = [getattr(nvml, name) for name in _REASONS if hasattr(nvml, name)]
+        return read
+
+    # the same query under its new and its old name: a new binding may meet an old driver
+    reasons = reader("nvmlDeviceGetCurrentClocksEventReasons")
+    if reasons(handle) is None:
+        reasons = reader("nvmlDeviceGetCurrentClocksThrottleReasons")
     return [
-        lambda handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM),
-        lambda handle: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM),
-        next((ask for ask in known if _ask(ask, handle) is not None), known[-1]),
-        nvml.nvmlDeviceGetPowerUsage,
-        lambda handle: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),
+        reader("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
+        reader("nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
+        reasons,
+        reader("nvmlDeviceGetPowerUsage"),
+        reader("nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
     ]
 
 
-def _reading(
-    readers: list[Callable[[Any], int]], device: int, slow: bool, handle: Any
+def _row(
+    readers: list[Callable[[Any], int | None]], device: int, handle: Any, slow: bool
 ) -> list[int | None]:
     before = time.monotonic_ns()
-    fast = [_ask(read, handle) for read in readers[:3]]
+    fast = [read(handle) for read in readers[:3]]
     after, real = time.monotonic_ns(), time.time_ns()
-    rest = [_ask(read, handle) if slow else None for read in readers[3:]]
+    rest = [read(handle) if slow else None for read in readers[3:]]
     middle = (before + after) // 2
     return [middle, (after - before + 1) // 2, real - (after - middle), device, *fast, *rest]
-
-
-def _ask(read: Callable[[Any], int], handle: Any) -> int | None:
-    try:
-        return int(read(handle))
-    except Exception:  # NVMLError and its many children: not supported, no permission, GPU lost
-        return None
 
 
 def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
@@ -174,23 +163,25 @@ def visible(nvml: Any, environ: Mapping[str, str]) -> tuple[list[Any], str]:
     """
     every = [nvml.nvmlDeviceGetHandleByIndex(k) for k in range(nvml.nvmlDeviceGetCount())]
     equal = len({name_of(nvml, handle) for handle in every}) <= 1
-    chosen, sure = every, equal or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+    order = "pci" if equal or environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID" else "assumed"
     asked = environ.get("CUDA_VISIBLE_DEVICES")
-    if asked is not None and "MIG" in asked:
+    if asked is None:
+        return every, order
+    if "MIG" in asked:
         return every, "assumed"
-    if asked is not None:
-        chosen = []
-        uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in every]
-        for item in filter(None, map(str.strip, asked.split(","))):
+    chosen = []
+    uuids = [_text(nvml.nvmlDeviceGetUUID(handle)) for handle in every]
+    for item in filter(None, map(str.strip, asked.split(","))):
+        if item.isdecimal():
+            same = [int(item)] if int(item) < len(every) else []
+        else:
             same = [k for k, u in enumerate(uuids) if item[:4] == "GPU-" and u.startswith(item)]
-            if item.isdecimal():
-                same = [int(item)] if int(item) < len(every) else []
-            # CUDA ends the list at the first entry that it does not know; a prefix that two
-            # devices share names neither
-            if len(same) != 1:
-                break
-            chosen.append(every[same[0]])
-    return chosen, "pci" if sure else "assumed"
+        # CUDA ends the list at the first entry that it does not know; a prefix that two devices
+        # share names neither
+        if len(same) != 1:
+            break
+        chosen.append(every[same[0]])
+    return chosen, order
 
 
 def name_of(nvml: Any, handle: Any) -> str:

@@ -13,13 +13,11 @@ import math
 import os
 import re
 import stat
+import struct
 import tokenize
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
-from typing import Any
-
-import numpy as np
+from typing import Any, NamedTuple
 
 from nsysalign.files import write_lines
 from nsysalign.paths import HOMES, short_path, without_paths
@@ -36,19 +34,17 @@ _TIMED = (slots.RECORD, slots.WAIT, slots.ELAPSED, slots.REFERENCE)  # kinds who
 _AHEAD = 3 * slots.CHUNK_BYTES  # mapped ahead of time (probe.runtime): not used yet
 _FULL_BURST = 50  # marks kept of the first burst; of later bursts only the tightest
 _LATER_BURST = 12
-_FLAGS = (("captured", slots.CAPTURED), ("intervened", slots.INTERVENED))
-#: What a distance slot holds (slots.SLOT); of t0 and t1 the lower halves are float32.
-_DISTANCE = np.dtype(
-    {
-        "names": ["kind", "start_ms", "end_ms", "seq", "reference", "again"],
-        "formats": ["u1", "<f4", "<f4", "<i8", "<i8", "u1"],
-        "offsets": [0, 16, 24, 32, 40, SLOT_SIZE - 1],
-        "itemsize": SLOT_SIZE,
-    }
-)
+_TABLES = ("str", "err", "ctx", "clk", "thread", "silenced")
+_FLOATS, _INTEGERS = struct.Struct("<ff"), struct.Struct("<ii")
 #: Of lines of code that are kept: characters of one, most of one process; the largest file that is
 #: read.
 LONGEST, MOST_LINES, LARGEST_BYTES = 200, 2_000, 4 << 20
+#: The line of an exception: below its traceback, or after our own prefix; its text may span several
+#: lines.
+_EXCEPTION = re.compile(
+    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?",
+    re.MULTILINE,
+)
 
 
 def convert(
@@ -72,16 +68,16 @@ def convert(
         # never through a link in somebody else's folder; empty: the disk was full
         if (match := _NAME.search(path.name)) and not path.is_symlink() and path.stat().st_size:
             parts.setdefault(int(match[1]), []).append((int(match[2]), path))
-    logs = []
     there = set() if anew else {path.name.split(".")[0] for path in event_logs(out_dir)}
+    write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+    logs = []
     for pid, files in sorted(parts.items()):
         if f"events-{pid}" in there:
             continue
         packed = sum(path.stat().st_size - _AHEAD for _, path in files) >= PACKED_FROM
         log = out_dir / (f"events-{pid}.jsonl" + ".gz" * packed)
-        lines = (line for _, path in sorted(files) for line in _lines(path, cwd, header, source))
-        write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
-        write_lines(log, map(write, lines))
+        starts = (_Start(path, pid, cwd) for _, path in sorted(files))  # one after another
+        write_lines(log, (write(line) for start in starts for line in start.log(header, source)))
         logs.append(log)
     return logs
 
@@ -91,101 +87,74 @@ def errors(raw_dir: Path) -> list[str]:
     Its message may contain the user's data (from a `__eq__`, a path, a token); only the system's
     own message is kept.
     """
-    paths = [path for path in sorted(raw_dir.glob("*.errors")) if path.is_file()]
-    return [_kind(text) for path in paths if (text := path.read_text(errors="replace").strip())]
+    kinds = []
+    for path in sorted(raw_dir.glob("*.errors")):
+        if path.is_file() and (text := path.read_text(errors="replace").strip()):
+            exceptions = _EXCEPTION.findall(text)
+            kinds.append("".join(exceptions[-1]) if exceptions else "an exception")
+    return kinds
 
 
-#: The line of an exception: below its traceback, or after our own prefix; its text may span several
-#: lines.
-_EXCEPTION = re.compile(
-    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?",
-    re.MULTILINE,
-)
+class _Slot(NamedTuple):
+    """The fields of `slots.SLOT`, which says what they mean for each kind."""
+
+    kind: int
+    flags: int
+    device: int
+    context: int
+    region: int
+    repetition: int
+    t0: int
+    t1: int
+    a: int
+    b: int
+    x: float
+    tid: int
+    error: int
+    spare: int
+    again: int
 
 
-def _kind(text: str) -> str:
-    """`probe did not start: OSError: [Errno 28] No space left on device: '/home/me/x'` without the
-    path."""
-    exceptions = _EXCEPTION.findall(text)
-    return "".join(exceptions[-1]) if exceptions else "an exception"
+class _Start:
+    """One start of a process: what its text file says, and the lines of its log."""
 
-
-def _lines(path: Path, cwd: Path, header: Mapping[str, Any], source: bool) -> Iterator[dict]:
-    """The log of one start of a process."""
-    texts = _Texts(path.with_suffix(".txt"), int(_NAME.search(path.name)[1]))
-    regions: dict[int, tuple[int, int]] = {}  # seq of a record -> its region
-
-    def short(file: str) -> str:
-        return shorten(file, cwd)
-
-    yield {**texts.header, **header}
-    yield from texts.lines
-    yield from _slot_lines(path.read_bytes(), texts, short, regions)
-    for line in clock_lines(path.with_suffix(".clk"), texts, set(regions.values()), short):
-        if line.get("t1_ns", line.get("t_ns", 0)) <= texts.until_ns:
-            yield line
-    for number, readings in texts.silenced.items():
-        frames = texts.clock_contexts.get(number, {}).get("frames")
-        where = f"{short(frames[0][0])}:{frames[0][1]}" if frames else "an unknown place"
-        text = f"{where} read the clock more than about {readings:,} times: its later readings are not in the log"
-        yield {"type": "note", "text": text}
-    if source:
-        yield from _source_lines(texts, short)
-    if texts.end is not None:
-        yield {"type": "end", **texts.end}
-
-
-@dataclass
-class _Texts:
-    """What the text file of one process says."""
-
-    path: Path
-    pid: int
-    header: dict[str, Any] = field(default_factory=dict)
-    first_seq: int = 0
-    strings: dict[int, str] = field(default_factory=dict)
-    errors: dict[int, str] = field(default_factory=dict)
-    contexts: dict[int, dict[str, Any]] = field(default_factory=dict)
-    #: Clock, sync and note lines, in order.
-    lines: list[dict[str, Any]] = field(default_factory=list)
-    clock_contexts: dict[int, dict[str, Any]] = field(default_factory=dict)
-    threads: dict[int, int] = field(default_factory=dict)
-    #: Clock context -> readings until it was left out.
-    silenced: dict[int, int] = field(default_factory=dict)
-    #: How the process ended, if the profiler listened; from when on it collected nothing more.
-    end: dict[str, Any] | None = None
-    until_ns: float = math.inf
-
-    def __post_init__(self) -> None:
-        self.header |= {"type": "header", "format": "nsysalign-events", "version": 1}
-        self.header["pid"] = self.pid
+    def __init__(self, path: Path, pid: int, cwd: Path) -> None:
+        self.path, self.cwd = path, cwd
+        self.header: dict[str, Any] = {"type": "header", "format": "nsysalign-events", "version": 1}
+        self.header["pid"] = pid
+        self.first_seq = 0
+        #: Kind of line -> number -> line (slots.py): what other lines and slots refer to.
+        self.tables: dict[str, dict[int, dict[str, Any]]] = {kind: {} for kind in _TABLES}
+        self.places: dict[int, dict[str, Any]] = {}  # of contexts, as they are written
+        self.lines: list[dict[str, Any]] = []  # of types clock, sync and note, in order
+        #: How the process ended, if the profiler listened; from when on it collected nothing more.
+        self.end: dict[str, Any] | None = None
+        self.until_ns = math.inf
+        self.regions: dict[int, tuple[int, int]] = {}  # seq of a record -> its region
+        texts = path.with_suffix(".txt")
         # not a pipe or a link in somebody else's folder
-        whole = self.path.is_file() and not self.path.is_symlink()
+        data = texts.read_bytes() if texts.is_file() and not texts.is_symlink() else b""
         # zeros in between: an exception in the user's code came after a line's place was taken and
         # before it was written
-        for raw in re.split(rb"\n|\0+", self.path.read_bytes().rstrip(b"\0") if whole else b""):
+        for raw in re.split(rb"\n|\0+", data.rstrip(b"\0")):
             try:
-                self._add(json.loads(raw))
+                line = json.loads(raw)
             except ValueError:
                 continue  # cut short by a kill
+            if not isinstance(line, dict):
+                continue
+            if "text" in line:
+                line["text"] = without_paths(str(line["text"]))
+            if kind := next((kind for kind in _TABLES if kind in line), None):
+                self.tables[kind][line[kind]] = line
+            else:
+                self._add(line)
 
     def _add(self, line: dict[str, Any]) -> None:
         match line:
             case {"header": header}:
                 self.header.update({k: v for k, v in header.items() if v is not None})
                 self.first_seq = line.get("first_seq", 0)
-            case {"str": number, "text": text}:
-                self.strings[number] = without_paths(str(text))
-            case {"err": number, "text": text}:
-                self.errors[number] = without_paths(str(text))
-            case {"ctx": number}:
-                self.contexts[number] = line
-            case {"clk": number}:
-                self.clock_contexts[number] = line
-            case {"thread": number, "tid": tid}:
-                self.threads[number] = tid
-            case {"silenced": number, "readings": readings}:
-                self.silenced[number] = readings
             case {"clock": clock}:
                 self.lines.append({"type": "clock", **clock})
             case {"note": note}:
@@ -198,93 +167,153 @@ class _Texts:
             case {"sync": marks}:
                 first = not any(other["type"] == "sync" for other in self.lines)
                 keep = _FULL_BURST if first else _LATER_BURST
-                tightest = sorted(sorted(marks, key=lambda m: m[1] - m[0])[:keep])
-                self.lines += [
-                    {"type": "sync", "payload": b, "before_ns": b, "after_ns": a}
-                    for b, a in tightest
-                ]
+                for before, after in sorted(sorted(marks, key=lambda m: m[1] - m[0])[:keep]):
+                    times = {"payload": before, "before_ns": before, "after_ns": after}
+                    self.lines.append({"type": "sync", **times})
 
+    def log(self, header: Mapping[str, Any], source: bool) -> Iterator[dict[str, Any]]:
+        """All lines of the log."""
+        yield {**self.header, **header}
+        yield from self.lines
+        yield from self._slots(self.path.read_bytes())
+        regions = set(self.regions.values())
+        for line in clock_lines(self.path.with_suffix(".clk"), self.tables, regions, self._short):
+            if line.get("t1_ns", line.get("t_ns", 0)) <= self.until_ns:
+                yield line
+        for number, line in self.tables["silenced"].items():
+            frames = self.tables["clk"].get(number, {}).get("frames")
+            where = f"{self._short(frames[0][0])}:{frames[0][1]}" if frames else "an unknown place"
+            text = f"{where} read the clock more than about {line['readings']:,} times: its later readings are not in the log"
+            yield {"type": "note", "text": text}
+        if source:
+            yield from self._sources()
+        if self.end is not None:
+            yield {"type": "end", **self.end}
 
-def _slot_lines(
-    data: bytes, texts: _Texts, short: Callable[[str], str], regions: dict[int, tuple[int, int]]
-) -> Iterator[dict[str, Any]]:
-    """Lines of the slots that began before the end; fills `regions`: the seq of each record -> its
-    region."""
-    data = data[: len(data) - len(data) % SLOT_SIZE]
-    distances = _distances(data)
-    places = {number: _place(context, short) for number, context in texts.contexts.items()}
-    for index, slot in enumerate(SLOT.iter_unpack(data)):
-        kind, flags, device, context, *named, t0, t1, a, b, x, tid, error, _, again = slot
-        late = kind in _TIMED and t0 > texts.until_ns
-        if kind == 0 or kind != again or late or kind == slots.DISTANCE:
-            continue
-        if kind == slots.BETWEEN:
-            if a in regions and b in regions:
-                yield {"type": "distance", "start": a, "end": b, "ms": x}
-            continue
-        seq, region = texts.first_seq + index, tuple(named)
-        line: dict[str, Any] = {"seq": seq, "tid": tid}
-        stream = {"stream_handle": a, "stream_id": b}
-        if kind == slots.RECORD:
-            regions[seq] = region
-            line = {"type": "record", **line, "device": device, **stream}
-        elif kind == slots.WAIT:
-            record = int(x) if int(x) in regions else None
-            line = {"type": "wait", "seq": seq, "record": record, "tid": tid, **stream}
-        elif kind == slots.ELAPSED:
-            # a record made by another process (before a fork) has no line in this log
-            start, end = (n if n in regions else None for n in (a, b))
+    def _short(self, file: str) -> str:
+        return shorten(file, self.cwd)
+
+    def _slots(self, data: bytes) -> Iterator[dict[str, Any]]:
+        """Lines of the slots that began before the end."""
+        regions, first_seq = self.regions, self.first_seq
+        for index in range(len(data) // SLOT_SIZE):
+            slot = self._slot(data, index)
+            if slot is None:
+                continue
+            if slot.kind == slots.BETWEEN:
+                if slot.a in regions and slot.b in regions:
+                    yield {"type": "distance", "start": slot.a, "end": slot.b, "ms": slot.x}
+            elif slot.kind != slots.DISTANCE:
+                after = self._slot(data, index + 1)
+                yield self._line(first_seq + index, slot, after)
+            elif slot.a != first_seq + index - 1:  # else it is in the line of its pair
+                pair = self._slot(data, slot.a - first_seq)
+                if pair is not None and pair.kind == slots.ELAPSED:
+                    ends = {"start": self._known(pair.a), "end": self._known(pair.b)}
+                    yield {"type": "distance", **ends, **_distances(slot)}
+
+    def _slot(self, data: bytes, index: int) -> _Slot | None:
+        """One slot; None for one that was not finished, or began after the end."""
+        if not 0 <= index < len(data) // SLOT_SIZE:
+            return None
+        slot = _Slot._make(SLOT.unpack_from(data, index * SLOT_SIZE))
+        late = slot.kind in _TIMED and slot.t0 > self.until_ns
+        return None if slot.kind == 0 or slot.kind != slot.again or late else slot
+
+    def _known(self, record: int) -> int | None:
+        """A record's number; None for one of another process (before a fork), which has no line in
+        this log."""
+        return record if record in self.regions else None
+
+    def _line(self, seq: int, slot: _Slot, after: _Slot | None) -> dict[str, Any]:
+        """The line of a record, wait, comparison or reference; `after`: the slot behind it."""
+        region, strings = (slot.region, slot.repetition), self.tables["str"]
+        line: dict[str, Any] = {"seq": seq, "tid": slot.tid}
+        stream = {"stream_handle": slot.a, "stream_id": slot.b}
+        if slot.kind == slots.RECORD:
+            self.regions[seq] = region
+            line = {"type": "record", **line, "device": slot.device, **stream}
+        elif slot.kind == slots.WAIT:
+            record = self._known(int(slot.x))
+            line = {"type": "wait", "seq": seq, "record": record, "tid": slot.tid, **stream}
+        elif slot.kind == slots.ELAPSED:
+            start, end = self._known(slot.a), self._known(slot.b)
             # not "elapsed": the program never compared these two, and no reader may count them as
             # the program's
-            line = {"type": "calibration" if flags & slots.CALIBRATION else "elapsed"}
-            line |= {"start": start, "end": end, "ms": None if math.isnan(x) else x}
-            first, *more = distances(seq) or [{}]
-            line |= first
-            yield from ({"type": "distance", "start": start, "end": end, **d} for d in more)
-            if error:
-                line["error"] = texts.errors.get(error, "unknown")
-            both = {regions[n] for n in (start, end) if n is not None}
-            if len(both) == 1 and (own := both.pop())[0] in texts.strings:
+            line = {"type": "calibration" if slot.flags & slots.CALIBRATION else "elapsed"}
+            line |= {"start": start, "end": end, "ms": None if math.isnan(slot.x) else slot.x}
+            if after is not None and after.kind == slots.DISTANCE and after.a == seq:
+                line |= _distances(after)
+            if slot.error:
+                line["error"] = self.tables["err"].get(slot.error, {}).get("text", "unknown")
+            both = {self.regions[n] for n in (start, end) if n is not None}
+            if len(both) == 1 and (own := both.pop())[0] in strings:
                 region = own
         else:
-            line = {"type": "reference", "id": a, "record": a, "device": device, "tid": tid}
-            if b >= 0 and not math.isnan(x):
-                line |= {"previous": b, "ms": x}
-        line |= {"t0_ns": t0, "t1_ns": t1}
-        if region[0] in texts.strings:
-            line["region"] = f"{texts.strings[region[0]]}#{region[1]}"
-        unknown = [k for k in ("device", "stream_handle", "stream_id") if line.get(k) == -1]
-        line = {k: v for k, v in line.items() if k not in unknown} | places.get(context, {})
-        if kind == slots.WAIT:
+            line = {"type": "reference", "id": slot.a, "record": slot.a, "device": slot.device}
+            line["tid"] = slot.tid
+            if slot.b >= 0 and not math.isnan(slot.x):
+                line |= {"previous": slot.b, "ms": slot.x}
+        line |= {"t0_ns": slot.t0, "t1_ns": slot.t1}
+        if region[0] in strings:
+            line["region"] = f"{strings[region[0]]['text']}#{region[1]}"
+        for name in ("device", "stream_handle", "stream_id"):
+            if line.get(name) == -1:
+                del line[name]
+        line |= self._place(slot.context)
+        if slot.kind == slots.WAIT:
             line.pop("library", None)
-        calibration = slots.CALIBRATION if kind == slots.RECORD else 0
-        for name, flag in (*_FLAGS, ("calibration", calibration)):
-            if flags & flag:
-                line[name] = True
-        yield line
+        calibration = slots.CALIBRATION if slot.kind == slots.RECORD else 0
+        flags = {"captured": slots.CAPTURED, "intervened": slots.INTERVENED}
+        flags["calibration"] = calibration
+        return line | {name: True for name, flag in flags.items() if slot.flags & flag}
+
+    def _place(self, context: int) -> dict[str, Any]:
+        """`site`, `callers` and `library` of a context, without empty ones."""
+        if context not in self.places:
+            value = self.tables["ctx"].get(context, {})
+            frames = [f"{self._short(file)}:{number}" for file, number in value.get("frames", ())]
+            place = {"site": frames[:1] and frames[0], "callers": frames[1:]}
+            place["library"] = bool(value.get("library"))
+            self.places[context] = {key: value for key, value in place.items() if value}
+        return self.places[context]
+
+    def _sources(self) -> Iterator[dict[str, Any]]:
+        """Log lines of type `source`: the text of "bench.py:31", for reports.
+
+        They are read after the program has ended, in another process: one line per place in the
+        user's own code, never a whole file, and none from a file that was changed since the program
+        began.
+        """
+        began_ns = self.header.get("clock", {}).get("realtime_ns", 0)
+        wanted: dict[str, dict[int, None]] = {}
+        for context in (*self.tables["ctx"].values(), *self.tables["clk"].values()):
+            for file, number, *_ in context.get("frames", ()):
+                if not file.startswith("<") and not re.search("/(site|dist)-packages/", file):
+                    wanted.setdefault(file, {})[number] = None
+        left = MOST_LINES
+        for file, numbers in wanted.items():
+            try:
+                status = os.stat(file)
+                small = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_BYTES
+                if not small or status.st_mtime_ns > began_ns:
+                    continue
+                with tokenize.open(file) as text:
+                    lines = text.read().splitlines()
+            except (OSError, SyntaxError, ValueError):  # gone, not readable, not UTF-8
+                continue
+            for number in numbers:
+                line = without_paths(lines[number - 1].strip()) if 0 < number <= len(lines) else ""
+                if line and left:
+                    left -= 1
+                    line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
+                    yield {"type": "source", "site": f"{self._short(file)}:{number}", "text": line}
 
 
-def _distances(data: bytes) -> Callable[[int], list[dict[str, Any]]]:
-    """What finds the distances to references by the seq of the `elapsed` slot they belong to."""
-    every = np.frombuffer(data, dtype=_DISTANCE)
-    every = every[(every["kind"] == slots.DISTANCE) & (every["again"] == slots.DISTANCE)]
-    every = every[np.argsort(every["seq"], kind="stable")]
-    seqs = np.ascontiguousarray(every["seq"])
-
-    def of(seq: int) -> list[dict[str, Any]]:
-        first, stop = np.searchsorted(seqs, [seq, seq + 1])
-        names = ("reference", "start_ms", "end_ms")
-        return [{name: slot[name].item() for name in names} for slot in every[first:stop]]
-
-    return of
-
-
-def _place(context: dict[str, Any], short: Callable[[str], str]) -> dict[str, Any]:
-    """`site`, `callers` and `library` of a context, without empty ones."""
-    frames = [f"{short(file)}:{number}" for file, number in context.get("frames", ())]
-    place = {"site": frames[:1] and frames[0], "callers": frames[1:]}
-    place["library"] = bool(context.get("library"))
-    return {key: value for key, value in place.items() if value}
+def _distances(slot: _Slot) -> dict[str, Any]:
+    """What a distance slot holds; of t0 and t1 the lower halves are float32."""
+    start_ms, end_ms = _FLOATS.unpack(_INTEGERS.pack(slot.t0, slot.t1))
+    return {"reference": slot.b, "start_ms": start_ms, "end_ms": end_ms}
 
 
 def shorten(file: str, cwd: Path) -> str:
@@ -303,34 +332,3 @@ def shorten(file: str, cwd: Path) -> str:
             if name.startswith(inside):
                 return PurePath(name).relative_to(base).as_posix()
     return short_path(file)
-
-
-def _source_lines(texts: _Texts, short: Callable[[str], str]) -> Iterator[dict[str, Any]]:
-    """Log lines of type `source`: the text of "bench.py:31", for reports.
-
-    They are read after the program has ended, in another process: one line per place in the user's
-    own code, never a whole file, and none from a file that was changed since the program began.
-    """
-    began_ns = texts.header.get("clock", {}).get("realtime_ns", 0)
-    wanted: dict[str, dict[int, None]] = {}
-    for context in (*texts.contexts.values(), *texts.clock_contexts.values()):
-        for file, number, *_ in context.get("frames", ()):
-            if not file.startswith("<") and not re.search("/(site|dist)-packages/", file):
-                wanted.setdefault(file, {})[number] = None
-    left = MOST_LINES
-    for file, numbers in wanted.items():
-        try:
-            status = os.stat(file)
-            small = stat.S_ISREG(status.st_mode) and status.st_size <= LARGEST_BYTES
-            if not small or status.st_mtime_ns > began_ns:
-                continue
-            with tokenize.open(file) as text:
-                lines = text.read().splitlines()
-        except (OSError, SyntaxError, ValueError):  # gone, not readable, not UTF-8
-            continue
-        for number in numbers:
-            line = without_paths(lines[number - 1].strip()) if 0 < number <= len(lines) else ""
-            if line and left:
-                left -= 1
-                line = line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"
-                yield {"type": "source", "site": f"{short(file)}:{number}", "text": line}

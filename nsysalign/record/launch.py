@@ -29,6 +29,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from nsysalign.record import processes
 from nsysalign.record.processes import ENDING, alive, end_all, kill, marked, say, wait_for
@@ -86,8 +87,8 @@ def launch(
     """Run `command` with the variables `added` to its environment, under `profile` (`nsys profile
     ...` up to the command, with a `folder` of `nsys_folder`; plainly without).  nsys's own messages
     are appended to `log`.  After `timeout_s` the script is stopped as by Ctrl-C, and by stronger
-    signals if it does not react.  `writing` is called when nsys writes its report.  When it returns, no process of the run is left but those that
-    outlived the script for SERVER_S."""
+    signals if it does not react.  `writing` is called when nsys writes its report.  When it returns,
+    no process of the run is left but those that outlived the script for SERVER_S."""
     sys.stdout.flush()
     sys.stderr.flush()
     environ = dict(os.environ)
@@ -97,11 +98,11 @@ def launch(
             nsys = stack.enter_context(_Profiler(profile, folder, log, script))
             given = nsys.environment()
             if given is None:
+                killed = nsys.killed()
                 if nsys.hung:
                     notes.append("nsys stopped responding before the script began: it was stopped")
-                killed = nsys.killed()
-                again = not killed and not script.sent
                 status = 128 + script.sent[0] if script.sent else None
+                again = not killed and not script.sent
                 return Ended(status, (*notes, *killed), bool(script.sent), again)
             # TMPDIR is the script's own.  With the proxy nsys 2024.2 loads its library before NVTX
             # is used, and then every forked child that calls exit() dies of SIGSEGV; NVTX itself
@@ -110,10 +111,7 @@ def launch(
                 del given["QUADD_INJECTION_PROXY"]
             own = {k: v for k, v in environ.items() if k == "TMPDIR"}
             environ = {k: v for k, v in given.items() if k not in ("TMPDIR", "NSYSALIGN_RUN")} | own
-        environ |= added
-        if "NSYSALIGN_INSPECT" in environ:  # `cli.main` has set it aside
-            environ["PYTHONINSPECT"] = environ.pop("NSYSALIGN_INSPECT")
-        status = script.start(command, environ, stdout_to_stderr)
+        status = script.start(command, environ | dict(added), stdout_to_stderr)
         if status is None:
             if nsys is not None:
                 nsys.waits_for(script.process.pid)
@@ -130,8 +128,7 @@ def launch(
             "nothing of it is recorded from then on"
         )
     elif left := end_all(script.mark):
-        were = "were" if left > 1 else "was"
-        notes.append(f"{_processes(left)} of the run outlived the script and {were} ended")
+        notes.append(f"{_processes(left)} of the run outlived the script: ended")
     return Ended(status, tuple(notes), bool(script.sent))
 
 
@@ -161,11 +158,11 @@ class _Script:
         self, command: Sequence[str], environ: Mapping[str, str], stdout_to_stderr: bool
     ) -> int | None:
         """A status if it cannot be started; it is said why."""
-        keywords = {"close_fds": False, "env": environ, "stdout": 2 if stdout_to_stderr else None}
-        if self._own_group and sys.version_info >= (3, 11):
-            keywords["process_group"] = 0
-        elif self._own_group:
-            keywords["preexec_fn"] = os.setpgrp
+        keywords: dict[str, Any] = {"close_fds": False, "env": environ}
+        keywords["stdout"] = 2 if stdout_to_stderr else None
+        if self._own_group:
+            new = sys.version_info >= (3, 11)
+            keywords |= {"process_group": 0} if new else {"preexec_fn": os.setpgrp}
         try:
             try:
                 self.process = subprocess.Popen(list(command), **keywords)
@@ -186,7 +183,7 @@ class _Script:
         """Its status, when it has ended, under nsys with all that it started, for SERVER_S; it is
         stopped, step by step, after `timeout_s`."""
         limit = math.inf if timeout_s is None else time.monotonic() + timeout_s
-        ended, said = 0.0, False
+        ended, said = math.inf, False
         while not wait_for(self.process, limit - time.monotonic()) or (
             self.profiled() and marked(self.mark)
         ):
@@ -195,15 +192,15 @@ class _Script:
                 self.timed_out = True
                 self._step()
                 limit = now + GRACE_S
-            elif self.process.poll() is not None:
-                ended = ended or now
-                if not said and now - ended >= SERVER_SAID_S:
-                    said = True
-                    self._say_who_lives()
-                if not self.sent and now - ended >= SERVER_S:
-                    self.going_on = len(marked(self.mark))
-                    break
-                time.sleep(_LOOK_S)
+                continue
+            ended = min(ended, now)
+            if not said and now - ended >= SERVER_SAID_S:
+                said = True
+                self._say_who_lives()
+            if not self.sent and now - ended >= SERVER_S:
+                self.going_on = len(marked(self.mark))
+                break
+            time.sleep(_LOOK_S)
         code = self.process.returncode
         return code if code >= 0 else 128 - code
 
@@ -217,23 +214,19 @@ class _Script:
             f"({', '.join(dict.fromkeys(names))}): they are recorded for {SERVER_S:g} s at most and go on then; Ctrl-C ends them"
         )
 
-    def lives(self) -> bool:
-        """Whether it, or anything that it started and that is waited for, is alive."""
-        process = self.process
-        if process is None or self.going_on:
-            return False
-        return (process.poll() is None and alive(process.pid)) or bool(marked(self.mark))
-
     def asked(self, number: int, _frame: object = None) -> None:
         """A signal arrived: pass it on, or escalate if one was sent long ago.  While the report is
         written none is passed on."""
         number = number if number == signal.SIGINT else signal.SIGTERM  # a hang-up ends it as well
-        if self.process is not None and self.profiled() and not self.lives():
+        process = self.process
+        ended = process is not None and process.poll() is not None
+        lives = process is not None and not self.going_on
+        lives = lives and ((not ended and alive(process.pid)) or bool(marked(self.mark)))
+        if process is not None and self.profiled() and not lives:
             say("the report is still being written, please wait")
         elif not self.sent:
             self.sent.append(number)
             self._since = time.monotonic()
-            ended = self.process is not None and self.process.poll() is not None
             if self._own_group or number != signal.SIGINT or ended:  # else the terminal has sent it
                 self._signal(number)
         elif time.monotonic() - self._since >= GRACE_S:
@@ -264,7 +257,7 @@ class _Profiler:
     """One `nsys profile`, whose application is a holder.  Ended with the block at the latest."""
 
     def __init__(self, profile: Sequence[str], folder: Path, log: Path, script: _Script) -> None:
-        self._profile, self._folder, self._script = profile, folder, script
+        self._nsys, self._folder, self._script = profile[0], folder, script
         run = os.path.realpath(folder / "run")
         self._environ = {**os.environ, "TMPDIR": str(folder), "NSYSALIGN_RUN": run}
         self._mark = b"NSYSALIGN_RUN=" + os.fsencode(run)
@@ -272,23 +265,18 @@ class _Profiler:
         # when nsys last computed something, and its processes then
         self._since, self._looked, self._cpu_s = time.monotonic(), 0.0, 0.0
         self._pids: frozenset[int] = frozenset()
-        for name in (processes.HOLDER, processes.SCRIPT):
-            (folder / name).unlink(missing_ok=True)
-        os.mkfifo(folder / processes.SCRIPT, 0o600)
+        self._holder, self._pipe_name = folder / processes.HOLDER, folder / processes.SCRIPT
+        for path in (self._holder, self._pipe_name):
+            path.unlink(missing_ok=True)
+        os.mkfifo(self._pipe_name, 0o600)
         # both ends, so that the holder need not wait for us to open it; it closes with us, whatever
         # happens
-        self._pipe = os.open(folder / processes.SCRIPT, os.O_RDWR)
+        self._pipe = os.open(self._pipe_name, os.O_RDWR)
         # readable by its owner only: nsys prints paths and its arguments
         self._messages = os.open(log, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
-        holder = [
-            sys.executable,
-            "-I",
-            "-S",
-            processes.__file__,
-            str(folder),
-            os.fsdecode(script.mark),
-        ]
-        self._process = self._start([*profile, *holder], self._messages)
+        hold = [sys.executable, "-I", "-S", processes.__file__]
+        hold += [str(folder), os.fsdecode(script.mark)]
+        self._process = self._start([*profile, *hold], self._messages)
         script.profiled = self.lives
 
     def _start(self, command: Sequence[str], output: int) -> subprocess.Popen:
@@ -321,13 +309,12 @@ class _Profiler:
 
     def environment(self) -> dict[str, str] | None:
         """What nsys gave the holder; None if it ended, hung or was told to end before."""
-        holder = self._folder / processes.HOLDER
-        while not holder.exists():
+        while not self._holder.exists():
             if self._hangs(START_IDLE_S) or not self.lives() or self._script.sent:
                 return None
             wait_for(self._process, 0.02)
         try:
-            given = Path(f"/proc/{holder.read_text()}/environ").read_bytes()
+            given = Path(f"/proc/{self._holder.read_text()}/environ").read_bytes()
         except OSError:
             return None
         entries = (entry.partition("=") for entry in os.fsdecode(given).split("\0") if entry)
@@ -343,23 +330,21 @@ class _Profiler:
         """Until it has written its report; notes if it did not end by itself."""
         self._close_pipe()
         if self._script.going_on:
-            (self._folder / processes.SCRIPT).unlink()
+            self._pipe_name.unlink()
         self._since = ended = time.monotonic()
         while not wait_for(self._process, 0.5):
-            ended_s = time.monotonic() - ended
-            silent = b"Generating" not in os.pread(
-                self._messages, 1 << 16, 0
-            )  # it makes no report yet
-            if self._hangs(IDLE_S) or (silent and ended_s >= 10 * IDLE_S):
+            now = time.monotonic()
+            silent = b"Generating" not in os.pread(self._messages, 1 << 16, 0)  # no report yet
+            if self._hangs(IDLE_S) or (silent and now - ended >= 10 * IDLE_S):
                 self._ask_for_report()
                 return [
                     "nsys stopped responding after the script had ended: it was stopped, and what it left behind is used"
                 ]
             # where its launcher was killed nobody tells it that the holder has ended, and it may
             # record on: it makes its report when asked to, which it may refuse for a moment
-            idle_s = ended_s if silent else time.monotonic() - self._since
+            idle_s = now - (ended if silent else self._since)
             asked = idle_s >= ASK_S and self._ask_for_report()
-            if asked and any((self._folder / "run").glob("trace.nsys-rep")):
+            if asked and (self._folder / "run" / "trace.nsys-rep").exists():
                 return []
         return self.killed()
 
@@ -391,7 +376,7 @@ class _Profiler:
         Whether it accepted that."""
         name = f"--session=profile-{self._process.pid}"
         with contextlib.suppress(OSError, subprocess.TimeoutExpired):
-            stopping = self._start([self._profile[0], "stop", name], subprocess.DEVNULL)
+            stopping = self._start([self._nsys, "stop", name], subprocess.DEVNULL)
             return stopping.wait(IDLE_S) == 0
         return False
 

@@ -1,8 +1,8 @@
 """`--lock-clocks MHZ`: the SM clock is held at one frequency while the script runs.
 
-NVML does it (the package nvidia-ml-py, `import pynvml`), which needs administrator rights and cannot
-tell whether a lock was set before: what is restored is the default, no lock.  A nsysalign that is
-killed (SIGKILL) restores nothing, so the command that does is printed first.
+NVML does it, which needs administrator rights and cannot tell whether a lock was set before: what is
+restored is the default, no lock.  A nsysalign that is killed (SIGKILL) restores nothing, so the command
+that does is printed first.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _RIGHTS = (
 @contextlib.contextmanager
 def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator[tuple[str, ...]]:
     """Lock the clocks of the GPUs that the script can see; yields what the report must say about
-    the run.  Raises UsageError if it is not certain which these are, NsysError if NVML or the
-    rights are missing or a GPU refuses: nothing stays locked then.
+    the run.  Raises UsageError if it is not certain which these are or one has no such clock,
+    NsysError if NVML or the rights are missing or a GPU refuses: nothing stays locked then.
     """
     if mhz is None:
         yield ()
@@ -37,8 +37,8 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
     except Exception as error:
         said = f"NVML does not start: {error}"
         raise NsysError(said, "check the driver: nvidia-smi; or leave out --lock-clocks") from error
-    held: list[Any] = []
-    try:
+    with contextlib.ExitStack() as held:
+        held.callback(nvml.nvmlShutdown)
         handles, order = visible(nvml, environ)
         asked = environ.get("CUDA_VISIBLE_DEVICES")
         if not handles or (asked is not None and order != "pci"):
@@ -46,38 +46,34 @@ def locked(mhz: int | None, environ: Mapping[str, str] = os.environ) -> Iterator
                 f"--lock-clocks: it is not clear which GPUs the script can see (CUDA_VISIBLE_DEVICES={asked or ''})",
                 "check nvidia-smi -L; set CUDA_DEVICE_ORDER=PCI_BUS_ID where GPUs differ; a MIG slice has no clock of its own",
             )
-        for handle in handles:
-            _lock(nvml, handle, mhz)
-            held.append(handle)
-        say(f"the clocks are locked; if nsysalign is killed, this lets them go: {_RESTORES}")
-        names = ", ".join(dict.fromkeys(name_of(nvml, handle) for handle in handles))
-        many = f"{len(handles)} GPUs" if len(handles) > 1 else "the GPU"
-        locked_at = f"were locked at {mhz} MHz during the run (--lock-clocks)"
-        yield (f"SM clocks of {many} ({names}) {locked_at}",)
-    finally:
-        for handle in held:
+        names = [name_of(nvml, handle) for handle in handles]
+        for handle, name in zip(handles, names, strict=True):
+            known: list[int] = []  # NVML takes any frequency and locks the nearest of these
+            with contextlib.suppress(nvml.NVMLError, ValueError):  # it does not tell
+                memory = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle))
+                known = nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory)
+            if known and mhz not in known:
+                near = " and ".join(map(str, sorted(sorted(known, key=lambda c: abs(c - mhz))[:2])))
+                raise UsageError(
+                    f"{name} does not support an SM clock of {mhz} MHz (the nearest: {near})",
+                    "all that it supports: nvidia-smi -q -d SUPPORTED_CLOCKS",
+                )
             try:
-                nvml.nvmlDeviceResetGpuLockedClocks(handle)
+                nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
             except nvml.NVMLError as error:
-                name = name_of(nvml, handle)
-                say(f"the clock of {name} is still locked ({error}): {_RESTORES}")
-        nvml.nvmlShutdown()
-
-
-def _lock(nvml: Any, handle: Any, mhz: int) -> None:
-    """NVML takes any frequency and locks the nearest that the GPU has: only those are taken here."""
-    known: list[int] = []
-    with contextlib.suppress(nvml.NVMLError, ValueError):  # it does not tell
-        memory = max(nvml.nvmlDeviceGetSupportedMemoryClocks(handle))
-        known = sorted(nvml.nvmlDeviceGetSupportedGraphicsClocks(handle, memory))
-    if known and mhz not in known:
-        near = " and ".join(map(str, sorted(sorted(known, key=lambda c: abs(c - mhz))[:2])))
-        raise UsageError(
-            f"{name_of(nvml, handle)} does not support an SM clock of {mhz} MHz (the nearest: {near})",
-            "all that it supports: nvidia-smi -q -d SUPPORTED_CLOCKS",
+                said = f"{name}: its clock could not be locked at {mhz} MHz: {error}"
+                raise NsysError(said, _RIGHTS) from error
+            held.callback(_restore, nvml, handle, name)
+        say(f"the clocks are locked; if nsysalign is killed, this lets them go: {_RESTORES}")
+        many = f"{len(handles)} GPUs" if len(handles) > 1 else "the GPU"
+        models = ", ".join(dict.fromkeys(names))
+        yield (
+            f"SM clocks of {many} ({models}) were locked at {mhz} MHz during the run (--lock-clocks)",
         )
+
+
+def _restore(nvml: Any, handle: Any, name: str) -> None:
     try:
-        nvml.nvmlDeviceSetGpuLockedClocks(handle, mhz, mhz)
+        nvml.nvmlDeviceResetGpuLockedClocks(handle)
     except nvml.NVMLError as error:
-        said = f"{name_of(nvml, handle)}: its clock could not be locked at {mhz} MHz: {error}"
-        raise NsysError(said, _RIGHTS) from error
+        say(f"the clock of {name} is still locked ({error}): {_RESTORES}")

@@ -11,9 +11,9 @@ from pathlib import Path
 
 from nsysalign.errors import NsysError
 from nsysalign.record.processes import of_run, say
+from nsysalign.rundir import STREAM
 
 _PREFIX = "nsysalign-"
-_KEPT = "kept.qdstrm"  # what found no room in the run directory
 
 
 @contextlib.contextmanager
@@ -25,10 +25,7 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
 
     remove_left_folders()
     try:
-        place = os.path.abspath(tempfile.gettempdir())
-        if place != place.encode(errors="ignore").decode():  # nsys takes UTF-8 only
-            place = "/tmp"
-        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=place))
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=os.path.abspath(tempfile.gettempdir())))
         lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
         fcntl.flock(lock, fcntl.LOCK_EX)
     except OSError as error:
@@ -36,12 +33,13 @@ def nsys_folder(run_dir: Path) -> Iterator[Path]:
             f"nsys needs a folder for temporary files, and none can be made: {error.strerror}",
             "TMPDIR=/a/folder nsysalign run ...",
         ) from error
+    kept = False
     try:
         (folder / "run").symlink_to(run_dir, target_is_directory=True)
         yield folder
-        _keep_recording(folder, run_dir)
+        kept = not _rescued(folder, run_dir)
     finally:
-        if not (folder / _KEPT).exists():
+        if not kept:
             shutil.rmtree(folder, ignore_errors=True)
         os.close(lock)
 
@@ -52,37 +50,35 @@ def remove_left_folders() -> None:
         import fcntl
     except ImportError:  # where nothing is recorded nothing is left, and analysing works
         return
-    for place in {os.path.abspath(tempfile.gettempdir()), "/tmp"}:
-        for link in Path(place).glob(f"{_PREFIX}*/run"):
-            folder, run_dir = link.parent, Path(os.path.realpath(link))
-            with contextlib.suppress(OSError):
-                if not link.is_symlink() or folder.lstat().st_uid != os.getuid():
-                    continue
-                lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-                try:
-                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    if not (folder / _KEPT).exists() and not of_run(run_dir):
-                        _keep_recording(folder, run_dir)
-                        shutil.rmtree(folder)
-                finally:
-                    os.close(lock)
+    for link in Path(os.path.abspath(tempfile.gettempdir())).glob(f"{_PREFIX}*/run"):
+        folder, run_dir = link.parent, Path(os.path.realpath(link))
+        with contextlib.suppress(OSError):
+            if not link.is_symlink() or folder.lstat().st_uid != os.getuid():
+                continue
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not of_run(run_dir) and _rescued(folder, run_dir):
+                    shutil.rmtree(folder)
+            finally:
+                os.close(lock)
 
 
-def _keep_recording(folder: Path, run_dir: Path) -> None:
-    """Move a recording that nsys made no report of to the run directory (`trace.qdstrm`), or say
-    where it stays if there is no room for it."""
+def _rescued(folder: Path, run_dir: Path) -> bool:
+    """Move a recording that nsys made no report of to the run directory; False, and it is said where
+    it stays, if there is no room for it."""
     streams = sorted(folder.glob("*.qdstrm"), key=lambda path: path.stat().st_mtime)
     if not streams or not run_dir.is_dir() or any(run_dir.glob("trace.*")):
-        return
-    place = run_dir / "trace.qdstrm"
-    partial = place.with_name("trace.qdstrm.partial")
+        return True
+    partial = run_dir / f"{STREAM}.partial"
     try:
-        shutil.move(streams[-1], partial)
-        partial.replace(place)
+        shutil.copyfile(streams[-1], partial)
+        partial.replace(run_dir / STREAM)
+        return True
     except OSError as error:
         partial.unlink(missing_ok=True)
-        kept = streams[-1].replace(folder / _KEPT)
         say(
-            f"nsys's own recording does not fit into {run_dir} ({error.strerror}) and is kept as {kept}: to go on "
-            f"with it, move it to {place} first"
+            f"nsys's own recording does not fit into {run_dir} ({error.strerror}) and is kept as "
+            f"{streams[-1]}: free some space, then: nsysalign analyze {run_dir}"
         )
+        return False

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import ast
 import hashlib
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -27,10 +28,8 @@ from typing import Any
 from nsysalign.probe import slots
 
 _CONTEXT, _CLOCK = (1 << slots.CONTEXT_BITS) - 1, (1 << slots.CLOCK_BITS) - 1
+Tables = Mapping[str, Mapping[int, Mapping[str, Any]]]
 _LONGEST = 2 << 20  # a source file larger than this is data, not a benchmark
-#: (kind, scope, text): a name in a function (the line of its `def`, 0 for the module), an
-#: attribute, a subscript.
-Key = tuple[str, int, str]
 _SCALES = (ast.Mult, ast.Div, ast.FloorDiv)
 _CASTS = {"int", "float", "round", "abs"}
 _CLOCKS = {*slots.CLOCKS, "default_timer"}
@@ -39,39 +38,36 @@ _CONDITIONS = (ast.Compare, ast.While, ast.If, ast.Assert, ast.BoolOp)
 
 
 def clock_lines(
-    path: Path, texts: Any, regions_with_records: set[tuple[int, int]], shorten: Callable
+    path: Path, tables: Tables, regions_with_records: set[tuple[int, int]], shorten: Callable
 ) -> Iterator[dict[str, Any]]:
-    """The lines of one process's readings.  `texts`: what its text file says (`convert`);
+    """The lines of one process's readings.  `tables`: what its text file says (`convert`);
     `shorten(file)` turns a file's name into the form used in logs."""
     if not path.is_file() or path.is_symlink():
         return
-    readings = list(_readings(path.read_bytes(), texts.threads, texts.strings))
+    readings = list(_readings(path.read_bytes(), tables, regions_with_records))
     used = {line["site"] for line in readings if line["type"] == "clock_reading"}
-    yield from _sites({n: c for n, c in texts.clock_contexts.items() if n in used}, shorten)
-    for line in readings:
-        if line["type"] == "clock_reading" or line.pop("key") not in regions_with_records:
-            yield line
+    yield from _sites({n: c for n, c in tables["clk"].items() if n in used}, shorten)
+    yield from readings
 
 
-def _readings(
-    data: bytes, threads: Mapping[int, int], strings: Mapping[int, str]
-) -> Iterator[dict[str, Any]]:
+def _readings(data: bytes, tables: Tables, with_records: set[tuple[int, int]]) -> Iterator[dict]:
     """Slots that were finished, in order; regions when they end."""
-    open_regions: dict[int, list[tuple[int, int, int]]] = {}
+    threads, strings = tables["thread"], tables["str"]
+    open_regions: dict[int, list[tuple[int, int, int]]] = defaultdict(list)
     usable = len(data) - len(data) % slots.READING.size
     for value, word, third in slots.READING.iter_unpack(data[:usable]):
-        if word == 0:
-            continue
         context, clock = word & _CONTEXT, word >> slots.CONTEXT_BITS & _CLOCK
-        tid = threads.get(word >> (slots.CONTEXT_BITS + slots.CLOCK_BITS), -1)
-        stack = open_regions.setdefault(tid, [])
+        tid = threads.get(word >> (slots.CONTEXT_BITS + slots.CLOCK_BITS), {}).get("tid", -1)
+        stack = open_regions[tid]
         if clock == slots.REGION_ENTERED:
             stack.append((context, third, value))
         elif clock == slots.REGION_LEFT:
             if stack and stack[-1][:2] == (context, third) and context in strings:
-                *key, began = stack.pop()
-                line = {"type": "host", "key": tuple(key), "region": f"{strings[context]}#{third}"}
-                yield line | {"t0_ns": began, "t1_ns": value, "tid": tid, "implicit": True}
+                *region, began = stack.pop()
+                if tuple(region) not in with_records:
+                    name = f"{strings[context]['text']}#{third}"
+                    line = {"type": "host", "region": name, "t0_ns": began, "t1_ns": value}
+                    yield line | {"tid": tid, "implicit": True}
         elif 1 <= clock <= len(slots.CLOCKS):
             name = slots.CLOCKS[clock - 1]
             line = {"type": "clock_reading", "site": context, "clock": name, "t_ns": value}
@@ -79,69 +75,69 @@ def _readings(
             if clock > slots.MONOTONIC_CLOCKS:
                 line["value_ns"] = third
             if stack and stack[-1][0] in strings:
-                line["region"] = f"{strings[stack[-1][0]]}#{stack[-1][1]}"
+                line["region"] = f"{strings[stack[-1][0]]['text']}#{stack[-1][1]}"
             yield line
 
 
-@dataclass(frozen=True)
-class _Place:
-    """Where a reading's value reaches code that uses it: a frame of its context, and the use.
-    Variables are texts: `bench.py:8:t0`, an attribute `bench.py:.start`."""
+@dataclass
+class Use:
+    """What happens to the value of one call.  Variables are texts: `8:t0` (of the function at line
+    8, 0 for the module), `.start` (an attribute), behind their file's name where it is known."""
 
-    depth: int
-    use: Use | None = None  # None: the source does not tell
-    stores: frozenset[str] = frozenset()
-    subtracts: frozenset[str] = frozenset()
+    stored: set[str] = field(default_factory=set)
+    minus: set[str] = field(default_factory=set)  # what is subtracted from it
+    returned: bool = False
+    compared: bool = False
+    kept: bool = False  # it goes somewhere else: a list, an argument
 
 
 def _sites(contexts: Mapping[int, Mapping[str, Any]], shorten: Callable) -> Iterator[dict]:
     places = {number: _place(context["frames"], shorten) for number, context in contexts.items()}
-    stored = frozenset().union(*(p.stores for p in places.values()))
-    subtracted = frozenset().union(*(p.subtracts for p in places.values()))
+    uses = [use for _, use in places.values() if use is not None]
+    stored = set[str]().union(*(use.stored for use in uses))
+    subtracted = set[str]().union(*(use.minus for use in uses))
     for number, context in sorted(contexts.items()):
-        frames, place = context["frames"], places[number]
+        depth, use = places[number]
+        frames = context["frames"][depth:]
         line: dict[str, Any] = {"type": "clock_site", "number": number}
-        shown = [f"{shorten(f[0])}:{f[1]}" for f in frames[place.depth :]]
-        if shown:
-            line["site"] = shown[0]
-        if shown[1:]:
-            line["callers"] = shown[1:]
+        shown = [f"{shorten(frame[0])}:{frame[1]}" for frame in frames]
+        line |= {"site": shown[0]} if shown else {}
+        line |= {"callers": shown[1:]} if shown[1:] else {}
         if frames:
-            file, _, _, function, first, instruction, *coroutine = frames[place.depth]
+            file, _, _, function, first, instruction, *coroutine = frames[0]
             line |= {"function": f"{shorten(file)}:{first}:{function}", "position": instruction}
-            if any(coroutine):
-                line["interleaved"] = True
-        if place.use is not None:
-            subtracts = place.subtracts & stored
-            texts = {"stores": sorted(place.stores), "subtracts": sorted(subtracts)}
-            line |= {k: v for k, v in texts.items() if v}
-            line["use"] = place.use.word(bool(subtracts), bool(place.stores & subtracted))
+            line |= {"interleaved": True} if any(coroutine) else {}
+        if use is not None:
+            subtracts = use.minus & stored
+            texts = {"stores": sorted(use.stored), "subtracts": sorted(subtracts)}
+            line |= {name: values for name, values in texts.items() if values}
+            if subtracts:
+                line["use"] = "difference"
+            elif use.kept or use.minus:  # minus: what is subtracted comes from an unknown place
+                line["use"] = "kept"
+            elif use.compared:
+                line["use"] = "compared"
+            elif use.stored & subtracted:
+                line["use"] = "start"
+            else:
+                line["use"] = "kept" if use.stored else "unused"
         yield line
 
 
-def _place(frames: list[list], shorten: Callable) -> _Place:
-    """Follow helpers that return their reading to the frame that calls them."""
+def _place(frames: list[list], shorten: Callable) -> tuple[int, Use | None]:
+    """(position of the frame whose code uses the reading: helpers that return it are followed to
+    their callers; the use, None if the source does not tell)."""
     for depth, (file, line, column, *_) in enumerate(frames):
         source = _source(file)
         use = source.use(line, column) if source else None
         if use is None:
-            return _Place(depth)
+            return depth, None
         if use.minus or not use.returned:
-            texts = (
-                {_text(file, key, shorten) for key in keys} for keys in (use.stored, use.minus)
+            use.stored, use.minus = (
+                {f"{shorten(file)}:{name}" for name in names} for names in (use.stored, use.minus)
             )
-            return _Place(depth, use, *map(frozenset, texts))
-    return _Place(max(len(frames) - 1, 0))
-
-
-def _text(file: str, key: Key, shorten: Callable) -> str:
-    """A variable as text.  Of a subscript only a digest: the brackets may contain anything."""
-    kind, scope, text = key
-    if kind == "attribute":
-        return f"{shorten(file)}:.{text}"
-    if kind == "subscript":
-        text = f"[{hashlib.blake2s(text.encode(), digest_size=6).hexdigest()}]"
-    return f"{shorten(file)}:{scope}:{text}"
+            return depth, use
+    return max(len(frames) - 1, 0), None
 
 
 @cache
@@ -156,29 +152,6 @@ def _source(file: str) -> Source | None:
         return None
 
 
-@dataclass
-class Use:
-    """What happens to the value of one call.  `minus`: what is subtracted from it, as keys."""
-
-    stored: set[Key] = field(default_factory=set)
-    minus: set[Key] = field(default_factory=set)
-    returned: bool = False
-    compared: bool = False
-    kept: bool = False  # it goes somewhere else: a list, an argument
-
-    def word(self, subtracts: bool, subtracted: bool) -> str:
-        """In a word.  `subtracts`: others from it; `subtracted`: it from others."""
-        if subtracts:
-            return "difference"
-        if self.kept or self.minus:  # minus: what is subtracted comes from an unknown place
-            return "kept"
-        if self.compared:
-            return "compared"
-        if subtracted:
-            return "start"
-        return "kept" if self.stored else "unused"
-
-
 class Source:
     """One parsed file.  Raises SyntaxError if it is not Python.
 
@@ -189,35 +162,41 @@ class Source:
     """
 
     def __init__(self, text: str) -> None:
-        tree = ast.parse(text)
-        self._parent: dict[ast.AST, ast.AST] = {}
-        self._calls: dict[int, list[ast.Call]] = {}
+        nodes = list(ast.walk(ast.parse(text)))
+        self._parent = {child: node for node in nodes for child in ast.iter_child_nodes(node)}
+        self._calls: dict[int, list[ast.Call]] = defaultdict(list)
         #: Per function: the names that it binds, without those that it declares global or nonlocal.
-        self._bound: dict[ast.AST, set[str]] = {}
-        self._copies: list[tuple[Key, Key]] = []  # (to, from)
-        self._differences: list[tuple[Key, Key, bool]] = []  # (left, right, only compared)
-        self._returns: set[Key] = set()
-        self._visit(tree, None)
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.Global, ast.Nonlocal)):
-                for function in self._functions(node):
-                    self._bound[function] -= set(node.names)
-                    break
-        for node in ast.walk(tree):
-            self._learn(node)
-
-    def _visit(self, node: ast.AST, function: ast.AST | None) -> None:
-        if isinstance(node, _FUNCTIONS):
-            function, a = node, node.args
-            named = [*a.posonlyargs, *a.args, *a.kwonlyargs]
-            self._bound[node] = {x.arg for x in (*named, a.vararg, a.kwarg) if x is not None}
-        elif isinstance(node, ast.Call):
-            self._calls.setdefault(node.lineno, []).append(node)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and function:
-            self._bound[function].add(node.id)
-        for child in ast.iter_child_nodes(node):
-            self._parent[child] = node
-            self._visit(child, function)
+        self._bound: dict[ast.AST | None, set[str]] = defaultdict(set)
+        elsewhere: list[tuple[ast.AST | None, list[str]]] = []
+        for node in nodes:
+            if isinstance(node, ast.Call):
+                self._calls[node.lineno].append(node)
+            elif isinstance(node, ast.arg):
+                self._bound[next(self._functions(node), None)].add(node.arg)
+            elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+                self._bound[next(self._functions(node), None)].add(node.id)
+            elif isinstance(node, (ast.Global, ast.Nonlocal)):
+                elsewhere.append((next(self._functions(node), None), node.names))
+        for function, names in elsewhere:
+            self._bound[function] -= {*names}
+        self._copies: list[tuple[str, str]] = []  # (to, from)
+        self._differences: list[tuple[str, str, bool]] = []  # (left, right, only compared)
+        self._returns: set[str] = set()
+        for node in nodes:
+            match node:
+                case ast.Assign(targets=targets, value=value):
+                    for target in targets:
+                        pairs = [(target, value)]
+                        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+                            pairs = zip(target.elts, value.elts)  # noqa: B905  a starred one may be there
+                        names = [(self._name(to), self._name(from_)) for to, from_ in pairs]
+                        self._copies += [pair for pair in names if None not in pair]
+                case ast.BinOp(op=ast.Sub(), left=left, right=right):
+                    pair = self._name(left), self._name(right)
+                    if None not in pair:
+                        self._differences.append((*pair, self._is_compared(node)))
+                case ast.Return(value=value) if value is not None:
+                    self._returns |= self._names([value])
 
     def use(self, line: int, column: int) -> Use | None:
         """What happens to the value of the call that begins there (column -1: unknown); None if the
@@ -226,16 +205,15 @@ class Source:
         if len(here) > 1:  # also of `a().b()`, where both begin: the clock is the longer one's name
             clocks = [c for c in here if _last_name(c.func) in _CLOCKS]
             here = clocks if column == -1 else clocks or here[:1]
-        return self._follow(here[0]) if len(here) == 1 else None
-
-    def _follow(self, call: ast.Call) -> Use:
-        use, value = Use(), call
+        if len(here) != 1:
+            return None
+        use, value = Use(), here[0]
         while True:
             above = self._parent.get(value)
             scaled = isinstance(above, ast.BinOp) and isinstance(above.op, _SCALES)
             cast = isinstance(above, ast.Call) and value in above.args
             cast = cast and _last_name(above.func) in _CASTS
-            if not (scaled or cast or isinstance(above, (ast.IfExp, ast.Await))):
+            if not (scaled or cast or isinstance(above, ast.IfExp)):
                 break
             value = above
         self._end(value, above, use)
@@ -249,24 +227,20 @@ class Source:
         use.returned |= bool(use.stored & self._returns)
         return use
 
-    def _end(self, value: ast.AST, above: ast.AST | None, use: Use) -> None:
+    def _end(self, value: ast.AST, above: ast.AST, use: Use) -> None:
         """`value` holds a reading and is part of `above`."""
         match above:
             case ast.BinOp(op=ast.Sub(), left=left, right=right):
-                key = self._key(right) if left is value else None
-                if key is not None and not self._is_compared(above):
-                    use.minus.add(key)
+                name = self._name(right) if left is value else None
+                if name is not None and not self._is_compared(above):
+                    use.minus.add(name)
                 else:
                     use.compared = right is value or self._is_compared(above)
                     use.kept = not use.compared
             case ast.NamedExpr(target=target) | ast.AnnAssign(target=target):
-                use.stored |= self._keys([target])
+                use.stored |= self._names([target])
             case ast.Assign(targets=targets):
-                use.stored |= self._keys(targets)
-            case ast.Tuple(elts=elements) if isinstance(self._parent.get(above), ast.Assign):
-                for target in self._parent[above].targets:
-                    if isinstance(target, ast.Tuple) and len(target.elts) == len(elements):
-                        use.stored |= self._keys([target.elts[elements.index(value)]])
+                use.stored |= self._names(targets)
             case ast.Return() | ast.Lambda():
                 use.returned = True
             case ast.BinOp():  # a sum as well: clock() + 5 is a deadline
@@ -275,22 +249,6 @@ class Source:
                 use.compared = True
             case _:
                 use.kept = not isinstance(above, ast.Expr)
-
-    def _learn(self, node: ast.AST) -> None:
-        match node:
-            case ast.Assign(targets=targets, value=value):
-                for target in targets:
-                    pairs = [(target, value)]
-                    if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
-                        pairs = zip(target.elts, value.elts)  # noqa: B905  a starred one may be there
-                    keys = [(self._key(to), self._key(from_)) for to, from_ in pairs]
-                    self._copies += [pair for pair in keys if None not in pair]
-            case ast.BinOp(op=ast.Sub(), left=left, right=right):
-                keys = self._key(left), self._key(right)
-                if None not in keys:
-                    self._differences.append((*keys, self._is_compared(node)))
-            case ast.Return(value=value) if value is not None:
-                self._returns |= self._keys([value])
 
     def _is_compared(self, node: ast.AST) -> bool:
         """Whether an expression is only used in a comparison or a condition."""
@@ -302,23 +260,24 @@ class Source:
             node = above
         return isinstance(above, (ast.While, ast.If)) and above.test is node
 
-    def _keys(self, targets: list[ast.expr]) -> set[Key]:
-        return {key for t in targets if (key := self._key(t)) is not None}
+    def _names(self, targets: list[ast.expr]) -> set[str]:
+        return {name for target in targets if (name := self._name(target)) is not None}
 
-    def _key(self, node: ast.AST) -> Key | None:
-        """The place that an expression names, None for all other expressions."""
+    def _name(self, node: ast.AST) -> str | None:
+        """The variable that an expression names, None for all other expressions."""
         match node:
             case ast.Name(id=name):  # of the function that binds it, seen from where it stands
                 binding = (f.lineno for f in self._functions(node) if name in self._bound[f])
-                return ("name", next(binding, 0), name)
+                return f"{next(binding, 0)}:{name}"
             case ast.Attribute(attr=name):
-                return ("attribute", 0, name)
-            case ast.Subscript():
+                return f".{name}"
+            case ast.Subscript():  # only a digest: the brackets may contain anything
                 scope = next((f.lineno for f in self._functions(node)), 0)
-                return ("subscript", scope, ast.unparse(node))
+                text = hashlib.blake2s(ast.unparse(node).encode(), digest_size=6).hexdigest()
+                return f"{scope}:[{text}]"
         return None
 
-    def _functions(self, node: ast.AST | None) -> Iterator[ast.AST]:
+    def _functions(self, node: ast.AST | None) -> Iterator[Any]:
         """The functions that hold a node, the innermost first."""
         while (node := self._parent.get(node)) is not None:
             if isinstance(node, _FUNCTIONS):

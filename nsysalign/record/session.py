@@ -3,12 +3,13 @@ same command without nsys."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import re
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -83,42 +84,37 @@ def collect(
     run_dir = rundir.make_run_dir(commands.stem(command), options.output)
     log, began = run_dir / rundir.NSYS_LOG, time.monotonic()
     tell = progress or (lambda step, percent: None)
+    clocks = sampling(run_dir / rundir.CLOCKS, wanted=options.clocks)
     with hold_signals(), rundir.private(run_dir):  # there must be no moment without a handler
-        with nsys_folder(run_dir) as folder, _sampling(run_dir, options) as unsampled:
+        with nsys_folder(run_dir) as folder, clocks as unsampled:
             hz = FREQUENCY_HZ if options.sample_python else None
             profile, notes = profile_arguments(
                 nsys, folder / "run" / "trace", options.accurate, options.graph_trace, hz
             )
-            notes += commands.environment_notes(os.environ)
+            for name, why in commands.NOTEWORTHY.items():
+                if os.environ.get(name) == "1":
+                    notes.append(f"{name}=1: {why}")
             writing = partial(tell, "nsys writes its report", 0)
             under = {"profile": profile, "folder": folder, "writing": writing}
             ended = _launch(argv, run_dir, log, options, **under)
             if ended.again:  # on a busy machine nsys's processes do not always find each other
-                said = _last_words(log)
-                notes.append(
-                    f"nsys failed before it started the script, and was started again: {said}"
-                )
+                failed = "nsys failed before it started the script, and was started again"
+                notes.append(f"{failed}: {_last_words(log)}")
                 ended = _launch(argv, run_dir, log, options, **under)
         notes += [*ended.notes, *unsampled]
-        try:
-            logs = _event_logs(run_dir, working_directory(), notes, ended, source=True)
-            lines = log.read_text(errors="replace").replace("\r", "\n").splitlines()
-            lines = [line for line in map(str.strip, lines) if line.upper().startswith("WARN")]
-            notes += [f"nsys: {warning}" for warning in dict.fromkeys(lines)][:5]
+        with _with_its_status(ended, run_dir):
+            logs = _event_logs(run_dir, notes)
+            lines = map(str.strip, log.read_text(errors="replace").replace("\r", "\n").split("\n"))
+            warnings = dict.fromkeys(line for line in lines if line.upper().startswith("WARN"))
+            notes += [f"nsys: {warning}" for warning in warnings][:5]
             report = _report(run_dir, nsys, ended, logs)
             exporting = partial(tell, "exporting the report")
             sqlite = export_sqlite(nsys, report, run_dir / rundir.EXPORT, exporting)
             if options.sample_python and "python-sampling" in nsys.flags:
                 notes += keep_stacks(nsys, report, run_dir / rundir.STACKS, working_directory())
-            took_s = round(time.monotonic() - began, 1)
-            of_nsys = {"profiled_s": took_s, "nsys": nsys.version, "trace": sqlite.name}
-            return _described(run_dir, ended, logs, notes, options, of_nsys)
-        except NsysError as error:
-            _with_status(error, ended)
-            raise
-        except OSError as error:
-            text = f"{run_dir} cannot be finished: {error.strerror} ({_how(ended)})"
-            raise _with_status(NsysError(text), ended) from error
+            more = {"profiled_s": round(time.monotonic() - began, 1), "nsys": nsys.version}
+            more["trace"] = sqlite.name
+            return _described(run_dir, ended, logs, notes, options, more)
 
 
 def collect_unprofiled(
@@ -130,13 +126,8 @@ def collect_unprofiled(
     """
     argv = _checked(command)
     run_dir = rundir.make_run_dir(commands.stem(command), options.output)
-    with hold_signals(), rundir.private(run_dir):
-        with _sampling(run_dir, options) as unsampled:
-            ended = _launch(argv, run_dir, run_dir / "run.log", options)
-        notes = [*ended.notes, *unsampled]
-        header = {**MARK, "exit_status": ended.status, "stopped": ended.stopped}
-        logs = _event_logs(run_dir, working_directory(), notes, ended, header, source=True)
-        return _described(run_dir, ended, logs, notes, options, {"nsys": None, "trace": None})
+    with rundir.private(run_dir):
+        return _unprofiled(argv, run_dir, options, {"nsys": None, "trace": None})
 
 
 def collect_baseline(
@@ -161,24 +152,32 @@ def collect_baseline(
     try:
         folder.mkdir(mode=0o700)
     except OSError as error:
-        raise NsysError(
-            f"cannot make {folder}: {error.strerror}",
-            "the profiled run is kept: nsysalign analyze RUN_DIR",
-        ) from error
-    plain = replace(options, stdout_to_stderr=False, conditions=())
-    ended = _launch(argv, folder, folder / "run.log", plain)
+        kept = "the profiled run is kept: nsysalign analyze RUN_DIR"
+        raise NsysError(f"cannot make {folder}: {error.strerror}", kept) from error
+    plain = replace(options, stdout_to_stderr=False, conditions=(), clocks=False)
+    header = {"profiled_exit_status": profiled_status}
+    result = _unprofiled(argv, folder, plain, {"format": "nsysalign-baseline"}, header)
+    nothing = () if result.event_logs else ("it timed nothing: there is nothing to compare with",)
+    notes = tuple(f"without nsys: {note}" for note in (*result.notes, *nothing))
+    return replace(result, notes=notes)
+
+
+def _unprofiled(
+    argv: Sequence[str],
+    folder: Path,
+    options: CollectOptions,
+    more: Mapping[str, Any],
+    header: Mapping[str, Any] = {},
+) -> CollectResult:
+    """Run it without nsys; `more` of its run.json, and `header` of its logs."""
     with hold_signals():
-        notes = list(ended.notes)
-        header = {**MARK, "exit_status": ended.status, "stopped": ended.stopped}
-        header["profiled_exit_status"] = profiled_status
-        logs = _event_logs(folder, working_directory(), notes, ended, header)
-        notes = [f"without nsys: {note}" for note in notes]
-        if not logs:
-            notes.append(
-                "the run without nsys timed nothing, so there is nothing to compare with the "
-                "profiled run"
-            )
-        return _described(folder, ended, logs, notes, plain, {"format": "nsysalign-baseline"})
+        with sampling(folder / rundir.CLOCKS, wanted=options.clocks) as notes:
+            ended = _launch(argv, folder, folder / "run.log", options)
+        with _with_its_status(ended, folder):
+            notes += ended.notes
+            ending = {"exit_status": ended.status, "stopped": ended.stopped}
+            logs = _event_logs(folder, notes, {**MARK, **ending, **header})
+            return _described(folder, ended, logs, notes, options, more)
 
 
 def _checked(command: Sequence[str]) -> list[str]:
@@ -190,43 +189,39 @@ def _checked(command: Sequence[str]) -> list[str]:
     return argv
 
 
-def _sampling(run_dir: Path, options: CollectOptions) -> Any:
-    return sampling(run_dir / rundir.CLOCKS, wanted=options.clocks)
-
-
 def _launch(
     argv: Sequence[str], run_dir: Path, log: Path, options: CollectOptions, **under: Any
 ) -> Ended:
     """Run it with the probe, which writes to `run_dir`/raw."""
     (run_dir / rundir.RAW).mkdir(mode=0o700, exist_ok=True)
-    added = commands.probe_environment(
+    environment = commands.probe_environment(
         os.environ, run_dir, calibrate=options.calibrate, host_timers=options.host_timers
     )
     limits = {"timeout_s": options.timeout_s, "stdout_to_stderr": options.stdout_to_stderr}
-    return launch(argv, added | dict(options.environment), log, **limits, **under)
+    return launch(argv, environment | dict(options.environment), log, **limits, **under)
 
 
-def _event_logs(
-    folder: Path,
-    cwd: Path,
-    notes: list[str],
-    ended: Ended | None = None,
-    header: Mapping[str, Any] = {},
-    *,
-    source: bool = False,
-) -> list[Path]:
-    """The event logs made of what the probe left in `folder`/raw, which is removed unless the probe
-    had a problem: then `notes` grows.  Raises NsysError if they cannot be written."""
-    raw = folder / rundir.RAW
+@contextlib.contextmanager
+def _with_its_status(ended: Ended, run_dir: Path) -> Iterator[None]:
+    """An error inside ends us with the status of a script that failed."""
     try:
-        logs = convert(raw, folder, cwd, header, source=source)
-    except OSError as error:
-        text = (
-            f"the event logs cannot be written to {folder}: {error.strerror}; what the probe "
-            f"recorded is kept in {rundir.RAW}/ there" + (f" ({_how(ended)})" if ended else "")
-        )
-        failed = NsysError(text, "free some space, then: nsysalign analyze RUN_DIR")
-        raise _with_status(failed, ended) from error
+        yield
+    except NsysError as error:
+        error.exit_code = ended.status or error.exit_code
+        raise
+    except OSError as error:  # the disk is full, or the script removed the folder
+        text = f"{run_dir} cannot be finished: {error.strerror} ({_how(ended)})"
+        step = f"free some space, then: nsysalign analyze {run_dir}"
+        failed = NsysError(f"{text}; what was recorded is kept there", step)
+        failed.exit_code = ended.status or failed.exit_code
+        raise failed from error
+
+
+def _event_logs(folder: Path, notes: list[str], header: Mapping[str, Any] = {}) -> list[Path]:
+    """The event logs made of what the probe left in `folder`/raw, which is removed unless the probe
+    had a problem: then `notes` grows."""
+    raw = folder / rundir.RAW
+    logs = convert(raw, folder, working_directory(), header, source=True)
     failures = errors(raw)
     if not failures:
         shutil.rmtree(raw, ignore_errors=True)
@@ -277,11 +272,12 @@ def baseline_logs(run_dir: Path) -> list[Path]:
     killed run are converted first; a run that is still going on is left alone.
     """
     folder = run_dir / rundir.BASELINE
-    logs = rundir.event_logs(folder)
-    if logs or not (folder / rundir.RAW).is_dir() or going_on(folder):
+    raw, logs = folder / rundir.RAW, rundir.event_logs(folder)
+    if logs or not raw.is_dir() or going_on(folder):
         return logs
-    home = run_dir.resolve().parent.parent
-    return _event_logs(folder, home, [], header={**MARK, "stopped": True})
+    logs = convert(raw, folder, run_dir.resolve().parent.parent, {**MARK, "stopped": True})
+    shutil.rmtree(raw, ignore_errors=True)
+    return logs
 
 
 def going_on(run_dir: Path) -> bool:
@@ -298,7 +294,6 @@ def _report(run_dir: Path, nsys: Nsys, ended: Ended, logs: Sequence[Path]) -> Pa
         or (stream.is_file() and import_stream(nsys, stream, report))
     ):
         return report
-    said = _last_words(run_dir / rundir.NSYS_LOG)
     kept = f"; {len(logs)} event logs are kept in {run_dir}" if logs else ""
     step = "read the script's own output above; then check the free space and: nsysalign doctor"
     if stream.is_file():
@@ -306,14 +301,8 @@ def _report(run_dir: Path, nsys: Nsys, ended: Ended, logs: Sequence[Path]) -> Pa
         step += f"; to import it again: nsysalign analyze {run_dir}"
     elif not logs:
         shutil.rmtree(run_dir / rundir.RAW, ignore_errors=True)
-    # what nsys 2024.2's importer says of process numbers that were used again (seen in half an hour
-    # beside others' test suites)
-    if "definitions of the same VmTidToPidInfo" in said:
-        step = (
-            "nsys lists all processes of the machine, and cannot import a run in which Linux gave one of their numbers "
-            "twice: raise the limit (sudo sysctl kernel.pid_max=4194304), or record a shorter part"
-        )
-    raise NsysError(f"nsys {nsys.version} left no report ({_how(ended)}): {said}{kept}", step)
+    why = _last_words(run_dir / rundir.NSYS_LOG)
+    raise NsysError(f"nsys {nsys.version} left no report ({_how(ended)}): {why}{kept}", step)
 
 
 def _last_words(log: Path) -> str:
@@ -329,9 +318,3 @@ def _how(ended: Ended) -> str:
     if ended.status is None:
         return "it did not start the script"
     return f"the script ended with status {ended.status}"
-
-
-def _with_status(error: NsysError, ended: Ended | None) -> NsysError:
-    """The error, which ends us with the status of a script that failed."""
-    error.exit_code = (ended and ended.status) or error.exit_code
-    return error

@@ -1,7 +1,6 @@
 """Programs whose timing leaves out what they do.  `python cheats.py NAME`, without a name: the
 names."""
 
-import ctypes
 import multiprocessing
 import threading
 import time
@@ -268,33 +267,6 @@ def warmed_after_the_flush():
         torch.relu(x)
 
     timed(lambda: torch.relu(x), before=before)
-
-
-def persisting_l2():
-    """The flush leaves the input where it is (llm.c 851, pygpubench 49)."""
-    x, flushed = torch.randn(1 << 22, device="cuda"), flush()
-    driver, size = ctypes.CDLL("libcuda.so.1"), x.numel() * x.element_size()
-    if status := driver.cuCtxSetLimit(6, ctypes.c_size_t(size)):  # PERSISTING_L2_CACHE_SIZE
-        raise RuntimeError(f"this GPU sets no L2 aside: error {status}")
-
-    class Window(ctypes.Structure):
-        _fields_ = (
-            ("base", ctypes.c_void_p),
-            ("size", ctypes.c_size_t),
-            ("ratio", ctypes.c_float),
-            ("hit", ctypes.c_int),
-            ("miss", ctypes.c_int),
-            ("rest", ctypes.c_byte * 64),  # of the union
-        )
-
-    window = Window(x.data_ptr(), size, 1.0, 2, 1)  # persisting, streaming
-    stream = torch.cuda.Stream()
-    if status := driver.cuStreamSetAttribute(
-        ctypes.c_void_p(stream.cuda_stream), 1, ctypes.byref(window)
-    ):
-        raise RuntimeError(f"no access policy: error {status}")
-    with torch.cuda.stream(stream):
-        timed(lambda: torch.relu(x), before=flushed)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import struct
 import tarfile
 from pathlib import Path
 
@@ -17,10 +16,9 @@ from simulator.style import Style
 from nsysalign.addons.check.judge import judge
 from nsysalign.cli import cli
 from nsysalign.errors import TraceError
-from nsysalign.probe.cuda_driver import Driver
 from nsysalign.rundir import Inputs
 
-from .programs import ADD, ASIDE, CHEATS, FLUSH, GEMM, HONEST, WARM, again, program
+from .programs import ADD, ASIDE, CHEATS, GEMM, HONEST, again, program
 
 DATA = Path(__file__).parents[1] / "data"
 #: Recordings of programs that measure wrongly on purpose: what is found, in which label.
@@ -113,34 +111,6 @@ def test_a_replaced_timer_is_found(tmp_path):
     log.write_text(log.read_text() + json.dumps({"type": "note", "text": text}) + "\n")
     (doubt,) = judge(Inputs(trace, (log,))).found
     assert doubt.check == "replaced-timer" and "Event.elapsed_time" in doubt.title
-
-
-def test_l2_kept_for_persisting_data_makes_a_flush_void(tmp_path):
-    """Said where the program flushes; a program that does not flush may well keep some."""
-    for name, before, found in (("flushed", [FLUSH], {"persisting-l2"}), ("not", [], set())):
-        simulated = program(again(WARM, before=before))
-        trace, (log,) = export.write(machine.run(simulated), tmp_path / name)
-        text = "bytes that a stream's access policy keeps in the L2: 16777216"
-        log.write_text(log.read_text() + json.dumps({"type": "note", "text": text}) + "\n")
-        verdict = judge(Inputs(trace, (log,)))
-        assert {doubt.check for doubt in verdict.found} == found
-        assert all("16.8 MB" in doubt.title for doubt in verdict.found)
-
-
-def test_only_a_window_that_persists_counts():
-    """cuStreamGetAttribute of torch's streams; 11.8 MB may persist on an H200 without any."""
-    windows = {0: (1 << 20, 0), 7: (1 << 24, 2), 8: (1 << 26, 1), 9: None}
-
-    def attribute(handle, number, value):
-        size, hit = windows[handle] or (0, 0)
-        struct.pack_into("@PNfii", value, 0, 0xABC, size, 1.0, hit, 1)
-        return int(number != 1 or windows[handle] is None)
-
-    driver = Driver()
-    driver.ids = dict.fromkeys(windows, 1)
-    assert driver.persisting() == 0  # a driver that cannot be asked
-    driver._calls["cuStreamGetAttribute"] = attribute
-    assert driver.persisting() == 1 << 24
 
 
 def checked(folder: Path, *options: str, simulated=None):

@@ -294,35 +294,13 @@ def test_nobody_else_can_read_what_nsys_records(real):
     assert list(folder.glob("*.qdstrm")) and folder.stat().st_mode & 0o777 == 0o700
     real.the_end(process)
     assert not folder.exists()
+    (real.folder / "relative").mkdir()
     (real.folder / "script.py").write_text("import tempfile\nprint(tempfile.gettempdir())")
     done = subprocess.run(
         [NSYSALIGN, "run", "-q", "script.py"], cwd=real.folder, capture_output=True, text=True, timeout=120,
-        env={**real.env, "TMPDIR": "/no/such/folder"},
+        env={**real.env, "TMPDIR": "relative"},
     )  # fmt: skip
-    assert done.stdout == "/tmp\n", "as plainly"
-
-
-@pytest.mark.nsys
-@pytest.mark.parametrize("name", [b"\xff", b"relative"])
-def test_variables_that_are_meant_for_the_script(real, name):
-    """Python ends with a prompt under PYTHONINSPECT, here at the end of its input, and nsys takes
-    no folder that is not UTF-8: neither is of any use to nsysalign."""
-    (real.folder / "script.py").write_text(
-        "import os, sys, tempfile\nprint(os.getenv('PYTHONINSPECT'), ascii(tempfile.gettempdir()))\nsys.exit(5)"
-    )
-    odd = name if name == b"relative" else os.fsencode(real.folder) + b"/" + name
-    os.mkdir(os.fsencode(real.folder) + b"/" + name)
-    env = {**real.env, "PYTHONINSPECT": "1", "TMPDIR": os.fsdecode(odd)}
-    plainly, ours = (
-        subprocess.run(
-            [*command, "script.py"], cwd=real.folder, env=env, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=120,
-        )
-        for command in ([sys.executable], [NSYSALIGN, "run", "-q"])
-    )  # fmt: skip
-    assert (ours.returncode, ours.stdout) == (plainly.returncode, plainly.stdout)
-    assert ours.stderr.startswith(plainly.stderr) and "cli.py" not in ours.stderr
-    assert (real.run_dirs()[0] / "trace.sqlite").is_file()
+    assert done.stdout.endswith("/relative\n"), "as plainly"
 
 
 @pytest.mark.nsys

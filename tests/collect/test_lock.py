@@ -60,7 +60,7 @@ def hold(tmp_path: Path, line: str, send: int = 0, **env: str) -> tuple[int, str
 )
 def test_locked_while_it_runs_and_let_go_at_every_end(tmp_path, line, send):
     status, out, calls = hold(tmp_path, line, send)
-    assert calls == LOCKED + RESET and (status == 0) == ("after" in out) == (line == "pass")
+    assert calls == LOCKED + RESET[::-1] and (status == 0) == ("after" in out) == (line == "pass")
     assert SAID in out and "if nsysalign is killed, this lets them go: sudo nvidia-smi -rgc" in out
 
 
@@ -104,6 +104,6 @@ def test_a_run_with_locked_clocks_says_so(tmp_path, nsys, how):
         cwd=tmp_path, env={**clean, "PYTHONPATH": path, **GPUS, "FAKE_NVML_LOG": str(log), "NSYS": nsys.path},
         capture_output=True, text=True, timeout=120,
     )  # fmt: skip
-    assert "hello" in done.stdout and log.read_text().splitlines() == LOCKED + RESET
+    assert "hello" in done.stdout and log.read_text().splitlines() == LOCKED + RESET[::-1]
     assert RunDirectory(tmp_path / "R").conditions() == (SAID,)
     assert not how or SAID in " ".join(done.stdout.split())

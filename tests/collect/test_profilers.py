@@ -29,25 +29,3 @@ def test_torch_profiler(probed, activities, nsys, notes):
     if notes:
         assert texts[0].startswith("torch.profiler began at script.py:4 inside the program")
         assert "void" in texts[0] and "DG_USE_NVIDIA_TOOLS=1" in texts[0] and "r610" in texts[0]
-
-
-@pytest.mark.parametrize(
-    ("package", "module", "function", "name"),
-    [
-        ("triton/profiler", "profile", "start", "Proton"),
-        ("cupti", "cupti", "activity_enable", "CUPTI's Python binding"),
-    ],
-)
-def test_proton_and_cupti(probed, tmp_path, package, module, function, name):
-    folder = tmp_path / "libraries" / package
-    folder.mkdir(parents=True)
-    (folder.parent / "__init__.py").touch()
-    (folder / "__init__.py").write_text(f"from .{module} import {function}\n")
-    (folder / f"{module}.py").write_text(f"def {function}(what=None):\n    return 7\n")
-    dotted = package.replace("/", ".")
-    run = probed(
-        f"import sys\nsys.path.insert(0, {str(tmp_path / 'libraries')!r})\nimport {dotted} as p\nprint(p.{function}('x'))",
-        env={"NVTX_INJECTION64_PATH": "/nonexistent"},
-    )
-    assert (run.status, run.out, run.err) == (0, "7\n", "")
-    assert [line["text"].partition(" began")[0] for line in run.lines("note")] == [name]

@@ -10,7 +10,6 @@ import numpy as np
 from nsysalign.addons.check.scene import FOUND, NOTE, Doubt, Scene
 from nsysalign.explain import words
 from nsysalign.model import KIND
-from nsysalign.probe.tampering import PERSISTING
 from nsysalign.text import bytes_text
 from nsysalign.trace.info import Limits
 
@@ -58,9 +57,6 @@ def flushes(scene: Scene) -> Iterator[Doubt]:
     """Labels before each of whose repetitions a large memset or fill ran, after which some of the
     L2 is warm nevertheless."""
     operations = scene.trace.operations
-    notes = scene.log.notes if scene.log is not None else ()
-    kept = [n.removeprefix(PERSISTING) for n in notes if n.startswith(PERSISTING)]
-    persisting = max((int(size) for size in kept if size.isdigit()), default=0)
     for label, rows, flush in _flushed(scene):
         limit = scene.limits.get(int(operations["device"].iloc[flush[0]]), Limits(0, 0))
         size = int(operations["bytes"].iloc[flush[0]])
@@ -80,16 +76,11 @@ def flushes(scene: Scene) -> Iterator[Doubt]:
                 ("filled-again", FOUND, f"runs on a warm L2 although {name} flushes it each time: "
                  "between that and the start event the same operations run once, untimed.")
             )  # fmt: skip
-        if persisting:
-            doubts.append(
-                ("persisting-l2", FOUND, f"runs after {name} each time, which does not push out "
-                 f"the {bytes_text(persisting)} that the access policy of a stream keeps in the "
-                 "L2.")
-            )  # fmt: skip
         for check, level, title in doubts:
-            of = evidence | ({"persisting_bytes": persisting} if check == "persisting-l2" else {})
             quoted = scene.typical(rows)
-            yield scene.doubt(check, level, label, quoted, rows, len(rows), title, evidence=of)
+            yield scene.doubt(
+                check, level, label, quoted, rows, len(rows), title, evidence=evidence
+            )
 
 
 def _flushed(scene: Scene) -> Iterator[tuple[str, np.ndarray, np.ndarray]]:
