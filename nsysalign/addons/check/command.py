@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import shlex
+import shutil
 import tempfile
+import textwrap
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,8 +18,10 @@ from nsysalign.commandline.outputs import deliver
 from nsysalign.commandline.progress import ProgressLine
 from nsysalign.errors import NsysAlignError
 from nsysalign.rundir import TRACE_SUFFIXES
+from nsysalign.text import plural, quantity, safe_text, span, words
 
 if TYPE_CHECKING:
+    from nsysalign.addons.check.checks import Verdict
     from nsysalign.record.session import CollectOptions
 
 
@@ -55,8 +59,7 @@ def check(
     Example:  nsysalign check nsysalign-runs/bench-001
               nsysalign check bench.py --sizes small
     """
-    from nsysalign.addons.check.judge import judge
-    from nsysalign.addons.check.terminal import headline, render
+    from nsysalign.addons.check.checks import judge
     from nsysalign.store.objects import to_json
 
     path = Path(command[0])
@@ -111,3 +114,46 @@ def _recorded(
     if result.exit_status and not quiet:
         click.echo(f"the script ended with status {result.exit_status}", err=True)
     return result.run_dir, result.exit_status
+
+
+def render(verdict: Verdict) -> str:
+    """The headline, then every doubt with its evidence, what it is worth, and the number that would
+    be right."""
+    width, lines = shutil.get_terminal_size().columns, []
+
+    def add(head: str, text: str) -> None:
+        more = " " * min(len(head), 12)
+        lines.extend(
+            textwrap.wrap(safe_text(text), width, initial_indent=head, subsequent_indent=more)
+        )
+
+    add("", headline(verdict))
+    for doubt in verdict.doubts:
+        lines.append("")
+        add("! " if doubt in verdict.found else "i ", doubt.title)
+        if doubt.measured_ns is not None:
+            text = f"{span(doubt.measured_ns)} ({safe_text(doubt.quoted)})"
+            if doubt.right_ns is not None:
+                text += f"; right: {doubt.bound}{span(doubt.right_ns)}"
+                text += f"; worth: {doubt.bound}{span(abs(doubt.worth_ns or 0))}"
+            add("  Measured: ", text)
+        if len(doubt.intervals) < doubt.of:
+            add("  Seen in:  ", f"{len(doubt.intervals)} of {doubt.of} intervals")
+        if doubt.evidence:
+            evidence = (f"{words(k)} {quantity(k, v)}" for k, v in doubt.evidence.items())
+            add("  Evidence: ", ", ".join(evidence))
+        if doubt.site:
+            add("  At:       ", doubt.site)
+    lines.append("")
+    for text in verdict.unchecked:
+        add("not checked: ", text)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def headline(verdict: Verdict) -> str:
+    """What was found, in one line."""
+    looked = f"{plural(verdict.intervals, 'timed interval')} of {plural(verdict.labels, 'label')}"
+    found = len({doubt.label for doubt in verdict.found})
+    if not found:
+        return f"Nothing found in {looked}."
+    return f"The numbers of {plural(found, 'label')} are not what they seem ({looked})."

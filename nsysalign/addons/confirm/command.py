@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from nsysalign.model import Analysis
     from nsysalign.record.session import CollectOptions
 
-#: Labels that are tested where none is named, each with a re-run of its own: two at once would
-#: disturb each other.
-MOST_LABELS = 3
-
 
 @click.command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 @click.option(
@@ -34,8 +30,8 @@ MOST_LABELS = 3
     "labels",
     multiple=True,
     metavar="L",
-    help="Label to test; can be repeated (default: up to three whose warning a second run can "
-    "test).",
+    help="Label to test, with a re-run of its own; can be repeated (default: the first whose "
+    "warning a second run can test).",
 )
 @click.option(
     "--intervention",
@@ -126,9 +122,8 @@ def _plans(
         if label not in known and label not in set(before.unaligned["label"]):
             near = difflib.get_close_matches(label, known, 5) or sorted(known)[:5]
             raise UsageError(f"there is no label {label}", f"some labels: {', '.join(near)}")
-    logs = event_logs(run_dir)
+    logs, plans = event_logs(run_dir), []
     log = read_event_logs(logs) if logs else None
-    plans = []
     for label in dict.fromkeys(labels or confirmable(before)):
         change = intervention or choose(before, label)
         try:
@@ -140,11 +135,7 @@ def _plans(
             "nothing could be tested",
             "choose another --label or --intervention: nsysalign confirm --help",
         )
-    most = len(plans) if labels else MOST_LABELS
-    if left := ", ".join(made.label for made in plans[most:]):
-        names = f"{left} (--from RUN_DIR --label L)"
-        click.echo(f"note: not tested, because each needs a run of its own: {names}", err=True)
-    return plans[:most]
+    return plans if labels else plans[:1]
 
 
 def _test(
@@ -175,13 +166,11 @@ def _test(
     with ProgressLine(quiet) as progress:
         status = collect(command, again, progress).exit_status
     try:
+        if status:
+            raise NsysAlignError(f"the script ended with status {status} in the second run")
         new = verdicts.judge(plan, present(home / run, quiet=True, nsys=options.nsys), run)
     except NsysAlignError as error:
-        reason = f"the second run could not be analysed: {error.message}"
-        new = verdicts.row(plan, "unclear", reason, run)
-    if status != 0:
-        reason = f"the script ended with status {status} in the second run"
-        new = verdicts.row(plan, "unclear", reason, run)
+        new = verdicts.row(plan, "unclear", error.message, run)
     old = verdicts.read(run_dir / verdicts.CONFIRMED)
     kept = old[(old["label"] != plan.label) | (old["intervention"] != plan.change)]
     everything = pd.concat([kept, new], ignore_index=True) if len(kept) else new

@@ -8,7 +8,7 @@ A test that could not give an answer is refused, with the reason, before anythin
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -133,15 +133,15 @@ def choose(analysis: Analysis, label: str) -> str:
 def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> Plan:
     """The experiment.  Raises Refused."""
     rows = rows_of(analysis, label)
-    intervals = analysis.intervals.iloc[rows]
-    _first(_without_start_record(analysis, label, intervals))
+    intervals, f = analysis.intervals.iloc[rows], analysis.findings
+    refuse_if(_no_start_record(analysis, label, intervals))
     host_ns, one_thread = _issued(intervals, log)
     elapsed = intervals["elapsed_ns"].to_numpy(dtype=np.float64)
     queued = parts_of(analysis, rows, "queued")
     expected, error = gpu_time(analysis, rows)
     delay_ns = 0
     if change == "delay":
-        _first(_waiting_host(analysis, label, rows, one_thread))
+        refuse_if(_no_delay(analysis, label, rows, one_thread))
         # waiting for another stream may shrink behind a delay as well, but need not
         least, most = expected - error, expected + error + float(np.median(queued))
         # a first run may load code for a second: it is left out afterwards instead of delaying all
@@ -149,12 +149,10 @@ def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> P
         issue = np.where(host_ns >= 0, host_ns, elapsed)
         longest = min(float(issue.max()), 3 * float(np.median(issue)))
         delay_ns = int(max(DELAY_FACTOR * longest + DELAY_MARGIN_NS, SHORTEST_DELAY_NS))
-        if delay_ns * len(rows) > MOST_ADDED_NS:
-            each = f"a delay of {delay_ns / 1e9:.1f} s before each of its {len(rows)} intervals"
-            raise Refused(f"{each} would take too long")
+        each = f"a delay of {delay_ns / 1e9:.1f} s before each of its {len(rows)} intervals"
+        refuse_if([(delay_ns * len(rows) > MOST_ADDED_NS, f"{each} would take too long")])
     else:
-        if float(np.median(queued)) == 0:
-            raise Refused("it spends no time queued behind other work")
+        refuse_if([(np.median(queued) == 0, "it spends no time queued behind other work")])
         # between GPU time alone and the host's own pace, because the host no longer runs ahead; if
         # the log does not say how long the host took to issue it, only the budget can
         work, rest = parts_of(analysis, rows, *OPERATION_KINDS), elapsed - queued
@@ -173,12 +171,11 @@ def plan(analysis: Analysis, label: str, change: str, log: EventLog | None) -> P
             f"{microseconds(predicted.low)} to {microseconds(predicted.high)} predicted with the "
             f"change{busy}"
         )
-    _first(_inside_itself(intervals))
-    f, i = analysis.findings, analysis.intervals
+    refuse_if(_inside_itself(intervals))
     rules = [r for r in f.loc[f["label"] == label, "rule"] if r in SETTLES[change]]
     # a label made from call sites holds the start's file and line, any other name is a region's;
     # callers count if another label has the same site (a Timer class)
-    shared = set(i.loc[i["label"] != label, "site"])
+    shared = set(analysis.intervals.loc[analysis.intervals["label"] != label, "site"])
     starts = {
         (site, tuple(callers) if site in shared else ())
         for site, callers in zip(intervals["site"], intervals["callers"], strict=True)
@@ -210,17 +207,17 @@ def _issued(intervals: pd.DataFrame, log: EventLog | None) -> tuple[np.ndarray, 
     return np.maximum(host_ns, -1), (host_ns < 0) | (start[:, 2] == end[:, 2])
 
 
-Reasons = Iterator[tuple[Any, str]]
+Reasons = Iterable[tuple[Any, str]]
 
 
-def _first(reasons: Reasons) -> None:
+def refuse_if(reasons: Reasons) -> None:
     """Raises Refused with the first reason that holds."""
     for holds, reason in reasons:
         if holds:
             raise Refused(reason)
 
 
-def _without_start_record(analysis: Analysis, label: str, i: pd.DataFrame) -> Reasons:
+def _no_start_record(analysis: Analysis, label: str, i: pd.DataFrame) -> Reasons:
     lost = analysis.unaligned.loc[analysis.unaligned["label"] == label, "reason"].tolist()
     yield i.empty and lost, f"its intervals could not be placed: {lost[0] if lost else ''}"
     yield i.empty, "no interval has that label"
@@ -231,9 +228,7 @@ def _without_start_record(analysis: Analysis, label: str, i: pd.DataFrame) -> Re
     yield len(i) < FEWEST, f"{len(i)} intervals: at least {FEWEST} are needed for a spread"
 
 
-def _waiting_host(
-    analysis: Analysis, label: str, rows: np.ndarray, one_thread: np.ndarray
-) -> Reasons:
+def _no_delay(analysis: Analysis, label: str, rows: np.ndarray, one_thread: np.ndarray) -> Reasons:
     """Where the host could not run ahead of these intervals, or the delay would not delay them."""
     i, f = analysis.intervals.iloc[rows], analysis.findings
     others = analysis.other_streams["interval"].isin(i["interval"]).any()

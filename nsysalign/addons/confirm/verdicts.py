@@ -55,66 +55,47 @@ SAME_WORK = 1.2
 NOTHING = Level(np.nan, np.nan, np.nan)
 
 
-class Unclear(Exception):
-    """The re-run says nothing about the cause; the text says why."""
-
-
 def judge(plan: Plan, after: Analysis, run: str) -> pd.DataFrame:
     """A row of CONFIRMATIONS from the analysis of a re-run.  Only intervals at whose start record
     the probe intervened (flag `intervened`) are compared."""
     rows = rows_of(after, plan.label)
     changed = rows[["intervened" in flags for flags in after.intervals["flags"].iloc[rows]]]
-    measured, count = NOTHING, 0
-    try:
-        if not len(rows):
-            raise Unclear(f"the second run has no interval {plan.label}")
-        if not len(changed):
-            raise Unclear(f"the probe found no start record of {plan.label} at which to intervene")
-        kept = _comparable(plan, after, changed)
-        count = len(kept)
-        if count < FEWEST:
-            raise Unclear(
-                f"{count} intervals of the re-run can be compared: at least {FEWEST} are needed"
-            )
+    devices = tuple(dict.fromkeys(after.trace.devices))
+    now, then = float(after.intervals["operations"].iloc[changed].median()), plan.operations
+    # the start record stands at the delay's end: if a budget still contains host, API or
+    # synchronisation time, the host had not finished issuing by then
+    late = parts_of(after, changed, *NONE_IF_AHEAD) > LATE_NS
+    late &= plan.change == "delay"
+    kept, measured, verdict, compared = changed[~late], NOTHING, "unclear", 0
+    if not len(rows):
+        reason = f"the second run has no interval {plan.label}"
+    elif not len(changed):
+        reason = f"the probe found no start record of {plan.label} at which to intervene"
+    elif plan.devices and devices != plan.devices:
+        there, here = (", ".join(names) for names in (devices, plan.devices))
+        reason = f"the second run was made on {there} instead of {here}"
+    elif max(now, then) + 1 > SAME_WORK * (min(now, then) + 1) + 1:
+        reason = f"the second run did different work: {now:.0f} operations instead of {then}"
+    elif late.sum() > (1 - ENOUGH_SHARE) * len(changed):
+        reason = (
+            f"the delay of {microseconds(plan.delay_ns)} did not outlast the host in {late.sum()} "
+            f"of {len(changed)} intervals: something inside waited for it"
+        )
+    elif len(kept) < FEWEST:
+        reason = (
+            f"{len(kept)} intervals of the re-run can be compared: at least {FEWEST} are needed"
+        )
+    else:
         values = after.intervals["elapsed_ns"].to_numpy(dtype=np.float64)[kept]
         measured = Level(*level(values[:, None])[0].tolist())
         verdict, reason = decide(plan, measured)
-        if left := len(changed) - count:
+        compared = len(kept)
+        if late.any():
             reason += (
-                f"; {left} of {len(changed)} left out, because the delay ended before the host had "
-                "issued everything"
+                f"; {late.sum()} of {len(changed)} left out, because the delay ended before the "
+                "host had issued everything"
             )
-    except Unclear as error:
-        verdict, reason = "unclear", str(error)
-    return row(plan, verdict, reason, run, measured, count, len(changed) if len(rows) else None)
-
-
-def _comparable(plan: Plan, after: Analysis, rows: np.ndarray) -> np.ndarray:
-    """The intervals of the same program whose delay outlasted the host.  Raises Unclear where too
-    few did.
-
-    The start record stands at the delay's end.  If a budget still contains host, API or
-    synchronisation time, the host had not finished issuing by then.
-    """
-    if plan.devices and (devices := tuple(dict.fromkeys(after.trace.devices))) != plan.devices:
-        there, here = (", ".join(names) for names in (devices, plan.devices))
-        raise Unclear(f"the second run was made on {there} instead of {here}")
-    now, then = float(after.intervals["operations"].iloc[rows].median()), plan.operations
-    if max(now, then) + 1 > SAME_WORK * (min(now, then) + 1) + 1:
-        raise Unclear(f"the second run did different work: {now:.0f} operations instead of {then}")
-    late = {cause: parts_of(after, rows, cause) for cause in NONE_IF_AHEAD}
-    outlasted = sum(late.values()) <= LATE_NS
-    if plan.change != "delay" or outlasted.sum() >= ENOUGH_SHARE * len(rows):
-        return rows[outlasted] if plan.change == "delay" else rows
-    worst = max(late, key=lambda cause: float(np.median(late[cause])))
-    others = {
-        "sync": "the host synchronised inside and waited for the delay",
-        "api": "a CUDA call inside waited for the delay (as allocating and freeing memory do)",
-    }
-    delay = microseconds(plan.delay_ns)
-    why = others.get(worst, f"the host had not issued everything when the delay of {delay} ended")
-    short = f"in {(~outlasted).sum()} of {len(rows)} intervals"
-    raise Unclear(f"{why}: {short} the delay did not outlast the host")
+    return row(plan, verdict, reason, run, measured, compared, len(changed) if len(rows) else None)
 
 
 def row(
@@ -145,25 +126,15 @@ def row(
 
 def decide(plan: Plan, after: Level) -> tuple[str, str]:
     """(verdict, reason) from numbers alone."""
-    before, predicted = plan.before, plan.predicted
-    numbers = (
-        f"{microseconds(before.ns)} before, {microseconds(after.ns)} after, "
-        f"{microseconds(predicted.low)} to {microseconds(predicted.high)} predicted"
-    )
     meets, unchanged = (
-        after.low <= reach.high and reach.low <= after.high for reach in (predicted, before)
+        after.low <= reach.high and reach.low <= after.high
+        for reach in (plan.predicted, plan.before)
     )
-    if meets and unchanged:
-        return "unclear", f"the second run varies too much to tell: {numbers}"
-    if meets:
-        return "confirmed", numbers
-    if unchanged:
-        return "refuted", f"the change had no effect: {numbers}"
-    expected, got = predicted.ns - before.ns, after.ns - before.ns
-    if expected * got < 0:
-        return "refuted", f"the time changed in the other direction: {numbers}"
-    share = got / expected if expected else 0.0
-    return "refuted", f"{100 * share:.0f} % of the predicted change: {numbers}"
+    verdict = "refuted" if not meets else "unclear" if unchanged else "confirmed"
+    before, now, low, high = map(
+        microseconds, (plan.before.ns, after.ns, plan.predicted.low, plan.predicted.high)
+    )
+    return verdict, f"{before} before, {now} after, {low} to {high} predicted"
 
 
 def write(table: pd.DataFrame, path: Path) -> None:
