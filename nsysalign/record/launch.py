@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from nsysalign.record import processes
-from nsysalign.record.processes import ENDING, alive, end_all, kill, marked, say, wait_for
+from nsysalign.record.processes import ENDING, end_all, kill, marked, say, stat, wait_for
 
 #: How long a process may take to end after being asked to, before a stronger signal is sent.
 GRACE_S = 10.0
@@ -196,7 +196,10 @@ class _Script:
             ended = min(ended, now)
             if not said and now - ended >= SERVER_SAID_S:
                 said = True
-                self._say_who_lives()
+                say(
+                    f"the script has ended, and {_processes(len(marked(self.mark)))} that it started still run: "
+                    f"they are recorded for {SERVER_S:g} s at most and go on then; Ctrl-C ends them"
+                )
             if not self.sent and now - ended >= SERVER_S:
                 self.going_on = len(marked(self.mark))
                 break
@@ -204,25 +207,15 @@ class _Script:
         code = self.process.returncode
         return code if code >= 0 else 128 - code
 
-    def _say_who_lives(self) -> None:
-        names = []
-        for pid in marked(self.mark):
-            with contextlib.suppress(OSError):  # gone meanwhile
-                names.append(Path(f"/proc/{pid}/comm").read_text(errors="replace").strip())
-        say(
-            f"the script has ended, and {_processes(len(names))} that it started still run "
-            f"({', '.join(dict.fromkeys(names))}): they are recorded for {SERVER_S:g} s at most and go on then; Ctrl-C ends them"
-        )
-
     def asked(self, number: int, _frame: object = None) -> None:
         """A signal arrived: pass it on, or escalate if one was sent long ago.  While the report is
         written none is passed on."""
         number = number if number == signal.SIGINT else signal.SIGTERM  # a hang-up ends it as well
         process = self.process
         ended = process is not None and process.poll() is not None
-        lives = process is not None and not self.going_on
-        lives = lives and ((not ended and alive(process.pid)) or bool(marked(self.mark)))
-        if process is not None and self.profiled() and not lives:
+        own = stat(process.pid) if process is not None and not ended else None
+        lives = (own is not None and own.state != "Z") or bool(marked(self.mark))
+        if process is not None and self.profiled() and (self.going_on or not lives):
             say("the report is still being written, please wait")
         elif not self.sent:
             self.sent.append(number)
@@ -350,12 +343,10 @@ class _Profiler:
 
     def killed(self) -> list[str]:
         """A note if it was ended from outside."""
-        code = self._process.poll() or 0
-        if -code not in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
+        code = -(self._process.poll() or 0)
+        if code not in (signal.SIGKILL, signal.SIGTERM, signal.SIGINT):
             return []
-        return [
-            f"nsys itself was ended by {signal.Signals(-code).name}: what it left behind is used"
-        ]
+        return [f"nsys was ended by {signal.Signals(code).name}: what it left behind is used"]
 
     def _hangs(self, idle_s: float) -> bool:
         """Whether nsys's processes, with no script to watch, have computed nothing for so long: a
@@ -364,7 +355,7 @@ class _Profiler:
         if now - self._looked >= min(1.0, idle_s / 5):
             self._looked = now
             pids = frozenset(marked(self._mark))
-            cpu_s = sum(stat.cpu_s for pid in pids if (stat := processes.stat(pid)))
+            cpu_s = sum(own.cpu_s for pid in pids if (own := stat(pid)))
             allowed = max(0.1, _IDLE_SHARE * (now - self._since))
             if pids != self._pids or cpu_s - self._cpu_s > allowed:
                 self._since, self._cpu_s, self._pids = now, cpu_s, pids

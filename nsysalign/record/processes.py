@@ -42,16 +42,10 @@ def stat(pid: int) -> Stat | None:
     try:
         # the second field is the program's name in brackets, which may hold anything
         fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-        ticks = int(fields[11]) + int(fields[12])
         state = "Z" if int(fields[6]) & _EXITING else fields[0]
-        return Stat(state, ticks / os.sysconf("SC_CLK_TCK"))
+        return Stat(state, (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
     except (OSError, IndexError, ValueError):
         return None
-
-
-def alive(pid: int) -> bool:
-    """Whether it has not ended yet."""
-    return (now := stat(pid)) is not None and now.state != "Z"
 
 
 def of_run(run_dir: str | Path) -> list[int]:
@@ -125,18 +119,14 @@ def hold(folder: str, variable: bytes) -> None:
     with open(f"{folder}/{HOLDER}.partial", "w") as file:
         file.write(str(os.getpid()))
     os.rename(f"{folder}/{HOLDER}.partial", f"{folder}/{HOLDER}")
-    pipe, text = f"{folder}/{SCRIPT}", b""
+    pipe, text = f"{folder}/{SCRIPT}", None
     # without blocking: nobody may be left to open the other end, and then it is at its end at once
     descriptor = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
-    while True:
+    while text is None:
         try:
-            piece = os.read(descriptor, 4096)
+            text = os.read(descriptor, 99)
         except BlockingIOError:
             select.select([descriptor], [], [])
-            continue
-        if not piece:
-            break
-        text += piece
     if text:
         with contextlib.suppress(OSError, AttributeError):  # an old kernel: then by looking
             select.select([os.pidfd_open(int(text))], [], [])

@@ -228,3 +228,14 @@ def test_lines_of_code_are_those_of_the_places_and_of_the_file_that_ran(tmp_path
 @given(st.text("/ab.~'\" :\\%2F;C-w", max_size=14))
 def test_a_region_is_called_the_same_in_the_log_and_in_the_trace(text):
     assert without_paths(without_paths(text)) == without_paths(text)
+
+
+def test_links_among_the_raw_files_are_not_followed(tmp_path):
+    raw, secret = tmp_path / "raw", tmp_path / "secret"
+    raw.mkdir()
+    secret.write_text(json.dumps({"note": {"text": "secret"}}) + "\n" + " " * 64)
+    (raw / "7-0.rec").write_bytes(bytes(64))
+    for name in ("7-0.txt", "7-0.clk", "8-0.rec"):
+        (raw / name).symlink_to(secret)
+    (log,) = convert(raw, tmp_path, tmp_path)
+    assert log.name == "events-7.jsonl" and "secret" not in log.read_text()

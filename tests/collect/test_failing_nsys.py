@@ -24,55 +24,42 @@ from .user import RUNS, analysed, elapsed
 DATABASE = 'printf "SQLite format 3\\000"'
 
 
-@pytest.mark.parametrize(
-    ("version", "said"),
-    [
-        (None, "no such program"),
-        ("2020.1.1", "is too old, 2022.4 or newer is needed"),
-        ("", "contains no version number"),
-    ],
-    ids=["absent", "too old", "something else"],
-)
-def test_an_nsys_that_cannot_be_used_is_said_before_anything_runs(played, version, said):
-    user = played(version=version or "")
-    if version is None:
-        os.remove(user.env["NSYS"])
-    process = user.run("print('ran')")
-    out, err = process.communicate(timeout=60)
-    assert (
-        (process.returncode, out) == (3, "")
-        and said in err
-        and "next: install Nsight Systems" in err
-    )
-    assert "Traceback" not in err and not (user.folder / RUNS).exists()
+def test_an_nsys_that_cannot_be_used_is_said_before_anything_runs(played):
+    user = played(version="2020.1.1")
+    tool = Path(user.env["NSYS"])
+
+    def refused() -> str:
+        process = user.run("print('ran')")
+        out, err = process.communicate(timeout=60)
+        assert (process.returncode, out) == (3, "") and "next: install Nsight Systems" in err
+        assert "Traceback" not in err and not (user.folder / RUNS).exists()
+        return err
+
+    assert "is too old, 2022.4 or newer is needed" in refused()
+    tool.write_text(tool.read_text().replace("2020.1.1", ""))
+    assert "contains no version number" in refused()
+    tool.chmod(0o644)
+    assert "it is not executable" in refused()
+    tool.unlink()
+    assert "no such program" in refused()
 
 
 def test_what_nsys_lacks_permission_for_is_passed_on(played):
     """It says so among its messages and goes on; or it refuses to start and the script never
     runs."""
-    warns = "echo 'WARNING: CPU context switch tracing not supported: perf_event_paranoid'"
+    said = "WARNING: CPU context switch tracing not supported: perf_event_paranoid"
+    warns = f"echo '{said}'"
     user = played(profile=f'{warns}; APP "$@"; FINISH', export=f'{DATABASE} >"$OUT"')
-    _, _, err = user.the_end(user.run("pair()"))
-    assert (
-        "note: nsys: WARNING: CPU context switch tracing not supported: perf_event_paranoid" in err
-    )
+    assert f"note: nsys: {said}" in user.the_end(user.run("pair()"))[2]
     tool = Path(user.env["NSYS"])
-    tool.write_text(
-        tool.read_text().replace(
-            warns, "echo 'Insufficient permissions to create a session'; exit 1"
-        )
-    )
+    refuses = "echo 'Insufficient permissions to create a session'; exit 1"
+    tool.write_text(tool.read_text().replace(warns, refuses))
     status, out, err = user.the_end(user.run("print('ran')"))
-    assert (status, out) == (
-        3,
-        "",
-    ) and "left no report (it did not start the script): Insufficient permissions" in err
-    tool.chmod(0o644)
-    process = user.run("print('ran')")
-    assert "it is not executable" in process.communicate(timeout=60)[1] and process.returncode == 3
+    assert (status, out) == (3, "")
+    assert "left no report (it did not start the script): Insufficient permissions" in err
 
 
-@pytest.mark.parametrize("ending", ["exit 0", "exit 1", "kill -ABRT $$"])
+@pytest.mark.parametrize("ending", ["exit 0", "kill -ABRT $$"])
 def test_an_nsys_that_fails_before_it_begins_the_script_is_started_again(played, ending):
     """Seen with 2024.2 where the processors were busy."""
     fails = f"""echo $$ >>tries; if [ $(wc -l <tries) = 1 ]; then echo "Local Endpoint is not available."; {ending}; fi"""
@@ -85,7 +72,7 @@ def test_an_nsys_that_fails_before_it_begins_the_script_is_started_again(played,
     assert said in err and said in manifest["notes"] and manifest["exit_status"] == 4
 
 
-@pytest.mark.parametrize("ending", ["exit 0", "exit 1", "kill -9 $$", "kill -ABRT $$"])
+@pytest.mark.parametrize("ending", ["exit 0", "exit 1", "kill -9 $$"])
 def test_a_script_that_was_begun_is_never_run_again(played, ending):
     """Its event logs are kept."""
     user = played(profile=f'APP "$@"; {ending}')
@@ -162,12 +149,9 @@ def test_a_report_whose_import_failed_is_imported_again(real):
                 killed += 1
     real.the_end(process)
     (run_dir,) = real.run_dirs()
-    assert (
-        killed
-        and (run_dir / "trace.nsys-rep").stat().st_size
-        and (run_dir / "trace.sqlite").is_file()
-    )
-    assert not (run_dir / "trace.qdstrm").exists() and elapsed(run_dir) == 3000
+    assert killed and (run_dir / "trace.nsys-rep").stat().st_size
+    assert (run_dir / "trace.sqlite").is_file() and not (run_dir / "trace.qdstrm").exists()
+    assert elapsed(run_dir) == 3000
 
 
 def test_the_reason_of_a_failing_import_is_found_in_its_dump(played):
@@ -186,16 +170,12 @@ Generated:
     x.qdstrm"""
     user = played(profile=f'APP "$@"; echo "{dump}"; exit 0')
     status, _out, err = user.the_end(user.run("pair(6)"))
-    assert (
-        status == 3
-        and "ended with status 0): Multiple different definitions of the same VmTidToPidInfo; 1 event"
-        in err
-    )
+    reason = "Multiple different definitions of the same VmTidToPidInfo; 1 event"
+    assert status == 3 and f"ended with status 0): {reason}" in err
     assert "Generated" not in err and "OriginalLine" not in err
 
 
 # --- the export
-# ------------------------------------------------------------------------------------------------
 
 
 def test_an_export_that_fails_leaves_report_and_logs(played):
@@ -210,11 +190,8 @@ def test_an_export_that_fails_leaves_report_and_logs(played):
         run_dir = user.folder / RUNS / f"{name}-001"
         process.wait(timeout=120)
         status, _, err = user.the_end(process, run_dir)
-        assert (
-            status == 3
-            and "nsys export left no whole SQLite file" in err
-            and "next: check the free space" in err
-        )
+        assert status == 3 and "nsys export left no whole SQLite file" in err
+        assert "next: check the free space" in err
         assert (run_dir / "trace.nsys-rep").is_file() and not (run_dir / "trace.sqlite").exists()
         assert elapsed(run_dir) == 6
 
@@ -224,9 +201,7 @@ def test_an_export_that_hangs_is_stopped(played, tmp_path, monkeypatch):
     waits = f'sleep 98765 & echo $! >"{tmp_path}/child"; wait'
     user = played(export=f'{DATABASE} >"$OUT"; echo "Processing 5 events: [= 7%]" >&2; {waits}')
     tool = describe(user.env["NSYS"])
-    with pytest.raises(
-        NsysError, match=r"nsys export made no progress for 3 s and was stopped"
-    ) as error:
+    with pytest.raises(NsysError, match=r"made no progress for 3 s and was stopped") as error:
         export_sqlite(tool, tmp_path / "trace.nsys-rep", tmp_path / "trace.sqlite")
     assert "nsysalign analyze" in error.value.next_step
     assert not list(tmp_path.glob("trace*"))
@@ -247,9 +222,7 @@ def test_signals_during_the_export_are_held(played):
         assert line, "the signals were not held"
     (user.folder / RUNS / "script-001" / "go").touch()
     user.the_end(process)
-    assert (user.run_dirs()[0] / "trace.sqlite").is_file() and (
-        user.run_dirs()[0] / "run.json"
-    ).is_file()
+    assert all((user.run_dirs()[0] / name).is_file() for name in ("trace.sqlite", "run.json"))
 
 
 @pytest.mark.nsys
@@ -264,9 +237,8 @@ def test_when_we_are_killed_during_the_export_analyze_starts_it_anew(whole):
     wait_for(whole.folder / "exporting")
     os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-    os.kill(
-        int((whole.folder / "exporting").read_text()), signal.SIGKILL
-    )  # a real one ends by itself
+    exporter = int((whole.folder / "exporting").read_text())
+    os.kill(exporter, signal.SIGKILL)  # a real one ends by itself
     (run_dir,) = whole.run_dirs()
     assert [p.name for p in run_dir.glob("*.sqlite")] == ["trace.partial.sqlite"]
     one, two = sorted(run_dir.glob("events-*.jsonl"))

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 from waiting import wait_for
 
-from .user import elapsed, processes_named
+from .user import RUNS, elapsed, processes_named
 
 STATE = """
 import fcntl, json, os, re, sys
@@ -50,12 +50,12 @@ ADDED = (
     *("CUPTI_PROFILE_MODE", "TRACE_START_IMMEDIATELY", "USE_AGENT_API"),
 )
 
+pytestmark = pytest.mark.nsys
 #: Installed, for `python -m` looks for modules in the working directory first, which may be
 #: deleted.
 NSYSALIGN = str(Path(sys.executable).with_name("nsysalign"))
 
 
-@pytest.mark.nsys
 def test_under_a_real_nsys_a_script_inherits_what_it_would_inherit_plainly(real):
     """Pipes, sockets, files at their offsets, also at numbers that nsys uses itself; and nothing
     else."""
@@ -97,11 +97,13 @@ def test_under_a_real_nsys_a_script_inherits_what_it_would_inherit_plainly(real)
     numbers = {"3", "4", "5", "6", "9", "100"}
     assert numbers <= set(plain["descriptors"]) and "0" not in plain["descriptors"]
     assert tool["descriptors"].pop("0")[0] == "/dev/null", "a closed stdin: see launch.py"
-    found = tool["descriptors"]
-    assert {n: d[0] for n, d in found.items() if n not in ("1", "2")} == {
-        n: d[0] for n, d in plain["descriptors"].items() if n not in ("1", "2")
-    }
-    assert all(found[n] == plain["descriptors"][n] for n in numbers)
+    for state in (plain, tool):  # stdout and stderr are pipes of ours
+        state["descriptors"] = {
+            n: look if n in numbers else look[0]
+            for n, look in state["descriptors"].items()
+            if n not in ("1", "2")
+        }
+    assert tool["descriptors"] == plain["descriptors"]
     assert os.lseek(file, 0, os.SEEK_CUR) == 2
     for key in ("umask", "blocked", "ignored", "folder", "arguments"):
         assert tool[key] == plain[key], key
@@ -117,21 +119,31 @@ def test_under_a_real_nsys_a_script_inherits_what_it_would_inherit_plainly(real)
     other.close()
 
 
-@pytest.mark.nsys
-def test_closed_streams_and_deleted_folders(real):
-    """No traceback of ours, and the script runs to its end, as it does plainly."""
-    script = real.folder / "script.py"
-    script.write_text(
-        "import os, sys\nprint('printed')\nopen(sys.argv[1], 'w').close()\nsys.exit(5)"
-    )
-    gone = real.folder / "deleted"
-    ways = {
-        "out": 'exec "$@" >&-',
-        "err": 'exec "$@" 2>&-',
-        "all": 'exec "$@" <&- >&- 2>&-',
-        "gone": f'cd {gone} && rmdir {gone} && exec "$@"',
+def folder_of(run_dir: Path) -> Path:
+    """Where nsys writes while it records."""
+    (folder,) = {
+        os.fsdecode(entry.split(b"=", 1)[1])
+        for pid in processes_named(b"nsys", run_dir)
+        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+        if entry.startswith(b"TMPDIR=")
     }
+    return Path(folder)
+
+
+def test_closed_and_full_streams_and_deleted_folders(real):
+    """No traceback of ours, and the script runs to its end, as it does plainly."""
+    script, gone = real.folder / "script.py", real.folder / "deleted"
+    script.write_text(
+        "import os, sys, tempfile\nprint(tempfile.gettempdir())\nopen(sys.argv[1], 'w').close()\nsys.exit(5)"
+    )
     gone.mkdir()
+    (real.folder / "relative").mkdir()
+    ways = {
+        "all": 'exec "$@" <&- >&- 2>&-',
+        "full": 'exec "$@" 2>/dev/full',
+        "gone": f'cd {gone} && rmdir {gone} && exec "$@"',
+        "temporary": 'TMPDIR=relative exec "$@"',
+    }
     for name, shell in ways.items():
         ran = real.folder / f"{name}.ran"
         done = subprocess.run(
@@ -139,73 +151,44 @@ def test_closed_streams_and_deleted_folders(real):
             cwd=real.folder, env=real.env, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         assert (done.returncode, ran.exists()) == (5, True), f"{name}: {done.stderr}"
-        assert done.stdout == ("printed\n" if name in ("err", "gone") else ""), name
-        assert "Traceback" not in done.stderr and "Error in sitecustomize" not in done.stderr, (
-            done.stderr
-        )
+        assert bool(done.stdout) == (name != "all"), name
+        assert done.stdout.endswith("/relative\n") == (name == "temporary"), "as plainly"
+        assert not any(text in done.stderr for text in ("Traceback", "Error in sitecustomize"))
         assert (real.folder / name / "trace.sqlite").is_file()
 
 
-@pytest.mark.nsys
 def test_what_holds_the_environment_is_its_owners_alone(real):
-    """Also in a folder that is open to all, which is closed to others while nsys writes there."""
+    """Also in a folder that is open to all, which is closed to others while nsys writes there; nsys
+    makes its recording readable by all."""
     out = real.folder / "open"
     out.mkdir(mode=0o755)
     out.chmod(0o755)
-    text = "import os\nprint(oct(os.stat(os.environ['NSYSALIGN_DIR']).st_mode & 0o777))\nprint(oct(os.umask(0)))"
-    status, printed, err = real.the_end(
-        real.run(text, "-o", "open", prefix=("sh", "-c", 'umask 022; exec "$@"', "sh"), begin=""),
-        out,
+    text = (
+        "import os, pathlib, time\npathlib.Path('started').touch()\ntime.sleep(2)\n"
+        "print(oct(os.stat(os.environ['NSYSALIGN_DIR']).st_mode & 0o777), oct(os.umask(0)))"
     )
-    assert (status, printed) == (4, "0o700\n0o22\n"), err
+    wide = ("sh", "-c", 'umask 022; exec "$@"', "sh")
+    process = real.run(text, "-o", "open", prefix=wide, begin="")
+    wait_for(real.folder / "started")
+    folder = folder_of(out)
+    assert list(folder.glob("*.qdstrm")) and folder.stat().st_mode & 0o777 == 0o700
+    status, printed, err = real.the_end(process, out)
+    assert (status, printed) == (4, "0o700 0o22\n") and not folder.exists(), err
     assert out.stat().st_mode & 0o777 == 0o755
-    modes = {
-        p.name: oct(p.stat().st_mode & 0o777)
-        for p in out.iterdir()
-        if p.name[:5] in ("trace", "nsys.")
-    }
-    assert modes.keys() >= {"trace.nsys-rep", "trace.sqlite", "nsys.log"} and set(
-        modes.values()
-    ) == {"0o600"}
+    files = [p for p in out.iterdir() if p.name[:5] in ("trace", "nsys.")]
+    assert {p.name for p in files} >= {"trace.nsys-rep", "trace.sqlite", "nsys.log"}
     elsewhere = real.folder / "report.nsys-rep"
     shutil.copyfile(out / "trace.nsys-rep", elsewhere)
     done = subprocess.run(
-        ["sh", "-c", 'umask 022; exec "$@"', "sh", sys.executable, "-m", "nsysalign", "analyze", "-q", elsewhere],
+        [*wide, sys.executable, "-m", "nsysalign", "analyze", "-q", elsewhere],
         cwd=real.folder, env=real.env, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert "holds no CUDA activity" in done.stderr
-    assert [
-        oct(p.stat().st_mode & 0o777) for p in real.folder.glob("report.nsysalign/*.sqlite")
-    ] == ["0o600"]
+    files += real.folder.glob("report.nsysalign/*.sqlite")
+    assert {p.stat().st_mode & 0o777 for p in files} == {0o600}
 
 
 FORKS = """
-import os, sys
-for how in (0, 3):
-    if os.fork() == 0:
-        pair()
-        sys.exit(how)
-    print(os.waitstatus_to_exitcode(os.wait()[1]))
-if os.fork() == 0:
-    sys.exit(0)
-print(os.waitstatus_to_exitcode(os.wait()[1]))
-"""
-
-
-@pytest.mark.nsys
-def test_forked_children_that_call_exit_live_and_are_recorded(real):
-    """nsys 2024.2 lets them die of SIGSEGV where NVTX was not used before the fork (see
-    launch.py)."""
-    status, out, err = real.the_end(real.run(FORKS))
-    assert (status, out) == (4, "0\n3\n0\n"), err
-    (run_dir,) = real.run_dirs()
-    with closing(sqlite3.connect(f"file:{run_dir / 'trace.sqlite'}?mode=ro", uri=True)) as db:
-        text = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
-        sql = f"SELECT count(*) FROM NVTX_EVENTS WHERE {text} = 'nsysalign:sync' GROUP BY globalTid >> 24"
-        assert len(db.execute(sql).fetchall()) == 2, "both children that timed something"
-
-
-THREADS = """
 import multiprocessing, os, pty, subprocess, sys, threading
 
 def status(pid):
@@ -227,6 +210,12 @@ def double(x):
     return 2 * x
 
 if __name__ == "__main__":
+    for how in (0, 3):
+        pid = os.fork()
+        if pid == 0:
+            pair()
+            sys.exit(how)
+        print(status(pid), flush=True)
     thread = threading.Thread(target=forks)
     thread.start()
     thread.join()
@@ -235,12 +224,17 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.nsys
-def test_children_that_a_thread_forks_live(real):
-    """--trace-fork-before-exec=true lets them die of SIGSEGV; a pool that replaces its workers then
-    never ends."""
-    _, out, err = real.the_end(real.run(THREADS, begin=""))
-    assert out == "[3, 7, 8]\n[0, 2, 4]\n", err
+def test_forked_children_live_and_are_recorded(real):
+    """nsys 2024.2 lets those die of SIGSEGV that call exit() where NVTX was not used before the fork
+    (see launch.py), and with --trace-fork-before-exec those of a thread; a pool that replaces its
+    workers then never ends."""
+    status, out, err = real.the_end(real.run(FORKS))
+    assert (status, out) == (4, "0\n3\n[3, 7, 8]\n[0, 2, 4]\n"), err
+    (run_dir,) = real.run_dirs()
+    with closing(sqlite3.connect(f"file:{run_dir / 'trace.sqlite'}?mode=ro", uri=True)) as db:
+        text = "COALESCE(text, (SELECT value FROM StringIds WHERE id = textId))"
+        sql = f"SELECT count(*) FROM NVTX_EVENTS WHERE {text} = 'nsysalign:sync' GROUP BY globalTid >> 24"
+        assert len(db.execute(sql).fetchall()) == 2, "both children that timed something"
 
 
 DAEMON = """
@@ -268,7 +262,6 @@ raise SystemExit(4)
 """
 
 
-@pytest.mark.nsys
 def test_a_program_that_closes_all_descriptors_ends(real):
     """nsys waits for ever for a connection that the program has closed; and what Python writes a
     signal's number to is not a file of the program's."""
@@ -278,60 +271,17 @@ def test_a_program_that_closes_all_descriptors_ends(real):
     assert elapsed(real.run_dirs()[0]) >= 3 + out.startswith("0")
 
 
-@pytest.mark.nsys
-def test_nobody_else_can_read_what_nsys_records(real):
-    """The recording holds the environment, and nsys makes it readable by all."""
-    text = "import pathlib, time\npathlib.Path('started').touch()\ntime.sleep(2)"
-    process = real.run(text, begin="")
-    wait_for(real.folder / "started")
-    (folder,) = {
-        entry.split(b"=", 1)[1]
-        for pid in processes_named(b"nsys", real.run_dirs()[0])
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if entry.startswith(b"TMPDIR=")
-    }
-    folder = Path(os.fsdecode(folder))
-    assert list(folder.glob("*.qdstrm")) and folder.stat().st_mode & 0o777 == 0o700
-    real.the_end(process)
-    assert not folder.exists()
-    (real.folder / "relative").mkdir()
-    (real.folder / "script.py").write_text("import tempfile\nprint(tempfile.gettempdir())")
-    done = subprocess.run(
-        [NSYSALIGN, "run", "-q", "script.py"], cwd=real.folder, capture_output=True, text=True, timeout=120,
-        env={**real.env, "TMPDIR": "relative"},
-    )  # fmt: skip
-    assert done.stdout.endswith("/relative\n"), "as plainly"
-
-
-@pytest.mark.nsys
-def test_a_full_stderr_changes_no_status(real):
-    (real.folder / "script.py").write_text("raise SystemExit(5)")
-    with open("/dev/full", "w") as full:
-        done = subprocess.run(
-            [NSYSALIGN, "run", "script.py"], cwd=real.folder, env=real.env, stderr=full, timeout=120
-        )
-    assert done.returncode == 5 and (real.run_dirs()[0] / "trace.sqlite").is_file()
-
-
-@pytest.mark.nsys
-def test_a_recording_that_was_not_imported_is_imported_later(real, tmp_path):
-    real.run("pair(3)").communicate(timeout=120)
-    kept = tmp_path / "kept"
-    kept.mkdir()
-    fast = real.run("import pathlib, time\npair(3)\npathlib.Path('started').touch()\ntime.sleep(2)")
-    wait_for(real.folder / "started")
-    folder = next(
-        os.fsdecode(entry.split(b"=", 1)[1])
-        for pid in processes_named(b"nsys", real.run_dirs()[1])
-        for entry in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        if entry.startswith(b"TMPDIR=")
+def test_a_recording_that_was_not_imported_is_imported_later(real):
+    process = real.run(
+        "import pathlib, time\npair(3)\npathlib.Path('started').touch()\ntime.sleep(2)"
     )
-    (stream,) = Path(folder).glob("*.qdstrm")
-    os.link(stream, tmp_path / "stream")
-    fast.communicate(timeout=120)
-    run_dir = real.run_dirs()[1]
+    wait_for(real.folder / "started")
+    run_dir = real.folder / RUNS / "script-001"
+    (stream,) = folder_of(run_dir).glob("*.qdstrm")
+    os.link(stream, real.folder / "stream")
+    process.communicate(timeout=120)
     for path in run_dir.glob("trace.*"):
         path.unlink()
-    shutil.copyfile(tmp_path / "stream", run_dir / "trace.qdstrm")
+    shutil.copyfile(real.folder / "stream", run_dir / "trace.qdstrm")
     done = real.analyze(run_dir)
     assert "holds no CUDA activity" in done.stderr and (run_dir / "trace.sqlite").is_file()

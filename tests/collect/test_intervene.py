@@ -4,7 +4,6 @@ stream, never in the way."""
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,10 +11,6 @@ import pytest
 from nsysalign.addons.confirm import command
 
 CODE = str(Path(command.__file__).with_name("intervene.py"))
-pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="collecting needs Linux"
-)
-
 PROGRAM = """
 import torch
 def pair(stream=None):
@@ -31,18 +26,9 @@ print(torch.cuda.done[first:])
 """
 
 
-def spec(
-    kind="delay", starts=(("script.py", 5, ()),), region="", label="t1", **more
-) -> dict[str, str]:
-    value = {
-        "code": CODE,
-        "intervention": kind,
-        "label": label,
-        "region": region,
-        "starts": starts,
-        **more,
-    }
-    return {"NSYSALIGN_CONFIRM": json.dumps(value)}
+def spec(kind="delay", starts=(("script.py", 5, ()),), region="", label="t1", **more):
+    value = {"code": CODE, "intervention": kind, "label": label, "region": region, "starts": starts}
+    return {"NSYSALIGN_CONFIRM": json.dumps(value | more)}
 
 
 def done(run) -> list:
@@ -59,10 +45,11 @@ def test_the_delay_stands_right_before_the_start_record_and_nowhere_else(probed)
     # the fake GPU's clock is 1 GHz: 1,000 us are a million cycles
     assert done(run) == [("sleep", 1_000_000, 0), ("record", 0), ("record", 0)]
     assert [r.get("intervened") for r in run.lines("record")] == [True, None, True, None]
-    assert notes(run) == [
+    (said,) = notes(run)
+    assert said == (
         "changed by nsysalign confirm: a delay kernel of 1,000 us (1,000,000 cycles) on the same stream before every start "
         "record of t1"
-    ]
+    )
 
 
 def test_a_region_named_by_the_label_and_the_end_record_in_it(probed):
@@ -77,33 +64,25 @@ work("b")
 torch.cuda.Event().record()
 print([d[0] for d in torch.cuda.done])
 """
-    env = spec("synchronize", (("script.py", 5, ()),), region="b", label="b")
-    assert done(probed(text, env=env)) == [
-        "record",
-        "record",
-        "synchronize",
-        "record",
-        "record",
-        "record",
-    ]
+    here, outside = ("script.py", 5, ()), ("script.py", 9, ())
+    env = spec("synchronize", (here,), region="b", label="b")
+    assert done(probed(text, env=env)) == ["record"] * 2 + ["synchronize"] + ["record"] * 3
     # a label made from call sites means records outside of every region
-    env = spec("synchronize", (("script.py", 5, ()), ("script.py", 9, ())))
+    env = spec("synchronize", (here, outside))
     assert done(probed(text, env=env)) == ["record"] * 4 + ["synchronize", "record"]
 
 
 @pytest.mark.parametrize("kind", ["delay", "synchronize"])
 def test_what_fails_is_noted_and_the_record_goes_on(probed, kind):
-    broken = PROGRAM.replace(
-        "pair()\nfirst",
+    fails = (
         "def no(*args, **kwargs): raise RuntimeError('out of memory')\n"
-        "torch.cuda._sleep = torch.cuda.synchronize = torch.empty = no\npair()\nfirst",
+        "torch.cuda._sleep = torch.cuda.synchronize = torch.empty = no\npair()\nfirst"
     )
-    run = probed(broken, env=spec(kind, delay_ns=1000))
+    run = probed(PROGRAM.replace("pair()\nfirst", fails), env=spec(kind, delay_ns=1000))
     assert done(run) == [("record", 0), ("record", 0)]
     assert notes(run) == [
         f"nsysalign confirm could not make its change ({kind}): out of memory",
         "the program replaced torch.cuda.synchronize",
     ]
-    assert len(run.lines("elapsed")) == 2 and not any(
-        "intervened" in r for r in run.lines("record")
-    )
+    assert len(run.lines("elapsed")) == 2
+    assert not any("intervened" in r for r in run.lines("record"))

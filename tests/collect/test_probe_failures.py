@@ -8,7 +8,6 @@ import re
 import shutil
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -66,48 +65,21 @@ FAULTS = {
 }  # fmt: skip
 
 
-def test_nothing_of_it_reaches_the_program(tmp_path):
+@pytest.mark.parametrize("name", FAULTS)
+def test_nothing_of_it_reaches_the_program(probed, tmp_path, name):
     (tmp_path / "damaged").mkdir()
     (tmp_path / "damaged" / "libcuda.so.1").write_bytes(b"not a library" * 100)
     (tmp_path / "other").mkdir()
-    library = next(
-        p for p in re.findall(r"/\S+\.so\S*", Path("/proc/self/maps").read_text()) if "libm" in p
-    )
+    libraries = re.findall(r"/\S+\.so\S*", Path("/proc/self/maps").read_text())
+    library = next(library for library in libraries if "libm" in library)
     shutil.copy(library, tmp_path / "other" / "libcuda.so.1")
-
-    def run(name: str) -> tuple[subprocess.CompletedProcess, str, int]:
-        program, more, *_ = FAULTS[name]
-        folder = tmp_path / name.replace(" ", "_").replace("'", "")
-        (folder / "raw").mkdir(parents=True)
-        (folder / "script.py").write_text(program)
-        more = {k: str(tmp_path / v) for k, v in more.items()}
-        env = probe_environment(
-            {**fresh_environment(FAKE_TORCH, ROOT), **more}, folder, calibrate=False
-        )
-        done = subprocess.run(
-            [sys.executable, "script.py"],
-            cwd=folder,
-            env=env,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-        raw = folder / "raw"
-        errors = "".join(p.read_text() for p in raw.glob("*.errors")) if raw.is_dir() else ""
-        slots = b"".join(p.read_bytes() for p in raw.glob("*.rec")) if raw.is_dir() else b""
-        return done, errors, sum(slots[i] == slots[i + 63] == 1 for i in range(0, len(slots), 64))
-
-    with ThreadPoolExecutor(2) as pool:
-        for name, (done, errors, kept) in zip(FAULTS, pool.map(run, FAULTS), strict=True):
-            said, records = FAULTS[name][2:]
-            assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", ""), name
-            assert kept == records, f"{name}: {errors}"
-            if said:
-                assert said in errors and errors.count("Traceback") <= 3, (
-                    f"{name}: after three it steps aside"
-                )
-            elif said == "":
-                assert errors == "", name
+    program, more, said, records = FAULTS[name]
+    run = probed(program, env={key: str(tmp_path / value) for key, value in more.items()})
+    assert (run.status, run.out, run.err) == (0, "True\n", "")
+    assert len(run.lines("record")) == records, run.errors
+    if said is not None:
+        assert said in run.errors and bool(said) == bool(run.errors)
+        assert run.errors.count("Traceback") <= 3, "after three it steps aside"
 
 
 def test_its_memory_does_not_grow_with_the_log(probed):
@@ -151,29 +123,24 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - faults)
 def test_no_system_call_inside_a_timed_region(tmp_path):
     """Neither a write nor any other: a record is a store into mapped pages.  Nor does such a store
     fault."""
-    strace = shutil.which("strace")
-    command = [strace or "strace", "-f", "-qq", "-o", "calls", sys.executable, "script.py"]
     if (
-        strace is None
-        or subprocess.run([strace, "-o", "/dev/null", "true"], capture_output=True).returncode
+        not shutil.which("strace")
+        or subprocess.run(["strace", "-o", "/dev/null", "true"]).returncode
     ):
         pytest.skip("no strace here")
     (tmp_path / "raw").mkdir()
     (tmp_path / "script.py").write_text(TIMED)
     env = probe_environment(fresh_environment(FAKE_TORCH, ROOT), tmp_path, calibrate=False)
+    command = ["strace", "-f", "-qq", "-o", "calls", sys.executable, "script.py"]
     done = subprocess.run(
         command, cwd=tmp_path, env=env, check=True, timeout=60, stdout=subprocess.PIPE
     )
-    lines = [
-        line.partition(" ")[2].strip() for line in (tmp_path / "calls").read_text().splitlines()
-    ]
+    lines = (tmp_path / "calls").read_text().splitlines()
     begin, end = (
         next(i for i, line in enumerate(lines) if f'"{mark}"' in line) for mark in ("BEGIN", "END")
     )
-    assert (
-        begin < end
-        and [x for x in lines[begin + 1 : end] if not x.startswith(("brk(", "munmap("))] == []
-    )
+    calls = [line.partition(" ")[2].strip() for line in lines[begin + 1 : end]]
+    assert begin < end and [c for c in calls if not c.startswith(("brk(", "munmap("))] == []
     (slots,) = (p.read_bytes() for p in (tmp_path / "raw").glob("*.rec"))
     assert sum(slots[i] == slots[i + 63] == 1 for i in range(0, len(slots), 64)) == 4510
     if tuple(map(int, os.uname().release.split(".")[:2])) >= (5, 14):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 import subprocess
 import sys
@@ -78,3 +79,40 @@ with nsysalign.region("work"):
     assert run_dir.stat().st_mode & 0o777 == 0o700
     for path in [run_dir / "run.json", *run_dir.glob("events-*.jsonl")]:
         assert str(real.folder) not in path.read_text()
+
+
+def test_stdout_is_the_analysis_when_it_was_asked_for(real):
+    text = "import sys; print('to out'); print('to err', file=sys.stderr)"
+    process = real.run(text, "--no-clocks", "--json", "-", "-o", "out", begin="")
+    out, err = process.communicate(timeout=120)
+    assert out == "", "it measured nothing, so there is no analysis: not a word of its own either"
+    assert "to out\n" in err and "to err\n" in err
+    assert json.loads((real.folder / "out" / "run.json").read_text())["profiled_s"] > 0
+    assert "not sampled" not in err and not (real.folder / "out" / "clocks.jsonl").exists()
+
+
+PROGRAM = """
+import sys, torch
+a, b = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+original = torch.cuda.Event.elapsed_time
+torch.cuda.Event.elapsed_time = lambda a, b: original(a, b) / 2
+a.record()
+b.record()
+a.elapsed_time(b)
+if "restored" in sys.argv:
+    torch.cuda.Event.elapsed_time = original
+sys.exit(int(sys.argv[1]))
+"""
+
+
+@pytest.mark.parametrize(("ends", "status"), [("5", 5), ("0 restored", 1)])
+def test_a_script_is_run_then_checked(whole, ends, status):
+    (whole.folder / "script.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "nsysalign", "check", "--json", "out.json", "script.py"]
+    done = subprocess.run(
+        [*command, *ends.split()], cwd=whole.folder, env=whole.env, capture_output=True, text=True, timeout=240
+    )  # fmt: skip
+    assert done.returncode == status, done.stderr
+    assert "! The program replaced torch.cuda.Event.elapsed_time" in done.stdout
+    doubts = json.loads((whole.folder / "out.json").read_text())["doubts"]
+    assert {doubt["check"] for doubt in doubts} == {"replaced-timer", "nothing-inside"}

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from nsysalign.record.python_samples import Samples
+from nsysalign.record.python_samples import stack_lines
 from nsysalign.record.session import CollectOptions, collect
 from nsysalign.trace.stacks import read_stacks
 
@@ -24,41 +24,29 @@ STRINGS = [
 THREAD = (7 << 24) | 99
 
 
-def sample(t_ns: int, *frames: tuple[int, int, int], number: int = 1, cut: int = 0) -> str:
+def sample(t_ns: int, *frames: tuple[int, int, int]) -> str:
     data = struct.pack("<IIII", 1, 1, len(frames), 0x137F)  # the padding is not zero
     data += b"".join(struct.pack("<QQII", f, file, line, t_ns & 0xFFFF) for f, file, line in frames)
-    data = base64.b64encode(data[: len(data) - cut]).decode()
-    event = {
-        "Timestamp": str(t_ns),
-        "GlobalTid": str(THREAD),
-        "Category": str(number),
-        "Payload": {"BinaryData": [{"SchemaId": "4294967299", "Data": data}]},
-    }
+    payload = {"SchemaId": "4294967299", "Data": base64.b64encode(data).decode()}
+    event = {"Timestamp": str(t_ns), "GlobalTid": str(THREAD), "Category": "1"}
+    event["Payload"] = {"BinaryData": [payload]}
     return json.dumps({"Type": 34, "NvtxEvent": event}, separators=(",", ":"))
 
 
-def read(*lines: str) -> tuple[Samples, list]:
-    found = Samples(
-        iter([json.dumps({"data": STRINGS}, separators=(",", ":")), *lines]), lambda f: f
-    )
-    return found, list(found.lines())
-
-
 def test_frames_are_named_and_equal_stacks_are_kept_once():
-    _, lines = read(
-        sample(30, (1, 2, 41), (3, 2, 5)), sample(10, (1, 2, 41), (3, 2, 5)), sample(20, (3, 4, 7))
+    samples = (
+        sample(30, (1, 2, 41), (3, 2, 5)),
+        sample(10, (1, 2, 41), (3, 2, 5)),
+        sample(20, (3, 4, 7)),
     )
-    assert lines[1] == {
-        "stack": 0,
-        "frames": [
-            ["resize", "/home/me/app/transforms.py", 41, 1],
-            ["<module>", "/home/me/app/transforms.py", 5, 1],
-        ],
-    }
-    assert lines[2] == {"stack": 1, "frames": [["<module>", "/usr/lib/python3.11/io.py", 7, 0]]}
-    assert lines[3]["process"] == 7 << 24 and lines[3]["main"] is True
-    assert lines[3]["t_ns"] == [10, 20, 30] and lines[3]["stack_of"] == [0, 1, 0]
-    assert len(lines) == 4
+    strings = json.dumps({"data": STRINGS}, separators=(",", ":"))
+    header, *lines = stack_lines([strings, *samples], lambda file: file)
+    file = "/home/me/app/transforms.py"
+    assert header["format"] == "nsysalign-stacks" and lines == [
+        {"stack": 0, "frames": [["resize", file, 41, 1], ["<module>", file, 5, 1]]},
+        {"stack": 1, "frames": [["<module>", "/usr/lib/python3.11/io.py", 7, 0]]},
+        {"process": 7 << 24, "thread": 1, "main": True, "t_ns": [10, 20, 30], "stack_of": [0, 1, 0]},
+    ]  # fmt: skip
 
 
 PROGRAM = """
@@ -113,16 +101,13 @@ def test_a_real_recording_names_the_functions_of_a_program(nsys, tmp_path, monke
     stacks, notes = read_stacks(tmp_path / "run" / "stacks.jsonl")
     assert not notes and not [n for n in result.notes if "stacks" in n or "Python" in n]
     seconds = json.loads((tmp_path / "seconds.json").read_text())
-    innermost = [
-        next((f.function for f in stacks.frames[s] if f.file == "program.py"), "")
-        for s in stacks.stack
-    ]
+    own = [[f.function for f in frames if f.file == "program.py"] for frames in stacks.frames]
+    innermost = [(own[number] or [""])[0] for number in stacks.stack]
     count = {name: innermost.count(name) for name in seconds}
     whole, taken = sum(seconds.values()), sum(count.values())
     assert taken > 20 and all(count.values())
-    for name in (
-        seconds
-    ):  # a share of samples is a share of time; on a busy machine the sampler misses some
+    # a share of samples is a share of time; on a busy machine the sampler misses some
+    for name in seconds:
         assert count[name] / taken == pytest.approx(seconds[name] / whole, abs=0.3)
     assert "other" not in innermost and stacks.others > 20
     assert {f.own for s in stacks.frames for f in s if f.file == "program.py"} == {True}

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from .test_transparent import interpreters
+
 HANDLERS = {
     "a function": "def handler(number, frame):\n    raise KIND('limit')",
     "an object": "class H:\n    def __call__(self, number, frame):\n        del frame\n        raise KIND('limit')\nhandler = H()",
@@ -46,23 +48,21 @@ print(probe._failures, runtime.aside, probe._timers._over)
     assert run.out.splitlines() == ["passed on"] * 3 + ["0 False False"], run.out + run.err
 
 
-CUT = """
+PAIR = """
 import signal, torch
 a, b = torch.cuda.Event(), torch.cuda.Event()
 a.record(); b.record()
 print(a.elapsed_time(b) > 0)
-def handler(number, frame):
-    raise KeyError("limit")
-signal.signal(signal.SIGUSR1, handler)
 """
 
 
 def test_a_record_that_was_cut_short_is_not_taken_for_an_older_one(probed):
     """The limit comes after the call, before its row is written: the event's older row does not
     stand for it."""
-    run = probed(
-        CUT
-        + """
+    text = """
+def handler(number, frame):
+    raise KeyError("limit")
+signal.signal(signal.SIGUSR1, handler)
 class Chunks(dict):
     def get(self, key):
         signal.raise_signal(signal.SIGUSR1)
@@ -77,7 +77,7 @@ print(a.elapsed_time(b) > 0)
 b.record()
 print(a.elapsed_time(b) > 0)
 """
-    )
+    run = probed(PAIR + text)
     assert run.out.split() == ["True", "'limit'", "True", "True"] and run.errors == "", run.err
     assert [e["end"] is None for e in run.lines("elapsed")] == [False, True, False]
 
@@ -142,22 +142,20 @@ def test_an_exception_anywhere_reaches_the_program(probed, name):
     line of the program's, is known whole afterwards or not at all."""
     run = probed(EVERYWHERE.replace("WORK", WORKS[name]))
     assert run.status == 0 and run.err == "" and run.errors == "", run.err + run.errors
-    instructions, *state = run.out.split()
-    assert int(instructions) > 100 and state == ["0", "False", "False"]
+    count, *state = run.out.split()
+    tries = range(1, int(count) + 1)
+    assert len(tries) > 100 and state == ["0", "False", "False"]
     if name == "region":
         named = {r.get("region", "").partition("#")[0] for r in run.lines("record")}
-        assert {f"mine {n}" for n in range(1, int(instructions) + 1)} <= named
+        assert {f"mine {n}" for n in tries} <= named
     elif name == "code":
-        second = [r for r in run.lines("record") if "region" in r]
-        assert [r["site"] for r in second] == [
-            f"new{n}.py:1" for n in range(1, int(instructions) + 1)
-        ]
+        second = [r["site"] for r in run.lines("record") if "region" in r]
+        assert second == [f"new{n}.py:1" for n in tries]
     elif name == "clock":
         sites = {s["number"]: s.get("site") for s in run.lines("clock_site")}
-        second = {
-            r["region"]: sites[r["site"]] for r in run.lines("clock_reading") if "region" in r
-        }
-        assert second == {f"again {n}#0": f"new{n}.py:1" for n in range(1, int(instructions) + 1)}
+        readings = [r for r in run.lines("clock_reading") if "region" in r]
+        second = {r["region"]: sites[r["site"]] for r in readings}
+        assert second == {f"again {n}#0": f"new{n}.py:1" for n in tries}
 
 
 def test_an_exception_from_another_thread_reaches_the_program(probed):
@@ -185,3 +183,36 @@ for number, kind in enumerate([TimeoutError, ValueError, Limit] * 4):
 print(arrived)
 """)
     assert run.out == "12\n" and run.errors == "", run.err + run.errors
+
+
+def test_a_step_limit_by_sys_monitoring_reaches_the_program(probed):
+    """Graders raise a builtin exception, in the middle of our code as anywhere."""
+    python = interpreters().get("3.13") or interpreters().get("3.12")
+    if python is None:
+        pytest.skip("no Python with sys.monitoring here")
+    text = """
+import sys
+monitoring = sys.monitoring
+left = 0
+def line(code, number):
+    global left
+    if not code.co_filename.startswith("<nsysalign/"):
+        return monitoring.DISABLE
+    left -= 1
+    if left == 0:
+        raise RuntimeError("step limit")
+monitoring.use_tool_id(0, "limit")
+monitoring.register_callback(0, monitoring.events.LINE, line)
+arrived = 0
+for n in range(1, 40):
+    left = n
+    monitoring.set_events(0, monitoring.events.LINE)
+    try:
+        a.record(); b.record(); a.elapsed_time(b)
+    except RuntimeError as error:
+        arrived += str(error) == "step limit"
+    monitoring.set_events(0, 0)
+print(arrived)
+"""
+    run = probed(PAIR + text, python=python)
+    assert (run.status, run.out, run.err, run.errors) == (0, "True\n39\n", "", "")

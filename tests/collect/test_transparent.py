@@ -11,7 +11,6 @@ import os
 import re
 import subprocess
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,15 +35,9 @@ def interpreters() -> dict[str, str]:
         for folder in [*folders, *sorted(pyenv.glob(f"versions/3.{minor}.*/bin"))]:
             path = folder / f"python3.{minor}"
             if f"3.{minor}" not in found and path.is_file():
-                done = subprocess.run(
-                    [path, "-c", "import torch"],
-                    capture_output=True,
-                    text=True,
-                    env={"PYTHONPATH": str(FAKE_TORCH)},
-                )
-                if (
-                    done.returncode == 0
-                ):  # pyenv's shims of versions that are not chosen do not start
+                command, env = [path, "-c", "import torch"], {"PYTHONPATH": str(FAKE_TORCH)}
+                # pyenv's shims of versions that are not chosen do not start
+                if not subprocess.run(command, capture_output=True, env=env).returncode:
                     found[f"3.{minor}"] = str(path)
     return found
 
@@ -59,44 +52,34 @@ class Twins:
     def __call__(
         self, name: str, text: str, options: tuple[str, ...] = (), **env: str
     ) -> list[tuple]:
-        """(status, stdout, stderr) without the probe and with it; `raw` of the second stays under
-        NAME."""
+        """(status, stdout, stderr) without the probe and with it; `raw` of the second stays."""
         results = []
         for probed in (False, True):
-            folder = self.folder / f"{name}-{probed}".replace(" ", "_")
+            folder = self._folder(name, probed)
             (folder / "run" / "raw").mkdir(parents=True)
             (folder / "script.py").write_text(text)
             full = {**fresh_environment(*self.path), "PYTHONHASHSEED": "0", **env}
             if probed:
-                full = probe_environment(
-                    full, folder / "run", calibrate="NSYSALIGN_CALIBRATE" not in env
-                )
-            stdin = text if options == ("-",) else None
-            command = [self.python, *options, *([] if stdin else ["script.py"])]
+                calibrate = "NSYSALIGN_CALIBRATE" not in env
+                full = probe_environment(full, folder / "run", calibrate=calibrate)
+            command = [self.python, *options, "script.py"]
             done = subprocess.run(
-                command,
-                cwd=folder,
-                env=full,
-                input=stdin,
-                capture_output=True,
-                text=True,
-                timeout=100,
+                command, cwd=folder, env=full, capture_output=True, text=True, timeout=100
             )
             out, err = (text.replace(str(folder), "FOLDER") for text in (done.stdout, done.stderr))
             results.append((done.returncode, _comparable(out), err))
         return results
 
+    def _folder(self, name: str, probed: bool = True) -> Path:
+        return self.folder / f"{name}-{probed}".replace(" ", "_")
+
     def errors(self, name: str) -> str:
-        raw = self.folder / f"{name}-True".replace(" ", "_") / "run" / "raw"
-        return "".join(p.read_text() for p in raw.glob("*.errors"))
+        return "".join(p.read_text() for p in self._folder(name).glob("run/raw/*.errors"))
 
     def lines(self, name: str) -> list[dict]:
-        folder = self.folder / f"{name}-True".replace(" ", "_")
-        return [
-            line
-            for log in convert(folder / "run" / "raw", folder, folder)
-            for line in read_log(log)
-        ]
+        folder = self._folder(name)
+        logs = convert(folder / "run" / "raw", folder, folder)
+        return [line for log in logs for line in read_log(log)]
 
 
 def _comparable(text: str) -> str:
@@ -105,17 +88,11 @@ def _comparable(text: str) -> str:
 
 
 def _without(err: str, what: str) -> str:
-    if what == "all":
-        return ""
     if what == "frames":  # ours, in a traceback: two or three lines each
         err = re.sub(rf'  File "{PROBE}[^\n]*\n(    [^\n]*\n)*', "", err)
     if what == "threads":
-        err = re.sub(r"0x[0-9a-f]+", "N", err)
-        return "\n".join(
-            line
-            for line in err.splitlines()
-            if PROBE not in line and "Extension modules" not in line
-        )
+        lines = re.sub(r"0x[0-9a-f]+", "N", err).splitlines()
+        return "\n".join(x for x in lines if PROBE not in x and "Extension modules" not in x)
     return _comparable(err)
 
 
@@ -132,40 +109,23 @@ def test_programs_that_look_closely(tmp_path, version):
         for _, out, _ in (plain, probed)
     ]
     assert sections[1] == sections[0] and len(sections[0]) == 8
-    lines = twins.lines("together")
+    lines, errors = twins.lines("together"), twins.errors("together")
     assert sum(line["type"] == "record" for line in lines) > 30, "and all the while it was loaded"
-    captured = [line for line in lines if line.get("captured")]
-    assert twins.errors("together").count("RecursionError") == len(
-        re.findall("Traceback", twins.errors("together"))
-    )
-    assert captured == [], "the fake driver knows of no capture"
+    assert errors.count("RecursionError") == errors.count("Traceback")
     assert lines[0]["python"].startswith(version)
 
 
-def test_programs_with_options_and_ends_of_their_own(tmp_path):
+@pytest.mark.parametrize("name", ALONE)
+def test_programs_with_options_and_ends_of_their_own(tmp_path, name):
+    options, text, what = ALONE[name]
     twins = Twins(tmp_path)
-    with ThreadPoolExecutor(2) as pool:
-        done = dict(
-            zip(ALONE, pool.map(lambda n: twins(n, ALONE[n][1], ALONE[n][0]), ALONE), strict=True)
-        )
-    for name, (plain, probed) in done.items():
-        what = ALONE[name][2]
-        assert probed[:2] == plain[:2], f"{name}: {probed[2]}"
-        assert _without(probed[2], what) == _without(plain[2], what), name
-        errors = twins.errors(name)
-        # Python 3.12 has modules of C that cannot be loaded there: the probe says so and steps
-        # aside
-        assert errors == "" or (
-            name == "sub-interpreters" and "loading in subinterpreters" in errors
-        ), name
-        assert twins.lines(name) or "region" in name, f"{name}: the probe was loaded"
-    assert "broken" not in done["an uncaught error"][1][1] and done["an uncaught error"][0][0] == 1
-    assert (
-        done["at exit"][0][1].split()[-1:]
-        and "del" in done["at exit"][0][1]
-        and "final" in done["at exit"][0][1]
-    )
-    assert done["a fault"][0][0] == -11
+    plain, probed = twins(name, text, options)
+    assert probed[:2] == plain[:2] and plain[0] in (0, 1, -11), probed[2]
+    assert _without(probed[2], what) == _without(plain[2], what)
+    # Python 3.12 has modules of C that cannot be loaded there: the probe says so and steps aside
+    errors = twins.errors(name)
+    assert errors == "" or (name == "sub-interpreters" and "loading in subinterpreters" in errors)
+    assert twins.lines(name), "the probe was loaded"
 
 
 @pytest.mark.torch
@@ -174,7 +134,5 @@ def test_the_real_torch_with_autograd_and_compile(tmp_path):
     twins = Twins(tmp_path, sys.executable, ROOT)
     plain, probed = twins("real", REAL, NSYSALIGN_CALIBRATE="0")
     assert plain[0] == 0 and probed == plain, probed[2]
-    assert (
-        len([x for x in twins.lines("real") if x["type"] == "record"]) == 8
-        and twins.errors("real") == ""
-    )
+    assert sum(x["type"] == "record" for x in twins.lines("real")) == 8
+    assert twins.errors("real") == ""

@@ -65,23 +65,21 @@ def change_cells(path: Path, changes: list[tuple]) -> None:
 def _change(
     db: sqlite3.Connection, what: str, table: str, field: str, at: int, other: int, value: Any
 ) -> None:
+    place = f'"{table}" set "{field}"'
     if what == "set":
-        db.execute(f'update "{table}" set "{field}" = ? where rowid = ?', (value, at))
+        db.execute(f"update {place} = ? where rowid = ?", (value, at))
     elif what == "fill":
-        db.execute(f'update "{table}" set "{field}" = ?', (value,))
+        db.execute(f"update {place} = ?", (value,))
     elif what == "shift":
-        db.execute(f'update "{table}" set "{field}" = "{field}" + ? where rowid >= ?', (value, at))
+        db.execute(f'update {place} = "{field}" + ? where rowid >= ?', (value, at))
     elif what == "swap":
-        (mine,) = db.execute(f'select "{field}" from "{table}" where rowid = ?', (at,)).fetchone()
-        (theirs,) = db.execute(
-            f'select "{field}" from "{table}" where rowid = ?', (other,)
-        ).fetchone()
-        db.execute(f'update "{table}" set "{field}" = ? where rowid = ?', (theirs, at))
-        db.execute(f'update "{table}" set "{field}" = ? where rowid = ?', (mine, other))
+        query = f'select "{field}" from "{table}" where rowid = ?'
+        values = [db.execute(query, (row,)).fetchone()[0] for row in (other, at)]
+        for row, mine in zip((at, other), values, strict=True):
+            db.execute(f"update {place} = ? where rowid = ?", (mine, row))
     elif what == "delete":
-        db.execute(
-            f'delete from "{table}" where rowid between ? and ?', (min(at, other), max(at, other))
-        )
+        between = min(at, other), max(at, other)
+        db.execute(f'delete from "{table}" where rowid between ? and ?', between)
     elif what == "double":
         db.execute(f'insert into "{table}" select * from "{table}" where rowid = ?', (at,))
     elif what == "column":
@@ -151,36 +149,3 @@ def change_log(text: str, changes: list[tuple]) -> str:
     whole = "".join(json.dumps(line) + "\n" for line in lines)
     cut = [int(where * len(whole)) for what, where, _, _ in changes if what == "cut"]
     return whole[: min(cut)] if cut else whole
-
-
-#: (steps down into a document, each by its relative place; what is there instead)
-node_changes = st.lists(
-    st.tuples(
-        st.lists(positions, min_size=1, max_size=4),
-        st.sampled_from(["set", "set", "drop", "double"]),
-        json_values,
-    ),
-    min_size=1,
-    max_size=4,
-)
-
-
-def change_document(document: Any, changes: list[tuple]) -> Any:
-    """A JSON document with some of its values, at any depth, replaced, taken away or doubled."""
-    whole = [json.loads(json.dumps(document))]
-    for down, what, value in changes:
-        holder, key = whole, 0
-        for position in down:
-            inner = holder[key]
-            if not isinstance(inner, list | dict) or not inner:
-                break
-            holder = inner
-            at = int(position * len(inner))
-            key = sorted(inner)[at] if isinstance(inner, dict) else at
-        if what == "set" or holder is whole:
-            holder[key] = value
-        elif what == "drop":
-            del holder[key]
-        elif isinstance(holder, list):
-            holder.insert(key, holder[key])
-    return whole[0]

@@ -1,4 +1,5 @@
-"""A redacted trace gives the same analysis, and holds nothing else."""
+"""A redacted trace gives the same analysis, and holds nothing else: key by key, table by table, to
+the letter."""
 
 from __future__ import annotations
 
@@ -16,18 +17,19 @@ from click.testing import CliRunner
 from tiny_export import write_export
 
 import nsysalign
-from nsysalign import frames
+from nsysalign import files, frames
 from nsysalign.cli import cli
-from nsysalign.errors import EventLogError, UsageError
+from nsysalign.errors import EventLogError, TraceError, UsageError
+from nsysalign.files import new_file
 from nsysalign.model import EventLog, Trace
 from nsysalign.store import document
 from nsysalign.trace.eventlog import TEXT_KEYS, read_event_logs
 from nsysalign.trace.read import read_trace
-from nsysalign.trace.redaction import pseudonyms, redact, redact_log
+from nsysalign.trace.redaction import pseudonyms, redact, redact_log, redact_stacks
+from nsysalign.trace.stacks import read_stacks
 
 from .conftest import TESTS, leaks
 
-RECORDINGS = ("graph_loop_h100", "threads_h200", "reference_clock")
 SECRETS = {
     "token": "ghp_s3cr3tT0ken/with+signs",
     "home": "/home/alice.planted/project",
@@ -38,11 +40,53 @@ SECRETS = {
     "output": "printed: planted customer 4711",
     "unused": "string that no kept row needs (planted)",
 }
+#: Every type of line, with every key that is read.
+EVERY_LINE = [
+    {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 7, "baseline": True, "exit_status": 0,
+     "profiled_exit_status": 3, "stopped": True},
+    {"type": "record", "seq": 0, "tid": 7, "t0_ns": 10, "t1_ns": 20, "intervened": True, "region": "r#0", "site": "a.py:1"},
+    {"type": "wait", "seq": 1, "record": 0, "tid": 7, "t0_ns": 30, "t1_ns": 40},
+    {"type": "elapsed", "start": 0, "end": 0, "ms": 0.5},
+    {"type": "host", "t0_ns": 1, "t1_ns": 2, "tid": 7, "region": "h#0", "implicit": True},
+    {"type": "clock_site", "number": 4, "site": "a.py:4", "callers": ["b.py:9"], "function": "a.py:1:f", "position": 5,
+     "use": "difference", "stores": ["a.py:1:t"], "subtracts": ["a.py:1:t0"], "interleaved": True},
+    {"type": "clock_reading", "site": 4, "clock": "time", "t_ns": 70, "value_ns": 99, "tid": 7, "region": "h#0", "count": 5},
+    {"type": "clock", "monotonic_ns": 1, "realtime_ns": 2, "trace_ns": 3},
+    {"type": "sync", "payload": 1, "before_ns": 2, "after_ns": 3},
+    {"type": "note", "text": "said"},
+]  # fmt: skip
 
 
-def unpacked(name: str, folder: Path) -> Path:
-    path = folder / name.removesuffix(".xz")
-    path.write_bytes(lzma.decompress((TESTS / "data" / name).read_bytes()))
+def write_lines(path: Path, *lines: object) -> Path:
+    """JSON lines; a text stays as it is."""
+    texts = (line if isinstance(line, str) else json.dumps(line) for line in lines)
+    path.write_text("".join(text + "\n" for text in texts))
+    return path
+
+
+def shared(folder: Path, *lines: object, rename=None) -> list:
+    """What the redacted copy of a log of these lines holds."""
+    out = folder / "out.jsonl"
+    out.unlink(missing_ok=True)
+    redact_log(write_lines(folder / "events-7.jsonl", *lines), out, rename=rename)
+    return [json.loads(line) if line else "" for line in out.read_text().splitlines()]
+
+
+def unpacked(name: str, path: Path) -> Path:
+    path.write_bytes(lzma.decompress((TESTS / "data" / f"{name}.xz").read_bytes()))
+    return path
+
+
+def rows(path: Path, query: str) -> list[tuple]:
+    with closing(sqlite3.connect(path)) as db:
+        return db.execute(query).fetchall()
+
+
+def changed(path: Path, *statements: str) -> Path:
+    with closing(sqlite3.connect(path)) as db:
+        for statement in statements:
+            db.execute(statement)
+        db.commit()
     return path
 
 
@@ -66,11 +110,10 @@ def same_log(a: EventLog, b: EventLog) -> None:
     )
 
 
-@pytest.mark.parametrize("name", RECORDINGS)
+@pytest.mark.parametrize("name", ["graph_loop_h100", "threads_h200", "reference_clock"])
 def test_every_recording_reads_the_same_afterwards(name, tmp_path):
-    trace, log = (
-        unpacked(f"{name}.{suffix}.xz", tmp_path) for suffix in ("sqlite", "events.jsonl")
-    )
+    trace = unpacked(f"{name}.sqlite", tmp_path / "a.sqlite")
+    log = unpacked(f"{name}.events.jsonl", tmp_path / "a.jsonl")
     before = trace.read_bytes()
     redact(trace, tmp_path / "shared.sqlite")
     redact_log(log, tmp_path / "shared.jsonl")
@@ -83,8 +126,8 @@ def test_the_analysis_is_equal_to_the_letter(tmp_path):
     """A run directory, through the command line; only the trace's file name may differ."""
     run, out = tmp_path / "run", tmp_path / "out"
     run.mkdir()
-    unpacked("truth_linears.sqlite.xz", run).rename(run / "trace.sqlite")
-    unpacked("truth_linears.events.jsonl.xz", run).rename(run / "events-7.jsonl")
+    unpacked("truth_linears.sqlite", run / "trace.sqlite")
+    unpacked("truth_linears.events.jsonl", run / "events-7.jsonl")
     done = CliRunner().invoke(cli, ["redact", str(run), str(out)], catch_exceptions=False)
     assert done.exit_code == 0 and "gives the same analysis" in done.output
     assert sorted(p.name for p in out.iterdir()) == ["events-7.jsonl", "trace.sqlite"]
@@ -95,19 +138,17 @@ def test_the_analysis_is_equal_to_the_letter(tmp_path):
     ]
     assert sum(i["kind"] == "event" for i in json.loads(analyses[0])["intervals"]) == 60
     assert analyses[0] == analyses[1]
-    with closing(sqlite3.connect(out / "trace.sqlite")) as db:
-        assert db.execute("pragma freelist_count").fetchone() == (0,)
-        assert db.execute("pragma integrity_check").fetchone() == ("ok",)
+    assert rows(out / "trace.sqlite", "pragma freelist_count") == [(0,)]
 
 
-# --- planted
-# ---------------------------------------------------------------------------------------------------
+# --- secrets that were planted
 
 
 def planted(path: Path) -> Path:
     """An export with a secret in every place that nsys has for one, and a few more."""
     write_export(path)
-    s = SECRETS
+    every = SECRETS.values()
+    named = "META_DATA_CAPTURE", "META_DATA_EXPORT", "TARGET_INFO_SYSTEM_ENV_2031"
     with closing(sqlite3.connect(path)) as db:
         for table, columns in {
             "META_DATA_CAPTURE": "name text, value text",
@@ -116,265 +157,156 @@ def planted(path: Path) -> Path:
             "TARGET_INFO_SYSTEM_ENV_2031": "name text, value text",
             "THREAD_NAMES": "nameId integer, priority integer, globalTid integer",
             "ANALYSIS_FILE": "filename text",
+            "gone": "text text",
         }.items():
             db.execute(f"create table {table} ({columns})")
-        texts = dict(enumerate(s.values(), start=500))
-        db.executemany("insert into StringIds values (?, ?)", texts.items())
-        db.executemany("insert into ProcessStreams values (1, ?, ?)", [(k, k) for k in texts])
-        db.executemany("insert into THREAD_NAMES values (?, 0, 1)", [(k,) for k in texts])
-        for table in (
-            "META_DATA_CAPTURE",
-            "TARGET_INFO_SYSTEM_ENV",
-            "TARGET_INFO_SYSTEM_ENV_2031",
-            "META_DATA_EXPORT",
-        ):
-            db.executemany(
-                f"insert into {table} (name, value) values (?, ?)",
-                [(f"ENV:{k}", v) for k, v in s.items()],
-            )
-            db.executemany(
-                f"insert into {table} (name, value) values (?, 'x')", [(v,) for v in s.values()]
-            )
-        db.executemany("insert into PROCESSES values (1, 7, ?)", [(v,) for v in s.values()])
-        db.executemany("insert into ANALYSIS_FILE values (?)", [(v,) for v in s.values()])
-        everything = " ".join(s.values())
-        for table in (
-            "CUPTI_ACTIVITY_KIND_KERNEL",
-            "CUPTI_ACTIVITY_KIND_RUNTIME",
-            "NVTX_EVENTS",
-            "TARGET_INFO_GPU",
-        ):
+        for number, secret in enumerate(every, start=500):
+            db.execute("insert into StringIds values (?, ?)", (number, secret))
+            db.execute("insert into ProcessStreams values (1, ?, ?)", (number, number))
+            db.execute("insert into THREAD_NAMES values (?, 0, 1)", (number,))
+            for table in named:
+                for pair in ((f"ENV:{number}", secret), (secret, "x")):
+                    db.execute(f"insert into {table} (name, value) values (?, ?)", pair)
+            db.execute("insert into PROCESSES values (1, 7, ?)", (secret,))
+            db.execute("insert into ANALYSIS_FILE values (?)", (secret,))
+            db.execute("insert into gone values (?)", (secret * 100,))
+        everything = " ".join(every)
+        for table in ("CUPTI_ACTIVITY_KIND_KERNEL", "NVTX_EVENTS", "TARGET_INFO_GPU"):
             db.execute(f"alter table {table} add column jsonText text")
             db.execute(f"update {table} set jsonText = ?", (everything,))
         # what the program's author wrote into NVTX stays, but for paths
-        db.executemany(
-            "insert into NVTX_EVENTS (start, eventType, text) values (1, ?, ?)",
-            [(kind, f"open {s['home']}/x") for kind in (34, 75)],
-        )
-        db.execute("insert into DIAGNOSTIC_EVENT values (1, ?)", (everything,))
-        db.execute(
-            "insert into DIAGNOSTIC_EVENT values (2, ?)",
-            (f"Events were lost, see '{s['home']}/a b.log' there",),
-        )
-        db.execute("create table gone (text text)")
-        db.executemany("insert into gone values (?)", [(v * 100,) for v in s.values()])
+        mark = "insert into NVTX_EVENTS (start, eventType, text) values (1, 34, ?)"
+        db.execute(mark, (f"open {SECRETS['home']}/x",))
+        lost = f"Events were lost, see '{SECRETS['home']}/a b.log' there"
+        db.executemany("insert into DIAGNOSTIC_EVENT values (?, ?)", [(1, everything), (2, lost)])
         db.execute("drop table gone")  # stays in the file's free pages
         db.commit()
-    assert {line.split(": ")[1] for line in leaks(path.parent, s)} == set(s), (
-        "all are in the export"
-    )
+    assert {line.split(": ")[1] for line in leaks(path.parent, SECRETS)} == set(SECRETS)
     return path
 
 
 def test_planted_secrets_stay_behind(tmp_path):
     (tmp_path / "in").mkdir()
-    trace = planted(tmp_path / "in" / "trace.sqlite")
     (tmp_path / "out").mkdir()
-    assert redact(trace, tmp_path / "out" / "shared.sqlite") >= len(SECRETS)
-    assert leaks(tmp_path / "out", SECRETS) == []
-    trace, shared = read_trace(trace), read_trace(tmp_path / "out" / "shared.sqlite")
-    same_trace(trace, shared)
-    assert "Events were lost, see 'a b.log' there" in shared.info.notes
+    trace, out = planted(tmp_path / "in" / "trace.sqlite"), tmp_path / "out" / "shared.sqlite"
+    assert redact(trace, out) >= len(SECRETS)
+    assert leaks(out.parent, SECRETS) == []
+    same_trace(read_trace(trace), read_trace(out))
+    assert "Events were lost, see 'a b.log' there" in read_trace(out).info.notes
 
 
 def test_planted_secrets_reach_no_output_of_an_analysis(tmp_path, log):
     (tmp_path / "in").mkdir()
-    trace, out = planted(tmp_path / "in" / "trace.sqlite"), tmp_path / "out"
+    trace, out, home = planted(tmp_path / "in" / "trace.sqlite"), tmp_path / "out", SECRETS["home"]
     lines = [json.loads(line) for line in log.read_text().splitlines()]
-    lines[0] |= {
-        "hostname": SECRETS["host"],
-        "argv": [SECRETS["argument"]],
-        "environ": {"T": SECRETS["token"]},
-    }
-    lines[1] |= {
-        "site": f"{SECRETS['home']}/train.py:3",
-        "callers": [f"{SECRETS['home']}/main.py:9"],
-    }
-    lines[3] |= {"site": f"{SECRETS['home']}/train.py:5"}
-    lines.append({"type": "note", "text": f"could not open {SECRETS['home']}/x: denied"})
-    lines.append(
-        {
-            "type": "elapsed",
-            "start": 0,
-            "end": 1,
-            "ms": None,
-            "error": f"in {SECRETS['home']}/lib.py",
-        }
+    lines[0] |= {"hostname": SECRETS["host"], "argv": [SECRETS["argument"]], "environ": SECRETS}
+    lines[1] |= {"site": f"{home}/train.py:3", "callers": [f"{home}/main.py:9"]}
+    lines[3] |= {"site": f"{home}/train.py:5"}
+    lines.append({"type": "note", "text": f"could not open {home}/x: denied"})
+    failed = {"type": "elapsed", "start": 0, "end": 1, "ms": None}
+    lines.append(failed | {"error": f"in {home}/lib.py"})
+    lines.append({"type": "source", "site": "a.py:1", "text": f"load('{home}/x')"})
+    write_lines(log, *lines)
+    changed(
+        trace,
+        f"update NVTX_EVENTS set text = 'read {home}/data.pt' where eventType in (59, 60)",
+        f"update StringIds set value = 'k<{home}/a.cu>' where id = 7",
     )
-    lines.append({"type": "source", "site": "a.py:1", "text": f"load('{SECRETS['home']}/x')"})
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    with closing(sqlite3.connect(trace)) as db:
-        named = f"read {SECRETS['home']}/data.pt"
-        db.execute("update NVTX_EVENTS set text = ? where eventType in (59, 60)", (named,))
-        db.execute("update StringIds set value = ? where id = 7", (f"k<{SECRETS['home']}/a.cu>",))
-        db.commit()
     for arguments in (
-        [
-            "analyze",
-            str(trace),
-            "--events",
-            str(log),
-            "-o",
-            str(out),
-            "--json",
-            str(out / "copy.json"),
-        ],
-        ["report", str(out), "-o", str(out / "again.html")],
-        *(["export", str(out), "--format", form] for form in ("perfetto", "csv")),
-        ["export", str(out), "--format", "perfetto", "-o", str(out / "p.json.gz")],
-        ["show", str(out), "--label", "train.py:3"],
-        ["diff", str(out), str(out), "-o", str(out / "diff.html")],
-    ):
+        f"analyze {trace} --events {log} -o {out} --json {out}/copy.json", f"report {out} -o {out}/again.html",
+        f"export {out} --format csv", f"export {out} --format perfetto -o {out}/p.json.gz",
+        f"show {out} --label train.py:3", f"diff {out} {out} -o {out}/diff.html",
+    ):  # fmt: skip
         out.mkdir(exist_ok=True)
-        done = CliRunner().invoke(cli, arguments, catch_exceptions=False)
+        done = CliRunner().invoke(cli, arguments.split(), catch_exceptions=False)
         assert done.exit_code == 0, done.output
-        (out / f"printed-{arguments[0]}-{len(os.listdir(out))}").write_text(done.output)
-    assert len(os.listdir(out)) >= 14
+        (out / f"printed-{len(os.listdir(out))}").write_text(done.output)
+    assert len(os.listdir(out)) >= 12
     assert leaks(out, SECRETS) == []
     assert "project/train.py:3" in (out / "copy.json").read_text()
 
 
 def test_planted_secrets_stay_out_of_every_text_of_a_shared_log(tmp_path):
     """Of each type of line: regions are the user's own names and stay."""
-    home = {"home": SECRETS["home"]}
-    log, out = tmp_path / "in" / "events-7.jsonl", tmp_path / "out" / "events-7.jsonl"
-    log.parent.mkdir()
-    out.parent.mkdir()
     lines = []
     for line in EVERY_LINE:
-        texts = TEXT_KEYS[line["type"]] - {"format", "region"}
-        more = {key: f"{SECRETS['home']}/{key}.py:3" for key in texts}
+        more = {
+            key: f"{SECRETS['home']}/{key}.py:3"
+            for key in TEXT_KEYS[line["type"]] - {"format", "region"}
+        }
         if line["type"] in ("record", "clock_site"):
-            more |= {
-                key: [f"{SECRETS['home']}/{key}.py:3"] for key in ("callers", "stores", "subtracts")
-            }
-        lines.append(
-            {**line, **more, "clock": {"host_ns": SECRETS["home"], "name": SECRETS["home"]}}
-        )
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    assert len(leaks(log.parent, home)) == 1
-    redact_log(log, out)
-    assert leaks(out.parent, home) == []
-    kept = [json.loads(line) for line in out.read_text().splitlines()]
+            places = ("callers", "stores", "subtracts")
+            more |= {key: [f"{SECRETS['home']}/{key}.py:3"] for key in places}
+        clock = {"host_ns": SECRETS["home"], "name": SECRETS["home"]}
+        lines.append({**line, **more, "clock": clock, "secret": SECRETS["token"]})
+    kept = shared(tmp_path, *lines)
+    (tmp_path / "events-7.jsonl").unlink()
+    assert leaks(tmp_path, SECRETS) == []
     for line, was in zip(kept, lines, strict=True):
         assert TEXT_KEYS[line["type"]] & was.keys() <= line.keys(), "shortened, not left out"
         assert "clock" not in line or line["type"] == "clock_reading" or line["clock"] == {}
 
 
-# --- names
-# -----------------------------------------------------------------------------------------------------
-
-
-def test_names_can_be_exchanged(tmp_path, log):
-    trace = write_export(tmp_path / "trace.sqlite")
-    with closing(sqlite3.connect(trace)) as db:
-        db.execute("update PROFILER_OVERHEAD set nameId = 10")  # 9 is the range's
-        db.execute("update NVTX_EVENTS set text = 'load customer 4711' where text = 'open'")
-        db.commit()
-    with log.open("a") as file:
-        file.write(
-            json.dumps({"type": "host", "region": "forward_of_4711#3", "t0_ns": 1, "t1_ns": 2})
-            + "\n"
-        )
-        file.write(
-            json.dumps({"type": "host", "region": "forward_of_4711#4", "t0_ns": 1, "t1_ns": 2})
-            + "\n"
-        )
-    rename = pseudonyms()
-    redact(trace, tmp_path / "a.sqlite", rename=rename)
-    redact_log(log, tmp_path / "a.jsonl", rename=rename)
-    plain, other = read_trace(trace), read_trace(tmp_path / "a.sqlite")
-    assert plain.names[7] == "add(float*)" and other.names[7].startswith("name-")
-    assert plain.ranges["text"].tolist() == ["work", "load customer 4711"]
-    assert all(t.startswith("name-") for t in other.ranges["text"])
-    assert other.marks["payload"].tolist() == plain.marks["payload"].tolist() != [], (
-        "the harness's own stay"
+def test_stacks_are_shared_without_paths_and_what_is_no_number(tmp_path):
+    """What a run with --sample-python holds besides: the copy gives the same answers."""
+    frames_of = [["resize", SECRETS["home"] + "/transforms.py", 41, 1], [SECRETS["token"]], 7]
+    samples = {"process": 7 << 24, "thread": 1, "main": True, "t_ns": [5, SECRETS["user"]]}
+    log, out = tmp_path / "stacks.jsonl", tmp_path / "shared.jsonl"
+    write_lines(
+        log,
+        {"format": "nsysalign-stacks", "version": 1, "frequency_hz": 1000, "host": SECRETS["host"]},
+        {"stack": 0, "frames": frames_of},
+        samples | {"stack_of": [0, 0]},
+        {"process": SECRETS["user"], "t_ns": [5], "stack_of": [0], "main": True},
     )
-    assert other.calls.equals(plain.calls), "API calls are what they were"
-    a, b = read_event_logs([tmp_path / "a.jsonl"]).hosts["region"]
-    assert a.startswith("name-") and a.endswith("#3") and a[:-1] == b[:-1]
-    before = nsysalign.analyze(trace, [log])
-    after = nsysalign.analyze(tmp_path / "a.sqlite", [tmp_path / "a.jsonl"])
-    assert after.parts.equals(before.parts) and after.segments["start_ns"].equals(
-        before.segments["start_ns"]
-    )
-    secrets = {"kernel": "add(float*)", "range": "load customer 4711", "region": "forward_of_4711"}
-    assert [line for line in leaks(tmp_path, secrets) if line.startswith("a.")] == []
-    assert pseudonyms()("x") != rename("x"), "another key each time: no list of names can be tried"
+    redact_stacks(log, out)
+    assert not [text for text in SECRETS.values() if text in out.read_text()]
+    (before, _), (after, _) = read_stacks(log), read_stacks(out)
+    assert after.t_ns.tolist() == before.t_ns.tolist() == [5]
+    assert after.frames == before.frames and before.frames[0][0].file == "project/transforms.py"
+    redact_stacks(log, tmp_path / "hashed.jsonl", rename=pseudonyms())
+    assert "resize" not in (tmp_path / "hashed.jsonl").read_text()
 
 
-# --- what is refused
-# -------------------------------------------------------------------------------------------
-
-
-def test_nothing_is_overwritten(tmp_path):
-    trace, out = write_export(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
-    out.write_text("mine")
-    link = tmp_path / "link.sqlite"
-    link.symlink_to(tmp_path / "elsewhere.sqlite")
-    for target in (out, link, trace):
-        with pytest.raises(UsageError, match="already exists and is never overwritten"):
-            redact(trace, target)
-    done = CliRunner().invoke(cli, ["redact", str(trace), str(out)])
-    assert isinstance(done.exception, UsageError)
-    with pytest.raises(UsageError, match="cannot be written"):
-        redact(trace, tmp_path / "absent" / "out.sqlite")
-    assert out.read_text() == "mine" and not (tmp_path / "elsewhere.sqlite").exists()
-    assert sorted(os.listdir(tmp_path)) == ["link.sqlite", "out.sqlite", "trace.sqlite"]
-
-
-EVERY_LINE = [
-    {"type": "header", "format": "nsysalign-events", "version": 1, "pid": 7, "baseline": True, "exit_status": 0,
-     "profiled_exit_status": 3, "stopped": True},
-    {"type": "record", "seq": 0, "tid": 7, "t0_ns": 10, "t1_ns": 20, "intervened": True, "region": "r#0", "site": "a.py:1"},
-    {"type": "wait", "seq": 1, "record": 0, "tid": 7, "t0_ns": 30, "t1_ns": 40},
-    {"type": "elapsed", "start": 0, "end": 0, "ms": 0.5},
-    {"type": "host", "t0_ns": 1, "t1_ns": 2, "tid": 7, "region": "h#0", "implicit": True},
-    {"type": "clock_site", "number": 4, "site": "a.py:4", "callers": ["b.py:9"], "function": "a.py:1:f", "position": 5,
-     "use": "difference", "stores": ["a.py:1:t"], "subtracts": ["a.py:1:t0"], "interleaved": True},
-    {"type": "clock_reading", "site": 4, "clock": "time", "t_ns": 70, "value_ns": 99, "tid": 7, "region": "h#0", "count": 5},
-    {"type": "clock", "monotonic_ns": 1, "realtime_ns": 2, "trace_ns": 3},
-    {"type": "sync", "payload": 1, "before_ns": 2, "after_ns": 3},
-    {"type": "note", "text": "said"},
-]  # fmt: skip
+# --- what a log keeps
 
 
 def test_every_line_of_a_log_keeps_what_analysis_reads(tmp_path):
-    log, out = tmp_path / "events-7.jsonl", tmp_path / "out.jsonl"
-    log.write_text(
-        "".join(json.dumps({**line, "secret": SECRETS["token"]}) + "\n" for line in EVERY_LINE)
-    )
-    redact_log(log, out)
-    same_log(read_event_logs([log]), read_event_logs([out]))
-    before, after = (read_event_logs([path]).headers[0] for path in (log, out))
-    assert {k: v for k, v in before.items() if k != "secret"} == after
-
-
-@pytest.mark.parametrize("value", ["0", "yes", [1], {"a": 1}, 1, 0, 0.5, True, None])
-def test_a_flag_of_any_type_is_the_same_to_a_shared_log(tmp_path, value):
-    log, out = tmp_path / "events-7.jsonl", tmp_path / "out.jsonl"
+    shared(tmp_path, *EVERY_LINE)
+    logs = [read_event_logs([tmp_path / n]) for n in ("events-7.jsonl", "out.jsonl")]
+    same_log(*logs)
+    assert logs[0].headers == logs[1].headers
     flags = ("implicit", "intervened", "library", "captured", "calibration", "interleaved")
-    log.write_text(
-        "".join(json.dumps(line | dict.fromkeys(flags, value)) + "\n" for line in EVERY_LINE)
-    )
-    redact_log(log, out)
-    same_log(read_event_logs([log]), read_event_logs([out]))
+    for value in ("0", "yes", [1], {"a": 1}, 1, 0, 0.5, True, None):
+        shared(tmp_path, *(line | dict.fromkeys(flags, value) for line in EVERY_LINE))
+        same_log(*(read_event_logs([tmp_path / n]) for n in ("events-7.jsonl", "out.jsonl")))
 
 
-UNUSABLE = ['{"type": null}', '{"type": "secret"}', "[7]", "null", "cut {", ""]
+@pytest.mark.parametrize(("key", "value", "kept"), [
+    ("seq", 3, 3), ("seq", None, None), ("seq", True, True), ("seq", 0.5, 0.5),
+    ("seq", "3", "left out"), ("seq", [3], "left out"), ("seq", {"a": 3}, "left out"),
+    ("region", "step#0", "step#0"), ("region", 7, "left out"), ("region", ["step"], "left out"), ("region", None, "left out"),
+    ("site", "/home/me/a/b/c.py:3", "b/c.py:3"), ("site", "c.py:3", "c.py:3"),
+    ("callers", ["/home/me/a/b/c.py:3", "d.py:4"], ["b/c.py:3", "d.py:4"]), ("callers", [7], ["7"]),
+    ("callers", "c.py:3", "left out"), ("callers", {"a": "b"}, "left out"),
+    ("nobody reads it", "text", "left out"), ("nobody reads it", 7, "left out"), ("nobody reads it", {"a_ns": 7}, "left out"),
+])  # fmt: skip
+def test_a_key_of_a_record(tmp_path, key, value, kept):
+    (found,) = shared(tmp_path, {"type": "record", key: value})
+    assert found == {"type": "record"} | ({} if kept == "left out" else {key: kept})
 
 
-@pytest.mark.parametrize("line", UNUSABLE)
-@pytest.mark.parametrize("at", [0, 1])
-def test_a_line_that_cannot_be_used_is_the_same_to_a_shared_log(tmp_path, line, at):
+@pytest.mark.parametrize(
+    "line", ['{"type": null}', '{"type": "secret"}', "[7]", "null", "cut {", ""]
+)
+@pytest.mark.parametrize("place", [0, 1])
+def test_a_line_that_cannot_be_used_is_the_same_to_a_shared_log(tmp_path, line, place):
     """Before the header it is an error, of both files; after it a note, if anything."""
-    lines = [json.dumps(item) for item in EVERY_LINE]
     log, out = tmp_path / "events-7.jsonl", tmp_path / "shared" / "events-7.jsonl"
     out.parent.mkdir()
-    log.write_text("\n".join([*lines[:at], line, *lines[at:]]) + "\n")
-    redact_log(log, out)
+    redact_log(write_lines(log, *EVERY_LINE[:place], line, *EVERY_LINE[place:]), out)
     assert "secret" not in out.read_text() and "cut" not in out.read_text()
-    if at or not line:
+    if place or not line:
         same_log(read_event_logs([log]), read_event_logs([out]))
         return
     messages = []
@@ -390,54 +322,150 @@ def test_a_run_directory_keeps_its_clock_samples_and_its_run_without_nsys(tmp_pa
     (run / "baseline").mkdir(parents=True)
     write_export(run / "trace.sqlite")
     for folder in (run, run / "baseline"):
-        (folder / "events-7.jsonl").write_text(json.dumps(EVERY_LINE[0]) + "\n")
-    header = {
-        "type": "header",
-        "format": "nsysalign-clocks",
-        "version": 1,
-        "columns": ["monotonic_ns", "device"],
-    }
+        write_lines(folder / "events-7.jsonl", EVERY_LINE[0])
+    columns = ["monotonic_ns", "device"]
+    header = {"type": "header", "format": "nsysalign-clocks", "version": 1, "columns": columns}
     lines = [{**header, "host": SECRETS["host"]}, [5, 0], [9, None], [SECRETS["token"], 0], "cut"]
-    (run / "clocks.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    write_lines(run / "clocks.jsonl", *lines)
     assert CliRunner().invoke(cli, ["redact", "-q", str(run), str(out)]).exit_code == 0
     assert sorted(p.relative_to(out).as_posix() for p in out.rglob("*.*")) == [
         "baseline/events-7.jsonl", "clocks.jsonl", "events-7.jsonl", "trace.sqlite"
     ]  # fmt: skip
-    assert [json.loads(line) for line in (out / "clocks.jsonl").read_text().splitlines()] == [
-        header, [5, 0], [9, None], [None, 0], None,
+    kept = [json.loads(line) for line in (out / "clocks.jsonl").read_text().splitlines()]
+    assert kept == [header, [5, 0], [9, None], [None, 0], None]
+
+
+# --- what a trace keeps
+
+
+def test_listed_tables_are_copied_whole_but_for_texts_that_are_no_names(tmp_path):
+    """So that nsys opens the copy; what a text of another column says is not known."""
+    trace = changed(
+        write_export(tmp_path / "trace.sqlite"),
+        "insert into NVTX_EVENTS (start, eventType, text, int64Value) values (1, 34, 'mine', 9), (2, 33, 'x', 1)",
+        "alter table NVTX_EVENTS add column jsonText text",
+        "update NVTX_EVENTS set jsonText = 'secret'",
+        "create table ENUM_NSYS_EVENT_TYPE (id integer, name text, label text)",
+        "insert into ENUM_NSYS_EVENT_TYPE values (59, 'NvtxPushPopRange', 'NVTX Push/Pop Range')",
+        "create table SOMETHING_NEW (name text)",
+        "create table ENUM_COMPUTED (id integer, name as (id + 1))",
+    )
+    out = tmp_path / "out.sqlite"
+    redact(trace, out)
+    for table in ("NVTX_EVENTS", "CUPTI_ACTIVITY_KIND_KERNEL", "ENUM_NSYS_EVENT_TYPE"):
+        names = [row[1] for row in rows(trace, f'pragma table_info("{table}")')]
+        query = ", ".join(f'"{name}"' for name in names if name != "jsonText")
+        query = f'select rowid, {query} from "{table}"'
+        assert rows(out, query) == rows(trace, query) != []
+        assert [row[1] for row in rows(out, f'pragma table_info("{table}")')] == names
+    assert {row for row in rows(out, "select jsonText from NVTX_EVENTS")} == {(None,)}
+    there = {name for (name,) in rows(out, "select name from sqlite_master")}
+    assert not there & {"SOMETHING_NEW", "ENUM_COMPUTED"}
+
+
+def test_what_a_call_is_called_stays_also_where_a_range_is_called_so(tmp_path):
+    """`rename` is for kernels and ranges: the text of an API call says what it does."""
+    trace = changed(
+        write_export(tmp_path / "trace.sqlite"),
+        "update NVTX_EVENTS set textId = 2 where textId = 9",
+    )
+    redact(trace, tmp_path / "out.sqlite", rename=str.upper)
+    kept = dict(rows(tmp_path / "out.sqlite", "select id, value from StringIds"))
+    assert (kept[2], kept[7]) == ("cudaLaunchKernel_v7000", "ADD(FLOAT*)")
+
+
+def test_a_number_column_with_one_value_that_is_none(tmp_path):
+    """In one row of several: the others are numbers."""
+    trace = changed(
+        write_export(tmp_path / "trace.sqlite"),
+        "update CUPTI_ACTIVITY_KIND_RUNTIME set correlationId = 'text' where rowid = 2",
+    )
+    with pytest.raises(TraceError, match="a column of numbers holds something else"):
+        redact(trace, tmp_path / "out.sqlite")
+    assert os.listdir(tmp_path) == ["trace.sqlite"]
+
+
+# --- other names
+
+
+def test_other_names_reach_every_text_and_keep_what_is_no_name(tmp_path):
+    """Regions, files, functions and variables; what was said may name anything."""
+    record = {"type": "record", "region": "step#3", "site": "a.py:1", "callers": ["b/c.py:22"]}
+    site = {"type": "clock_site", "function": "a.py:1:f", "stores": ["a.py:1:t"]}
+    header = {"type": "header", "device_name": "GPU", "torch": "2.11"}
+    note = {"type": "note", "text": "said of secret.py"}
+    found = shared(tmp_path, record, site | {"subtracts": [".t0"]}, note, header, rename=str.upper)
+    assert found == [
+        {"type": "record", "region": "STEP#3", "site": "A.PY:1", "callers": ["B/C.PY:22"]},
+        {"type": "clock_site", "function": "A.PY:1:F", "stores": ["A.PY:1:T"], "subtracts": [".T0"]},
+        {"type": "note", "text": ""},
+        header,
     ]  # fmt: skip
 
 
-def test_stacks_are_shared_without_paths_and_what_is_no_number(tmp_path):
-    """What a run with --sample-python holds besides: the copy gives the same answers."""
-    from nsysalign.trace.redaction import redact_stacks
-    from nsysalign.trace.stacks import read_stacks
+def test_pseudonyms(tmp_path, log):
+    """Always the same ones, which nobody can try out; numbers stay, and so does every answer."""
+    rename = pseudonyms()
+    step = rename("step")
+    assert rename("") == "" and rename("nsysalign:sync") == "nsysalign:sync"
+    assert step.startswith("name-") and len(step) == 15 and rename("step") == step
+    assert rename("other") != step != pseudonyms()("step")
+    assert rename("step#12") == step + "#12" and rename("#3").endswith("#3")
+    assert not any("#" in rename(other) for other in ("step#", "step#x", "step#1x"))
+    assert rename("\udcff").startswith("name-")
+    trace = changed(
+        write_export(tmp_path / "trace.sqlite"),
+        "update PROFILER_OVERHEAD set nameId = 10",  # 9 is the range's
+        "update NVTX_EVENTS set text = 'load customer 4711' where text = 'open'",
+    )
+    with log.open("a") as file:
+        for number in (3, 4):
+            host = {"type": "host", "region": f"forward_of_4711#{number}", "t0_ns": 1, "t1_ns": 2}
+            file.write(json.dumps(host) + "\n")
+    redact(trace, tmp_path / "a.sqlite", rename=rename)
+    redact_log(log, tmp_path / "a.jsonl", rename=rename)
+    plain, other = read_trace(trace), read_trace(tmp_path / "a.sqlite")
+    assert plain.names[7] == "add(float*)" and other.names[7].startswith("name-")
+    assert all(t.startswith("name-") for t in other.ranges["text"])
+    assert other.marks["payload"].tolist() == plain.marks["payload"].tolist() != []
+    assert other.calls.equals(plain.calls), "API calls are what they were"
+    before = nsysalign.analyze(trace, [log])
+    after = nsysalign.analyze(tmp_path / "a.sqlite", [tmp_path / "a.jsonl"])
+    assert after.parts.equals(before.parts)
+    assert after.segments["start_ns"].equals(before.segments["start_ns"])
+    secrets = {"kernel": "add(float*)", "range": "load customer 4711", "region": "forward_of_4711"}
+    assert [line for line in leaks(tmp_path, secrets) if line.startswith("a.")] == []
 
-    log, out = tmp_path / "stacks.jsonl", tmp_path / "shared.jsonl"
-    lines = [
-        {"format": "nsysalign-stacks", "version": 1, "frequency_hz": 1000, "host": SECRETS["host"]},
-        {
-            "stack": 0,
-            "frames": [
-                ["resize", SECRETS["home"] + "/transforms.py", 41, 1],
-                [SECRETS["token"]],
-                7,
-            ],
-        },
-        {
-            "process": 7 << 24,
-            "thread": 1,
-            "main": True,
-            "t_ns": [5, SECRETS["user"]],
-            "stack_of": [0, 0],
-        },
-        {"process": SECRETS["user"], "t_ns": [5], "stack_of": [0], "main": True},
-    ]
-    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    redact_stacks(log, out)
-    assert not [text for text in SECRETS.values() if text in out.read_text()]
-    (before, _), (after, _) = read_stacks(log), read_stacks(out)
-    assert after.t_ns.tolist() == before.t_ns.tolist() == [5]
-    assert after.frames == before.frames and before.frames[0][0].file == "project/transforms.py"
-    redact_stacks(log, tmp_path / "hashed.jsonl", rename=pseudonyms())
-    assert "resize" not in (tmp_path / "hashed.jsonl").read_text()
+
+# --- files
+
+
+def test_nothing_is_overwritten(tmp_path):
+    trace, out = write_export(tmp_path / "trace.sqlite"), tmp_path / "out.sqlite"
+    out.write_text("mine")
+    link = tmp_path / "link.sqlite"
+    link.symlink_to(tmp_path / "elsewhere.sqlite")
+    for target in (out, link, trace):
+        with pytest.raises(UsageError, match="already exists and is never overwritten"):
+            redact(trace, target)
+    with pytest.raises(UsageError, match="cannot be written"):
+        redact(trace, tmp_path / "absent" / "out.sqlite")
+    assert out.read_text() == "mine"
+    assert sorted(os.listdir(tmp_path)) == ["link.sqlite", "out.sqlite", "trace.sqlite"]
+
+
+@pytest.mark.parametrize("links", [True, False])
+def test_what_came_in_the_meantime_is_not_replaced(tmp_path, monkeypatch, links):
+    if not links:
+        no_links = OSError(1, "no links")
+        monkeypatch.setattr(files.os, "link", lambda *_: (_ for _ in ()).throw(no_links))
+    with (
+        pytest.raises(UsageError, match="already exists and is never overwritten"),
+        new_file(tmp_path / "out") as partial,
+    ):
+        partial.write_text("mine")
+        (tmp_path / "out").write_text("theirs")
+    assert (tmp_path / "out").read_text() == "theirs" and os.listdir(tmp_path) == ["out"]
+    with pytest.raises(ZeroDivisionError), new_file(tmp_path / "other") as partial:
+        partial.write_text(str(1 // 0))
+    assert os.listdir(tmp_path) == ["out"], "a block that fails leaves nothing"
