@@ -196,7 +196,7 @@ def _evidence(
     trace, alignment = split.trace, split.alignment
     measured = measured_rows(intervals)
     labels = label_table(measured)
-    ran = Ran(trace, split.explainer.streams, alignment.windows)
+    ran = Ran(split.explainer, alignment.windows)
     ranges = on_host(trace, alignment)
     notes = [*(log.notes if log else ()), *alignment.notes, *ranges.notes]
     disturbed = sum(DISTURBED in flags for flags in intervals["flags"])

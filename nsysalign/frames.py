@@ -386,7 +386,7 @@ host_activity: what the host did while streams waited for it (cause host), by la
     label    str      label of the intervals
     view     str      all: the label's host gaps; python: sampled stacks; range: innermost NVTX
                       ranges; os: calls of the OS runtime
-    name     str      function, range or call; '' for the rest (for time outside of all ranges)
+    name     str      function, range or call, the twelve largest of a view; '' for all
     place    str      python: file:line of the function's line with most samples
     within   str      python: the library function that was running inside it most often, '' for
                       none

@@ -6,7 +6,7 @@ union, never a sum.  Where kinds overlap the first of kernel, graph, memcpy, mem
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -38,6 +38,23 @@ class Blocks(NamedTuple):
     start: np.ndarray
     end: np.ndarray
     ref: np.ndarray
+
+
+def first_of(layers: Sequence[Blocks]) -> tuple[Blocks, np.ndarray]:
+    """(what layers cover, the layer of each block): where several overlap the first has the
+    word."""
+    done, layer_of = layers[0], np.zeros(len(layers[0].start), np.int8)
+    for number, layer in enumerate(layers[1:], 1):
+        cut = tile(layer.start, layer.end, done.start, done.end)
+        free = cut.block < 0
+        if not free.any():
+            continue
+        rest = (cut.start[free], cut.end[free], layer.ref[cut.piece[free]])
+        layer_of = np.append(layer_of, np.full(len(rest[0]), number, np.int8))
+        both = [np.concatenate(columns) for columns in zip(done, rest, strict=True)]
+        order = np.argsort(both[0], kind="stable")
+        done, layer_of = Blocks(*(column[order] for column in both)), layer_of[order]
+    return done, layer_of
 
 
 def union_of(table: pd.DataFrame, rows: np.ndarray) -> Blocks:
@@ -86,19 +103,11 @@ class Streams:
     def blocks(self, lane: int) -> Blocks:
         """When a lane executes what."""
         if lane not in self._blocks:
-            own, done = self.positions(lane), Blocks(_NONE, _NONE, _NONE)
+            own = self.positions(lane)
             kind = self.operations["kind"].to_numpy()[own]
-            for code in np.flatnonzero(np.bincount(kind)).tolist():  # in order of priority
-                of_kind = union_of(self.operations, own[kind == code])
-                if len(done.start):  # only what nothing of a higher rank covers
-                    cut = tile(of_kind.start, of_kind.end, done.start, done.end)
-                    free = cut.block < 0
-                    rest = (cut.start[free], cut.end[free], of_kind.ref[cut.piece[free]])
-                    both = [np.concatenate(columns) for columns in zip(done, rest, strict=True)]
-                    order = np.argsort(both[0], kind="stable")
-                    of_kind = Blocks(*(column[order] for column in both))
-                done = of_kind
-            self._blocks[lane] = done
+            codes = np.flatnonzero(np.bincount(kind)).tolist()  # in order of priority
+            layers = [union_of(self.operations, own[kind == code]) for code in codes or [0]]
+            self._blocks[lane] = first_of(layers)[0]
         return self._blocks[lane]
 
     def others(self, lane: int, what: int) -> Blocks:

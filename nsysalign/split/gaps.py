@@ -25,6 +25,7 @@ LEGACY_DEFAULT, BLOCKING = 3, 1
 NEVER = -FAR  # a time before all others
 PAGEABLE = 0  # CUDA_MEMOPR_MEMORY_KIND_PAGEABLE
 _COPY_DEVICE_KINDS = (1, 2)  # host-to-device, device-to-host
+_CAUSES = {"overhead": "profiler", "nvtx": "host"}
 #: Latency of a launch if a trace shows too few of its kind on an idle device (ns).
 _FALLBACK_NS, _ENOUGH = 5_000, 5
 
@@ -56,21 +57,30 @@ class Gaps(Columns):
         """What N is: an operation, or the end record."""
         return np.where(self.next >= 0, self.next, self.record)
 
-    def since(self, start: np.ndarray, some: np.ndarray) -> tuple[Gaps, np.ndarray]:
-        """What is left of some of them from `start` on: these gaps, and from when on."""
-        some = np.flatnonzero(some & (start < self.end))
-        return self.some(some), start[some]
+    def since(self, start: np.ndarray) -> Gaps:
+        """What is left of them from `start` on."""
+        left = start < self.end
+        whole = replace(self, start=start)
+        return whole if left.all() else whole.take(left)
+
+
+class _Behind(NamedTuple):
+    """Until when something is ordered behind other work (NEVER: it is not), and behind what: as in
+    `Pieces`."""
+
+    until: np.ndarray
+    ref_kind: np.ndarray
+    ref: np.ndarray
+    detail: np.ndarray
+    lane: np.ndarray
 
 
 class _Waits(NamedTuple):
-    """The waits of one lane, by issue: when each was issued, the place and lane of the record that
-    it waits for, that record, and whether this is inferred."""
+    """The waits of one lane, by issue: when each was issued, and the place and lane of the record
+    that it waits for."""
 
     issue: np.ndarray
-    until: np.ndarray
-    lane: np.ndarray
-    record: np.ndarray
-    inferred: np.ndarray
+    behind: _Behind
 
 
 class Explainer:
@@ -102,7 +112,10 @@ class Explainer:
             order = np.argsort(issue, kind="stable")
             record, inferred = (rows[c].to_numpy()[order] for c in ("record", "inferred"))
             until, of_record = (records[c].to_numpy()[record] for c in ("t_ns", "lane"))
-            self._waits[int(lane)] = _Waits(issue[order], until, of_record, record, inferred)
+            detail = np.where(inferred, DETAIL["dependency-inferred"], DETAIL["dependency"])
+            kind = np.full(len(order), REF["event"])
+            behind = _Behind(until, kind, record, detail, of_record)
+            self._waits[int(lane)] = _Waits(issue[order], behind)
         #: Calls that put something between a stream's operations which the trace does not show.
         self._veils = np.flatnonzero(
             one_of(calls["kind"].to_numpy(), [CALL["host_function"], CALL["stream_memory_op"]])
@@ -114,78 +127,79 @@ class Explainer:
         return np.where(operation >= 0, kind, REF["event"]).astype(np.int8)
 
     def explain(self, gaps: Gaps) -> Pieces:
-        """Pieces that tile every gap exactly, in no order."""
-        start = gaps.start
+        """Pieces that tile every gap exactly, in no order: rule by rule, each from where the one
+        before ended."""
+        parts = []
+
+        def give(until, cause, ref_kind, ref, detail=0, lane=-1) -> None:
+            """What is left of every gap, up to `until`, has this cause."""
+            nonlocal gaps
+            stop = np.clip(until, gaps.start, gaps.end)
+            what = (cause, ref_kind, ref, detail, lane)
+            parts.append(make(gaps.window, gaps.start, stop, *what, where=stop > gaps.start))
+            gaps = gaps.since(stop)
+
         # rule 5, P's side: the call of a pageable copy that has finished on the stream but not on
         # the host
         call = pick(self.call, gaps.previous, -1)
-        until = np.minimum(pick(self.call_end, call, NEVER), gaps.end)
-        staged = pick(self.pageable, gaps.previous, False) & (until > start)
-        staged &= pick(self.call_start, call, FAR) <= start
-        what = (self.ref_kind(gaps.previous), gaps.previous, DETAIL["staging"])
-        parts = [make(gaps.window, start, until, CAUSE["memcpy"], *what, where=staged)]
-        start = np.where(staged, until, start)
-        parts.append(self._unknown(*gaps.since(start, ~gaps.known), "no-api-row"))  # rule 16
-        gaps, start = gaps.since(start, gaps.known)
+        staged = pick(self.pageable, gaps.previous, False)
+        staged &= pick(self.call_start, call, FAR) <= gaps.start
+        until = np.where(staged, pick(self.call_end, call, NEVER), NEVER)
+        what = (CAUSE["memcpy"], self.ref_kind(gaps.previous), gaps.previous)
+        give(until, *what, DETAIL["staging"])
+        # rule 16
+        what = (CAUSE["unknown"], self.ref_kind(gaps.next), gaps.ref)
+        give(np.where(gaps.known, NEVER, FAR), *what, DETAIL["no-api-row"])
         # rules 10 to 15: the host has not begun to issue N
-        end = np.minimum(gaps.end, gaps.issue_start)
-        before = np.flatnonzero(end > start)
+        until = np.minimum(gaps.end, gaps.issue_start)
+        before = np.flatnonzero(until > gaps.start)
         for thread in distinct(gaps.issue_thread[before]).tolist():
             own = before[gaps.issue_thread[before] == thread]
-            parts.append(
-                host_pieces(self.threads, int(thread), gaps.window[own], start[own], end[own])
-            )
-        # rules 9 and 5 (N's side): inside the call that issues N
-        begin, end = np.maximum(start, gaps.issue_start), np.minimum(gaps.end, gaps.issue_end)
-        staging = pick(self.pageable, gaps.next, False)
+            spans = (gaps.window[own], gaps.start[own], until[own])
+            parts.append(host_pieces(self.threads, int(thread), *spans))
+        gaps = gaps.since(np.maximum(gaps.start, until))
         # rule 6 before 5: while its stream waits for other work, a pageable copy stages nothing
-        copies = np.flatnonzero(staging & (end > begin))
-        until, *behind = self._dependency(self._of_streams(gaps.some(copies)))
-        stop = np.clip(until, begin[copies], end[copies])
-        held = stop > begin[copies]
-        queued = (gaps.window[copies], begin[copies], stop, CAUSE["queued"])
-        parts.append(make(*queued, *behind, where=held))
-        begin[copies] = stop
-        issuing = np.where(gaps.next >= 0, CAUSE["api_launch"], CAUSE["event"])
-        cause = np.where(staging, CAUSE["memcpy"], issuing)
-        kind = np.where(staging, self.ref_kind(gaps.next), REF["api"])
-        ref = np.where(staging, gaps.next, gaps.issue_call)
-        detail = np.where(staging, DETAIL["staging"], 0)
-        parts.append(make(gaps.window, begin, end, cause, kind, ref, detail, where=end > begin))
-        return concatenated(parts + self._issued(gaps, np.maximum(start, gaps.issue_end)))
-
-    def _unknown(self, gaps: Gaps, start: np.ndarray, detail: str) -> Pieces:
-        kind = self.ref_kind(gaps.next)
-        return make(gaps.window, start, gaps.end, CAUSE["unknown"], kind, gaps.ref, DETAIL[detail])
-
-    def _issued(self, gaps: Gaps, start: np.ndarray) -> list[Pieces]:
-        """Rules 6, 7, 8: N has been issued; it waits for other work, or is on its way."""
-        gaps, start = gaps.since(start, np.ones(len(start), dtype=bool))
-        opaque = self._behind_host_function(self._of_streams(gaps))
-        parts = [self._unknown(*gaps.since(start, opaque), "host-function")]
-        gaps, start = gaps.since(start, ~opaque)
-        until, *behind = self._dependency(self._of_streams(gaps))
-        held, stop = until > start, np.minimum(until, gaps.end)
-        parts.append(make(gaps.window, start, stop, CAUSE["queued"], *behind, where=held))
-        start = np.where(held, stop, start)
-        # until when N may be on its way: the ordinary latency after its call, or after P
+        behind = self._dependency(gaps)
+        held = np.where(
+            pick(self.pageable, gaps.next, False), np.minimum(behind.until, gaps.issue_end), NEVER
+        )
+        give(held, CAUSE["queued"], *behind[1:])
+        # rules 9 and 5 (N's side): inside the call that issues N
+        staging, operation = pick(self.pageable, gaps.next, False), gaps.next >= 0
+        cause = np.where(operation, CAUSE["api_launch"], CAUSE["event"])
+        give(
+            gaps.issue_end,
+            np.where(staging, CAUSE["memcpy"], cause),
+            np.where(staging, self.ref_kind(gaps.next), REF["api"]),
+            np.where(staging, gaps.next, gaps.issue_call),
+            np.where(staging, DETAIL["staging"], 0),
+        )
+        # N has been issued, and waits for other work (rule 6), or something that is not in the trace
+        what = (CAUSE["unknown"], self.ref_kind(gaps.next), gaps.ref)
+        opaque = self._behind_host_function(gaps)
+        give(np.where(opaque, FAR, NEVER), *what, DETAIL["host-function"])
+        behind = self._dependency(gaps)
+        give(behind.until, CAUSE["queued"], *behind[1:])
+        # rule 8: it is on its way for the ordinary latency after its call, or after P
         latency = np.array([self.launch_latency.get(k, 0) for k in range(4)], dtype=np.int64)
         late = np.maximum(gaps.issue_end, pick(self.op_end, gaps.previous, NEVER))
         late += pick(latency, pick(self.kind, gaps.next, -1), 0)
-        late = np.where(gaps.next >= 0, np.clip(late, start, gaps.end), gaps.end)
-        cause = np.where(gaps.next >= 0, CAUSE["launch_latency"], CAUSE["event"])
-        kind = self.ref_kind(gaps.next)
-        parts.append(make(gaps.window, start, late, cause, kind, gaps.ref, where=late > start))
-        # rule 7: past it, while other streams keep the device busy (kernels for a kernel or graph),
-        # or the copy engine (copies of its own direction for a copy)
-        gaps, late = gaps.since(late, gaps.next >= 0)
+        operation = gaps.next >= 0
+        cause = np.where(operation, CAUSE["launch_latency"], CAUSE["event"])
+        give(np.where(operation, late, FAR), cause, self.ref_kind(gaps.next), gaps.ref)
+        return concatenated([*parts, *self._contended(gaps)])
+
+    def _contended(self, gaps: Gaps) -> list[Pieces]:
+        """Rule 7: past that, while other streams keep the device busy (kernels for a kernel or
+        graph), or the copy engine (copies of its own direction for a copy)."""
+        parts = []
         own, kind = self.ref_kind(gaps.next), pick(self.kind, gaps.next, -1)
         copies = np.where(kind == KIND["memcpy"], pick(self.copy_kind, gaps.next, 0), NO_RIVAL)
         rival_of = np.where(np.isin(kind, [KIND["kernel"], KIND["graph"]]), RIVAL_KERNELS, copies)
         for lane, what in set(zip(gaps.lane.tolist(), rival_of.tolist(), strict=True)):
             those = np.flatnonzero((gaps.lane == lane) & (rival_of == what))
             others = self.streams.others(lane, what)
-            cut = tile(late[those], gaps.end[those], others.start, others.end)
+            cut = tile(gaps.start[those], gaps.end[those], others.start, others.end)
             gap, rival = those[cut.piece], pick(others.ref, cut.block, -1)
             busy = rival >= 0
             columns = (
@@ -220,6 +234,7 @@ class Explainer:
         The trace has no stream for these calls and no end for what they hold up.  A call counts for
         the stream if its thread's previous and next operations were both issued to that stream.
         """
+        gaps = self._of_streams(gaps)
         out = np.zeros(len(gaps.window), dtype=bool)
         begin, thread = self.call_start[self._veils], self.call_thread[self._veils]
         previous = pick(self.call, gaps.previous, -1)
@@ -232,12 +247,10 @@ class Explainer:
             out[those] = np.searchsorted(veils, issued) > np.searchsorted(veils, first)
         return out
 
-    def _dependency(self, gaps: Gaps) -> tuple[np.ndarray, ...]:
-        """Rule 6: per gap until when N is ordered behind other work, and the ref kind, ref, detail
-        and lane of that."""
-        count = len(gaps.window)
-        until, lane, ref = np.full(count, NEVER), np.full(count, -1), np.full(count, -1)
-        ref_kind, detail = np.zeros(count, np.int8), np.zeros(count, np.int8)
+    def _dependency(self, gaps: Gaps) -> _Behind:
+        """Rule 6: behind what each N is ordered, the latest of all."""
+        gaps = self._of_streams(gaps)
+        out = _Behind(*np.array([[NEVER], [0], [-1], [0], [-1]]).repeat(len(gaps.window), axis=1))
         previous_issue = pick(self.call_start, pick(self.call, gaps.previous, -1), NEVER)
         for number in distinct(gaps.lane).tolist():
             those = np.flatnonzero(gaps.lane == number)
@@ -246,25 +259,20 @@ class Explainer:
                 last = np.searchsorted(waits.issue, gaps.issue_start[those], side="left")
                 owner, which = ragged(first, np.maximum(last - first, 0))
                 # the latest one comes last and is kept
-                order = np.argsort(waits.until[which], kind="stable")
-                owner, which = those[owner[order]], which[order]
-                until[owner], lane[owner] = waits.until[which], waits.lane[which]
-                ref[owner], ref_kind[owner] = waits.record[which], REF["event"]
-                inferred = waits.inferred[which]
-                detail[owner] = np.where(
-                    inferred, DETAIL["dependency-inferred"], DETAIL["dependency"]
-                )
+                order = np.argsort(waits.behind.until[which], kind="stable")
+                for column, values in zip(out, waits.behind, strict=True):
+                    column[those[owner[order]]] = values[which[order]]
             for rival in self.default_stream_rivals(int(number)):
                 ops = self.per_lane[rival]
                 issued = np.searchsorted(ops.issue_ns, gaps.issue_start[those])
                 reach = pick(ops.reach_ns, issued - 1, NEVER)
-                later = reach > until[those]
-                owner = those[later]
-                until[owner], lane[owner] = reach[later], rival
-                ref[owner] = ops.position[ops.reach_from[issued[later] - 1]]
-                ref_kind[owner] = self.ref_kind(ref[owner])
-                detail[owner] = DETAIL["default-stream-order"]
-        return until, ref_kind, ref, detail, lane
+                later = reach > out.until[those]
+                ref = ops.position[ops.reach_from[issued[later] - 1]]
+                detail = DETAIL["default-stream-order"]
+                behind = (reach[later], self.ref_kind(ref), ref, detail, rival)
+                for column, values in zip(out, behind, strict=True):
+                    column[those[later]] = values
+        return out
 
     def default_stream_rivals(self, lane: int) -> list[int]:
         """Lanes of the same context that the legacy default stream is implicitly ordered with."""
@@ -298,21 +306,20 @@ def host_pieces(
 ) -> Pieces:
     """What a thread did in the given stretches: calls, profiler work, and outside CUDA its
     innermost NVTX range."""
-    thread = threads[number]
-    parts = []
-    for blocks, ref_kind in ((thread.calls, REF["api"]), (thread.profiler, REF["overhead"])):
+    thread, parts = threads[number], []
+    for blocks, ref_kind in (
+        (thread.calls, "api"),
+        (thread.profiler, "overhead"),
+        (thread.ranges, "nvtx"),
+    ):
         cut = tile(start, end, blocks.start, blocks.end)
         busy = cut.block >= 0
         ref = blocks.ref[cut.block[busy]]
-        cause = threads.cause[ref] if ref_kind == REF["api"] else CAUSE["profiler"]
-        whose = window[cut.piece[busy]]
-        parts.append(make(whose, cut.start[busy], cut.end[busy], cause, ref_kind, ref))
+        cause = threads.cause[ref] if ref_kind == "api" else CAUSE[_CAUSES[ref_kind]]
+        what = (cause, REF[ref_kind], ref)
+        parts.append(make(window[cut.piece[busy]], cut.start[busy], cut.end[busy], *what))
         start, end, window = cut.start[~busy], cut.end[~busy], window[cut.piece[~busy]]
-    ranged = tile(start, end, thread.ranges.start, thread.ranges.end)
-    ref = pick(thread.ranges.ref, ranged.block, -1)
-    kind = np.where(ranged.block >= 0, REF["nvtx"], 0)
-    outside = make(window[ranged.piece], ranged.start, ranged.end, CAUSE["host"], kind, ref)
-    return concatenated([*parts, outside])
+    return concatenated([*parts, make(window, start, end, CAUSE["host"])])
 
 
 def launch_latency(trace: Trace) -> dict[int, int]:

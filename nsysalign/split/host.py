@@ -4,18 +4,16 @@ the gaps in which streams waited for it: by Python samples, by range, by calls o
 from __future__ import annotations
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import multimode
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import Columns, any_open, covered, disjoint, group, ragged, tile
+from nsysalign.intervals import any_open, covered, disjoint, group, ragged, tile
 from nsysalign.model import (
     CALL,
     ORIGIN,
@@ -38,7 +36,7 @@ _KINDS = {
     "sync_ns": SYNC_CALLS,
 }
 _SPLIT = (*_KINDS, "other_ns")
-#: Rows per label and view of what the host did; the rest is one row without a name.
+#: Rows per label and view of what the host did, the largest.
 MOST_ROWS = 12
 _REPETITION = re.compile(REPETITION)
 
@@ -129,18 +127,6 @@ def _inside_calls(trace: Trace) -> dict[str, np.ndarray]:
     return out
 
 
-@dataclass(frozen=True)
-class Gaps(Columns):
-    """Pieces of cause host: arrays of equal length.  `thread`: the nsys globalTid due to issue what
-    the stream waited for, -1 if the trace does not say."""
-
-    label: np.ndarray
-    start: np.ndarray
-    end: np.ndarray
-    thread: np.ndarray
-    range: np.ndarray  # its innermost NVTX range, ''
-
-
 def host_activity(
     trace: Trace, stacks: Path | None, measured: pd.DataFrame, segments: pd.DataFrame
 ) -> OnHost:
@@ -152,135 +138,114 @@ def host_activity(
     return OnHost(activity_table(gaps, trace.os_calls, trace.names, samples), notes)
 
 
-def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFrame) -> Gaps:
-    """The pieces of cause host among the segments.  `calls`: columns row and thread.
+def host_gaps(intervals: pd.DataFrame, segments: pd.DataFrame, calls: pd.DataFrame) -> pd.DataFrame:
+    """The segments of cause host: label, start_ns, end_ns, ns; `thread`, the nsys globalTid due to
+    issue what the stream waited for, -1 if the trace does not say; `range`, the innermost NVTX
+    range, ''.  `calls`: columns row and thread.
 
-    A piece belongs to the thread of the next API call of its interval: everything after it in a
-    gap, up to the call that issues the next operation, is on the same thread.  The pieces of a host
-    timer always belong to the timer's own thread.
+    A segment belongs to the thread of the next API call of its interval: everything after it in a
+    gap, up to the call that issues the next operation, is on the same thread.  Those of a host timer
+    always belong to the timer's own thread.
     """
-    label = intervals.set_index("interval")["label"]
     host = segments[segments["cause"] == "host"]
     rows = segments["ref_id"].where(segments["ref_kind"] == "api")
     following = rows.groupby(segments["interval"]).bfill()[host.index]
     thread = calls.drop_duplicates("row").set_index("row")["thread"].reindex(following)
-    return Gaps(
-        label.reindex(host["interval"]).to_numpy(dtype=object),
-        host["start_ns"].to_numpy(),
-        host["end_ns"].to_numpy(),
-        thread.fillna(-1).to_numpy(np.int64),
-        host["detail"].where(host["ref_kind"] == "nvtx", "").to_numpy(dtype=object),
+    gaps = host[["start_ns", "end_ns"]].assign(
+        label=intervals.set_index("interval")["label"].reindex(host["interval"]).to_numpy(),
+        ns=host["end_ns"] - host["start_ns"],
+        thread=thread.fillna(-1).to_numpy(np.int64),
+        range=host["detail"].where(host["ref_kind"] == "nvtx", ""),
     )
+    return gaps.dropna(subset="label")  # a gap of the run itself has none
 
 
 def activity_table(
-    gaps: Gaps, os_calls: pd.DataFrame, names: Mapping[int, str], samples: Stacks | None
+    gaps: pd.DataFrame, os_calls: pd.DataFrame, names: Mapping[int, str], samples: Stacks | None
 ) -> pd.DataFrame:
     """`frames.HOST_ACTIVITY`: per label the total, then each view that has data, its largest row
     first."""
-    if not len(gaps.label):
-        return frames.empty(frames.HOST_ACTIVITY)
-    taken = _samples_in(gaps, samples) if samples is not None else {}
-    pieces = pd.concat([_ranges(gaps), _os_runtime(gaps, os_calls, names)], ignore_index=True)
-    sums = pieces.groupby(["label", "view", "name"], sort=False)["ns"].agg(["size", "sum"])
-    views: dict[tuple[str, str], list[tuple[str, int, int]]] = {}
-    for (label, view, name), count, ns in sums.itertuples(name=None):
-        views.setdefault((label, view), []).append((str(name), int(count), int(ns)))
-    code, labels = pd.factorize(gaps.label)  # -1: a gap of the run itself, which has no label
-    gaps_of = group(code, np.arange(len(code)))
-    rows: list[dict[str, Any]] = []
-    for number, label in enumerate(labels):
-        own = gaps_of[number]
-        hits = taken.get(label, [])
-        whole = int((gaps.end[own] - gaps.start[own]).sum())
-        total = {"view": "all", "count": len(own), "ns": whole, "share": 1.0, "samples": len(hits)}
-        of_label = [total, *(_functions(samples, hits) if samples is not None else ())]
-        for view in ("range", "os"):
-            ranked = views.get((label, view), [])
-            ranked.sort(key=lambda item: (item[0] == "", -item[2], item[0]))
-            kept, rest = ranked[:MOST_ROWS], ranked[MOST_ROWS:]
-            if rest:
-                kept.append(("", sum(r[1] for r in rest), sum(r[2] for r in rest)))
-            of_label += [
-                {"view": view, "name": name, "count": count, "ns": ns, "share": ns / max(whole, 1)}
-                for name, count, ns in kept
-            ]
-        base = {"label": label, "name": "", "place": "", "within": "", "samples": 0}
-        rows += [base | row for row in of_label]
-    table = pd.DataFrame(rows, columns=frames.HOST_ACTIVITY.names)
+    whole = gaps.groupby("label", sort=False)["ns"].agg(["size", "sum"]).reset_index()
+    whole = whole.rename(columns={"size": "count", "sum": "ns"}).assign(view="all", share=1.0)
+    views = [whole]
+    if samples is not None:
+        taken = _samples_in(gaps, samples)
+        whole["samples"] = whole["label"].map(taken["label"].value_counts()).fillna(0)
+        views.append(_functions(taken, samples))
+    ranges = gaps[["label", "ns"]].assign(
+        name=gaps["range"].str.replace(_REPETITION, "", regex=True)
+    )
+    for view, pieces in (
+        ("range", ranges[ranges["name"] != ranges["label"]]),
+        ("os", _os_calls(gaps, os_calls, names)),
+    ):
+        sums = pieces[pieces["name"] != ""].groupby(["label", "name"])["ns"].agg(["size", "sum"])
+        sums = sums.reset_index().rename(columns={"size": "count", "sum": "ns"}).assign(view=view)
+        sums = sums.sort_values(["ns", "name"], ascending=[False, True])
+        of_label = whole.set_index("label")["ns"].reindex(sums["label"]).clip(lower=1)
+        views.append(sums.assign(share=sums["ns"] / of_label.to_numpy()))
+    none = {"name": "", "place": "", "within": "", "samples": 0, "count": 0, "ns": 0}
+    views = [v.assign(**{c: none[c] for c in none if c not in v}) for v in views]
+    table = pd.concat(views, ignore_index=True)
+    table = table[table.groupby(["label", "view"]).cumcount() < MOST_ROWS]
+    order = table["label"].map({label: n for n, label in enumerate(whole["label"])})
+    table = table.iloc[np.argsort(order, kind="stable")].reset_index(drop=True)
     return frames.check(table, frames.HOST_ACTIVITY)
 
 
-def _samples_in(gaps: Gaps, samples: Stacks) -> dict[str, list[int]]:
-    """Label -> the stacks of samples that fall into its gaps, on the gaps' threads.  Where gaps of
-    several intervals overlap, a sample counts once for each label."""
-    main = tid_of(gaps.thread) == pid_of(gaps.thread)
-    out: dict[str, list[int]] = {}
-    seen: set[tuple[str, int]] = set()
+def _samples_in(gaps: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
+    """label and stack of samples that fall into gaps on their threads.  Where gaps of several
+    intervals overlap, a sample counts once for each label."""
+    thread = gaps["thread"].to_numpy()
+    main = tid_of(thread) == pid_of(thread)
+    parts = [pd.DataFrame({"label": [], "sample": []})]
     for process in np.unique(samples.process):
-        own = np.flatnonzero(main & (process_of(gaps.thread) == process))
+        own = gaps[main & (process_of(thread) == process)]
         those = np.flatnonzero(samples.process == process)
-        first, last = (np.searchsorted(samples.t_ns[those], t[own]) for t in (gaps.start, gaps.end))
+        first, last = (np.searchsorted(samples.t_ns[those], own[c]) for c in ("start_ns", "end_ns"))
         owner, place = ragged(first, np.maximum(last - first, 0))
-        for label, sample in zip(gaps.label[own[owner]], those[place].tolist(), strict=True):
-            if (label, sample) not in seen:
-                seen.add((label, sample))
-                out.setdefault(label, []).append(int(samples.stack[sample]))
-    return out
+        parts.append(
+            pd.DataFrame({"label": own["label"].iloc[owner].array, "sample": those[place]})
+        )
+    taken = pd.concat(parts).drop_duplicates()
+    return taken.assign(stack=samples.stack[taken["sample"].to_numpy(np.int64)])
 
 
-def _functions(samples: Stacks, stacks: list[int]) -> Iterator[dict[str, Any]]:
-    """Samples by the innermost function of the program's own code, if there is one, and what ran
-    inside it most often."""
-    functions: dict[tuple[str, str], list[tuple[int, str]]] = {}
-    for stack, count in Counter(stacks).items():
-        every = samples.frames[stack]
-        if not every:
-            continue
-        inner, own = every[0], next((f for f in every if f.own), every[0])
-        within = "" if inner is own else f"{inner.function} ({inner.file.rpartition('/')[2]})"
-        functions.setdefault((own.function, own.file), []).extend([(own.line, within)] * count)
-    ranked = sorted(functions.items(), key=lambda pair: (-len(pair[1]), pair[0]))
-    row = {"view": "python", "count": 0, "ns": 0}
-    rest = len(stacks)
-    for (function, file), lines in ranked[:MOST_ROWS]:
-        # of the most frequent values the smallest
-        line, within = (min(multimode(column)) for column in zip(*lines, strict=True))
-        named = {"name": function, "place": f"{file}:{line}", "within": within}
-        yield row | named | {"samples": len(lines), "share": len(lines) / len(stacks)}
-        rest -= len(lines)
-    if rest:
-        yield row | {"samples": rest, "share": rest / len(stacks)}
+def _functions(taken: pd.DataFrame, samples: Stacks) -> pd.DataFrame:
+    """Samples by the innermost function of the program's own code, if there is one, at its line with
+    most samples, and what ran inside it most often."""
+
+    def usual(values: pd.Series) -> object:
+        return min(multimode(values))  # of the most frequent values the smallest
+
+    rows = []
+    for label, stack in zip(taken["label"], taken["stack"].tolist(), strict=True):
+        if every := samples.frames[stack]:
+            inner, own = every[0], next((f for f in every if f.own), every[0])
+            within = "" if inner is own else f"{inner.function} ({inner.file.rpartition('/')[2]})"
+            rows.append((label, own.function, own.file, own.line, within))
+    key = ["label", "name", "file"]
+    table = pd.DataFrame(rows, columns=[*key, "line", "within"]).groupby(key)
+    table = table.agg(samples=("line", "size"), line=("line", usual), within=("within", usual))
+    table = table.reset_index().sort_values(["samples", "name", "file"], ascending=[False, True, True])  # fmt: skip
+    place = table["file"] + ":" + table["line"].astype(str)
+    of_label = taken["label"].value_counts().reindex(table["label"]).to_numpy()
+    return table.assign(view="python", place=place, share=table["samples"] / of_label)
 
 
-def _ranges(gaps: Gaps) -> pd.DataFrame:
-    """Pieces (label, view, name, ns) of the innermost ranges, '' for the label's own and for none;
-    nothing of labels where that is all there is."""
-    names = {text: _REPETITION.sub("", text) for text in set(gaps.range.tolist())}
-    name = [names[text] for text in gaps.range.tolist()]
-    table = pd.DataFrame(
-        {"label": gaps.label, "view": "range", "name": name, "ns": gaps.end - gaps.start}
-    )
-    table["name"] = table["name"].where(table["name"] != table["label"], "")
-    return table[table["label"].isin(table.loc[table["name"] != "", "label"])]
-
-
-def _os_runtime(gaps: Gaps, os_calls: pd.DataFrame, names: Mapping[int, str]) -> pd.DataFrame:
-    """The same of calls of the OS runtime on the gaps' threads."""
-    parts = [pd.DataFrame({"label": [], "view": [], "name": [], "ns": []}, dtype=object)]
-    for thread in np.unique(gaps.thread[gaps.thread >= 0]):
-        own = os_calls[os_calls["thread"] == thread].sort_values("start_ns", kind="stable")
-        those = np.flatnonzero(gaps.thread == thread)
+def _os_calls(gaps: pd.DataFrame, os_calls: pd.DataFrame, names: Mapping[int, str]) -> pd.DataFrame:
+    """Pieces (label, name, ns) of calls of the OS runtime on the gaps' threads."""
+    parts = [pd.DataFrame({"label": [], "name": [], "ns": []}, dtype=object)]
+    for thread, own in gaps[gaps["thread"] >= 0].groupby("thread"):
+        calls = os_calls[os_calls["thread"] == thread].sort_values("start_ns", kind="stable")
         # nested calls count once
-        which, begin, over = disjoint(own["start_ns"].to_numpy(), own["end_ns"].to_numpy())
-        cut = tile(gaps.start[those], gaps.end[those], begin, over)
-        busy = np.flatnonzero(cut.block >= 0)
-        number = own["name_id"].to_numpy()[which[cut.block[busy]]]
-        columns = {
-            "label": gaps.label[those[cut.piece[busy]]],
-            "view": "os",
-            "name": [str(names.get(n, "OS call")) for n in number.tolist()],
+        which, begin, over = disjoint(calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy())
+        cut = tile(own["start_ns"].to_numpy(), own["end_ns"].to_numpy(), begin, over)
+        busy = cut.block >= 0
+        number = calls["name_id"].iloc[which[cut.block[busy]]]
+        piece = {
+            "label": own["label"].iloc[cut.piece[busy]].array,
             "ns": (cut.end - cut.start)[busy],
         }
-        parts.append(pd.DataFrame(columns))
+        parts.append(pd.DataFrame(piece).assign(name=[names.get(n, "OS call") for n in number]))
     return pd.concat(parts, ignore_index=True)

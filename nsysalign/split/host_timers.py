@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from nsysalign.intervals import Columns, disjoint, distinct, group, pick, ragged, tile, union
+from nsysalign.intervals import Columns, disjoint, group, pick, ragged, tile
 from nsysalign.model import (
     CALL,
     CAUSES,
@@ -23,10 +23,11 @@ from nsysalign.model import (
     Alignment,
     Trace,
 )
-from nsysalign.split.busy import in_lots
+from nsysalign.split.busy import Blocks, first_of, in_lots
 from nsysalign.split.gaps import NEVER, Explainer, host_pieces
 from nsysalign.split.pieces import (
     CAUSE,
+    CAUSE_OF_KIND,
     DETAIL,
     OPERATION_REFS,
     REF,
@@ -89,22 +90,19 @@ def host_pieces_of(
     calls, parts = explainer.trace.calls, [none()]
     some = np.flatnonzero(end > start)
     for thread, those in group(w.thread[window[some]], some).items():
-        parts.append(
-            host_pieces(explainer.threads, thread, window[those], start[those], end[those])
-        )
+        spans = (window[those], start[those], end[those])
+        parts.append(host_pieces(explainer.threads, thread, *spans))
     pieces = join(parts)
     is_call = pieces.ref_kind == REF["api"]
-    kind = np.full(len(pieces), CALL["other"], dtype=np.int8)
-    kind[is_call] = calls["kind"].to_numpy()[pieces.ref[is_call]]
-    waiting = is_call & np.isin(kind, [CALL[k] for k in SYNC_CALLS])
+    call = np.where(is_call, pieces.ref, -1)
+    kind = pick(calls["kind"].to_numpy(), call, CALL["other"])
     # a copy call waits if it has to stage pageable memory or is not asynchronous
-    copies = np.flatnonzero(is_call & (kind == CALL["memcpy"]))
-    names = calls["name_id"].to_numpy()[pieces.ref[copies]]
-    synchronous = [
-        n for n in set(names.tolist()) if "Async" not in explainer.trace.names.get(n, "")
-    ]
-    waiting[copies] = _pageable(explainer, pieces.ref[copies]) | np.isin(names, synchronous)
-    launching = is_call & ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
+    copies = np.flatnonzero(kind == CALL["memcpy"])
+    waiting = np.isin(kind, [CALL[k] for k in SYNC_CALLS])
+    names = pd.Series(calls["name_id"].to_numpy()[call[copies]]).map(explainer.trace.names)
+    synchronous = ~names.astype("str").str.contains("Async", regex=False)
+    waiting[copies] = _pageable(explainer, call[copies]) | synchronous
+    launching = ~waiting & np.isin(kind, [CALL[k] for k in ISSUING_CALLS])
     # calls that neither launch nor wait are `api` here (records and queries too); the rest keeps
     # its cause
     rest = replace(pieces, cause=np.where(is_call, CAUSE["api"], pieces.cause).astype(np.int8))
@@ -133,106 +131,97 @@ def _lane_of_calls(explainer: Explainer) -> np.ndarray:
 
 def _launches(explainer: Explainer, p: Pieces) -> Pieces:
     """Launches, and those among them that a full queue blocks."""
-    slow = np.zeros(len(p), dtype=bool)
     duration = explainer.call_end - explainer.call_start
     name = explainer.trace.calls["name_id"].to_numpy()
+    usual = np.zeros(len(p))
     for number in np.unique(name[p.ref]):
-        usual = max(float(np.median(duration[name == number])), 1.0)
-        slow |= (name[p.ref] == number) & (duration[p.ref] > _SLOW * usual)
+        usual[name[p.ref] == number] = max(np.median(duration[name == number]), 1)
+    slow = duration[p.ref] > _SLOW * usual
     lane = np.where(slow, _lane_of_calls(explainer)[p.ref], -1)
     blocked = np.zeros(len(p), dtype=bool)
     for number in np.unique(lane[lane >= 0]).tolist():
-        ops = explainer.per_lane[number]
-        those = np.flatnonzero(lane == number)
+        ops, those = explainer.per_lane[number], np.flatnonzero(lane == number)
         begin = explainer.call_start[p.ref[those]]
         finished = np.searchsorted(np.sort(ops.end_ns), begin, side="right")
         blocked[those] = np.searchsorted(ops.issue_ns, begin) - finished >= _QUEUE_DEPTH
-    cause = np.where(blocked, CAUSE["queued"], CAUSE["api_launch"])
-    detail = np.where(blocked, DETAIL["full-queue"], 0)
-    waited_for = np.where(blocked, lane, -1)
-    return make(p.window, p.start, p.end, cause, REF["api"], p.ref, detail, waited_for)
+    return replace(
+        p,
+        cause=np.where(blocked, CAUSE["queued"], CAUSE["api_launch"]).astype(np.int8),
+        detail=np.where(blocked, DETAIL["full-queue"], 0).astype(np.int8),
+        lane=np.where(blocked, lane, -1),
+    )
 
 
 def _waits(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> Pieces:
     """Copy and synchronisation calls, by what they wait for."""
     # lay the pieces end to end on an axis of their own, so that blocks of all of them are sorted
     # and disjoint
-    length = p.end - p.start
-    base = np.cumsum(length) - length
+    base = np.cumsum(p.end - p.start) - (p.end - p.start)
     shift = base - p.start
-    executing = _waited_for(explainer, w, p, kind)
-    issue = pick(explainer.call_start, pick(explainer.call, executing.ref, -1), NEVER)
-    inside = issue >= w.start[p.window[executing.window]]
+    piece, start, end, operation = _waited_for(explainer, w, p, kind)
+    issue = pick(explainer.call_start, explainer.call[operation], NEVER)
+    inside = issue >= w.start[p.window[piece]]
     # kind codes are kernel, graph, memcpy, memset: already in order of priority; then what was
     # there before
     earlier = len(OPERATION_KINDS)
-    rank = np.where(inside, pick(explainer.kind, executing.ref, 0), earlier)
-    taken_start, taken_end = np.empty(0, np.int64), np.empty(0, np.int64)
-    parts = []
+    rank = np.where(inside, explainer.kind[operation], earlier)
+    layers = []
     for number in range(earlier + 1):
-        those = executing.take(rank == number)
-        begin, end = (t + shift[those.window] for t in (those.start, those.end))
-        order = np.argsort(begin, kind="stable")
-        which, begin, end = disjoint(begin[order], end[order])
-        cut = tile(begin, end, taken_start, taken_end)
-        free = np.flatnonzero(cut.block < 0)
-        those = those.take(order[which[cut.piece[free]]])
-        start, stop = (t[free] - shift[those.window] for t in (cut.start, cut.end))
-        whose = (p.window[those.window], start, stop)
-        if number < earlier:
-            parts.append(make(*whose, CAUSE[OPERATION_KINDS[number]], those.ref_kind, those.ref))
-        else:
-            behind = (DETAIL["earlier-work"], explainer.alignment.operation_lane[those.ref])
-            parts.append(make(*whose, CAUSE["queued"], those.ref_kind, those.ref, *behind))
-        taken_start, taken_end = union(
-            np.concatenate([taken_start, begin]), np.concatenate([taken_end, end])
-        )
-    rest = tile(base, base + length, taken_start, taken_end)
-    free = np.flatnonzero(rest.block < 0)
-    piece = rest.piece[free]
-    start, stop = (t[free] - shift[piece] for t in (rest.start, rest.end))
-    copies = kind[piece] == CALL["memcpy"]
-    staged = copies & _pageable(explainer, p.ref[piece])
-    cause = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
-    detail = np.where(staged, DETAIL["staging"], 0)
-    return join(
-        [*parts, make(p.window[piece], start, stop, cause, REF["api"], p.ref[piece], detail)]
+        those = np.flatnonzero(rank == number)
+        those = those[np.argsort(start[those] + shift[piece[those]], kind="stable")]
+        which, begin, over = disjoint(*(t[those] + shift[piece[those]] for t in (start, end)))
+        layers.append(Blocks(begin, over, operation[those[which]]))
+    blocks, rank = first_of(layers)
+    cut = tile(base, base + p.end - p.start, blocks.start, blocks.end)
+    ref, rank = pick(blocks.ref, cut.block, -1), pick(rank, cut.block, -1)
+    busy, before = rank >= 0, rank == earlier
+    copies = kind[cut.piece] == CALL["memcpy"]
+    call = p.ref[cut.piece]
+    staged = copies & _pageable(explainer, call)
+    idle = np.where(staged, CAUSE["memcpy"], np.where(copies, CAUSE["api_launch"], CAUSE["sync"]))
+    of_rank = np.append(CAUSE_OF_KIND, CAUSE["queued"])
+    detail = np.where(staged & ~busy, DETAIL["staging"], 0)
+    return make(
+        p.window[cut.piece],
+        cut.start - shift[cut.piece],
+        cut.end - shift[cut.piece],
+        np.where(busy, of_rank[rank], idle),
+        np.where(busy, explainer.ref_kind(ref), REF["api"]),
+        np.where(busy, ref, call),
+        np.where(before, DETAIL["earlier-work"], detail),
+        np.where(before, pick(explainer.alignment.operation_lane, ref, -1), -1),
     )
 
 
-def _waited_for(explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray) -> Pieces:
-    """What executes on the streams that calls wait for, as pieces of the pieces `p`; a call waits
-    only for work issued before it.  A stream synchronisation or a copy waits for its stream, a copy
-    also for the streams that the legacy default stream's order puts before it, others for all of
-    the process."""
+def _waited_for(
+    explainer: Explainer, w: HostWindows, p: Pieces, kind: np.ndarray
+) -> list[np.ndarray]:
+    """What executes on the streams that calls wait for: number of the piece of `p`, start, end,
+    operation.  A call waits only for work issued before it.  A stream synchronisation or a copy
+    waits for its stream, a copy also for the streams that the legacy default stream's order puts
+    before it, others for all of the process."""
     lanes, syncs = explainer.alignment.lanes, explainer.trace.syncs
     where = ["process", "context", "stream"]
     known = syncs[syncs["call"] >= 0].drop_duplicates("call").set_index("call").reindex(p.ref)
     keys = pd.MultiIndex.from_frame(known[where].fillna(-1).astype(np.int64))
-    one = np.where(kind == CALL["memcpy"], _lane_of_calls(explainer)[p.ref], -1)
     of_stream = pd.MultiIndex.from_frame(lanes[where]).get_indexer(keys)
-    one = np.where(kind == CALL["sync_stream"], of_stream, one)
-    copying = np.where(kind == CALL["memcpy"], one, -1)
-    ordered = {
-        lane: explainer.default_stream_rivals(lane)
-        for lane in distinct(copying[copying >= 0]).tolist()
-    }
-    process = w.process[p.window]
-    parts = [none()]
+    copying = np.where(kind == CALL["memcpy"], _lane_of_calls(explainer)[p.ref], -1)
+    one = np.where(kind == CALL["sync_stream"], of_stream, copying)
+    rivals = {n: explainer.default_stream_rivals(n) for n in set(copying[copying >= 0].tolist())}
+    parts = [[np.empty(0, np.int64)] * 4]
     for number, own in enumerate(lanes["process"].tolist()):
-        behind = np.isin(copying, [lane for lane, rivals in ordered.items() if number in rivals])
-        waiting = np.flatnonzero(np.where(one >= 0, (one == number) | behind, process == own))
-        blocks = explainer.streams.blocks(number) if len(waiting) else none()
+        behind = np.isin(copying, [lane for lane, before in rivals.items() if number in before])
+        of_process = w.process[p.window] == own
+        waiting = np.flatnonzero(np.where(one >= 0, (one == number) | behind, of_process))
+        if not len(waiting):
+            continue
+        blocks = explainer.streams.blocks(number)
         cut = tile(p.start[waiting], p.end[waiting], blocks.start, blocks.end)
-        busy = np.flatnonzero(cut.block >= 0)
-        operation = blocks.ref[cut.block[busy]]
+        operation, piece = pick(blocks.ref, cut.block, -1), waiting[cut.piece]
         issue = pick(explainer.call_start, pick(explainer.call, operation, -1), NEVER)
-        piece = waiting[cut.piece[busy]]
-        before = issue <= explainer.call_start[p.ref[piece]]
-        kinds = explainer.ref_kind(operation)
-        times = (cut.start[busy], cut.end[busy])
-        parts.append(make(piece, *times, 0, kinds, operation, where=before))
-    return Pieces.joined(parts)
+        some = (operation >= 0) & (issue <= explainer.call_start[p.ref[piece]])
+        parts.append([column[some] for column in (piece, cut.start, cut.end, operation)])
+    return [np.concatenate(columns) for columns in zip(*parts, strict=True)]
 
 
 def kernels_issued_inside(
@@ -243,7 +232,7 @@ def kernels_issued_inside(
     operations = trace.operations
     total, outside = np.zeros((2, len(process)), np.int64)
     for number, windows in group(process, np.arange(len(process))).items():
-        own, issue = _by_issue(trace, number, operations["kind"].to_numpy() == KIND["kernel"])
+        own, issue = issued_by(trace, number, operations["kind"].to_numpy() == KIND["kernel"])
         first, last = (np.searchsorted(issue, t[windows]) for t in (open_ns, close_ns))
         start, end = (operations[c].to_numpy()[own] for c in ("start_ns", "end_ns"))
         some = np.flatnonzero(last > first)
@@ -262,7 +251,9 @@ def kernels_issued_inside(
     return total, outside
 
 
-def _by_issue(trace: Trace, process: int, which: np.ndarray | bool) -> tuple[np.ndarray, ...]:
+def issued_by(
+    trace: Trace, process: int, which: np.ndarray | bool = True
+) -> tuple[np.ndarray, np.ndarray]:
     """Operations of a process that a call issued, in the order of these calls, and when these
     began."""
     call = trace.operations["call"].to_numpy()
@@ -307,7 +298,7 @@ def synchronisation_flags(trace: Trace, alignment: Alignment) -> list[tuple[str,
         flags[windows, 0] = _last(waited, start) > since
         flags[windows, 1] = _last(waited, stop) > np.maximum(start, _last(launched, stop))
     for number, windows in group(process[host], host).items():
-        issued, issue = _by_issue(trace, number, True)
+        issued, issue = issued_by(trace, number)
         done = np.maximum.accumulate(trace.operations["end_ns"].to_numpy()[issued])
         before = np.searchsorted(issue, opened[windows]) - 1
         flags[windows, 2] = opened[windows] >= pick(done, before, NEVER)

@@ -20,7 +20,7 @@ import numpy as np
 import pandas as pd
 
 from nsysalign import frames
-from nsysalign.intervals import FAR, covered, disjoint, pick
+from nsysalign.intervals import covered, disjoint, pick
 from nsysalign.model import (
     CALL,
     ISSUING_CALLS,
@@ -35,8 +35,7 @@ from nsysalign.model import (
 )
 from nsysalign.place.own_work import own_ranges
 from nsysalign.place.windows import windows_frame
-from nsysalign.split.gaps import faulting_threads
-from nsysalign.split.pieces import call_names, operation_names
+from nsysalign.split.pieces import call_names
 from nsysalign.split.work import Ran
 from nsysalign.trace.nccl import NCCL_KERNEL
 
@@ -61,47 +60,43 @@ _ASKED = ("cudaMemPrefetch", "cuMemPrefetch")
 def with_runs(trace: Trace, alignment: Alignment) -> Alignment:
     """The alignment with windows of kind run appended."""
     lanes, busy = alignment.lanes, np.asarray(alignment.busy)
-    used = lanes[busy].assign(lane=np.flatnonzero(busy))
-    first, last = np.full(len(lanes), FAR), np.full(len(lanes), -FAR)
-    np.minimum.at(first, alignment.operation_lane, trace.operations["start_ns"].to_numpy())
-    np.maximum.at(last, alignment.operation_lane, trace.operations["end_ns"].to_numpy())
+    spans = trace.operations.groupby(alignment.operation_lane)
+    spans = pd.DataFrame({"start": spans["start_ns"].min(), "end": spans["end_ns"].max()})
+    used = lanes[busy].join(spans)
     devices: list[dict[str, int]] = []  # lanes that stand for several
     rows = []
-    for (process, device), members in used.groupby(["process", "device"], sort=True):
-        where = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
-        where += [f"GPU {device}"] if used["device"].nunique() > 1 else []
-        own = members["lane"].tolist()
-        windows_of = [(where, own[0], own)]
+    for (process, device), own in used.groupby(["process", "device"], sort=True):
+        words = [f"process {pid_of(process)}"] if used["process"].nunique() > 1 else []
+        words += [f"GPU {device}"] if used["device"].nunique() > 1 else []
+        lane, start, end = own.index[0], own["start"].min(), own["end"].max()
         if len(own) > 1:
-            windows_of = [(where, len(lanes) + len(devices), own)]
-            devices.append(
-                {"process": process, "device": device, "context": -1, "stream": -1, "flag": -1}
-            )
-            for lane, context, stream in members[["lane", "context", "stream"]].itertuples(False):
-                # pages of managed memory migrate in no context, on a stream of that name only
-                pages = context == stream == 0
-                name = "page migrations" if pages else f"stream {stream}"
-                windows_of.append(([*where, name], lane, [lane]))
-        for words, lane, some in windows_of:
-            start, end = int(first[some].min()), int(last[some].max())
-            name = f"run ({', '.join(words)})" if words else "run"
-            if end > start:
-                rows.append((name, lane, process, start, end))
+            lane = len(lanes) + len(devices)
+            whole = {"process": process, "device": device, "context": -1, "stream": -1, "flag": -1}
+            devices.append(whole)
+        rows.append((words, lane, process, start, end))
+        for stream in own.itertuples() if len(own) > 1 else ():
+            # pages of managed memory migrate in no context, on a stream of that name only
+            pages = stream.context == stream.stream == 0
+            name = "page migrations" if pages else f"stream {stream.stream}"
+            rows.append(([*words, name], stream.Index, process, stream.start, stream.end))
+    rows = [row for row in rows if row[-1] > row[-2]]
     if not rows:
         return alignment
-    region, lanes_of, of, begin, over = (np.array(column) for column in zip(*rows, strict=True))
-    columns = {"kind": "run", "origin": ORIGIN["run"], "region": region, "process": of}
+    texts, *numbers = zip(*rows, strict=True)
+    lane, of, begin, over = (np.array(column, np.int64) for column in numbers)
+    region = [f"run ({', '.join(text)})" if text else "run" for text in texts]
+    columns = {"kind": "run", "origin": ORIGIN["run"], "region": np.array(region, object)}
+    columns |= {"process": of, "elapsed_ns": over - begin}
     columns |= dict.fromkeys(("thread", "end_thread"), of | pid_of(of))
-    columns |= dict.fromkeys(("start_lane", "end_lane"), lanes_of)
+    columns |= dict.fromkeys(("start_lane", "end_lane"), lane)
     columns |= dict.fromkeys(("open_ns", "start_ns", "start_lower_ns", "start_upper_ns"), begin)
     columns |= dict.fromkeys(("close_ns", "close_end_ns", "end_ns"), over)
-    windows = windows_frame(len(rows), columns | {"elapsed_ns": over - begin})
-    if devices:
-        lanes = pd.concat([lanes, pd.DataFrame(devices)], ignore_index=True)
-    windows = pd.concat([alignment.windows, windows], ignore_index=True)
+    windows = pd.concat([alignment.windows, windows_frame(len(rows), columns)], ignore_index=True)
     return replace(
         alignment,
-        lanes=frames.check(lanes, frames.LANES),
+        lanes=frames.check(
+            pd.concat([lanes, pd.DataFrame(devices)], ignore_index=True), frames.LANES
+        ),
         busy=np.append(busy, np.zeros(len(devices), dtype=bool)),
         windows=frames.lean({c: windows[c].array for c in windows}, frames.WINDOWS, len(windows)),
     )
@@ -114,23 +109,25 @@ class _Idle(NamedTuple):
     after: np.ndarray  # the operation before
     operation: np.ndarray  # the one that ended it
     start: np.ndarray
-    ns: np.ndarray
+    end: np.ndarray
+
+    @property
+    def ns(self) -> np.ndarray:
+        return self.end - self.start
 
 
 def _idle_stretches(ran: Ran) -> Iterator[_Idle]:
     """Those of every run, without what the tool made itself."""
-    trace, w = ran.trace, ran.windows
-    opened, closed, lane = (w[c].to_numpy() for c in ("start_ns", "end_ns", "end_lane"))
-    begin = trace.operations["start_ns"].to_numpy()
-    ours = own_ranges(trace)
+    ours = own_ranges(ran.trace)
     own = disjoint(ours["start_ns"].to_numpy(), ours["end_ns"].to_numpy())[1:]
-    for run in np.flatnonzero((w["kind"] == "run").to_numpy()).tolist():
-        operation, idle = ran.of_lane(int(lane[run]))
-        start = begin[operation]
-        there = np.flatnonzero((start >= opened[run]) & (start < closed[run]) & (idle > 0))
-        ours_ns = covered(*own, start[there]) - covered(*own, (start - idle)[there])
-        there = there[2 * ours_ns < idle[there]]
-        yield _Idle(run, operation[there - 1], operation[there], (start - idle)[there], idle[there])
+    for run in ran.windows[ran.windows["kind"] == "run"].itertuples():
+        operation, idle = ran.of_lane(run.end_lane)
+        end = ran.start[operation]
+        ours_ns = covered(*own, end) - covered(*own, end - idle)
+        there = (end >= run.start_ns) & (end < run.end_ns) & (idle > 0) & (2 * ours_ns < idle)
+        there = np.flatnonzero(there)
+        end, idle = end[there], idle[there]
+        yield _Idle(run.Index, operation[there - 1], operation[there], end - idle, end)
 
 
 def idle_time(ran: Ran) -> list[dict[str, Any]]:
@@ -148,35 +145,32 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
     """
     operations, calls, names = ran.trace.operations, ran.trace.calls, ran.trace.names
     kind, copy, call = (operations[c].to_numpy() for c in ("kind", "copy_kind", "call"))
-    where = pd.DataFrame({c: operations[c] for c in ("process", "device")} | {"name": ran.codes[0]})
-    new = ~where.duplicated().to_numpy() & (kind == KIND["kernel"])
-    begun, over, of_process = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "process"))
-    loads = [n for n, name in names.items() if _LOADS.match(name)]
-    loading = calls["name_id"].isin(loads).to_numpy()
-    waiting = calls["kind"].isin([CALL[name] for name in SYNC_CALLS]).to_numpy()
+    where = operations[["process", "device"]]
+    new = ~where.assign(name=ran.name).duplicated().to_numpy() & (kind == KIND["kernel"])
+    begun, over = (calls[c].to_numpy() for c in ("start_ns", "end_ns"))
+    loads = calls["name_id"].isin([n for n, name in names.items() if _LOADS.match(name)])
+    waits = calls["kind"].isin([CALL[name] for name in SYNC_CALLS])
     out: dict[tuple[int, int], dict[str, Any]] = {}
     for idle in _idle_stretches(ran):
-        where_run = operations[["process", "device"]].iloc[idle.operation[:1]]
-        process, device = next(where_run.itertuples(index=False, name=None), (-1, -1))
+        process, device = where.iloc[idle.operation[0]] if len(idle.ns) else (-1, -1)
         if not len(idle.ns) or (process, device) in out:  # streams come behind their device
             continue
-        stop = idle.start + idle.ns
-        loaded = disjoint(*(t[loading & (of_process == process)] for t in (begun, over)))[1:]
-        load_ns = covered(*loaded, stop) - covered(*loaded, idle.start)
+        of_process = calls["process"] == process
+        loading = (loads & of_process).to_numpy()
+        loaded = disjoint(begun[loading], over[loading])[1:]
+        load_ns = covered(*loaded, idle.end) - covered(*loaded, idle.start)
         issued = call[idle.operation]
-        launch_ns = np.minimum(pick(over, issued, 0), stop)
+        launch_ns = np.minimum(pick(over, issued, 0), idle.end)
         launch_ns = launch_ns - np.maximum(pick(begun, issued, 0), idle.start)
         first = new[idle.operation] & ((load_ns > 0) | (2 * launch_ns > idle.ns))
         back = (copy[idle.after] == _D2H) & (copy[idle.operation] == _H2D)
         back &= idle.ns >= _LATENCY_NS
-        during = waiting & (of_process == process)
-        during &= (begun > idle.start[0]) & (begun < stop[-1])
-        waits = calls["name_id"][during].value_counts()
-        own = operations[(operations["process"] == process) & (operations["device"] == device)]
+        meanwhile = (begun > idle.start[0]) & (begun < idle.end[-1])
+        synchronised = calls["name_id"][waits & of_process & meanwhile].value_counts()
+        own = operations[(where["process"] == process) & (where["device"] == device)]
         copies = own[own["copy_kind"].isin([_H2D, _D2H])]
         ns = (copies["end_ns"] - copies["start_ns"]).groupby([copies["copy_kind"], copies["bytes"]])
-        alike = ns.agg(["count", "sum"])
-        alike = alike[alike["count"] > 1]
+        alike = ns.agg(["count", "sum"]).query("count > 1")
         row = {
             "pid": int(pid_of(process)),
             "device": int(device),
@@ -184,8 +178,8 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
             "first_kernels": int(first.sum()),
             "back_ns": int(idle.ns[back].sum()),
             "back_count": int(back.sum()),
-            "sync_call": names.get(int(waits.index[0]), "") if len(waits) else "",
-            "sync_count": int(waits.iloc[0]) if len(waits) else 0,
+            "sync_call": names.get(int(synchronised.index[0]), "") if len(synchronised) else "",
+            "sync_count": int(synchronised.iloc[0]) if len(synchronised) else 0,
             "operations": len(own),
             "again_ns": int((alike["sum"] * (alike["count"] - 1) / alike["count"]).sum()),
         }
@@ -199,41 +193,28 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
 
 
 def idle_gaps(ran: Ran) -> pd.DataFrame:
-    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call
-    that held it up."""
-    trace = ran.trace
-    call = trace.operations["call"].to_numpy()
-    faulting, issuing = faulting_threads(trace), np.append(trace.calls["thread"].to_numpy(), -1)
-    rows = []
+    """`frames.GAPS`: the longest idle stretches of every run, with what ended them and the call of
+    the thread that issued this which covers most of the stretch: '' where that thread was outside of
+    CUDA, NOT_KNOWN where it is not known."""
+    explainer, rows = ran.explainer, []
+    issuing = pick(explainer.call_thread, explainer.call, -1)
+    issuing = np.where(explainer.call >= 0, issuing, explainer.faulting)
     for idle in _idle_stretches(ran):
-        there = np.arange(len(idle.ns))
-        if len(there) > MOST_GAPS:  # stretches that cannot be among the longest need not be sorted
-            there = there[idle.ns >= np.partition(idle.ns, -MOST_GAPS)[-MOST_GAPS]]
-        longest = there[np.argsort(-idle.ns[there], kind="stable")[:MOST_GAPS]]
-        names = operation_names(trace, idle.operation[longest])
-        for n, name in zip(longest.tolist(), names.tolist(), strict=True):
-            op, start, ns = idle.operation[n], int(idle.start[n]), int(idle.ns[n])
-            thread = int(issuing[call[op]] if call[op] >= 0 else faulting[op])
-            rows.append((idle.run, start, ns, name, *_held(trace, thread, start, start + ns)))
+        for n in np.argsort(-idle.ns, kind="stable")[:MOST_GAPS].tolist():
+            operation, low, high = idle.operation[n], int(idle.start[n]), int(idle.end[n])
+            call, longest = NOT_KNOWN if issuing[operation] < 0 else "", 0
+            calls = explainer.threads[int(issuing[operation])].calls
+            first, last = (
+                np.searchsorted(calls.end, low, "right"),
+                np.searchsorted(calls.start, high),
+            )
+            ns = np.minimum(calls.end[first:last], high) - np.maximum(calls.start[first:last], low)
+            if len(ns):
+                longest = int(ns.max())
+                call = str(call_names(ran.trace, calls.ref[[first + ns.argmax()]])[0])
+            name = ran.names["kernel"].iloc[ran.name[operation]]
+            rows.append((idle.run, low, high - low, name, call, longest))
     return frames.of_rows(rows, frames.GAPS)
-
-
-def _held(trace: Trace, issuing: int, low: int, high: int) -> tuple[str, int]:
-    """Which call of the thread that issued the operation behind an idle stretch covers most of it,
-    and how much; '' where that thread was outside of CUDA, NOT_KNOWN where it is not known (-1)."""
-    if issuing < 0:
-        return NOT_KNOWN, 0
-    begin, over, thread, outer = (
-        trace.calls[c].to_numpy() for c in ("start_ns", "end_ns", "thread", "outer")
-    )
-    last = int(np.searchsorted(begin, high))
-    near = np.arange(max(0, last - 20_000), last)
-    near = near[(over[near] > low) & (thread[near] == issuing) & (outer[near] == near)]
-    if not len(near):
-        return "", 0
-    ns = np.minimum(over[near], high) - np.maximum(begin[near], low)
-    longest = int(ns.argmax())
-    return str(call_names(trace, near[[longest]])[0]), int(ns[longest])
 
 
 def calls_without_work(trace: Trace) -> dict[str, int]:

@@ -14,9 +14,8 @@ count only if their time differs.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterator
-from functools import cached_property
+from functools import lru_cache
 from itertools import combinations
 from typing import NamedTuple
 
@@ -25,8 +24,9 @@ import pandas as pd
 
 from nsysalign import frames
 from nsysalign.intervals import group, ragged
-from nsysalign.model import KIND, OPERATION_KINDS, Trace
-from nsysalign.split.busy import Streams
+from nsysalign.model import KIND, OPERATION_KINDS
+from nsysalign.split.gaps import Explainer
+from nsysalign.split.host_timers import issued_by
 from nsysalign.split.labels import label_table
 from nsysalign.split.pieces import operation_names
 from nsysalign.text import told_apart
@@ -53,8 +53,8 @@ _WORK = ["work_count", "work_bytes", "work_names"]
 
 
 class Inside(NamedTuple):
-    """Operations in windows: arrays of equal length, sorted by window; `idle`: for how long the
-    window's stream had been idle before the operation, in the window."""
+    """Operations in windows, arrays of equal length; `idle`: for how long the window's stream had
+    been idle before the operation, in the window."""
 
     window: np.ndarray
     operation: np.ndarray
@@ -64,85 +64,66 @@ class Inside(NamedTuple):
 class Ran:
     """The operations of a trace by name, by lane and by window."""
 
-    def __init__(self, trace: Trace, streams: Streams, windows: pd.DataFrame) -> None:
-        self.trace, self.streams, self.windows = trace, streams, windows
-        self._lanes: dict[int, tuple[np.ndarray, np.ndarray]] = {}
-        count = len(windows)
-        #: Where a window's operations are kept: of a lane, of host windows of a process, of a run.
-        self._home = np.zeros(count, np.int64)
-        self._homes: list[tuple[np.ndarray, np.ndarray]] = []
-        self._first, self.count = np.zeros(count, np.int64), np.zeros(count, np.int64)
-        kind, opened, closed = (windows[c].to_numpy() for c in ("kind", "start_ns", "end_ns"))
-        begin = trace.operations["start_ns"].to_numpy()
-        for of_run in (True, False):
-            there = np.flatnonzero(((kind == "run") == of_run) & (kind != "host"))
-            for lane, which in group(windows["end_lane"].to_numpy()[there], there).items():
-                own, idle = self.of_lane(lane)
-                self._place(which, begin[own], own, idle, opened, closed)
-        hosts, call = np.flatnonzero(kind == "host"), trace.operations["call"].to_numpy()
-        issue = trace.calls["start_ns"].to_numpy()
-        for process, which in group(windows["process"].to_numpy()[hosts], hosts).items():
-            of_process = trace.operations["process"].to_numpy() == process
-            own = np.flatnonzero((call >= 0) & of_process)
-            own = own[np.argsort(issue[call[own]], kind="stable")]
-            idle = np.zeros(len(own), np.int64)
-            self._place(which, issue[call[own]], own, idle, opened, closed)
+    def __init__(self, explainer: Explainer, windows: pd.DataFrame) -> None:
+        self.explainer, self.windows = explainer, windows
+        self.trace = trace = explainer.trace
+        self.start, self.end = explainer.op_start, explainer.op_end
+        code, example = operation_codes(trace.operations)
+        # equal names of different kinds of operations are not one name
+        texts = pd.DataFrame({"kernel": operation_names(trace, example)})
+        texts["kind"] = trace.operations["kind"].to_numpy()[example]
+        groups = texts.groupby(["kernel", "kind"])
+        #: The number of each operation's name; names and kinds.
+        self.name = groups.ngroup().to_numpy()[code]
+        self.names = groups.size().reset_index()
+        self.of_lane = lru_cache(maxsize=None)(self._of_lane)
 
-    def _place(self, which, times, own, idle, opened, closed) -> None:
-        """Windows hold the operations `own` whose (rising) times lie in them."""
-        first, last = (np.searchsorted(times, t[which]) for t in (opened, closed))
-        count = np.maximum(last - first, 0)
-        if count.sum() <= max(_MANY, _TIMES * len(times)):
-            self._first[which], self.count[which] = first, count
-        self._home[which] = len(self._homes)
-        self._homes.append((own, idle))
-
-    @cached_property
-    def codes(self) -> tuple[np.ndarray, np.ndarray]:
-        """(number of each operation's name, one operation per name)."""
-        return operation_codes(self.trace.operations)
-
-    def of_lane(self, lane: int) -> tuple[np.ndarray, np.ndarray]:
+    def _of_lane(self, lane: int) -> tuple[np.ndarray, np.ndarray]:
         """(operations of a lane, by start; how long it had been idle before each, 0 before the
         first)."""
-        if lane not in self._lanes:
-            own = self.streams.positions(lane)
-            start, end = (self.trace.operations[c].to_numpy()[own] for c in ("start_ns", "end_ns"))
-            idle = np.zeros(len(own), np.int64)
-            np.maximum(start[1:] - np.maximum.accumulate(end)[:-1], 0, out=idle[1:])
-            self._lanes[lane] = own, idle
-        return self._lanes[lane]
+        own = self.explainer.streams.positions(lane)
+        idle = np.zeros(len(own), np.int64)
+        reach = np.maximum.accumulate(self.end[own])
+        np.maximum(self.start[own[1:]] - reach[:-1], 0, out=idle[1:])
+        return own, idle
 
     def inside(self, windows: np.ndarray) -> Iterator[Inside]:
         """Operations of these windows, in lots; a window is in one lot."""
-        windows = windows[self.count[windows] > 0]
-        windows = windows[np.argsort(self._home[windows], kind="stable")]
-        lot = np.cumsum(self.count[windows]) // _AT_ONCE
-        start = self.trace.operations["start_ns"].to_numpy()
-        for some in np.split(windows, np.flatnonzero(np.diff(lot)) + 1):
-            parts = []
-            for home, which in group(self._home[some], some).items():
-                own, idle = self._homes[home]
-                owner, place = ragged(self._first[which], self.count[which])
-                parts.append((which[owner], own[place], idle[place]))
-            if not parts:
-                return
-            window, operation, before = (np.concatenate(c) for c in zip(*parts, strict=True))
-            # before a window it does not count
-            opened = self.windows["start_ns"].to_numpy()[window]
-            since = np.maximum(start[operation] - opened, 0)
-            yield Inside(window, operation, np.minimum(before, since))
+        columns = ("kind", "process", "end_lane", "start_ns", "end_ns")
+        kind, process, lane, opened, closed = (self.windows[c].to_numpy() for c in columns)
+        host, run = (kind[windows] == "host"), (kind[windows] == "run")
+        homes = [
+            *((lane, windows[~host & ~run], False), (lane, windows[run], False)),
+            (process, windows[host], True),
+        ]
+        for keys, those, by_issue in homes:
+            for key, which in group(keys[those], those).items():
+                if by_issue:
+                    own, times = issued_by(self.trace, key)
+                    idle = np.zeros(len(own), np.int64)
+                else:
+                    own, idle = self.of_lane(key)
+                    times = self.start[own]
+                first, last = (np.searchsorted(times, t[which]) for t in (opened, closed))
+                count = np.maximum(last - first, 0)
+                if count.sum() > max(_MANY, _TIMES * len(times)):
+                    continue
+                lot = np.cumsum(count) // _AT_ONCE
+                for some in np.split(np.arange(len(which)), np.flatnonzero(np.diff(lot)) + 1):
+                    owner, place = ragged(first[some], count[some])
+                    window, operation = which[some[owner]], own[place]
+                    # before a window it does not count
+                    since = np.maximum(self.start[operation] - opened[window], 0)
+                    yield Inside(window, operation, np.minimum(idle[place], since))
 
 
 def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
     """(number of each operation's name, one operation per name)."""
     code = np.zeros(len(operations), np.int64)
     for column in ("kind", "name_id", "copy_kind", "src_kind", "dst_kind"):
-        given = operations[column].to_numpy()
-        if len(given) and (given == given[0]).all():  # does not distinguish anything
-            continue
-        numbers, values = pd.factorize(given)
-        code = pd.factorize(code * len(values) + numbers)[0]
+        numbers, values = pd.factorize(operations[column].to_numpy())
+        if len(values) > 1:
+            code = pd.factorize(code * len(values) + numbers)[0]
     # numbers are given in order of appearance: a name's first operation is where the number exceeds
     # all before it
     return code, np.flatnonzero(np.diff(np.maximum.accumulate(code), prepend=-1))
@@ -151,58 +132,41 @@ def operation_codes(operations: pd.DataFrame) -> tuple[np.ndarray, np.ndarray]:
 def kernel_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     """`frames.KERNELS`: labels in the order of their intervals, each with its most expensive names
     first.  `intervals`: the windows, with labels."""
-    trace, operations = ran.trace, ran.trace.operations
-    code, example = ran.codes
-    length = (operations["end_ns"] - operations["start_ns"]).to_numpy()
-    # equal names of different kinds of operations, or of different copies, are one name
-    kind = operations["kind"].to_numpy()[example]
-    texts = pd.DataFrame({"kernel": operation_names(trace, example), "kind": kind})
-    same = texts.groupby(["kernel", "kind"], sort=True).ngroup().to_numpy()
-    number, labels = pd.factorize(intervals["label"])  # in the order in which they appear
-    rows = [np.empty((5, 0), np.int64)]
-    for inside in ran.inside(np.arange(len(number))):
-        name = number[inside.window] * len(example) + same[code[inside.operation]]
-        # how often each duration occurs under each name
-        lengths, values = pd.factorize(length[inside.operation])
-        row, keys = pd.factorize(name * len(values) + lengths)
-        idle = np.zeros(len(keys), np.int64)
-        np.add.at(idle, row, inside.idle)
-        name, ns = keys // len(values), values[keys % len(values)]
-        rows.append(
-            np.stack([name // len(example), name % len(example), ns, np.bincount(row), idle])
-        )
-    columns = ["place", "text", "ns", "count", "idle_before_ns"]
-    table = pd.DataFrame(dict(zip(columns, np.concatenate(rows, axis=1), strict=True)))
+    label, labels = pd.factorize(intervals["label"])  # in the order in which they appear
+    length, key = ran.end - ran.start, ["label", "name"]
+    parts = []
+    for window, operation, idle in ran.inside(np.arange(len(label))):
+        columns = {"label": label[window], "name": ran.name[operation], "ns": length[operation]}
+        each = pd.DataFrame(columns | {"idle": idle}).groupby([*key, "ns"])["idle"]
+        parts.append(each.agg(["size", "sum"]).reset_index())
+    table = pd.concat(parts, ignore_index=True) if parts else pd.DataFrame()
     if table.empty:
         return frames.empty(frames.KERNELS)
-    table = table.sort_values(["place", "text", "ns"], ignore_index=True)
-    groups = table.assign(total_ns=table["ns"] * table["count"]).groupby(["place", "text"])
-    out = groups[["count", "total_ns", "idle_before_ns"]].sum().reset_index()
+    table = table.sort_values([*key, "ns"], ignore_index=True)
+    groups = table.assign(total_ns=table["ns"] * table["size"]).groupby(key)
+    out = groups[["size", "total_ns", "sum"]].sum()
     # lower median: the first duration up to which half of them lie
-    half = (groups["count"].transform("sum") + 1) // 2
-    reached = table[groups["count"].cumsum() >= half]
-    out["median_ns"] = reached.groupby(["place", "text"])["ns"].first().to_numpy()
-    first = np.unique(same, return_index=True)[1]
-    out["kernel"] = texts["kernel"].to_numpy()[first[out["text"]]]
-    out["kind"] = np.array(OPERATION_KINDS, dtype=object)[kind[first[out["text"]]]]
-    out["label"] = np.asarray(labels, dtype=object)[out["place"]]
-    measured = intervals["elapsed_ns"].groupby(number).sum().to_numpy()
-    out["share"] = out["total_ns"] / np.maximum(measured[out["place"]], 1)
-    order = ["place", "total_ns", "kernel"]
-    out = out.sort_values(order, ascending=[True, False, True], ignore_index=True)
-    return frames.check(out, frames.KERNELS)
+    half = (groups["size"].transform("sum") + 1) // 2
+    out["median_ns"] = table[groups["size"].cumsum() >= half].groupby(key)["ns"].first()
+    out = out.reset_index().rename(columns={"size": "count", "sum": "idle_before_ns"})
+    measured = intervals["elapsed_ns"].groupby(label).sum()
+    out["share"] = out["total_ns"] / measured.reindex(out["label"]).clip(lower=1).to_numpy()
+    names = ran.names.iloc[out["name"]]
+    out["kernel"] = names["kernel"].to_numpy()
+    out["kind"] = np.array(OPERATION_KINDS, dtype=object)[names["kind"]]
+    out = out.sort_values(["label", "total_ns", "kernel"], ascending=[True, False, True])
+    out["label"] = np.asarray(labels, dtype=object)[out["label"]]
+    return frames.check(out.reset_index(drop=True), frames.KERNELS)
 
 
 def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
     """`frames.VARIANTS`: labels whose intervals did different work.  `intervals`: the windows, with
     labels."""
-    work = _work(ran, np.flatnonzero(intervals["kind"] != "run")).assign(
-        kernel_only_ns=intervals["kernel_only_ns"].to_numpy()
-    )
     label = intervals["label"].where(intervals["kind"] != "run")
     often = np.flatnonzero(label.groupby(label).transform("size") >= 2 * _FEWEST)
     if not len(often):
         return frames.empty(frames.VARIANTS)
+    work = _work(ran, often).assign(kernel_only_ns=intervals["kernel_only_ns"].to_numpy())
     # there may be thousands of labels: all are processed together
     groups = work.iloc[often].groupby(label.iloc[often].to_numpy(), sort=False)
     several = (groups[_WORK].nunique() > 1).any(axis=1)
@@ -219,42 +183,34 @@ def variant_table(ran: Ran, intervals: pd.DataFrame) -> pd.DataFrame:
         if texts is None:
             continue
         table = label_table(own.assign(label=texts)).rename(columns={"label": "variant"})
-        members = own.groupby(np.asarray(texts, dtype=object))["interval"].agg(
-            lambda n: tuple(n.tolist())
-        )
+        members = own.groupby(np.asarray(texts, dtype=object))["interval"].agg(tuple)
         table["intervals"] = members.reindex(table["variant"]).to_numpy()
         tables.append(table.assign(label=name))
     whole = pd.concat(tables, ignore_index=True) if tables else frames.empty(frames.VARIANTS)
     return frames.check(whole, frames.VARIANTS)
 
 
-def _work(ran: Ran, measured: np.ndarray) -> pd.DataFrame:
-    """What every window did (0 and '' for runs): operations that begin in it on its stream; for
-    host windows, those issued in it: how many, how many bytes, a number for their names, and the
-    name of the longest."""
-    operations, (code, example) = ran.trace.operations, ran.codes
-    moved, names = np.zeros((2, len(ran.windows)), np.int64)
-    main = np.full(len(ran.windows), "", dtype=object)
-    texts = operation_names(ran.trace, example)
-    digests = (hashlib.blake2s(str(t).encode("utf-8", "replace"), digest_size=8) for t in texts)
-    digest = np.array(
-        [int.from_bytes(d.digest(), "little", signed=True) for d in digests], np.int64
-    )
-    size = operations["bytes"].to_numpy()
-    took = (operations["end_ns"] - operations["start_ns"]).to_numpy()
-    for window, operation, _ in ran.inside(measured):
-        first = np.flatnonzero(np.diff(window, prepend=-1))
-        own = window[first]
-        moved[own] = np.add.reduceat(size[operation], first)
-        with np.errstate(over="ignore"):
-            names[own] = np.add.reduceat(digest[code[operation]], first)
-        most = np.repeat(np.maximum.reduceat(took[operation], first), ran.count[own])
-        longest = np.flatnonzero(took[operation] == most)
-        owner, place = np.unique(window[longest], return_index=True)
-        main[owner] = texts[code[operation[longest[place]]]]
-    count = np.zeros(len(ran.windows), np.int64)
-    count[measured] = ran.count[measured]
-    return pd.DataFrame(dict(zip([*_WORK, "main"], (count, moved, names, main), strict=True)))
+def _work(ran: Ran, which: np.ndarray) -> pd.DataFrame:
+    """What every window did (0 and '' for those not asked for): operations that begin in it on its
+    stream; for host windows, those issued in it: how many, how many bytes, a number for their
+    names, and the name of the longest."""
+    out = pd.DataFrame(0, range(len(ran.windows)), _WORK).assign(main="")
+    size = ran.trace.operations["bytes"].to_numpy()
+    # the same names, equally often, have the same sum
+    weight = np.random.default_rng(1).integers(1 << 62, size=len(ran.names))
+    for window, operation, _ in ran.inside(which):
+        columns = {"work_count": 1, "work_bytes": size[operation]}
+        columns |= {
+            "work_names": weight[ran.name[operation]],
+            "took": ran.end[operation] - ran.start[operation],
+        }
+        rows = pd.DataFrame(columns)
+        groups = rows.groupby(window)
+        own = groups[_WORK].sum()
+        out.loc[own.index, _WORK] = own
+        longest = ran.name[operation[groups["took"].idxmax()]]
+        out.loc[own.index, "main"] = ran.names["kernel"].to_numpy()[longest]
+    return out
 
 
 def _blocks(ran: Ran, chosen: np.ndarray) -> np.ndarray:
@@ -263,17 +219,15 @@ def _blocks(ran: Ran, chosen: np.ndarray) -> np.ndarray:
     out = np.full(len(ran.windows), -1, np.int64)
     operations = ran.trace.operations
     kernel, row = operations["kind"].to_numpy() == KIND["kernel"], operations["row"].to_numpy()
-    some = [
-        (i.window[kernel[i.operation]], row[i.operation[kernel[i.operation]]])
-        for i in ran.inside(chosen)
-    ]
-    if not some or ran.trace.shapes is None:
-        return out
-    window, of = (np.concatenate(c) for c in zip(*some, strict=True))
+    held = [(np.empty(0, np.int64), np.empty(0, np.int64))]
+    for window, operation, _ in ran.inside(chosen):
+        out[window] = 0
+        held.append((window[kernel[operation]], row[operation[kernel[operation]]]))
+    window, of = map(np.concatenate, zip(*held, strict=True))
     rows, place = np.unique(of, return_inverse=True)
-    if len(rows) <= _MOST_GRIDS:
-        out[chosen] = np.where(ran.count[chosen] > 0, 0, -1)
-        np.add.at(out, window, np.asarray(ran.trace.shapes(rows))[:, :3].prod(axis=1)[place])
+    if ran.trace.shapes is None or len(rows) > _MOST_GRIDS:
+        return np.full(len(out), -1, np.int64)
+    np.add.at(out, window, np.asarray(ran.trace.shapes(rows))[:, :3].prod(axis=1)[place])
     return out
 
 
