@@ -72,11 +72,13 @@ def bound(
     if not logged:
         per_lane = in_legacy_order(trace, streams, np.unique(lane[lane >= 0]))
     around = neighbours(trace, per_lane, records)
-    lower, upper = own_bounds(trace, streams.lanes, records, around, matched.asked_ns)
-    upper = np.minimum(upper, event_synchronised(trace, records))
-    stamp = records["timestamp_ns"].to_numpy()
-    lower = np.where((stamp > 0) & (not on_clock), stamp - TICK_NS, lower)
-    upper = np.where(stamp > 0, stamp + TICK_NS, upper)
+    known = records["call"].to_numpy() >= 0
+    begun, stamp = records["call_start_ns"].to_numpy(), records["timestamp_ns"].to_numpy()
+    lower = np.maximum(begun, around["safe_previous_end_ns"].to_numpy())
+    lower = np.where((stamp > 0) & (not on_clock), stamp - TICK_NS, np.where(known, lower, 0))
+    upper = np.minimum(around["safe_next_start_ns"].to_numpy(), matched.asked_ns)
+    upper = np.minimum(upper, waited_for(trace, streams.lanes, records))
+    upper = np.where(stamp > 0, stamp + TICK_NS, np.where(known, upper, FAR))
 
     problem = records["problem"].to_numpy(dtype=object)
     start, end, elapsed = (pairs[c].to_numpy() for c in ("start", "end", "elapsed_ns"))
@@ -112,69 +114,43 @@ def of_starts(
     return low, np.minimum(upper[start], np.minimum(upper[end], FAR) - elapsed + slack)
 
 
-def own_bounds(
-    trace: Trace,
-    lanes: pd.DataFrame,
-    records: pd.DataFrame,
-    around: pd.DataFrame,
-    asked_ns: np.ndarray,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Bounds that follow from a record's own neighbours and synchronisations.
-
-    `records`: columns call, call_start_ns, call_end_ns, process, lane.  `asked_ns`: trace time by
-    which elapsed_time on it had returned (FAR if unknown).
-    """
-    known = records["call"].to_numpy() >= 0
-    since = records["call_end_ns"].to_numpy()
-    lower = np.maximum(
-        records["call_start_ns"].to_numpy(), around["safe_previous_end_ns"].to_numpy()
-    )
-    upper = np.minimum(around["safe_next_start_ns"].to_numpy(), asked_ns)
+def waited_for(trace: Trace, lanes: pd.DataFrame, records: pd.DataFrame) -> np.ndarray:
+    """Per record when the host knew that it was done: the end of the first successful wait for the
+    device, its stream, or its event (or query of that, before it is recorded again) that began after
+    its call had returned; FAR for none.  `records`: columns call, call_end_ns, process, lane, event."""
     calls, syncs = trace.calls, trace.syncs[trace.syncs["call"] >= 0]
-    kind, ok = calls["kind"].to_numpy(), calls["return_value"].to_numpy() == 0
-    device = np.flatnonzero((kind == CALL["sync_device"]) & ok)
-    call, lane = syncs["call"].to_numpy(), stream_lane(lanes, syncs)
-    stream = (lane >= 0) & (kind[call] == CALL["sync_stream"]) & ok[call]
-    for key, made, whose in (
-        (calls["process"].to_numpy()[device], device, "process"),
-        (lane[stream], call[stream], "lane"),
-    ):  # the earliest end among the calls with the record's key that began after it
-        start, end = (calls[c].to_numpy()[made] for c in ("start_ns", "end_ns"))
-        wanted = records[whose].to_numpy()
-        for value in np.intersect1d(key, wanted):
-            these = np.flatnonzero(key == value)
-            these = these[np.argsort(start[these], kind="stable")]
-            least = np.append(np.minimum.accumulate(end[these][::-1])[::-1], FAR)
-            here = np.flatnonzero(wanted == value)
-            after = np.searchsorted(start[these], since[here])
-            upper[here] = np.minimum(upper[here], least[after])
-    return np.where(known, lower, 0), np.where(known, upper, FAR)
-
-
-def event_synchronised(trace: Trace, records: pd.DataFrame) -> np.ndarray:
-    """Per record whose event is known: end of the first successful synchronisation or query of it
-    before it is recorded again; FAR if there is none."""
+    begun, ended, kind = (calls[c].to_numpy() for c in ("start_ns", "end_ns", "kind"))
+    succeeded = calls["return_value"].to_numpy() == 0
+    device = np.flatnonzero((kind == CALL["sync_device"]) & succeeded)
+    called = syncs["call"].to_numpy()
+    asked = syncs[["process", "event"]].assign(
+        wait=called, time=begun[called], lane=stream_lane(lanes, syncs)
+    )
+    of_stream = (kind[called] == CALL["sync_stream"]) & succeeded[called]
+    of_event = np.isin(kind[called], [CALL["sync_event"], CALL["query_event"]]) & succeeded[called]
+    of_device = {
+        "process": calls["process"].to_numpy()[device],
+        "wait": device,
+        "time": begun[device],
+    }
+    known = records[["process", "lane", "event"]].assign(
+        time=records["call_end_ns"], record=np.arange(len(records))
+    )
+    known = known[records["call"] >= 0].sort_values("time")
+    again = known.groupby(["process", "event"])["time"].shift(-1, fill_value=int(FAR))
     out = np.full(len(records), FAR)
-    calls, syncs = trace.calls, trace.syncs
-    begun, ended = calls["start_ns"].to_numpy(), calls["end_ns"].to_numpy()
-    event, call = records["event"].to_numpy(), records["call"].to_numpy()
-    known = np.flatnonzero((event >= 0) & (call >= 0))
-    asked = syncs[(syncs["call"] >= 0) & (syncs["event"] >= 0)]
-    made = asked["call"].to_numpy()
-    good = np.isin(calls["kind"].to_numpy()[made], [CALL["sync_event"], CALL["query_event"]])
-    good &= calls["return_value"].to_numpy()[made] == 0
-    if not len(known) or not good.any():
-        return out
-    asked = asked.loc[good, ["process", "event", "call"]].assign(time=begun[made[good]])
-    made = pd.DataFrame({"process": records["process"].to_numpy()[known], "event": event[known]})
-    made = made.assign(time=ended[call[known]], record=known).sort_values("time")
-    made["again"] = made.groupby(["process", "event"])["time"].shift(-1, fill_value=int(FAR))
-    joined = pd.merge_asof(
-        made, asked.sort_values("time"), on="time", by=["process", "event"], direction="forward"
-    ).dropna(subset="call")
-    wait = joined["call"].to_numpy().astype(np.int64)
-    before = begun[wait] < joined["again"].to_numpy()
-    out[joined["record"].to_numpy()[before]] = ended[wait[before]]
+    for keys, waits, until in (
+        (["process"], pd.DataFrame(of_device), FAR),
+        (["lane"], asked[of_stream], FAR),
+        (["process", "event"], asked[of_event], again),
+    ):
+        some = known.assign(until=until)[(known[keys] >= 0).all(axis=1)]
+        waits = waits[["time", "wait", *keys]].sort_values("time", kind="stable")
+        joined = pd.merge_asof(some, waits, on="time", by=keys, direction="forward")
+        joined = joined.dropna(subset="wait")
+        wait = joined["wait"].to_numpy().astype(np.int64)
+        in_time = begun[wait] < joined["until"].to_numpy()
+        np.minimum.at(out, joined["record"].to_numpy()[in_time], ended[wait[in_time]])
     return out
 
 

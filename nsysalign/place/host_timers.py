@@ -12,17 +12,15 @@ and from its regions.
 
 The call sites say what is subtracted from what (record/readings.py): a reading is paired with the
 latest one on its thread, of the same clock, that was stored in the variable it subtracts.  Where the
-source does not tell, or a coroutine reads, of which several may be waiting, nothing is guessed.  Only
-intervals with CUDA work count: a call of the reading thread, or a launch by a thread that reads no
-clock itself (autograd's worker runs the backward pass for the thread that waits for it).
+source does not tell, or a coroutine reads, nothing is guessed.  Only intervals with CUDA work count: a
+call of the reading thread, or a launch by a thread that reads no clock itself (autograd's worker).
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -45,8 +43,7 @@ from nsysalign.place.windows import Unplaced, windows_frame
 _DEEP = 64  # timers of one class that can be running at once
 #: Calls that are neither work nor a wait: an interval with nothing else inside is not about CUDA.
 _IDLE = ("record", "query_event", "query_stream", "wait_event")
-#: If the wall clock and the monotonic clock differ by more than this, the wall clock was set in
-#: between.
+#: If wall clock and monotonic clock differ by more than this, the wall clock was set in between.
 _STEP_NS, _STEP_SHARE = 1_000_000, 0.01
 
 
@@ -62,6 +59,11 @@ class Site(NamedTuple):
     subtracts: tuple[str, ...] = ()
     interleaved: bool = False
 
+    @property
+    def file(self) -> str:
+        """That of its caller."""
+        return self.callers[0].rpartition(":")[0] if self.callers else ""
+
 
 @dataclass(frozen=True)
 class HostTimers:
@@ -76,72 +78,65 @@ def host_timers(
     trace: Trace, log: EventLog, processes: Mapping[int, int], clocks: Mapping[int, ClockMap]
 ) -> HostTimers:
     """Everything that the log timed on the host's clock, on the trace's."""
-    known = sorted(clocks.keys() & processes.keys())
-    readings = log.clock_readings[log.clock_readings["process"].isin(known)]
-    readings = readings.reset_index(drop=True)
-    timers, pairs = _differences(log, readings)
-    rows = _candidates(log, timers)
-    start, thread, width = _on_trace(rows, rows["t0_ns"], processes, clocks)
-    at_ns, reader, _ = _on_trace(readings, readings["t_ns"], processes, clocks)
-    elapsed, lasted, origin = (rows[c].to_numpy() for c in ("elapsed_ns", "lasted_ns", "origin"))
-    region = rows["region"].to_numpy(dtype=object)
-    tied = rows["process"].isin(known).to_numpy()
-    is_timer, explicit = origin == ORIGIN["timer"], origin == ORIGIN["host"]
 
-    reason = np.where(tied, "", "the clock of its process could not be tied to the trace's")
-    reason = reason.astype(object)
-    reason[tied & (elapsed < 0)] = "its end is before its start"
-    stepped = (elapsed < 0) | (np.abs(elapsed - lasted) > _STEP_NS + _STEP_SHARE * lasted)
-    reason[is_timer & stepped] = "the wall clock was set in between"
+    def on_trace(rows: pd.DataFrame, column: str) -> pd.DataFrame:
+        """With start (trace time), width (the clock's uncertainty) and thread (the main one where
+        the log names none); 0 without a clock."""
+        start, width, process = np.zeros((3, len(rows)), np.int64)
+        for number, own in rows.groupby("process").indices.items():
+            if number in clocks and number in processes:
+                start[own] = clocks[number].to_trace(rows[column].to_numpy()[own])
+                width[own], process[own] = clocks[number].width_ns, processes[number]
+        tid = rows["tid"].to_numpy()
+        thread = thread_of(process, np.where(tid >= 0, tid, pid_of(process)))
+        return rows.assign(start=start, width=width, thread=thread)
+
+    readings = log.clock_readings[log.clock_readings["process"].isin([*clocks])]
+    readings = on_trace(readings.reset_index(drop=True), "t_ns")
+    timers, paired = _differences(log, readings)
+    rows = on_trace(_candidates(log, timers), "t0_ns")
+    work = _Work(trace.calls if len(rows) or len(readings) else trace.calls[:0], readings["thread"])
+
+    tied, explicit = rows["process"].isin([*clocks]), rows["origin"] == ORIGIN["host"]
+    drift = (rows["elapsed_ns"] - rows["lasted_ns"]).abs() - _STEP_SHARE * rows["lasted_ns"]
+    stepped = (rows["origin"] == ORIGIN["timer"]) & ((rows["elapsed_ns"] < 0) | (drift > _STEP_NS))
+    reason = pd.Series("", rows.index, dtype=object)
+    reason[~tied] = "the clock of its process could not be tied to the trace's"
+    reason[tied & (rows["elapsed_ns"] < 0)] = "its end is before its start"
+    reason[tied & stepped] = "the wall clock was set in between"
     ours = log.records[log.records["calibration"].to_numpy(dtype=bool)]
-    for number, made in ours[ours["process"].isin(known)].groupby("process"):
-        made_ns = np.sort(clocks[int(number)].to_trace(made["t0_ns"].to_numpy()))
-        first, last = (np.searchsorted(made_ns, edge) for edge in (start, start + elapsed))
-        inside = (rows["process"].to_numpy() == number) & (last > first)
-        reason[inside & ~explicit & (reason == "")] = (
+    for number, own in ours[ours["process"].isin([*clocks])].groupby("process"):
+        made_ns = np.sort(clocks[int(number)].to_trace(own["t0_ns"].to_numpy()))
+        edges = (rows["start"], rows["start"] + rows["elapsed_ns"])
+        first, last = (np.searchsorted(made_ns, edge) for edge in edges)
+        inside = (rows["process"] == number) & (last > first) & ~explicit
+        reason[inside & (reason == "")] = (
             "the harness's own calibration work ran inside, before the first event (--no-calibrate leaves it out)"
         )
-    # what holds no CUDA work is not about CUDA
-    asked = len(rows) or len(readings)
-    work = _Work(trace.calls if asked else trace.calls[:0], {*reader.tolist()})
     counts = explicit | ~tied
-    for n in np.flatnonzero(~counts).tolist():
-        counts[n] = work.any(int(thread[n]), int(start[n]), int(start[n] + lasted[n]))
+    for n, row in rows.loc[~counts, ["thread", "start", "lasted_ns"]].iterrows():
+        counts[n] = work.any(row["thread"], row["start"], row["start"] + row["lasted_ns"])
     # a region that holds timed readings already has its interval
-    held = {*region[is_timer & counts & ~stepped].tolist()}
-    counts &= ~((origin == ORIGIN["region"]) & rows["region"].isin(held).to_numpy())
+    held = rows.loc[(rows["origin"] == ORIGIN["timer"]) & counts & ~stepped, "region"]
+    counts &= ~((rows["origin"] == ORIGIN["region"]) & rows["region"].isin(held))
 
-    lost = rows[counts & (reason != "")].assign(reason=reason[counts & (reason != "")])
-    columns = ["region", "site", "reason", "origin", "source"]
+    columns = ["region", "site", "origin", "source", "why"]
+    lost = rows.assign(why=reason).loc[counts & (reason != ""), columns]
     unplaced = [
         Unplaced(name or where or "host timer", why, where, kind, row)
-        for name, where, why, kind, row in lost[columns].itertuples(index=False)
+        for name, where, kind, row, why in lost.itertuples(index=False)
     ]
-    good = np.flatnonzero(counts & (reason == ""))
-    start, thread, width, end = start[good], thread[good], width[good], (start + elapsed)[good]
-    windows = {
-        c: rows[c].to_numpy()[good] for c in ("site", "end_site", "region", "origin", "source")
-    }
-    windows |= {"kind": "host", "log_process": rows["process"].to_numpy()[good],
-                "process": process_of(thread), "thread": thread, "end_thread": thread,
-                "callers": rows["callers"].reset_index(drop=True)[good].to_numpy(),
-                "open_ns": start, "close_ns": end, "close_end_ns": end, "elapsed_ns": end - start,
-                "start_ns": start, "end_ns": end, "start_lower_ns": start - width,
-                "start_upper_ns": start + width, "error_ns": width}  # fmt: skip
-    alone = Counter[str]()
-    sites, of_reading = clock_sites(log.clock_sites, readings)
-    paired = {*pairs.ravel().tolist()}
-    for own in readings.groupby(["process", "tid", "clock"]).indices.values():
-        for before, this in pairwise(own.tolist()):
-            name, use = sites[of_reading[this]].site, sites[of_reading[this]].use
-            if this not in paired and use in ("", "kept", "difference"):
-                alone[name] += work.launched(int(reader[this]), at_ns[before], at_ns[this])
-    notes = [
-        f"host timers, {name or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they "
-        "are subtracted from could not be told; nsysalign.region names such a stretch"
-        for name, count in sorted(alone.items())
-        if count
-    ]
+    good = rows[counts & (reason == "")].reset_index(drop=True)
+    start, thread, width = (good[c].to_numpy() for c in ("start", "thread", "width"))
+    end = start + good["elapsed_ns"].to_numpy()
+    same = ("site", "end_site", "region", "origin", "source", "callers")
+    windows = {c: good[c].to_numpy() for c in same} | {
+        "kind": "host", "log_process": good["process"].to_numpy(), "process": process_of(thread),
+        "thread": thread, "end_thread": thread, "open_ns": start, "close_ns": end,
+        "close_end_ns": end, "elapsed_ns": end - start, "start_ns": start, "end_ns": end,
+        "start_lower_ns": start - width, "start_upper_ns": start + width, "error_ns": width,
+    }  # fmt: skip
+    notes = _left_alone(log, readings, paired, work)
     return HostTimers(windows_frame(len(good), windows), unplaced, notes)
 
 
@@ -174,132 +169,107 @@ def _candidates(log: EventLog, timers: pd.DataFrame) -> pd.DataFrame:
     return pd.concat(parts or [lines], ignore_index=True)
 
 
-def _on_trace(
-    rows: pd.DataFrame,
-    t_ns: pd.Series,
-    processes: Mapping[int, int],
-    clocks: Mapping[int, ClockMap],
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """(trace time, globalTid, the clock's uncertainty) of what a thread saw at `t_ns`; of the main
-    thread where the log names none (-1).  0 for a process without a clock."""
-    t, width, process = np.zeros((3, len(rows)), np.int64)
-    for number, own in rows.groupby("process").indices.items():
-        if number in clocks and number in processes:
-            t[own] = clocks[number].to_trace(t_ns.to_numpy()[own])
-            width[own], process[own] = clocks[number].width_ns, processes[number]
-    tid = rows["tid"].to_numpy()
-    return t, thread_of(process, np.where(tid >= 0, tid, pid_of(process))), width
+def _left_alone(
+    log: EventLog, readings: pd.DataFrame, paired: np.ndarray, work: _Work
+) -> list[str]:
+    """Notes on readings after CUDA work that belong to no interval."""
+    sites, of_reading = _sites(log, readings)
+    before = readings.groupby(["process", "tid", "clock"])["start"].shift(fill_value=-1)
+    alone = Counter[str]()
+    for n in np.setdiff1d(np.flatnonzero(before >= 0), paired).tolist():
+        site = sites[of_reading[n]]
+        if site.use in ("", "kept", "difference"):
+            thread, now = int(readings["thread"].iloc[n]), int(readings["start"].iloc[n])
+            alone[site.site] += work.launched(thread, int(before.iloc[n]), now)
+    return [
+        f"host timers, {name or 'an unknown place'}: {count} readings after CUDA work belong to no interval: what they "
+        "are subtracted from could not be told; nsysalign.region names such a stretch"
+        for name, count in sorted(alone.items())
+        if count
+    ]
 
 
-# --- which readings are subtracted from one another
-
-
-def clock_sites(table: pd.DataFrame, readings: pd.DataFrame) -> tuple[list[Site], np.ndarray]:
+def _sites(log: EventLog, readings: pd.DataFrame) -> tuple[list[Site], list[int]]:
     """Sites, and each reading's position among them (that of an empty one for a site that the log
     does not describe)."""
+    table = log.clock_sites
     sites = [Site(*row) for row in table[list(Site._fields)].itertuples(index=False)]
-    keys = table[["process", "number"]].itertuples(index=False, name=None)
+    keys = zip(table["process"].tolist(), table["number"].tolist(), strict=True)
     index = {key: n for n, key in enumerate(keys)}
-    wanted = readings[["process", "site"]].itertuples(index=False, name=None)
-    place = np.array([index.get(key, len(sites)) for key in wanted], dtype=np.int64)
-    return [*sites, Site()], place
+    wanted = zip(readings["process"].tolist(), readings["site"].tolist(), strict=True)
+    return [*sites, Site()], [index.get(key, len(sites)) for key in wanted]
 
 
 def _differences(log: EventLog, readings: pd.DataFrame) -> tuple[pd.DataFrame, np.ndarray]:
     """(a row per difference, as long as the program computed; positions of its two readings)."""
-    sites, place = clock_sites(log.clock_sites, readings)
-    thread = readings.groupby(["process", "tid"]).ngroup().to_numpy()
-    pairs = differences(thread, pd.factorize(readings["clock"])[0], place, sites)
-    start, end = pairs.T
-    begun, ended = ([sites[n] for n in place[side].tolist()] for side in (start, end))
-    region, value, t = (readings[c].to_numpy() for c in ("region", "value_ns", "t_ns"))
-    same = region[start] == region[end]
+    sites, place = _sites(log, readings)
+    thread = readings.groupby(["process", "tid", "clock"]).ngroup().to_numpy()
+    pairs = differences(thread, [sites[n] for n in place])
+    first, last = (readings.iloc[side].reset_index(drop=True) for side in pairs.T)
+    begun, ended = ([sites[place[n]] for n in side.tolist()] for side in pairs.T)
     columns = {
-        "process": readings["process"].to_numpy()[start],
-        "tid": readings["tid"].to_numpy()[start],
-        "region": pd.Series(np.where(same, region[start], ""), dtype=object),
+        "process": first["process"],
+        "tid": first["tid"],
+        "region": first["region"].where(first["region"] == last["region"], "").astype(object),
         "site": pd.Series([site.site for site in begun], dtype=object),
         "end_site": pd.Series([site.site for site in ended], dtype=object),
         "callers": pd.Series([site.callers for site in begun], dtype=object),
-        "t0_ns": t[start],
-        "elapsed_ns": value[end] - value[start],
-        "lasted_ns": t[end] - t[start],
+        "t0_ns": first["t_ns"],
+        "elapsed_ns": last["value_ns"] - first["value_ns"],
+        "lasted_ns": last["t_ns"] - first["t_ns"],
     }
     return pd.DataFrame(columns), pairs
 
 
-def differences(
-    thread: np.ndarray, clock: np.ndarray, place: np.ndarray, sites: Sequence[Site]
-) -> np.ndarray:
+def differences(thread: np.ndarray, sites: Sequence[Site]) -> np.ndarray:
     """Positions of starts and ends (rows of two, by start): what the source and the order of the
     readings say, without the trace.  A start may serve several differences (a lap and a total), each
-    of them once.
-
-    thread, clock: integers; place: positions in `sites`; all in the order of each thread.
-    """
+    of them once.  Of each reading: a number for its thread and clock, its site."""
     found: set[tuple[int, int]] = set()  # a reading that two variables hold is one
-    for own in pd.Series(np.arange(len(thread))).groupby([thread, clock]).indices.values():
-        held: dict[str, list[int]] = defaultdict(list)  # variable -> readings, the latest last
-        taken: dict[tuple[str, int, str], set[int]] = defaultdict(set)  # starts of a difference
-        for n in own.tolist():
-            site = sites[place[n]]
-            for variable in () if site.interleaved else site.subtracts:
-                had = taken[site.function, site.position, variable]
-                starts = [(start, sites[place[start]]) for start in held[variable]]
-                latest = _latest(starts, had, variable, site)
-                if latest is not None:
-                    had.add(latest)
-                    found.add((latest, n))
-            for variable in () if site.interleaved else site.stores:
-                held[variable].append(n)
-                del held[variable][: -(_DEEP if _is_attribute(variable) else 1)]
+    # by thread and variable: readings that it holds, the latest last; starts of each difference
+    held: dict[tuple, list[int]] = defaultdict(list)
+    taken: dict[tuple, set[int]] = defaultdict(set)
+    for n, (owner, site) in enumerate(zip(thread.tolist(), sites, strict=True)):
+        for variable in () if site.interleaved else site.subtracts:
+            had = taken[owner, site.function, site.position, variable]
+            start = _start(held[owner, variable], sites, had, site)
+            if start is not None:
+                had.add(start)
+                found.add((start, n))
+        for variable in () if site.interleaved else site.stores:
+            is_attribute = variable.rpartition(":")[2].startswith(".")
+            before = held[owner, variable][1 - _DEEP :] if is_attribute else []
+            held[owner, variable] = [*before, n]
     return np.array(sorted(found), dtype=np.int64).reshape(-1, 2)
 
 
-def _latest(
-    starts: list[tuple[int, Site]], had: Collection[int], variable: str, site: Site
-) -> int | None:
-    """The reading that a variable holds.  A name holds the latest one.  An attribute belongs to one
-    of several objects, such as nested timers: if its latest reading has been subtracted here
-    before, an older one counts if it was stored from another place in the same file: `with Timer():
-    ... with Timer(): ...` ends inside out.
-    """
-    stored = starts[-1][1] if starts else site
-    for start, other in reversed(starts):
+def _start(held: list[int], sites: Sequence[Site], had: set[int], end: Site) -> int | None:
+    """The reading that is subtracted.  A name holds the latest one.  An attribute belongs to one of
+    several objects, such as nested timers: if its latest reading has been subtracted here before, an
+    older one counts if it was stored from another place in the same file: `with Timer(): ... with
+    Timer(): ...` ends inside out."""
+    after = None
+    for start in reversed(held):
         if start not in had:
-            elsewhere = other is not stored and _file(other.callers) == _file(site.callers)
-            return start if elsewhere or start == starts[-1][0] else None
-        if not _is_attribute(variable):
-            return None
-        stored = other
+            elsewhere = after is None or (
+                sites[start] is not sites[after] and sites[start].file == end.file
+            )
+            return start if elsewhere else None
+        after = start
     return None
-
-
-def _is_attribute(variable: str) -> bool:
-    return variable.rpartition(":")[2].startswith(".")
-
-
-def _file(callers: tuple[str, ...]) -> str:
-    return callers[0].rpartition(":")[0] if callers else ""
 
 
 class _Work:
     """When each thread's calls (sorted by start) began, for queries about stretches of time."""
 
-    def __init__(self, calls: pd.DataFrame, readers: Collection[int]) -> None:
-        outermost = calls["outer"].to_numpy() == np.arange(len(calls))
+    def __init__(self, calls: pd.DataFrame, readers: pd.Series) -> None:
         kind, thread, start = (calls[c].to_numpy() for c in ("kind", "thread", "start_ns"))
-
-        def starts(kinds: Collection[str]) -> dict[int, np.ndarray]:
-            rows = np.flatnonzero(outermost & one_of(kind, [CALL[k] for k in kinds]))
-            return group(thread[rows], start[rows])
-
-        self._own, self._launches = starts(CALL.keys() - {*_IDLE}), starts(ENQUEUEING_CALLS)
-        workers = defaultdict(list)  # launches by threads that read no clock, per process
-        for number, times in self._launches.items():
-            if number not in readers:
-                workers[process_of(number)].append(times)
-        self._workers = {p: np.sort(np.concatenate(times)) for p, times in workers.items()}
+        outermost = calls["outer"].to_numpy() == np.arange(len(calls))
+        own = outermost & ~one_of(kind, [CALL[k] for k in _IDLE])
+        launches = outermost & one_of(kind, [CALL[k] for k in ENQUEUEING_CALLS])
+        workers = launches & ~np.isin(thread, readers.unique())
+        self._own, self._launches = (group(thread[w], start[w]) for w in (own, launches))
+        self._workers = group(process_of(thread[workers]), start[workers])
 
     def any(self, thread: int, start: int, end: int) -> bool:
         """Whether a call of this thread, or a launch by a worker of its process, lies inside."""

@@ -37,7 +37,7 @@ class Matched:
 
     `processes`: log process -> globalPid; `clocks`: log process -> clock.
     `records`: those of the log, then the record calls of the trace that no line of it made:
-    log_process, seq, device, stream_handle, stream_id, captured, region, site (of the log), process,
+    log_process, seq, tid, device, stream_handle, stream_id, captured, region, site (of the log), process,
     thread, call (-1: not found), call_start_ns, call_end_ns, problem (why it has no place, or ""),
     event, event_sync, timestamp_ns and event_row (position in trace.event_rows, -1: none).
     `waits`: stream waits by call: sync (position in trace.syncs), process, event, event_sync,
@@ -104,22 +104,21 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     threads = distinct(calls["thread"].to_numpy()[calls["kind"].to_numpy() == CALL["record"]])
     every = [distinct(t["process"].to_numpy()) for t in (calls, trace.operations)]
     by_pid = {int(pid_of(p)): int(p) for p in np.unique(np.concatenate(every)).tolist()}
-    timed = pd.concat([t[["process", "tid"]] for t in (log.records, log.hosts)])
-    tids = timed.groupby("process")["tid"].unique()
-    matched, notes, others = {}, [], other_runs(trace, log)
+    timed = pd.concat([t[["process", "tid", "t0_ns"]] for t in (log.records, log.hosts)])
+    matched, notes, others = {}, [], other_runs(trace, log, timed)
     for number, header in enumerate(log.headers):
-        pid, made = header.get("pid"), tids.get(number, np.empty(0, np.int64))
-        own = {tid_of(t) for t in made.tolist() if t >= 0}
+        pid, tids = header.get("pid"), timed.loc[timed["process"] == number, "tid"].unique()
+        own = {tid_of(t) for t in tids.tolist() if t >= 0}
         candidates = {process_of(int(t)) for t in threads if tid_of(int(t)) in own}
+        if not own and not isinstance(pid, int) and len(by_pid) == 1:
+            candidates = {*by_pid.values()}
         if number in others:
             notes.append(others[number])
         elif isinstance(pid, int) and tid_of(pid) in by_pid:
             matched[number] = by_pid[tid_of(pid)]
         elif len(candidates) == 1:
             matched[number] = candidates.pop()
-        elif not own and len(by_pid) == 1 and not isinstance(pid, int):
-            matched[number] = next(iter(by_pid.values()))
-        elif len(made):
+        elif len(tids):
             known = ", ".join(str(p) for p in sorted(by_pid)) or "none"
             name = pid if pid is not None else f"#{number}"
             notes.append(
@@ -134,7 +133,7 @@ def match_processes(trace: Trace, log: EventLog) -> tuple[dict[int, int], list[s
     return matched, notes
 
 
-def other_runs(trace: Trace, log: EventLog) -> dict[int, str]:
+def other_runs(trace: Trace, log: EventLog, timed: pd.DataFrame) -> dict[int, str]:
     """Processes of the log whose records all lie outside the trace by the wall clock -> the message
     about them; process ids repeat (in a container every run may be process 7).
 
@@ -144,19 +143,19 @@ def other_runs(trace: Trace, log: EventLog) -> dict[int, str]:
     session, calls = trace.info.session_start_utc_ns, trace.calls
     if session is None or calls.empty or int(calls["end_ns"].max()) <= 0:
         return {}
-    first, last = session + int(calls["start_ns"].min()), session + int(calls["end_ns"].max())
     clocks = log.clocks[log.clocks["realtime_ns"] > 0].drop_duplicates("process")
-    offset = (clocks["realtime_ns"] - clocks["monotonic_ns"]).set_axis(clocks["process"]).to_dict()
-    times = pd.concat([t[["process", "t0_ns"]] for t in (log.records, log.hosts)])
-    spans = times[times["process"].isin(offset)].groupby("process")["t0_ns"].agg(["min", "max"])
+    offset = (clocks["realtime_ns"] - clocks["monotonic_ns"]).set_axis(clocks["process"])
+    spans = timed[timed["process"].isin(offset.index)].groupby("process")["t0_ns"]
+    spans = spans.agg(["min", "max"]).add(offset, axis=0).dropna() - session
+    early = int(calls["start_ns"].min()) - spans["max"]
+    late = spans["min"] - int(calls["end_ns"].max())
     others = {}
-    for number, begin, end in spans.itertuples():
-        before, after = first - int(end) - offset[number], int(begin) + offset[number] - last
+    for number, before, after in zip(spans.index.tolist(), early, late, strict=True):
         if max(before, after) > _CLOCK_SET_NS:
             pid = log.headers[number].get("pid")
             whose = f" of process {pid}" if isinstance(pid, int) else ""
             when = "after the trace ends" if after > before else "before the trace begins"
-            others[int(number)] = (
+            others[number] = (
                 f"the event log{whose} belongs to another run: its records lie "
                 f"{duration(max(before, after))} {when}"
             )
@@ -177,21 +176,18 @@ def match_records(
     call, of = np.full((2, len(log.records)), -1, dtype=np.int64)
     clocks: dict[int, ClockMap] = {}
     notes: list[str] = []
-    records, lines, marked = (
-        t.groupby("process").indices for t in (log.records, log.clocks, log.marked)
-    )
     t0, t1, tids = (log.records[c].to_numpy() for c in ("t0_ns", "t1_ns", "tid"))
     for number, process in processes.items():
-        logged = records.get(number, np.empty(0, np.int64))
+        logged = np.flatnonzero(log.records["process"] == number)
         groups = []  # per thread: its records by time, and the record calls that it may have made
         for tid in np.unique(tids[logged]).tolist():
             rows = logged[tids[logged] == tid]
             rows = rows[np.argsort(t0[rows], kind="stable")]
             made = is_record[of_thread(thread[is_record], process, tid)]
-            groups.append((tid, rows, made, (t0[rows], t1[rows], start[made], end[made])))
+            groups.append((rows, made, (t0[rows], t1[rows], start[made], end[made])))
         clock = clock_map(
-            clocks=log.clocks.iloc[lines.get(number, [])],
-            marked=log.marked.iloc[marked.get(number, [])],
+            clocks=log.clocks[log.clocks["process"] == number],
+            marked=log.marked[log.marked["process"] == number],
             marks=trace.marks,
             session_start_utc_ns=trace.info.session_start_utc_ns,
         )
@@ -207,19 +203,14 @@ def match_records(
             )
         inside = [clock.contained(*times) for *_, times in groups]
         hits = sum((found >= 0).sum() for found in inside)
-        if clock.width_ns > _SHARP_NS or (len(logged) and hits / len(logged) < 0.9):
+        if clock.width_ns > _SHARP_NS or hits < 0.9 * len(logged):
             clock = refine(clock, [times for *_, times in groups])
             inside = [clock.contained(*times) for *_, times in groups]
         clocks[number] = clock
-        for (tid, rows, made, times), found in zip(groups, inside, strict=True):
-            if tid < 0 and len(
-                made
-            ):  # nobody's, if the next call, of another thread, lies inside, too
-                this, after = np.maximum(found, 0), np.minimum(found + 1, len(made) - 1)
-                two = (found >= 0) & (after > this) & (times[3][after] <= clock.to_trace(times[1]))
-                found[two & (thread[made[after]] != thread[made[this]])] = -1
+        for (rows, made, _), found in zip(groups, inside, strict=True):
             call[rows] = np.append(made, -1)[found]
-            of[rows] = thread_of(process, tid) if tid >= 0 else np.append(thread, -1)[call[rows]]
+            known = thread_of(process, tids[rows])
+            of[rows] = np.where(tids[rows] >= 0, known, np.append(thread, -1)[call[rows]])
     return call, of, clocks, notes
 
 
@@ -230,11 +221,12 @@ def _outermost(trace: Trace, kind: str) -> np.ndarray:
 
 
 def of_thread(thread: np.ndarray, process: int, tid: int) -> np.ndarray:
-    """Positions of what a thread of a process did, among the threads (globalTid) of all; of any of
-    the process where a log leaves out which (-1)."""
-    return np.flatnonzero(
-        thread == thread_of(process, tid) if tid >= 0 else process_of(thread) == process
-    )
+    """Positions of what a thread of a process did, among the threads (globalTid) of all; where a log
+    leaves out which (-1), of the only one of its process, and nothing if there are several."""
+    if tid >= 0:
+        return np.flatnonzero(thread == thread_of(process, tid))
+    rows = np.flatnonzero(process_of(thread) == process)
+    return rows[:0] if len(distinct(thread[rows])) > 1 else rows
 
 
 def _all_records(
@@ -246,16 +238,16 @@ def _all_records(
 ) -> pd.DataFrame:
     """`Matched.records` from the calls and threads of the log's records."""
     calls, rows = trace.calls, trace.event_rows
-    numbers = ["process", "seq", "device", "stream_handle", "stream_id"]
+    numbers = ["process", "seq", "tid", "device", "stream_handle", "stream_id"]
     logged = log.records[[*numbers, "captured", "region", "site"]]
-    process = np.array([processes.get(p, -1) for p in logged["process"].tolist()], dtype=np.int64)
     logged = logged.rename(columns={"process": "log_process"})
+    process = np.array([processes.get(p, -1) for p in logged["log_process"].tolist()], np.int64)
     logged = logged.assign(call=call, thread=thread, process=process)
     other = np.setdiff1d(_outermost(trace, "record"), call)
     none = dict.fromkeys(("log_process", *numbers[1:]), -1) | {"captured": False}
-    texts = {"region": "", "site": ""}
     made = {c: calls[c].to_numpy()[other] for c in ("thread", "process")}
-    extra = pd.DataFrame({**none, **texts, **made, "call": other}, index=range(len(other)))
+    extra = none | {"region": "", "site": "", **made, "call": other}
+    extra = pd.DataFrame(extra, index=range(len(other)))
     out = pd.concat([logged, extra] if len(extra) else [logged], ignore_index=True)
     call = out["call"].to_numpy()
     find = Lookup(rows["process"].to_numpy(), rows["correlation"].to_numpy())
@@ -274,17 +266,16 @@ def _all_records(
 
 def _problems(log: EventLog, records: pd.DataFrame) -> np.ndarray:
     """Why records have no place, "" where they may have one."""
-    captured = records["captured"].astype(bool).to_numpy()
+    captured = records["captured"].to_numpy(dtype=bool)
     absent = (records["process"].to_numpy() < 0) & ~captured
     lost = (records["call"].to_numpy() < 0) & ~captured & ~absent
     number = records["log_process"].to_numpy()
-    nobody = np.append(log.records["tid"].to_numpy() < 0, np.zeros(len(records), dtype=bool))
     out = np.where(captured, "captured into a CUDA graph", "").astype(object)
     out[lost] = (
         "its record call is not in the trace (rows dropped, or recorded outside the profiled time)"
     )
-    out[lost & nobody[: len(records)]] = (
-        "its record call is not in the trace, or the record names no thread (tid) and several recorded then"
+    out[lost & (records["tid"].to_numpy() < 0)] = (
+        "its record call is not in the trace, or the record names no thread (tid) and several recorded"
     )
     for process, header in enumerate(log.headers):
         pid = header.get("pid")
@@ -304,9 +295,8 @@ def match_waits(
     without `record` and `inferred`)."""
     calls, syncs = trace.calls, trace.syncs
     call = _outermost(trace, "wait_event")
-    of_call = pd.Series(np.arange(len(syncs)), index=syncs["call"].to_numpy())
-    of_call = of_call[~of_call.index.duplicated()]
-    sync = of_call.reindex(call).fillna(-1).to_numpy().astype(np.int64)
+    first = syncs.reset_index().drop_duplicates("call").set_index("call")["index"]
+    sync = first.reindex(call, fill_value=-1).to_numpy().astype(np.int64)
     stream_id, log_process, seq = np.full((3, len(call)), -1)
     thread, begun, ended = (calls[c].to_numpy()[call] for c in ("thread", "start_ns", "end_ns"))
     logged = log.waits[log.waits["process"].isin([*clocks])].sort_values("t0_ns")
@@ -315,8 +305,7 @@ def match_waits(
         times = (rows["t0_ns"].to_numpy(), rows["t1_ns"].to_numpy(), begun[own], ended[own])
         found = clocks[int(number)].contained(*times)
         rows, hit = rows[found >= 0], own[found[found >= 0]]
-        stream_id[hit], seq[hit] = rows["stream_id"], rows["record"]
-        log_process[hit] = number
+        stream_id[hit], seq[hit], log_process[hit] = rows["stream_id"], rows["record"], number
     columns = {
         "call": call,
         "sync": sync,
@@ -340,31 +329,26 @@ def awaited(
     The event's number is needed where one thread records many events and then waits for each: DDP's
     reducer does.
     """
-    process, sync, seq = (waits[c].to_numpy() for c in ("process", "event_sync", "seq"))
-    made = records[records["call"] >= 0].sort_values("call_start_ns")
-    known = np.flatnonzero((records["event_sync"] >= 0) & (records["call"] >= 0))
-    by_sync = Lookup(*(records[c].to_numpy()[known] for c in ("process", "event_sync")))
-    found = np.where(sync >= 0, pick(known, by_sync(process, sync), -1), -1)
-    logged = np.flatnonzero(records["log_process"] >= 0)
-    by_log = Lookup(*(records[c].to_numpy()[logged] for c in ("log_process", "seq")))
-    in_log = pick(logged, by_log(waits["log_process"].to_numpy(), seq), -1)
-    found = np.where((found < 0) & (seq >= 0), in_log, found)
-    unsure = found < 0
-    asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)))
-    for name, column in (("time", "start_ns"), ("thread", "thread")):
-        asked[name] = trace.calls[column].to_numpy()[waits["call"].to_numpy()]
-    asked = asked.sort_values("time")
-    answers = made.rename(columns={"call_start_ns": "time"}).assign(record=made.index.to_numpy())
-    for by, left, right in (
-        (["process", "event"], asked[asked["event"] >= 0], answers[answers["event"] >= 0]),
-        (["thread"], asked, answers),
+    found = np.full(len(waits), -1)
+    for keys, known in (
+        (["process", "event_sync"], records["call"] >= 0),
+        (["log_process", "seq"], records["log_process"] >= 0),
     ):
-        left = left[found[left["wait"].to_numpy()] < 0]
-        if left.empty or right.empty:
-            continue
-        joined = pd.merge_asof(
-            left[["time", *by, "wait"]], right[["time", *by, "record"]], on="time", by=by
-        ).dropna(subset="record")
+        those = np.flatnonzero(known & (records[keys[1]] >= 0))
+        find = Lookup(*(records[c].to_numpy()[those] for c in keys))
+        position = pick(those, find(*(waits[c].to_numpy() for c in keys)), -1)
+        found = np.where(found < 0, position, found)
+    unsure = found < 0
+    times = {c: trace.calls[c].to_numpy()[waits["call"].to_numpy()] for c in ("start_ns", "thread")}
+    asked = waits[["process", "event"]].assign(wait=np.arange(len(waits)), **times)
+    asked = asked.rename(columns={"start_ns": "time"}).sort_values("time")
+    made = records[records["call"] >= 0].rename(columns={"call_start_ns": "time"})
+    made = made.rename_axis("record").reset_index().sort_values("time")
+    for by, known in ((["process", "event"], "event"), (["thread"], "thread")):
+        left = asked[(asked[known] >= 0) & (found[asked["wait"].to_numpy()] < 0)]
+        right = made.loc[made[known] >= 0, ["time", *by, "record"]]
+        joined = pd.merge_asof(left[["time", *by, "wait"]], right, on="time", by=by)
+        joined = joined.dropna(subset="record")
         found[joined["wait"].to_numpy()] = joined["record"].to_numpy().astype(np.int64)
     return found, unsure & (found >= 0)
 

@@ -25,8 +25,6 @@ from nsysalign.place.matched import Matched
 LEGACY_DEFAULT, BLOCKING = 3, 1  # TARGET_INFO_CUDA_STREAM.flag
 #: CUPTI's streamId minus cuStreamGetId's answer: -1 under every profiler tried, 0 in a plain run.
 STREAM_OFFSETS = (-1, 0)
-#: A handle stands for a stream if at least this share of its records point to it.
-_MOST_SAY = 0.6
 _KEYS = ["process", "context", "stream"]
 
 
@@ -116,11 +114,11 @@ class OnStreams:
 def streams_of(trace: Trace) -> Streams:
     """All streams that a trace names."""
     columns = [*_KEYS, "device"]
-    places, of_place = _places(trace.operations, columns)
+    code = trace.operations.groupby(columns, sort=False).ngroup().to_numpy()
+    places = trace.operations[columns].iloc[np.unique(code, return_index=True)[1]]
     named = trace.streams[trace.streams["process"] >= 0]
-    parts = [t[columns].drop_duplicates() for t in (places, trace.event_rows, named)]
+    every = pd.concat([places, trace.event_rows[columns], named[columns]])
     # every process has a legacy default stream, whether or not a row names it
-    every = pd.concat(parts)
     with_default = every.loc[every["stream"] == DEFAULT_STREAM, "process"].to_numpy()
     silent = np.setdiff1d(distinct(trace.calls["process"].to_numpy()), with_default)
     default = {"process": silent, "context": 1, "stream": DEFAULT_STREAM, "device": 0}
@@ -136,8 +134,16 @@ def streams_of(trace: Trace) -> Streams:
     lanes = frames.check(lanes.assign(flag=flag.to_numpy()), frames.LANES)
     lane = stream_lane(lanes, places).astype(np.int64)
     # of a single place: an array without memory
-    lane = np.broadcast_to(lane[0], len(of_place)) if len(lane) == 1 else lane[of_place]
+    lane = np.broadcast_to(lane[0], len(code)) if len(lane) == 1 else lane[code]
     return Streams(lanes, lane, np.isin(lanes.index, lane), lane_operations(trace, lane))
+
+
+def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
+    """Lane of rows with process, context and stream; -1 for none."""
+    if lanes.empty or rows.empty:
+        return np.full(len(rows), -1)
+    index = pd.MultiIndex.from_frame(lanes[_KEYS])
+    return index.get_indexer(pd.MultiIndex.from_frame(rows[_KEYS]))
 
 
 def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[int, LaneOperations]:
@@ -156,43 +162,18 @@ def in_legacy_order(trace: Trace, streams: Streams, lanes: np.ndarray) -> dict[i
 
 
 def on_streams(trace: Trace, matched: Matched, streams: Streams, *, logged: bool) -> OnStreams:
-    """Records on the streams that event rows name, else the log, else the work around them.
-    `logged`: there is a log."""
+    """Records on the streams that event rows name, else the log, else (`logged`: there is none) the
+    work around them."""
     records = matched.records
-    sync = matched.waits["sync"].to_numpy()
-    of_wait = pick(stream_lane(streams.lanes, trace.syncs), sync, -1)
-    waits = matched.waits.assign(lane=of_wait)
+    of_wait = stream_lane(streams.lanes, trace.syncs)
+    waits = matched.waits.assign(lane=pick(of_wait, matched.waits["sync"].to_numpy(), -1))
     exact = stream_lane(streams.lanes, trace.event_rows)
     exact = pick(exact, records["event_row"].to_numpy(), -1)
-    lane, notes = _lane_of_log(streams, records, waits, exact >= 0)
-    lane = np.where(exact >= 0, exact, lane)
     if logged:
-        lane = _lane_by_work(trace, streams.operation_lane, records, lane)
+        lane, notes = _lane_of_log(streams, records, waits, exact >= 0)
     else:
-        lane = np.where(lane >= 0, lane, lane_of_thread(trace, streams.operation_lane, records))
-    return OnStreams(records.assign(lane=lane), waits, notes)
-
-
-def _places(rows: pd.DataFrame, columns: list[str]) -> tuple[pd.DataFrame, np.ndarray]:
-    """(rows with distinct values of the columns, by first appearance; the index of each row among
-    them: an array without memory if there is one)."""
-    code = np.broadcast_to(np.int64(0), len(rows))
-    for column in columns:
-        values = rows[column].to_numpy()
-        if any(values.strides):  # 0: a column of one value
-            numbers, distinct_values = pd.factorize(values)
-            code = pd.factorize(code * len(distinct_values) + numbers)[0]
-    if not any(code.strides):
-        return rows[columns].iloc[:1], code
-    return rows[columns].iloc[np.unique(code, return_index=True)[1]], code
-
-
-def stream_lane(lanes: pd.DataFrame, rows: pd.DataFrame) -> np.ndarray:
-    """Lane of rows with process, context and stream; -1 for none."""
-    if lanes.empty or rows.empty:
-        return np.full(len(rows), -1)
-    index = pd.MultiIndex.from_frame(lanes[_KEYS])
-    return index.get_indexer(pd.MultiIndex.from_frame(rows[_KEYS]))
+        lane, notes = lane_of_thread(trace, streams.operation_lane, records), []
+    return OnStreams(records.assign(lane=np.where(exact >= 0, exact, lane)), waits, notes)
 
 
 def _lane_of_log(
@@ -200,60 +181,58 @@ def _lane_of_log(
 ) -> tuple[np.ndarray, list[str]]:
     """Lane of every record from what Python knew about its stream, -1 if that is ambiguous; notes.
     `settled`: records with a lane from an event row; they get no note."""
-    lane = np.full(len(records), -1, dtype=np.int64)
-    notes: list[str] = []
-    process, number = records["process"].to_numpy(), records["log_process"].to_numpy()
-    columns = ("stream_handle", "stream_id", "device")
-    handle, stream_id, device = (records[c].to_numpy() for c in columns)
+    lane, notes = np.full(len(records), -1), []
+    columns = ("process", "stream_handle", "stream_id", "device")
+    process, handle, stream_id, device = (records[c].to_numpy() for c in columns)
+    ours = (process >= 0) & (records["log_process"].to_numpy() >= 0)
     default = (handle == 0) | ((handle < 0) & (stream_id == DEFAULT_STREAM))
-    for one in np.unique(process[(process >= 0) & (number >= 0)]).tolist():
-        own = streams.lanes[streams.lanes["process"] == one]
-        working = own.index.to_numpy()[streams.busy[own.index.to_numpy()]]
-        here = (process == one) & (number >= 0)
+    for one in np.unique(process[ours]).tolist():
+        own, here = streams.lanes[streams.lanes["process"] == one], ours & (process == one)
+        working = own.index[streams.busy[own.index]]
         legacy = own[own["flag"] == LEGACY_DEFAULT]
         legacy = own[own["stream"] == DEFAULT_STREAM] if legacy.empty else legacy
-        rows = np.flatnonzero(here & default)
-        for which in np.unique(device[rows]).tolist():
-            on_device = legacy[legacy["device"] == which] if which >= 0 else legacy
-            candidates = on_device.index if len(on_device) else legacy.index
+        for which in np.unique(device[here & default]).tolist():
+            there = legacy[legacy["device"] == which].index if which >= 0 else legacy.index
+            there = there if len(there) else legacy.index
             # a log names no context: of several default streams that which alone did work
-            some = np.intersect1d(candidates, working) if len(on_device) else candidates
-            if len(some) == 1 or (len(on_device) and not len(some)):
-                lane[rows[device[rows] == which]] = (some if len(some) else candidates)[0]
-        if (lane[rows[~settled[rows]]] < 0).any() and len(legacy) > 1:
-            notes.append(
-                "several contexts have a default stream that did work, and the event log does not say which one is meant: "
-                "its records are unaligned (nsysalign run --accurate tells them apart)"
-            )
-        rows = np.flatnonzero(here & ~default & (stream_id >= 0))
+            some = there.intersection(working)
+            some = some if len(some) else there[:1]
+            rows = np.flatnonzero(here & default & (device == which))
+            if len(some) == 1:
+                lane[rows] = some[0]
+            elif not settled[rows].all():
+                notes.append(
+                    "several contexts have a default stream that did work, and the event log does not say which one is "
+                    "meant: its records are unaligned (nsysalign run --accurate tells them apart)"
+                )
+        rows = here & ~default & (stream_id >= 0)
         shift = _stream_offset(own, np.unique(stream_id[rows]), waits[waits["process"] == one])
-        if len(rows) and shift is None:
+        if shift is None and rows.any():
             notes.append(
                 "streams of the event log could not be told apart in the trace: their records are unaligned"
             )
-        for named, which in {*zip(stream_id[rows].tolist(), device[rows].tolist(), strict=True)}:
-            lanes = own[own["stream"] == named + shift] if shift is not None else own[:0]
+        named = {*zip(stream_id[rows].tolist(), device[rows].tolist(), strict=True)}
+        for number, which in named if shift is not None else ():
+            lanes = own[own["stream"] == number + shift]
             if len(lanes) > 1 and which >= 0:
                 lanes = lanes[lanes["device"] == which]
             if len(lanes) == 1:
-                lane[rows[(stream_id[rows] == named) & (device[rows] == which)]] = lanes.index[0]
+                lane[rows & (stream_id == number) & (device == which)] = lanes.index[0]
         if len(working) == 1:  # only one stream did anything
             lane[here & ~default & (stream_id < 0)] = working[0]
-    return lane, notes
+    return lane, list(dict.fromkeys(notes))
 
 
 def _stream_offset(own: pd.DataFrame, ids: np.ndarray, waits: pd.DataFrame) -> int | None:
     """CUPTI streamId minus cuStreamGetId's answer, decided on the trace."""
     known = (waits["lane"] >= 0) & (waits["stream_id"] >= 0)
     certain = waits[known & (waits["stream_id"] != DEFAULT_STREAM)]
-    named = own["stream"].reindex(certain["lane"]).to_numpy()
-    difference = named - certain["stream_id"].to_numpy()
-    values, counts = np.unique(difference[np.isfinite(difference)], return_counts=True)
-    if len(values) and abs(int(values[counts.argmax()])) <= 2:
-        return int(values[counts.argmax()])
+    difference = own["stream"].reindex(certain["lane"]).to_numpy() - certain["stream_id"]
+    usual = difference.mode()
+    if len(usual) and abs(usual[0]) <= 2:
+        return int(usual[0])
     # whether the stream did work is no evidence here: users do record on idle streams by mistake
-    existing = own["stream"].to_numpy()
-    hits = {o: int(np.isin(ids + o, existing).sum()) for o in STREAM_OFFSETS}
+    hits = {o: int(np.isin(ids + o, own["stream"]).sum()) for o in STREAM_OFFSETS}
     best = max(STREAM_OFFSETS, key=lambda o: hits[o])  # of equal ones the first: under profilers
     return best if hits[best] else None
 
@@ -274,22 +253,4 @@ def lane_of_thread(trace: Trace, operation_lane: np.ndarray, records: pd.DataFra
         own = np.flatnonzero((thread == number) & known)
         k = np.searchsorted(when[order], begun[own])
         out[own] = np.where(lanes[k] == lanes[k + 1], lanes[k], -1)
-    return out
-
-
-def _lane_by_work(
-    trace: Trace, operation_lane: np.ndarray, records: pd.DataFrame, lane: np.ndarray
-) -> np.ndarray:
-    """The same with a lane for created streams that the log names by their handle only: the lane of
-    the thread's work just before and just after, if most of the handle's records agree."""
-    handle, process = records["stream_handle"].to_numpy(), records["log_process"].to_numpy()
-    unknown = np.flatnonzero((lane < 0) & (handle > 0) & (process >= 0))
-    if not len(unknown):
-        return lane
-    out, beside = lane.copy(), lane_of_thread(trace, operation_lane, records)[unknown]
-    for rows in records.iloc[unknown].groupby(["log_process", "stream_handle"]).indices.values():
-        votes = pd.Series(beside[rows])
-        votes = votes[votes >= 0].value_counts()
-        if len(votes) and votes.iloc[0] >= _MOST_SAY * votes.sum():
-            out[unknown[rows]] = votes.index[0]
     return out

@@ -17,7 +17,7 @@ from nsysalign.model import CALL
 class Field(NamedTuple):
     name: str  # our name
     candidates: tuple[str, ...]  # nsys's names
-    default: int | None = -1  # value for "absent"; None: the column is required
+    default: int | None  # value for "absent"; None: the column is required
 
 
 class Table(NamedTuple):
@@ -26,73 +26,76 @@ class Table(NamedTuple):
     where: str = ""
 
 
-def _f(name: str, *candidates: str, default: int | None = -1) -> Field:
-    return Field(name, candidates or (name,), default)
+def _table(name: str, columns: str, where: str = "") -> Table:
+    """A line per column: our name, nsys's names, and the value that stands for "absent" if it is
+    not -1 (`=0`, or `needed` for none)."""
+    fields = []
+    for line in columns.split("\n"):
+        ours, *names = line.split() or [""]
+        default: int | None = -1
+        if names[-1:] in (["needed"], ["=0"]):
+            default = None if names.pop() == "needed" else 0
+        if ours:
+            fields.append(Field(ours, tuple(names), default))
+    return Table(name, tuple(fields), where)
 
 
-_WHERE_AND_WHEN = (
-    _f("start_ns", "start", default=None),
-    _f("end_ns", "end", default=None),
-    _f("process", "globalPid"),
-    _f("device", "deviceId", default=0),
-    _f("context", "contextId", default=0),
-    _f("stream", "streamId", default=None),
-    _f("correlation", "correlationId"),
-)
-
-KERNEL = Table(
-    "CUPTI_ACTIVITY_KIND_KERNEL",
-    (
-        *_WHERE_AND_WHEN,
-        _f("name_id", "demangledName", "shortName"),
-        _f("graph_node", "graphNodeId"),
-    ),
-)
+_WHEN = """
+    start_ns       start           needed
+    end_ns         end             needed
+"""
+_WHERE = f"""{_WHEN}
+    process        globalPid
+    device         deviceId        =0
+    context        contextId       =0
+    stream         streamId        needed
+    correlation    correlationId
+"""
+_KERNEL = f"""{_WHERE}
+    name_id        demangledName shortName
+    graph_node     graphNodeId
+"""
+_SHAPE = """
+    grid_x         gridX           =0
+    grid_y         gridY           =0
+    grid_z         gridZ           =0
+    block_x        blockX          =0
+    block_y        blockY          =0
+    block_z        blockZ          =0
+    registers      registersPerThread
+    static_shared_bytes   staticSharedMemory
+    dynamic_shared_bytes  dynamicSharedMemory
+"""
+KERNEL = _table("CUPTI_ACTIVITY_KIND_KERNEL", _KERNEL)
 #: Only read for the kernels that are drawn: the widest part of the longest table.
-KERNEL_SHAPE = Table(
-    KERNEL.name,
-    (
-        *(
-            _f(f"{what}_{axis}", f"{what}{axis.upper()}", default=0)
-            for what in ("grid", "block")
-            for axis in "xyz"
-        ),
-        _f("registers", "registersPerThread"),
-        _f("static_shared_bytes", "staticSharedMemory"),
-        _f("dynamic_shared_bytes", "dynamicSharedMemory"),
-    ),
-)
+KERNEL_SHAPE = _table(KERNEL.name, _SHAPE)
 #: The columns to which marks inside kernels are joined, and the SM resources that a kernel takes.
-KERNEL_LAUNCH = Table(
+KERNEL_LAUNCH = _table(
     KERNEL.name,
-    (
-        *KERNEL.fields,
-        *KERNEL_SHAPE.fields,
-        _f("grid_id", "gridId"),
-        _f("local_bytes", "localMemoryPerThread"),
-    ),
+    f"""{_KERNEL}{_SHAPE}
+    grid_id        gridId
+    local_bytes    localMemoryPerThread
+""",
 )
-MEMCPY = Table(
+MEMCPY = _table(
     "CUPTI_ACTIVITY_KIND_MEMCPY",
-    (
-        *_WHERE_AND_WHEN,
-        _f("bytes", default=0),
-        _f("copy_kind", "copyKind"),
-        _f("src_kind", "srcKind"),
-        _f("dst_kind", "dstKind"),
-        _f("graph_node", "graphNodeId"),
-    ),
+    f"""{_WHERE}
+    bytes          bytes           =0
+    copy_kind      copyKind
+    src_kind       srcKind
+    dst_kind       dstKind
+    graph_node     graphNodeId
+""",
 )
-MEMSET = Table(
+MEMSET = _table(
     "CUPTI_ACTIVITY_KIND_MEMSET",
-    (
-        *_WHERE_AND_WHEN,
-        _f("bytes", default=0),
-        _f("dst_kind", "memKind"),
-        _f("graph_node", "graphNodeId"),
-    ),
+    f"""{_WHERE}
+    bytes          bytes           =0
+    dst_kind       memKind
+    graph_node     graphNodeId
+""",
 )
-GRAPH = Table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WHERE_AND_WHEN)
+GRAPH = _table("CUPTI_ACTIVITY_KIND_GRAPH_TRACE", _WHERE)
 #: In the order of model.OPERATION_KINDS.
 OPERATION_TABLES = (KERNEL, GRAPH, MEMCPY, MEMSET)
 
@@ -103,101 +106,83 @@ def without_graphs(table: Table) -> Table:
     return table._replace(fields=tuple(f for f in table.fields if f.name != "graph_node"))
 
 
-RUNTIME = Table(
+RUNTIME = _table(
     "CUPTI_ACTIVITY_KIND_RUNTIME",
-    (
-        _f("start_ns", "start", default=None),
-        _f("end_ns", "end", default=None),
-        _f("thread", "globalTid", default=None),
-        _f("correlation", "correlationId"),
-        _f("name_id", "nameId", default=None),
-        _f("return_value", "returnValue", default=0),
-    ),
+    f"""{_WHEN}
+    thread         globalTid       needed
+    correlation    correlationId
+    name_id        nameId          needed
+    return_value   returnValue     =0
+""",
 )
-SYNCHRONIZATION = Table(
+SYNCHRONIZATION = _table(
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION",
-    (
-        _f("start_ns", "start", default=None),
-        _f("end_ns", "end", default=None),
-        _f("process", "globalPid"),
-        _f("context", "contextId", default=0),
-        _f("stream", "streamId"),
-        _f("event", "eventId"),
-        _f("event_sync", "eventSyncId"),
-        _f("correlation", "correlationId"),
-    ),
+    f"""{_WHEN}
+    process        globalPid
+    context        contextId       =0
+    stream         streamId
+    event          eventId
+    event_sync     eventSyncId
+    correlation    correlationId
+""",
 )
-CUDA_EVENT = Table(
+CUDA_EVENT = _table(
     "CUPTI_ACTIVITY_KIND_CUDA_EVENT",
-    (
-        _f("process", "globalPid"),
-        _f("device", "deviceId", default=0),
-        _f("context", "contextId", default=0),
-        _f("stream", "streamId", default=None),
-        _f("correlation", "correlationId", default=None),
-        _f("event", "eventId"),
-        _f("event_sync", "eventSyncId"),
-        _f("timestamp_ns", "timestamp"),
-    ),
+    """
+    process        globalPid
+    device         deviceId        =0
+    context        contextId       =0
+    stream         streamId        needed
+    correlation    correlationId   needed
+    event          eventId
+    event_sync     eventSyncId
+    timestamp_ns   timestamp
+""",
 )
-NVTX = Table(
+NVTX = _table(
     "NVTX_EVENTS",
-    (
-        _f("start_ns", "start", default=None),
-        _f("end_ns", "end"),
-        _f("thread", "globalTid"),
-        _f("kind", "eventType", default=None),
-        _f("text_id", "textId"),
-    ),
+    """
+    start_ns       start           needed
+    end_ns         end
+    thread         globalTid
+    kind           eventType       needed
+    text_id        textId
+""",
     where="eventType in (59, 60)",
 )
 #: Clock marks that the probe leaves: eventType 34, payload = CLOCK_MONOTONIC.
-NVTX_MARKS = Table(
+NVTX_MARKS = _table(
     "NVTX_EVENTS",
-    (
-        _f("trace_ns", "start", default=None),
-        _f("thread", "globalTid"),
-        _f("payload", "int64Value", "uint64Value"),
-        _f("text_id", "textId"),
-    ),
+    """
+    trace_ns       start           needed
+    thread         globalTid
+    payload        int64Value uint64Value
+    text_id        textId
+""",
     where="eventType = 34",
 )
-STREAM = Table(
+STREAM = _table(
     "TARGET_INFO_CUDA_STREAM",
-    (
-        _f("pid", "processId"),
-        _f("context", "contextId", default=0),
-        _f("stream", "streamId", default=None),
-        _f("flag"),
-    ),
+    """
+    pid            processId
+    context        contextId       =0
+    stream         streamId        needed
+    flag           flag
+""",
 )
-CONTEXT = Table(
+CONTEXT = _table(
     "TARGET_INFO_CUDA_CONTEXT_INFO",
-    (
-        _f("pid", "processId"),
-        _f("context", "contextId", default=0),
-        _f("device", "deviceId", default=0),
-        _f("null_stream", "nullStreamId"),
-    ),
+    """
+    pid            processId
+    context        contextId       =0
+    device         deviceId        =0
+""",
 )
-OVERHEAD = Table(
-    "PROFILER_OVERHEAD",
-    (
-        _f("start_ns", "start", default=None),
-        _f("end_ns", "end", default=None),
-        _f("thread", "globalTid"),
-        _f("name_id", "nameId"),
-    ),
-)
-OSRT = Table(
-    "OSRT_API",
-    (
-        _f("start_ns", "start", default=None),
-        _f("end_ns", "end", default=None),
-        _f("thread", "globalTid"),
-        _f("name_id", "nameId"),
-    ),
-)
+_OF_THREAD = f"""{_WHEN}
+    thread         globalTid
+    name_id        nameId
+"""
+OVERHEAD, OSRT = (_table(name, _OF_THREAD) for name in ("PROFILER_OVERHEAD", "OSRT_API"))
 
 #: The export's version lives in one of these (2023.3 on, 2022.4 - 2023.2); older exports have
 #: neither.
@@ -218,7 +203,6 @@ NAMES = frozenset(
 
 #: Of a GPU: size of its L2 (bytes), rate of its memory (bytes per second).
 GPU_LIMITS = ("l2CacheSize", "memoryBandwidth")
-GPU_COLUMNS = ("id", "name", "cuDevice", "smCount", *GPU_LIMITS)
 
 #: The newest schema whose names are known to be these (nsys 2026.3).  Newer ones are read as far as
 #: the names hold.

@@ -68,13 +68,9 @@ def test_only_synchronisations_of_its_stream_bound_a_record():
     place = {"process": P, "device": 0, "context": 1}
     syncs = [{"call": n, **place, "stream": stream} for n, (*_, stream) in enumerate(kinds)]
     lanes = pd.DataFrame({"process": [P], "device": [0], "context": [1], "stream": [7]})
-    records = pd.DataFrame(
-        {"call": [0], "call_start_ns": [0], "call_end_ns": [US], "process": [P], "lane": [0]}
-    )
-    around = pd.DataFrame({"safe_previous_end_ns": [-1], "safe_next_start_ns": [bounds.FAR]})
+    records = pd.DataFrame({"call": [0], "call_end_ns": [US], "process": P, "lane": 0, "event": -1})
     made = trace(calls=calls, syncs=syncs)
-    lower, upper = bounds.own_bounds(made, lanes, records, around, np.array([bounds.FAR]))
-    assert (lower.tolist(), upper.tolist()) == ([0], [7 * US])
+    assert bounds.waited_for(made, lanes, records).tolist() == [7 * US]
 
 
 def test_why_a_compared_pair_cannot_be_placed():
@@ -155,6 +151,8 @@ def test_a_wait_is_for_the_record_of_its_synchronisation_then_of_the_log_then_of
 def test_the_event_with_number_0_is_an_event():
     """A query of event 0 that succeeds at 4 us; the record of event 1 is never asked for."""
     calls = [{"start_ns": a * US, "end_ns": b * US, "kind": CALL[k], "process": P, "return_value": 0} for a, b, k in ((0, 1, "record"), (1, 2, "record"), (3, 4, "query_event"))]  # fmt: skip
-    records = pd.DataFrame({"event": [0, 1], "call": [0, 1], "process": [P, P]})
+    records = pd.DataFrame({"event": [0, 1], "call": [0, 1], "process": P, "lane": -1})
+    records["call_end_ns"] = [US, 2 * US]
     made = trace(calls=calls, syncs=[{"call": 2, "process": P, "event": 0}])
-    assert bounds.event_synchronised(made, records).tolist() == [4 * US, bounds.FAR]
+    lanes = pd.DataFrame({"process": [], "context": [], "stream": []})
+    assert bounds.waited_for(made, lanes, records).tolist() == [4 * US, bounds.FAR]

@@ -6,11 +6,9 @@ from __future__ import annotations
 import re
 import sys
 
-import numpy as np
-import pandas as pd
 import pytest
 
-from nsysalign.place.host_timers import clock_sites, differences
+from nsysalign.place.host_timers import timed
 from nsysalign.trace.eventlog import read_event_logs
 
 HEAD = """
@@ -139,13 +137,11 @@ def told(probed, text: str, tmp_path) -> list[tuple[int, int]]:
     run = probed(text)
     assert run.status == 0 and run.errors == "", run.err + run.errors
     (log,) = tmp_path.glob("run*/events-*.jsonl")
-    read = read_event_logs([log])
-    readings = read.clock_readings
-    sites, place = clock_sites(read.clock_sites, readings)
-    clock = pd.factorize(readings["clock"])[0]
-    pairs = differences(readings["tid"].to_numpy(), clock, place, sites)
-    lines = np.array([int(s.site.rpartition(":")[2] or 0) for s in sites])[place]
-    return [(start, end) for start, end in lines[pairs].tolist()]
+    ends = timed(read_event_logs([log]))[["site", "end_site"]]
+    return [
+        tuple(int(place.rpartition(":")[2] or 0) for place in both)
+        for both in ends.itertuples(index=False)
+    ]
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")

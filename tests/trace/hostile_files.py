@@ -19,23 +19,14 @@ def _columns(db: sqlite3.Connection, table: str) -> list[str]:
     return [row[1] for row in db.execute(f'pragma table_info("{table}")')]
 
 
-def _instead(db: sqlite3.Connection, what: str, table: str = KERNEL) -> None:
-    db.execute(f'drop table "{table}"')
+def _instead(db: sqlite3.Connection, what: str) -> None:
+    db.execute(f"drop table {KERNEL}")
     db.executescript(what)
 
 
 def endless_view(db: sqlite3.Connection) -> None:
     """A view of rows without end."""
     _instead(db, f"create view {KERNEL} as {_NUMBERS}")
-
-
-def doubling_views(db: sqlite3.Connection) -> None:
-    """Forty views, each reading the one before it twice: a trillion selects to compile."""
-    steps = [
-        f"create view v{k} as select * from v{k - 1} union all select * from v{k - 1}"
-        for k in range(1, 40)
-    ]
-    _instead(db, f"alter table StringIds rename to v0; {'; '.join(steps)}; create view StringIds as select * from v39", "OSRT_API")  # fmt: skip
 
 
 def virtual_table(db: sqlite3.Connection) -> None:
@@ -57,18 +48,6 @@ def without_rowid(db: sqlite3.Connection) -> None:
     db.execute(f"alter table {KERNEL} rename to was")
     db.execute(f"create table {KERNEL} ({listed}, primary key (correlationId)) without rowid")
     db.execute(f"insert into {KERNEL} select * from was")
-
-
-def triggers(db: sqlite3.Connection) -> None:
-    """They run when a table is written, which nobody does here."""
-    for event in ("insert", "update", "delete"):
-        db.execute(
-            f"create trigger t_{event} before {event} on {STRINGS} begin delete from {KERNEL}; end"
-        )
-
-
-def index_of_expressions(db: sqlite3.Connection) -> None:
-    db.execute(f"create index heavy on {STRINGS} (hex(zeroblob(1000 + id)))")
 
 
 def long_name(db: sqlite3.Connection) -> None:
@@ -93,12 +72,9 @@ def renamed_in_the_schema(db: sqlite3.Connection) -> None:
 #: name -> (what is done to an export, what the error says; None where the analysis is the same)
 PREPARED: dict[str, tuple[Callable[[sqlite3.Connection], None], str | None]] = {
     "endless view": (endless_view, "KERNEL is a view"),
-    "doubling views": (doubling_views, "StringIds is a view"),
     "virtual table": (virtual_table, "KERNEL is a virtual table"),
     "computed column": (computed_column, "StringIds computes its column value"),
     "without rowid": (without_rowid, "KERNEL has no row numbers"),
-    "triggers": (triggers, None),
-    "index of expressions": (index_of_expressions, None),
     "long name": (long_name, None),
     "too long name": (too_long_name, "a text of more than 16 MB"),
     "bytes for numbers": (bytes_for_numbers, "where a number belongs"),

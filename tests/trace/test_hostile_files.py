@@ -17,7 +17,7 @@ from tiny_export import tiny
 import nsysalign
 from nsysalign import untrusted
 from nsysalign.cli import cli
-from nsysalign.errors import AnalysisError, NsysAlignError, TraceError
+from nsysalign.errors import AnalysisError, TraceError
 from nsysalign.store import database
 from nsysalign.trace.read import read_trace
 from nsysalign.trace.sqlite import opened
@@ -93,17 +93,6 @@ def test_pages_in_each_others_place_are_seen_by_their_row_numbers(export):
     path.write_bytes(data)
     with pytest.raises(TraceError, match="rows out of order"):
         read_trace(path)
-
-
-@pytest.mark.parametrize("name", ["events-8.jsonl", "trace.sqlite", "analysis.db"])
-def test_a_link_that_leads_to_itself(export, log, tmp_path, name):
-    export(tiny())
-    assert CliRunner().invoke(cli, ["analyze", str(tmp_path), "-q"]).exit_code == 0
-    (tmp_path / name).unlink(missing_ok=True)
-    (tmp_path / name).symlink_to(name)
-    for command in ("analyze", "report", "show"):
-        done = CliRunner().invoke(cli, [command, str(tmp_path)])
-        assert isinstance(done.exception, NsysAlignError | SystemExit | None), command
 
 
 @pytest.fixture(scope="module")
@@ -182,19 +171,6 @@ def test_a_prepared_analysis_is_refused(name, said, tmp_path, export, log):
         database.load(path)
 
 
-def test_rows_without_end_in_an_analysis(tmp_path, export, log):
-    path = tmp_path / "analysis.db"
-    database.write(nsysalign.analyze(export(tiny()), [log]), path)
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("drop table parts")
-        db.execute("create table parts (interval, cause, ns, lower_ns, upper_ns)")
-        db.execute("insert into parts values (0, ?, 1, 1, 1)", ("k" * 3000,))
-        db.commit()
-    multiply(path, "parts")
-    with pytest.raises(AnalysisError, match="than a file of its size"):
-        database.load(path)
-
-
 # --- what other programs do with the file
 # ------------------------------------------------------------------------
 
@@ -225,36 +201,6 @@ def test_an_export_that_is_being_written_is_said(export, tmp_path):
     with pytest.raises(TraceError, match="being written, or its writer was stopped half-way"):
         read_trace(path)
     assert before == (path.read_bytes(), (tmp_path / "trace.sqlite-journal").read_bytes())
-
-
-def test_a_journal_that_is_done_with_does_not_matter(export, tmp_path):
-    path = export(tiny())
-    with closing(sqlite3.connect(path)) as db:
-        db.execute("pragma journal_mode = persist")
-        db.execute("update StringIds set value = 'again' where id = 7")
-        db.commit()
-    assert (tmp_path / "trace.sqlite-journal").stat().st_size
-    assert "again" in read_trace(path).names.values()
-
-
-def test_a_log_beside_a_file_that_is_in_no_wal_mode(export, tmp_path):
-    """SQLite reads it whatever the file's header says, and leaves a -shm: another answer than the
-    file's own."""
-    path, wal = export(tiny()), tmp_path / "trace.sqlite-wal"
-    other = tmp_path / "other.sqlite"
-    other.write_bytes(path.read_bytes())
-    with closing(sqlite3.connect(other)) as db:
-        db.execute("pragma journal_mode = wal")
-        db.execute("update StringIds set value = 'another' where id = 7")
-        db.commit()
-        wal.write_bytes((tmp_path / "other.sqlite-wal").read_bytes())
-    assert wal.stat().st_size
-    before = path.read_bytes(), sorted(os.listdir(tmp_path))
-    with pytest.raises(TraceError, match=r"part of it is still in trace\.sqlite-wal"):
-        read_trace(path)
-    wal.write_bytes(b"")
-    assert "another" not in read_trace(path).names.values()
-    assert before == (path.read_bytes(), sorted(os.listdir(tmp_path)))
 
 
 def test_a_file_in_wal_mode_is_read_and_nothing_is_left_beside_it(export, tmp_path):

@@ -103,21 +103,6 @@ def rename_column(table: str, old: str, new: str) -> Change:
     return lambda db: db.execute(f'alter table "{table}" rename column "{old}" to "{new}"')
 
 
-def reorder(turn: Callable[[list[str]], list[str]], *, rows: str = "rowid") -> Change:
-    """Columns in another order, in every table; rows as `rows` orders them, with numbers of their
-    own."""
-
-    def change(db: sqlite3.Connection) -> None:
-        tables = [n for (n,) in db.execute("select name from sqlite_master where type = 'table'")]
-        for table in tables:
-            listed = ", ".join(f'"{c}"' for c in turn(_columns(db, table)))
-            db.execute(f'create table "new" as select {listed} from "{table}" order by {rows}')
-            db.execute(f'drop table "{table}"')
-            db.execute(f'alter table "new" rename to "{table}"')
-
-    return change
-
-
 def version(schema: str, product: str = "2024.1.1", table: str = "META_DATA_EXPORT") -> Change:
     def change(db: sqlite3.Connection) -> None:
         db.execute("drop table META_DATA_EXPORT")
@@ -126,29 +111,6 @@ def version(schema: str, product: str = "2024.1.1", table: str = "META_DATA_EXPO
         db.executemany(f"insert into {table} values (?, ?)", rows)
 
     return change
-
-
-def green_contexts(db: sqlite3.Connection) -> None:
-    """`greenContextId` between `contextId` and `streamId`, as from 2024 on."""
-
-    def turn(columns: list[str]) -> list[str]:
-        at = (
-            columns.index("contextId") + 1
-            if "greenContextId" in columns and "contextId" in columns
-            else None
-        )
-        rest = [c for c in columns if c != "greenContextId"]
-        return columns if at is None else [*rest[:at], "greenContextId", *rest[at:]]
-
-    for table in OF_PROCESSES:
-        if table in {n for (n,) in db.execute("select name from sqlite_master")}:
-            add(table, "greenContextId", 4294967295)(db)
-    reorder(turn)(db)
-
-
-def old_sync_types(db: sqlite3.Connection) -> None:
-    """The codes mean other things in other versions, so they must not be read at all."""
-    db.execute(f"update {P}SYNCHRONIZATION set syncType = (syncType + 2) % 5")
 
 
 def texts_inline(db: sqlite3.Connection) -> None:
@@ -188,24 +150,23 @@ VARIANTS = (
     Variant("2022.4", (before_2023, version("3.0.0", "2022.4.2", "EXPORT_META_DATA")), "no rows", NO_EVENTS, "3.0.0"),
     Variant(
         "2023.2: event rows without a time",
-        (no_timestamps, no_waits_joined, version("3.2.0", "2023.2.1", "EXPORT_META_DATA"), old_sync_types),
+        (no_timestamps, no_waits_joined, version("3.2.0", "2023.2.1", "EXPORT_META_DATA")),
         "untimed", version="3.2.0",
     ),
     Variant("2024.6: times are NULL", (set_all(P + "CUDA_EVENT", "timestamp", None), version("3.16.1")), "untimed", version="3.16.1"),
     Variant(
         "2025.5: deprecatedSyncType, overheadType, copyCount",
         (rename_column(P + "SYNCHRONIZATION", "syncType", "deprecatedSyncType"),
-         add(P + "SYNCHRONIZATION", "syncType", 99), add(P + "MEMCPY", "copyCount", 1), green_contexts, version("3.24.0")),
+         add(P + "SYNCHRONIZATION", "syncType", 99), add(P + "MEMCPY", "copyCount", 1), version("3.24.0")),
         "recorded", version="3.24.0",
     ),
-    Variant("2026.3", (green_contexts, version("3.27.0", "2026.3.1")), "recorded", version="3.27.0"),
+    Variant("2026.3", (version("3.27.0", "2026.3.1"),), "recorded", version="3.27.0"),
     Variant(
         "a schema of the future",
         (version("9.99.0", "2031.1.1"), add(P + "KERNEL", "aColumnOf2031", "x"), add(P + "RUNTIME", "other", b"\0"),
          lambda db: db.execute("create table CUPTI_ACTIVITY_KIND_TELEPORT (start, end)")),
         "recorded", r"schema 9\.99\.0 is newer than 3\.27, the newest that this nsysalign knows", "9.99.0",
     ),
-    Variant("columns the other way round", (reorder(lambda columns: columns[::-1]),), "recorded"),
     Variant("event rows of a part of the program", (lambda db: db.execute(f"delete from {P}CUDA_EVENT where rowid % 3 = 0"),)),
     Variant("no event rows", (no_event_rows,), "no rows", NO_EVENTS),
     Variant("no stream table", (drop("TARGET_INFO_CUDA_STREAM"),), None, NO_STREAMS),
