@@ -75,7 +75,7 @@ class Brief(Short):
     labels: tuple[BriefLabel, ...]
     remarks: tuple[str, ...]
     trust: str
-    omitted: Omitted
+    omitted: Omitted = Omitted(0, 0, 0)
 
 
 def of_answer(said: Answer, command: str, run: str) -> Brief:
@@ -84,31 +84,31 @@ def of_answer(said: Answer, command: str, run: str) -> Brief:
     if proof:
         chosen = f" --label {shlex.quote(proof.label)}" if proof.kind != "run" else ""
         shown = f"nsysalign show {shlex.quote(run)}{chosen}"
+    fixes = [
+        BriefFix(f.purpose, cut(f.sentence, 160), cut("".join(f.code[:1]), 160)) for f in said.fixes
+    ]
+    labels = [
+        BriefLabel(
+            cut(row.label), row.verdict, row.words, row.count, row.elapsed_ns,
+            row.columns_ns["kernel"], row.saving_ns,
+        )
+        for row in said.labels
+    ]  # fmt: skip
     return _fitted(
         Brief(
-            schema=SCHEMA,
-            command=command,
-            verdict=said.verdict,
-            sentence=cut(said.sentence, _SENTENCE),
+            SCHEMA,
+            command,
+            said.verdict,
+            cut(said.sentence, _SENTENCE),
             next=shown,
             interval=cut(proof.name) if proof else "",
             wrong=tuple(map(cut, said.wrong)),
-            fixes=tuple(
-                BriefFix(f.purpose, cut(f.sentence, 160), cut(f.code[0] if f.code else "", 160))
-                for f in said.fixes
-            ),
-            labels=tuple(
-                BriefLabel(
-                    cut(row.label), row.verdict, row.words, row.count, row.elapsed_ns,
-                    row.columns_ns["kernel"], row.saving_ns,
-                )
-                for row in said.labels
-            ),
+            fixes=tuple(fixes),
+            labels=tuple(labels),
             remarks=tuple(cut(text, 120) for text in (*said.remarks, said.lost) if text),
             trust=cut(said.trust),
-            omitted=Omitted(0, 0, 0),
         )
-    )  # fmt: skip
+    )
 
 
 def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> Brief:
@@ -116,30 +116,31 @@ def of_unprofiled(run: UnprofiledRun, command: str, next_command: str) -> Brief:
     from nsysalign.show import unprofiled_run as shown
 
     rows = [row for _, row in shown.by_weight(run.labels).iterrows()]
-    lead = next((row for row in rows if row["verdict"] == "cpu_bound"), rows[0] if rows else None)
+    words = [row["verdict"] for row in rows]
+    verdict = "cpu_bound" if "cpu_bound" in words else next(iter(words), CANNOT_TELL)
     floor = "" if run.floor_ns is None else f", an empty pair reads {duration(run.floor_ns)}"
+    labels = [
+        BriefLabel(
+            cut(row["label"]), row["verdict"], shown.words(row), int(row["count"]),
+            round(row["steady_median_ns"]), None, None,
+        )
+        for row in rows
+    ]  # fmt: skip
     return _fitted(
         Brief(
-            schema=SCHEMA,
-            command=command,
-            verdict=CANNOT_TELL if lead is None else str(lead["verdict"]),
-            sentence=cut(" ".join(shown.sentences(run)), _SENTENCE),
+            SCHEMA,
+            command,
+            verdict,
+            cut(" ".join(shown.sentences(run)), _SENTENCE),
             next=next_command,
             interval="",
             wrong=(),
             fixes=(),
-            labels=tuple(
-                BriefLabel(
-                    cut(row["label"]), row["verdict"], shown.words(row), int(row["count"]),
-                    round(row["steady_median_ns"]), None, None,
-                )
-                for row in rows
-            ),
+            labels=tuple(labels),
             remarks=tuple(cut(note, 120) for note in run.notes[:3]),
             trust=cut(f"{run.device or 'no GPU named'}, not profiled{floor}"),
-            omitted=Omitted(0, 0, 0),
         )
-    )  # fmt: skip
+    )
 
 
 def short(command: str, verdict: str, sentence: str, next_command: str) -> str:
@@ -200,20 +201,19 @@ def _fitted(brief: Brief) -> Brief:
     """Within 2,000 bytes: remarks go first, then labels, wrong timings and fixes from their ends."""
     every = {name: len(getattr(brief, name)) for name in ("labels", "fixes", "wrong")}
     most = {"labels": _LABELS, "fixes": _FIXES, "wrong": _LABELS}
-
-    def kept(counts: dict[str, int]) -> Brief:
-        cut = {name: getattr(brief, name)[:count] for name, count in counts.items()}
-        omitted = {name: every[name] - len(cut[name]) for name in every}
-        return replace(brief, **cut, omitted=Omitted(**omitted))
-
     counts = {"remarks": len(brief.remarks)} | {n: min(every[n], most[n]) for n in every}
-    for name, least in (("remarks", 0), ("labels", 1), ("wrong", 0), ("fixes", 0)):
-        while len(text(kept(counts)).encode()) > MOST_BYTES and counts[name] > least:
-            counts[name] -= 1
-    fitted = kept(counts)
-    if len(text(fitted).encode()) > MOST_BYTES:  # a path this long: the command without it
-        fitted = replace(fitted, next="nsysalign --help")
-    return fitted
+    # of a path this long: the command without it
+    further = [("remarks", 0), ("labels", 1), ("wrong", 0), ("fixes", 0), ("next", 0)]
+    while True:
+        kept = {name: getattr(brief, name)[:count] for name, count in counts.items()}
+        omitted = Omitted(**{name: every[name] - len(kept[name]) for name in every})
+        fitted = replace(brief, **kept, omitted=omitted)
+        name = next((n for n, least in further if counts.get(n, 1) > least), "")
+        if len(text(fitted).encode()) <= MOST_BYTES or not name:
+            return fitted
+        if name == "next":
+            return replace(fitted, next="nsysalign --help")
+        counts[name] -= 1
 
 
 if __name__ == "__main__":

@@ -38,8 +38,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
 
 @contextmanager
 def new_file(out: Path) -> Iterator[Path]:
-    """A temporary path that becomes `out` if the block succeeds.  Raises UsageError if `out`
-    already exists."""
+    """The same for a file that must not be there yet, not even as a dangling link.  Raises
+    UsageError if it is."""
     refuse_existing(out)
     try:
         handle, name = tempfile.mkstemp(prefix=f".{out.name}.", suffix=".part", dir=out.parent)
@@ -51,11 +51,8 @@ def new_file(out: Path) -> Iterator[Path]:
     partial = Path(name)
     try:
         yield partial
-        try:
-            os.link(partial, out)  # unlike a rename it never replaces a file created meanwhile
-        except OSError:  # there is one, or a file system without links
-            refuse_existing(out)
-            partial.replace(out)
+        refuse_existing(out)
+        partial.replace(out)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -43,15 +43,14 @@ def check(frame: pd.DataFrame, spec: Spec, *, narrow: bool = False) -> pd.DataFr
     `narrow`: for tables of millions of rows, whose int64 columns may be held as int32 if every
     value fits (never times).
     """
-    missing = [c for c in spec.names if c not in frame.columns]
-    if missing:
+    if missing := [c for c in spec.names if c not in frame.columns]:
         raise KeyError(f"{spec.name}: missing columns {missing}")
     out = frame.copy(deep=False) if list(frame.columns) == spec.names else frame[spec.names]
-    # columns are not taken out of the table: each would be an object that costs more than a look at
-    # its dtype
-    found = zip(spec.columns, map(_spelled, out.dtypes.tolist()), strict=True)
-    wrong = {c.name: c.dtype for c, dtype in found if dtype != c.dtype and not (
-        narrow and (c.dtype, dtype) == ("int64", "int32") and not c.name.endswith("_ns"))}  # fmt: skip
+    wrong = {}
+    for column, dtype in zip(spec.columns, map(str, out.dtypes.tolist()), strict=True):
+        small = narrow and (column.dtype, dtype) == ("int64", "int32")
+        if dtype != column.dtype and not (small and not column.name.endswith("_ns")):
+            wrong[column.name] = column.dtype
     return out.astype(wrong) if wrong else out
 
 
@@ -62,44 +61,36 @@ def lean(columns: Mapping[str, Any], spec: Spec, count: int) -> pd.DataFrame:
     import pandas as pd
 
     out = {}
-    for column in spec.columns:
-        values = columns[column.name]
-        if column.dtype in ("int8", "int64", "bool"):
-            values = np.asarray(values, dtype=column.dtype)
+    for name, dtype, _ in spec.columns:
+        values = columns[name]
+        if dtype in ("int8", "int64", "bool"):
+            values = np.asarray(values, dtype=dtype)
             same = count and (not values.ndim or (values == values[0]).all())
             # a copy: a view of one column of another table would hold all of it
             values = np.broadcast_to(values.ravel()[0], count) if same else values.copy()
         elif isinstance(values, str):
             values = pd.Series([values], dtype="str").take(np.zeros(count, np.int64)).array
-        out[column.name] = values
+        out[name] = values
     return check(pd.DataFrame(out, index=range(count), copy=False), spec)
-
-
-#: There are few dtypes, and numpy builds each name anew.
-_spelled = cache(str)
 
 
 def of_rows(rows: Sequence[tuple], spec: Spec) -> pd.DataFrame:
     """A table from tuples in the order of the declared columns."""
     import pandas as pd
 
-    if not rows:
-        return empty(spec)
-    columns = zip(spec.columns, zip(*rows, strict=True), strict=True)
+    values = zip(*rows, strict=True) if rows else [()] * len(spec.columns)
+    columns = zip(spec.columns, values, strict=True)
     return pd.DataFrame({c.name: pd.Series(list(v), dtype=c.dtype) for c, v in columns})
+
+
+@cache
+def _empty(spec: Spec) -> pd.DataFrame:
+    return of_rows((), spec)
 
 
 def empty(spec: Spec) -> pd.DataFrame:
     """A table with the declared columns and no rows, the caller's own."""
     return _empty(spec).copy()
-
-
-@cache
-def _empty(spec: Spec) -> pd.DataFrame:
-    """Cached: a small analysis needs some dozens of empty tables."""
-    import pandas as pd
-
-    return pd.DataFrame({c.name: pd.Series(dtype=c.dtype) for c in spec.columns})
 
 
 _declared: dict[str, Spec] = {}

@@ -13,12 +13,12 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, TypeVar
 
 import numpy as np
+import pandas as pd
 
 #: Each of n intervals in one another holds the work of all inside it, so that the work on all of
 #: them grows with the square: those inside this many others are left out.
 MOST_NESTED = 100
 _C = TypeVar("_C", bound="Columns")
-_FEW = 1 << 16
 FAR = np.int64(1) << 62  # no such time
 
 
@@ -62,54 +62,18 @@ def tile(
 ) -> Tiles:
     """Cut pieces at sorted disjoint blocks.  Empty tiles are left out; tiles come in order of
     piece, then time."""
-    if not len(start):
-        none = np.empty(0, np.int64)
-        return Tiles(none, none, none, none)
     first = np.searchsorted(block_end, start, side="right")
-    last = np.searchsorted(block_start, end, side="left")
-    if not len(block_start):
-        return _uncut(start, end, np.full(len(start), -1), end > start)
-    # most pieces lie in one block, or in none
-    here = np.minimum(first, len(block_start) - 1)
-    inside = (last == first + 1) & (block_start[here] <= start) & (block_end[here] >= end)
-    simple = inside | (last <= first)
-    whole = _uncut(start, end, np.where(inside, first, -1), simple & (end > start))
-    rest = np.flatnonzero(~simple)
-    if not len(rest):
-        return whole
-    cut = _cut(start[rest], end[rest], first[rest], last[rest], block_start, block_end)
-    if not len(whole.piece):
-        return cut._replace(piece=rest[cut.piece])
-    both = [np.concatenate(c) for c in zip(whole, cut._replace(piece=rest[cut.piece]), strict=True)]
-    order = np.argsort(both[0], kind="stable")
-    return Tiles(*(c[order] for c in both))
-
-
-def _uncut(start: np.ndarray, end: np.ndarray, block: np.ndarray, which: np.ndarray) -> Tiles:
-    at = np.flatnonzero(which)
-    return Tiles(at, start[at], end[at], block[at])
-
-
-def _cut(
-    start: np.ndarray,
-    end: np.ndarray,
-    first: np.ndarray,
-    last: np.ndarray,
-    block_start: np.ndarray,
-    block_end: np.ndarray,
-) -> Tiles:
-    """Pieces that touch the blocks first..last-1."""
-    touched = last - first
+    touched = np.maximum(np.searchsorted(block_start, end, side="left") - first, 0)
     owner, block = ragged(first, touched)
     # each piece becomes gap, block, gap, block, ..., gap: 2n + 1 tiles
-    at = 2 * np.arange(len(owner)) + owner + 1
+    place = 2 * np.arange(len(owner)) + owner + 1
     count = 2 * touched + 1
     begin = np.cumsum(count) - count
     lo, hi = np.empty(count.sum(), np.int64), np.empty(count.sum(), np.int64)
     which = np.full(len(lo), -1)
-    which[at] = block
-    lo[at] = hi[at - 1] = np.maximum(block_start[block], start[owner])
-    hi[at] = lo[at + 1] = np.minimum(block_end[block], end[owner])
+    which[place] = block
+    lo[place] = hi[place - 1] = np.maximum(block_start[block], start[owner])
+    hi[place] = lo[place + 1] = np.minimum(block_end[block], end[owner])
     lo[begin], hi[begin + count - 1] = start, end
     keep = np.flatnonzero(hi > lo)
     return Tiles(np.repeat(np.arange(len(start)), count)[keep], lo[keep], hi[keep], which[keep])
@@ -140,14 +104,11 @@ def disjoint(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray
 def union(start: np.ndarray, end: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Sorted disjoint blocks covering the same instants; touching ones are merged."""
     order = np.argsort(start, kind="stable")
-    start, end = start[order], end[order]
-    if not len(start):
-        return start, end
-    reach = np.maximum.accumulate(end)
-    new = np.concatenate([[True], start[1:] > reach[:-1]])
-    first = np.flatnonzero(new)
-    keep = reach[np.append(first[1:] - 1, len(start) - 1)] > start[first]
-    return start[first][keep], reach[np.append(first[1:] - 1, len(start) - 1)][keep]
+    start, reach = start[order], np.maximum.accumulate(end[order])
+    first = np.flatnonzero(np.append(len(start) > 0, start[1:] > reach[:-1])[: len(start)])
+    last = np.append(first[1:], len(start)) - 1 if len(first) else first
+    keep = reach[last] > start[first]
+    return start[first][keep], reach[last][keep]
 
 
 def covered(start: np.ndarray, end: np.ndarray, at: np.ndarray) -> np.ndarray:
@@ -166,18 +127,8 @@ def pick(values: np.ndarray, index: np.ndarray, default: int) -> np.ndarray:
 
 def distinct(values: np.ndarray) -> np.ndarray:
     """Sorted distinct values; a column of one value (stride 0) is not scanned."""
-    if len(values) and not any(values.strides):
-        return values[:1].copy()
-    if len(values) and values.dtype.kind == "i":
-        low, high = int(values.min()), int(values.max())
-        if high - low < min(
-            _FEW, 8 * len(values)
-        ):  # numbers of names, say: counting is much quicker than telling apart
-            there = np.zeros(high - low + 1, dtype=bool)
-            for first in range(0, len(values), _FEW):
-                there[values[first : first + _FEW] - np.int64(low)] = True
-            return (np.flatnonzero(there) + low).astype(values.dtype)
-    return np.unique(values)
+    one = len(values) and not any(values.strides)
+    return values[:1].copy() if one else np.sort(pd.unique(values))
 
 
 def one_of(codes: np.ndarray, wanted: Iterable[int]) -> np.ndarray:

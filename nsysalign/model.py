@@ -1,17 +1,8 @@
 """The records passed between the stages, and the terms they use.
 
-collect -> trace -> align -> attribute -> diagnose -> report.  Every stage takes the previous record
-and returns a new one; nothing is edited in place.  All times are int64 nanoseconds on the trace's
-clock, half-open. Tables are pandas DataFrames whose columns are declared in `nsysalign.frames`.
-
-Six terms for time:
-
-    trace   ------------------------------------------------------------------------------------------
-    interval                 record a                                record b     what the program measured: b - a
-    window                      [-------------------------------------)           where that lies on the trace's clock
-    segment                     [ host  | api_launch | kernel | event )           one piece of it with one cause
-    part                          host 3 us, kernel 2 us ...                      all nanoseconds of one cause in it
-    gap                         [--------------------)                            the stream is idle
+Every stage takes the previous record and returns a new one; nothing is edited in place.  All times
+are int64 nanoseconds on the trace's clock, half-open. Tables are pandas DataFrames whose columns are
+declared in `nsysalign.frames`.
 """
 
 from __future__ import annotations
@@ -172,9 +163,7 @@ class TraceInfo:
     session_start_utc_ns: int | None
     missing: tuple[str, ...] = ()  # tables and columns the analysis could have used
     notes: tuple[str, ...] = ()  # what the profiler said about losses, in plain words
-    recorded_ns: tuple[int, int] | None = (
-        None  # begin and end of the recording, on the trace's clock
-    )
+    recorded_ns: tuple[int, int] | None = None  # begin and end of the recording
     #: Launches, copies and synchronisations that failed: name, CUDA's error code, how often.
     failed_calls: tuple[tuple[str, int, int], ...] = ()
 
@@ -228,10 +217,9 @@ class EventLog:
         """The same without the lines of events, which take as much memory as the trace."""
         return replace(
             self,
-            **{
-                name: frames.empty(getattr(frames, name.upper()))
-                for name in ("records", "waits", "elapsed")
-            },
+            records=frames.empty(frames.RECORDS),
+            waits=frames.empty(frames.WAITS),
+            elapsed=frames.empty(frames.ELAPSED),
         )
 
 
@@ -243,15 +231,12 @@ class Alignment:
     records: pd.DataFrame
     lanes: pd.DataFrame
     operation_lane: Any  # int64 array: lane of every operation
-    wait_calls: (
-        pd.DataFrame
-    )  # columns call, lane, record (position in records, -1 unknown), inferred
+    #: Columns call, lane, record (position in records, -1 unknown), inferred.
+    wait_calls: pd.DataFrame
     windows: pd.DataFrame
     unaligned: pd.DataFrame
     notes: tuple[str, ...] = ()
-    clock_maps: Mapping[int, Any] = field(
-        default_factory=dict
-    )  # log process -> clocks.host.ClockMap
+    clock_maps: Mapping[int, Any] = field(default_factory=dict)  # log process -> ClockMap
     clock: Any = None  # the event clocks of the log, if it has references
     busy: Any = None  # bool array: the lanes on which work ran
 

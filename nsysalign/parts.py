@@ -1,14 +1,15 @@
 """The parts of intervals: their display names, and dense arrays: a row per interval, a column per
-cause."""
+cause; and which intervals stand for many."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from nsysalign.model import CAUSES, SHORTER_WITH_HOST, Analysis
+from nsysalign.model import CAUSES, SHORTER_WITH_HOST, Analysis, Evidence
 
 #: What the causes are called in tables, sentences and pictures.
 DISPLAY: Mapping[str, str] = {cause: cause for cause in CAUSES} | {
@@ -119,3 +120,22 @@ def apportion(total: int, weights: np.ndarray) -> np.ndarray:
     remainder = np.array([p % whole for p in products], dtype=np.float64)
     out[np.argsort(-remainder, kind="stable")[: total - int(out.sum())]] += 1
     return out
+
+
+class Roles(NamedTuple):
+    """Numbers of intervals of one label."""
+
+    median: int
+    slowest: int
+    first: int  # the earliest on the trace's clock
+
+
+def roles(evidence: Evidence) -> dict[str, Roles]:
+    """Per label, in the order of `evidence.labels`."""
+    labels = evidence.labels
+    of_label = evidence.intervals.set_index("interval").groupby("label", sort=False)
+    slowest, first = of_label["elapsed_ns"].idxmax(), of_label["start_ns"].idxmin()
+    names = labels["label"].tolist()
+    columns = (labels["row_interval"], slowest.reindex(names), first.reindex(names))
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return {str(name): Roles(*map(int, row)) for name, row in zip(names, rows, strict=True)}

@@ -30,6 +30,7 @@ from nsysalign.place.event_clock import event_clock
 from nsysalign.place.lag import compared_pairs
 from nsysalign.rundir import CLOCKS, RunDirectory
 from nsysalign.split.labels import label_table, name_intervals
+from nsysalign.store.objects import records
 from nsysalign.text import plural
 from nsysalign.trace.clock_samples import read_clock_samples
 from nsysalign.trace.eventlog import read_event_logs, source_lines
@@ -72,16 +73,11 @@ class UnprofiledRun:
             "device": self.device,
             "floor_ns": self.floor_ns,
             "sm_mhz": self.sm_mhz,
-            "labels": _plain(self.labels),
-            "intervals": _plain(self.intervals),
+            "labels": records(self.labels),
+            "intervals": records(self.intervals),
             "notes": self.notes,
             "conditions": self.conditions,
         }
-
-
-def _plain(table: pd.DataFrame) -> list[dict[str, Any]]:
-    rows = table.astype(object).where(table.notna(), None).to_dict("records")
-    return [{k: None if v is pd.NA else v for k, v in row.items()} for row in rows]
 
 
 def analyze_logs(
@@ -91,16 +87,35 @@ def analyze_logs(
     log = read_event_logs(logs) if logs else NO_LOG
     intervals = timed_intervals(log)
     names = [str(h["device_name"]) for h in log.headers if h.get("device_name")]
-    sm_mhz, notes = _sm_clock(clocks)
+    asked = log.elapsed[log.elapsed["error"] == ""]
+    empty_pairs = asked.loc[asked["calibration"].astype(bool), "ms"]  # on an idle stream
+    notes, sm_mhz = list(log.notes), None
+    if left := len(log.compared) - len(intervals):
+        notes.append(
+            f"{plural(left, 'compared pair')} not shown: the end was recorded before the start or into a CUDA "
+            "graph, or the log does not hold a record"
+        )
+    if failed := len(log.elapsed) - len(asked):
+        notes.append(f"{plural(failed, 'call')} of elapsed_time failed: their events were not done")
+    if without := int(intervals["idle_at_most_ns"].isna().sum()):
+        notes.append(
+            f"no reference event reaches {without:,} of {len(intervals):,} intervals (their process ended early, or "
+            "the probe could make none): nothing is proven of these"
+        )
+    if clocks is not None:
+        samples, said = read_clock_samples(clocks)
+        notes += said
+        busy = samples["sm_mhz"][(samples["sm_mhz"] > 0) & ((samples["reasons"] & 1) == 0)]  # idle
+        sm_mhz = (int(busy.min()), int(busy.max())) if len(busy) else None
     return UnprofiledRun(
         device=names[0] if names else "",
         intervals=intervals,
         labels=timed_labels(intervals),
-        floor_ns=_floor(log),
+        floor_ns=float(empty_pairs.median() * 1e6) if len(empty_pairs) else None,
         sm_mhz=sm_mhz,
         source_lines=source_lines(log),
         host_timers=len(log.hosts) + len(log.clock_readings),
-        notes=(*log.notes, *_not_shown(log, intervals), *notes),
+        notes=tuple(notes),
         conditions=tuple(conditions),
     )
 
@@ -141,58 +156,18 @@ def timed_labels(intervals: pd.DataFrame) -> pd.DataFrame:
     allocates."""
     if intervals.empty:
         return frames.empty(frames.TIMED_LABELS)
-    table = label_table(intervals)
-    rows = []
-    for label in table["label"]:
-        own = intervals[intervals["label"] == label]
+    rows = {}
+    for label, own in intervals.groupby("label", sort=False):
         steady = own.iloc[1:] if len(own) > 1 else own
         verdict = label_verdict(steady["verdict"])
-        rows.append(
-            {
-                "first_ns": int(own["elapsed_ns"].iloc[0]),
-                "steady": len(steady),
-                "steady_median_ns": float(steady["elapsed_ns"].median()),
-                "verdict": verdict,
-                "holds_in": int((steady["verdict"] == verdict).sum()),
-                "idle_at_most_ns": np.ceil(steady["idle_at_most_ns"].astype(float).median()),
-                "end_lag_ns": np.floor(steady["end_lag_ns"].astype(float).median()),
-            }
-        )
-    more = pd.DataFrame(rows, index=table.index)
-    of_clock = {c: more[c].astype("Int64") for c in ("idle_at_most_ns", "end_lag_ns")}
-    table = pd.concat([table, more.assign(**of_clock)], axis=1)
-    return frames.check(table, frames.TIMED_LABELS)
-
-
-def _floor(log: EventLog) -> float | None:
-    """The median of the pairs of the probe's calibration: an event pair on an idle stream."""
-    pairs = log.elapsed[log.elapsed["calibration"].astype(bool) & (log.elapsed["error"] == "")]
-    return float(pairs["ms"].median() * 1e6) if len(pairs) else None
-
-
-def _sm_clock(clocks: Path | None) -> tuple[tuple[int, int] | None, list[str]]:
-    if clocks is None:
-        return None, []
-    samples, notes = read_clock_samples(clocks)
-    busy = samples[(samples["sm_mhz"] > 0) & ((samples["reasons"] & 1) == 0)]  # bit 0: idle
-    return ((int(busy["sm_mhz"].min()), int(busy["sm_mhz"].max())) if len(busy) else None), notes
-
-
-def _not_shown(log: EventLog, intervals: pd.DataFrame) -> list[str]:
-    """What was compared and has no row, or no bound, and why."""
-    notes, left = [], len(log.compared) - len(intervals)
-    if left > 0:
-        notes.append(
-            f"{plural(left, 'compared pair')} not shown: the end was recorded before the start or into a CUDA "
-            "graph, or the log does not hold a record"
-        )
-    failed = int((log.elapsed["error"] != "").sum())
-    if failed:
-        notes.append(f"{plural(failed, 'call')} of elapsed_time failed: their events were not done")
-    without = int(intervals["idle_at_most_ns"].isna().sum())
-    if without:
-        notes.append(
-            f"no reference event reaches {without:,} of {len(intervals):,} intervals (their process ended early, or "
-            "the probe could make none): nothing is proven of these"
-        )
-    return notes
+        rows[label] = {
+            "first_ns": own["elapsed_ns"].iloc[0],
+            "steady": len(steady),
+            "steady_median_ns": steady["elapsed_ns"].median(),
+            "verdict": verdict,
+            "holds_in": (steady["verdict"] == verdict).sum(),
+            "idle_at_most_ns": np.ceil(steady["idle_at_most_ns"].astype(float).median()),
+            "end_lag_ns": np.floor(steady["end_lag_ns"].astype(float).median()),
+        }
+    more = pd.DataFrame.from_dict(rows, orient="index")
+    return frames.check(label_table(intervals).join(more, on="label"), frames.TIMED_LABELS)

@@ -20,6 +20,8 @@ import click
 from nsysalign.commandline import options as shared
 
 OK, MISSING, WARNING = "ok", "missing", "warning"
+_SIGNS = {OK: "+", WARNING: "!", MISSING: "-"}
+_NOTHING_RECORDED = "nothing can be recorded here; analyze, report and demo work"
 
 
 class Row(NamedTuple):
@@ -44,9 +46,7 @@ def doctor(ctx: click.Context, nsys: str | None) -> None:
     """
     rows = look_at_machine(os.environ, nsys)
     for row in rows:
-        click.echo(
-            f"{ {OK: '+', WARNING: '!', MISSING: '-'}[row.state] } {row.what:<10} {row.found}"
-        )
+        click.echo(f"{_SIGNS[row.state]} {row.what:<10} {row.found}")
         for word, text in (("costs:", row.cost), ("fix:  ", row.fix)):
             if text:
                 click.echo(f"  {'':<10} {word} {text}")
@@ -55,127 +55,94 @@ def doctor(ctx: click.Context, nsys: str | None) -> None:
 
 def look_at_machine(environ: Mapping[str, str], nsys: str | None = None) -> list[Row]:
     """Everything `nsysalign run` needs here."""
-    python = Row("python", OK, ".".join(map(str, sys.version_info[:3])))
-    system = Row("system", OK, f"{platform.system()} {platform.machine()}")
-    if system.found not in ("Linux x86_64", "Linux aarch64"):
-        cost = "nothing can be recorded here; analyze, report and demo work"
+    from nsysalign.errors import NsysError
+    from nsysalign.record.nsys import TRIED, candidates, find_nsys
+
+    rows = [Row("python", OK, ".".join(map(str, sys.version_info[:3])))]
+    system, fix = f"{platform.system()} {platform.machine()}", ""
+    if system not in ("Linux x86_64", "Linux aarch64"):
         fix = "record on Linux (x86-64 or aarch64) and copy the run directory"
-        system = system._replace(state=WARNING, cost=cost, fix=fix)
-    here = [python, system, *_room(environ), *_nsys(nsys)]
-    return [*here, *_gpu(environ), _torch(), *_session(environ)]
+    rows.append(Row("system", WARNING if fix else OK, system, fix and _NOTHING_RECORDED, fix))
+    temporary = Path(environ.get("TMPDIR") or "/tmp")
+    if not os.access(temporary, os.W_OK | os.X_OK):
+        temporary = Path("/tmp")  # that is where Python goes then, and nsys with us
+    for what, folder, fix in (
+        ("folder", Path(), "nsysalign run -o DIR"),
+        ("temporary", temporary, "TMPDIR=/another/folder nsysalign run ..."),
+    ):
+        try:
+            free = shutil.disk_usage(folder).free / 1e9
+            writable = os.access(folder, os.W_OK | os.X_OK) and os.stat(folder).st_nlink > 0
+        except OSError:
+            writable = False
+        if not writable:
+            rows.append(Row(what, MISSING, "cannot be written", "no run can be written", fix))
+        elif free < 1:
+            cost = "traces of long runs are lost"
+            rows.append(Row(what, WARNING, f"{free:.1f} GB free", cost, fix))
+        else:
+            rows.append(Row(what, OK, f"{free:.0f} GB free"))
+    try:
+        tool = find_nsys(nsys)
+        tried = "" if tool.release == TRIED else f"; tried was {'.'.join(map(str, TRIED))}"
+        rows.append(Row("nsys", OK, f"{tool.version} ({tool.path}){tried}"))
+    except NsysError as error:
+        cost = "nothing can be recorded, and .nsys-rep files cannot be exported"
+        places = f" (tried: {', '.join(candidates(nsys)) or 'PATH and the usual folders'})"
+        rows.append(Row("nsys", MISSING, error.message + places, cost, error.next_step or ""))
+    return [*rows, *_cuda(environ)]
 
 
 def why_no_cuda(environ: Mapping[str, str]) -> list[str]:
     """What here keeps a program from using a GPU, as far as that can be seen without CUDA."""
-    rows = [*_gpu(environ), _torch(), *_session(environ)]
     words = ("no NVIDIA GPU", "CPU build", "hides every GPU", "another tool")
-    return [row.found for row in rows if any(word in row.found for word in words)]
+    return [row.found for row in _cuda(environ) if any(word in row.found for word in words)]
 
 
-def _room(environ: Mapping[str, str]) -> Iterator[Row]:
-    """Where a run writes: the run directory here, nsys's own files in $TMPDIR."""
-    temporary = Path(environ.get("TMPDIR") or "/tmp")
-    if not os.access(temporary, os.W_OK | os.X_OK):
-        temporary = Path("/tmp")  # that is where Python goes then, and nsys with us
-    fixes = ("nsysalign run -o DIR", "TMPDIR=/another/folder nsysalign run ...")
-    for what, folder, fix in zip(("folder", "temporary"), (Path(), temporary), fixes, strict=True):
-        try:
-            free = shutil.disk_usage(folder).free / 1e9
-            writable = os.access(folder, os.W_OK | os.X_OK) and os.stat(folder).st_nlink > 0
-        except OSError as error:
-            yield Row(what, MISSING, str(error.strerror), "no run can be written", fix)
-            continue
-        if not writable:
-            yield Row(what, MISSING, "it cannot be written", "no run can be written", fix)
-        elif free < 1:
-            yield Row(what, WARNING, f"{free:.1f} GB free", "traces of long runs are lost", fix)
-        else:
-            yield Row(what, OK, f"{free:.0f} GB free")
+def _cuda(environ: Mapping[str, str]) -> Iterator[Row]:
+    """GPUs, their driver and clocks as reported by nvidia-smi (NVML); torch; other profilers, and
+    variables that change what is measured."""
+    from nsysalign.record.command import NOTEWORTHY
 
-
-def _nsys(explicit: str | None) -> Iterator[Row]:
-    """nsys, and the nvtx package: 0.2.12 and newer pass nsys 2024.2 a payload extension that it
-    rejects, and every range is lost."""
-    from nsysalign.errors import NsysError
-    from nsysalign.record.nsys import TRIED, candidates, find_nsys
-
-    try:
-        tool = find_nsys(explicit)
-    except NsysError as error:
-        cost = "nothing can be recorded, and .nsys-rep files cannot be exported"
-        places = f" (tried: {', '.join(candidates(explicit)) or 'PATH and the usual folders'})"
-        yield Row("nsys", MISSING, error.message + places, cost, error.next_step or "")
-        return
-    tried = "" if tool.release == TRIED else f"; tried was {'.'.join(map(str, TRIED))}"
-    yield Row("nsys", OK, f"{tool.version} ({tool.path}){tried}")
-    with contextlib.suppress(metadata.PackageNotFoundError):
-        version = metadata.version("nvtx")
-        number = tuple(int(n) for n in re.findall(r"\d+", version)[:3])
-        if number >= (0, 2, 12) and tool.release < (2024, 4):
-            cost = (
-                "ranges of the nvtx package are lost (nsysalign's own and torch.cuda.nvtx are not)"
-            )
-            fix = "pip install nvtx==0.2.11, or a newer nsys"
-            yield Row("nvtx", WARNING, f"{version} does not fit nsys {tool.version}", cost, fix)
-
-
-def _gpu(environ: Mapping[str, str]) -> Iterator[Row]:
-    """GPUs, their driver, persistence mode and clocks, as reported by nvidia-smi (NVML)."""
     gpus: list[list[str]] = []
     if smi := shutil.which("nvidia-smi", path=environ.get("PATH")):
-        fields = "name,driver_version,persistence_mode,clocks.sm,clocks.max.sm,utilization.gpu"
+        fields = "name,driver_version,clocks.sm,clocks.max.sm,utilization.gpu"
         query = [smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits"]
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run(
                 query, capture_output=True, text=True, timeout=30, stdin=subprocess.DEVNULL, check=True
             )  # fmt: skip
             gpus = [[f.strip() for f in line.split(",")] for line in done.stdout.splitlines()]
-    cards = len(gpus) or len(glob.glob("/proc/driver/nvidia/gpus/*"))
-    if not cards:
-        cost = "nothing can be measured here; analyze, report and demo work"
+    if cards := len(gpus) or len(glob.glob("/proc/driver/nvidia/gpus/*")):
+        name, driver, *_ = [*(gpus[0] if gpus else ["NVIDIA GPU"]), "unknown"]
+        yield Row("gpu", OK, f"{cards} x {name}, driver {driver}")
+    else:
         fix = "run it where nvidia-smi lists a GPU (in a container: --gpus all)"
-        yield Row("gpu", MISSING, "no NVIDIA GPU is visible", cost, fix)
-        return
-    name, driver, *_ = [*(gpus[0] if gpus else ["NVIDIA GPU"]), "unknown"]
-    yield Row("gpu", OK, f"{cards} x {name}, driver {driver}")
-    if any(gpu[2:3] == ["Disabled"] for gpu in gpus):
-        cost = "the driver is unloaded between runs, so the first CUDA call of each run can take seconds"
-        yield Row("persistence", WARNING, "off", cost, "sudo nvidia-smi -pm 1")
-    known = [gpu[3:] for gpu in gpus if all(re.fullmatch(r"\d+(\.\d+)?", n) for n in gpu[3:5])]
+        yield Row("gpu", MISSING, "no NVIDIA GPU is visible", _NOTHING_RECORDED, fix)
+    known = [gpu[2:] for gpu in gpus if all(re.fullmatch(r"\d+(\.\d+)?", n) for n in gpu[2:4])]
     for now, most, busy in sorted(known, key=lambda gpu: float(gpu[0]))[:1]:
-        row = Row("clocks", OK, f"SM clock {now} of {most} MHz")
-        # drivers do not report whether the clock is locked, but a locked one does not fall when
-        # idle
-        if float(now) < 0.9 * float(most) and busy == "0":
-            cost = (
-                "the same kernel can differ by tens of percent from run to run, and after a pause"
-            )
-            fix = f"sudo nvidia-smi -lgc {float(most) * 0.8:.0f} (undo: -rgc)"
-            row = Row("clocks", WARNING, f"{row.found} while idle: not locked", cost, fix)
-        yield row
-
-
-def _torch() -> Row:
-    """Found without being imported: the import takes a second and touches the GPU."""
-    try:
+        found = f"SM clock {now} of {most} MHz"
+        # drivers do not report whether the clock is locked, but a locked one does not fall when idle
+        if float(now) >= 0.9 * float(most) or busy != "0":
+            yield Row("clocks", OK, found)
+            continue
+        cost = "the same kernel can differ by tens of percent from run to run, and after a pause"
+        fix = f"sudo nvidia-smi -lgc {float(most) * 0.8:.0f} (undo: -rgc)"
+        yield Row("clocks", WARNING, f"{found} while idle: not locked", cost, fix)
+    try:  # found without being imported: the import takes a second and touches the GPU
         version = metadata.version("torch")
+        spec = util.find_spec("torch")
+        built = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
+        text = built.read_text(errors="replace") if built and built.is_file() else ""
+        if re.search(r"^cuda\b.*= None", text, re.MULTILINE):
+            found, fix = f"torch {version} is a CPU build", "install a CUDA build of torch"
+            yield Row("torch", WARNING, found, "torch.cuda does nothing here", fix)
+        else:
+            yield Row("torch", OK, version)
     except metadata.PackageNotFoundError:
         cost = "SCRIPT.py runs under this Python and will not find it; commands that use another Python work"
         fix = "install nsysalign where torch is, or: nsysalign run -- /path/to/python SCRIPT.py"
-        return Row("torch", WARNING, "not installed in this Python", cost, fix)
-    spec = util.find_spec("torch")
-    built = Path(spec.origin).with_name("version.py") if spec and spec.origin else None
-    text = built.read_text(errors="replace") if built and built.is_file() else ""
-    if not re.search(r"^cuda\b.*= None", text, re.MULTILINE):
-        return Row("torch", OK, version)
-    found, cost = f"torch {version} is a CPU build", "torch.cuda does nothing here"
-    return Row("torch", WARNING, found, cost, "install a CUDA build of torch")
-
-
-def _session(environ: Mapping[str, str]) -> Iterator[Row]:
-    """Other profilers, and variables that change what is measured."""
-    from nsysalign.record.command import NOTEWORTHY
-
+        yield Row("torch", WARNING, "not installed in this Python", cost, fix)
     if environ.get("NSYS_PROFILING_SESSION_ID"):
         found, cost = "this shell already runs under nsys", "`run` refuses: sessions do not nest"
         yield Row("session", MISSING, found, cost, "start it from another shell")

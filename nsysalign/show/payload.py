@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from nsysalign import examples, registry
+from nsysalign import registry
 from nsysalign.answer import (
     VIEWS,
     Answer,
@@ -21,7 +21,7 @@ from nsysalign.answer import (
     predictions,
 )
 from nsysalign.model import CAUSE_MEANING, CAUSES, Analysis
-from nsysalign.parts import DISPLAY, parts_matrix
+from nsysalign.parts import DISPLAY, parts_matrix, roles
 from nsysalign.show import baseline
 from nsysalign.show.clock_chart import page_clocks
 from nsysalign.show.pack import packed
@@ -63,7 +63,7 @@ def payload(
     present = present or ["kernel"]
     first = int(analysis.intervals["start_ns"].min()) if len(analysis.intervals) else 0
     origin = clocks["origin"] if clocks else first
-    cold, roles = cold_intervals(analysis), examples.roles(analysis)
+    cold, of_labels = cold_intervals(analysis), roles(analysis)
     groups = analysis.intervals.groupby("label", sort=False).indices
     elapsed = analysis.intervals["elapsed_ns"].to_numpy()
     labels, runs = [], []
@@ -71,7 +71,7 @@ def payload(
         positions = groups[row.label]
         warm = elapsed[positions[~cold[positions]]]
         labels.append(_label(row, warm if len(warm) else elapsed[positions]))
-        labels[-1]["roles"] = roles[row.label]._asdict()
+        labels[-1]["roles"] = of_labels[row.label]._asdict()
         runs.append(_run(analysis, row.label, positions, matrix, present, origin))
     # By priority: the requested one, those that the sentence and cards point at, whole runs, the
     # medians, the slowest, the first, all others.
@@ -80,7 +80,7 @@ def payload(
     wanted += [said.proof.interval] if said.proof else []
     wanted += wholes["interval"].tolist()
     wanted += [finding.interval for group in said.groups for finding in group.findings]
-    wanted += [roles[row.label][role] for role in range(3) for row in said.labels]
+    wanted += [of_labels[row.label][role] for role in range(3) for row in said.labels]
     few = [row.label for row in said.labels if row.count <= MOST_OPENED]
     every = analysis.measured[analysis.measured["label"].isin(few)]["interval"]
     wanted += every.head(MOST_PICTURES).tolist()

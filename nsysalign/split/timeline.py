@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from nsysalign import examples, frames
+from nsysalign import frames
 from nsysalign.intervals import distinct, group, pick
 from nsysalign.model import CALL_KINDS, KIND, OPERATION_KINDS, Evidence, Trace, pid_of, tid_of
+from nsysalign.parts import roles
 from nsysalign.split.budget import SplitTrace
 from nsysalign.split.pieces import call_names, operation_names
 
@@ -53,13 +54,13 @@ def chosen_intervals(
 ) -> list[int]:
     """The requested ones, then every label's median, each finding's example, the slowest and the
     first of every label, at most MAX_INTERVALS."""
-    roles = examples.roles(evidence).values()
+    of_labels = roles(evidence).values()
     order = [
         *wanted,
-        *(r.median for r in roles),
+        *(r.median for r in of_labels),
         *(number for number in findings["interval"].tolist() if number >= 0),
-        *(r.slowest for r in roles),
-        *(r.first for r in roles),
+        *(r.slowest for r in of_labels),
+        *(r.first for r in of_labels),
     ]
     return sorted(list(dict.fromkeys(order))[: max(MAX_INTERVALS, len(wanted))])
 

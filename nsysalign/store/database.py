@@ -12,6 +12,7 @@ import os
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 from nsysalign import registry, untrusted
 from nsysalign.errors import AnalysisError
@@ -118,30 +119,32 @@ def load(path: str | os.PathLike[str]) -> Analysis:
             "give the run directory, or its analysis.db",
         )
     try:
-        with untrusted.opened(
-            path, AnalysisError, expected="an analysis.db", again=_AGAIN
-        ) as connection:
+        expected = "an analysis.db"
+        with untrusted.opened(path, AnalysisError, expected=expected, again=_AGAIN) as connection:
             analysis = _load(connection, path)
         refuse_unsound(analysis, path.name)
     except (
-        *(KeyError, ValueError, TypeError),
-        *(AttributeError, OverflowError, RecursionError),
+        LookupError,
+        ValueError,
+        TypeError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
     ) as error:
         raise AnalysisError(f"{path} is not an analysis ({error})", _AGAIN) from error
     return analysis
 
 
 def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
-    plain_tables, others = untrusted.tables(connection)
+    there, others = untrusted.tables(connection)
 
     def rows(name: str, columns: list[str]) -> list[tuple]:
         if name in others:
             raise AnalysisError(
                 f"{path} is not an analysis ({name} {others[name]}, and should be a table)", _AGAIN
             )
-        lacks = sorted({*columns} - {*plain_tables.get(name, ())})
-        if lacks:
-            what = f"no column {lacks[0]}" if name in plain_tables else "no table of that name"
+        if lacks := sorted({*columns} - {*there.get(name, ())}):
+            what = f"no column {lacks[0]}" if name in there else "no table of that name"
             raise AnalysisError(
                 f"{path} is not an analysis of this version ({name}: {what})",
                 "analyze it again: nsysalign analyze TRACE",
@@ -153,23 +156,26 @@ def _load(connection: sqlite3.Connection, path: Path) -> Analysis:
         raise AnalysisError(
             f"{path} has version {meta.get('version')}, this nsysalign reads {VERSION}", _AGAIN
         )
-    read = {}
+    read, of_addons = {}, registry.tables()
     for spec in registry.specs():
-        if spec.name in registry.tables() and spec.name not in {*plain_tables, *others}:
+        if spec.name in of_addons and spec.name not in {*there, *others}:
             continue  # written where that add-on was not there
-        lists = [*map(list, zip(*rows(spec.name, spec.names), strict=True))] or [[]] * len(spec.names)  # fmt: skip
+        values = zip(*rows(spec.name, spec.names), strict=True)
+        lists = [*map(list, values)] or [[] for _ in spec.names]
         for position, column in enumerate(spec.columns):
             if column.dtype == "object":
                 lists[position] = [json.loads(value) for value in lists[position]]
         read[spec.name] = table(lists, spec)
-    about = {name: meta["trace"][name] for name in TraceInfo.__dataclass_fields__}
-    for name, value in about.items():
-        if isinstance(value, list):
-            about[name] = tuple(tuple(v) if isinstance(v, list) else v for v in value)
+    about: dict[str, Any] = {
+        name: tuple(tuple(v) if isinstance(v, list) else v for v in value)
+        if isinstance(value, list)
+        else value
+        for name, value in meta["trace"].items()
+    }
     return Analysis(
         trace=TraceInfo(**about),
         notes=tuple(meta["notes"]),
         known=Known(**meta["known"]),
-        extra={name: read.pop(name) for name in registry.tables() if name in read},
+        extra={name: read.pop(name) for name in of_addons if name in read},
         **read,
     )

@@ -7,8 +7,8 @@ Segments and the timeline are not in it; they are in `analysis.db`.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 
@@ -19,11 +19,8 @@ from nsysalign.model import CAUSES, Analysis
 from nsysalign.parts import parts_matrices, positions
 from nsysalign.store.objects import plain, records, to_json
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 FORMAT, VERSION = "nsysalign-analysis", 1
-#: Intervals at once: their objects stay in the processor's cache until they are written.
+#: Intervals at once: a row as Python objects takes ten times its size.
 _AT_ONCE = 512
 _BOUNDS = {"parts_ns": "ns", "parts_lower_ns": "lower_ns", "parts_upper_ns": "upper_ns"}
 #: Tables that are lists of their rows.
@@ -47,11 +44,32 @@ def dumps(analysis: Analysis) -> str:
 
 def pieces(analysis: Analysis) -> Iterator[bytes]:
     """The text of the document in pieces: some hundred intervals are objects at a time."""
-    parts = parts_matrices(analysis, tuple(_BOUNDS.values()))
+    intervals, parts = analysis.intervals, parts_matrices(analysis, tuple(_BOUNDS.values()))
     before, mark, after = to_json(_but_intervals(analysis, parts[0])).partition('"intervals":[')
     yield (before + mark).encode()
-    for number, lot in enumerate(_intervals(analysis, parts)):
-        yield ("," * bool(number) + to_json(lot)[1:-1]).encode()
+    further = []  # (table by the position of its interval, these positions)
+    for table in (analysis.details, analysis.other_streams):
+        owner = positions(intervals, table)
+        order = np.argsort(owner, kind="stable")
+        further.append((table.iloc[order], owner[order]))
+    for first in range(0, len(intervals), _AT_ONCE):
+        lot = records(intervals.iloc[first : first + _AT_ONCE])
+        for place, interval in enumerate(lot):
+            for key, matrix in zip(_BOUNDS, parts, strict=True):
+                values = matrix[first + place].tolist()
+                interval[key] = dict(zip(CAUSES, values, strict=True))
+            interval["details"], interval["other_streams_ns"] = [], {}
+        inside, beside = (
+            records(table.iloc[np.searchsorted(owner, first) : np.searchsorted(owner, first + len(lot))])
+            for table, owner in further
+        )  # fmt: skip
+        by_number = {interval["interval"]: interval for interval in lot}
+        for detail in inside:
+            by_number[detail.pop("interval")]["details"].append(detail)
+        for other in beside:
+            others = by_number[other["interval"]]["other_streams_ns"]
+            others[str(other["stream"])] = other["ns"]
+        yield ("," * bool(first) + to_json(lot)[1:-1]).encode()
     yield after.encode()
 
 
@@ -63,12 +81,9 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
         own = parts[label_of == label["label"]]
         means = own.sum(axis=0) / max(len(own), 1)
         label["parts_mean_ns"] = dict(zip(CAUSES, means.tolist(), strict=True))
-    unprofiled = records(analysis.unprofiled)
-    by_interval: dict[int, dict[str, int]] = {}
+    unprofiled = {u["interval"]: u | {"parts_ns": {}} for u in records(analysis.unprofiled)}
     for part in records(analysis.unprofiled_parts):
-        by_interval.setdefault(part["interval"], {})[part["cause"]] = part["ns"]
-    for prediction in unprofiled:
-        prediction["parts_ns"] = by_interval.get(prediction["interval"], {})
+        unprofiled[part["interval"]]["parts_ns"][part["cause"]] = part["ns"]
     long = {name for addon in registry.addons().values() for name in addon.long}
     extra = {n: t for n, t in analysis.extra.items() if n not in long and not t.empty}
     return {
@@ -85,44 +100,7 @@ def _but_intervals(analysis: Analysis, parts: np.ndarray) -> dict[str, Any]:
             for finding, status in zip(records(analysis.findings), statuses(analysis), strict=True)
         ],
         "source_lines": dict(analysis.source_lines.itertuples(index=False)),
-        "unprofiled": unprofiled,
+        "unprofiled": list(unprofiled.values()),
         "baseline": None if analysis.baseline.empty else {"labels": records(analysis.baseline)},
         **{name: records(table) for name, table in extra.items()},
     }
-
-
-def _intervals(analysis: Analysis, parts: list[np.ndarray]) -> Iterator[list[dict[str, Any]]]:
-    """The objects of the intervals, some hundred at a time."""
-    intervals = analysis.intervals
-    details, others = (_rows_of(intervals, t) for t in (analysis.details, analysis.other_streams))
-    for first in range(0, len(intervals), _AT_ONCE):
-        lot = records(intervals.iloc[first : first + _AT_ONCE])
-        inside, beside = (rows(first, first + len(lot)) for rows in (details, others))
-        for key, matrix in zip(_BOUNDS, parts, strict=True):
-            some = matrix[first : first + len(lot)].tolist()
-            for interval, row in zip(lot, some, strict=True):
-                interval[key] = dict(zip(CAUSES, row, strict=True))
-        for interval in lot:
-            number = interval["interval"]
-            interval["details"] = inside.get(number, [])
-            other = {str(o["stream"]): o["ns"] for o in beside.get(number, ())}
-            interval["other_streams_ns"] = other
-        yield lot
-
-
-def _rows_of(
-    intervals: pd.DataFrame, table: pd.DataFrame
-) -> Callable[[int, int], dict[int, list[dict[str, Any]]]]:
-    """Function of two positions: the rows of the intervals in between, by interval."""
-    owner = positions(intervals, table)
-    order = np.argsort(owner, kind="stable")
-    owner = owner[order]
-
-    def rows(first: int, last: int) -> dict[int, list[dict[str, Any]]]:
-        some = table.iloc[order[np.searchsorted(owner, first) : np.searchsorted(owner, last)]]
-        found: dict[int, list[dict[str, Any]]] = {}
-        for row in records(some):
-            found.setdefault(row.pop("interval"), []).append(row)
-        return found
-
-    return rows

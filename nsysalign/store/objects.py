@@ -10,9 +10,9 @@ import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import orjson
 
 from nsysalign import frames
@@ -31,30 +31,18 @@ _HOLDS: dict[str, tuple[set[type], str]] = {
 
 
 def listed(column: pd.Series, change: Callable[[Any], Any]) -> list[Any]:
-    """The values of a column as Python's own objects.
-
-    Texts and objects go through `change`, each text and tuple of texts once; NaN, NA and infinity
-    become `change(None)`.
-    """
-    if str(column.dtype) == "Int64":
-        values = column.to_numpy(object, na_value=None).tolist()
-        return [change(None) if value is None else value for value in values]
-    if column.dtype.kind == "f":
-        return [v if math.isfinite(v) else change(None) for v in column.tolist()]
-    if column.dtype.kind in "iub":
+    """The values of a column as Python's own objects: texts and objects through `change`, each text
+    once; NaN, NA and infinity become `change(None)`."""
+    if column.dtype.kind in "iub" and str(column.dtype) != "Int64":
         return column.tolist()
-    known: dict[Any, Any] = {}
-    out = []
-    for value in column.tolist():
-        try:
-            out.append(known[value])
-        except (KeyError, TypeError):  # dicts cannot be hashed
-            out.append(change(None if isinstance(value, float) and value != value else value))
-            # others than texts are not kept: 1, True and 1.0 are equal and not written alike
-            parts = value if isinstance(value, tuple) else (value,)
-            if all(isinstance(part, str) for part in parts):
-                known[value] = out[-1]
-    return out
+    if column.dtype.kind in "iuf":
+        values = column.to_numpy(object, na_value=None).tolist()
+        return [v if v is not None and math.isfinite(v) else change(None) for v in values]
+    once = cache(change)
+    return [
+        once(value) if isinstance(value, str) else change(None if value != value else value)
+        for value in column.tolist()
+    ]
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
@@ -75,9 +63,8 @@ def table(lists: Iterable[list[Any]], spec: frames.Spec) -> pd.DataFrame:
     made: dict[str, Any] = {}
     for (name, dtype, _), values in zip(spec.columns, lists, strict=True):
         if dtype == "object":
-            made[name] = np.empty(len(values), object)
-            for position, value in enumerate(values):
-                made[name][position] = tuple(value) if isinstance(value, list) else value
+            tuples = [tuple(v) if isinstance(v, list) else v for v in values]
+            made[name] = pd.Series(tuples, dtype=object)
             continue
         types, words = _HOLDS.get(dtype, ({int, bool}, "whole numbers"))
         if not {*map(type, values)} <= types:

@@ -3,7 +3,6 @@ add up and its tables belong together."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 from nsysalign import registry
@@ -17,83 +16,85 @@ _WORDS = {
     ("labels", "kind"): ("event", "host", "nvtx"),
     **{(table, "cause"): CAUSES for table in ("parts", "segments", "details", "unprofiled_parts")},
 }
-#: Columns of dtype object that hold dicts; tuples of numbers.  The others hold tuples of texts.
-_DICTS = {("findings", "evidence"), ("timeline", "detail")}
-_NUMBERS = {("variants", "intervals")}
+#: Columns of dtype object: dicts, tuples of numbers; the others hold tuples of texts.
+_OBJECTS: dict[tuple[str, str], tuple[type, type]] = {
+    ("findings", "evidence"): (dict, str),
+    ("timeline", "detail"): (dict, str),
+    ("variants", "intervals"): (tuple, int),
+}
 
 
 def refuse_unsound(analysis: Analysis, name: str) -> None:
-    """Raises AnalysisError if numbers contradict each other or tables do not belong together."""
-    for problem in (*_wrong_sums(analysis), *_strangers(analysis)):
-        raise AnalysisError(
-            f"{name} is inconsistent: {problem}; it was damaged or edited",
-            "make it again: nsysalign analyze TRACE",
-        )
-
-
-def _wrong_sums(analysis: Analysis) -> Iterator[str]:
+    """Raises AnalysisError if numbers contradict each other, tables do not belong together, or
+    something is not what it is declared to be."""
     intervals, parts, segments = analysis.intervals, analysis.parts, analysis.segments
-    numbers = intervals["interval"]
+    labels, shares, numbers = analysis.labels, analysis.host_activity, intervals["interval"]
     if not numbers.is_unique or (numbers < 0).any():
-        yield "two intervals have the same number"
+        _refuse(name, "two intervals have the same number")
     elapsed = intervals.set_index("interval")["elapsed_ns"]
-    if not (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"]):
-        yield "a window does not have the length of its interval"
-    if (parts["ns"] < 0).any():
-        yield "a part is negative"
-    covered = parts["ns"].groupby(parts["interval"]).sum()
-    if (covered.reindex(elapsed.index, fill_value=0) != elapsed).any():
-        yield "the parts of an interval do not add up"
-    covered = (segments["end_ns"] - segments["start_ns"]).groupby(segments["interval"]).sum()
-    if (covered != elapsed.reindex(covered.index)).any():
-        yield "the pieces of an interval do not add up"
+    of_parts = parts["ns"].groupby(parts["interval"]).sum().reindex(elapsed.index, fill_value=0)
+    pieces = (segments["end_ns"] - segments["start_ns"]).groupby(segments["interval"]).sum()
     bars = analysis.unprofiled[["predicted_ns", "lower_ns", "upper_ns"]].isna()
-    if (bars.any(axis=1) != bars.all(axis=1)).any():
-        yield "a prediction lacks an end of its error bar"
-
-
-def _strangers(analysis: Analysis) -> Iterator[str]:
-    """What does not belong to the rest, or is not what it is declared to be."""
-    numbers, labels = analysis.intervals["interval"], analysis.labels
-    for table in ("parts", "segments", "details", "other_streams", "timeline"):
-        if not getattr(analysis, table)["interval"].isin(numbers).all():
-            yield f"{table} names an interval that is not there"
-    if not labels["label"].is_unique or set(labels["label"]) != set(analysis.measured["label"]):
-        yield "the labels are not those of the intervals"
-    if not labels["row_interval"].isin(numbers).all():
-        yield "a label's row is not among the intervals"
-    shares = analysis.host_activity
-    if set(shares["label"]) != set(shares.loc[shares["view"] == "all", "label"]):
-        yield "host_activity lacks what its shares are of"
-    for (name, column), words in _WORDS.items():
-        if not set(getattr(analysis, name)[column]) <= {*words}:
-            yield f"{name}.{column} holds an unknown word"
-    for spec in registry.specs():
-        for column in (column for column, dtype, _ in spec.columns if dtype == "object"):
-            kind = dict if (spec.name, column) in _DICTS else tuple
-            within = int if (spec.name, column) in _NUMBERS else str
-            values = getattr(analysis, spec.name)[column]
-            if not all(_holds(value, kind, within) for value in values):
-                yield f"{spec.name}.{column} holds something other than declared"
     info, known = analysis.trace, analysis.known
-    texts = (info.nsys_version, info.schema_version, info.driver_version)
-    lists = (info.devices, info.missing, info.notes, analysis.notes)
-    times = (info.session_start_utc_ns, *(info.recorded_ns or ()))
-    if not (
-        isinstance(info.path, str)
-        and all(text is None or isinstance(text, str) for text in texts)
-        and all(_holds(value, tuple, str) for value in lists)
-        and all(time is None or (type(time) is int and 0 <= time < 1 << 62) for time in times)
-        and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
-    ):
-        yield "what it says about the trace is not what was written"
+    texts = [info.path, known.torch, known.python]
+    texts += [t for t in (info.nsys_version, info.schema_version, info.driver_version) if t]
+    times = [*(info.recorded_ns or ()), info.session_start_utc_ns or 0]
     of_runs = (known.idle, known.page_migrations, known.few_blocks, known.few_threads, known.set_up)
-    if not (
-        all(_holds(rows, list | tuple, dict) for rows in of_runs)
-        and isinstance(known.calls_without_work, dict)
-        and _holds((known.torch, known.python), tuple, str)
-    ):
-        yield "what is known beside the tables is not what was written"
+    for problem, holds in {
+        "a window does not have the length of its interval": (
+            (intervals["end_ns"] - intervals["start_ns"]).equals(intervals["elapsed_ns"])
+        ),
+        "a part is negative": (parts["ns"] >= 0).all(),
+        "the parts of an interval do not add up": (of_parts == elapsed).all(),
+        "the pieces of an interval do not add up": (pieces == elapsed.reindex(pieces.index)).all(),
+        "a prediction lacks an end of its error bar": (bars.any(axis=1) == bars.all(axis=1)).all(),
+        "the labels are not those of the intervals": (
+            labels["label"].is_unique and {*labels["label"]} == {*analysis.measured["label"]}
+        ),
+        "a label's row is not among the intervals": labels["row_interval"].isin(numbers).all(),
+        "host_activity lacks what its shares are of": (
+            {*shares["label"]} == {*shares.loc[shares["view"] == "all", "label"]}
+        ),
+        "what it says about the trace is not what was written": (
+            all(isinstance(text, str) for text in texts)
+            and all(_holds(v, tuple, str) for v in (info.devices, info.missing, info.notes))
+            and _holds(analysis.notes, tuple, str)
+            and all(type(time) is int and 0 <= time < 1 << 62 for time in times)
+            and all([*map(type, call)] == [str, int, int] for call in info.failed_calls)
+        ),
+        "what is known beside the tables is not what was written": (
+            all(_holds(rows, list | tuple, dict) for rows in of_runs)
+            and isinstance(known.calls_without_work, dict)
+        ),
+        **{
+            f"{table} names an interval that is not there": (
+                getattr(analysis, table)["interval"].isin(numbers).all()
+            )
+            for table in ("parts", "segments", "details", "other_streams", "timeline")
+        },
+        **{
+            f"{table}.{column} holds an unknown word": {*getattr(analysis, table)[column]} <= {*of}
+            for (table, column), of in _WORDS.items()
+        },
+        **{
+            f"{spec.name}.{column} holds something other than declared": all(
+                _holds(value, *_OBJECTS.get((spec.name, column), (tuple, str)))
+                for value in getattr(analysis, spec.name)[column]
+            )
+            for spec in registry.specs()
+            for column, dtype, _ in spec.columns
+            if dtype == "object"
+        },
+    }.items():
+        if not holds:
+            _refuse(name, problem)
+
+
+def _refuse(name: str, problem: str) -> None:
+    raise AnalysisError(
+        f"{name} is inconsistent: {problem}; it was damaged or edited",
+        "make it again: nsysalign analyze TRACE",
+    )
 
 
 def _holds(value: object, kind: Any, within: Any) -> bool:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from importlib import metadata
 from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from nsysalign.commands import doctor
-from nsysalign.record.nsys import Nsys
 
 OTHERS = {
     "CUDA_INJECTION64_PATH": "/x/libother.so",
@@ -37,36 +35,20 @@ def test_what_is_missing_has_a_cost_and_a_fix():
 
 
 @pytest.mark.parametrize(
-    ("version", "nvtx", "found", "fits"),
-    [
-        ("2024.2.3.38", "0.2.17", "2024.2.3.38 (x)", False),
-        ("2024.2.3.38", "0.2.11", "2024.2.3.38 (x)", True),
-        ("2025.3.1", "0.2.17", "2025.3.1 (x); tried was 2024.2.3", True),
-    ],
-)
-def test_nvtx_that_does_not_fit_nsys_is_told(monkeypatch, version, nvtx, found, fits):
-    monkeypatch.setattr(metadata, "version", lambda name: nvtx)
-    tool = Nsys("x", version, frozenset())
-    monkeypatch.setattr("nsysalign.record.nsys.find_nsys", lambda explicit: tool)
-    rows = rows_of({})
-    assert rows["nsys"].found == found and ("nvtx" not in rows) == fits
-
-
-@pytest.mark.parametrize(
     ("gpu", "count", "expected"),
     [
-        ("NVIDIA H200, 580.95, Disabled, 345, 1980, 0", 2, {"persistence": "-pm 1", "clocks": "-lgc 1584"}),
-        ("NVIDIA H200, 580.95, Enabled, 1980, 1980, 0", 1, {"clocks": ""}),
-        ("Tesla K80, 470.1, [N/A], [N/A], [N/A], [N/A]", 1, {}),
+        ("NVIDIA H200, 580.95, 345, 1980, 0", 2, {"clocks": "-lgc 1584"}),
+        ("NVIDIA H200, 580.95, 1980, 1980, 0", 1, {"clocks": ""}),
+        ("Tesla K80, 470.1, [N/A], [N/A], [N/A]", 1, {}),
     ],
 )  # fmt: skip
-def test_persistence_mode_and_clocks(tmp_path, gpu, count, expected):
+def test_clocks(tmp_path, gpu, count, expected):
     program = tmp_path / "nvidia-smi"
     program.write_text("#!/bin/sh\ncat <<'END'\n" + "\n".join([gpu] * count) + "\nEND\n")
     program.chmod(0o755)
     rows = rows_of({"PATH": f"{tmp_path}:/usr/bin:/bin"})
     assert rows["gpu"].found.startswith(f"{count} x {gpu.split(',')[0]}, driver ")
-    assert {"persistence", "clocks"} & rows.keys() == expected.keys()
+    assert {"clocks"} & rows.keys() == expected.keys()
     assert all(fix in rows[what].fix for what, fix in expected.items())
 
 
