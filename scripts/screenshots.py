@@ -1,5 +1,5 @@
-"""The README's two pictures, taken anew from the demo's report.  Needs Chromium with its driver,
-and selenium.
+"""The pictures in docs, taken anew from the demo's report.  Needs Chromium with its driver, and
+selenium.
 
 python scripts/screenshots.py [REPORT.html]      writes docs/report.png and docs/timeline.png
 python scripts/screenshots.py measure.html       the page of a measurement, down to its curve: writes docs/measure.png
@@ -18,8 +18,20 @@ sys.path.insert(0, str(ROOT / "tests"))
 import browsing  # noqa: E402
 
 WIDTH = 1400
-#: The label whose timeline is the second picture.
-SECOND = 'choose("h2d_t1", null, false);'
+READY = "document.body.dataset.ready && document.querySelector('#lanes').dataset.drawn"
+CURVE = "document.querySelectorAll('#rate-plot circle').length"
+#: Picture: when the page is ready, what is done then, the elements at its top ('': the page's) and
+#: at its bottom.
+REPORT = {
+    "report.png": (READY, "", "", "#labels"),
+    "timeline.png": (READY, 'choose("h2d_t1", null, false);', "#timeline", "#lanes"),
+}
+MEASURE = {"measure.png": (CURVE, "", "", "#curve")}
+BOX = """
+const box = (selector) => document.querySelector(selector).getBoundingClientRect();
+const top = arguments[0] ? box(arguments[0]).top + scrollY : 0;
+return [top, box(arguments[1]).bottom + scrollY, document.documentElement.clientWidth];
+"""
 
 
 def main(report: Path | None) -> None:
@@ -33,57 +45,21 @@ def main(report: Path | None) -> None:
         # a picture beyond the window has none, and without it the page is laid out anew
         driver.execute_cdp_cmd("Emulation.setScrollbarsHidden", {"hidden": True})
         try:
-            if report.name == "measure.html":
+            pictures = MEASURE if report.name == "measure.html" else REPORT
+            for name, (ready, script, top, bottom) in pictures.items():
                 driver.set_window_size(WIDTH, 1000)
                 driver.get(report.absolute().as_uri())
-                browsing.until(
-                    driver, "document.querySelectorAll('#rate-plot circle').length", "the curve"
-                )
-                find = "const b = document.querySelector('#curve').getBoundingClientRect(); return [b.bottom + scrollY, document.documentElement.clientWidth]"
-                height, width = driver.execute_script(find)
-                _write(
-                    driver,
-                    {"x": 0, "y": 0, "width": width, "height": height + 8, "scale": 1},
-                    ROOT / "docs" / "measure.png",
-                )
-                return
-            _shoot(driver, report, "", "#labels", ROOT / "docs" / "report.png", whole=True)
-            _shoot(driver, report, SECOND, "#timeline", ROOT / "docs" / "timeline.png", whole=False)
+                browsing.until(driver, ready, "drawing")
+                driver.execute_script(script)
+                time.sleep(1.5)
+                y, end, width = driver.execute_script(BOX, top, bottom)
+                clip = {"x": 0, "y": y, "width": width, "height": end + 8 - y, "scale": 1}
+                how = {"captureBeyondViewport": True, "clip": clip}
+                shot = driver.execute_cdp_cmd("Page.captureScreenshot", how)
+                (ROOT / "docs" / name).write_bytes(base64.b64decode(shot["data"]))
+                print(f"docs/{name}: {width:.0f} x {clip['height']:.0f}")
         finally:
             driver.quit()
-
-
-def _shoot(driver, report: Path, script: str, element: str, path: Path, *, whole: bool) -> None:
-    """The page from its top to the end of `element`, or from the element's head to its plot's end,
-    as PNG."""
-    driver.set_window_size(WIDTH, 1000)
-    driver.get(report.absolute().as_uri())
-    browsing.until(
-        driver,
-        "document.body.dataset.ready && document.querySelector('#lanes').dataset.drawn",
-        "drawing",
-    )
-    driver.execute_script(script)
-    time.sleep(1.5)
-    box = driver.execute_script(
-        "const a = document.querySelector(arguments[0]).getBoundingClientRect(), b = document.querySelector('#lanes').getBoundingClientRect();"
-        "return [a.top + scrollY, (arguments[1] ? a.bottom : b.bottom + 12) + scrollY, document.documentElement.clientWidth]",
-        element,
-        whole,
-    )
-    top = 0 if whole else box[0]
-    clip = {"x": 0, "y": top, "width": box[2], "height": box[1] - top, "scale": 1}
-    _write(driver, clip, path)
-
-
-def _write(driver, clip: dict, path: Path) -> None:
-    shot = driver.execute_cdp_cmd(
-        "Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip}
-    )
-    path.write_bytes(base64.b64decode(shot["data"]))
-    print(
-        f"{path.relative_to(ROOT)}: {clip['width']:.0f} x {clip['height']:.0f}, {path.stat().st_size / 1e3:.0f} kB"
-    )
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ import nsysalign
 from nsysalign.addons.confirm import command as module
 from nsysalign.commandline.present import present
 from nsysalign.engine import load
-from nsysalign.errors import AnalysisError, NsysAlignError, UsageError
+from nsysalign.errors import UsageError
 from nsysalign.record import session
 from nsysalign.show import html
 from nsysalign.store.document import dumps
@@ -143,12 +143,3 @@ def test_a_second_label_is_not_tried_after_a_failure(machine, status, many):
     machine.body, machine.pairs, machine.status = runs.two_gaps, TWO, [0, status, 0]
     named = ("--label", "t1", "--label", "t2")
     assert confirm(*named).exit_code == 0 and len(machine.calls) == many
-
-
-@pytest.mark.usefixtures("no_page")
-def test_a_damaged_confirm_json_is_said(machine):
-    runs.run(machine.folder, runs.host_gap)
-    (machine.folder / "confirm.json").write_text('{"format":"other"}')
-    result = confirm("--from", str(machine.folder), "--label", "t1", raises=AnalysisError)
-    assert "confirm.json" in str(result.exception)
-    assert isinstance(result.exception, NsysAlignError)

@@ -76,11 +76,3 @@ def test_the_second_run_has_the_change_and_says_so(tmp_path):
     (one,) = json.loads((tmp_path / "R" / "confirm.json").read_text())["confirmations"]
     assert (one["verdict"], one["after_ns"], one["after_count"]) == ("unclear", None, 0)
     assert (folder / "trace.sqlite").is_file()
-
-
-def test_a_plain_run_without_gpu_work_costs_no_second_one(tmp_path):
-    (tmp_path / "bench.py").write_text(BENCH)
-    done = nsysalign(tmp_path, "confirm", "--label", "t1", "bench.py")
-    assert done.returncode == 4 and "CUDA" in done.stderr, (done.stdout, done.stderr)
-    run_dir = tmp_path / "nsysalign-runs" / "bench-001"
-    assert (run_dir / "trace.sqlite").is_file() and not (run_dir / "confirm").exists()

@@ -4,7 +4,6 @@ machines, whose truth is known."""
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import numpy as np
 import pandas as pd
@@ -20,7 +19,6 @@ from nsysalign.addons.confirm.experiment import (
     Plan,
     Refused,
     choose,
-    confirmable,
     gpu_time,
     parts_of,
     plan,
@@ -28,7 +26,6 @@ from nsysalign.addons.confirm.experiment import (
 )
 from nsysalign.addons.confirm.verdicts import decide, judge, statuses
 from nsysalign.model import NONE_IF_AHEAD, Known
-from nsysalign.split.budget import _intervened
 
 from . import runs
 
@@ -169,11 +166,6 @@ def test_a_chain_of_records_is_refused(tmp_path):
         plan(analysis, "t1", "delay", None)
 
 
-def test_labels_that_a_rerun_can_settle_are_found(tmp_path):
-    analysis, _ = runs.analysed(runs.run(tmp_path, runs.host_gap))
-    assert confirmable(analysis) == ["t1"]
-
-
 def test_the_prediction_holds_for_programs_drawn_at_random(tmp_path):
     """Whatever the host does between the operations, a delay leaves what the budget predicts."""
     random = np.random.default_rng(5)
@@ -252,13 +244,3 @@ def test_a_re_run_is_offered_where_the_probe_could_intervene():
     assert measured.verdict == "measured" and {o.verdict for o in others} == {"not confirmed"}
     assert [o.text for o in others] == ["nsysalign confirm --label mine SCRIPT.py", "", "", ""]
     assert not any(status.text for status in statuses(replace(a, known=Known()))[1:])
-
-
-def test_a_host_timer_beside_the_intervened_record_is_not_intervened():
-    """It has no start record; the label's first record is number 1, and the next one was left as it
-    is."""
-    windows = pd.DataFrame({"start": [-1, 0, 1], "log_process": [0, 0, 0]})
-    alignment = SimpleNamespace(windows=windows, records=pd.DataFrame({"seq": [1, 2]}))
-    records = pd.DataFrame({"process": [0, 0], "seq": [1, 2], "intervened": [True, False]})
-    assert _intervened(alignment, SimpleNamespace(records=records)) == [False, True, False]
-    assert _intervened(alignment, None) == [False, False, False]

@@ -17,7 +17,7 @@ from nsysalign.addons.marks.tables import MARKS_SPECS
 from nsysalign.cli import cli
 from nsysalign.show import html
 from nsysalign.show.payload import payload
-from nsysalign.store import database, document
+from nsysalign.store import document
 from tests.marks.export import export
 from tests.marks.simulated import Gpu
 
@@ -125,18 +125,11 @@ def test_two_runs_say_what_the_marks_change(gpu, tmp_path):
     assert a.intervals["end_ns"].max() < 5_000_000_000 + plain.now  # times of the run without
 
 
-def test_of_a_launch_with_too_many_marks_those_of_some_sms_are_kept(gpu, tmp_path, monkeypatch):
-    monkeypatch.setattr(results, "MOST_MARKS", 100)
+def test_a_launch_with_too_many_marks_has_none_in_the_table(gpu, tmp_path, monkeypatch):
+    monkeypatch.setattr(results, "MOST_MARKS", 150)
     a = analysed(gpu, tmp_path)
-    assert len(a.marks) <= 100 and any("are too many for the table" in n for n in a.notes)
-    assert a.marks.groupby(["kernel", "sm"])["warp"].nunique().eq(2).all()
-
-
-def test_stored_and_loaded_it_is_the_same(analysis, tmp_path):
-    database.write(analysis, tmp_path / "a.db")
-    loaded = database.load(tmp_path / "a.db")
-    for spec in MARKS_SPECS:
-        assert getattr(loaded, spec.name).equals(getattr(analysis, spec.name)), spec.name
+    assert 0 < len(a.marks) <= 150 and any("are too many for the table" in n for n in a.notes)
+    assert len(a.kernel_phases["kernel"].unique()) == 12
 
 
 def test_an_analysis_without_marks_has_none_of_it(gpu, tmp_path):
@@ -211,10 +204,6 @@ def test_a_recording_says_what_its_picture_shows(recorded):
     assert (row["plain_registers"], row["marked_registers"]) == (128, 130)
     assert 0.4 < row["change"] < 0.45
     assert "128 -> 130 registers" in " ".join(titles(a, "mark-perturbed"))
-
-
-def test_counters_of_a_recording_are_of_their_launches(recorded):
-    counts = recorded.path_counts.merge(recorded.marked_kernels[["kernel", "name"]], on="kernel")
-    assert set(counts["counter"]) == {"large"}
+    counts = a.path_counts.merge(a.marked_kernels[["kernel", "name"]], on="kernel")
     assert {n.split("(")[0] for n in counts["name"]} == {"short_first", "long_first"}
     assert counts.groupby("kernel")["lanes"].sum().nunique() == 1  # the same data, another order

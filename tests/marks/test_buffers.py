@@ -124,14 +124,6 @@ def test_collect_writes_every_buffer_into_the_runs_folder(memory, tmp_path, monk
     assert int(a) == a.__cuda_array_interface__["data"][0] == BASE and b.size == 2 << 20
 
 
-def test_kernels_that_never_end_are_copied_all_the_same_and_said(memory, tmp_path, monkeypatch):
-    buffer = marks.buffer(mib=1)
-    kernel(buffer, 2, 3)
-    monkeypatch.setattr(Memory, "busy", True)
-    found = dump.read(buffer.write(tmp_path / "b.nsam"))
-    assert found.written == 6 and "still running" in found.notes()[0]
-
-
 def test_a_buffer_that_cannot_be_is_refused(memory, monkeypatch):
     for bad in (0, -3, 1.5, True, "64", 1 << 30):
         with pytest.raises(UsageError, match="1 to 131,072 MiB"):
@@ -173,13 +165,6 @@ def read(content: bytes, tmp_path) -> dump.Dump:
     path = tmp_path / "x.nsam"
     path.write_bytes(content)
     return dump.read(path)
-
-
-def test_what_was_written_is_read(tmp_path):
-    found = read(simulated().content(), tmp_path)
-    assert found.written == 3 * 2 * 3  # begin, end and exit of six warps
-    assert (found.pid, found.device, found.sms) == (77, 0, 4)
-    assert found.names == {name_hash("load"): "load"} and not found.notes()
 
 
 def test_every_cut_and_another_version_is_a_message(tmp_path):
@@ -237,13 +222,6 @@ def test_counters_behind_marks_are_summed_for_each_launch_and_sm_with_those_of_t
         (0, number, 3 + on, 90 + 7 * on), (0, number + 4, 2 * on, 5 * on),
         (1, number, 6 - on, 7 * (6 - on)), (1, number + 4, 2 * (6 - on), 5 * (6 - on)),
     ]  # fmt: skip
-
-
-def test_dumps_of_the_first_version_are_read(tmp_path):
-    content = simulated().content().replace(bytes(header()[:64]), bytes(header(version=1)[:64]))
-    heads = [(layout.HEAD | version).to_bytes(4, "little") for version in (layout.VERSION, 1)]
-    found = read(content.replace(*heads), tmp_path)
-    assert (found.written, found.refused, found.damaged) == (18, 0, 0)
 
 
 def test_a_refused_header_and_running_kernels_are_said(tmp_path):

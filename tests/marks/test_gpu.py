@@ -98,35 +98,6 @@ def test_torch_compiles_it(tmp_path):
     as_written(buffer, tmp_path, 7, 2, 5)
 
 
-@pytest.mark.skipif(
-    shutil.which("nvcc") is None or shutil.which("ninja") is None, reason="no nvcc or ninja"
-)
-def test_load_inline_compiles_it(tmp_path):
-    pytest.importorskip("torch")
-    from torch.utils.cpp_extension import load_inline
-
-    buffer = marks.buffer(mib=4)
-    launch = (
-        "void launch(int64_t blocks, int64_t turns, int64_t marks) { steps<<<blocks, 64>>>(turns, "
-        "nsysalign_marks{static_cast<unsigned long long>(marks)}); }"
-    )
-    module = load_inline(
-        "marked_steps", cpp_sources="#include <torch/extension.h>\nvoid launch(int64_t blocks, int64_t turns, int64_t marks);", cuda_sources="#include <cstdint>\n" + EVERY_THREAD + launch,
-        functions=["launch"], extra_cuda_cflags=marks.flags(), build_directory=str(tmp_path), no_implicit_headers=True,
-    )  # fmt: skip
-    module.launch(7, 5, buffer.address)
-    as_written(buffer, tmp_path, 7, 2, 5)
-
-
-def test_more_blocks_than_there_is_room_for_and_two_streams(cupy, tmp_path):
-    buffer = marks.buffer(mib=64)
-    kernel = compiled(cupy, EVERY_THREAD.removeprefix(HEAD), "steps")
-    for stream in [cupy.cuda.Stream(non_blocking=True) for _ in range(2)]:
-        with stream:
-            kernel((5_000,), (32,), (np.int32(3), np.uint64(buffer.address)))
-    as_written(buffer, tmp_path, 10_000, 1, 3)
-
-
 ENDLESS = """
 import os, signal, sys, time
 import cupy, numpy as np

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import time
-
 import numpy as np
 import pytest
 
@@ -12,7 +9,7 @@ from nsysalign.addons.marks import dump, layout
 from nsysalign.addons.marks.inside import inside
 from nsysalign.addons.marks.join import join
 from nsysalign.addons.marks.layout import name_hash
-from tests.marks.simulated import Gpu, file, header
+from tests.marks.simulated import Gpu
 
 
 def looked_into(gpu: Gpu, tmp_path):
@@ -124,37 +121,3 @@ def test_a_warp_that_comes_apart_is_where_its_first_lane_is(tmp_path):
     _, found = looked_into(gpu, tmp_path)
     assert phases(found) == [[2, 2_560, 0]] and found.kernels["marks"].tolist() == [4]
     assert abs(parts(found)["phase"] - 1_280) <= 1  # of the first lane's half
-
-
-def test_neighbouring_warps_that_come_apart_alike_are_told_apart(tmp_path):
-    gpu = apart(warps=2)
-    begin = int(gpu.chunks[0]["head"]["time"])
-    for warp, name, first, last in ((0, "left", 640, 1_920), (1, "right", 1_280, 3_840)):
-        for mark in half(begin, first, last, name, 0xFFFF0000):
-            gpu.stray(warp, *mark)
-    _, found = looked_into(gpu, tmp_path)
-    assert sorted(phases(found)) == [[1, 1_280, 0], [1, 2_560, 0]]
-
-
-def test_a_million_marks_take_seconds_and_little_memory(tmp_path):
-    warps = 12_000
-    chunks = np.zeros(warps * 2, dump.CHUNK)
-    heads, warp, later = chunks["head"], np.repeat(np.arange(warps), 2), np.tile([0, 1], warps)
-    heads["kind"], heads["grid"] = layout.HEAD | layout.VERSION, 5
-    heads["lanes"], heads["threads"], heads["previous"] = 0xFFFFFFFF, 32, later
-    heads["x"], heads["sm"] = warp, warp % 132
-    start = 1_700_000_000_000_000_000
-    heads["time"] = start + warp // 132 * 100_000 + later * 38_400
-    chunks["marks"]["time"] = heads["time"][:, None] + (np.arange(60) * 640).astype(np.uint64)
-    chunks["marks"]["id"] = name_hash("step") << 2 | np.tile([layout.BEGIN, layout.END], 30)
-    chunks["marks"]["id"][1::2, -2:] = [name_hash("end") << 2, layout.EXIT]
-    path = tmp_path / "many.nsam"
-    path.write_bytes(file(header(), [], chunks, [], {"pid": 77, "sms": 132, "names": ["step"]}))
-    gpu = Gpu(sms=132)
-    last = 5_000_000_000 + int(chunks["marks"]["time"].max()) - start + 2_000
-    gpu.rows.append((5_000_000_000, last, 5, warps, 32, "kernel"))
-    before, began = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-    found = inside(join(dump.read(path), gpu.table()))
-    assert time.process_time() - began < 20
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 1 << 20  # KiB
-    assert found.kernels["complete"].all() and found.phases["count"][0] == warps * 59

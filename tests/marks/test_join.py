@@ -3,8 +3,6 @@ only."""
 
 from __future__ import annotations
 
-from itertools import pairwise
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -39,12 +37,6 @@ def test_every_launch_is_joined_and_lies_within_its_bar(tmp_path, drift):
     table = joined(launched(Gpu(drift=drift)), tmp_path).launches
     assert (table["row"] == np.arange(40)).all()
     assert table["error_ns"].max() < 700  # ramp and tail of the kernels are 1.1 us together
-
-
-def test_a_correction_of_the_clock_begins_a_new_piece(tmp_path):
-    gpu = launched(Gpu(jumps=((400_000, 5_000), (900_000, -3_000))), 80)
-    errors = joined(gpu, tmp_path).launches["error_ns"]
-    assert (errors < 700).sum() >= 78  # all but those in which it was corrected
 
 
 def test_launches_without_a_row_are_placed_by_the_others(tmp_path):
@@ -90,21 +82,6 @@ def test_another_process_and_another_device_are_not_mixed_up(tmp_path):
     assert (joined(gpu, tmp_path, rows).launches["row"] == np.arange(8)).all()
 
 
-def test_order_of_the_records_in_a_dump_changes_nothing(tmp_path):
-    tables = []
-    for seed in range(2):  # the same GPU, its chunks written in another order
-        gpu = launched(Gpu(seed=3), 12)
-        gpu.random = np.random.default_rng(seed)
-        tables.append(joined(gpu, tmp_path).launches)
-    assert tables[0].equals(tables[1])
-
-
-def test_a_single_launch_longer_than_32_bits_of_nanoseconds(tmp_path):
-    gpu = Gpu(drift=20e-6)
-    gpu.launch(1, 1, lambda b, w: [("long", 5_000_000_000)])
-    assert joined(gpu, tmp_path).launches["row"].tolist() == [0]
-
-
 @pytest.mark.parametrize("cut", [False, True])
 def test_dependent_launches_that_overlap_are_joined_and_move_no_other_kernel(tmp_path, cut):
     """Each launched so that its blocks come while the one before still works.  `cut`: as nsys
@@ -126,31 +103,6 @@ def test_dependent_launches_that_overlap_are_joined_and_move_no_other_kernel(tmp
         assert ((ends - table["end_ns"] - 400).abs() <= table["error_ns"] + 32).all()
     assert [n for n in marked.notes if "23 launches" in n and "dependent" in n] == [*marked.notes]
     assert len(marked.notes) == cut
-
-
-def test_blocks_of_a_cluster_come_together_and_are_blocks(tmp_path):
-    """Pairs of blocks begin at one time on two SMs of their own; an odd SM has none: that is
-    `none`, and the rest adds up."""
-    gpu = Gpu(sms=5, slots=1)
-    begin, free, blocks = gpu.now, [gpu.now + 700, gpu.now + 700], {}
-    for block in range(12):
-        if block % 2 == 0:
-            pair = int(free[1] < free[0])
-        place = 2 * pair + block % 2
-        work = [("load", 3_000 + 500 * (block % 2))]
-        end = max(gpu.warp(5, block, w, 2, place, free[pair], work) for w in range(2))
-        blocks.setdefault(place, []).append((free[pair], end))
-        if block % 2:
-            free[pair] = end + 200
-    rows = (gpu.trace_time(begin), gpu.trace_time(max(free) + 200), 5, 12, 64, "clustered")
-    gpu.rows.append(rows)
-    marked = joined(gpu, tmp_path)
-    found = inside(marked)
-    assert found.kernels["complete"].tolist() == [True]
-    parts = found.sm_time.groupby("part")["ns"].sum()
-    duration = int((marked.launches["end_ns"] - marked.launches["start_ns"])[0])
-    between = sum(b[0] - a[1] for on_sm in blocks.values() for a, b in pairwise(on_sm))
-    assert parts["none"] == duration and abs(parts["between"] - between) < 12 * 64
 
 
 @pytest.mark.parametrize("lost", [0, 10])

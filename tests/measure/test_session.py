@@ -11,7 +11,6 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 from waiting import wait_until
@@ -20,7 +19,7 @@ import nsysalign
 from nsysalign.addons.measure import session
 from nsysalign.addons.measure.command import Options, Target
 from nsysalign.addons.measure.result import Key, advised, load
-from nsysalign.addons.measure.session import Job, MeasureError, Session
+from nsysalign.addons.measure.session import Job, MeasureError
 from nsysalign.cli import cli
 from nsysalign.errors import AnalysisError, UsageError
 
@@ -92,19 +91,6 @@ def test_a_search_from_end_to_end(measured):
     assert m.advised.marks == "within 5 % of the best"
 
 
-def test_a_search_has_time_for_seven_batches_in_a_short_budget(measured, monkeypatch):
-    """Half of 14 s once CUDA has started, a batch 0.7 s at most: it reaches 64 (on a GPU with
-    another process a batch took longer, and 8 was the largest)."""
-    jobs, run = [], session.run_worker
-    monkeypatch.setattr(session, "run_worker", lambda job, *a: (jobs.append(job), run(job, *a))[1])
-    done = measured("make", batch="auto", most_batch=64, processes=1, budget_s=14.0)
-    assert jobs[0].role == "probe" and 6.0 < jobs[0].batches_s <= 7.0
-    blocks = done.outcomes[0].all("block")
-    assert (blocks[-1]["t1"] - blocks[0]["t0"]) / 1e9 < 7 * 0.7
-    m = load(done.folder)
-    assert m.search["largest"] == 64 and not any("search" in n for n in m.notes)
-
-
 def test_a_search_that_meets_another_error_says_it_and_never_calls_it_memory(measured):
     m = load(measured("not_memory", batch="auto", processes=1, modes=("steady",)).folder)
     assert (m.search["largest"], m.search["failed_at"]) == (8, None)
@@ -129,17 +115,6 @@ def test_zeros_are_a_caveat_and_paths_of_this_machine_are_in_no_result(measured)
     assert "secret.bin" in text and "/home/somebody" not in text
 
 
-def test_a_gpu_that_others_use_is_a_caveat(monkeypatch):
-    nvml = SimpleNamespace(
-        nvmlDeviceGetMemoryInfo=lambda handle: SimpleNamespace(used=30 << 30),
-        nvmlDeviceGetUtilizationRates=lambda handle: SimpleNamespace(gpu=87),
-    )
-    monkeypatch.setattr(session, "start_nvml", lambda: nvml)
-    monkeypatch.setattr(session, "visible", lambda nvml, environ: ([1], None))
-    (note,) = session.in_use()
-    assert "30.0 GiB of its memory were in use, it was 87 % busy" in note
-
-
 # --- budgets ---
 
 
@@ -155,13 +130,6 @@ def test_a_budget_too_short_says_what_a_longer_one_would_add(measured):
         said = [n for n in result.notes if "the budget of 3 s ran out: " in n]
         assert whole or (said and "would add" in said[0] and not result.failed)
         assert time.monotonic() - began < 3.0 + 5.0  # the last may be under way when it ends
-
-
-def test_a_budget_leaves_time_for_the_profile(tmp_path):
-    """Of 40 s, 8 to start a process and 16 for the one under nsys."""
-    target = Target("default", f"{CALLS}:default")
-    how = {"budget_s": 40.0, "backend": SIMULATED, "output": tmp_path / "out"}
-    assert 14.0 < Session(Options((target,), clocks=True, **how))._share_s(1) < 16.0
 
 
 # --- ways of ending ---
@@ -265,13 +233,6 @@ def test_memory_that_ends_at_one_batch_keeps_the_others_and_fails(tmp_path):
     assert any("out of memory" in n for n in kept["notes"])
 
 
-def test_memory_that_ends_a_search_is_no_failure(tmp_path):
-    given = [f"{CALLS}:oom_torch", "--processes", "1", "--batch", "auto", "--mode", "steady"]
-    status, said, kept = ended(tmp_path, *given)
-    assert status == 0, said
-    assert kept["search"]["failed_at"] and kept["search"]["largest"]
-
-
 def test_clocks_are_held_while_it_measures(tmp_path):
     log = tmp_path / "nvml.log"
     env = {"FAKE_NVML_NAMES": "NVIDIA H200", "FAKE_NVML_LOG": str(log)}
@@ -322,16 +283,6 @@ def test_a_function_that_no_other_process_finds_is_refused(tmp_path, monkeypatch
     monkeypatch.setenv("NSYSALIGN_MEASURE_WORKER", "1")
     with pytest.raises(UsageError, match="called again"):
         nsysalign.benchmark(calls.make)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    "given", [{"processes": 0}, {"budget": 0}, {"batch": "many"}, {"max_batch": 4}]
-)
-def test_what_benchmark_cannot_be_asked_is_said_before_anything_runs(given, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(UsageError, match=next(iter(given)).replace("_", ".")):
-        nsysalign.benchmark(f"{CALLS}:make", **given)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -74,11 +74,6 @@ def test_a_call_that_leaves_nothing_on_the_gpu_is_an_error_in_every_mode(call, m
     assert "nothing had been enqueued" in fact["message"]
 
 
-def test_a_short_kernel_is_work():
-    facts = run(calls.tiny, modes=["latency", "event", "steady"])
-    assert facts[-1]["type"] == "done" and not [f for f in facts if f["type"] == "refused"]
-
-
 def test_cold_is_colder_and_has_no_throughput():
     facts = run(calls.with_inputs, modes=["event", "device", "steady"], l2=["warm", "cold"])
     cold, warm = (median(of(facts, "device", l2)) for l2 in ("cold", "warm"))

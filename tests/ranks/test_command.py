@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sqlite3
 import tarfile
 from pathlib import Path
@@ -16,19 +15,9 @@ from simulator.ranks import run, write_ranks
 from simulator.style import Style
 
 import nsysalign
-from nsysalign.addons.ranks.compare import compare, summaries
-from nsysalign.addons.ranks.records import SourceResult
 from nsysalign.addons.ranks.work import find, is_many
 from nsysalign.cli import cli
 from nsysalign.errors import TraceError, UsageError
-from nsysalign.trace.nccl import read_shared
-
-EXPORTS = Path(
-    os.environ.get(
-        "NSYSALIGN_EXPORTS", Path(__file__).resolve().parents[3] / "shared" / "data" / "exports"
-    )
-)
-EXPORT = EXPORTS / "nsys-ai_h100_2gpu_1s.sqlite"
 
 
 def slow_rank_1(rank: int, step: int) -> int:
@@ -238,20 +227,6 @@ def test_the_launcher_s_rank_and_nothing_else_of_the_environment(job, tmp_path):
             assert not any(word in content for word in (b"hunter2", b"gpu-node", b"/home/alice")), (
                 path
             )
-
-
-@pytest.mark.skipif(not EXPORT.exists(), reason="no exports from public repositories")
-def test_a_real_export_of_two_processes():
-    """Two GPUs, two processes, FSDP, NVTX ranges of every operator; its slice has no NCCL kernels,
-    and none are found."""
-    shared = read_shared(EXPORT)
-    assert len(shared.collectives) == 0 and shared.rank is None
-    ranks = summaries(nsysalign.analyze(EXPORT), shared, "h100")
-    comparison = compare([SourceResult("h100", "h100.sqlite", ranks=ranks)])
-    assert [rank.device for rank in comparison.ranks] == [0, 1] and comparison.waits == ()
-    both = [label for label in comparison.labels if len(label.ranks) == 2]
-    layer = next(label for label in both if label.label.startswith("FSDP"))
-    assert len(both) > 20 and layer.verdict == "even"
 
 
 def test_two_recorded_ranks_one_of_which_sleeps(tmp_path):

@@ -3,7 +3,6 @@ way: one answer."""
 
 from __future__ import annotations
 
-from concurrent.futures import BrokenExecutor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -58,19 +57,6 @@ def test_only_the_job_that_kills_its_worker_is_lost():
         found = {r.source: r for r in work.over(jobs.always_dies, named("a", "bad", "b"), pool)}
     assert found["bad"].failure.startswith("its worker died (BrokenProcessPool")
     assert not found["a"].failure and not found["b"].failure
-
-
-def test_a_job_whose_process_died_is_not_tried_in_this_one(monkeypatch):
-    class Broken(ThreadPoolExecutor):
-        def submit(self, *_):
-            future = Future()
-            future.set_exception(BrokenExecutor("died"))
-            return future
-
-    monkeypatch.setattr(work, "started", lambda count: None)
-    with Broken(1) as pool:
-        (result,) = work.over(jobs.always_dies, named("bad"), pool)
-    assert "died" in result.failure
 
 
 def test_what_workers_cannot_deliver_is_a_failure_of_its_trace(job, tmp_path):

@@ -22,7 +22,6 @@ from nsysalign.addons.marks.join import Marked
 
 PARTS = ("before", "phase", "unmarked", "between", "after", "none", "unknown")
 _DEEPEST = 16
-_AT_ONCE = 1 << 20  # marks: ranges take many times their memory
 
 
 @dataclass(frozen=True)
@@ -91,33 +90,24 @@ def inside(marked: Marked) -> Inside:
         last_ns=pd.Series(end).groupby(group).max(),
         busy_ns=busy,
     )
-    names, lengths, in_phase = np.unique(dump.id[~is_end] >> 2), [np.empty(0, np.int64)], []
-    for some in _batches(run_of, dump.id):
-        ranges = _ranges(marked, duration, some, names)
-        pair = ranges.launch * len(names) + ranges.name
-        first_of = ranges.ends_at > -2
-        length = ranges.time[ranges.ends_at[first_of]] - ranges.time[first_of] + 1
-        length = np.where(ranges.ends_at[first_of] < 0, 0, length)  # 0: not paired
-        lengths.append(pair[first_of] << bits | length)
-        in_it = np.flatnonzero(ranges.lasts & (ranges.inner >= 0))
-        of = group[ranges.run[in_it]]
-        share = shared(of, ranges.time[in_it + 1]) - shared(of, ranges.time[in_it])
-        pair = ranges.launch[in_it] * len(names) + ranges.inner[in_it]
-        in_phase.append(pd.Series(share).groupby(pair).sum())
-    phases = _phases(np.sort(np.concatenate(lengths)), bits, names)
+    names = np.unique(dump.id[~is_end] >> 2)
+    ranges = _ranges(marked, duration, names)
+    pair = ranges.launch * len(names) + ranges.name
+    first_of = ranges.ends_at > -2
+    length = ranges.time[ranges.ends_at[first_of]] - ranges.time[first_of] + 1
+    length = np.where(ranges.ends_at[first_of] < 0, 0, length)  # 0: not paired
+    phases = _phases(np.sort(pair[first_of] << bits | length), bits, names)
+    in_it = np.flatnonzero(ranges.lasts & (ranges.inner >= 0))
+    of = group[ranges.run[in_it]]
+    share = shared(of, ranges.time[in_it + 1]) - shared(of, ranges.time[in_it])
+    pair = ranges.launch[in_it] * len(names) + ranges.inner[in_it]
+    in_phase = pd.Series(share).groupby(pair).sum().sort_values(ascending=False)
     parts = spans.assign(
         before=spans["first_ns"], between=spans["last_ns"] - spans["first_ns"] - spans["busy_ns"],
         busy=spans["busy_ns"], after=duration[spans["kernel"]] - spans["last_ns"], here=1,
     ).groupby("kernel")[["before", "between", "busy", "after", "here"]].sum()  # fmt: skip
     parts["none"] = np.maximum(dump.sms - parts.pop("here"), 0) * duration[parts.index]
     return Inside(kernels, phases, _budget(parts, in_phase, names, complete), spans)
-
-
-def _batches(run_of: np.ndarray, ids: np.ndarray) -> list[np.ndarray]:
-    """Marks of ranges, a few whole runs at a time."""
-    used = np.flatnonzero((ids & 3 == layout.BEGIN) | (ids & 3 == layout.END))
-    runs = run_of[used[::_AT_ONCE]]
-    return np.split(used, np.unique(np.searchsorted(run_of[used], runs))[1:]) if len(used) else []
 
 
 def _shared(
@@ -143,11 +133,12 @@ def _shared(
     return busy, until
 
 
-def _ranges(marked: Marked, duration: np.ndarray, some: np.ndarray, names: np.ndarray) -> _Ranges:
-    """The ranges of these marks.  Lanes that came apart from their warp's first lane form a stream
+def _ranges(marked: Marked, duration: np.ndarray, names: np.ndarray) -> _Ranges:
+    """All ranges.  Lanes that came apart from their warp's first lane form a stream
     of their own: they have passages, but no SM time.  A stream that ends more than it began has no
     ranges."""
     dump = marked.dump
+    some = np.flatnonzero(np.isin(dump.id & 3, [layout.BEGIN, layout.END]))
     of = dump.of[some]
     stray = ~dump.first_lane[of]
     stream = dump.run[of] << 33
@@ -205,13 +196,12 @@ def _phases(keys: np.ndarray, bits: int, names: np.ndarray) -> pd.DataFrame:
 
 
 def _budget(
-    parts: pd.DataFrame, in_phase: list[pd.Series], names: np.ndarray, complete: np.ndarray
+    parts: pd.DataFrame, in_phase: pd.Series, names: np.ndarray, complete: np.ndarray
 ) -> pd.DataFrame:
     """`tables.SM_TIME` of all launches that have marks.  Phases are rounded down, and the rest of
     the time with blocks is `unmarked`, so the sum is exact."""
     phases: dict[int, list[tuple[int, int]]] = {}
-    whole = pd.concat(in_phase).groupby(level=0).sum() if in_phase else pd.Series(dtype=float)
-    for pair, ns in whole.sort_values(ascending=False).items():
+    for pair, ns in in_phase.items():
         kernel, name = divmod(int(pair), len(names))
         phases.setdefault(kernel, []).append((int(names[name]), int(ns + 1e-6)))
     rows = []

@@ -19,9 +19,8 @@ from nsysalign.model import Evidence
 from nsysalign.rundir import Inputs, RunDirectory
 from nsysalign.trace.read import read_launches
 
-#: Rows of the table `marks`: the median and the slowest launch of each kernel, as many as fit.
-MOST_MARKS = 150_000
-_FEWEST_OF_LAUNCH = 5_000
+#: Rows of the table `marks`: the median and the slowest launch of each kernel, those that fit.
+MOST_MARKS = 300_000
 _KINDS = np.array(["mark", "begin", "end", "exit", "enter"], dtype=object)
 _ENTER = 4
 
@@ -134,32 +133,25 @@ def _of_dump(marked: Marked, notes: list[str]) -> Tables:
 
 
 def _chosen_marks(marked: Marked, kernels: pd.DataFrame, notes: list[str]) -> pd.DataFrame:
-    """Marks of the median, then of the slowest launch of each kernel, as many as fit; `name` is the
-    hash.  Of a launch that does not fit, those of some SMs: the one that ends last first."""
-    dump = marked.dump
-    medians, slowest = [], []
+    """Marks of the median, then of the slowest launch of each kernel, those that fit; `name` is the
+    hash."""
+    dump, launch = marked.dump, marked.dump.launch[marked.dump.of]
     there = kernels[kernels["warps"] > 0].assign(ns=kernels["end_ns"] - kernels["start_ns"])
-    for _, group in there.groupby(["name", "blocks"], sort=False):
-        ordered = group.sort_values("ns", kind="stable")["kernel"].tolist()
-        medians.append(ordered[(len(ordered) - 1) // 2])
-        slowest.append(ordered[-1])
-    launch, sm = dump.launch[dump.of], dump.heads["sm"].astype(np.int64)[dump.of]
-    picked, room = [np.empty(0, np.int64)], MOST_MARKS
-    for number in dict.fromkeys([*medians, *slowest]):
-        its = np.flatnonzero(launch == number)
-        if len(its) > room:
-            sizes, late = np.bincount(sm[its]), sm[its[dump.time[its].argmax()]]
-            order = np.append(late, np.delete(np.arange(len(sizes)), late))
-            its = its[np.isin(sm[its], order[np.cumsum(sizes[order]) <= room])]
-            notes.append(
-                f"the marks of launch {number} of {dump.path} are too many for the table: those of "
-                "some SMs are in it, phases and SM time are of all"
-            )
-        picked.append(its)
-        room -= len(its)
-        if room < _FEWEST_OF_LAUNCH:
-            break
-    marks = np.concatenate(picked)
+    groups = there.sort_values("ns", kind="stable").groupby(["name", "blocks"], sort=False)
+    by_time = [group["kernel"].tolist() for _, group in groups]
+    wanted = dict.fromkeys([its[(len(its) - 1) // 2] for its in by_time])
+    wanted |= dict.fromkeys([its[-1] for its in by_time])
+    sizes, picked, room = np.bincount(launch, minlength=len(kernels)), [], MOST_MARKS
+    for number in wanted:
+        if sizes[number] <= room:
+            picked.append(number)
+            room -= sizes[number]
+    if left := len(wanted) - len(picked):
+        notes.append(
+            f"the marks of {left} launches of {dump.path} are too many for the table: phases and "
+            "SM time are of all"
+        )
+    marks = np.flatnonzero(np.isin(launch, picked))
     head, which = dump.of[marks], launch[marks]
     warps, ids, timer = dump.heads[head], dump.id[marks].astype(np.int64), dump.time[marks]
     lanes = np.ascontiguousarray(warps["lanes"].astype("<u4")).view(np.uint8).reshape(-1, 4)

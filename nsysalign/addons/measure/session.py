@@ -24,6 +24,7 @@ from typing import Any
 from nsysalign.addons.measure.command import Options
 from nsysalign.addons.measure.result import MEASUREMENT, Block, Measure, Run, advised
 from nsysalign.errors import NsysAlignError
+from nsysalign.model import OPERATION_KINDS
 from nsysalign.paths import without_paths
 from nsysalign.record.clock_sampler import sampling, start_nvml, visible
 from nsysalign.record.lock import locked
@@ -463,8 +464,13 @@ def profile(
         html.write(analysis, run_folder / PAGE)
     except NsysAlignError as error:
         return {}, error.message
-    parts = analysis.parts[analysis.parts["cause"].isin(["kernel", "graph", "memcpy", "memset"])]
+    gpu_ns = gpu_time(analysis)
+    return gpu_ns, "" if gpu_ns else "the profile has no interval of the call"
+
+
+def gpu_time(analysis: Any) -> dict[str, float]:
+    """Per state of the L2, the median of what operations take in its intervals, ns."""
+    parts = analysis.parts[analysis.parts["cause"].isin(OPERATION_KINDS)]
     sums = parts.groupby("interval")["ns"].sum()
     labels = analysis.intervals.set_index("interval")["label"].reindex(sums.index)
-    gpu_ns = {l2: float(sums[labels == l2].median()) for l2 in options.l2 if (labels == l2).any()}
-    return gpu_ns, "" if gpu_ns else "the profile has no interval of the call"
+    return sums.groupby(labels).median().filter(["warm", "cold"]).to_dict()

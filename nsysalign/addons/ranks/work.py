@@ -215,10 +215,9 @@ def over(
             future.cancel()
         raise
     for job in lost:
-        with started(1) or contextlib.nullcontext() as alone:
-            again = alone.submit(function, job) if alone else None
-            broken = BrokenExecutor("no other process can be started")
-            yield checked(job, again.exception() or again.result() if again else broken)
+        with processes(2) as alone:
+            again = alone.submit(function, job)
+            yield checked(job, again.exception() or again.result())
 
 
 def checked(job: Job, outcome: SourceResult | BaseException) -> SourceResult:
