@@ -8,6 +8,7 @@ whose parts add up.  All texts are `safe_text`; labels are as the trace has them
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -35,6 +36,7 @@ COLD = ("module-load", "warm-up")
 #: As many pieces of an interval are kept for its picture; more are not seen.
 _MOST_PIECES = 1_000
 _IDLE = ("launch", "CPU", "sync", "rest")
+_STREAM = re.compile(r" \(stream \d+\)$")
 _PURPOSE = {
     "To measure GPU time only": "measure the GPU only",
     "To measure it right": "measure it right",
@@ -108,6 +110,8 @@ class Judge:
         self._others = of_rows(analysis.other_streams)
         kernels = analysis.kernels[analysis.kernels["kind"].isin(["kernel", "graph"])]
         self._kernels = dict(iter(kernels.groupby("label", sort=False)))
+        ranges = analysis.host_ranges  # how long the CPU was in them, their median
+        self._ranges = dict(zip(ranges["label"], ranges["median_ns"], strict=True))
 
     def verdict(self, row: LabelRow, findings: Sequence[Finding]) -> tuple[str, str]:
         """The verdict of a row, and the same in words with its number, at most 24 letters."""
@@ -142,8 +146,12 @@ class Judge:
     def sentence(self, row: LabelRow, word: str, proof: Proof, findings: Sequence[Finding]) -> str:
         """At most two sentences: the number and its cause."""
         whole, parts, kernels = max(row.elapsed_ns, 1), shown_columns(row), row.gpu_ns
-        verb = "spans" if row.kind == "nvtx" else "reads"
-        reads = f"{safe_text(row.label)} {verb} {duration(row.elapsed_ns)}"
+        reads = f"{safe_text(row.label)} reads {duration(row.elapsed_ns)}"
+        if row.kind == "nvtx":
+            reads = f"{safe_text(row.label)}: its GPU work spans {duration(row.elapsed_ns)}"
+            inside_ns = self._ranges.get(_STREAM.sub("", row.label), 0)
+            if inside_ns > 1.5 * row.elapsed_ns:
+                reads += f" of the {duration(inside_ns)} that the CPU was in the range"
         if row.kind == "run":
             reads = f"From its first to its last GPU work the run takes {duration(row.elapsed_ns)}"
         if word == WRONG:
@@ -161,6 +169,13 @@ class Judge:
             return f"{reads}; {percent(parts['copy'] / whole)} of it are copies. {copied}."
         if word == WAITING:
             waited = f"for {duration(parts['waiting'])} of it its work was launched and waited"
+            others = self._others(row.interval)
+            wait = self._largest_detail(row, "queued")
+            ordered = wait is not None and wait["detail"] not in ("contention", "full-queue")
+            if ordered and 2 * others["ns"].sum() >= parts["waiting"]:
+                busiest = others.loc[others["ns"].idxmax()]
+                ran = f"stream {busiest['stream']} for {duration(int(busiest['ns']))}"
+                return f"{reads}; {waited} while other streams did what was launched in it, {ran}."
             return f"{reads}; {waited}. {self._waited_for(row)}"
         share = f"kernels ran for {duration(kernels)} of it ({percent(kernels / whole)})"
         if word == GPU:
@@ -170,7 +185,9 @@ class Judge:
             warned = (f.title for f in findings if f.severity == "warning")
             return f"{said} {next(warned, '') or self._top_kernel(row)}".strip()
         if row.kind == "run":
-            busy = kernels + parts["copy"]
+            details = self._details(row.interval)  # no copy runs while the CPU stages its memory
+            staging = int(details.loc[details["detail"] == "staging", "ns"].sum())
+            busy = kernels + parts["copy"] - staging
             worked = f"the GPU worked for {duration(busy)} of it ({percent(busy / whole)})"
             return f"{reads}; {worked}. {self._top_kernel(row)}".strip()
         others_ns = self._others(row.interval)["ns"].max()

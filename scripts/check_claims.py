@@ -184,11 +184,11 @@ class Evidence:
             reach = end if reach is None else max(reach, end)
         return idle
 
-    def small(self, number: int, most: int, *, narrow: bool) -> tuple[int, set[tuple[int, int]]]:
+    def small(self, number: int, most: int, *, narrow: bool) -> tuple[int, Counter]:
         """(time in which the kernels of a run's device had blocks for half of it at most, or
-        (`narrow`) more, but none of a whole warp; the shapes of such kernels as blocks and
-        threads), read from the export itself."""
-        run, enough, edges, shapes = self.rows[number], 1 << 40, [], set()
+        (`narrow`) more, but none of a whole warp; how long such kernels ran, by name and shape as
+        blocks and threads), read from the export itself."""
+        run, enough, edges, shapes = self.rows[number], 1 << 40, [], Counter()
         where = f"where deviceId = {run['device']} and (globalPid >> 24) & 16777215 = {run['pid']}"
         with closing(sqlite3.connect(f"{self.export.resolve().as_uri()}?mode=ro", uri=True)) as db:
             kept = {name for (name,) in db.execute("select name from sqlite_master")}
@@ -211,7 +211,7 @@ class Evidence:
                     wide = 0 if 0 < threads < 32 and blocks < enough else blocks
                     edges += [(start, blocks, wide), (end, -blocks, -wide)]
                     if (not wide) if narrow else 2 * blocks <= most:
-                        shapes |= {(blocks, threads)}
+                        shapes[name, blocks, threads] += end - start
         spent = running = wide = before = 0
         for time, change, more in sorted(edges):
             fits = (2 * running > most and not wide) if narrow else 0 < 2 * running <= most
@@ -235,6 +235,7 @@ class Evidence:
         begin = min(first, *(s for s, _, _ in made))
         end = max(last, *(e for _, e, _ in made))
         out = {"whole_ns": end - begin, "gpu_works_ns": _open(work)}
+        out["first_call_to_first_work_ns"] = first - begin
         for key, low, high in (("before_first_work", begin, first), ("after_last_work", last, end)):
             cut = [(max(s, low), min(e, high), n) for s, e, n in made if s < high and e > low]
             by_name = defaultdict(list)
@@ -351,6 +352,10 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
         return (0, f.evidence["idle_ns"])
     if f.rule == "whole-run" and key in ("kernels", "count", "calls", *ALIKE):
         return (1, 10**15)
+    if f.rule == "whole-run" and key.startswith("gap"):
+        idle = [ns for _, ns in e.pauses(n)]
+        long = [ns for ns in idle if ns >= f.evidence["gap_at_least_ns"]]
+        return {"gaps": len(long), "gaps_ns": sum(long), "gap_at_least_ns": set(idle)}[key]
     if key == "without_it_ns":
         return row["elapsed_ns"] - f.evidence["before_first_launches_ns"]
     if key == "otherwise_idle_ns":
@@ -372,8 +377,12 @@ def again(e: Evidence, f: Any, key: str, value: Any) -> Any:
             return few
         if key == "threads_of_a_warp":
             return 32
+        if key == "kinds":
+            return (2, len({name for name, _, _ in shapes}))
+        if key == "longest_ns":
+            return max(shapes.values())
         shape = (f.evidence["blocks"], f.evidence["threads_per_block"])
-        return value if shape in shapes else -1
+        return value if shape in {of[1:] for of in shapes} else -1
     if key == "operations":
         refs = {(s.ref_kind, s.ref_id) for s in e.segments[n] if s.cause in WORK}
         return (len(refs), 10**9)  # what ran entirely beside others has no segment

@@ -24,7 +24,7 @@ def set_up(trace: Trace) -> list[dict[str, Any]]:
     GPU                                         CC         KKKKK
              |------------ before ------------|            last|-- after --|
 
-    `whole_ns`: from the first call to the last call or work.  `before_ns`, `after_ns`: how long calls
+    `whole_ns`: from the first call to the last call or work, `until_ns` to the first work.  `before_ns`, `after_ns`: how long calls
     were open in these times; `..._call`: the one that took most of it, `..._call_ns`;
     `busy_ns`: how long the device worked.
     """
@@ -37,7 +37,7 @@ def set_up(trace: Trace) -> list[dict[str, Any]]:
         first, last = int(work["start_ns"].min()), int(work["end_ns"].max())
         begin, end = min(int(own["start_ns"].min()), first), max(int(own["end_ns"].max()), last)
         row: dict[str, Any] = {"pid": int(pid_of(process)), "device": int(work["device"].iloc[0])}
-        row |= {"whole_ns": end - begin, "busy_ns": _open(work)}
+        row |= {"whole_ns": end - begin, "busy_ns": _open(work), "until_ns": first - begin}
         for name, low, high in (("before", begin, first), ("after", last, end)):
             spans = own[["start_ns", "end_ns"]].clip(low, high).assign(name=own["name_id"])
             ns = spans["end_ns"] - spans["start_ns"]

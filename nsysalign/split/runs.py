@@ -137,11 +137,13 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
     back     D2H   [ the CPU reads the result, or makes the next input ]  H2D
 
     `first_ns` ended in a kernel that had not run before, and code was loaded or the launch itself
-    took half of it (`first_kernels` so many); `back_ns` lay between a copy to the host and one to
+    took half of it, or it waited for longer than the kernel's later runs usually do, which is what
+    counts then (`first_kernels` so many); `back_ns` lay between a copy to the host and one to
     the device (`back_count` times).  `sync_call` is the synchronisation that the process called most
     often while its GPU worked, `sync_count` times.  `operations`: how many the device had; of copies
-    between host and device that are alike (so many bytes, one way) `again_ns` is how long all but
-    the first of each took, and `alike_...` which took longest, how often and how long.
+    between host and device that are alike (so many bytes, one way) `alike_...` is which took
+    longest, how often and how long.  `long_gaps` last at least a tenth of the longest: all together
+    `long_gaps_ns`, the shortest of them `long_gap_ns`.
     """
     operations, calls, names = ran.trace.operations, ran.trace.calls, ran.trace.names
     kind, copy, call = (operations[c].to_numpy() for c in ("kind", "copy_kind", "call"))
@@ -163,25 +165,32 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
         launch_ns = np.minimum(pick(over, issued, 0), idle.end)
         launch_ns = launch_ns - np.maximum(pick(begun, issued, 0), idle.start)
         first = new[idle.operation] & ((load_ns > 0) | (2 * launch_ns > idle.ns))
+        there = (where["process"] == process) & (where["device"] == device)
+        own, runs = operations[there], pd.Series(ran.name[there.to_numpy()]).value_counts()
+        usual = _usual_wait(idle, ran.name, runs, new)
+        late_ns = np.where(first, idle.ns, np.maximum(idle.ns - usual, 0))
+        first |= new[idle.operation] & (late_ns > _LATENCY_NS)
+        long = idle.ns[10 * idle.ns >= idle.ns.max()]
         back = (copy[idle.after] == _D2H) & (copy[idle.operation] == _H2D)
         back &= idle.ns >= _LATENCY_NS
         meanwhile = (begun > idle.start[0]) & (begun < idle.end[-1])
         synchronised = calls["name_id"][waits & of_process & meanwhile].value_counts()
-        own = operations[(where["process"] == process) & (where["device"] == device)]
         copies = own[own["copy_kind"].isin([_H2D, _D2H])]
         ns = (copies["end_ns"] - copies["start_ns"]).groupby([copies["copy_kind"], copies["bytes"]])
         alike = ns.agg(["count", "sum"]).query("count > 1")
         row = {
             "pid": int(pid_of(process)),
             "device": int(device),
-            "first_ns": int(idle.ns[first].sum()),
+            "first_ns": int(late_ns[first].sum()),
             "first_kernels": int(first.sum()),
             "back_ns": int(idle.ns[back].sum()),
             "back_count": int(back.sum()),
             "sync_call": names.get(int(synchronised.index[0]), "") if len(synchronised) else "",
             "sync_count": int(synchronised.iloc[0]) if len(synchronised) else 0,
             "operations": len(own),
-            "again_ns": int((alike["sum"] * (alike["count"] - 1) / alike["count"]).sum()),
+            "long_gaps": len(long),
+            "long_gaps_ns": int(long.sum()),
+            "long_gap_ns": int(long.min()),
         }
         if len(alike):
             way, size = alike["sum"].idxmax()
@@ -190,6 +199,20 @@ def idle_time(ran: Ran) -> list[dict[str, Any]]:
             row["alike_count"], row["alike_ns"] = map(int, alike.loc[(way, size)])
         out[process, device] = row
     return list(out.values())
+
+
+def _usual_wait(idle: _Idle, name: np.ndarray, runs: pd.Series, new: np.ndarray) -> np.ndarray:
+    """How long the device usually idles before later runs of the kernel that ended each stretch; as
+    long as it did where that ran fewer than twice more (`runs`: how often each name did), for then
+    nothing is usual."""
+    ends = pd.Series(name[idle.operation])
+    count, later = ends.map(runs).to_numpy(), pd.Series(idle.ns)[~new[idle.operation]]
+    usual = {}
+    for kernel, waits in later.groupby(ends[ends.isin(ends[new[idle.operation]])]):
+        without = runs[kernel] - 1 - len(waits)  # runs that waited for nothing
+        place = (runs[kernel] - 1) // 2 - without
+        usual[kernel] = int(waits.sort_values().iloc[place]) if place >= 0 else 0
+    return np.where(count > 2, ends.map(usual).fillna(0).to_numpy(), idle.ns).astype(np.int64)
 
 
 def idle_gaps(ran: Ran) -> pd.DataFrame:
@@ -332,6 +355,8 @@ def small_launches(
                 continue
             groups = own[of].groupby(["name_id", "blocks", "threads"])["ns"].sum()
             longest, of_grid, of_block = map(int, groups.idxmax())
+            kinds_ns = own[of].groupby("name_id")["ns"].sum()
+            several = int((kinds_ns > 0.05 * kinds_ns.sum()).sum())  # the others change no picture
             out[what].append(
                 {
                     "pid": int(pid_of(process)),
@@ -339,6 +364,8 @@ def small_launches(
                     f"{what}_ns": int(ns[when].sum()),
                     "unused_ns": int((ns * (1 - used))[when].sum()),
                     "kernel": texts[longest],
+                    "kinds": several,
+                    "longest_ns": int(groups.max()),
                     "blocks": of_grid,
                     "threads_per_block": of_block,
                     "multiprocessors": multiprocessors[device],

@@ -174,7 +174,7 @@ def test_pages_of_managed_memory(tmp_path):
         "kernel": 22_000, "memcpy": 5_000, "host": 19_000,
     }  # fmt: skip
     told = "".join(analysis.findings[analysis.findings["rule"] == "page-migrations"]["title"])
-    assert "For 19 of 46 us the GPU ran nothing while the host touched managed memory: " in told
+    assert "For 19 of 46 us the GPU ran nothing while the CPU touched managed memory: " in told
     assert "in 2 migrations, one after the other" in told
     named = analysis.kernels.loc[analysis.kernels["kind"] == "memcpy", "kernel"]
     assert set(named) == {"page migration H2D", "page migration D2H"}

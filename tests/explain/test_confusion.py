@@ -72,7 +72,7 @@ def test_the_first_linear_reads_as_the_budget_says(analysis):
         (analysis.findings["label"] == "h2d_t1") & (analysis.findings["rule"] == "host-gap")
     ].iloc[0]
     assert 0.6 < finding["evidence"]["waiting_ns"] / finding["evidence"]["elapsed_ns"] < 0.85
-    assert re.search(r"for 16[45] of 228 us the GPU waited, idle, for the host", finding["title"])
+    assert re.search(r"for 16[45] of 228 us the GPU waited, idle, for the CPU", finding["title"])
     assert finding["loss_ns"] == pytest.approx(5 * 200_000, rel=0.1)  # its first interval is cold
 
 

@@ -15,11 +15,11 @@ from nsysalign.model import OTHERS_WORKED
 from .drawing import analysis, diagnose, found, interval, piece, repeat, severities
 
 LATENCY, EVENT = ("launch_latency", 1.6), ("event", 2.3)
-GOOD = (LATENCY, ("kernel", 200), EVENT)  # the host had run ahead
+GOOD = (LATENCY, ("kernel", 200), EVENT)  # the CPU had run ahead
 LATE = (("host", 160), ("api_launch", 30), ("kernel", 25), ("event", 5))
 TINY = [p for _ in range(20) for p in (("api_launch", 3), ("launch_latency", 2), ("kernel", 1))]
 TORCH, OTHER = "void at::native::add<4>(float*)", "sm80_xmma_gemm"
-#: A kernel with a synchronisation after it, until the host has caught up.
+#: A kernel with a synchronisation after it, until the CPU has caught up.
 SYNC = (("kernel", 50), ("sync", 300), ("host", 40), ("kernel", 50))
 ITEM = [("kernel", 50), piece("memcpy", 2, direction="D2H", memory="pageable", bytes=4), ("sync", 30), ("host", 40), ("kernel", 50)]  # fmt: skip
 FILL = "void vectorized_elementwise_kernel<FillFunctor<float>>(int)"
@@ -78,7 +78,7 @@ def test_host_gap_before_the_first_kernel_in_the_words_of_the_design():
     late = (("host", 164), ("api_launch", 31), ("kernel", 25), ("event", 8))
     finding = found(repeat(6, "h2d_t1", *late))["h2d_t1", "host-gap"]
     assert finding.title == (
-        "h2d_t1 measures the host, not the kernel: for 164 of 228 us the GPU waited, idle, for the launch that came after "
+        "h2d_t1 measures the CPU, not the kernel: for 164 of 228 us the GPU waited, idle, for the launch that came after "
         "the first event."
     )
     assert finding.advice.endswith("torch.cuda._sleep(2_000_000); start.record()")
@@ -104,12 +104,14 @@ def test_a_delay_grows_with_the_host_and_gives_way_to_a_graph_when_the_queue_is_
 def test_one_long_gap_is_looked_into_instead_of_compiled_away():
     long = repeat(6, "x", ("host", 39_000), ("api_launch", 400), ("kernel", 500))
     faster = found(long)["x", "host-gap"].faster
-    assert faster.startswith("Look at what the host does before it launches kernel, 39.4 ms in one")
+    assert faster.startswith("Look at what the CPU does before it launches kernel, 39.4 ms in one")
     assert "--sample-python" in faster and "torch.compile" not in faster
     end = repeat(6, "x", ("kernel", 500), ("host", 39_000))
     assert "before it records the end event" in found(end)["x", "host-gap"].faster
     short = repeat(6, "x", *[("host", 1_200), ("kernel", 9)] * 9)
     assert "torch.compile" in found(short)["x", "host-gap"].faster
+    sleeps = repeat(6, "x", *[("host", 40_000), ("kernel", 9)] * 9)
+    assert not found(sleeps)["x", "host-gap"].faster, "launching is not what takes 40 ms"
 
 
 def test_missing_api_rows_are_not_nothing_found():
@@ -248,7 +250,7 @@ def test_a_pair_with_nothing_between_measures_itself_or_the_host():
     rules = found(prefetch, repeat(6, "empty", ("host", 6), ("event", 3)))
     waits, empty = rules["prefetch", "event-floor"], rules["empty", "event-floor"]
     assert waits.title == (
-        "prefetch contains no GPU work: for 940 of 944 us the host did something else before it recorded the end event."
+        "prefetch contains no GPU work: for 940 of 944 us the CPU did something else before it recorded the end event."
     )
     assert "perf_counter" in waits.advice and "another thread" in waits.faster
     assert "9 us is what an event pair itself costs" in empty.title and not empty.faster
@@ -268,7 +270,7 @@ LOOP = (("host", 3300), ("api_launch", 3000))
         (ENQUEUE, {"issued": 2, "outside": 2, "flags": (BEFORE, IDLE)}, "enqueue-only", "error", "measures the API calls alone; all 2 us"),
         (WHOLE, {"flags": (AFTER,)}, "host-timer", "warning", "or for earlier work, which was still running"),
         (WHOLE, {"flags": (AFTER, IDLE)}, "host-timer", "warning", "here it had ended"),
-        # 300 runs of 6.3 ms, 0.7 ms of kernels that overlap with the launches: it measures the host
+        # 300 runs of 6.3 ms, 0.7 ms of kernels that overlap with the launches: it measures the CPU
         (LOOP, {"issued": 700, "outside": 100}, "enqueue-only", "warning", "kernels ran for 0.60 of 6.30 ms meanwhile, 100 of 700 us of kernels ran after"),
         (LOOP, {"issued": 700}, "enqueue-only", "info", "but nothing ensures that"),
         (LOOP, {"issued": 700, "outside": 50, "flags": (BEFORE,)}, "enqueue-only", "warning", "only before the first reading"),

@@ -47,20 +47,20 @@ _SYNC_BOTH = Advice(
     f"Synchronise before both readings:   {_SYNC}; t0 = time.perf_counter(); ...; {_SYNC}; t1 = time.perf_counter()"
 )
 _EVENTS = Advice(
-    "For the GPU's time, use events and let the host run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
+    "For the GPU's time, use events and let the CPU run ahead:   torch.cuda._sleep(2_000_000); start.record(); f(); end.record()"
 )
 _SYNC_FIRST = Advice(
     f"Synchronise before the first reading as well; for the GPU's time alone use events:   {_SYNC}; t0 = time.perf_counter()"
 )
 _CLOCK = Advice(
-    "For host time, use a clock of the host:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
+    "For CPU time, use a clock of the CPU:   t0 = time.perf_counter(); ...; t1 = time.perf_counter()",
     "Do that work in another thread or process, while the GPU is busy",
     "loader = DataLoader(data, num_workers=4)",
 )
 _EMPTY = Advice("Measure many calls together and divide.")
 _QUOTE = Advice(
     "Quote the time without nsys; the table of both runs has its predicted budget.  The profiler does not "
-    "stretch the GPU's own work: let the host run ahead, or time a CUDA graph."
+    "stretch the GPU's own work: let the CPU run ahead, or time a CUDA graph."
 )
 
 
@@ -221,7 +221,7 @@ def enqueue_only(label: Label) -> Iterator[Finding]:
             after = "the GPU had finished when the clock was read, but nothing ensures that"
             if outside:
                 after = f"{ran_after} of kernels ran after the clock was read"
-            title = f"{where} and measures the host's launching: kernels ran for {row.of(kernel - outside)} meanwhile, {after}."
+            title = f"{where} and measures the CPU's launching: kernels ran for {row.of(kernel - outside)} meanwhile, {after}."
         yield row.finding(
             severity,
             f"{label.who} {title}",
@@ -257,18 +257,18 @@ def host_timer(label: Label) -> Iterator[Finding]:
         tail = " or for earlier work, which was still running"
         if idle:
             tail = " (nothing excludes earlier work; here it had ended)"
-    # the parts say what the host did: a kernel that ran beside its calls is none of them
+    # the parts say what the CPU did: a kernel that ran beside its calls is none of them
     seen, beside = row.ns("kernel", "graph"), ""
     hidden = seen < (1 - SAY_SHARE) * ran
     if hidden:
-        beside = f", {words.span(seen) if seen else 'none'} of it while the host waited for them"
-    for ns, text in ((copied, "copies that the host waited for"), (earlier, "earlier work")):
+        beside = f", {words.span(seen) if seen else 'none'} of it while the CPU waited for them"
+    for ns, text in ((copied, "copies that the CPU waited for"), (earlier, "earlier work")):
         if ns >= SAY_SHARE * row.elapsed:
             beside += f", beside {words.span(ns)} of {text}"
     yield row.finding(
         "warning",
         f"{label.who} times {what} together: kernels ran for {row.of(ran)}{beside}; for the "
-        f"rest, the GPU waited for the host{tail}.",
+        f"rest, the GPU waited for the CPU{tail}.",
         _SYNC_FIRST if pattern == AFTER else _EVENTS,
         np.minimum(rest.clip(0), label.ns("host", "api", "api_launch")),
         synchronises=pattern,
@@ -280,7 +280,7 @@ def host_timer(label: Label) -> Iterator[Finding]:
 
 
 def event_floor(label: Label) -> Iterator[Finding]:
-    """Pairs of events with nothing between them: they measure the pair, or what the host did."""
+    """Pairs of events with nothing between them: they measure the pair, or what the CPU did."""
     nothing = (label.kind == "event") & (label.operations == 0) & (label.ns(*OPERATION_KINDS) == 0)
     nothing &= label.facts.other_ns[label.numbers] == 0
     waits = label.elapsed >= MOST_OF_A_PAIR_NS
@@ -288,7 +288,7 @@ def event_floor(label: Label) -> Iterator[Finding]:
         host = row.ns(*_HOST)
         yield row.finding(
             "info",
-            f"{label.who} contains no GPU work: for {row.of(host)} the host did "
+            f"{label.who} contains no GPU work: for {row.of(host)} the CPU did "
             "something else before it recorded the end event.",
             _CLOCK,
             label.ns(*_HOST),

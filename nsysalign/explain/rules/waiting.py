@@ -1,4 +1,4 @@
-"""What does the stream wait for or do, besides kernels?  The host that launches, launch calls,
+"""What does the stream wait for or do, besides kernels?  The CPU that launches, launch calls,
 copies, memsets, synchronisations, work of other streams, graphs that are one row."""
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from nsysalign.explain.facts import (
     Label,
     Stretch,
 )
-from nsysalign.explain.finding import WITH_GRAPHS, Advice, Finding, Remark
+from nsysalign.explain.finding import NO_ADVICE, WITH_GRAPHS, Advice, Finding, Remark
 from nsysalign.model import CAUSES, HIDDEN_BY_DELAY, LAUNCH_QUEUE, OPERATION_KINDS
 
-#: If the wait for the host is at least this share of the interval, the interval measures the host.
+#: If the wait for the CPU is at least this share of the interval, the interval measures the CPU.
 MOSTLY_SHARE = 0.5
 #: One stretch with this much of the wait is "the" gap; one of at least this length is host work of
 #: its own, not the cost of launching, and sampled stacks can show it.
@@ -34,12 +34,12 @@ ONE_GAP_SHARE, LONG_GAP_NS = 0.6, 1_000_000
 MANY_OPERATIONS = 10
 #: Operations that run for longer than this are not small.
 SMALL_NS = 20_000
-#: A delay kernel must outlast the host's enqueueing by this factor, at about this many cycles per
+#: A delay kernel must outlast the CPU's enqueueing by this factor, at about this many cycles per
 #: microsecond; these many are long enough for ordinary intervals (about 1 ms; measured).
 DELAY_MARGIN, DELAY_CYCLES_PER_US, DELAY_CYCLES = 3, 1_800, 2_000_000
 #: Under CUDA_LAUNCH_BLOCKING nearly every kernel is followed by the rest of its own launch call.
 BLOCKING_SHARE, BLOCKING_KERNELS = 0.8, 5
-#: The host ran ahead of an interval if the GPU waits for it for less than this share; the event
+#: The CPU ran ahead of an interval if the GPU waits for it for less than this share; the event
 #: pair's own cost and launch latencies are then named from this share on.
 AHEAD_SHARE, FIXED_COST_SAY_SHARE = 0.10, 0.20
 #: Allocation and free calls are named from this share and time on.
@@ -116,14 +116,14 @@ _ITEM = Advice(
 )
 _SYNC = Advice(
     "Synchronise after the end event only:   end.record(); torch.cuda.synchronize()",
-    "Wait only where something depends on it, and on the GPU rather than on the host",
+    "Wait only where something depends on it, and on the GPU rather than on the CPU",
     "stream.wait_event(event)  # instead of torch.cuda.synchronize()",
 )
 _FOLLOW = "Record both events on the stream of the work, and synchronise after the end event only."
 
 
 def gpu_alone(row: Interval) -> str:
-    """How to measure an interval's GPU time alone: a line of code that lets the host run ahead, or
+    """How to measure an interval's GPU time alone: a line of code that lets the CPU run ahead, or
     an alternative and the reason if a delay kernel cannot do that."""
     cycles = row.ns(*HIDDEN_BY_DELAY) / 1e3 * DELAY_CYCLES_PER_US * DELAY_MARGIN
     cycles = max(DELAY_CYCLES, math.ceil(cycles / 1e6) * 1_000_000)
@@ -135,9 +135,9 @@ def gpu_alone(row: Interval) -> str:
         )
     if row.ns("sync"):
         return (
-            f"Move the synchronisation out of the interval, then let the host run ahead:   {delay}"
+            f"Move the synchronisation out of the interval, then let the CPU run ahead:   {delay}"
         )
-    return f"Let the host run ahead before the start event, or time a CUDA graph:   {delay}"
+    return f"Let the CPU run ahead before the start event, or time a CUDA graph:   {delay}"
 
 
 def launch_blocking(label: Label) -> Iterator[Finding]:
@@ -166,7 +166,7 @@ def launch_blocking(label: Label) -> Iterator[Finding]:
         rest = sum(pieces[0].ns for pieces in blocked)
         yield label.finding(
             "warning",
-            f"{label.who} seems to run with CUDA_LAUNCH_BLOCKING: after {len(blocked)} of {len(gaps)} kernels the host was still "
+            f"{label.who} seems to run with CUDA_LAUNCH_BLOCKING: after {len(blocked)} of {len(gaps)} kernels the CPU was still "
             "inside the call that had launched them.",
             _BLOCKING,  # there is nothing to measure differently
             np.where(label.numbers == row.number, rest, 0),
@@ -177,7 +177,7 @@ def launch_blocking(label: Label) -> Iterator[Finding]:
 
 
 def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
-    """The GPU waits, idle, for the host to issue the next operation."""
+    """The GPU waits, idle, for the CPU to issue the next operation."""
     if any(m.startswith("CUPTI_ACTIVITY_KIND_RUNTIME") for m in facts.analysis.trace.missing):
         yield Remark("host-gap was not checked: the trace has no CUDA API rows")
         return
@@ -193,7 +193,7 @@ def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
             continue
         whole = row.value(gap)
         own = min(row.ns("host"), whole)
-        code = own > WARN_SHARE * row.elapsed  # the host's own code alone is blamed, not its calls
+        code = own > WARN_SHARE * row.elapsed  # the CPU's own code alone is blamed, not its calls
         waited = own if code else whole
         stretches = row.stretches
         worst = max(stretches, key=lambda s: s.ns(_BLAMED), default=Stretch(None, [], None))
@@ -202,25 +202,28 @@ def host_gap(facts: Facts) -> Iterator[Finding | Remark]:
         one = longest >= ONE_GAP_SHARE * sum(s.ns(_BLAMED) for s in stretches)
         one = one and in_it > ONE_GAP_SHARE * waited
         if not one:
-            place = f"for the host, before and between {row.operations:,} operations"
+            place = f"for the CPU, before and between {row.operations:,} operations"
         elif worst.before is None:
             place = "for the first launch" if row.kind == "nvtx" else "for the launch that came after the first event"  # fmt: skip
         elif then:
-            place = "while the host was busy between two launches"
+            place = "while the CPU was busy between two launches"
         else:
-            place = "for the host to record the end event"
+            place = "for the CPU to record the end event"
         if one and in_it < waited:
-            place = "for the host, most of it " + place
-        lead = "waits for the host"
+            place = "for the CPU, most of it " + place
+        lead = "waits for the CPU"
         if waited >= MOSTLY_SHARE * row.elapsed:
             kernels = "kernel" if row.operations < MANY_OPERATIONS else "kernels"
-            lead = f"measures the host, not the {kernels}"
+            lead = f"measures the CPU, not the {kernels}"
         advice = _GAP._replace(measuring=gpu_alone(row))
-        if longest >= max(MOSTLY_SHARE * waited, LONG_GAP_NS):
+        if longest < MOSTLY_SHARE * waited and waited > 2 * LONG_GAP_NS * row.operations:
+            # not the cost of launching: nobody knows what it is
+            advice = advice._replace(faster="", code="")
+        elif longest >= max(MOSTLY_SHARE * waited, LONG_GAP_NS):
             # launching less does not help: that stretch has to go
             where = f"before it launches {then}" if then else "before it records the end event"
             advice = advice._replace(
-                faster=f"Look at what the host does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
+                faster=f"Look at what the CPU does {where}, {words.span(longest)} in one stretch: do it once, before the loop, or in another thread",
                 code="nsysalign run --sample-python SCRIPT.py  # names the functions",
             )
         yield row.finding(
@@ -282,7 +285,7 @@ def api_launch(label: Label) -> Iterator[Finding]:
     calls = "its launch call" if row.operations == 1 else "launch calls"
     yield row.finding(
         "warning",
-        f"{label.who} waits for {calls}: for {row.of(inside)} {row.idled} while the host was inside {name or 'the call'}.",
+        f"{label.who} waits for {calls}: for {row.of(inside)} {row.idled} while the CPU was inside {name or 'the call'}.",
         _CALL._replace(measuring=gpu_alone(row)),
         call,
         inside_the_call_ns=inside,
@@ -291,7 +294,7 @@ def api_launch(label: Label) -> Iterator[Finding]:
 
 
 def launch_latency(label: Label) -> Iterator[Finding]:
-    """The host ran ahead, yet the fixed cost of events and launches is a large part of a short
+    """The CPU ran ahead, yet the fixed cost of events and launches is a large part of a short
     interval."""
     fixed = label.ns("launch_latency", "event")
     ahead = label.ns("host", "api", "api_launch", "sync") < AHEAD_SHARE * label.whole
@@ -300,7 +303,7 @@ def launch_latency(label: Label) -> Iterator[Finding]:
         yield row.finding(
             "info",
             f"{label.who} is too short for one pair of events: {row.of(row.value(fixed))} are the pair's own cost and "
-            "launch latency, although the host had run ahead.",
+            "launch latency, although the CPU had run ahead.",
             _LATENCY,
             fixed,
             pair_and_latency_ns=row.value(fixed),
@@ -318,7 +321,7 @@ def allocation(label: Label) -> Iterator[Finding]:
         idle = "" if row.kind == "host" else f", and {row.idled.rstrip(',')}"
         yield row.finding(
             "warning" if ns > WARN_SHARE * row.elapsed else "info",
-            f"{label.who} allocates or frees memory inside: for {row.of(ns)} the host was in {inside}{idle}.",
+            f"{label.who} allocates or frees memory inside: for {row.of(ns)} the CPU was in {inside}{idle}.",
             _ALLOCATION,
             spent,
             allocating_ns=ns,
@@ -364,7 +367,7 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
         title = f"{who} contains the copy: {row.of(ns)} go into copying {way.words}"
     rate = None
     if row.kind != "host" and not pieces:
-        # a host timer sees only the part of a copy for which the host waited; staging is no transfer
+        # a host timer sees only the part of a copy for which the CPU waited; staging is no transfer
         rate = moved / max(sum(d.ns for d in copies), 1)
         title += f", {rate:,.0f} GB/s" if rate >= 100 else f", {rate:.3g} GB/s"
     could = best.get(direction, 0.0) if rate is not None and memory == "pageable" else 0.0
@@ -375,7 +378,7 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
     elif not way.measured:
         text, code = "Write the result where it is needed", "torch.mm(a, b, out=out)"
     elif memory == "pageable":
-        text, code = "Pinned memory copies faster and does not block the host", way.pinned
+        text, code = "Pinned memory copies faster and does not block the CPU", way.pinned
     else:
         text = "Copy on a separate stream, while kernels run"
         code = "with torch.cuda.stream(copies): y = x.cuda(non_blocking=True)"
@@ -396,7 +399,7 @@ def _copy(row: Interval, severity: str, best: Mapping[str, float], saved: np.nda
 def _saved(facts: Facts, rows: pd.DataFrame, best: Mapping[str, float]) -> np.ndarray:
     """What the advice would save, at most, per interval: of pageable copies what is longer than from
     pinned memory; of the rest, which pinned memory could do meanwhile, what kernels could hide, and
-    for pageable copies, for which the host waits, the host's own time; all copies on the device."""
+    for pageable copies, for which the CPU waits, the CPU's own time; all copies on the device."""
     ns, fast = rows["ns"].to_numpy(), from_pinned_ns(rows, best)
     pageable = (rows["memory"] == "pageable").to_numpy()
     host = rows["direction"].isin(["H2D", "D2H"]).to_numpy()
@@ -450,7 +453,7 @@ def _clearing(label: Label) -> Iterator[Finding]:
 
 
 def sync(facts: Facts) -> Iterator[Finding]:
-    """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the host
+    """A synchronisation inside the interval: the queue runs empty, and the GPU idles until the CPU
     has caught up."""
     rows = facts.details["memcpy"]
     rows = rows[(rows["direction"] == "D2H") & rows["bytes"].between(1, ITEM_BYTES)]
@@ -476,7 +479,7 @@ def sync(facts: Facts) -> Iterator[Finding]:
         yield row.finding(
             "warning" if warn else "info",
             f"{label.who} synchronises inside: {what}, and for {row.of(lost)} {row.idled} in that call "
-            "and until the host had caught up.",
+            "and until the CPU had caught up.",
             advice,
             idle,
             idle_because_of_it_ns=lost,
@@ -505,10 +508,14 @@ class Part(NamedTuple):
         one = rows[0].stream if len(streams) == 1 and rows[0].stream >= 0 else None
         others = "other streams" if len(streams) > 1 else "other work" if one is None else f"stream {one}"  # fmt: skip
         inferred = any(d.detail == "dependency-inferred" for d in rows)
+        advice = self.advice
+        if self.names == _ORDERED and 2 * row.facts.other_ns[row.number] >= part:
+            others += " (work that was launched in the interval itself)"
+            advice = NO_ADVICE
         yield row.finding(
             "warning" if part > self.warn * row.elapsed else "info",
             f"{label.who}{self.text.format(time=row.of(part), streams=others)}.",
-            self.advice,
+            advice,
             ns if self.lost else None,
             **{f"{self.cause}_ns": part},
             stream_waited_for=one if "{streams}" in self.text else None,
@@ -532,10 +539,11 @@ UNKNOWN = Part(
         "Record the whole program from its start, including the CUDA API:   nsys profile -t cuda,nvtx ..."
     ),
 )
+_ORDERED = r"^(dependency(-inferred)?|default-stream-order|host-function)$"
 _WAITS = (
     Part(
         "queued",
-        r"^(dependency(-inferred)?|default-stream-order|host-function)$",
+        _ORDERED,
         " waits for another stream: for {time} its work was issued but ordered behind {streams}",
         Advice(
             "Wait before the start event instead of after it:   torch.cuda.current_stream().wait_stream(other); start.record()",
@@ -557,10 +565,10 @@ _WAITS = (
     Part(
         "queued",
         "^full-queue$",
-        " fills the launch queue: for {time} the host was blocked in a launch until the queue had room",
+        " fills the launch queue: for {time} the CPU was blocked in a launch until the queue had room",
         Advice(
             "Time fewer launches at once, or capture them:   start.record(); graph.replay(); end.record()",
-            "The host is ahead and the GPU is the limit: only faster kernels help",
+            "The CPU is ahead and the GPU is the limit: only faster kernels help",
         ),
     ),
     Part(

@@ -101,10 +101,6 @@ _IDLE = (
         ),
     ),
 )
-_PAUSES = Advice(
-    faster="If that is set-up, leave it out of what is recorded (cudaProfilerStart and cudaProfilerStop with "
-    "nsys profile --capture-range=cudaProfilerApi) and look again; if it repeats, shorten it"
-)
 _RESULTS = Advice(
     faster="Let the GPU compute one part while the CPU prepares the next or works on the last (a pipeline of two streams "
     "and pinned buffers), or do what the CPU does there on the GPU"
@@ -114,11 +110,11 @@ _FIRST = Advice(
     "(CUDA_MODULE_LOADING=EAGER)"
 )
 _PINNED = Advice(
-    faster="Copy less and once, from pinned memory, and on a stream of its own, while kernels run and the host goes on"
+    faster="Copy less, from pinned memory, and on a stream of its own, while kernels run and the CPU goes on"
 )
-_ONCE = Advice(faster="Copy less and once, and on a stream of its own while kernels run")
+_LESS = Advice(faster="Copy less, and on a stream of its own while kernels run")
 _BACK = Advice(
-    faster="Fetch what the host reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
+    faster="Fetch what the CPU reads before it does (cudaMemPrefetchAsync to cudaCpuDeviceId, or one copy), or do that work on the GPU"
 )
 _MANAGED = Advice(
     faster="Move managed memory before it is touched (cudaMemPrefetchAsync), say how it is used (cudaMemAdvise), or copy explicitly from "
@@ -205,11 +201,12 @@ def no_gpu_work(facts: Facts) -> Iterator[Remark]:
             "that does was recorded"
         )
         if made["issuing"]:
-            text = (
-                f"{calls}, {made['issuing']:,} of which give work to the GPU, but no row of it: the driver gave nsys none, or "
-                "every such call failed; usual reasons are WSL2, a virtual machine, a driver newer than this nsys, and counters that are "
-                "reserved for administrators (nsys status --environment)"
-            )
+            text = f"{calls}, {made['issuing']:,} of which give work to the GPU, but no row of it"
+            if not facts.whole.trace.failed_calls:
+                text += (
+                    ": the driver gave nsys none; usual reasons are WSL2, a virtual machine, a driver newer than this nsys, and "
+                    "counters that are reserved for administrators (nsys status --environment)"
+                )
         yield Remark(text)
 
 
@@ -221,6 +218,17 @@ def set_up(facts: Facts) -> Iterator[Finding]:
             continue
         least = SET_UP_SHARE * known["whole_ns"]
         if known["before_ns"] + known["after_ns"] < least:
+            if known["until_ns"] >= least:  # what creates a context need not be a recorded call
+                yield run.finding(
+                    f"{words.of(known['until_ns'], known['whole_ns'])} pass between the process's first CUDA call and the GPU's "
+                    f"first work, {words.span(known['before_ns'])} of them in CUDA calls; the GPU works for {words.span(known['busy_ns'])}.",
+                    NO_ADVICE,
+                    0,
+                    first_call_to_first_work_ns=known["until_ns"],
+                    before_first_work_ns=known["before_ns"],
+                    whole_ns=known["whole_ns"],
+                    gpu_works_ns=known["busy_ns"],
+                )
             continue
         after = ""
         if known["after_ns"] >= WORTH_NAMING * known["whole_ns"]:
@@ -228,7 +236,7 @@ def set_up(facts: Facts) -> Iterator[Finding]:
         yield run.finding(
             f"{words.of(known['before_ns'], known['whole_ns'])} pass in CUDA calls before the GPU's first work "
             f"({known['before_call']} {words.span(known['before_call_ns'])}){after}: set-up; the GPU works for {words.span(known['busy_ns'])}.",
-            _PAUSES,
+            NO_ADVICE,
             0,
             before_first_work_ns=known["before_ns"],
             before_call_ns=known["before_call_ns"],
@@ -304,8 +312,8 @@ def _idle(
     if explained > 0 and first >= max(FIRST_SHARE * explained, LEAST_LOADING_NS):
         lost, remedy, rest = first, _FIRST, run.elapsed_ns - first
         text = (
-            f"for {words.span(lost)} of that code was compiled or loaded, or set up, before "
-            f"{words.plural(known['first_kernels'], 'kernel')} ran for the first time; the rest of the run takes {words.span(rest)}"
+            f"for {words.span(lost)} of that it waited for {words.plural(known['first_kernels'], 'kernel')} to run for the first time "
+            f"(when code is compiled, loaded or set up); the rest of the run takes {words.span(rest)}"
         )
         evidence = {"before_first_launches_ns": lost, "without_it_ns": rest}
         evidence["kernels"] = known["first_kernels"]
@@ -317,8 +325,7 @@ def _idle(
         )
         evidence = {"between_copies_ns": lost, "count": known["back_count"]}
     elif pauses >= max(PAUSES_SHARE * explained, LEAST_PAUSE_NS) and cause.causes[0] != "unknown":
-        waited = longest["call"].str.contains("Synchronize").any()
-        lost, remedy, named = pauses, NO_ADVICE if waited else _PAUSES, True
+        lost, remedy, named = pauses, NO_ADVICE, True
         what, them = (
             ("one pause", "it") if len(longest) == 1 else (f"{len(longest)} pauses", "them")
         )
@@ -343,7 +350,15 @@ def _idle(
                 remedy = Advice("", IN_GRAPHS)
             elif known and small > SMALL_NS:
                 remedy = NO_ADVICE
-        if of_gaps and not remedy.faster:
+        many = known.get("long_gaps", 0)
+        if of_gaps and not remedy.faster and many > len(longest):
+            text += f"; {many:,} gaps of {words.span(known['long_gap_ns'])} or more take {words.span(known['long_gaps_ns'])} of it"
+            evidence |= {
+                "gaps": many,
+                "gap_at_least_ns": known["long_gap_ns"],
+                "gaps_ns": known["long_gaps_ns"],
+            }
+        elif of_gaps and not remedy.faster:
             text, named = f"{text}; the longest: {of_gaps}", True
     if lost <= WARN_SHARE * run.elapsed_ns:
         return None
@@ -380,29 +395,27 @@ def _copying(
     staged = (copies["memory"] == "pageable").to_numpy()
     what, beside, faster, own = "copies", 0, 0, ""
     if copies.loc[staged, "ns"].sum() > copying / 2:
-        # from pageable memory the host waits for each copy; from pinned it goes on meanwhile
         faster, beside = (
             int((copies["ns"] - from_pinned_ns(copies, {}))[staged].sum()),
             parts["host"],
         )
         most = " of" if staged.all() else ", most of the time of"
-        what += f"{most} pageable memory, for which the host waits,"
+        what += f"{most} pageable memory"
     if beside:
-        own = f", the host's own code before and between them {words.span(beside)}"
+        own = f", the CPU's own code before and between them {words.span(beside)}"
     evidence: dict[str, Any] = {"outside_CUDA_ns": beside or None}
     again, repeats = run.known(facts, "idle"), ""
     if again.get("alike_count", 0) >= _OFTEN and again["alike_ns"] > TYPICAL_SHARE * copying:
         repeats = (
-            f"; {quantity('bytes', again['alike_bytes'])} go {again['alike_way']} {words.times_over(again['alike_count'])}, "
-            f"{words.span(again['alike_ns'])} together"
+            f"; {again['alike_count']:,} copies of {quantity('bytes', again['alike_bytes'])} {again['alike_way']} take "
+            f"{words.span(again['alike_ns'])} of it"
         )
         evidence |= {f"alike_copies{unit}": again[f"alike{unit or '_count'}"] for unit in ("", "_bytes", "_ns")}  # fmt: skip
     return run.finding(
         f"{what} take {words.of(copying, run.elapsed_ns)} between the first and the last work of the GPU; its kernels "
         f"take {words.span(kernels)}{own}{repeats}.",
-        _PINNED if what != "copies" else _ONCE,
-        # what is copied once instead of again and again is not copied
-        min(copying, max(faster + kernels, again.get("again_ns", 0)) + beside),
+        _PINNED if what != "copies" else _LESS,
+        min(copying, faster + kernels + beside),
         copying_ns=copying,
         kernels_ns=kernels,
         **evidence,
@@ -423,11 +436,15 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
             if 0 < ran["total_ns"].sum() <= SMALL_NS * ran["count"].sum():
                 continue  # its launch takes longer than it: more blocks gain nothing
             size, span = few["multiprocessors"], words.of(ns, run.elapsed_ns)
+            name = words.kernel(few["kernel"])
+            if few.get("kinds", 1) > 1:  # it has only a part of the time
+                name += f" (of {few['kinds']} such kernels the one that runs longest: {words.span(few['longest_ns'])})"
             launched = (
-                f"{words.kernel(few['kernel'])} was launched with {words.plural(few['blocks'], 'block')} of "
+                f"{name} was launched with {words.plural(few['blocks'], 'block')} of "
                 f"{words.plural(few['threads_per_block'], 'thread')}"
             )
             evidence = {f"{what}_ns": ns, "blocks": few["blocks"]}
+            evidence |= {c: few[c] for c in ("kinds", "longest_ns") if few.get("kinds", 1) > 1}
             evidence["threads_per_block"] = few["threads_per_block"]
             if what == "few_blocks":
                 gpu = f", and the GPU has {size:,} multiprocessors" if size else ""
@@ -441,13 +458,13 @@ def few_blocks(facts: Facts) -> Iterator[Finding]:
 
 def page_migrations(facts: Facts) -> Iterator[Finding]:
     """Managed memory whose pages moved when they were touched: kernels wait for them, and so does
-    the host."""
+    the CPU."""
     for run in Run.all_of(facts) if not facts.measured_itself else ():
         moved = run.known(facts, "page_migrations")
         idle, lost = moved.get("touched_ns", 0), moved.get("moving_ns", 0)
         if idle > WARN_SHARE * run.elapsed_ns:
             yield run.finding(
-                f"for {words.of(idle, run.elapsed_ns)} the GPU ran nothing while the host touched managed memory: its pages "
+                f"for {words.of(idle, run.elapsed_ns)} the GPU ran nothing while the CPU touched managed memory: its pages "
                 f"came back from the GPU in {words.plural(moved['touched_count'], 'migration')}, one after the other; "
                 f"{quantity('bytes', moved['to_host_bytes'])} moved to the host in {words.span(moved['to_host_ns'])}.",
                 _BACK,
