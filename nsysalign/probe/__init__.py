@@ -38,8 +38,8 @@ from .rawtime import Files  # loaded here: the clocks as they are before any use
 raw_dir: str | None = None
 #: Where the process was started: relative file names of code objects refer to it.
 start_cwd: str = ""
-#: Notes for the log, kept until there is one.
-notes: list[str] = []
+#: Lines for the log, kept until there is one.
+early: list[dict] = []
 
 _runtime = None
 _timers = None
@@ -141,31 +141,30 @@ def _exits() -> None:
 
 def enter_region(name: str) -> None:
     """Called by `nsysalign.region`; raises nothing of ours."""
-    runtime, depth = None, 0
-    try:
-        runtime = running()
-        depth = len(runtime.me().stack)
-        runtime.enter_region(name)
-        if _timers is not None:
-            _timers.region(True, *runtime.me().stack[-1][:2])
-    except BaseException as error:
-        if runtime is not None and not is_ours(error):  # to `with` it was never entered
-            runtime.leave_regions(depth)
-        failed(error)
+    _region(name)
 
 
 def exit_region() -> None:
     """Called by `nsysalign.region`; raises nothing of ours."""
+    _region(None)
+
+
+def _region(entered: str | None) -> None:
     runtime, depth = None, 0
     try:
         runtime = running()
         depth = len(runtime.me().stack)
-        if _timers is not None and depth:
-            _timers.region(False, *runtime.me().stack[-1][:2])
-        runtime.leave_regions(depth - 1)
-    except BaseException as error:
-        if runtime is not None:
+        if entered is not None:
+            runtime.enter_region(entered)
+        if _timers is not None and runtime.me().stack:
+            _timers.region(entered is not None, *runtime.me().stack[-1][:2])
+        if entered is None:
             runtime.leave_regions(depth - 1)
+    except BaseException as error:
+        if runtime is not None and entered is None:
+            runtime.leave_regions(depth - 1)
+        elif runtime is not None and not is_ours(error):  # to `with` it was never entered
+            runtime.leave_regions(depth)
         failed(error)
 
 
@@ -180,15 +179,18 @@ def failed(error: BaseException) -> None:
         _runtime.aside = True
     if _failures > 10 or raw_dir is None:
         return
-    text = f"Traceback (most recent call last):\n{type(error).__name__}: {error}\n"
+    # a kind that says nothing of the user's (`record.convert.errors`), then the rest for a report
+    kind, text = type(error).__name__, str(error)
+    if isinstance(error, OSError) and isinstance(error.errno, int):
+        kind += f": {os.strerror(error.errno)}"
     try:
         try:
             import traceback  # not at the top: every Python process of the run pays for that
 
-            lines = traceback.format_exception(type(error), error, error.__traceback__)
-            text = "".join(lines) + "\n"
+            text = "".join(traceback.format_exception(type(error), error, error.__traceback__))
         except TypeError as second:  # the program replaced functions that it calls
             pass_on(second)
+        text = "\n    ".join([f"!{kind}", *text.splitlines()]) + "\n"
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
         number = Files.open(f"{raw_dir}/{os.getpid()}.errors", flags, 0o600)
         try:

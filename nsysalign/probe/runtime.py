@@ -13,7 +13,7 @@ import sys
 import threading
 from typing import Any
 
-from . import failed, notes
+from . import early, failed
 from . import rawtime as time
 from .blame import pass_on
 from .cuda_driver import Driver
@@ -121,8 +121,8 @@ class Runtime:
         self._line({"header": header, "first_seq": self.first_seq})
         for text, number in self._strings.items():
             self._line({"str": number, "text": text})
-        for text in notes:
-            self.note(text=text)
+        for line in early:
+            self._line(line)
         self.sync()
         atexit.register(self._at_exit)
         self.ready = True

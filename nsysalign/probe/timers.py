@@ -64,7 +64,6 @@ class Timers:
         self._threads: dict[int, int] = {}
         self._thread_numbers = itertools.count(1)
         self._early: collections.deque = collections.deque(maxlen=_EARLY)
-        self._lines: list[dict] = []  # for the text file, from before there is one
         self._sampled: collections.Counter = collections.Counter()
         self._area: object = b""
         self._room = 0  # readings from this number on need a look first
@@ -249,9 +248,6 @@ class Timers:
             self._area = runtime.store.readings(READINGS * READING.size)
             self._room = _SAMPLE
             self._count = itertools.count().__next__
-            for line in self._lines:
-                runtime._line(line)
-            self._lines = []
             for tid, clock, node, t_ns, third in self._early:
                 word = self._word(tid) + (clock << CONTEXT_BITS) + node
                 READING.pack_into(self._area, self._count() * READING.size, t_ns, word, third)
@@ -259,16 +255,14 @@ class Timers:
             self._waiting = False
 
     def _line(self, value: dict) -> None:
-        if self._probe._runtime is None or not self._probe._runtime.ready:
-            self._lines.append(value)
+        runtime = self._probe._runtime
+        if runtime is None or not runtime.ready:
+            self._probe.early.append(value)
         else:
-            self._probe._runtime._line(value)
+            runtime._line(value)
 
     def _note(self, text: str) -> None:
-        if self._probe._runtime is not None and self._probe._runtime.ready:
-            self._probe._runtime.note(text=text)
-        else:
-            self._probe.notes.append(text)
+        self._line({"note": {"text": text}})
 
     def region(self, entered: bool, number: int, repetition: int) -> None:
         """A region of the user's begins or ends on this thread."""
@@ -286,6 +280,8 @@ class Timers:
             self._waiting = True
             self._clear()
             self.sites.clear()
+            early = self._probe.early
+            early[:] = [line for line in early if "note" in line]
             if self._over:
                 self._restore()
         except Exception as error:

@@ -60,9 +60,7 @@ def _start():  # no annotations: Python 2 reads this as well
         sys.modules.pop("_nsysalign_probe", None)
         try:
             with open(os.path.join(run_dir, "raw", str(os.getpid()) + ".errors"), "a") as file:
-                file.write(
-                    "probe did not start: " + type(error).__name__ + ": " + str(error) + "\n"
-                )
+                file.write("!probe did not start: " + type(error).__name__ + "\n    " + str(error))
         except BaseException:
             pass
 

@@ -39,12 +39,6 @@ _FLOATS, _INTEGERS = struct.Struct("<ff"), struct.Struct("<ii")
 #: Of lines of code that are kept: characters of one, most of one process; the largest file that is
 #: read.
 LONGEST, MOST_LINES, LARGEST_BYTES = 200, 2_000, 4 << 20
-#: The line of an exception: below its traceback, or after our own prefix; its text may span several
-#: lines.
-_EXCEPTION = re.compile(
-    r"^(?:Traceback .*\n(?: .*\n)*|(probe did not start: ))([\w.]+)(: \[Errno \d+\] [A-Za-z ]+)?",
-    re.MULTILINE,
-)
 
 
 def convert(
@@ -83,16 +77,12 @@ def convert(
 
 
 def errors(raw_dir: Path) -> list[str]:
-    """What the probe itself could not do, one text per process: the type of the last exception.
-    Its message may contain the user's data (from a `__eq__`, a path, a token); only the system's
-    own message is kept.
-    """
-    kinds = []
-    for path in sorted(raw_dir.glob("*.errors")):
-        if path.is_file() and (text := path.read_text(errors="replace").strip()):
-            exceptions = _EXCEPTION.findall(text)
-            kinds.append("".join(exceptions[-1]) if exceptions else "an exception")
-    return kinds
+    """What the probe itself could not do, one text per process: the kind of the last exception,
+    whose message and traceback may hold the user's data and stay in the file."""
+    files = [path for path in sorted(raw_dir.glob("*.errors")) if path.is_file()]
+    texts = [path.read_text(errors="replace").splitlines() for path in files]
+    kinds = [[line[1:] for line in lines if line.startswith("!")] for lines in texts]
+    return [own[-1] for own in kinds if own]
 
 
 class _Slot(NamedTuple):

@@ -11,7 +11,8 @@ import sys
 import pytest
 from waiting import wait_for
 
-from nsysalign.record.session import CollectOptions, baseline_logs, collect_baseline
+from nsysalign.record.command import probe_environment
+from nsysalign.record.session import baseline_logs
 
 from .conftest import FAKE_TORCH, ROOT, read_log
 
@@ -36,15 +37,6 @@ def environment(tmp_path, monkeypatch):
     monkeypatch.setenv("MINE", "kept")
     monkeypatch.chdir(tmp_path)
     return tmp_path
-
-
-def alone(folder, text: str, *, status: int = 0, **options):
-    """Only the run without nsys, in this process."""
-    (folder / "script.py").write_text(SCRIPT + text)
-    (folder / "run").mkdir()
-    return collect_baseline(
-        ["script.py", "x"], folder / "run", CollectOptions(**options), profiled_status=status
-    )
 
 
 @pytest.mark.nsys
@@ -95,18 +87,14 @@ def test_ctrl_c_reaches_the_script_and_keeps_what_it_measured(environment):
 
 
 def test_raw_files_of_a_killed_run_become_logs_later(environment):
-    result = alone(environment, "")
-    (environment / "killed" / "baseline" / "raw").mkdir(parents=True)
-    (environment / "again").mkdir()
-    assert baseline_logs(environment / "again") == []  # no run without nsys there
-    # a probe that was at work when we were killed: its raw files, nothing else
-    raw = environment / "killed" / "baseline" / "raw"
-    env = {**os.environ, "NSYSALIGN_DIR": str(raw.parent)}
-    env["PYTHONPATH"] = os.pathsep.join(
-        [str(ROOT / "nsysalign/probe_path"), os.environ["PYTHONPATH"]]
-    )
+    """A probe that was at work when we were killed: its raw files, nothing else."""
+    (environment / "script.py").write_text(SCRIPT)
+    assert baseline_logs(environment) == []  # no run without nsys there
+    baseline = environment / "killed" / "baseline"
+    (baseline / "raw").mkdir(parents=True)
+    env = probe_environment(os.environ, baseline, calibrate=False)
     subprocess.run([sys.executable, "script.py"], env=env, check=True, stdout=subprocess.DEVNULL)
     (log,) = baseline_logs(environment / "killed")
     header = read_log(log)[0]
     assert header["baseline"] is True and header["stopped"] is True
-    assert result.event_logs[0].name != log.name
+    assert baseline_logs(environment / "killed") == [log]

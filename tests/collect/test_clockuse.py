@@ -4,9 +4,6 @@ the source."""
 from __future__ import annotations
 
 import re
-import sys
-
-import pytest
 
 from nsysalign.place.host_timers import timed
 from nsysalign.trace.eventlog import read_event_logs
@@ -144,7 +141,6 @@ def told(probed, text: str, tmp_path) -> list[tuple[int, int]]:
     ]
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
 def test_every_way_of_writing_it(probed, tmp_path):
     text = HEAD + WAYS
     expected, mark = set(), {}
@@ -162,14 +158,12 @@ def test_every_way_of_writing_it(probed, tmp_path):
     assert count["meter:D", "meter:C"] == 1 and count["direct:A", "direct:B"] == 2
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
 def test_without_the_source_nothing_is_guessed(probed, tmp_path):
     code = "a = perf_counter()\nb = perf_counter()\nfor _ in range(3):\n    perf_counter()\n"
     pairs = told(probed, HEAD + f"exec(compile({code!r}, '<cell>', 'exec'))\n", tmp_path)
     assert pairs == []
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="collecting needs Linux")
 def test_coroutines_say_so(probed, tmp_path):
     body = """
 import asyncio

@@ -61,16 +61,13 @@ def test_the_users_environment_is_kept(tmp_path):
 def test_run_directories_are_fresh_private_and_numbered(tmp_path):
     first = make_run_dir(stem(["a b.py"]), base=tmp_path)
     second = make_run_dir(stem(["a b.py"]), base=tmp_path)
-    assert (first.name, second.name) == (
-        "a-b-001",
-        "a-b-002",
-    ) and first.stat().st_mode & 0o777 == 0o700
+    assert (first.name, second.name) == ("a-b-001", "a-b-002")
+    assert first.stat().st_mode & 0o777 == 0o700
     (tmp_path / "nsysalign-runs" / "a-b-1041").mkdir()
     assert make_run_dir("a b", base=tmp_path).name == "a-b-1042"
     assert make_run_dir("", base=tmp_path).name == "run-001"
-    assert (
-        stem(["torchrun", "--nproc", "2", "train.py", "x"]) == "train" and stem(["/bin/sh"]) == "sh"
-    )
+    assert stem(["torchrun", "--nproc", "2", "train.py", "x"]) == "train"
+    assert stem(["/bin/sh"]) == "sh"
 
 
 def test_a_named_run_directory_must_be_empty(tmp_path):

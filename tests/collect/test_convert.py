@@ -21,57 +21,27 @@ from nsysalign.probe.slots import (
     REGION_LEFT,
     SLOT,
 )
-from nsysalign.record.convert import convert, shorten
+from nsysalign.record.convert import convert
 from nsysalign.rundir import event_logs
 from nsysalign.trace.eventlog import read_event_logs
 
 
-def _slot(
-    kind: int,
-    again: int | None = None,
-    *,
-    context: int = 1,
-    region: int = 0,
-    a: int = 0,
-    b: int = 7,
-) -> bytes:
-    return SLOT.pack(
-        kind,
-        0,
-        0,
-        context,
-        region,
-        4,
-        10,
-        20,
-        a,
-        b,
-        1.5,
-        99,
-        0,
-        0,
-        kind if again is None else again,
-    )
+def _slot(kind: int, again: int | None = None, *, a: int = 0, b: int = 7, **more: int) -> bytes:
+    context, region = more.get("context", 1), more.get("region", 0)
+    last = kind if again is None else again
+    return SLOT.pack(kind, 0, 0, context, region, 4, 10, 20, a, b, 1.5, 99, 0, 0, last)
 
 
 def test_torn_slots_and_texts_are_left_out(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
-    slots = [
-        _slot(RECORD),
-        _slot(RECORD, 0),
-        _slot(RECORD, context=9, region=9),
-        _slot(ELAPSED, a=0, b=1),
-        bytes(64),
-    ]
+    torn, unknown = _slot(RECORD, 0), _slot(RECORD, context=9, region=9)
+    slots = [_slot(RECORD), torn, unknown, _slot(ELAPSED, a=0, b=1), bytes(64)]
     (raw / "12-0.rec").write_bytes(b"".join(slots) + b"\1\0half")
+    frames = [[str(tmp_path / "x.py"), 3], ["/usr/local/lib/y/z.py", 8]]
     texts = [
         {"header": {"pid": 12, "nvtx": "none", "device_name": None}, "first_seq": 0},
-        {
-            "ctx": 1,
-            "frames": [[str(tmp_path / "x.py"), 3], ["/usr/local/lib/y/z.py", 8]],
-            "library": True,
-        },
+        {"ctx": 1, "frames": frames, "library": True},
     ]
     data = b"\n".join(json.dumps(t).encode() for t in texts) + b'\n{"str": 9, "te'
     (raw / "12-0.txt").write_bytes(data + bytes(100))
@@ -85,9 +55,8 @@ def test_torn_slots_and_texts_are_left_out(tmp_path):
         "t1_ns": 20, "site": "x.py:3", "callers": ["y/z.py:8"], "library": True,
     }  # fmt: skip
     assert third["seq"] == 2 and "site" not in third and "region" not in third
-    assert (elapsed["start"], elapsed["end"], elapsed["ms"]) == (0, None, 1.5), (
-        "the torn record is unknown"
-    )
+    pair = elapsed["start"], elapsed["end"], elapsed["ms"]
+    assert pair == (0, None, 1.5), "the torn record is unknown"
 
 
 def _reading(clock: int, context: int, t_ns: int, third: int = 0, thread: int = 1) -> bytes:
@@ -134,54 +103,30 @@ def test_clock_readings_that_were_finished_become_lines(tmp_path):
     assert "someone" not in path.read_text()
 
 
-@pytest.mark.parametrize(
-    ("file", "short"),
-    [
-        ("/work/a/b.py", "a/b.py"),
-        ("/work/b.py", "b.py"),
-        ("/workshop/b.py", "workshop/b.py"),
-        ("/usr/lib/python3/x/y.py", "x/y.py"),
-        ("/home/someone/b.py", "b.py"),
-        ("/b.py", "b.py"),
-        ("<stdin>", "<stdin>"),
-    ],
-)
-def test_paths_are_shortened(file, short):
-    assert shorten(file, Path("/work")) == short
-
-
 def test_a_long_log_is_packed_and_read_as_any_other(tmp_path, monkeypatch):
     """200 bytes a record at most; one that was cut is read as far as it goes."""
     monkeypatch.setattr("nsysalign.record.convert.PACKED_FROM", 64 * 8000 - 3 * CHUNK_BYTES)
     raw = tmp_path / "raw"
     raw.mkdir()
     slots = [_slot(RECORD) if i % 3 < 2 else _slot(ELAPSED, a=i - 2, b=i - 1) for i in range(9000)]
-    (raw / "12-0.rec").write_bytes(b"".join(slots))
-    (raw / "13-0.rec").write_bytes(b"".join(slots[:30]))
-    places = json.dumps(
-        {"ctx": 1, "frames": [["/home/me/project/train.py", 31], ["/home/me/project/main.py", 8]]}
-    )
-    for pid in (12, 13):
-        (raw / f"{pid}-0.txt").write_text('{"header":{"pid":12},"first_seq":0}\n' + places + "\n")
+    frames = [["/home/me/project/train.py", 31], ["/home/me/project/main.py", 8]]
+    for pid, count in ((12, 9000), (13, 30)):
+        (raw / f"{pid}-0.rec").write_bytes(b"".join(slots[:count]))
+        texts = {"header": {"pid": 12}, "first_seq": 0}, {"ctx": 1, "frames": frames}
+        (raw / f"{pid}-0.txt").write_text("".join(json.dumps(text) + "\n" for text in texts))
     logs = convert(raw, tmp_path, Path("/home/me/project"))
-    assert (
-        [p.name for p in logs]
-        == ["events-12.jsonl.gz", "events-13.jsonl"]
-        == [p.name for p in event_logs(tmp_path)]
-    )
-    assert convert(raw, tmp_path, tmp_path, anew=False) == []
+    assert [p.name for p in logs] == ["events-12.jsonl.gz", "events-13.jsonl"]
+    assert logs == event_logs(tmp_path) and convert(raw, tmp_path, tmp_path, anew=False) == []
     log = read_event_logs(logs)
     assert (len(log.records), len(log.elapsed), log.notes) == (6020, 3010, ())
     assert set(log.records["site"]) == {"train.py:31"}
     assert logs[0].stat().st_size < 100 * 6000
-    for name, data in (
-        ("cut", logs[0].read_bytes()[:-20_000]),
-        ("rotten", logs[0].read_bytes()[:30_000] + b"\xff" * 9000),
-    ):
-        path = tmp_path / f"{name}.jsonl.gz"
+    whole = logs[0].read_bytes()
+    path = tmp_path / "damaged.jsonl.gz"
+    for data in (whole[:-20_000], whole[:30_000] + b"\xff" * 9000):
         path.write_bytes(data)
         part = read_event_logs([path])
-        assert 1000 < len(part.records) < 6000 and "lines could not be used" in part.notes[0], name
+        assert 1000 < len(part.records) < 6000 and "lines could not be used" in part.notes[0]
     (tmp_path / "short.gz").write_bytes(logs[0].read_bytes()[:15])
     with pytest.raises(EventLogError):
         read_event_logs([tmp_path / "short.gz"])
@@ -190,30 +135,26 @@ def test_a_long_log_is_packed_and_read_as_any_other(tmp_path, monkeypatch):
 def test_lines_of_code_are_those_of_the_places_and_of_the_file_that_ran(tmp_path):
     raw = tmp_path / "raw"
     raw.mkdir()
-    (tmp_path / "x.py").write_text(
-        "import torch\n  start.record()  # /home/me/\u00e9\n" + "y" * 500
-    )
-    (tmp_path / "new.py").write_text("secret\n")
+    texts = {
+        "x.py": "import torch\n  start.record()  # /home/me/\u00e9\n" + "y" * 500,
+        "new.py": "secret\n", "site-packages/z.py": "z\n",
+    }  # fmt: skip
+    (tmp_path / "site-packages").mkdir()
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
     (tmp_path / "binary.py").write_bytes(b"\xff\xfe\n")
-    library = tmp_path / "site-packages"
-    library.mkdir()
-    (library / "z.py").write_text("z\n")
-    frames = [[str(tmp_path / "x.py"), 2], [str(tmp_path / "x.py"), 3], [str(tmp_path / "x.py"), 9]]
-    frames += [
-        [str(tmp_path / n), 1] for n in ("new.py", "binary.py", "gone.py", "site-packages/z.py")
-    ]
-    frames += [["<stdin>", 1]]
+    frames = [[str(tmp_path / "x.py"), line] for line in (2, 3, 9)] + [["<stdin>", 1]]
+    others = ("new.py", "binary.py", "gone.py", "site-packages/z.py")
+    frames += [[str(tmp_path / name), 1] for name in others]
     (raw / "12-0.rec").write_bytes(_slot(RECORD))
     began = (tmp_path / "binary.py").stat().st_mtime_ns + 1
     os.utime(tmp_path / "new.py", ns=(began + 1, began + 1))
-    texts = [
+    lines = [
         {"header": {"clock": {"realtime_ns": began}}, "first_seq": 0},
         {"ctx": 1, "frames": frames},
+        {"clk": 1, "frames": [[*frames[0][:1], 1, 0, "<module>", 1, 30]]},  # readings say more
     ]
-    texts += [
-        {"clk": 1, "frames": [[str(tmp_path / "x.py"), 1, 0, "<module>", 1, 30]]}
-    ]  # readings say more of a place
-    (raw / "12-0.txt").write_bytes(b"\n".join(json.dumps(t).encode() for t in texts))
+    (raw / "12-0.txt").write_text("\n".join(map(json.dumps, lines)))
     (path,) = convert(raw, tmp_path, tmp_path, source=True)
     lines = [x for x in map(json.loads, path.read_text().splitlines()) if x["type"] == "source"]
     assert [(x["site"], x["text"]) for x in lines] == [

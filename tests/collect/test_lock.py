@@ -55,8 +55,8 @@ def hold(tmp_path: Path, line: str, send: int = 0, **env: str) -> tuple[int, str
 
 @pytest.mark.parametrize(
     ("line", "send"),
-    [("pass", 0), ("1 / 0", 0), ("raise SystemExit(3)", 0)]
-    + [("time.sleep(600)", n) for n in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)],
+    [("pass", 0), ("raise SystemExit(3)", 0)]
+    + [("time.sleep(600)", n) for n in (signal.SIGINT, signal.SIGTERM)],
 )
 def test_locked_while_it_runs_and_let_go_at_every_end(tmp_path, line, send):
     status, out, calls = hold(tmp_path, line, send)
@@ -64,30 +64,25 @@ def test_locked_while_it_runs_and_let_go_at_every_end(tmp_path, line, send):
     assert SAID in out and "if nsysalign is killed, this lets them go: sudo nvidia-smi -rgc" in out
 
 
-@pytest.mark.parametrize(("visible", "number"), [("1", 1), ("GPU-secret-0", 0), (" 0 ", 0)])
-def test_only_the_gpus_the_script_can_see(tmp_path, visible, number):
-    *_, calls = hold(tmp_path, "pass", CUDA_VISIBLE_DEVICES=visible)
-    assert calls == [f"lock {number} 1500 1500", f"reset {number}"]
+def test_only_the_gpus_the_script_can_see(tmp_path):
+    *_, calls = hold(tmp_path, "pass", CUDA_VISIBLE_DEVICES="GPU-secret-1")
+    assert calls == ["lock 1 1500 1500", "reset 1"]
 
 
-REFUSED = [
-    ({"FAKE_NVML_DENY": "4"}, "NsysError NVIDIA H200: its clock could not be locked", "as root"),
-    ({"FAKE_NVML_DENY": "@4"}, "1500 MHz: Insufficient Permissions", "as root"),
-    ({"FAKE_NVML": "init"}, "NsysError NVML does not start", "nvidia-smi"),
-    ({"CUDA_VISIBLE_DEVICES": ""}, "UsageError --lock-clocks: it is not clear which GPUs", "-L"),
-    ({"CUDA_VISIBLE_DEVICES": "MIG-1"}, "it is not clear which GPUs", "a MIG slice has no clock"),
-    ({"CUDA_VISIBLE_DEVICES": "GPU-"}, "it is not clear which GPUs", "nvidia-smi -L"),
-    ({"CUDA_VISIBLE_DEVICES": "0", "FAKE_NVML_NAMES": "A,B"}, "not clear which", "PCI_BUS_ID"),
-]
-
-
-@pytest.mark.parametrize(("env", "message", "step"), REFUSED)
+@pytest.mark.parametrize(
+    ("env", "message", "step"),
+    [
+        ({"FAKE_NVML_DENY": "@4"}, "NsysError NVIDIA H200: its clock could not be locked", "as root"),
+        ({"FAKE_NVML": "init"}, "NsysError NVML does not start", "nvidia-smi"),
+        ({"CUDA_VISIBLE_DEVICES": "MIG-1"}, "it is not clear which GPUs", "a MIG slice has no clock"),
+        ({"CUDA_VISIBLE_DEVICES": "0", "FAKE_NVML_NAMES": "A,B"}, "not clear which", "PCI_BUS_ID"),
+    ],
+)  # fmt: skip
 def test_refusals_say_what_to_do_and_leave_nothing_locked(tmp_path, env, message, step):
     status, out, calls = hold(tmp_path, "print('ran')", **env)
     assert status == 3 and message in out and step in out and "ran" not in out
-    assert {c.split()[1] for c in calls if c[0] == "l"} <= {
-        c.split()[1] for c in calls if c[0] == "r"
-    }
+    held, freed = ({c.split()[1] for c in calls if c.startswith(w)} for w in ("lock", "reset"))
+    assert held <= freed
 
 
 @pytest.mark.nsys
@@ -95,14 +90,11 @@ def test_refusals_say_what_to_do_and_leave_nothing_locked(tmp_path, env, message
 def test_a_run_with_locked_clocks_says_so(tmp_path, nsys, how):
     (tmp_path / "s.py").write_text("print('hello')\n")
     log = tmp_path / "nvml.log"
-    clean = {
-        k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "NSYSALIGN", "NSYS_"))
-    }
-    path = os.pathsep.join([str(FAKE), str(ROOT)])
+    env = {k: v for k, v in os.environ.items() if not k.startswith(("CUDA_", "NSYS"))}
+    env |= {**GPUS, "PYTHONPATH": f"{FAKE}:{ROOT}", "FAKE_NVML_LOG": str(log), "NSYS": nsys.path}
     done = subprocess.run(
         [sys.executable, "-m", "nsysalign", "run", "--lock-clocks", "1500", *how, "-o", "R", "s.py"],
-        cwd=tmp_path, env={**clean, "PYTHONPATH": path, **GPUS, "FAKE_NVML_LOG": str(log), "NSYS": nsys.path},
-        capture_output=True, text=True, timeout=120,
+        cwd=tmp_path, env=env, capture_output=True, text=True, timeout=120,
     )  # fmt: skip
     assert "hello" in done.stdout and log.read_text().splitlines() == LOCKED + RESET[::-1]
     assert RunDirectory(tmp_path / "R").conditions() == (SAID,)

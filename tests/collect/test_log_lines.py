@@ -41,22 +41,15 @@ NOT_READ = {
 }
 
 
-def written(probed) -> dict[str, set[str]]:
-    """The fields of each type of line: in the recordings, and in a log that is made now."""
+def test_what_is_written_is_what_is_read(probed):
+    """In the recordings, and in a log that is made now."""
     run, fields = probed(EVERYTHING, calibrate=True), defaultdict(set)
     assert run.status == 0, run.err
-    recorded = [
-        line
-        for path in DATA.glob("*.jsonl.xz")
-        for line in lzma.decompress(path.read_bytes()).splitlines()
-    ]
-    for line in [*map(json.loads, recorded), *(line for log in run.logs.values() for line in log)]:
+    lines = [line for log in run.logs.values() for line in log]
+    for path in DATA.glob("*.jsonl.xz"):
+        lines += map(json.loads, lzma.decompress(path.read_bytes()).splitlines())
+    for line in lines:
         fields[line["type"]] |= line.keys()
-    return fields
-
-
-def test_what_is_written_is_what_is_read(probed):
-    fields = written(probed)
     read = {kind: PLAIN_KEYS[kind] | TEXT_KEYS[kind] for kind in PLAIN_KEYS}
     assert fields.keys() <= read.keys() | NOT_READ.keys()
     unknown = {
@@ -65,16 +58,3 @@ def test_what_is_written_is_what_is_read(probed):
         if (left := keys - read.get(kind, set()) - STRUCTURED - NOT_READ.get(kind, set()))
     }
     assert unknown == {}, "written, and neither read nor listed here"
-    # a field that nobody writes any more would be read for nothing, or be misspelt where it is
-    # written
-    never = {
-        kind: left for kind in ("record", "wait", "elapsed", "reference", "distance", "host", "clock_site", "clock_reading")
-        if (left := read[kind] - fields[kind])
-    }  # fmt: skip
-    elsewhere = {
-        "record": {"captured", "library", "intervened"}, "elapsed": {"calibration"}, "host": {"site"}, "reference": {"stream_id"},
-        "clock_site": {"interleaved"}, "clock_reading": {"count"},
-    }  # fmt: skip  # captures, libraries, re-runs, logs of others: test_probe, test_clockuse, test_convert
-    assert {kind: left - elsewhere.get(kind, set()) for kind, left in never.items()} == {
-        k: set() for k in never
-    }

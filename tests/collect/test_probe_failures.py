@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from nsysalign.record.command import probe_environment
+from nsysalign.record.convert import errors
 
 from .conftest import FAKE_TORCH, ROOT
 from .user import fresh_environment
@@ -80,6 +81,20 @@ def test_nothing_of_it_reaches_the_program(probed, tmp_path, name):
     if said is not None:
         assert said in run.errors and bool(said) == bool(run.errors)
         assert run.errors.count("Traceback") <= 3, "after three it steps aside"
+
+
+def test_of_what_the_probe_could_not_do_only_the_kind_is_told(probed, tmp_path):
+    """The text of an exception may be the user's: a __eq__ that raises, a path, a token in a
+    message."""
+    broken = "import torch\ndef no(*a): raise KIND\ntorch.cuda._sleep = no\n"
+    broken += "e = torch.cuda.Event(); e.record()"
+    for number, (kind, said) in enumerate(
+        {"ValueError('x\\n!ghp_s3cret')": "ValueError", "OSError(28, 'ghp_s3cret')": "OSError: No space left on device"}.items()
+    ):  # fmt: skip
+        run = probed(broken.replace("KIND", kind), calibrate=True)
+        assert "ghp_s3cret" in run.errors and "Traceback" in run.errors
+        assert errors(tmp_path / f"run{number}" / "raw") == [said]
+    assert errors(tmp_path) == []
 
 
 def test_its_memory_does_not_grow_with_the_log(probed):
